@@ -1,0 +1,1 @@
+"""Template and values to source text."""

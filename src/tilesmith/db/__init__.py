@@ -1,0 +1,1 @@
+"""The find-db and the perf-db."""

@@ -1,0 +1,60 @@
+"""Element types: their names, sizes and rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilesmith.errors import ProblemError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class DType:
+    """One element type.
+
+    ``nbytes`` is the size of an element; ``epsilon`` the unit roundoff (half the spacing at 1), 0 for integers.
+    """
+
+    name: str
+    nbytes: int
+    epsilon: float
+    is_integer: bool = False
+
+    def numpy(self) -> np.dtype:
+        """The NumPy type; bf16 and fp8 come from ``ml_dtypes``, which is imported only for them."""
+        import numpy as np
+
+        if self.name in _PLAIN_NUMPY:
+            return np.dtype(_PLAIN_NUMPY[self.name])
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[self.name]))
+
+
+_PLAIN_NUMPY = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "int8": "int8", "int32": "int32"}
+_ML_DTYPES = {"bf16": "bfloat16", "fp8e4m3": "float8_e4m3fn", "fp8e5m2": "float8_e5m2"}
+
+DTYPES: dict[str, DType] = {
+    d.name: d
+    for d in (
+        DType("fp64", 8, 2.0**-53),
+        DType("fp32", 4, 2.0**-24),
+        DType("fp16", 2, 2.0**-11),
+        DType("bf16", 2, 2.0**-8),
+        DType("fp8e4m3", 1, 2.0**-4),
+        DType("fp8e5m2", 1, 2.0**-3),
+        DType("int8", 1, 0.0, is_integer=True),
+        DType("int32", 4, 0.0, is_integer=True),
+    )
+}
+
+
+def dtype(name: str) -> DType:
+    """The element type called ``name``; ``ProblemError`` if there is none."""
+    try:
+        return DTYPES[name]
+    except (KeyError, TypeError):
+        raise ProblemError(f"dtype {name!r} does not exist; known: {', '.join(DTYPES)}") from None

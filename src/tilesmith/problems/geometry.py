@@ -1,0 +1,118 @@
+"""What solvers read: a canonical problem as plain numbers, always in three spatial dimensions.
+
+A signature says what was asked in the user's words; its geometry has no layouts left, only logical axes and strides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.problems.epilogue import Epilogue
+
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class TensorView:
+    """A tensor as logical axes ``(N, C, D, H, W)``; a filter's are ``(K, C/groups, D, H, W)``.
+
+    Element ``(n, c, d, h, w)`` lies at ``n*s[0] + (c // vector)*s[1] + c % vector + d*s[2] + h*s[3] + w*s[4]`` elements
+    (with ``vector == 1``: ``c*s[1]``). ``name`` is the slot: ``x``, ``w`` or ``y``.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, int, int, int, int]
+    strides: tuple[int, int, int, int, int]
+    vector: int = 1
+
+    @property
+    def channels_last(self) -> bool:
+        """Channels are contiguous (``NHWC`` with any pitch): what most fast kernels read."""
+        return self.vector == 1 and (self.strides[1] == 1 or self.shape[1] == 1)
+
+    @property
+    def dense_channels_last(self) -> bool:
+        """Exactly dense ``N, D, H, W, C``."""
+        n, c, d, h, w = self.shape
+        want = (d * h * w * c, 1, h * w * c, w * c, c)
+        pairs = zip(self.shape, self.strides, want, strict=True)
+        return self.vector == 1 and all(size == 1 or have == need for size, have, need in pairs)
+
+
+@dataclass(frozen=True)
+class ConvGeometry:
+    """A non-transposed convolution problem in three spatial dimensions ``(D, H, W)``.
+
+    ``direction`` is ``fwd`` (``y`` from ``x, w``), ``bwd`` (``x`` from ``y, w``), ``wrw`` (``w`` from ``y, x``) or
+    ``bgrad`` (the sum of ``y`` over all but channels). ``x`` is the forward input or its gradient, ``y`` the forward output or its gradient.
+    ``output = (input + 2*padding - dilation*(filter - 1) - 1) // stride + 1`` in each dimension.
+    The epilogue applies to the result of ``fwd`` and ``bwd``.
+    """
+
+    direction: str
+    n: int
+    c: int
+    k: int
+    groups: int
+    input: Triple
+    filter: Triple
+    output: Triple
+    stride: Triple
+    padding: Triple
+    dilation: Triple
+    x: TensorView
+    w: TensorView
+    y: TensorView
+    acc_dtype: str
+    epilogue: Epilogue
+    deterministic: bool
+
+    @property
+    def reduction_length(self) -> int:
+        """Products summed into one result element, at most."""
+        taps = self.filter[0] * self.filter[1] * self.filter[2]
+        pixels = self.n * self.output[0] * self.output[1] * self.output[2]
+        return {
+            "fwd": self.c // self.groups * taps,
+            "bwd": self.k // self.groups * taps,
+            "wrw": pixels,
+            "bgrad": pixels,
+        }[self.direction]
+
+
+@dataclass(frozen=True)
+class MatrixView:
+    """A batched matrix: element ``(b, i, j)`` lies at ``b*strides[0] + i*strides[1] + j*strides[2]`` elements.
+
+    ``rows`` and ``columns`` are those of the operand as it is multiplied (after transposition).
+    """
+
+    name: str
+    dtype: str
+    batch: int
+    rows: int
+    columns: int
+    strides: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class GemmGeometry:
+    """``c = activation(alpha * a @ b + beta * c + bias + residual)`` for each batch.
+
+    ``a`` is m x k, ``b`` k x n, ``c`` m x n.
+    ``bias`` has one element per column ``n``. With ``beta == 0``, ``c`` is not read (a NaN there does not matter).
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    a: MatrixView
+    b: MatrixView
+    c: MatrixView
+    alpha: float
+    beta: float
+    acc_dtype: str
+    epilogue: Epilogue
+    deterministic: bool

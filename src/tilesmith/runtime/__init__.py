@@ -1,0 +1,1 @@
+"""The C runtime and its Python binding."""

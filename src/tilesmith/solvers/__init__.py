@@ -1,0 +1,1 @@
+"""Which kernels exist for a problem."""

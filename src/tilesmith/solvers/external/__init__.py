@@ -1,0 +1,1 @@
+"""Vendor libraries as candidates."""

@@ -1,0 +1,16 @@
+"""The catalogue of refusals: every ``Rejected.reason`` is one of these."""
+
+from __future__ import annotations
+
+OP = "not this solver's operation"
+DIRECTION = "direction not covered"
+DTYPE = "dtype not covered"
+LAYOUT = "layout not read"
+GROUPS = "group width not covered"
+FILTER = "filter size not covered"
+STRIDE = "stride not covered"
+DILATION = "dilation not covered"
+CHANNELS = "channel count not covered"
+EPILOGUE = "epilogue not covered"
+TARGET = "the target lacks an instruction"
+SIZE = "too large for the kernel's index type"

@@ -1,0 +1,109 @@
+"""The contract of a solver: facts in, values out, no device touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tilesmith.plan.records import Draft
+from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
+from tilesmith.targets.target import Target
+
+Geometry = ConvGeometry | GemmGeometry
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The solver can compute this problem on this target."""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """It cannot; ``reason`` comes from ``solvers/reasons.py``, ``detail`` holds the numbers."""
+
+    reason: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.detail})" if self.detail else self.reason
+
+
+@dataclass(frozen=True)
+class Config:
+    """One point of a search space: named integers in a fixed order. Printed as ``mr=14 nv=2``."""
+
+    values: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.values)
+
+    def __getitem__(self, name: str) -> int:
+        return dict(self.values)[name]
+
+    def replace(self, **changes: int) -> Config:
+        return Config(tuple((name, changes.get(name, value)) for name, value in self.values))
+
+
+def parse_config(text: str) -> Config:
+    """The inverse of ``str(config)``."""
+    return Config(tuple((name, int(value)) for name, value in (part.split("=") for part in text.split())))
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """Axes with their values, and the rule that a point must obey. ``axes`` keeps the config's order of names."""
+
+    axes: Mapping[str, tuple[int, ...]]
+    allowed: Callable[[Config], bool] = field(default=lambda config: True)
+
+    def contains(self, config: Config) -> bool:
+        named = dict(config.values)
+        on_axes = all(named.get(name) in values for name, values in self.axes.items())
+        return on_axes and len(named) == len(self.axes) and self.allowed(config)
+
+
+class Solver(Protocol):
+    """One family of kernels. All methods are pure."""
+
+    name: str  # written once by hand, stored in databases: never renamed
+    revision: int  # raised when generated code changes what a record says
+
+    def applicable(self, problem: Geometry, target: Target) -> Accepted | Rejected: ...
+
+    def search_space(self, problem: Geometry, target: Target) -> SearchSpace: ...
+
+    def default_config(self, problem: Geometry, target: Target) -> Config:
+        """Always inside the search space, found in constant time."""
+        ...
+
+    def predict(self, problem: Geometry, config: Config, target: Target) -> float:
+        """Estimated seconds of ``run``; only the order of the estimates of one problem matters."""
+        ...
+
+    def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
+        """Sources and steps. Slots are counted in the order of ``slot_names(problem)``."""
+        ...
+
+
+def slot_names(problem: Geometry) -> tuple[str, ...]:
+    """Names of a plan's slots in order: inputs first, the result last.
+
+    Convolution: fwd ``x w [b] [z] y``, bwd ``y w [b] [z] x``, wrw ``y x w``, bgrad ``y b``;
+    GEMM: ``a b [bias] [z] c``. ``z`` is the residual; GEMM's ``c`` is also read when ``beta != 0``.
+    """
+    extra = (("b",) if problem.epilogue.bias else ()) + (("z",) if problem.epilogue.residual else ())
+    if isinstance(problem, GemmGeometry):
+        return (
+            "a",
+            "b",
+            *(("bias",) if problem.epilogue.bias else ()),
+            *(("z",) if problem.epilogue.residual else ()),
+            "c",
+        )
+    return {
+        "fwd": ("x", "w", *extra, "y"),
+        "bwd": ("y", "w", *extra, "x"),
+        "wrw": ("y", "x", "w"),
+        "bgrad": ("y", "b"),
+    }[problem.direction]

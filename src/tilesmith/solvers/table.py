@@ -1,0 +1,43 @@
+"""The table problem -> solvers: best first, the plain reference last. Adding a kernel family is one line here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.problems.rewrite import Signature, rewrites
+from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver
+from tilesmith.targets.target import Target
+
+CPU_SOLVERS: tuple[Solver, ...] = ()
+
+
+def solvers_for(target: Target) -> tuple[Solver, ...]:
+    """Every solver of the target's family, in order of priority."""
+    return {"cpu": CPU_SOLVERS}[target.family]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A solver looking at one form of a problem: as it is, or rewritten (for example 1x1 convolution as GEMM).
+
+    ``name`` is what databases store: the solver's name, with ``@form`` when the problem was rewritten.
+    """
+
+    solver: Solver
+    form: str
+    geometry: Geometry
+    verdict: Accepted | Rejected
+
+    @property
+    def name(self) -> str:
+        return f"{self.solver.name}@{self.form}" if self.form else self.solver.name
+
+
+def candidates(signature: Signature, target: Target) -> tuple[Candidate, ...]:
+    """Every solver on every form of ``signature``, accepted or rejected with its reason, in order of priority."""
+    forms = [(rewrite.name, rewrite.signature.geometry) for rewrite in rewrites(signature)]
+    return tuple(
+        Candidate(solver, name, geometry, solver.applicable(geometry, target))
+        for solver in solvers_for(target)
+        for name, geometry in forms
+    )
