@@ -1,0 +1,60 @@
+# Two commands for a fresh machine: `make demo` and `make test`. Each makes its own virtual environment (.venv) and installs all it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+TORCH := torch==2.13.0
+RUNTIME := CMakeLists.txt $(wildcard src/tilesmith/runtime/csrc/*.[ch])
+C_FILES := $(wildcard src/tilesmith/runtime/csrc/*.[ch])
+
+.PHONY: help setup demo test sweep style quality docs bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+setup: $(VENV)/.setup  ## .venv with the package and its command, .venv/bin/tilesmith
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tilesmith needs Python 3.11 or newer, found " + sys.version.split()[0] + "; run make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.setup: pyproject.toml $(RUNTIME) | $(BIN)/python
+	$(PIP) install -e .
+	@touch $@
+
+$(VENV)/.torch: | $(BIN)/python
+	$(PIP) install $(TORCH)
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.torch $(VENV)/.setup
+	$(PIP) install -e '.[test,quality,docs]'
+	@touch $@
+
+demo: $(VENV)/.setup $(VENV)/.torch  ## tune real convolutions on this machine, check them, compare with oneDNN
+	$(BIN)/python benchmarks/demo.py
+
+test: $(VENV)/.dev  ## everything that CI runs: quality, docs, tests
+	$(MAKE) --no-print-directory quality docs
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+sweep: $(VENV)/.dev  ## 2,000 random signatures against PyTorch float64
+	$(BIN)/python tests/sweep.py 2000
+
+style: $(VENV)/.dev  ## format and fix
+	$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q .
+	$(BIN)/clang-format -i $(C_FILES)
+
+quality: $(VENV)/.dev  ## ruff, mypy strict, clang-format
+	$(BIN)/ruff check -q .
+	$(BIN)/ruff format -q --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+
+docs: $(VENV)/.dev  ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
+
+bench: $(VENV)/.setup $(VENV)/.torch  ## the benchmark tables of the docs, written to benchmarks/results/
+	$(BIN)/python benchmarks/cpu.py
+
+clean:
+	rm -rf $(VENV) build dist site

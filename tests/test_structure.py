@@ -1,0 +1,86 @@
+"""The way through the house: imports go one way, files stay short, and importing the package loads nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "tilesmith"
+# A file imports only from its own entry or from entries above it.
+ORDER = [
+    "errors", "env", "problems", "targets", "plan", "codegen", "solvers", "toolchain", "runtime", "measure", "db",
+    "tune", "dispatch", "cli",
+]  # fmt: skip
+TORCH_FOLDERS = {"solvers/external"}
+LONGEST = 800
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def area(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> list[tuple[int, str]]:
+    """Every module that a file imports, inside functions too, with its line."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}:{node.lineno}: write imports in full"
+            found.append((node.lineno, node.module))
+            if node.module == "tilesmith":
+                found += [(node.lineno, f"tilesmith.{alias.name}") for alias in node.names]
+    return found
+
+
+def test_every_folder_has_its_place():
+    assert {area(path) for path in modules()} - {"__init__", "__main__"} <= set(ORDER)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_upward(path):
+    if area(path) in ("__init__", "__main__"):
+        return
+    own = ORDER.index(area(path))
+    for line, name in imported(path):
+        parts = name.split(".")
+        if parts[0] == "tilesmith" and len(parts) > 1 and parts[1] in ORDER:
+            assert ORDER.index(parts[1]) <= own, f"{path}:{line}: {area(path)}/ may not import {parts[1]}/"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_torch_is_imported_in_one_place(path):
+    folder = str(path.relative_to(PACKAGE).parent)
+    if folder in TORCH_FOLDERS:
+        return
+    # get_sample_args(device=...) hands out torch tensors when a user asks for them: the one lazy import elsewhere.
+    allowed = {"problems/samples.py"}
+    names = [name for _, name in imported(path) if name.split(".")[0] == "torch"]
+    assert not names or str(path.relative_to(PACKAGE)) in allowed
+
+
+def test_files_are_short():
+    sizes = {str(p.relative_to(PACKAGE)): len(p.read_text().splitlines()) for p in modules()}
+    assert {name: n for name, n in sizes.items() if n > LONGEST} == {}
+    assert sorted(sizes.values())[len(sizes) * 9 // 10] <= 420
+
+
+def test_import_is_light():
+    code = (
+        "import sys, time, json; t = time.perf_counter(); import tilesmith; dt = time.perf_counter() - t;"
+        "print(json.dumps({'seconds': dt, 'modules': sorted(sys.modules)}))"
+    )
+    runs = [json.loads(subprocess.check_output([sys.executable, "-c", code], text=True)) for _ in range(3)]
+    heavy = {"torch", "cuda", "cupy", "ray", "dask", "sqlite3", "rich"}
+    assert heavy.isdisjoint(name.split(".")[0] for name in runs[0]["modules"])
+    assert min(run["seconds"] for run in runs) < 0.2
