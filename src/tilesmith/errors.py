@@ -25,6 +25,10 @@ class ArgumentError(TilesmithError, ValueError):
     """Tensors at a call that are not what the signature says: shape, dtype, strides or device."""
 
 
+class TargetError(TilesmithError, ValueError):
+    """A target that does not exist, or a machine that Tilesmith does not run on."""
+
+
 class EnvironmentValueError(TilesmithError, ValueError):
     """A ``TILESMITH_*`` variable with a value outside its rule."""
 

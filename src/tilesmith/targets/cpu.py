@@ -1,0 +1,110 @@
+"""One record per CPU arch: the only place with arch names.
+
+The sizes of the caches are those of a small server core; ``targets.detect`` replaces them by the host's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.errors import TargetError
+from tilesmith.targets.target import CpuTarget
+
+_X86_64_V2 = CpuTarget(
+    arch="x86_64-v2",
+    cores=1,
+    vector_bytes=16,
+    vector_registers=16,
+    bf16_dot=False,
+    fp16_convert=False,
+    fma_per_cycle=1,  # no fused multiply-add: a multiply and an add start together
+    l1_bytes=32 * 1024,
+    l2_bytes=256 * 1024,
+    l3_bytes=8 * 1024 * 1024,
+    flags=("-march=x86-64-v2",),
+    zig_target="x86_64-linux-gnu",
+)
+_X86_64_V3 = replace(
+    _X86_64_V2,
+    arch="x86_64-v3",
+    vector_bytes=32,
+    fp16_convert=True,
+    fma_per_cycle=2,
+    l2_bytes=512 * 1024,
+    l3_bytes=16 * 1024 * 1024,
+    flags=("-march=x86-64-v3",),
+)
+_X86_64_V4 = replace(
+    _X86_64_V3,
+    arch="x86_64-v4",
+    vector_bytes=64,
+    vector_registers=32,
+    l2_bytes=1024 * 1024,
+    l3_bytes=32 * 1024 * 1024,
+    # Compilers avoid 512-bit registers in copies unless they are told; kernels use them everywhere else.
+    flags=("-march=x86-64-v4", "-mprefer-vector-width=512"),
+)
+_X86_64_V4_BF16 = replace(
+    _X86_64_V4,
+    arch="x86_64-v4-bf16",
+    bf16_dot=True,
+    l1_bytes=48 * 1024,  # every CPU with avx512_bf16 but Zen 4 has 48 KB
+    flags=("-march=x86-64-v4", "-mavx512bf16", "-mprefer-vector-width=512"),
+)
+_AARCH64 = CpuTarget(
+    arch="aarch64",
+    cores=1,
+    vector_bytes=16,
+    vector_registers=32,
+    bf16_dot=False,
+    fp16_convert=True,  # fcvt is part of the base architecture
+    fma_per_cycle=2,
+    l1_bytes=64 * 1024,
+    l2_bytes=1024 * 1024,
+    l3_bytes=32 * 1024 * 1024,
+    flags=("-march=armv8-a",),
+    zig_target="aarch64-linux-gnu",
+)
+
+CPU_TARGETS: dict[str, CpuTarget] = {
+    record.arch: record for record in (_X86_64_V2, _X86_64_V3, _X86_64_V4, _X86_64_V4_BF16, _AARCH64)
+}
+
+# The kernel's names of the CPU features that each level of the x86-64 psABI (and our bf16 step) adds to the one below.
+_X86_LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("x86_64-v2", frozenset("cx16 popcnt sse4_1 sse4_2 ssse3".split())),
+    ("x86_64-v3", frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe".split())),
+    ("x86_64-v4", frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())),
+    ("x86_64-v4-bf16", frozenset({"avx512_bf16"})),
+)
+
+
+def cpu_target(arch: str, cores: int = 1) -> CpuTarget:
+    """The record of ``arch`` with ``cores`` threads; ``TargetError`` if there is none."""
+    record = CPU_TARGETS.get(arch)
+    if record is None:
+        raise TargetError(f"target arch {arch!r} does not exist; known: {', '.join(CPU_TARGETS)}")
+    if isinstance(cores, bool) or not isinstance(cores, int) or not 1 <= cores <= 4096:
+        raise TargetError(f"target cores {cores!r} is not an integer from 1 to 4096")
+    return replace(record, cores=cores)
+
+
+def x86_arch(features: frozenset[str]) -> str:
+    """The highest arch whose features (names as in ``/proc/cpuinfo``) are all there."""
+    best = None
+    for arch, needed in _X86_LEVELS:
+        if not needed <= features:
+            break
+        best = arch
+    if best is None:
+        missing = ", ".join(sorted(_X86_LEVELS[0][1] - features))
+        raise TargetError(f"this CPU lacks {missing}; x86_64-v2 is the least that Tilesmith runs on")
+    return best
+
+
+def parse_target(text: str) -> CpuTarget:
+    """The target named ``arch:cores``, such as ``x86_64-v4:2``; the inverse of ``target.name``. Without ``:cores``, one core."""
+    arch, colon, count = text.partition(":")
+    if colon and not (count.isascii() and count.isdecimal()):
+        raise TargetError(f"target {text!r}: {count!r} is not a number of cores; write it as x86_64-v4:2")
+    return cpu_target(arch, int(count) if colon else 1)

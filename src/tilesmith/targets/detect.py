@@ -1,0 +1,95 @@
+"""Finds out what machine this is. Nothing is probed at import; the answer is kept for the life of the process."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from tilesmith.errors import TargetError
+from tilesmith.targets.cpu import cpu_target, x86_arch
+from tilesmith.targets.target import CpuTarget
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_CPUINFO = Path("/proc/cpuinfo")
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+def host_target(cores: int | None = None) -> CpuTarget:
+    """The target that this process runs on, for ``cores`` threads (default: all cores that it may use)."""
+    return cpu_target_of_host(usable_cores() if cores is None else cores)
+
+
+@lru_cache(maxsize=64)
+def cpu_target_of_host(cores: int) -> CpuTarget:
+    """``host_target`` with the number of cores given."""
+    record = cpu_target(_host_arch(), cores)
+    return replace(record, **_cache_sizes(_CACHES))
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its CPU affinity, and the quota of its control group where there is one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, _quota_cores(_QUOTA) or cores))
+
+
+@lru_cache(maxsize=1)
+def cpu_model() -> str:
+    """The CPU's name as the system tells it, for reports; empty when unknown."""
+    for line in _lines(_CPUINFO):
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model", "Processor"):
+            return value.strip()
+    return platform.processor()
+
+
+def _host_arch() -> str:
+    machine = platform.machine().lower()
+    if machine in ("aarch64", "arm64"):
+        return "aarch64"
+    if machine in ("x86_64", "amd64"):
+        features = _x86_features(_lines(_CPUINFO))
+        # Systems without /proc: every x86-64 CPU since 2009 runs this.
+        return x86_arch(features) if features else "x86_64-v2"
+    raise TargetError(f"machine {machine!r} is not supported; known: x86_64, aarch64")
+
+
+def _x86_features(lines: list[str]) -> frozenset[str]:
+    """The feature flags that every core has."""
+    cores = [frozenset(line.partition(":")[2].split()) for line in lines if line.startswith("flags")]
+    return frozenset.intersection(*cores) if cores else frozenset()
+
+
+def _cache_sizes(folder: Path) -> dict[str, int]:
+    """Bytes of the data caches of the first core by the target's field; empty where the system does not tell."""
+    sizes: dict[str, int] = {}
+    for index in sorted(folder.glob("index*")):
+        try:
+            kind = (index / "type").read_text().strip()
+            level = (index / "level").read_text().strip()
+            text = (index / "size").read_text().strip()
+            nbytes = int(text.rstrip("KMG")) * _UNITS.get(text[-1:], 1)
+        except (OSError, ValueError):
+            continue
+        if kind in ("Data", "Unified") and level in ("1", "2", "3") and nbytes > 0:
+            sizes[f"l{level}_bytes"] = nbytes
+    return sizes
+
+
+def _quota_cores(path: Path) -> int | None:
+    """Whole cores that a version 2 control group grants, rounded up; None without a quota."""
+    try:
+        quota, period = path.read_text().split()
+        return None if quota == "max" else -(-int(quota) // int(period))
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
