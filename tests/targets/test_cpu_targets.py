@@ -90,7 +90,7 @@ def test_cache_sizes_come_from_the_system(tmp_path):
         folder.mkdir()
         for name, text in (("level", level), ("type", kind), ("size", size)):
             (folder / name).write_text(text + "\n")
-    assert detect._cache_sizes(tmp_path) == {"l1_bytes": 48 * 1024, "l2_bytes": 2048 * 1024, "l3_bytes": 1024**3}
+    assert detect._cache_sizes(tmp_path) == {1: 48 * 1024, 2: 2048 * 1024, 3: 1024**3}
     assert detect._cache_sizes(tmp_path / "absent") == {}
 
 

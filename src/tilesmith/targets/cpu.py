@@ -103,7 +103,10 @@ def x86_arch(features: frozenset[str]) -> str:
 
 
 def parse_target(text: str) -> CpuTarget:
-    """The target named ``arch:cores``, such as ``x86_64-v4:2``; the inverse of ``target.name``. Without ``:cores``, one core."""
+    """The target named ``arch:cores``, such as ``x86_64-v4:2``; the inverse of ``target.name``.
+
+    Without ``:cores``, one core.
+    """
     arch, colon, count = text.partition(":")
     if colon and not (count.isascii() and count.isdecimal()):
         raise TargetError(f"target {text!r}: {count!r} is not a number of cores; write it as x86_64-v4:2")

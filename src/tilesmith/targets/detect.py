@@ -27,7 +27,13 @@ def host_target(cores: int | None = None) -> CpuTarget:
 def cpu_target_of_host(cores: int) -> CpuTarget:
     """``host_target`` with the number of cores given."""
     record = cpu_target(_host_arch(), cores)
-    return replace(record, **_cache_sizes(_CACHES))
+    found = _cache_sizes(_CACHES)
+    return replace(
+        record,
+        l1_bytes=found.get(1, record.l1_bytes),
+        l2_bytes=found.get(2, record.l2_bytes),
+        l3_bytes=found.get(3, record.l3_bytes),
+    )
 
 
 def usable_cores() -> int:
@@ -63,19 +69,19 @@ def _x86_features(lines: list[str]) -> frozenset[str]:
     return frozenset.intersection(*cores) if cores else frozenset()
 
 
-def _cache_sizes(folder: Path) -> dict[str, int]:
-    """Bytes of the data caches of the first core by the target's field; empty where the system does not tell."""
-    sizes: dict[str, int] = {}
+def _cache_sizes(folder: Path) -> dict[int, int]:
+    """Bytes of the data caches of the first core by level; empty where the system does not tell."""
+    sizes: dict[int, int] = {}
     for index in sorted(folder.glob("index*")):
         try:
             kind = (index / "type").read_text().strip()
-            level = (index / "level").read_text().strip()
+            level = int((index / "level").read_text())
             text = (index / "size").read_text().strip()
             nbytes = int(text.rstrip("KMG")) * _UNITS.get(text[-1:], 1)
         except (OSError, ValueError):
             continue
-        if kind in ("Data", "Unified") and level in ("1", "2", "3") and nbytes > 0:
-            sizes[f"l{level}_bytes"] = nbytes
+        if kind in ("Data", "Unified") and nbytes > 0:
+            sizes[level] = nbytes
     return sizes
 
 
