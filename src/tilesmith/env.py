@@ -1,0 +1,168 @@
+"""Every ``TILESMITH_*`` environment variable: its default, its meaning, and the rule that a value must obey.
+
+A variable is read when it is used, never at import: ``env.CACHE_DIR.get()``. ``VARIABLES`` is the one table; the
+documentation and ``tilesmith env`` print it. An empty value means the default.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from tilesmith.errors import EnvironmentValueError
+
+T = TypeVar("T")
+
+FIND_MODES = ("fast", "hybrid", "normal", "trust_verify", "strict")
+LOG_LEVELS = ("error", "warning", "info", "debug")
+
+
+@dataclass(frozen=True)
+class Variable(Generic[T]):
+    """One variable. ``parse`` turns text into a value, or raises ``ValueError`` when it breaks ``rule``."""
+
+    name: str
+    default: Callable[[], T]
+    default_text: str
+    rule: str
+    meaning: str
+    parse: Callable[[str], T]
+
+    def get(self) -> T:
+        """The value now; ``EnvironmentValueError`` names the variable, the value and the rule that it breaks."""
+        text = os.environ.get(self.name, "")
+        if not text.strip():
+            return self.default()
+        try:
+            return self.parse(text.strip())
+        except ValueError:
+            raise EnvironmentValueError(f"{self.name}={text!r} is not {self.rule}") from None
+
+    @property
+    def is_set(self) -> bool:
+        return bool(os.environ.get(self.name, "").strip())
+
+
+def _switch(text: str) -> bool:
+    values = {"1": True, "on": True, "true": True, "yes": True, "0": False, "off": False, "false": False, "no": False}
+    try:
+        return values[text.lower()]
+    except KeyError:
+        raise ValueError(text) from None
+
+
+def _choice(values: tuple[str, ...]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in values:
+            raise ValueError(text)
+        return text.lower()
+
+    return parse
+
+
+def _path(text: str) -> Path:
+    if "\0" in text:
+        raise ValueError(text)
+    return Path(text).expanduser()
+
+
+def _folder(text: str) -> Path:
+    path = _path(text)
+    if path.exists() and not path.is_dir():
+        raise ValueError(text)
+    return path
+
+
+def _layers(text: str) -> tuple[str, ...]:
+    # A colon that begins "://" belongs to a URL.
+    parts = re.split(rf"{re.escape(os.pathsep)}(?!//)", text)
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _threads(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= 4096:
+        raise ValueError(text)
+    return int(text)
+
+
+def _solver(text: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_.@-]+", text) is None:
+        raise ValueError(text)
+    return text
+
+
+def _user_cache() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("tilesmith", appauthor=False))
+
+
+def _user_data() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("tilesmith", appauthor=False))
+
+
+def _user_layer() -> tuple[str, ...]:
+    return (str(_user_data() / "tilesmith.db"),)
+
+
+_SWITCH = "one of 1, 0, on, off, true, false, yes, no"
+
+CACHE_ON: Variable[bool] = Variable(
+    "TILESMITH_CACHE_ON", lambda: True, "1", _SWITCH,
+    "keep compiled kernels in the artifact cache; 0 compiles into a folder that goes when the process ends", _switch,
+)  # fmt: skip
+CACHE_DIR: Variable[Path] = Variable(
+    "TILESMITH_CACHE_DIR", _user_cache, "the user's cache folder", "a folder's path",
+    "where the artifact cache lies", _folder,
+)  # fmt: skip
+TUNING_SPEC_PATH: Variable[Path | None] = Variable(
+    "TILESMITH_TUNING_SPEC_PATH", lambda: None, "none", "a file's path",
+    "file of choices that come before every database; empty is none", _path,
+)  # fmt: skip
+LOG: Variable[str] = Variable(
+    "TILESMITH_LOG", lambda: "warning", "warning", f"one of {', '.join(LOG_LEVELS)}",
+    "how much is written to stderr", _choice(LOG_LEVELS),
+)  # fmt: skip
+FIND_MODE: Variable[str] = Variable(
+    "TILESMITH_FIND_MODE", lambda: "hybrid", "hybrid", f"one of {', '.join(FIND_MODES)}",
+    "what happens to a problem that no database holds", _choice(FIND_MODES),
+)  # fmt: skip
+DB_PATH: Variable[tuple[str, ...]] = Variable(
+    "TILESMITH_DB_PATH", _user_layer, "one file in the user's data folder",
+    f"a list of database files separated by {os.pathsep!r}",
+    "database layers; a later one wins over an earlier one, and the last is written", _layers,
+)  # fmt: skip
+LOG_CMD: Variable[bool] = Variable(
+    "TILESMITH_LOG_CMD", lambda: False, "0", _SWITCH,
+    "print every problem met as a driver command to stderr", _switch,
+)  # fmt: skip
+ONLY_SOLVER: Variable[str] = Variable(
+    "TILESMITH_ONLY_SOLVER", lambda: "", "none", "a solver's name (letters, digits, and _ . @ -)",
+    "use this solver and no other", _solver,
+)  # fmt: skip
+NUM_THREADS: Variable[int | None] = Variable(
+    "TILESMITH_NUM_THREADS", lambda: None, "all usable cores", "an integer from 1 to 4096",
+    "threads of a launch when the call names none", _threads,
+)  # fmt: skip
+
+VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read only, so covariance is safe
+    CACHE_ON, CACHE_DIR, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, LOG_CMD, ONLY_SOLVER, NUM_THREADS,
+)  # fmt: skip
+
+
+def check_all() -> None:
+    """Read every variable once, so that a bad value is met before work begins."""
+    for variable in VARIABLES:
+        variable.get()
+
+
+def unknown_names() -> tuple[str, ...]:
+    """Variables of the process that look like ours and are not: most likely misspelt."""
+    known = {variable.name for variable in VARIABLES}
+    return tuple(sorted(name for name in os.environ if name.startswith("TILESMITH_") and name not in known))
