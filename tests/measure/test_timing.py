@@ -1,0 +1,118 @@
+"""The benchmark method: medians, spread, ties, rotation, early stopping, what a disturbed sample counts."""
+
+import time
+
+import pytest
+
+from tilesmith.measure.timing import ONE_THREAD, Timing, interleave, is_tie, pick, quantile, summarize
+
+
+def spin(seconds):
+    def call():
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
+
+    return call
+
+
+def timing(median, spread=0.0):
+    return Timing(median, spread, 9, "test")
+
+
+def test_a_known_duration_is_measured():
+    result = interleave({"a": spin(300e-6), "b": spin(900e-6)}, budget_s=2, rounds=9, threads=1)
+    # Thread CPU time of a loop on wall time can only be shorter, when others had the core.
+    assert result["a"].low_us < 330
+    assert 1.5 < result["b"].median_us / result["a"].median_us < 4.5
+    assert result["a"].method == ONE_THREAD
+    assert result["a"].samples == 9
+
+
+def test_wall_time_is_read_for_more_than_one_thread():
+    # Sleeping costs no CPU time: only a wall clock sees it.
+    result = interleave({"a": lambda: time.sleep(0.002)}, budget_s=1, rounds=5, threads=2)
+    assert result["a"].median_us >= 2000
+    assert interleave({"a": lambda: time.sleep(0.002)}, budget_s=1, rounds=3, threads=1)["a"].median_us < 1000
+
+
+def test_fast_calls_are_repeated_until_a_sample_is_long_enough():
+    calls = 0
+
+    def call():
+        nonlocal calls
+        calls += 1
+
+    result = interleave({"a": call}, budget_s=1, rounds=3, threads=1)
+    assert calls > 3000
+    assert 0 < result["a"].median_us < 10
+
+
+def test_order_rotates_and_every_candidate_is_sampled_in_each_round():
+    seen = []
+    interleave(
+        {name: spin(2e-3) for name in "abc"}, budget_s=9, rounds=3, threads=1, before=seen.append
+    )
+    assert [seen[i : i + 3] for i in range(3, 12, 3)] == [list("abc"), list("bca"), list("cab")]
+
+
+def test_candidates_of_one_pool_stay_together():
+    seen = []
+    owners = {"a": "ours", "b": "theirs", "c": "ours"}
+    interleave({n: spin(2e-3) for n in "abc"}, budget_s=9, rounds=2, threads=2, owners=owners, before=seen.append)
+    rounds = ["".join(owners[n][0] for n in seen[i : i + 3]) for i in range(3, 9, 3)]
+    assert rounds == ["oot", "too"]
+
+
+def test_clearly_slower_candidates_are_dropped_early():
+    calls = {"fast": 0, "slow": 0}
+
+    def counted(name, call):
+        def run():
+            calls[name] += 1
+            call()
+
+        return run
+
+    slow, fast = counted("slow", spin(8e-3)), counted("fast", spin(2e-3))
+    result = interleave({"slow": slow, "fast": fast}, budget_s=5, rounds=12, threads=1, drop_ratio=1.3)
+    assert result["slow"].samples == 3
+    assert result["fast"].samples == 12
+    assert result["slow"].median_us > result["fast"].median_us
+
+
+def test_the_budget_ends_the_rounds_but_three_are_always_taken():
+    began = time.perf_counter()
+    result = interleave({"a": spin(5e-3)}, budget_s=0.05, rounds=1000, threads=1)
+    assert 3 <= result["a"].samples < 30
+    assert time.perf_counter() - began < 1
+    assert interleave({"a": spin(5e-3)}, budget_s=0, rounds=9, threads=1)["a"].samples == 3
+
+
+def test_median_notch_and_quartile():
+    result = summarize([i * 1e-6 for i in range(1, 10)], [], "m")
+    assert result.median_us == pytest.approx(5)
+    assert result.low_us == pytest.approx(3)
+    assert result.spread_us == pytest.approx(1.57 * 4 / 3)
+    assert quantile([1.0], 0.75) == 1.0
+    assert quantile([1.0, 2.0], 0.5) == 1.5
+
+
+def test_disturbed_samples_are_discarded_while_enough_are_left():
+    clean = summarize([1e-6] * 6, [9e-6] * 4, "m")
+    assert (clean.median_us, clean.samples, clean.discarded) == (pytest.approx(1), 6, 4)
+    few = summarize([1e-6] * 4, [9e-6] * 6, "m")
+    assert (few.median_us, few.samples, few.discarded) == (pytest.approx(9), 10, 0)
+
+
+def test_a_difference_within_the_spread_is_a_tie_broken_by_the_order():
+    timings = {"a": timing(10.4, 0.5), "b": timing(10.0, 0.2), "c": timing(9.0, 0.3)}
+    assert is_tie(timings["a"], timings["b"])
+    assert not is_tie(timings["b"], timings["c"])
+    assert pick(timings, ["a", "b", "c"]) == "c"
+    assert pick({k: timings[k] for k in "ab"}, ["a", "b"]) == "a"
+    assert pick({k: timings[k] for k in "ab"}, ["b", "a"]) == "b"
+
+
+def test_nothing_to_time():
+    assert interleave({}, budget_s=1, rounds=3, threads=1) == {}
