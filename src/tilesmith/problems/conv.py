@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tilesmith.errors import ProblemError
+from tilesmith.problems.dtypes import default_acc_dtype
 from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
@@ -20,9 +21,9 @@ MAX_SIZE = 2**31 - 1
 class ConvSignature:
     """One convolution, transposed convolution, or a gradient of one.
 
-    Shapes are those of the *forward* problem, each in its tensor's own layout. The filter's layout uses the same letters:
-    ``N`` is its first logical axis (output channels ``K``; input channels ``C`` when ``transposed``), ``C`` its second (``C / groups``;
-    ``K / groups`` when ``transposed``).
+    Shapes are those of the *forward* problem, each in its tensor's own layout. The filter's layout uses the same
+    letters: ``N`` is its first logical axis (output channels ``K``; input channels ``C`` when ``transposed``), ``C`` its
+    second (``C / groups``; ``K / groups`` when ``transposed``).
 
     Modes: ``fwd`` y from (x, w); ``bwd`` dx from (dy, w); ``wrw`` dw from (dy, x); ``bgrad`` db from (dy).
     ``stride``, ``padding``, ``dilation``, ``output_padding`` are integers or one value a spatial axis.
@@ -110,7 +111,7 @@ class ConvSignature:
         x, w = known_dtype(self.input_dtype), known_dtype(self.kernel_dtype)
         put("output_dtype", self.output_dtype or ("int32" if x.name == "int8" else base.name))
         y = known_dtype(self.output_dtype)
-        put("acc_dtype", self.acc_dtype or _default_acc(x.name, w.name, y.name))
+        put("acc_dtype", self.acc_dtype or default_acc_dtype(x.name, w.name, y.name))
         acc = known_dtype(self.acc_dtype)
         integers = {d.name for d in (x, w, y, acc) if d.is_integer}
         if integers:
@@ -163,7 +164,8 @@ class ConvSignature:
             else:
                 if reach > size + 2 * p:
                     raise ProblemError(
-                        f"filter of reach {reach} (size {filter_}, dilation {d}) is wider than the padded input {size} + 2*{p}"
+                        f"filter of reach {reach} (size {filter_}, dilation {d}) is wider than the padded input "
+                        f"{size} + 2*{p}"
                     )
                 result = (size + 2 * p - reach) // s + 1
             if not 1 <= result <= MAX_SIZE:
@@ -228,7 +230,8 @@ class ConvSignature:
     def canonical(self) -> ConvSignature:
         """The one spelling of this problem: not transposed, at least two spatial axes, no field that changes nothing.
 
-        Transposed forward is backward data with the names exchanged. ``canonical_order`` says where its arguments come from.
+        Transposed forward is backward data with the names exchanged; ``canonical_order`` says where its arguments come
+        from.
         """
         sig = self
         if sig.mode == "bgrad":
@@ -266,12 +269,6 @@ class ConvSignature:
             y=_view("y", sig.output_dtype, sig.output_layout, sig.output_shape, sig.output_strides),
             acc_dtype=sig.acc_dtype, epilogue=sig.epilogue, deterministic=sig.deterministic,
         )  # fmt: skip
-
-
-def _default_acc(*names: str) -> str:
-    if "int8" in names:
-        return "int32"
-    return "fp64" if "fp64" in names else "fp32"
 
 
 def _sizes(name: str, values: Sequence[int]) -> tuple[int, ...]:

@@ -58,3 +58,10 @@ def dtype(name: str) -> DType:
         return DTYPES[name]
     except (KeyError, TypeError):
         raise ProblemError(f"dtype {name!r} does not exist; known: {', '.join(DTYPES)}") from None
+
+
+def default_acc_dtype(*names: str) -> str:
+    """The accumulation type of a problem whose tensors have these types."""
+    if "int8" in names:
+        return "int32"
+    return "fp64" if "fp64" in names else "fp32"

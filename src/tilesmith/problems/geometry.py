@@ -45,7 +45,8 @@ class ConvGeometry:
     """A non-transposed convolution problem in three spatial dimensions ``(D, H, W)``.
 
     ``direction`` is ``fwd`` (``y`` from ``x, w``), ``bwd`` (``x`` from ``y, w``), ``wrw`` (``w`` from ``y, x``) or
-    ``bgrad`` (the sum of ``y`` over all but channels). ``x`` is the forward input or its gradient, ``y`` the forward output or its gradient.
+    ``bgrad`` (the sum of ``y`` over all but channels). ``x`` is the forward input or its gradient, ``y`` the forward
+    output or its gradient.
     ``output = (input + 2*padding - dilation*(filter - 1) - 1) // stride + 1`` in each dimension.
     The epilogue applies to the result of ``fwd`` and ``bwd``.
     """

@@ -1,0 +1,219 @@
+"""``GemmSignature``: one (batched) matrix multiplication as a user asks for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from tilesmith.errors import ProblemError
+from tilesmith.problems.dtypes import default_acc_dtype
+from tilesmith.problems.dtypes import dtype as known_dtype
+from tilesmith.problems.epilogue import IDENTITY, Epilogue
+from tilesmith.problems.geometry import GemmGeometry, MatrixView
+
+MAX_SIZE = 2**31 - 1
+MAX_STRIDE = 2**62
+
+
+@dataclass(frozen=True)
+class GemmSignature:
+    """``c = activation(alpha * op(a) @ op(b) + beta * c + bias + residual)`` for each of ``batch`` matrices.
+
+    ``op(a)`` is m x k, ``op(b)`` k x n, ``c`` m x n, all row-major. ``a`` is stored as k x m with ``trans_a``, ``b`` as
+    n x k with ``trans_b``. ``lda``, ``ldb``, ``ldc`` are elements from one stored row to the next; ``stride_a``,
+    ``stride_b``, ``stride_c`` from one batch to the next (None: dense). Matrices of several batches may interleave; a
+    batch stride of 0 shares ``a`` or ``b`` between all batches. ``bias`` has one element per column, ``residual`` lies
+    as ``c`` does. With ``beta == 0``, ``c`` is not read.
+
+    Raises ``ProblemError`` for anything that breaks a rule.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    trans_a: bool = False
+    trans_b: bool = False
+    dtype: str = "fp32"
+    a_dtype: str = ""  # these default to ``dtype``; int8 operands give an int32 result
+    b_dtype: str = ""
+    c_dtype: str = ""
+    acc_dtype: str = ""
+    alpha: float = 1.0
+    beta: float = 0.0
+    lda: int | None = None
+    ldb: int | None = None
+    ldc: int | None = None
+    stride_a: int | None = None
+    stride_b: int | None = None
+    stride_c: int | None = None
+    epilogue: Epilogue = field(default=IDENTITY)
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("m", "n", "k", "batch"):
+            self._put(name, _integer(name, getattr(self, name), 1, MAX_SIZE))
+        for name in ("trans_a", "trans_b", "deterministic"):
+            if not isinstance(getattr(self, name), bool):
+                raise ProblemError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if not isinstance(self.epilogue, Epilogue):
+            raise ProblemError(f"epilogue must be an Epilogue, got {self.epilogue!r}")
+        self._resolve_dtypes()
+        for name in ("alpha", "beta"):
+            self._put(name, _factor(name, getattr(self, name), integer=self.acc_dtype == "int32"))
+        for name in "abc":
+            self._resolve_memory(name)
+
+    def _put(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _resolve_dtypes(self) -> None:
+        base = known_dtype(self.dtype)
+        a = known_dtype(self.a_dtype or base.name)
+        b = known_dtype(self.b_dtype or base.name)
+        c = known_dtype(self.c_dtype or ("int32" if a.name == "int8" else base.name))
+        acc = known_dtype(self.acc_dtype or default_acc_dtype(a.name, b.name, c.name))
+        if any(d.is_integer for d in (a, b, c, acc)):
+            if (a.name, b.name, c.name, acc.name) != ("int8", "int8", "int32", "int32"):
+                got = f"{a.name} x {b.name} -> {c.name}, accumulated in {acc.name}"
+                raise ProblemError(f"integers come as int8 x int8 -> int32 accumulated in int32; got {got}")
+            if self.epilogue.activation not in ("none", "relu", "clamp"):
+                raise ProblemError(f"activation {self.epilogue.activation!r} needs a floating-point result, got int32")
+        elif acc.name not in ("fp32", "fp64"):
+            raise ProblemError(f"acc_dtype {acc.name!r}: floating-point problems accumulate in fp32 or fp64")
+        elif acc.name == "fp32" and "fp64" in (a.name, b.name, c.name):
+            raise ProblemError("acc_dtype 'fp32' is narrower than an fp64 tensor; use fp64")
+        for name, value in (("a_dtype", a), ("b_dtype", b), ("c_dtype", c), ("acc_dtype", acc), ("dtype", a)):
+            self._put(name, value.name)
+
+    def _resolve_memory(self, name: str) -> None:
+        """Check one operand's leading dimension and batch stride, and write dense ones as None."""
+        rows, columns = self._stored(name)
+        lead, step = getattr(self, f"ld{name}"), getattr(self, f"stride_{name}")
+        if lead is not None:
+            lead = _integer(f"ld{name}", lead, 1, MAX_STRIDE)
+            if lead < columns:
+                raise ProblemError(f"ld{name} {lead} is smaller than a stored row of {columns} elements")
+        self._put(f"ld{name}", None if lead == columns or rows == 1 else lead)
+        if step is None:
+            return
+        step = _integer(f"stride_{name}", step, 1 if name == "c" else 0, MAX_STRIDE)
+        lead = lead or columns
+        apart = step >= (rows - 1) * lead + columns
+        between = step >= columns and (self.batch - 1) * step + columns <= lead
+        if name == "c" and self.batch > 1 and not (apart or between):
+            raise ProblemError(f"stride_c {step} makes the {self.batch} results of {rows} x {columns} overlap")
+        self._put(f"stride_{name}", None if self.batch == 1 or step == rows * (self._lead(name)) else step)
+
+    def _stored(self, name: str) -> tuple[int, int]:
+        """Rows and columns of one matrix as it lies in memory."""
+        return {
+            "a": (self.k, self.m) if self.trans_a else (self.m, self.k),
+            "b": (self.n, self.k) if self.trans_b else (self.k, self.n),
+            "c": (self.m, self.n),
+        }[name]
+
+    def _lead(self, name: str) -> int:
+        lead: int | None = getattr(self, f"ld{name}")
+        return self._stored(name)[1] if lead is None else lead
+
+    def _step(self, name: str) -> int:
+        step: int | None = getattr(self, f"stride_{name}")
+        return self._stored(name)[0] * self._lead(name) if step is None else step
+
+    # --- the user's arrays ----------------------------------------------------------------------------------------
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return (self.batch, *self._stored(name)) if self.batch > 1 else self._stored(name)
+
+    def _strides(self, name: str) -> tuple[int, ...]:
+        return (self._step(name), self._lead(name), 1) if self.batch > 1 else (self._lead(name), 1)
+
+    @property
+    def a_shape(self) -> tuple[int, ...]:
+        """``([batch,] m, k)``, or ``([batch,] k, m)`` with ``trans_a``; the batch axis is there when ``batch > 1``."""
+        return self._shape("a")
+
+    @property
+    def b_shape(self) -> tuple[int, ...]:
+        return self._shape("b")
+
+    @property
+    def c_shape(self) -> tuple[int, ...]:
+        return self._shape("c")
+
+    @property
+    def a_strides(self) -> tuple[int, ...]:
+        """Element strides of an array of ``a_shape``."""
+        return self._strides("a")
+
+    @property
+    def b_strides(self) -> tuple[int, ...]:
+        return self._strides("b")
+
+    @property
+    def c_strides(self) -> tuple[int, ...]:
+        return self._strides("c")
+
+    # --- canonical form -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def canonical(self) -> GemmSignature:
+        """The one spelling: an operand is not called transposed when that changes no address."""
+        changes: dict[str, object] = {}
+        # Stored k x m, with a unit axis, is m x k in the same memory; of the cases with a pitch only k == 1 is.
+        if self.trans_a and (self.k == 1 or (self.m == 1 and self.lda is None)):
+            changes |= {"trans_a": False, "lda": None, "stride_a": self._step("a")}
+        if self.trans_b and (self.n == 1 or (self.k == 1 and self.ldb is None)):
+            changes |= {"trans_b": False, "ldb": None, "stride_b": self._step("b")}
+        return replace(self, **changes) if changes else self  # type: ignore[arg-type]
+
+    @property
+    def canonical_order(self) -> tuple[int, ...]:
+        """For each input argument of ``canonical``, the index of this signature's argument that it is: all in place."""
+        return tuple(range(2 + self.epilogue.bias + self.epilogue.residual + (self.beta != 0)))
+
+    @cached_property
+    def geometry(self) -> GemmGeometry:
+        """The canonical problem as plain numbers, for solvers."""
+        sig = self.canonical
+
+        def view(name: str, rows: int, columns: int, transposed: bool) -> MatrixView:
+            lead, step = sig._lead(name), sig._step(name)
+            steps = (1, lead) if transposed else (lead, 1)
+            return MatrixView(name, getattr(sig, f"{name}_dtype"), sig.batch, rows, columns, (step, *steps))
+
+        return GemmGeometry(
+            batch=sig.batch, m=sig.m, n=sig.n, k=sig.k,
+            a=view("a", sig.m, sig.k, sig.trans_a),
+            b=view("b", sig.k, sig.n, sig.trans_b),
+            c=view("c", sig.m, sig.n, False),
+            alpha=sig.alpha, beta=sig.beta, acc_dtype=sig.acc_dtype,
+            epilogue=sig.epilogue, deterministic=sig.deterministic,
+        )  # fmt: skip
+
+
+def _integer(name: str, value: object, least: int, most: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= int(value) <= most:
+        raise ProblemError(f"{name} must be an integer from {least} to {_power(most)}, got {value!r}")
+    return int(value)
+
+
+def _power(limit: int) -> str:
+    return "2^31-1" if limit == MAX_SIZE else "2^62"
+
+
+def _factor(name: str, value: object, integer: bool) -> float:
+    """``alpha`` or ``beta`` as a finite float; whole numbers for integer results."""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise ProblemError(f"{name} must be a number, got {value!r}")
+    try:
+        number = float(value)
+    except (OverflowError, ValueError):
+        number = math.inf
+    if not math.isfinite(number):
+        raise ProblemError(f"{name} must be finite, got {value!r}")
+    if integer and (number != int(number) or abs(number) > MAX_SIZE):
+        raise ProblemError(f"{name} must be a whole number below 2^31 for an int32 result, got {value!r}")
+    return number + 0.0  # -0.0 becomes 0.0

@@ -1,0 +1,60 @@
+"""Equivalences: other problems whose answer, computed on the same memory, is the answer of this one.
+
+A rewrite moves no data: every tensor of the rewritten problem is a view of the tensor in the same slot (slot ``i`` of
+the one is slot ``i`` of the other). So each solver sees each form of a problem, and no kernel is written twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilesmith.problems.conv import MAX_SIZE, ConvSignature
+from tilesmith.problems.flatten import flatten_conv
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.linear import Axis, conv_as_gemm, merge_axes
+
+Signature = ConvSignature | GemmSignature
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One form of a problem. ``name`` is stored in databases (``solver@name``): written once, never renamed."""
+
+    name: str
+    signature: Signature
+
+
+def rewrites(signature: Signature) -> tuple[Rewrite, ...]:
+    """All forms of ``signature``, canonical, the problem itself first (its name is empty).
+
+    - ``flat``: unit spatial axes dropped, an unmixed depth folded into the batch; GEMMs that share ``b`` as one.
+    - ``gemm``: a convolution that is a matrix multiplication as its tensors lie.
+    """
+    original = signature.canonical
+    found: list[Rewrite] = [Rewrite("", original)]
+    flat: Signature | None
+    gemm: Signature | None = None
+    if isinstance(original, GemmSignature):
+        flat = _flatten_gemm(original)
+    else:
+        flat = flatten_conv(original)
+        gemm = conv_as_gemm(original.geometry)
+    for name, form in (("flat", flat), ("gemm", gemm)):
+        # Two spellings with the same numbers would only measure the same kernels twice.
+        if form is not None and form.geometry not in [rewrite.signature.geometry for rewrite in found]:
+            found.append(Rewrite(name, form.canonical))
+    return tuple(found)
+
+
+def _flatten_gemm(sig: GemmSignature) -> GemmSignature | None:
+    """Fold the batch into the rows when all batches share ``b``."""
+    if sig.batch == 1 or sig.stride_b != 0 or sig.batch * sig.m > MAX_SIZE:
+        return None
+    a, c = sig.geometry.a.strides, sig.geometry.c.strides
+    rows = merge_axes([Axis(sig.batch, a[0], c[0]), Axis(sig.m, a[1], c[1])])
+    if len(rows) != 1 or a[2] != 1 or rows[0].first < sig.k or rows[0].second < sig.n:
+        return None
+    return replace(
+        sig, m=rows[0].size, batch=1, trans_a=False, lda=rows[0].first, ldc=rows[0].second,
+        stride_a=None, stride_b=None, stride_c=None,
+    )  # fmt: skip
