@@ -50,9 +50,7 @@ def test_fast_calls_are_repeated_until_a_sample_is_long_enough():
 
 def test_order_rotates_and_every_candidate_is_sampled_in_each_round():
     seen = []
-    interleave(
-        {name: spin(2e-3) for name in "abc"}, budget_s=9, rounds=3, threads=1, before=seen.append
-    )
+    interleave({name: spin(2e-3) for name in "abc"}, budget_s=9, rounds=3, threads=1, before=seen.append)
     assert [seen[i : i + 3] for i in range(3, 12, 3)] == [list("abc"), list("bca"), list("cab")]
 
 

@@ -1,1 +1,1 @@
-"""The find-db and the perf-db."""
+"""What was measured, kept: the find-db (problem -> solvers by time) and the perf-db (problem, solver -> configs)."""

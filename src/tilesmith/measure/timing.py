@@ -73,7 +73,8 @@ def interleave(
     """Time every candidate, ``rounds`` samples each, or as many as ``budget_s`` seconds allow (three at least).
 
     ``owners`` names the thread pool that a candidate uses, where they differ. With ``drop_ratio``, a candidate
-    whose every sample is slower than that many times the best one's median is left out after three rounds (it keeps its first samples).
+    whose every sample is slower than that many times the best one's median is left out after
+    three rounds (it keeps its first samples).
     ``before(name)`` is called before each sample: a watcher's note of who is running.
     """
     if not callables:
@@ -105,7 +106,7 @@ def interleave(
 
 
 def summarize(kept: Sequence[float], disturbed: Sequence[float], method: str) -> Timing:
-    """Median, notch and lower quartile of samples in seconds; ``disturbed`` ones count only when too few others are left."""
+    """Median, notch and lower quartile of samples in seconds; ``disturbed`` ones count only if too few others remain."""
     enough = len(kept) >= 5 and len(kept) >= len(disturbed)
     samples = sorted(kept if enough else [*kept, *disturbed])
     quarter, middle, upper = (quantile(samples, q) * 1e6 for q in (0.25, 0.5, 0.75))
