@@ -1,0 +1,277 @@
+"""What PyTorch does with the same problem on this CPU: every way it offers, each to be measured each time.
+
+The modes of a convolution: ``contiguous`` (channels first), ``channels_last``, and ``prepacked`` (oneDNN's own filter
+order, the operators that PyTorch's freezing emits). Data lies as the mode likes it best; nobody is charged for a layout
+change. Everything runs in inference mode. PyTorch picks oneDNN's kernels itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.problems.rewrite import Signature
+from tilesmith.solvers.external.tensors import TORCH_DTYPES, logical_tensor, to_numpy
+
+NAME = "onednn"
+Call = Callable[[], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to compute the problem. ``run`` is what is timed; ``result`` gives its values on logical axes.
+
+    ``result`` is dense ``(N, C, *spatial)`` for a convolution (a filter ``(K, C/groups, *spatial)``, a bias gradient
+    ``(K,)``), always of the canonical problem; ``(batch, m, n)`` for a GEMM.
+    """
+
+    name: str
+    run: Callable[[], object]
+    result: Callable[[], np.ndarray[Any, Any]]
+
+
+def version() -> str:
+    """PyTorch's version, for reports."""
+    return f"torch {torch.__version__}"
+
+
+def modes(signature: Signature, arguments: Sequence[np.ndarray[Any, Any]], threads: int) -> tuple[Mode, ...]:
+    """Every way of PyTorch that computes ``signature`` from ``arguments`` (the user's arrays, in the user's order).
+
+    Sets PyTorch's number of threads. Ways that PyTorch refuses for these types are left out; none left means that it
+    cannot compute this problem.
+    """
+    torch.set_num_threads(threads)
+    if isinstance(signature, ConvSignature):
+        calls = _conv_calls(signature, arguments)
+    else:
+        from tilesmith.solvers.external.onednn_gemm import gemm_calls
+
+        calls = gemm_calls(signature, arguments)
+    return tuple(mode for name, make in calls.items() if (mode := _try(name, make)) is not None)
+
+
+def _try(name: str, make: Callable[[], Call]) -> Mode | None:
+    """The mode, if its first call succeeds."""
+    with torch.inference_mode():
+        try:
+            call = make()
+            call()
+        except (RuntimeError, NotImplementedError):  # no kernel for these types
+            return None
+    run = torch.inference_mode()(call)
+    return Mode(name, run, lambda: to_numpy(run()))
+
+
+def _conv_calls(signature: ConvSignature, arguments: Sequence[np.ndarray[Any, Any]]) -> dict[str, Callable[[], Call]]:
+    problem, canonical = signature.geometry, signature.canonical
+    if not {problem.x.dtype, problem.w.dtype, problem.y.dtype} <= set(TORCH_DTYPES):
+        return {}
+    ordered = [arguments[index] for index in signature.canonical_order]
+    dims = canonical.spatial_dims
+    named = dict(zip(_argument_names(problem), ordered, strict=True))
+    tensors = {
+        name: logical_tensor(named[name], view, dims)
+        for name, view in (("x", problem.x), ("w", problem.w), ("y", problem.y))
+        if name in named
+    }
+    result = problem.y if problem.direction == "fwd" else problem.x
+    finish = _epilogue(problem.epilogue, named, result, dims)
+    shape = _Shape(problem, dims)
+    if problem.direction == "fwd":
+        return _forward(tensors, shape, finish)
+    if problem.direction == "bwd":
+        return _backward_data(tensors, shape, finish)
+    if problem.direction == "wrw":
+        return _backward_weights(tensors, shape)
+    return {
+        form: lambda form=form: _bias_gradient(tensors["y"], form)  # type: ignore[misc]
+        for form in ("contiguous", "channels_last")
+    }
+
+
+def _argument_names(problem: ConvGeometry) -> tuple[str, ...]:
+    extra = (("b",) if problem.epilogue.bias else ()) + (("z",) if problem.epilogue.residual else ())
+    return {"fwd": ("x", "w", *extra), "bwd": ("y", "w", *extra), "wrw": ("y", "x"), "bgrad": ("y",)}[problem.direction]
+
+
+class _Shape:
+    """Strides, paddings and so on as PyTorch wants them: one value for each of its spatial axes."""
+
+    def __init__(self, problem: ConvGeometry, dims: int) -> None:
+        cut = 3 - dims
+        self.dims = dims
+        self.groups = problem.groups
+        self.stride = list(problem.stride[cut:])
+        self.padding = list(problem.padding[cut:])
+        self.dilation = list(problem.dilation[cut:])
+        self.x_shape = [problem.n, problem.c, *problem.input[cut:]]
+        self.y_shape = [problem.n, problem.k, *problem.output[cut:]]
+        self.w_shape = [problem.k, problem.c // problem.groups, *problem.filter[cut:]]
+        reach = [d * (f - 1) + 1 for d, f in zip(self.dilation, problem.filter[cut:], strict=True)]
+        smallest = [
+            (y - 1) * s - 2 * p + r
+            for y, s, p, r in zip(self.y_shape[2:], self.stride, self.padding, reach, strict=True)
+        ]
+        # What the forward convolution rounded away, the transposed one must add.
+        self.output_padding = [x - least for x, least in zip(self.x_shape[2:], smallest, strict=True)]
+
+
+def _placed(tensor: torch.Tensor, form: str) -> torch.Tensor:
+    if form == "contiguous":
+        return tensor.contiguous()
+    return tensor.contiguous(memory_format=torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d)
+
+
+def _forward(t: dict[str, torch.Tensor], s: _Shape, finish: Finish) -> dict[str, Callable[[], Call]]:
+    convolve = functional.conv2d if s.dims == 2 else functional.conv3d
+
+    def plain(form: str) -> Call:
+        x, w, after = _placed(t["x"], form), _placed(t["w"], form), finish.placed(form)
+        return lambda: after(convolve(x, w, finish.bias, s.stride, s.padding, s.dilation, s.groups))
+
+    def prepacked(form: str) -> Call:
+        ops = torch.ops.mkldnn
+        x, after = _placed(t["x"], form), finish.placed(form)
+        w = ops._reorder_convolution_weight(t["w"], s.padding, s.stride, s.dilation, s.groups, s.x_shape)
+        run, fixed = ops._convolution_pointwise.default, (s.padding, s.stride, s.dilation, s.groups)
+        attr, scalars, algorithm = finish.fused
+        rest = after.after_fusion
+        return lambda: rest(run(x, w, finish.bias, *fixed, attr, scalars, algorithm))
+
+    return _forms(plain, prepacked)
+
+
+def _backward_data(t: dict[str, torch.Tensor], s: _Shape, finish: Finish) -> dict[str, Callable[[], Call]]:
+    transpose = functional.conv_transpose2d if s.dims == 2 else functional.conv_transpose3d
+
+    def plain(form: str) -> Call:
+        y, w, after = _placed(t["y"], form), _placed(t["w"], form), finish.placed(form)
+        fixed = (s.stride, s.padding, s.output_padding, s.groups, s.dilation)
+        return lambda: after(transpose(y, w, finish.bias, *fixed))
+
+    def gradient(form: str) -> Call:
+        y, w, after = _placed(t["y"], form), _placed(t["w"], form), finish.placed(form, with_bias=True)
+        x = _placed(torch.zeros(s.x_shape, dtype=y.dtype), form)  # read for its shape alone
+        fixed = (None, s.stride, s.padding, s.dilation, False, [0] * s.dims, s.groups, [True, False, False])
+        run = torch.ops.aten.convolution_backward.default
+        return lambda: after(run(y, x, w, *fixed)[0])
+
+    def prepacked(form: str) -> Call:
+        ops = torch.ops.mkldnn
+        y, after = _placed(t["y"], form), finish.placed(form)
+        # As inductor's freezing does: the filter is handed over as the transposed convolution's, oneDNN reorders it.
+        w = ops._reorder_convolution_transpose_weight(
+            t["w"], s.padding, s.output_padding, s.stride, s.dilation, s.groups, s.y_shape
+        )
+        run = ops._convolution_transpose_pointwise.default
+        fixed = (s.padding, s.output_padding, s.stride, s.dilation, s.groups)
+        attr, scalars, algorithm = finish.fused
+        rest = after.after_fusion
+        return lambda: rest(run(y, w, finish.bias, *fixed, attr, scalars, algorithm))
+
+    named = _forms(plain, prepacked)
+    for form in ("contiguous", "channels_last"):
+        named[f"backward {form}"] = lambda form=form: gradient(form)  # type: ignore[misc]
+    return named
+
+
+def _backward_weights(t: dict[str, torch.Tensor], s: _Shape) -> dict[str, Callable[[], Call]]:
+    def gradient(form: str) -> Call:
+        y, x = _placed(t["y"], form), _placed(t["x"], form)
+        w = _placed(torch.zeros(s.w_shape, dtype=y.dtype), form)  # read for its shape alone
+        fixed = (None, s.stride, s.padding, s.dilation, False, [0] * s.dims, s.groups, [False, True, False])
+        run = torch.ops.aten.convolution_backward.default
+        return lambda: run(y, x, w, *fixed)[1]
+
+    return {
+        form: lambda form=form: gradient(form)  # type: ignore[misc]
+        for form in ("contiguous", "channels_last")
+    }
+
+
+def _bias_gradient(dy: torch.Tensor, form: str) -> Call:
+    y, axes = _placed(dy, form), [0, *range(2, dy.dim())]
+    return lambda: y.sum(axes)
+
+
+def _forms(plain: Callable[[str], Call], prepacked: Callable[[str], Call]) -> dict[str, Callable[[], Call]]:
+    return {
+        "contiguous": lambda: plain("contiguous"),
+        "channels_last": lambda: plain("channels_last"),
+        "prepacked": lambda: prepacked("channels_last"),
+        "prepacked contiguous": lambda: prepacked("contiguous"),
+    }
+
+
+class Finish:
+    """The epilogue: the bias goes into the operator, the rest is applied to its result."""
+
+    def __init__(self, epilogue: Epilogue, bias: torch.Tensor | None, residual: torch.Tensor | None) -> None:
+        self.epilogue, self.bias, self.residual = epilogue, bias, residual
+
+    def placed(self, form: str, with_bias: bool = False) -> Finish:
+        """The same with the residual as ``form`` likes it; ``with_bias`` for operators that take none."""
+        residual = None if self.residual is None else _placed(self.residual, form)
+        if with_bias and self.bias is not None:
+            shaped = self.bias.reshape(1, -1, *[1] * (2 if residual is None else residual.dim() - 2))
+            residual = shaped if residual is None else residual + shaped
+        return Finish(self.epilogue, self.bias, residual)
+
+    @property
+    def fused(self) -> tuple[str, list[float], str]:
+        """The activation as oneDNN's operators take it, when there is no residual before it."""
+        if self.residual is not None:
+            return "none", [], ""
+        e = self.epilogue
+        return {
+            "none": ("none", [], ""),
+            "relu": ("relu", [], ""),
+            "leaky_relu": ("leaky_relu", [e.slope], ""),
+            "silu": ("swish", [], ""),
+            "gelu": ("gelu", [], "none"),
+            "clamp": ("hardtanh", [e.low, e.high], ""),
+        }[e.activation]
+
+    @property
+    def after_fusion(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """What is left to do after an operator that applied ``fused``."""
+        return self if self.residual is not None else lambda result: result
+
+    def __call__(self, result: torch.Tensor) -> torch.Tensor:
+        if self.residual is not None:
+            result = result + self.residual
+        return activate(self.epilogue, result)
+
+
+def activate(epilogue: Epilogue, r: torch.Tensor) -> torch.Tensor:
+    """PyTorch's operator for the activation."""
+    if epilogue.activation == "none":
+        return r
+    if epilogue.activation == "clamp":
+        return r.clamp_(epilogue.low if math.isfinite(epilogue.low) else None, epilogue.high)
+    if epilogue.activation == "leaky_relu":
+        return functional.leaky_relu_(r, epilogue.slope)
+    operators: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "relu": functional.relu_,
+        "silu": lambda v: functional.silu(v, inplace=True),
+        "gelu": functional.gelu,
+    }
+    return operators[epilogue.activation](r)
+
+
+def _epilogue(epilogue: Epilogue, named: dict[str, np.ndarray[Any, Any]], result: TensorView, dims: int) -> Finish:
+    from tilesmith.solvers.external.tensors import from_numpy
+
+    bias = from_numpy(np.ascontiguousarray(named["b"])) if epilogue.bias else None
+    residual = logical_tensor(named["z"], result, dims) if epilogue.residual else None
+    return Finish(epilogue, bias, residual)
