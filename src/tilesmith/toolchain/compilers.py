@@ -1,0 +1,112 @@
+"""C compilers: which one is used, and the flags it gets."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilesmith.errors import NoCompilerError
+from tilesmith.targets.target import Target
+
+# One standard for all: gcc 15 would take C23 by default. Generated code is measured, not read, so its warnings
+# are off; a kernel links with nothing, so nothing that needs a library's help may be switched on by a distribution.
+_COMMON = (
+    "-std=gnu11", "-w", "-O2", "-fPIC", "-shared", "-nostdlib",
+    "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-falign-functions=64",
+    "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
+)  # fmt: skip
+_ON_PATH = ("cc", "gcc", "clang")
+_PROBE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler: ``command`` starts it, ``kind`` is ``gcc``, ``clang`` or ``zig``, ``version`` its own words."""
+
+    command: tuple[str, ...]
+    kind: str
+    version: str
+
+    @property
+    def identity(self) -> str:
+        """What a cache key holds of it: two compilers with one identity make the same binary."""
+        return f"{self.kind} {self.version}"
+
+    def flags(self, target: Target) -> tuple[str, ...]:
+        """Everything between the command and its files, for one shared object."""
+        if self.kind == "zig":
+            # NOTE: without -fno-sanitize=all zig builds its UBSan runtime first, 135 s on a cold cache.
+            return (*_COMMON, "-target", target.zig_target, "-fno-sanitize=all", *_for_zig(target.flags))
+        return (*_COMMON, *target.flags)
+
+
+def find_compiler() -> Compiler:
+    """The compiler of ``$CC``, else the first of cc, gcc and clang that runs, else the ziglang wheel.
+
+    Raises ``NoCompilerError`` when there is none, or when ``$CC`` names one that does not run.
+    """
+    return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
+
+
+def command_line(compiler: Compiler, target: Target, source: str, output: str) -> tuple[str, ...]:
+    """The exact command that compiles ``source`` into ``output``."""
+    return (*compiler.command, *compiler.flags(target), "-o", output, source)
+
+
+@lru_cache(maxsize=8)
+def _find(cc: str, path: str) -> Compiler:
+    if cc.strip():
+        compiler = _probe(tuple(shlex.split(cc)))
+        if compiler is None:
+            raise NoCompilerError(f"CC={cc!r} does not run; set CC to a C compiler, or unset it")
+        return compiler
+    for name in _ON_PATH:
+        found = shutil.which(name, path=path)
+        compiler = _probe((found,)) if found else None
+        if compiler is not None:
+            return compiler
+    if importlib.util.find_spec("ziglang") is not None:
+        compiler = _probe((sys.executable, "-m", "ziglang", "cc"))
+        if compiler is not None:
+            return compiler
+    raise NoCompilerError(
+        "no C compiler: none of cc, gcc, clang on PATH runs; install one (Debian, Ubuntu: `apt install gcc`) "
+        "or the one on PyPI (`pip install tilesmith[cc]`)"
+    )
+
+
+def _probe(command: tuple[str, ...]) -> Compiler | None:
+    """The compiler that ``command`` starts, or None if it does not say a version."""
+    try:
+        done = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    if done.returncode != 0 or not done.stdout.strip():
+        return None
+    if "ziglang" in command or "zig" in os.path.basename(command[0]):
+        kind = "zig"
+    else:
+        kind = "clang" if "clang" in done.stdout else "gcc"
+    # The lines after the first name the machine that clang compiles for; the folder it lies in says nothing.
+    lines = [line.strip() for line in done.stdout.splitlines() if not line.startswith("InstalledDir")]
+    return Compiler(command, kind, "; ".join(line for line in lines[:3] if line))
+
+
+def _for_zig(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """zig spells CPU names with ``_``, and knows an architecture's base level as the default of ``-target`` alone."""
+    spelled = []
+    for flag in flags:
+        name, equals, value = flag.partition("=")
+        if name != "-march" or not equals:
+            spelled.append(flag)
+        elif value != "armv8-a":
+            spelled.append(f"{name}={value.replace('-', '_')}")
+    return tuple(spelled)
