@@ -1,0 +1,1 @@
+"""C text that every CPU kernel shares: vectors, conversions, epilogues."""

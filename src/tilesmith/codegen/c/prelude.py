@@ -1,0 +1,255 @@
+"""The C prelude: vectors, loads and stores with conversion, in GNU C that gcc and clang both take, without a header.
+
+Everything is named ``ts_``. ``ts_vf`` is a vector of ``TS_LANES`` fp32, ``ts_vi`` and ``ts_vu`` its integers.
+
+==============================  ================================================================================
+``ts_load_D(p)``                one vector from ``TS_LANES`` unaligned elements of dtype ``D`` (fp32, bf16, fp16)
+``ts_store_D(p, v)``            the reverse, rounded to nearest even; a NaN stays a NaN
+``ts_load_n_D(p, n)``           the first ``n`` lanes (0 to ``TS_LANES``); the others are 0 and not touched
+``ts_store_n_D(p, v, n)``       the first ``n`` lanes; nothing behind them is written
+``ts_get_D(p)``, ``ts_put_D``   one element as float, from float (also fp8e4m3, fp8e5m2)
+``ts_dot_bf16(acc, a, b)``      ``acc[i] += a[2i]*b[2i] + a[2i+1]*b[2i+1]`` (targets with ``bf16_dot``)
+``ts_pair_bf16(p)``             two bf16 at ``p`` in every lane; ``ts_last_bf16(p)``: one bf16 and a zero
+``ts_splat(f)``, ``ts_select``  a float in every lane; ``mask ? a : b`` by lanes
+==============================  ================================================================================
+"""
+
+from __future__ import annotations
+
+from tilesmith.targets.target import Target
+
+
+def c_prelude(target: Target) -> str:
+    """The prelude for ``target``; the same text for every kernel of one target."""
+    width = target.vector_bytes
+    if width not in (16, 32, 64):
+        raise ValueError(f"vectors of {width} bytes; the C prelude knows 16, 32 and 64")
+    parts = [_TYPES.replace("@VB@", str(width)), _SCALARS, _vectors(target), _tails(target)]
+    if target.bf16_dot:
+        parts.append(_BF16_DOT)
+    return "\n".join(parts)
+
+
+_TYPES = r"""#define TS_LANES (@VB@ / 4)
+#define TS_INLINE static inline __attribute__((always_inline, unused))
+#define TS_NOINLINE static __attribute__((noinline, unused))
+#define TS_PREFETCH(p) __builtin_prefetch((const void *)(p))
+typedef __INT64_TYPE__ ts_i64;
+typedef __UINT64_TYPE__ ts_u64;
+typedef __UINTPTR_TYPE__ ts_uptr;
+typedef unsigned char ts_u8 __attribute__((may_alias));
+typedef unsigned short ts_u16 __attribute__((may_alias));
+typedef unsigned int ts_u32 __attribute__((may_alias));
+typedef float ts_f32 __attribute__((may_alias));
+typedef double ts_f64 __attribute__((may_alias));
+typedef float ts_vf __attribute__((vector_size(@VB@)));
+typedef int ts_vi __attribute__((vector_size(@VB@)));
+typedef unsigned int ts_vu __attribute__((vector_size(@VB@)));
+typedef unsigned short ts_vh __attribute__((vector_size(@VB@ / 2)));
+typedef float ts_vf_at __attribute__((vector_size(@VB@), aligned(1), may_alias));
+typedef int ts_vi_at __attribute__((vector_size(@VB@), aligned(1), may_alias));
+typedef unsigned short ts_vh_at __attribute__((vector_size(@VB@ / 2), aligned(1), may_alias));
+"""
+
+_SCALARS = r"""TS_INLINE float ts_from_bits(unsigned u) {
+  float f;
+  __builtin_memcpy(&f, &u, 4);
+  return f;
+}
+TS_INLINE unsigned ts_bits(float f) {
+  unsigned u;
+  __builtin_memcpy(&u, &f, 4);
+  return u;
+}
+/* Any format of sign, e exponent bits with this bias, m fraction bits; inf says that the top exponent is not finite. */
+TS_INLINE float ts_widen(unsigned h, int e, int m, int bias, int inf) {
+  unsigned sign = (h >> (e + m) & 1u) << 31, ex = h >> m & ((1u << e) - 1), fr = h & ((1u << m) - 1);
+  if (inf ? ex == (1u << e) - 1 : (h & ((1u << (e + m)) - 1)) == (1u << (e + m)) - 1)
+    return ts_from_bits(sign | 0x7f800000u | fr << (23 - m) | (inf ? 0u : 0x400000u));
+  if (ex == 0) { /* subnormal: fr * 2^(1 - bias - m), exact in fp32 */
+    float f = (float)(int)fr * ts_from_bits((unsigned)(127 + 1 - bias - m) << 23);
+    return sign ? -f : f;
+  }
+  return ts_from_bits(sign | (ex + 127u - (unsigned)bias) << 23 | fr << (23 - m));
+}
+/* To nearest, ties to even. Without infinities what is too large becomes NaN, as in the e4m3fn definition. */
+TS_INLINE unsigned ts_narrow(float f, int e, int m, int bias, int inf) {
+  unsigned u = ts_bits(f), a = u & 0x7fffffffu, sign = (u >> 31) << (e + m), top = ((1u << e) - 1) << m, r;
+  unsigned none = inf ? top : top | ((1u << m) - 1);
+  if (a > 0x7f800000u) return sign | (inf ? top | 1u << (m - 1) : none);
+  if (a == 0x7f800000u) return sign | none;
+  int ex = (int)(a >> 23) - 127 + bias;
+  if (ex <= 0) { /* subnormal: let the fp32 adder round at 2^(1 - bias - m) */
+    float one = ts_from_bits((unsigned)(127 + 1 - bias - m + 23) << 23);
+    return sign | (ts_bits(ts_from_bits(a) + one) - ts_bits(one));
+  }
+  r = a - ((unsigned)(127 - bias) << 23);
+  r = (r + ((1u << (22 - m)) - 1) + (r >> (23 - m) & 1u)) >> (23 - m);
+  return sign | (r >= none ? none : r);
+}
+TS_INLINE float ts_get_fp32(const void *p) {
+  float f;
+  __builtin_memcpy(&f, p, 4);
+  return f;
+}
+TS_INLINE void ts_put_fp32(void *p, float f) { __builtin_memcpy(p, &f, 4); }
+TS_INLINE float ts_get_fp64(const void *p) { return (float)*(const ts_f64 *)p; }
+TS_INLINE void ts_put_fp64(void *p, float f) { *(ts_f64 *)p = f; }
+TS_INLINE float ts_get_bf16(const void *p) { return ts_from_bits((unsigned)*(const ts_u16 *)p << 16); }
+TS_INLINE unsigned ts_round_bf16(float f) {
+  unsigned u = ts_bits(f);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return u >> 16 | 0x40u;
+  return (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+}
+TS_INLINE void ts_put_bf16(void *p, float f) { *(ts_u16 *)p = (unsigned short)ts_round_bf16(f); }
+TS_INLINE float ts_get_fp16(const void *p) { return ts_widen(*(const ts_u16 *)p, 5, 10, 15, 1); }
+TS_INLINE void ts_put_fp16(void *p, float f) { *(ts_u16 *)p = (unsigned short)ts_narrow(f, 5, 10, 15, 1); }
+TS_INLINE float ts_get_fp8e5m2(const void *p) { return ts_widen(*(const ts_u8 *)p, 5, 2, 15, 1); }
+TS_INLINE void ts_put_fp8e5m2(void *p, float f) { *(ts_u8 *)p = (unsigned char)ts_narrow(f, 5, 2, 15, 1); }
+TS_INLINE float ts_get_fp8e4m3(const void *p) { return ts_widen(*(const ts_u8 *)p, 4, 3, 7, 0); }
+TS_INLINE void ts_put_fp8e4m3(void *p, float f) { *(ts_u8 *)p = (unsigned char)ts_narrow(f, 4, 3, 7, 0); }
+TS_INLINE ts_vf ts_splat(float f) { return (ts_vf){0} + f; }
+TS_INLINE ts_vf ts_select(ts_vi mask, ts_vf a, ts_vf b) {
+  return (ts_vf)(((ts_vi)a & mask) | ((ts_vi)b & ~mask));
+}
+TS_INLINE ts_vf ts_load_fp32(const void *p) { return *(const ts_vf_at *)p; }
+TS_INLINE void ts_store_fp32(void *p, ts_vf v) { *(ts_vf_at *)p = v; }
+TS_INLINE ts_vf ts_load_bf16(const void *p) {
+  return (ts_vf)(__builtin_convertvector(*(const ts_vh_at *)p, ts_vu) << 16);
+}
+"""
+
+_ROUND_BF16 = r"""TS_INLINE ts_vh ts_narrow_bf16(ts_vf v) {
+  ts_vu u = (ts_vu)v, nan = (ts_vu)((u & 0x7fffffffu) > 0x7f800000u);
+  ts_vu r = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+  return __builtin_convertvector((r & ~nan) | ((u >> 16 | 0x40u) & nan), ts_vh);
+}
+"""
+
+# NOTE: the instruction takes subnormal inputs as 0 and flushes subnormal results, as vdpbf16ps does.
+_ROUND_BF16_X86 = r"""TS_INLINE ts_vh ts_narrow_bf16(ts_vf v) {
+  ts_vh h;
+  __asm__("vcvtneps2bf16 %1, %0" : "=v"(h) : "v"(v));
+  return h;
+}
+"""
+
+_CONVERT_FP16 = r"""#if defined(__aarch64__)
+TS_INLINE ts_vf ts_load_fp16(const void *p) {
+  ts_vh h = *(const ts_vh_at *)p;
+  ts_vf v;
+  __asm__("fcvtl %0.4s, %1.4h" : "=w"(v) : "w"(h));
+  return v;
+}
+TS_INLINE ts_vh ts_narrow_fp16(ts_vf v) {
+  ts_vh h;
+  __asm__("fcvtn %0.4h, %1.4s" : "=w"(h) : "w"(v));
+  return h;
+}
+#else
+TS_INLINE ts_vf ts_load_fp16(const void *p) {
+  ts_vh h = *(const ts_vh_at *)p;
+  ts_vf v;
+  __asm__("vcvtph2ps %1, %0" : "=v"(v) : "v"(h));
+  return v;
+}
+TS_INLINE ts_vh ts_narrow_fp16(ts_vf v) {
+  ts_vh h;
+  __asm__("vcvtps2ph $0, %1, %0" : "=v"(h) : "v"(v));
+  return h;
+}
+#endif
+"""
+
+_CONVERT_FP16_SLOW = r"""TS_INLINE ts_vf ts_load_fp16(const void *p) {
+  ts_vf v;
+  for (int i = 0; i < TS_LANES; i++) v[i] = ts_get_fp16((const char *)p + 2 * i);
+  return v;
+}
+TS_INLINE ts_vh ts_narrow_fp16(ts_vf v) {
+  ts_vh h;
+  for (int i = 0; i < TS_LANES; i++) h[i] = (unsigned short)ts_narrow(v[i], 5, 10, 15, 1);
+  return h;
+}
+"""
+
+_STORES = r"""TS_INLINE void ts_store_bf16(void *p, ts_vf v) { *(ts_vh_at *)p = ts_narrow_bf16(v); }
+TS_INLINE void ts_store_fp16(void *p, ts_vf v) { *(ts_vh_at *)p = ts_narrow_fp16(v); }
+"""
+
+# 8-byte vectors of 16-bit lanes have no register of their own on x86, so 128-bit targets convert through scalars there.
+_CONVERT_FP16_16 = "#if defined(__aarch64__)\n" + _CONVERT_FP16.split("#else")[0].split("\n", 1)[1]
+
+
+def _vectors(target: Target) -> str:
+    rounding = _ROUND_BF16_X86 if target.bf16_dot and target.vector_bytes == 64 else _ROUND_BF16
+    if not target.fp16_convert:
+        halves = _CONVERT_FP16_SLOW
+    elif target.vector_bytes == 16:
+        halves = _CONVERT_FP16_16 + "#else\n" + _CONVERT_FP16_SLOW + "#endif\n"
+    else:
+        halves = _CONVERT_FP16
+    return rounding + halves + _STORES
+
+
+_TAILS_MASKED = r"""TS_INLINE unsigned short ts_mask(int n) { return (unsigned short)((1u << n) - 1); }
+TS_INLINE ts_vf ts_load_n_fp32(const void *p, int n) {
+  ts_vf v;
+  __asm__("vmovups %1, %0%{%2%}%{z%}" : "=v"(v) : "m"(*(const ts_vf_at *)p), "Yk"(ts_mask(n)));
+  return v;
+}
+TS_INLINE void ts_store_n_fp32(void *p, ts_vf v, int n) {
+  __asm__("vmovups %1, %0%{%2%}" : "+m"(*(ts_vf_at *)p) : "v"(v), "Yk"(ts_mask(n)));
+}
+TS_INLINE ts_vh ts_load_n_half(const void *p, int n) {
+  ts_vh v;
+  __asm__("vmovdqu16 %1, %0%{%2%}%{z%}" : "=v"(v) : "m"(*(const ts_vh_at *)p), "Yk"(ts_mask(n)));
+  return v;
+}
+TS_INLINE void ts_store_n_half(void *p, ts_vh v, int n) {
+  __asm__("vmovdqu16 %1, %0%{%2%}" : "+m"(*(ts_vh_at *)p) : "v"(v), "Yk"(ts_mask(n)));
+}
+"""
+
+_TAILS_LOOPS = r"""TS_INLINE ts_vf ts_load_n_fp32(const void *p, int n) {
+  ts_vf v = {0};
+  __builtin_memcpy(&v, p, (unsigned)n * 4u);
+  return v;
+}
+TS_INLINE void ts_store_n_fp32(void *p, ts_vf v, int n) { __builtin_memcpy(p, &v, (unsigned)n * 4u); }
+TS_INLINE ts_vh ts_load_n_half(const void *p, int n) {
+  ts_vh v = {0};
+  __builtin_memcpy(&v, p, (unsigned)n * 2u);
+  return v;
+}
+TS_INLINE void ts_store_n_half(void *p, ts_vh v, int n) { __builtin_memcpy(p, &v, (unsigned)n * 2u); }
+"""
+
+_TAILS_HALVES = r"""TS_INLINE ts_vf ts_load_n_bf16(const void *p, int n) {
+  ts_vh h = ts_load_n_half(p, n);
+  return ts_load_bf16(&h);
+}
+TS_INLINE ts_vf ts_load_n_fp16(const void *p, int n) {
+  ts_vh h = ts_load_n_half(p, n);
+  return ts_load_fp16(&h);
+}
+TS_INLINE void ts_store_n_bf16(void *p, ts_vf v, int n) { ts_store_n_half(p, ts_narrow_bf16(v), n); }
+TS_INLINE void ts_store_n_fp16(void *p, ts_vf v, int n) { ts_store_n_half(p, ts_narrow_fp16(v), n); }
+"""
+
+
+def _tails(target: Target) -> str:
+    return (_TAILS_MASKED if target.vector_bytes == 64 else _TAILS_LOOPS) + _TAILS_HALVES
+
+
+_BF16_DOT = r"""TS_INLINE ts_vf ts_dot_bf16(ts_vf acc, ts_vi a, ts_vi b) {
+  __asm__("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+  return acc;
+}
+TS_INLINE ts_vi ts_pair_bf16(const void *p) {
+  int q;
+  __builtin_memcpy(&q, p, 4);
+  return (ts_vi){0} + q;
+}
+TS_INLINE ts_vi ts_last_bf16(const void *p) { return (ts_vi){0} + (int)*(const ts_u16 *)p; }
+"""
