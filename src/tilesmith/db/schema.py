@@ -27,7 +27,8 @@ STEPS: Final[tuple[str, ...]] = (
     CREATE TABLE trials ({_EVIDENCE}, PRIMARY KEY (problem, target, solver, config)) WITHOUT ROWID;
     CREATE TABLE searches (
         problem TEXT NOT NULL, target TEXT NOT NULL, strategy TEXT NOT NULL, seed INTEGER NOT NULL,
-        trials INTEGER NOT NULL, seconds REAL NOT NULL, ended TEXT NOT NULL, date TEXT NOT NULL, PRIMARY KEY (problem, target)
+        trials INTEGER NOT NULL, seconds REAL NOT NULL, ended TEXT NOT NULL, date TEXT NOT NULL,
+        PRIMARY KEY (problem, target)
     ) WITHOUT ROWID;
     """,
 )

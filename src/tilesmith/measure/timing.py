@@ -106,7 +106,7 @@ def interleave(
 
 
 def summarize(kept: Sequence[float], disturbed: Sequence[float], method: str) -> Timing:
-    """Median, notch and lower quartile of samples in seconds; ``disturbed`` ones count only if too few others remain."""
+    """Median, notch and lower quartile of samples in seconds; ``disturbed`` ones count if too few others remain."""
     enough = len(kept) >= 5 and len(kept) >= len(disturbed)
     samples = sorted(kept if enough else [*kept, *disturbed])
     quarter, middle, upper = (quantile(samples, q) * 1e6 for q in (0.25, 0.5, 0.75))

@@ -1,0 +1,135 @@
+"""The default strategy: the cost model ranks, measurement decides, and what was measured corrects the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilesmith.tune.space import Arm, Point, neighbours, some_points
+from tilesmith.tune.strategies import Walk
+from tilesmith.tune.surrogate import Posterior, condition, fit
+
+POOL = 3000  # points of one arm that are ranked, at most
+HOPELESS = 20.0  # an arm predicted this many times slower than the best is left out
+CAUTION = (0.3, 1.0, 1.7)  # standard deviations of optimism, in turn
+GAIN = math.log(0.99)  # a search goes on while 1 % may be gained ...
+CHANCE = 2.0  # ... at a point that is this many standard deviations off at most
+
+
+class Model(Walk):
+    """Ranks all arms' points by prediction times learnt correction, and looks around the best points.
+
+    Each batch takes a third from the neighbours of the fastest points, the rest by optimism in the face of
+    uncertainty. It ends when every neighbour of the best is known and no other point is likely to be 1 % faster.
+    """
+
+    def __init__(self, arms: Sequence[Arm], seed: int) -> None:
+        predicted = {arm.name: arm.predict(arm.default) for arm in arms}
+        least = min(predicted.values())
+        super().__init__([arm for arm in arms if predicted[arm.name] <= HOPELESS * least], seed)
+        self._numbers = {name: number for number, name in enumerate(self.arms)}
+        self._axes = max(len(arm.space.axes) for arm in self.arms.values())
+        self._pool: list[Point] = []
+        self._index: dict[Point, int] = {}
+        self._predicted: list[float] = []
+        self._steps: list[list[float]] = []
+        self._first: list[Point] | None = None  # the defaults, as long as they are not asked
+
+    def ask(self, count: int) -> list[Point]:
+        if self._first is None:
+            self._first = self._begin()
+        if self._first:
+            first, self._first = self._first[:count], self._first[count:]
+            self.asked.update(first)
+            return first + self._propose(count - len(first), around_share=0)
+        return self._propose(count, -(-count // 3))
+
+    def _propose(self, count: int, around_share: int) -> list[Point]:
+        for point in [*self.times, *self.failed]:
+            self._add(point)
+        around = self._around()
+        self._extend(around)
+        posterior = self._posterior()
+        chosen = self._choose(posterior, [self._index[point] for point in around], around_share)
+        everything = range(len(self._pool))
+        chosen += self._choose(posterior, everything, count - len(chosen))
+        return [self._pool[index] for index in chosen]
+
+    # --- the pool -------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> list[Point]:
+        """Fill the pool; the defaults that are not known yet, the best predicted first."""
+        first = [point for point in self.defaults() if self.is_new(point)]
+        first.sort(key=lambda point: self.arms[point.arm].predict(point.config))
+        for arm in self.arms.values():
+            found = some_points(arm.space, arm.default, self.rng, POOL)
+            if len(found) > POOL:
+                found = self.rng.sample(found, POOL)
+            self._extend([Point(arm.name, config) for config in found])
+        self._extend([*first, *self.times, *self.failed])
+        return first
+
+    def _extend(self, found: Sequence[Point]) -> None:
+        for point in found:
+            self._add(point)
+
+    def _add(self, point: Point) -> None:
+        arm = self.arms.get(point.arm)
+        if point in self._index or arm is None:
+            return
+        steps = [float(values.index(point.config[name])) for name, values in arm.space.axes.items()]
+        self._index[point] = len(self._pool)
+        self._pool.append(point)
+        self._predicted.append(math.log(max(arm.predict(point.config), 1e-12)))
+        self._steps.append(steps + [0.0] * (self._axes - len(steps)))
+
+    def _around(self) -> list[Point]:
+        """New neighbours of the three fastest points."""
+        found: list[Point] = []
+        for start in self.best(3):
+            space = self.arms[start.arm].space
+            found += [Point(start.arm, config) for config in neighbours(space, start.config)]
+        return [point for point in dict.fromkeys(found) if self.is_new(point)]
+
+    # --- the choice -----------------------------------------------------------------------------------------------
+
+    def _posterior(self) -> Posterior:
+        arms = np.array([float(self._numbers[point.arm]) for point in self._pool])
+        steps = np.array(self._steps)
+        known = [point for point in self.times if point in self._index]
+        slow = math.log(2 * max(self.times.values())) if self.times else 0.0
+        logs = [math.log(self.times[point]) for point in known]
+        # A config that fails says: stay away. It counts as twice as slow as the slowest.
+        bad = [point for point in self.failed if point in self._index] if self.times else []
+        at = np.array([self._index[point] for point in [*known, *bad]], dtype=np.intp)
+        values = np.array(logs + [slow] * len(bad))
+        residuals = values - np.array(self._predicted)[at] if len(at) else np.zeros(0)
+        kernel = fit(arms[at], steps[at], residuals)
+        posterior = condition(kernel, arms[at], steps[at], residuals, arms, steps)
+        for point in self.asked:  # asked, not told yet
+            if point not in self.times and point not in self.failed:
+                posterior.settle(self._index[point])
+        return posterior
+
+    def _choose(self, posterior: Posterior, among: Sequence[int], count: int) -> list[int]:
+        """New points with the least optimistic estimate, one by one; none when the best is not likely to be beaten."""
+        fresh = np.array([index for index in among if self.is_new(self._pool[index])], dtype=np.intp)
+        predicted = np.array(self._predicted)
+        goal = math.log(min(self.times.values())) + GAIN if self.times else math.inf
+        chosen: list[int] = []
+        while len(chosen) < count and len(fresh):
+            centre = predicted[fresh] + posterior.mean[fresh]
+            deviation = np.sqrt(posterior.variance[fresh])
+            hopeful = centre - CHANCE * deviation < goal
+            if not hopeful.any():
+                break
+            score = centre - CAUTION[len(chosen) % len(CAUTION)] * deviation
+            at = int(np.argmin(np.where(hopeful, score, np.inf)))
+            index = int(fresh[at])
+            chosen.append(index)
+            self.asked.add(self._pool[index])
+            posterior.settle(index)
+            fresh = np.delete(fresh, at)
+        return chosen
