@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tilesmith.plan.records import Draft
+from tilesmith.plan.slots import slot_names as slot_names
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.targets.target import Target
 
@@ -84,26 +85,3 @@ class Solver(Protocol):
     def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
         """Sources and steps. Slots are counted in the order of ``slot_names(problem)``."""
         ...
-
-
-def slot_names(problem: Geometry) -> tuple[str, ...]:
-    """Names of a plan's slots in order: inputs first, the result last.
-
-    Convolution: fwd ``x w [b] [z] y``, bwd ``y w [b] [z] x``, wrw ``y x w``, bgrad ``y b``;
-    GEMM: ``a b [bias] [z] c``. ``z`` is the residual; GEMM's ``c`` is also read when ``beta != 0``.
-    """
-    extra = (("b",) if problem.epilogue.bias else ()) + (("z",) if problem.epilogue.residual else ())
-    if isinstance(problem, GemmGeometry):
-        return (
-            "a",
-            "b",
-            *(("bias",) if problem.epilogue.bias else ()),
-            *(("z",) if problem.epilogue.residual else ()),
-            "c",
-        )
-    return {
-        "fwd": ("x", "w", *extra, "y"),
-        "bwd": ("y", "w", *extra, "x"),
-        "wrw": ("y", "x", "w"),
-        "bgrad": ("y", "b"),
-    }[problem.direction]

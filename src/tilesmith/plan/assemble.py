@@ -1,0 +1,70 @@
+"""A solver's draft, once its sources are compiled, becomes a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilesmith.errors import PlanError
+from tilesmith.plan.check import check_plan
+from tilesmith.plan.records import Draft, Launch, Plan, Step
+from tilesmith.plan.slots import slots_of
+from tilesmith.problems.rewrite import Signature
+from tilesmith.targets.target import Target
+
+ALIGNMENT = 64
+# Threads' scratch never shares a page, so that neither false sharing nor the prefetcher joins them.
+SCRATCH_ALIGNMENT = 4096
+
+
+def assemble(
+    draft: Draft,
+    signature: Signature,
+    solver: str,
+    config: str,
+    target: Target,
+    digests: Sequence[str],
+    provenance: str = "",
+) -> Plan:
+    """The plan that runs ``draft`` for ``signature``.
+
+    ``digests[i]`` is the artifact (sha256, hex) that holds ``draft.sources[i]``; several sources may share one.
+    Raises ``PlanError`` for a draft that breaks a rule of plans.
+    """
+    if len(digests) != len(draft.sources):
+        raise PlanError(f"{solver}: {len(draft.sources)} sources, but {len(digests)} artifacts")
+    artifacts = tuple(dict.fromkeys(digests))
+    place = [artifacts.index(digest) for digest in digests]
+
+    def placed(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        for step in steps:
+            if isinstance(step, Launch) and not 0 <= step.artifact < len(place):
+                raise PlanError(f"{solver}: step {step.symbol} counts source {step.artifact} of {len(place)}")
+        return tuple(replace(s, artifact=place[s.artifact]) if isinstance(s, Launch) else s for s in steps)
+
+    launches = [step for step in (*draft.prepare, *draft.run) if isinstance(step, Launch)]
+    stride = _round_up(max((launch.shared_bytes for launch in launches), default=0), SCRATCH_ALIGNMENT)
+    offset = _round_up(draft.workspace_bytes, ALIGNMENT)
+    plan = Plan(
+        problem=signature.canonical.key(),
+        target=target.name,
+        solver=solver,
+        config=config,
+        slots=slots_of(signature),
+        artifacts=artifacts,
+        prepare=placed(draft.prepare),
+        run=placed(draft.run),
+        packed_bytes=_round_up(draft.packed_bytes, ALIGNMENT),
+        workspace_bytes=offset + target.cores * stride,
+        scratch_offset=offset,
+        scratch_stride=stride,
+        threads=target.cores,
+        alignment=ALIGNMENT,
+        provenance=provenance,
+    )
+    check_plan(plan)
+    return plan
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
