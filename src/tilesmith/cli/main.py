@@ -1,0 +1,128 @@
+"""The entry point: verbs are imported when they are asked for, and every failure is one line with an exit status.
+
+Exit status: 0 fine, 1 a check failed, 2 usage, 130 stopped by Ctrl-C. Data goes to stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+import click
+
+from tilesmith import env
+from tilesmith.cli.terminal import complain
+from tilesmith.errors import TilesmithError
+
+# Verb -> its one-line help. Each lives in the file of its name in cli/verbs/.
+VERBS: Final = {
+    "parse": "print what a driver command, or a file of them, asks for",
+    "tune": "search the best config of each problem and remember it",
+    "bench": "time problems, beside another library",
+    "verify": "check the numbers of problems against a float64 reference",
+    "generate": "write the sources of a problem and the exact compiler command",
+    "explain": "say why a solver is chosen: every candidate with its reason, prediction and time",
+    "env": "print every environment variable",
+}
+DRIVER: Final = "MIOpenDriver"
+BASES: Final = ("conv", "gemm")
+
+
+class _Verbs(click.Group):
+    """Loads a verb's file when the verb is used; the list of verbs needs none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"tilesmith.cli.verbs.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+        with formatter.section("Driver commands"):
+            formatter.write_text(
+                "tilesmith [MIOpenDriver] conv|convfp16|convbfp16|convint8|gemm|... FLAGS: "
+                "runs a driver command verbatim"
+            )
+
+
+def _version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from tilesmith import __version__
+
+        click.echo(__version__)
+        ctx.exit()
+
+
+@click.group(cls=_Verbs, help="Finds, remembers and launches the fastest kernel for convolutions and GEMMs.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
+)
+def group() -> None:
+    pass
+
+
+def main() -> None:
+    """The command ``tilesmith``."""
+    try:
+        status = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of stdout has gone: nothing is wrong here
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except KeyboardInterrupt:
+        status = 130
+    sys.exit(status)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns its exit status."""
+    try:
+        env.check_all()
+        for name in env.unknown_names():
+            complain(f"warning: {name} does not exist; `tilesmith env` lists the variables")
+        if not arguments:
+            complain("a verb or a driver command is missing (see `tilesmith --help`)")
+            return 2
+        words = _driver_words(arguments)
+        if words is not None:
+            from tilesmith.cli.verbs.driver import run_command
+
+            return run_command(words)
+        result = group.main(list(arguments), prog_name="tilesmith", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except TilesmithError as error:
+        complain(str(error))
+        return error.exit_status
+    except click.ClickException as error:
+        complain(_usage_line(error))
+        return 2
+    except (KeyboardInterrupt, click.Abort):
+        complain("stopped")
+        return 130
+
+
+def _driver_words(arguments: Sequence[str]) -> list[str] | None:
+    """The driver command in ``arguments``, or None if they name a verb."""
+    words = list(arguments)
+    if " " in words[0].strip():  # the whole command in quotes
+        words = [*words[0].split(), *words[1:]]
+    first = words[0].rsplit("/", 1)[-1]
+    if first == DRIVER:
+        return words
+    # No verb begins like a base command, so that an unknown base is told by the driver's grammar, with its bases.
+    return words if first not in VERBS and first.startswith(BASES) else None
+
+
+def _usage_line(error: click.ClickException) -> str:
+    message = error.format_message()
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "tilesmith"
+    return f"{message} (see `{where} --help`)"

@@ -1,0 +1,77 @@
+"""Gathers what ``choose`` decides on: candidates with defaults and predictions, and what the databases hold."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tilesmith import env
+from tilesmith.db.layers import Layers, open_layers
+from tilesmith.db.store import Database
+from tilesmith.dispatch.choose import Answer, Option
+from tilesmith.errors import TargetError
+from tilesmith.problems.rewrite import Signature
+from tilesmith.solvers.solver import Accepted
+from tilesmith.solvers.table import candidates
+from tilesmith.targets.detect import host_target
+from tilesmith.targets.target import Target
+
+_opened: dict[tuple[str, ...], Layers] = {}
+
+
+def open_databases(database: Layers | Database | str | os.PathLike[str] | None = None) -> Layers:
+    """The database layers of the call, else those of TILESMITH_DB_PATH; opened once a process."""
+    if isinstance(database, Layers):
+        return database
+    if isinstance(database, Database):
+        return Layers((database,))
+    paths = (str(Path(database)),) if database is not None else env.DB_PATH.get()
+    if paths not in _opened:
+        _opened[paths] = open_layers(paths)
+    return _opened[paths]
+
+
+def target_of(target: Target | None, threads: int | None) -> Target:
+    """The target of a call. Raises ``TargetError`` for one that this machine cannot run, or two numbers of threads."""
+    if target is None:
+        return host_target(threads if threads is not None else env.NUM_THREADS.get())
+    if threads is not None and threads != target.cores:
+        raise TargetError(f"threads {threads} and target {target.name} disagree: a target's cores are its threads")
+    host = host_target(target.cores)
+    if not runs_on(target, host):
+        raise TargetError(f"target {target.name} does not run on this machine, which is {host.name}")
+    return target
+
+
+def runs_on(target: Target, host: Target) -> bool:
+    """Whether ``host`` has every instruction of ``target``."""
+    return (
+        target.zig_target == host.zig_target
+        and target.vector_bytes <= host.vector_bytes
+        and target.vector_registers <= host.vector_registers
+        and (host.bf16_dot or not target.bf16_dot)
+        and (host.fp16_convert or not target.fp16_convert)
+    )
+
+
+def options_of(signature: Signature, target: Target) -> tuple[Option, ...]:
+    """Every candidate of the table; the accepted ones with their default config and predicted time."""
+    options = []
+    for candidate in candidates(signature, target):
+        if not isinstance(candidate.verdict, Accepted):
+            options.append(Option(candidate))
+            continue
+        config = candidate.solver.default_config(candidate.geometry, target)
+        seconds = candidate.solver.predict(candidate.geometry, config, target)
+        options.append(Option(candidate, str(config), seconds))
+    return tuple(options)
+
+
+def answers_of(signature: Signature, target: Target, layers: Layers) -> tuple[Answer, ...]:
+    """What every layer holds for the problem, the highest layer first."""
+    problem = signature.canonical.key()
+    return tuple(
+        Answer(record, database.name)
+        for database in reversed(layers.databases)
+        for record in database.ranking(problem, target.name)
+    )

@@ -1,0 +1,119 @@
+"""The pure decision: which solver answers, and the trace that says why."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from tilesmith.db.records import Record
+from tilesmith.dispatch.choose import Answer, Choice, Option, Unknown, choose
+from tilesmith.errors import NoSolutionError
+from tilesmith.solvers.solver import Accepted, Rejected
+from tilesmith.solvers.table import Candidate
+
+
+@dataclass(frozen=True)
+class Fake:
+    name: str
+    revision: int = 3
+
+
+def option(name, *, form="", predicted=1e-3, verdict=None, config="a=1"):
+    candidate = Candidate(Fake(name), form, None, verdict or Accepted())
+    return Option(candidate) if verdict else Option(candidate, config, predicted)
+
+
+def answer(solver, time_us, *, layer="user", spread=0.1, revision=3, config="a=2"):
+    record = Record("p", "t", solver, config, revision, time_us=time_us, spread_us=spread, samples=9)
+    return Answer(record, layer)
+
+
+def failed(solver, layer="user"):
+    return Answer(Record("p", "t", solver, "a=1", 3).failed("wrong numbers"), layer)
+
+
+OPTIONS = (
+    option("dense", predicted=5e-4),
+    option("depthwise", verdict=Rejected("group width not covered", "8")),
+    option("small", predicted=2e-4),
+    option("reference", predicted=9.0),
+)
+
+
+@pytest.mark.parametrize("mode", ["fast", "hybrid", "trust_verify", "strict"])
+def test_the_fastest_record_answers(mode):
+    choice = choose(OPTIONS, [answer("dense", 90.0), answer("small", 70.0, config="a=7")], mode=mode)
+    assert (choice.solver, choice.config, choice.basis, choice.layer) == ("small", "a=7", "database", "user")
+    assert choice.time_us == 70.0
+    assert [line.solver for line in choice.trace] == ["dense", "depthwise", "small", "reference"]
+    assert [line.chosen for line in choice.trace] == [False, False, True, False]
+    assert choice.trace[1].reason == "group width not covered (8)"
+    assert choice.trace[0].time_us == 90.0
+    assert choice.trace[3].predicted_us == 9e6
+
+
+def test_ties_go_to_the_table_order():
+    answers = [answer("small", 70.0, spread=2.0), answer("dense", 71.5)]
+    assert choose(OPTIONS, answers, mode="fast").solver == "dense"
+    assert choose(OPTIONS, list(reversed(answers)), mode="fast").solver == "dense"
+    assert choose(OPTIONS, [answer("small", 70.0), answer("dense", 71.5)], mode="fast").solver == "small"
+
+
+def test_the_highest_layer_wins_though_a_lower_one_is_faster():
+    answers = [answer("dense", 90.0, layer="user"), answer("small", 10.0, layer="system")]
+    assert choose(OPTIONS, answers, mode="strict").solver == "dense"
+
+
+def test_records_of_another_revision_or_of_failures_do_not_answer():
+    stale = [answer("dense", 1.0, revision=2), failed("small"), answer("reference", 500.0, layer="system")]
+    choice = choose(OPTIONS, stale, mode="strict")
+    assert (choice.solver, choice.layer) == ("reference", "system")
+    assert "revision 2" in choice.trace[0].reason
+    assert choice.trace[2].reason == "failed: wrong numbers"
+    assert isinstance(choose(OPTIONS, stale[:2], mode="hybrid"), Unknown)
+
+
+def test_a_record_of_a_refused_or_unknown_solver_does_not_answer():
+    answers = [answer("depthwise", 1.0), answer("gone", 1.0)]
+    with pytest.raises(NoSolutionError, match="strict"):
+        choose(OPTIONS, answers, mode="strict")
+
+
+def test_a_miss_by_mode():
+    fast = choose(OPTIONS, [], mode="fast")
+    assert isinstance(fast, Choice)
+    assert (fast.solver, fast.basis, fast.time_us) == ("small", "prediction", None)
+    for mode in ("hybrid", "normal", "trust_verify"):
+        assert isinstance(choose(OPTIONS, [], mode=mode), Unknown)
+    with pytest.raises(NoSolutionError, match="tilesmith tune"):
+        choose(OPTIONS, [], mode="strict")
+
+
+def test_normal_measures_even_what_is_known():
+    answers = [answer("dense", 90.0)]
+    assert isinstance(choose(OPTIONS, answers, mode="normal"), Unknown)
+    choice = choose(OPTIONS, answers, mode="normal", measured=True)
+    assert (choice.solver, choice.basis) == ("dense", "measurement")
+
+
+def test_what_failed_its_check_is_not_predicted_after_a_measurement():
+    choice = choose(OPTIONS, [failed("small"), failed("dense")], mode="hybrid", measured=True)
+    assert choice.solver == "reference"
+    with pytest.raises(NoSolutionError, match="failed its check"):
+        choose(OPTIONS, [failed(name) for name in ("small", "dense", "reference")], mode="hybrid", measured=True)
+
+
+def test_only_solver():
+    assert choose(OPTIONS, [answer("small", 1.0)], mode="fast", only="reference").solver == "reference"
+    with pytest.raises(NoSolutionError, match=r"'nonesuch'.*known: dense, depthwise, small, reference"):
+        choose(OPTIONS, [], mode="fast", only="nonesuch")
+    with pytest.raises(NoSolutionError, match="group width not covered"):
+        choose(OPTIONS, [], mode="fast", only="depthwise")
+    forms = (option("dense"), replace(option("dense", form="gemm", predicted=1e-6)), option("reference"))
+    assert choose(forms, [], mode="fast", only="dense").solver == "dense@gemm"
+    assert choose(forms, [], mode="fast", only="dense@gemm").solver == "dense@gemm"
+
+
+def test_nothing_fits_prints_every_reason():
+    refused = tuple(option(name, verdict=Rejected("dtype not covered")) for name in ("dense", "small"))
+    with pytest.raises(NoSolutionError, match=r"dense: dtype not covered; small: dtype not covered"):
+        choose(refused, [], mode="fast")
