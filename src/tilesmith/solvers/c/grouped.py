@@ -1,0 +1,160 @@
+"""Grouped convolution and its data gradient, straight from channels-last tensors, for groups of any width.
+
+Narrow groups share vectors (``grouped_lanes``); nothing is copied or padded. The filter is packed once (``prepare``).
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from tilesmith.codegen.c.prelude import c_prelude
+from tilesmith.codegen.symbols import make_source
+from tilesmith.plan.records import Draft, Launch, Parameter, Pointer, Space
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.solvers import reasons
+from tilesmith.solvers.c import grouped_kernel as kernel
+from tilesmith.solvers.c.grouped_axis import axis_phases, column_tiles
+from tilesmith.solvers.c.grouped_lanes import LaneMap, lane_map
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, slot_names
+from tilesmith.targets.target import Target
+
+# Multiply-adds in one kernel's text: more compile for seconds.
+_MAX_STATEMENTS = 12_000
+_MAX_ZERO_ROW = 4 * 1024 * 1024
+_DTYPES = ("fp32", "bf16", "fp16")
+
+
+class GroupedSolver:
+    """``fwd`` and ``bwd`` with more than one group, neither depthwise nor of one channel a side."""
+
+    name = "c_grouped"
+    op = "grouped"
+    revision = 1
+
+    def covers(self, problem: ConvGeometry) -> bool:
+        """Which group widths are this solver's."""
+        return problem.groups > 1 and problem.groups not in (problem.c, problem.k)
+
+    def applicable(self, problem: Geometry, target: Target) -> Accepted | Rejected:
+        if not isinstance(problem, ConvGeometry):
+            return Rejected(reasons.OP)
+        if problem.direction not in ("fwd", "bwd"):
+            return Rejected(reasons.DIRECTION, problem.direction)
+        if not self.covers(problem):
+            return Rejected(reasons.GROUPS, f"{problem.c}->{problem.k} in {problem.groups} groups")
+        names = (problem.x.dtype, problem.w.dtype, problem.y.dtype)
+        if problem.acc_dtype != "fp32" or any(name not in _DTYPES for name in names):
+            return Rejected(reasons.DTYPE, " ".join((*names, problem.acc_dtype)))
+        if not (problem.x.channels_last and problem.y.channels_last):
+            return Rejected(reasons.LAYOUT, "channels are not contiguous")
+        if problem.w.vector > 1:
+            return Rejected(reasons.LAYOUT, "vector filter layout")
+        if kernel.zero_row_elements(problem) * dtype(problem.x.dtype).nbytes > _MAX_ZERO_ROW:
+            return Rejected(reasons.SIZE, f"rows of {problem.input[2]} x {problem.c}")
+        if not self.search_space(problem, target).allowed(self._smallest(problem, target)):
+            return Rejected(reasons.FILTER, f"{problem.filter} with stride {problem.stride}: too many different tiles")
+        return Accepted()
+
+    def search_space(self, problem: Geometry, target: Target) -> SearchSpace:
+        assert isinstance(problem, ConvGeometry)
+        wide = lane_map(problem, target, 1).splat
+        blocks = lane_map(problem, target, 1).blocks
+        chunks = sorted({1, *(n for n in (2, 4, 8, 16, 32, 64) if n < blocks), blocks})
+
+        def allowed(config: Config) -> bool:
+            lanes = lane_map(problem, target, config["nv"])
+            spare = 2 + lanes.vectors if wide else 3
+            in_registers = config["rows"] * config["cols"] * config["nv"] + spare <= target.vector_registers
+            vectors = ceil(lanes.outer / lanes.width)
+            return (
+                in_registers
+                and (not config["stream"] or target.vector_bytes >= 32)
+                and (config["nv"] <= vectors if wide else config["nv"] == 1)
+                and _statements(problem, lanes, config) <= _MAX_STATEMENTS
+            )
+
+        return SearchSpace(
+            {
+                "rows": (1, 2, 3, 4, 5, 6, 7, 8),
+                "cols": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14),
+                "nv": (1, 2, 3, 4) if wide else (1,),
+                "chunk": tuple(chunks),
+                "stream": (0, 1),
+            },
+            allowed,
+        )
+
+    def _smallest(self, problem: ConvGeometry, target: Target) -> Config:
+        return Config((("rows", 1), ("cols", 1), ("nv", 1), ("chunk", 1), ("stream", 0)))
+
+    def default_config(self, problem: Geometry, target: Target) -> Config:
+        assert isinstance(problem, ConvGeometry)
+        space = self.search_space(problem, target)
+        best = self._smallest(problem, target)
+        candidates = [
+            best.replace(rows=rows, cols=cols, nv=nv, chunk=chunk)
+            for nv in space.axes["nv"]
+            for rows in space.axes["rows"][:4]
+            for cols in space.axes["cols"]
+            for chunk in (space.axes["chunk"][-1],)
+        ]
+        allowed = [config for config in candidates if space.allowed(config)]
+        return min(allowed, key=lambda config: self.predict(problem, config, target), default=best)
+
+    def predict(self, problem: Geometry, config: Config, target: Target) -> float:
+        assert isinstance(problem, ConvGeometry)
+        return 1.0
+
+    def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
+        assert isinstance(problem, ConvGeometry)
+        lanes = lane_map(problem, target, config["nv"])
+        schedule = kernel.Schedule(config["rows"], config["cols"], config["chunk"], bool(config["stream"]))
+        prelude = c_prelude(target)
+        tile = "x".join(str(value) for _, value in config.values)
+        x, _ = kernel.source_and_result(problem)
+        run = make_source(
+            "c",
+            self.op + problem.direction,
+            x.dtype,
+            tile,
+            target.arch,
+            prelude,
+            kernel.run_body(problem, lanes, schedule),
+        )
+        pack = make_source("c", self.op + "pack", x.dtype, tile, target.arch, prelude, kernel.pack_body(problem, lanes))
+        slots = slot_names(problem)
+        parameters: tuple[Parameter, ...] = (
+            Pointer(Space.SLOT, 0),
+            Pointer(Space.PACKED),
+            *(Pointer(Space.SLOT, i) for i in range(2, len(slots))),
+        )
+        items = problem.n * kernel.items_per_image(problem, lanes, schedule)
+        return Draft(
+            sources=(run, pack),
+            run=(Launch(0, run.symbol, (items, 1, 1), parameters, block=(_share(items, target), 1, 1)),),
+            prepare=(Launch(1, pack.symbol, (lanes.blocks, 1, 1), (Pointer(Space.SLOT, 1), Pointer(Space.PACKED))),),
+            packed_bytes=kernel.packed_bytes(problem, lanes),
+        )
+
+
+def _share(items: int, target: Target) -> int:
+    """Items handed out at once: several shares a thread, so that a delayed thread costs little."""
+    return max(1, items // (target.cores * 16)) if target.cores > 1 else items
+
+
+def _statements(problem: ConvGeometry, lanes: LaneMap, config: Config) -> int:
+    """Multiply-adds in the kernel's text, counting rows that become a loop once."""
+    phases = [axis_phases(problem, axis) for axis in range(3)]
+    depth = sum(len(p.taps) for p in phases[0])
+    height = sum(len(p.taps) for p in phases[1])
+    steps = (2 if lanes.pairs and lanes.inner % 2 else 1) if lanes.splat else lanes.steps
+    total = 0
+    for p in phases[2]:
+        tiles = len(column_tiles(p, config["cols"]))
+        per_row = min(config["cols"], p.count) * len(p.taps) * steps * lanes.vectors
+        rows = depth * height * config["rows"]
+        if config["rows"] == 1:
+            rows = min(rows, max(len(phases[0]) * len(phases[1]), 400 // max(1, per_row)))
+        total += tiles * per_row * rows
+    return total * (2 if lanes.tail else 1)

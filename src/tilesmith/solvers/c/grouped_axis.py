@@ -1,0 +1,79 @@
+"""One spatial axis of a direct convolution: which inputs meet which filter taps in each output.
+
+Forward and backward data are one form here. A phase is a set of evenly spaced results that meet the same taps:
+``fwd`` has one phase an axis, ``bwd`` one for each residue of the stride. Solvers emit the same tile text for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.problems.geometry import ConvGeometry
+
+
+@dataclass(frozen=True)
+class Tap:
+    """Filter element ``index`` reads the input at ``u * in_step + offset`` for result ``u`` of its phase."""
+
+    index: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class AxisPhase:
+    """Results ``out_start + u * out_step`` for ``u`` in ``0 .. count - 1``, and the taps that they meet."""
+
+    count: int
+    out_start: int
+    out_step: int
+    in_step: int
+    in_size: int
+    taps: tuple[Tap, ...]
+
+    def positions(self, width: int) -> tuple[int, ...]:
+        """Input positions, relative to ``u0 * in_step``, that ``width`` results from ``u0`` on read."""
+        return tuple(sorted({j * self.in_step + tap.offset for j in range(width) for tap in self.taps}))
+
+    def inside(self, u0: int, width: int) -> bool:
+        """Whether everything that these results read lies in the input."""
+        return all(0 <= u0 * self.in_step + p < self.in_size for p in self.positions(width))
+
+
+def axis_phases(problem: ConvGeometry, axis: int) -> tuple[AxisPhase, ...]:
+    """The phases of spatial axis ``axis`` (0 to 2) for ``fwd`` or ``bwd``."""
+    size_in, size_out, stride = problem.input[axis], problem.output[axis], problem.stride[axis]
+    pad, dilation, taps = problem.padding[axis], problem.dilation[axis], range(problem.filter[axis])
+    if problem.direction == "fwd":
+        return (AxisPhase(size_out, 0, 1, stride, size_in, tuple(Tap(r, r * dilation - pad) for r in taps)),)
+    phases = []
+    for start in range(min(stride, size_in)):
+        # Gradient element h meets tap r at output (h + pad - r * dilation) / stride, where that is whole.
+        met = tuple(
+            Tap(r, (start + pad - r * dilation) // stride) for r in taps if (start + pad - r * dilation) % stride == 0
+        )
+        phases.append(AxisPhase(-(-(size_in - start) // stride), start, stride, 1, size_out, met))
+    return tuple(phases)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """``repeat`` tiles of ``width`` results from ``start`` on; ``inside`` tiles read no padding and share one function."""
+
+    start: int
+    width: int
+    repeat: int
+    inside: bool
+
+
+def column_tiles(axis: AxisPhase, width: int) -> tuple[Columns, ...]:
+    """Cover the axis with tiles; neighbours that read no padding are one repeated tile."""
+    tiles: list[Columns] = []
+    for u0 in range(0, axis.count, width):
+        step = min(width, axis.count - u0)
+        inside = axis.inside(u0, step)
+        last = tiles[-1] if tiles else None
+        if last is not None and inside and last.inside and last.width == step:
+            tiles[-1] = Columns(last.start, step, last.repeat + 1, True)
+        else:
+            tiles.append(Columns(u0, step, 1, inside))
+    return tuple(tiles)

@@ -1,0 +1,103 @@
+"""How the channels of a grouped convolution lie in vectors.
+
+Every lane of a vector is one result channel. Narrow groups share a vector, and each input is shuffled to the lanes of
+its group (``lanes``); where a vector holds one group alone, one input is spread over all lanes (``splat``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.targets.target import Target
+
+
+@dataclass(frozen=True)
+class LaneMap:
+    """A block is ``per_block`` groups of ``outer`` results and ``inner`` inputs each, or part of one group's results.
+
+    ``width`` lanes make a vector, ``vectors`` vectors a block. ``pairs``: two bf16 inputs are multiplied in one step.
+    """
+
+    groups: int
+    inner: int
+    outer: int
+    width: int
+    per_block: int
+    vectors: int
+    pairs: bool
+
+    @property
+    def splat(self) -> bool:
+        return self.per_block == 1
+
+    @property
+    def split(self) -> int:
+        """Blocks of one group (``splat``)."""
+        return -(-self.outer // (self.vectors * self.width)) if self.splat else 1
+
+    @property
+    def blocks(self) -> int:
+        return self.groups * self.split if self.splat else -(-self.groups // self.per_block)
+
+    @property
+    def steps(self) -> int:
+        """Multiply-adds of one result with one filter tap."""
+        return -(-self.inner // 2) if self.pairs else self.inner
+
+    @property
+    def tail(self) -> bool:
+        """Whether some blocks hold fewer results than the others."""
+        return bool(self.outer % (self.vectors * self.width) if self.splat else self.groups % self.per_block)
+
+    def lanes(self, tail: bool) -> tuple[int, ...]:
+        """Results in each vector of a full or tail block."""
+        if not self.splat:
+            return ((self.groups % self.per_block if tail else self.per_block) * self.outer,)
+        rest = self.outer % (self.vectors * self.width) if tail else min(self.outer, self.vectors * self.width)
+        return tuple(min(self.width, rest - at) for at in range(0, rest, self.width))
+
+    def units(self, tail: bool) -> int:
+        """Inputs that a full or tail block reads of one pixel, in pairs where ``pairs``."""
+        groups = self.groups % self.per_block if tail else self.per_block
+        return groups * self.inner // (2 if self.pairs else 1)
+
+    def source(self, lane: int, step: int, tail: bool) -> int:
+        """The unit that ``lane`` multiplies in ``step`` (``lanes`` only); idle lanes follow the last group."""
+        groups = self.groups % self.per_block if tail else self.per_block
+        return min(lane // self.outer, groups - 1) * self.steps + step
+
+    def first_output(self, block: str) -> str:
+        """C: first result channel of ``block``."""
+        if self.splat and self.split > 1:
+            return f"({block} / {self.split} * {self.outer} + {block} % {self.split} * {self.vectors * self.width})"
+        return f"({block} * {self.per_block * self.outer})"
+
+    def first_input(self, block: str) -> str:
+        """C: first input channel of ``block``."""
+        return (
+            f"({block} / {self.split} * {self.inner})" if self.splat else f"({block} * {self.per_block * self.inner})"
+        )
+
+    def is_tail(self, block: str) -> str:
+        """C: whether ``block`` is a tail block; only asked where ``tail``."""
+        return f"({block} % {self.split} == {self.split - 1})" if self.splat else f"({block} == {self.blocks - 1})"
+
+
+def lane_map(problem: ConvGeometry, target: Target, vectors: int) -> LaneMap:
+    """The map for ``fwd`` or ``bwd``; ``vectors`` vectors a block where a group fills whole vectors."""
+    fan_c, fan_k = problem.c // problem.groups, problem.k // problem.groups
+    inner, outer = (fan_c, fan_k) if problem.direction == "fwd" else (fan_k, fan_c)
+    width = target.lanes(4)
+    source = problem.x if problem.direction == "fwd" else problem.y
+    bf16 = target.bf16_dot and source.dtype == "bf16" and problem.w.dtype == "bf16"
+    share = groups_per_vector(problem.groups, inner, outer, width, bf16)
+    # Narrow groups multiply in pairs only where pairs do not straddle groups.
+    pairs = bf16 and inner > 1 and (share == 1 or inner % 2 == 0)
+    return LaneMap(problem.groups, inner, outer, width, share, vectors if share == 1 else 1, pairs)
+
+
+def groups_per_vector(groups: int, inner: int, outer: int, width: int, bf16: bool) -> int:
+    """Groups that share one vector; their inputs must lie in two vectors, the most that one shuffle reads."""
+    units = -(-inner // 2) if bf16 and inner % 2 == 0 else inner
+    return max(1, min(width // outer, 2 * width // units, groups))
