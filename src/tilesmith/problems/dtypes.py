@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilesmith.errors import ProblemError
 
@@ -23,7 +23,7 @@ class DType:
     epsilon: float
     is_integer: bool = False
 
-    def numpy(self) -> np.dtype:
+    def numpy(self) -> np.dtype[Any]:
         """The NumPy type; bf16 and fp8 come from ``ml_dtypes``, which is imported only for them."""
         import numpy as np
 
@@ -31,7 +31,8 @@ class DType:
             return np.dtype(_PLAIN_NUMPY[self.name])
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[self.name]))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[self.name]))
+        return found
 
 
 _PLAIN_NUMPY = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "int8": "int8", "int32": "int32"}
@@ -52,12 +53,20 @@ DTYPES: dict[str, DType] = {
 }
 
 
+# How PyTorch, NumPy and ml_dtypes call the same types.
+_ALIASES = {
+    "float64": "fp64", "double": "fp64", "float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16",
+    "bfloat16": "bf16", "float8_e4m3fn": "fp8e4m3", "float8_e5m2": "fp8e5m2",
+}  # fmt: skip
+
+
 def dtype(name: str) -> DType:
-    """The element type called ``name``; ``ProblemError`` if there is none."""
+    """The element type called ``name`` here, in PyTorch or in NumPy; ``ProblemError`` if there is none."""
+    text = str(name).removeprefix("torch.")
     try:
-        return DTYPES[name]
-    except (KeyError, TypeError):
-        raise ProblemError(f"dtype {name!r} does not exist; known: {', '.join(DTYPES)}") from None
+        return DTYPES[_ALIASES.get(text, text)]
+    except KeyError:
+        raise ProblemError(f"dtype {text!r} does not exist; known: {', '.join(DTYPES)}") from None
 
 
 def default_acc_dtype(*names: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tilesmith.errors import ProblemError
@@ -28,8 +29,15 @@ class Epilogue:
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ProblemError(f"activation {self.activation!r} does not exist; known: {', '.join(ACTIVATIONS)}")
+        for name in ("bias", "residual"):
+            if not isinstance(getattr(self, name), bool):
+                raise ProblemError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        for name in ("slope", "low", "high"):
+            object.__setattr__(self, name, _number(name, getattr(self, name)))
         if self.activation == "clamp" and not self.low <= self.high:
             raise ProblemError(f"clamp needs low <= high, got low={self.low}, high={self.high}")
+        if self.activation == "leaky_relu" and not math.isfinite(self.slope):
+            raise ProblemError(f"leaky_relu needs a finite slope, got {self.slope}")
         # What the activation does not read must not make two equal epilogues differ.
         if self.activation != "leaky_relu":
             object.__setattr__(self, "slope", 0.01)
@@ -40,6 +48,15 @@ class Epilogue:
     @property
     def is_identity(self) -> bool:
         return not (self.bias or self.residual) and self.activation == "none"
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool | str) or not hasattr(value, "__float__"):
+        raise ProblemError(f"{name} must be a number, got {value!r}")
+    try:
+        return float(value) + 0.0  # -0.0 becomes 0.0
+    except OverflowError:
+        raise ProblemError(f"{name} must be a number, got one beyond any float") from None
 
 
 IDENTITY = Epilogue()

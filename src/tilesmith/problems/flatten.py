@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilesmith.problems.conv import MAX_SIZE, ConvSignature
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.integers import MAX_SIZE
 from tilesmith.problems.layouts import Layout, dense_strides, parse_layout
 
 _LETTERS = {1: "W", 2: "HW", 3: "DHW"}

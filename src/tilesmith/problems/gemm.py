@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from tilesmith.errors import ProblemError
 from tilesmith.problems.dtypes import default_acc_dtype
 from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import GemmGeometry, MatrixView
+from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, whole_number
 
-MAX_SIZE = 2**31 - 1
-MAX_STRIDE = 2**62
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class GemmSignature:
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch"):
-            self._put(name, _integer(name, getattr(self, name), 1, MAX_SIZE))
+            self._put(name, whole_number(name, getattr(self, name), 1, MAX_SIZE))
         for name in ("trans_a", "trans_b", "deterministic"):
             if not isinstance(getattr(self, name), bool):
                 raise ProblemError(f"{name} must be True or False, got {getattr(self, name)!r}")
@@ -92,13 +94,13 @@ class GemmSignature:
         rows, columns = self._stored(name)
         lead, step = getattr(self, f"ld{name}"), getattr(self, f"stride_{name}")
         if lead is not None:
-            lead = _integer(f"ld{name}", lead, 1, MAX_STRIDE)
+            lead = whole_number(f"ld{name}", lead, 1, MAX_STRIDE)
             if lead < columns:
                 raise ProblemError(f"ld{name} {lead} is smaller than a stored row of {columns} elements")
         self._put(f"ld{name}", None if lead == columns or rows == 1 else lead)
         if step is None:
             return
-        step = _integer(f"stride_{name}", step, 1 if name == "c" else 0, MAX_STRIDE)
+        step = whole_number(f"stride_{name}", step, 1 if name == "c" else 0, MAX_STRIDE)
         lead = lead or columns
         apart = step >= (rows - 1) * lead + columns
         between = step >= columns and (self.batch - 1) * step + columns <= lead
@@ -193,15 +195,33 @@ class GemmSignature:
             epilogue=sig.epilogue, deterministic=sig.deterministic,
         )  # fmt: skip
 
+    # --- text and arguments ---------------------------------------------------------------------------------------
 
-def _integer(name: str, value: object, least: int, most: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= int(value) <= most:
-        raise ProblemError(f"{name} must be an integer from {least} to {_power(most)}, got {value!r}")
-    return int(value)
+    def key(self) -> str:
+        """The canonical form as text: the problem's name in databases, stable for ever; see ``problems/keys.py``."""
+        from tilesmith.problems.keys import gemm_key
 
+        return gemm_key(self.canonical)
 
-def _power(limit: int) -> str:
-    return "2^31-1" if limit == MAX_SIZE else "2^62"
+    @staticmethod
+    def parse(text: str) -> GemmSignature:
+        """The canonical signature whose ``key()`` is ``text``; ``ProblemError`` if there is none."""
+        from tilesmith.problems.keys import parse_gemm_key
+
+        return parse_gemm_key(text)
+
+    def get_func_name(self) -> str:
+        """A readable C identifier that no other signature has."""
+        from tilesmith.problems.func_name import gemm_func_name
+
+        return gemm_func_name(self)
+
+    def get_sample_args(self, device: Any = None, seed: int | None = None) -> tuple[np.ndarray[Any, Any], ...]:
+        """Random ``a, b, [bias], [residual], [c]``: NumPy arrays, or torch tensors on ``device`` when it is given."""
+        from tilesmith.problems.samples import sample_args, torch_args
+
+        args = sample_args(self, seed or 0)
+        return args if device is None else torch_args(args, device)
 
 
 def _factor(name: str, value: object, integer: bool) -> float:

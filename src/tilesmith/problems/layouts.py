@@ -58,6 +58,8 @@ class Layout:
 def parse_layout(name: str, spatial_dims: int | None = None) -> Layout:
     """The layout called ``name`` (any case but for the vector suffix); checked against ``spatial_dims`` when given."""
     match = _NAME.fullmatch(_upper_order(name)) if isinstance(name, str) else None
+    if match is not None and sorted(match[1]) == sorted("NCH"):  # some call the only spatial axis H
+        return parse_layout(name.replace("H", "W").replace("h", "w"), spatial_dims)
     if match is None or sorted(match[1]) not in [sorted("NC" + s) for s in _SPATIAL.values()]:
         raise ProblemError(f"layout {name!r} does not exist; a layout is an order of NCW, NCHW or NCDHW, such as NHWC")
     layout = Layout(match[1], int(match[2] or 1))

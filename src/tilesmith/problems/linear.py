@@ -1,8 +1,8 @@
 """Convolutions whose every address is linear in three indices (row, column, reduction): matrix multiplications.
 
-Without padding, element ``o*stride + r*dilation`` of the image is linear in the output position ``o`` and the tap ``r``.
-When the axes that play one part merge into a single axis in both tensors that hold them, the problem is a GEMM as it
-lies in memory.
+Without padding, element ``o*stride + r*dilation`` of the image is linear in the output position ``o`` and the tap
+``r``. When the axes that play one part merge into a single axis in both tensors that hold them, the problem is a GEMM
+as it lies in memory.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.errors import ProblemError
-from tilesmith.problems.gemm import MAX_SIZE, GemmSignature
+from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.problems.integers import MAX_SIZE
 
 
 @dataclass(frozen=True)

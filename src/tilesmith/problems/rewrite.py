@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilesmith.problems.conv import MAX_SIZE, ConvSignature
+from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.flatten import flatten_conv
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.integers import MAX_SIZE
 from tilesmith.problems.linear import Axis, conv_as_gemm, merge_axes
 
 Signature = ConvSignature | GemmSignature

@@ -1,0 +1,36 @@
+"""Whole numbers from outside: anything that is an index, but neither bool nor float."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+
+from tilesmith.errors import ProblemError
+
+MAX_SIZE = 2**31 - 1
+MAX_STRIDE = 2**62
+_POWERS = {MAX_SIZE: "2^31-1", MAX_STRIDE: "2^62"}
+
+
+def whole_number(name: str, value: object, least: int, most: int) -> int:
+    """``value`` as an int from ``least`` to ``most``; ``ProblemError`` names the value and the rule."""
+    number = None
+    if not isinstance(value, bool):
+        try:
+            number = operator.index(value)  # type: ignore[arg-type]  # the test is the call
+        except TypeError:
+            number = None
+    if number is None or not least <= number <= most:
+        raise ProblemError(f"{name} must be an integer from {least} to {_POWERS.get(most, most)}, got {value!r}")
+    return number
+
+
+def whole_numbers(name: str, values: object, least: int, most: int) -> tuple[int, ...]:
+    """A tuple of such numbers, from any iterable but a string."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ProblemError(f"{name} must be a sequence of integers, got {values!r}")
+    try:
+        items = tuple(values)
+    except TypeError:  # an array without axes says that it is iterable
+        raise ProblemError(f"{name} must be a sequence of integers, got {values!r}") from None
+    return tuple(whole_number(f"{name}[{i}]", item, least, most) for i, item in enumerate(items))

@@ -1,0 +1,217 @@
+"""The keys of problems: text, versioned, stable for ever, one for each canonical signature.
+
+- ``conv1;fwd;x=fp32,NHWC,2x16x32x3;w=fp32,NHWC,10x2x2x3;y=fp32,NHWC;stride=1x1;pad=0x0;dil=1x1;groups=1;acc=fp32``,
+  then, only when present, ``xs= ws= ys=`` (element strides in layout order), ``epi=`` and ``det``.
+- ``gemm1;m=4;n=5;k=6;batch=1;a=fp32,n;b=fp32,t;c=fp32;acc=fp32;alpha=1.0;beta=0.0``, then, only when present,
+  ``lda= ldb= ldc= sa= sb= sc= epi= det``.
+
+Numbers are written as Python's ``repr``, which reads back to the same float.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tilesmith.errors import ProblemError
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import IDENTITY, Epilogue
+from tilesmith.problems.gemm import GemmSignature
+
+CONV_VERSION = "conv1"
+GEMM_VERSION = "gemm1"
+_TENSORS = (("x", "input"), ("w", "kernel"), ("y", "output"))
+_OPTIONAL_GEMM = (
+    ("lda", "lda"), ("ldb", "ldb"), ("ldc", "ldc"), ("sa", "stride_a"), ("sb", "stride_b"), ("sc", "stride_c"),
+)  # fmt: skip
+
+
+def conv_key(sig: ConvSignature) -> str:
+    """The key of a canonical signature."""
+    parts = [
+        CONV_VERSION,
+        sig.mode,
+        f"x={sig.input_dtype},{sig.input_layout},{_sizes(sig.input_shape)}",
+        f"w={sig.kernel_dtype},{sig.kernel_layout},{_sizes(sig.kernel_shape)}",
+        f"y={sig.output_dtype},{sig.output_layout}",
+        f"stride={_sizes(sig.stride)}",
+        f"pad={_sizes(sig.padding)}",
+        f"dil={_sizes(sig.dilation)}",
+        f"groups={sig.groups}",
+        f"acc={sig.acc_dtype}",
+    ]
+    for letter, name in _TENSORS:
+        strides = getattr(sig, f"{name}_strides")
+        if strides is not None:
+            parts.append(f"{letter}s={_sizes(strides)}")
+    return ";".join(parts + _tail(sig.epilogue, sig.deterministic))
+
+
+def parse_conv_key(text: str) -> ConvSignature:
+    """The inverse of ``conv_key``; ``ProblemError`` for any other text."""
+
+    def build(fields: _Fields) -> ConvSignature:
+        x, w, y = (fields.take(letter).split(",") for letter in "xwy")
+        return ConvSignature(
+            mode=fields.mode, input_shape=_read_sizes(x[2]), kernel_shape=_read_sizes(w[2]),
+            input_dtype=x[0], kernel_dtype=w[0], output_dtype=y[0], dtype=x[0],
+            input_layout=x[1], kernel_layout=w[1], output_layout=y[1],
+            stride=_read_sizes(fields.take("stride")), padding=_read_sizes(fields.take("pad")),
+            dilation=_read_sizes(fields.take("dil")), groups=int(fields.take("groups")), acc_dtype=fields.take("acc"),
+            input_strides=_read_strides(fields, "xs"), kernel_strides=_read_strides(fields, "ws"),
+            output_strides=_read_strides(fields, "ys"),
+            epilogue=parse_epilogue(fields.take("epi", "")), deterministic=fields.flag("det"),
+        )  # fmt: skip
+
+    return _parse(text, CONV_VERSION, 2, build, conv_key)
+
+
+def gemm_key(sig: GemmSignature) -> str:
+    """The key of a canonical signature."""
+    parts = [
+        GEMM_VERSION,
+        *(f"{name}={getattr(sig, name)}" for name in ("m", "n", "k", "batch")),
+        f"a={sig.a_dtype},{'t' if sig.trans_a else 'n'}",
+        f"b={sig.b_dtype},{'t' if sig.trans_b else 'n'}",
+        f"c={sig.c_dtype}",
+        f"acc={sig.acc_dtype}",
+        f"alpha={sig.alpha!r}",
+        f"beta={sig.beta!r}",
+    ]
+    for short, name in _OPTIONAL_GEMM:
+        value = getattr(sig, name)
+        if value is not None:
+            parts.append(f"{short}={value}")
+    return ";".join(parts + _tail(sig.epilogue, sig.deterministic))
+
+
+def parse_gemm_key(text: str) -> GemmSignature:
+    """The inverse of ``gemm_key``; ``ProblemError`` for any other text."""
+
+    def build(fields: _Fields) -> GemmSignature:
+        (a, trans_a), (b, trans_b) = (fields.take(name).split(",") for name in "ab")
+        m, n, k, batch = (int(fields.take(name)) for name in ("m", "n", "k", "batch"))
+        lda, ldb, ldc, sa, sb, sc = (_read_optional(fields, short) for short, _ in _OPTIONAL_GEMM)
+        return GemmSignature(
+            m=m, n=n, k=k, batch=batch, trans_a=trans_a == "t", trans_b=trans_b == "t", dtype=a, a_dtype=a, b_dtype=b,
+            c_dtype=fields.take("c"), acc_dtype=fields.take("acc"),
+            alpha=float(fields.take("alpha")), beta=float(fields.take("beta")),
+            lda=lda, ldb=ldb, ldc=ldc, stride_a=sa, stride_b=sb, stride_c=sc,
+            epilogue=parse_epilogue(fields.take("epi", "")), deterministic=fields.flag("det"),
+        )  # fmt: skip
+
+    return _parse(text, GEMM_VERSION, 1, build, gemm_key)
+
+
+# --- epilogues ----------------------------------------------------------------------------------------------------
+
+
+def epilogue_text(epilogue: Epilogue) -> str:
+    """``bias+residual+clamp(0.0,6.0)``; empty when nothing happens."""
+    parts = [name for name in ("bias", "residual") if getattr(epilogue, name)]
+    if epilogue.activation == "leaky_relu":
+        parts.append(f"leaky_relu({epilogue.slope!r})")
+    elif epilogue.activation == "clamp":
+        parts.append(f"clamp({epilogue.low!r},{epilogue.high!r})")
+    elif epilogue.activation != "none":
+        parts.append(epilogue.activation)
+    return "+".join(parts)
+
+
+_PART = re.compile(r"([a-z_]+)(?:\(([^()]*)\))?")
+
+
+def parse_epilogue(text: str) -> Epilogue:
+    """The inverse of ``epilogue_text``; ``leaky_relu`` and ``clamp`` may come without their numbers."""
+    if not text:
+        return IDENTITY
+    bias = residual = False
+    activation, numbers = "none", {}
+    # A plus within a number (1e+20) does not part anything.
+    for part in re.split(r"\+(?=[a-z])", text):
+        match = _PART.fullmatch(part)
+        name = match[1] if match else ""
+        given = [] if match is None or match[2] is None else match[2].split(",")
+        wanted = {"leaky_relu": ("slope",), "clamp": ("low", "high")}.get(name, ())
+        if match is None or (given and len(given) != len(wanted)):
+            raise ProblemError(f"epilogue part {part!r} is none of bias, residual or an activation")
+        if name in ("bias", "residual") and not (bias if name == "bias" else residual):
+            bias, residual = bias or name == "bias", residual or name == "residual"
+        elif activation == "none":
+            activation, numbers = name, {key: _real(part, value) for key, value in zip(wanted, given, strict=False)}
+        else:
+            raise ProblemError(f"epilogue {text!r} says {name!r} after {activation!r}")
+    return Epilogue(bias=bias, residual=residual, activation=activation, **numbers)
+
+
+def _real(part: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ProblemError(f"epilogue part {part!r}: {text!r} is not a number") from None
+
+
+# --- fields -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Fields:
+    """``name=value`` parts of a key that are still to be read."""
+
+    mode: str
+    values: dict[str, str]
+
+    def take(self, name: str, default: str | None = None) -> str:
+        value = self.values.pop(name, default)
+        if value is None:
+            raise ValueError(name)
+        return value
+
+    def flag(self, name: str) -> bool:
+        return self.take(name, "no") == ""
+
+
+_Sig = TypeVar("_Sig", ConvSignature, GemmSignature)
+
+
+def _parse(text: str, version: str, head: int, build: Callable[[_Fields], _Sig], key: Callable[[_Sig], str]) -> _Sig:
+    """Read a key, and print it again: only text that comes back unchanged is a key."""
+    parts = text.split(";") if isinstance(text, str) else [""]
+    if parts[0] != version:
+        raise ProblemError(f"{text!r} is no {version} key")
+    pairs = [part.partition("=") for part in parts[head:]]
+    fields = _Fields(parts[1] if len(parts) > 1 else "", {name: value for name, _, value in pairs})
+    try:
+        sig = build(fields)
+    except ProblemError as error:
+        raise ProblemError(f"{text!r} is no {version} key: {error}") from None
+    except (ValueError, IndexError):
+        raise ProblemError(f"{text!r} is no {version} key") from None
+    if fields.values or key(sig.canonical) != text:
+        raise ProblemError(f"{text!r} is no {version} key: it reads as {key(sig.canonical)!r}")
+    return sig
+
+
+def _tail(epilogue: Epilogue, deterministic: bool) -> list[str]:
+    text = epilogue_text(epilogue)
+    return ([f"epi={text}"] if text else []) + (["det"] if deterministic else [])
+
+
+def _sizes(values: tuple[int, ...]) -> str:
+    return "x".join(map(str, values))
+
+
+def _read_sizes(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("x"))
+
+
+def _read_strides(fields: _Fields, name: str) -> tuple[int, ...] | None:
+    text = fields.take(name, "")
+    return _read_sizes(text) if text else None
+
+
+def _read_optional(fields: _Fields, name: str) -> int | None:
+    text = fields.take(name, "")
+    return int(text) if text else None

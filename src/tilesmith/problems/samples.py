@@ -1,0 +1,115 @@
+"""Random arguments for a problem: cancelling data of both signs, laid out as the signature says."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilesmith.errors import ArgumentError
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.layouts import dense_strides
+
+Array = np.ndarray[Any, Any]
+
+# Large tensors repeat a block: drawing random numbers is slower than any kernel that reads them. The length is a prime,
+# so that no row, image or channel stride maps the block onto itself and an index error still changes the result.
+_BLOCK = 1_000_003
+
+
+def sample_args(signature: ConvSignature | GemmSignature, seed: int = 0) -> tuple[Array, ...]:
+    """Arguments of a call, in the order of the signature's mode.
+
+    fwd: x, w, [bias], [residual]. bwd: dy, w, [bias], [residual]. wrw: dy, x. bgrad: dy. GEMM: a, b, [bias],
+    [residual], [c when ``beta != 0``]. Values are of order 1 (of order ``k ** -0.25`` when the result is fp8, which
+    would overflow), integers span int8. The gaps of pitched tensors hold NaN: nothing may read them.
+    """
+    return tuple(
+        _tensor(np.random.default_rng([seed, place]), *operand) for place, operand in enumerate(_operands(signature))
+    )
+
+
+Operand = tuple[tuple[int, ...], tuple[int, ...] | None, str, float]
+
+
+def _operands(sig: ConvSignature | GemmSignature) -> list[Operand]:
+    """Shape, strides, dtype and scale of each argument."""
+    if isinstance(sig, GemmSignature):
+        scale = _scale(sig.c_dtype, sig.k)
+        c: Operand = (sig.c_shape, sig.c_strides, sig.c_dtype, 1.0)
+        operands: list[Operand] = [
+            (sig.a_shape, sig.a_strides, sig.a_dtype, scale),
+            (sig.b_shape, sig.b_strides, sig.b_dtype, scale),
+        ]
+        return operands + _extras(sig, c, sig.n) + ([c] if sig.beta != 0 else [])
+    result_dtype = {"fwd": sig.output_dtype, "bwd": sig.input_dtype, "wrw": sig.kernel_dtype}
+    scale = _scale(result_dtype.get(sig.mode, sig.output_dtype), sig.geometry.reduction_length)
+    x: Operand = (sig.input_shape, sig.input_strides, sig.input_dtype, scale)
+    w: Operand = (sig.kernel_shape, sig.kernel_strides, sig.kernel_dtype, scale)
+    y: Operand = (sig.output_shape, sig.output_strides, sig.output_dtype, scale)
+    if sig.mode == "fwd":
+        return [x, w, *_extras(sig, y, sig.output_logical[1])]
+    if sig.mode == "bwd":
+        return [y, w, *_extras(sig, x, sig.input_logical[1])]
+    return [y, x] if sig.mode == "wrw" else [y]
+
+
+def _extras(sig: ConvSignature | GemmSignature, result: Operand, channels: int) -> list[Operand]:
+    shape, strides, name, _ = result
+    bias: list[Operand] = [((channels,), None, name, 1.0)] if sig.epilogue.bias else []
+    residual: list[Operand] = [(shape, strides, name, 1.0)] if sig.epilogue.residual else []
+    return bias + residual
+
+
+def _scale(result_dtype: str, reduction: int) -> float:
+    """Sums of ``reduction`` products grow as its root; fp8 holds none of that, fp16 not that of the longest sums."""
+    if dtype(result_dtype).nbytes == 1 or (result_dtype == "fp16" and reduction > 2**24):
+        return 1.0 / math.sqrt(math.sqrt(reduction))
+    return 1.0
+
+
+def _tensor(rng: np.random.Generator, shape: tuple[int, ...], strides: Any, name: str, scale: float) -> Array:
+    kind = dtype(name)
+    size = int(np.prod(shape, dtype=np.int64))
+    count = min(size, _BLOCK)
+    if kind.is_integer:
+        low, high = (-128, 128) if kind.nbytes == 1 else (-1000, 1001)
+        block = rng.integers(low, high, count).astype(kind.numpy())
+    else:
+        wide = np.float64 if kind.nbytes == 8 else np.float32
+        block = (rng.standard_normal(count, wide) * wide(scale)).astype(kind.numpy())
+    values = (block if count == size else np.resize(block, size)).reshape(shape)
+    if strides is None or tuple(strides) == dense_strides(shape):
+        return values
+    view = pitched_empty(shape, tuple(strides), kind.numpy())
+    view[...] = values
+    return view
+
+
+def pitched_empty(shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+    """An array with these element strides in a buffer of its own, whose every byte is 0xFF (NaN; -1 for integers)."""
+    span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
+    buffer = np.full(span * kind.itemsize, 0xFF, np.uint8).view(kind)
+    return np.lib.stride_tricks.as_strided(buffer, shape, [stride * kind.itemsize for stride in strides])
+
+
+def torch_args(args: tuple[Array, ...], device: Any) -> tuple[Any, ...]:
+    """The same values as torch tensors on ``device``; strides are kept on the CPU."""
+    try:
+        import torch
+    except ImportError:
+        raise ArgumentError("sample arguments on a device need PyTorch; install it with: pip install torch") from None
+
+    def convert(array: Array) -> Any:
+        names = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
+        name = names.get(array.dtype.name)
+        if name is None:
+            return torch.from_numpy(array).to(device)
+        # PyTorch reads no ml_dtypes; the bits are the same.
+        bits = array.view(np.int16 if array.dtype.itemsize == 2 else np.uint8)
+        return torch.from_numpy(bits).view(getattr(torch, name)).to(device)
+
+    return tuple(convert(array) for array in args)

@@ -1,0 +1,202 @@
+"""Keys and names: they round trip, and every field that changes the result changes them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given, settings
+from problem_strategies import conv_signatures, gemm_signatures
+
+from tilesmith.errors import ProblemError
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.keys import epilogue_text, parse_epilogue
+from tilesmith.problems.signature import parse_key
+
+BASE = ConvSignature(
+    input_shape=(2, 9, 11, 8), kernel_shape=(12, 2, 3, 4), stride=(2, 1), padding=(1, 2), groups=2, shared_layout="NHWC"
+)
+TRANSPOSED = ConvSignature(
+    input_shape=(2, 9, 11, 8), kernel_shape=(8, 2, 3, 6), stride=(2, 3), groups=2, transposed=True, shared_layout="NHWC"
+)
+GEMM = GemmSignature(m=4, n=5, k=6, batch=2)
+
+
+@given(conv_signatures())
+@settings(max_examples=150, deadline=None)
+def test_conv_round_trip(sig):
+    text = sig.key()
+    assert parse_key(text) == sig.canonical
+    assert sig.canonical.canonical == sig.canonical
+    assert sig.canonical.key() == text
+    assert hash(parse_key(text)) == hash(sig.canonical)
+    assert eval(repr(sig), globals() | {"inf": float("inf")}) == sig
+
+
+@given(gemm_signatures())
+@settings(max_examples=150, deadline=None)
+def test_gemm_round_trip(sig):
+    text = sig.key()
+    assert parse_key(text) == sig.canonical
+    assert sig.canonical.canonical == sig.canonical
+    assert eval(repr(sig), globals() | {"inf": float("inf")}) == sig
+
+
+@given(conv_signatures(), conv_signatures())
+@settings(max_examples=150, deadline=None)
+def test_names_differ_when_signatures_do(one, other):
+    assert (one.get_func_name() == other.get_func_name()) == (one == other)
+    assert (one.key() == other.key()) == (one.canonical == other.canonical)
+    assert re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", one.get_func_name())
+
+
+@given(gemm_signatures(), gemm_signatures())
+@settings(max_examples=150, deadline=None)
+def test_gemm_names_differ_when_signatures_do(one, other):
+    assert (one.get_func_name() == other.get_func_name()) == (one == other)
+    assert (one.key() == other.key()) == (one.canonical == other.canonical)
+    assert re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", one.get_func_name())
+
+
+# One other value for each field, alone. ``shared_layout`` is spelled out in the three others at construction.
+CONV_CHANGES = {
+    "input_shape": (2, 9, 13, 8),
+    "kernel_shape": (12, 2, 2, 4),
+    "stride": (1, 1),
+    "padding": (1, 1),
+    "dilation": (1, 2),
+    "groups": None,
+    "transposed": None,
+    "output_padding": None,
+    "mode": "wrw",
+    "dtype": None,
+    "input_dtype": "bf16",
+    "kernel_dtype": "bf16",
+    "output_dtype": "bf16",
+    "acc_dtype": "fp64",
+    "shared_layout": None,
+    "input_layout": "NWHC",
+    "kernel_layout": "NWHC",
+    "output_layout": "NCHW",
+    "input_strides": (1000, 100, 9, 1),
+    "kernel_strides": (32, 12, 4, 1),
+    "output_strides": (1100, 200, 13, 1),
+    "epilogue": Epilogue(bias=True),
+    "deterministic": True,
+}
+
+
+def _changed() -> dict[str, tuple[ConvSignature, ConvSignature]]:
+    pairs = {name: (BASE, replace(BASE, **{name: value})) for name, value in CONV_CHANGES.items() if value is not None}
+    square = replace(BASE, kernel_shape=(8, 2, 3, 4), stride=(1, 1), padding=(0, 1))
+    pairs["transposed"] = (square, replace(square, transposed=True))
+    pairs["output_padding"] = (TRANSPOSED, replace(TRANSPOSED, output_padding=(1, 0)))
+    one_group = replace(BASE, kernel_shape=(12, 2, 3, 8), groups=1)
+    pairs["groups"] = (BASE, one_group)
+    pairs["mode bwd"] = (BASE, replace(BASE, mode="bwd"))
+    pairs["mode bgrad"] = (BASE, replace(BASE, mode="bgrad"))
+    plain = Epilogue()
+    for label, epilogue in {
+        "residual": Epilogue(residual=True),
+        "activation": Epilogue(activation="silu"),
+        "slope": Epilogue(activation="leaky_relu", slope=0.3),
+        "clamp": Epilogue(activation="clamp", high=5.0),
+    }.items():
+        pairs[f"epilogue {label}"] = (replace(BASE, epilogue=plain), replace(BASE, epilogue=epilogue))
+    slopes = [Epilogue(activation="leaky_relu", slope=slope) for slope in (0.1, 0.1000000001)]
+    pairs["close slopes"] = (replace(BASE, epilogue=slopes[0]), replace(BASE, epilogue=slopes[1]))
+    limits = [Epilogue(activation="clamp", low=low) for low in (-1.0, 1.0)]
+    pairs["clamp low"] = (replace(BASE, epilogue=limits[0]), replace(BASE, epilogue=limits[1]))
+    return pairs
+
+
+@pytest.mark.parametrize("name", list(_changed()))
+def test_every_field_takes_part(name):
+    before, after = _changed()[name]
+    assert before.key() != after.key()
+    assert before.get_func_name() != after.get_func_name()
+
+
+def test_no_field_is_forgotten():
+    assert {field.name for field in fields(ConvSignature)} == set(CONV_CHANGES)
+    derived = {"dtype", "shared_layout"}
+    assert {name for name, value in CONV_CHANGES.items() if value is None} - set(_changed()) == derived
+
+
+GEMM_CHANGES = {
+    "m": 7, "n": 7, "k": 7, "batch": 3, "trans_a": True, "trans_b": True, "a_dtype": "bf16", "b_dtype": "bf16",
+    "c_dtype": "bf16", "acc_dtype": "fp64", "alpha": 2.0, "beta": 1.0, "lda": 9, "ldb": 9, "ldc": 9, "stride_a": 100,
+    "stride_b": 0, "stride_c": 100, "epilogue": Epilogue(bias=True), "deterministic": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(GEMM_CHANGES))
+def test_every_gemm_field_takes_part(name):
+    after = replace(GEMM, **{name: GEMM_CHANGES[name]})
+    assert GEMM.key() != after.key()
+    assert GEMM.get_func_name() != after.get_func_name()
+
+
+def test_no_gemm_field_is_forgotten():
+    assert {field.name for field in fields(GemmSignature)} == set(GEMM_CHANGES) | {"dtype"}
+
+
+def test_keys_are_stable():
+    """Databases hold these texts: they never change."""
+    assert BASE.key() == (
+        "conv1;fwd;x=fp32,NHWC,2x9x11x8;w=fp32,NHWC,12x2x3x4;y=fp32,NHWC;"
+        "stride=2x1;pad=1x2;dil=1x1;groups=2;acc=fp32"
+    )  # fmt: skip
+    assert TRANSPOSED.key() == (
+        "conv1;bwd;x=fp32,NHWC,2x18x33x12;w=fp32,NHWC,8x2x3x6;y=fp32,NHWC;stride=2x3;pad=0x0;dil=1x1;groups=2;acc=fp32"
+    )
+    rich = replace(
+        BASE, input_strides=(1000, 100, 9, 1), epilogue=Epilogue(bias=True, activation="leaky_relu"), deterministic=True
+    )
+    assert rich.key() == BASE.key() + ";xs=1000x100x9x1;epi=bias+leaky_relu(0.01);det"
+    assert GEMM.key() == "gemm1;m=4;n=5;k=6;batch=2;a=fp32,n;b=fp32,n;c=fp32;acc=fp32;alpha=1.0;beta=0.0"
+    assert replace(GEMM, lda=9, stride_b=0).key() == GEMM.key() + ";lda=9;sb=0"
+    assert BASE.get_func_name() == "conv2d_fwd_fp32_x2x9x11x8_nhwc_w12x2x3x4_nhwc_y_nhwc_s2x1_p1x2_d1x1_g2"
+    assert TRANSPOSED.get_func_name().startswith("deconv2d_fwd_fp32_x2x9x11x8_nhwc_w8x2x3x6")
+    assert replace(GEMM, trans_b=True, alpha=-0.5).get_func_name() == "gemm_nt_fp32_m4_n5_k6_b2_alpham0p5"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "conv1",
+        "conv2;fwd",
+        "gemm1;m=4",
+        BASE.key() + ";",
+        BASE.key() + ";more=1",
+        BASE.key().replace("stride=2x1", "stride=2"),
+        BASE.key().replace("stride=2x1", "stride=02x1"),
+        BASE.key().replace("groups=2", "groups=5"),
+        BASE.key().replace("NHWC", "nhwc"),
+        BASE.key().replace("pad=1x2;dil=1x1", "dil=1x1;pad=1x2"),
+        BASE.key() + ";xs=792x88x8x1",
+        GEMM.key().replace("beta=0.0", "beta=0"),
+        GEMM.key() + ";epi=bias+bias",
+        GEMM.key() + ";epi=relu+silu",
+        GEMM.key() + ";epi=tanh",
+        None,
+        7,
+    ],
+)
+def test_bad_keys(text):
+    with pytest.raises(ProblemError):
+        parse_key(text)
+
+
+def test_epilogue_text():
+    for epilogue in (
+        Epilogue(),
+        Epilogue(bias=True, residual=True, activation="gelu"),
+        Epilogue(activation="clamp", low=float("-inf"), high=1e20),
+    ):
+        assert parse_epilogue(epilogue_text(epilogue)) == epilogue
+    assert parse_epilogue("leaky_relu") == Epilogue(activation="leaky_relu")
