@@ -102,7 +102,7 @@ static double @SYM@_exp(double v) {
   return sum * scale;
 }
 
-/* erf(v) = 2/sqrt(pi) * exp(-v*v) * sum of 2^n v^(2n+1) / (2n+1)!!  (Abramowitz and Stegun 7.1.6): one sign throughout. */
+/* erf(v) = 2/sqrt(pi) * exp(-v*v) * sum of 2^n v^(2n+1) / (2n+1)!!  (Abramowitz and Stegun 7.1.6): of one sign. */
 static double @SYM@_erf(double v) {
   if (v != v)
     return v;
