@@ -1,3 +1,63 @@
 """Tilesmith finds, remembers and ships the fastest kernel for every convolution, transposed convolution and GEMM."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+# Public name -> the module that holds it; loaded when it is first asked for, so that importing the package stays light.
+_HOMES = {
+    "ConvSignature": "tilesmith.problems.conv",
+    "GemmSignature": "tilesmith.problems.gemm",
+    "Epilogue": "tilesmith.problems.epilogue",
+    "parse_key": "tilesmith.problems.signature",
+    "Launchable": "tilesmith.dispatch.launchable",
+    "get_launchable": "tilesmith.dispatch.launchable",
+    "conv": "tilesmith.dispatch.eager",
+    "gemm": "tilesmith.dispatch.eager",
+    "forget": "tilesmith.dispatch.eager",
+    "host_target": "tilesmith.targets.detect",
+    "parse_target": "tilesmith.targets.cpu",
+    "TilesmithError": "tilesmith.errors",
+}
+
+if TYPE_CHECKING:
+    from tilesmith.dispatch.eager import conv, forget, gemm
+    from tilesmith.dispatch.launchable import Launchable, get_launchable
+    from tilesmith.errors import TilesmithError
+    from tilesmith.problems.conv import ConvSignature
+    from tilesmith.problems.epilogue import Epilogue
+    from tilesmith.problems.gemm import GemmSignature
+    from tilesmith.problems.signature import parse_key
+    from tilesmith.targets.cpu import parse_target
+    from tilesmith.targets.detect import host_target
+
+__all__ = [
+    "ConvSignature",
+    "Epilogue",
+    "GemmSignature",
+    "Launchable",
+    "TilesmithError",
+    "conv",
+    "forget",
+    "gemm",
+    "get_launchable",
+    "host_target",
+    "parse_key",
+    "parse_target",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tilesmith' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

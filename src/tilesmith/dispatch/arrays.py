@@ -1,0 +1,158 @@
+"""Reads shape, strides and dtype of a user's array, NumPy's or PyTorch's, without importing PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilesmith.errors import ArgumentError
+from tilesmith.problems.layouts import dense_strides, parse_layout
+
+_TORCH_NAMES = {
+    "torch.float64": "fp64", "torch.float32": "fp32", "torch.float16": "fp16", "torch.bfloat16": "bf16",
+    "torch.int8": "int8", "torch.int32": "int32", "torch.float8_e4m3fn": "fp8e4m3", "torch.float8_e5m2": "fp8e5m2",
+}  # fmt: skip
+_NUMPY_NAMES = {
+    "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8", "int32": "int32",
+    "float8_e4m3fn": "fp8e4m3", "float8_e5m2": "fp8e5m2",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Laid:
+    """How an array lies: ``strides`` (elements) is None when it is dense in its own order of axes.
+
+    ``odd`` says that its strides are no whole numbers of elements: it can be used as a copy alone.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    dtype: str
+    odd: bool = False
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An array as a signature can name it, and how to get there: ``order`` of axes (None: as they are), or a copy."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    layout: str
+    order: tuple[int, ...] | None = None
+    copy: bool = False
+
+    @property
+    def as_is(self) -> bool:
+        return self.order is None and not self.copy
+
+    def take(self, array: Any) -> Any:
+        """``array`` with its axes in order."""
+        if self.copy:
+            return contiguous(array)
+        return array if self.order is None else turned(array, self.order)
+
+
+def is_torch(array: Any) -> bool:
+    """Whether ``array`` is a PyTorch tensor (or quacks like one)."""
+    return hasattr(array, "data_ptr") and hasattr(array, "stride") and hasattr(array, "device")
+
+
+def describe(name: str, array: Any) -> Laid:
+    """Shape, strides and dtype of ``array``; ``ArgumentError`` for what cannot be an argument.
+
+    A tensor must lie on the CPU and take part in no recorded gradient.
+    """
+    if isinstance(array, np.ndarray):
+        shape, dtype, item = array.shape, _NUMPY_NAMES.get(array.dtype.name), array.itemsize
+        if dtype is None or not array.dtype.isnative:
+            raise ArgumentError(f"{name} has dtype {array.dtype}; known: {', '.join(_NUMPY_NAMES)}")
+        steps = array.strides
+        strides = tuple(step // item for step in steps) if all(step % item == 0 for step in steps) else None
+        if strides is None:
+            return Laid(shape, None, dtype, odd=True)
+    elif is_torch(array):
+        if str(array.device) != "cpu":
+            raise ArgumentError(f"{name} is on device {array.device}; this target runs on the CPU: pass {name}.cpu()")
+        check_gradient(name, array)
+        dtype = _TORCH_NAMES.get(str(array.dtype))
+        if dtype is None:
+            raise ArgumentError(f"{name} has dtype {array.dtype}; known: {', '.join(_TORCH_NAMES)}")
+        if str(array.layout) != "torch.strided":
+            raise ArgumentError(f"{name} has layout {array.layout}; only dense tensors are read")
+        shape, strides = tuple(array.shape), tuple(array.stride())
+    else:
+        raise ArgumentError(f"{name} is a {type(array).__name__}; pass a NumPy array or a PyTorch CPU tensor")
+    dense = all(n == 1 or a == b for n, a, b in zip(shape, strides, dense_strides(shape), strict=True))
+    return Laid(shape, None if dense else strides, dtype)
+
+
+def check_gradient(name: str, tensor: Any) -> None:
+    """Refuse a tensor whose gradient is being recorded: a result without one would be silently wrong."""
+    if not tensor.requires_grad:
+        return
+    from tilesmith.solvers.external.tensors import records_gradients
+
+    if records_gradients():
+        raise ArgumentError(
+            f"{name} requires a gradient, which this call does not record; use torch.no_grad() or {name}.detach()"
+        )
+
+
+def as_pitched(laid: Laid, layout: str) -> Placed:
+    """How a signature can name an array: its axes in the order in which they lie in memory, or a dense copy.
+
+    A channels-last tensor called ``NCHW`` becomes ``NHWC``. Strides that are no pitches (negative, zero, overlapping)
+    cost a copy.
+    """
+    parsed = parse_layout(layout)
+    if laid.strides is None or len(laid.shape) != parsed.rank:
+        return Placed(laid.shape, None, layout, copy=laid.odd)  # the signature says what is wrong with the axes
+    order = _memory_order(laid.shape, laid.strides)
+    moved = order != tuple(range(len(order)))
+    shape = tuple(laid.shape[axis] for axis in order)
+    strides = tuple(laid.strides[axis] for axis in order)
+    if (parsed.vector > 1 and (moved or strides[-1] != 1)) or not _are_pitches(shape, strides):
+        return Placed(laid.shape, None, layout, copy=True)
+    name = "".join(parsed.order[axis] for axis in order) if moved else layout
+    dense = all(n == 1 or a == b for n, a, b in zip(shape, strides, dense_strides(shape), strict=True))
+    return Placed(shape, None if dense else _with_unit_strides(shape, strides), name, order if moved else None)
+
+
+def _memory_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes by descending stride; one of size 1, whose stride says nothing, keeps its place among all axes."""
+    moving = sorted((a for a in range(len(shape)) if shape[a] > 1), key=lambda a: -strides[a])
+    following = iter(moving)
+    return tuple(axis if shape[axis] == 1 else next(following) for axis in range(len(shape)))
+
+
+def _with_unit_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """The same memory with the strides of unit axes as dense ones would be: one spelling for one tensor."""
+    result = list(strides)
+    inner = 1
+    for axis in range(len(shape) - 1, -1, -1):
+        if shape[axis] == 1:
+            result[axis] = inner
+        inner = max(inner, result[axis] * shape[axis])
+    return tuple(result)
+
+
+def _are_pitches(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    inner = 1
+    for size, stride in reversed(list(zip(shape, strides, strict=True))):
+        if size > 1:
+            if stride < inner:
+                return False
+            inner = stride * size
+    return True
+
+
+def turned(array: Any, order: tuple[int, ...]) -> Any:
+    """The same memory with its axes in ``order``."""
+    return array.transpose(order) if isinstance(array, np.ndarray) else array.permute(order)
+
+
+def contiguous(array: Any) -> Any:
+    """``array``, or a dense copy of it."""
+    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array.contiguous()

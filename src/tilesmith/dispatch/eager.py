@@ -1,0 +1,262 @@
+"""``conv`` and ``gemm``: the problem follows from the arrays, and only the first call of its kind decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilesmith.dispatch.arrays import Laid, as_pitched, check_gradient, contiguous, describe, turned
+from tilesmith.dispatch.launchable import get_launchable
+from tilesmith.errors import ArgumentError
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.layouts import default_layout, parse_layout
+
+Axes = int | Sequence[int]
+_Call = Callable[..., Any]
+# Everything that decides a call but the values -> the call. Small, and emptied when it grows beyond reason.
+_memo: dict[tuple[Any, ...], _Call] = {}
+_MEMO_LIMIT = 4096
+
+
+def conv(
+    x: Any,
+    w: Any,
+    b: Any = None,
+    *,
+    stride: Axes = 1,
+    padding: Axes = 0,
+    dilation: Axes = 1,
+    groups: int = 1,
+    transposed: bool = False,
+    output_padding: Axes = 0,
+    input_layout: str = "",
+    kernel_layout: str = "",
+    output_layout: str = "",
+    shared_layout: str = "",
+    activation: str = "none",
+    slope: float = 0.01,
+    low: float = 0.0,
+    high: float = 6.0,
+    residual: Any = None,
+    threads: int | None = None,
+) -> Any:
+    """Convolution (or transposed convolution) of NumPy arrays or PyTorch CPU tensors with 3, 4 or 5 axes.
+
+    Shapes are in the given layouts (default ``NCW``, ``NCHW``, ``NCDHW``; the filter's letters are those of
+    ``ConvSignature``). The result is ``activation(conv(x, w) + b + residual)``, of x's dtype (int8: int32) and kind.
+    Without an ``output_layout`` or ``shared_layout`` it lies in memory as x does: channels-last stays channels-last.
+    Which kernel runs is decided at the first call with these shapes, dtypes and options, and remembered.
+
+    Raises ``ProblemError`` for a problem that cannot exist, ``ArgumentError`` for arrays that cannot be its tensors.
+    """
+    options = (
+        stride, padding, dilation, groups, transposed, output_padding, input_layout, kernel_layout, output_layout,
+        shared_layout, activation, slope, low, high, threads,
+    )  # fmt: skip
+    call: _Call | None = None
+    try:
+        key = ("conv", _look(x), _look(w), _look(b), _look(residual), options)
+        call = _memo.get(key)
+    except (AttributeError, TypeError):  # not an array, or an option that is a list
+        key = None  # type: ignore[assignment]
+    if call is None:
+        call = _conv_call(x, w, b, residual, *options)
+        _remember(key, call)
+    return call(x, w, b, residual)
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    bias: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    activation: str = "none",
+    slope: float = 0.01,
+    low: float = 0.0,
+    high: float = 6.0,
+    residual: Any = None,
+    threads: int | None = None,
+) -> Any:
+    """``activation(alpha * op(a) @ op(b) + beta * c + bias + residual)`` of NumPy arrays or PyTorch CPU tensors.
+
+    Arrays have two axes, or three with the batch first. ``c`` (read, never written) goes with ``beta``; ``bias`` has
+    one element a column. The result is dense, of a's dtype (int8: int32).
+
+    Raises ``ProblemError`` for a problem that cannot exist, ``ArgumentError`` for arrays that cannot be its matrices.
+    """
+    options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads)
+    call: _Call | None = None
+    try:
+        key = ("gemm", _look(a), _look(b), _look(c), _look(bias), _look(residual), options)
+        call = _memo.get(key)
+    except (AttributeError, TypeError):
+        key = None  # type: ignore[assignment]
+    if call is None:
+        call = _gemm_call(a, b, c, bias, residual, *options)
+        _remember(key, call)
+    return call(a, b, c, bias, residual)
+
+
+def forget() -> None:
+    """Empty the memo: the next call of each kind decides anew (after a change of environment or database)."""
+    _memo.clear()
+
+
+def _look(array: Any) -> Any:
+    """All of an array but its values, hashable and fast."""
+    if type(array) is np.ndarray:
+        return (array.shape, array.strides, array.dtype)
+    if array is None:
+        return None
+    if array.requires_grad:
+        check_gradient("an argument", array)
+    return (array.shape, array.stride(), array.dtype, array.device)
+
+
+def _remember(key: tuple[Any, ...] | None, call: _Call) -> None:
+    if key is None:
+        return
+    if len(_memo) >= _MEMO_LIMIT:
+        _memo.clear()
+    _memo[key] = call
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _conv_call(
+    x: Any, w: Any, b: Any, residual: Any, stride: Any, padding: Any, dilation: Any, groups: int, transposed: bool,
+    output_padding: Any, input_layout: str, kernel_layout: str, output_layout: str, shared_layout: str,
+    activation: str, slope: float, low: float, high: float, threads: int | None,
+) -> _Call:  # fmt: skip
+    given = {"x": describe("x", x), "w": describe("w", w)}
+    _same_dtype(given)
+    rank = len(given["x"].shape)
+    named = next((text for text in (input_layout, kernel_layout, output_layout, shared_layout) if text), None)
+    dims = parse_layout(named).spatial_dims if named else rank - 2
+    default = str(default_layout(dims)) if dims in (1, 2, 3) else ""
+    layouts = [text or shared_layout or default for text in (input_layout, kernel_layout, output_layout)]
+    epilogue = Epilogue(b is not None, activation, residual is not None, slope, low, high)
+    if not default:
+        # The signature says what is wrong with this number of axes.
+        ConvSignature(given["x"].shape, given["w"].shape)
+    placed_x, placed_w = as_pitched(given["x"], layouts[0]), as_pitched(given["w"], layouts[1])
+    asked = parse_layout(layouts[2], dims)
+    follows = not (output_layout or shared_layout) and placed_x.order is not None and asked.vector == 1
+    layout_y = placed_x.layout if follows else str(asked)
+    signature = ConvSignature(
+        placed_x.shape, placed_w.shape, stride=_tuple(stride), padding=_tuple(padding), dilation=_tuple(dilation),
+        groups=groups, transposed=transposed, output_padding=_tuple(output_padding), dtype=given["x"].dtype,
+        input_layout=placed_x.layout, kernel_layout=placed_w.layout, output_layout=layout_y,
+        input_strides=placed_x.strides, kernel_strides=placed_w.strides, epilogue=epilogue,
+    )  # fmt: skip
+    # How the result's axes lie in memory, and the way back to the order that was asked for.
+    order = tuple(asked.order.index(axis) for axis in layout_y) if follows else None
+    back = tuple(layout_y.index(axis) for axis in asked.order) if follows else None
+    shape = tuple(signature.output_shape[axis] for axis in back) if back else signature.output_shape
+    _check_like("b", b, (signature.output_logical[1],), signature.output_dtype)
+    _check_like("residual", residual, shape, signature.output_dtype)
+    launch = get_launchable(signature, threads=threads)
+    if placed_x.as_is and placed_w.as_is and back is None and residual is None:
+        return (lambda x, w, b, z: launch(x, w)) if b is None else (lambda x, w, b, z: launch(x, w, b))
+
+    def call(x: Any, w: Any, b: Any, z: Any) -> Any:
+        arguments = [placed_x.take(x), placed_w.take(w)]
+        arguments += [] if b is None else [contiguous(b)]
+        arguments += [] if z is None else [contiguous(turned(z, order) if order else z)]
+        y = launch(*arguments)
+        return turned(y, back) if back else y
+
+    return call
+
+
+def _gemm_call(
+    a: Any, b: Any, c: Any, bias: Any, residual: Any, alpha: float, beta: float, trans_a: bool, trans_b: bool,
+    activation: str, slope: float, low: float, high: float, threads: int | None,
+) -> _Call:  # fmt: skip
+    given = {"a": describe("a", a), "b": describe("b", b)}
+    _same_dtype(given)
+    ranks = {len(laid.shape) for laid in given.values()}
+    if ranks not in ({2}, {3}):
+        shapes = ", ".join(f"{name} {laid.shape}" for name, laid in given.items())
+        raise ArgumentError(f"{shapes}: matrices have two axes, or three with the batch first")
+    if beta != 0 and c is None:
+        raise ArgumentError(f"beta is {beta}, and no c is given")
+    batch = given["a"].shape[0] if ranks == {3} else 1
+    if ranks == {3} and given["b"].shape[0] != batch:
+        raise ArgumentError(f"a has {batch} matrices, b has {given['b'].shape[0]}: the batches must be equal")
+    rows_a, columns_a = given["a"].shape[-2:]
+    rows_b, columns_b = given["b"].shape[-2:]
+    m, k = (columns_a, rows_a) if trans_a else (rows_a, columns_a)
+    depth, n = (columns_b, rows_b) if trans_b else (rows_b, columns_b)
+    if k != depth:
+        raise ArgumentError(
+            f"a {given['a'].shape} has k = {k}, b {given['b'].shape} has k = {depth}: they must be equal"
+        )
+    rows = {name: _rows(laid) for name, laid in given.items()}
+    (lda, stride_a), (ldb, stride_b) = (found or (None, None) for found in rows.values())
+    epilogue = Epilogue(bias is not None, activation, residual is not None, slope, low, high)
+    signature = GemmSignature(
+        m, n, k, batch=batch, trans_a=trans_a, trans_b=trans_b, dtype=given["a"].dtype, alpha=alpha, beta=beta,
+        lda=lda, ldb=ldb, stride_a=stride_a, stride_b=stride_b, epilogue=epilogue,
+    )  # fmt: skip
+    result = (batch, m, n) if ranks == {3} else (m, n)
+    _check_like("bias", bias, (n,), signature.c_dtype)
+    _check_like("residual", residual, result, signature.c_dtype)
+    _check_like("c", c if beta != 0 else None, result, signature.c_dtype)
+    launch = get_launchable(signature, threads=threads)
+    squeeze = ranks == {3} and batch == 1
+    if not (None in rows.values() or squeeze or bias is not None or residual is not None or beta != 0):
+        return lambda a, b, c, bias, z: launch(a, b)
+
+    def call(a: Any, b: Any, c: Any, bias: Any, z: Any) -> Any:
+        arguments = [a if rows["a"] else contiguous(a), b if rows["b"] else contiguous(b)]
+        arguments += [] if bias is None else [contiguous(bias)]
+        arguments += [] if z is None else [contiguous(z)]
+        arguments += [] if beta == 0 else [contiguous(c)]
+        if squeeze:
+            arguments = [argument[0] if argument.ndim == 3 else argument for argument in arguments]
+        y = launch(*arguments)
+        return y[None] if squeeze else y
+
+    return call
+
+
+def _rows(laid: Laid) -> tuple[int | None, int | None] | None:
+    """Leading dimension and batch stride of a matrix with contiguous rows; None when it must be copied."""
+    if laid.strides is None:
+        return None if laid.odd else (None, None)
+    *batch, rows, columns = laid.shape
+    *step, lead, inner = laid.strides
+    if (columns > 1 and inner != 1) or (rows > 1 and lead < columns):
+        return None
+    lead = lead if rows > 1 else columns
+    if batch and batch[0] > 1 and step[0] < 0:
+        return None
+    return lead, step[0] if batch and batch[0] > 1 else None
+
+
+def _same_dtype(given: dict[str, Laid]) -> None:
+    (first, one), (second, two) = given.items()
+    if one.dtype != two.dtype:
+        raise ArgumentError(f"{first} has dtype {one.dtype}, {second} has dtype {two.dtype}: they must be equal")
+
+
+def _check_like(name: str, array: Any, shape: tuple[int, ...], dtype: str) -> None:
+    if array is None:
+        return
+    laid = describe(name, array)
+    if laid.shape != tuple(shape):
+        raise ArgumentError(f"{name} has shape {laid.shape}, this problem needs {tuple(shape)}")
+    if laid.dtype != dtype:
+        raise ArgumentError(f"{name} has dtype {laid.dtype}, this problem needs {dtype}")

@@ -1,0 +1,133 @@
+"""From a problem to a choice and its plan, by the mode: gather facts, decide, and measure where the mode says so."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from tilesmith import env
+from tilesmith.db.layers import Layers
+from tilesmith.dispatch.choose import DATABASE, MEASUREMENT, PREDICTION, Choice, choose
+from tilesmith.dispatch.facts import answers_of, options_of
+from tilesmith.dispatch.planning import Built, build
+from tilesmith.errors import ArgumentError, CompileError, LaunchError, NoSolutionError, PlanError
+from tilesmith.problems.rewrite import Signature
+from tilesmith.solvers.table import Candidate, candidates
+from tilesmith.targets.target import Target
+from tilesmith.toolchain.cache import ArtifactCache
+
+TRUSTED_RATIO = 1.1
+_log = logging.getLogger("tilesmith.dispatch")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A choice and what runs it."""
+
+    choice: Choice
+    built: Built
+
+
+def resolve(signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache) -> Resolved:
+    """The choice for a problem, compiled. Raises ``NoSolutionError``, ``NoCompilerError``."""
+    choice = decide(signature, target, mode, layers, cache)
+    strict = mode == "strict"
+    try:
+        built = build(
+            signature, _candidate(signature, target, choice.solver), choice.config, target, cache, compiles=not strict
+        )
+    except (CompileError, PlanError) as error:
+        if strict or choice.basis != PREDICTION:
+            raise
+        # A predicted kernel has never been built here: another may do.
+        _log.warning("%s %s cannot be built (%s); the next best is used", choice.solver, choice.config, error)
+        return _next_best(signature, target, choice, cache)
+    if mode == "trust_verify" and choice.basis == DATABASE and choice.layer != layers.writable.name:
+        return _verify(signature, target, Resolved(choice, built), layers, cache)
+    return Resolved(choice, built)
+
+
+def decide(signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache) -> Choice:
+    """The choice alone; measures what the mode wants measured."""
+    only = env.ONLY_SOLVER.get()
+    options = options_of(signature, target)
+    answer = choose(options, answers_of(signature, target, layers), mode=mode, only=only)
+    if isinstance(answer, Choice):
+        return answer
+    free = [o for o in options if o.accepted and (not only or only in (o.candidate.name, o.candidate.solver.name))]
+    if len(free) > 1:
+        try:
+            _measure(signature, target, "defaults", layers, cache)
+        except (LaunchError, CompileError, OSError) as error:
+            _log.warning("nothing could be measured (%s); the predicted choice is used", error)
+            answer = choose(options, (), mode="fast", only=only)
+            assert isinstance(answer, Choice)
+            return answer
+    answer = choose(options, answers_of(signature, target, layers), mode=mode, only=only, measured=True)
+    assert isinstance(answer, Choice)
+    return answer
+
+
+def check_mode(mode: str | None) -> str:
+    """The mode of a call, else that of the environment."""
+    if mode is None:
+        return env.FIND_MODE.get()
+    if mode not in env.FIND_MODES:
+        raise ArgumentError(f"mode {mode!r} does not exist; known: {', '.join(env.FIND_MODES)}")
+    return mode
+
+
+def _candidate(signature: Signature, target: Target, name: str) -> Candidate:
+    return next(candidate for candidate in candidates(signature, target) if candidate.name == name)
+
+
+def _measure(signature: Signature, target: Target, strategy: str, layers: Layers, cache: ArtifactCache) -> None:
+    from tilesmith.tune.session import tune
+
+    tune(signature, target, database=layers.writable, cache=cache, strategy=strategy)
+
+
+def _next_best(signature: Signature, target: Target, choice: Choice, cache: ArtifactCache) -> Resolved:
+    """The predicted order from the second on, until one can be built."""
+    rest = sorted(
+        (line for line in choice.trace if line.predicted_us is not None and not line.chosen and not line.reason),
+        key=lambda line: line.predicted_us or 0.0,
+    )
+    for line in rest:
+        try:
+            built = build(signature, _candidate(signature, target, line.solver), line.config, target, cache)
+        except (CompileError, PlanError) as error:
+            _log.warning("%s %s cannot be built (%s)", line.solver, line.config, error)
+            continue
+        trace = tuple(replace(each, chosen=each.solver == line.solver) for each in choice.trace)
+        return Resolved(replace(choice, solver=line.solver, config=line.config, trace=trace), built)
+    raise NoSolutionError("no solver that fits this problem can be built; see the warnings above")
+
+
+def _verify(signature: Signature, target: Target, shipped: Resolved, layers: Layers, cache: ArtifactCache) -> Resolved:
+    """Measure a shipped answer once: keep it if it holds here, else search anew."""
+    from tilesmith.dispatch.measuring import time_built
+
+    choice = shipped.choice
+    timing = time_built(signature, target, shipped.built)
+    if choice.time_us is not None and timing.median_us <= TRUSTED_RATIO * choice.time_us:
+        found = next(
+            answer.record
+            for answer in answers_of(signature, target, layers)
+            if answer.layer == choice.layer and answer.record.solver == choice.solver
+        )
+        layers.writable.put_result(
+            replace(
+                found, time_us=timing.median_us, spread_us=timing.spread_us, samples=timing.samples,
+                method=timing.method, origin="verify",
+            )
+        )  # fmt: skip
+        return shipped
+    _log.warning(
+        "the shipped answer %s takes %.1f us here, its record says %.1f us: searching anew",
+        choice.solver, timing.median_us, choice.time_us or 0.0,
+    )  # fmt: skip
+    _measure(signature, target, "model", layers, cache)
+    again = decide(signature, target, "hybrid", layers, cache)
+    built = build(signature, _candidate(signature, target, again.solver), again.config, target, cache)
+    return Resolved(replace(again, basis=MEASUREMENT), built)
