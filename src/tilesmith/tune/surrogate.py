@@ -82,15 +82,15 @@ def condition(
         return Posterior(np.zeros(len(pool_arms)), variance, kernel, pool_arms, pool_steps, empty)
     lower = _cholesky(kernel, arms, steps)
     cross = kernel.covariance(arms, steps, pool_arms, pool_steps)
-    whitened = np.linalg.solve(lower, cross)
-    mean = whitened.T @ np.linalg.solve(lower, residuals)
+    whitened: Array = np.linalg.solve(lower, cross).astype(np.float64)
+    mean: Array = whitened.T @ np.linalg.solve(lower, residuals)
     variance = np.maximum(variance - (whitened**2).sum(axis=0), 1e-12)
     return Posterior(mean, variance, kernel, pool_arms, pool_steps, whitened)
 
 
 def _cholesky(kernel: Kernel, arms: Array, steps: Array) -> Array:
     covariance = kernel.covariance(arms, steps, arms, steps) + NOISE**2 * np.eye(len(arms))
-    lower: Array = np.linalg.cholesky(covariance)
+    lower: Array = np.linalg.cholesky(covariance).astype(np.float64)
     return lower
 
 

@@ -1,0 +1,50 @@
+"""What a search knows: the record of every config tried, and times that can be compared with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from tilesmith.db.records import Record
+from tilesmith.tune.space import Point
+
+
+@dataclass
+class Book:
+    """Trials of one problem. ``time_s`` are seconds on the scale of this session (see ``Session``), fit for ranking."""
+
+    records: dict[Point, Record] = field(default_factory=dict)
+    time_s: dict[Point, float] = field(default_factory=dict)
+
+    def add(self, point: Point, record: Record, seconds: float | None) -> None:
+        self.records[point] = record
+        if record.ok and seconds is not None:
+            self.time_s[point] = seconds
+        else:
+            self.time_s.pop(point, None)
+
+    def fastest(self, count: int) -> list[Point]:
+        """Ties in the order of names."""
+        return sorted(self.time_s, key=lambda point: (self.time_s[point], str(point)))[:count]
+
+    def best(self) -> Point | None:
+        return next(iter(self.fastest(1)), None)
+
+    def fastest_of(self, arms: Iterable[str]) -> dict[str, Point]:
+        """The fastest point of each arm that has one."""
+        found: dict[str, Point] = {}
+        wanted = set(arms)
+        for point in self.fastest(len(self.time_s)):
+            if point.arm in wanted:
+                found.setdefault(point.arm, point)
+        return found
+
+    def rescaled(self, point: Point, factor: float) -> Record:
+        """A record whose time is put on another session scale."""
+        record = self.records[point]
+        assert record.spread_us is not None
+        return replace(record, time_us=self.time_s[point] * 1e6 * factor, spread_us=record.spread_us * factor)
+
+    @property
+    def failures(self) -> int:
+        return sum(not record.ok for record in self.records.values())

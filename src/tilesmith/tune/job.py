@@ -1,0 +1,93 @@
+"""What one search is about: the problem, the machine, and the candidates with their spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilesmith import __version__
+from tilesmith.db.records import Record
+from tilesmith.errors import NoSolutionError
+from tilesmith.measure.host import HostFacts, host_facts
+from tilesmith.plan.assemble import assemble
+from tilesmith.plan.records import Draft, Plan
+from tilesmith.problems.rewrite import Signature
+from tilesmith.solvers.generation import generator_digest
+from tilesmith.solvers.solver import Accepted, Config
+from tilesmith.solvers.table import Candidate, candidates
+from tilesmith.targets.target import Target
+from tilesmith.toolchain.compilers import Compiler, find_compiler
+from tilesmith.tune.space import Arm, Point
+
+
+@dataclass(frozen=True)
+class Job:
+    """``signature`` is canonical; ``candidates`` are the accepted ones in the table's order, by name."""
+
+    signature: Signature
+    target: Target
+    candidates: dict[str, Candidate]
+    compiler: Compiler
+    host: HostFacts
+    origin: str
+
+    @cached_property
+    def problem(self) -> str:
+        """The database key."""
+        return self.signature.key()
+
+    @cached_property
+    def arms(self) -> dict[str, Arm]:
+        return {name: _arm(candidate, self.target) for name, candidate in self.candidates.items()}
+
+    @cached_property
+    def untuned(self) -> Point:
+        """What ``fast`` mode would take: the default config that is predicted fastest."""
+        return min((Point(arm.name, arm.default) for arm in self.arms.values()), key=self.predict)
+
+    def predict(self, point: Point) -> float:
+        """The cost model's seconds."""
+        return self.arms[point.arm].predict(point.config)
+
+    def draft(self, point: Point) -> Draft:
+        candidate = self.candidates[point.arm]
+        return candidate.solver.draft(candidate.geometry, point.config, self.target)
+
+    def plan(self, point: Point, draft: Draft, digests: Sequence[str]) -> Plan:
+        solver = self.candidates[point.arm].solver
+        provenance = f"{point.arm}/{solver.revision} generator {generator_digest()}"
+        return assemble(draft, self.signature, point.arm, str(point.config), self.target, digests, provenance)
+
+    def blank(self, point: Point) -> Record:
+        """A record of ``point`` with the evidence that all of this search's records share."""
+        return Record(
+            self.problem, self.target.name, point.arm, str(point.config),
+            revision=self.candidates[point.arm].solver.revision, compiler=self.compiler.identity,
+            generator=f"tilesmith {__version__} {generator_digest()}", host=self.host.name, date=self.host.date,
+            origin=self.origin,
+        )  # fmt: skip
+
+
+def make_job(signature: Signature, target: Target, origin: str, among: Sequence[Candidate] | None = None) -> Job:
+    """Gather the facts. Raises ``NoSolutionError`` if no solver fits, and ``NoCompilerError``."""
+    compiler = find_compiler()
+    canonical = signature.canonical
+    found = candidates(canonical, target) if among is None else among
+    accepted = {c.name: c for c in found if isinstance(c.verdict, Accepted)}
+    if not accepted:
+        raise NoSolutionError("no solver fits: " + "; ".join(f"{c.name}: {c.verdict}" for c in found))
+    return Job(canonical, target, accepted, compiler, host_facts(compiler.identity), origin)
+
+
+def _arm(candidate: Candidate, target: Target) -> Arm:
+    solver, geometry = candidate.solver, candidate.geometry
+    known: dict[Config, float] = {}
+
+    def predict(config: Config) -> float:
+        if config not in known:
+            known[config] = solver.predict(geometry, config, target)
+        return known[config]
+
+    space = solver.search_space(geometry, target)
+    return Arm(candidate.name, space, solver.default_config(geometry, target), predict)

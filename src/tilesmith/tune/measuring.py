@@ -1,0 +1,155 @@
+"""From points to records: compiled kernels are checked and timed in the worker.
+
+Times of different batches are put on one scale: the fastest config so far takes part in every race, and the others are
+judged by their ratio to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tilesmith.db.records import Record
+from tilesmith.errors import PlanError
+from tilesmith.measure.timing import Timing
+from tilesmith.plan.records import Draft, Plan
+from tilesmith.plan.serial import encode
+from tilesmith.problems.work import flops
+from tilesmith.tune.book import Book
+from tilesmith.tune.job import Job
+from tilesmith.tune.messages import Loaded, Refused
+from tilesmith.tune.runner import Runner
+from tilesmith.tune.space import Point
+from tilesmith.tune.units import UnitBuilder, unit_digest
+
+KEPT = 4  # of the fastest plans stay loaded
+QUICK = 1.25  # first estimates are rough: a race decides among those within this of the fastest
+DROP = 1.1
+ROUNDS = 7
+
+
+@dataclass(frozen=True)
+class Built:
+    """A point whose kernels are compiled, or why they are not."""
+
+    point: Point
+    draft: Draft | None
+    paths: tuple[Path, ...]
+    error: str = ""
+
+
+def build(job: Job, units: UnitBuilder, batch: Sequence[Point]) -> list[Built]:
+    """Generate and compile a batch."""
+    drafts: list[Draft | str] = []
+    for point in batch:
+        try:
+            drafts.append(job.draft(point))
+        except Exception as error:  # a solver's bug costs this config alone
+            drafts.append(f"no kernel was generated: {type(error).__name__}: {error}")
+    outcomes = iter(units.build([draft for draft in drafts if isinstance(draft, Draft)]))
+    built = []
+    for point, draft in zip(batch, drafts, strict=True):
+        outcome = draft if isinstance(draft, str) else next(outcomes)
+        if isinstance(outcome, str) or isinstance(draft, str):
+            built.append(Built(point, None, (), str(outcome)))
+        else:
+            built.append(Built(point, draft, outcome))
+    return built
+
+
+class Measurer:
+    """Measures in ``runner`` and keeps what it finds in ``book``."""
+
+    def __init__(self, job: Job, runner: Runner, book: Book) -> None:
+        self.job = job
+        self.runner = runner
+        self.book = book
+
+    def measure(self, batch: Sequence[Built]) -> None:
+        """Check every config, race the promising ones with the fastest so far."""
+        estimates: dict[Point, Timing] = {}
+        for built in batch:
+            quick = self.load(built)
+            if quick is not None:
+                estimates[built.point] = quick
+        if estimates:
+            self._rank(estimates)
+        keep = {str(point) for point in self.book.fastest(KEPT)} | {str(self.job.untuned)}
+        self.runner.unload([name for name in self.runner.loaded if name not in keep])
+
+    def load(self, built: Built) -> Timing | None:
+        """Check a config and estimate its time; None, and a failed record, when it cannot be used."""
+        point, blank = built.point, self.job.blank(built.point)
+        if built.draft is None:
+            self.book.add(point, blank.failed(built.error), None)
+            return None
+        digests = {unit_digest(path): path for path in built.paths}
+        try:
+            plan = self.job.plan(point, built.draft, [unit_digest(path) for path in built.paths])
+        except PlanError as error:
+            self.book.add(point, blank.failed(str(error)), None)
+            return None
+        reply = self.check(str(point), point, plan, [digests[digest] for digest in plan.artifacts])
+        if isinstance(reply, Refused):
+            failed = blank.failed(reply.reason)
+            self.book.add(point, replace(failed, error=reply.error, bound=reply.bound), None)
+            return None
+        record = replace(
+            timed(blank, reply.quick), error=reply.error, bound=reply.bound, prepare_us=reply.prepare_us,
+            workspace=plan.workspace_bytes + plan.packed_bytes,
+        )  # fmt: skip
+        self.book.add(point, record, reply.quick.low_us * 1e-6)
+        return reply.quick
+
+    def check(self, name: str, point: Point, plan: Plan, paths: Sequence[Path]) -> Loaded | Refused:
+        """Load a plan in the worker under ``name``."""
+        return self.runner.load(name, encode(plan), paths, self._limit_s(point))
+
+    def race(
+        self, points: Sequence[Point], rounds: int, budget_s: float, drop_ratio: float | None
+    ) -> dict[Point, Timing]:
+        """Time loaded configs head to head; those that die are recorded as failed."""
+        named = {str(point): point for point in points}
+        longest = max((self.book.time_s.get(point, 0.0) for point in points), default=0.0)
+        limit = 20.0 + 4 * budget_s + 100 * len(points) * max(longest, 2e-3)
+        heat = self.runner.race(list(named), rounds, budget_s, limit, drop_ratio)
+        for name, reason in heat.failed.items():
+            self.book.add(named[name], self.book.records[named[name]].failed(reason), None)
+        return {named[name]: timing for name, timing in heat.timings.items()}
+
+    def _rank(self, estimates: dict[Point, Timing]) -> None:
+        leader = self._leader(estimates)
+        known = [timing.low_us for timing in estimates.values()]
+        fastest = min([*known, *([self.book.time_s[leader] * 1e6] if leader else [])])
+        entrants = [point for point, timing in estimates.items() if timing.low_us <= QUICK * fastest]
+        if leader is not None:
+            if not entrants:
+                return
+            entrants.append(leader)
+        heat = self.race(entrants, ROUNDS, 0.05 * len(entrants), DROP)
+        scale = self.book.time_s[leader] * 1e6 / heat[leader].low_us if leader in heat else 1.0
+        for point, timing in heat.items():
+            if point != leader:
+                self.book.add(point, timed(self.book.records[point], timing), timing.low_us * 1e-6 * scale)
+
+    def _leader(self, fresh: dict[Point, Timing]) -> Point | None:
+        """The fastest config of earlier batches that is loaded."""
+        loaded = set(self.runner.loaded)
+        ordered = self.book.fastest(len(self.book.time_s))
+        return next((point for point in ordered if point not in fresh and str(point) in loaded), None)
+
+    def _limit_s(self, point: Point) -> float:
+        """How long checking one config may take before it counts as hanging."""
+        best = self.book.best()
+        if best is not None:
+            return 3.0 + 200 * self.book.time_s[best] + 10 * self.job.predict(point)
+        # Nothing is known yet: slower than 0.1 GFLOP/s a core is no kernel.
+        return 10.0 + flops(self.job.signature) / 1e8 / self.job.target.cores + 10 * self.job.predict(point)
+
+
+def timed(record: Record, timing: Timing) -> Record:
+    """``record`` with a time."""
+    return replace(
+        record, time_us=timing.median_us, spread_us=timing.spread_us, samples=timing.samples, method=timing.method
+    )

@@ -1,0 +1,107 @@
+"""What the session and its worker process say to each other: length-prefixed msgpack over pipes."""
+
+from __future__ import annotations
+
+import struct
+from typing import BinaryIO
+
+import msgspec
+
+from tilesmith.measure.timing import Timing
+
+_LENGTH = struct.Struct("<I")
+
+
+class Setup(msgspec.Struct, frozen=True, tag=True):
+    """The problem of all that follows. The oracle's answer is kept in the file ``oracle``, for the next worker."""
+
+    problem: str
+    seed: int
+    oracle: str
+
+
+class Load(msgspec.Struct, frozen=True, tag=True):
+    """Bind a plan, run ``prepare``, check the numbers, and time a few calls."""
+
+    name: str
+    plan: bytes
+    artifacts: tuple[str, ...]
+
+
+class Race(msgspec.Struct, frozen=True, tag=True):
+    """Time loaded plans against each other (``measure.timing.interleave``)."""
+
+    names: tuple[str, ...]
+    rounds: int
+    budget_s: float
+    threads: int
+    drop_ratio: float | None
+
+
+class Unload(msgspec.Struct, frozen=True, tag=True):
+    """Forget plans. It has no reply."""
+
+    names: tuple[str, ...]
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The arguments and the oracle's answer are at hand."""
+
+    seconds: float
+
+
+class Loaded(msgspec.Struct, frozen=True, tag=True):
+    """The plan is right: its error against the bound, a first estimate of its time, and what ``prepare`` takes."""
+
+    error: float
+    bound: float
+    quick: Timing
+    prepare_us: float
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """The plan is wrong, or cannot be run; the worker goes on."""
+
+    reason: str
+    error: float | None = None
+    bound: float | None = None
+
+
+class Raced(msgspec.Struct, frozen=True, tag=True):
+    timings: dict[str, Timing]
+
+
+Request = Setup | Load | Race | Unload
+Reply = Ready | Loaded | Refused | Raced
+
+_requests = msgspec.msgpack.Decoder(Request)
+_replies = msgspec.msgpack.Decoder(Reply)
+
+
+def frame(message: Request | Reply) -> bytes:
+    """A message as it goes through the pipe."""
+    data = msgspec.msgpack.encode(message)
+    return _LENGTH.pack(len(data)) + data
+
+
+def read_request(stream: BinaryIO) -> Request | None:
+    """The next request; None at the end of the stream."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    data = stream.read(length)
+    return _requests.decode(data) if len(data) == length else None
+
+
+def take_reply(buffer: bytearray) -> Reply | None:
+    """Remove the first whole reply from ``buffer``; None as long as there is none."""
+    if len(buffer) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack_from(buffer)
+    end = _LENGTH.size + length
+    if len(buffer) < end:
+        return None
+    reply: Reply = _replies.decode(bytes(buffer[_LENGTH.size : end]))
+    del buffer[:end]
+    return reply

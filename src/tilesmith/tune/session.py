@@ -1,0 +1,231 @@
+"""One search: ask the strategy, compile, measure in the worker, record; then a playoff among the fastest."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tilesmith.db.records import Record
+from tilesmith.db.store import Database, Search
+from tilesmith.errors import InterruptedSearchError, TilesmithError
+from tilesmith.plan.records import Plan
+from tilesmith.problems.rewrite import Signature
+from tilesmith.solvers.solver import parse_config
+from tilesmith.solvers.table import Candidate
+from tilesmith.targets.detect import usable_cores
+from tilesmith.targets.target import Target
+from tilesmith.toolchain.cache import Artifact, ArtifactCache
+from tilesmith.tune.book import Book
+from tilesmith.tune.job import Job, make_job
+from tilesmith.tune.measuring import Measurer, build
+from tilesmith.tune.model import Model
+from tilesmith.tune.playoff import Outcome, keep, play, ship
+from tilesmith.tune.progress import DONE, PLAYOFF, SEARCH, Listener, Progress, silent
+from tilesmith.tune.runner import Runner
+from tilesmith.tune.space import Arm, Point
+from tilesmith.tune.strategies import Defaults, Evolutionary, Exhaustive, Local, Random, Strategy
+from tilesmith.tune.units import UnitBuilder
+
+STRATEGIES: dict[str, Callable[[Sequence[Arm], int], Strategy]] = {
+    "model": Model, "exhaustive": Exhaustive, "random": Random, "local": Local, "evolutionary": Evolutionary,
+    "defaults": Defaults,
+}  # fmt: skip
+BATCH = 8
+PLAYOFF_S = (0.3, 1.5)  # seconds, at least and at most
+SHIP_S = 0.5
+CONVERGED, BUDGET, INTERRUPTED = "converged", "budget", "interrupted"
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """``record`` is the winner, ``default`` the untuned choice as the playoff measured it.
+
+    ``ranking`` has each solver's best, ``plan`` and ``artifacts`` are the winner's, compiled into the cache.
+    ``trials`` counts all configs known for the problem, ``new_trials`` those of this search, ``failed`` those that
+    crashed, hung, computed wrong numbers or did not compile. ``ended`` is ``converged`` or ``budget``.
+    """
+
+    problem: str
+    target: str
+    record: Record
+    default: Record | None
+    ranking: tuple[Record, ...]
+    trials: int
+    new_trials: int
+    failed: int
+    seconds: float
+    ended: str
+    plan: Plan
+    artifacts: tuple[Artifact, ...]
+
+    @property
+    def speedup(self) -> float | None:
+        """Untuned time over tuned time."""
+        if self.default is None or not self.default.time_us or not self.record.time_us:
+            return None
+        return self.default.time_us / self.record.time_us
+
+
+def tune(
+    signature: Signature,
+    target: Target,
+    *,
+    database: Database,
+    cache: ArtifactCache,
+    strategy: str = "model",
+    max_trials: int | None = None,
+    max_seconds: float | None = 15.0,
+    seed: int = 0,
+    progress: Listener | None = None,
+    among: Sequence[Candidate] | None = None,
+) -> TuneResult:
+    """Find the best config for a problem on this machine, record every trial, and keep the winner's kernels.
+
+    Configs that an earlier search recorded here (same solver revision, compiler and machine) are not measured again,
+    but count towards ``max_trials``. ``among`` limits the search to some candidates of the table.
+    Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, and ``InterruptedSearchError``
+    after Ctrl-C, when all that was measured is kept.
+    """
+    if strategy not in STRATEGIES:
+        raise TilesmithError(f"strategy {strategy!r} does not exist; known: {', '.join(STRATEGIES)}")
+    for name, value in (("max_trials", max_trials), ("max_seconds", max_seconds)):
+        if value is not None and not value > 0:
+            raise TilesmithError(f"{name} must be above 0, got {value}")
+    budget = _Budget(max_trials, max_seconds)
+    job = make_job(signature, target, "find" if strategy == "defaults" else "tune", among)
+    search = _Search(job, STRATEGIES[strategy](list(job.arms.values()), seed), database, budget, progress or silent)
+    search.resume()
+    ended = INTERRUPTED
+    outcome: Outcome | None = None
+    try:
+        with tempfile.TemporaryDirectory(prefix="tilesmith-tune-") as folder:
+            units = UnitBuilder(Path(folder), target, job.compiler, search.compilers)
+            with Runner(job.problem, target.cores, seed, Path(folder)) as runner:
+                measurer = Measurer(job, runner, search.book)
+                ended = search.run(measurer, units)
+                search.tell(PLAYOFF)
+                outcome = play(job, measurer, units, budget.playoff_s)
+                shipped = ship(job, measurer, outcome.order, cache)
+    except KeyboardInterrupt:
+        raise InterruptedSearchError(
+            f"search stopped after {len(search.book.records)} trials of {job.problem}; they are kept, "
+            "and the next search goes on from there"
+        ) from None
+    finally:
+        keep(job, search.book, outcome, database)
+        database.record_trials(search.book.records.values())
+        database.put_search(
+            Search(
+                job.problem, target.name, strategy, seed, len(search.book.records), budget.spent_s, ended, job.host.date
+            )
+        )
+    search.tell(DONE)
+    book = search.book
+    default = book.records.get(job.untuned)
+    return TuneResult(
+        job.problem, target.name, book.records[shipped.point], default if default is not None and default.ok else None,
+        database.ranking(job.problem, target.name), len(book.records), len(book.records) - search.known, book.failures,
+        budget.spent_s, ended, shipped.plan, shipped.artifacts,
+    )  # fmt: skip
+
+
+@dataclass
+class _Budget:
+    """Trials and seconds; seconds include the playoff and the last compile."""
+
+    max_trials: int | None
+    max_seconds: float | None
+    started: float = field(default_factory=time.monotonic)
+    trials: int = 0
+
+    @property
+    def spent_s(self) -> float:
+        return time.monotonic() - self.started
+
+    @property
+    def playoff_s(self) -> float:
+        low, high = PLAYOFF_S
+        return high if self.max_seconds is None else min(high, max(low, 0.12 * self.max_seconds))
+
+    @property
+    def out_of_time(self) -> bool:
+        return self.max_seconds is not None and self.spent_s > self.max_seconds - self.playoff_s - SHIP_S
+
+    def grant(self, count: int) -> int:
+        """How many of ``count`` trials are left."""
+        return count if self.max_trials is None else max(0, min(count, self.max_trials - self.trials))
+
+
+class _Search:
+    """The loop of batches."""
+
+    def __init__(self, job: Job, strategy: Strategy, database: Database, budget: _Budget, listener: Listener) -> None:
+        self.job, self.strategy, self.database = job, strategy, database
+        self.budget, self.listener = budget, listener
+        self.book = Book()
+        self.known = 0
+        spare = usable_cores() - job.target.cores
+        # Compilers beside a measurement would disturb it, unless they have cores of their own.
+        self.overlap = spare > 0
+        self.compilers = spare if self.overlap else usable_cores()
+
+    def resume(self) -> None:
+        """Take over the trials of earlier searches that say something about today's kernels on this machine."""
+        job = self.job
+        for record in self.database.trials(job.problem, job.target.name):
+            arm = job.arms.get(record.solver)
+            here = (record.compiler, record.host) == (job.compiler.identity, job.host.name)
+            if arm is None or not here or record.revision != job.candidates[arm.name].solver.revision:
+                continue
+            try:
+                point = Point(arm.name, parse_config(record.config))
+            except ValueError:
+                continue
+            if arm.space.contains(point.config):
+                self.book.add(point, record, None if record.time_us is None else record.time_us * 1e-6)
+                self.strategy.tell(point, self.book.time_s.get(point))
+        self.known = self.budget.trials = len(self.book.records)
+
+    def run(self, measurer: Measurer, units: UnitBuilder) -> str:
+        """Batches until the strategy has nothing left or the budget is spent; says which."""
+        with ThreadPoolExecutor(1) as pool:
+            batch = self._next()
+            work = pool.submit(build, self.job, units, batch)
+            while batch:
+                built = work.result()
+                if self.overlap:
+                    following = self._next()
+                    work = pool.submit(build, self.job, units, following)
+                measurer.measure(built)
+                for point in batch:
+                    self.strategy.tell(point, self.book.time_s.get(point))
+                self.database.record_trials([self.book.records[point] for point in batch])
+                self.tell(SEARCH)
+                if not self.overlap:
+                    following = self._next()
+                    work = pool.submit(build, self.job, units, following)
+                batch = following
+        return BUDGET if self.budget.out_of_time or self.budget.grant(1) == 0 else CONVERGED
+
+    def _next(self) -> list[Point]:
+        """The next batch; the first is always granted."""
+        first = not self.book.records and self.budget.trials == 0
+        if self.budget.out_of_time and not first:
+            return []
+        count = self.budget.grant(BATCH)
+        batch = self.strategy.ask(count) if count else []
+        self.budget.trials += len(batch)
+        return batch
+
+    def tell(self, phase: str) -> None:
+        best = self.book.best()
+        self.listener(
+            Progress(
+                self.job.problem, phase, len(self.book.records), self.book.failures, self.budget.spent_s,
+                self.budget.max_seconds, str(best or ""), self.book.time_s[best] * 1e6 if best else None,
+            )
+        )  # fmt: skip

@@ -1,0 +1,72 @@
+"""Compiles the kernels of many drafts in few compiler calls, each kernel once a session."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tilesmith.errors import CompileError
+from tilesmith.plan.records import Draft, Source
+from tilesmith.targets.target import Target
+from tilesmith.toolchain.build import build_unit
+from tilesmith.toolchain.compilers import Compiler
+
+
+class UnitBuilder:
+    """``build`` may be called from one thread at a time; ``parallel`` is the number of compilers that it runs."""
+
+    def __init__(self, folder: Path, target: Target, compiler: Compiler, parallel: int) -> None:
+        self._folder = folder
+        self._target = target
+        self._compiler = compiler
+        self._parallel = parallel
+        self._units: dict[str, Path] = {}  # by symbol
+        self._errors: dict[str, str] = {}
+        self._count = 0
+
+    def build(self, drafts: Sequence[Draft]) -> list[tuple[Path, ...] | str]:
+        """For each draft the shared object of each of its sources, or why one of them does not compile."""
+        fresh = {
+            source.symbol: source
+            for draft in drafts
+            for source in draft.sources
+            if source.symbol not in self._units and source.symbol not in self._errors
+        }
+        sources = list(fresh.values())
+        groups = [group for group in (sources[i :: self._parallel] for i in range(self._parallel)) if group]
+        paths = [self._next_path() for _ in groups]
+        if groups:
+            with ThreadPoolExecutor(len(groups)) as pool:
+                list(pool.map(self._build_group, groups, paths))
+        return [self._outcome(draft) for draft in drafts]
+
+    def _outcome(self, draft: Draft) -> tuple[Path, ...] | str:
+        for source in draft.sources:
+            if source.symbol in self._errors:
+                return self._errors[source.symbol]
+        return tuple(self._units[source.symbol] for source in draft.sources)
+
+    def _build_group(self, group: Sequence[Source], path: Path) -> None:
+        try:
+            build_unit(group, self._target, path, self._compiler)
+        except CompileError as error:
+            if len(group) == 1:
+                self._errors[group[0].symbol] = str(error)
+                return
+            # One bad kernel must not cost the others.
+            for number, source in enumerate(group):
+                self._build_group([source], path.with_name(f"{path.stem}-{number}.so"))
+            return
+        for source in group:
+            self._units[source.symbol] = path
+
+    def _next_path(self) -> Path:
+        self._count += 1
+        return self._folder / f"unit{self._count}.so"
+
+
+def unit_digest(path: Path) -> str:
+    """A stand-in for an artifact's digest, for plans that live as long as the session's folder."""
+    return hashlib.sha256(str(path).encode()).hexdigest()
