@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.problems.rewrite import Signature, rewrites
+from tilesmith.solvers.c.dense import DenseSolver
 from tilesmith.solvers.c.reference import ReferenceSolver
 from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver
 from tilesmith.targets.target import Target
 
-CPU_SOLVERS: tuple[Solver, ...] = (ReferenceSolver(),)
+CPU_SOLVERS: tuple[Solver, ...] = (DenseSolver(), ReferenceSolver())
 
 
 def solvers_for(target: Target) -> tuple[Solver, ...]:

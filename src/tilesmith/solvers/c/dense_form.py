@@ -1,0 +1,209 @@
+"""One form for all dense problems: convolution forward, backward data (deconvolution) and GEMM.
+
+The result at output index ``o`` of a phase is a sum over taps and channels of ``x[o * step + tap.at] * w[tap.index]``.
+A forward convolution has one phase; backward data has one phase for each residue of the output position modulo the
+stride, each with its own taps and unit steps; a GEMM is a row of ``m`` pixels with a single tap.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, Triple
+from tilesmith.solvers import reasons
+from tilesmith.solvers.solver import Geometry, Rejected
+from tilesmith.targets.target import Target
+
+FLOATS = ("fp32", "bf16", "fp16")
+MAX_PHASES = 512
+MAX_TAPS = 4096
+MAX_EXTENT = 2**30  # elements that int offsets may span
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A filter element: its position ``at`` in the input relative to the output index times the step."""
+
+    at: Triple
+    index: Triple
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Output positions ``first + index * out_step``, ``count`` of them in each dimension, that share their taps."""
+
+    first: Triple
+    count: Triple
+    taps: tuple[Tap, ...]
+
+
+@dataclass(frozen=True)
+class DenseForm:
+    """A dense problem in elements. ``c`` and ``k`` are the reduced and the resulting channels of one group.
+
+    ``x_strides`` and ``y_strides`` are (image, group, channel, d, h, w); ``w_strides`` (group, k, c, d, h, w).
+    ``flat`` says that the last output dimension is a count given at run time (GEMM rows).
+    """
+
+    images: int
+    groups: int
+    c: int
+    k: int
+    x_dtype: str
+    w_dtype: str
+    y_dtype: str
+    x_size: Triple
+    x_strides: tuple[int, int, int, int, int, int]
+    y_strides: tuple[int, int, int, int, int, int]
+    w_strides: tuple[int, int, int, int, int, int]
+    bias_group: int
+    step: Triple
+    out_step: Triple
+    phases: tuple[Phase, ...]
+    flat: bool
+    alpha: float
+    beta: float
+    epilogue: Epilogue
+    slots: int
+
+    @property
+    def count(self) -> Triple:
+        """The most output indices of any phase, in each dimension."""
+        return _triple(max(phase.count[i] for phase in self.phases) for i in range(3))
+
+    @property
+    def taps(self) -> tuple[Tap, ...]:
+        return tuple(tap for phase in self.phases for tap in phase.taps)
+
+    @property
+    def first_tap(self) -> Triple:
+        return _triple(min((t.at[i] for t in self.taps), default=0) for i in range(3))
+
+    @property
+    def last_tap(self) -> Triple:
+        return _triple(max((t.at[i] for t in self.taps), default=0) for i in range(3))
+
+    @property
+    def has_halo(self) -> bool:
+        """Whether some product reads a position outside the input."""
+        return any(
+            tap.at[i] < 0 or (phase.count[i] - 1) * self.step[i] + tap.at[i] >= self.x_size[i]
+            for phase in self.phases
+            for tap in phase.taps
+            for i in range(3)
+        )
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds of the whole problem."""
+        pixels = sum(p.count[0] * p.count[1] * p.count[2] * len(p.taps) for p in self.phases)
+        return self.images * self.groups * pixels * self.c * self.k
+
+
+def dense_form(problem: Geometry) -> DenseForm | Rejected:
+    """``problem`` in dense form, or why it has none."""
+    return _gemm_form(problem) if isinstance(problem, GemmGeometry) else _conv_form(problem)
+
+
+def _triple(values: object) -> Triple:
+    a, b, c = values  # type: ignore[misc, attr-defined]
+    return (a, b, c)
+
+
+def _refuse_dtypes(x: str, w: str, y: str, acc: str) -> Rejected | None:
+    for name in (x, w, y):
+        if name not in FLOATS:
+            return Rejected(reasons.DTYPE, name)
+    return Rejected(reasons.DTYPE, f"accumulates in {acc}") if acc != "fp32" else None
+
+
+def _conv_form(g: ConvGeometry) -> DenseForm | Rejected:
+    if g.direction not in ("fwd", "bwd"):
+        return Rejected(reasons.DIRECTION, g.direction)
+    source, result = (g.x, g.y) if g.direction == "fwd" else (g.y, g.x)
+    refused = _refuse_dtypes(source.dtype, g.w.dtype, result.dtype, g.acc_dtype)
+    if refused:
+        return refused
+    if max(g.x.vector, g.w.vector, g.y.vector) > 1:
+        return Rejected(reasons.LAYOUT, "vector layout")
+    if not result.channels_last:
+        return Rejected(reasons.LAYOUT, f"{result.name} is not channels-last")
+    per_axis = [_axis_phases(g, i) for i in range(3)]
+    if len(per_axis[0]) * len(per_axis[1]) * len(per_axis[2]) > MAX_PHASES:
+        return Rejected(reasons.STRIDE, f"stride {g.stride}")
+    phases = tuple(_join(axes) for axes in itertools.product(*per_axis))
+    if sum(len(phase.taps) for phase in phases) > MAX_TAPS:
+        return Rejected(reasons.FILTER, f"filter {g.filter}")
+    c, k = (g.c, g.k) if g.direction == "fwd" else (g.k, g.c)
+    c, k = c // g.groups, k // g.groups
+    sn, sc, *spatial = source.strides
+    rn, _, *result_spatial = result.strides
+    wk, wc, *w_spatial = g.w.strides
+    outer, inner = (wk, wc) if g.direction == "fwd" else (wc, wk)
+    return DenseForm(
+        images=g.n, groups=g.groups, c=c, k=k, x_dtype=source.dtype, w_dtype=g.w.dtype, y_dtype=result.dtype,
+        x_size=_triple(source.shape[2:]), x_strides=_six(sn, c * sc, sc, spatial),
+        y_strides=_six(rn, k, 1, result_spatial),
+        w_strides=_six(g.k // g.groups * wk, outer, inner, w_spatial), bias_group=k,
+        step=g.stride if g.direction == "fwd" else (1, 1, 1),
+        out_step=(1, 1, 1) if g.direction == "fwd" else g.stride, phases=phases, flat=False, alpha=1.0, beta=0.0,
+        epilogue=g.epilogue, slots=3 + g.epilogue.bias + g.epilogue.residual,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _AxisPhase:
+    first: int
+    count: int
+    taps: tuple[tuple[int, int], ...]  # (position, filter index), positions ascending
+
+
+def _axis_phases(g: ConvGeometry, i: int) -> list[_AxisPhase]:
+    s, p, d, f = g.stride[i], g.padding[i], g.dilation[i], g.filter[i]
+    if g.direction == "fwd":
+        return [_AxisPhase(0, g.output[i], tuple((r * d - p, r) for r in range(f)))]
+    size = g.input[i]
+    found = []
+    for first in range(min(s, size)):
+        taps = sorted(((first + p - r * d) // s, r) for r in range(f) if (first + p - r * d) % s == 0)
+        found.append(_AxisPhase(first, -(-(size - first) // s), tuple(taps)))
+    return found
+
+
+def _join(axes: tuple[_AxisPhase, ...]) -> Phase:
+    taps = tuple(
+        Tap(_triple(t[0] for t in combination), _triple(t[1] for t in combination))
+        for combination in itertools.product(*(axis.taps for axis in axes))
+    )
+    return Phase(_triple(a.first for a in axes), _triple(a.count for a in axes), taps)
+
+
+def _six(image: int, group: int, channel: int, spatial: list[int]) -> tuple[int, int, int, int, int, int]:
+    d, h, w = spatial
+    return (image, group, channel, d, h, w)
+
+
+def _gemm_form(g: GemmGeometry) -> DenseForm | Rejected:
+    refused = _refuse_dtypes(g.a.dtype, g.b.dtype, g.c.dtype, g.acc_dtype)
+    if refused:
+        return refused
+    if g.c.strides[2] != 1 and g.n > 1:
+        return Rejected(reasons.LAYOUT, "c is not row-major")
+    shared = g.b.strides[0] == 0 or g.batch == 1
+    a, b, c = g.a.strides, g.b.strides, g.c.strides
+    images, groups = (g.batch, 1) if shared else (1, g.batch)
+    tap = Tap((0, 0, 0), (0, 0, 0))
+    return DenseForm(
+        images=images, groups=groups, c=g.k, k=g.n, x_dtype=g.a.dtype, w_dtype=g.b.dtype, y_dtype=g.c.dtype,
+        x_size=(1, 1, g.m), x_strides=(a[0], a[0], a[2], 0, 0, a[1]), y_strides=(c[0], c[0], 1, 0, 0, c[1]),
+        w_strides=(b[0], b[2], b[1], 0, 0, 0), bias_group=0, step=(1, 1, 1), out_step=(1, 1, 1),
+        phases=(Phase((0, 0, 0), (1, 1, g.m), (tap,)),), flat=True, alpha=g.alpha, beta=g.beta, epilogue=g.epilogue,
+        slots=3 + g.epilogue.bias + g.epilogue.residual,
+    )  # fmt: skip
+
+
+def uses_dot(form: DenseForm, target: Target) -> bool:
+    """Whether pairs of bf16 are multiplied as they are; everything else is computed in fp32."""
+    return target.bf16_dot and form.x_dtype == form.w_dtype == "bf16"
