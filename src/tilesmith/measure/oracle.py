@@ -79,7 +79,7 @@ class _Window:
         return tuple((o - 1) * s + d * (f - 1) + 1 for o, s, d, f in rows)
 
     def tap_slices(self, block: tuple[slice, slice, slice, slice]) -> Iterator[tuple[slice, ...]]:
-        """For each tap, the part of the padded image that meets a block (images, depths, rows, columns) of the result."""
+        """For each tap, the part of the padded image that meets a block (images, depths, rows, columns)."""
         for tap in np.ndindex(*self.taps):
             parts = [block[0]]
             for t, d, s, span in zip(tap, self.dilation, self.stride, block[1:], strict=True):
@@ -287,7 +287,8 @@ def _activate(v: Array, e: Epilogue) -> Array:
         return v / (1.0 + np.exp(-v))
     if e.activation == "gelu":
         erf = np.vectorize(math.erf, otypes=[np.float64])
-        return v * 0.5 * (1.0 + erf(v * math.sqrt(0.5)))
+        gelu: Array = v * 0.5 * (1.0 + erf(v * math.sqrt(0.5)))
+        return gelu
     if e.activation == "clamp":
         return np.where(v < e.low, e.low, np.where(v > e.high, e.high, v))
     return v

@@ -1,0 +1,220 @@
+"""Whether a kernel's numbers are right, element by element.
+
+The bound
+---------
+A result is a sum of ``L`` products ``p``. Each of its roundings in the accumulation type (unit roundoff ``u``) is a
+random error of mean zero, relative to the partial sum at hand, so that (Higham and Mary: A New Approach to
+Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, and Sharper Probabilistic Backward Error
+Analysis for Basic Linear Algebra Kernels with Random Data, 42(5), 2020)
+
+    |error| <= LAMBDA * u * sqrt(L) * ||p||_2
+
+except with a probability of about ``2 exp(-LAMBDA^2 / 2)`` an element, for any order of summation. For cancelling data
+partial sums are about ``sqrt(i / L) ||p||_2``, so that the typical error of a plain loop is
+``0.4 u sqrt(L) ||p||_2`` and ``LAMBDA = 6`` is some 15 standard deviations away from failing a right kernel, while one
+product left out of ``L`` is ``||p||_2 / sqrt(L)``: seen in fp32 up to ``L`` of about two million. To this are added
+the roundings of the epilogue (relative to all it adds), one rounding to the result's type, and the smallest numbers:
+what a processor that flushes subnormals loses.
+
+NaN and Inf
+-----------
+A NaN must stand exactly where the oracle has one, an Inf with its sign likewise. Memory for results is filled with NaN
+first, so an element that was never written is found by the same rule. Only where a finite result is within its bound
+of the type's largest number may an overflow (Inf; NaN in fp8e4m3) stand for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.measure.arrays import GuardedArray, guarded_operands, guarded_result
+from tilesmith.measure.oracle import Oracle, logical, oracle
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.samples import sample_args
+
+Array = NDArray[Any]
+Signature = ConvSignature | GemmSignature
+
+LAMBDA = 6.0
+# Of the magnitudes that the epilogue adds: two additions, and an activation good to a few units.
+_EPILOGUE_ROUNDINGS = 8.0
+# Greatest slope of gelu (1.13) and silu (1.10); 1 elsewhere, but for leaky relu's own.
+_STEEPEST = 1.13
+
+# Largest finite number, smallest subnormal, smallest normal number.
+_RANGES = {
+    "fp64": (1.7976931348623157e308, 2.0**-1074, 2.0**-1022),
+    "fp32": (3.4028234663852886e38, 2.0**-149, 2.0**-126),
+    "fp16": (65504.0, 2.0**-24, 2.0**-14),
+    "bf16": (3.3895313892515355e38, 2.0**-133, 2.0**-126),
+    "fp8e4m3": (448.0, 2.0**-9, 2.0**-6),
+    "fp8e5m2": (57344.0, 2.0**-16, 2.0**-14),
+}
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The verdict on one result.
+
+    ``error`` and ``bound`` are those of the element that uses most of its bound, at ``worst_index`` (logical axes).
+    ``message`` is empty when ``ok``, else one line.
+    """
+
+    ok: bool
+    error: float
+    bound: float
+    worst_index: tuple[int, ...]
+    message: str = ""
+
+
+Callee = Callable[..., object]
+
+
+def check(result: Array, truth: Oracle, signature: Signature) -> Accuracy:
+    """Compare ``result`` (in its layout) with ``truth``."""
+    found = logical(signature, result)
+    if found.shape != truth.value.shape:
+        raise ValueError(f"result of shape {found.shape}, the oracle's is {truth.value.shape}")
+    if truth.value.dtype.kind == "i":
+        return _check_integers(found, truth)
+    with np.errstate(all="ignore"):
+        return _check_floats(found.astype(np.float64), truth, signature)
+
+
+def verify(call: Callee, signature: Signature, seed: int = 0, truth: Oracle | None = None) -> Accuracy:
+    """Run ``call(*arguments, out)`` on sample arguments in guarded memory and check everything it did.
+
+    ``arguments`` are those of ``sample_args`` (without GEMM's initial ``c``, which ``out`` holds). ``truth`` saves
+    computing the oracle again for the same seed.
+    """
+    values = sample_args(signature, seed)
+    return _run(call, signature, values, truth or oracle(signature, values))
+
+
+def check_specials(call: Callee, signature: Signature, seed: int = 0) -> Accuracy:
+    """Plant NaN and Inf in one operand after the other; each must reach exactly the results that contain it.
+
+    Ends at the first operand that fails. Integer problems have nothing to plant and pass.
+    """
+    values = sample_args(signature, seed)
+    verdict = Accuracy(True, 0.0, 0.0, ())
+    for place, operand in enumerate(values):
+        if operand.dtype.kind in "iu":
+            continue
+        for kinds in ((np.nan, np.nan), (np.inf, -np.inf)):
+            planted = list(values)
+            planted[place] = planted_copy(operand, kinds, seed + place)
+            verdict = _run(call, signature, planted, oracle(signature, planted))
+            if not verdict.ok:
+                names = " and ".join(dict.fromkeys(str(kind) for kind in kinds))
+                return Accuracy(False, verdict.error, verdict.bound, verdict.worst_index,
+                                f"with {names} in argument {place}: {verdict.message}")  # fmt: skip
+    return verdict
+
+
+def planted_copy(operand: Array, kinds: Sequence[float], seed: int) -> Array:
+    """``operand`` with each of ``kinds`` at one place: a random one, and a corner, where halos and tails are."""
+    rng = np.random.default_rng([seed, 99])
+    copy = np.array(operand)
+    for i, kind in enumerate(kinds):
+        if i % 2:
+            copy[tuple(rng.integers(size) for size in copy.shape)] = kind
+        else:
+            copy[tuple((size - 1) * int(rng.integers(2)) for size in copy.shape)] = kind
+    return copy
+
+
+def _run(call: Callee, signature: Signature, values: Sequence[Array], truth: Oracle) -> Accuracy:
+    operands, out = guarded_operands(signature, values), guarded_result(signature, values)
+    call(*(operand.array for operand in operands), out.array)
+    verdict = check(out.array, truth, signature)
+    trouble = _trespass(operands, out, values)
+    if trouble and verdict.ok:
+        return Accuracy(False, verdict.error, verdict.bound, verdict.worst_index, trouble)
+    return verdict
+
+
+def _trespass(operands: Sequence[GuardedArray], out: GuardedArray, values: Sequence[Array]) -> str:
+    """What else a call did to memory, in words."""
+    if found := out.trespass():
+        return f"wrote outside the result: {found}"
+    for place, (operand, value) in enumerate(zip(operands, values, strict=False)):
+        bits = np.dtype(f"u{value.dtype.itemsize}")
+        if operand.trespass() or not np.array_equal(operand.array.view(bits), value.view(bits)):
+            return f"wrote to argument {place}, which it may only read"
+    return ""
+
+
+def _check_integers(found: Array, truth: Oracle) -> Accuracy:
+    """Exact, modulo 2^32 as int32 wraps."""
+    wrong = (found.astype(np.int64) - truth.value) % 2**32 != 0
+    if not wrong.any():
+        return Accuracy(True, 0.0, 0.0, (0,) * wrong.ndim)
+    at = _first(wrong)
+    error = abs(int(found[at]) - int(truth.value[at]))
+    return Accuracy(False, float(error), 0.0, at, _message(wrong, at, int(found[at]), int(truth.value[at]), 0.0))
+
+
+def _check_floats(found: Array, truth: Oracle, signature: Signature) -> Accuracy:
+    value = truth.value
+    bound = error_bound(truth, signature)
+    finite = np.isfinite(value)
+    error = np.abs(found - value)
+    right = np.where(finite, error <= bound, (found == value) | (np.isnan(found) & np.isnan(value)))
+    largest, _, _ = _RANGES[_result_dtype(signature)]
+    half_step = largest * dtype(_result_dtype(signature)).epsilon
+    if (near := finite & (np.abs(value) + bound >= largest + half_step * 0.999)).any():
+        overflow = np.isnan(found) if _result_dtype(signature) == "fp8e4m3" else found == np.copysign(np.inf, value)
+        right |= near & overflow
+    # How much of the bound each element uses; wrong NaN and Inf before all else.
+    share = np.where(finite & np.isfinite(found), error / np.maximum(bound, 5e-324), 0.0)
+    share = np.where(right, share, np.where(np.isfinite(share) & (share > 0), share, np.inf))
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(share)), share.shape))
+    worst = (float(error[at]), float(bound[at]), at)
+    if right.all():
+        return Accuracy(True, *worst)
+    return Accuracy(False, *worst, _message(~right, at, float(found[at]), float(value[at]), float(bound[at])))
+
+
+def error_bound(truth: Oracle, signature: Signature) -> Array:
+    """The largest error that a right kernel can make, for each element (see the module's text)."""
+    out_name = _result_dtype(signature)
+    _, least, normal = _RANGES[out_name]
+    accumulate = dtype(signature.acc_dtype).epsilon
+    lambda_ = 2 * LAMBDA if signature.acc_dtype == "fp64" else LAMBDA  # the oracle itself rounds as much
+    products = lambda_ * accumulate * np.sqrt(float(truth.length)) * truth.norm
+    before = products + _EPILOGUE_ROUNDINGS * accumulate * truth.addends
+    # Subnormal products that were flushed.
+    before = before + truth.length * _RANGES[signature.acc_dtype][2]
+    activation = signature.epilogue.activation
+    steepness = {"silu": _STEEPEST, "gelu": _STEEPEST, "leaky_relu": max(1.0, abs(signature.epilogue.slope))}
+    # Half a step of the result's type, a little more for kernels that round fp64 by way of fp32.
+    rounding = dtype(out_name).epsilon * (1 + 2.0**-10) * np.abs(truth.value)
+    flushed = normal if out_name == "bf16" else least
+    bound: Array = before * steepness.get(activation, 1.0) + rounding + flushed
+    return bound
+
+
+def _result_dtype(signature: Signature) -> str:
+    if isinstance(signature, GemmSignature):
+        return signature.c_dtype
+    return {
+        "fwd": signature.output_dtype, "bwd": signature.input_dtype,
+        "wrw": signature.kernel_dtype, "bgrad": signature.output_dtype,
+    }[signature.mode]  # fmt: skip
+
+
+def _first(wrong: Array) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+
+
+def _message(wrong: Array, at: tuple[int, ...], found: float, value: float, bound: float) -> str:
+    count = int(np.count_nonzero(wrong))
+    return f"{count} of {wrong.size} elements wrong; at {at}: {found:.9g}, should be {value:.9g} within {bound:.3g}"

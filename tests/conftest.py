@@ -1,0 +1,1 @@
+"""Its folder is where tests find what they share (``torch_answer``)."""
