@@ -108,7 +108,8 @@ TS_INLINE float ts_get_fp8e5m2(const void *p) { return ts_widen(*(const ts_u8 *)
 TS_INLINE void ts_put_fp8e5m2(void *p, float f) { *(ts_u8 *)p = (unsigned char)ts_narrow(f, 5, 2, 15, 1); }
 TS_INLINE float ts_get_fp8e4m3(const void *p) { return ts_widen(*(const ts_u8 *)p, 4, 3, 7, 0); }
 TS_INLINE void ts_put_fp8e4m3(void *p, float f) { *(ts_u8 *)p = (unsigned char)ts_narrow(f, 4, 3, 7, 0); }
-TS_INLINE ts_vf ts_splat(float f) { return (ts_vf){0} + f; }
+/* f - 0 is f for every f, -0 and NaN included, so that compilers leave the broadcast alone; 0 + f is not. */
+TS_INLINE ts_vf ts_splat(float f) { return f - (ts_vf){0}; }
 TS_INLINE ts_vf ts_select(ts_vi mask, ts_vf a, ts_vf b) {
   return (ts_vf)(((ts_vi)a & mask) | ((ts_vi)b & ~mask));
 }
