@@ -7,7 +7,7 @@ import pytest
 
 from tilesmith.solvers.solver import Config, SearchSpace
 from tilesmith.tune.model import Model
-from tilesmith.tune.space import Arm, Point, cross, mutate, neighbours, points, some_points
+from tilesmith.tune.space import Arm, Point, cross, mutate, neighbours, points, some_points, worthwhile
 from tilesmith.tune.strategies import Defaults, Evolutionary, Exhaustive, Local, Random
 
 AXES = {"mr": (1, 2, 4, 6, 8, 12, 14), "nv": (1, 2, 3, 4), "rows": (1, 2, 4, 7, 14, 28), "u": (1, 2, 4)}
@@ -145,9 +145,10 @@ def test_the_model_ends_by_itself_long_before_the_space_does():
 
 def test_an_arm_that_is_predicted_hopeless_is_left_out():
     slow = Arm("reference", SearchSpace({}), Config(()), lambda c: 1.0)
-    seen = run(Model([*arms(), slow], 0), 30)
-    assert all(p.arm != "reference" for p in seen)
-    assert run(Model([slow], 0), 30) == [Point("reference", Config(()))]
+    assert [arm.name for arm in worthwhile([slow, *arms()])] == ["a", "b"]
+    assert worthwhile([slow]) == [slow]
+    for kind in ALL:
+        assert run(kind([slow], 0), 30) == [Point("reference", Config(()))]
 
 
 def test_a_space_of_one_point():

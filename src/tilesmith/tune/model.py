@@ -12,7 +12,6 @@ from tilesmith.tune.strategies import Walk
 from tilesmith.tune.surrogate import Posterior, condition, fit
 
 POOL = 3000  # points of one arm that are ranked, at most
-HOPELESS = 20.0  # an arm predicted this many times slower than the best is left out
 CAUTION = (0.3, 1.0, 1.7)  # standard deviations of optimism, in turn
 GAIN = math.log(0.99)  # a search goes on while 1 % may be gained ...
 CHANCE = 2.0  # ... at a point that is this many standard deviations off at most
@@ -26,9 +25,7 @@ class Model(Walk):
     """
 
     def __init__(self, arms: Sequence[Arm], seed: int) -> None:
-        predicted = {arm.name: arm.predict(arm.default) for arm in arms}
-        least = min(predicted.values())
-        super().__init__([arm for arm in arms if predicted[arm.name] <= HOPELESS * least], seed)
+        super().__init__(arms, seed)
         self._numbers = {name: number for number, name in enumerate(self.arms)}
         self._axes = max(len(arm.space.axes) for arm in self.arms.values())
         self._pool: list[Point] = []

@@ -26,7 +26,7 @@ from tilesmith.tune.model import Model
 from tilesmith.tune.playoff import Outcome, keep, play, ship
 from tilesmith.tune.progress import DONE, PLAYOFF, SEARCH, Listener, Progress, silent
 from tilesmith.tune.runner import Runner
-from tilesmith.tune.space import Arm, Point
+from tilesmith.tune.space import Arm, Point, worthwhile
 from tilesmith.tune.strategies import Defaults, Evolutionary, Exhaustive, Local, Random, Strategy
 from tilesmith.tune.units import UnitBuilder
 
@@ -85,6 +85,7 @@ def tune(
 ) -> TuneResult:
     """Find the best config for a problem on this machine, record every trial, and keep the winner's kernels.
 
+    Solvers that are predicted to be twenty times slower than another (the plain reference, mostly) are left out.
     Configs that an earlier search recorded here (same solver revision, compiler and machine) are not measured again,
     but count towards ``max_trials``. ``among`` limits the search to some candidates of the table.
     Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, and ``InterruptedSearchError``
@@ -95,9 +96,12 @@ def tune(
     for name, value in (("max_trials", max_trials), ("max_seconds", max_seconds)):
         if value is not None and not value > 0:
             raise TilesmithError(f"{name} must be above 0, got {value}")
-    budget = _Budget(max_trials, max_seconds)
-    job = make_job(signature, target, "find" if strategy == "defaults" else "tune", among)
-    search = _Search(job, STRATEGIES[strategy](list(job.arms.values()), seed), database, budget, progress or silent)
+    finding = strategy == "defaults"
+    budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1])
+    job = make_job(signature, target, "find" if finding else "tune", among)
+    search = _Search(
+        job, STRATEGIES[strategy](worthwhile(list(job.arms.values())), seed), database, budget, progress or silent
+    )
     search.resume()
     ended = INTERRUPTED
     outcome: Outcome | None = None
@@ -139,6 +143,7 @@ class _Budget:
 
     max_trials: int | None
     max_seconds: float | None
+    longest_playoff_s: float
     started: float = field(default_factory=time.monotonic)
     trials: int = 0
 
@@ -148,8 +153,8 @@ class _Budget:
 
     @property
     def playoff_s(self) -> float:
-        low, high = PLAYOFF_S
-        return high if self.max_seconds is None else min(high, max(low, 0.12 * self.max_seconds))
+        longest = self.longest_playoff_s
+        return longest if self.max_seconds is None else min(longest, max(PLAYOFF_S[0], 0.12 * self.max_seconds))
 
     @property
     def out_of_time(self) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilesmith.solvers.solver import Config, SearchSpace
 
 ENUMERATE = 20_000  # products of axes up to this many points are listed whole
+HOPELESS = 20.0
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,12 @@ class Arm:
     space: SearchSpace
     default: Config
     predict: Callable[[Config], float]
+
+
+def worthwhile(arms: Sequence[Arm]) -> list[Arm]:
+    """Without those whose default is predicted to be ``HOPELESS`` times slower than the best one's."""
+    predicted = [arm.predict(arm.default) for arm in arms]
+    return [arm for arm, seconds in zip(arms, predicted, strict=True) if seconds <= HOPELESS * min(predicted)]
 
 
 @dataclass(frozen=True)

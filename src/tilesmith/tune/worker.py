@@ -1,0 +1,182 @@
+"""The measuring process: ``python -m tilesmith.tune.worker NOTE``. It may crash or hang; ``tune.runner`` replaces it.
+
+Requests come on stdin, replies go to what was stdout (prints of anybody land on stderr). The file ``NOTE`` names the
+plan that is running, for those who find the process dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tilesmith.errors import TilesmithError
+from tilesmith.measure.oracle import Oracle, oracle
+from tilesmith.measure.recheck import Rechecker
+from tilesmith.measure.timing import Timing, interleave
+from tilesmith.plan.slots import arguments
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.samples import sample_args
+from tilesmith.problems.signature import parse_key
+from tilesmith.runtime.executable import Executable
+from tilesmith.tune.messages import Load, Loaded, Race, Raced, Ready, Refused, Reply, Setup, Unload, frame, read_request
+from tilesmith.tune.note import Note
+
+QUICK_ROUNDS = 3
+QUICK_S = 0.01
+FILTER = 1
+_PDEATHSIG = 1
+
+
+@dataclass
+class _Bound:
+    """A plan ready to be timed."""
+
+    executable: Executable
+    call: Callable[[], object]
+
+
+class Bench:
+    """Everything that belongs to one problem in this process."""
+
+    def __init__(self, setup: Setup, note: Note) -> None:
+        self.signature = parse_key(setup.problem)
+        self.note = note
+        values = sample_args(self.signature, setup.seed)
+        self.checker = Rechecker(self.signature, values, _truth(self.signature, values, Path(setup.oracle)))
+        # Checks use memory that begins anywhere; times are taken on tensors as allocators place them.
+        self.arrays = _aligned(self.signature, values)
+        self.bound: dict[str, _Bound] = {}
+
+    def load(self, request: Load) -> Loaded | Refused:
+        """Check a plan; if it is right, keep it for races."""
+        self.note.write(request.name)
+        executable = Executable(request.plan, request.artifacts)
+        for _ in range(2):  # the second call meets the memory that the first one left
+            verdict = self.checker.check_call(lambda *arrays: _run_once(executable, arrays))
+            if not verdict.ok:
+                return Refused(f"wrong numbers: {verdict.message}", verdict.error, verdict.bound)
+        call = _steady(executable, self.arrays)
+        quick = interleave({"": call}, budget_s=QUICK_S, rounds=QUICK_ROUNDS, threads=executable.threads)[""]
+        self.bound[request.name] = _Bound(executable, call)
+        return Loaded(verdict.error, verdict.bound, quick, _prepare_us(executable, self.arrays))
+
+    def race(self, request: Race) -> Raced:
+        calls = {name: self.bound[name].call for name in request.names}
+        timings = interleave(
+            calls, budget_s=request.budget_s, rounds=request.rounds, threads=request.threads,
+            drop_ratio=request.drop_ratio, before=self.note.write,
+        )  # fmt: skip
+        return Raced(timings)
+
+    def unload(self, request: Unload) -> None:
+        for name in request.names:
+            self.bound.pop(name, None)
+
+
+def main() -> None:
+    """Serve until the session closes the pipe."""
+    _die_with_the_session()
+    replies = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    serve(sys.stdin.buffer, replies, Note(Path(sys.argv[1])))
+
+
+def serve(requests: BinaryIO, replies: Any, note: Note) -> None:
+    bench: Bench | None = None
+    while (request := read_request(requests)) is not None:
+        reply: Reply | None = None
+        try:
+            if isinstance(request, Setup):
+                started = time.perf_counter()
+                bench = Bench(request, note)
+                reply = Ready(time.perf_counter() - started)
+            elif bench is None:
+                reply = Refused("no problem is set up")
+            elif isinstance(request, Load):
+                reply = bench.load(request)
+            elif isinstance(request, Race):
+                reply = bench.race(request)
+            else:
+                bench.unload(request)
+        except (TilesmithError, MemoryError, OSError, ValueError) as error:
+            reply = Refused(f"{type(error).__name__}: {error}")
+        note.write("")
+        if reply is not None:
+            replies.write(frame(reply))
+
+
+def _die_with_the_session() -> None:
+    """A kernel that never ends must not outlive the session that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+
+
+def _truth(signature: Signature, values: tuple[Any, ...], path: Path) -> Oracle:
+    """The oracle's answer, computed by the first worker and read by those that follow it."""
+    if path.exists():
+        with np.load(path) as kept:
+            return Oracle(kept["value"], kept["norm"], kept["addends"], int(kept["length"]))
+    truth = oracle(signature, values)
+    staged = path.with_suffix(".tmp.npz")
+    np.savez(staged, value=truth.value, norm=truth.norm, addends=truth.addends, length=np.int64(truth.length))
+    staged.replace(path)
+    return truth
+
+
+def _aligned(signature: Signature, values: tuple[Any, ...]) -> list[Any]:
+    """Operands and result on 64-byte boundaries, the result last (it holds GEMM's initial ``c``)."""
+    slots = arguments(signature)
+    starts = isinstance(signature, GemmSignature) and signature.beta != 0
+    contents = [*values[: len(slots) - 1], values[-1] if starts else None]
+    arrays = []
+    for slot, content in zip(slots, contents, strict=True):
+        memory = np.zeros(slot.nbytes + 64, np.uint8)
+        offset = -memory.__array_interface__["data"][0] % 64
+        kind = dtype(slot.dtype).numpy()
+        steps = tuple(step * kind.itemsize for step in slot.strides)
+        array: Any = np.ndarray(slot.shape, kind, memory.data, offset, steps)
+        if content is not None:
+            array[...] = content
+        arrays.append(array)
+    return arrays
+
+
+def _run_once(executable: Executable, arrays: tuple[Any, ...]) -> None:
+    packed = executable.prepare(arrays[FILTER]) if executable.prepares else None
+    executable.run(arrays, packed)
+
+
+def _steady(executable: Executable, arrays: list[Any]) -> Callable[[], object]:
+    """What is timed: ``run`` with the filter packed before."""
+    packed = executable.prepare(arrays[FILTER]) if executable.prepares else None
+    return executable.bind(arrays, packed)
+
+
+def _prepare_us(executable: Executable, arrays: list[Any]) -> float:
+    if not executable.prepares:
+        return 0.0
+    timing: Timing = interleave(
+        {"": lambda: executable.prepare(arrays[FILTER])},
+        budget_s=QUICK_S,
+        rounds=QUICK_ROUNDS,
+        threads=executable.threads,
+    )[""]
+    return timing.median_us
+
+
+if __name__ == "__main__":
+    main()
