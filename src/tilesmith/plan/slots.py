@@ -17,6 +17,13 @@ _CONV_TENSORS = {
     "bwd": (("dy", "output"), ("w", "kernel"), ("dx", "input")),
     "wrw": (("dy", "output"), ("x", "input"), ("dw", "kernel")),
 }
+_SLOTS = {
+    "fwd": ("x", "w", "y"),
+    "bwd": ("y", "w", "x"),
+    "wrw": ("y", "x", "w"),
+    "bgrad": ("y", "b"),
+    "gemm": ("a", "b", "c"),
+}
 
 
 def slot_names(problem: ConvGeometry | GemmGeometry) -> tuple[str, ...]:
@@ -25,18 +32,10 @@ def slot_names(problem: ConvGeometry | GemmGeometry) -> tuple[str, ...]:
     Convolution: fwd ``x w [b] [z] y``, bwd ``y w [b] [z] x``, wrw ``y x w``, bgrad ``y b``;
     GEMM: ``a b [bias] [z] c``. ``z`` is the residual; GEMM's ``c`` is also read when ``beta != 0``.
     """
-    if isinstance(problem, GemmGeometry):
-        bias, first, result = "bias", ("a", "b"), "c"
-    else:
-        bias = "b"
-        first, result = {
-            "fwd": (("x", "w"), "y"),
-            "bwd": (("y", "w"), "x"),
-            "wrw": (("y", "x"), "w"),
-            "bgrad": (("y",), "b"),
-        }[problem.direction]
-    epilogue = problem.epilogue
-    return (*first, *((bias,) if epilogue.bias else ()), *(("z",) if epilogue.residual else ()), result)
+    gemm = isinstance(problem, GemmGeometry)
+    *first, result = _SLOTS["gemm" if isinstance(problem, GemmGeometry) else problem.direction]
+    bias = ("bias" if gemm else "b",) if problem.epilogue.bias else ()
+    return (*first, *bias, *(("z",) if problem.epilogue.residual else ()), result)
 
 
 def arguments(signature: ConvSignature | GemmSignature) -> tuple[Slot, ...]:

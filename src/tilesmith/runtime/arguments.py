@@ -1,0 +1,109 @@
+"""What is wrong with an argument of a call, in words. The C binding decides; this explains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilesmith.errors import ArgumentError
+from tilesmith.plan.records import Slot
+from tilesmith.problems.dtypes import dtype
+
+# Exact answers to "do these two strided tensors share an element?" can take for ever; beyond this, the answer is yes.
+_OVERLAP_WORK = 10**6
+
+
+def refuse(slot: Slot, given: object, writable: bool) -> None:
+    """Raise ``ArgumentError`` with both what ``slot`` wants and what ``given`` has."""
+    name, kind = slot.name, type(given)
+    facts = _facts(given)
+    if facts is None:
+        raise ArgumentError(
+            f"{name} must be a NumPy array or a PyTorch CPU tensor, got {kind.__module__}.{kind.__qualname__}"
+        )
+    device, element, shape, strides, aligned = facts
+    if device != "cpu":
+        raise ArgumentError(f"{name} must be on the CPU, got a tensor on device {device}")
+    wanted = str(dtype(slot.dtype).numpy())
+    if element != wanted:
+        raise ArgumentError(f"{name} must have dtype {wanted}, got {element}")
+    if shape != slot.shape:
+        raise ArgumentError(f"{name} must have shape {slot.shape}, got {shape}")
+    if strides is None:
+        raise ArgumentError(f"{name} must be a plain strided tensor, got {kind.__module__}.{kind.__qualname__}")
+    if any(n > 1 and a != b for n, a, b in zip(shape, slot.strides, strides, strict=True)):
+        raise ArgumentError(f"{name} must have strides {slot.strides} (in elements), got {strides}")
+    if not aligned:
+        raise ArgumentError(f"{name} must be aligned to its elements of {dtype(slot.dtype).nbytes} bytes")
+    if writable and not getattr(getattr(given, "flags", None), "writeable", True):
+        raise ArgumentError(f"{name} is written, got a read-only array")
+    if callable(getattr(given, "is_neg", None)) and given.is_neg():  # type: ignore[attr-defined]
+        raise ArgumentError(f"{name} is a lazily negated view; call resolve_neg() on it")
+    raise ArgumentError(f"{name} of type {kind.__module__}.{kind.__qualname__} has no memory that can be read")
+
+
+def refuse_overlap(first_slot: Slot, first: object, second_slot: Slot, second: object) -> None:
+    """Raise ``ArgumentError`` if the two tensors share an element; their bytes may interleave."""
+    import numpy as np
+
+    try:
+        views = _as_bytes(first_slot, first), _as_bytes(second_slot, second)
+        # The stubs know two of the numbers that it takes.
+        shared = np.shares_memory(*views, max_work=_OVERLAP_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        shared = True
+    if shared:
+        raise ArgumentError(f"out overlaps {first_slot.name}; a result needs memory of its own")
+
+
+def _facts(given: Any) -> tuple[str, str, tuple[int, ...], tuple[int, ...] | None, bool] | None:
+    """Device, dtype, shape, strides in elements (None if it has none) and alignment; None for what is no tensor."""
+    import numpy as np
+
+    if isinstance(given, np.ndarray):
+        size = given.dtype.itemsize or 1
+        whole = all(step % size == 0 for step in given.strides)
+        strides = tuple(step // size for step in given.strides) if whole else None
+        # str() leaves the byte order out.
+        element = str(given.dtype) if given.dtype.isnative else given.dtype.str
+        return "cpu", element, given.shape, strides, bool(given.flags.aligned)
+    if not (hasattr(type(given), "data_ptr") and hasattr(type(given), "new_empty_strided")):
+        return None
+    try:
+        device = str(given.device)
+        element = str(given.dtype).rpartition(".")[2]
+        shape = tuple(int(n) for n in given.shape)
+    except Exception as error:
+        raise ArgumentError(f"a tensor of type {type(given).__name__} cannot be read: {_first_line(error)}") from None
+    try:
+        return (
+            device,
+            element,
+            shape,
+            tuple(int(s) for s in given.stride()),
+            given.data_ptr() % given.element_size() == 0,
+        )
+    except Exception:  # sparse and opaque tensors have no strides or no memory
+        return device, element, shape, None, True
+
+
+def _as_bytes(slot: Slot, given: Any) -> Any:
+    """A NumPy view of a checked tensor's bytes (the dtype may be one that NumPy does not know)."""
+    import numpy as np
+
+    size = dtype(slot.dtype).nbytes
+    address = given.ctypes.data if isinstance(given, np.ndarray) else given.data_ptr()
+
+    class View:
+        __array_interface__ = {  # noqa: RUF012
+            "version": 3,
+            "shape": slot.shape,
+            "strides": tuple(step * size for step in slot.strides),
+            "typestr": f"|V{size}",
+            "data": (address, True),
+        }
+
+    return np.asarray(View())
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,48 @@
+/* Arguments of a call: NumPy arrays and PyTorch tensors, checked against what a signature says. */
+#ifndef TENSORS_H
+#define TENSORS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+
+#define MAX_AXES 8
+
+/* What one argument must be. Strides count elements; the strides of unit axes do not matter. */
+typedef struct tensor_spec {
+  PyObject *record;      /* the Python Slot, for messages */
+  PyObject *shape;       /* tuple */
+  PyObject *strides;     /* tuple */
+  PyObject *numpy_dtype; /* numpy.dtype */
+  PyObject *torch_dtype; /* looked up when the first tensor comes, else NULL */
+  const char *torch_name;
+  int64_t sizes[MAX_AXES];
+  int64_t steps[MAX_AXES];
+  int64_t itemsize;
+  int64_t nbytes; /* from the first to the last element */
+  int axes;
+  int dense;
+  uint8_t dlpack_code;
+} tensor_spec;
+
+typedef enum tensor_kind { KIND_UNKNOWN, KIND_NUMPY, KIND_DLPACK, KIND_TORCH } tensor_kind;
+
+/* Imports NumPy's C functions; -1 with an exception set if there is none. */
+int tensors_import(void);
+
+/* From (record, dtype name, numpy.dtype, shape, strides, nbytes); -1 with an exception set. */
+int spec_init(tensor_spec *spec, PyObject *entry);
+void spec_clear(tensor_spec *spec);
+
+tensor_kind tensor_kind_of(PyObject *object);
+
+/* 1 and the address of the first element if `object` is what `spec` says, else 0. Never leaves an exception. */
+int tensor_check(tensor_spec *spec, PyObject *object, int writable, void **address);
+
+/* A new tensor of the kind of `like`, uninitialised; NULL with an exception set. */
+PyObject *tensor_new(tensor_spec *spec, PyObject *like, tensor_kind kind);
+
+/* Copy the elements (not the gaps between them) of one tensor of `spec` to another. */
+void tensor_copy(const tensor_spec *spec, char *to, const char *from);
+
+#endif

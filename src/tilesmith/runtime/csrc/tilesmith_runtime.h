@@ -1,0 +1,84 @@
+/* Tilesmith's runtime: decodes serialised plans and launches them. C11; needs the C library and pthreads alone.
+ *
+ * One plan may be run by any number of threads at a time, each call with its own workspace. Nothing is allocated in
+ * ts_plan_prepare and ts_plan_run (the pool's threads start with the first parallel call). Do not unload the library
+ * once a plan has run: the threads of its pool live as long as the process.
+ */
+#ifndef TILESMITH_RUNTIME_H
+#define TILESMITH_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ts_status {
+  TS_OK = 0,
+  TS_BAD_PLAN,     /* bytes that are damaged, of another version, or out of bounds */
+  TS_BAD_ARGUMENT, /* a null, misaligned or unknown argument */
+  TS_NO_MEMORY,
+  TS_NOT_LOADED /* an artifact that cannot be opened, a symbol that is missing, or none bound yet */
+} ts_status;
+
+/* One line that names the value and the rule. Every function that takes one accepts NULL. */
+typedef struct ts_error {
+  char text[256];
+} ts_error;
+
+/* A kernel computes items begin to end - 1. `p` holds the launch's pointers, `s` its scalars, in order; `scratch` is
+ * this thread's scratch memory. */
+typedef void (*ts_kernel)(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64_t end);
+
+typedef struct ts_plan ts_plan;
+
+typedef struct ts_plan_sizes {
+  int64_t packed_bytes;    /* memory that ts_plan_prepare writes and ts_plan_run reads */
+  int64_t workspace_bytes; /* scratch memory of one call */
+  uint32_t alignment;      /* of both, in bytes */
+  uint32_t threads;
+  uint32_t slots;
+  uint32_t artifacts;
+  uint32_t prepare_steps; /* 0: nothing to prepare */
+  uint32_t run_steps;
+} ts_plan_sizes;
+
+/* A tensor that the caller gives. Shape and strides count elements; `nbytes` spans from the first to the last one. */
+typedef struct ts_slot {
+  const char *name;
+  const char *dtype;
+  const int64_t *shape;
+  const int64_t *strides;
+  int64_t nbytes;
+  uint32_t axes;
+  int is_output;
+} ts_slot;
+
+/* Decode a plan; every read and every offset in it is checked. `bytes` may be freed afterwards. */
+ts_status ts_plan_open(const void *bytes, size_t size, ts_plan **plan, ts_error *error);
+void ts_plan_close(ts_plan *plan);
+
+ts_plan_sizes ts_plan_get_sizes(const ts_plan *plan);
+ts_status ts_plan_get_slot(const ts_plan *plan, uint32_t index, ts_slot *slot);
+/* The sha256 (32 bytes) of the artifact that `index` stands for; NULL if there is none. */
+const uint8_t *ts_plan_get_digest(const ts_plan *plan, uint32_t index);
+
+/* Bind an artifact's symbols from the shared object at `path`, which the caller has checked against the digest. */
+ts_status ts_plan_bind_file(ts_plan *plan, uint32_t artifact, const char *path, ts_error *error);
+/* Bind one kernel that is linked into the program. */
+ts_status ts_plan_bind_kernel(ts_plan *plan, const char *symbol, ts_kernel kernel, ts_error *error);
+
+/* `slots` has one address a slot, aligned to its element; a slot that no step reads may be NULL. `packed` and
+ * `workspace` are aligned as the plan says, and NULL when their size is 0. Prepare reads slot 1, the filter, alone. */
+ts_status ts_plan_prepare(const ts_plan *plan, void *const *slots, void *packed, void *workspace);
+ts_status ts_plan_run(const ts_plan *plan, void *const *slots, const void *packed, void *workspace);
+
+/* What a status means, in a few words. */
+const char *ts_status_text(ts_status status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

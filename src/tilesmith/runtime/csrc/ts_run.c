@@ -1,0 +1,147 @@
+/* Binding kernels to a plan, and running its steps. */
+#include "ts_plan.h"
+#include "ts_pool.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ts_plan_close(ts_plan *plan) {
+  if (plan == NULL) return;
+  for (uint32_t i = 0; plan->libraries != NULL && i < plan->sizes.artifacts; i++)
+    if (plan->libraries[i] != NULL) dlclose(plan->libraries[i]);
+  free(plan->arena);
+  free(plan);
+}
+
+ts_plan_sizes ts_plan_get_sizes(const ts_plan *plan) {
+  return plan->sizes;
+}
+
+ts_status ts_plan_get_slot(const ts_plan *plan, uint32_t index, ts_slot *slot) {
+  if (plan == NULL || slot == NULL || index >= plan->sizes.slots) return TS_BAD_ARGUMENT;
+  *slot = plan->slots[index];
+  return TS_OK;
+}
+
+const uint8_t *ts_plan_get_digest(const ts_plan *plan, uint32_t index) {
+  return plan != NULL && index < plan->sizes.artifacts ? plan->digests + 32 * (size_t)index : NULL;
+}
+
+const char *ts_status_text(ts_status status) {
+  switch (status) {
+  case TS_OK:
+    return "fine";
+  case TS_BAD_PLAN:
+    return "the plan is damaged or of another version";
+  case TS_BAD_ARGUMENT:
+    return "an argument is null, misaligned or unknown";
+  case TS_NO_MEMORY:
+    return "out of memory";
+  case TS_NOT_LOADED:
+    return "a kernel is not loaded";
+  }
+  return "unknown status";
+}
+
+static void bind_step(ts_plan *plan, ts_step *step, ts_kernel kernel) {
+  if (step->kernel == NULL) plan->unbound--;
+  step->kernel = kernel;
+}
+
+static ts_status bind_steps(ts_plan *plan, ts_step *steps, uint32_t count, uint32_t artifact, ts_error *error) {
+  for (uint32_t i = 0; i < count; i++) {
+    if (steps[i].is_memset || steps[i].artifact != artifact) continue;
+    void *symbol = dlsym(plan->libraries[artifact], steps[i].symbol);
+    if (symbol == NULL) return ts_fail(error, TS_NOT_LOADED, "artifact %u has no symbol %s", artifact, steps[i].symbol);
+    ts_kernel kernel;
+    memcpy(&kernel, &symbol, sizeof kernel); /* ISO C has no cast from data to function pointers */
+    bind_step(plan, &steps[i], kernel);
+  }
+  return TS_OK;
+}
+
+ts_status ts_plan_bind_file(ts_plan *plan, uint32_t artifact, const char *path, ts_error *error) {
+  if (plan == NULL || path == NULL) return ts_fail(error, TS_BAD_ARGUMENT, "plan and path must not be NULL");
+  if (artifact >= plan->sizes.artifacts)
+    return ts_fail(error, TS_BAD_ARGUMENT, "artifact %u of %u", artifact, plan->sizes.artifacts);
+  if (plan->libraries[artifact] != NULL)
+    return ts_fail(error, TS_BAD_ARGUMENT, "artifact %u is bound already", artifact);
+  plan->libraries[artifact] = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (plan->libraries[artifact] == NULL)
+    return ts_fail(error, TS_NOT_LOADED, "artifact %u cannot be opened: %s", artifact, dlerror());
+  ts_status status = bind_steps(plan, plan->prepare, plan->sizes.prepare_steps, artifact, error);
+  return status != TS_OK ? status : bind_steps(plan, plan->run, plan->sizes.run_steps, artifact, error);
+}
+
+ts_status ts_plan_bind_kernel(ts_plan *plan, const char *symbol, ts_kernel kernel, ts_error *error) {
+  if (plan == NULL || symbol == NULL || kernel == NULL)
+    return ts_fail(error, TS_BAD_ARGUMENT, "plan, symbol and kernel must not be NULL");
+  int found = 0;
+  for (int part = 0; part < 2; part++) {
+    ts_step *steps = part ? plan->run : plan->prepare;
+    uint32_t count = part ? plan->sizes.run_steps : plan->sizes.prepare_steps;
+    for (uint32_t i = 0; i < count; i++)
+      if (!steps[i].is_memset && strcmp(steps[i].symbol, symbol) == 0) {
+        bind_step(plan, &steps[i], kernel);
+        found = 1;
+      }
+  }
+  return found ? TS_OK : ts_fail(error, TS_BAD_ARGUMENT, "no step of the plan launches %s", symbol);
+}
+
+static void *address(const ts_pointer *pointer, void *const *slots, char *packed, char *workspace) {
+  char *base = pointer->space == TS_SPACE_SLOT     ? slots[pointer->index]
+               : pointer->space == TS_SPACE_PACKED ? packed
+                                                   : workspace;
+  return base + pointer->offset;
+}
+
+static void run_steps(const ts_plan *plan, const ts_step *steps, uint32_t count, void *const *slots, char *packed,
+                      char *workspace) {
+  void *p[TS_MAX_PARAMETERS];
+  char *scratch = workspace == NULL ? NULL : workspace + plan->scratch_offset;
+  ts_team team = {plan->sizes.threads, TS_TEAM_NOT_ASKED};
+  for (uint32_t i = 0; i < count; i++) {
+    const ts_step *step = &steps[i];
+    if (step->is_memset) {
+      if (step->nbytes) memset(address(&step->target, slots, packed, workspace), step->value, (size_t)step->nbytes);
+      continue;
+    }
+    for (uint32_t k = 0; k < step->pointer_count; k++)
+      p[k] = address(&step->pointers[k], slots, packed, workspace);
+    const ts_work work = {step->kernel, p, step->scalars, scratch, plan->scratch_stride, step->items, step->chunk};
+    ts_team_run(&team, &work);
+  }
+  ts_team_leave(&team);
+}
+
+static ts_status check_memory(const ts_plan *plan, const void *packed, const void *workspace) {
+  uintptr_t low = plan->sizes.alignment - 1;
+  if (plan->unbound) return TS_NOT_LOADED;
+  if (plan->sizes.packed_bytes && (packed == NULL || ((uintptr_t)packed & low))) return TS_BAD_ARGUMENT;
+  if (plan->sizes.workspace_bytes && (workspace == NULL || ((uintptr_t)workspace & low))) return TS_BAD_ARGUMENT;
+  return TS_OK;
+}
+
+ts_status ts_plan_prepare(const ts_plan *plan, void *const *slots, void *packed, void *workspace) {
+  if (plan == NULL || slots == NULL) return TS_BAD_ARGUMENT;
+  if (plan->sizes.prepare_steps == 0) return TS_OK;
+  ts_status status = check_memory(plan, packed, workspace);
+  if (status == TS_OK && plan->sizes.slots > 1 && slots[1] == NULL) status = TS_BAD_ARGUMENT;
+  if (status == TS_OK) run_steps(plan, plan->prepare, plan->sizes.prepare_steps, slots, packed, workspace);
+  return status;
+}
+
+ts_status ts_plan_run(const ts_plan *plan, void *const *slots, const void *packed, void *workspace) {
+  if (plan == NULL || slots == NULL) return TS_BAD_ARGUMENT;
+  ts_status status = check_memory(plan, packed, workspace);
+  for (uint32_t i = 0; status == TS_OK && i < plan->sizes.slots; i++)
+    if (slots[i] == NULL && plan->slot_used[i]) status = TS_BAD_ARGUMENT;
+  if (status == TS_OK) {
+    char *readable;
+    memcpy(&readable, &packed, sizeof readable); /* one array holds both kinds of pointer; run only reads it */
+    run_steps(plan, plan->run, plan->sizes.run_steps, slots, readable, workspace);
+  }
+  return status;
+}

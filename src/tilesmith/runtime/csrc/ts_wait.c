@@ -1,0 +1,55 @@
+#define _GNU_SOURCE
+#include "ts_wait.h"
+
+#include <time.h>
+
+int64_t ts_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+#if defined(__linux__)
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+void ts_wait(_Atomic uint32_t *word, uint32_t expected) {
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+}
+
+void ts_wake(_Atomic uint32_t *word) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void ts_wait_reset(void) {
+}
+
+#else
+
+#include <pthread.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+void ts_wait(_Atomic uint32_t *word, uint32_t expected) {
+  pthread_mutex_lock(&lock);
+  while (atomic_load(word) == expected)
+    pthread_cond_wait(&changed, &lock);
+  pthread_mutex_unlock(&lock);
+}
+
+void ts_wake(_Atomic uint32_t *word) {
+  (void)word;
+  pthread_mutex_lock(&lock);
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&lock);
+}
+
+void ts_wait_reset(void) {
+  pthread_mutex_init(&lock, NULL);
+  pthread_cond_init(&changed, NULL);
+}
+
+#endif
