@@ -1,0 +1,242 @@
+"""How a weight gradient is cut up: register tiles over the filter, strips over the pixels, items over both.
+
+The gradient is a product of matrices: ``dw[m][k] = sum over pixels of x[pixel][m] * dy[pixel][k]``. In a strip of ``x``
+with its padding, the inputs that one filter row meets lie side by side, so ``m`` runs over ``(s, c)`` without any gathering.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.solvers.solver import Config
+from tilesmith.targets.target import Target
+
+# Strips of a batch, or of a flat run of pixels, past which nothing is gained.
+MAX_PIXELS = 8192
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run of ``m``: filter depth ``t``, row ``r`` and, where dilation parts the columns, column ``s``."""
+
+    t: int
+    r: int
+    s: int
+
+
+@dataclass(frozen=True)
+class WrwTiling:
+    """One config applied to one problem. A strip is ``planes`` x ``rows`` x ``cols`` output pixels.
+
+    ``pairs``: two output rows are multiplied in one step (bf16 dot products).
+    ``direct``: operands are read where they are, not copied into strips.
+    """
+
+    problem: ConvGeometry
+    lanes: int
+    pairs: bool
+    direct: bool
+    mr: int
+    nv: int
+    planes: int
+    rows: int
+    cols: int
+    parts: int
+    splits: int
+
+    @property
+    def fan_c(self) -> int:
+        return self.problem.c // self.problem.groups
+
+    @property
+    def fan_k(self) -> int:
+        return self.problem.k // self.problem.groups
+
+    @property
+    def merged(self) -> bool:
+        """Whether one run holds all columns of a filter row."""
+        return joins_columns(self.problem)
+
+    @property
+    def run(self) -> int:
+        """Length of a line."""
+        return self.fan_c * (self.problem.filter[2] if self.merged else 1)
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        depth, rows, cols = self.problem.filter
+        return tuple(
+            Line(t, r, s) for t in range(depth) for r in range(rows) for s in range(1 if self.merged else cols)
+        )
+
+    @property
+    def nr(self) -> int:
+        return self.nv * self.lanes
+
+    @property
+    def m_blocks(self) -> int:
+        return ceil(self.run / self.mr)
+
+    @property
+    def k_blocks(self) -> int:
+        return ceil(self.fan_k / self.nr)
+
+    @property
+    def line_tiles(self) -> int:
+        """Tiles of one block of ``k``."""
+        return len(self.lines) * self.m_blocks
+
+    @property
+    def tiles(self) -> int:
+        """Register tiles of one group."""
+        return self.line_tiles * self.k_blocks
+
+    @property
+    def tile_elements(self) -> int:
+        return self.mr * self.nr
+
+    @property
+    def strip_height(self) -> int:
+        """Input rows of a strip."""
+        return _reach(self.problem, 1, self.rows)
+
+    @property
+    def strip_width(self) -> int:
+        return _reach(self.problem, 2, self.cols)
+
+    @property
+    def tail_rows(self) -> int:
+        """Rows of a strip for the last output row, which has no partner, where rows go in pairs."""
+        return self.problem.filter[1] if self.pairs and (self.problem.output[1] % 2 or self.rows % 2) else 0
+
+    @property
+    def x_row(self) -> int:
+        """Elements of a row of the packed strip."""
+        return self.strip_width * self.fan_c
+
+    @property
+    def x_depth(self) -> int:
+        return (self.strip_height + self.tail_rows) * self.x_row
+
+    @property
+    def x_plane(self) -> int:
+        return self.problem.filter[0] * self.x_depth
+
+    @property
+    def d_rows(self) -> int:
+        return -(-self.rows // 2) if self.pairs else self.rows
+
+    @property
+    def d_block(self) -> int:
+        """Elements of one packed block of ``k`` of ``dy``."""
+        return self.planes * self.d_rows * self.cols * self.nr
+
+    @property
+    def packed_blocks(self) -> int:
+        """Blocks of ``k`` that one part touches at most."""
+        return min(self.k_blocks, ceil(self.tiles / self.parts) // self.line_tiles + 2)
+
+    @property
+    def scratch_bytes(self) -> int:
+        if self.direct:
+            return 0
+        return 4 * (self.planes * self.x_plane + self.packed_blocks * self.d_block) + 128
+
+    @property
+    def units_per_plane_group(self) -> int:
+        return ceil(self.problem.output[1] / self.rows) * ceil(self.problem.output[2] / self.cols)
+
+    @property
+    def units(self) -> int:
+        return ceil(self.problem.n * self.problem.output[0] / self.planes) * self.units_per_plane_group
+
+    @property
+    def partial_bytes(self) -> int:
+        return 4 * self.splits * self.problem.groups * self.tiles * self.tile_elements
+
+
+def joins_columns(problem: ConvGeometry) -> bool:
+    return problem.filter[2] == 1 or problem.dilation[2] == 1
+
+
+def _reach(problem: ConvGeometry, axis: int, count: int) -> int:
+    """Input positions that ``count`` outputs span."""
+    return (count - 1) * problem.stride[axis] + (problem.filter[axis] - 1) * problem.dilation[axis] + 1
+
+
+def flattened(problem: ConvGeometry) -> ConvGeometry:
+    """A 1x1 problem without stride and padding as one row of pixels, where both tensors' pixels are evenly spaced."""
+    if problem.filter != (1, 1, 1) or any(problem.padding) or problem.stride != (1, 1, 1):
+        return problem
+    step_x, step_y = _pixel_step(problem.x), _pixel_step(problem.y)
+    if step_x is None or step_y is None:
+        return problem
+    pixels = problem.n * problem.input[0] * problem.input[1] * problem.input[2]
+
+    def row(view: TensorView, step: int) -> TensorView:
+        return replace(view, shape=(1, view.shape[1], 1, 1, pixels), strides=(0, 1, 0, 0, step))
+
+    return replace(
+        problem, n=1, input=(1, 1, pixels), output=(1, 1, pixels), x=row(problem.x, step_x), y=row(problem.y, step_y)
+    )
+
+
+def _pixel_step(view: TensorView) -> int | None:
+    """The distance of neighbouring pixels in elements, if it is one number for the whole tensor."""
+    step: int | None = None
+    span = 1
+    for size, stride in zip(reversed((view.shape[0], *view.shape[2:])), reversed((view.strides[0], *view.strides[2:])),
+                            strict=True):  # fmt: skip
+        if size == 1:
+            continue
+        step = stride if step is None else step
+        if stride != step * span:
+            return None
+        span *= size
+    return view.shape[1] if step is None else step
+
+
+def reads_in_place(problem: ConvGeometry) -> bool:
+    """Whether ``direct`` is possible but for the tail of ``k``: no padding, fp32, and runs that are runs in memory."""
+    joined = problem.filter[2] == 1 or (
+        problem.dilation[2] == 1 and problem.groups == 1 and problem.x.strides[4] == problem.c
+    )
+    return (
+        not any(problem.padding)
+        and problem.x.dtype == problem.y.dtype == "fp32"
+        and (joined or not joins_columns(problem))
+        and problem.output[0] == 1
+    )
+
+
+def tiling(problem: ConvGeometry, config: Config, target: Target) -> WrwTiling:
+    """``config`` applied to ``problem`` (which is ``flattened``)."""
+    pairs = uses_pairs(problem, target)
+    planes, rows, cols = strip_shape(problem, config["px"], pairs)
+    first = WrwTiling(
+        problem, target.lanes(4), pairs, bool(config["direct"]), config["mr"], config["nv"],
+        planes, rows, cols, config["parts"], config["splits"],
+    )  # fmt: skip
+    return replace(first, parts=min(first.parts, first.tiles), splits=min(first.splits, first.units))
+
+
+def uses_pairs(problem: ConvGeometry, target: Target) -> bool:
+    """Whether two output rows share a step: bf16 dot products, with more than one row to pair."""
+    return target.bf16_dot and problem.x.dtype == problem.y.dtype == "bf16" and problem.output[1] > 1
+
+
+def strip_shape(problem: ConvGeometry, pixels: int, pairs: bool) -> tuple[int, int, int]:
+    """Planes, rows and columns of a strip of about ``pixels`` output pixels."""
+    _, height, width = problem.output
+    step = 2 if pairs else 1
+    cols = ceil(width / ceil(width * step / pixels))
+    rows = min(height, max(step, pixels // cols // step * step))
+    rows = ceil(height / ceil(height / rows))
+    if pairs and rows < height:
+        rows += rows % 2
+    planes = 1
+    if rows == height and cols == width:
+        planes = max(1, min(problem.n * problem.output[0], pixels // (rows * cols)))
+    return planes, rows, cols
