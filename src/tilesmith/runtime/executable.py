@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,30 @@ class Executable:
             slot_of[initial] = _NONE
         return self._bind(inputs, slot_of, result, initial)
 
-    def prepare(self, inputs: Sequence[Any], packed: PackedFilter | None = None) -> PackedFilter:
-        """Run the prepare part on ``inputs`` (one tensor an input slot); into ``packed`` when it is given."""
-        return self._slots.pack(inputs[FILTER_SLOT], packed)
+    @property
+    def threads(self) -> int:
+        """Threads that a call uses, the caller counted."""
+        return self.plan.threads
 
-    def run(self, inputs: Sequence[Any], out: Any = None, packed: PackedFilter | None = None) -> Any:
-        """Run the plan on one tensor an input slot; without ``packed`` the prepare part runs first. Returns ``out``."""
-        return self._slots.run(tuple(inputs), out, packed)
+    @property
+    def prepares(self) -> bool:
+        """Whether the plan has a prepare part: a filter to pack before the calls."""
+        return bool(self.plan.prepare)
+
+    def prepare(self, filter_: Any, packed: PackedFilter | None = None) -> PackedFilter:
+        """Run the prepare part on the filter slot's tensor; into ``packed`` when it is given."""
+        return self._slots.pack(filter_, packed)
+
+    def run(self, tensors: Sequence[Any], packed: PackedFilter | None = None) -> Any:
+        """Run the plan on one tensor a slot, the result last; without ``packed`` the prepare part runs first.
+
+        GEMM's ``c`` begins as what the result's tensor holds. Returns the result.
+        """
+        return self._slots.run(tuple(tensors[:-1]), tensors[-1], packed)
+
+    def hold(self, tensors: Sequence[Any], packed: PackedFilter | None = None) -> Callable[[], Any]:
+        """``run`` on these tensors as a function of nothing, with little overhead: for timing."""
+        return partial(self._slots.run, tuple(tensors[:-1]), tensors[-1], packed)
 
     def poison(self) -> None:
         """Fill the workspace and the packed filter of the next call with NaNs: what a kernel does not write shows."""
