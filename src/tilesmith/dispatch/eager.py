@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.dispatch.arrays import Laid, as_pitched, check_gradient, contiguous, describe, turned
-from tilesmith.dispatch.launchable import get_launchable
+from tilesmith.dispatch.launchable import forget_launchables, get_launchable
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
@@ -58,11 +58,12 @@ def conv(
         shared_layout, activation, slope, low, high, threads,
     )  # fmt: skip
     call: _Call | None = None
+    key: tuple[Any, ...] | None
     try:
         key = ("conv", _look(x), _look(w), _look(b), _look(residual), options)
         call = _memo.get(key)
     except (AttributeError, TypeError):  # not an array, or an option that is a list
-        key = None  # type: ignore[assignment]
+        key = None
     if call is None:
         call = _conv_call(x, w, b, residual, *options)
         _remember(key, call)
@@ -95,11 +96,12 @@ def gemm(
     """
     options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads)
     call: _Call | None = None
+    key: tuple[Any, ...] | None
     try:
         key = ("gemm", _look(a), _look(b), _look(c), _look(bias), _look(residual), options)
         call = _memo.get(key)
     except (AttributeError, TypeError):
-        key = None  # type: ignore[assignment]
+        key = None
     if call is None:
         call = _gemm_call(a, b, c, bias, residual, *options)
         _remember(key, call)
@@ -109,6 +111,7 @@ def gemm(
 def forget() -> None:
     """Empty the memo: the next call of each kind decides anew (after a change of environment or database)."""
     _memo.clear()
+    forget_launchables()
 
 
 def _look(array: Any) -> Any:
@@ -166,7 +169,7 @@ def _conv_call(
     shape = tuple(signature.output_shape[axis] for axis in back) if back else signature.output_shape
     _check_like("b", b, (signature.output_logical[1],), signature.output_dtype)
     _check_like("residual", residual, shape, signature.output_dtype)
-    launch = get_launchable(signature, threads=threads)
+    launch = get_launchable(signature, threads=threads).bound
     if placed_x.as_is and placed_w.as_is and back is None and residual is None:
         return (lambda x, w, b, z: launch(x, w)) if b is None else (lambda x, w, b, z: launch(x, w, b))
 
@@ -214,7 +217,7 @@ def _gemm_call(
     _check_like("bias", bias, (n,), signature.c_dtype)
     _check_like("residual", residual, result, signature.c_dtype)
     _check_like("c", c if beta != 0 else None, result, signature.c_dtype)
-    launch = get_launchable(signature, threads=threads)
+    launch = get_launchable(signature, threads=threads).bound
     squeeze = ranks == {3} and batch == 1
     if not (None in rows.values() or squeeze or bias is not None or residual is not None or beta != 0):
         return lambda a, b, c, bias, z: launch(a, b)

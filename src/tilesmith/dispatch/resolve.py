@@ -106,10 +106,11 @@ def _next_best(signature: Signature, target: Target, choice: Choice, cache: Arti
 
 def _verify(signature: Signature, target: Target, shipped: Resolved, layers: Layers, cache: ArtifactCache) -> Resolved:
     """Measure a shipped answer once: keep it if it holds here, else search anew."""
-    from tilesmith.dispatch.measuring import time_built
+    from tilesmith.dispatch.launchable import Launchable
+    from tilesmith.dispatch.measuring import time_launchable
 
     choice = shipped.choice
-    timing = time_built(signature, target, shipped.built)
+    timing = time_launchable(Launchable(signature, target, shipped))
     if choice.time_us is not None and timing.median_us <= TRUSTED_RATIO * choice.time_us:
         found = next(
             answer.record

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ Call = Callable[[], torch.Tensor]
 
 @dataclass(frozen=True)
 class Mode:
-    """One way to compute the problem. ``run`` is what is timed; ``result`` gives its values on logical axes.
+    """One way to compute the problem. ``run`` is what is timed, inside ``inference()``; ``result`` gives its values.
 
     ``result`` is dense ``(N, C, *spatial)`` for a convolution (a filter ``(K, C/groups, *spatial)``, a bias gradient
     ``(K,)``), always of the canonical problem; ``(batch, m, n)`` for a GEMM.
@@ -37,6 +38,11 @@ class Mode:
     name: str
     run: Callable[[], object]
     result: Callable[[], np.ndarray[Any, Any]]
+
+
+def inference() -> AbstractContextManager[Any]:
+    """PyTorch's inference mode for the calls inside."""
+    return torch.inference_mode()
 
 
 def version() -> str:
@@ -52,24 +58,29 @@ def modes(signature: Signature, arguments: Sequence[np.ndarray[Any, Any]], threa
     """
     torch.set_num_threads(threads)
     if isinstance(signature, ConvSignature):
-        calls = _conv_calls(signature, arguments)
+        calls, shape = _conv_calls(signature, arguments), None
     else:
         from tilesmith.solvers.external.onednn_gemm import gemm_calls
 
-        calls = gemm_calls(signature, arguments)
-    return tuple(mode for name, make in calls.items() if (mode := _try(name, make)) is not None)
+        calls, shape = gemm_calls(signature, arguments), (signature.batch, signature.m, signature.n)
+    return tuple(mode for name, make in calls.items() if (mode := _try(name, make, shape)) is not None)
 
 
-def _try(name: str, make: Callable[[], Call]) -> Mode | None:
-    """The mode, if its first call succeeds."""
+def _try(name: str, make: Callable[[], Call], shape: tuple[int, ...] | None) -> Mode | None:
+    """The mode, if its first call succeeds; its result comes in ``shape``."""
     with torch.inference_mode():
         try:
             call = make()
             call()
         except (RuntimeError, NotImplementedError):  # no kernel for these types
             return None
-    run = torch.inference_mode()(call)
-    return Mode(name, run, lambda: to_numpy(run()))
+
+    def result() -> np.ndarray[Any, Any]:
+        with torch.inference_mode():
+            value = to_numpy(call())
+        return value if shape is None else value.reshape(shape)
+
+    return Mode(name, call, result)
 
 
 def _conv_calls(signature: ConvSignature, arguments: Sequence[np.ndarray[Any, Any]]) -> dict[str, Callable[[], Call]]:
@@ -137,16 +148,20 @@ def _forward(t: dict[str, torch.Tensor], s: _Shape, finish: Finish) -> dict[str,
 
     def plain(form: str) -> Call:
         x, w, after = _placed(t["x"], form), _placed(t["w"], form), finish.placed(form)
-        return lambda: after(convolve(x, w, finish.bias, s.stride, s.padding, s.dilation, s.groups))
+        fixed = (finish.bias, s.stride, s.padding, s.dilation, s.groups)
+        if after.is_identity:
+            return lambda: convolve(x, w, *fixed)
+        return lambda: after(convolve(x, w, *fixed))
 
     def prepacked(form: str) -> Call:
         ops = torch.ops.mkldnn
         x, after = _placed(t["x"], form), finish.placed(form)
         w = ops._reorder_convolution_weight(t["w"], s.padding, s.stride, s.dilation, s.groups, s.x_shape)
-        run, fixed = ops._convolution_pointwise.default, (s.padding, s.stride, s.dilation, s.groups)
-        attr, scalars, algorithm = finish.fused
-        rest = after.after_fusion
-        return lambda: rest(run(x, w, finish.bias, *fixed, attr, scalars, algorithm))
+        run = ops._convolution_pointwise.default
+        fixed = (finish.bias, s.padding, s.stride, s.dilation, s.groups, *finish.fused)
+        if after.is_identity or finish.residual is None:
+            return lambda: run(x, w, *fixed)
+        return lambda: after(run(x, w, *fixed))
 
     return _forms(plain, prepacked)
 
@@ -157,6 +172,8 @@ def _backward_data(t: dict[str, torch.Tensor], s: _Shape, finish: Finish) -> dic
     def plain(form: str) -> Call:
         y, w, after = _placed(t["y"], form), _placed(t["w"], form), finish.placed(form)
         fixed = (s.stride, s.padding, s.output_padding, s.groups, s.dilation)
+        if after.is_identity:
+            return lambda: transpose(y, w, finish.bias, *fixed)
         return lambda: after(transpose(y, w, finish.bias, *fixed))
 
     def gradient(form: str) -> Call:
@@ -164,6 +181,8 @@ def _backward_data(t: dict[str, torch.Tensor], s: _Shape, finish: Finish) -> dic
         x = _placed(torch.zeros(s.x_shape, dtype=y.dtype), form)  # read for its shape alone
         fixed = (None, s.stride, s.padding, s.dilation, False, [0] * s.dims, s.groups, [True, False, False])
         run = torch.ops.aten.convolution_backward.default
+        if after.is_identity:
+            return lambda: run(y, x, w, *fixed)[0]
         return lambda: after(run(y, x, w, *fixed)[0])
 
     def prepacked(form: str) -> Call:
@@ -174,10 +193,10 @@ def _backward_data(t: dict[str, torch.Tensor], s: _Shape, finish: Finish) -> dic
             t["w"], s.padding, s.output_padding, s.stride, s.dilation, s.groups, s.y_shape
         )
         run = ops._convolution_transpose_pointwise.default
-        fixed = (s.padding, s.output_padding, s.stride, s.dilation, s.groups)
-        attr, scalars, algorithm = finish.fused
-        rest = after.after_fusion
-        return lambda: rest(run(y, w, finish.bias, *fixed, attr, scalars, algorithm))
+        fixed = (finish.bias, s.padding, s.output_padding, s.stride, s.dilation, s.groups, *finish.fused)
+        if after.is_identity or finish.residual is None:
+            return lambda: run(y, w, *fixed)
+        return lambda: after(run(y, w, *fixed))
 
     named = _forms(plain, prepacked)
     for form in ("contiguous", "channels_last"):
@@ -243,9 +262,9 @@ class Finish:
         }[e.activation]
 
     @property
-    def after_fusion(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """What is left to do after an operator that applied ``fused``."""
-        return self if self.residual is not None else lambda result: result
+    def is_identity(self) -> bool:
+        """Nothing is left to do after an operator that took the bias."""
+        return self.residual is None and self.epilogue.activation == "none"
 
     def __call__(self, result: torch.Tensor) -> torch.Tensor:
         if self.residual is not None:

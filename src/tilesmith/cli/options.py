@@ -1,0 +1,25 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from tilesmith import env
+from tilesmith.problems.dtypes import DTYPES
+
+# A driver command may stand on the command line without quotes: flags that a verb does not know belong to it.
+PROBLEMS: Final[dict[str, Any]] = {"context_settings": {"ignore_unknown_options": True}}
+
+json_flag = click.option("--json", "as_json", is_flag=True, help="JSON instead of text, one object a line.")
+threads_option = click.option(
+    "--threads", type=click.IntRange(1, 4096), help="Threads of a launch (default: all usable cores)."
+)
+mode_option = click.option(
+    "--mode", type=click.Choice(env.FIND_MODES), help="In place of TILESMITH_FIND_MODE for this run."
+)
+dtype_option = click.option("--dtype", type=click.Choice(list(DTYPES)), help="Give every problem this element type.")
+seed_option = click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Of the random data (default 0)."
+)

@@ -1,0 +1,80 @@
+"""The problems that a verb works on: a file of driver commands, or one command on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tilesmith.cli.terminal import complain
+from tilesmith.errors import CommandError, FileFormatError
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.driver import DriverCommand, RunOptions, command_of, parse_command, read_commands
+from tilesmith.problems.rewrite import Signature
+
+
+@dataclass(frozen=True)
+class Item:
+    """One direction of one command."""
+
+    command: str
+    direction: str
+    signature: Signature
+    options: RunOptions
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What was read; ``bad`` counts the lines that could not be, each of which has been reported."""
+
+    items: tuple[Item, ...]
+    bad: int
+
+    @property
+    def status(self) -> int:
+        """The exit status that the reading alone asks for."""
+        return 2 if self.bad else 0
+
+
+def read_problems(words: Sequence[str], dtype: str = "") -> Listing:
+    """The problems named by ``words``: the path of a file (``-``: standard input), or a driver command.
+
+    A bad line of a file is reported with its number, and the rest is read. ``dtype`` gives every problem that element
+    type. Raises ``CommandError`` for a bad command, ``FileFormatError`` for a file that cannot be read.
+    """
+    if len(words) == 1 and (" " not in words[0].strip() or Path(words[0]).is_file()):
+        commands, bad = _file(words[0])
+    elif words and (words[0] == "-" or Path(words[0]).is_file()):
+        raise CommandError(f"{words[1]!r} stands behind the file {words[0]}; options begin with --, see --help")
+    else:
+        text = " ".join(words)
+        commands, bad = [(text, parse_command(text))], 0
+    items = tuple(
+        Item(text, direction, signature, command.options)
+        for text, command in commands
+        for direction, signature in command.signatures
+    )
+    return Listing(tuple(_retyped(item, dtype) for item in items) if dtype else items, bad)
+
+
+def _file(name: str) -> tuple[list[tuple[str, DriverCommand]], int]:
+    path = "/dev/stdin" if name == "-" else name
+    if name != "-" and not Path(path).exists():
+        raise FileFormatError(f"{name!r} is neither a file nor a driver command")
+    commands, bad = [], 0
+    for line in read_commands(path):
+        if line.command is None:
+            complain(str(line.error))
+            bad += 1
+        else:
+            commands.append((line.text.partition("#")[0].strip(), line.command))
+    return commands, bad
+
+
+def _retyped(item: Item, dtype: str) -> Item:
+    """The same problem of another element type, with the type's own result and accumulation."""
+    own = {"dtype": dtype, "acc_dtype": ""}
+    names = ("input", "kernel", "output") if isinstance(item.signature, ConvSignature) else ("a", "b", "c")
+    changes = own | {f"{name}_dtype": "" for name in names}
+    signature = replace(item.signature, **changes)  # type: ignore[arg-type]
+    return replace(item, signature=signature, command=command_of(signature))

@@ -1,0 +1,60 @@
+"""``tilesmith explain``: why a solver is chosen."""
+
+from __future__ import annotations
+
+import click
+
+from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, mode_option, threads_option
+from tilesmith.cli.problem_list import Item, read_problems
+from tilesmith.cli.terminal import print_json, table
+from tilesmith.dispatch.choose import Choice
+from tilesmith.dispatch.facts import open_databases, target_of
+from tilesmith.dispatch.planning import open_cache
+from tilesmith.dispatch.resolve import check_mode, decide
+
+
+@click.command(
+    "explain", help="Say why a solver is chosen: every candidate with its reason, prediction and time.", **PROBLEMS
+)
+@click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
+@threads_option
+@mode_option
+@dtype_option
+@json_flag
+def command(words: tuple[str, ...], threads: int | None, mode: str | None, dtype: str | None, as_json: bool) -> int:
+    listing = read_problems(words, dtype or "")
+    target, layers, cache = target_of(None, threads), open_databases(), open_cache()
+    # Explaining must not change what it explains: without an answer in a database the prediction decides.
+    asked = check_mode(mode)
+    for item in listing.items:
+        choice = decide(item.signature, target, asked if asked == "strict" else "fast", layers, cache)
+        if as_json:
+            print_json(_record(item, target.name, asked, choice))
+        else:
+            click.echo(_text(item, target.name, choice))
+    return listing.status
+
+
+def _record(item: Item, target: str, mode: str, choice: Choice) -> dict[str, object]:
+    return {
+        "command": item.command, "key": item.signature.key(), "direction": item.direction, "target": target,
+        "mode": mode, "solver": choice.solver, "config": choice.config, "basis": choice.basis, "layer": choice.layer,
+        "candidates": [
+            {
+                "solver": line.solver, "reason": line.reason, "config": line.config,
+                "predicted_us": line.predicted_us, "time_us": line.time_us, "spread_us": line.spread_us,
+                "layer": line.layer, "chosen": line.chosen,
+            }
+            for line in choice.trace
+        ],
+    }  # fmt: skip
+
+
+def _text(item: Item, target: str, choice: Choice) -> str:
+    why = f"measured, in {choice.layer}" if choice.layer else f"by {choice.basis}; nothing was measured"
+    head = f"{item.command}\n{item.signature.key()}\n{target}: {choice.solver} {choice.config} ({why})"
+    rows = [
+        ["*" if line.chosen else "", line.solver, line.predicted_us, line.time_us, line.config, line.reason]
+        for line in choice.trace
+    ]
+    return f"{head}\n{table(('', 'solver', 'predicted_us', 'time_us', 'config', 'reason'), rows)}\n"

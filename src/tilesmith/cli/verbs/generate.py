@@ -1,0 +1,105 @@
+"""``tilesmith generate``: the sources of a problem, and the exact command that compiles each."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, threads_option
+from tilesmith.cli.problem_list import read_problems
+from tilesmith.cli.terminal import print_json
+from tilesmith.dispatch.facts import open_databases, target_of
+from tilesmith.dispatch.planning import open_cache
+from tilesmith.dispatch.resolve import decide
+from tilesmith.errors import ArgumentError, FileFormatError, NoCompilerError
+from tilesmith.plan.records import Source
+from tilesmith.solvers.solver import Config, parse_config
+from tilesmith.solvers.table import Candidate, candidates
+from tilesmith.targets.cpu import parse_target
+from tilesmith.targets.target import Target
+from tilesmith.toolchain.build import unit_text
+from tilesmith.toolchain.compilers import command_line, find_compiler
+
+
+@click.command("generate", help="Write the sources of problems and the exact compiler command of each.", **PROBLEMS)
+@click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the sources (default: stdout)."
+)
+@click.option("--target", "target_name", help="Another target, such as aarch64:4 (default: this machine).")
+@click.option("--solver", help="This solver (default: the one that is chosen).")
+@click.option("--config", "config_text", help="This config (default: the chosen one, or the solver's default).")
+@threads_option
+@dtype_option
+@json_flag
+def command(
+    words: tuple[str, ...], out: Path | None, target_name: str | None, solver: str | None, config_text: str | None,
+    threads: int | None, dtype: str | None, as_json: bool,
+) -> int:  # fmt: skip
+    listing = read_problems(words, dtype or "")
+    target = parse_target(target_name) if target_name else target_of(None, threads)
+    for item in listing.items:
+        if solver is None:
+            choice = decide(item.signature, target, "fast", open_databases(), open_cache())
+            solver_name, chosen = choice.solver, choice.config
+        else:
+            solver_name, chosen = solver, ""
+        candidate = _candidate(candidates(item.signature, target), solver_name)
+        config = _config(candidate, target, config_text or chosen)
+        for source in candidate.solver.draft(candidate.geometry, config, target).sources:
+            path = _write(source, out)
+            build = _command(target, source)
+            if as_json:
+                print_json({
+                    "command": item.command, "key": item.signature.key(), "direction": item.direction,
+                    "target": target.name, "solver": candidate.name, "config": str(config), "symbol": source.symbol,
+                    "compile": build, "path": path, "source": None if out else unit_text([source]),
+                })  # fmt: skip
+            elif out is not None:
+                click.echo(f"{path}\n{build}")
+            else:
+                click.echo(f"// {item.command} ({item.direction}): {candidate.name} {config}\n// {build}")
+                click.echo(unit_text([source]))
+    return listing.status
+
+
+def _candidate(found: tuple[Candidate, ...], name: str) -> Candidate:
+    for candidate in found:
+        if candidate.name == name:
+            return candidate
+    known = ", ".join(candidate.name for candidate in found)
+    raise ArgumentError(f"solver {name!r} does not exist for this problem; known: {known}")
+
+
+def _config(candidate: Candidate, target: Target, text: str) -> Config:
+    if not isinstance(text, str) or not text:
+        return candidate.solver.default_config(candidate.geometry, target)
+    try:
+        config = parse_config(text)
+    except ValueError:
+        raise ArgumentError(f"config {text!r} is not written as name=integer ...") from None
+    if not candidate.solver.search_space(candidate.geometry, target).contains(config):
+        raise ArgumentError(f"config {text!r} is outside the search space of {candidate.name} for this problem")
+    return config
+
+
+def _write(source: Source, out: Path | None) -> str:
+    if out is None:
+        return ""
+    path = out / f"{source.symbol}.c"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        path.write_text(unit_text([source]))
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None
+    return str(path)
+
+
+def _command(target: Target, source: Source) -> str:
+    try:
+        compiler = find_compiler()
+    except NoCompilerError as error:
+        return f"({error})"
+    return shlex.join(command_line(compiler, target, f"{source.symbol}.c", f"{source.symbol}.so"))

@@ -1,0 +1,35 @@
+"""``tilesmith parse``: what commands ask for."""
+
+from __future__ import annotations
+
+import click
+
+from tilesmith.cli.options import PROBLEMS, json_flag
+from tilesmith.cli.problem_list import read_problems
+from tilesmith.cli.terminal import print_json, table
+from tilesmith.problems.work import bytes_moved, flops
+
+
+@click.command("parse", help="Print what a file of driver commands (or one command) asks for.", **PROBLEMS)
+@click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
+@json_flag
+def command(words: tuple[str, ...], as_json: bool) -> int:
+    listing = read_problems(words)
+    rows = [
+        {
+            "command": item.command,
+            "key": item.signature.key(),
+            "direction": item.direction,
+            "func_name": item.signature.get_func_name(),
+            "flops": flops(item.signature),
+            "bytes": bytes_moved(item.signature),
+        }
+        for item in listing.items
+    ]
+    if as_json:
+        for row in rows:
+            print_json(row)
+    elif rows:
+        headers = ("direction", "flops", "bytes", "func_name")
+        click.echo(table(headers, [[row[name] for name in headers] for row in rows]))
+    return listing.status

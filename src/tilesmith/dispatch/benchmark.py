@@ -1,0 +1,144 @@
+"""Ours beside another library's, in one process, interleaved; numbers of both sides checked before they count.
+
+Ours is what a user calls: the filter packed once, the result in new memory at each call. Theirs is every mode that the
+library offers for the problem; those within ``NEAR`` of its fastest in a first race run against ours, and the fastest
+there is the library's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilesmith.dispatch.launchable import Launchable
+from tilesmith.dispatch.measuring import check_launchable, steady_call, time_prepare
+from tilesmith.measure.oracle import Oracle, oracle
+from tilesmith.measure.timing import Timing, interleave
+from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.samples import sample_args
+from tilesmith.problems.work import flops
+
+OURS = "tilesmith"
+NEAR = 1.2
+ROUNDS = 21
+# Another library may compute in another order or algorithm; further off than this it has computed something else.
+FOREIGN_TOLERANCE = 0.05
+
+
+@dataclass(frozen=True)
+class Against:
+    """Another library's time, and the mode that reached it."""
+
+    time_us: float
+    spread_us: float
+    mode: str
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One problem measured. ``status`` is ``ok`` or ``failed`` with a ``reason``; a ratio is theirs over ours."""
+
+    status: str
+    reason: str = ""
+    time_us: float | None = None
+    spread_us: float | None = None
+    samples: int = 0
+    prepare_us: float | None = None
+    gflops: float | None = None
+    error: float | None = None
+    bound: float | None = None
+    method: str = ""
+    against: Mapping[str, Against] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> dict[str, float]:
+        if not self.time_us:
+            return {}
+        return {name: them.time_us / self.time_us for name, them in self.against.items()}
+
+
+def bench(launch: Launchable, against: Sequence[str] = (), *, seconds: float = 2.0, seed: int = 0) -> Bench:
+    """Check and time one problem; ``against`` names libraries (``onednn``)."""
+    signature, threads = launch.signature, launch.target.cores
+    arguments = sample_args(signature, seed)
+    truth = oracle(signature, arguments)
+    verdict = check_launchable(launch, seed, truth)
+    if not verdict.ok:
+        return Bench("failed", f"wrong numbers: {verdict.message}", error=verdict.error, bound=verdict.bound)
+    calls: dict[str, Callable[[], object]] = {OURS: steady_call(launch, arguments)}
+    owners = {OURS: OURS}
+    missing = {}
+    for library in against:
+        theirs, reason = _modes(library, signature, arguments, threads, truth)
+        if not theirs:
+            missing[library] = reason
+            continue
+        with _quiet(against):
+            near = _fastest(theirs, threads, seconds / 4)
+        for mode in near:
+            calls[f"{library} {mode}"] = theirs[mode]
+            owners[f"{library} {mode}"] = library
+    with _quiet(against):
+        timings = interleave(calls, budget_s=seconds, rounds=ROUNDS, threads=threads, owners=owners)
+    ours = timings.pop(OURS)
+    return Bench(
+        "ok", "", ours.median_us, ours.spread_us, ours.samples, time_prepare(launch, arguments),
+        flops(signature) / ours.median_us * 1e-3, verdict.error, verdict.bound, ours.method,
+        {library: best for library in against if (best := _best(library, timings)) is not None}, missing,
+    )  # fmt: skip
+
+
+def _modes(
+    library: str, signature: Signature, arguments: Sequence[Any], threads: int, truth: Oracle
+) -> tuple[dict[str, Callable[[], object]], str]:
+    """The calls of a library whose numbers are right, or why there is none."""
+    if library != "onednn":
+        raise ValueError(library)
+    from tilesmith.solvers.external import onednn
+
+    found, wrong = {}, []
+    for mode in onednn.modes(signature, arguments, threads):
+        if _is_close(mode.result(), truth):
+            found[mode.name] = mode.run
+        else:
+            wrong.append(mode.name)
+    return found, f"wrong numbers: {', '.join(wrong)}" if wrong else "it does not compute this problem"
+
+
+def _quiet(against: Sequence[str]) -> AbstractContextManager[Any]:
+    """Inside, PyTorch records nothing for gradients."""
+    if not against:
+        return nullcontext()
+    from tilesmith.solvers.external import onednn
+
+    return onednn.inference()
+
+
+def _is_close(result: np.ndarray[Any, Any], truth: Oracle) -> bool:
+    value = truth.value.astype(np.float64)
+    if result.size != value.size:
+        return False
+    scale = float(np.abs(value).max(initial=0.0)) or 1.0
+    error = float(np.abs(result.reshape(value.shape).astype(np.float64) - value).max(initial=0.0))
+    return error <= FOREIGN_TOLERANCE * scale
+
+
+def _fastest(calls: Mapping[str, Callable[[], object]], threads: int, seconds: float) -> list[str]:
+    if len(calls) == 1:
+        return list(calls)
+    timings = interleave(calls, budget_s=seconds, rounds=7, threads=threads, drop_ratio=NEAR)
+    best = min(timing.low_us for timing in timings.values())
+    return [name for name, timing in timings.items() if timing.low_us <= NEAR * best]
+
+
+def _best(library: str, timings: Mapping[str, Timing]) -> Against | None:
+    mine = {name: timing for name, timing in timings.items() if name.startswith(f"{library} ")}
+    if not mine:
+        return None
+    name = min(mine, key=lambda each: mine[each].median_us)
+    return Against(mine[name].median_us, mine[name].spread_us, name.removeprefix(f"{library} "))

@@ -1,0 +1,137 @@
+"""``get_launchable``: a problem, once decided and compiled, as something to call."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tilesmith import env
+from tilesmith.db.layers import Layers
+from tilesmith.db.store import Database
+from tilesmith.dispatch.choose import Choice, Considered
+from tilesmith.dispatch.facts import open_databases, target_of
+from tilesmith.dispatch.planning import open_cache
+from tilesmith.dispatch.resolve import Resolved, check_mode, resolve
+from tilesmith.errors import ArgumentError, CommandError
+from tilesmith.plan.records import Plan
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.driver import command_of
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.rewrite import Signature
+from tilesmith.targets.target import Target
+from tilesmith.toolchain.cache import ArtifactCache
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_lock = threading.RLock()
+_known: dict[tuple[Any, ...], Launchable] = {}
+_LIMIT = 4096
+
+
+class Launchable:
+    """A plan bound for calling: ``launchable(x, w)`` checks its tensors, makes the result, and runs.
+
+    Tensors are NumPy arrays or PyTorch CPU tensors of the signature's shapes and strides, in the order of its mode:
+    fwd ``x, w, [bias], [residual]``; bwd ``dy, w, ...``; wrw ``dy, x``; bgrad ``dy``;
+    GEMM ``a, b, [bias], [residual], [c]``.
+    The result is of the kind of the first; ``out=`` gives its memory. Safe to call from several threads at once.
+    """
+
+    def __init__(self, signature: Signature, target: Target, resolved: Resolved) -> None:
+        from tilesmith.runtime.executable import Executable
+
+        self.signature = signature
+        self.target = target
+        self.choice: Choice = resolved.choice
+        self.plan: Plan = resolved.built.plan
+        self.remembered: bool = resolved.built.remembered
+        executable = Executable(self.plan, [artifact.path for artifact in resolved.built.artifacts])
+        # The bound plan is the fast way: a C callable that does all of the above.
+        self.bound: Callable[..., Any] = executable.bind(signature)
+
+    def __call__(self, *tensors: Any, out: Any = None) -> Any:
+        """Run; raises ``ArgumentError`` for tensors that are not what the signature says."""
+        return self.bound(*tensors, out=out)
+
+    def prepare(self, filter_: Any) -> Callable[..., Any]:
+        """A callable of the other tensors: the filter (``w``, or a GEMM's ``b``) is packed now, and must not change."""
+        prepared: Callable[..., Any] = self.bound.prepare(filter_)  # type: ignore[attr-defined]
+        return prepared
+
+    @property
+    def prepares(self) -> bool:
+        """Whether the plan packs its filter."""
+        return bool(self.plan.prepare)
+
+    @property
+    def has_filter(self) -> bool:
+        return isinstance(self.signature, GemmSignature) or self.signature.mode in ("fwd", "bwd")
+
+    @property
+    def solver(self) -> str:
+        return self.choice.solver
+
+    @property
+    def config(self) -> str:
+        return self.choice.config
+
+    @property
+    def trace(self) -> tuple[Considered, ...]:
+        """Every candidate: why it was refused or passed over, its prediction and its time."""
+        return self.choice.trace
+
+    def __repr__(self) -> str:
+        return f"Launchable({self.signature.key()!r}, {self.target.name}, {self.solver} {self.config})"
+
+
+def get_launchable(
+    signature: Signature,
+    *,
+    target: Target | None = None,
+    mode: str | None = None,
+    threads: int | None = None,
+    database: Layers | Database | str | os.PathLike[str] | None = None,
+    cache: ArtifactCache | Path | str | None = None,
+) -> Launchable:
+    """The launchable for a problem: decided by ``mode`` (default: TILESMITH_FIND_MODE), compiled or remembered.
+
+    ``target`` (default: this machine with ``threads`` threads) must run here. ``database`` and ``cache`` replace those
+    of the environment. A second call with the same arguments gives the same launchable.
+
+    Raises ``NoSolutionError`` when no solver fits or ``strict`` mode has no answer, ``NoCompilerError``,
+    ``TargetError``.
+    """
+    if not isinstance(signature, ConvSignature | GemmSignature):
+        raise ArgumentError(f"{type(signature).__name__} is no signature; make a ConvSignature or a GemmSignature")
+    mode, target = check_mode(mode), target_of(target, threads)
+    layers, held = open_databases(database), open_cache(cache)
+    if env.LOG_CMD.get():
+        log_command(signature)
+    key = (signature, target, mode, id(layers), str(held.directory), env.ONLY_SOLVER.get())
+    with _lock:
+        known = _known.get(key)
+        if known is None:
+            known = Launchable(signature, target, resolve(signature, target, mode, layers, held))
+            if len(_known) >= _LIMIT:
+                _known.clear()
+            _known[key] = known
+    return known
+
+
+def forget_launchables() -> None:
+    """The next ``get_launchable`` of each problem decides anew."""
+    with _lock:
+        _known.clear()
+
+
+def log_command(signature: Signature) -> None:
+    """Print a problem as a driver command to stderr (its key, where the grammar has no command for it)."""
+    try:
+        text = command_of(signature)
+    except CommandError:
+        text = f"# {signature.key()}"
+    print(text, file=sys.stderr)

@@ -1,0 +1,60 @@
+"""Runs a launchable for its time and its numbers, on sample arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilesmith.dispatch.launchable import Launchable
+from tilesmith.measure.accuracy import Accuracy, verify
+from tilesmith.measure.oracle import Oracle
+from tilesmith.measure.timing import Timing, interleave
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.samples import sample_args
+
+# Which argument is the filter: what ``prepare`` packs.
+FILTER = 1
+
+
+def steady_call(launch: Launchable, arguments: Sequence[Any]) -> Callable[[], object]:
+    """The call to be timed: the filter packed once where the plan packs it, the result in new memory each time."""
+    run = launch.bound
+    if not launch.has_filter:
+        return lambda: run(*arguments)
+    prepared = launch.prepare(arguments[FILTER])
+    rest = [value for index, value in enumerate(arguments) if index != FILTER]
+    return lambda: prepared(*rest)
+
+
+def time_launchable(launch: Launchable, *, budget_s: float = 0.5, rounds: int = 21, seed: int = 0) -> Timing:
+    """The median time of ``run`` on sample arguments."""
+    call = steady_call(launch, sample_args(launch.signature, seed))
+    return interleave({"ours": call}, budget_s=budget_s, rounds=rounds, threads=launch.target.cores)["ours"]
+
+
+def time_prepare(launch: Launchable, arguments: Sequence[Any], *, rounds: int = 7) -> float:
+    """Median microseconds of ``prepare``; 0 when the plan packs nothing."""
+    if not launch.prepares:
+        return 0.0
+    w = arguments[FILTER]
+    timings = interleave(
+        {"prepare": lambda: launch.prepare(w)}, budget_s=0.1, rounds=rounds, threads=launch.target.cores
+    )
+    return timings["prepare"].median_us
+
+
+def checked_call(launch: Launchable) -> Callable[..., object]:
+    """``launch`` as ``measure.accuracy`` calls it: the result's memory comes last, with a GEMM's initial c in it."""
+    signature = launch.signature
+    reads_result = isinstance(signature, GemmSignature) and signature.beta != 0
+
+    def call(*arguments: Any) -> object:
+        *operands, out = arguments
+        return launch.bound(*operands, *([out] if reads_result else []), out=out)
+
+    return call
+
+
+def check_launchable(launch: Launchable, seed: int = 0, truth: Oracle | None = None) -> Accuracy:
+    """The numbers of a launchable against the float64 oracle, in guarded memory."""
+    return verify(checked_call(launch), launch.signature, seed, truth)
