@@ -163,7 +163,7 @@ def _run_once(executable: Executable, arrays: tuple[Any, ...]) -> None:
 def _steady(executable: Executable, arrays: list[Any]) -> Callable[[], object]:
     """What is timed: ``run`` with the filter packed before."""
     packed = executable.prepare(arrays[FILTER]) if executable.prepares else None
-    return executable.bind(arrays, packed)
+    return executable.hold(arrays, packed)
 
 
 def _prepare_us(executable: Executable, arrays: list[Any]) -> float:
