@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from tilesmith.problems.rewrite import Signature, rewrites
 from tilesmith.solvers.c.dense import DenseSolver
 from tilesmith.solvers.c.reference import ReferenceSolver
+from tilesmith.solvers.c.relayout import Relayout
 from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver
 from tilesmith.targets.target import Target
 
-CPU_SOLVERS: tuple[Solver, ...] = (DenseSolver(), ReferenceSolver())
+_FAST: tuple[Solver, ...] = (DenseSolver(),)
+
+# Each fast solver once more with layout changes around it.
+CPU_SOLVERS: tuple[Solver, ...] = (*_FAST, *(Relayout(solver) for solver in _FAST), ReferenceSolver())
 
 
 def solvers_for(target: Target) -> tuple[Solver, ...]:
