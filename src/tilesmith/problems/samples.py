@@ -92,8 +92,10 @@ def _tensor(rng: np.random.Generator, shape: tuple[int, ...], strides: Any, name
 def pitched_empty(shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]) -> Array:
     """An array with these element strides in a buffer of its own, whose every byte is 0xFF (NaN; -1 for integers)."""
     span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
-    buffer = np.full(span * kind.itemsize, 0xFF, np.uint8).view(kind)
-    return np.lib.stride_tricks.as_strided(buffer, shape, [stride * kind.itemsize for stride in strides])
+    # NumPy cannot stride over every type of ml_dtypes, so it strides over integers of the same size.
+    buffer = np.full(span * kind.itemsize, 0xFF, np.uint8).view(f"u{kind.itemsize}")
+    view = np.lib.stride_tricks.as_strided(buffer, shape, [stride * kind.itemsize for stride in strides])
+    return view.view(kind)
 
 
 def torch_args(args: tuple[Array, ...], device: Any) -> tuple[Any, ...]:
