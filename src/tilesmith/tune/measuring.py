@@ -21,7 +21,7 @@ from tilesmith.tune.job import Job
 from tilesmith.tune.messages import Loaded, Refused
 from tilesmith.tune.runner import Runner
 from tilesmith.tune.space import Point
-from tilesmith.tune.units import UnitBuilder, unit_digest
+from tilesmith.tune.units import UnitBuilder
 
 KEPT = 4  # of the fastest plans stay loaded
 QUICK = 1.25  # first estimates are rough: a race decides among those within this of the fastest
@@ -35,7 +35,8 @@ class Built:
 
     point: Point
     draft: Draft | None
-    paths: tuple[Path, ...]
+    paths: tuple[Path, ...] = ()
+    digests: tuple[str, ...] = ()  # of the files at ``paths``
     error: str = ""
 
 
@@ -52,9 +53,9 @@ def build(job: Job, units: UnitBuilder, batch: Sequence[Point]) -> list[Built]:
     for point, draft in zip(batch, drafts, strict=True):
         outcome = draft if isinstance(draft, str) else next(outcomes)
         if isinstance(outcome, str) or isinstance(draft, str):
-            built.append(Built(point, None, (), str(outcome)))
+            built.append(Built(point, None, error=str(outcome)))
         else:
-            built.append(Built(point, draft, outcome))
+            built.append(Built(point, draft, outcome, tuple(map(units.digest, outcome))))
     return built
 
 
@@ -84,13 +85,13 @@ class Measurer:
         if built.draft is None:
             self.book.add(point, blank.failed(built.error), None)
             return None
-        digests = {unit_digest(path): path for path in built.paths}
+        by_digest = dict(zip(built.digests, built.paths, strict=True))
         try:
-            plan = self.job.plan(point, built.draft, [unit_digest(path) for path in built.paths])
+            plan = self.job.plan(point, built.draft, built.digests)
         except PlanError as error:
             self.book.add(point, blank.failed(str(error)), None)
             return None
-        reply = self.check(str(point), point, plan, [digests[digest] for digest in plan.artifacts])
+        reply = self.check(str(point), point, plan, [by_digest[digest] for digest in plan.artifacts])
         if isinstance(reply, Refused):
             failed = blank.failed(reply.reason)
             self.book.add(point, replace(failed, error=reply.error, bound=reply.bound), None)

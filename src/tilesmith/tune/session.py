@@ -85,7 +85,7 @@ def tune(
 ) -> TuneResult:
     """Find the best config for a problem on this machine, record every trial, and keep the winner's kernels.
 
-    Solvers that are predicted to be twenty times slower than another (the plain reference, mostly) are left out.
+    Solvers that are predicted ten times slower than another (the plain reference, mostly) are left out.
     Configs that an earlier search recorded here (same solver revision, compiler and machine) are not measured again,
     but count towards ``max_trials``. ``among`` limits the search to some candidates of the table.
     Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, and ``InterruptedSearchError``

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tilesmith.solvers.solver import Config, SearchSpace
 
 ENUMERATE = 20_000  # products of axes up to this many points are listed whole
-HOPELESS = 20.0
+HOPELESS = 10.0
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Arm:
 
 
 def worthwhile(arms: Sequence[Arm]) -> list[Arm]:
-    """Without those whose default is predicted to be ``HOPELESS`` times slower than the best one's."""
+    """Without those whose default is predicted ``HOPELESS`` times slower than the best one's."""
     predicted = [arm.predict(arm.default) for arm in arms]
     return [arm for arm, seconds in zip(arms, predicted, strict=True) if seconds <= HOPELESS * min(predicted)]
 

@@ -24,6 +24,7 @@ class UnitBuilder:
         self._parallel = parallel
         self._units: dict[str, Path] = {}  # by symbol
         self._errors: dict[str, str] = {}
+        self._digests: dict[Path, str] = {}
         self._count = 0
 
     def build(self, drafts: Sequence[Draft]) -> list[tuple[Path, ...] | str]:
@@ -41,6 +42,12 @@ class UnitBuilder:
             with ThreadPoolExecutor(len(groups)) as pool:
                 list(pool.map(self._build_group, groups, paths))
         return [self._outcome(draft) for draft in drafts]
+
+    def digest(self, path: Path) -> str:
+        """The sha256 (hex) of a unit."""
+        if path not in self._digests:
+            self._digests[path] = hashlib.sha256(path.read_bytes()).hexdigest()
+        return self._digests[path]
 
     def _outcome(self, draft: Draft) -> tuple[Path, ...] | str:
         for source in draft.sources:
@@ -65,8 +72,3 @@ class UnitBuilder:
     def _next_path(self) -> Path:
         self._count += 1
         return self._folder / f"unit{self._count}.so"
-
-
-def unit_digest(path: Path) -> str:
-    """A stand-in for an artifact's digest, for plans that live as long as the session's folder."""
-    return hashlib.sha256(str(path).encode()).hexdigest()

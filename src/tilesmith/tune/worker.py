@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,7 +22,8 @@ import numpy as np
 from tilesmith.errors import TilesmithError
 from tilesmith.measure.oracle import Oracle, oracle
 from tilesmith.measure.recheck import Rechecker
-from tilesmith.measure.timing import Timing, interleave
+from tilesmith.measure.timing import interleave
+from tilesmith.plan.check import FILTER_SLOT
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.gemm import GemmSignature
@@ -35,16 +36,7 @@ from tilesmith.tune.note import Note
 
 QUICK_ROUNDS = 3
 QUICK_S = 0.01
-FILTER = 1
 _PDEATHSIG = 1
-
-
-@dataclass
-class _Bound:
-    """A plan ready to be timed."""
-
-    executable: Executable
-    call: Callable[[], object]
 
 
 class Bench:
@@ -57,23 +49,38 @@ class Bench:
         self.checker = Rechecker(self.signature, values, _truth(self.signature, values, Path(setup.oracle)))
         # Checks use memory that begins anywhere; times are taken on tensors as allocators place them.
         self.arrays = _aligned(self.signature, values)
-        self.bound: dict[str, _Bound] = {}
+        self.bound: dict[str, Callable[[], object]] = {}
 
     def load(self, request: Load) -> Loaded | Refused:
         """Check a plan; if it is right, keep it for races."""
         self.note.write(request.name)
-        executable = Executable(request.plan, request.artifacts)
-        for _ in range(2):  # the second call meets the memory that the first one left
-            verdict = self.checker.check_call(lambda *arrays: _run_once(executable, arrays))
+        executable = Executable(request.plan, [Path(path) for path in request.artifacts])
+        threads = executable.plan.threads
+        for poison in (True, False):  # the second call meets the memory that the first one left
+            if poison:
+                executable.poison()
+            verdict = self.checker.check_call(lambda *arrays: executable.run(arrays))
             if not verdict.ok:
                 return Refused(f"wrong numbers: {verdict.message}", verdict.error, verdict.bound)
-        call = _steady(executable, self.arrays)
-        quick = interleave({"": call}, budget_s=QUICK_S, rounds=QUICK_ROUNDS, threads=executable.threads)[""]
-        self.bound[request.name] = _Bound(executable, call)
-        return Loaded(verdict.error, verdict.bound, quick, _prepare_us(executable, self.arrays))
+        call, prepare = self._calls(executable)
+        quick = interleave({"": call}, budget_s=QUICK_S, rounds=QUICK_ROUNDS, threads=threads)[""]
+        prepare_us = 0.0
+        if prepare is not None:
+            timing = interleave({"": prepare}, budget_s=QUICK_S, rounds=QUICK_ROUNDS, threads=threads)[""]
+            prepare_us = timing.median_us
+        self.bound[request.name] = call
+        return Loaded(verdict.error, verdict.bound, quick, prepare_us)
+
+    def _calls(self, executable: Executable) -> tuple[Callable[[], object], Callable[[], object] | None]:
+        """What is timed: ``run`` with the filter packed before, and ``prepare``."""
+        if not executable.prepares:
+            return executable.hold(self.arrays), None
+        weights = self.arrays[FILTER_SLOT]
+        packed = executable.prepare(weights)
+        return executable.hold(self.arrays, packed), partial(executable.prepare, weights, packed)
 
     def race(self, request: Race) -> Raced:
-        calls = {name: self.bound[name].call for name in request.names}
+        calls = {name: self.bound[name] for name in request.names}
         timings = interleave(
             calls, budget_s=request.budget_s, rounds=request.rounds, threads=request.threads,
             drop_ratio=request.drop_ratio, before=self.note.write,
@@ -153,29 +160,6 @@ def _aligned(signature: Signature, values: tuple[Any, ...]) -> list[Any]:
             array[...] = content
         arrays.append(array)
     return arrays
-
-
-def _run_once(executable: Executable, arrays: tuple[Any, ...]) -> None:
-    packed = executable.prepare(arrays[FILTER]) if executable.prepares else None
-    executable.run(arrays, packed)
-
-
-def _steady(executable: Executable, arrays: list[Any]) -> Callable[[], object]:
-    """What is timed: ``run`` with the filter packed before."""
-    packed = executable.prepare(arrays[FILTER]) if executable.prepares else None
-    return executable.hold(arrays, packed)
-
-
-def _prepare_us(executable: Executable, arrays: list[Any]) -> float:
-    if not executable.prepares:
-        return 0.0
-    timing: Timing = interleave(
-        {"": lambda: executable.prepare(arrays[FILTER])},
-        budget_s=QUICK_S,
-        rounds=QUICK_ROUNDS,
-        threads=executable.threads,
-    )[""]
-    return timing.median_us
 
 
 if __name__ == "__main__":
