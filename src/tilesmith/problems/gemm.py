@@ -98,15 +98,22 @@ class GemmSignature:
             if lead < columns:
                 raise ProblemError(f"ld{name} {lead} is smaller than a stored row of {columns} elements")
         self._put(f"ld{name}", None if lead == columns or rows == 1 else lead)
-        if step is None:
-            return
+        if step is not None:
+            self._put(f"stride_{name}", self._checked_step(name, step))
+        elements = sum((n - 1) * s for n, s in zip(self._shape(name), self._strides(name), strict=True)) + 1
+        if elements * 8 > MAX_STRIDE:
+            raise ProblemError(f"{name} {self._shape(name)} spans {elements} elements; tensors end at 2^59")
+
+    def _checked_step(self, name: str, step: int) -> int | None:
+        """A batch stride, None when it is the dense one or when there is but one batch."""
+        rows, columns = self._stored(name)
+        lead = self._lead(name)
         step = whole_number(f"stride_{name}", step, 1 if name == "c" else 0, MAX_STRIDE)
-        lead = lead or columns
         apart = step >= (rows - 1) * lead + columns
         between = step >= columns and (self.batch - 1) * step + columns <= lead
         if name == "c" and self.batch > 1 and not (apart or between):
             raise ProblemError(f"stride_c {step} makes the {self.batch} results of {rows} x {columns} overlap")
-        self._put(f"stride_{name}", None if self.batch == 1 or step == rows * (self._lead(name)) else step)
+        return None if self.batch == 1 or step == rows * lead else step
 
     def _stored(self, name: str) -> tuple[int, int]:
         """Rows and columns of one matrix as it lies in memory."""
