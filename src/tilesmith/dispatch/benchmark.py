@@ -23,6 +23,7 @@ from tilesmith.problems.samples import sample_args
 from tilesmith.problems.work import flops
 
 OURS = "tilesmith"
+LIBRARIES = ("onednn",)
 NEAR = 1.2
 ROUNDS = 21
 # Another library may compute in another order or algorithm; further off than this it has computed something else.
@@ -49,6 +50,7 @@ class Bench:
     samples: int = 0
     prepare_us: float | None = None
     gflops: float | None = None
+    roofline: float | None = None
     error: float | None = None
     bound: float | None = None
     method: str = ""
@@ -88,17 +90,22 @@ def bench(launch: Launchable, against: Sequence[str] = (), *, seconds: float = 2
     ours = timings.pop(OURS)
     return Bench(
         "ok", "", ours.median_us, ours.spread_us, ours.samples, time_prepare(launch, arguments),
-        flops(signature) / ours.median_us * 1e-3, verdict.error, verdict.bound, ours.method,
+        flops(signature) / ours.median_us * 1e-3, None, verdict.error, verdict.bound, ours.method,
         {library: best for library in against if (best := _best(library, timings)) is not None}, missing,
     )  # fmt: skip
+
+
+def library_version(library: str) -> str:
+    """What was measured against."""
+    from tilesmith.solvers.external import onednn
+
+    return {"onednn": onednn.version}[library]()
 
 
 def _modes(
     library: str, signature: Signature, arguments: Sequence[Any], threads: int, truth: Oracle
 ) -> tuple[dict[str, Callable[[], object]], str]:
     """The calls of a library whose numbers are right, or why there is none."""
-    if library != "onednn":
-        raise ValueError(library)
     from tilesmith.solvers.external import onednn
 
     found, wrong = {}, []

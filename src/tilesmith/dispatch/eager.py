@@ -19,6 +19,9 @@ Axes = int | Sequence[int]
 _Call = Callable[..., Any]
 # Everything that decides a call but the values -> the call. Small, and emptied when it grows beyond reason.
 _memo: dict[tuple[Any, ...], _Call] = {}
+# Shapes, dtype and options -> a bound plan that takes the arrays as they are. It checks all that its key leaves out
+# (strides, devices, the other dtypes) and refuses what it cannot take, which then goes the long way.
+_quick: dict[tuple[Any, ...], _Call] = {}
 _MEMO_LIMIT = 4096
 
 
@@ -57,17 +60,18 @@ def conv(
         stride, padding, dilation, groups, transposed, output_padding, input_layout, kernel_layout, output_layout,
         shared_layout, activation, slope, low, high, threads,
     )  # fmt: skip
-    call: _Call | None = None
-    key: tuple[Any, ...] | None
+    quick: tuple[Any, ...] | None = None
     try:
-        key = ("conv", _look(x), _look(w), _look(b), _look(residual), options)
-        call = _memo.get(key)
+        if residual is None:
+            quick = (type(x), x.shape, w.shape, x.dtype, b is None, options)
+            bound = _quick.get(quick)
+            if bound is not None and (quick[0] is np.ndarray or not (x.requires_grad or w.requires_grad)):
+                return bound(x, w) if b is None else bound(x, w, b)
+    except ArgumentError:
+        pass
     except (AttributeError, TypeError):  # not an array, or an option that is a list
-        key = None
-    if call is None:
-        call = _conv_call(x, w, b, residual, *options)
-        _remember(key, call)
-    return call(x, w, b, residual)
+        quick = None
+    return _long_way("conv", _conv_call, (x, w, b, residual), options, quick)
 
 
 def gemm(
@@ -95,23 +99,60 @@ def gemm(
     Raises ``ProblemError`` for a problem that cannot exist, ``ArgumentError`` for arrays that cannot be its matrices.
     """
     options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads)
-    call: _Call | None = None
-    key: tuple[Any, ...] | None
+    quick: tuple[Any, ...] | None = None
     try:
-        key = ("gemm", _look(a), _look(b), _look(c), _look(bias), _look(residual), options)
-        call = _memo.get(key)
+        if residual is None and bias is None and c is None:
+            quick = (type(a), a.shape, b.shape, a.dtype, options)
+            bound = _quick.get(quick)
+            if bound is not None and (quick[0] is np.ndarray or not (a.requires_grad or b.requires_grad)):
+                return bound(a, b)
+    except ArgumentError:
+        pass
     except (AttributeError, TypeError):
-        key = None
-    if call is None:
-        call = _gemm_call(a, b, c, bias, residual, *options)
-        _remember(key, call)
-    return call(a, b, c, bias, residual)
+        quick = None
+    return _long_way("gemm", _gemm_call, (a, b, c, bias, residual), options, quick)
 
 
 def forget() -> None:
     """Empty the memo: the next call of each kind decides anew (after a change of environment or database)."""
     _memo.clear()
+    _quick.clear()
     forget_launchables()
+
+
+def _long_way(
+    op: str,
+    make: Callable[..., _Call],
+    arrays: tuple[Any, ...],
+    options: tuple[Any, ...],
+    quick: tuple[Any, ...] | None,
+) -> Any:
+    """Find the call by everything that decides it, or make it; then call it."""
+    try:
+        key: Any = (op, *map(_look, arrays), options)
+        call = _memo.get(key)
+    except (AttributeError, TypeError):
+        key = call = None
+    if call is None:
+        call = make(*arrays, *options)
+        if len(_memo) >= _MEMO_LIMIT:
+            _memo.clear()
+            _quick.clear()
+        if key is not None:
+            _memo[key] = call
+    if quick is not None and isinstance(call, _AsIs):
+        _quick[quick] = call.bound
+    return call(*arrays)
+
+
+class _AsIs:
+    """A call of a bound plan with the arrays as they are, those that are not given left out."""
+
+    def __init__(self, bound: _Call) -> None:
+        self.bound = bound
+
+    def __call__(self, *arrays: Any) -> Any:
+        return self.bound(*[array for array in arrays if array is not None])
 
 
 def _look(array: Any) -> Any:
@@ -123,14 +164,6 @@ def _look(array: Any) -> Any:
     if array.requires_grad:
         check_gradient("an argument", array)
     return (array.shape, array.stride(), array.dtype, array.device)
-
-
-def _remember(key: tuple[Any, ...] | None, call: _Call) -> None:
-    if key is None:
-        return
-    if len(_memo) >= _MEMO_LIMIT:
-        _memo.clear()
-    _memo[key] = call
 
 
 def _tuple(value: Any) -> Any:
@@ -170,8 +203,9 @@ def _conv_call(
     _check_like("b", b, (signature.output_logical[1],), signature.output_dtype)
     _check_like("residual", residual, shape, signature.output_dtype)
     launch = get_launchable(signature, threads=threads).bound
-    if placed_x.as_is and placed_w.as_is and back is None and residual is None:
-        return (lambda x, w, b, z: launch(x, w)) if b is None else (lambda x, w, b, z: launch(x, w, b))
+    plain_bias = b is None or describe("b", b).strides is None
+    if placed_x.as_is and placed_w.as_is and back is None and residual is None and plain_bias:
+        return _AsIs(launch)
 
     def call(x: Any, w: Any, b: Any, z: Any) -> Any:
         arguments = [placed_x.take(x), placed_w.take(w)]
@@ -219,8 +253,9 @@ def _gemm_call(
     _check_like("c", c if beta != 0 else None, result, signature.c_dtype)
     launch = get_launchable(signature, threads=threads).bound
     squeeze = ranks == {3} and batch == 1
-    if not (None in rows.values() or squeeze or bias is not None or residual is not None or beta != 0):
-        return lambda a, b, c, bias, z: launch(a, b)
+    plain_bias = bias is None or describe("bias", bias).strides is None
+    if plain_bias and not (None in rows.values() or squeeze or c is not None or residual is not None):
+        return _AsIs(launch)
 
     def call(a: Any, b: Any, c: Any, bias: Any, z: Any) -> Any:
         arguments = [a if rows["a"] else contiguous(a), b if rows["b"] else contiguous(b)]

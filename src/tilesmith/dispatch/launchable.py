@@ -96,11 +96,13 @@ def get_launchable(
     threads: int | None = None,
     database: Layers | Database | str | os.PathLike[str] | None = None,
     cache: ArtifactCache | Path | str | None = None,
+    only: str | None = None,
 ) -> Launchable:
     """The launchable for a problem: decided by ``mode`` (default: TILESMITH_FIND_MODE), compiled or remembered.
 
     ``target`` (default: this machine with ``threads`` threads) must run here. ``database`` and ``cache`` replace those
-    of the environment. A second call with the same arguments gives the same launchable.
+    of the environment, ``only`` names a solver in place of TILESMITH_ONLY_SOLVER. A second call with the same
+    arguments gives the same launchable.
 
     Raises ``NoSolutionError`` when no solver fits or ``strict`` mode has no answer, ``NoCompilerError``,
     ``TargetError``.
@@ -111,11 +113,12 @@ def get_launchable(
     layers, held = open_databases(database), open_cache(cache)
     if env.LOG_CMD.get():
         log_command(signature)
-    key = (signature, target, mode, id(layers), str(held.directory), env.ONLY_SOLVER.get())
+    only = env.ONLY_SOLVER.get() if only is None else only
+    key = (signature, target, mode, id(layers), str(held.directory), only)
     with _lock:
         known = _known.get(key)
         if known is None:
-            known = Launchable(signature, target, resolve(signature, target, mode, layers, held))
+            known = Launchable(signature, target, resolve(signature, target, mode, layers, held, only))
             if len(_known) >= _LIMIT:
                 _known.clear()
             _known[key] = known

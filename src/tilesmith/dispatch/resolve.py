@@ -28,9 +28,14 @@ class Resolved:
     built: Built
 
 
-def resolve(signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache) -> Resolved:
-    """The choice for a problem, compiled. Raises ``NoSolutionError``, ``NoCompilerError``."""
-    choice = decide(signature, target, mode, layers, cache)
+def resolve(
+    signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str = ""
+) -> Resolved:
+    """The choice for a problem, compiled; ``only`` names the one solver that may be used.
+
+    Raises ``NoSolutionError``, ``NoCompilerError``.
+    """
+    choice = decide(signature, target, mode, layers, cache, only)
     strict = mode == "strict"
     try:
         built = build(
@@ -47,9 +52,10 @@ def resolve(signature: Signature, target: Target, mode: str, layers: Layers, cac
     return Resolved(choice, built)
 
 
-def decide(signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache) -> Choice:
+def decide(
+    signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str = ""
+) -> Choice:
     """The choice alone; measures what the mode wants measured."""
-    only = env.ONLY_SOLVER.get()
     options = options_of(signature, target)
     answer = choose(options, answers_of(signature, target, layers), mode=mode, only=only)
     if isinstance(answer, Choice):

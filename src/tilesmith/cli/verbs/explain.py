@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tilesmith import env
 from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, mode_option, threads_option
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import print_json, table
@@ -27,7 +28,9 @@ def command(words: tuple[str, ...], threads: int | None, mode: str | None, dtype
     # Explaining must not change what it explains: without an answer in a database the prediction decides.
     asked = check_mode(mode)
     for item in listing.items:
-        choice = decide(item.signature, target, asked if asked == "strict" else "fast", layers, cache)
+        choice = decide(
+            item.signature, target, asked if asked == "strict" else "fast", layers, cache, env.ONLY_SOLVER.get()
+        )
         if as_json:
             print_json(_record(item, target.name, asked, choice))
         else:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tilesmith import env
 from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, threads_option
 from tilesmith.cli.problem_list import read_problems
 from tilesmith.cli.terminal import print_json
@@ -42,7 +43,7 @@ def command(
     target = parse_target(target_name) if target_name else target_of(None, threads)
     for item in listing.items:
         if solver is None:
-            choice = decide(item.signature, target, "fast", open_databases(), open_cache())
+            choice = decide(item.signature, target, "fast", open_databases(), open_cache(), env.ONLY_SOLVER.get())
             solver_name, chosen = choice.solver, choice.config
         else:
             solver_name, chosen = solver, ""
