@@ -51,7 +51,10 @@ void buffer_drop(buffer_list *list) {
 
 int launch_failed(ts_status status, const ts_error *error) {
   if (status == TS_OK) return 0;
-  PyErr_SetString(launch_error, error != NULL && error->text[0] ? error->text : ts_status_text(status));
+  const char *text = error != NULL && error->text[0] ? error->text : ts_status_text(status);
+  PyObject *message = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+  if (message != NULL) PyErr_SetObject(launch_error, message);
+  Py_XDECREF(message);
   return -1;
 }
 

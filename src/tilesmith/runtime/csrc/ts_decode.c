@@ -31,6 +31,8 @@ ts_status ts_fail(ts_error *error, ts_status status, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(error->text, sizeof error->text, format, arguments);
     va_end(arguments);
+    for (char *letter = error->text; *letter; letter++) /* one line, whatever a damaged plan calls its parts */
+      if ((unsigned char)*letter < ' ') *letter = '?';
   }
   return status;
 }
