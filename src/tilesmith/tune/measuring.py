@@ -105,7 +105,7 @@ class Measurer:
 
     def check(self, name: str, point: Point, plan: Plan, paths: Sequence[Path]) -> Loaded | Refused:
         """Load a plan in the worker under ``name``."""
-        return self.runner.load(name, encode(plan), paths, self._limit_s(point))
+        return self.runner.load(name, encode(plan), paths, self.limit_s(point))
 
     def race(
         self, points: Sequence[Point], rounds: int, budget_s: float, drop_ratio: float | None
@@ -140,7 +140,7 @@ class Measurer:
         ordered = self.book.fastest(len(self.book.time_s))
         return next((point for point in ordered if point not in fresh and str(point) in loaded), None)
 
-    def _limit_s(self, point: Point) -> float:
+    def limit_s(self, point: Point) -> float:
         """How long checking one config may take before it counts as hanging."""
         best = self.book.best()
         if best is not None:

@@ -1,0 +1,257 @@
+"""A search survives every kind of kernel, keeps what it learns, and never makes things worse."""
+
+import os
+import signal
+import threading
+from dataclasses import replace
+
+import pytest
+from planted_solver import (
+    BROKEN,
+    CRASH,
+    GENERATOR,
+    HANG,
+    INPUT,
+    LATE,
+    OUTSIDE,
+    RIGHT,
+    SIGNATURE,
+    SLOW,
+    STALE,
+    WRONG,
+    Planted,
+    candidate,
+)  # fmt: skip
+
+from tilesmith.db.store import Database
+from tilesmith.errors import InterruptedSearchError, NoSolutionError, TilesmithError
+from tilesmith.runtime.executable import Executable
+from tilesmith.targets.detect import host_target
+from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.tune import measuring
+from tilesmith.tune.session import STRATEGIES, tune
+
+
+@pytest.fixture
+def place(tmp_path):
+    return {"database": Database.open(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache")}
+
+
+def search(place, *solvers, **options):
+    options = {"strategy": "exhaustive", "max_seconds": 30.0, **options}
+    return tune(SIGNATURE, host_target(1), among=[candidate(solver) for solver in solvers], **place, **options)
+
+
+def test_the_fastest_right_kernel_wins_and_everything_is_kept(place, tmp_path):
+    solver = Planted()
+    result = search(place, solver)
+    assert result.record.config == "kind=0 spin=0"
+    assert result.default.config == "kind=1 spin=0"
+    assert result.record.time_us < result.default.time_us
+    assert result.speedup > 1.2
+    assert (result.trials, result.new_trials, result.failed, result.ended) == (8, 8, 0, "converged")
+    # The databases, as another process sees them.
+    again = Database.open(tmp_path / "t.db")
+    best = again.best(SIGNATURE.canonical.key(), host_target(1).name)
+    assert best == result.record == result.ranking[0]
+    assert len(again.trials(result.problem, result.target)) == 8
+    search_row = again.search(result.problem, result.target)
+    assert (search_row.strategy, search_row.ended, search_row.trials) == ("exhaustive", "converged", 8)
+
+
+def test_records_carry_their_evidence(place):
+    record = search(place, Planted()).record
+    assert 0 < record.spread_us < record.time_us
+    assert record.samples >= 3
+    assert 0 < record.error <= record.bound
+    assert record.revision == 1
+    assert record.origin == "tune"
+    for text in (record.method, record.compiler, record.generator, record.host, record.date):
+        assert text
+
+
+def test_the_plan_of_the_winner_runs_and_is_right(place):
+    import numpy as np
+
+    result = search(place, Planted())
+    assert all(artifact.path.exists() for artifact in result.artifacts)
+    run = Executable(result.plan, [artifact.path for artifact in result.artifacts]).bind(SIGNATURE)
+    a, b = (np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in ((8, 32), (32, 16)))
+    assert np.allclose(run(a, b), a.astype(np.float64) @ b, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (WRONG, "wrong numbers: 1 of 128"),
+        (CRASH, "crashed (SIGSEGV)"),
+        (BROKEN, "refused generated source"),
+        (STALE, "wrong numbers"),
+        (OUTSIDE, "outside the result"),
+        (INPUT, "argument 0"),
+        (GENERATOR, "a bug in the solver"),
+    ],
+)
+def test_a_bad_kernel_costs_its_config_alone(place, kind, reason):
+    result = search(place, Planted(kinds=(RIGHT, kind, SLOW), spins=(0, 200)))
+    assert result.record.config == "kind=0 spin=0"
+    assert result.failed == 2
+    failed = [r for r in place["database"].trials(result.problem, result.target) if not r.ok]
+    assert {r.config for r in failed} == {f"kind={kind} spin=0", f"kind={kind} spin=200"}
+    for record in failed:
+        assert reason in record.reason
+        assert record.time_us is None
+
+
+def test_a_kernel_that_hangs_costs_its_config_alone(place, monkeypatch):
+    monkeypatch.setattr(measuring.Measurer, "limit_s", lambda self, point: 1.5)
+    result = search(place, Planted(kinds=(HANG, RIGHT, SLOW), spins=(0,)))
+    assert result.record.config == "kind=0 spin=0"
+    (failed,) = [r for r in place["database"].trials(result.problem, result.target) if not r.ok]
+    assert failed.config == f"kind={HANG} spin=0"
+    assert "did not end within 1.5 s" in failed.reason
+
+
+def test_a_kernel_that_crashes_in_the_race_is_named_and_the_race_goes_on(place):
+    result = search(place, Planted(kinds=(RIGHT, LATE), default=RIGHT, spins=(0, 50)))
+    assert result.record.config.startswith("kind=0")
+    failed = {r.config: r.reason for r in place["database"].trials(result.problem, result.target) if not r.ok}
+    assert all(config.startswith(f"kind={LATE}") and "SIGSEGV" in reason for config, reason in failed.items())
+    assert failed
+
+
+def test_when_nothing_works_the_error_says_why_and_the_failures_are_kept(place):
+    solver = Planted(kinds=(WRONG,), default=WRONG, spins=(0,))
+    with pytest.raises(NoSolutionError, match="planted: wrong numbers"):
+        search(place, solver)
+    problem, target = SIGNATURE.canonical.key(), host_target(1).name
+    assert place["database"].best(problem, target) is None
+    assert [r.status for r in place["database"].ranking(problem, target)] == ["failed"]
+
+
+def test_tuned_is_never_slower_than_the_untuned_default(place):
+    # The default is the best: a short search that tries others must come back to it.
+    solver = Planted(default=RIGHT)
+    result = search(place, solver, strategy="random", max_trials=4)
+    assert result.record.config == "kind=0 spin=0"
+    assert result.record == result.default
+
+
+def test_a_tie_goes_to_the_earlier_solver(place):
+    first, second = (Planted(kinds=(RIGHT,), default=RIGHT, spins=(0,), name=name) for name in ("zeta", "alpha"))
+    assert search(place, first, second).record.solver == "zeta"
+
+
+def test_each_solver_gets_its_answer(place):
+    fast = Planted(kinds=(RIGHT,), default=RIGHT, spins=(0,), name="fast")
+    slow = Planted(kinds=(SLOW,), default=SLOW, spins=(0,), name="slow")
+    wrong = Planted(kinds=(WRONG,), default=WRONG, spins=(0,), name="wrong")
+    result = search(place, slow, wrong, fast)
+    assert [(r.solver, r.status) for r in result.ranking] == [("fast", "ok"), ("slow", "ok"), ("wrong", "failed")]
+
+
+def test_trials_are_a_budget_and_the_next_search_resumes(place):
+    solver = Planted(kinds=(RIGHT, SLOW, WRONG))
+    first = search(place, solver, max_trials=5)
+    assert (first.new_trials, first.ended) == (5, "budget")
+    drafted = set(map(str, solver.drafted))
+    solver.drafted.clear()
+    second = search(place, solver)
+    assert (second.trials, second.new_trials) == (12, 7)
+    # Nothing is measured twice but the finalists.
+    again = set(map(str, solver.drafted)) & drafted
+    assert len(again) <= 5
+    third = search(place, solver)
+    assert third.new_trials == 0
+    assert third.record.config == "kind=0 spin=0"
+
+
+def test_trials_of_another_revision_or_machine_are_not_reused(place):
+    search(place, Planted(), max_trials=5)
+    assert search(place, Planted(revision=2)).new_trials == 8
+    database = place["database"]
+    for record in database.trials(SIGNATURE.canonical.key(), host_target(1).name):
+        database.record_trial(replace(record, host="another machine"))
+    assert search(place, Planted(revision=2)).new_trials == 8
+
+
+def test_a_seed_measures_the_same_configs(tmp_path):
+    tried = []
+    for run in range(2):
+        place = {"database": Database.open(tmp_path / f"{run}.db"), "cache": ArtifactCache(tmp_path / "cache")}
+        result = search(place, Planted(spins=tuple(range(0, 400, 10))), strategy="random", max_trials=10, seed=3)
+        tried.append({r.config for r in place["database"].trials(result.problem, result.target)})
+    assert tried[0] == tried[1]
+    assert len(tried[0]) == 10
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_finds_the_best_of_a_small_space(place, strategy):
+    result = search(place, Planted(default=RIGHT), strategy=strategy, max_trials=30)
+    assert result.record.config == "kind=0 spin=0"
+    assert result.record.origin == ("find" if strategy == "defaults" else "tune")
+
+
+def test_seconds_are_a_budget(place):
+    solver = Planted(spins=tuple(range(0, 2000, 2)), draft_s=0.05)
+    result = search(place, solver, max_seconds=3.0)
+    assert result.ended == "budget"
+    assert result.seconds < 5.0
+    assert result.record.ok
+
+
+def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(place):
+    solver = Planted(spins=tuple(range(0, 2000, 2)), draft_s=0.02)
+    seen = []
+
+    def listener(progress):
+        seen.append(progress)
+        if len(seen) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(InterruptedSearchError, match="kept") as error:
+        search(place, solver, progress=listener)
+    assert error.value.exit_status == 130
+    database = place["database"]
+    problem, target = SIGNATURE.canonical.key(), host_target(1).name
+    kept = database.trials(problem, target)
+    assert len(kept) >= 16
+    assert database.best(problem, target) is not None
+    assert database.search(problem, target).ended == "interrupted"
+    result = search(place, solver, max_trials=len(kept) + 3)
+    assert (result.trials, result.new_trials) == (len(kept) + 3, 3)
+
+
+def test_progress_tells_the_state(place):
+    seen = []
+    search(place, Planted(), progress=seen.append)
+    assert [p.phase for p in seen] == ["search", "playoff", "done"]
+    assert seen[-1].trials == 8
+    assert seen[-1].best.startswith("planted kind=0")
+    assert seen[-1].best_us > 0
+
+
+def test_a_search_works_in_any_thread(place):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(search(place, Planted())))
+    thread.start()
+    thread.join(60)
+    assert found[0].record.ok
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strategy": "luck"}, "strategy 'luck' does not exist; known: model"),
+        ({"max_trials": 0}, "max_trials must be above 0, got 0"),
+        ({"max_seconds": -1.0}, "max_seconds must be above 0, got -1.0"),
+    ],
+)
+def test_bad_options_are_named(place, options, message):
+    with pytest.raises(TilesmithError, match=message):
+        search(place, Planted(), **options)
+
+
+def test_no_solver_fits(place):
+    with pytest.raises(NoSolutionError, match="no solver fits"):
+        tune(SIGNATURE, host_target(1), among=[], **place)
