@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 TORCH := torch==2.13.0
-RUNTIME := CMakeLists.txt $(wildcard src/tilesmith/runtime/csrc/*.[ch])
-C_FILES := $(wildcard src/tilesmith/runtime/csrc/*.[ch])
+C_FILES := $(wildcard src/tilesmith/runtime/csrc/*.[ch] src/tilesmith/runtime/binding/*.[ch])
+RUNTIME := CMakeLists.txt $(C_FILES)
 
 .PHONY: help setup demo test sweep style quality docs bench clean
 
