@@ -52,7 +52,7 @@ class WrwSolver:
 
     def search_space(self, problem: Geometry, target: Target) -> SearchSpace:
         assert isinstance(problem, ConvGeometry)
-        form = flattened(problem)
+        form = flattened(problem, target)
         run = problem.c // problem.groups * (form.filter[2] if joins_columns(form) else 1)
         fan_k = problem.k // problem.groups
         width = target.lanes(4)
@@ -83,14 +83,12 @@ class WrwSolver:
 
     def default_config(self, problem: Geometry, target: Target) -> Config:
         assert isinstance(problem, ConvGeometry)
-        form = flattened(problem)
+        form = flattened(problem, target)
         width = target.lanes(4)
         fan_c, fan_k = problem.c // problem.groups, problem.k // problem.groups
         run = fan_c * (form.filter[2] if joins_columns(form) else 1)
         mr, nv = _register_tile(run, fan_k, width, target.vector_registers)
-        base = Config(
-            (("mr", mr), ("nv", nv), ("px", 64), ("parts", 1), ("splits", 1), ("direct", 0))
-        )
+        base = Config((("mr", mr), ("nv", nv), ("px", 64), ("parts", 1), ("splits", 1), ("direct", 0)))
         if reads_in_place(form) and fan_k % (nv * width) == 0:
             base = base.replace(direct=1)
         base = base.replace(px=_pixels(form, base, target))
@@ -113,7 +111,7 @@ class WrwSolver:
 
     def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
         assert isinstance(problem, ConvGeometry)
-        form = flattened(problem)
+        form = flattened(problem, target)
         t = tiling(form, config, target)
         prelude = c_prelude(target)
         tile = "x".join(str(value) for _, value in config.values)
@@ -163,7 +161,7 @@ def _pixels(form: ConvGeometry, config: Config, target: Target) -> int:
     for px in (128, 256, 512, 1024):
         t: WrwTiling = tiling(form, config.replace(px=px), target)
         planes, rows, cols = strip_shape(form, px, uses_pairs(form, target))
-        inputs = planes * t.x_plane * 4
+        inputs = t.x_elements * 4
         if inputs + planes * rows * cols * t.nr * 4 <= target.l2_bytes // 2:
             best = px
     return best

@@ -125,6 +125,11 @@ class WrwTiling:
         return self.problem.filter[0] * self.x_depth
 
     @property
+    def x_elements(self) -> int:
+        """Elements of the whole packed strip."""
+        return self.planes * self.x_plane
+
+    @property
     def d_rows(self) -> int:
         return -(-self.rows // 2) if self.pairs else self.rows
 
@@ -142,7 +147,7 @@ class WrwTiling:
     def scratch_bytes(self) -> int:
         if self.direct:
             return 0
-        return 4 * (self.planes * self.x_plane + self.packed_blocks * self.d_block) + 128
+        return 4 * (self.x_elements + self.packed_blocks * self.d_block) + 128
 
     @property
     def units_per_plane_group(self) -> int:
@@ -166,21 +171,26 @@ def _reach(problem: ConvGeometry, axis: int, count: int) -> int:
     return (count - 1) * problem.stride[axis] + (problem.filter[axis] - 1) * problem.dilation[axis] + 1
 
 
-def flattened(problem: ConvGeometry) -> ConvGeometry:
-    """A 1x1 problem without stride and padding as one row of pixels, where both tensors' pixels are evenly spaced."""
+def flattened(problem: ConvGeometry, target: Target) -> ConvGeometry:
+    """A 1x1 problem without stride and padding as one plane of pixels, where both tensors' pixels are evenly spaced."""
     if problem.filter != (1, 1, 1) or any(problem.padding) or problem.stride != (1, 1, 1):
         return problem
     step_x, step_y = _pixel_step(problem.x), _pixel_step(problem.y)
     if step_x is None or step_y is None:
         return problem
     pixels = problem.n * problem.input[0] * problem.input[1] * problem.input[2]
+    height = 1
+    if target.bf16_dot and problem.x.dtype == problem.y.dtype == "bf16":
+        # Rows go in pairs: an even number of rows, and rows that are not short.
+        heights = [h for h in range(1, min(pixels, 4096) + 1) if pixels % h == 0]
+        height = min(heights, key=lambda h: -(-h // 2) * 2 / h * (1 + 3 * h / pixels))
+    width = pixels // height
 
-    def row(view: TensorView, step: int) -> TensorView:
-        return replace(view, shape=(1, view.shape[1], 1, 1, pixels), strides=(0, 1, 0, 0, step))
+    def plane(view: TensorView, step: int) -> TensorView:
+        return replace(view, shape=(1, view.shape[1], 1, height, width), strides=(0, 1, 0, step * width, step))
 
-    return replace(
-        problem, n=1, input=(1, 1, pixels), output=(1, 1, pixels), x=row(problem.x, step_x), y=row(problem.y, step_y)
-    )
+    size = (1, height, width)
+    return replace(problem, n=1, input=size, output=size, x=plane(problem.x, step_x), y=plane(problem.y, step_y))
 
 
 def _pixel_step(view: TensorView) -> int | None:
@@ -216,7 +226,8 @@ def tiling(problem: ConvGeometry, config: Config, target: Target) -> WrwTiling:
     pairs = uses_pairs(problem, target)
     planes, rows, cols = strip_shape(problem, config["px"], pairs)
     first = WrwTiling(
-        problem, target.lanes(4), pairs, bool(config["direct"]), config["mr"], config["nv"],
+        problem, target.lanes(4), pairs,
+        bool(config["direct"]), config["mr"], config["nv"],
         planes, rows, cols, config["parts"], config["splits"],
     )  # fmt: skip
     return replace(first, parts=min(first.parts, first.tiles), splits=min(first.splits, first.units))
