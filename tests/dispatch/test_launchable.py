@@ -1,0 +1,253 @@
+"""From a signature to numbers: modes, memory across processes, and failures that must not fail a call."""
+
+import json
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import tilesmith
+from tilesmith import ConvSignature, GemmSignature, get_launchable
+from tilesmith.dispatch.facts import open_databases
+from tilesmith.dispatch.launchable import forget_launchables
+from tilesmith.dispatch.measuring import check_launchable
+from tilesmith.errors import ArgumentError, EnvironmentValueError, NoCompilerError, NoSolutionError, TargetError
+from tilesmith.targets.cpu import cpu_target
+
+SMALL = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC")
+
+
+def arguments(signature, seed=0):
+    return signature.get_sample_args(seed=seed)
+
+
+def test_numbers_and_parts():
+    launch = get_launchable(SMALL)
+    x, w = arguments(SMALL)
+    want = F.conv2d(*(torch.from_numpy(t).double().permute(0, 3, 1, 2) for t in (x, w)), padding=1)
+    for y in (launch(x, w), launch.prepare(w)(x), launch(torch.from_numpy(x), torch.from_numpy(w)).numpy()):
+        np.testing.assert_allclose(y.transpose(0, 3, 1, 2), want.numpy(), atol=1e-4)
+    out = np.empty(SMALL.output_shape, np.float32)
+    assert launch(x, w, out=out) is out
+    assert launch.solver == launch.plan.solver
+    assert launch.plan.problem == SMALL.key()
+    assert any(line.chosen for line in launch.trace)
+    assert launch.target.cores == 1
+    assert get_launchable(SMALL) is launch
+
+
+@pytest.mark.parametrize("mode", ["fwd", "bwd", "wrw", "bgrad"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_every_direction_is_right(mode, transposed):
+    sig = ConvSignature((2, 6, 7, 5), (6, 6, 3, 3), stride=2, padding=1, transposed=transposed, mode=mode)
+    verdict = check_launchable(get_launchable(sig))
+    assert verdict.ok, verdict.message
+
+
+def test_gemm_with_initial_c():
+    sig = GemmSignature(m=5, n=9, k=7, trans_b=True, alpha=0.5, beta=-1.5)
+    launch = get_launchable(sig)
+    a, b, c = arguments(sig)
+    kept = c.copy()
+    np.testing.assert_allclose(launch(a, b, c), 0.5 * a @ b.T - 1.5 * c, atol=1e-5)
+    assert (c == kept).all()
+    assert check_launchable(launch).ok
+
+
+def test_strict_says_what_to_do_and_then_serves():
+    with pytest.raises(NoSolutionError, match="tilesmith tune"):
+        get_launchable(SMALL, mode="strict")
+    first = get_launchable(SMALL, mode="hybrid")
+    forget_launchables()
+    again = get_launchable(SMALL, mode="strict")
+    assert (again.solver, again.config) == (first.solver, first.config)
+    assert again.choice.basis == "database"
+    assert again.remembered
+
+
+def test_strict_does_not_compile(tmp_path):
+    get_launchable(SMALL, mode="hybrid")
+    with pytest.raises(NoSolutionError, match="does not hold the kernel"):
+        get_launchable(SMALL, mode="strict", cache=tmp_path / "empty")
+    assert not list((tmp_path / "empty").rglob("*.so"))
+
+
+def test_hybrid_measures_a_miss_once():
+    launch = get_launchable(SMALL, mode="hybrid")
+    assert launch.choice.basis == "measurement"
+    held = open_databases().writable.ranking(SMALL.key(), launch.target.name)
+    assert any(record.ok for record in held)
+    forget_launchables()
+    assert get_launchable(SMALL, mode="hybrid").choice.basis == "database"
+
+
+def test_fast_never_measures():
+    launch = get_launchable(SMALL, mode="fast")
+    assert launch.choice.basis == "prediction"
+    assert open_databases().writable.ranking(SMALL.key(), launch.target.name) == ()
+
+
+def test_a_second_process_compiles_and_measures_nothing(monkeypatch, tmp_path):
+    get_launchable(SMALL, mode="hybrid", cache=tmp_path / "cache")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*") if path.is_file()}
+    assert before
+    # No compiler can be found, and the answer still comes.
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
+    code = (
+        "import json, tilesmith\n"
+        "s = tilesmith.ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout='NHWC')\n"
+        "l = tilesmith.get_launchable(s, mode='hybrid'); y = l(*s.get_sample_args(seed=0))\n"
+        "print(json.dumps([l.choice.basis, l.remembered, l.solver, float(abs(y).max())]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    basis, remembered, _, largest = json.loads(done.stdout)
+    assert (basis, remembered) == ("database", True)
+    assert largest > 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*") if path.is_file()} == before
+
+
+def test_damaged_plans_and_artifacts_are_made_again(tmp_path, caplog):
+    x, w = arguments(SMALL)
+    want = get_launchable(SMALL, cache=tmp_path)(x, w)
+    for kind in ("plans", "objects"):
+        for path in (tmp_path / kind).iterdir():
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 0xFF
+            # A new file in its place: the old one is still mapped into this process.
+            fresh = path.with_suffix(".damaged")
+            fresh.write_bytes(bytes(data))
+            fresh.replace(path)
+        forget_launchables()
+        with caplog.at_level("WARNING", "tilesmith"):
+            launch = get_launchable(SMALL, cache=tmp_path)
+        assert np.array_equal(launch(x, w), want)
+        assert "damaged" in caplog.text or "lost" in caplog.text
+        caplog.clear()
+        forget_launchables()
+        assert get_launchable(SMALL, cache=tmp_path).remembered
+
+
+def test_a_database_or_cache_that_fails_does_not_fail_the_call(tmp_path, monkeypatch):
+    (tmp_path / "test.db").write_bytes(b"this is no database" * 100)
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    blocked.chmod(0o500)
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(blocked / "cache"))
+    x, w = arguments(SMALL)
+    assert np.isfinite(get_launchable(SMALL, mode="hybrid")(x, w)).all()
+
+
+def test_cache_off_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TILESMITH_CACHE_ON", "0")
+    x, w = arguments(SMALL)
+    assert np.isfinite(get_launchable(SMALL)(x, w)).all()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_only_solver(monkeypatch):
+    monkeypatch.setenv("TILESMITH_ONLY_SOLVER", "c_reference")
+    assert get_launchable(SMALL).solver == "c_reference"
+    monkeypatch.setenv("TILESMITH_ONLY_SOLVER", "c_nonesuch")
+    with pytest.raises(NoSolutionError, match="c_nonesuch"):
+        get_launchable(SMALL)
+    monkeypatch.delenv("TILESMITH_ONLY_SOLVER")
+    assert get_launchable(SMALL, only="c_reference").solver == "c_reference"
+
+
+def test_log_cmd_prints_problems_as_commands(monkeypatch, capfd):
+    monkeypatch.setenv("TILESMITH_LOG_CMD", "1")
+    x, w = arguments(SMALL)
+    tilesmith.conv(x, w, padding=1, shared_layout="NHWC")
+    tilesmith.conv(x, w, padding=1, shared_layout="NHWC")
+    captured = capfd.readouterr()
+    (line,) = captured.err.splitlines()
+    assert captured.out == ""
+    from tilesmith.problems.driver import parse_command
+
+    ((_, signature),) = parse_command(line).signatures
+    assert signature.key() == SMALL.key()
+
+
+def test_targets(monkeypatch):
+    host = get_launchable(SMALL).target
+    lower = cpu_target("x86_64-v3" if host.arch.startswith("x86") else host.arch, 2)
+    launch = get_launchable(SMALL, target=lower)
+    assert launch.plan.target == lower.name
+    assert check_launchable(launch).ok
+    with pytest.raises(TargetError, match="does not run on this machine"):
+        get_launchable(SMALL, target=cpu_target("aarch64" if host.arch.startswith("x86") else "x86_64-v4"))
+    with pytest.raises(TargetError, match="disagree"):
+        get_launchable(SMALL, target=lower, threads=1)
+    assert get_launchable(SMALL, threads=2).plan.threads == 2
+
+
+def test_bad_requests(monkeypatch, tmp_path):
+    with pytest.raises(ArgumentError, match="'quick'"):
+        get_launchable(SMALL, mode="quick")
+    with pytest.raises(ArgumentError, match="str"):
+        get_launchable("conv -n 1")
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "quick")
+    with pytest.raises(EnvironmentValueError, match="TILESMITH_FIND_MODE"):
+        get_launchable(SMALL)
+    monkeypatch.delenv("TILESMITH_FIND_MODE")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
+    with pytest.raises(NoCompilerError, match="install"):
+        get_launchable(SMALL, mode="fast", cache=tmp_path / "cache")
+
+
+def test_mismatched_tensors_show_both_sides():
+    launch = get_launchable(SMALL)
+    x, w = arguments(SMALL)
+    with pytest.raises(ArgumentError, match=r"\(1, 8, 8, 16\).*\(1, 8, 8, 8\)"):
+        launch(x[..., :8].copy(), w)
+    with pytest.raises(ArgumentError, match="float32.*float64"):
+        launch(x.astype(np.float64), w)
+    with pytest.raises(ArgumentError, match="2 tensors.*got 1"):
+        launch(x)
+    with pytest.raises(ArgumentError, match="list"):
+        launch(x.tolist(), w)
+    with pytest.raises(ArgumentError, match="meta"):
+        launch(torch.from_numpy(x).to("meta"), torch.from_numpy(w))
+
+
+def test_many_threads_at_once():
+    launch = get_launchable(SMALL, threads=2)
+    calls = [arguments(SMALL, seed) for seed in range(4)]
+    want = [launch(*call) for call in calls]
+    wrong = []
+
+    def work(index):
+        for _ in range(50):
+            if not np.array_equal(launch(*calls[index]), want[index]):
+                wrong.append(index)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_trust_verify_takes_a_shipped_answer_over(tmp_path, monkeypatch):
+    shipped = tmp_path / "shipped.db"
+    get_launchable(SMALL, mode="hybrid", database=shipped)
+    monkeypatch.setenv("TILESMITH_DB_PATH", f"{shipped}:{tmp_path / 'user.db'}")
+    forget_launchables()
+    launch = get_launchable(SMALL, mode="trust_verify")
+    assert np.isfinite(launch(*arguments(SMALL))).all()
+    held = open_databases().writable.ranking(SMALL.key(), launch.target.name)
+    assert held
+    assert held[0].ok
+    forget_launchables()
+    # The user's layer answers from now on, without measuring.
+    assert get_launchable(SMALL, mode="trust_verify").choice.layer == str(tmp_path / "user.db")
