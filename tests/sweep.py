@@ -77,15 +77,16 @@ def random_problems(count: int, start: int) -> list[Signature]:
 
     @seed(start)
     @settings(
-        max_examples=count + count // 10 + 10, phases=[Phase.generate], database=None, deadline=None,
+        max_examples=2 * count + 10, phases=[Phase.generate], database=None, deadline=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(problems())
     def collect(signature: Signature) -> None:
-        found[signature.key()] = signature
+        if len(found) < count:
+            found[signature.key()] = signature
 
     collect()
-    return list(found.values())[:count]
+    return list(found.values())
 
 
 def trials(signature: Signature, target: Target, start: int) -> Iterator[Trial]:
@@ -130,23 +131,11 @@ def run_trial(trial: Trial, executable: Executable, values: tuple[np.ndarray, ..
     operands, out = guarded_operands(trial.signature, values), guarded_result(trial.signature, values)
     executable.poison()
     bound = executable.bind(trial.signature)
-    extra = [np.array(out.array)] if isinstance(trial.signature, GemmSignature) and trial.signature.beta != 0 else []
-    bound(*(operand.array for operand in operands), *_laid(extra, out.array), out=out.array)
+    initial = [guarded_result(trial.signature, values).array] if len(values) > len(operands) else []
+    bound(*(operand.array for operand in operands), *initial, out=out.array)
     verdict = check(out.array, truth, trial.signature)
     beside = out.trespass() or next((found for operand in operands if (found := operand.trespass())), "")
     return verdict.message or beside
-
-
-def _laid(arrays: list[np.ndarray], like: np.ndarray) -> list[np.ndarray]:
-    """Copies with the strides of ``like``."""
-    laid = []
-    for array in arrays:
-        span = sum((n - 1) * s for n, s in zip(like.shape, like.strides, strict=True)) // like.itemsize + 1
-        memory = np.zeros(span, like.dtype)
-        view = np.lib.stride_tricks.as_strided(memory, like.shape, like.strides)
-        view[...] = array
-        laid.append(view)
-    return laid
 
 
 def run_batch(batch: list[Signature], target: Target, builder: UnitBuilder, start: int, report: Report) -> None:

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.measure.arrays import GuardedArray, guarded_operands, guarded_result
+from tilesmith.measure.arrays import GuardedArray, guarded, guarded_operands, guarded_result
 from tilesmith.measure.oracle import Oracle, logical, oracle
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import dtype
@@ -122,7 +122,9 @@ def check_specials(call: Callee, signature: Signature, seed: int = 0) -> Accurac
 def planted_copy(operand: Array, kinds: Sequence[float], seed: int) -> Array:
     """``operand`` with each of ``kinds`` at one place: a random one, and a corner, where halos and tails are."""
     rng = np.random.default_rng([seed, 99])
-    copy = np.array(operand)
+    # The operand's own strides: batches may share memory.
+    strides = [step // operand.itemsize for step in operand.strides]
+    copy = guarded(operand.dtype, operand.shape, strides, operand).array
     for i, kind in enumerate(kinds):
         if i % 2:
             copy[tuple(rng.integers(size) for size in copy.shape)] = kind
@@ -168,11 +170,13 @@ def _check_floats(found: Array, truth: Oracle, signature: Signature) -> Accuracy
     finite = np.isfinite(value)
     error = np.abs(found - value)
     right = np.where(finite, error <= bound, (found == value) | (np.isnan(found) & np.isnan(value)))
-    largest, _, _ = _RANGES[_result_dtype(signature)]
-    half_step = largest * dtype(_result_dtype(signature)).epsilon
-    if (near := finite & (np.abs(value) + bound >= largest + half_step * 0.999)).any():
-        overflow = np.isnan(found) if _result_dtype(signature) == "fp8e4m3" else found == np.copysign(np.inf, value)
-        right |= near & overflow
+    out_name = _result_dtype(signature)
+    largest, _, _ = _RANGES[out_name]
+    beyond = np.abs(value) + bound >= largest * (1 + 0.999 * dtype(out_name).epsilon)
+    if out_name == "fp8e4m3":  # it has no Inf
+        right = np.where(np.isinf(value), np.isnan(found), right | (beyond & np.isnan(found)))
+    else:
+        right |= finite & beyond & (found == np.copysign(np.inf, value))
     # How much of the bound each element uses; wrong NaN and Inf before all else.
     share = np.where(finite & np.isfinite(found), error / np.maximum(bound, 5e-324), 0.0)
     share = np.where(right, share, np.where(np.isfinite(share) & (share > 0), share, np.inf))
