@@ -1,0 +1,244 @@
+"""Every verb end to end in this process: what it prints, where, and how it exits."""
+
+import json
+import re
+
+import pytest
+
+from tilesmith import env
+from tilesmith.cli.main import VERBS, run
+from tilesmith.problems.signature import parse_key
+
+SMALL = "-n 1 -c 8 -H 8 -W 8 -k 8 -y 3 -x 3 -p 1 -q 1"
+NHWC = "--in_layout NHWC --out_layout NHWC --fil_layout NHWC"
+
+
+def lines_of(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def listing(tmp_path):
+    path = tmp_path / "problems.txt"
+    path.write_text(f"# two problems\nconv {SMALL} -F 1\n\nconv {SMALL} -F 4 # weights\n")
+    return str(path)
+
+
+def test_parse_prints_one_object_a_direction(capsys):
+    assert run(["parse", f"conv {SMALL} -F 0", "--json"]) == 0
+    rows = lines_of(capsys.readouterr().out)
+    assert [row["direction"] for row in rows] == ["fwd", "bwd", "wrw"]
+    for row in rows:
+        assert set(row) == {"command", "key", "direction", "func_name", "flops", "bytes"}
+        assert parse_key(row["key"]).key() == row["key"]
+        assert row["flops"] == 2 * 8 * 8 * 8 * 8 * 9
+        assert row["func_name"].isidentifier()
+
+
+def test_parse_takes_a_command_with_and_without_quotes(capsys):
+    assert run(["parse", "--json", *f"conv {SMALL} -F 1".split()]) == 0
+    bare = capsys.readouterr().out
+    assert run(["parse", f"MIOpenDriver conv {SMALL} -F 1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["key"] == json.loads(bare)["key"]
+
+
+def test_a_bad_line_is_reported_with_its_number_and_the_rest_runs(tmp_path, capsys):
+    path = tmp_path / "list.txt"
+    path.write_text(f"conv {SMALL} -F 1\nconv -n zero\nnonsense\nconv {SMALL} -F 2\n")
+    assert run(["parse", str(path), "--json"]) == 2
+    captured = capsys.readouterr()
+    assert [row["direction"] for row in lines_of(captured.out)] == ["fwd", "bwd"]
+    first, second = captured.err.splitlines()
+    assert f"{path}:2:" in first
+    assert "'zero'" in first
+    assert f"{path}:3:" in second
+
+
+def test_verify(listing, capsys):
+    assert run(["verify", listing, "--json"]) == 0
+    captured = capsys.readouterr()
+    rows = lines_of(captured.out)
+    assert [row["status"] for row in rows] == ["ok", "ok"]
+    assert all(row["error"] <= row["bound"] for row in rows)
+    assert "2 verified, 0 failed, 0 left out" in captured.err
+    assert run(["verify", listing, "--max-gflop", "1e-9", "--specials"]) == 0
+    assert "0 verified, 0 failed, 2 left out" in capsys.readouterr().err
+    assert run(["verify", listing, "--specials"]) == 0
+
+
+def test_verify_fails_with_wrong_numbers(listing, capsys, monkeypatch):
+    from tilesmith.measure.accuracy import Accuracy
+
+    wrong = Accuracy(False, 3.0, 1.0, (0, 0), "1 of 9 elements wrong")
+    monkeypatch.setattr("tilesmith.cli.verbs.verify.check_launchable", lambda launch, seed: wrong)
+    assert run(["verify", listing]) == 1
+    assert "1 of 9 elements wrong" in capsys.readouterr().err
+
+
+def test_explain_names_every_candidate_and_measures_nothing(capsys):
+    assert run(["explain", f"conv {SMALL} -F 1 {NHWC}", "--json", "--mode", "hybrid"]) == 0
+    (row,) = lines_of(capsys.readouterr().out)
+    assert row["basis"] == "prediction"
+    chosen = [line for line in row["candidates"] if line["chosen"]]
+    assert [line["solver"] for line in chosen] == [row["solver"]]
+    assert all(line["reason"] or line["predicted_us"] is not None for line in row["candidates"])
+    assert row["candidates"][-1]["solver"] == "c_reference"
+    assert run(["explain", f"conv {SMALL} -F 1 {NHWC}"]) == 0
+    assert "nothing was measured" in capsys.readouterr().out
+
+
+def test_generate_writes_sources_that_its_command_compiles(tmp_path, capsys):
+    import subprocess
+
+    assert run(["generate", f"conv {SMALL} -F 1 {NHWC}", "--out", str(tmp_path / "src"), "--json"]) == 0
+    rows = lines_of(capsys.readouterr().out)
+    assert rows
+    for row in rows:
+        done = subprocess.run(row["compile"], shell=True, cwd=tmp_path / "src", capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "src" / f"{row['symbol']}.so").is_file()
+
+
+def test_generate_is_reproducible_and_reaches_other_targets(capsys):
+    words = ["generate", f"conv {SMALL} -F 1 {NHWC}", "--target", "aarch64:4"]
+    assert run(words) == 0
+    first = capsys.readouterr().out
+    assert run(words) == 0
+    assert capsys.readouterr().out == first
+    assert "armv8" in first
+    assert run([*words, "--solver", "c_reference"]) == 0
+    assert "c_reference" in capsys.readouterr().out
+
+
+def test_env_prints_every_variable(capsys, monkeypatch):
+    assert run(["env", "--json"]) == 0
+    rows = {row["name"]: row for row in lines_of(capsys.readouterr().out)}
+    assert set(rows) == {variable.name for variable in env.VARIABLES}
+    assert rows["TILESMITH_FIND_MODE"]["value"] == "fast"
+    assert run(["env"]) == 0
+    assert "TILESMITH_ONLY_SOLVER" in capsys.readouterr().out
+
+
+def test_tune_remembers(capsys):
+    command = f"conv {SMALL} -F 1 {NHWC}"
+    assert run(["tune", command, "--trials", "6", "--seconds", "3", "--json"]) == 0
+    captured = capsys.readouterr()
+    (row,) = lines_of(captured.out)
+    assert row["time_us"] > 0
+    assert row["new_trials"] <= 6
+    assert "problems tuned" in captured.err
+    assert run(["explain", command, "--json"]) == 0
+    (explained,) = lines_of(capsys.readouterr().out)
+    assert (explained["basis"], explained["solver"], explained["config"]) == ("database", row["solver"], row["config"])
+
+
+def test_bench_writes_the_documented_json(listing, tmp_path, capsys):
+    out = tmp_path / "out.json"
+    words = ["bench", listing, "--against", "onednn", "--threads", "1", "--seconds", "0.1", "--json", str(out)]
+    assert run(words) == 0
+    result = json.loads(out.read_text())
+    assert set(result) == {"target", "host", "results", "summary"}
+    assert result["target"].endswith(":1")
+    assert [row["direction"] for row in result["results"]] == ["fwd", "wrw"]
+    for row in result["results"]:
+        assert set(row) == {
+            "command", "key", "direction", "solver", "config", "time_us", "spread_us", "samples", "prepare_us",
+            "gflops", "roofline", "error", "bound", "status", "reason", "against", "ratio",
+        }  # fmt: skip
+        assert row["status"] == "ok"
+        theirs = row["against"]["onednn"]
+        assert set(theirs) == {"time_us", "spread_us"}
+        assert row["ratio"]["onednn"] == pytest.approx(theirs["time_us"] / row["time_us"])
+    ratios = [row["ratio"]["onednn"] for row in result["results"]]
+    assert result["summary"]["min"]["onednn"] == min(ratios)
+    assert result["summary"]["geomean"]["onednn"] == pytest.approx((ratios[0] * ratios[1]) ** 0.5)
+    assert "summary" in capsys.readouterr().out
+
+
+def test_bench_gives_problems_another_type(listing, capsys):
+    assert run(["bench", listing, "--dtype", "bf16", "--seconds", "0.1", "--json", "-"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert all("x=bf16" in row["key"] and "y=bf16" in row["key"] for row in result["results"])
+    assert result["results"][0]["command"].startswith("convbfp16")
+    assert result["summary"] == {"geomean": {}, "min": {}}
+
+
+def test_bench_reports_failures_and_goes_on(listing, capsys, monkeypatch):
+    from tilesmith.measure.accuracy import Accuracy
+
+    wrong = Accuracy(False, 3.0, 1.0, (0, 0), "1 of 9 elements wrong")
+    monkeypatch.setattr("tilesmith.dispatch.benchmark.check_launchable", lambda *args: wrong)
+    assert run(["bench", listing, "--json", "-", "--seconds", "0.1"]) == 1
+    captured = capsys.readouterr()
+    rows = json.loads(captured.out)["results"]
+    assert [(row["status"], row["time_us"], row["ratio"]) for row in rows] == [("failed", None, {})] * 2
+    assert "1 of 9 elements wrong" in rows[0]["reason"]
+
+
+@pytest.mark.parametrize("prefix", [[], ["MIOpenDriver"], ["/opt/bin/MIOpenDriver"]])
+def test_a_driver_command_prints_its_lines(prefix, capsys):
+    assert run([*prefix, "conv", *SMALL.split(), "-F", "0", "-t", "1", "-w", "1", "-i", "2", "-V", "1"]) == 0
+    captured = capsys.readouterr()
+    printed = captured.out.splitlines()
+    assert printed[0] == f"MIOpenDriver conv {SMALL} -F 0 -t 1 -w 1 -i 2 -V 1"
+    for title in ("Forward Conv.", "Backward Data Conv.", "Backward Weights Conv."):
+        (algorithm,) = [line for line in printed if line.startswith(f"MIOpen {title} Algorithm")]
+        assert re.match(r"^MIOpen .* Algorithm: (\d+), Solution: (\d+)/(\w+)$", algorithm)
+        (elapsed,) = [line for line in printed if line.startswith(f"CPU Kernel Time {title}")]
+        assert re.match(r"^CPU Kernel Time .* Elapsed: (\d+\.\d+) ms \(average\)$", elapsed)
+    assert sum(line.startswith("Wall-clock Time") for line in printed) == 3
+    assert sum("Verifies OK on CPU reference" in line for line in printed) == 3
+    assert sum(line.startswith("stats: ") for line in printed) == 6
+    assert captured.err == ""
+
+
+def test_a_driver_command_that_is_wrong_exits_1(capsys, monkeypatch):
+    from tilesmith.measure.accuracy import Accuracy
+
+    wrong = Accuracy(False, 3.0, 1.0, (0, 0), "1 of 9 elements wrong")
+    monkeypatch.setattr("tilesmith.cli.verbs.driver.verify", lambda *args: wrong)
+    assert run(["conv", *SMALL.split(), "-F", "1"]) == 1
+    assert "Forward Convolution FAILED: 3 > 1" in capsys.readouterr().out
+
+
+def test_driver_flags_choose_solver_verification_and_data(capsys, tmp_path, monkeypatch):
+    import numpy as np
+
+    assert run(["conv", *SMALL.split(), "-F", "1", "-V", "0", "-t", "1", "-S", "c_reference"]) == 0
+    out = capsys.readouterr().out
+    assert "/c_reference" in out
+    assert "Verifies" not in out
+    number = re.search(r"Solution: (\d+)/", out)[1]
+    assert run(["conv", *SMALL.split(), "-F", "1", "-t", "1", "-S", number]) == 0
+    assert f"Solution: {number}/c_reference" in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    np.zeros((1, 8, 8, 8), np.float32).tofile("x.bin")
+    assert run(["conv", *SMALL.split(), "-F", "1", "--in_data", "x.bin", "--dump_output", "1"]) == 0
+    assert not np.fromfile("dump_fwd_out_cpu.bin", np.float32).any()
+
+
+def test_gemm_and_bias_commands(capsys):
+    assert run(["gemm", "-m", "8", "-k", "8", "-n", "8", "-t", "1", "-V", "1"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^CPU Kernel Time Gemm Elapsed: \d+\.\d+ ms$", out, re.M)
+    assert "Forward GEMM Verifies OK" in out
+    assert run(["conv", *SMALL.split(), "-F", "0", "-b", "1", "-t", "1"]) == 0
+    assert "Backward Convolution Bias Verifies OK" in capsys.readouterr().out
+    assert run(["conv", *SMALL.split(), "-F", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verified"] is True
+
+
+def test_help_names_every_verb(capsys):
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    for verb in VERBS:
+        assert re.search(rf"^\s+{verb}\s", out, re.M)
+        assert run([verb, "--help"]) == 0
+        assert "--json" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    import tilesmith
+
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == tilesmith.__version__
