@@ -95,9 +95,9 @@ def _probe(command: tuple[str, ...]) -> Compiler | None:
         kind = "zig"
     else:
         kind = "clang" if "clang" in done.stdout else "gcc"
-    # The lines after the first name the machine that clang compiles for; the folder it lies in says nothing.
-    lines = [line.strip() for line in done.stdout.splitlines() if not line.startswith("InstalledDir")]
-    return Compiler(command, kind, "; ".join(line for line in lines[:3] if line))
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    # clang's second line names the machine that it compiles for; zig is told that machine, and names the host's kernel.
+    return Compiler(command, kind, "; ".join(lines[:2] if kind == "clang" else lines[:1]))
 
 
 def _for_zig(flags: tuple[str, ...]) -> tuple[str, ...]:
