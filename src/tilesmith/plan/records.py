@@ -114,8 +114,8 @@ class Plan:
     """Everything needed to run one problem on one target, given the artifacts with these digests (sha256, hex).
 
     ``workspace_bytes`` is the whole workspace of one call; the scratch of thread ``i`` lies at
-    ``scratch_offset + i * scratch_stride`` in it. The packed filter and the workspace are aligned to ``alignment`` bytes,
-    slots to their elements alone. ``prepare`` may read slot 1, the filter, and no other.
+    ``scratch_offset + i * scratch_stride`` in it. The packed filter and the workspace are aligned to ``alignment``
+    bytes, slots to their elements alone. ``prepare`` may read slot 1, the filter, and no other.
     """
 
     problem: str
