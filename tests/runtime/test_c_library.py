@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sysconfig
 from pathlib import Path
 
 import numpy as np
@@ -96,3 +97,20 @@ def test_a_program_without_python(tmp_path):
         f"{values} 14",
     ]
     assert done.returncode == 0
+
+
+def test_the_binding_compiles_without_a_warning():
+    places = [f"-I{CSRC}", "-isystem", sysconfig.get_paths()["include"], "-isystem", np.get_include()]
+    command = [
+        *find_compiler().command,
+        "-std=c11",
+        "-fsyntax-only",
+        "-Wall",
+        "-Wextra",
+        "-Wshadow",
+        "-Werror",
+        *places,
+    ]
+    for file in sorted((CSRC.parent / "binding").glob("*.c")):
+        done = subprocess.run([*command, str(file)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
