@@ -11,6 +11,7 @@ from problem_strategies import conv_signatures, gemm_signatures
 from tilesmith.errors import CommandError, FileFormatError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver import ConvParser, command_of, parse_command, read_commands
+from tilesmith.problems.driver.flags import CONV_FLAGS, GEMM_FLAGS
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.signature import parse_key
@@ -250,3 +251,17 @@ def test_files(tmp_path):
         read_commands(tmp_path / "nothing.txt")
     with pytest.raises(FileFormatError):
         read_commands(tmp_path)
+
+
+def test_every_flag_is_documented():
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "driver.md").read_text()
+    conv, gemm = text.split("## GEMM")
+    for page, flags in ((conv, CONV_FLAGS), (gemm, GEMM_FLAGS)):
+        rows = [line for line in page.splitlines() if line.startswith("| `--")]
+        assert [row.split("|")[1].strip().strip("`") for row in rows] == [f"--{flag.long}" for flag in flags]
+        for row, flag in zip(rows, flags, strict=True):
+            cells = [cell.strip() for cell in row.strip("|").split("|")]
+            assert cells[1] == (f"`-{flag.short}`" if flag.short else "own")
+            assert cells[2] == (f"`{flag.default}`" if flag.default != "" else "")
+            assert cells[3] == flag.meaning
+            assert flag.own == (not flag.short)
