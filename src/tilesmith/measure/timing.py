@@ -27,7 +27,8 @@ SAMPLE_S: Final = 1.5e-3
 PAUSE_S: Final = 0.012  # NOTE: libgomp spins 300,000 times before it sleeps, about 5-10 ms on Zen 5
 ONE_THREAD: Final = "thread-cpu-time median"
 MORE_THREADS: Final = "wall-time median"
-_LONG: Final = 1 << 16  # calls of one sample, at most
+WARM_S: Final = 4e-3  # a longer call brings its own data into the caches; a shorter one is called once untimed
+_MOST: Final = 1 << 16  # calls of one sample
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,14 @@ class _Series:
 
     call: Callable[[], object]
     owner: str
-    calls: int = 1
+    seconds: float = 0.0  # of one call, roughly
     kept: list[float] = field(default_factory=list)
     disturbed: list[float] = field(default_factory=list)
     dropped: bool = False
+
+    @property
+    def calls(self) -> int:
+        return max(1, min(_MOST, round(SAMPLE_S / max(self.seconds, 1e-9))))
 
     def all_samples(self) -> list[float]:
         return self.kept + self.disturbed
@@ -69,13 +74,15 @@ def interleave(
     owners: Mapping[str, str] | None = None,
     drop_ratio: float | None = None,
     before: Callable[[str], None] | None = None,
+    estimates: Mapping[str, float] | None = None,
 ) -> dict[str, Timing]:
     """Time every candidate, ``rounds`` samples each, or as many as ``budget_s`` seconds allow (three at least).
 
     ``owners`` names the thread pool that a candidate uses, where they differ. With ``drop_ratio``, a candidate
     whose every sample is slower than that many times the best one's median is left out after
     three rounds (it keeps its first samples).
-    ``before(name)`` is called before each sample: a watcher's note of who is running.
+    ``before(name)`` is called before each sample: a watcher's note of who is running. ``estimates`` (seconds of a call)
+    save the calls that find out how many make a sample.
     """
     if not callables:
         return {}
@@ -87,8 +94,11 @@ def interleave(
     previous = ""
     for name in order:
         note(name)
-        previous = _switch(previous, series[name], threads)
-        series[name].calls = _calls_per_sample(series[name].call)
+        item = series[name]
+        item.seconds = (estimates or {}).get(name, 0.0)
+        if not item.seconds:
+            previous = _switch(previous, item, threads)
+            item.seconds = _roughly(item.call)
     for done in range(rounds):
         if done >= 3 and time.perf_counter() - started > budget_s:
             break
@@ -151,21 +161,21 @@ def _switch(previous: str, item: _Series, threads: int) -> str:
     """Let another pool's workers fall asleep, and wake this one's, before its first sample."""
     if threads > 1 and previous != item.owner:
         time.sleep(PAUSE_S)
-    if previous != item.owner or item.calls < 4:
+    if previous != item.owner or item.seconds < WARM_S:
         item.call()
     return item.owner
 
 
-def _calls_per_sample(call: Callable[[], object]) -> int:
-    call()
+def _roughly(call: Callable[[], object]) -> float:
+    """Seconds of one call, from enough calls that the clock can be trusted."""
     count = 1
     while True:
         begin = time.perf_counter_ns()
         for _ in range(count):
             call()
         seconds = (time.perf_counter_ns() - begin) * 1e-9
-        if seconds > SAMPLE_S / 4 or count >= _LONG:
-            return max(1, min(_LONG, round(count * SAMPLE_S / max(seconds, 1e-9))))
+        if seconds > SAMPLE_S / 4 or count >= _MOST:
+            return seconds / count
         count *= 4
 
 

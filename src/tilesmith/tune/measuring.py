@@ -6,7 +6,7 @@ judged by their ratio to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,10 +67,14 @@ class Measurer:
         self.runner = runner
         self.book = book
 
-    def measure(self, batch: Sequence[Built]) -> None:
-        """Check every config, race the promising ones with the fastest so far."""
+    def measure(self, batch: Sequence[Built], out_of_time: Callable[[], bool]) -> list[Point]:
+        """Check every config, race the promising ones with the fastest so far; the points that it came to."""
         estimates: dict[Point, Timing] = {}
+        reached = []
         for built in batch:
+            if self.book.time_s and out_of_time():
+                break
+            reached.append(built.point)
             quick = self.load(built)
             if quick is not None:
                 estimates[built.point] = quick
@@ -78,6 +82,7 @@ class Measurer:
             self._rank(estimates)
         keep = {str(point) for point in self.book.fastest(KEPT)} | {str(self.job.untuned)}
         self.runner.unload([name for name in self.runner.loaded if name not in keep])
+        return reached
 
     def load(self, built: Built) -> Timing | None:
         """Check a config and estimate its time; None, and a failed record, when it cannot be used."""

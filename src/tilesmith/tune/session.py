@@ -127,7 +127,7 @@ def tune(
                 job.problem, target.name, strategy, seed, len(search.book.records), budget.spent_s, ended, job.host.date
             )
         )
-    search.tell(DONE)
+    search.tell(DONE, shipped.point)
     book = search.book
     default = book.records.get(job.untuned)
     return TuneResult(
@@ -205,10 +205,10 @@ class _Search:
                 if self.overlap:
                     following = self._next()
                     work = pool.submit(build, self.job, units, following)
-                measurer.measure(built)
-                for point in batch:
+                reached = measurer.measure(built, lambda: self.budget.out_of_time)
+                for point in reached:
                     self.strategy.tell(point, self.book.time_s.get(point))
-                self.database.record_trials([self.book.records[point] for point in batch])
+                self.database.record_trials([self.book.records[point] for point in reached])
                 self.tell(SEARCH)
                 if not self.overlap:
                     following = self._next()
@@ -226,8 +226,8 @@ class _Search:
         self.budget.trials += len(batch)
         return batch
 
-    def tell(self, phase: str) -> None:
-        best = self.book.best()
+    def tell(self, phase: str, chosen: Point | None = None) -> None:
+        best = chosen or self.book.best()
         self.listener(
             Progress(
                 self.job.problem, phase, len(self.book.records), self.book.failures, self.budget.spent_s,

@@ -49,7 +49,8 @@ class Bench:
         self.checker = Rechecker(self.signature, values, _truth(self.signature, values, Path(setup.oracle)))
         # Checks use memory that begins anywhere; times are taken on tensors as allocators place them.
         self.arrays = _aligned(self.signature, values)
-        self.bound: dict[str, Callable[[], object]] = {}
+        self.calls: dict[str, Callable[[], object]] = {}
+        self.seconds: dict[str, float] = {}
 
     def load(self, request: Load) -> Loaded | Refused:
         """Check a plan; if it is right, keep it for races."""
@@ -68,7 +69,8 @@ class Bench:
         if prepare is not None:
             timing = interleave({"": prepare}, budget_s=QUICK_S, rounds=QUICK_ROUNDS, threads=threads)[""]
             prepare_us = timing.median_us
-        self.bound[request.name] = call
+        self.calls[request.name] = call
+        self.seconds[request.name] = quick.low_us * 1e-6
         return Loaded(verdict.error, verdict.bound, quick, prepare_us)
 
     def _calls(self, executable: Executable) -> tuple[Callable[[], object], Callable[[], object] | None]:
@@ -80,16 +82,17 @@ class Bench:
         return executable.hold(self.arrays, packed), partial(executable.prepare, weights, packed)
 
     def race(self, request: Race) -> Raced:
-        calls = {name: self.bound[name] for name in request.names}
+        calls = {name: self.calls[name] for name in request.names}
         timings = interleave(
             calls, budget_s=request.budget_s, rounds=request.rounds, threads=request.threads,
-            drop_ratio=request.drop_ratio, before=self.note.write,
+            drop_ratio=request.drop_ratio, before=self.note.write, estimates=self.seconds,
         )  # fmt: skip
         return Raced(timings)
 
     def unload(self, request: Unload) -> None:
         for name in request.names:
-            self.bound.pop(name, None)
+            self.calls.pop(name, None)
+            self.seconds.pop(name, None)
 
 
 def main() -> None:
