@@ -23,14 +23,13 @@ def kernel(symbol: str, body: str) -> Source:
     return Source("c", symbol, PRELUDE, f"void {symbol}{HEAD} {{ {body} }}\n")
 
 
-@lru_cache(maxsize=1)
-def _cache() -> ArtifactCache:
-    return ArtifactCache(tempfile.mkdtemp(prefix="tilesmith-test-"))
+_folder = tempfile.TemporaryDirectory(prefix="tilesmith-test-")  # goes when the process ends
+_cache = ArtifactCache(_folder.name)
 
 
 @lru_cache(maxsize=64)
 def artifact(source: Source) -> Artifact:
-    return _cache().get_or_build(source, TARGET)
+    return _cache.get_or_build(source, TARGET)
 
 
 def slot(index: int, offset: int = 0) -> Pointer:
