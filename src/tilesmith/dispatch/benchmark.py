@@ -16,6 +16,7 @@ import numpy as np
 
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.measuring import check_launchable, steady_call, time_prepare
+from tilesmith.measure.machine import Machine, roofline_seconds
 from tilesmith.measure.oracle import Oracle, oracle
 from tilesmith.measure.timing import Timing, interleave
 from tilesmith.problems.rewrite import Signature
@@ -41,7 +42,10 @@ class Against:
 
 @dataclass(frozen=True)
 class Bench:
-    """One problem measured. ``status`` is ``ok`` or ``failed`` with a ``reason``; a ratio is theirs over ours."""
+    """One problem measured. ``status`` is ``ok`` or ``failed`` with a ``reason``; a ratio is theirs over ours.
+
+    ``roofline`` is the least time that the machine allows over the time taken: 1 is perfect.
+    """
 
     status: str
     reason: str = ""
@@ -64,7 +68,9 @@ class Bench:
         return {name: them.time_us / self.time_us for name, them in self.against.items()}
 
 
-def bench(launch: Launchable, against: Sequence[str] = (), *, seconds: float = 2.0, seed: int = 0) -> Bench:
+def bench(
+    launch: Launchable, machine: Machine, against: Sequence[str] = (), *, seconds: float = 2.0, seed: int = 0
+) -> Bench:
     """Check and time one problem; ``against`` names libraries (``onednn``)."""
     signature, threads = launch.signature, launch.target.cores
     arguments = sample_args(signature, seed)
@@ -90,7 +96,8 @@ def bench(launch: Launchable, against: Sequence[str] = (), *, seconds: float = 2
     ours = timings.pop(OURS)
     return Bench(
         "ok", "", ours.median_us, ours.spread_us, ours.samples, time_prepare(launch, arguments),
-        flops(signature) / ours.median_us * 1e-3, None, verdict.error, verdict.bound, ours.method,
+        flops(signature) / ours.median_us * 1e-3,
+        roofline_seconds(signature, launch.target, machine) / ours.median_us * 1e6, verdict.error, verdict.bound, ours.method,
         {library: best for library in against if (best := _best(library, timings)) is not None}, missing,
     )  # fmt: skip
 

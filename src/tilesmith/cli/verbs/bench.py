@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.errors import CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
 from tilesmith.measure.host import host_facts
+from tilesmith.measure.machine import Machine, machine_of
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.compilers import find_compiler
 
@@ -41,13 +43,14 @@ def command(
     listing = read_problems(words, dtype or "")
     target = target_of(None, threads)
     _check_writable(json_path)
+    machine = machine_of(target, open_cache())
     rows: list[Row] = []
     method = ""
     with progress(len(listing.items), "bench") as step:
         for item in listing.items:
             try:
                 launch = _launchable(item, target, mode, tune_seconds if tunes else None)
-                found = bench(launch, against, seconds=seconds, seed=seed)
+                found = bench(launch, machine, against, seconds=seconds, seed=seed)
                 method = found.method or method
             except _FAILURES as error:
                 launch, found = None, Bench("failed", str(error))
@@ -56,7 +59,7 @@ def command(
                 complain(f"{item.command} ({item.direction}): {found.reason}")
             step(_line(item, launch, found))
     result = {
-        "target": target.name, "host": _host(target, method, against), "results": rows,
+        "target": target.name, "host": _host(target, machine, method, against), "results": rows,
         "summary": _summary(rows, against),
     }  # fmt: skip
     if json_path is not None and json_path != "-":
@@ -111,9 +114,16 @@ def _summary(rows: list[Row], against: tuple[str, ...]) -> dict[str, dict[str, f
     return summary
 
 
-def _host(target: Target, method: str, against: tuple[str, ...]) -> dict[str, object]:
+def _host(target: Target, machine: Machine, method: str, against: tuple[str, ...]) -> dict[str, object]:
     facts = host_facts(find_compiler().identity).as_dict()
-    return {**facts, "threads": target.cores, "method": method, **{name: library_version(name) for name in against}}
+    peaks = {name: value for name, value in asdict(machine).items() if isinstance(value, float)}
+    return {
+        **facts,
+        **peaks,
+        "threads": target.cores,
+        "method": method,
+        **{name: library_version(name) for name in against},
+    }
 
 
 def _line(item: Item, launch: Launchable | None, found: Bench) -> str:
@@ -127,10 +137,10 @@ def _line(item: Item, launch: Launchable | None, found: Bench) -> str:
 
 
 def _report(rows: list[Row], against: tuple[str, ...], summary: object) -> str:
-    headers = ["direction", "solver", "time_us", "spread_us", "gflops", *against, "status", "key"]
+    headers = ["direction", "solver", "time_us", "spread_us", "gflops", "roofline", *against, "status", "key"]
     cells = [
         [
-            row["direction"], row["solver"], row["time_us"], row["spread_us"], row["gflops"],
+            row["direction"], row["solver"], row["time_us"], row["spread_us"], row["gflops"], row["roofline"],
             *(row["ratio"].get(name) for name in against), row["status"], row["key"],  # type: ignore[attr-defined]
         ]
         for row in rows

@@ -1,0 +1,188 @@
+"""Bad input gets one line that names the value and the rule, exit status 2, and never a traceback."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tilesmith.cli.main import run
+
+GOOD = "-n 1 -c 4 -H 8 -W 8 -k 4 -y 3 -x 3"
+LAUNCH = [sys.executable, "-c", "from tilesmith.cli.main import main; main()"]
+
+COMMANDS = [
+    ("conv -n 1 --nonesuch 3", "--nonesuch"),
+    ("conv -G", "-G"),
+    ("conv -n", "no value"),
+    ("conv -n one", "'one'"),
+    ("conv -n 1.5", "'1.5'"),
+    ("conv -n 0", "0"),
+    ("conv -n -1", "-1"),
+    ("conv -n 2147483648", "2147483648"),
+    ("conv -n 99999999999999999999999", "99999999999999999999999"),
+    ("conv -c 0", "0"),
+    ("conv -H 0", "0"),
+    ("conv -u 0", "0"),
+    ("conv -l 0", "0"),
+    ("conv -p -1", "-1"),
+    ("conv -c 6 -k 8 -g 4", "4"),
+    ("conv -H 2 -W 2 -y 5 -x 5", "5"),
+    ("conv -H 4 -W 4 -y 3 -x 3 -l 3 -j 3", "below 1"),
+    ("conv -m trans -H 1 -W 1 -y 1 -x 1 -p 3 -q 3", "below 1|outside 1|output size"),
+    ("conv -m trans -Y 2 -X 2 -u 2 -v 2", "output_padding|trans_output_pad"),
+    ("conv -m both", "both"),
+    ("conv --in_layout NHCX", "NHCX"),
+    ("conv --spatial_dim 4", "4"),
+    ("conv -F 99", "99"),
+    ("conv --in_cast_type fp9", "fp9"),
+    ("convfp9 -n 1", "convfp9"),
+    ("gemm -m 0", "0"),
+    ("gemm --alpha x", "'x'"),
+    ("gemm --alpha inf", "inf"),
+    ("gemm --transA 2", "2"),
+    ("conv -z full", "full"),
+    ("conv extra -n 1", "extra"),
+    ("conv -S nonesuch " + GOOD + " -F 1", "nonesuch"),
+    ("conv " + GOOD + " -F 1 --in_data /nonexistent/x.bin", "/nonexistent/x.bin"),
+]
+
+
+def refused(words, capsys, status=2):
+    assert run(words) == status, words
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert len(lines) == 1, lines
+    assert "Traceback" not in captured.err
+    return lines[0]
+
+
+@pytest.mark.parametrize(("text", "said"), COMMANDS, ids=[text for text, _ in COMMANDS])
+def test_commands_are_refused(text, said, capsys):
+    import re
+
+    line = refused(text.split(), capsys)
+    assert re.search(said, line), line
+    if "-S" not in text and "--in_data" not in text:
+        assert re.search(said, refused(["parse", text], capsys))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nonesuch"], "nonesuch"),
+        (["parse"], "FILE|COMMAND"),
+        (["parse", "/nonexistent/list.txt"], "/nonexistent/list.txt"),
+        (["parse", "/"], "/"),
+        (["parse", __file__, "--nonesuch"], "--nonesuch"),
+        (["bench", f"conv {GOOD}", "--against", "nonesuch"], "nonesuch"),
+        (["bench", f"conv {GOOD}", "--threads", "0"], "0"),
+        (["bench", f"conv {GOOD}", "--threads", "two"], "two"),
+        (["bench", f"conv {GOOD}", "--dtype", "fp9"], "fp9"),
+        (["bench", f"conv {GOOD}", "--seconds", "-1"], "-1"),
+        (["bench", f"conv {GOOD}", "--json", "/nonexistent/out.json"], "/nonexistent"),
+        (["tune", f"conv {GOOD}", "--strategy", "luck"], "luck"),
+        (["tune", f"conv {GOOD}", "--trials", "0"], "0"),
+        (["verify", f"conv {GOOD}", "--max-gflop", "x"], "'x'"),
+        (["verify", f"conv {GOOD}", "--mode", "quick"], "quick"),
+        (["generate", f"conv {GOOD} -F 1", "--target", "vax:2"], "vax"),
+        (["generate", f"conv {GOOD} -F 1", "--target", "x86_64-v4:none"], "none"),
+        (["generate", f"conv {GOOD} -F 1", "--solver", "c_none"], "c_none"),
+        (["generate", f"conv {GOOD} -F 1", "--solver", "c_reference", "--config", "a=b"], "a=b"),
+        (["generate", f"conv {GOOD} -F 1", "--solver", "c_reference", "--config", "a=1"], "a=1"),
+        (["generate", f"conv {GOOD} -F 1", "--out", "/proc/nonexistent/x"], "/proc/nonexistent"),
+        (["explain", f"conv {GOOD} -F 1", "--mode", "strict"], "tilesmith tune"),
+        ([], "--help"),
+    ],
+    ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",
+)
+def test_verbs_refuse(words, said, capsys):
+    assert said.split("|")[0] in refused(words, capsys)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("FIND_MODE", "quick"), ("NUM_THREADS", "0"), ("LOG", "loud"), ("CACHE_ON", "2"), ("ONLY_SOLVER", "c d")],
+)
+def test_environment_values_are_refused(name, value, capsys, monkeypatch):
+    monkeypatch.setenv(f"TILESMITH_{name}", value)
+    line = refused(["verify", f"conv {GOOD} -F 1"], capsys)
+    assert f"TILESMITH_{name}" in line
+    assert value in line
+
+
+def test_an_unknown_solver_in_the_environment(capsys, monkeypatch):
+    monkeypatch.setenv("TILESMITH_ONLY_SOLVER", "c_nonesuch")
+    assert "c_nonesuch" in refused(["explain", f"conv {GOOD} -F 1"], capsys)
+
+
+def test_a_misspelt_variable_is_a_warning(capsys, monkeypatch):
+    monkeypatch.setenv("TILESMITH_FINDMODE", "fast")
+    assert run(["parse", f"conv {GOOD} -F 1"]) == 0
+    assert "TILESMITH_FINDMODE" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_text(tmp_path, capsys):
+    path = tmp_path / "binary.txt"
+    path.write_bytes(b"conv -n 1\n\xff\xfe\x00\x01\n")
+    line = refused(["parse", str(path)], capsys)
+    assert f"{path}:2:" in line
+    path.chmod(0)
+    if not os.access(path, os.R_OK):
+        assert str(path) in refused(["parse", str(path)], capsys)
+
+
+def test_an_empty_file_is_no_error(tmp_path, capsys):
+    path = tmp_path / "empty.txt"
+    path.write_text("# nothing\n")
+    assert run(["parse", str(path)]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def environment(tmp_path, **changes):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TILESMITH_")}
+    own = {"TILESMITH_CACHE_DIR": str(tmp_path / "cache"), "TILESMITH_DB_PATH": str(tmp_path / "x.db")}
+    return kept | own | {"TILESMITH_NUM_THREADS": "1", "TILESMITH_FIND_MODE": "fast"} | changes
+
+
+def test_no_compiler_says_what_to_install(tmp_path):
+    # ziglang stands in for a compiler where it is installed, so it is hidden too.
+    (tmp_path / "hide").mkdir()
+    (tmp_path / "hide" / "sitecustomize.py").write_text(
+        "import importlib.util as u\nfind = u.find_spec\n"
+        "u.find_spec = lambda name, package=None: None if name == 'ziglang' else find(name, package)\n"
+    )
+    path = os.pathsep.join(filter(None, (str(tmp_path / "hide"), os.environ.get("PYTHONPATH", ""))))
+    done = subprocess.run(
+        [*LAUNCH, "conv", *GOOD.split(), "-F", "1"], capture_output=True, text=True, timeout=60, check=False,
+        env=environment(tmp_path, PATH=str(tmp_path), PYTHONPATH=path),
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "no C compiler" in line
+    assert "install" in line
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path):
+    words = ["tune", f"conv {GOOD} -F 1", "--seconds", "60", "--strategy", "random"]
+    process = subprocess.Popen(
+        [*LAUNCH, *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(tmp_path)
+    )
+    # The database appears when the search records its first batch.
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "x.db").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+
+
+def test_a_reader_that_goes_away_is_no_failure(tmp_path):
+    command = f"{LAUNCH[0]} -c '{LAUNCH[2]}' env --json | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, env=environment(tmp_path))
+    assert done.returncode == 0
+    assert done.stderr == ""
