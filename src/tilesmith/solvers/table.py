@@ -5,13 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.problems.rewrite import Signature, rewrites
+from tilesmith.solvers.c.bgrad import BgradSolver
 from tilesmith.solvers.c.dense import DenseSolver
+from tilesmith.solvers.c.depthwise import DepthwiseSolver
+from tilesmith.solvers.c.grouped import GroupedSolver
 from tilesmith.solvers.c.reference import ReferenceSolver
 from tilesmith.solvers.c.relayout import Relayout
+from tilesmith.solvers.c.wrw import WrwSolver
+from tilesmith.solvers.c.wrw_grouped import WrwGroupedSolver
 from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver
 from tilesmith.targets.target import Target
 
-_FAST: tuple[Solver, ...] = (DenseSolver(),)
+_FAST: tuple[Solver, ...] = (
+    DepthwiseSolver(),
+    GroupedSolver(),
+    DenseSolver(),
+    WrwGroupedSolver(),
+    WrwSolver(),
+    BgradSolver(),
+)
 
 # Each fast solver once more with layout changes around it.
 CPU_SOLVERS: tuple[Solver, ...] = (*_FAST, *(Relayout(solver) for solver in _FAST), ReferenceSolver())

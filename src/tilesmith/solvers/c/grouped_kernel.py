@@ -235,7 +235,7 @@ def pack_body(problem: ConvGeometry, lanes: LaneMap) -> str:
     element = f"w[({k}) * {w.strides[0]} + ({c}) * {w.strides[1]} + t * {w.strides[2]} + r * {w.strides[3]} + s * {w.strides[4]}]"
     if lanes.pairs:
         store = [
-            f"            for (int e = 0; e < 2; e++) {{ ts_i64 in = step * 2 + e;",
+            "            for (int e = 0; e < 2; e++) { ts_i64 in = step * 2 + e;",
             f"              *out16++ = there && in < {lanes.inner} ? {element} : (unsigned short)0; }}",
         ]
         target = f"  ts_u16 *out16 = (ts_u16 *)p[1] + begin * {depth * rows * cols * lanes.steps * per * 2};"
