@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from tilesmith import env
-from tilesmith.cli.terminal import complain
+from tilesmith.cli.terminal import complain, start_logging
 from tilesmith.errors import TilesmithError
 
 # Verb -> its one-line help. Each lives in the file of its name in cli/verbs/.
@@ -86,6 +86,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit status."""
     try:
         env.check_all()
+        start_logging()
         for name in env.unknown_names():
             complain(f"warning: {name} does not exist; `tilesmith env` lists the variables")
         if not arguments:

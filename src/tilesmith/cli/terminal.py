@@ -95,11 +95,10 @@ def progress(total: int, what: str) -> Iterator[Any]:
 
 
 def start_logging() -> None:
-    """Send the package's messages to stderr, at the level of TILESMITH_LOG."""
+    """Send the package's messages to stderr, one line each, at the level of TILESMITH_LOG."""
     logger = logging.getLogger("tilesmith")
     if not logger.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("tilesmith: %(levelname)s: %(message)s"))
         logger.addHandler(handler)
-        logger.propagate = False
     logger.setLevel(env.LOG.get().upper())

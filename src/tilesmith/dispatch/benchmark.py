@@ -95,11 +95,19 @@ def bench(
         timings = interleave(calls, budget_s=seconds, rounds=ROUNDS, threads=threads, owners=owners)
     ours = timings.pop(OURS)
     return Bench(
-        "ok", "", ours.median_us, ours.spread_us, ours.samples, time_prepare(launch, arguments),
-        flops(signature) / ours.median_us * 1e-3,
-        roofline_seconds(signature, launch.target, machine) / ours.median_us * 1e6, verdict.error, verdict.bound, ours.method,
-        {library: best for library in against if (best := _best(library, timings)) is not None}, missing,
-    )  # fmt: skip
+        status="ok",
+        time_us=ours.median_us,
+        spread_us=ours.spread_us,
+        samples=ours.samples,
+        prepare_us=time_prepare(launch, arguments),
+        gflops=flops(signature) / ours.median_us * 1e-3,
+        roofline=roofline_seconds(signature, launch.target, machine) / ours.median_us * 1e6,
+        error=verdict.error,
+        bound=verdict.bound,
+        method=ours.method,
+        against={library: best for library in against if (best := _best(library, timings)) is not None},
+        missing=missing,
+    )
 
 
 def library_version(library: str) -> str:

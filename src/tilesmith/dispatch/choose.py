@@ -15,7 +15,7 @@ from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import Candidate
 
 # What an answer rests on.
-DATABASE, PREDICTION, MEASUREMENT = "database", "prediction", "measurement"
+DATABASE, PREDICTION, MEASUREMENT, SPEC = "database", "prediction", "measurement", "tuning spec"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,10 @@ class Considered:
 
 @dataclass(frozen=True)
 class Choice:
-    """The decision. ``basis`` is ``database``, ``prediction`` or ``measurement``; ``layer`` names the database."""
+    """The decision.
+
+    ``basis`` is ``database``, ``prediction``, ``measurement`` or ``tuning spec``; ``layer`` names the database or file.
+    """
 
     solver: str
     config: str
@@ -163,11 +166,16 @@ def _trace(options: Sequence[Option], answers: Sequence[Answer], only: str) -> t
     return tuple(lines)
 
 
+def marked(options: Sequence[Option], solver: str, config: str) -> tuple[Considered, ...]:
+    """The trace of a choice that was made without measurements."""
+    return _decided(_trace(options, (), ""), solver, config, SPEC, "", None).trace
+
+
 def _decided(
     trace: tuple[Considered, ...], solver: str, config: str, basis: str, layer: str, time_us: float | None
 ) -> Choice:
-    marked = tuple(replace(line, chosen=True, config=config) if line.solver == solver else line for line in trace)
-    return Choice(solver, config, basis, layer, time_us, marked)
+    shown = tuple(replace(line, chosen=True, config=config) if line.solver == solver else line for line in trace)
+    return Choice(solver, config, basis, layer, time_us, shown)
 
 
 def _nothing_fits(trace: tuple[Considered, ...], only: str) -> str:

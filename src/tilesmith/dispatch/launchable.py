@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -111,6 +112,8 @@ def get_launchable(
         raise ArgumentError(f"{type(signature).__name__} is no signature; make a ConvSignature or a GemmSignature")
     mode, target = check_mode(mode), target_of(target, threads)
     layers, held = open_databases(database), open_cache(cache)
+    if env.LOG.is_set:
+        logging.getLogger("tilesmith").setLevel(env.LOG.get().upper())
     if env.LOG_CMD.get():
         log_command(signature)
     only = env.ONLY_SOLVER.get() if only is None else only

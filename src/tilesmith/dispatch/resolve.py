@@ -10,6 +10,7 @@ from tilesmith.db.layers import Layers
 from tilesmith.dispatch.choose import DATABASE, MEASUREMENT, PREDICTION, Choice, choose
 from tilesmith.dispatch.facts import answers_of, options_of
 from tilesmith.dispatch.planning import Built, build
+from tilesmith.dispatch.spec import spec_choice
 from tilesmith.errors import ArgumentError, CompileError, LaunchError, NoSolutionError, PlanError
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.table import Candidate, candidates
@@ -57,6 +58,8 @@ def decide(
 ) -> Choice:
     """The choice alone; measures what the mode wants measured."""
     options = options_of(signature, target)
+    if not only and (spec := spec_choice(signature, target, options)) is not None:
+        return spec
     answer = choose(options, answers_of(signature, target, layers), mode=mode, only=only)
     if isinstance(answer, Choice):
         return answer
