@@ -34,6 +34,7 @@ _TYPES = r"""#define TS_LANES (@VB@ / 4)
 #define TS_INLINE static inline __attribute__((always_inline, unused))
 #define TS_NOINLINE static __attribute__((noinline, unused))
 #define TS_PREFETCH(p) __builtin_prefetch((const void *)(p))
+#define TS_OPAQUE(p) __asm__("" : "+r"(p)) /* forget what is known of p: loads are not carried from turn to turn */
 typedef __INT64_TYPE__ ts_i64;
 typedef __UINT64_TYPE__ ts_u64;
 typedef __UINTPTR_TYPE__ ts_uptr;
@@ -162,12 +163,12 @@ TS_INLINE ts_vh ts_narrow_fp16(ts_vf v) {
 #endif
 """
 
-_CONVERT_FP16_SLOW = r"""TS_INLINE ts_vf ts_load_fp16(const void *p) {
+_CONVERT_FP16_SLOW = r"""TS_NOINLINE ts_vf ts_load_fp16(const void *p) {
   ts_vf v;
   for (int i = 0; i < TS_LANES; i++) v[i] = ts_get_fp16((const char *)p + 2 * i);
   return v;
 }
-TS_INLINE ts_vh ts_narrow_fp16(ts_vf v) {
+TS_NOINLINE ts_vh ts_narrow_fp16(ts_vf v) {
   ts_vh h;
   for (int i = 0; i < TS_LANES; i++) h[i] = (unsigned short)ts_narrow(v[i], 5, 10, 15, 1);
   return h;

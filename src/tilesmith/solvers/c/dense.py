@@ -90,7 +90,7 @@ def _run_launch(t: Tiling, source: Source) -> Launch:
 
 
 def _filter_launch(t: Tiling, source: Source) -> Launch:
-    segments = sum(len(t.segments(phase)) for phase in t.form.phases)
+    segments = sum(t.segment_count(phase) for phase in t.form.phases)
     items = t.form.groups * t.c_blocks * t.blocks * segments
     strides = [Integer(stride) for stride in t.form.w_strides]
     return Launch(1, source.symbol, (max(items, 1), 1, 1), (Pointer(Space.SLOT, 1), Pointer(Space.PACKED), *strides))

@@ -1,11 +1,150 @@
-"""How long a config takes, from first principles: a model for ranking, not for promises."""
+"""How long a config takes: a model for ranking, from the facts of a target and a few measured constants.
+
+Cycles of one thread are those of its tiles (multiply-adds, loads, latency), plus what the filter's way from the caches
+does not hide, plus packing and storing. The constants were fitted to single-thread runs of AVX-512 kernels.
+"""
 
 from __future__ import annotations
 
-from tilesmith.solvers.c.dense_tiling import Tiling
+import math
+
+from tilesmith.solvers.c.dense_form import Phase
+from tilesmith.solvers.c.dense_tiling import DIRECT, Tiling
 
 CYCLES_PER_SECOND = 3.8e9
+FMA_LATENCY = 4
+LOADS_PER_CYCLE = 1.9
+ISSUED_PER_CYCLE = 7.0
+TILE_CYCLES = 40.0  # call, pointers, the mispredicted ends of loops
+SEGMENT_CYCLES = 8.0
+COPY_BYTES, GATHER_ELEMENTS = 16.0, 0.7  # a cycle
+L2_BYTES, L3_BYTES, DRAM_BYTES = 60.0, 30.0, 10.0  # a cycle
+LINE = 64
 
 
 def predicted_seconds(t: Tiling) -> float:
-    return t.form.products / t.lanes / t.target.fma_per_cycle / CYCLES_PER_SECOND / t.target.cores
+    """Estimated seconds of ``run`` on ``t.target.cores`` threads."""
+    form = t.form
+    compute = sum(times * _phase_cycles(t, phase) for phase, times in form.kinds)
+    compute *= t.c_blocks * form.images * form.groups
+    cycles = compute + _filter_cycles(t, compute) + _pack_cycles(t) + _store_cycles(t)
+    threads = t.target.cores
+    turns = -(-t.items // t.items_at_once)
+    busy = min(1.0, t.items / threads) if threads > 1 else 1.0
+    rounds = -(-turns // threads) * threads / turns if turns >= threads else 1.0
+    share = max(busy * threads / max(rounds, 1.0), 1.0) if threads > 1 else 1.0
+    return cycles / share / CYCLES_PER_SECOND
+
+
+def _pieces(length: int, block: int, sizes: tuple[int, ...]) -> dict[int, int]:
+    """How many tiles of each size cover ``length`` in blocks."""
+    found: dict[int, int] = {}
+    for times, whole in ((length // block, block), (1, length % block)):
+        rest = whole
+        for size in sizes:
+            found[size] = found.get(size, 0) + times * (rest // size)
+            rest %= size
+    return {size: count for size, count in found.items() if count}
+
+
+def _phase_cycles(t: Tiling, phase: Phase) -> float:
+    """All tiles of one phase, image and group."""
+    segments = t.segment_count(phase)
+    steps = segments * t.padded_run(t.run(phase)) // t.per_step
+    heights = _pieces(phase.count[1], t.rows, t.heights)
+    widths = _pieces(phase.count[2], t.cols, t.widths)
+    total = 0.0
+    for nv, blocks in ((t.value["nv"], t.full_blocks), (t.tail_vectors, 1 if t.tail_vectors else 0)):
+        if not blocks:
+            continue
+        for mh, tall in heights.items():
+            for mw, wide in widths.items():
+                tile = steps * _step_cycles(t, mh * mw, nv) * _conflict_factor(t, mh, mw)
+                tile += segments * SEGMENT_CYCLES + TILE_CYCLES
+                total += blocks * tall * wide * tile
+    return total * phase.count[0]
+
+
+def _step_cycles(t: Tiling, pixels: int, nv: int) -> float:
+    """One step of the reduction: the slowest of the arithmetic, its latency, the loads and the front end."""
+    target = t.target
+    products = pixels * nv
+    lines = -(-nv * t.lanes * t.per_step * t.element // LINE) if t.value["pf"] else 0
+    loads = pixels + nv + lines
+    issued = products + loads + 3 / t.unroll
+    cycles = max(
+        products / target.fma_per_cycle, FMA_LATENCY, loads / LOADS_PER_CYCLE, issued / ISSUED_PER_CYCLE
+    )  # fmt: skip
+    registers = products + nv + (0 if nv == 1 else 1)
+    if registers > target.vector_registers:
+        cycles *= 1.0 + 0.05 * (registers - target.vector_registers)
+    # Few products a load leave less room to hide what the caches cost.
+    return cycles * (1.0 + 0.004 * loads * 14 / max(products, 14)) + (0.1 if t.unroll == 1 else 0.0)
+
+
+def _conflict_factor(t: Tiling, mh: int, mw: int) -> float:
+    """Pixels a power of two apart share few sets of the first-level cache."""
+    step = abs(t.tile_step[1]) * t.element
+    if mw == 1 and mh > 1:
+        step = abs(t.tile_step[0]) * t.element
+    if step < LINE:
+        return 1.0
+    way = 4096
+    sets = max(1, way // math.gcd(step, way))
+    ways = t.target.l1_bytes // way
+    crowd = -(-mh * mw // sets)
+    if crowd > ways:
+        return 1.4
+    return 1.06 if 2 * crowd > ways else 1.0
+
+
+def _filter_cycles(t: Tiling, compute: float) -> float:
+    """What fetching the filter adds: from the second-level cache for each tile, from further away for each item."""
+    form, target = t.form, t.target
+    total = t.filter_bytes
+    block = max(t.reduction(phase) for phase, _ in form.kinds) * t.nr * t.element
+    pixels = t.mh * t.mw
+    cycles = 0.0
+    if block > 0.6 * target.l1_bytes:
+        tiles = form.images * form.pixels / pixels / len(form.phases)
+        # Most of it arrives in time; wide blocks over few pixels ask for more than the second level gives.
+        wanted = t.nr * t.element * t.per_step / (pixels * t.value["nv"] / target.fma_per_cycle)
+        cycles += tiles * total / L2_BYTES * (0.05 if wanted < 24 else 0.2)
+    if total <= 0.6 * target.l2_bytes:
+        return cycles
+    streams = form.images * t.places  # each item walks through the whole filter (of its group)
+    if t.value["kout"]:
+        streams = streams if total / t.block_groups > 0.6 * target.l2_bytes else 1  # one group stays close by
+    if block > 0.8 * target.l2_bytes:
+        streams *= max(1, t.rows * t.cols // pixels)
+    far = total > 0.6 * target.l3_bytes
+    ahead = t.value["pf"] * t.nr * t.per_step * t.element
+    hidden = min(1.0, ahead / (12288 if far else 3072))
+    arriving = streams * total / (DRAM_BYTES if far else L3_BYTES)
+    visible = min(arriving, compute) * (1.0 - hidden) * (1.0 if far else 0.6)
+    return cycles + visible + 0.05 * min(arriving, compute) + max(0.0, arriving - compute)
+
+
+def _pack_cycles(t: Tiling) -> float:
+    if t.pack == DIRECT:
+        return 0.0
+    form = t.form
+    depth, rows, cols = t.strip_size
+    items = form.images * form.groups * t.places * t.c_blocks
+    if t.value["kout"]:
+        items *= t.block_groups
+    pixels = items * depth * rows * cols
+    contiguous = form.x_strides[2] == 1 or t.cb == 1
+    if contiguous and (t.dot or form.x_dtype == "fp32"):
+        return items * depth * rows * 30 + pixels * (t.cb * t.element / COPY_BYTES + (6 if t.value["cpad"] else 1))
+    return pixels * t.cb / (4.0 if contiguous else GATHER_ELEMENTS)
+
+
+def _store_cycles(t: Tiling) -> float:
+    form = t.form
+    results = form.images * form.groups * form.pixels
+    vectors = results * t.padded_k / t.lanes
+    cycles = vectors * (1.0 + 2.5 * (t.c_blocks - 1))
+    if form.epilogue.activation in ("silu", "gelu"):
+        cycles += vectors * 25
+    return cycles

@@ -8,7 +8,10 @@ stride, each with its own taps and unit steps; a GEMM is a row of ``m`` pixels w
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, Triple
@@ -37,6 +40,18 @@ class Phase:
     first: Triple
     count: Triple
     taps: tuple[Tap, ...]
+
+    @cached_property
+    def taps_in_row(self) -> int:
+        """Taps that differ in the last dimension only; 1 when there are none."""
+        return max(1, sum(tap.at[:2] == self.taps[0].at[:2] for tap in self.taps))
+
+    @cached_property
+    def tap_spacing(self) -> int:
+        """From one tap of a row to the next, 0 when rows have one tap; -1 when it varies."""
+        row = [tap.at[2] for tap in self.taps[: self.taps_in_row]]
+        away = {b - a for a, b in itertools.pairwise(row)}
+        return 0 if not away else away.pop() if len(away) == 1 else -1
 
 
 @dataclass(frozen=True)
@@ -68,24 +83,38 @@ class DenseForm:
     epilogue: Epilogue
     slots: int
 
-    @property
+    @cached_property
+    def kinds(self) -> tuple[tuple[Phase, int], ...]:
+        """Phases that cost the same, once each, with their number."""
+        found: dict[object, tuple[Phase, int]] = {}
+        for phase in self.phases:
+            key = (phase.count, len(phase.taps), phase.taps_in_row, phase.tap_spacing)
+            found[key] = (phase, found[key][1] + 1 if key in found else 1)
+        return tuple(found.values())
+
+    @cached_property
+    def pixels(self) -> int:
+        """Results of one channel, image and group."""
+        return sum(p.count[0] * p.count[1] * p.count[2] for p in self.phases)
+
+    @cached_property
     def count(self) -> Triple:
         """The most output indices of any phase, in each dimension."""
         return _triple(max(phase.count[i] for phase in self.phases) for i in range(3))
 
-    @property
+    @cached_property
     def taps(self) -> tuple[Tap, ...]:
         return tuple(tap for phase in self.phases for tap in phase.taps)
 
-    @property
+    @cached_property
     def first_tap(self) -> Triple:
         return _triple(min((t.at[i] for t in self.taps), default=0) for i in range(3))
 
-    @property
+    @cached_property
     def last_tap(self) -> Triple:
         return _triple(max((t.at[i] for t in self.taps), default=0) for i in range(3))
 
-    @property
+    @cached_property
     def has_halo(self) -> bool:
         """Whether some product reads a position outside the input."""
         return any(
@@ -95,6 +124,15 @@ class DenseForm:
             for i in range(3)
         )
 
+    @cached_property
+    def spacing(self) -> Triple:
+        """Only every ``spacing``-th position of the input is read, in each dimension, counted from the first tap."""
+        found = []
+        for i in range(3):
+            away = {tap.at[i] - self.first_tap[i] for tap in self.taps}
+            found.append(math.gcd(0 if i == 0 else self.step[i], *away) or 1)
+        return _triple(found)
+
     @property
     def products(self) -> int:
         """Multiply-adds of the whole problem."""
@@ -102,13 +140,14 @@ class DenseForm:
         return self.images * self.groups * pixels * self.c * self.k
 
 
+@lru_cache(maxsize=64)
 def dense_form(problem: Geometry) -> DenseForm | Rejected:
     """``problem`` in dense form, or why it has none."""
     return _gemm_form(problem) if isinstance(problem, GemmGeometry) else _conv_form(problem)
 
 
-def _triple(values: object) -> Triple:
-    a, b, c = values  # type: ignore[misc, attr-defined]
+def _triple(values: Iterable[int]) -> Triple:
+    a, b, c = values
     return (a, b, c)
 
 
@@ -195,6 +234,8 @@ def _gemm_form(g: GemmGeometry) -> DenseForm | Rejected:
     a, b, c = g.a.strides, g.b.strides, g.c.strides
     images, groups = (g.batch, 1) if shared else (1, g.batch)
     tap = Tap((0, 0, 0), (0, 0, 0))
+    if g.batch == 1:  # a step that is never taken must not stand in the text
+        a, b, c = ((0, *steps[1:]) for steps in (a, b, c))
     return DenseForm(
         images=images, groups=groups, c=g.k, k=g.n, x_dtype=g.a.dtype, w_dtype=g.b.dtype, y_dtype=g.c.dtype,
         x_size=(1, 1, g.m), x_strides=(a[0], a[0], a[2], 0, 0, a[1]), y_strides=(c[0], c[0], 1, 0, 0, c[1]),

@@ -7,13 +7,16 @@ from tilesmith.codegen.symbols import MARK
 from tilesmith.solvers.c.dense_form import DenseForm
 from tilesmith.solvers.c.dense_pack import strip_text
 from tilesmith.solvers.c.dense_tile import tile_name, tile_text
-from tilesmith.solvers.c.dense_tiling import DIRECT, NOTE_BYTES, PANEL, Tiling
+from tilesmith.solvers.c.dense_tiling import DIRECT, NOTE_BYTES, Tiling
 
 ELEMENT = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
 
 
 def kernel_text(t: Tiling, guarded: bool) -> str:
-    """The text of the run kernel. Pointers: x, packed, [bias], [residual], y; integers: images, columns, column blocks."""
+    """The text of the run kernel.
+
+    Pointers: x, packed, [bias], [residual], y; integers: images, columns, column blocks.
+    """
     form = t.form
     parts = [_declarations(t)]
     if form.epilogue.activation != "none":
@@ -37,14 +40,17 @@ def _declarations(t: Tiling) -> str:
     arguments = [f"const {MARK}_ct *x", f"const {MARK}_ct *w", f"const {MARK}_phase *f", "const int *seg", f"{y} *y"]
     arguments += [f"const {y} *bias"] * form.epilogue.bias + [f"const {y} *z"] * form.epilogue.residual
     arguments += ["int first", "int last"] * (t.c_blocks > 1)
-    segments, rows = [], []
+    segments: list[int] = []
+    rows: list[str] = []
     for phase, start in zip(form.phases, t.phase_starts, strict=False):
         found = t.segments(phase)
-        run = t.padded_run(t.run(phase)) if t.pack == PANEL else t.run(phase)
+        run = t.run(phase)
         # Pairs are counted when they are multiplied in pairs and none is left over.
-        odd = t.dot and t.pack != PANEL and any(t.run(p) % 2 for p in form.phases)
+        odd = t.dot and any(t.run(p) % 2 for p in form.phases)
         steps = run if odd or not t.dot else run // 2
-        values = (*phase.first, *phase.count, len(segments), len(found), steps, start, t.reduction(phase))
+        # How long a flat form is, is said at run time: one text serves every length.
+        count = (*phase.count[:2], 0) if form.flat else phase.count
+        values = (*phase.first, *count, len(segments), len(found), steps, start, t.reduction(phase))
         rows.append("{" + ", ".join(map(str, values)) + "}")
         segments += [segment.offset for segment in found]
     return f"""typedef {ELEMENT["bf16" if t.dot else "fp32"]} {MARK}_ct;
@@ -67,8 +73,6 @@ def _walk_text(t: Tiling, tail: bool) -> str:
     """All tiles of one item, phase and channel block."""
     form = t.form
     down, right = t.tile_step
-    if t.pack == PANEL:
-        right = t.padded_run(t.cb)
     y_down, y_right = form.y_strides[4] * form.out_step[1], form.y_strides[5] * form.out_step[2]
     lines = [f"TS_NOINLINE void {MARK}_walk{'t' if tail else ''}({MARK}_args, int nr, int nc) {{", "  int i = 0;"]
     for mh in t.heights:
@@ -76,7 +80,8 @@ def _walk_text(t: Tiling, tail: bool) -> str:
         for mw in t.widths:
             at = f"(ts_i64)i * {y_down} + (ts_i64)j * {y_right}"
             more = _passed(form, t.c_blocks > 1).format(z=f"z + ({at})")
-            call = f"{tile_name(mh, mw, tail)}(x + ((ts_i64)i * {down} + (ts_i64)j * {right}), w, f, seg, y + ({at}){more});"
+            start = f"x + ((ts_i64)i * {down} + (ts_i64)j * {right})"
+            call = f"{tile_name(mh, mw, tail)}({start}, w, f, seg, y + ({at}){more});"
             lines += [f"    for (; nc - j >= {mw}; j += {mw})", f"      {call}"]
         lines += [f"    i += {mh};", "  }"]
     return "\n".join([*lines, "}"]) + "\n"
@@ -101,14 +106,12 @@ def _main_text(t: Tiling, guarded: bool) -> str:
         read = f"""    const {MARK}_ct *xb = (const {MARK}_ct *)scratch;
     if (held != nb * {t.c_blocks} + cb) {{
       held = nb * {t.c_blocks} + cb;
-      {MARK}_strip(x0 + n * {xs[0]}LL + g * {xs[1]}LL + cb * {t.cb * xs[2]}LL, scratch, oz * {form.step[0]} + {first[0]},
-        oy * {form.step[1]} + {first[1]}, ox * {form.step[2]} + {first[2]}, rows, cols);
+      {MARK}_strip(x0 + n * {xs[0]}LL + g * {xs[1]}LL + cb * {t.cb * xs[2]}LL, scratch,
+        oz * {form.step[0]} + {first[0]}, oy * {form.step[1]} + {first[1]}, ox * {form.step[2]} + {first[2]},
+        rows, cols);
     }}
 """
-    at = "yb + kb * {nr} + oz0 * {d}LL + oy0 * {h}LL + ox0 * {w}LL".format(
-        nr=t.nr, d=ys[3], h=ys[4], w=ys[5]
-    )  # fmt: skip
-    offset = at.replace("yb + ", "")
+    offset = f"kb * {t.nr} + oz0 * {ys[3]}LL + oy0 * {ys[4]}LL + ox0 * {ys[5]}LL"
     more = ""
     if form.epilogue.bias:
         more += f", bias0 + g * {form.bias_group}LL + kb * {t.nr}"
@@ -116,7 +119,7 @@ def _main_text(t: Tiling, guarded: bool) -> str:
         more += f", z0 + (yb - y0) + {offset}"
     if t.c_blocks > 1:
         more += f", cb == 0, cb == {t.c_blocks - 1}"
-    call = f"(xb, w + (ts_i64)kb * f->depth * {t.nr}, f, {MARK}_segments + f->seg, {at}{more}, nr, nc);"
+    call = f"(xb, w + (ts_i64)kb * f->depth * {t.nr}, f, {MARK}_segments + f->seg, yb + {offset}{more}, nr, nc);"
     calls = {False: f"{MARK}_walk{call}", True: f"{MARK}_walkt{call}"}
     tails = _tails(t)
     chosen = (
@@ -125,8 +128,8 @@ def _main_text(t: Tiling, guarded: bool) -> str:
     columns = "s[1]" if form.flat else str(form.count[2])
     col_blocks = "s[2]" if form.flat else str(t.col_blocks)
     split = (
-        f"ts_i64 kg = item / places, nb = item % places;"
-        if t.config["kout"]
+        "ts_i64 kg = item / places, nb = item % places;"
+        if t.value["kout"]
         else f"ts_i64 kg = item % {t.block_groups}, nb = item / {t.block_groups};"
     )
     guard = "  if (*(const int *)p[1]) return; /* a filter element is not finite: the reference kernel does it */\n"
@@ -143,7 +146,8 @@ def _main_text(t: Tiling, guarded: bool) -> str:
     ts_i64 ox = nb % col_blocks * {t.cols}, rest = nb / col_blocks;
     ts_i64 oy = rest % {t.row_blocks} * {t.rows};
     rest /= {t.row_blocks};
-    ts_i64 oz = rest % {form.count[0]}, g = rest / {form.count[0]} % {form.groups}, n = rest / {form.count[0] * form.groups};
+    ts_i64 oz = rest % {form.count[0]}, g = rest / {form.count[0]} % {form.groups};
+    ts_i64 n = rest / {form.count[0] * form.groups};
     ts_i64 rows = {form.count[1]} - oy < {t.rows} ? {form.count[1]} - oy : {t.rows};
     ts_i64 cols = columns - ox < {t.cols} ? columns - ox : {t.cols};
     {y} *yb = y0 + n * {ys[0]}LL + g * {ys[1]}LL;
@@ -154,7 +158,8 @@ def _main_text(t: Tiling, guarded: bool) -> str:
       int nr = f->oh - oy < rows ? (int)(f->oh - oy) : (int)rows;
       int nc = {"(int)cols" if form.flat else "f->ow - ox < cols ? (int)(f->ow - ox) : (int)cols"};
       if (oz >= f->od || nr <= 0 || nc <= 0) continue;
-      ts_i64 oz0 = oz * {form.out_step[0]} + f->oz, oy0 = oy * {form.out_step[1]} + f->oy, ox0 = ox * {form.out_step[2]} + f->ox;
+      ts_i64 oz0 = oz * {form.out_step[0]} + f->oz, oy0 = oy * {form.out_step[1]} + f->oy;
+      ts_i64 ox0 = ox * {form.out_step[2]} + f->ox;
       const {MARK}_ct *w = w0 + (g * {t.c_blocks} + cb) * {t.phase_starts[-1]}LL + f->w;
       for (ts_i64 kb = kg * {t.blocks} / {t.block_groups}; kb < (kg + 1) * {t.blocks} / {t.block_groups}; kb++) {{
         {chosen}

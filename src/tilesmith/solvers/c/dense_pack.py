@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from tilesmith.codegen.symbols import MARK
-from tilesmith.solvers.c.dense_tiling import NOTE_BYTES, PANEL, Tiling
+from tilesmith.solvers.c.dense_tiling import NOTE_BYTES, Tiling
 
 ELEMENT = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
-
-
-def strip_text(t: Tiling) -> str:
-    """Text of ``@SYM@_strip(x, scratch, z, y, x, rows, cols)``: positions that lie outside the input become zeros."""
-    return _panel_text(t) if t.pack == PANEL else _strip_text(t)
 
 
 def _get(t: Tiling, place: str) -> str:
@@ -22,10 +17,11 @@ def _same_type(t: Tiling) -> bool:
     return t.dot or t.form.x_dtype == "fp32"
 
 
-def _strip_text(t: Tiling) -> str:
+def strip_text(t: Tiling) -> str:
+    """Text of ``@SYM@_strip(x, scratch, z, y, x, rows, cols)``: positions outside the input become zeros."""
     form = t.form
     depth, _, width = t.strip_size
-    gz, gy, gx = t.spacing
+    gz, gy, gx = t.form.spacing
     _, _, sc, sd, sh, sw = form.x_strides
     zd, zh, zw = form.x_size
     ct, xt = f"{MARK}_ct", ELEMENT[form.x_dtype]
@@ -52,7 +48,8 @@ def _strip_text(t: Tiling) -> str:
         const {xt} *a = s + c * {sc}LL;
         for (ts_i64 j = lo; j < hi; j++) d[j * {t.pixel} + c] = {_get(t, f"a + j * {sw * gx}LL")};
       }}"""
-    return f"""TS_NOINLINE void {MARK}_strip(const {xt} *x, void *scratch, ts_i64 z0, ts_i64 y0, ts_i64 x0, ts_i64 rows, ts_i64 cols) {{
+    return f"""TS_NOINLINE void {MARK}_strip(const {xt} *x, void *scratch, ts_i64 z0, ts_i64 y0, ts_i64 x0, ts_i64 rows,
+                               ts_i64 cols) {{
   {ct} *d = ({ct} *)scratch;
   const ts_i64 h = (rows - 1) * {form.step[1] // gy} + {span_y}, width = (cols - 1) * {form.step[2] // gx} + {span_x};
   const ts_i64 size = {"x0 + cols" if form.flat else str(zw)};
@@ -78,34 +75,6 @@ def _strip_text(t: Tiling) -> str:
 """
 
 
-def _panel_text(t: Tiling) -> str:
-    """Tiles one behind the other, each with its reduction outermost: what a tile splats in one step is contiguous."""
-    form = t.form
-    sc, sw = form.x_strides[2], form.x_strides[5]
-    ct, xt = f"{MARK}_ct", ELEMENT[form.x_dtype]
-    depth = t.padded_run(t.cb)
-    p = t.per_step
-    element = _get(t, f"a + i * {sw}LL + k * {sc}LL")
-    place = f"q[k / {p} * ({p} * m) + i * {p} + k % {p}]" if p > 1 else "q[k * m + i]"
-    odd = (
-        f"\n    for (ts_i64 i = 0; i < m; i++) q[{depth - 1 - (depth - 1) % p} * m + i * {p} + {p - 1}] = 0;"
-        if depth != t.cb
-        else ""
-    )
-    widths = " : ".join(f"cols - j >= {mw} ? {mw}" for mw in t.widths)
-    return f"""TS_NOINLINE void {MARK}_strip(const {xt} *x, void *scratch, ts_i64 z0, ts_i64 y0, ts_i64 x0, ts_i64 rows, ts_i64 cols) {{
-  (void)z0; (void)y0; (void)rows;
-  for (ts_i64 j = 0, m; j < cols; j += m) {{
-    m = {widths} : 1;
-    {ct} *q = ({ct} *)scratch + j * {depth};
-    const {xt} *a = x + (x0 + j) * {sw}LL;
-    for (ts_i64 k = 0; k < {t.cb}; k++)
-      for (ts_i64 i = 0; i < m; i++) {place} = {element};{odd}
-  }}
-}}
-"""
-
-
 def filter_text(t: Tiling) -> str:
     """The text of the prepare kernel. Pointers: w, packed; integers: the filter's strides (group, k, c, d, h, w).
 
@@ -123,7 +92,7 @@ def filter_text(t: Tiling) -> str:
             chosen = phase.taps[segment.first : segment.first + segment.length]
             taps += ["{%d, %d, %d}" % tap.index for tap in chosen]  # noqa: UP031
     convert = "*a" if t.dot or form.w_dtype == "fp32" else f"ts_get_{form.w_dtype}(a)"
-    bad = f"(*(const ts_u16 *)(b) & 0x7f80) == 0x7f80" if t.dot else "(ts_bits(*(b)) & 0x7f800000u) == 0x7f800000u"
+    bad = "(*(const ts_u16 *)(b) & 0x7f80) == 0x7f80" if t.dot else "(ts_bits(*(b)) & 0x7f800000u) == 0x7f800000u"
     p = t.per_step
     return f"""typedef {ELEMENT["bf16" if t.dot else "fp32"]} {ct};
 typedef struct {{

@@ -2,67 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from tilesmith.solvers.c.dense_cost import predicted_seconds
 from tilesmith.solvers.c.dense_form import DenseForm, uses_dot
-from tilesmith.solvers.c.dense_tiling import DIRECT, PANEL, STRIP, Tiling
+from tilesmith.solvers.c.dense_tiling import DIRECT, STRIP, Tiling
 from tilesmith.solvers.solver import Config, SearchSpace
 from tilesmith.targets.target import Target
 
 NAMES = ("mh", "mw", "nv", "rows", "cols", "unroll", "kg", "kout", "cb", "cpad", "pack", "pf")
 MAX_STRIP = 64 * 1024 * 1024
+_WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 16, 20, 24, 28)
+_PREFETCH = (0, 8, 32, 96, 192)
 
 
 def dense_space(form: DenseForm, target: Target) -> SearchSpace:
     """All axes; ``allowed`` keeps tiles that fit the registers and steps that divide."""
     height, width = form.count[1], form.count[2]
-    limit = accumulators(target)
-    widths = sorted({w for w in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 16, 20, 24, 28) if w <= min(width, limit)})
-    if not form.flat:
-        widths = sorted({*widths, *(-(-width // parts) for parts in range(1, 9) if -(-width // parts) <= limit)})
-    heights = [h for h in (1, 2, 3, 4, 7) if h <= height and (h == 1 or h * min(width, 4) <= limit)]
-    rows = sorted({r for r in (1, 2, 4, 7, 8, 14, 16, 28, 56, height) if r <= height})
-    if form.flat or height == 1:
-        cols = sorted({c for c in (16, 24, 28, 48, 56, 96, 112, 192, 224, 384, 448, 896) if c < width} | {0})
-    else:
-        cols = sorted({c for c in (32, 64, 128, 256) if c < width and width > 128} | {0})
-    packs = [p for p in (DIRECT, STRIP, PANEL) if pack_fits(form, target, p)]
+    limit = accumulators(target, 1)
+    even = [-(-width // parts) for parts in range(1, 9)]
+    widths = sorted({w for w in (*_WIDTHS, *even) if w <= min(width, limit)})
+    heights = [h for h in (1, 2, 3, 4, 7) if h <= height and h * min(width, 3) <= limit]
+    rows = sorted({r for r in (1, 2, 4, 7, 8, 14, 16, 28, 56, height) if r <= height and (r < 100 or r == height)})
+    long_rows = form.flat or height == 1 or width > 128
+    cols = sorted({c for c in (16, 28, 56, 112, 224, 448, 896) if c < width} | {0}) if long_rows else [0]
+    packs = [p for p in (DIRECT, STRIP) if pack_fits(form, target, p)]
     blocks = [cb for cb in (0, 32, 64, 128, 256, 512) if cb_fits(form, cb)]
-    nvs = [v for v in (1, 2, 3, 4, 6) if v <= max(1, -(-form.k // target.lanes(4)))]
+    nvs = [v for v in (1, 2, 3, 4, 6) if v <= -(-form.k // target.lanes(4))]
+    pad = target.vector_bytes // (2 if uses_dot(form, target) else 4)
     axes = {
         "mh": tuple(heights), "mw": tuple(widths), "nv": tuple(nvs), "rows": tuple(rows), "cols": tuple(cols),
-        "unroll": (1, 2, 3, 4, 7), "kg": (1, 2, 4, 8, 16), "kout": (0, 1), "cb": tuple(blocks), "cpad": (0, 16),
-        "pack": tuple(packs), "pf": (0, 8, 32, 96, 192),
+        "unroll": (1, 2, 3, 4), "kg": (1, 2, 4, 8, 16), "kout": (0, 1), "cb": tuple(blocks), "cpad": (0, pad),
+        "pack": tuple(packs), "pf": _PREFETCH,
     }  # fmt: skip
 
     def allowed(config: Config) -> bool:
+        value = dict(config.values)
+        if value["mh"] * value["mw"] * value["nv"] > accumulators(target, value["nv"]) or value["mh"] > value["rows"]:
+            return False
+        if 0 < value["cols"] < value["mw"] or (value["pack"] != STRIP and value["cpad"]):
+            return False
+        if value["kout"] and value["kg"] == 1:
+            return False
         t = Tiling(form, config, target)
-        pixels = config["mh"] * config["mw"]
-        if pixels * config["nv"] > limit or config["mh"] > config["rows"]:
-            return False
-        if config["cols"] and config["mw"] > config["cols"]:
-            return False
-        if config["kg"] > t.blocks or (config["kout"] and config["kg"] == 1):
-            return False
-        if config["unroll"] > 1 and t.unroll != config["unroll"]:
-            return False
-        if config["pack"] != STRIP and config["cpad"]:
-            return False
-        if config["pack"] == PANEL and config["cb"]:
+        if value["kg"] > t.blocks or (value["unroll"] > 1 and t.unroll != value["unroll"]):
             return False
         return t.strip_bytes <= MAX_STRIP
 
     return SearchSpace(axes, allowed)
 
 
-def accumulators(target: Target) -> int:
-    """Registers for sums: the rest holds vectors of the filter and a splat."""
-    return target.vector_registers - (4 if target.vector_registers > 16 else 4)
+def accumulators(target: Target, nv: int) -> int:
+    """Registers for sums: the others hold vectors of the filter and a splat (none where one is read from memory)."""
+    folded = nv == 1 and target.vector_registers > 16
+    return target.vector_registers - nv - (1 if folded else 2)
 
 
 def pack_fits(form: DenseForm, target: Target, pack: int) -> bool:
     if pack == DIRECT:
         as_it_lies = uses_dot(form, target) or form.x_dtype == "fp32"
         return as_it_lies and not form.has_halo and (form.x_strides[2] == 1 or form.c == 1)
-    return pack == STRIP or form.flat
+    return pack == STRIP
 
 
 def cb_fits(form: DenseForm, cb: int) -> bool:
@@ -71,19 +71,33 @@ def cb_fits(form: DenseForm, cb: int) -> bool:
 
 
 def dense_default(form: DenseForm, target: Target) -> Config:
-    """A good point in constant time."""
-    lanes, limit = target.lanes(4), accumulators(target)
-    height, width = form.count[1], form.count[2]
-    vectors = -(-form.k // lanes)
-    nv = 2 if vectors % 2 == 0 else 1
-    mw = min(width, limit // nv)
-    if not form.flat:
-        mw = -(-width // -(-width // mw))
-    rows = min(height, 4)
-    packs = DIRECT if pack_fits(form, target, DIRECT) else STRIP
-    cols = 112 if (form.flat or height == 1) and width > 112 else 0
-    values = {
-        "mh": 1, "mw": mw, "nv": nv, "rows": rows, "cols": cols, "unroll": 1, "kg": 1, "kout": 0, "cb": 0, "cpad": 0,
-        "pack": packs, "pf": 0,
+    """The cost model's choice among some tiles, then axis by axis."""
+    space = dense_space(form, target)
+    best = min((c for c in _tiles(form, target, space) if space.contains(c)), key=lambda c: cost(form, c, target))
+    for name in ("rows", "cols", "pack", "cpad", "unroll", "pf", "kg", "kout", "cb", "rows", "cols"):
+        points = [best, *(best.replace(**{name: value}) for value in space.axes[name])]
+        best = min((c for c in points if space.contains(c)), key=lambda c: cost(form, c, target))
+    return best
+
+
+def cost(form: DenseForm, config: Config, target: Target) -> float:
+    return predicted_seconds(Tiling(form, config, target))
+
+
+def _tiles(form: DenseForm, target: Target, space: SearchSpace) -> Iterator[Config]:
+    """For each number of vectors, a large, a middling and the smallest tile, dividing the rows of pixels evenly."""
+    width, axes = form.count[2], space.axes
+    base = {
+        "unroll": 1, "kg": 1, "kout": 0, "cb": 0, "cpad": 0, "pack": axes["pack"][0], "pf": 0,
+        "rows": max(r for r in axes["rows"] if r <= max(8, axes["rows"][0])),
+        "cols": 0 if width <= 448 else max(axes["cols"]),
     }  # fmt: skip
-    return Config(tuple((name, values[name]) for name in NAMES))
+    for nv in axes["nv"]:
+        limit = accumulators(target, nv) // nv
+        for most in dict.fromkeys((limit, -(-limit * 2 // 3), 1)):
+            parts = -(-width // max(1, most))
+            mw = max((w for w in axes["mw"] if w <= min(max(1, most), -(-width // parts))), default=axes["mw"][0])
+            fitting = [h for h in axes["mh"] if h * mw <= most and h <= base["rows"] and (h == 1 or mw == width)]
+            for mh in dict.fromkeys((max(fitting, default=1), 1)):
+                value = {**base, "mh": mh, "mw": mw, "nv": nv}
+                yield Config(tuple((name, value[name]) for name in NAMES))

@@ -7,7 +7,7 @@ multiply-add. Every pixel's offset is a constant, so there is nothing else in th
 from __future__ import annotations
 
 from tilesmith.codegen.symbols import MARK
-from tilesmith.solvers.c.dense_tiling import PANEL, Tiling
+from tilesmith.solvers.c.dense_tiling import Tiling
 
 
 def tile_name(mh: int, mw: int, tail: bool) -> str:
@@ -17,7 +17,7 @@ def tile_name(mh: int, mw: int, tail: bool) -> str:
 def tile_text(t: Tiling, mh: int, mw: int, tail: bool) -> str:
     """One tile function; ``tail`` is the narrower last block of channels."""
     pixels = [(i, j) for i in range(mh) for j in range(mw)]
-    vectors = range(t.tail_vectors if tail else t.config["nv"])
+    vectors = range(t.tail_vectors if tail else t.value["nv"])
     lines = [f"TS_NOINLINE void {tile_name(mh, mw, tail)}({MARK}_args) {{"]
     for p in range(len(pixels)):
         lines.append("  ts_vf " + ", ".join(f"a{p}_{v} = {{0}}" for v in vectors) + ";")
@@ -31,24 +31,19 @@ def tile_text(t: Tiling, mh: int, mw: int, tail: bool) -> str:
 
 def _loop(t: Tiling, mh: int, mw: int, nr: int) -> list[str]:
     """The loop over one run, with its odd last element when pairs do not fill it."""
-    pixels = mh * mw
-    panel = t.pack == PANEL
     down, right = t.tile_step
-    offsets = (
-        [p * t.per_step for p in range(pixels)]
-        if panel
-        else [i * down + j * right for i in range(mh) for j in range(mw)]
-    )
-    x_step = t.per_step * (pixels if panel else 1)
+    offsets = [i * down + j * right for i in range(mh) for j in range(mw)]
+    x_step = t.per_step
     w_step = t.per_step * nr
     body = []
     for u in range(t.unroll):
         body += _step(t, offsets, nr, f"{u * x_step}", u * w_step, last=False)
     runs = {t.run(phase) for phase in t.form.phases} - {0}
-    odd = t.per_step == 2 and not panel and any(run % 2 for run in runs)
+    odd = t.per_step == 2 and any(run % 2 for run in runs)
     count = "f->run" if not odd else "f->run / 2"
     lines = [
         f"    for (int k = {count}; k > 0; k -= {t.unroll}) {{",
+        "      TS_OPAQUE(xr);",
         *("  " + line for line in body),
         f"      w += {t.unroll * w_step};",
         f"      xr += {t.unroll * x_step};",
@@ -67,7 +62,7 @@ def _step(t: Tiling, offsets: list[int], nr: int, at: str, w_at: int, last: bool
     lines = ["    {"]
     for v in vectors:
         lines.append(f"      {kind} w{v} = *(const {kind}_at *)(w + {w_at + v * width});")
-    ahead = t.config["pf"]
+    ahead = t.value["pf"]
     if ahead:
         for byte in range(0, nr * t.per_step * t.element, 64):
             lines.append(f"      TS_PREFETCH((const char *)w + {(w_at + ahead * nr * t.per_step) * t.element + byte});")
@@ -86,7 +81,7 @@ def _step(t: Tiling, offsets: list[int], nr: int, at: str, w_at: int, last: bool
 
 def _stores(t: Tiling, pixels: list[tuple[int, int]], tail: bool) -> list[str]:
     form, epilogue = t.form, t.form.epilogue
-    vectors = t.tail_vectors if tail else t.config["nv"]
+    vectors = t.tail_vectors if tail else t.value["nv"]
     d = form.y_dtype
     down, right = form.y_strides[4] * form.out_step[1], form.y_strides[5] * form.out_step[2]
     partial = t.c_blocks > 1
@@ -105,7 +100,7 @@ def _stores(t: Tiling, pixels: list[tuple[int, int]], tail: bool) -> list[str]:
         place = f"y + {offset + v * t.lanes}"
         return f"ts_store_{d}({place}, {value});" if n is None else f"ts_store_n_{d}({place}, {value}, {n});"
 
-    lines = []
+    lines: list[str] = []
     places = [i * down + j * right for i, j in pixels]
     if partial:
         lines.append("  if (!first) {")
@@ -116,6 +111,7 @@ def _stores(t: Tiling, pixels: list[tuple[int, int]], tail: bool) -> list[str]:
     if epilogue.bias:
         for v in range(vectors):
             lines.append(f"  ts_vf bias{v} = {load('bias', 0, v)};")
+    after, costly = [], epilogue.activation in ("silu", "gelu")
     for p, offset in enumerate(places):
         for v in range(vectors):
             value = f"a{p}_{v}"
@@ -127,9 +123,16 @@ def _stores(t: Tiling, pixels: list[tuple[int, int]], tail: bool) -> list[str]:
                 value += f" + bias{v}"
             if epilogue.residual:
                 value += f" + {load('z', offset, v)}"
-            if epilogue.activation != "none":
+            if costly:
+                lines.append(f"  t[{p * vectors + v}] = {value};")
+                value = f"t[{p * vectors + v}]"
+            elif epilogue.activation != "none":
                 value = f"{MARK}_act({value})"
-            lines.append("  " + (f"a{p}_{v} = {value};" if partial else store(offset, v, value)))
+            after.append("  " + (f"a{p}_{v} = {value};" if partial else store(offset, v, value)))
+    if costly:  # one copy of a long text, not one a register
+        lines.append(f"  for (int i = 0; i < {len(places) * vectors}; i++) t[i] = {MARK}_act(t[i]);")
+        lines.insert(0, f"  ts_vf t[{len(places) * vectors}];")
+    lines += after
     if partial:
         lines.append("  }")
         for p, offset in enumerate(places):

@@ -11,7 +11,7 @@ from tilesmith.solvers.c.dense_form import DenseForm, Phase, uses_dot
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import Target
 
-DIRECT, STRIP, PANEL = 0, 1, 2  # how x is read: as it lies, from a packed strip, from a packed panel (channel-major)
+DIRECT, STRIP = 0, 1  # how x is read: as it lies, or from a packed strip
 NOTE_BYTES = 64  # the packed filter begins with a note: int32 1 if an element is not finite
 
 
@@ -36,6 +36,10 @@ class Tiling:
     config: Config
     target: Target
 
+    @cached_property
+    def value(self) -> dict[str, int]:
+        return dict(self.config.values)
+
     # --- sizes of a tile ------------------------------------------------------------------------------------------
 
     @cached_property
@@ -58,7 +62,7 @@ class Tiling:
 
     @cached_property
     def nr(self) -> int:
-        return self.lanes * self.config["nv"]
+        return self.lanes * self.value["nv"]
 
     @cached_property
     def full_blocks(self) -> int:
@@ -84,12 +88,12 @@ class Tiling:
 
     @cached_property
     def block_groups(self) -> int:
-        return min(self.config["kg"], self.blocks)
+        return min(self.value["kg"], self.blocks)
 
     @cached_property
     def cb(self) -> int:
         """Channels reduced at a time."""
-        return self.config["cb"] or self.form.c
+        return self.value["cb"] or self.form.c
 
     @cached_property
     def c_blocks(self) -> int:
@@ -99,11 +103,14 @@ class Tiling:
 
     @cached_property
     def rows(self) -> int:
-        return min(self.config["rows"], self.form.count[1])
+        return min(self.value["rows"], self.form.count[1])
 
     @cached_property
     def cols(self) -> int:
-        return min(self.config["cols"] or self.form.count[2], self.form.count[2])
+        """Whole tiles, but for the last item of a row."""
+        width = self.form.count[2]
+        wanted = min(self.value["cols"] or width, width)
+        return wanted if wanted == width else max(1, wanted // self.mw) * self.mw
 
     @cached_property
     def row_blocks(self) -> int:
@@ -128,54 +135,39 @@ class Tiling:
         """Items handed out together: as many as leave each thread several turns, whole strips where they are shared."""
         turns = 1 if self.target.cores == 1 else 8 * self.target.cores
         together = max(1, self.items // turns)
-        if self.block_groups > 1 and not self.config["kout"] and together >= self.block_groups:
+        if self.block_groups > 1 and not self.value["kout"] and together >= self.block_groups:
             together = together // self.block_groups * self.block_groups
         return together
 
     @cached_property
     def mh(self) -> int:
-        return min(self.config["mh"], self.rows)
+        return min(self.value["mh"], self.rows)
 
     @cached_property
     def mw(self) -> int:
-        return min(self.config["mw"], self.cols)
+        return min(self.value["mw"], self.form.count[2])
 
     @cached_property
     def heights(self) -> tuple[int, ...]:
         """Heights of tiles, largest first; taking the largest that fits covers every item."""
-        lengths = {min(self.rows, p.count[1] - at) for p in self.form.phases for at in range(0, p.count[1], self.rows)}
-        return _tile_sizes(self.mh, lengths)
+        counts = {phase.count[1] for phase, _ in self.form.kinds}
+        return _tile_sizes(self.mh, {n for count in counts for n in _lengths(count, self.rows)})
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        if self.form.flat:  # the length is known at run time only
-            sizes = [self.mw]
-            while sizes[-1] > 1:
-                sizes.append((sizes[-1] + 1) // 2)
-            return tuple(sizes)
-        lengths = {min(self.cols, p.count[2] - at) for p in self.form.phases for at in range(0, p.count[2], self.cols)}
-        return _tile_sizes(self.mw, lengths)
+        counts = {phase.count[2] for phase, _ in self.form.kinds}
+        return _tile_sizes(self.mw, {n for count in counts for n in _lengths(count, self.cols)})
 
     # --- where x is read ------------------------------------------------------------------------------------------
 
     @cached_property
     def pack(self) -> int:
-        return self.config["pack"]
-
-    @cached_property
-    def spacing(self) -> Triple:
-        """Only every ``spacing``-th position of the input is read, in each dimension, counted from the first tap."""
-        first = self.form.first_tap
-        found = []
-        for i in range(3):
-            away = [tap.at[i] - first[i] for tap in self.form.taps]
-            found.append(math.gcd(0 if i == 0 else self.form.step[i], *away) or 1)
-        return (found[0], found[1], found[2])
+        return self.value["pack"]
 
     @cached_property
     def strip_size(self) -> Triple:
         """Depth, rows and columns of the strip of one item."""
-        form, g = self.form, self.spacing
+        form, g = self.form, self.form.spacing
         span = [(form.last_tap[i] - form.first_tap[i]) // g[i] + 1 for i in range(3)]
         rows, cols = ((n - 1) * form.step[1 + i] // g[1 + i] for i, n in enumerate((self.rows, self.cols)))
         return (span[0], rows + span[1], cols + span[2])
@@ -183,7 +175,7 @@ class Tiling:
     @cached_property
     def pixel(self) -> int:
         """From one pixel of the strip to the next."""
-        return self.cb + self.config["cpad"]
+        return self.cb + self.value["cpad"]
 
     @cached_property
     def x_pitch(self) -> Triple:
@@ -191,45 +183,46 @@ class Tiling:
         if self.pack == DIRECT:
             d, h, w = self.form.x_strides[3:]
             return (d, h, w)
-        if self.pack == PANEL:
-            return (0, 0, 1)
         _, h, w = self.strip_size
         return (h * w * self.pixel, w * self.pixel, self.pixel)
 
     @cached_property
     def tile_step(self) -> tuple[int, int]:
         """From one output row or column to the next, in what the tiles read."""
-        g = (1, 1, 1) if self.pack == DIRECT else self.spacing
+        g = (1, 1, 1) if self.pack == DIRECT else self.form.spacing
         return (self.form.step[1] // g[1] * self.x_pitch[1], self.form.step[2] // g[2] * self.x_pitch[2])
 
     @cached_property
     def strip_bytes(self) -> int:
         if self.pack == DIRECT:
             return 0
-        if self.pack == PANEL:
-            return (self.cols * self.padded_run(self.cb) * self.element + 127) // 64 * 64
         d, h, w = self.strip_size
         return (d * h * w * self.pixel * self.element + 127) // 64 * 64
+
+    def merged(self, phase: Phase) -> bool:
+        """Whether the channels of a row's taps follow each other, so that the row is one run."""
+        spacing = 1 if self.pack == DIRECT else self.form.spacing[2]
+        return phase.tap_spacing == 0 or phase.tap_spacing * self.x_pitch[2] == self.cb * spacing
+
+    def segment_count(self, phase: Phase) -> int:
+        return len(phase.taps) // (phase.taps_in_row if self.merged(phase) else 1)
 
     def segments(self, phase: Phase) -> tuple[Segment, ...]:
         """The runs of one phase; all have the same length."""
         first = self.form.first_tap
-        g = (1, 1, 1) if self.pack == DIRECT else self.spacing
-        places = []
-        for tap in phase.taps:
-            at = tap.at if self.pack == DIRECT else tuple((tap.at[i] - first[i]) // g[i] for i in range(3))
-            places.append(sum(a * pitch for a, pitch in zip(at, self.x_pitch, strict=True)))
-        per_row = _taps_in_a_row(phase)
-        merged = all(
-            places[i + 1] - places[i] == self.cb for i in range(len(places) - 1) if (i + 1) % per_row != 0
-        )  # fmt: skip
-        length = per_row if merged and self.pack != PANEL else 1
-        return tuple(Segment(places[i], i, length) for i in range(0, len(places), length))
+        length = phase.taps_in_row if self.merged(phase) else 1
+        found = []
+        for number in range(0, len(phase.taps), length):
+            at = phase.taps[number].at
+            if self.pack != DIRECT:
+                at = tuple((at[i] - first[i]) // self.form.spacing[i] for i in range(3))  # type: ignore[assignment]
+            offset = sum(a * pitch for a, pitch in zip(at, self.x_pitch, strict=True))
+            found.append(Segment(offset, number, length))
+        return tuple(found)
 
     def run(self, phase: Phase) -> int:
         """Products of one segment."""
-        segments = self.segments(phase)
-        return segments[0].length * self.cb if segments else 0
+        return (phase.taps_in_row if self.merged(phase) else 1) * self.cb if phase.taps else 0
 
     def padded_run(self, run: int) -> int:
         return -(-run // self.per_step) * self.per_step
@@ -237,16 +230,14 @@ class Tiling:
     @cached_property
     def unroll(self) -> int:
         """Steps of the reduction in one turn of the loop; divides every run."""
-        runs = {self.run(phase) // self.per_step for phase in self.form.phases} - {0}
-        if self.pack == PANEL:
-            runs = {self.padded_run(run * self.per_step) // self.per_step for run in runs}
-        return math.gcd(self.config["unroll"], *runs)
+        runs = {self.run(phase) // self.per_step for phase, _ in self.form.kinds} - {0}
+        return math.gcd(self.value["unroll"], *runs)
 
     # --- the packed filter ----------------------------------------------------------------------------------------
 
     def reduction(self, phase: Phase) -> int:
         """Rows of the packed filter of one phase and channel block."""
-        return len(self.segments(phase)) * self.padded_run(self.run(phase))
+        return self.segment_count(phase) * self.padded_run(self.run(phase))
 
     @cached_property
     def phase_starts(self) -> tuple[int, ...]:
@@ -258,17 +249,19 @@ class Tiling:
         return (*starts, at)
 
     @cached_property
+    def filter_bytes(self) -> int:
+        """The packed filter without its note."""
+        elements = sum(times * self.reduction(phase) for phase, times in self.form.kinds) * self.padded_k
+        return self.form.groups * self.c_blocks * elements * self.element
+
+    @cached_property
     def packed_bytes(self) -> int:
-        return NOTE_BYTES + self.form.groups * self.c_blocks * self.phase_starts[-1] * self.element
+        return NOTE_BYTES + self.filter_bytes
 
 
-def _taps_in_a_row(phase: Phase) -> int:
-    count = 0
-    for tap in phase.taps:
-        if tap.at[:2] != phase.taps[0].at[:2]:
-            break
-        count += 1
-    return max(count, 1)
+def _lengths(count: int, block: int) -> set[int]:
+    """Lengths of the blocks that cover ``count``."""
+    return {min(count, block), count % block or block} if count > block else {count}
 
 
 def _tile_sizes(size: int, lengths: set[int]) -> tuple[int, ...]:

@@ -1,0 +1,256 @@
+"""The dense kernels against PyTorch's float64 answer: every target this CPU runs, every dtype, tails, halos, phases."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from draft_call import FLAGS, RUNNABLE, call_draft, compile_drafts, logical
+
+from tilesmith.plan.slots import slots_of
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.rewrite import rewrites
+from tilesmith.problems.samples import sample_args
+from tilesmith.solvers.c.dense import DenseSolver
+from tilesmith.solvers.solver import Accepted, Rejected
+from tilesmith.targets.cpu import CPU_TARGETS
+from torch_answer import torch_answer, torch_gemm
+
+SOLVER = DenseSolver()
+ROUNDOFF = {"fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
+DOT = "x86_64-v4-bf16"
+NHWC = {"shared_layout": "NHWC"}
+GELU = Epilogue(bias=True, activation="gelu", residual=True)
+
+SIGNATURES = [
+    ConvSignature((2, 9, 11, 5), (19, 3, 3, 5), padding=1, **NHWC),
+    ConvSignature((2, 9, 11, 5), (40, 3, 3, 5), padding=(2, 0), stride=(2, 3), dilation=(1, 2), **NHWC),
+    ConvSignature((1, 3, 30, 29), (16, 3, 7, 7), stride=2, padding=3, output_layout="NHWC", input_layout="NCHW"),
+    ConvSignature((1, 7, 7, 32), (48, 1, 1, 32), stride=3, epilogue=GELU, **NHWC),
+    ConvSignature((1, 4, 3, 16), (16, 2, 2, 16), padding=5, **NHWC),  # pads wider than the filter
+    ConvSignature((2, 8, 9, 12), (36, 3, 3, 6), groups=2, padding=1, epilogue=Epilogue(activation="silu"), **NHWC),
+    ConvSignature((2, 40, 7), (33, 3, 7), padding=2, dilation=2, shared_layout="NWC"),
+    ConvSignature((1, 600, 4), (8, 5, 4), padding=2, shared_layout="NWC", epilogue=Epilogue(activation="relu")),
+    ConvSignature((1, 4, 5, 6, 3), (20, 3, 2, 3, 3), padding=1, stride=(1, 2, 1), shared_layout="NDHWC"),
+    ConvSignature((2, 6, 7, 5), (5, 3, 3, 24), transposed=True, stride=2, padding=1, output_padding=1, **NHWC),
+    ConvSignature((2, 5, 7, 6), (6, 2, 2, 32), transposed=True, stride=2, **NHWC),
+    ConvSignature((1, 5, 7, 6), (6, 2, 3, 17), transposed=True, stride=(2, 3), dilation=2, **NHWC),
+    ConvSignature((1, 5, 6, 4), (4, 1, 1, 16), transposed=True, stride=3, epilogue=Epilogue(bias=True), **NHWC),
+    ConvSignature((1, 3, 4, 5, 6), (6, 2, 3, 2, 8), transposed=True, stride=2, padding=1, shared_layout="NDHWC"),
+    ConvSignature((2, 9, 8, 20), (24, 3, 3, 20), mode="bwd", padding=1, stride=2, **NHWC),
+    ConvSignature((2, 9, 8, 20), (24, 3, 3, 10), mode="bwd", groups=2, padding=1, epilogue=GELU, **NHWC),
+    ConvSignature(
+        (1, 6, 7, 20), (17, 3, 3, 20), padding=1, input_strides=(1200, 200, 24, 1), output_strides=(900, 140, 19, 1),
+        **NHWC,
+    ),
+]  # fmt: skip
+GEMMS = [
+    GemmSignature(m=37, n=50, k=29),
+    GemmSignature(m=16, n=64, k=33, trans_b=True, epilogue=GELU),
+    GemmSignature(m=21, n=19, k=40, trans_a=True, trans_b=True, alpha=0.5, beta=0.75),
+    GemmSignature(m=5, n=16, k=3, batch=3, lda=8, ldc=20),
+    GemmSignature(m=5, n=16, k=8, batch=3, stride_b=0),
+    GemmSignature(m=1, n=100, k=7, trans_b=True),
+]
+
+
+def with_dtype(signature, name):
+    from dataclasses import replace
+
+    if isinstance(signature, GemmSignature):
+        return replace(signature, dtype=name, a_dtype="", b_dtype="", c_dtype="")
+    return replace(signature, dtype=name, input_dtype="", kernel_dtype="", output_dtype="")
+
+
+def answer(signature, arguments):
+    return (torch_gemm if isinstance(signature, GemmSignature) else torch_answer)(signature, arguments)
+
+
+def initial(signature, arguments):
+    """What the result holds before the call."""
+    reads = isinstance(signature, GemmSignature) and signature.beta != 0
+    return arguments[-1].copy() if reads else None
+
+
+def assert_close(signature, got, want):
+    bound = ROUNDOFF[slots_of(signature)[-1].dtype] * np.abs(want) + 4e-6 * max(
+        1.0, np.abs(want[np.isfinite(want)]).max()
+    )
+    bad = ~(np.abs(got.astype(np.float64) - want) <= bound)
+    assert not bad.any(), f"{bad.sum()} of {bad.size} wrong"
+
+
+@pytest.mark.parametrize(
+    ("arch", "dtype"),
+    [
+        ("x86_64-v2", "fp16"),
+        ("x86_64-v3", "fp32"),
+        ("x86_64-v4", "bf16"),
+        ("x86_64-v4-bf16", "fp32"),
+        ("x86_64-v4-bf16", "bf16"),
+    ],
+)
+def test_defaults_are_right(arch, dtype):
+    target = CPU_TARGETS[arch]
+    if target not in RUNNABLE:
+        pytest.skip(f"this CPU cannot run {arch}")
+    signatures = [with_dtype(s, dtype) for s in (*SIGNATURES, *GEMMS)]
+    drafts = []
+    for signature in signatures:
+        problem = signature.geometry
+        assert SOLVER.applicable(problem, target) == Accepted(), signature
+        config = SOLVER.default_config(problem, target)
+        assert SOLVER.search_space(problem, target).contains(config)
+        drafts.append(SOLVER.draft(problem, config, target))
+    compile_drafts(drafts, target)
+    for signature, draft in zip(signatures, drafts, strict=True):
+        arguments = sample_args(signature, 1)
+        got = call_draft(draft, target, signature, arguments, result=initial(signature, arguments))
+        assert_close(signature, logical(signature, got), answer(signature, arguments))
+
+
+@pytest.mark.parametrize("target", RUNNABLE, ids=lambda t: t.arch)
+def test_random_configs_are_right(target):
+    rng = random.Random(7)
+    cases = []
+    for plain in rng.sample([*SIGNATURES, *GEMMS], 12):
+        signature = with_dtype(plain, rng.choice(["fp32", "fp32", "bf16"]))
+        problem = signature.geometry
+        space = SOLVER.search_space(problem, target)
+        for _ in range(400):
+            config = SOLVER.default_config(problem, target).replace(
+                **{name: rng.choice(values) for name, values in space.axes.items()}
+            )
+            if space.contains(config):
+                cases.append((signature, SOLVER.draft(problem, config, target), config))
+                break
+    assert len(cases) >= 8
+    compile_drafts([draft for _, draft, _ in cases], target)
+    for signature, draft, config in cases:
+        arguments = sample_args(signature, 2)
+        want = answer(signature, arguments)
+        for chunk in (0, 1):  # all items in one call; one at a time, last first
+            got = call_draft(draft, target, signature, arguments, chunk, initial(signature, arguments))
+            assert_close(signature, logical(signature, got), want), config
+
+
+def test_every_axis_alone():
+    """Each axis through some of its values on problems that have a strip, channel blocks and several items."""
+    target = RUNNABLE[-1]
+    signatures = [
+        ConvSignature((2, 9, 130, 64), (40, 2, 2, 64), padding=1, **NHWC),
+        ConvSignature((1, 8, 8, 64), (64, 1, 1, 64), stride=2, **NHWC),
+        GemmSignature(m=100, n=130, k=64),
+    ]
+    cases = []
+    for signature in signatures:
+        problem = signature.geometry
+        space, default = SOLVER.search_space(problem, target), SOLVER.default_config(problem, target)
+        for name, values in space.axes.items():
+            for value in values[-3:]:
+                config = default.replace(**{name: value})
+                if name == "kout":
+                    config = config.replace(kg=2)
+                if space.contains(config):
+                    cases.append((signature, SOLVER.draft(problem, config, target)))
+    compile_drafts([draft for _, draft in cases], target)
+    wants = {signature: answer(signature, sample_args(signature, 3)) for signature in signatures}
+    for signature, draft in cases:
+        got = call_draft(draft, target, signature, sample_args(signature, 3), chunk=3)
+        assert_close(signature, logical(signature, got), wants[signature])
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("mode", ["fwd", "bwd"])
+@pytest.mark.parametrize("place", ["operand", "filter"])
+def test_specials_reach_what_they_should(place, mode, dtype):
+    """A NaN or Inf reaches exactly the results whose sums contain it; odd channels, padding, tails and phases."""
+    target = RUNNABLE[-1]
+    signatures = [
+        ConvSignature((2, 7, 9, 3), (21, 3, 3, 3), padding=1, mode=mode, dtype=dtype, **NHWC),
+        ConvSignature((1, 7, 9, 9), (17, 3, 2, 9), padding=1, stride=2, mode=mode, dtype=dtype, **NHWC),
+        ConvSignature((1, 9, 9, 8), (17, 3, 2, 8), dilation=2, mode=mode, dtype=dtype, **NHWC),
+    ]
+    drafts = [
+        SOLVER.draft(s.geometry, SOLVER.default_config(s.geometry, target), target)
+        for s in signatures
+    ]  # fmt: skip
+    compile_drafts(drafts, target)
+    rng = np.random.default_rng(5)
+    for signature, draft in zip(signatures, drafts, strict=True):
+        for special in (np.nan, np.inf):
+            arguments = sample_args(signature, 4)
+            chosen = arguments[0 if place == "operand" else 1]
+            for _ in range(2):
+                chosen[tuple(rng.integers(0, n) for n in chosen.shape)] = special
+            got = logical(signature, call_draft(draft, target, signature, arguments)).astype(np.float64)
+            want = answer(signature, arguments)
+            assert (np.isnan(got) == np.isnan(want)).all()
+            assert (np.isposinf(got) == np.isposinf(want)).all()
+            assert (np.isneginf(got) == np.isneginf(want)).all()
+            finite = np.isfinite(want)
+            assert np.allclose(got[finite], want[finite], rtol=0.02, atol=0.02)
+
+
+def test_one_artifact_serves_every_batch_and_length():
+    target = RUNNABLE[-1]
+    texts = set()
+    for n in (1, 4):
+        problem = ConvSignature((n, 14, 14, 32), (64, 3, 3, 32), padding=1, **NHWC).geometry
+        config = SOLVER.default_config(
+            ConvSignature((1, 14, 14, 32), (64, 3, 3, 32), padding=1, **NHWC).geometry, target
+        )
+        texts.add(SOLVER.draft(problem, config, target).sources)
+    assert len(texts) == 1
+    gemms = [GemmSignature(m=m, n=64, k=32).geometry for m in (560, 1680)]
+    config = SOLVER.default_config(gemms[0], target).replace(cols=112, mw=14, nv=2)
+    assert len({SOLVER.draft(g, config, target).sources for g in gemms}) == 1
+
+
+def test_drafts_are_reproducible():
+    problem = SIGNATURES[0].geometry
+    target = CPU_TARGETS["x86_64-v3"]
+    config = SOLVER.default_config(problem, target)
+    assert SOLVER.draft(problem, config, target) == SOLVER.draft(problem, config, target)
+
+
+def test_refusals_have_reasons():
+    target = CPU_TARGETS["x86_64-v3"]
+    for signature, reason in [
+        (ConvSignature((1, 8, 9, 9), (8, 8, 3, 3)), "layout not read"),
+        (ConvSignature((1, 9, 9, 8), (8, 3, 3, 8), mode="wrw", **NHWC), "direction not covered"),
+        (ConvSignature((1, 9, 9, 8), (8, 3, 3, 8), dtype="fp64", **NHWC), "dtype not covered"),
+        (ConvSignature((1, 9, 9, 8), (8, 3, 3, 1), groups=8, **NHWC), "group width not covered"),
+    ]:
+        verdict = SOLVER.applicable(signature.geometry, target)
+        assert isinstance(verdict, Rejected)
+        assert verdict.reason == reason
+
+
+def test_rewritten_forms_are_right():
+    target = RUNNABLE[-1]
+    signature = ConvSignature((2, 6, 7, 24), (40, 1, 1, 24), epilogue=GELU, **NHWC)
+    arguments = sample_args(signature, 6)
+    want = answer(signature, arguments)
+    forms = rewrites(signature)
+    assert [form.name for form in forms] == ["", "gemm"]
+    for form in forms:
+        problem = form.signature.geometry
+        draft = SOLVER.draft(problem, SOLVER.default_config(problem, target), target)
+        got = call_draft(draft, target, signature, arguments)
+        assert_close(signature, logical(signature, got), want)
+
+
+def test_predictions_are_quick_and_positive():
+    for target in CPU_TARGETS.values():
+        for signature in (*SIGNATURES, *GEMMS):
+            problem = signature.geometry
+            config = SOLVER.default_config(problem, target)
+            assert 0 < SOLVER.predict(problem, config, target) < 0.1
+
+
+def test_this_cpu_is_covered():
+    assert RUNNABLE or "sse4_2" not in FLAGS
