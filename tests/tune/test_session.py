@@ -25,11 +25,17 @@ from planted_solver import (
 
 from tilesmith.db.store import Database
 from tilesmith.errors import InterruptedSearchError, NoSolutionError, TilesmithError
+from tilesmith.measure.timing import Timing
 from tilesmith.runtime.executable import Executable
+from tilesmith.solvers.solver import Config
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.tune import measuring
+from tilesmith.tune.book import Book
+from tilesmith.tune.job import make_job
+from tilesmith.tune.playoff import choose_finalists, in_order
 from tilesmith.tune.session import STRATEGIES, tune
+from tilesmith.tune.space import Point
 
 
 @pytest.fixture
@@ -137,9 +143,38 @@ def test_tuned_is_never_slower_than_the_untuned_default(place):
     assert result.record == result.default
 
 
-def test_a_tie_goes_to_the_earlier_solver(place):
-    first, second = (Planted(kinds=(RIGHT,), default=RIGHT, spins=(0,), name=name) for name in ("zeta", "alpha"))
-    assert search(place, first, second).record.solver == "zeta"
+def test_a_tie_goes_to_the_earlier_solver_then_to_its_default():
+    solvers = [Planted(name="zeta", default=RIGHT), Planted(name="alpha", default=RIGHT)]
+    job = make_job(SIGNATURE, host_target(1), "tune", [candidate(solver) for solver in solvers])
+
+    def point(arm, spin):
+        return Point(arm, Config((("kind", RIGHT), ("spin", spin))))
+
+    def timing(median):
+        return Timing(median, 0.5, 9, "m")
+
+    timings = {
+        point("alpha", 0): timing(9.8), point("zeta", 100): timing(10.0), point("zeta", 0): timing(10.2),
+        point("alpha", 200): timing(9.0),
+    }  # fmt: skip
+    assert in_order(job, timings) == [point("alpha", 200), point("zeta", 0), point("zeta", 100), point("alpha", 0)]
+
+
+def test_the_untuned_default_and_near_solvers_are_finalists():
+    solvers = [Planted(name="far"), Planted(name="near"), Planted(name="best", predicted=1e-6)]
+    job = make_job(SIGNATURE, host_target(1), "tune", [candidate(solver) for solver in solvers])
+    book = Book()
+
+    def tried(arm, kind, spin, seconds):
+        point = Point(arm, Config((("kind", kind), ("spin", spin))))
+        book.add(point, replace(job.blank(point), time_us=seconds * 1e6, spread_us=0.1), seconds)
+        return point
+
+    top = [tried("best", RIGHT, spin, 1.0 + spin * 1e-3) for spin in (0, 10, 20, 30, 40)][:4]
+    near, _ = tried("near", RIGHT, 0, 1.14), tried("far", RIGHT, 0, 1.16)
+    default = tried("best", SLOW, 0, 3.0)
+    assert job.untuned == default
+    assert choose_finalists(job, book) == [*top, near, default]
 
 
 def test_each_solver_gets_its_answer(place):

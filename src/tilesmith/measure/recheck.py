@@ -1,7 +1,8 @@
 """The check of ``measure.accuracy``, for many results of one problem: same verdicts, a tenth of the time.
 
 What does not depend on the result is computed once: the oracle's values and bounds in the result's own memory order,
-and guarded operands. A result is then compared block by block in the cache; what is not plainly right goes to the full check.
+and guarded operands. A result is then compared block by block in the cache; what is not plainly right goes to the
+full check.
 """
 
 from __future__ import annotations
