@@ -113,6 +113,12 @@ def test_environment_values_are_refused(name, value, capsys, monkeypatch):
     assert value in line
 
 
+def test_a_library_that_is_not_installed(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tilesmith.solvers.external.onednn", None)
+    line = refused(["bench", f"conv {GOOD} -F 1", "--against", "onednn"], capsys)
+    assert "pip install torch" in line
+
+
 def test_an_unknown_solver_in_the_environment(capsys, monkeypatch):
     monkeypatch.setenv("TILESMITH_ONLY_SOLVER", "c_nonesuch")
     assert "c_nonesuch" in refused(["explain", f"conv {GOOD} -F 1"], capsys)

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.measuring import check_launchable, steady_call, time_prepare
+from tilesmith.errors import ArgumentError
 from tilesmith.measure.machine import Machine, roofline_seconds
 from tilesmith.measure.oracle import Oracle, oracle
 from tilesmith.measure.timing import Timing, interleave
@@ -112,18 +114,14 @@ def bench(
 
 def library_version(library: str) -> str:
     """What was measured against."""
-    from tilesmith.solvers.external import onednn
-
-    return {"onednn": onednn.version}[library]()
+    return {"onednn": lambda: str(_onednn().version())}[library]()
 
 
 def _modes(
     library: str, signature: Signature, arguments: Sequence[Any], threads: int, truth: Oracle
 ) -> tuple[dict[str, Callable[[], object]], str]:
     """The calls of a library whose numbers are right, or why there is none."""
-    from tilesmith.solvers.external import onednn
-
-    found, wrong = {}, []
+    onednn, found, wrong = _onednn(), {}, []
     for mode in onednn.modes(signature, arguments, threads):
         if _is_close(mode.result(), truth):
             found[mode.name] = mode.run
@@ -136,9 +134,16 @@ def _quiet(against: Sequence[str]) -> AbstractContextManager[Any]:
     """Inside, PyTorch records nothing for gradients."""
     if not against:
         return nullcontext()
-    from tilesmith.solvers.external import onednn
+    quiet: AbstractContextManager[Any] = _onednn().inference()
+    return quiet
 
-    return onednn.inference()
+
+def _onednn() -> Any:
+    """PyTorch's side, imported when it is asked for."""
+    try:
+        return import_module("tilesmith.solvers.external.onednn")
+    except ImportError as error:
+        raise ArgumentError(f"onednn is measured through PyTorch ({error}); install it: pip install torch") from None
 
 
 def _is_close(result: np.ndarray[Any, Any], truth: Oracle) -> bool:

@@ -117,7 +117,7 @@ def get_launchable(
     if env.LOG_CMD.get():
         log_command(signature)
     only = env.ONLY_SOLVER.get() if only is None else only
-    key = (signature, target, mode, id(layers), str(held.directory), only)
+    key = (signature, target, mode, layers, str(held.directory), only)
     with _lock:
         known = _known.get(key)
         if known is None:

@@ -43,6 +43,8 @@ def command(
     listing = read_problems(words, dtype or "")
     target = target_of(None, threads)
     _check_writable(json_path)
+    for library in against:
+        library_version(library)  # one that is not installed is better met now
     machine = machine_of(target, open_cache())
     rows: list[Row] = []
     method = ""

@@ -18,7 +18,7 @@ from tilesmith.errors import ArgumentError, FileFormatError, NoCompilerError
 from tilesmith.plan.records import Source
 from tilesmith.solvers.solver import Config, parse_config
 from tilesmith.solvers.table import Candidate, candidates
-from tilesmith.targets.cpu import parse_target
+from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.build import unit_text
 from tilesmith.toolchain.compilers import command_line, find_compiler
