@@ -1,0 +1,106 @@
+"""The CPU tables of the documentation: tune benchmarks/problems/cpu_fp32.txt, then run it beside oneDNN.
+
+    python benchmarks/cpu.py              # fp32 and bf16, one and two threads; about 25 minutes on 2 cores
+    python benchmarks/cpu.py fp32_t1      # one of them
+    python benchmarks/cpu.py --table      # only write the tables anew from benchmarks/results/
+
+Each run leaves benchmarks/results/cpu_<run>.json and rewrites the tables of docs/benchmarks-cpu.md. Tuning goes into a
+database of its own under build/, so that every run begins from nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "benchmarks-cpu.md"
+PROBLEMS = "benchmarks/problems/cpu_fp32.txt"
+RUNS = {"fp32_t1": ("fp32", 1), "fp32_t2": ("fp32", 2), "bf16_t1": ("bf16", 1), "bf16_t2": ("bf16", 2)}
+BEGIN, END = "<!-- begin table -->", "<!-- end table -->"
+
+
+def command(dtype: str, threads: int, out: Path) -> list[str]:
+    tool = str(Path(sys.executable).with_name("tilesmith"))
+    return [
+        tool, "bench", PROBLEMS, "--against", "onednn", "--tune", "--dtype", dtype, "--threads", str(threads),
+        "--json", str(out.relative_to(ROOT)),
+    ]  # fmt: skip
+
+
+def run(name: str) -> bool:
+    dtype, threads = RUNS[name]
+    folder = ROOT / "build" / "bench" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    env = {
+        **os.environ,
+        "TILESMITH_CACHE_DIR": str(folder / "cache"),
+        "TILESMITH_DB_PATH": str(folder / "tilesmith.db"),
+    }
+    out = RESULTS / f"cpu_{name}.json"
+    return subprocess.run(command(dtype, threads, out), cwd=ROOT, env=env, check=False).returncode == 0
+
+
+def short(row: dict) -> str:
+    """A problem in a few words, from its driver command."""
+    words = row["command"].split()
+    flags = dict(zip(words[1::2], words[2::2], strict=False))
+    kind = "deconv" if flags.get("-m") == "trans" else "conv"
+    groups = "" if flags["-g"] == "1" else f" g{flags['-g']}"
+    stride = "" if flags["-u"] == "1" else f" s{flags['-u']}"
+    size = f"{flags['-n']}x{flags['-c']}x{flags['-H']}x{flags['-W']}"
+    return f"{row['direction']} {kind} {flags['-y']}x{flags['-x']}{stride}{groups} {size} -> {flags['-k']}"
+
+
+def table(name: str, data: dict) -> str:
+    dtype, threads = RUNS[name]
+    host, summary = data["host"], data["summary"]
+    lines = [
+        f"## {dtype}, {threads} thread{'s' if threads > 1 else ''}",
+        "",
+        f"{host['date']}, {host['cpu']}, {host['cores']} cores, load {host['load']}, target `{data['target']}`, "
+        f"{host['onednn']}, {host['compiler'].split(';')[0]}; {host['method']}.",
+        f"`{' '.join(['tilesmith', *command(dtype, threads, RESULTS / f'cpu_{name}.json')[1:]])}`",
+        "",
+        "| problem | solver | us | spread | packing us | GFLOP/s | of roofline | oneDNN us | oneDNN / ours |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in data["results"]:
+        if row["status"] != "ok":
+            lines.append(f"| {short(row)} | {row['status']}: {row['reason']} | | | | | | | |")
+            continue
+        them, ratio = row["against"].get("onednn", {}), row["ratio"].get("onednn")
+        lines.append(
+            f"| {short(row)} | {row['solver']} | {row['time_us']:.1f} | {row['spread_us']:.1f} | {row['prepare_us']:.1f} | "
+            f"{row['gflops']:.0f} | {row['roofline']:.2f} | {them.get('time_us', float('nan')):.1f} | {ratio:.2f} |"
+        )
+    lines += ["", f"Geomean **{summary['geomean']['onednn']:.3f}**, least {summary['min']['onednn']:.3f}.", ""]
+    return "\n".join(lines)
+
+
+def write_page() -> None:
+    found = [(name, RESULTS / f"cpu_{name}.json") for name in RUNS]
+    tables = "\n".join(table(name, json.loads(path.read_text())) for name, path in found if path.exists())
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{tables}\n{END}{rest.split(END)[1]}")
+
+
+def main(words: list[str]) -> int:
+    names = [] if words == ["--table"] else (words or list(RUNS))
+    unknown = [name for name in names if name not in RUNS]
+    if unknown:
+        print(f"{unknown[0]!r} is not one of {', '.join(RUNS)}", file=sys.stderr)
+        return 2
+    fine = all([run(name) for name in names])
+    write_page()
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,117 @@
+"""`make demo`: find the best kernels for real problems on this machine, check them, compare with oneDNN, remember them.
+
+The first run tunes (a few seconds a problem); a later one finds everything in the database and only measures.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tilesmith.cli.problem_list import Item, read_problems
+from tilesmith.dispatch.benchmark import Bench, bench, library_version
+from tilesmith.dispatch.facts import open_databases, target_of
+from tilesmith.dispatch.launchable import Launchable, get_launchable
+from tilesmith.dispatch.planning import open_cache
+from tilesmith.errors import TilesmithError
+from tilesmith.measure.machine import machine_of
+from tilesmith.problems.work import flops
+from tilesmith.targets.target import Target
+from tilesmith.tune.session import tune
+
+PROBLEMS = Path(__file__).parent / "problems" / "demo.txt"
+LIBRARY = "onednn"
+TUNE_SECONDS = 15.0
+BENCH_SECONDS = 0.6
+console = Console(width=None if sys.stdout.isatty() else 120)
+
+
+def short(item: Item) -> str:
+    """A problem in a few words, from its driver command."""
+    words = item.command.split()
+    flags = dict(zip(words[1::2], words[2::2], strict=False))
+    if words[0].startswith("gemm"):
+        return f"gemm {flags['--a_h']}x{flags['--b_w']}x{flags['--a_w']}"
+    kind = "transposed" if flags.get("-m") == "trans" else "conv"
+    groups = f" groups {flags['-g']}" if "-g" in flags else ""
+    stride = f" stride {flags['-u']}" if "-u" in flags else ""
+    weights = " (weights)" if item.direction == "wrw" else ""
+    return f"{kind} {flags['-y']}x{flags['-x']}{stride}{groups}, {flags['-c']}x{flags['-H']}x{flags['-W']} to {flags['-k']}{weights}"
+
+
+def find(items: tuple[Item, ...], target: Target) -> int:
+    """Tune what the database does not hold; returns how many were tuned."""
+    layers, cache = open_databases(), open_cache()
+    new = 0
+    for item in items:
+        key = item.signature.key()
+        if layers.writable.search(key, target.name) is not None:
+            continue
+        new += 1
+        with console.status(f"tuning {short(item)} ..."):
+            result = tune(item.signature, target, database=layers.writable, cache=cache, max_seconds=TUNE_SECONDS)
+        console.print(
+            f"  {short(item)}: {result.new_trials} kernels checked and timed in {result.seconds:.1f} s, "
+            f"best {result.record.solver} {result.record.config}", highlight=False,
+        )  # fmt: skip
+    return new
+
+
+def row(item: Item, launch: Launchable, found: Bench) -> list[str]:
+    if found.status != "ok" or not found.time_us:
+        return [short(item), launch.solver, found.reason, "", "", "", "", ""]
+    them = found.against[LIBRARY]
+    return [
+        short(item), launch.solver, f"{found.time_us:.0f}", f"{flops(item.signature) / found.time_us * 1e-3:.0f}",
+        f"{(found.roofline or 0) * 100:.0f} %", f"{found.error:.1e} < {found.bound:.1e}", f"{them.time_us:.0f}",
+        f"{found.ratio[LIBRARY]:.2f}x",
+    ]  # fmt: skip
+
+
+def main() -> int:
+    start = time.perf_counter()
+    items = read_problems([str(PROBLEMS)]).items
+    target = target_of(None, None)
+    console.print(
+        f"Tilesmith on {target.name}: {len(items)} problems, against {library_version(LIBRARY)}", highlight=False
+    )
+    new = find(items, target)
+    machine = machine_of(target, open_cache())
+    table = Table()
+    for name in ("problem", "solver", "us", "GFLOP/s", "roofline", "error < bound", "oneDNN us", "faster"):
+        table.add_column(name, justify="left" if name in ("problem", "solver") else "right", overflow="fold")
+    ratios, failed = [], 0
+    with console.status("measuring beside oneDNN ..."):
+        for item in items:
+            launch = get_launchable(item.signature, target=target)
+            found = bench(launch, machine, (LIBRARY,), seconds=BENCH_SECONDS)
+            table.add_row(*row(item, launch, found))
+            failed += found.status != "ok"
+            ratios += found.ratio.values()
+    console.print(table)
+    mean = 1.0
+    for ratio in ratios:
+        mean *= ratio ** (1 / len(ratios))
+    remembered = f"{len(items) - new} of {len(items)} remembered, {new} tuned"
+    console.print(
+        f"every result checked against float64; geomean {mean:.2f}x oneDNN's best; {remembered}; "
+        f"{time.perf_counter() - start:.1f} s", highlight=False,
+    )  # fmt: skip
+    if new:
+        console.print("Run it again: what was found is remembered.", highlight=False)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except TilesmithError as error:
+        print(f"tilesmith: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        print("tilesmith: stopped; what was found is kept", file=sys.stderr)
+        sys.exit(130)
