@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from tilesmith import env
 from tilesmith.cli.main import VERBS
 
@@ -34,6 +32,9 @@ def test_the_table_of_verbs_is_the_code():
     assert table == VERBS
 
 
-@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", (DOCS / "guide" / "python.md").read_text(), re.S))
-def test_examples_run(block, capsys):
-    exec(compile("from tilesmith import *\n" + block, "python.md", "exec"), {})
+def test_examples_run(tmp_path, monkeypatch):
+    """The blocks of the page, one after the other: later ones use the names of earlier ones."""
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / "guide" / "python.md").read_text(), re.S):
+        exec(compile(block, "python.md", "exec"), names)
