@@ -17,7 +17,7 @@ from tilesmith.solvers.c.dense_space import dense_default, dense_space
 from tilesmith.solvers.c.dense_tiling import NOTE_BYTES, Tiling
 from tilesmith.solvers.c.reference import guarded_reference
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
 
 class DenseSolver:

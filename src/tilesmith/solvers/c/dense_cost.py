@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from tilesmith.solvers.c.dense_form import Phase
+from tilesmith.solvers.c.dense_form import Phase, tap_lines
 from tilesmith.solvers.c.dense_tiling import DIRECT, Tiling
 
 CYCLES_PER_SECOND = 3.8e9
@@ -27,7 +27,7 @@ def predicted_seconds(t: Tiling) -> float:
     form = t.form
     compute = sum(times * _phase_cycles(t, phase) for phase, times in form.kinds)
     compute *= t.c_blocks * form.images * form.groups
-    cycles = compute + _filter_cycles(t, compute) + _pack_cycles(t) + _store_cycles(t)
+    cycles = compute + _filter_cycles(t, compute) + _input_cycles(t) + _pack_cycles(t) + _store_cycles(t)
     threads = t.target.cores
     turns = -(-t.items // t.items_at_once)
     busy = min(1.0, t.items / threads) if threads > 1 else 1.0
@@ -59,10 +59,25 @@ def _phase_cycles(t: Tiling, phase: Phase) -> float:
             continue
         for mh, tall in heights.items():
             for mw, wide in widths.items():
-                tile = steps * _step_cycles(t, mh * mw, nv) * _conflict_factor(t, mh, mw)
+                tile = (
+                    steps * (1.0 - _skipped(t, phase, mh)) * _step_cycles(t, mh * mw, nv) * _conflict_factor(t, mh, mw)
+                )
                 tile += segments * SEGMENT_CYCLES + TILE_CYCLES
                 total += blocks * tall * wide * tile
     return total * phase.count[0]
+
+
+def _skipped(t: Tiling, phase: Phase, mh: int) -> float:
+    """The share of lines of taps that no output of a tile sees inside the input."""
+    lines, first, step = tap_lines(phase)[1]
+    down, height = t.form.step[1], t.form.x_size[1]
+    tiles = -(-phase.count[1] // mh)
+    gone = 0
+    for line in range(lines):
+        above = -(first + line * step) - (mh - 1) * down  # tiles that end before the input begins
+        below = first + line * step + (tiles - 1) * mh * down - height + 1  # tiles that begin behind its end
+        gone += max(0, -(-above // (mh * down))) + max(0, -(-below // (mh * down)))
+    return min(1.0, gone / (lines * tiles))
 
 
 def _step_cycles(t: Tiling, pixels: int, nv: int) -> float:
@@ -123,6 +138,18 @@ def _filter_cycles(t: Tiling, compute: float) -> float:
     arriving = streams * total / (DRAM_BYTES if far else L3_BYTES)
     visible = min(arriving, compute) * (1.0 - hidden) * (1.0 if far else 0.6)
     return cycles + visible + 0.05 * min(arriving, compute) + max(0.0, arriving - compute)
+
+
+def _input_cycles(t: Tiling) -> float:
+    """Every block of result channels reads an item's input again, from the cache that holds it."""
+    form, target = t.form, t.target
+    depth, rows, cols = t.strip_size
+    nbytes = depth * rows * cols * t.cb * t.element
+    if nbytes <= 0.6 * target.l1_bytes:
+        return 0.0
+    rate = L2_BYTES if nbytes <= 0.6 * target.l2_bytes else L3_BYTES
+    passes = form.images * form.groups * t.places * t.c_blocks * (t.blocks - 1)
+    return 0.4 * passes * nbytes / rate
 
 
 def _pack_cycles(t: Tiling) -> float:

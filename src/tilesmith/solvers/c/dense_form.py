@@ -17,7 +17,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, Triple
 from tilesmith.solvers import reasons
 from tilesmith.solvers.solver import Geometry, Rejected
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
 FLOATS = ("fp32", "bf16", "fp16")
 MAX_PHASES = 512
@@ -117,12 +117,7 @@ class DenseForm:
     @cached_property
     def has_halo(self) -> bool:
         """Whether some product reads a position outside the input."""
-        return any(
-            tap.at[i] < 0 or (phase.count[i] - 1) * self.step[i] + tap.at[i] >= self.x_size[i]
-            for phase in self.phases
-            for tap in phase.taps
-            for i in range(3)
-        )
+        return any(self.overhangs(i) for i in range(3))
 
     @cached_property
     def spacing(self) -> Triple:
@@ -133,11 +128,29 @@ class DenseForm:
             found.append(math.gcd(0 if i == 0 else self.step[i], *away) or 1)
         return _triple(found)
 
+    def overhangs(self, i: int) -> bool:
+        """Whether some product reads outside the input in dimension ``i``."""
+        return any(
+            tap.at[i] < 0 or (phase.count[i] - 1) * self.step[i] + tap.at[i] >= self.x_size[i]
+            for phase in self.phases
+            for tap in phase.taps
+        )
+
     @property
     def products(self) -> int:
         """Multiply-adds of the whole problem."""
         pixels = sum(p.count[0] * p.count[1] * p.count[2] * len(p.taps) for p in self.phases)
         return self.images * self.groups * pixels * self.c * self.k
+
+
+@lru_cache(maxsize=4096)
+def tap_lines(phase: Phase) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """How many taps, the first's position and the distance to the next: in depth, and in height."""
+    found = []
+    for i in (0, 1):
+        places = sorted({tap.at[i] for tap in phase.taps}) or [0]
+        found.append((len(places), places[0], places[1] - places[0] if len(places) > 1 else 1))
+    return found[0], found[1]
 
 
 @lru_cache(maxsize=64)

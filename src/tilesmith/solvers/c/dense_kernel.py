@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilesmith.codegen.c.epilogue import vector_activation
 from tilesmith.codegen.symbols import MARK
-from tilesmith.solvers.c.dense_form import DenseForm
+from tilesmith.solvers.c.dense_form import DenseForm, tap_lines
 from tilesmith.solvers.c.dense_pack import strip_text
 from tilesmith.solvers.c.dense_tile import tile_name, tile_text
 from tilesmith.solvers.c.dense_tiling import DIRECT, NOTE_BYTES, Tiling
@@ -23,6 +23,8 @@ def kernel_text(t: Tiling, guarded: bool) -> str:
         parts.append(vector_activation(form.epilogue))
     if t.pack != DIRECT:
         parts.append(strip_text(t))
+    if skips(t):
+        parts.append(_skip_text(t))
     for tail in _tails(t):
         parts += [tile_text(t, mh, mw, tail) for mh in t.heights for mw in t.widths]
         parts.append(_walk_text(t, tail))
@@ -37,7 +39,7 @@ def _tails(t: Tiling) -> list[bool]:
 def _declarations(t: Tiling) -> str:
     form = t.form
     y = ELEMENT[form.y_dtype]
-    arguments = [f"const {MARK}_ct *x", f"const {MARK}_ct *w", f"const {MARK}_phase *f", "const int *seg", f"{y} *y"]
+    arguments = [f"const {MARK}_ct *x", f"const {MARK}_ct *w", "const int *seg", "int nseg", "int run", f"{y} *y"]
     arguments += [f"const {y} *bias"] * form.epilogue.bias + [f"const {y} *z"] * form.epilogue.residual
     arguments += ["int first", "int last"] * (t.c_blocks > 1)
     segments: list[int] = []
@@ -50,18 +52,24 @@ def _declarations(t: Tiling) -> str:
         steps = run if odd or not t.dot else run // 2
         # How long a flat form is, is said at run time: one text serves every length.
         count = (*phase.count[:2], 0) if form.flat else phase.count
-        values = (*phase.first, *count, len(segments), len(found), steps, start, t.reduction(phase))
+        z, line = tap_lines(phase)
+        values = (*phase.first, *count, len(segments), len(found), steps, *z, *line, start, t.reduction(phase))
         rows.append("{" + ", ".join(map(str, values)) + "}")
         segments += [segment.offset for segment in found]
     return f"""typedef {ELEMENT["bf16" if t.dot else "fp32"]} {MARK}_ct;
 typedef struct {{
-  int oz, oy, ox, od, oh, ow, seg, nseg, run;
+  int oz, oy, ox, od, oh, ow, seg, nseg, run, planes, z, dz, lines, y, dy;
   ts_i64 w, depth;
 }} {MARK}_phase;
 static const {MARK}_phase {MARK}_phases[{len(rows)}] = {{{", ".join(rows)}}};
 static const int {MARK}_segments[{max(len(segments), 1)}] = {{{", ".join(map(str, segments)) or "0"}}};
 #define {MARK}_args {", ".join(arguments)}
 """
+
+
+def skips(t: Tiling) -> bool:
+    """Whether whole lines of taps lie above or below the input for some outputs: nothing but zeros to add."""
+    return t.form.overhangs(0) or t.form.overhangs(1)
 
 
 def _passed(form: DenseForm, partial: bool) -> str:
@@ -74,17 +82,62 @@ def _walk_text(t: Tiling, tail: bool) -> str:
     form = t.form
     down, right = t.tile_step
     y_down, y_right = form.y_strides[4] * form.out_step[1], form.y_strides[5] * form.out_step[2]
-    lines = [f"TS_NOINLINE void {MARK}_walk{'t' if tail else ''}({MARK}_args, int nr, int nc) {{", "  int i = 0;"]
+    nr = t.lanes * (t.tail_vectors if tail else t.value["nv"])
+    extra = f", const {MARK}_phase *f, int whole, ts_i64 z0, ts_i64 y0" if skips(t) else ""
+    lines = [
+        f"TS_NOINLINE void {MARK}_walk{'t' if tail else ''}({MARK}_args, int nr, int nc{extra}) {{",
+        "  int i = 0;",
+    ]
+    if skips(t):
+        lines.append("  const int line = f->lines * f->planes ? nseg / (f->lines * f->planes) : 0, all = nseg;")
     for mh in t.heights:
         lines += [f"  while (nr - i >= {mh}) {{", "    int j = 0;"]
+        weights, segments = "w", "seg"
+        if skips(t):
+            lines += [
+                "    int skip = 0;",
+                "    nseg = all;",
+                "    if (!whole) {",
+                f"      ts_i64 top = y0 + f->y + (ts_i64)i * {form.step[1]}, end = top + {(mh - 1) * form.step[1]};",
+                f"      {MARK}_skip(f, z0 + f->z, top, end, line, &skip, &nseg);",
+                "    }",
+                f"    const {MARK}_ct *wi = w + (ts_i64)skip * {MARK}_deep(run) * {nr};",
+            ]
+            weights, segments = "wi", "seg + skip"
         for mw in t.widths:
             at = f"(ts_i64)i * {y_down} + (ts_i64)j * {y_right}"
             more = _passed(form, t.c_blocks > 1).format(z=f"z + ({at})")
             start = f"x + ((ts_i64)i * {down} + (ts_i64)j * {right})"
-            call = f"{tile_name(mh, mw, tail)}({start}, w, f, seg, y + ({at}){more});"
+            call = f"{tile_name(mh, mw, tail)}({start}, {weights}, {segments}, nseg, run, y + ({at}){more});"
             lines += [f"    for (; nc - j >= {mw}; j += {mw})", f"      {call}"]
         lines += [f"    i += {mh};", "  }"]
     return "\n".join([*lines, "}"]) + "\n"
+
+
+def _skip_text(t: Tiling) -> str:
+    """Segments are ordered by depth, then height: planes of taps that lie outside are left out at both ends, then lines
+    if one plane is left."""
+    odd = t.dot and any(t.run(p) % 2 for p in t.form.phases)
+    deep = "run" if not t.dot else "((run + 1) & ~1)" if odd else "2 * run"
+    depth, height, _ = t.form.x_size
+    return f"""#define {MARK}_deep(run) ({deep})
+TS_INLINE int {MARK}_clamp(ts_i64 v, int most) {{ return v < 0 ? 0 : v > most ? most : (int)v; }}
+TS_NOINLINE void {MARK}_skip(const {MARK}_phase *f, ts_i64 z, ts_i64 top, ts_i64 end, int line, int *skip, int *nseg) {{
+  int z0 = {MARK}_clamp(z < 0 ? (-z + f->dz - 1) / f->dz : 0, f->planes);
+  int z1 = {MARK}_clamp(z < {depth} ? ({depth} - z + f->dz - 1) / f->dz : 0, f->planes);
+  int y0 = {MARK}_clamp(end < 0 ? (-end + f->dy - 1) / f->dy : 0, f->lines);
+  int y1 = {MARK}_clamp(top < {height} ? ({height} - top + f->dy - 1) / f->dy : 0, f->lines);
+  if (z1 <= z0 || y1 <= y0) {{
+    *nseg = 0;
+  }} else if (z1 - z0 == 1) {{
+    *skip = (z0 * f->lines + y0) * line;
+    *nseg = (y1 - y0) * line;
+  }} else {{
+    *skip = z0 * f->lines * line;
+    *nseg = (z1 - z0) * f->lines * line;
+  }}
+}}
+"""
 
 
 def _main_text(t: Tiling, guarded: bool) -> str:
@@ -119,7 +172,12 @@ def _main_text(t: Tiling, guarded: bool) -> str:
         more += f", z0 + (yb - y0) + {offset}"
     if t.c_blocks > 1:
         more += f", cb == 0, cb == {t.c_blocks - 1}"
-    call = f"(xb, w + (ts_i64)kb * f->depth * {t.nr}, f, {MARK}_segments + f->seg, yb + {offset}{more}, nr, nc);"
+    z_first, y_first = f"oz * {form.step[0]}", f"oy * {form.step[1]}"
+    outside = f", f, whole, {z_first}, {y_first}" if skips(t) else ""
+    call = (
+        f"(xb, w + (ts_i64)kb * f->depth * {t.nr}, {MARK}_segments + f->seg, f->nseg, f->run,"
+        f" yb + {offset}{more}, nr, nc{outside});"
+    )
     calls = {False: f"{MARK}_walk{call}", True: f"{MARK}_walkt{call}"}
     tails = _tails(t)
     chosen = (
@@ -132,9 +190,13 @@ def _main_text(t: Tiling, guarded: bool) -> str:
         if t.value["kout"]
         else f"ts_i64 kg = item % {t.block_groups}, nb = item / {t.block_groups};"
     )
+    whole = "  const int whole = *(const int *)p[1]; /* a filter element is not finite: its product with 0 counts */\n"
     guard = "  if (*(const int *)p[1]) return; /* a filter element is not finite: the reference kernel does it */\n"
+    if skips(t):
+        guard += "  const int whole = 0;\n"
+    note, xt = guard if guarded else whole if skips(t) else "", ELEMENT[form.x_dtype]
     return f"""void {MARK}(void *const *p, const ts_i64 *s, void *scratch, ts_i64 begin, ts_i64 end) {{
-{guard if guarded else ""}  const {ELEMENT[form.x_dtype]} *x0 = (const {ELEMENT[form.x_dtype]} *)p[0];
+{note}  const {xt} *x0 = (const {xt} *)p[0];
   const {MARK}_ct *w0 = (const {MARK}_ct *)((const char *)p[1] + {NOTE_BYTES});
 {bias}{residual}  {y} *y0 = ({y} *)p[{form.slots - 1}];
   const ts_i64 columns = {columns}, col_blocks = {col_blocks};

@@ -8,7 +8,7 @@ from tilesmith.solvers.c.dense_cost import predicted_seconds
 from tilesmith.solvers.c.dense_form import DenseForm, uses_dot
 from tilesmith.solvers.c.dense_tiling import DIRECT, STRIP, Tiling
 from tilesmith.solvers.solver import Config, SearchSpace
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
 NAMES = ("mh", "mw", "nv", "rows", "cols", "unroll", "kg", "kout", "cb", "cpad", "pack", "pf")
 MAX_STRIP = 64 * 1024 * 1024

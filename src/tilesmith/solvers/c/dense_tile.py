@@ -21,7 +21,7 @@ def tile_text(t: Tiling, mh: int, mw: int, tail: bool) -> str:
     lines = [f"TS_NOINLINE void {tile_name(mh, mw, tail)}({MARK}_args) {{"]
     for p in range(len(pixels)):
         lines.append("  ts_vf " + ", ".join(f"a{p}_{v} = {{0}}" for v in vectors) + ";")
-    lines += ["  for (int q = 0; q < f->nseg; q++) {", f"    const {MARK}_ct *xr = x + seg[q];"]
+    lines += ["  for (int q = 0; q < nseg; q++) {", f"    const {MARK}_ct *xr = x + seg[q];"]
     lines += _loop(t, mh, mw, len(vectors) * t.lanes)
     lines.append("  }")
     lines += _stores(t, pixels, tail)
@@ -40,7 +40,7 @@ def _loop(t: Tiling, mh: int, mw: int, nr: int) -> list[str]:
         body += _step(t, offsets, nr, f"{u * x_step}", u * w_step, last=False)
     runs = {t.run(phase) for phase in t.form.phases} - {0}
     odd = t.per_step == 2 and any(run % 2 for run in runs)
-    count = "f->run" if not odd else "f->run / 2"
+    count = "run" if not odd else "run / 2"
     lines = [
         f"    for (int k = {count}; k > 0; k -= {t.unroll}) {{",
         "      TS_OPAQUE(xr);",
@@ -50,7 +50,7 @@ def _loop(t: Tiling, mh: int, mw: int, nr: int) -> list[str]:
         "    }",
     ]
     if odd:
-        lines += ["    if (f->run & 1) {", *("  " + line for line in _step(t, offsets, nr, "0", 0, last=True))]
+        lines += ["    if (run & 1) {", *("  " + line for line in _step(t, offsets, nr, "0", 0, last=True))]
         lines += [f"      w += {w_step};", "    }"]
     return lines
 
