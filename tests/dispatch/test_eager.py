@@ -135,6 +135,22 @@ def test_strides_may_change_between_calls_of_one_shape():
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_one_filter_meets_many_inputs(kind):
+    """The short way goes by the filter's identity: neither shapes, biases nor a new filter in its memory confuse it."""
+    w, b = draw((5, 4, 3, 3), 2), draw((5,), 3)
+    give = torch.from_numpy if kind == "torch" else lambda array: array
+    given, bias = give(w), give(b)
+    for turn in range(3):
+        for n, size in ((1, 6), (1, 6), (2, 6), (1, 7)):
+            x = draw((n, 4, size, size), turn + size)
+            close(conv(give(x), given), reference(x, w))
+            close(conv(give(x), given, bias), reference(x, w, b))
+    for seed in range(20):  # each may get the address of one before it
+        x, fresh = draw((1, 4, 6, 6), seed), draw((3 + seed % 3, 4, 3, 1 + seed % 2), seed)
+        close(conv(give(x), give(fresh)), reference(x, fresh))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
 @pytest.mark.parametrize(("ta", "tb"), [(False, False), (False, True), (True, False), (True, True)])
 def test_gemm(ta, tb, kind):
     a, b = draw((7, 5) if ta else (5, 7), 1), draw((6, 7) if tb else (7, 6), 2)
