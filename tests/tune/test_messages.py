@@ -22,8 +22,8 @@ from tilesmith.tune.note import Note
 
 TIMING = Timing(10.5, 0.25, 9, "m", 10.25, 2)
 REQUESTS = [
-    Setup("problem", 7, "/tmp/oracle.npz"), Load("a mr=4", b"\0\xff plan", ("/x.so",)), Race(("a", "b"), 7, 0.5, 2, None),
-    Race(("a",), 7, 0.5, 2, 1.1), Unload(("a",)),
+    Setup("problem", 7, "/tmp/oracle.npz"), Load("a mr=4", b"\0\xff plan", ("/x.so",)),
+    Race(("a", "b"), 7, 0.5, 2, None), Race(("a",), 7, 0.5, 2, 1.1), Unload(("a",)),
 ]  # fmt: skip
 REPLIES = [Ready(1.5), Loaded(0.25, 1.0, TIMING, 3.5), Refused("wrong", 7.0, 1.0), Refused("x"), Raced({"a": TIMING})]
 

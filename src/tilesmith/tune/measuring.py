@@ -126,18 +126,19 @@ class Measurer:
 
     def _rank(self, estimates: dict[Point, Timing]) -> None:
         leader = self._leader(estimates)
-        known = [timing.low_us for timing in estimates.values()]
-        fastest = min([*known, *([self.book.time_s[leader] * 1e6] if leader else [])])
-        entrants = [point for point, timing in estimates.items() if timing.low_us <= QUICK * fastest]
+        order = sorted(estimates, key=lambda point: estimates[point].low_us)
+        fastest = estimates[order[0]].low_us
         if leader is not None:
-            if not entrants:
-                return
-            entrants.append(leader)
-        heat = self.race(entrants, ROUNDS, 0.05 * len(entrants), DROP)
+            fastest = min(fastest, self.book.time_s[leader] * 1e6)
+        # The machine may be slower now than when the leader was timed, so two always enter.
+        entrants = [p for place, p in enumerate(order) if place < 2 or estimates[p].low_us <= QUICK * fastest]
+        heat = self.race([*entrants, *([leader] if leader is not None else [])], ROUNDS, 0.05 * len(entrants), DROP)
         scale = self.book.time_s[leader] * 1e6 / heat[leader].low_us if leader in heat else 1.0
-        for point, timing in heat.items():
-            if point != leader:
-                self.book.add(point, timed(self.book.records[point], timing), timing.low_us * 1e-6 * scale)
+        for point, quick in estimates.items():
+            if not self.book.records[point].ok:
+                continue
+            timing = heat.get(point, quick)
+            self.book.add(point, timed(self.book.records[point], timing), timing.low_us * 1e-6 * scale)
 
     def _leader(self, fresh: dict[Point, Timing]) -> Point | None:
         """The fastest config of earlier batches that is loaded."""

@@ -114,7 +114,9 @@ class Model(Walk):
         """New points with the least optimistic estimate, one by one; none when the best is not likely to be beaten."""
         fresh = np.array([index for index in among if self.is_new(self._pool[index])], dtype=np.intp)
         predicted = np.array(self._predicted)
-        goal = math.log(min(self.times.values())) + GAIN if self.times else math.inf
+        # A lucky measurement is no goal: what the model makes of the known points is.
+        known = np.array([self._index[point] for point in self.times if point in self._index], dtype=np.intp)
+        goal = float((predicted[known] + posterior.mean[known]).min()) + GAIN if len(known) else math.inf
         chosen: list[int] = []
         while len(chosen) < count and len(fresh):
             centre = predicted[fresh] + posterior.mean[fresh]

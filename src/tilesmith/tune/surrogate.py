@@ -7,6 +7,7 @@ Processes for Machine Learning, 2006, algorithm 2.1.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,19 +15,20 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-NOISE = 0.02  # a median repeats within about 2 %
 GLOBAL = 0.7  # how far predictions of all arms may be off together, as a standard deviation of the logarithm
 OFFSET = 0.5  # how far one arm's may be off beyond that
 AMPLITUDES = (0.1, 0.25, 0.6)
 DECAYS = (0.1, 0.3, 0.9)  # per step on an axis
+NOISES = (0.015, 0.06, 0.2)  # of a measured time: a quiet machine, a busy one, a crowded one
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Amplitude and decay of what points of one arm share."""
+    """Amplitude and decay of what points of one arm share, and the noise of measurements."""
 
     amplitude: float
     decay: float
+    noise: float
 
     def covariance(self, arms_a: Array, steps_a: Array, arms_b: Array, steps_b: Array) -> Array:
         """Covariances of points given as arm numbers ``(n,)`` and positions on the axes ``(n, axes)``."""
@@ -58,7 +60,7 @@ class Posterior:
             self.arms[index : index + 1], self.steps[index : index + 1], self.arms, self.steps
         )[0]
         covariance = prior - self.whitened[:, index] @ self.whitened
-        scale = np.sqrt(max(self.variance[index], 0.0) + NOISE**2)
+        scale = np.sqrt(max(self.variance[index], 0.0) + self.kernel.noise**2)
         row = covariance / scale
         self.variance = np.maximum(self.variance - row**2, 1e-12)
         self.whitened = np.vstack([self.whitened, row])
@@ -67,8 +69,8 @@ class Posterior:
 def fit(arms: Array, steps: Array, residuals: Array) -> Kernel:
     """The kernel under which the residuals are likeliest."""
     if len(residuals) < 6:
-        return Kernel(0.25, 0.3)
-    kernels = [Kernel(amplitude, decay) for amplitude in AMPLITUDES for decay in DECAYS]
+        return Kernel(0.25, 0.3, 0.02)
+    kernels = [Kernel(*values) for values in itertools.product(AMPLITUDES, DECAYS, NOISES)]
     return max(kernels, key=lambda kernel: _likelihood(kernel, arms, steps, residuals))
 
 
@@ -89,7 +91,7 @@ def condition(
 
 
 def _cholesky(kernel: Kernel, arms: Array, steps: Array) -> Array:
-    covariance = kernel.covariance(arms, steps, arms, steps) + NOISE**2 * np.eye(len(arms))
+    covariance = kernel.covariance(arms, steps, arms, steps) + kernel.noise**2 * np.eye(len(arms))
     lower: Array = np.linalg.cholesky(covariance).astype(np.float64)
     return lower
 
