@@ -69,14 +69,18 @@ def conv(
         if residual is None:
             own = (id(w), b is None, options)
             known = _by_filter.get(own)
-            if known is not None and (type(w) is np.ndarray or not (x.requires_grad or w.requires_grad)):
+            if known is not None and (
+                type(w) is np.ndarray or not (x.requires_grad or w.requires_grad) or _unrecorded()
+            ):
                 try:
                     return known(x, w) if b is None else known(x, w, b)
                 except ArgumentError:
                     _by_filter[own] = None
             quick = (type(x), x.shape, w.shape, x.dtype, b is None, options)
             bound = _quick.get(quick)
-            if bound is not None and (quick[0] is np.ndarray or not (x.requires_grad or w.requires_grad)):
+            if bound is not None and (
+                type(w) is np.ndarray or not (x.requires_grad or w.requires_grad) or _unrecorded()
+            ):
                 y = bound(x, w) if b is None else bound(x, w, b)
                 if own not in _by_filter:
                     _meet(own, bound)
@@ -118,7 +122,9 @@ def gemm(
         if residual is None and bias is None and c is None:
             quick = (type(a), a.shape, b.shape, a.dtype, options)
             bound = _quick.get(quick)
-            if bound is not None and (quick[0] is np.ndarray or not (a.requires_grad or b.requires_grad)):
+            if bound is not None and (
+                type(b) is np.ndarray or not (a.requires_grad or b.requires_grad) or _unrecorded()
+            ):
                 return bound(a, b)
     except ArgumentError:
         pass
@@ -133,6 +139,13 @@ def forget() -> None:
     _quick.clear()
     _by_filter.clear()
     forget_launchables()
+
+
+def _unrecorded() -> bool:
+    """No gradient is being recorded: tensors that require one are plain data."""
+    from tilesmith.solvers.external.tensors import records_gradients
+
+    return not records_gradients()
 
 
 def _meet(own: tuple[int, bool, tuple[Any, ...]], bound: _Call) -> None:
