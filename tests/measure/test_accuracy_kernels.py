@@ -60,7 +60,7 @@ MUTANTS = {
 # Right for finite numbers; only NaN and Inf show them.
 SPECIAL_MUTANTS = {
     "zero products that do not exist": (EDGES, "  if (!wild) {", "  if (1) {"),
-    "relu swallows NaN": (FWD, "return v < 0 ? 0 : v;", "return v > 0 ? v : 0;"),
+    "relu swallows NaN": (FWD, "return x < 0.0 ? 0.0 : x;", "return x > 0.0 ? x : 0.0;"),
 }  # fmt: skip
 
 

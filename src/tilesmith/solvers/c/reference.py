@@ -1,4 +1,4 @@
-"""The plain reference: one kernel a direction and set of dtypes that computes every valid problem.
+"""The plain reference: one kernel a direction, activation and set of dtypes that computes every valid problem.
 
 All floating-point sums are made in double, also where ``acc_dtype`` is fp32: gathering dominates, so double costs
 little, and the reference is then exact to the last rounding even for the longest reductions. int8 sums wrap modulo
@@ -7,16 +7,16 @@ little, and the reference is then exact to the last rounding even for the longes
 
 from __future__ import annotations
 
+from tilesmith.codegen.c.epilogue import scalar_activation
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Parameter, Pointer, Real, Source, Space
-from tilesmith.problems.epilogue import ACTIVATIONS
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers.c import reference_text as text
-from tilesmith.solvers.c.scalar_text import TYPES, activation, conversions
+from tilesmith.solvers.c.scalar_text import TYPES, conversions
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, slot_names
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
-_SCALARS = ("alpha", "beta", "slope", "low", "high")
+_SCALARS = ("alpha", "beta")
 
 
 class ReferenceSolver:
@@ -75,7 +75,7 @@ def _reference(problem: Geometry, target: Target, flag: Pointer | None) -> tuple
     }  # fmt: skip
     kernel = head + conversions(dtypes)
     if problem.epilogue.activation != "none":
-        kernel += activation(integer=problem.acc_dtype == "int32")
+        kernel += scalar_activation(problem.epilogue)
     kernel += text.MULTIPLY + body
     while any(hole in kernel for hole in holes):  # a filling may hold holes
         for hole, filling in holes.items():
@@ -123,7 +123,7 @@ def _common_holes(problem: Geometry, target: Target, guarded: bool) -> dict[str,
                 epilogue.append(f"        v += @SYM@_load_{out}({kind}, {index});")
         pointers.append(f"  void *result = p[{len(slots) - 1}];")
         if problem.epilogue.activation != "none":
-            epilogue.append("        v = @SYM@_activate(v, g->activation, g->slope, g->low, g->high);")
+            epilogue.append("        v = @SYM@_act1(v);")
     if guarded:
         pointers.append(f"  if (*(const int32_t *)p[{len(slots)}] == 0)\n    return;")
     return {
@@ -142,14 +142,6 @@ def _common_holes(problem: Geometry, target: Target, guarded: bool) -> dict[str,
         "@N@": str(text.N),
         "@Q@": str(text.Q),
     }
-
-
-def _activation_values(problem: Geometry) -> dict[str, float]:
-    """The run-time numbers of the activation; none when there is none."""
-    e = problem.epilogue
-    if e.activation == "none":
-        return {}
-    return {"activation": ACTIVATIONS.index(e.activation), "slope": e.slope, "low": e.low, "high": e.high}
 
 
 def _conv(g: ConvGeometry) -> tuple[str, str, dict[str, float], int]:
@@ -171,7 +163,6 @@ def _conv(g: ConvGeometry) -> tuple[str, str, dict[str, float], int]:
         }  # fmt: skip
     for name, view in (("src", source), ("w", g.w), ("out", result)):
         values |= {f"{name}{i}": stride for i, stride in enumerate(view.strides)} | {f"{name}v": view.vector}
-    values |= _activation_values(g)
     filter_k = "(group * g->{0} + {1}) * g->w0"
     filter_c = "@SYM@_channel({0}, g->w1, g->wv)"
     safe = "n0 + (n < cols ? n : 0)"
@@ -221,7 +212,7 @@ def _gemm(g: GemmGeometry) -> tuple[str, str, dict[str, float], int]:
     values: dict[str, float] = {"m": g.m, "n": g.n, "k": g.k}
     for view in (g.a, g.b, g.c):
         values |= {f"{view.name}{i}": stride for i, stride in enumerate(view.strides)}
-    values |= {"alpha": g.alpha, "beta": g.beta} | _activation_values(g)
+    values |= {"alpha": g.alpha, "beta": g.beta}
     body = _fill(text.GEMM, {"@A@": g.a.dtype, "@B@": g.b.dtype, "@OUT@": g.c.dtype})
     return "gemm", body, values, g.batch * -(-g.m // text.M) * -(-g.n // text.N)
 

@@ -1,4 +1,4 @@
-"""Scalar C text that any slow path can use: loads, stores and activations, one element at a time, exact rounding.
+"""Scalar C text of the reference: loads to double and stores from it, one element at a time, rounded once.
 
 Every function's name starts with the kernel's symbol, so that any number of kernels fit into one compile unit.
 """
@@ -83,68 +83,6 @@ static inline uint32_t @SYM@_narrow_@D@(double v) {
 }
 """
 
-_ACTIVATE = """
-static double @SYM@_exp(double v) {
-  if (v > 709.7)
-    return v * 0x1p1023; /* inf */
-  if (!(v > -708.0))
-    return v != v ? v : 0.0;
-  const double shift = 0x1.8p52, k = (v * 1.4426950408889634 + shift) - shift;
-  const double r = (v - k * 0x1.62e42fefa3800p-1) - k * 0x1.ef35793c76730p-45;
-  double sum = 1.0, term = 1.0;
-  for (int i = 1; i < 15; i++) {
-    term *= r / i;
-    sum += term;
-  }
-  const uint64_t bits = (uint64_t)(1023 + (int64_t)k) << 52;
-  double scale;
-  __builtin_memcpy(&scale, &bits, 8);
-  return sum * scale;
-}
-
-/* erf(v) = 2/sqrt(pi) * exp(-v*v) * sum of 2^n v^(2n+1) / (2n+1)!!  (Abramowitz and Stegun 7.1.6): of one sign. */
-static double @SYM@_erf(double v) {
-  if (v != v)
-    return v;
-  if (v > 6.0 || v < -6.0)
-    return v > 0 ? 1.0 : -1.0;
-  const double square = v * v;
-  double term = v, sum = v;
-  for (int n = 1; n < 200; n++) {
-    term *= 2.0 * square / (2 * n + 1);
-    const double next = sum + term;
-    if (next == sum)
-      break;
-    sum = next;
-  }
-  return 1.1283791670955126 * @SYM@_exp(-square) * sum;
-}
-
-static double @SYM@_activate(double v, int64_t kind, double slope, double low, double high) {
-  switch (kind) { /* a NaN compares false and passes */
-  case 1:
-    return v < 0 ? 0 : v;
-  case 2:
-    return v < 0 ? v * slope : v;
-  case 3:
-    return v / (1.0 + @SYM@_exp(-v));
-  case 4:
-    return v * 0.5 * (1.0 + @SYM@_erf(v * 0.7071067811865476));
-  default:
-    return v < low ? low : v > high ? high : v;
-  }
-}
-"""
-
-_ACTIVATE_INTEGER = """
-static int64_t @SYM@_activate(int64_t v, int64_t kind, double slope, double low, double high) {
-  (void)slope;
-  if (kind == 1)
-    return v < 0 ? 0 : v;
-  return (int64_t)((double)v < low ? low : (double)v > high ? high : (double)v);
-}
-"""
-
 
 def conversions(dtypes: set[str]) -> str:
     """``@SYM@_load_D(base, index)`` and ``@SYM@_store_D(base, index, value)`` for each of ``dtypes``, in order."""
@@ -172,8 +110,3 @@ def _conversion(name: str) -> str:
         f"static inline void @SYM@_store_{name}(void *base, int64_t at, {kind} v)"
         f" {{ (({raw} *)base)[at] = {store}; }}\n"
     )
-
-
-def activation(integer: bool) -> str:
-    """``@SYM@_activate(value, kind, slope, low, high)``; ``kind`` is a position in ``epilogue.ACTIVATIONS``."""
-    return _ACTIVATE_INTEGER if integer else _ACTIVATE
