@@ -45,6 +45,10 @@ def command(
     _check_writable(json_path)
     for library in against:
         library_version(library)  # one that is not installed is better met now
+    load = host_facts().load
+    if load > target.cores / 2 and target.cores > 1:
+        # NOTE: a library whose threads wait for each other loses 10x and more when one of them has no core.
+        complain(f"warning: load {load} before anything ran: times of {target.cores} threads say little of either side")
     machine = machine_of(target, open_cache())
     rows: list[Row] = []
     method = ""
