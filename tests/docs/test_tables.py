@@ -1,0 +1,108 @@
+"""The tables of the documentation are those of the code."""
+
+import json
+import re
+from dataclasses import fields
+from importlib import import_module
+
+import pytest
+from conftest import DOCS, ROOT, names, section, table
+
+import tilesmith.errors
+from tilesmith import env
+from tilesmith.cli.main import VERBS, run
+from tilesmith.db.records import Record
+from tilesmith.db.store import Search
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import ACTIVATIONS
+from tilesmith.solvers.table import CPU_SOLVERS
+from tilesmith.tune.session import STRATEGIES
+
+COMMAND_LINE = DOCS / "guide" / "command-line.md"
+PROBLEM = "conv -n 1 -c 8 -H 6 -W 6 -k 8 -p 1 -q 1 -F 1 -I NHWC -f NHWC -O NHWC"
+
+
+def first_column(rows):
+    return [name for row in rows for name in names(row[0])]
+
+
+def test_every_page_of_the_navigation_exists_and_no_other():
+    named = set(re.findall(r":\s+(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
+    assert named == {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+
+
+def test_variables():
+    rows = table((DOCS / "reference" / "environment.md").read_text(), "variable")
+    assert [[names(row[0])[0], *row[1:]] for row in rows] == [
+        [variable.name, variable.default_text, variable.rule, variable.meaning] for variable in env.VARIABLES
+    ]
+
+
+def test_verbs():
+    rows = table(COMMAND_LINE.read_text().split("\n## ")[0], "verb")
+    assert [(names(verb)[0], text) for verb, text in rows] == list(VERBS.items())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_options(verb):
+    command = import_module(f"tilesmith.cli.verbs.{verb}").command
+    options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+    documented = first_column(table(section(COMMAND_LINE, verb), "option"))
+    assert sorted(documented) == sorted(options)
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "Driver commands"])
+def test_json_fields(verb, capsys, tmp_path):
+    words = {
+        "env": ["env", "--json"],
+        "tune": ["tune", *PROBLEM.split(), "--trials", "1", "--seconds", "2", "--json"],
+        "bench": ["bench", *PROBLEM.split(), "--seconds", "0.05", "--json", str(tmp_path / "out.json")],
+        "Driver commands": [*PROBLEM.split(), "--json"],
+    }.get(verb, [verb, *PROBLEM.split(), "--json"])
+    assert run(words) == 0
+    out = capsys.readouterr().out
+    row = json.loads((tmp_path / "out.json").read_text())["results"][0] if verb == "bench" else None
+    row = row or json.loads(out.splitlines()[0])
+    documented = first_column(table(section(COMMAND_LINE, verb), "field"))
+    assert sorted(documented) == sorted(row)
+
+
+def test_exit_statuses():
+    rows = table(COMMAND_LINE.read_text().split("\n## ")[0], "exit status")
+    errors = [cls for cls in vars(tilesmith.errors).values() if isinstance(cls, type)]
+    statuses = {cls.exit_status for cls in errors if issubclass(cls, tilesmith.errors.TilesmithError)}
+    assert {int(row[0]) for row in rows} == statuses | {0}
+
+
+def test_columns_of_the_database():
+    text = section(DOCS / "reference" / "formats.md", "The database")
+    results, searches = text.split("A row of `searches`")
+    assert first_column(table(results, "column")) == [field.name for field in fields(Record)]
+    assert first_column(table(searches, "column")) == [field.name for field in fields(Search)]
+
+
+def test_strategies_and_modes():
+    tuning = DOCS / "guide" / "tuning.md"
+    assert first_column(table(section(tuning, "Strategies"), "strategy")) == list(STRATEGIES)
+    assert first_column(table(section(tuning, "Modes"), "mode")) == list(env.FIND_MODES)
+
+
+def test_fields_of_signatures():
+    problems = DOCS / "guide" / "problems.md"
+    documented = first_column(table(section(problems, "A convolution"), "field"))
+    assert sorted(documented) == sorted(field.name for field in fields(ConvSignature))
+    assert first_column(table(section(problems, "Epilogues"), "activation")) == list(ACTIVATIONS)
+
+
+def test_solvers():
+    rows = table((DOCS / "reference" / "solvers.md").read_text(), "solver")
+    assert first_column(rows) == [solver.name for solver in CPU_SOLVERS]
+
+
+def test_errors():
+    """Each class that is raised somewhere is documented, and no other."""
+    documented = first_column(table(section(DOCS / "guide" / "python.md", "Errors"), "error"))
+    sources = [path.read_text() for path in (ROOT / "src" / "tilesmith").rglob("*.[pc]*") if path.name != "errors.py"]
+    known = [name for name in vars(tilesmith.errors) if name.endswith("Error") and name != "TilesmithError"]
+    used = [name for name in known if any(re.search(rf"\b{name}\b", text) for text in sources)]
+    assert documented == used
