@@ -33,6 +33,7 @@ from tilesmith.tune.messages import (
 from tilesmith.tune.note import Note
 
 SETUP_S = 600.0  # for the oracle of a large problem
+RELOAD_S = 60.0
 DEATHS = 3  # of one worker while it sets up: then nothing can be measured here
 
 
@@ -108,8 +109,11 @@ class Runner:
                 self._replace()
                 running = [name for name in running if name not in out and name in self._loaded]
                 continue
-            assert isinstance(reply, Raced)
-            heat.timings = reply.timings
+            if isinstance(reply, Raced):
+                heat.timings = reply.timings
+            else:
+                assert isinstance(reply, Refused)
+                heat.failed.update(dict.fromkeys(running, reply.reason))
             break
         return heat
 
@@ -144,20 +148,23 @@ class Runner:
 
     def _replace(self) -> None:
         """A new worker with the plans that were loaded in the old one."""
-        self._kill()
-        self.restarts += 1
-        self._spawn()
-        lost, self._loaded = self._loaded, {}
-        for request in lost.values():
-            try:
-                reply = self._ask(request, 60.0)
-            except _WorkerDiedError:
-                # It ran well once: whatever this is, it is not worth a second try.
-                self._kill()
-                self._spawn()
-                continue
-            if isinstance(reply, Loaded):
-                self._loaded[request.name] = request
+        wanted, done = dict(self._loaded), False
+        while not done:
+            self._kill()
+            self.restarts += 1
+            self._spawn()
+            self._loaded = {}
+            done = True
+            for name, request in list(wanted.items()):
+                try:
+                    reply = self._ask(request, RELOAD_S)
+                except _WorkerDiedError:
+                    # It ran well once; whatever this is, it is not worth another try. The others must load again.
+                    del wanted[name]
+                    done = False
+                    break
+                if isinstance(reply, Loaded):
+                    self._loaded[name] = request
 
     def _ask(self, request: Request, limit_s: float) -> Reply:
         self._await_ready()
