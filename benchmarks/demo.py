@@ -40,7 +40,8 @@ def short(item: Item) -> str:
     groups = f" groups {flags['-g']}" if "-g" in flags else ""
     stride = f" stride {flags['-u']}" if "-u" in flags else ""
     weights = " (weights)" if item.direction == "wrw" else ""
-    return f"{kind} {flags['-y']}x{flags['-x']}{stride}{groups}, {flags['-c']}x{flags['-H']}x{flags['-W']} to {flags['-k']}{weights}"
+    size = f"{flags['-c']}x{flags['-H']}x{flags['-W']} to {flags['-k']}"
+    return f"{kind} {flags['-y']}x{flags['-x']}{stride}{groups}, {size}{weights}"
 
 
 def find(items: tuple[Item, ...], target: Target) -> int:
