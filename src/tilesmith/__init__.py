@@ -19,7 +19,7 @@ _HOMES = {
     "gemm": "tilesmith.dispatch.eager",
     "forget": "tilesmith.dispatch.eager",
     "host_target": "tilesmith.targets.detect",
-    "parse_target": "tilesmith.targets.cpu",
+    "parse_target": "tilesmith.targets.names",
     "TilesmithError": "tilesmith.errors",
 }
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tilesmith.problems.epilogue import Epilogue
     from tilesmith.problems.gemm import GemmSignature
     from tilesmith.problems.signature import parse_key
-    from tilesmith.targets.cpu import parse_target
     from tilesmith.targets.detect import host_target
+    from tilesmith.targets.names import parse_target
 
 __all__ = [
     "ConvSignature",

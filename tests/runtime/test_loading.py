@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from kernels import SCALE, artifact, depthwise, kernel, launch, load, scaled, slot
 
+from plan_samples import CUDA_SMALL
 from tilesmith.errors import LaunchError, PlanError
 from tilesmith.plan.records import Integer, Launch, Memset, Pointer, Real, Space
 from tilesmith.plan.serial import decode, encode
@@ -20,7 +21,7 @@ from tilesmith.runtime.executable import Executable
 
 def sealed(body):
     rest = struct.pack("<Q", 24 + len(body)) + body
-    return b"TSPLAN\r\n" + struct.pack("<II", 1, zlib.crc32(rest)) + rest
+    return b"TSPLAN\r\n" + struct.pack("<II", 2, zlib.crc32(rest)) + rest
 
 
 def refused_by_c(data):
@@ -57,11 +58,11 @@ def test_c_and_python_refuse_the_same_noise():
         ),
         prepare=(Launch(0, "ts_p", (1, 1, 1), (Pointer(Space.SLOT, 1), Pointer(Space.PACKED, 0, 64))),),
     )  # fmt: skip
-    body = encode(plan)[24:]
+    bodies = [encode(plan)[24:], encode(CUDA_SMALL)[24:]]
     rng = random.Random(11)
     taken = 0
-    for _ in range(20000):
-        noisy = bytearray(body)
+    for turn in range(20000):
+        noisy = bytearray(bodies[turn % 2])
         for _ in range(rng.randint(1, 3)):
             noisy[rng.randrange(len(noisy))] = rng.choice((0, 1, 2, 3, 4, 64, 127, 128, 255, rng.randrange(256)))
         data = sealed(bytes(noisy))

@@ -4,7 +4,8 @@ import pytest
 
 from tilesmith.errors import TargetError
 from tilesmith.targets import detect
-from tilesmith.targets.cpu import CPU_TARGETS, cpu_target, parse_target, x86_arch
+from tilesmith.targets.cpu import CPU_TARGETS, cpu_target, x86_arch
+from tilesmith.targets.names import parse_target
 
 V2 = "cx16 popcnt sse4_1 sse4_2 ssse3".split()
 V3 = [*V2, *"avx avx2 bmi1 bmi2 f16c fma abm movbe".split()]

@@ -14,7 +14,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.detect import host_target
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget, Target
 
 _opened: dict[tuple[str, ...], Layers] = {}
 
@@ -45,6 +45,8 @@ def target_of(target: Target | None, threads: int | None) -> Target:
 
 def runs_on(target: Target, host: Target) -> bool:
     """Whether ``host`` has every instruction of ``target``."""
+    if not isinstance(target, CpuTarget) or not isinstance(host, CpuTarget):
+        return target == host
     return (
         target.zig_target == host.zig_target
         and target.vector_bytes <= host.vector_bytes

@@ -26,7 +26,7 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.work import bytes_moved, flops
 from tilesmith.runtime.executable import Executable
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.compilers import find_compiler
 
@@ -53,7 +53,7 @@ class Machine:
     memory_bandwidth: float
 
 
-def machine_of(target: Target, cache: ArtifactCache) -> Machine:
+def machine_of(target: CpuTarget, cache: ArtifactCache) -> Machine:
     """The peaks of ``target`` here, measured at the first call (a second or two) and kept in the cache's folder."""
     host = host_facts(find_compiler().identity)
     key = hashlib.sha256(f"{_FORMAT}\0{host.name}\0{target}".encode()).hexdigest()[:32]
@@ -65,7 +65,7 @@ def machine_of(target: Target, cache: ArtifactCache) -> Machine:
     return found
 
 
-def measure_machine(target: Target, cache: ArtifactCache) -> Machine:
+def measure_machine(target: CpuTarget, cache: ArtifactCache) -> Machine:
     """Measure the peaks now. Raises ``NoCompilerError``."""
     host = host_facts(find_compiler().identity)
     one = replace(target, cores=1)
@@ -89,6 +89,8 @@ def roofline_seconds(signature: Signature, target: Target, machine: Machine) -> 
     Integers and fp16 are multiplied as fp32 here.
     """
     nbytes = bytes_moved(signature)
+    if not isinstance(target, CpuTarget):  # GPUs are measured with a cold cache
+        return max(flops(signature) / _peak(signature, machine), nbytes / machine.memory_bandwidth)
     bandwidth = machine.cache_bandwidth if nbytes <= target.l3_bytes else machine.memory_bandwidth
     return max(flops(signature) / _peak(signature, machine), nbytes / bandwidth)
 
@@ -109,7 +111,7 @@ def _peak(signature: Signature, machine: Machine) -> float:
 _HEAD = "void @SYM@(void *const *p, const ts_i64 *s, void *scratch, ts_i64 begin, ts_i64 end) {\n  (void)scratch;\n"
 
 
-def _arithmetic(target: Target, dtype: str) -> tuple[Source, float]:
+def _arithmetic(target: CpuTarget, dtype: str) -> tuple[Source, float]:
     """A loop of independent multiply-adds in registers, and its operations."""
     count = target.vector_registers - 4
     lanes = target.lanes(8 if dtype == "fp64" else 4)
@@ -131,7 +133,7 @@ def _arithmetic(target: Target, dtype: str) -> tuple[Source, float]:
     return source, _TURNS * count * lanes * 2.0 * (2 if dtype == "bf16" else 1)
 
 
-def _read_source(target: Target) -> Source:
+def _read_source(target: CpuTarget) -> Source:
     body = (
         _HEAD
         + """  const ts_vf zero = {0};
@@ -149,20 +151,20 @@ def _read_source(target: Target) -> Source:
     return make_source("c", "read", "f32", "v4", target.arch, c_prelude(target), body)
 
 
-def _bandwidth(target: Target, cache: ArtifactCache, nbytes: int) -> float:
+def _bandwidth(target: CpuTarget, cache: ArtifactCache, nbytes: int) -> float:
     items = target.cores * _ITEMS
     seconds = _seconds(_read_source(target), target, cache, (Integer(nbytes // items),), items, nbytes)
     return nbytes / seconds
 
 
-def _round(nbytes: int, target: Target) -> int:
+def _round(nbytes: int, target: CpuTarget) -> int:
     """A size that every item reads an equal, whole number of turns of."""
     step = target.cores * _ITEMS * 4 * target.vector_bytes
     return max(1, nbytes // step) * step
 
 
 def _seconds(
-    source: Source, target: Target, cache: ArtifactCache, scalars: tuple[Integer, ...], items: int, nbytes: int
+    source: Source, target: CpuTarget, cache: ArtifactCache, scalars: tuple[Integer, ...], items: int, nbytes: int
 ) -> float:
     """Time of one launch over a buffer of ``nbytes``, through compiler, cache, plan and runtime as any kernel."""
     artifact = cache.get_or_build(source, target)

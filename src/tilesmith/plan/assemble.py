@@ -12,7 +12,7 @@ from tilesmith.plan.slots import slots_of
 from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.target import Target
 
-ALIGNMENT = 64
+ALIGNMENT = {"cpu": 64, "cuda": 256}
 # Threads' scratch never shares a page, so that neither false sharing nor the prefetcher joins them.
 SCRATCH_ALIGNMENT = 4096
 
@@ -43,8 +43,12 @@ def assemble(
         return tuple(replace(s, artifact=place[s.artifact]) if isinstance(s, Launch) else s for s in steps)
 
     launches = [step for step in (*draft.prepare, *draft.run) if isinstance(step, Launch)]
-    stride = _round_up(max((launch.shared_bytes for launch in launches), default=0), SCRATCH_ALIGNMENT)
-    offset = _round_up(draft.workspace_bytes, ALIGNMENT)
+    alignment = ALIGNMENT[target.family]
+    threads, stride = 1, 0  # a GPU's shared memory is no part of the workspace
+    if target.family == "cpu":
+        threads = target.cores
+        stride = _round_up(max((launch.shared_bytes for launch in launches), default=0), SCRATCH_ALIGNMENT)
+    offset = _round_up(draft.workspace_bytes, alignment)
     plan = Plan(
         problem=signature.canonical.key(),
         target=target.name,
@@ -54,13 +58,14 @@ def assemble(
         artifacts=artifacts,
         prepare=placed(draft.prepare),
         run=placed(draft.run),
-        packed_bytes=_round_up(draft.packed_bytes, ALIGNMENT),
-        workspace_bytes=offset + target.cores * stride,
+        packed_bytes=_round_up(draft.packed_bytes, alignment),
+        workspace_bytes=offset + threads * stride,
         scratch_offset=offset,
         scratch_stride=stride,
-        threads=target.cores,
-        alignment=ALIGNMENT,
+        threads=threads,
+        alignment=alignment,
         provenance=provenance,
+        family=target.family,
     )
     check_plan(plan)
     return plan

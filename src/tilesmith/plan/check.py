@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from tilesmith.errors import PlanError
-from tilesmith.plan.records import Extent, Memset, Plan, Pointer, Slot, Space, Step
+from tilesmith.plan.check_map import check_map, map_span
+from tilesmith.plan.records import Extent, Launch, Memset, Plan, Pointer, Slot, Space, Step, TensorMap
 from tilesmith.plan.slots import span_bytes
 from tilesmith.problems.dtypes import DTYPES
 
@@ -16,6 +17,10 @@ MAX_PARAMETERS = 256
 MAX_AXES = 8
 MAX_SYMBOL = 255
 FILTER_SLOT = 1  # the slot that ``prepare`` may read
+FAMILIES = ("cpu", "cuda")
+# CUDA's limits on every arch since sm_80; what one device allows is for its driver to say.
+_CUDA_GRID, _CUDA_BLOCK, _CUDA_CLUSTER = (2**31 - 1, 65535, 65535), (1024, 1024, 64), 16
+_CUDA_THREADS, _CUDA_SHARED, _CUDA_PARAMETER_BYTES = 1024, 256 * 1024, 4096
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -24,7 +29,9 @@ def check_plan(plan: Plan) -> None:
     """``PlanError`` names the first rule that ``plan`` breaks."""
     for name in ("problem", "target", "solver", "config", "provenance"):
         _check_text(name, getattr(plan, name))
-    _check_range("threads", plan.threads, 1, MAX_THREADS)
+    if plan.family not in FAMILIES:
+        raise PlanError(f"family {plan.family!r} does not exist; known: {', '.join(FAMILIES)}")
+    _check_range("threads", plan.threads, 1, MAX_THREADS if plan.family == "cpu" else 1)
     _check_range("alignment", plan.alignment, 1, MAX_ALIGNMENT)
     if plan.alignment & (plan.alignment - 1):
         raise PlanError(f"alignment {plan.alignment} is not a power of two")
@@ -38,6 +45,8 @@ def check_plan(plan: Plan) -> None:
             f"scratch of {plan.threads} threads, {plan.scratch_stride} bytes each from {plan.scratch_offset}, "
             f"ends beyond the workspace of {plan.workspace_bytes} bytes"
         )
+    if plan.family == "cuda" and plan.scratch_stride:
+        raise PlanError(f"scratch_stride {plan.scratch_stride} of a cuda plan is not 0")
     for slot in plan.slots:
         _check_slot(slot)
     for digest in plan.artifacts:
@@ -77,12 +86,40 @@ def _check_step(plan: Plan, step: Step, preparing: bool) -> None:
     _check_extent(f"{step.symbol}: grid", step.grid, 0)
     _check_extent(f"{step.symbol}: block", step.block, 1)
     _check_extent(f"{step.symbol}: cluster", step.cluster, 1)
-    _check_range(f"{step.symbol}: shared_bytes", step.shared_bytes, 0, plan.scratch_stride)
+    if plan.family == "cuda":
+        _check_cuda_launch(step)
+    else:
+        _check_range(f"{step.symbol}: shared_bytes", step.shared_bytes, 0, plan.scratch_stride)
+        if step.programmatic:
+            raise PlanError(f"{step.symbol}: programmatic is CUDA's")
     if len(step.parameters) > MAX_PARAMETERS:
         raise PlanError(f"{step.symbol}: {len(step.parameters)} parameters, more than {MAX_PARAMETERS}")
     for parameter in step.parameters:
         if isinstance(parameter, Pointer):
             _check_pointer(plan, parameter, 0, preparing)
+        elif isinstance(parameter, TensorMap):
+            if plan.family != "cuda":
+                raise PlanError(f"{step.symbol}: a {plan.family} kernel takes no tensor map")
+            check_map(step.symbol, parameter)
+            _check_pointer(plan, parameter.pointer, map_span(parameter), preparing)
+
+
+def _check_cuda_launch(step: Launch) -> None:
+    for name, extent, limits in (("grid", step.grid, _CUDA_GRID), ("block", step.block, _CUDA_BLOCK)):
+        for value, most in zip(extent, limits, strict=True):
+            _check_range(f"{step.symbol}: {name}", value, 0, most)
+    threads = step.block[0] * step.block[1] * step.block[2]
+    _check_range(f"{step.symbol}: threads of a block", threads, 1, _CUDA_THREADS)
+    blocks = step.cluster[0] * step.cluster[1] * step.cluster[2]
+    _check_range(f"{step.symbol}: blocks of a cluster", blocks, 1, _CUDA_CLUSTER)
+    if any(grid % cluster for grid, cluster in zip(step.grid, step.cluster, strict=True)):
+        raise PlanError(f"{step.symbol}: grid {step.grid} is no multiple of the cluster {step.cluster}")
+    _check_range(f"{step.symbol}: shared_bytes", step.shared_bytes, 0, _CUDA_SHARED)
+    nbytes = 0
+    for parameter in step.parameters:
+        size, alignment = (128, 64) if isinstance(parameter, TensorMap) else (8, 8)
+        nbytes = -(-nbytes // alignment) * alignment + size
+    _check_range(f"{step.symbol}: bytes of parameters", nbytes, 0, _CUDA_PARAMETER_BYTES)
 
 
 def _check_pointer(plan: Plan, pointer: Pointer, nbytes: int, preparing: bool) -> None:

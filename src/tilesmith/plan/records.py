@@ -36,7 +36,41 @@ class Real:
     value: float
 
 
-Parameter = Pointer | Integer | Real
+@dataclass(frozen=True)
+class Im2col:
+    """The im2col mode of a tensor map: the window's corners (spatial axes, innermost first), and one load's extent.
+
+    Base pixels run from ``lower`` to ``size - 1 + upper``; a load moves ``channels`` of each of ``pixels`` pixels.
+    """
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    channels: int
+    pixels: int
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A CUDA tensor map, as ``cuTensorMapEncodeTiled`` and ``cuTensorMapEncodeIm2col`` take it.
+
+    ``dims`` are elements, innermost first; ``strides`` bytes of all axes but the innermost; ``box`` the elements of
+    one load (empty with ``im2col``); ``swizzle`` bytes (0: none). What lies outside ``dims`` is read as zeros.
+    ``dtype`` is one of ``problems.dtypes``, or ``tf32``: fp32 that is rounded as it is loaded. The runtime encodes the
+    map when the plan first runs on a device, and points it anew when the address behind ``pointer`` changes.
+    """
+
+    pointer: Pointer
+    dtype: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    swizzle: int = 128
+    im2col: Im2col | None = None
+    l2_promotion: int = 128
+
+
+Parameter = Pointer | Integer | Real | TensorMap
 Extent = tuple[int, int, int]
 
 
@@ -45,7 +79,9 @@ class Launch:
     """One kernel launch.
 
     On a CPU ``grid[0]`` is the number of items (tiles), handed out dynamically ``block[0]`` at a time, and
-    ``shared_bytes`` is scratch for each thread. ``artifact`` counts the draft's sources, or the plan's artifacts.
+    ``shared_bytes`` is scratch for each thread. On CUDA all are as CUDA means them, ``shared_bytes`` the dynamic
+    shared memory; with ``programmatic`` the kernel may begin before the one ahead of it in the stream has ended, and
+    waits for it itself (``griddepcontrol.wait``). ``artifact`` counts the draft's sources, or the plan's artifacts.
     """
 
     artifact: int
@@ -55,6 +91,7 @@ class Launch:
     block: Extent = (1, 1, 1)
     cluster: Extent = (1, 1, 1)
     shared_bytes: int = 0
+    programmatic: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,6 +153,9 @@ class Plan:
     ``workspace_bytes`` is the whole workspace of one call; the scratch of thread ``i`` lies at
     ``scratch_offset + i * scratch_stride`` in it. The packed filter and the workspace are aligned to ``alignment``
     bytes, slots to their elements alone. ``prepare`` may read slot 1, the filter, and no other.
+
+    ``family`` is the target's. A ``cuda`` plan has no scratch (``threads`` is 1, ``scratch_offset`` the workspace's
+    end), and its slots are aligned to 16 bytes.
     """
 
     problem: str
@@ -133,3 +173,4 @@ class Plan:
     threads: int
     alignment: int = 64
     provenance: str = ""
+    family: str = "cpu"  # or "cuda"

@@ -4,12 +4,16 @@ Little-endian. A header of 24 bytes, then the body::
 
     magic "TSPLAN\\r\\n", version u32, CRC-32 of all that follows it u32, length of the whole u64
     text problem, target, solver, config, provenance
-    i64 packed_bytes, workspace_bytes, scratch_offset, scratch_stride; u32 threads, alignment
+    i64 packed_bytes, workspace_bytes, scratch_offset, scratch_stride; u32 threads, alignment; u8 family (0 cpu, 1 cuda)
     u32 n, n slots: text name, dtype; u32 axes, i64 shape[axes], strides[axes]; i64 nbytes; u8 is_output
     u32 n, n artifacts: 32 bytes of sha256
     u32 n, n steps of prepare; u32 n, n steps of run
-      u8 1: launch: u32 artifact, text symbol, i64 grid[3], block[3], cluster[3], shared_bytes, u32 n, n parameters
+      u8 1: launch: u32 artifact, text symbol, i64 grid[3], block[3], cluster[3], shared_bytes, u8 programmatic,
+            u32 n, n parameters
         u8 1: u8 space, u32 index, i64 offset;  u8 2: i64;  u8 3: f64
+        u8 4: tensor map: u8 space, u32 index, i64 offset, text dtype, u32 rank, i64 dims[rank], strides[rank-1],
+              element_strides[rank], swizzle, l2_promotion, u8 is_im2col
+              (tiled: i64 box[rank]; im2col: i64 lower[rank-2], upper[rank-2], channels, pixels)
       u8 2: memset: u8 space, u32 index, i64 offset, nbytes, u8 value
 
 ``text`` is its length in bytes (u32), then UTF-8. ``runtime/csrc`` decodes the same form.
@@ -24,14 +28,30 @@ from typing import TypeVar
 
 from tilesmith.errors import PlanError
 from tilesmith.plan.check import check_plan
-from tilesmith.plan.records import Extent, Integer, Launch, Memset, Parameter, Plan, Pointer, Real, Slot, Space, Step
+from tilesmith.plan.check_map import MAX_MAP_RANK
+from tilesmith.plan.records import (
+    Extent,
+    Im2col,
+    Integer,
+    Launch,
+    Memset,
+    Parameter,
+    Plan,
+    Pointer,
+    Real,
+    Slot,
+    Space,
+    Step,
+    TensorMap,
+)
 
 MAGIC = b"TSPLAN\r\n"
-VERSION = 1
+VERSION = 2
 _HEADER = struct.Struct("<8sIIQ")
 _SEALED_FROM = 16  # the CRC covers the length and the body
 _LAUNCH, _MEMSET = 1, 2
-_POINTER, _INTEGER, _REAL = 1, 2, 3
+_POINTER, _INTEGER, _REAL, _TENSOR_MAP = 1, 2, 3, 4
+_FAMILIES = ("cpu", "cuda")
 
 T = TypeVar("T")
 
@@ -42,8 +62,8 @@ def encode(plan: Plan) -> bytes:
     out = _Writer()
     for text in (plan.problem, plan.target, plan.solver, plan.config, plan.provenance):
         out.text(text)
-    out.pack("qqqqII", plan.packed_bytes, plan.workspace_bytes, plan.scratch_offset, plan.scratch_stride,
-             plan.threads, plan.alignment)  # fmt: skip
+    out.pack("qqqqIIB", plan.packed_bytes, plan.workspace_bytes, plan.scratch_offset, plan.scratch_stride,
+             plan.threads, plan.alignment, _FAMILIES.index(plan.family))  # fmt: skip
     out.pack("I", len(plan.slots))
     for slot in plan.slots:
         out.text(slot.name)
@@ -75,7 +95,9 @@ def decode(data: bytes) -> Plan:
         raise PlanError("plan is damaged: its checksum is wrong")
     read = _Reader(data, _HEADER.size)
     problem, target, solver, config, provenance = (read.text() for _ in range(5))
-    packed, workspace, scratch_offset, scratch_stride, threads, alignment = read.unpack("qqqqII")
+    packed, workspace, scratch_offset, scratch_stride, threads, alignment, family = read.unpack("qqqqIIB")
+    if family >= len(_FAMILIES):
+        raise PlanError(f"plan of unknown family {family}")
     plan = Plan(
         problem=problem,
         target=target,
@@ -92,6 +114,7 @@ def decode(data: bytes) -> Plan:
         threads=threads,
         alignment=alignment,
         provenance=provenance,
+        family=_FAMILIES[family],
     )
     if read.at != len(data):
         raise PlanError(f"plan ends at byte {read.at} of {len(data)}")
@@ -121,14 +144,29 @@ class _Writer:
             return
         self.pack("BI", _LAUNCH, step.artifact)
         self.text(step.symbol)
-        self.pack("10qI", *step.grid, *step.block, *step.cluster, step.shared_bytes, len(step.parameters))
+        self.pack("10q?I", *step.grid, *step.block, *step.cluster, step.shared_bytes, step.programmatic,
+                  len(step.parameters))  # fmt: skip
         for parameter in step.parameters:
             if isinstance(parameter, Pointer):
                 self.pack("BBIq", _POINTER, parameter.space, parameter.index, parameter.offset)
             elif isinstance(parameter, Integer):
                 self.pack("Bq", _INTEGER, parameter.value)
-            else:
+            elif isinstance(parameter, Real):
                 self.pack("Bd", _REAL, parameter.value)
+            else:
+                self.tensor_map(parameter)
+
+    def tensor_map(self, made: TensorMap) -> None:
+        p, rank = made.pointer, len(made.dims)
+        self.pack("BBIq", _TENSOR_MAP, p.space, p.index, p.offset)
+        self.text(made.dtype)
+        self.pack(f"I{3 * rank - 1}qqqB", rank, *made.dims, *made.strides, *made.element_strides, made.swizzle,
+                  made.l2_promotion, made.im2col is not None)  # fmt: skip
+        if made.im2col is None:
+            self.pack(f"{rank}q", *made.box)
+        else:
+            window = made.im2col
+            self.pack(f"{2 * rank - 2}q", *window.lower, *window.upper, window.channels, window.pixels)
 
 
 class _Reader:
@@ -178,9 +216,12 @@ class _Reader:
             raise PlanError(f"step of unknown kind {kind}")
         (artifact,) = self.unpack("I")
         symbol = self.text()
-        numbers = self.unpack("10q")
-        grid, block, cluster = (_extent(numbers[i : i + 3]) for i in (0, 3, 6))
-        return Launch(artifact, symbol, grid, self.many(self.parameter), block, cluster, numbers[9])
+        *numbers, programmatic = self.unpack("10qB")
+        if programmatic > 1:
+            raise PlanError(f"{symbol}: programmatic {programmatic} is not 0 or 1")
+        grid, block, cluster = (_extent(tuple(numbers[i : i + 3])) for i in (0, 3, 6))
+        parameters = self.many(self.parameter)
+        return Launch(artifact, symbol, grid, parameters, block, cluster, numbers[9], bool(programmatic))
 
     def parameter(self) -> Parameter:
         (kind,) = self.unpack("B")
@@ -188,9 +229,29 @@ class _Reader:
             return self.pointer()
         if kind == _INTEGER:
             return Integer(*self.unpack("q"))
+        if kind == _TENSOR_MAP:
+            return self.tensor_map()
         if kind != _REAL:
             raise PlanError(f"parameter of unknown kind {kind}")
         return Real(*self.unpack("d"))
+
+    def tensor_map(self) -> TensorMap:
+        pointer, dtype = self.pointer(), self.text()
+        (rank,) = self.unpack("I")
+        if not 1 <= rank <= MAX_MAP_RANK:
+            raise PlanError(f"tensor map of rank {rank}; ranks are 1 to {MAX_MAP_RANK}")
+        dims, strides, steps = self.unpack(f"{rank}q"), self.unpack(f"{rank - 1}q"), self.unpack(f"{rank}q")
+        swizzle, promotion, has_window = self.unpack("qqB")
+        if has_window > 1 or (has_window and rank < 3):
+            raise PlanError(f"tensor map of rank {rank}: is_im2col {has_window}")
+        box: tuple[int, ...] = ()
+        window = None
+        if has_window:
+            lower, upper = self.unpack(f"{rank - 2}q"), self.unpack(f"{rank - 2}q")
+            window = Im2col(lower, upper, *self.unpack("qq"))
+        else:
+            box = self.unpack(f"{rank}q")
+        return TensorMap(pointer, dtype, dims, strides, box, steps, swizzle, window, promotion)
 
     def pointer(self) -> Pointer:
         space, index, offset = self.unpack("BIq")

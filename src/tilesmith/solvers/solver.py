@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tilesmith.plan.records import Draft
 from tilesmith.plan.slots import slot_names as slot_names
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget, CudaTarget
 
 Geometry = ConvGeometry | GemmGeometry
+TargetKind_contra = TypeVar("TargetKind_contra", bound=CpuTarget | CudaTarget, contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -64,24 +65,31 @@ class SearchSpace:
         return on_axes and len(named) == len(self.axes) and self.allowed(config)
 
 
-class Solver(Protocol):
-    """One family of kernels. All methods are pure."""
+class Solver(Protocol[TargetKind_contra]):
+    """One family of kernels, for targets of one kind. All methods are pure."""
 
-    name: str  # written once by hand, stored in databases: never renamed
-    revision: int  # raised when generated code changes what a record says
+    @property
+    def name(self) -> str:
+        """Written once by hand, stored in databases: never renamed."""
+        ...
 
-    def applicable(self, problem: Geometry, target: Target) -> Accepted | Rejected: ...
+    @property
+    def revision(self) -> int:
+        """Raised when generated code changes what a record says."""
+        ...
 
-    def search_space(self, problem: Geometry, target: Target) -> SearchSpace: ...
+    def applicable(self, problem: Geometry, target: TargetKind_contra) -> Accepted | Rejected: ...
 
-    def default_config(self, problem: Geometry, target: Target) -> Config:
+    def search_space(self, problem: Geometry, target: TargetKind_contra) -> SearchSpace: ...
+
+    def default_config(self, problem: Geometry, target: TargetKind_contra) -> Config:
         """Always inside the search space, found in constant time."""
         ...
 
-    def predict(self, problem: Geometry, config: Config, target: Target) -> float:
+    def predict(self, problem: Geometry, config: Config, target: TargetKind_contra) -> float:
         """Estimated seconds of ``run``; only the order of the estimates of one problem matters."""
         ...
 
-    def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
+    def draft(self, problem: Geometry, config: Config, target: TargetKind_contra) -> Draft:
         """Sources and steps. Slots are counted in the order of ``slot_names(problem)``."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tilesmith.problems.rewrite import Signature, rewrites
 from tilesmith.solvers.c.bgrad import BgradSolver
@@ -14,9 +15,9 @@ from tilesmith.solvers.c.relayout import Relayout
 from tilesmith.solvers.c.wrw import WrwSolver
 from tilesmith.solvers.c.wrw_grouped import WrwGroupedSolver
 from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget, CudaTarget, Target
 
-_FAST: tuple[Solver, ...] = (
+_FAST: tuple[Solver[CpuTarget], ...] = (
     DepthwiseSolver(),
     GroupedSolver(),
     DenseSolver(),
@@ -26,12 +27,15 @@ _FAST: tuple[Solver, ...] = (
 )
 
 # Each fast solver once more with layout changes around it.
-CPU_SOLVERS: tuple[Solver, ...] = (*_FAST, *(Relayout(solver) for solver in _FAST), ReferenceSolver())
+CPU_SOLVERS: tuple[Solver[CpuTarget], ...] = (*_FAST, *(Relayout(solver) for solver in _FAST), ReferenceSolver())
 
 
-def solvers_for(target: Target) -> tuple[Solver, ...]:
+CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = ()
+
+
+def solvers_for(target: Target) -> tuple[Solver[Any], ...]:
     """Every solver of the target's family, in order of priority."""
-    return {"cpu": CPU_SOLVERS}[target.family]
+    return CPU_SOLVERS if isinstance(target, CpuTarget) else CUDA_SOLVERS
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Candidate:
     ``name`` is what databases store: the solver's name, with ``@form`` when the problem was rewritten.
     """
 
-    solver: Solver
+    solver: Solver[Any]
     form: str
     geometry: Geometry
     verdict: Accepted | Rejected

@@ -100,14 +100,3 @@ def x86_arch(features: frozenset[str]) -> str:
         missing = ", ".join(sorted(_X86_LEVELS[0][1] - features))
         raise TargetError(f"this CPU lacks {missing}; x86_64-v2 is the least that Tilesmith runs on")
     return best
-
-
-def parse_target(text: str) -> CpuTarget:
-    """The target named ``arch:cores``, such as ``x86_64-v4:2``; the inverse of ``target.name``.
-
-    Without ``:cores``, one core.
-    """
-    arch, colon, count = text.partition(":")
-    if colon and not (count.isascii() and count.isdecimal()):
-        raise TargetError(f"target {text!r}: {count!r} is not a number of cores; write it as x86_64-v4:2")
-    return cpu_target(arch, int(count) if colon else 1)

@@ -38,4 +38,49 @@ class CpuTarget:
         return self.vector_bytes // nbytes
 
 
-Target = CpuTarget
+@dataclass(frozen=True)
+class CudaTarget:
+    """A CUDA GPU: ``cores`` is the number of SMs; sizes are bytes, ``shared_bytes_per_block`` at most of a block.
+
+    ``has_tma``: bulk tensor copies and tensor maps; ``has_wgmma``: warpgroup products (sm_90a alone); ``has_tcgen05``:
+    tensor-memory products; ``fp64_mma``: fp64 tensor cores. Peaks count a multiply-add as two and are sustained
+    figures for dense operands; 0 means that the arch lacks the type. ``clock_hz`` is the boost clock.
+    """
+
+    arch: str
+    cores: int
+    cc_major: int
+    cc_minor: int
+    nvrtc_arch: str
+    shared_bytes_per_block: int
+    shared_bytes_per_sm: int
+    registers_per_sm: int
+    threads_per_sm: int
+    blocks_per_sm: int
+    has_bf16: bool
+    has_cp_async: bool
+    has_fp8: bool
+    has_tma: bool
+    has_cluster: bool
+    has_wgmma: bool
+    has_tcgen05: bool
+    fp64_mma: bool
+    l2_bytes: int
+    clock_hz: float
+    bytes_per_s: float
+    bf16_flops: float
+    fp8_flops: float
+    int8_flops: float
+    tf32_flops: float
+    fp32_flops: float
+    fp64_flops: float
+
+    family = "cuda"
+
+    @property
+    def name(self) -> str:
+        """``arch:SMs``, such as ``sm_90a:132``; the database key of the target."""
+        return f"{self.arch}:{self.cores}"
+
+
+Target = CpuTarget | CudaTarget

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilesmith.errors import NoCompilerError
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget
 
 # One standard for all: gcc 15 would take C23 by default. Generated code is measured, not read, so its warnings
 # are off; a kernel links with nothing, so nothing that needs a library's help may be switched on by a distribution.
@@ -38,7 +38,7 @@ class Compiler:
         """What a cache key holds of it: two compilers with one identity make the same binary."""
         return f"{self.kind} {self.version}"
 
-    def flags(self, target: Target) -> tuple[str, ...]:
+    def flags(self, target: CpuTarget) -> tuple[str, ...]:
         """Everything between the command and its files, for one shared object."""
         if self.kind == "zig":
             # NOTE: without -fno-sanitize=all zig builds its UBSan runtime first, 135 s on a cold cache.
@@ -54,7 +54,7 @@ def find_compiler() -> Compiler:
     return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
 
 
-def command_line(compiler: Compiler, target: Target, source: str, output: str) -> tuple[str, ...]:
+def command_line(compiler: Compiler, target: CpuTarget, source: str, output: str) -> tuple[str, ...]:
     """The exact command that compiles ``source`` into ``output``."""
     return (*compiler.command, *compiler.flags(target), "-o", output, source)
 

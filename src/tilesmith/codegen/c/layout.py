@@ -14,7 +14,7 @@ from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Integer, Launch, Pointer, Source
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import TensorView
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
 Axis = tuple[int, int, int]  # size, stride in the source, stride in the result (elements)
 

@@ -16,7 +16,7 @@ Everything is named ``ts_``. ``ts_vf`` is a vector of ``TS_LANES`` fp32, ``ts_vi
 
 from __future__ import annotations
 
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
 
 def c_prelude(target: Target) -> str:

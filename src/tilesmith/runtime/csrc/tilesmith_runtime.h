@@ -19,7 +19,8 @@ typedef enum ts_status {
   TS_BAD_PLAN,     /* bytes that are damaged, of another version, or out of bounds */
   TS_BAD_ARGUMENT, /* a null, misaligned or unknown argument */
   TS_NO_MEMORY,
-  TS_NOT_LOADED /* an artifact that cannot be opened, a symbol that is missing, or none bound yet */
+  TS_NOT_LOADED, /* an artifact that cannot be opened, a symbol that is missing, or none bound yet */
+  TS_CUDA_ERROR  /* no CUDA driver, or one that refused a call */
 } ts_status;
 
 /* One line that names the value and the rule. Every function that takes one accepts NULL. */
@@ -42,6 +43,7 @@ typedef struct ts_plan_sizes {
   uint32_t artifacts;
   uint32_t prepare_steps; /* 0: nothing to prepare */
   uint32_t run_steps;
+  int is_cuda; /* addresses are a GPU's, and the plan runs through ts_plan_prepare_on and ts_plan_run_on */
 } ts_plan_sizes;
 
 /* A tensor that the caller gives. Shape and strides count elements; `nbytes` spans from the first to the last one. */
@@ -66,6 +68,8 @@ const uint8_t *ts_plan_get_digest(const ts_plan *plan, uint32_t index);
 
 /* Bind an artifact's symbols from the shared object at `path`, which the caller has checked against the digest. */
 ts_status ts_plan_bind_file(ts_plan *plan, uint32_t artifact, const char *path, ts_error *error);
+/* Bind a CUDA artifact's image (a cubin), which is copied. */
+ts_status ts_plan_bind_image(ts_plan *plan, uint32_t artifact, const void *image, size_t size, ts_error *error);
 /* Bind one kernel that is linked into the program. */
 ts_status ts_plan_bind_kernel(ts_plan *plan, const char *symbol, ts_kernel kernel, ts_error *error);
 
@@ -73,6 +77,21 @@ ts_status ts_plan_bind_kernel(ts_plan *plan, const char *symbol, ts_kernel kerne
  * `workspace` are aligned as the plan says, and NULL when their size is 0. Prepare reads slot 1, the filter, alone. */
 ts_status ts_plan_prepare(const ts_plan *plan, void *const *slots, void *packed, void *workspace);
 ts_status ts_plan_run(const ts_plan *plan, void *const *slots, const void *packed, void *workspace);
+
+/* --- CUDA plans ---
+ *
+ * The driver is opened at first use (NULL: libcuda.so.1); naming a library after that has no effect. */
+ts_status ts_cuda_open(const char *library, ts_error *error);
+/* Load the plan's kernels on a device now rather than at its first call there. */
+ts_status ts_plan_load_on(const ts_plan *plan, int device, ts_error *error);
+/* As ts_plan_prepare and ts_plan_run, asynchronously on `stream` (a CUstream; NULL: the default stream) in the primary
+ * context of `device` (-1: the device of the calling thread's context, else 0). Slots are aligned to 16 bytes. Nothing is
+ * allocated on the device or synchronised, but for loading kernels at the first call on it: all calls may be captured
+ * into CUDA graphs. Kernels stay loaded as long as the process lives, since graphs may hold them. */
+ts_status ts_plan_prepare_on(const ts_plan *plan, int device, void *stream, void *const *slots, void *packed,
+                             void *workspace, ts_error *error);
+ts_status ts_plan_run_on(const ts_plan *plan, int device, void *stream, void *const *slots, const void *packed,
+                         void *workspace, ts_error *error);
 
 /* What a status means, in a few words. */
 const char *ts_status_text(ts_status status);

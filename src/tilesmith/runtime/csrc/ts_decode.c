@@ -12,8 +12,9 @@
 static const struct {
   const char *name;
   int64_t nbytes;
-} dtypes[] = {{"fp64", 8},    {"fp32", 4},    {"fp16", 2}, {"bf16", 2},
-              {"fp8e4m3", 1}, {"fp8e5m2", 1}, {"int8", 1}, {"int32", 4}};
+} dtypes[] = {{"fp64", 8},    {"fp32", 4}, {"fp16", 2},  {"bf16", 2}, {"fp8e4m3", 1},
+              {"fp8e5m2", 1}, {"int8", 1}, {"int32", 4}, {"tf32", 4}}; /* the last is no slot's, only a tensor map's */
+#define SLOT_DTYPES (sizeof dtypes / sizeof *dtypes - 1)
 
 /* Where decoding stands. Once `status` is set, every read returns zeros and every allocation fails. */
 typedef struct reader {
@@ -127,7 +128,7 @@ static void read_slot(reader *r, ts_slot *slot) {
   }
   int64_t *shape = allocate(r, TS_MAX_AXES, sizeof *shape), *strides = allocate(r, TS_MAX_AXES, sizeof *strides);
   int64_t size = 0, span = 1;
-  for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+  for (size_t i = 0; i < SLOT_DTYPES; i++)
     if (strcmp(slot->dtype, dtypes[i].name) == 0) size = dtypes[i].nbytes;
   if (size == 0) REFUSE(r, "slot %s: dtype %s does not exist", slot->name, slot->dtype);
   for (uint32_t i = 0; r->status == TS_OK && i < slot->axes; i++)
@@ -184,6 +185,84 @@ static int is_symbol(const char *text) {
   return strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == length;
 }
 
+/* The rules of plan/check_map.py. */
+static void read_map(reader *r, ts_plan *plan, ts_map *map, int preparing) {
+  int64_t room = 0;
+  map->pointer = read_pointer(r, plan, &room, preparing);
+  const char *name = read_text(r);
+  map->rank = read_u32(r);
+  if (r->status != TS_OK) return;
+  const size_t known = SLOT_DTYPES + 1;
+  while (map->dtype < known && strcmp(dtypes[map->dtype].name, name) != 0)
+    map->dtype++;
+  if (map->dtype == known) REFUSE(r, "a tensor map cannot hold dtype %s", name);
+  if (map->rank < 1 || map->rank > TS_MAX_MAP_RANK) REFUSE(r, "tensor map of rank %u", map->rank);
+  if (map->pointer.offset % 16) REFUSE(r, "tensor map at byte %lld", (long long)map->pointer.offset);
+  if (r->status != TS_OK) return;
+  const uint32_t rank = map->rank;
+  const int64_t itemsize = dtypes[map->dtype].nbytes;
+  for (uint32_t i = 0; i < rank; i++)
+    map->dims[i] = read_range(r, "tensor map size", 1, (int64_t)1 << 32);
+  for (uint32_t i = 1; i < rank; i++) {
+    map->strides[i] = read_range(r, "tensor map stride", 16, ((int64_t)1 << 40) - 1);
+    if (map->strides[i] % 16) REFUSE(r, "tensor map stride %lld is no multiple of 16", (long long)map->strides[i]);
+  }
+  for (uint32_t i = 0; i < rank; i++)
+    map->steps[i] = read_range(r, "tensor map element stride", 1, 8);
+  map->swizzle = read_i64(r);
+  map->promotion = read_i64(r);
+  map->is_im2col = (int)read_u8(r);
+  if (map->is_im2col > 1 || (map->is_im2col && rank < 3)) REFUSE(r, "tensor map of rank %u: is_im2col", rank);
+  if (r->status != TS_OK) return;
+  int64_t inner;
+  if (map->is_im2col) {
+    const int64_t limit = rank == 3 ? 1 << 15 : rank == 4 ? 1 << 7 : 1 << 4;
+    for (uint32_t i = 0; i < rank - 2; i++)
+      map->lower[i] = read_range(r, "tensor map corner", -limit, limit - 1);
+    for (uint32_t i = 0; i < rank - 2; i++)
+      map->upper[i] = read_range(r, "tensor map corner", -limit, limit - 1);
+    map->channels = inner = read_range(r, "tensor map channels", 1, 256);
+    map->pixels = read_range(r, "tensor map pixels", 1, 1024);
+  } else {
+    for (uint32_t i = 0; i < rank; i++)
+      map->box[i] = read_range(r, "tensor map box", 1, 256);
+    inner = map->box[0];
+  }
+  if (r->status != TS_OK) return;
+  if (map->swizzle != 0 && map->swizzle != 32 && map->swizzle != 64 && map->swizzle != 128)
+    REFUSE(r, "tensor map with swizzle %lld", (long long)map->swizzle);
+  if (map->promotion != 0 && map->promotion != 64 && map->promotion != 128 && map->promotion != 256)
+    REFUSE(r, "tensor map with L2 promotion %lld", (long long)map->promotion);
+  if (inner * itemsize % 16 || (map->swizzle && inner * itemsize > map->swizzle))
+    REFUSE(r, "the innermost %lld bytes of a tensor map's load do not fit its swizzle", (long long)(inner * itemsize));
+  /* Sizes to 2^32 and strides to 2^40: five of their products could wrap, so each is compared by itself first. */
+  int64_t span = map->dims[0] * itemsize;
+  for (uint32_t i = 1; i < rank && r->status == TS_OK; i++) {
+    if (map->dims[i] - 1 > MAX_BYTES / 8 / map->strides[i]) {
+      REFUSE(r, "tensor map spans too much");
+      return;
+    }
+    span += (map->dims[i] - 1) * map->strides[i];
+  }
+  if (span > room) REFUSE(r, "tensor map of %lld bytes has room for %lld", (long long)span, (long long)room);
+}
+
+static void read_cuda_extents(reader *r, ts_step *step) {
+  static const int64_t most_grid[] = {INT32_MAX, 65535, 65535}, most_block[] = {1024, 1024, 64};
+  int64_t threads = 1, blocks = 1;
+  for (int i = 0; i < 3; i++) {
+    if (step->grid[i] > most_grid[i] || step->block[i] > most_block[i] || step->cluster[i] > 16) {
+      REFUSE(r, "%s: a grid, block or cluster beyond CUDA's limits", step->symbol);
+      return;
+    }
+    threads *= step->block[i];
+    blocks *= step->cluster[i];
+    if (step->grid[i] % step->cluster[i]) REFUSE(r, "%s: the grid is no multiple of the cluster", step->symbol);
+  }
+  if (threads > 1024) REFUSE(r, "%s: %lld threads in a block", step->symbol, (long long)threads);
+  if (blocks > 16) REFUSE(r, "%s: %lld blocks in a cluster", step->symbol, (long long)blocks);
+}
+
 static void read_launch(reader *r, ts_plan *plan, ts_step *step, int preparing) {
   step->artifact = read_u32(r);
   step->symbol = read_text(r);
@@ -192,24 +271,48 @@ static void read_launch(reader *r, ts_plan *plan, ts_step *step, int preparing) 
     extents[i] = read_range(r, i < 3 ? "grid" : i < 6 ? "block" : "cluster", i < 3 ? 0 : 1, MAX_BYTES);
   step->items = extents[0];
   step->chunk = extents[3];
-  read_range(r, "shared_bytes", 0, plan->scratch_stride);
+  memcpy(step->grid, extents, sizeof step->grid);
+  memcpy(step->block, extents + 3, sizeof step->block);
+  memcpy(step->cluster, extents + 6, sizeof step->cluster);
+  const int cuda = plan->family == TS_CUDA;
+  step->shared_bytes = read_range(r, "shared_bytes", 0, cuda ? 256 * 1024 : plan->scratch_stride);
+  step->programmatic = (int)read_u8(r);
   uint32_t count = read_count(r, 9);
   if (r->status != TS_OK) return;
+  if (step->programmatic > cuda) REFUSE(r, "%s: programmatic %d", step->symbol, step->programmatic);
+  if (cuda) read_cuda_extents(r, step);
   if (step->artifact >= plan->sizes.artifacts) REFUSE(r, "artifact %u of %u", step->artifact, plan->sizes.artifacts);
   if (!is_symbol(step->symbol)) REFUSE(r, "symbol %s is no C name of at most %d letters", step->symbol, TS_MAX_SYMBOL);
   if (count > TS_MAX_PARAMETERS) REFUSE(r, "%s: %u parameters, more than %d", step->symbol, count, TS_MAX_PARAMETERS);
   int64_t *scalars = allocate(r, count, sizeof *scalars), scalar_count = 0;
   ts_pointer *pointers = allocate(r, count, sizeof *pointers);
+  uint8_t *kinds = allocate(r, count, 1);
+  step->maps = allocate(r, count, sizeof *step->maps);
+  int64_t bytes = 0;
   for (uint32_t i = 0; r->status == TS_OK && i < count; i++) {
     uint32_t kind = read_u8(r);
     int64_t room = 0;
-    if (kind == 1)
+    kinds[i] = (uint8_t)kind;
+    bytes += 8;
+    if (kind == TS_PARAMETER_POINTER)
       pointers[step->pointer_count++] = read_pointer(r, plan, &room, preparing);
-    else if (kind == 2 || kind == 3) /* an integer, or a double's bits */
+    else if (kind == TS_PARAMETER_INTEGER || kind == TS_PARAMETER_REAL) /* an integer, or a double's bits */
       scalars[scalar_count++] = read_i64(r);
-    else
+    else if (kind == TS_PARAMETER_MAP && cuda) {
+      ts_map *map = allocate(r, 1, sizeof *map);
+      if (map == NULL) return;
+      read_map(r, plan, map, preparing);
+      step->maps[step->map_count++] = map;
+      bytes = ((bytes + 55) & ~INT64_C(63)) + 128;
+    } else
       REFUSE(r, "parameter of unknown kind %u", kind);
   }
+  if (cuda && bytes > 4096) REFUSE(r, "%s: %lld bytes of parameters", step->symbol, (long long)bytes);
+  step->kinds = kinds;
+  step->parameter_count = count;
+  step->kernel_index = plan->launches++;
+  step->first_map = plan->maps;
+  plan->maps += step->map_count;
   step->scalars = scalars;
   step->pointers = pointers;
   plan->unbound++;
@@ -244,15 +347,23 @@ static ts_step *read_steps(reader *r, ts_plan *plan, uint32_t *count, int prepar
 }
 
 static void read_plan(reader *r, ts_plan *plan) {
-  for (int i = 0; i < 5; i++) /* problem, target, solver, config, provenance: for people */
-    read_text(r);
+  const char *texts[5]; /* problem, target, solver, config, provenance: for people */
+  for (int i = 0; i < 5; i++)
+    texts[i] = read_text(r);
+  plan->target = texts[1];
   plan->sizes.packed_bytes = read_range(r, "packed_bytes", 0, MAX_BYTES);
   plan->sizes.workspace_bytes = read_range(r, "workspace_bytes", 0, MAX_BYTES);
   plan->scratch_offset = read_range(r, "scratch_offset", 0, MAX_BYTES);
   plan->scratch_stride = read_range(r, "scratch_stride", 0, MAX_BYTES);
   uint32_t threads = plan->sizes.threads = read_u32(r);
   uint32_t alignment = plan->sizes.alignment = read_u32(r);
+  uint32_t family = read_u8(r);
   if (r->status != TS_OK) return;
+  if (family > TS_CUDA) REFUSE(r, "plan of unknown family %u", family);
+  plan->family = (ts_family)family;
+  plan->sizes.is_cuda = family == TS_CUDA;
+  if (family == TS_CUDA && (threads != 1 || plan->scratch_stride))
+    REFUSE(r, "a cuda plan with %u threads and scratch", threads);
   if (threads < 1 || threads > TS_MAX_THREADS) REFUSE(r, "threads %u is not from 1 to %d", threads, TS_MAX_THREADS);
   if (alignment < 1 || alignment > 4096 || (alignment & (alignment - 1)))
     REFUSE(r, "alignment %u is not a power of two up to 4096", alignment);
@@ -300,7 +411,7 @@ ts_status ts_plan_open(const void *bytes, size_t size, ts_plan **plan, ts_error 
   reader r = {(const uint8_t *)bytes + 8, (const uint8_t *)bytes + size, NULL, NULL, TS_OK, error};
   uint32_t version = read_u32(&r), crc = read_u32(&r);
   uint64_t length = read_bytes(&r, 8);
-  if (version != 1) return ts_fail(error, TS_BAD_PLAN, "plan of version %u, this is version 1", version);
+  if (version != 2) return ts_fail(error, TS_BAD_PLAN, "plan of version %u, this is version 2", version);
   if (length != size)
     return ts_fail(error, TS_BAD_PLAN, "plan of %llu bytes, got %zu", (unsigned long long)length, size);
   if (crc != crc32_of((const uint8_t *)bytes + 16, size - 16))

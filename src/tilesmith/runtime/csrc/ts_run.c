@@ -3,11 +3,13 @@
 #include "ts_pool.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 void ts_plan_close(ts_plan *plan) {
   if (plan == NULL) return;
+  if (plan->family == TS_CUDA) ts_cuda_close(plan);
   for (uint32_t i = 0; plan->libraries != NULL && i < plan->sizes.artifacts; i++)
     if (plan->libraries[i] != NULL) dlclose(plan->libraries[i]);
   free(plan->arena);
@@ -40,6 +42,8 @@ const char *ts_status_text(ts_status status) {
     return "out of memory";
   case TS_NOT_LOADED:
     return "a kernel is not loaded";
+  case TS_CUDA_ERROR:
+    return "the CUDA driver is missing, or refused a call";
   }
   return "unknown status";
 }
@@ -61,12 +65,34 @@ static ts_status bind_steps(ts_plan *plan, ts_step *steps, uint32_t count, uint3
   return TS_OK;
 }
 
+static ts_status bind_cubin(ts_plan *plan, uint32_t artifact, const char *path, ts_error *error) {
+  FILE *file = fopen(path, "rb");
+  long size = -1;
+  if (file != NULL && fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0) rewind(file);
+  char *image = size > 0 ? malloc((size_t)size) : NULL;
+  ts_status status = TS_NOT_LOADED;
+  if (image != NULL && fread(image, 1, (size_t)size, file) == (size_t)size)
+    status = ts_plan_bind_image(plan, artifact, image, (size_t)size, error);
+  else
+    ts_fail(error, status, "artifact %u cannot be read: %s", artifact, path);
+  if (file != NULL) fclose(file);
+  free(image);
+  return status;
+}
+
+ts_status ts_plan_bind_image(ts_plan *plan, uint32_t artifact, const void *image, size_t size, ts_error *error) {
+  if (plan == NULL || image == NULL || size == 0 || artifact >= plan->sizes.artifacts || plan->family != TS_CUDA)
+    return ts_fail(error, TS_BAD_ARGUMENT, "an image binds to an artifact of a CUDA plan");
+  return ts_cuda_bind_image(plan, artifact, image, size, error);
+}
+
 ts_status ts_plan_bind_file(ts_plan *plan, uint32_t artifact, const char *path, ts_error *error) {
   if (plan == NULL || path == NULL) return ts_fail(error, TS_BAD_ARGUMENT, "plan and path must not be NULL");
   if (artifact >= plan->sizes.artifacts)
     return ts_fail(error, TS_BAD_ARGUMENT, "artifact %u of %u", artifact, plan->sizes.artifacts);
   if (plan->libraries[artifact] != NULL)
     return ts_fail(error, TS_BAD_ARGUMENT, "artifact %u is bound already", artifact);
+  if (plan->family == TS_CUDA) return bind_cubin(plan, artifact, path, error);
   plan->libraries[artifact] = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (plan->libraries[artifact] == NULL)
     return ts_fail(error, TS_NOT_LOADED, "artifact %u cannot be opened: %s", artifact, dlerror());
@@ -75,7 +101,7 @@ ts_status ts_plan_bind_file(ts_plan *plan, uint32_t artifact, const char *path, 
 }
 
 ts_status ts_plan_bind_kernel(ts_plan *plan, const char *symbol, ts_kernel kernel, ts_error *error) {
-  if (plan == NULL || symbol == NULL || kernel == NULL)
+  if (plan == NULL || symbol == NULL || kernel == NULL || plan->family != TS_CPU)
     return ts_fail(error, TS_BAD_ARGUMENT, "plan, symbol and kernel must not be NULL");
   int found = 0;
   for (int part = 0; part < 2; part++) {
@@ -125,7 +151,7 @@ static ts_status check_memory(const ts_plan *plan, const void *packed, const voi
 }
 
 ts_status ts_plan_prepare(const ts_plan *plan, void *const *slots, void *packed, void *workspace) {
-  if (plan == NULL || slots == NULL) return TS_BAD_ARGUMENT;
+  if (plan == NULL || slots == NULL || plan->family != TS_CPU) return TS_BAD_ARGUMENT;
   if (plan->sizes.prepare_steps == 0) return TS_OK;
   ts_status status = check_memory(plan, packed, workspace);
   if (status == TS_OK && plan->sizes.slots > 1 && slots[1] == NULL) status = TS_BAD_ARGUMENT;
@@ -134,7 +160,7 @@ ts_status ts_plan_prepare(const ts_plan *plan, void *const *slots, void *packed,
 }
 
 ts_status ts_plan_run(const ts_plan *plan, void *const *slots, const void *packed, void *workspace) {
-  if (plan == NULL || slots == NULL) return TS_BAD_ARGUMENT;
+  if (plan == NULL || slots == NULL || plan->family != TS_CPU) return TS_BAD_ARGUMENT;
   ts_status status = check_memory(plan, packed, workspace);
   for (uint32_t i = 0; status == TS_OK && i < plan->sizes.slots; i++)
     if (slots[i] == NULL && plan->slot_used[i]) status = TS_BAD_ARGUMENT;

@@ -11,7 +11,7 @@ from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Space
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
 _C_TYPES = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
 # Terms that one fp32 sum takes before it is folded: keeps the rounding of long sums small.

@@ -13,7 +13,7 @@ from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Integer, Launch, Memset, Pointer, Source, Step
 from tilesmith.problems.geometry import MatrixView, TensorView
 from tilesmith.solvers.c.scalar_text import TYPES
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
 # The raw type, and the bits that are all ones in an Inf or NaN and in nothing else.
 _PATTERNS = {

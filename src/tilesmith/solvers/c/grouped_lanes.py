@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.problems.geometry import ConvGeometry
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilesmith.codegen.c.layout import layout_copy
-from tilesmith.plan.records import Draft, Integer, Launch, Memset, Parameter, Pointer, Real, Source, Space, Step
+from tilesmith.plan.records import Draft, Launch, Memset, Parameter, Pointer, Source, Space, Step
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Solver, slot_names
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
 _ALIGNMENT = 64
 # A copy reads and writes; one core moves about this much (measured: 40 to 60 GB/s in the caches, 15 outside).
@@ -41,7 +41,7 @@ class Relayout:
     filter's copy is made in ``prepare`` and lies behind the packed filter.
     """
 
-    def __init__(self, inner: Solver) -> None:
+    def __init__(self, inner: Solver[Target]) -> None:
         self.inner = inner
         self.name = f"{inner.name}_nhwc"
         self.own_revision = 1
@@ -137,7 +137,7 @@ def _rebased(step: Step, moved: dict[int, Pointer]) -> Step:
     """``step`` with the moved slots' pointers into the workspace."""
 
     def place(value: Parameter) -> Parameter:
-        if isinstance(value, Integer | Real) or value.space != Space.SLOT or value.index not in moved:
+        if not isinstance(value, Pointer) or value.space != Space.SLOT or value.index not in moved:
             return value
         base = moved[value.index]
         return Pointer(base.space, base.index, base.offset + value.offset)

@@ -10,8 +10,9 @@ from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.c import wrw_grouped_text as text
 from tilesmith.solvers.c.grouped_lanes import LaneMap, groups_per_vector
+from tilesmith.solvers.c.wrw_cost import grouped_seconds
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
 _DTYPES = ("fp32", "bf16", "fp16")
 _MAX_STATEMENTS = 12_000
@@ -84,7 +85,7 @@ class WrwGroupedSolver:
 
     def predict(self, problem: Geometry, config: Config, target: Target) -> float:
         assert isinstance(problem, ConvGeometry)
-        return 1.0
+        return grouped_seconds(_tiling(problem, config, target), target)
 
     def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
         assert isinstance(problem, ConvGeometry)

@@ -11,7 +11,7 @@ from math import ceil
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.solver import Config
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
 # Strips of a batch, or of a flat run of pixels, past which nothing is gained.
 MAX_PIXELS = 8192

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tilesmith.plan.records import Integer, Launch, Memset, Plan, Pointer, Real, Slot, Space
+from tilesmith.plan.records import Im2col, Integer, Launch, Memset, Plan, Pointer, Real, Slot, Space, TensorMap
 from tilesmith.plan.slots import span_bytes
 from tilesmith.problems.layouts import dense_strides
 
@@ -88,4 +88,32 @@ SMALL = Plan(
         ),
     ),
     packed_bytes=128, workspace_bytes=8256, scratch_offset=64, scratch_stride=4096, threads=2,
+)  # fmt: skip
+
+TILED = TensorMap(
+    Pointer(Space.SLOT, 1), "bf16", (64, 9, 32), (128, 1152), (64, 1, 32), (1, 1, 1), swizzle=128, l2_promotion=256
+)
+WINDOW = TensorMap(
+    Pointer(Space.SLOT, 0), "bf16", (64, 7, 6, 2), (128, 896, 5376), (), (1, 2, 2, 1),
+    im2col=Im2col((-1, -1), (-1, -1), 64, 128),
+)  # fmt: skip
+
+CUDA_SMALL = Plan(
+    problem="p", target="sm_90a:132", solver="s", config="bm=64",
+    slots=(
+        Slot("x", "bf16", (2, 6, 7, 64), (2688, 448, 64, 1), 10752, False),
+        Slot("w", "bf16", (32, 9, 64), (576, 64, 1), 36864, False),
+        Slot("y", "bf16", (2, 3, 4, 32), (384, 128, 32, 1), 1536, True),
+    ),
+    artifacts=("cd" * 32,),
+    prepare=(Launch(0, "ts_pack", (4, 1, 1), (TILED, Pointer(Space.PACKED)), (128, 1, 1)),),
+    run=(
+        Memset(Pointer(Space.WORKSPACE), 256),
+        Launch(
+            0, "ts_kernel", (6, 2, 1), (WINDOW, Integer(-3), TILED, Pointer(Space.SLOT, 2), Real(0.5)),
+            (384, 1, 1), (2, 1, 1), 200_000, programmatic=True,
+        ),
+    ),
+    packed_bytes=512, workspace_bytes=256, scratch_offset=256, scratch_stride=0, threads=1, alignment=256,
+    family="cuda",
 )  # fmt: skip
