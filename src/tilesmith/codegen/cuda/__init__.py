@@ -1,0 +1,1 @@
+"""CUDA text that several kernel families share."""

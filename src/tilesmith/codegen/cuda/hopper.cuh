@@ -1,0 +1,220 @@
+// Instructions of sm_90a that CUDA C++ has no words for: mbarriers, bulk tensor copies, wgmma. Source: PTX ISA 8.
+// No headers are included: a source compiles alone.
+typedef unsigned short ts_u16;
+typedef unsigned int ts_u32;
+typedef unsigned long long ts_u64;
+typedef long long ts_i64;
+struct __align__(64) ts_map {
+  char bytes[128];
+};
+#define TS_DEVICE static __device__ __forceinline__
+
+TS_DEVICE ts_u32 ts_shared_address(const void *p) { return (ts_u32)__cvta_generic_to_shared(p); }
+
+// --- mbarriers ---
+TS_DEVICE void ts_barrier_init(ts_u32 barrier, ts_u32 count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+TS_DEVICE void ts_barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+TS_DEVICE void ts_expect(ts_u32 barrier, ts_u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+TS_DEVICE void ts_arrive(ts_u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+TS_DEVICE void ts_wait(ts_u32 barrier, ts_u32 phase) {
+  asm volatile("{ .reg .pred p;\n"
+               "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+               "@p bra done;\n bra again;\n done: }" ::"r"(barrier),
+               "r"(phase)
+               : "memory");
+}
+TS_DEVICE void ts_named_sync(ts_u32 id, ts_u32 threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+TS_DEVICE void ts_named_arrive(ts_u32 id, ts_u32 threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// --- clusters ---
+TS_DEVICE ts_u32 ts_cluster_rank() {
+  ts_u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+TS_DEVICE void ts_cluster_sync() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+TS_DEVICE ts_u32 ts_peer_address(ts_u32 address, ts_u32 rank) {
+  ts_u32 peer;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(peer) : "r"(address), "r"(rank));
+  return peer;
+}
+TS_DEVICE float4 ts_peer_load(ts_u32 address) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
+// --- bulk tensor copies ---
+TS_DEVICE void ts_map_prefetch(const ts_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+TS_DEVICE void ts_load3(ts_u32 to, const ts_map *map, ts_u32 barrier, int x, int y, int z) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3,%4,%5}], [%2];" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+// Offsets are those of a filter tap from the window's lower corner: W in the low 8 bits, then H, then D.
+TS_DEVICE void ts_load_pixels4(ts_u32 to, const ts_map *map, ts_u32 barrier, int c, int w, int h, int n, ts_u32 tap) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3,%4,%5,%6}], [%2], {%7,%8};" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n), "h"((ts_u16)(tap & 255)),
+               "h"((ts_u16)(tap >> 8 & 255))
+               : "memory");
+}
+TS_DEVICE void ts_load_pixels5(ts_u32 to, const ts_map *map, ts_u32 barrier, int c, int w, int h, int d, int n,
+                               ts_u32 tap) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3,%4,%5,%6,%7}], [%2], {%8,%9,%10};" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(d), "r"(n), "h"((ts_u16)(tap & 255)),
+               "h"((ts_u16)(tap >> 8 & 255)), "h"((ts_u16)(tap >> 16 & 255))
+               : "memory");
+}
+TS_DEVICE void ts_load4(ts_u32 to, const ts_map *map, ts_u32 barrier, int x, int y, int z, int w) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3,%4,%5,%6}], [%2];" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
+               : "memory");
+}
+TS_DEVICE void ts_store3(const ts_map *map, ts_u32 from, int x, int y, int z) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2,%3,%4}], [%1];" ::"l"(map), "r"(from),
+               "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+TS_DEVICE void ts_store4(const ts_map *map, ts_u32 from, int x, int y, int z, int w) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(map),
+               "r"(from), "r"(x), "r"(y), "r"(z), "r"(w)
+               : "memory");
+}
+TS_DEVICE void ts_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Waits until all but the last N groups of stores have read their shared memory.
+template <int N> TS_DEVICE void ts_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+TS_DEVICE void ts_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+TS_DEVICE void ts_async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// --- products of a warpgroup ---
+template <int N> TS_DEVICE void ts_registers_shrink() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N> TS_DEVICE void ts_registers_grow() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+TS_DEVICE void ts_product_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+TS_DEVICE void ts_product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> TS_DEVICE void ts_product_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+// Matrix descriptor: address, leading and stride byte offsets (all over 16), and the swizzle's code.
+TS_DEVICE constexpr ts_u64 ts_descriptor(ts_u32 leading, ts_u32 stride, ts_u32 swizzle) {
+  return (ts_u64)(swizzle == 128 ? 1 : swizzle == 64 ? 2 : 3) << 62 | (ts_u64)(stride >> 4) << 32 |
+         (ts_u64)(leading >> 4) << 16;
+}
+TS_DEVICE ts_u64 ts_at(ts_u64 descriptor, ts_u32 address) { return descriptor | (ts_u64)((address & 0x3ffff) >> 4); }
+
+// --- tiles of 8x8 elements between registers and shared memory ---
+TS_DEVICE void ts_put4(ts_u32 to, ts_u32 a, ts_u32 b, ts_u32 c, ts_u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(a), "r"(b), "r"(c),
+               "r"(d)
+               : "memory");
+}
+TS_DEVICE void ts_put2(ts_u32 to, ts_u32 a, ts_u32 b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1,%2};" ::"r"(to), "r"(a), "r"(b) : "memory");
+}
+TS_DEVICE void ts_put4_transposed(ts_u32 to, ts_u32 a, ts_u32 b, ts_u32 c, ts_u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+}
+TS_DEVICE void ts_put2_transposed(ts_u32 to, ts_u32 a, ts_u32 b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(to), "r"(a), "r"(b) : "memory");
+}
+TS_DEVICE uint4 ts_shared_load16(ts_u32 from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(from)
+               : "memory");
+  return v;
+}
+TS_DEVICE void ts_shared_store8(ts_u32 to, float a, float b) {
+  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(to), "f"(a), "f"(b) : "memory");
+}
+
+// --- 16-bit floats, as bits ---
+struct ts_bf16 {
+  ts_u16 bits;
+};
+struct ts_fp16 {
+  ts_u16 bits;
+};
+TS_DEVICE float ts_float(ts_bf16 v) { return __uint_as_float((ts_u32)v.bits << 16); }
+TS_DEVICE float ts_float(ts_fp16 v) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v.bits));
+  return f;
+}
+TS_DEVICE float ts_float(float v) { return v; }
+// Two floats as one register, the first in the low half.
+TS_DEVICE ts_u32 ts_pack(ts_bf16, float low, float high) {
+  ts_u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(r) : "f"(low), "f"(high));
+  return r;
+}
+TS_DEVICE ts_u32 ts_pack(ts_fp16, float low, float high) {
+  ts_u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(r) : "f"(low), "f"(high));
+  return r;
+}
+TS_DEVICE ts_u32 ts_pack(float, float low, float) { return __float_as_uint(low); } // never called
+TS_DEVICE void ts_narrow(ts_bf16 *to, float v) {
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to->bits) : "f"(v));
+}
+TS_DEVICE void ts_narrow(ts_fp16 *to, float v) {
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to->bits) : "f"(v));
+}
+TS_DEVICE void ts_narrow(float *to, float v) { *to = v; }
+TS_DEVICE void ts_load_pair(const ts_bf16 *from, float &low, float &high) {
+  ts_u32 v = *(const ts_u32 *)from;
+  low = __uint_as_float(v << 16), high = __uint_as_float(v & 0xffff0000u);
+}
+TS_DEVICE void ts_load_pair(const ts_fp16 *from, float &low, float &high) {
+  low = ts_float(from[0]), high = ts_float(from[1]);
+}
+TS_DEVICE void ts_load_pair(const float *from, float &low, float &high) {
+  float2 v = *(const float2 *)from;
+  low = v.x, high = v.y;
+}
+TS_DEVICE void ts_store_pair(ts_bf16 *to, float low, float high) { *(ts_u32 *)to = ts_pack(ts_bf16(), low, high); }
+TS_DEVICE void ts_store_pair(ts_fp16 *to, float low, float high) { *(ts_u32 *)to = ts_pack(ts_fp16(), low, high); }
+TS_DEVICE void ts_store_pair(float *to, float low, float high) { *(float2 *)to = make_float2(low, high); }
+// A value that a store of this thread's warp has just written, past the first-level cache.
+TS_DEVICE float ts_fresh(const ts_bf16 *from) {
+  ts_bf16 v;
+  asm volatile("ld.global.cv.b16 %0, [%1];" : "=h"(v.bits) : "l"(from) : "memory");
+  return ts_float(v);
+}
+TS_DEVICE float ts_fresh(const ts_fp16 *from) {
+  ts_fp16 v;
+  asm volatile("ld.global.cv.b16 %0, [%1];" : "=h"(v.bits) : "l"(from) : "memory");
+  return ts_float(v);
+}
+TS_DEVICE float ts_fresh(const float *from) {
+  float v;
+  asm volatile("ld.global.cv.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
+  return v;
+}

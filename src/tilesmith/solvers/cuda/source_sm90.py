@@ -1,0 +1,155 @@
+"""The text of the sm_90a kernel: constants, arguments and the template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tilesmith.codegen.cuda.activation import activation_body
+from tilesmith.codegen.cuda.hopper import hopper_prelude, product_text
+from tilesmith.codegen.symbols import make_source
+from tilesmith.plan.records import Integer, Parameter, Pointer, Real, Source
+from tilesmith.solvers.cuda.form_sm90 import Sm90Form, Taps, Tiled, Window
+from tilesmith.solvers.cuda.tile_sm90 import REGISTERS, Sm90Tile
+
+_TYPES = {"bf16": "ts_bf16", "fp16": "ts_fp16", "fp32": "float"}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A value that the kernel takes at run time, under the name that its text has for it."""
+
+    name: str
+    field: str  # its type in the kernel
+    parameter: Parameter
+
+    @property
+    def declared(self) -> str:
+        kind = {Integer: "ts_i64 ", Real: "double "}.get(type(self.parameter), self.field)
+        return f"{kind}{self.name}"
+
+    @property
+    def cast(self) -> str:
+        return f"({self.field.strip()}){self.name}"
+
+
+@lru_cache(maxsize=1)
+def _template() -> str:
+    return Path(__file__).with_name("tile_sm90.cu").read_text()
+
+
+def tile_source(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
+    """The kernel of ``t``. Sizes are arguments: problems that share a tile and a filter share the text."""
+    form = t.form
+    maps = [f"const __grid_constant__ ts_map {name}" for name in ("map_a", "map_b", "map_c", "map_tail")]
+    holes = {
+        "CONSTANTS": _constants(t),
+        "PRODUCT": product_text("product", t.block_n, form.dtype, form.a_columns, form.b_columns),
+        "FIELDS": "".join(f"  {a.field}{a.name};\n" for a in arguments),
+        "PARAMETERS": ", ".join([*maps, *(a.declared for a in arguments)]),
+        "VALUES": ", ".join(a.cast for a in arguments),
+        "ACTIVATION": activation_body(form.epilogue),
+    }
+    text = _template()
+    for name, value in holes.items():
+        text = text.replace(f"@{name}@", value)
+    v = t.value
+    tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{v['stages']}" + ("pp" if t.pingpong else f"w{v['wgs']}")
+    dtypes = form.dtype if form.dtype == form.out_dtype else form.dtype + form.out_dtype
+    return make_source("cuda", f"wgmma{form.kind}", dtypes, tile, t.target.arch, hopper_prelude(), text)
+
+
+def out_type(t: Sm90Tile) -> str:
+    return _TYPES["fp32" if t.value["slices"] > 1 else t.form.out_dtype]
+
+
+def _constants(t: Sm90Tile) -> str:
+    form, v = t.form, t.value
+    product, copy = REGISTERS[v["wgs"]]
+    numbers = {
+        "KIND": form.kind.upper(), "STORE": t.store, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "MI": v["mi"],
+        "WARPGROUPS": v["wgs"], "STAGES": v["stages"], "SPLIT": v["split"], "RANK": form.rank,
+        "TAPS": len(form.taps.offset), "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
+    }  # fmt: skip
+    flags = {
+        "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
+        "TAPS_INNER": bool(v["inner"]), "OUT_LINEAR": form.placed.pixels is None, "TRANSPOSED": form.transposed,
+        "EVEN": t.even, "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None,
+        "SCALED": form.alpha != 1.0, "BETA": form.beta != 0.0, "REPAIR": form.halo,
+    }  # fmt: skip
+    lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
+    lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
+    lines += [f"typedef {_TYPES[form.dtype]} Element;", f"typedef {out_type(t)} Out;"]
+    lines += [f"typedef {_TYPES[form.out_dtype]} Given; // bias and residual"]
+    # A GEMM has no taps: problems of all batch sizes share one text.
+    taps = form.taps if form.kind != "gemm" else Taps()
+    for name, values in (("phase_first", taps.first), ("tap_offset", taps.offset), ("tap_filter", taps.index)):
+        lines.append(f"static __constant__ ts_u32 {name}[] = {{{', '.join(map(str, values))}}};")
+    return "\n".join(lines)
+
+
+def tile_arguments(t: Sm90Tile, out: Pointer) -> tuple[Argument, ...]:
+    """Everything that the kernel takes beside its maps."""
+    form, placed = t.form, t.form.placed
+    given = f"const {_TYPES[form.out_dtype]} *"
+    element = f"const {_TYPES[form.dtype]} *"
+    window = form.a if isinstance(form.a, Window) else form.b if isinstance(form.b, Window) else None
+    found = [
+        Argument("out", f"{out_type(t)} *", out),
+        Argument("bias", given, form.bias or form.out),
+        Argument("residual", given, form.residual or form.out),
+    ]
+    # dy and the filter as they lie, for products at the edge.
+    if form.halo:
+        found += [Argument("pixels", element, form.a.pointer), Argument("filter", element, form.b.pointer)]
+    else:
+        found += [Argument("pixels", element, form.out), Argument("filter", element, form.out)]
+    found += [Argument("alpha", "float ", Real(form.alpha)), Argument("beta", "float ", Real(form.beta))]
+    wide = {
+        "out_layer": placed.layer, "out_row": placed.row, "out_col": placed.column, "out_tap": placed.tap,
+        "out_slice": 0,
+    }  # fmt: skip
+    if t.value["slices"] > 1:
+        taps = len(form.taps.offset)
+        wide |= {"out_row": taps * form.channels, "out_tap": form.channels, "out_slice": form.rows * taps * form.channels}
+    pixels = placed.pixels or (0, 0, 0, 0)
+    wide |= dict(zip(("out_n", "out_d", "out_h", "out_w"), pixels, strict=True))
+    wide |= _edge_strides(form)
+    narrow = {
+        "rows": form.rows, "cols": form.cols, "layers": form.layers, "tiles_m": t.tiles_m, "tiles_n": t.tiles_n,
+        "slices": t.value["slices"], "steps": t.layer_steps[0], "group": t.value["group"], "blocks": t.blocks,
+        "channels": form.channels,
+        "a_layer": int(form.kind == "gemm" and isinstance(form.a, Tiled) and form.a.dims[2] > 1),
+        "b_layer": int(form.kind == "gemm" and isinstance(form.b, Tiled) and form.b.dims[2] > 1),
+    }  # fmt: skip
+    for name, values in _window_numbers(window).items():
+        narrow |= {f"{name}_{axis}": value for axis, value in zip("whd", values, strict=True)}
+    for name, triple in (("out_size", placed.sizes), ("phases", placed.phases)):
+        narrow |= {f"{name}_{axis}": value for axis, value in zip("whd", triple, strict=True)}
+    found += [Argument(name, "ts_i64 ", Integer(value)) for name, value in wide.items()]
+    found += [Argument(name, "int ", Integer(value)) for name, value in narrow.items()]
+    return tuple(found)
+
+
+def _edge_strides(form: Sm90Form) -> dict[str, int]:
+    names = ("in_n", "in_d", "in_h", "in_w", "filter_row", "filter_tap")
+    if not form.halo:
+        return dict.fromkeys(names, 0)
+    assert isinstance(form.a, Window)
+    assert isinstance(form.b, Tiled)
+    w, h, *d, n = form.a.strides
+    return dict(zip(names, (n, d[0] if d else 0, h, w, form.b.strides[1], form.b.strides[0]), strict=True))
+
+
+def _window_numbers(window: Window | None) -> dict[str, tuple[int, ...]]:
+    if window is None:
+        return {"corner": (0, 0, 0), "base": (1, 1, 1), "step": (1, 1, 1), "in_size": (1, 1, 1)}
+
+    def three(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
+        return (*values, *(fill,) * (3 - len(values)))
+
+    return {
+        "corner": three(window.corner, 0), "base": three(window.base, 1), "step": three(window.step, 1),
+        "in_size": three(window.dims[1:-1], 1),
+    }  # fmt: skip

@@ -1,0 +1,158 @@
+"""What a config of the sm_90a kernel means for a problem: tiles, stages, memory, blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilesmith.solvers.cuda.form_sm90 import Sm90Form
+from tilesmith.solvers.solver import Config
+from tilesmith.targets.target import CudaTarget
+
+# Registers a thread of the multiplying and of the copying warpgroups, by the number of the former: 64 K in all.
+REGISTERS = {1: (240, 40), 2: (232, 40), 3: (160, 32)}
+_BARRIERS = 256
+
+
+@dataclass(frozen=True)
+class Sm90Tile:
+    """``form`` computed as ``config`` says; see the axes in ``space_sm90``."""
+
+    form: Sm90Form
+    config: Config
+    target: CudaTarget
+
+    @cached_property
+    def value(self) -> dict[str, int]:
+        return dict(self.config.values)
+
+    @property
+    def pingpong(self) -> bool:
+        return bool(self.value["pp"])
+
+    @cached_property
+    def block_m(self) -> int:
+        return 64 * self.value["mi"] * (1 if self.pingpong else self.value["wgs"])
+
+    @property
+    def block_n(self) -> int:
+        return self.value["bn"]
+
+    @property
+    def block_k(self) -> int:
+        return self.value["bk"]
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        columns = -(-self.block_n // 64) * 64 if self.form.b_columns else self.block_n
+        return (self.block_m + columns) * self.block_k * 2
+
+    @cached_property
+    def store(self) -> str:
+        form = self.form
+        if self.value["split"] > 1:
+            return "REDUCED"
+        if self.value["slices"] > 1:
+            return "DIRECT"
+        if form.mapped is not None:
+            return "MAPPED"
+        placed = form.placed
+        steps = placed.pixels or (placed.layer or 8, placed.row)
+        whole = form.cols % 8 == 0 and all(step % 8 == 0 for step in steps)
+        return "ROWS" if whole and placed.column == 1 and form.out_dtype != "fp32" else "DIRECT"
+
+    @cached_property
+    def even(self) -> bool:
+        """Whether pairs of neighbouring results lie on pairs in memory."""
+        placed, form = self.form.placed, self.form
+        if self.value["slices"] > 1:
+            return True
+        cols = form.channels if form.kind == "wrw" else form.cols
+        steps = (*(placed.pixels or (placed.layer, placed.row)), placed.tap if form.kind == "wrw" else 0)
+        return placed.column == 1 and cols % 2 == 0 and all(step % 2 == 0 for step in steps)
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        staging = self.value["wgs"] * 4 * 2 * 2048 if self.store in ("MAPPED", "ROWS") else 0
+        return self.value["stages"] * self.stage_bytes + staging + _BARRIERS
+
+    @cached_property
+    def partial_bytes(self) -> int:
+        """Shared memory of a tile's partial sums."""
+        return self.block_m * (-(-self.block_n // 32) * 32 + 8) * 4
+
+    @cached_property
+    def tiles_m(self) -> int:
+        return -(-self.form.rows // self.block_m)
+
+    @cached_property
+    def tiles_n(self) -> int:
+        return -(-self.form.cols // self.block_n)
+
+    @cached_property
+    def blocks(self) -> int:
+        """Blocks of channels in a tap (of 64 columns of the filter for ``wrw``)."""
+        form = self.form
+        return -(-form.channels // (64 if form.kind == "wrw" else self.block_k))
+
+    @cached_property
+    def layer_steps(self) -> tuple[int, ...]:
+        """Steps along k of a tile, by layer (one for all layers of a GEMM)."""
+        form = self.form
+        if form.kind != "conv":
+            return (-(-form.reduced // self.block_k),)
+        return tuple(max(1, (b - a) * self.blocks) for a, b in zip(form.taps.first, form.taps.first[1:], strict=False))
+
+    @cached_property
+    def parts(self) -> int:
+        return self.value["split"] * self.value["slices"]
+
+    @cached_property
+    def tiles(self) -> int:
+        """Tiles of the launch, slices counted, splits not."""
+        return self.tiles_m * self.tiles_n * self.form.layers * self.value["slices"]
+
+    @cached_property
+    def grid(self) -> int:
+        split = self.value["split"]
+        return self.tiles * split if split > 1 else min(self.tiles, self.target.cores * self.blocks_per_sm)
+
+    @cached_property
+    def blocks_per_sm(self) -> int:
+        shared = self.target.shared_bytes_per_sm // (self.shared_bytes + 1024)
+        # Registers: the launch takes as many for every thread of a block as the compiler may use.
+        return max(1, min(shared, 1))
+
+    @property
+    def threads(self) -> int:
+        return (self.value["wgs"] + 1) * 128
+
+    @property
+    def sums(self) -> int:
+        """Registers of partial sums a thread."""
+        return self.value["mi"] * self.block_n // 2
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether such a kernel exists."""
+        v, form = self.value, self.form
+        wgs, split = v["wgs"], v["split"]
+        # NOTE: from 160 sums on, anything extra serialises wgmma; 192 lost wherever they were tried.
+        if self.sums > {1: 128, 2: 160, 3: 96}[wgs] or self.block_m > 256:
+            return False
+        if self.pingpong and (wgs != 2 or split > 1 or self.sums > 128):
+            return False
+        if form.kind == "wrw" and self.block_n % 64:
+            return False
+        # Boxes of a columns operand begin every 64 columns: a half-used last slab costs a whole one.
+        if form.b_columns and self.block_n % 32:
+            return False
+        if self.shared_bytes > self.target.shared_bytes_per_block:
+            return False
+        if split > 1 and self.partial_bytes > v["stages"] * self.stage_bytes:
+            return False
+        if v["slices"] > 1 and (form.kind != "wrw" or form.beta or form.bias or form.residual):
+            return False
+        if form.out_dtype == "fp32" and self.pingpong:
+            return False
+        return self.parts <= min(self.layer_steps)
