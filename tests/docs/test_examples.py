@@ -10,7 +10,7 @@ import re
 import shlex
 
 import pytest
-from conftest import DOCS, ROOT, section
+from pages import DOCS, ROOT, section
 
 from tilesmith.cli.main import run
 

@@ -16,7 +16,8 @@ class Record:
     ``time_us`` and ``spread_us`` are the median of ``run`` and its notch (``measure.timing``), ``prepare_us`` the time
     of ``prepare``, ``workspace`` bytes of scratch and packed filter. ``error`` is the largest error found by the check
     in units of ``bound``'s scale, so that ``error <= bound`` holds for every record that is ``ok``.
-    ``origin`` says who measured: ``tune``, ``find`` (defaults only) or ``import``.
+    ``origin`` says who measured: ``tune``, ``find`` (defaults only), ``verify`` (a shipped record, timed here) or
+    ``import``.
     Times are None where nothing was measured; ``reason`` says why a failed one failed.
     """
 
