@@ -15,10 +15,10 @@ from tilesmith.dispatch.benchmark import LIBRARIES, Bench, bench, library_versio
 from tilesmith.dispatch.facts import open_databases, target_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.planning import open_cache
-from tilesmith.errors import CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
+from tilesmith.errors import CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError, TargetError
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.machine import Machine, machine_of
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.compilers import find_compiler
 
 Row = dict[str, object]
@@ -42,6 +42,8 @@ def command(
 ) -> int:  # fmt: skip
     listing = read_problems(words, dtype or "")
     target = target_of(None, threads)
+    if not isinstance(target, CpuTarget):
+        raise TargetError(f"bench measures on CPUs, not on {target.name}")
     _check_writable(json_path)
     for library in against:
         library_version(library)  # one that is not installed is better met now

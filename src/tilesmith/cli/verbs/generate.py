@@ -19,7 +19,7 @@ from tilesmith.plan.records import Source
 from tilesmith.solvers.solver import Config, parse_config
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.names import parse_target
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import unit_text
 from tilesmith.toolchain.compilers import command_line, find_compiler
 
@@ -99,6 +99,8 @@ def _write(source: Source, out: Path | None) -> str:
 
 
 def _command(target: Target, source: Source) -> str:
+    if not isinstance(target, CpuTarget):
+        return f"(compiled by NVRTC for {target.nvrtc_arch})"
     try:
         compiler = find_compiler()
     except NoCompilerError as error:
