@@ -15,9 +15,11 @@ from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.c import grouped_kernel as kernel
 from tilesmith.solvers.c.grouped_axis import axis_phases, column_tiles
+from tilesmith.solvers.c.grouped_cost import predicted_seconds
 from tilesmith.solvers.c.grouped_lanes import LaneMap, lane_map
+from tilesmith.solvers.c.grouped_tile import UNROLLED
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, slot_names
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
 # Multiply-adds in one kernel's text: more compile for seconds.
 _MAX_STATEMENTS = 12_000
@@ -89,27 +91,30 @@ class GroupedSolver:
         return Config((("rows", 1), ("cols", 1), ("nv", 1), ("chunk", 1), ("stream", 0)))
 
     def default_config(self, problem: Geometry, target: Target) -> Config:
+        """The best prediction among tiles of all shapes, with the chunk and stores that the sizes call for."""
         assert isinstance(problem, ConvGeometry)
         space = self.search_space(problem, target)
         best = self._smallest(problem, target)
-        candidates = [
-            best.replace(rows=rows, cols=cols, nv=nv, chunk=chunk)
-            for nv in space.axes["nv"]
-            for rows in space.axes["rows"][:4]
-            for cols in space.axes["cols"]
-            for chunk in (space.axes["chunk"][-1],)
-        ]
-        allowed = [config for config in candidates if space.allowed(config)]
-        return min(allowed, key=lambda config: self.predict(problem, config, target), default=best)
+        stream = 1 if target.vector_bytes >= 32 and _streams(problem, target) else 0
+        found = []
+        for nv in space.axes["nv"]:
+            lanes = lane_map(problem, target, nv)
+            chunk = _chunk(problem, lanes, space.axes["chunk"], target)
+            for rows in (1, 2, 3, 4, 6):
+                for cols in (1, 2, 3, 4, 5, 6, 7, 8, 12, 14):
+                    config = best.replace(rows=rows, cols=cols, nv=nv, chunk=chunk, stream=stream)
+                    if space.allowed(config):
+                        found.append(config)
+        return min(found, key=lambda config: self.predict(problem, config, target), default=best)
 
     def predict(self, problem: Geometry, config: Config, target: Target) -> float:
         assert isinstance(problem, ConvGeometry)
-        return 1.0
+        return predicted_seconds(problem, lane_map(problem, target, config["nv"]), _schedule(config), target)
 
     def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
         assert isinstance(problem, ConvGeometry)
         lanes = lane_map(problem, target, config["nv"])
-        schedule = kernel.Schedule(config["rows"], config["cols"], config["chunk"], bool(config["stream"]))
+        schedule = _schedule(config)
         prelude = c_prelude(target)
         tile = "x".join(str(value) for _, value in config.values)
         x, _ = kernel.source_and_result(problem)
@@ -138,6 +143,31 @@ class GroupedSolver:
         )
 
 
+def _schedule(config: Config) -> kernel.Schedule:
+    return kernel.Schedule(config["rows"], config["cols"], config["chunk"], bool(config["stream"]))
+
+
+def _streams(problem: ConvGeometry, target: Target) -> bool:
+    """Whether the result is too large to be found in a cache by who reads it next."""
+    _, y = kernel.source_and_result(problem)
+    x, _ = kernel.source_and_result(problem)
+    total = sum(view.shape[0] * view.shape[1] * view.shape[2] * view.shape[3] * view.shape[4] * dtype(view.dtype).nbytes
+                for view in (x, y))  # fmt: skip
+    return total > target.l3_bytes // 4
+
+
+def _chunk(problem: ConvGeometry, lanes: LaneMap, values: tuple[int, ...], target: Target) -> int:
+    """As many channel blocks an item as their weights fit the first-level cache, and threads find enough items."""
+    taps = problem.filter[0] * problem.filter[1] * problem.filter[2]
+    weights = taps * lanes.steps * lanes.vectors * lanes.width * 4
+    fit = [value for value in values if value == 1 or value * weights <= target.l1_bytes // 2]
+    fit = [value for value in fit if value <= lanes.blocks] or [1]
+    strips = problem.n * -(-kernel.source_and_result(problem)[1].shape[3] // 4)
+    while len(fit) > 1 and target.cores > 1 and strips * -(-lanes.blocks // fit[-1]) < 4 * target.cores:
+        fit.pop()
+    return fit[-1]
+
+
 def _share(items: int, target: Target) -> int:
     """Items handed out at once: several shares a thread, so that a delayed thread costs little."""
     return max(1, items // (target.cores * 16)) if target.cores > 1 else items
@@ -145,16 +175,13 @@ def _share(items: int, target: Target) -> int:
 
 def _statements(problem: ConvGeometry, lanes: LaneMap, config: Config) -> int:
     """Multiply-adds in the kernel's text, counting rows that become a loop once."""
-    phases = [axis_phases(problem, axis) for axis in range(3)]
-    depth = sum(len(p.taps) for p in phases[0])
-    height = sum(len(p.taps) for p in phases[1])
     steps = (2 if lanes.pairs and lanes.inner % 2 else 1) if lanes.splat else lanes.steps
     total = 0
-    for p in phases[2]:
-        tiles = len(column_tiles(p, config["cols"]))
-        per_row = min(config["cols"], p.count) * len(p.taps) * steps * lanes.vectors
-        rows = depth * height * config["rows"]
-        if config["rows"] == 1:
-            rows = min(rows, max(len(phases[0]) * len(phases[1]), 400 // max(1, per_row)))
-        total += tiles * per_row * rows
+    for p in axis_phases(problem, 2):
+        columns = sum(tile.width for tile in column_tiles(p, config["cols"])) * len(p.taps) * steps * lanes.vectors
+        for kind in kernel.strips(problem, config["rows"]):
+            rows = len(kind.depth.taps) * len(kind.height.taps) * kind.rows
+            if kind.rows == 1 and rows * min(config["cols"], p.count) * len(p.taps) * steps * lanes.vectors > UNROLLED:
+                rows = 1
+            total += columns * rows
     return total * (2 if lanes.tail else 1)

@@ -63,17 +63,36 @@ def source_and_result(problem: ConvGeometry) -> tuple[TensorView, TensorView]:
     return (problem.x, problem.y) if problem.direction == "fwd" else (problem.y, problem.x)
 
 
+@dataclass(frozen=True)
+class Strips:
+    """``repeat`` strips of ``rows`` result rows from row ``first`` of a phase on, for every depth of the phase."""
+
+    depth: AxisPhase
+    height: AxisPhase
+    first: int
+    rows: int
+    repeat: int
+
+    @property
+    def count(self) -> int:
+        return self.depth.count * self.repeat
+
+
+def strips(problem: ConvGeometry, rows: int) -> tuple[Strips, ...]:
+    """The strips of one image: whole ones, and one of the rows that are left, for each phase."""
+    found = []
+    for depth, height in product(axis_phases(problem, 0), axis_phases(problem, 1)):
+        whole = height.count // rows * rows
+        if whole:
+            found.append(Strips(depth, height, 0, rows, height.count // rows))
+        if whole < height.count:
+            found.append(Strips(depth, height, whole, height.count - whole, 1))
+    return tuple(found)
+
+
 def items_per_image(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule) -> int:
     chunks = -(-lanes.blocks // schedule.chunk)
-    return sum(_strips(d, h, schedule) for d, h in _outer_phases(problem)) * chunks
-
-
-def _outer_phases(problem: ConvGeometry) -> list[tuple[AxisPhase, AxisPhase]]:
-    return list(product(axis_phases(problem, 0), axis_phases(problem, 1)))
-
-
-def _strips(depth: AxisPhase, height: AxisPhase, schedule: Schedule) -> int:
-    return depth.count * -(-height.count // schedule.rows)
+    return sum(s.count for s in strips(problem, schedule.rows)) * chunks
 
 
 def zero_row_elements(problem: ConvGeometry) -> int:
@@ -97,9 +116,9 @@ def run_body(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule) -> str:
     if zeros:
         head += f"static {MARK}_x {MARK}_zeros[{zeros}] __attribute__((aligned(64)));\n"
     parts = [head, "" if lanes.splat else PICK, _stream(y.dtype) if schedule.stream else ""]
-    phases = _outer_phases(problem)
-    for number, (depth, height) in enumerate(phases):
-        parts.append(_strip_function(number, problem, facts, schedule, depth, height, bool(zeros)))
+    kinds = strips(problem, schedule.rows)
+    for number, kind in enumerate(kinds):
+        parts.append(_strip_function(number, problem, facts, schedule, kind, bool(zeros)))
     chunks = -(-lanes.blocks // schedule.chunk)
     b, z = "p[2]" if problem.epilogue.bias else "0", "0"
     if problem.epilogue.residual:
@@ -114,28 +133,23 @@ def run_body(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule) -> str:
         f"    ts_i64 stop = first + {schedule.chunk} < {lanes.blocks} ? first + {schedule.chunk} : {lanes.blocks};",
         f"    at /= {chunks};",
     ]
-    for number, (depth, height) in enumerate(phases):
-        strips, per_row = _strips(depth, height, schedule), -(-height.count // schedule.rows)
-        o.append(f"    if (at >= 0 && at < {strips})")
-        o.append(
-            f"      {MARK}_strip{number}(p[0], p[1], p[{last}], {z}, {b}, n, at / {per_row}, at % {per_row}, first, stop);"
-        )
-        o.append(f"    at -= {strips};")
+    for number, kind in enumerate(kinds):
+        o.append(f"    if (at >= 0 && at < {kind.count})")
+        where = f"at / {kind.repeat}, at % {kind.repeat}, first, stop"
+        o.append(f"      {MARK}_strip{number}(p[0], p[1], p[{last}], {z}, {b}, n, {where});")
+        o.append(f"    at -= {kind.count};")
     fence = ["#if defined(__AVX__)", '  __asm__ volatile("sfence" ::: "memory");', "#endif"] if schedule.stream else []
     parts.append("\n".join([*o, "  }", *fence, "}"]) + "\n")
     return "".join(parts)
 
 
 def _strip_function(
-    number: int, problem: ConvGeometry, facts: TileFacts, schedule: Schedule,
-    depth: AxisPhase, height: AxisPhase, zeros: bool,
+    number: int, problem: ConvGeometry, facts: TileFacts, schedule: Schedule, kind: Strips, zeros: bool,
 ) -> str:  # fmt: skip
     """All tiles of one strip of rows, with the functions of its tiles before it."""
     x, y = source_and_result(problem)
-    lanes = facts.lanes
-    rows_of_tile = min(schedule.rows, height.count)
-    rows = tile_rows(depth, height, rows_of_tile, problem.filter[1])
-    guard = height.count % rows_of_tile != 0
+    lanes, depth, height = facts.lanes, kind.depth, kind.height
+    rows = tile_rows(depth, height, kind.rows, problem.filter[1])
     functions, calls = [], []
     for w_number, width in enumerate(axis_phases(problem, 2)):
         tile = TileFacts(**{
@@ -145,18 +159,14 @@ def _strip_function(
             name = f"{MARK}_tile{number}_{w_number}_{t_number}"
             for tail in (False, True) if lanes.tail else (False,):
                 if tail or not _always_tail(lanes):
-                    functions.append(
-                        tile_function(
-                            f"{name}{'t' if tail else ''}", tile, rows, rows_of_tile, guard, width, columns, tail
-                        )
-                    )
+                    kernel = f"{name}{'t' if tail else ''}"
+                    functions.append(tile_function(kernel, tile, rows, kind.rows, width, columns, tail))
             calls += _call(name, lanes, x, y, problem, width, columns.start, columns.width, columns.repeat)
     o = [
         f"TS_NOINLINE void {MARK}_strip{number}(const {MARK}_x *x, const ts_vf *w, {MARK}_y *y, const {MARK}_y *z,"
         f" const {MARK}_y *b, ts_i64 n, ts_i64 d, ts_i64 strip, ts_i64 first, ts_i64 stop) {{",
         "  (void)x, (void)z, (void)b, (void)d;",
         f"  const {MARK}_x *q[{max(1, len(rows))}];",
-        f"  int rows = (int)({height.count} - strip * {rows_of_tile});",
     ]
     if rows:
         o.append(f"  static const int place[{len(rows)}][2] = {{")
@@ -164,21 +174,22 @@ def _strip_function(
         o += [
             "  };",
             f"  for (int i = 0; i < {len(rows)}; i++) {{",
-            f"    ts_i64 dd = d * {depth.in_step} + place[i][0], hh = strip * {rows_of_tile * height.in_step} + place[i][1];",
+            f"    ts_i64 dd = d * {depth.in_step} + place[i][0];",
+            f"    ts_i64 hh = ({kind.first} + strip * {kind.rows}) * {height.in_step} + place[i][1];",
             f"    q[i] = dd >= 0 && dd < {depth.in_size} && hh >= 0 && hh < {height.in_size}"
             f" ? x + n * {x.strides[0]} + dd * {x.strides[2]} + hh * {x.strides[3]} : {_nothing(facts, zeros)};",
             "  }",
         ]
     at = (
         f"n * {y.strides[0]} + (d * {depth.out_step} + {depth.out_start}) * {y.strides[2]}"
-        f" + (strip * {rows_of_tile * height.out_step} + {height.out_start}) * {y.strides[3]}"
+        f" + (({kind.first} + strip * {kind.rows}) * {height.out_step} + {height.out_start}) * {y.strides[3]}"
     )
     o += [f"  y += {at};"] + ([f"  z += {at};"] if problem.epilogue.residual else [])
     return "".join(functions) + "\n".join([*o, *calls, "}"]) + "\n"
 
 
 def _nothing(facts: TileFacts, zeros: bool) -> str:
-    """A row outside the image. NOTE: without padding such rows belong to results that do not exist; any row will do."""
+    """A row outside the image; without padding there is none in ``fwd``."""
     if not facts.zero_products:
         return "0"
     return f"{MARK}_zeros" if zeros else "x"
@@ -199,7 +210,7 @@ def _call(
     arguments = (
         f"q, u * {width.in_step * x.strides[4]} + {lanes.first_input('c')}, w + c * {block}, y + {out}, "
         f"{f'z + {out}' if problem.epilogue.residual else '0'}, "
-        f"{'b + ' + lanes.first_output('c') if problem.epilogue.bias else '0'}, rows"
+        f"{'b + ' + lanes.first_output('c') if problem.epilogue.bias else '0'}"
     )
     if _always_tail(lanes):
         call = f"{name}t({arguments});"

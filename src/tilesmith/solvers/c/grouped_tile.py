@@ -14,7 +14,7 @@ from tilesmith.solvers.c.grouped_axis import AxisPhase, Columns
 from tilesmith.solvers.c.grouped_lanes import LaneMap
 
 # Statements above which the rows of a tile become a loop.
-_UNROLLED = 400
+UNROLLED = 400
 
 
 @dataclass(frozen=True)
@@ -62,22 +62,20 @@ def tile_function(
     facts: TileFacts,
     rows: tuple[Row, ...],
     height: int,
-    guard: bool,
     width: AxisPhase,
     columns: Columns,
     tail: bool,
 ) -> str:
-    """``static void name(q, xo, w, y, z, b, rows)`` for ``height`` x ``columns.width`` results of one block.
+    """``static void name(q, xo, w, y, z, b)`` for ``height`` x ``columns.width`` results of one block.
 
-    ``q`` holds the input rows, ``xo`` the offset of the tile's first column and channel in them. ``guard``: only the
-    first ``rows`` result rows exist.
+    ``q`` holds the input rows, ``xo`` the offset of the tile's first column and channel in them.
     """
     lanes, count = facts.lanes, len(facts.lanes.lanes(tail))
     cells = [(i, j) for i in range(height) for j in range(columns.width)]
     o = [
         f"TS_NOINLINE void {name}(const {MARK}_x *const *q, ts_i64 xo, const ts_vf *w, {MARK}_y *y, const {MARK}_y *z,"
-        f" const {MARK}_y *b, int rows) {{",
-        "  (void)q, (void)xo, (void)w, (void)z, (void)b, (void)rows;",
+        f" const {MARK}_y *b) {{",
+        "  (void)q, (void)xo, (void)w, (void)z, (void)b;",
     ]
     o += [f"  ts_vf a{i}_{j}_{v} = {{0}};" for i, j in cells for v in range(count)]
     spots = [
@@ -86,7 +84,7 @@ def tile_function(
     ]
     known = [(p, users, columns.inside or 0 <= columns.start * width.in_step + p < width.in_size) for p, users in spots]
     body = _splat_row if lanes.splat else _lanes_row
-    loop = height == 1 and len(rows) * sum(len(u) for _, u in spots) * lanes.steps * count > _UNROLLED
+    loop = height == 1 and len(rows) * sum(len(u) for _, u in spots) * lanes.steps * count > UNROLLED
     if loop:
         firsts = ", ".join(str(row.users[0][1]) for row in rows)
         o.append(f"  static const int line[{len(rows)}] = {{{firsts}}};")
@@ -96,7 +94,7 @@ def tile_function(
         for at, row in enumerate(rows):
             users = [(i, str(r * facts.taps[2])) for i, r in row.users]
             o += ["  {", *_row_open(facts, str(at)), *body(facts, users, known, tail), "  }", "  }"]
-    o += _finish(facts, cells, guard, tail) + ["}"]
+    o += _finish(facts, cells, tail) + ["}"]
     return "\n".join(o) + "\n"
 
 
@@ -189,7 +187,7 @@ def _read(dtype: str, at: str, n: int, width: int) -> str:
     return f"ts_load_{dtype}({at})" if n == width else f"ts_load_n_{dtype}({at}, {n})"
 
 
-def _finish(facts: TileFacts, cells: list[tuple[int, int]], guard: bool, tail: bool) -> list[str]:
+def _finish(facts: TileFacts, cells: list[tuple[int, int]], tail: bool) -> list[str]:
     """Epilogue and stores."""
     m, o = facts.lanes, []
     for v, n in enumerate(m.lanes(tail)):
@@ -203,7 +201,7 @@ def _finish(facts: TileFacts, cells: list[tuple[int, int]], guard: bool, tail: b
                 value += f" + b{v}"
             if facts.epilogue.residual:
                 load = _read(facts.y_dtype, f"z + {at}", n, m.width)
-                value += f" + ({f'rows > {i} ? {load} : (ts_vf){{0}}' if guard and i else load})"
+                value += f" + {load}"
             if facts.epilogue.activation != "none":
                 value = f"{MARK}_act({value})"
             if facts.stream and full:
@@ -212,5 +210,5 @@ def _finish(facts: TileFacts, cells: list[tuple[int, int]], guard: bool, tail: b
                 store = f"ts_store_{facts.y_dtype}(y + {at}, {value});"
             else:
                 store = f"ts_store_n_{facts.y_dtype}(y + {at}, {value}, {n});"
-            o.append(f"  if (rows > {i}) {store}" if guard and i else f"  {store}")
+            o.append(f"  {store}")
     return o

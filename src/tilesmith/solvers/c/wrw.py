@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 
 from tilesmith.codegen.c.prelude import c_prelude
@@ -10,18 +11,16 @@ from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Space
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.c import wrw_text
+from tilesmith.solvers.c.wrw_cost import dense_seconds
 from tilesmith.solvers.c.wrw_tiling import (
     MAX_PIXELS,
-    WrwTiling,
     flattened,
     joins_columns,
     reads_in_place,
-    strip_shape,
     tiling,
-    uses_pairs,
 )
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget as Target
 
 _DTYPES = ("fp32", "bf16", "fp16")
 _MAX_SCRATCH = 32 * 1024 * 1024
@@ -62,7 +61,7 @@ class WrwSolver:
             t = tiling(form, config, target)
             return (
                 mr * nv + nv + 1 <= target.vector_registers
-                and mr <= max(4, run)
+                and mr <= max(1, run)
                 and nv <= ceil(fan_k / width)
                 and t.scratch_bytes <= _MAX_SCRATCH
                 and t.partial_bytes <= _MAX_PARTIAL
@@ -87,11 +86,18 @@ class WrwSolver:
         width = target.lanes(4)
         fan_c, fan_k = problem.c // problem.groups, problem.k // problem.groups
         run = fan_c * (form.filter[2] if joins_columns(form) else 1)
-        mr, nv = _register_tile(run, fan_k, width, target.vector_registers)
-        base = Config((("mr", mr), ("nv", nv), ("px", 64), ("parts", 1), ("splits", 1), ("direct", 0)))
-        if reads_in_place(form) and fan_k % (nv * width) == 0:
+        base = _smallest()
+        if reads_in_place(form) and fan_k % width == 0:
             base = base.replace(direct=1)
-        base = base.replace(px=_pixels(form, base, target))
+        found = []
+        for mr, nv in _register_tiles(run, fan_k, width, target.vector_registers):
+            for px in (128, 256, 512, 1024):
+                for direct in {0, base["direct"] if fan_k % (nv * width) == 0 else 0}:
+                    config = base.replace(mr=mr, nv=nv, px=px, direct=direct)
+                    t = tiling(form, config, target)
+                    if t.scratch_bytes <= _MAX_SCRATCH:
+                        found.append((dense_seconds(t, replace(target, cores=1)), config))
+        base = min(found, key=lambda pair: pair[0])[1] if found else _smallest()
         t = tiling(form, base, target)
         if target.cores > 1:
             wanted = 4 * target.cores
@@ -107,7 +113,7 @@ class WrwSolver:
 
     def predict(self, problem: Geometry, config: Config, target: Target) -> float:
         assert isinstance(problem, ConvGeometry)
-        return 1.0
+        return dense_seconds(tiling(flattened(problem, target), config, target), target)
 
     def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
         assert isinstance(problem, ConvGeometry)
@@ -138,30 +144,22 @@ class WrwSolver:
         )  # fmt: skip
 
 
-def _register_tile(run: int, fan_k: int, width: int, registers: int) -> tuple[int, int]:
-    """The tile with the least waste: full registers, few rows beyond the run, few lanes beyond ``k``."""
-    best, least = (1, 1), float("inf")
-    for nv in (1, 2, 3, 4):
-        if nv > ceil(fan_k / width):
-            break
-        for mr in range(1, min(16, run) + 1):
-            if mr * nv + nv + 1 > registers or mr in (11, 13, 15):
+def _smallest() -> Config:
+    return Config((("mr", 1), ("nv", 1), ("px", 64), ("parts", 1), ("splits", 1), ("direct", 0)))
+
+
+def _register_tiles(run: int, fan_k: int, width: int, registers: int) -> list[tuple[int, int]]:
+    """The few tiles with the least waste: full registers, few rows beyond the run, few lanes beyond ``k``."""
+    found = []
+    for nv in range(1, min(4, ceil(fan_k / width)) + 1):
+        for mr in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16):
+            if mr * nv + nv + 1 > registers or mr > max(1, run):
                 continue
-            steps = ceil(run / mr) * ceil(fan_k / (nv * width))
-            # Multiply-adds wait for each other below 8 sums; loads are hidden above about 3 multiply-adds a load.
-            cost = steps * (max(mr * nv / 2, 4.0, (mr + nv) / 2 * 1.05) + 0.8)
-            if cost < least * 0.999:
-                best, least = (mr, nv), cost
-    return best
+            steps = ceil(fan_k / (nv * width)) * (run // mr * _step(mr, nv) + (_step(run % mr, nv) if run % mr else 0))
+            found.append((steps, (mr, nv)))
+    return [tile for _, tile in sorted(found)[:6]]
 
 
-def _pixels(form: ConvGeometry, config: Config, target: Target) -> int:
-    """The largest strip whose panel and input stay in the second-level cache."""
-    best = 64
-    for px in (128, 256, 512, 1024):
-        t: WrwTiling = tiling(form, config.replace(px=px), target)
-        planes, rows, cols = strip_shape(form, px, uses_pairs(form, target))
-        inputs = t.x_elements * 4
-        if inputs + planes * rows * cols * t.nr * 4 <= target.l2_bytes // 2:
-            best = px
-    return best
+def _step(mr: int, nv: int) -> float:
+    """Cycles of one pixel: multiply-adds, which wait for each other below 8 sums, or loads."""
+    return max(mr * nv / 2, 4.0, (mr + nv) / 2 * 1.05) + 0.8

@@ -78,8 +78,13 @@ class WrwGroupedSolver:
         splits = 1
         while target.cores > 1 and splits < 8 * target.cores and splits * 2 <= min(64, rows):
             splits *= 2
-        least = Config((("sums", 4), ("cols", 1), ("chunk", space.axes["chunk"][-1]), ("splits", splits)))
-        candidates = [least.replace(sums=a, cols=b) for a in space.axes["sums"] for b in space.axes["cols"]]
+        least = Config((("sums", 4), ("cols", 1), ("chunk", 1), ("splits", splits)))
+        candidates = [
+            least.replace(sums=a, cols=b, chunk=c)
+            for a in space.axes["sums"]
+            for b in space.axes["cols"][:6]
+            for c in (1, space.axes["chunk"][-1])
+        ]
         allowed = [config for config in candidates if space.allowed(config)]
         return min(allowed, key=lambda config: self.predict(problem, config, target), default=least)
 

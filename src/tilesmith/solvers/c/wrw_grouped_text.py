@@ -152,8 +152,9 @@ def _columns(t: WrwGroupedTiling, cells: tuple[Cell, ...], columns: Columns, tai
     for j in range(columns.width):
         o.append(f"    ts_vf d{j} = {_read(pr.y.dtype, f'e + {j * pr.y.strides[4]}', n, m.width)};")
     o.append(f"    ts_i64 at = u * {width.in_step * pr.x.strides[4]}; (void)at;")
-    for r in sorted({r for r, _, _ in cells}):
-        for p in width.positions(columns.width):
+    # Rows innermost: neighbouring multiply-adds then go to different sums and need not wait for each other.
+    for p in width.positions(columns.width):
+        for r in sorted({r for r, _, _ in cells}):
             meets = [
                 (j, tap.index)
                 for tap in width.taps

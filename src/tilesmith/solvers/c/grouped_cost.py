@@ -1,0 +1,111 @@
+"""How long a config of a grouped kernel takes: a model for ranking, from the facts of a target.
+
+A tile costs the slowest of its multiply-adds, its loads and its instructions; a problem the slower of its tiles and its
+memory. The constants were fitted to single-thread runs of AVX-512 kernels.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import ceil
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.solvers.c.grouped_axis import axis_phases, column_tiles
+from tilesmith.solvers.c.grouped_kernel import Schedule, items_per_image, source_and_result, strips
+from tilesmith.solvers.c.grouped_lanes import LaneMap
+from tilesmith.targets.target import CpuTarget as Target
+
+CYCLES_PER_SECOND = 3.8e9
+LATENCY = 4.0
+LOADS_PER_CYCLE = 1.9
+ISSUED_PER_CYCLE = 5.5
+TILE_CYCLES = 14.0
+STRIP_CYCLES = 40.0
+L2_BYTES, L3_BYTES, DRAM_BYTES = 40.0, 24.0, 9.0  # a cycle
+
+
+def predicted_seconds(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, target: Target) -> float:
+    """Estimated seconds of ``run`` on ``target.cores`` threads."""
+    items = problem.n * items_per_image(problem, lanes, schedule)
+    compute = problem.n * _image_cycles(problem, lanes, schedule, target) + items * STRIP_CYCLES
+    memory = _memory_cycles(problem, lanes, schedule, target)
+    rounds = ceil(items / target.cores) * target.cores / items
+    return (max(compute, memory) + 0.4 * min(compute, memory)) * rounds / target.cores / CYCLES_PER_SECOND
+
+
+def _image_cycles(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, target: Target) -> float:
+    total = 0.0
+    for kind, width in product(strips(problem, schedule.rows), axis_phases(problem, 2)):
+        depth, height = kind.depth, kind.height
+        read_rows = len(depth.taps) * len(height.positions(kind.rows))
+        taps = len(depth.taps) * len(height.taps) * len(width.taps)
+        for columns in column_tiles(width, schedule.columns):
+            read = read_rows * len(width.positions(columns.width))
+            cost = _splat_cycles if lanes.splat else _lanes_cycles
+            tile = cost(problem, lanes, target, kind.rows * columns.width, taps, read)
+            total += kind.count * columns.repeat * lanes.blocks * tile
+    return total
+
+
+def _lanes_cycles(problem: ConvGeometry, lanes: LaneMap, target: Target, cells: int, taps: int, read: int) -> float:
+    products = cells * taps * lanes.steps
+    weights = taps * lanes.steps
+    sources = read * ceil(lanes.units(False) / lanes.width)
+    plain = lanes.inner == lanes.outer == 1
+    shuffles = 0 if plain else read * lanes.steps
+    narrow = source_and_result(problem)[0].dtype != "fp32" and not lanes.pairs
+    issued = products + weights + sources * (3 if narrow else 1) + shuffles + cells * (2 if narrow else 1)
+    cycles = max(
+        products / target.fma_per_cycle * 1.04,
+        (weights + sources) / LOADS_PER_CYCLE,
+        issued / ISSUED_PER_CYCLE,
+        weights * LATENCY * 0.5,
+    )
+    # Compilers keep weights and inputs in registers, and spill sums where those are scarce.
+    spilled = max(0, cells + target.vector_registers // 2 - target.vector_registers)
+    return cycles * (1 + 0.04 * spilled) + (shuffles + (2 * sources if narrow else 0)) * 0.25 + TILE_CYCLES
+
+
+def _splat_cycles(problem: ConvGeometry, lanes: LaneMap, target: Target, cells: int, taps: int, read: int) -> float:
+    steps = taps * lanes.steps
+    loads = cells + lanes.vectors
+    narrow = source_and_result(problem)[0].dtype != "fp32" and not lanes.pairs
+    step = max(
+        cells * lanes.vectors / target.fma_per_cycle,
+        loads / LOADS_PER_CYCLE,
+        (cells * lanes.vectors + loads + 3 + (3 * cells if narrow else 0)) / ISSUED_PER_CYCLE,
+        LATENCY,
+    )
+    return steps * (step + 0.3) + taps * 6.0 + TILE_CYCLES
+
+
+def _memory_cycles(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, target: Target) -> float:
+    """Tensors come from and go to the level that holds them; a strip's rows are read again from nearer."""
+    x, y = source_and_result(problem)
+
+    def size(shape: tuple[int, ...], name: str) -> int:
+        n, c, d, h, w = shape
+        return n * c * d * h * w * dtype(name).nbytes
+
+    read, written = size(x.shape, x.dtype), size(y.shape, y.dtype)
+    whole = read + written
+    heights = axis_phases(problem, 1)
+    again = sum(ceil(h.count / schedule.rows) * len(h.positions(min(schedule.rows, h.count))) for h in heights)
+    near = read * max(0.0, again / problem.input[1] - 1) / L2_BYTES
+    taps = problem.filter[0] * problem.filter[1] * problem.filter[2]
+    weights = schedule.chunk * taps * lanes.steps * lanes.vectors * lanes.width * 4
+    if weights > target.l1_bytes // 2:
+        # Every tile walks through the weights of its chunk.
+        tiles = sum(ceil(h.count / schedule.rows) for h in heights) * sum(
+            ceil(w.count / schedule.columns) for w in axis_phases(problem, 2)
+        )
+        near += problem.n * tiles * lanes.blocks / schedule.chunk * weights / L2_BYTES
+    if whole <= 0.7 * target.l2_bytes * target.cores:
+        return near + whole / L2_BYTES + (written / DRAM_BYTES if schedule.stream else 0.0)
+    # A line is fetched before it is written, but for stores that pass the caches by.
+    traffic = read + written * (1 if schedule.stream else 2)
+    split = 1.0 if schedule.chunk >= lanes.blocks else 1.15
+    rate = L3_BYTES if whole <= 0.5 * target.l3_bytes else DRAM_BYTES
+    extra = written / L3_BYTES if schedule.stream and whole <= 0.5 * target.l3_bytes else 0.0
+    return near + traffic * split / rate + extra
