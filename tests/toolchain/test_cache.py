@@ -40,7 +40,7 @@ def builds(monkeypatch):
 
     def build(sources, *rest):
         seen.extend(sources)
-        real(sources, *rest)
+        return real(sources, *rest)
 
     monkeypatch.setattr(cache_module, "build_unit", build)
     return seen

@@ -1,4 +1,4 @@
-"""One shared object from any number of generated sources, in one compiler call."""
+"""One binary from any number of generated sources, in one compiler call: a shared object, or a cubin."""
 
 from __future__ import annotations
 
@@ -11,10 +11,28 @@ from pathlib import Path
 
 from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.compilers import Compiler, command_line, find_compiler
+from tilesmith.toolchain.nvrtc import Nvrtc, find_nvrtc
+from tilesmith.toolchain.resources import KernelResources, read_resources
 
 _COMPILE_SECONDS = 600.0
+
+Toolchain = Compiler | Nvrtc
+
+
+def find_toolchain(target: Target) -> Toolchain:
+    """What compiles for ``target``: a C compiler, or NVRTC. Raises ``NoCompilerError``."""
+    return find_compiler() if isinstance(target, CpuTarget) else find_nvrtc()
+
+
+def flags_of(toolchain: Toolchain, target: Target) -> tuple[str, ...]:
+    """The flags that decide the binary's bytes. Raises ``CompileError`` for a compiler of another kind of target."""
+    if isinstance(toolchain, Compiler) and isinstance(target, CpuTarget):
+        return toolchain.flags(target)
+    if isinstance(toolchain, Nvrtc) and not isinstance(target, CpuTarget):
+        return toolchain.flags(target)
+    raise CompileError(f"{toolchain.identity} does not compile for {target.name}")
 
 
 def unit_text(sources: Sequence[Source]) -> str:
@@ -24,51 +42,69 @@ def unit_text(sources: Sequence[Source]) -> str:
     return "".join(text if text.endswith("\n") else text + "\n" for text in (*preludes, *bodies) if text)
 
 
-def build_unit(sources: Sequence[Source], target: Target, out_path: Path, compiler: Compiler | None = None) -> None:
-    """Compile ``sources`` into the shared object ``out_path``, which appears whole or not at all.
+def build_unit(
+    sources: Sequence[Source], target: Target, out_path: Path, compiler: Toolchain | None = None
+) -> tuple[KernelResources, ...]:
+    """Compile ``sources`` into ``out_path`` (a shared object, or a cubin), which appears whole or not at all.
 
-    Raises ``NoCompilerError``, or ``CompileError`` with the first error line and the place where the source was kept.
+    Returns what each CUDA kernel takes of a multiprocessor. Raises ``NoCompilerError``, or ``CompileError`` with the
+    first error line and the place where the source was kept.
     """
-    foreign = next((source for source in sources if source.language != "c"), None)
+    language = "c" if isinstance(target, CpuTarget) else "cuda"
+    foreign = next((source for source in sources if source.language != language), None)
     if foreign is not None:
-        raise CompileError(f"{foreign.symbol}: a C compiler cannot compile language {foreign.language!r}")
-    compiler = compiler or find_compiler()
+        raise CompileError(f"{foreign.symbol}: language {foreign.language!r} does not run on {target.name}")
+    compiler = compiler or find_toolchain(target)
+    flags_of(compiler, target)
     descriptor, staged = tempfile.mkstemp(prefix=f".{out_path.name}.", suffix=".tmp", dir=out_path.parent)
     os.close(descriptor)
     try:
-        _compile(unit_text(sources), target, Path(staged), compiler)
+        log = _compile(unit_text(sources), target, Path(staged), compiler)
         os.replace(staged, out_path)
+        return read_resources(log)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(staged)
         raise
 
 
-def _compile(text: str, target: Target, out_path: Path, compiler: Compiler) -> None:
+def exact_command(compiler: Toolchain, target: Target, source: str, output: str) -> tuple[str, ...]:
+    """The command that compiles ``source`` into ``output``; NVRTC's process reads the source on stdin."""
+    if isinstance(compiler, Nvrtc) and not isinstance(target, CpuTarget):
+        return compiler.command(target, output)
+    if isinstance(compiler, Compiler) and isinstance(target, CpuTarget):
+        return command_line(compiler, target, source, output)
+    raise CompileError(f"{compiler.identity} does not compile for {target.name}")
+
+
+def _compile(text: str, target: Target, out_path: Path, compiler: Toolchain) -> str:
+    """The compiler's log."""
     with tempfile.TemporaryDirectory(prefix="tilesmith-") as folder:
         # The name is fixed: compilers write it into the binary, and one source must always make the same bytes.
         (Path(folder) / "unit.c").write_text(text)
-        command = command_line(compiler, target, "unit.c", str(out_path))
+        command = exact_command(compiler, target, "unit.c", str(out_path))
         try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False
-            )
-            output = done.stderr or done.stdout
-            status = done.returncode
+            with open(Path(folder) / "unit.c", encoding="utf-8") as unit:
+                done = subprocess.run(
+                    command, cwd=folder, stdin=unit, capture_output=True, text=True, timeout=_COMPILE_SECONDS,
+                    check=False,
+                )  # fmt: skip
+            output, status = f"{done.stderr}\n{done.stdout}", done.returncode
         except subprocess.TimeoutExpired:
             output, status = f"error: no end after {_COMPILE_SECONDS:.0f} s", 1
         except OSError as error:
             output, status = f"error: {error}", 1
     if status == 0:
-        return
+        return output
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     first = next((line for line in lines if "error" in line), lines[0] if lines else f"exit status {status}")
-    raise CompileError(f"{compiler.command[0]} refused generated source: {first} (source kept in {_keep(text)})")
+    name, suffix = (compiler.command[0], ".c") if isinstance(compiler, Compiler) else (compiler.identity, ".cu")
+    raise CompileError(f"{name} refused generated source: {first} (source kept in {_keep(text, suffix)})")
 
 
-def _keep(text: str) -> Path:
+def _keep(text: str, suffix: str) -> Path:
     """Where a refused source can be read after the failure."""
-    descriptor, name = tempfile.mkstemp(prefix="tilesmith-refused-", suffix=".c")
+    descriptor, name = tempfile.mkstemp(prefix="tilesmith-refused-", suffix=suffix)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
     return Path(name)

@@ -1,7 +1,7 @@
 """The artifact cache: compiled kernels by the content of everything that made them.
 
 An entry is two files. ``keys/<key>.json`` says which binary a key stands for, and carries its own checksum;
-``objects/<digest>.so`` is the binary, named by the sha256 of its bytes. Both are checked on every load. Writers stage a
+``objects/<digest>.so`` (``.cubin`` for a GPU) is the binary, named by the sha256 of its bytes. Both are checked on every load. Writers stage a
 file, fsync and rename it, so readers see whole files alone; losing a race to another writer changes nothing.
 """
 
@@ -19,14 +19,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
 from tilesmith.targets.target import Target
-from tilesmith.toolchain.build import build_unit, unit_text
-from tilesmith.toolchain.compilers import Compiler, find_compiler
+from tilesmith.toolchain.build import Toolchain, build_unit, find_toolchain, flags_of, unit_text
+from tilesmith.toolchain.resources import KernelResources
 
-_FORMAT = "tilesmith artifact 1"
+_FORMAT = "tilesmith artifact 2"
+_SUFFIXES = (".so", ".cubin")
+_EM_CUDA = 190  # e_machine of a cubin's ELF header
 _log = logging.getLogger("tilesmith.cache")
 
 
@@ -52,8 +55,7 @@ class ArtifactCache:
         """The binary with this digest, verified; None if there is none that is whole."""
         if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
             return None
-        for folder in self._folders():
-            path = _object_path(folder, digest)
+        for path in (_object_path(folder, digest, suffix) for folder in self._folders() for suffix in _SUFFIXES):
             found = _digest_of(path)
             if found == digest:
                 return Artifact(digest, path)
@@ -61,27 +63,41 @@ class ArtifactCache:
                 _log.warning("cache entry %s is damaged (its bytes have sha256 %s); it counts as missing", path, found)
         return None
 
-    def lookup(self, source: Source, target: Target, compiler: Compiler | None = None) -> Artifact | None:
-        """The artifact of ``source`` if it is here and whole."""
-        return self._load(artifact_key(source, target, compiler or find_compiler()))
+    def resources(
+        self, source: Source, target: Target, compiler: Toolchain | None = None
+    ) -> tuple[KernelResources, ...]:
+        """What the kernels of a CUDA source took when they were compiled; empty if they are not here."""
+        key = artifact_key(source, target, compiler or find_toolchain(target))
+        for folder in self._folders():
+            with contextlib.suppress(OSError):
+                record = _read_record(_key_path(folder, key).read_bytes(), key)
+                if record is not None:
+                    return tuple(
+                        KernelResources(**{**r, "warnings": tuple(r["warnings"])}) for r in record["resources"]
+                    )
+        return ()
 
-    def get_or_build(self, source: Source, target: Target, compiler: Compiler | None = None) -> Artifact:
+    def lookup(self, source: Source, target: Target, compiler: Toolchain | None = None) -> Artifact | None:
+        """The artifact of ``source`` if it is here and whole."""
+        return self._load(artifact_key(source, target, compiler or find_toolchain(target)))
+
+    def get_or_build(self, source: Source, target: Target, compiler: Toolchain | None = None) -> Artifact:
         """The artifact of ``source``, compiled if it is not here or damaged.
 
         Raises ``NoCompilerError`` or ``CompileError``.
         """
-        compiler = compiler or find_compiler()
+        compiler = compiler or find_toolchain(target)
         key = artifact_key(source, target, compiler)
         return self._load(key) or self._build(key, source, target, compiler)
 
     def get_or_build_many(
-        self, sources: Sequence[Source], target: Target, compiler: Compiler | None = None
+        self, sources: Sequence[Source], target: Target, compiler: Toolchain | None = None
     ) -> tuple[Artifact | CompileError, ...]:
         """The artifact of each source, compiled on as many compilers at a time as there are cores.
 
         A source that the compiler refuses has its ``CompileError`` in its place; the others are built all the same.
         """
-        compiler = compiler or find_compiler()
+        compiler = compiler or find_toolchain(target)
 
         def one(source: Source) -> Artifact | CompileError:
             try:
@@ -127,19 +143,20 @@ class ArtifactCache:
             _log.warning("cache entry %s has lost its binary %s; its kernel is built again", path, digest)
         return None
 
-    def _build(self, key: str, source: Source, target: Target, compiler: Compiler) -> Artifact:
+    def _build(self, key: str, source: Source, target: Target, compiler: Toolchain) -> Artifact:
         with tempfile.TemporaryDirectory(prefix="tilesmith-") as scratch:
             out = Path(scratch) / "kernel.so"
-            build_unit([source], target, out, compiler)
+            resources = build_unit([source], target, out, compiler)
             data = out.read_bytes()
         folder = self._writable()
         artifact = self._put_object(folder, data)
-        _write(_key_path(folder, key), _entry(key, artifact.digest, source.symbol, compiler.identity))
+        _write(_key_path(folder, key), _entry(key, artifact.digest, source.symbol, compiler.identity, resources))
         return artifact
 
     def _put_object(self, folder: Path, data: bytes) -> Artifact:
         digest = hashlib.sha256(data).hexdigest()
-        path = _object_path(folder, digest)
+        is_cubin = data[:4] == b"\x7fELF" and int.from_bytes(data[18:20], "little") == _EM_CUDA
+        path = _object_path(folder, digest, _SUFFIXES[is_cubin])
         if _digest_of(path) != digest:
             _write(path, data)
         return Artifact(digest, path)
@@ -164,13 +181,13 @@ class ArtifactCache:
         return self.directory
 
 
-def artifact_key(source: Source, target: Target, compiler: Compiler) -> str:
+def artifact_key(source: Source, target: Target, compiler: Toolchain) -> str:
     """The sha256 (hex) of everything that decides the binary's bytes.
 
     The number of cores is no part of it: every thread count runs the same kernel.
     """
     unit = unit_text([source])
-    parts = (_FORMAT, source.language, source.symbol, unit, compiler.identity, target.arch, *compiler.flags(target))
+    parts = (_FORMAT, source.language, source.symbol, unit, compiler.identity, target.arch, *flags_of(compiler, target))
     digest = hashlib.sha256()
     for part in parts:
         text = part.encode()
@@ -182,8 +199,8 @@ def _key_path(folder: Path, key: str) -> Path:
     return folder / "keys" / f"{key}.json"
 
 
-def _object_path(folder: Path, digest: str) -> Path:
-    return folder / "objects" / f"{digest}.so"
+def _object_path(folder: Path, digest: str, suffix: str) -> Path:
+    return folder / "objects" / f"{digest}{suffix}"
 
 
 def _digest_of(path: Path) -> str | None:
@@ -193,20 +210,28 @@ def _digest_of(path: Path) -> str | None:
         return None
 
 
-def _entry(key: str, digest: str, symbol: str, compiler: str) -> bytes:
+def _entry(key: str, digest: str, symbol: str, compiler: str, resources: Sequence[KernelResources]) -> bytes:
     """The bytes of a key's file: one JSON line, then the sha256 of that line."""
-    record = {"format": _FORMAT, "key": key, "digest": digest, "symbol": symbol, "compiler": compiler}
+    record = {
+        "format": _FORMAT, "key": key, "digest": digest, "symbol": symbol, "compiler": compiler,
+        "resources": [each.as_dict() for each in resources],
+    }  # fmt: skip
     line = json.dumps(record, sort_keys=True).encode() + b"\n"
     return line + hashlib.sha256(line).hexdigest().encode() + b"\n"
 
 
 def _read_entry(data: bytes, key: str) -> str | None:
     """The digest that a key's file names; None if any byte is not what was written for this key."""
+    record = _read_record(data, key)
+    return None if record is None else str(record["digest"])
+
+
+def _read_record(data: bytes, key: str) -> dict[str, Any] | None:
     line, newline, seal = data.partition(b"\n")
     if seal != hashlib.sha256(line + newline).hexdigest().encode() + b"\n":
         return None
-    record = json.loads(line)  # the seal holds, so these are bytes that _entry wrote
-    return str(record["digest"]) if (record["format"], record["key"]) == (_FORMAT, key) else None
+    record: dict[str, Any] = json.loads(line)  # the seal holds, so these are bytes that _entry wrote
+    return record if (record["format"], record["key"]) == (_FORMAT, key) else None
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -17,7 +17,7 @@ from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import Target
-from tilesmith.toolchain.compilers import Compiler, find_compiler
+from tilesmith.toolchain.build import Toolchain, find_toolchain
 from tilesmith.tune.space import Arm, Point
 
 
@@ -28,7 +28,7 @@ class Job:
     signature: Signature
     target: Target
     candidates: dict[str, Candidate]
-    compiler: Compiler
+    compiler: Toolchain
     host: HostFacts
     origin: str
 
@@ -71,7 +71,7 @@ class Job:
 
 def make_job(signature: Signature, target: Target, origin: str, among: Sequence[Candidate] | None = None) -> Job:
     """Gather the facts. Raises ``NoSolutionError`` if no solver fits, and ``NoCompilerError``."""
-    compiler = find_compiler()
+    compiler = find_toolchain(target)
     canonical = signature.canonical
     found = candidates(canonical, target) if among is None else among
     accepted = {c.name: c for c in found if isinstance(c.verdict, Accepted)}

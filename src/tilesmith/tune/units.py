@@ -10,14 +10,13 @@ from pathlib import Path
 from tilesmith.errors import CompileError
 from tilesmith.plan.records import Draft, Source
 from tilesmith.targets.target import Target
-from tilesmith.toolchain.build import build_unit
-from tilesmith.toolchain.compilers import Compiler
+from tilesmith.toolchain.build import Toolchain, build_unit
 
 
 class UnitBuilder:
     """``build`` may be called from one thread at a time; ``parallel`` is the number of compilers that it runs."""
 
-    def __init__(self, folder: Path, target: Target, compiler: Compiler, parallel: int) -> None:
+    def __init__(self, folder: Path, target: Target, compiler: Toolchain, parallel: int) -> None:
         self._folder = folder
         self._target = target
         self._compiler = compiler

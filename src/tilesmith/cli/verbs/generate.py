@@ -22,6 +22,7 @@ from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import unit_text
 from tilesmith.toolchain.compilers import command_line, find_compiler
+from tilesmith.toolchain.nvrtc import find_nvrtc
 
 
 @click.command("generate", help="Write the sources of problems and the exact compiler command of each.", **PROBLEMS)
@@ -89,7 +90,7 @@ def _config(candidate: Candidate, target: Target, text: str) -> Config:
 def _write(source: Source, out: Path | None) -> str:
     if out is None:
         return ""
-    path = out / f"{source.symbol}.c"
+    path = out / f"{source.symbol}.{'c' if source.language == 'c' else 'cu'}"
     try:
         out.mkdir(parents=True, exist_ok=True)
         path.write_text(unit_text([source]))
@@ -99,10 +100,9 @@ def _write(source: Source, out: Path | None) -> str:
 
 
 def _command(target: Target, source: Source) -> str:
-    if not isinstance(target, CpuTarget):
-        return f"(compiled by NVRTC for {target.nvrtc_arch})"
     try:
-        compiler = find_compiler()
+        if isinstance(target, CpuTarget):
+            return shlex.join(command_line(find_compiler(), target, f"{source.symbol}.c", f"{source.symbol}.so"))
+        return f"{shlex.join(find_nvrtc().command(target, f'{source.symbol}.cubin'))} < {source.symbol}.cu"
     except NoCompilerError as error:
         return f"({error})"
-    return shlex.join(command_line(compiler, target, f"{source.symbol}.c", f"{source.symbol}.so"))

@@ -1,0 +1,119 @@
+"""NVRTC, the CUDA compiler library: which one is used, and the flags it gets. No GPU and no headers are needed."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tilesmith.errors import NoCompilerError
+from tilesmith.targets.target import CudaTarget
+
+_COMMON = ("--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v")
+# The first NVRTC that knows an arch, by compute capability.
+_FIRST = {
+    (8, 0): (11, 1), (8, 6): (11, 1), (8, 7): (11, 5), (8, 9): (11, 8), (9, 0): (12, 0), (10, 0): (12, 8),
+    (12, 0): (12, 8),
+}  # fmt: skip
+_INSTALL = "pip install 'tilesmith[cuda]', or install a CUDA toolkit"
+_LIBRARY = re.compile(r"libnvrtc\.so\.(\d+)(?:\.(\d+))?(?:\.\d+)*")
+_PROGRAM = Path(__file__).with_name("nvrtc_program.py")
+
+
+@dataclass(frozen=True)
+class Nvrtc:
+    """An NVRTC library and its version."""
+
+    library: str
+    version: tuple[int, int]
+
+    @property
+    def identity(self) -> str:
+        """What a cache key holds of it."""
+        return f"nvrtc {self.version[0]}.{self.version[1]}"
+
+    def flags(self, target: CudaTarget) -> tuple[str, ...]:
+        """The options of one compilation. Raises ``NoCompilerError`` for an arch that this version does not know."""
+        needed = _FIRST[(target.cc_major, target.cc_minor)]
+        if self.version < needed:
+            raise NoCompilerError(
+                f"NVRTC {self.version[0]}.{self.version[1]} ({self.library}) is too old for {target.arch}, which needs "
+                f"{needed[0]}.{needed[1]}; {_INSTALL}"
+            )
+        return (*_COMMON, f"--gpu-architecture={target.nvrtc_arch}")
+
+    def command(self, target: CudaTarget, output: str) -> tuple[str, ...]:
+        """The process that compiles the text on its stdin into the cubin ``output``."""
+        return (sys.executable, "-I", "-S", str(_PROGRAM), self.library, output, *self.flags(target))
+
+
+def find_nvrtc() -> Nvrtc:
+    """The newest of the ``cuda`` extra's wheel, the toolkit of CUDA_HOME or CUDA_PATH, and the system's.
+
+    Raises ``NoCompilerError`` when there is none.
+    """
+    return _find(os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""))
+
+
+@lru_cache(maxsize=4)
+def _find(*homes: str) -> Nvrtc:
+    for path in _candidates(homes):
+        version = _version(path)
+        if version is not None:
+            return Nvrtc(path, version)
+    raise NoCompilerError(f"no NVRTC, the CUDA compiler library, was found; {_INSTALL}")
+
+
+def _candidates(homes: tuple[str, ...]) -> Iterator[str]:
+    """Libraries in order of preference; within one place the newest first."""
+    folders = list(_wheel_folders())
+    for home in (*homes, "/usr/local/cuda"):
+        if home:
+            folders += [Path(home) / "lib64", Path(home) / "lib", Path(home) / "targets/x86_64-linux/lib"]
+    for folder in folders:
+        found = [path for path in _listed(folder) if _LIBRARY.fullmatch(path.name)]
+        yield from map(str, sorted(found, key=lambda path: _numbers(path.name), reverse=True))
+    yield from ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2")
+
+
+def _wheel_folders() -> list[Path]:
+    """``nvidia/cu13/lib`` and ``nvidia/cuda_nvrtc/lib`` wherever packages are; newer CUDA first."""
+    try:
+        spec = importlib.util.find_spec("nvidia")
+    except (ImportError, ValueError):
+        return []
+    places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
+    majors = [folder for place in places for folder in _listed(place) if re.fullmatch(r"cu\d+", folder.name)]
+    majors.sort(key=lambda folder: int(folder.name[2:]), reverse=True)
+    return [folder / "lib" for folder in (*majors, *(place / "cuda_nvrtc" for place in places))]
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _numbers(name: str) -> tuple[int, int]:
+    match = _LIBRARY.fullmatch(name)
+    assert match is not None
+    return int(match[1]), int(match[2] or 0)
+
+
+def _version(path: str) -> tuple[int, int] | None:
+    try:
+        library = ctypes.CDLL(path)
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        if library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) != 0:
+            return None
+        library.nvrtcGetCUBIN  # noqa: B018  # since 11.1: straight to machine code
+    except (OSError, AttributeError):
+        return None
+    return major.value, minor.value
