@@ -107,11 +107,11 @@ def keep(job: Job, book: Book, outcome: Outcome | None, database: Database) -> N
     for point in reversed(finalists):
         bests[point.arm] = point
     for name in job.candidates:
-        point = bests.get(name)
-        if point is not None and outcome is not None and point in outcome.timings:
-            database.put_result(book.records[point])
-        elif point is not None:
-            database.put_result(book.rescaled(point, outcome.drift if outcome is not None else 1.0))
+        best = bests.get(name)
+        if best is not None and outcome is not None and best in outcome.timings:
+            database.put_result(book.records[best])
+        elif best is not None:
+            database.put_result(book.rescaled(best, outcome.drift if outcome is not None else 1.0))
         elif failed := [record for point, record in book.records.items() if point.arm == name and not record.ok]:
             database.put_result(failed[0])
 
