@@ -13,7 +13,7 @@ from tilesmith.solvers.c.dense_cost import predicted_seconds
 from tilesmith.solvers.c.dense_form import MAX_EXTENT, DenseForm, dense_form
 from tilesmith.solvers.c.dense_kernel import kernel_text
 from tilesmith.solvers.c.dense_pack import filter_text
-from tilesmith.solvers.c.dense_space import dense_default, dense_space
+from tilesmith.solvers.c.dense_space import dense_default, dense_space, smallest_item
 from tilesmith.solvers.c.dense_tiling import NOTE_BYTES, Tiling
 from tilesmith.solvers.c.reference import guarded_reference
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
@@ -33,9 +33,14 @@ class DenseSolver:
         # Narrow groups leave most lanes of a vector idle: the grouped kernels are better there.
         if form.groups > 1 and isinstance(problem, ConvGeometry) and 2 * form.k < target.lanes(4):
             return Rejected(reasons.GROUPS, f"{form.k} channels a group")
-        extent = max(abs(stride) for stride in (*form.x_strides, *form.y_strides))
-        if extent * max(form.count) >= MAX_EXTENT * 4 or form.c * len(form.taps) >= MAX_EXTENT:
+        reach = sum(
+            max(abs(form.first_tap[i]), abs(form.last_tap[i])) * abs(form.x_strides[3 + i]) for i in range(3)
+        )  # fmt: skip
+        if max(reach, form.c * len(form.taps)) > MAX_EXTENT:
             return Rejected(reasons.SIZE)
+        space = dense_space(form, target)
+        if not space.contains(smallest_item(space)):
+            return Rejected(reasons.SIZE, "the shortest strip")
         return Accepted()
 
     def search_space(self, problem: Geometry, target: Target) -> SearchSpace:

@@ -13,10 +13,11 @@ from tilesmith.solvers.c.dense_tiling import DIRECT, Tiling
 
 CYCLES_PER_SECOND = 3.8e9
 FMA_LATENCY = 4
-LOADS_PER_CYCLE = 1.9
+LOADS_PER_CYCLE = 2.0
 ISSUED_PER_CYCLE = 7.0
-TILE_CYCLES = 40.0  # call, pointers, the mispredicted ends of loops
-SEGMENT_CYCLES = 8.0
+TILE_CYCLES = 14.0  # call, pointers, the mispredicted ends of loops
+SEGMENT_CYCLES = 4.0
+ITEM_CYCLES = 100.0  # counting out where an item lies, first touches
 COPY_BYTES, GATHER_ELEMENTS = 16.0, 0.7  # a cycle
 L2_BYTES, L3_BYTES, DRAM_BYTES = 60.0, 30.0, 10.0  # a cycle
 LINE = 64
@@ -28,12 +29,17 @@ def predicted_seconds(t: Tiling) -> float:
     compute = sum(times * _phase_cycles(t, phase) for phase, times in form.kinds)
     compute *= t.c_blocks * form.images * form.groups
     cycles = compute + _filter_cycles(t, compute) + _input_cycles(t) + _pack_cycles(t) + _store_cycles(t)
-    threads = t.target.cores
-    turns = -(-t.items // t.items_at_once)
-    busy = min(1.0, t.items / threads) if threads > 1 else 1.0
-    rounds = -(-turns // threads) * threads / turns if turns >= threads else 1.0
-    share = max(busy * threads / max(rounds, 1.0), 1.0) if threads > 1 else 1.0
-    return cycles / share / CYCLES_PER_SECOND
+    cycles += ITEM_CYCLES * t.items
+    return cycles / _speedup(t) / CYCLES_PER_SECOND
+
+
+def _speedup(t: Tiling) -> float:
+    """Threads that work, on average: the last turns leave some idle, and so does a thread that is held up."""
+    threads, turns = t.target.cores, -(-t.items // t.items_at_once)
+    if threads == 1:
+        return 1.0
+    busy = turns / -(-turns // threads)
+    return max(1.0, busy / (1.0 + 0.1 * threads / turns))
 
 
 def _pieces(length: int, block: int, sizes: tuple[int, ...]) -> dict[int, int]:
@@ -85,7 +91,7 @@ def _step_cycles(t: Tiling, pixels: int, nv: int) -> float:
     target = t.target
     products = pixels * nv
     lines = -(-nv * t.lanes * t.per_step * t.element // LINE) if t.value["pf"] else 0
-    loads = pixels + nv + lines
+    loads = pixels + nv + 0.5 * lines
     issued = products + loads + 3 / t.unroll
     cycles = max(
         products / target.fma_per_cycle, FMA_LATENCY, loads / LOADS_PER_CYCLE, issued / ISSUED_PER_CYCLE
@@ -94,7 +100,7 @@ def _step_cycles(t: Tiling, pixels: int, nv: int) -> float:
     if registers > target.vector_registers:
         cycles *= 1.0 + 0.05 * (registers - target.vector_registers)
     # Few products a load leave less room to hide what the caches cost.
-    return cycles * (1.0 + 0.004 * loads * 14 / max(products, 14)) + (0.1 if t.unroll == 1 else 0.0)
+    return cycles * (1.0 + 0.02 * loads / products) + (0.1 if t.unroll == 1 else 0.0)
 
 
 def _conflict_factor(t: Tiling, mh: int, mw: int) -> float:
@@ -130,14 +136,16 @@ def _filter_cycles(t: Tiling, compute: float) -> float:
     streams = form.images * t.places  # each item walks through the whole filter (of its group)
     if t.value["kout"]:
         streams = streams if total / t.block_groups > 0.6 * target.l2_bytes else 1  # one group stays close by
-    if block > 0.8 * target.l2_bytes:
+    if block > 0.4 * target.l2_bytes:
         streams *= max(1, t.rows * t.cols // pixels)
     far = total > 0.6 * target.l3_bytes
     ahead = t.value["pf"] * t.nr * t.per_step * t.element
     hidden = min(1.0, ahead / (12288 if far else 3072))
     arriving = streams * total / (DRAM_BYTES if far else L3_BYTES)
-    visible = min(arriving, compute) * (1.0 - hidden) * (1.0 if far else 0.6)
-    return cycles + visible + 0.05 * min(arriving, compute) + max(0.0, arriving - compute)
+    # It arrives while the first tile of an item works; the other tiles find it in the second level.
+    first = compute / max(1.0, t.rows * t.cols / pixels)
+    visible = min(arriving, first) * (1.0 - hidden) * (1.0 if far else 0.6)
+    return cycles + visible + 0.05 * min(arriving, first) + max(0.0, arriving - first)
 
 
 def _input_cycles(t: Tiling) -> float:
@@ -149,7 +157,7 @@ def _input_cycles(t: Tiling) -> float:
         return 0.0
     rate = L2_BYTES if nbytes <= 0.6 * target.l2_bytes else L3_BYTES
     passes = form.images * form.groups * t.places * t.c_blocks * (t.blocks - 1)
-    return 0.4 * passes * nbytes / rate
+    return 0.2 * passes * nbytes / rate
 
 
 def _pack_cycles(t: Tiling) -> float:

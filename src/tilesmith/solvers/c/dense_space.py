@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from tilesmith.solvers.c.dense_cost import predicted_seconds
@@ -71,11 +72,26 @@ def cb_fits(form: DenseForm, cb: int) -> bool:
 
 
 def dense_default(form: DenseForm, target: Target) -> Config:
-    """The cost model's choice among some tiles, then axis by axis."""
+    """The cost model's choice: a few tiles, and from the best of them axis by axis."""
     space = dense_space(form, target)
-    best = min((c for c in _tiles(form, target, space) if space.contains(c)), key=lambda c: cost(form, c, target))
-    for name in ("rows", "cols", "pack", "cpad", "unroll", "pf", "kg", "kout", "cb", "rows", "cols"):
-        points = [best, *(best.replace(**{name: value}) for value in space.axes[name])]
+    tiles = [c for c in _tiles(form, target, space) if space.contains(c)] or [smallest_item(space)]
+    starts = sorted(tiles, key=lambda c: cost(form, c, target))[:4]
+    return min((_descend(form, c, target, space) for c in starts), key=lambda c: cost(form, c, target))
+
+
+def smallest_item(space: SearchSpace) -> Config:
+    """The config with the shortest strip; the space is empty if that is too long."""
+    least = {name: min(values) for name, values in space.axes.items()}
+    least["cols"] = min((n for n in space.axes["cols"] if n), default=0)
+    return Config(tuple(least.items()))
+
+
+def _descend(form: DenseForm, best: Config, target: Target, space: SearchSpace) -> Config:
+    """Improve ``best`` along one axis (or two that go together) after the other."""
+    together = ("rows", "cols", "pack cpad", "unroll", "pf", "kg kout", "cb", "rows", "cols")
+    for names in map(str.split, together):
+        values = itertools.product(*(space.axes[name] for name in names))
+        points = [best, *(best.replace(**dict(zip(names, point, strict=True))) for point in values)]
         best = min((c for c in points if space.contains(c)), key=lambda c: cost(form, c, target))
     return best
 
