@@ -23,11 +23,22 @@ TS_DEVICE void ts_arrive(ts_u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 TS_DEVICE void ts_wait(ts_u32 barrier, ts_u32 phase) {
+#ifdef TS_WAIT_LIMIT // for bringing up kernels: a wait that never ends becomes an error
+  const long long start = clock64();
+  for (ts_u32 ok = 0; !ok;) {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(ok)
+                 : "r"(barrier), "r"(phase)
+                 : "memory");
+    if (clock64() - start > TS_WAIT_LIMIT) __trap();
+  }
+#else
   asm volatile("{ .reg .pred p;\n"
                "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
                "@p bra done;\n bra again;\n done: }" ::"r"(barrier),
                "r"(phase)
                : "memory");
+#endif
 }
 TS_DEVICE void ts_named_sync(ts_u32 id, ts_u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

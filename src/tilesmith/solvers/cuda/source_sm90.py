@@ -55,7 +55,7 @@ def tile_source(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
     for name, value in holes.items():
         text = text.replace(f"@{name}@", value)
     v = t.value
-    tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{v['stages']}" + ("pp" if t.pingpong else f"w{v['wgs']}")
+    tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}" + ("pp" if t.pingpong else f"w{v['wgs']}")
     dtypes = form.dtype if form.dtype == form.out_dtype else form.dtype + form.out_dtype
     return make_source("cuda", f"wgmma{form.kind}", dtypes, tile, t.target.arch, hopper_prelude(), text)
 
@@ -69,7 +69,7 @@ def _constants(t: Sm90Tile) -> str:
     product, copy = REGISTERS[v["wgs"]]
     numbers = {
         "KIND": form.kind.upper(), "STORE": t.store, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "MI": v["mi"],
-        "WARPGROUPS": v["wgs"], "STAGES": v["stages"], "SPLIT": v["split"], "RANK": form.rank,
+        "WARPGROUPS": v["wgs"], "STAGES": t.stages, "SPLIT": v["split"], "RANK": form.rank,
         "TAPS": len(form.taps.offset), "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
     }  # fmt: skip
     flags = {

@@ -12,6 +12,7 @@ from tilesmith.targets.target import CudaTarget
 # Registers a thread of the multiplying and of the copying warpgroups, by the number of the former: 64 K in all.
 REGISTERS = {1: (240, 40), 2: (232, 40), 3: (160, 32)}
 _BARRIERS = 256
+MAX_STAGES = 12
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,14 @@ class Sm90Tile:
     @property
     def block_k(self) -> int:
         return self.value["bk"]
+
+    @cached_property
+    def stages(self) -> int:
+        """Stages of the ring; a config's 0 stands for all that fit."""
+        if self.value["stages"]:
+            return self.value["stages"]
+        room = self.target.shared_bytes_per_block - self._staging_bytes - _BARRIERS
+        return min(room // self.stage_bytes, MAX_STAGES, max(2, *self.layer_steps))
 
     @cached_property
     def stage_bytes(self) -> int:
@@ -73,8 +82,11 @@ class Sm90Tile:
 
     @cached_property
     def shared_bytes(self) -> int:
-        staging = self.value["wgs"] * 4 * 2 * 2048 if self.store in ("MAPPED", "ROWS") else 0
-        return self.value["stages"] * self.stage_bytes + staging + _BARRIERS
+        return self.stages * self.stage_bytes + self._staging_bytes + _BARRIERS
+
+    @cached_property
+    def _staging_bytes(self) -> int:
+        return self.value["wgs"] * 4 * 2 * 2048 if self.store in ("MAPPED", "ROWS") else 0
 
     @cached_property
     def partial_bytes(self) -> int:
@@ -115,13 +127,7 @@ class Sm90Tile:
     @cached_property
     def grid(self) -> int:
         split = self.value["split"]
-        return self.tiles * split if split > 1 else min(self.tiles, self.target.cores * self.blocks_per_sm)
-
-    @cached_property
-    def blocks_per_sm(self) -> int:
-        shared = self.target.shared_bytes_per_sm // (self.shared_bytes + 1024)
-        # Registers: the launch takes as many for every thread of a block as the compiler may use.
-        return max(1, min(shared, 1))
+        return self.tiles * split if split > 1 else min(self.tiles, self.target.cores)
 
     @property
     def threads(self) -> int:
@@ -147,9 +153,9 @@ class Sm90Tile:
         # Boxes of a columns operand begin every 64 columns: a half-used last slab costs a whole one.
         if form.b_columns and self.block_n % 32:
             return False
-        if self.shared_bytes > self.target.shared_bytes_per_block:
+        if self.stages < 2 or self.shared_bytes > self.target.shared_bytes_per_block:
             return False
-        if split > 1 and self.partial_bytes > v["stages"] * self.stage_bytes:
+        if split > 1 and self.partial_bytes > self.stages * self.stage_bytes:
             return False
         if v["slices"] > 1 and (form.kind != "wrw" or form.beta or form.bias or form.residual):
             return False

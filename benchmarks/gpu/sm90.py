@@ -1,0 +1,299 @@
+"""Checks and times sm_90a kernels on a device.
+
+python benchmarks/gpu/sm90.py check                      small and odd problems, all stores and epilogues
+python benchmarks/gpu/sm90.py time resnet50 boo -n 6     problem lists: the untuned choice and 5 more, against PyTorch
+Every case runs in a worker that is started anew when a kernel kills it. Writes JSON lines to $OUT/sm90.jsonl.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
+from tilesmith.problems.driver import parse_command  # noqa: E402
+from tilesmith.problems.rewrite import rewrites  # noqa: E402
+from tilesmith.problems.signature import parse_key  # noqa: E402
+from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver  # noqa: E402
+from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver  # noqa: E402
+from tilesmith.solvers.solver import Accepted, parse_config  # noqa: E402
+from tilesmith.targets.cuda import cuda_target  # noqa: E402
+
+TARGET = cuda_target("sm_90a", 132)
+SOLVERS = {s.name: s for s in (GemmSm90Solver(), ConvSm90Solver())}
+OUT = Path(os.environ.get("OUT", "."))
+BUILD = Path(tempfile.gettempdir()) / f"sm90_cubins{os.environ.get('SM90_DEBUG', '')}"
+
+
+@dataclasses.dataclass
+class Case:
+    key: str  # the problem's
+    form: str  # of the form of it that the solver sees
+    solver: str
+    config: str
+    timed: bool = False
+    special: str = ""  # "nan": NaN and Inf planted
+
+
+def variants(key, count, seed=0):
+    """``(form, solver, config)``: each form's untuned choice, then points that the cost model likes, all different."""
+    found = []
+    rng = random.Random(seed)
+    for rewrite in rewrites(parse_key(key)):
+        for solver in SOLVERS.values():
+            g = rewrite.signature.geometry
+            if not isinstance(solver.applicable(g, TARGET), Accepted):
+                continue
+            space, default = solver.search_space(g, TARGET), solver.default_config(g, TARGET)
+            found.append((solver.predict(g, default, TARGET) * 0.5, rewrite.signature.key(), solver.name, default))
+            pool = {}
+            for _ in range(6000):
+                config = type(default)(tuple((n, rng.choice(v)) for n, v in space.axes.items()))
+                if config["stages"] == 0 and space.allowed(config):
+                    pool[config] = solver.predict(g, config, TARGET)
+            seen = {}
+            for config, seconds in sorted(pool.items(), key=lambda item: item[1]):
+                kind = (config["wgs"], config["mi"], config["pp"], config["swap"], config["bk"])
+                seen[kind] = seen.get(kind, 0) + 1
+                if config != default and seen[kind] <= 2:
+                    found.append((seconds, rewrite.signature.key(), solver.name, config))
+    found.sort(key=lambda item: item[0])
+    return [(key, name, str(config)) for _, key, name, config in found[:count]]
+
+
+def compile_all(drafts):
+    BUILD.mkdir(exist_ok=True)
+    sources = {s.symbol: s for d in drafts for s in d.sources}
+    limit = ["-DTS_WAIT_LIMIT=2000000000ll"] if os.environ.get("SM90_DEBUG") else []
+
+    def one(source):
+        cubin = BUILD / f"{source.symbol}.cubin"
+        if not cubin.exists():
+            text = BUILD / f"{source.symbol}.cu"
+            text.write_text(source.prelude + source.text)
+            flags = ["-cubin", "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-diag-suppress", "177"]
+            command = ["nvcc", *flags, *limit, "-Xptxas", "-v", "-o", str(cubin), str(text)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                return f"{source.symbol}: {done.stderr[-800:]}"
+            if "C75" in done.stderr or " 0 bytes spill stores" not in done.stderr:
+                return f"NOTE {source.symbol}: {done.stderr[-300:]}"
+        return None
+
+    start = time.time()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for message in pool.map(one, sources.values()):
+            if message:
+                print(message)
+    print(f"{len(sources)} sources compiled in {time.time() - start:.0f} s", flush=True)
+
+
+def draft_of(case):
+    solver = SOLVERS[case.solver]
+    return solver.draft(parse_key(case.form).geometry, parse_config(case.config), TARGET)
+
+
+def flush_buffer():
+    import torch
+
+    return torch.empty(256 * 2**20 // 4, dtype=torch.int32, device="cuda")
+
+
+def microseconds(f, flush, reps):
+    import torch
+
+    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(reps)]
+    for begin, end in events:
+        flush.zero_()
+        begin.record()
+        f()
+        end.record()
+    torch.cuda.synchronize()
+    times = [b.elapsed_time(e) * 1e3 for b, e in events]
+    return statistics.median(times)
+
+
+def plant(problem):
+    """NaN and Inf into both operands, in few places."""
+    import torch
+
+    g = torch.Generator().manual_seed(5)
+    for slot in problem.slots[:2]:
+        for value in (float("nan"), float("inf"), float("-inf")):
+            slot[int(torch.randint(slot.numel(), (1,), generator=g))] = value
+
+
+def check_special(problem, bound):
+    """A text when NaN and Inf are not exactly where the definition has them."""
+    import torch
+
+    plant(problem)
+    problem.poison()
+    bound()
+    torch.cuda.synchronize()
+    ref = problem.reference("cpu")
+    out = problem.result().cpu().double()
+    for name, test in (("NaN", torch.isnan), ("Inf", torch.isinf)):
+        if not bool((test(out) == test(ref)).all()):
+            wrong = (test(out) != test(ref)).sum().item()
+            return f"{name} at {wrong} wrong places ({test(ref).sum().item()} expected)"
+    good = torch.isfinite(ref)
+    off = (out[good] - ref[good]).abs().max().item() if bool(good.any()) else 0.0
+    return f"nan ok ({(~good).float().mean().item():.1%} not finite, off {off:.1e})"
+
+
+def worker(cases_file, start):
+    import torch
+    from device import Bound
+    from problem import Problem
+
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark_limit = 0
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    cases = [Case(**c) for c in json.loads(Path(cases_file).read_text())]
+    flush = flush_buffer()
+    state = Path(cases_file + ".state")
+    groups = {}
+    for i, case in enumerate(cases):
+        groups.setdefault((case.key, case.special), []).append((i, case))
+    for (key, special), members in groups.items():
+        if members[-1][0] < start:
+            continue
+        problem = Problem(parse_key(key), exact=True if special else None)
+        kept = []
+        for i, case in members:
+            if i < start:
+                continue
+            state.write_text(str(i))
+            try:
+                draft = draft_of(case)
+                bound = Bound(draft, [str(BUILD / f"{s.symbol}.cubin") for s in draft.sources], problem.slots)
+                if special:
+                    print("  ", key[:100], case.config, check_special(problem, bound), flush=True)
+                    continue
+                problem.poison()
+                bound()
+                torch.cuda.synchronize()
+                found = problem.error()
+            except RuntimeError as error:
+                print("  EXC", key[:120], case.config, str(error)[:200], flush=True)
+                if "encode" in str(error) or "shared memory" in str(error):
+                    continue
+                os._exit(3)
+            if isinstance(found, str):
+                print("  BAD", key[:140], case.solver, case.config, found, flush=True)
+            elif case.timed:
+                kept.append((case, bound, found))
+            else:
+                print("  ok", key[:110], case.config, f"rel {found[0]:.1e} worst {found[1]:.2f}", flush=True)
+        if kept:
+            compare(problem, kept, flush)
+        del problem, kept
+        torch.cuda.empty_cache()
+    state.write_text(str(len(cases)))
+
+
+def compare(problem, kept, flush):
+    """Times of all, interleaved, cooled when long; prints a line and appends JSON."""
+    import torch
+
+    rival = problem.rival()
+    for _ in range(2):
+        rival()
+    torch.cuda.synchronize()
+    first = microseconds(rival, flush, 5)
+    calls = {"torch": rival} | {case.config: bound for case, bound, _ in kept}
+    first_times = {name: microseconds(f, flush, 6) for name, f in calls.items()}
+    order = sorted((n for n in calls if n != "torch"), key=first_times.get)[:4]
+    default = kept[0][0].config
+    final = ["torch", *dict.fromkeys([*order, default])]
+    times = {name: [] for name in final}
+    for _ in range(3):
+        for name in final:
+            if first > 100:
+                torch.cuda.synchronize()
+                time.sleep(0.15)
+            times[name].append(microseconds(calls[name], flush, 4 if first > 100 else 12))
+    med = {name: statistics.median(v) for name, v in times.items()}
+    best = min((n for n in final if n != "torch"), key=med.get)
+    from tilesmith.problems.work import bytes_moved, flops
+
+    floor = max(flops(problem.signature) / 790e6, bytes_moved(problem.signature) / 4.3e6)
+    key = problem.signature.key()
+    print(f"{key[:105]} torch {med['torch']:.1f} best {med[best]:.1f} = x{med['torch'] / med[best]:.2f} "
+          f"default x{med['torch'] / med[default]:.2f} floor {floor:.1f} ({floor / med[best]:.0%}) [{best}]", flush=True)
+    solver = {case.config: case.solver for case, _, _ in kept}
+    row = {"key": key, "torch": med["torch"], "best": med[best], "config": best, "default": default, "floor": floor,
+           "default_us": med[default], "all": first_times, "solver": solver[best]}
+    with (OUT / "sm90.jsonl").open("a") as f:
+        f.write(json.dumps(row) + "\n")
+
+
+def run(cases):
+    drafts = []
+    for case in cases:
+        try:
+            drafts.append(draft_of(case))
+        except Exception as error:
+            print("DRAFT", case, error)
+            raise
+    compile_all(drafts)
+    path = BUILD / "cases.json"
+    path.write_text(json.dumps([dataclasses.asdict(c) for c in cases]))
+    start = 0
+    while start < len(cases):
+        code = subprocess.run([sys.executable, __file__, "worker", str(path), str(start)]).returncode
+        at = int(Path(f"{path}.state").read_text())
+        if code == 0:
+            break
+        print(f"worker ended with {code} at {cases[at]}", flush=True)
+        start = at + 1
+
+
+def listed(names, directions):
+    keys = []
+    for name in names:
+        for line in (HERE.parent / "problems" / f"{name}.txt").read_text().splitlines():
+            if line.strip() and not line.startswith("#"):
+                for _, signature in parse_command(line).signatures:
+                    g = signature.geometry
+                    if getattr(g, "direction", "gemm") in directions:
+                        keys.append(signature.key())
+    return list(dict.fromkeys(keys))
+
+
+def main():
+    if sys.argv[1] == "worker":
+        return worker(sys.argv[2], int(sys.argv[3]))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mode", choices=("check", "time"))
+    parser.add_argument("lists", nargs="*")
+    parser.add_argument("-n", type=int, default=6)
+    parser.add_argument("--only", default="fwd,bwd,wrw,gemm")
+    parser.add_argument("--pick", default="", help="part of the keys to keep, several by commas")
+    parser.add_argument("--every", type=int, default=1)
+    args = parser.parse_args()
+    cases = []
+    if args.mode == "check":
+        from sm90_cases import check_cases
+
+        cases = check_cases(args.pick)
+    else:
+        keys = listed(args.lists, args.only.split(","))[:: args.every]
+        keys = [k for k in keys if not args.pick or any(p in k for p in args.pick.split(","))]
+        cases = [Case(key, form, s, c, timed=True) for key in keys for form, s, c in variants(key, args.n)]
+    run(cases)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Small and odd problems that between them reach every branch of the sm_90a kernel."""
+
+import random
+
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.solvers.solver import Accepted
+
+
+def _gemm(m, n, k, ta=False, tb=False, dtype="bf16", out=None, **more):
+    return GemmSignature(m=m, n=n, k=k, trans_a=ta, trans_b=tb, a_dtype=dtype, b_dtype=dtype, c_dtype=out or dtype, **more)
+
+
+def _conv(x, w, mode="fwd", layout="NHWC", dtype="bf16", **more):
+    return ConvSignature(input_shape=x, kernel_shape=w, mode=mode, shared_layout=layout, dtype=dtype, **more)
+
+
+FULL = Epilogue(bias=True, activation="gelu", residual=True)
+
+
+def problems():
+    """``(signature, NaN planted too)``."""
+    g = _gemm
+    yield g(256, 192, 320), True
+    yield g(256, 192, 320, tb=True), True
+    yield g(200, 136, 328, ta=True), True
+    yield g(200, 136, 328, ta=True, tb=True), True
+    yield g(333, 1000, 72, dtype="fp16"), True
+    yield g(1, 512, 1024), True
+    yield g(16, 1032, 2048, tb=True), False
+    yield g(5, 264, 4096, tb=True, epilogue=FULL), False
+    yield g(96, 256, 512, epilogue=FULL, dtype="fp16"), False
+    yield g(300, 328, 200, alpha=0.5, beta=-1.5), False
+    yield g(300, 327, 200, tb=True, alpha=2.0, beta=1.0), False
+    yield g(130, 201, 136, tb=True, out="fp32", epilogue=Epilogue(bias=True, activation="silu")), False
+    yield g(128, 72, 136, batch=5, tb=True), False
+    yield g(72, 200, 104, batch=3, ta=True), False
+    yield g(384, 2048, 1024, lda=1032, ldb=2056, ldc=2056, epilogue=Epilogue(bias=True, activation="relu")), False
+    c = _conv
+    both = [("fwd", True), ("bwd", True), ("wrw", True)]
+    for mode, nan in both:
+        yield c((3, 13, 11, 72), (40, 3, 3, 72), mode, padding=1), nan
+        yield c((2, 17, 14, 64), (96, 3, 3, 64), mode, padding=1, stride=2), nan
+        yield c((2, 18, 20, 24), (200, 5, 3, 24), mode, padding=(2, 0), stride=(2, 3)), nan
+        yield c((4, 15, 16, 128), (128, 3, 3, 128), mode, padding=2, dilation=2, dtype="fp16"), nan
+        yield c((2, 16, 16, 96), (64, 1, 1, 96), mode, stride=2), False
+        yield c((8, 14, 14, 256), (256, 3, 3, 256), mode, padding=1), False
+        yield c((2, 6, 9, 10, 40), (48, 3, 3, 3, 40), mode, "NDHWC", padding=1), nan
+        yield c((1, 7, 8, 12, 16), (32, 2, 3, 2, 16), mode, "NDHWC", padding=(0, 1, 1), stride=(2, 1, 2)), False
+        yield c((3, 50, 64), (72, 5, 64), mode, "NWC", padding=3, dilation=2, stride=2), False
+        yield c((2, 12, 12, 64), (64, 4, 4, 64), mode, padding=1, stride=2), False
+    yield c((2, 14, 14, 64), (3, 3, 3, 64), padding=1), True
+    yield c((2, 14, 14, 64), (72, 3, 3, 64), padding=1, epilogue=FULL), False
+    yield c((2, 14, 14, 64), (72, 3, 3, 64), "bwd", padding=1, stride=2, epilogue=FULL), False
+    yield c((2, 14, 14, 64), (72, 3, 3, 64), "bwd", padding=1, epilogue=Epilogue(activation="clamp")), False
+
+
+def check_cases(pick="", count=5):
+    from sm90 import SOLVERS, TARGET, Case
+
+    found = []
+    rng = random.Random(1)
+    for signature, nan in problems():
+        signature = signature.canonical
+        key, g = signature.key(), signature.geometry
+        if pick and not any(p in key for p in pick.split(",")):
+            continue
+        accepted = [s for s in SOLVERS.values() if isinstance(s.applicable(g, TARGET), Accepted)]
+        if not accepted:
+            verdicts = [str(s.applicable(g, TARGET)) for s in SOLVERS.values()]
+            raise SystemExit(f"no solver takes {key}: {verdicts}")
+        (solver,) = accepted
+        space = solver.search_space(g, TARGET)
+        configs = {solver.default_config(g, TARGET): None}
+        for want in ({"pp": 1}, {"split": 2}, {"split": 8}, {"swap": 1}, {"slices": 3}, {"wgs": 3}, {"mi": 2}, {}, {}, {}):
+            if any(v not in space.axes[n] for n, v in want.items()):
+                continue
+            for _ in range(400):
+                values = {n: rng.choice(v) for n, v in space.axes.items()} | want
+                config = type(next(iter(configs)))(tuple(values.items()))
+                if space.allowed(config):
+                    configs[config] = None
+                    break
+        chosen = list(configs)[: count + 1]
+        found += [Case(key, key, solver.name, str(config)) for config in chosen]
+        if nan:
+            found += [Case(key, key, solver.name, str(config), special="nan") for config in chosen[:3]]
+    return found

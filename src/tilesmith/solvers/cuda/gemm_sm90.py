@@ -1,0 +1,58 @@
+"""GEMM by wgmma on operands that the bulk tensor copy engine reads: any transposition, batches, few rows, long k."""
+
+from __future__ import annotations
+
+from tilesmith.plan.records import Draft
+from tilesmith.problems.geometry import GemmGeometry
+from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.cost_sm90 import predicted_seconds
+from tilesmith.solvers.cuda.draft_sm90 import tile_draft
+from tilesmith.solvers.cuda.form_sm90 import Sm90Form, gemm_form
+from tilesmith.solvers.cuda.space_sm90 import sm90_default, sm90_space
+from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.targets.target import CudaTarget
+
+_FEW_ROWS = 256  # up to which the transposed problem is worth trying
+
+
+class GemmSm90Solver:
+    """Operands whose rows are multiples of 16 bytes; results of any pitch."""
+
+    name = "wgmma_gemm"
+    revision = 1
+
+    def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
+        if not isinstance(problem, GemmGeometry):
+            return Rejected(reasons.OP)
+        if not (target.has_wgmma and target.has_tma):
+            return Rejected(reasons.TARGET, "wgmma")
+        form = gemm_form(problem)
+        return form if isinstance(form, Rejected) else Accepted()
+
+    def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
+        return sm90_space(lambda swap: _form(problem, swap), target)
+
+    def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
+        return sm90_default(lambda swap: _form(problem, swap), target)
+
+    def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
+        return predicted_seconds(_tile(problem, config, target))
+
+    def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
+        return tile_draft(_tile(problem, config, target))
+
+
+def _form(problem: Geometry, swap: int) -> Sm90Form | None:
+    assert isinstance(problem, GemmGeometry)
+    if swap and problem.m > _FEW_ROWS:
+        return None
+    form = gemm_form(problem, bool(swap))
+    return None if isinstance(form, Rejected) else form
+
+
+def _tile(problem: Geometry, config: Config, target: CudaTarget) -> Sm90Tile:
+    form = _form(problem, config["swap"])
+    if form is None:
+        raise ValueError("the wgmma solver does not cover this problem")
+    return Sm90Tile(form, config, target)

@@ -1,0 +1,104 @@
+"""Search space and untuned choice of the sm_90a kernel.
+
+Axes: ``wgs`` multiplying warpgroups, ``mi`` 64-row products of each, ``bn`` columns and ``bk`` depth of a step, ``stages``
+of the ring (0: all that fit), ``pp`` pingpong (a tile for each warpgroup), ``split`` blocks of a cluster along k,
+``slices`` along k summed by a second kernel, ``group`` rows of tiles walked together, ``inner`` taps inside
+channels, ``swap`` rows and columns exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tilesmith.solvers.cuda.cost_sm90 import predicted_seconds
+from tilesmith.solvers.cuda.form_sm90 import Sm90Form
+from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
+from tilesmith.solvers.solver import Config, SearchSpace
+from tilesmith.targets.target import CudaTarget
+
+FormOf = Callable[[int], Sm90Form | None]  # by ``swap``
+_SHAPES = ((1, 1, 0), (2, 1, 0), (2, 1, 1), (1, 2, 0), (2, 2, 0), (2, 2, 1), (3, 1, 0))  # wgs, mi, pp
+_SLICES = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 44, 64)
+
+
+def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
+    swaps = tuple(swap for swap in (0, 1) if form_of(swap) is not None)
+    forms = [form for swap in swaps if (form := form_of(swap)) is not None]
+    kind = forms[0].kind
+    widths = sorted({bn for form in forms for bn in _widths(form)})
+    depths = _depths(forms[0])
+    steps = max(max(Sm90Tile(form, _config(bk=depths[-1]), target).layer_steps) for form in forms)
+    axes = {
+        "wgs": (1, 2, 3), "mi": (1, 2), "bn": tuple(widths), "bk": depths, "stages": (0, 3, 4), "pp": (0, 1),
+        "split": tuple(s for s in (1, 2, 4, 8) if s <= steps),
+        "slices": tuple(s for s in _SLICES if s <= steps) if kind == "wrw" else (1,),
+        "group": (1, 2, 4, 8, 16), "inner": (0, 1) if kind == "conv" and forms[0].taps.most > 1 else (0,),
+        "swap": swaps,
+    }  # fmt: skip
+
+    def allowed(config: Config) -> bool:
+        form = form_of(config["swap"])
+        if form is None or config["bn"] not in _widths(form):
+            return False
+        t = Sm90Tile(form, config, target)
+        if config["group"] > 1 and (t.tiles_n == 1 or config["group"] >= 2 * t.tiles_m):
+            return False
+        return t.fits and t.block_m < 2 * max(form.rows, 64)
+
+    return SearchSpace(axes, allowed)
+
+
+def _config(**values: int) -> Config:
+    base = {
+        "wgs": 2, "mi": 1, "bn": 128, "bk": 64, "stages": 0, "pp": 0, "split": 1, "slices": 1, "group": 1, "inner": 0,
+        "swap": 0,
+    }  # fmt: skip
+    return Config(tuple((base | values).items()))
+
+
+def _widths(form: Sm90Form) -> tuple[int, ...]:
+    """Columns of a tile: wgmma has every multiple of 8; slabs of contiguous columns count in 64."""
+    step = 64 if form.kind == "wrw" else 32 if form.b_columns else 8
+    most = -(-form.cols // step) * step
+    return tuple(bn for bn in range(step, 257, step) if bn <= most) or (step,)
+
+
+def _depths(form: Sm90Form) -> tuple[int, ...]:
+    """Channels of a step: fewer than 64 where 64 would reach far beyond the last."""
+    if form.kind != "conv":
+        return (64,)
+    found = [bk for bk in (64, 32, 16) if bk == 64 or -(-form.channels // bk) * bk < -(-form.channels // 64) * 64]
+    return tuple(found)
+
+
+def sm90_default(form_of: FormOf, target: CudaTarget) -> Config:
+    """The cost model's choice among some hundreds of tiles."""
+    space = sm90_space(form_of, target)
+    best, least = None, float("inf")
+    for config in _candidates(form_of, space):
+        form = form_of(config["swap"])
+        assert form is not None
+        t = Sm90Tile(form, config, target)
+        if not t.fits or t.block_m >= 2 * max(form.rows, 64):
+            continue
+        seconds = predicted_seconds(t)
+        if seconds < least:
+            best, least = config, seconds
+    if best is None:
+        raise ValueError("no tile fits this problem")
+    chosen = best.replace(group=8) if best["slices"] == 1 else best
+    return chosen if space.contains(chosen) else best
+
+
+def _candidates(form_of: FormOf, space: SearchSpace) -> Iterator[Config]:
+    for swap in space.axes["swap"]:
+        form = form_of(swap)
+        assert form is not None
+        for wgs, mi, pp in _SHAPES:
+            for bn in _widths(form):
+                for bk in _depths(form):
+                    for split in space.axes["split"] if not pp else (1,):
+                        for slices in space.axes["slices"] if split == 1 else (1,):
+                            yield _config(
+                                wgs=wgs, mi=mi, pp=pp, bn=bn, bk=bk, split=split, slices=slices, swap=swap
+                            )  # fmt: skip
