@@ -74,7 +74,10 @@ def cb_fits(form: DenseForm, cb: int) -> bool:
 def dense_default(form: DenseForm, target: Target) -> Config:
     """The cost model's choice: a few tiles, and from the best of them axis by axis."""
     space = dense_space(form, target)
-    tiles = [c for c in _tiles(form, target, space) if space.contains(c)] or [smallest_item(space)]
+    tiles: list[Config] = []
+    for rows, cols in ((8, 448), (2, 112), (1, 28)):  # shorter strips where long ones are too many bytes
+        tiles = tiles or [c for c in _tiles(form, target, space, rows, cols) if space.contains(c)]
+    tiles = tiles or [smallest_item(space)]
     starts = sorted(tiles, key=lambda c: cost(form, c, target))[:4]
     return min((_descend(form, c, target, space) for c in starts), key=lambda c: cost(form, c, target))
 
@@ -100,13 +103,13 @@ def cost(form: DenseForm, config: Config, target: Target) -> float:
     return predicted_seconds(Tiling(form, config, target))
 
 
-def _tiles(form: DenseForm, target: Target, space: SearchSpace) -> Iterator[Config]:
+def _tiles(form: DenseForm, target: Target, space: SearchSpace, rows: int, cols: int) -> Iterator[Config]:
     """For each number of vectors, a large, a middling and the smallest tile, dividing the rows of pixels evenly."""
     width, axes = form.count[2], space.axes
     base = {
         "unroll": 1, "kg": 1, "kout": 0, "cb": 0, "cpad": 0, "pack": axes["pack"][0], "pf": 0,
-        "rows": max(r for r in axes["rows"] if r <= max(8, axes["rows"][0])),
-        "cols": 0 if width <= 448 else max(axes["cols"]),
+        "rows": max(r for r in axes["rows"] if r <= max(rows, axes["rows"][0])),
+        "cols": 0 if width <= cols else max(c for c in axes["cols"] if c <= cols),
     }  # fmt: skip
     for nv in axes["nv"]:
         limit = accumulators(target, nv) // nv
