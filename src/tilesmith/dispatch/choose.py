@@ -85,7 +85,7 @@ def choose(
     Raises ``NoSolutionError`` when nothing fits, or when ``strict`` mode finds no answer.
     """
     trace = _trace(options, answers, only)
-    free = {o.candidate.name: o for o in options if o.accepted and (not only or _matches(o.candidate, only))}
+    free = {o.candidate.name: o for o in options if o.accepted and (not only or matches(o.candidate, only))}
     if not free:
         raise NoSolutionError(_nothing_fits(trace, only))
     if mode != "normal" or measured:
@@ -134,7 +134,7 @@ def _time(answer: Answer) -> float:
     return float("inf") if answer.record.time_us is None else answer.record.time_us
 
 
-def _matches(candidate: Candidate, only: str) -> bool:
+def matches(candidate: Candidate, only: str) -> bool:
     """``only`` names a solver in any form, or one form of it (``solver@form``)."""
     return only in (candidate.name, candidate.solver.name)
 
@@ -147,7 +147,7 @@ def _trace(options: Sequence[Option], answers: Sequence[Answer], only: str) -> t
         if not option.accepted:
             lines.append(Considered(name, str(option.candidate.verdict)))
             continue
-        reason = "" if not only or _matches(option.candidate, only) else f"TILESMITH_ONLY_SOLVER is {only}"
+        reason = "" if not only or matches(option.candidate, only) else f"only {only} may be used"
         line = Considered(name, reason, option.config, None if option.predicted_s is None else option.predicted_s * 1e6)
         if known is not None:
             record = known.record
@@ -181,7 +181,7 @@ def _decided(
 def _nothing_fits(trace: tuple[Considered, ...], only: str) -> str:
     if only and not any(line.solver.partition("@")[0] == only.partition("@")[0] for line in trace):
         known = ", ".join(dict.fromkeys(line.solver.partition("@")[0] for line in trace))
-        return f"TILESMITH_ONLY_SOLVER={only!r} does not exist; known: {known}"
+        return f"solver {only!r} (asked for by only= or TILESMITH_ONLY_SOLVER) does not exist; known: {known}"
     reasons = "; ".join(
         f"{line.solver}: {line.reason}"
         for line in trace

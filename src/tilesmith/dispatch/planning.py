@@ -1,16 +1,9 @@
-"""From a choice to a plan with its artifacts: remembered plans first, so that a second process generates nothing.
-
-A remembered plan is one file of the cache folder, named by everything that decides it. It carries its own checksum,
-and the plan in it names its artifacts by digest: a file that is damaged or has lost an artifact counts as missing.
-"""
+"""From a choice to a plan with its artifacts: remembered plans first, so that a second process generates nothing."""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
-import hashlib
 import logging
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -18,18 +11,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from tilesmith import env
-from tilesmith.errors import CompileError, NoSolutionError, PlanError
+from tilesmith.errors import CompileError, NoCompilerError, NoSolutionError
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Plan
-from tilesmith.plan.serial import decode, encode
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.solver import parse_config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
+from tilesmith.toolchain.plans import HeldPlan, find_plan, keep_plan
 
-_FORMAT = "tilesmith plan 1"
 _log = logging.getLogger("tilesmith.dispatch")
 
 
@@ -64,6 +56,14 @@ def _passing_cache() -> ArtifactCache:
     return ArtifactCache(folder)
 
 
+def held_plan(
+    signature: Signature, candidate: Candidate, config: str, target: Target, cache: ArtifactCache
+) -> HeldPlan | None:
+    """What the cache holds of ``candidate`` with ``config``: nothing is generated or compiled."""
+    problem = signature.canonical.key()
+    return find_plan(cache, problem, candidate.name, candidate.solver.revision, config, target)
+
+
 def build(
     signature: Signature,
     candidate: Candidate,
@@ -76,80 +76,37 @@ def build(
     """The plan of ``candidate`` with ``config`` for ``signature``.
 
     With ``compiles`` false (``strict`` mode), a plan or an artifact that is not at hand raises ``NoSolutionError``.
-    Otherwise what is missing is generated and compiled: ``NoCompilerError``, ``CompileError``.
+    Otherwise what is missing is generated and compiled: ``NoCompilerError``, ``CompileError``. A plan of another
+    generator is made again, where there is a compiler.
     """
-    key = _plan_key(signature, candidate, config, target)
-    path = cache.directory / "plans" / f"{key}.plan"
-    remembered = _load(path, cache)
-    if remembered is not None:
-        return remembered
+    held = held_plan(signature, candidate, config, target, cache)
+    if held is not None and (not held.stale or not compiles):
+        return Built(held.plan, held.artifacts, remembered=True)
     if not compiles:
         raise NoSolutionError(
             f"strict mode compiles nothing, and the cache {cache.directory} does not hold the kernel of "
             f"{candidate.name} {config}; run it once in another mode, or copy the cache"
         )
+    try:
+        return _make(signature, candidate, config, target, cache)
+    except NoCompilerError:
+        if held is None:
+            raise
+        _log.info("%s %s: another version generated the plan, and there is no compiler", candidate.name, config)
+        return Built(held.plan, held.artifacts, remembered=True)
+
+
+def _make(signature: Signature, candidate: Candidate, config: str, target: Target, cache: ArtifactCache) -> Built:
     draft = candidate.solver.draft(candidate.geometry, parse_config(config), target)
-    found = cache.get_or_build_many(draft.sources, target)
     artifacts = []
-    for artifact in found:
+    for artifact in cache.get_or_build_many(draft.sources, target):
         if isinstance(artifact, CompileError):
             raise artifact
         artifacts.append(artifact)
-    provenance = f"{candidate.name}/{candidate.solver.revision} generator {generator_digest()}"
+    revision = candidate.solver.revision
+    provenance = f"{candidate.name}/{revision} generator {generator_digest()}"
     digests = [artifact.digest for artifact in artifacts]
     plan = assemble(draft, signature, candidate.name, config, target, digests, provenance)
-    _keep(path, encode(plan))
+    keep_plan(cache, plan, revision, target)
     by_digest = {artifact.digest: artifact for artifact in artifacts}
     return Built(plan, tuple(by_digest[digest] for digest in plan.artifacts), remembered=False)
-
-
-def _plan_key(signature: Signature, candidate: Candidate, config: str, target: Target) -> str:
-    parts = (
-        _FORMAT, generator_digest(), signature.canonical.key(), candidate.name, str(candidate.solver.revision),
-        config, repr(target),
-    )  # fmt: skip
-    digest = hashlib.sha256()
-    for part in parts:
-        text = part.encode()
-        digest.update(len(text).to_bytes(8, "little") + text)
-    return digest.hexdigest()
-
-
-def _load(path: Path, cache: ArtifactCache) -> Built | None:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        _log.warning("plan %s cannot be read (%s); it counts as missing", path, error)
-        return None
-    seal, payload = data[:32], data[32:]
-    if hashlib.sha256(payload).digest() != seal:
-        _log.warning("plan %s is damaged; it is made again", path)
-        return None
-    try:
-        plan = decode(payload)
-    except PlanError as error:
-        _log.warning("plan %s cannot be used (%s); it is made again", path, error)
-        return None
-    artifacts = [cache.find(digest) for digest in plan.artifacts]
-    held = tuple(artifact for artifact in artifacts if artifact is not None)
-    return Built(plan, held, remembered=True) if len(held) == len(artifacts) else None
-
-
-def _keep(path: Path, payload: bytes) -> None:
-    """Stage, fsync, rename; a folder that cannot be written costs the next process some time and nothing else."""
-    staged = ""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, staged = tempfile.mkstemp(prefix=".stage-", dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(hashlib.sha256(payload).digest() + payload)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(staged, path)
-    except OSError as error:
-        if staged:
-            with contextlib.suppress(OSError):
-                os.unlink(staged)
-        _log.info("plan %s cannot be kept (%s)", path, error)

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, replace
 
 from tilesmith import env
 from tilesmith.db.layers import Layers
-from tilesmith.dispatch.choose import DATABASE, MEASUREMENT, PREDICTION, Choice, choose
+from tilesmith.dispatch.choose import DATABASE, MEASUREMENT, PREDICTION, Choice, choose, matches, usable
 from tilesmith.dispatch.facts import answers_of, options_of
-from tilesmith.dispatch.planning import Built, build
+from tilesmith.dispatch.planning import Built, build, held_plan
 from tilesmith.dispatch.spec import spec_choice
-from tilesmith.errors import ArgumentError, CompileError, LaunchError, NoSolutionError, PlanError
+from tilesmith.errors import (
+    ArgumentError,
+    CompileError,
+    LaunchError,
+    NoCompilerError,
+    NoSolutionError,
+    PlanError,
+)
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
 
 TRUSTED_RATIO = 1.1
+_measuring = threading.RLock()
 _log = logging.getLogger("tilesmith.dispatch")
 
 
@@ -42,6 +51,12 @@ def resolve(
         built = build(
             signature, _candidate(signature, target, choice.solver), choice.config, target, cache, compiles=not strict
         )
+    except (NoCompilerError, NoSolutionError) as error:
+        # The chosen kernel is not here and cannot be made. Another answer of the databases may be at hand.
+        if choice.basis != DATABASE or (other := _at_hand(signature, target, choice, layers, cache, only)) is None:
+            raise
+        _log.warning("%s; %s %s, which is here, is used", error, other.choice.solver, other.choice.config)
+        return other
     except (CompileError, PlanError) as error:
         if strict or choice.basis != PREDICTION:
             raise
@@ -63,7 +78,7 @@ def decide(
     answer = choose(options, answers_of(signature, target, layers), mode=mode, only=only)
     if isinstance(answer, Choice):
         return answer
-    free = [o for o in options if o.accepted and (not only or only in (o.candidate.name, o.candidate.solver.name))]
+    free = [o for o in options if o.accepted and (not only or matches(o.candidate, only))]
     if len(free) > 1:
         try:
             _measure(signature, target, "defaults", layers, cache)
@@ -93,7 +108,32 @@ def _candidate(signature: Signature, target: Target, name: str) -> Candidate:
 def _measure(signature: Signature, target: Target, strategy: str, layers: Layers, cache: ArtifactCache) -> None:
     from tilesmith.tune.session import tune
 
-    tune(signature, target, database=layers.writable, cache=cache, strategy=strategy)
+    # Two searches at a time would measure each other. One that waited may find its answer recorded, and takes it over.
+    with _measuring:
+        tune(signature, target, database=layers.writable, cache=cache, strategy=strategy)
+
+
+def _at_hand(
+    signature: Signature, target: Target, choice: Choice, layers: Layers, cache: ArtifactCache, only: str
+) -> Resolved | None:
+    """The best answer of the databases whose plan and artifacts are in the cache."""
+    free = {
+        option.candidate.name: option
+        for option in options_of(signature, target)
+        if option.accepted and (not only or matches(option.candidate, only))
+    }
+    for answer in answers_of(signature, target, layers):
+        record = answer.record
+        if not usable(record, free):
+            continue
+        held = held_plan(signature, free[record.solver].candidate, record.config, target, cache)
+        if held is not None:
+            found = replace(
+                choice, solver=record.solver, config=record.config, layer=answer.layer, time_us=record.time_us,
+                trace=tuple(replace(line, chosen=line.solver == record.solver) for line in choice.trace),
+            )  # fmt: skip
+            return Resolved(found, Built(held.plan, held.artifacts, remembered=True))
+    return None
 
 
 def _next_best(signature: Signature, target: Target, choice: Choice, cache: ArtifactCache) -> Resolved:
@@ -119,7 +159,8 @@ def _verify(signature: Signature, target: Target, shipped: Resolved, layers: Lay
     from tilesmith.dispatch.measuring import time_launchable
 
     choice = shipped.choice
-    timing = time_launchable(Launchable(signature, target, shipped))
+    with _measuring:
+        timing = time_launchable(Launchable(signature, target, shipped))
     if choice.time_us is not None and timing.median_us <= TRUSTED_RATIO * choice.time_us:
         found = next(
             answer.record
@@ -137,7 +178,11 @@ def _verify(signature: Signature, target: Target, shipped: Resolved, layers: Lay
         "the shipped answer %s takes %.1f us here, its record says %.1f us: searching anew",
         choice.solver, timing.median_us, choice.time_us or 0.0,
     )  # fmt: skip
-    _measure(signature, target, "model", layers, cache)
+    try:
+        _measure(signature, target, "model", layers, cache)
+    except NoCompilerError as error:
+        _log.warning("%s; the shipped answer is used", error)
+        return shipped
     again = decide(signature, target, "hybrid", layers, cache)
     built = build(signature, _candidate(signature, target, again.solver), again.config, target, cache)
     return Resolved(replace(again, basis=MEASUREMENT), built)

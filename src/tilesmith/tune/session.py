@@ -19,6 +19,7 @@ from tilesmith.solvers.table import Candidate
 from tilesmith.targets.detect import usable_cores
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
+from tilesmith.toolchain.plans import keep_plan
 from tilesmith.tune.book import Book
 from tilesmith.tune.job import Job, make_job
 from tilesmith.tune.measuring import Measurer, build
@@ -114,6 +115,8 @@ def tune(
                 search.tell(PLAYOFF)
                 outcome = play(job, measurer, units, budget.playoff_s)
                 shipped = ship(job, measurer, outcome.order, cache)
+                # What is tuned here launches wherever the cache is, with no compiler and no generator.
+                keep_plan(cache, shipped.plan, job.candidates[shipped.point.arm].solver.revision, target)
     except KeyboardInterrupt:
         raise InterruptedSearchError(
             f"search stopped after {len(search.book.records)} trials of {job.problem}; they are kept, "
