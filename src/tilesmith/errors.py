@@ -62,13 +62,7 @@ class NoSolutionError(TilesmithError, LookupError):
 
 
 class DatabaseError(TilesmithError, RuntimeError):
-    """A database that a user asked for by name cannot be used."""
-
-
-class VerificationError(TilesmithError, RuntimeError):
-    """A kernel's numbers are outside the bound."""
-
-    exit_status = 1
+    """The database that should keep what a search finds cannot be written."""
 
 
 class InterruptedSearchError(TilesmithError, RuntimeError):

@@ -1,7 +1,5 @@
 """From a signature to numbers: modes, memory across processes, and failures that must not fail a call."""
 
-import json
-import subprocess
 import sys
 import threading
 
@@ -91,32 +89,11 @@ def test_fast_never_measures():
     assert open_databases().writable.ranking(SMALL.key(), launch.target.name) == ()
 
 
-def test_a_second_process_compiles_and_measures_nothing(monkeypatch, tmp_path):
-    get_launchable(SMALL, mode="hybrid", cache=tmp_path / "cache")
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*") if path.is_file()}
-    assert before
-    # No compiler can be found, and the answer still comes.
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
-    code = (
-        "import json, tilesmith\n"
-        "s = tilesmith.ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout='NHWC')\n"
-        "l = tilesmith.get_launchable(s, mode='hybrid'); y = l(*s.get_sample_args(seed=0))\n"
-        "print(json.dumps([l.choice.basis, l.remembered, l.solver, float(abs(y).max())]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    basis, remembered, _, largest = json.loads(done.stdout)
-    assert (basis, remembered) == ("database", True)
-    assert largest > 0
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*") if path.is_file()} == before
-
-
 def test_damaged_plans_and_artifacts_are_made_again(tmp_path, caplog):
     x, w = arguments(SMALL)
     want = get_launchable(SMALL, cache=tmp_path)(x, w)
     for kind in ("plans", "objects"):
-        for path in (tmp_path / kind).iterdir():
+        for path in [path for path in (tmp_path / kind).rglob("*") if path.is_file()]:
             data = bytearray(path.read_bytes())
             data[len(data) // 2] ^= 0xFF
             # A new file in its place: the old one is still mapped into this process.
@@ -159,6 +136,11 @@ def test_only_solver(monkeypatch):
         get_launchable(SMALL)
     monkeypatch.delenv("TILESMITH_ONLY_SOLVER")
     assert get_launchable(SMALL, only="c_reference").solver == "c_reference"
+
+
+def test_a_name_that_no_solver_has(monkeypatch):
+    with pytest.raises(NoSolutionError, match=r"'nope' \(asked for by only= or TILESMITH_ONLY_SOLVER\).*c_reference"):
+        get_launchable(SMALL, only="nope")
 
 
 def test_log_cmd_prints_problems_as_commands(monkeypatch, capfd):
@@ -236,6 +218,37 @@ def test_many_threads_at_once():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_an_unrelated_problem_does_not_wait_for_a_search(monkeypatch):
+    other = ConvSignature((1, 8, 8, 16), (8, 1, 1, 16), shared_layout="NHWC")
+    searching, done = threading.Event(), threading.Event()
+
+    def slow(*args):
+        searching.set()
+        assert done.wait(30)
+
+    monkeypatch.setattr("tilesmith.dispatch.resolve._measure", slow)
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(get_launchable(SMALL, mode="hybrid"))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert searching.wait(30)
+    assert get_launchable(other, mode="fast").signature == other
+    assert not found
+    done.set()
+    for thread in threads:
+        thread.join()
+    # Those that asked for the same problem waited, and share one launchable.
+    assert len(found) == 3
+    assert len(set(map(id, found))) == 1
+
+
+def test_a_failure_lets_the_next_thread_try(monkeypatch):
+    with pytest.raises(NoSolutionError):
+        get_launchable(SMALL, mode="strict")
+    get_launchable(SMALL, mode="hybrid")
+    assert get_launchable(SMALL, mode="strict").choice.basis == "database"
 
 
 def test_trust_verify_takes_a_shipped_answer_over(tmp_path, monkeypatch):

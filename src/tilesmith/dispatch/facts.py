@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 from tilesmith import env
 from tilesmith.db.layers import Layers, open_layers
 from tilesmith.db.store import Database
 from tilesmith.dispatch.choose import Answer, Option
-from tilesmith.errors import TargetError
+from tilesmith.errors import DatabaseError, TargetError
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import candidates
@@ -17,6 +18,7 @@ from tilesmith.targets.detect import host_target
 from tilesmith.targets.target import CpuTarget, Target
 
 _opened: dict[tuple[str, ...], Layers] = {}
+_opening = threading.Lock()
 
 
 def open_databases(database: Layers | Database | str | os.PathLike[str] | None = None) -> Layers:
@@ -26,9 +28,21 @@ def open_databases(database: Layers | Database | str | os.PathLike[str] | None =
     if isinstance(database, Database):
         return Layers((database,))
     paths = (str(Path(database)),) if database is not None else env.DB_PATH.get()
-    if paths not in _opened:
-        _opened[paths] = open_layers(paths)
-    return _opened[paths]
+    with _opening:
+        if paths not in _opened:
+            _opened[paths] = open_layers(paths)
+        return _opened[paths]
+
+
+def lasting_databases() -> Layers:
+    """The layers of TILESMITH_DB_PATH for a search whose answers must last: ``DatabaseError`` if the last forgets."""
+    layers = open_databases()
+    if not layers.writable.persistent:
+        raise DatabaseError(
+            f"database {layers.writable.name} cannot be written, and what is tuned would be forgotten; "
+            "name another as the last of TILESMITH_DB_PATH"
+        )
+    return layers
 
 
 def target_of(target: Target | None, threads: int | None) -> Target:

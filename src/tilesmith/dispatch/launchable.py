@@ -28,8 +28,9 @@ from tilesmith.toolchain.cache import ArtifactCache
 if TYPE_CHECKING:
     from pathlib import Path
 
-_lock = threading.RLock()
+_lock = threading.Lock()  # of the two tables, never held while a problem is decided
 _known: dict[tuple[Any, ...], Launchable] = {}
+_pending: dict[tuple[Any, ...], threading.Lock] = {}  # problems that a thread is deciding now
 _LIMIT = 4096
 
 
@@ -120,12 +121,28 @@ def get_launchable(
     key = (signature, target, mode, layers, str(held.directory), only)
     with _lock:
         known = _known.get(key)
-        if known is None:
-            known = Launchable(signature, target, resolve(signature, target, mode, layers, held, only))
-            if len(_known) >= _LIMIT:
-                _known.clear()
-            _known[key] = known
-    return known
+        if known is not None:
+            return known
+        turn = _pending.setdefault(key, threading.Lock())
+    with turn:  # one thread decides a problem; others that ask for it wait, those that ask for another do not
+        try:
+            with _lock:
+                known = _known.get(key)
+            return known or _remember(
+                key, Launchable(signature, target, resolve(signature, target, mode, layers, held, only))
+            )
+        finally:
+            with _lock:
+                if _pending.get(key) is turn:
+                    del _pending[key]
+
+
+def _remember(key: tuple[Any, ...], launch: Launchable) -> Launchable:
+    with _lock:
+        if len(_known) >= _LIMIT:
+            _known.clear()
+        _known[key] = launch
+    return launch
 
 
 def forget_launchables() -> None:

@@ -12,7 +12,7 @@ from tilesmith.cli.options import PROBLEMS, dtype_option, mode_option, seed_opti
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, dump_json, progress, table
 from tilesmith.dispatch.benchmark import LIBRARIES, Bench, bench, library_version
-from tilesmith.dispatch.facts import open_databases, target_of
+from tilesmith.dispatch.facts import lasting_databases, target_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.errors import CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError, TargetError
@@ -45,6 +45,8 @@ def command(
     if not isinstance(target, CpuTarget):
         raise TargetError(f"bench measures on CPUs, not on {target.name}")
     _check_writable(json_path)
+    if tunes:
+        lasting_databases()
     for library in against:
         library_version(library)  # one that is not installed is better met now
     load = host_facts().load
@@ -83,8 +85,9 @@ def _launchable(item: Item, target: Target, mode: str | None, tune_seconds: floa
     if tune_seconds is not None:
         from tilesmith.tune.session import tune
 
-        layers, cache = open_databases(), open_cache()
-        tune(item.signature, target, database=layers.writable, cache=cache, max_seconds=tune_seconds)
+        tune(
+            item.signature, target, database=lasting_databases().writable, cache=open_cache(), max_seconds=tune_seconds
+        )
     return get_launchable(item.signature, target=target, mode=mode)
 
 

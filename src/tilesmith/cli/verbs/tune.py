@@ -10,7 +10,7 @@ import click
 from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, seed_option, threads_option
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, note, print_json, progress
-from tilesmith.dispatch.facts import open_databases, target_of
+from tilesmith.dispatch.facts import lasting_databases, target_of
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
 from tilesmith.tune.session import STRATEGIES, TuneResult, tune
@@ -30,7 +30,7 @@ def command(
     dtype: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     listing = read_problems(words, dtype or "")
-    target, layers, cache = target_of(None, threads), open_databases(), open_cache()
+    target, layers, cache = target_of(None, threads), lasting_databases(), open_cache()
     failed, results = 0, []
     with progress(len(listing.items), "tune") as step:
         for item in listing.items:
