@@ -27,6 +27,7 @@ _quick: dict[tuple[Any, ...], _Call] = {}
 # no harm: the bound plan checks what it is given.
 _by_filter: dict[tuple[int, bool, tuple[Any, ...]], _Call | None] = {}
 _MEMO_LIMIT = 4096
+_NAMES = {"conv": ("x", "w", "b", "residual"), "gemm": ("a", "b", "c", "bias", "residual")}
 
 
 def conv(
@@ -163,7 +164,7 @@ def _long_way(
 ) -> Any:
     """Find the call by everything that decides it, or make it; then call it."""
     try:
-        key: Any = (op, *map(_look, arrays), options)
+        key: Any = (op, *map(_look, _NAMES[op], arrays), options)
         call = _memo.get(key)
     except (AttributeError, TypeError):
         key = call = None
@@ -189,14 +190,14 @@ class _AsIs:
         return self.bound(*[array for array in arrays if array is not None])
 
 
-def _look(array: Any) -> Any:
+def _look(name: str, array: Any) -> Any:
     """All of an array but its values, hashable and fast."""
     if type(array) is np.ndarray:
         return (array.shape, array.strides, array.dtype)
     if array is None:
         return None
     if array.requires_grad:
-        check_gradient("an argument", array)
+        check_gradient(name, array)
     return (array.shape, array.stride(), array.dtype, array.device)
 
 
