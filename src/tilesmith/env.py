@@ -18,6 +18,7 @@ from tilesmith.errors import EnvironmentValueError
 T = TypeVar("T")
 
 FIND_MODES = ("fast", "hybrid", "normal", "trust_verify", "strict")
+MAX_THREADS = 1024  # of a launch: what a plan may count
 LOG_LEVELS = ("error", "warning", "info", "debug")
 
 
@@ -84,7 +85,7 @@ def _layers(text: str) -> tuple[str, ...]:
 
 
 def _threads(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= 4096:
+    if not (text.isascii() and text.isdecimal()) or not 1 <= len(text) <= 9 or not 1 <= int(text) <= MAX_THREADS:
         raise ValueError(text)
     return int(text)
 
@@ -147,12 +148,18 @@ ONLY_SOLVER: Variable[str] = Variable(
     "use this solver and no other", _solver,
 )  # fmt: skip
 NUM_THREADS: Variable[int | None] = Variable(
-    "TILESMITH_NUM_THREADS", lambda: None, "all usable cores", "an integer from 1 to 4096",
+    "TILESMITH_NUM_THREADS", lambda: None, "all usable cores", f"an integer from 1 to {MAX_THREADS}",
     "threads of a launch when the call names none", _threads,
+)  # fmt: skip
+
+LIBCUDA: Variable[str] = Variable(
+    "TILESMITH_LIBCUDA", lambda: "", "libcuda.so.1", "a library's path or name",
+    "the library of the CUDA driver; tests put a stand-in in its place", lambda text: str(_path(text)),
 )  # fmt: skip
 
 VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read only, so covariance is safe
     CACHE_ON, CACHE_DIR, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, LOG_CMD, ONLY_SOLVER, NUM_THREADS,
+    LIBCUDA,
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ PROBLEMS: Final[dict[str, Any]] = {"context_settings": {"ignore_unknown_options"
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="JSON instead of text, one object a line.")
 threads_option = click.option(
-    "--threads", type=click.IntRange(1, 4096), help="Threads of a launch (default: all usable cores)."
+    "--threads", type=click.IntRange(1, env.MAX_THREADS), help="Threads of a launch (default: all usable cores)."
 )
 mode_option = click.option(
     "--mode", type=click.Choice(env.FIND_MODES), help="In place of TILESMITH_FIND_MODE for this run."

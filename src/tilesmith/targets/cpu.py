@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilesmith.env import MAX_THREADS
 from tilesmith.errors import TargetError
 from tilesmith.targets.target import CpuTarget
 
@@ -84,8 +85,8 @@ def cpu_target(arch: str, cores: int = 1) -> CpuTarget:
     record = CPU_TARGETS.get(arch)
     if record is None:
         raise TargetError(f"target arch {arch!r} does not exist; known: {', '.join(CPU_TARGETS)}")
-    if isinstance(cores, bool) or not isinstance(cores, int) or not 1 <= cores <= 4096:
-        raise TargetError(f"target cores {cores!r} is not an integer from 1 to 4096")
+    if isinstance(cores, bool) or not isinstance(cores, int) or not 1 <= cores <= MAX_THREADS:
+        raise TargetError(f"target cores {cores!r} is not an integer from 1 to {MAX_THREADS}")
     return replace(record, cores=cores)
 
 
