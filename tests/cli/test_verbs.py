@@ -99,13 +99,59 @@ def test_generate_writes_sources_that_its_command_compiles(tmp_path, capsys):
         assert (tmp_path / "src" / f"{row['symbol']}.so").is_file()
 
 
+def test_explain_names_the_tuning_spec(tmp_path, capsys, monkeypatch):
+    command = f"conv {SMALL} -F 1 {NHWC}"
+    assert run(["parse", command, "--json"]) == 0
+    key = json.loads(capsys.readouterr().out)["key"]
+    spec = tmp_path / "spec.txt"
+    spec.write_text(f"{key} * c_reference\n")
+    monkeypatch.setenv("TILESMITH_TUNING_SPEC_PATH", str(spec))
+    assert run(["explain", command]) == 0
+    head = capsys.readouterr().out.splitlines()[2]
+    assert f"by the tuning spec {spec}; nothing was measured" in head
+    assert "measured, in" not in head
+
+
+def fake_tool(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_generate_names_a_compiler_that_reaches_the_target(tmp_path, capsys, monkeypatch):
+    words = ["generate", f"conv {SMALL} -F 1 {NHWC}", "--target", "aarch64:4", "--json"]
+    monkeypatch.setattr("tilesmith.toolchain.compilers.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    fake_tool(tmp_path / "cc", 'test "$1" = -dumpmachine && echo x86_64-linux-gnu || echo cc 12')
+    assert run(words) == 0
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert "no compiler here makes aarch64 binaries" in line
+    assert "gcc-aarch64-linux-gnu" in line
+    assert all(row["compile"] is None and row["source"] for row in lines_of(captured.out))
+    fake_tool(tmp_path / "aarch64-linux-gnu-gcc", "echo gcc 12")
+    assert run(words) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    for row in lines_of(captured.out):
+        assert row["compile"].startswith(f"{tmp_path}/aarch64-linux-gnu-gcc ")
+        assert "-march=armv8-a" in row["compile"]
+
+
+def test_tune_needs_a_database_that_lasts(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TILESMITH_DB_PATH", str(tmp_path))
+    assert run(["tune", f"conv {SMALL} -F 1"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert str(tmp_path) in last
+    assert "TILESMITH_DB_PATH" in last
+
+
 def test_generate_is_reproducible_and_reaches_other_targets(capsys):
     words = ["generate", f"conv {SMALL} -F 1 {NHWC}", "--target", "aarch64:4"]
     assert run(words) == 0
     first = capsys.readouterr().out
     assert run(words) == 0
     assert capsys.readouterr().out == first
-    assert "armv8" in first
+    assert "aarch64" in first
     assert run([*words, "--solver", "c_reference"]) == 0
     assert "c_reference" in capsys.readouterr().out
 

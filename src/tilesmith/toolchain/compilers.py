@@ -54,6 +54,28 @@ def find_compiler() -> Compiler:
     return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
 
 
+def compiler_for(target: CpuTarget) -> Compiler:
+    """A compiler that makes binaries for ``target``: this machine's where it can, else a cross compiler, else zig.
+
+    Raises ``NoCompilerError``.
+    """
+    machine = target.zig_target.partition("-")[0]
+    try:
+        compiler: Compiler | None = find_compiler()
+    except NoCompilerError:
+        compiler = None
+    if compiler is not None and (compiler.kind == "zig" or _machine(compiler.command) == machine):
+        return compiler
+    found = shutil.which(f"{machine}-linux-gnu-gcc")
+    other = (_probe((found,)) if found else None) or _zig()
+    if other is None:
+        raise NoCompilerError(
+            f"no compiler here makes {machine} binaries; install one (Debian, Ubuntu: "
+            f"`apt install gcc-{machine.replace('_', '-')}-linux-gnu`, or `pip install tilesmith[cc]`)"
+        )
+    return other
+
+
 def command_line(compiler: Compiler, target: CpuTarget, source: str, output: str) -> tuple[str, ...]:
     """The exact command that compiles ``source`` into ``output``."""
     return (*compiler.command, *compiler.flags(target), "-o", output, source)
@@ -71,14 +93,32 @@ def _find(cc: str, path: str) -> Compiler:
         compiler = _probe((found,)) if found else None
         if compiler is not None:
             return compiler
-    if importlib.util.find_spec("ziglang") is not None:
-        compiler = _probe((sys.executable, "-m", "ziglang", "cc"))
-        if compiler is not None:
-            return compiler
+    compiler = _zig()
+    if compiler is not None:
+        return compiler
     raise NoCompilerError(
         "no C compiler: none of cc, gcc, clang on PATH runs; install one (Debian, Ubuntu: `apt install gcc`) "
         "or the one on PyPI (`pip install tilesmith[cc]`)"
     )
+
+
+def _zig() -> Compiler | None:
+    if importlib.util.find_spec("ziglang") is None:
+        return None
+    return _probe((sys.executable, "-m", "ziglang", "cc"))
+
+
+@lru_cache(maxsize=8)
+def _machine(command: tuple[str, ...]) -> str:
+    """The processor that gcc or clang compiles for; empty if it does not tell."""
+    try:
+        done = subprocess.run(
+            [*command, "-dumpmachine"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    name = done.stdout.strip().partition("-")[0]
+    return {"arm64": "aarch64", "amd64": "x86_64"}.get(name, name)
 
 
 def _probe(command: tuple[str, ...]) -> Compiler | None:

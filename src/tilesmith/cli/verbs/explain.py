@@ -8,7 +8,7 @@ from tilesmith import env
 from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, mode_option, threads_option
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import print_json, table
-from tilesmith.dispatch.choose import Choice
+from tilesmith.dispatch.choose import DATABASE, SPEC, Choice
 from tilesmith.dispatch.facts import open_databases, target_of
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.dispatch.resolve import check_mode, decide
@@ -54,7 +54,10 @@ def _record(item: Item, target: str, mode: str, choice: Choice) -> dict[str, obj
 
 
 def _text(item: Item, target: str, choice: Choice) -> str:
-    why = f"measured, in {choice.layer}" if choice.layer else f"by {choice.basis}; nothing was measured"
+    why = {
+        DATABASE: f"measured, in {choice.layer}",
+        SPEC: f"by the {SPEC} {choice.layer}; nothing was measured",
+    }.get(choice.basis, f"by {choice.basis}; nothing was measured")
     head = f"{item.command}\n{item.signature.key()}\n{target}: {choice.solver} {choice.config} ({why})"
     rows = [
         ["*" if line.chosen else "", line.solver, line.predicted_us, line.time_us, line.config, line.reason]

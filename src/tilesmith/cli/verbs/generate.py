@@ -10,7 +10,7 @@ import click
 from tilesmith import env
 from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, threads_option
 from tilesmith.cli.problem_list import read_problems
-from tilesmith.cli.terminal import print_json
+from tilesmith.cli.terminal import complain, print_json
 from tilesmith.dispatch.facts import open_databases, target_of
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.dispatch.resolve import decide
@@ -21,7 +21,7 @@ from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import unit_text
-from tilesmith.toolchain.compilers import command_line, find_compiler
+from tilesmith.toolchain.compilers import command_line, compiler_for
 from tilesmith.toolchain.nvrtc import find_nvrtc
 
 
@@ -42,6 +42,7 @@ def command(
 ) -> int:  # fmt: skip
     listing = read_problems(words, dtype or "")
     target = parse_target(target_name) if target_name else target_of(None, threads)
+    missing = ""
     for item in listing.items:
         if solver is None:
             choice = decide(item.signature, target, "fast", open_databases(), open_cache(), env.ONLY_SOLVER.get())
@@ -52,18 +53,23 @@ def command(
         config = _config(candidate, target, config_text or chosen)
         for source in candidate.solver.draft(candidate.geometry, config, target).sources:
             path = _write(source, out)
-            build = _command(target, source)
+            try:
+                build = _command(target, source)
+            except NoCompilerError as error:
+                build, missing = "", str(error)
             if as_json:
                 print_json({
                     "command": item.command, "key": item.signature.key(), "direction": item.direction,
                     "target": target.name, "solver": candidate.name, "config": str(config), "symbol": source.symbol,
-                    "compile": build, "path": path, "source": None if out else unit_text([source]),
+                    "compile": build or None, "path": path, "source": None if out else unit_text([source]),
                 })  # fmt: skip
             elif out is not None:
-                click.echo(f"{path}\n{build}")
+                click.echo(f"{path}\n{build}" if build else path)
             else:
-                click.echo(f"// {item.command} ({item.direction}): {candidate.name} {config}\n// {build}")
+                click.echo(f"// {item.command} ({item.direction}): {candidate.name} {config}\n// {build or missing}")
                 click.echo(unit_text([source]))
+    if missing:
+        complain(f"warning: sources without a compiler command: {missing}")
     return listing.status
 
 
@@ -100,9 +106,7 @@ def _write(source: Source, out: Path | None) -> str:
 
 
 def _command(target: Target, source: Source) -> str:
-    try:
-        if isinstance(target, CpuTarget):
-            return shlex.join(command_line(find_compiler(), target, f"{source.symbol}.c", f"{source.symbol}.so"))
-        return f"{shlex.join(find_nvrtc().command(target, f'{source.symbol}.cubin'))} < {source.symbol}.cu"
-    except NoCompilerError as error:
-        return f"({error})"
+    """Raises ``NoCompilerError`` when nothing here compiles for ``target``."""
+    if isinstance(target, CpuTarget):
+        return shlex.join(command_line(compiler_for(target), target, f"{source.symbol}.c", f"{source.symbol}.so"))
+    return f"{shlex.join(find_nvrtc().command(target, f'{source.symbol}.cubin'))} < {source.symbol}.cu"
