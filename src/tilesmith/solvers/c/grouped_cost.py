@@ -42,8 +42,10 @@ def _image_cycles(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, tar
         taps = len(depth.taps) * len(height.taps) * len(width.taps)
         for columns in column_tiles(width, schedule.columns):
             read = read_rows * len(width.positions(columns.width))
-            cost = _splat_cycles if lanes.splat else _lanes_cycles
-            tile = cost(problem, lanes, target, kind.rows * columns.width, taps, read)
+            if lanes.splat:
+                tile = kind.rows * _splat_cycles(problem, lanes, target, columns.width, taps)
+            else:
+                tile = _lanes_cycles(problem, lanes, target, kind.rows * columns.width, taps, read)
             total += kind.count * columns.repeat * lanes.blocks * tile
     return total
 
@@ -67,17 +69,17 @@ def _lanes_cycles(problem: ConvGeometry, lanes: LaneMap, target: Target, cells: 
     return cycles * (1 + 0.04 * spilled) + (shuffles + (2 * sources if narrow else 0)) * 0.25 + TILE_CYCLES
 
 
-def _splat_cycles(problem: ConvGeometry, lanes: LaneMap, target: Target, cells: int, taps: int, read: int) -> float:
-    steps = taps * lanes.steps
-    loads = cells + lanes.vectors
+def _splat_cycles(problem: ConvGeometry, lanes: LaneMap, target: Target, columns: int, taps: int) -> float:
+    """One result row of a tile: its rows take turns, so only one row's sums are in flight."""
+    products, loads = columns * lanes.vectors, columns + lanes.vectors
     narrow = source_and_result(problem)[0].dtype != "fp32" and not lanes.pairs
     step = max(
-        cells * lanes.vectors / target.fma_per_cycle,
+        products / target.fma_per_cycle,
         loads / LOADS_PER_CYCLE,
-        (cells * lanes.vectors + loads + 3 + (3 * cells if narrow else 0)) / ISSUED_PER_CYCLE,
+        (products + loads + 3 + (3 * columns if narrow else 0)) / ISSUED_PER_CYCLE,
         LATENCY,
     )
-    return steps * (step + 0.3) + taps * 6.0 + TILE_CYCLES
+    return taps * (lanes.steps * (step + 0.3) + 6.0) + TILE_CYCLES
 
 
 def _memory_cycles(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, target: Target) -> float:

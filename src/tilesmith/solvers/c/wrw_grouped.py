@@ -40,10 +40,11 @@ class WrwGroupedSolver:
             return Rejected(reasons.LAYOUT, "channels are not contiguous")
         if problem.w.vector > 1:
             return Rejected(reasons.LAYOUT, "vector filter layout")
-        tiling = _tiling(problem, self.default_config(problem, target), target)
+        least = Config((("sums", 4), ("cols", 1), ("chunk", 1), ("splits", 1)))
+        tiling = _tiling(problem, least, target)
         if tiling.zero_row * dtype(problem.x.dtype).nbytes > _MAX_ZERO_ROW:
             return Rejected(reasons.SIZE, f"rows of {problem.input[2]} x {problem.c}")
-        if not self.search_space(problem, target).allowed(self.default_config(problem, target)):
+        if not self.search_space(problem, target).allowed(least):
             return Rejected(reasons.FILTER, f"{problem.filter} with stride {problem.stride}: too many different tiles")
         return Accepted()
 

@@ -1,0 +1,104 @@
+"""Runs the solvers of grouped problems and of weight gradients on signatures, against PyTorch's float64 answer."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+from draft_call import RUNNABLE, call_draft, compile_drafts, logical
+
+from tilesmith.plan.slots import slots_of
+from tilesmith.problems.layouts import parse_layout
+from tilesmith.problems.samples import sample_args
+from tilesmith.solvers.solver import Accepted
+from torch_answer import torch_answer
+
+ROUNDOFF = {"fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
+PAIRS = [("x86_64-v2", "fp16"), ("x86_64-v3", "fp32"), ("x86_64-v4-bf16", "bf16")]
+
+
+def with_dtype(signature, name):
+    return replace(signature, dtype=name, input_dtype="", kernel_dtype="", output_dtype="")
+
+
+def on_user_axes(signature, result):
+    """The result on the axes of ``torch_answer``."""
+    if signature.mode == "bgrad":
+        return result
+    if signature.mode != "wrw":
+        return logical(signature, result)
+    layout = parse_layout(signature.canonical.kernel_layout)
+    moved = result.transpose([layout.order.index(a) for a in "NCDHW" if a in layout.order])
+    return moved if moved.ndim == signature.spatial_dims + 2 else moved[:, :, 0]
+
+
+def random_config(solver, problem, target, rng):
+    """A config of the search space other than the default, or the default where there is none in 200 draws."""
+    space, default = solver.search_space(problem, target), solver.default_config(problem, target)
+    for _ in range(200):
+        config = default.replace(**{name: rng.choice(values) for name, values in space.axes.items()})
+        if space.contains(config) and config != default:
+            return config
+    return default
+
+
+def draft_all(solver, signatures, target, rng=None):
+    """Default drafts, or drafts of random configs; compiled together."""
+    drafts = []
+    for signature in signatures:
+        problem = signature.geometry
+        assert solver.applicable(problem, target) == Accepted(), (signature, solver.applicable(problem, target))
+        config = random_config(solver, problem, target, rng) if rng else solver.default_config(problem, target)
+        assert solver.search_space(problem, target).contains(config), (signature, config)
+        assert solver.predict(problem, config, target) > 0
+        drafts.append(solver.draft(problem, config, target))
+    compile_drafts(drafts, target)
+    return drafts
+
+
+def assert_right(signature, draft, target, seed=1, chunk=0):
+    arguments = sample_args(signature, seed)
+    got = on_user_axes(signature, call_draft(draft, target, signature, arguments, chunk)).astype(np.float64)
+    want = torch_answer(signature, arguments)
+    scale = max(1.0, np.abs(want).max())
+    bound = ROUNDOFF[slots_of(signature)[-1].dtype] * np.abs(want) * 1.01 + 4e-6 * scale
+    bad = ~(np.abs(got - want) <= bound)
+    assert not bad.any(), f"{bad.sum()} of {bad.size} wrong: {signature}"
+
+
+def assert_specials_spread(solver, signatures, target, places):
+    """A NaN or Inf planted in each argument reaches exactly the results whose sums contain it."""
+    drafts = draft_all(solver, signatures, target)
+    rng = np.random.default_rng(5)
+    for signature, draft in zip(signatures, drafts, strict=True):
+        for place in places:
+            for special in (np.nan, np.inf):
+                arguments = sample_args(signature, 4)
+                chosen = arguments[place]
+                for _ in range(2):
+                    chosen[tuple(rng.integers(0, n) for n in chosen.shape)] = special
+                got = on_user_axes(signature, call_draft(draft, target, signature, arguments)).astype(np.float64)
+                want = torch_answer(signature, arguments)
+                assert (np.isnan(got) == np.isnan(want)).all(), signature
+                assert (np.isposinf(got) == np.isposinf(want)).all(), signature
+                assert (np.isneginf(got) == np.isneginf(want)).all(), signature
+                finite = np.isfinite(want)
+                assert np.allclose(got[finite], want[finite], rtol=0.02, atol=0.05 * max(1, want[finite].std()))
+
+
+def sweep_configs(solver, signatures, target, seed):
+    """Random configs on some of the signatures; items in reverse order one at a time, and all at once."""
+    rng = random.Random(f"{seed} {target.arch}")
+    some = rng.sample(signatures, min(6, len(signatures)))
+    chosen = [with_dtype(s, rng.choice(["fp32", "fp32", "bf16"])) for s in some]
+    for signature, draft in zip(chosen, draft_all(solver, chosen, target, rng), strict=True):
+        for chunk in (0, 1):
+            assert_right(signature, draft, target, 2, chunk)
+
+
+def target_of(arch):
+    import pytest
+
+    found = [target for target in RUNNABLE if target.arch == arch]
+    return found[0] if found else pytest.skip(f"this CPU cannot run {arch}")

@@ -1,0 +1,153 @@
+"""Depthwise and grouped kernels against PyTorch's float64 answer: widths, borders, phases, tails, special values."""
+
+from __future__ import annotations
+
+import pytest
+from draft_call import RUNNABLE
+from narrow_cases import (
+    PAIRS,
+    assert_right,
+    assert_specials_spread,
+    draft_all,
+    sweep_configs,
+    target_of,
+    with_dtype,
+)
+
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.solvers.c.depthwise import DepthwiseSolver
+from tilesmith.solvers.c.grouped import GroupedSolver
+from tilesmith.solvers.c.grouped_axis import axis_phases, column_tiles
+from tilesmith.solvers.solver import Rejected
+from tilesmith.targets.cpu import CPU_TARGETS
+
+NHWC = {"shared_layout": "NHWC"}
+ALL = Epilogue(bias=True, activation="relu", residual=True)
+
+DEPTHWISE = [
+    ConvSignature((2, 9, 11, 19), (19, 3, 3, 1), padding=1, groups=19, **NHWC),
+    ConvSignature((1, 8, 9, 32), (32, 5, 5, 1), padding=2, groups=32, epilogue=ALL, **NHWC),
+    ConvSignature((1, 10, 12, 18), (18, 3, 2, 1), padding=(3, 1), stride=(2, 3), dilation=(2, 1), groups=18, **NHWC),
+    ConvSignature((1, 7, 6, 5), (15, 3, 3, 1), padding=1, groups=5, **NHWC),  # multiplier 3
+    ConvSignature((1, 7, 6, 8), (16, 3, 3, 1), padding=1, groups=8, mode="bwd", **NHWC),
+    ConvSignature((2, 9, 8, 33), (33, 3, 3, 1), padding=1, stride=2, groups=33, mode="bwd", epilogue=ALL, **NHWC),
+    ConvSignature((1, 9, 8, 16), (16, 1, 2, 1), stride=3, groups=16, mode="bwd", **NHWC),  # phases without taps
+    ConvSignature((1, 40, 20), (20, 31, 1), padding=15, groups=20, shared_layout="NWC"),
+    ConvSignature((1, 3, 5, 6, 17), (17, 3, 3, 3, 1), padding=1, groups=17, shared_layout="NDHWC"),
+    ConvSignature((1, 4, 5, 3, 17), (17, 2, 3, 3, 1), stride=2, padding=1, groups=17, mode="bwd", shared_layout="NDHWC"),
+    ConvSignature((1, 6, 6, 4), (4, 2, 2, 1), padding=4, groups=4, **NHWC),  # pads wider than the filter
+    ConvSignature((1, 8, 8, 24), (24, 3, 3, 1), padding=1, groups=24, input_strides=(3000, 300, 37, 1), **NHWC),
+]  # fmt: skip
+GROUPED = [
+    ConvSignature((2, 7, 9, 40), (40, 3, 3, 4), padding=1, groups=10, **NHWC),
+    ConvSignature((1, 7, 9, 15), (25, 3, 3, 3), padding=1, groups=5, epilogue=ALL, **NHWC),
+    ConvSignature((1, 6, 7, 48), (24, 3, 3, 8), padding=1, stride=2, groups=6, **NHWC),
+    ConvSignature((1, 6, 7, 60), (90, 2, 3, 20), padding=1, dilation=2, groups=3, **NHWC),
+    ConvSignature((1, 6, 7, 14), (34, 3, 3, 7), padding=(0, 2), groups=2, **NHWC),
+    ConvSignature((1, 6, 7, 20), (50, 3, 3, 2), padding=1, stride=2, groups=10, mode="bwd", **NHWC),
+    ConvSignature((1, 6, 7, 66), (10, 3, 3, 33), padding=2, groups=2, mode="bwd", epilogue=ALL, **NHWC),
+    ConvSignature((1, 12, 24), (24, 4, 6), padding=1, groups=4, shared_layout="NWC", mode="bwd", stride=3),
+]
+
+
+@pytest.mark.parametrize(("arch", "dtype"), PAIRS)
+def test_defaults_are_right(arch, dtype):
+    target = target_of(arch)
+    for solver, plain in ((DepthwiseSolver(), DEPTHWISE), (GroupedSolver(), GROUPED)):
+        signatures = [with_dtype(s, dtype) for s in plain]
+        for signature, draft in zip(signatures, draft_all(solver, signatures, target), strict=True):
+            assert_right(signature, draft, target)
+
+
+def test_any_filter_layout_is_read():
+    solver, target = GroupedSolver(), RUNNABLE[-1]
+    signature = ConvSignature((1, 6, 7, 24), (16, 6, 3, 3), groups=4, padding=1, kernel_layout="NCHW",
+                              input_layout="NHWC", output_layout="NHWC")  # fmt: skip
+    assert_right(signature, draft_all(solver, [signature], target)[0], target)
+
+
+@pytest.mark.parametrize("target", RUNNABLE, ids=lambda t: t.arch)
+def test_random_configs_are_right(target):
+    sweep_configs(DepthwiseSolver(), DEPTHWISE, target, 3)
+    sweep_configs(GroupedSolver(), GROUPED, target, 4)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_specials_reach_what_they_should(dtype):
+    target = RUNNABLE[-1]
+    depthwise = [DEPTHWISE[i] for i in (0, 2, 3, 4, 5)]
+    grouped = [s for s in GROUPED if s.epilogue.is_identity]
+    assert_specials_spread(DepthwiseSolver(), [with_dtype(s, dtype) for s in depthwise], target, (0, 1))
+    assert_specials_spread(GroupedSolver(), [with_dtype(s, dtype) for s in grouped], target, (0, 1))
+
+
+def test_streaming_stores_are_right():
+    """Stores past the caches need aligned addresses; odd channel counts do not have them."""
+    target = RUNNABLE[-1]
+    if target.vector_bytes < 32:
+        pytest.skip("no such stores on this CPU")
+    solver = DepthwiseSolver()
+    for dtype in ("fp32", "bf16"):
+        for channels in (32, 35):
+            signature = ConvSignature(
+                (1, 6, 7, channels), (channels, 3, 3, 1), padding=1, groups=channels, dtype=dtype, **NHWC
+            )
+            config = solver.default_config(signature.geometry, target).replace(stream=1)
+            assert_right(signature, solver.draft(signature.geometry, config, target), target)
+
+
+def test_one_artifact_serves_every_batch():
+    target, solver = RUNNABLE[-1], DepthwiseSolver()
+    first, second = (ConvSignature((n, 9, 9, 32), (32, 3, 3, 1), padding=1, groups=32, **NHWC).geometry for n in (1, 5))
+    config = solver.default_config(first, target)
+    assert solver.draft(first, config, target).sources == solver.draft(second, config, target).sources
+
+
+def test_drafts_are_reproducible():
+    target, solver = CPU_TARGETS["aarch64"], GroupedSolver()
+    problem = GROUPED[0].geometry
+    config = solver.default_config(problem, target)
+    assert solver.draft(problem, config, target) == solver.draft(problem, config, target)
+
+
+def test_refusals_have_reasons():
+    target = CPU_TARGETS["x86_64-v3"]
+    for solver, signature, reason in [
+        (DepthwiseSolver(), ConvSignature((1, 8, 9, 9), (8, 1, 3, 3), groups=8), "layout not read"),
+        (DepthwiseSolver(), GROUPED[0], "group width not covered"),
+        (GroupedSolver(), DEPTHWISE[0], "group width not covered"),
+        (GroupedSolver(), ConvSignature((1, 9, 9, 8), (8, 3, 3, 8), **NHWC), "group width not covered"),
+        (GroupedSolver(), ConvSignature((1, 9, 9, 8), (8, 3, 3, 4), groups=2, mode="wrw", **NHWC), "direction not covered"),
+        (GroupedSolver(), ConvSignature((1, 9, 9, 8), (8, 3, 3, 4), groups=2, dtype="fp64", **NHWC), "dtype not covered"),
+    ]:  # fmt: skip
+        verdict = solver.applicable(signature.geometry, target)
+        assert isinstance(verdict, Rejected)
+        assert verdict.reason == reason
+
+
+def test_phases_cover_every_result_once():
+    for stride, dilation, pad, taps in ((1, 1, 1, 3), (2, 1, 0, 1), (3, 2, 4, 3), (2, 2, 1, 2), (5, 1, 2, 3)):
+        signature = ConvSignature((1, 17, 17, 4), (4, taps, taps, 1), stride=stride, dilation=dilation, padding=pad,
+                                  groups=4, mode="bwd", **NHWC)  # fmt: skip
+        problem = signature.geometry
+        met = {}
+        for phase in axis_phases(problem, 1):
+            for u in range(phase.count):
+                position = phase.out_start + u * phase.out_step
+                assert position not in met
+                met[position] = {(t.index, u * phase.in_step + t.offset) for t in phase.taps}
+        assert sorted(met) == list(range(17))
+        for h, pairs in met.items():
+            inside = {(r, o) for r, o in pairs if 0 <= o < problem.output[1]}
+            assert inside == {
+                (r, o) for r in range(taps) for o in range(problem.output[1]) if o * stride - pad + r * dilation == h
+            }
+
+
+def test_column_tiles_cover_the_axis():
+    phase = axis_phases(DEPTHWISE[0].geometry, 2)[0]
+    tiles = column_tiles(phase, 4)
+    columns = [t.start + i * t.width + j for t in tiles for i in range(t.repeat) for j in range(t.width)]
+    assert columns == list(range(11))
+    assert [t.inside for t in tiles] == [False, True, False]
