@@ -32,15 +32,19 @@ def test_a_cubin_for_every_arch(arch, tmp_path):
     target = CUDA_TARGETS[arch]
     (found,) = build_unit([SOURCE], target, tmp_path / "unit.cubin")
     data = (tmp_path / "unit.cubin").read_bytes()
-    assert data[:4] == b"\x7fELF" and int.from_bytes(data[18:20], "little") == 190
-    assert found.symbol == "ts_copy" and found.shared_bytes >= 256 and 4 <= found.registers <= 32
+    assert data[:4] == b"\x7fELF"
+    assert int.from_bytes(data[18:20], "little") == 190
+    assert found.symbol == "ts_copy"
+    assert found.shared_bytes >= 256
+    assert 4 <= found.registers <= 32
     assert (found.stack_bytes, found.spill_store_bytes, found.spill_load_bytes, found.warnings) == (0, 0, 0, ())
 
 
 def test_the_cache_keeps_cubins_and_what_they_take(tmp_path):
     cache = ArtifactCache(tmp_path)
     made = cache.get_or_build(SOURCE, H200)
-    assert made.path.suffix == ".cubin" and cache.find(made.digest) == made
+    assert made.path.suffix == ".cubin"
+    assert cache.find(made.digest) == made
     assert cache.lookup(SOURCE, H200) == made
     assert [r.symbol for r in cache.resources(SOURCE, H200)] == ["ts_copy"]
     assert cache.resources(SOURCE, CUDA_TARGETS["sm_80"]) == ()

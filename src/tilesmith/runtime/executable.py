@@ -15,8 +15,10 @@ from tilesmith.plan.serial import decode, encode
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.rewrite import Signature
-from tilesmith.runtime._runtime import Bound, LoadedPlan, PackedFilter, Prepared
+from tilesmith.runtime._runtime import Bound, LoadedPlan, PackedFilter, Prepared, cuda_open
 from tilesmith.runtime.arguments import refuse, refuse_overlap
+from tilesmith.runtime.device_call import DeviceCalls
+from tilesmith.targets.cuda_driver import library_path
 
 __all__ = ["Bound", "Executable", "PackedFilter", "Prepared"]
 
@@ -37,6 +39,8 @@ class Executable:
             raise LaunchError(f"the plan counts {len(self.plan.artifacts)} artifacts, got {len(artifact_paths)} files")
         for digest, path in zip(self.plan.artifacts, artifact_paths, strict=True):
             _check_digest(digest, Path(path))
+        if self.plan.family == "cuda":
+            cuda_open(library_path())
         self._loaded = LoadedPlan(data, tuple(artifact_paths))
         *inputs, result = self.plan.slots
         self._slots = self._bind(inputs, range(len(inputs)), result, _NONE)
@@ -89,21 +93,37 @@ class Executable:
         """``run`` on these tensors as a function of nothing, with little overhead: for timing."""
         return partial(self._slots.run, tuple(tensors[:-1]), tensors[-1], packed)
 
+    def load_on(self, device: int) -> None:
+        """Load a CUDA plan's kernels on a device now rather than at its first call there."""
+        self._loaded.load_on(device)
+
+    def run_on(
+        self, device: int, stream: int, slots: Sequence[int], packed: int, workspace: int, *, prepare: bool = False
+    ) -> None:
+        """Queue a CUDA plan (or its prepare part) on a stream; everything is an address on the device."""
+        run = self._loaded.prepare_on if prepare else self._loaded.run_on
+        run(device, stream, tuple(slots), packed, workspace)
+
     def poison(self) -> None:
         """Fill the workspace and the packed filter of the next call with NaNs: what a kernel does not write shows."""
         self._loaded.poison()
 
     def _bind(self, inputs: Sequence[Slot], slot_of: Sequence[int], result: Slot, initial: int) -> Bound:
         has_filter = len(self.plan.slots) > 2 and self.plan.slots[FILTER_SLOT].name in ("w", "b")
+        filter_ = list(slot_of).index(FILTER_SLOT) if has_filter else _NONE
+        calls = None
+        if self.plan.family == "cuda":
+            calls = DeviceCalls(self._loaded, self.plan, inputs, slot_of, result, filter_, initial)
         return Bound(
             self._loaded,
             tuple(_entry(slot) for slot in inputs),
             tuple(slot_of),
             _entry(result),
-            list(slot_of).index(FILTER_SLOT) if has_filter else _NONE,
+            filter_,
             initial,
             refuse,
             refuse_overlap,
+            calls,
         )
 
 

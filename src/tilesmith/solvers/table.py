@@ -14,6 +14,7 @@ from tilesmith.solvers.c.reference import ReferenceSolver
 from tilesmith.solvers.c.relayout import Relayout
 from tilesmith.solvers.c.wrw import WrwSolver
 from tilesmith.solvers.c.wrw_grouped import WrwGroupedSolver
+from tilesmith.solvers.cuda.reference import CudaReferenceSolver
 from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
 
@@ -29,8 +30,7 @@ _FAST: tuple[Solver[CpuTarget], ...] = (
 # Each fast solver once more with layout changes around it.
 CPU_SOLVERS: tuple[Solver[CpuTarget], ...] = (*_FAST, *(Relayout(solver) for solver in _FAST), ReferenceSolver())
 
-
-CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = ()
+CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (CudaReferenceSolver(),)
 
 
 def solvers_for(target: Target) -> tuple[Solver[Any], ...]:

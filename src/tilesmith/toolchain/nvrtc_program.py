@@ -9,6 +9,7 @@ import ctypes
 import glob
 import os
 import sys
+from collections.abc import Callable
 
 
 def main(library: str, output: str, flags: list[str], text: bytes) -> int:
@@ -38,7 +39,7 @@ def main(library: str, output: str, flags: list[str], text: bytes) -> int:
     return 0
 
 
-def _read(size_of: ctypes._CFuncPtr, read: ctypes._CFuncPtr, program: ctypes.c_void_p) -> bytes:
+def _read(size_of: Callable[..., int], read: Callable[..., int], program: ctypes.c_void_p) -> bytes:
     size = ctypes.c_size_t()
     if size_of(program, ctypes.byref(size)) or not size.value:
         return b""

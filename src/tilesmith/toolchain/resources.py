@@ -44,8 +44,9 @@ def read_resources(log: str) -> tuple[KernelResources, ...]:
             stack = (frame[1], frame[2], frame[3])
         elif (used := _USED.search(line)) and symbol:
             shared = _SHARED.search(line)
-            numbers = (used[1], shared[1] if shared else "0", *stack)
-            found.append(KernelResources(symbol, *map(int, numbers)))
+            frame_bytes, stores, loads = map(int, stack)
+            shared_bytes = int(shared[1]) if shared else 0
+            found.append(KernelResources(symbol, int(used[1]), shared_bytes, frame_bytes, stores, loads))
             symbol = ""
     return tuple(replace(each, warnings=_warnings(log, each.symbol)) for each in found)
 

@@ -1,33 +1,8 @@
 /* A plan bound for calling with the user's arguments: check, allocate the result, run. */
-#include "loaded.h"
-#include "tensors.h"
+#include "bound.h"
 
 #include <stddef.h>
 #include <structmember.h>
-
-#define MAX_INPUTS 8
-#define TINY_BYTES 2048 /* below, a run takes less time than other threads' switching would */
-#define NO_INPUT (-1)
-
-typedef struct bound_plan {
-  PyObject_HEAD loaded_plan *loaded;
-  vectorcallfunc vectorcall;
-  PyObject *refuse;  /* refuse(record, object, writable) raises what is wrong with an argument */
-  PyObject *overlap; /* overlap(record, object, record, object) raises if two tensors share an element */
-  tensor_spec inputs[MAX_INPUTS];
-  tensor_spec result;
-  int input_count;
-  int slot_of[MAX_INPUTS]; /* of each input; NO_INPUT for the result's initial value */
-  int filter;              /* the input that prepare packs, or NO_INPUT */
-  int initial;             /* the input that the result begins as, or NO_INPUT */
-  int tiny;
-} bound_plan;
-
-typedef struct prepared_plan {
-  PyObject_HEAD bound_plan *bound;
-  packed_filter *packed;
-  vectorcallfunc vectorcall;
-} prepared_plan;
 
 PyTypeObject *packed_filter_type, *bound_type, *prepared_type;
 
@@ -101,11 +76,9 @@ static int launch(bound_plan *self, void *const *slots, packed_filter *packed) {
 
 static PyObject *call(bound_plan *self, packed_filter *packed, PyObject *const *arguments, Py_ssize_t count,
                       PyObject *out) {
+  if (self->loaded->sizes.is_cuda) return device_call(self, packed, arguments, count, out);
   const int skip = packed != NULL ? self->filter : NO_INPUT;
-  if (count != self->input_count - (skip != NO_INPUT)) {
-    refuse_count(self, count, skip);
-    return NULL;
-  }
+  if (bound_check_count(self, count, skip) < 0) return NULL;
   void *slots[MAX_INPUTS + 1], *addresses[MAX_INPUTS], *result;
   PyObject *objects[MAX_INPUTS];
   tensor_kind kind = count ? tensor_kind_of(arguments[0]) : KIND_NUMPY;
@@ -150,6 +123,10 @@ failed:
   return NULL;
 }
 
+int bound_check_count(bound_plan *self, Py_ssize_t got, int skip) {
+  return got == self->input_count - (skip != NO_INPUT) ? 0 : refuse_count(self, got, skip);
+}
+
 static PyObject *bound_call(PyObject *self, PyObject *const *arguments, size_t flags, PyObject *keywords) {
   PyObject *out;
   Py_ssize_t count = PyVectorcall_NARGS(flags);
@@ -170,7 +147,8 @@ static PyObject *prepared_call(PyObject *object, PyObject *const *arguments, siz
 
 static void packed_dealloc(packed_filter *self) {
   PyTypeObject *type = Py_TYPE(self);
-  if (self->loaded != NULL) buffer_return(&self->loaded->packed, self->memory);
+  if (self->loaded != NULL && self->owner == NULL) buffer_return(&self->loaded->packed, self->memory);
+  Py_XDECREF(self->owner);
   Py_XDECREF(self->filter);
   Py_XDECREF(self->loaded);
   type->tp_free(self);
@@ -214,6 +192,8 @@ static PyObject *bound_pack(bound_plan *self, PyObject *const *arguments, Py_ssi
     PyErr_Format(argument_error, "pack takes the filter and, at most, where to pack it; got %zd arguments", count);
     return NULL;
   }
+  if (self->loaded->sizes.is_cuda)
+    return PyObject_CallMethod(self->device_calls, "pack", "OO", arguments[0], count == 2 ? arguments[1] : Py_None);
   if (count == 2 && arguments[1] != Py_None) {
     packed_filter *again = (packed_filter *)arguments[1];
     if (!Py_IS_TYPE(arguments[1], packed_filter_type) || again->loaded != self->loaded) {
@@ -275,11 +255,11 @@ static PyObject *bound_run(bound_plan *self, PyObject *arguments) {
 
 static PyObject *bound_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
   (void)keywords;
-  PyObject *loaded, *inputs, *slot_of, *result, *refuse_function, *overlap_function;
+  PyObject *loaded, *inputs, *slot_of, *result, *refuse_function, *overlap_function, *device_calls = NULL;
   int filter, initial;
   if (tensors_import() < 0) return NULL;
-  if (!PyArg_ParseTuple(arguments, "O!O!O!OiiOO", loaded_plan_type, &loaded, &PyTuple_Type, &inputs, &PyTuple_Type,
-                        &slot_of, &result, &filter, &initial, &refuse_function, &overlap_function))
+  if (!PyArg_ParseTuple(arguments, "O!O!O!OiiOO|O", loaded_plan_type, &loaded, &PyTuple_Type, &inputs, &PyTuple_Type,
+                        &slot_of, &result, &filter, &initial, &refuse_function, &overlap_function, &device_calls))
     return NULL;
   const Py_ssize_t count = PyTuple_GET_SIZE(inputs);
   const int slots = (int)((loaded_plan *)loaded)->sizes.slots;
@@ -294,6 +274,7 @@ static PyObject *bound_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   self->loaded = (loaded_plan *)Py_NewRef(loaded);
   self->refuse = Py_NewRef(refuse_function);
   self->overlap = Py_NewRef(overlap_function);
+  self->device_calls = Py_NewRef(device_calls ? device_calls : Py_None);
   self->filter = filter;
   self->initial = initial;
   self->input_count = (int)count;
@@ -335,6 +316,7 @@ static void bound_dealloc(bound_plan *self) {
   Py_XDECREF(self->loaded);
   Py_XDECREF(self->refuse);
   Py_XDECREF(self->overlap);
+  Py_XDECREF(self->device_calls);
   type->tp_free(self);
   Py_DECREF(type);
 }

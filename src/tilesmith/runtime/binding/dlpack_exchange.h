@@ -7,7 +7,7 @@
 typedef struct dl_tensor {
   void *data;
   struct {
-    int32_t type; /* 1: CPU */
+    int32_t type; /* DL_CPU, DL_CUDA */
     int32_t id;
   } device;
   int32_t axes;
@@ -29,10 +29,10 @@ typedef struct dl_exchange {
   void *managed_from_object;
   void *object_from_managed;
   int (*tensor_from_object)(void *object, dl_tensor *tensor); /* may be NULL */
-  void *current_stream;
+  int (*current_stream)(int32_t device_type, int32_t device, void **stream);
 } dl_exchange;
 
-enum { DL_CPU = 1 };
+enum { DL_CPU = 1, DL_CUDA = 2 };
 enum { DL_INT = 0, DL_FLOAT = 2, DL_BFLOAT = 4, DL_FLOAT8_E4M3FN = 10, DL_FLOAT8_E5M2 = 12 };
 
 #endif

@@ -29,6 +29,7 @@ typedef struct packed_filter {
   PyObject *filter;
   void *address;
   void *memory;
+  PyObject *owner; /* of `memory`, when it is a device's; else NULL */
 } packed_filter;
 
 extern PyTypeObject *loaded_plan_type, *packed_filter_type, *bound_type, *prepared_type;

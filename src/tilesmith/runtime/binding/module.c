@@ -8,6 +8,7 @@
 #endif
 
 #define HUGE_PAGE ((size_t)2 << 20)
+#define TS_MOST_SLOTS 9
 #define POISON 0xFF /* in every floating-point format all ones are a NaN */
 
 PyTypeObject *loaded_plan_type;
@@ -110,7 +111,77 @@ static PyObject *loaded_poison(loaded_plan *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
+/* prepare_on(device, stream, filter, packed, workspace), run_on(device, stream, slots, packed, workspace): addresses.
+ */
+static PyObject *loaded_on(loaded_plan *self, PyObject *arguments, int preparing) {
+  int device;
+  unsigned long long stream, packed, workspace;
+  PyObject *addresses;
+  void *slots[TS_MOST_SLOTS] = {NULL};
+  if (!PyArg_ParseTuple(arguments, "iKO!KK", &device, &stream, &PyTuple_Type, &addresses, &packed, &workspace))
+    return NULL;
+  if (PyTuple_GET_SIZE(addresses) != (Py_ssize_t)self->sizes.slots || self->sizes.slots > TS_MOST_SLOTS) {
+    PyErr_Format(PyExc_ValueError, "the plan has %u slots", self->sizes.slots);
+    return NULL;
+  }
+  for (uint32_t i = 0; i < self->sizes.slots; i++) {
+    slots[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
+    if (PyErr_Occurred()) return NULL;
+  }
+  ts_error error = {""};
+  ts_status status;
+  PyThreadState *thread = PyEval_SaveThread();
+  void *pack = (void *)(uintptr_t)packed, *work = (void *)(uintptr_t)workspace, *queue = (void *)(uintptr_t)stream;
+  if (preparing)
+    status = ts_plan_prepare_on(self->plan, device, queue, slots, pack, work, &error);
+  else
+    status = ts_plan_run_on(self->plan, device, queue, slots, pack, work, &error);
+  PyEval_RestoreThread(thread);
+  if (launch_failed(status, &error)) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject *loaded_prepare_on(loaded_plan *self, PyObject *arguments) {
+  return loaded_on(self, arguments, 1);
+}
+
+static PyObject *loaded_run_on(loaded_plan *self, PyObject *arguments) {
+  return loaded_on(self, arguments, 0);
+}
+
+static PyObject *loaded_load_on(loaded_plan *self, PyObject *device) {
+  ts_error error = {""};
+  int ordinal = (int)PyLong_AsLong(device);
+  if (PyErr_Occurred()) return NULL;
+  PyThreadState *thread = PyEval_SaveThread();
+  ts_status status = ts_plan_load_on(self->plan, ordinal, &error);
+  PyEval_RestoreThread(thread);
+  if (launch_failed(status, &error)) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* pack_of(filter, its address, owner, address): the packed filter in device memory that `owner` keeps alive. */
+static PyObject *loaded_pack_of(loaded_plan *self, PyObject *arguments) {
+  PyObject *filter, *owner;
+  unsigned long long filter_address, address;
+  if (!PyArg_ParseTuple(arguments, "OKOK", &filter, &filter_address, &owner, &address)) return NULL;
+  packed_filter *packed = (packed_filter *)packed_filter_type->tp_alloc(packed_filter_type, 0);
+  if (packed == NULL) return NULL;
+  packed->loaded = (loaded_plan *)Py_NewRef(self);
+  packed->filter = Py_NewRef(filter);
+  packed->owner = Py_NewRef(owner);
+  packed->address = (void *)(uintptr_t)filter_address;
+  packed->memory = (void *)(uintptr_t)address;
+  return (PyObject *)packed;
+}
+
 static PyMethodDef loaded_methods[] = {
+    {"prepare_on", (PyCFunction)loaded_prepare_on, METH_VARARGS,
+     "prepare_on(device, stream, slots, packed, workspace): run a CUDA plan's prepare part; all are addresses."},
+    {"run_on", (PyCFunction)loaded_run_on, METH_VARARGS,
+     "run_on(device, stream, slots, packed, workspace): run a CUDA plan; all are addresses."},
+    {"load_on", (PyCFunction)loaded_load_on, METH_O, "load_on(device): load a CUDA plan's kernels now."},
+    {"pack_of", (PyCFunction)loaded_pack_of, METH_VARARGS, NULL},
     {"poison", (PyCFunction)loaded_poison, METH_NOARGS, "Fill every idle buffer with bytes that are NaNs."},
     {NULL, NULL, 0, NULL},
 };
@@ -129,8 +200,21 @@ static PyType_Spec loaded_spec = {"tilesmith.runtime._runtime.LoadedPlan", sizeo
 /* --- the module ----------------------------------------------------------------------------------------------------
  */
 
+static PyObject *module_cuda_open(PyObject *module, PyObject *name) {
+  (void)module;
+  ts_error error = {""};
+  const char *library = name == Py_None ? NULL : PyUnicode_AsUTF8(name);
+  if (PyErr_Occurred() || launch_failed(ts_cuda_open(library, &error), &error)) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef module_methods[] = {
+    {"cuda_open", module_cuda_open, METH_O, "cuda_open(library or None): open the CUDA driver; LaunchError without."},
+    {NULL, NULL, 0, NULL},
+};
+
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_runtime", "Launching plans from Python.", -1, NULL, NULL, NULL, NULL, NULL};
+    PyModuleDef_HEAD_INIT, "_runtime", "Launching plans from Python.", -1, module_methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__runtime(void) {
   PyObject *module = PyModule_Create(&definition);

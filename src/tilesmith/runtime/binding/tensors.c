@@ -23,8 +23,8 @@ static const struct {
 };
 
 /* Attribute names, interned once. */
-static PyObject *name_new_empty_strided, *name_dtype, *name_data_ptr, *name_stride, *name_shape, *name_device,
-    *name_type, *name_is_neg, *keywords_dtype;
+static PyObject *name_new_empty_strided, *name_new_empty, *name_dtype, *name_data_ptr, *name_stride, *name_shape,
+    *name_device, *name_type, *name_is_neg, *keywords_dtype;
 
 static int import_numpy(void) {
   import_array1(-1);
@@ -35,6 +35,7 @@ int tensors_import(void) {
   if (name_dtype != NULL) return 0;
   if (import_numpy() < 0) return -1;
   name_new_empty_strided = PyUnicode_InternFromString("new_empty_strided");
+  name_new_empty = PyUnicode_InternFromString("new_empty");
   name_data_ptr = PyUnicode_InternFromString("data_ptr");
   name_stride = PyUnicode_InternFromString("stride");
   name_shape = PyUnicode_InternFromString("shape");
@@ -163,10 +164,12 @@ static int check_numpy(const tensor_spec *spec, PyObject *object, int writable, 
   return *address != NULL;
 }
 
-static int check_dlpack(const tensor_spec *spec, PyObject *object, const dl_exchange *exchange, void **address) {
+static int check_dlpack(const tensor_spec *spec, PyObject *object, const dl_exchange *exchange, int device_type,
+                        void **address, int *device) {
   dl_tensor tensor;
   if (exchange->tensor_from_object(object, &tensor) != 0) return 0;
-  if (tensor.device.type != DL_CPU || tensor.axes != spec->axes) return 0;
+  if (tensor.device.type != device_type || tensor.axes != spec->axes) return 0;
+  *device = tensor.device.id;
   if (tensor.dtype.code != spec->dlpack_code || tensor.dtype.bits != 8 * spec->itemsize || tensor.dtype.lanes != 1)
     return 0;
   for (int i = 0; i < spec->axes; i++) {
@@ -227,20 +230,54 @@ done:
   return same;
 }
 
+/* The imaginary part of a conjugate is a view whose elements are to be negated by whoever reads them. */
+static int is_negated(PyObject *object) {
+  PyObject *negated = PyObject_CallMethodNoArgs(object, name_is_neg);
+  int answer = negated != Py_False;
+  Py_XDECREF(negated);
+  return answer;
+}
+
+const struct dl_exchange *tensor_exchange(PyObject *object) {
+  return PyArray_Check(object) ? NULL : type_of(object)->exchange;
+}
+
+int tensor_check_device(tensor_spec *spec, PyObject *object, const dl_exchange *exchange, void **address, int *device) {
+  const struct known_type *type = type_of(object);
+  int same = type->exchange == exchange && check_dlpack(spec, object, exchange, DL_CUDA, address, device);
+  same = same && (uintptr_t)*address % 16 == 0 && !(type->has_neg && is_negated(object));
+  if (!same) PyErr_Clear();
+  return same;
+}
+
+PyObject *tensor_new_bytes(PyObject *like, int64_t nbytes) {
+  static PyObject *uint8;
+  if (uint8 == NULL) {
+    PyObject *torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");
+    uint8 = torch ? PyObject_GetAttrString(torch, "uint8") : NULL;
+    if (uint8 == NULL) {
+      if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the module torch of this tensor is not loaded");
+      return NULL;
+    }
+  }
+  PyObject *size = PyLong_FromLongLong(nbytes);
+  if (size == NULL) return NULL;
+  PyObject *arguments[] = {like, size, uint8};
+  PyObject *made =
+      PyObject_VectorcallMethod(name_new_empty, arguments, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, keywords_dtype);
+  Py_DECREF(size);
+  return made;
+}
+
 int tensor_check(tensor_spec *spec, PyObject *object, int writable, void **address) {
   if (PyArray_Check(object)) return check_numpy(spec, object, writable, address);
   const struct known_type *type = type_of(object);
-  int same = 0;
+  int same = 0, device = 0;
   if (type->kind == KIND_DLPACK)
-    same = check_dlpack(spec, object, type->exchange, address);
+    same = check_dlpack(spec, object, type->exchange, DL_CPU, address, &device);
   else if (type->kind == KIND_TORCH)
     same = check_torch(spec, object, address);
-  if (same && type->has_neg) {
-    /* The imaginary part of a conjugate is a view whose elements are to be negated by whoever reads them. */
-    PyObject *negated = PyObject_CallMethodNoArgs(object, name_is_neg);
-    same = negated == Py_False;
-    Py_XDECREF(negated);
-  }
+  if (same && type->has_neg) same = !is_negated(object);
   if (!same) PyErr_Clear();
   return same;
 }

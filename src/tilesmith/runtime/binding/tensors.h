@@ -36,6 +36,14 @@ void spec_clear(tensor_spec *spec);
 
 tensor_kind tensor_kind_of(PyObject *object);
 
+/* The exchange table of the type of `object`; NULL if it has none. */
+const struct dl_exchange *tensor_exchange(PyObject *object);
+/* As tensor_check, of a tensor of a type with this table: on a CUDA device, its address a multiple of 16. */
+int tensor_check_device(tensor_spec *spec, PyObject *object, const struct dl_exchange *exchange, void **address,
+                        int *device);
+/* A new tensor of `nbytes` bytes on the device of `like`, a PyTorch tensor; NULL with an exception set. */
+PyObject *tensor_new_bytes(PyObject *like, int64_t nbytes);
+
 /* 1 and the address of the first element if `object` is what `spec` says, else 0. Never leaves an exception. */
 int tensor_check(tensor_spec *spec, PyObject *object, int writable, void **address);
 

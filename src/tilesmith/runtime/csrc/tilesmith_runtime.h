@@ -85,9 +85,9 @@ ts_status ts_cuda_open(const char *library, ts_error *error);
 /* Load the plan's kernels on a device now rather than at its first call there. */
 ts_status ts_plan_load_on(const ts_plan *plan, int device, ts_error *error);
 /* As ts_plan_prepare and ts_plan_run, asynchronously on `stream` (a CUstream; NULL: the default stream) in the primary
- * context of `device` (-1: the device of the calling thread's context, else 0). Slots are aligned to 16 bytes. Nothing is
- * allocated on the device or synchronised, but for loading kernels at the first call on it: all calls may be captured
- * into CUDA graphs. Kernels stay loaded as long as the process lives, since graphs may hold them. */
+ * context of `device` (-1: the device of the calling thread's context, else 0). Slots are aligned to 16 bytes. Nothing
+ * is allocated on the device or synchronised, but for loading kernels at the first call on it: all calls may be
+ * captured into CUDA graphs. Kernels stay loaded as long as the process lives, since graphs may hold them. */
 ts_status ts_plan_prepare_on(const ts_plan *plan, int device, void *stream, void *const *slots, void *packed,
                              void *workspace, ts_error *error);
 ts_status ts_plan_run_on(const ts_plan *plan, int device, void *stream, void *const *slots, const void *packed,

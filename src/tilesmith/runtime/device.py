@@ -1,0 +1,222 @@
+"""Memory, streams, events and graphs of a CUDA device, through the driver: for measuring, and for foreign tensors.
+
+Everything happens in the device's primary context, which PyTorch and CuPy use too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tilesmith.targets.cuda_driver import driver
+
+_NON_BLOCKING = 1
+_CAPTURE_RELAXED = 2
+_POINTER_DEVICE = 9
+
+
+class Device:
+    """A device's primary context, retained for the life of the process."""
+
+    def __init__(self, ordinal: int) -> None:
+        handle = ctypes.c_int()
+        self.ordinal = ordinal
+        self._context = ctypes.c_void_p()
+        driver().call("cuDeviceGet", ctypes.byref(handle), ordinal)
+        driver().call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Inside, the context is the thread's own."""
+        driver().call("cuCtxPushCurrent_v2", self._context)
+        try:
+            yield
+        finally:
+            driver().call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def synchronize(self) -> None:
+        """Wait for everything on the device; raises ``LaunchError`` for a kernel that has failed."""
+        with self.current():
+            driver().call("cuCtxSynchronize")
+
+
+@lru_cache(maxsize=64)
+def device(ordinal: int) -> Device:
+    return Device(ordinal)
+
+
+def device_of(address: int) -> int:
+    """The ordinal of the device whose memory ``address`` is."""
+    ordinal = ctypes.c_int()
+    driver().call("cuPointerGetAttribute", ctypes.byref(ordinal), _POINTER_DEVICE, ctypes.c_uint64(address))
+    return ordinal.value
+
+
+class DeviceMemory:
+    """``nbytes`` of a device's memory, given back when the object goes. Copies wait until they are done."""
+
+    def __init__(self, place: Device, nbytes: int) -> None:
+        self.device = place
+        self.nbytes = nbytes
+        self.address = 0
+        found = ctypes.c_uint64()
+        with place.current():
+            driver().call("cuMemAlloc_v2", ctypes.byref(found), ctypes.c_size_t(max(nbytes, 1)))
+        self.address = found.value
+
+    def write(self, values: np.ndarray[Any, Any]) -> None:
+        """Copy the bytes of a contiguous array to the beginning of this memory."""
+        assert values.flags.c_contiguous
+        assert values.nbytes <= self.nbytes
+        with self.device.current():
+            driver().call(
+                "cuMemcpyHtoD_v2", ctypes.c_uint64(self.address), ctypes.c_void_p(values.ctypes.data),
+                ctypes.c_size_t(values.nbytes),
+            )  # fmt: skip
+
+    def read(self, into: np.ndarray[Any, Any]) -> None:
+        """Copy the first ``into.nbytes`` bytes into a contiguous array."""
+        assert into.flags.c_contiguous
+        assert into.nbytes <= self.nbytes
+        with self.device.current():
+            driver().call(
+                "cuMemcpyDtoH_v2", ctypes.c_void_p(into.ctypes.data), ctypes.c_uint64(self.address),
+                ctypes.c_size_t(into.nbytes),
+            )  # fmt: skip
+
+    def fill(self, value: int, stream: Stream | None = None) -> None:
+        """Set every byte; on ``stream`` without waiting."""
+        with self.device.current():
+            driver().call(
+                "cuMemsetD8Async", ctypes.c_uint64(self.address), ctypes.c_ubyte(value), ctypes.c_size_t(self.nbytes),
+                ctypes.c_void_p(stream.handle if stream else None),
+            )  # fmt: skip
+
+    def __del__(self) -> None:
+        if self.address:
+            try:
+                with self.device.current():
+                    driver().result("cuMemFree_v2", ctypes.c_uint64(self.address))
+            except Exception:  # the interpreter or the driver is going
+                self.address = 0
+
+
+class DeviceArray:
+    """A result for libraries whose tensors cannot be made here: read it through ``__cuda_array_interface__``."""
+
+    def __init__(
+        self, memory: DeviceMemory, shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]
+    ) -> None:
+        self.memory = memory
+        self.shape = shape
+        self.dtype = kind
+        steps = tuple(step * kind.itemsize for step in strides)
+        self.__cuda_array_interface__ = {
+            "version": 3, "shape": shape, "strides": steps, "typestr": kind.str, "data": (memory.address, False),
+            "stream": 1,
+        }  # fmt: skip
+
+
+class Stream:
+    """A stream that does not wait for the default one."""
+
+    def __init__(self, place: Device) -> None:
+        found = ctypes.c_void_p()
+        with place.current():
+            driver().call("cuStreamCreate", ctypes.byref(found), _NON_BLOCKING)
+        self.device = place
+        self.handle = found.value or 0
+
+    def synchronize(self) -> None:
+        with self.device.current():
+            driver().call("cuStreamSynchronize", ctypes.c_void_p(self.handle))
+
+    @contextmanager
+    def capture(self) -> Iterator[Graph]:
+        """What is queued inside becomes the graph, which is ready once the block has ended."""
+        graph = Graph(self.device)
+        with self.device.current():
+            driver().call("cuStreamBeginCapture_v2", ctypes.c_void_p(self.handle), _CAPTURE_RELAXED)
+        recorded = ctypes.c_void_p()
+        try:
+            yield graph
+        finally:
+            with self.device.current():
+                driver().call("cuStreamEndCapture", ctypes.c_void_p(self.handle), ctypes.byref(recorded))
+        graph.instantiate(recorded)
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", 0):
+            try:
+                with self.device.current():
+                    driver().result("cuStreamDestroy_v2", ctypes.c_void_p(self.handle))
+            except Exception:  # the interpreter or the driver is going
+                self.handle = 0
+
+
+class Graph:
+    """A captured graph: ``launch`` queues all of it."""
+
+    def __init__(self, place: Device) -> None:
+        self.device = place
+        self._executable = ctypes.c_void_p()
+
+    def instantiate(self, recorded: ctypes.c_void_p) -> None:
+        """Make the recorded graph ready for launching, and give the record back."""
+        with self.device.current():
+            try:
+                driver().call(
+                    "cuGraphInstantiateWithFlags", ctypes.byref(self._executable), recorded, ctypes.c_ulonglong(0)
+                )
+            finally:
+                driver().result("cuGraphDestroy", recorded)
+
+    def launch(self, stream: Stream) -> None:
+        with self.device.current():
+            driver().call("cuGraphLaunch", self._executable, ctypes.c_void_p(stream.handle))
+
+    def __del__(self) -> None:
+        if self._executable:
+            try:
+                with self.device.current():
+                    driver().result("cuGraphExecDestroy", self._executable)
+            except Exception:  # the interpreter or the driver is going
+                self._executable = ctypes.c_void_p()
+
+
+class Event:
+    """A point on a stream, with its time."""
+
+    def __init__(self, place: Device) -> None:
+        self.device = place
+        self._handle = ctypes.c_void_p()
+        with place.current():
+            driver().call("cuEventCreate", ctypes.byref(self._handle), 0)
+
+    def record(self, stream: Stream) -> None:
+        with self.device.current():
+            driver().call("cuEventRecord", self._handle, ctypes.c_void_p(stream.handle))
+
+    def synchronize(self) -> None:
+        with self.device.current():
+            driver().call("cuEventSynchronize", self._handle)
+
+    def microseconds_since(self, earlier: Event) -> float:
+        """Time between two recorded events that have passed."""
+        found = ctypes.c_float()
+        with self.device.current():
+            driver().call("cuEventElapsedTime", ctypes.byref(found), earlier._handle, self._handle)
+        return found.value * 1e3
+
+    def __del__(self) -> None:
+        if self._handle:
+            try:
+                with self.device.current():
+                    driver().result("cuEventDestroy_v2", self._handle)
+            except Exception:  # the interpreter or the driver is going
+                self._handle = ctypes.c_void_p()
