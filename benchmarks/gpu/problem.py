@@ -71,9 +71,13 @@ class Problem:
         else:
             x_shape = (g.n, g.c, *(g.input[1:] if flat else g.input))
             w_shape = (g.k, g.c // g.groups, *(g.filter[1:] if flat else g.filter))
-            like = a
-            x = cut(b) if direction == "wrw" else like.new_zeros(()).expand(x_shape)
-            w = cut(b) if direction == "bwd" else like.new_zeros(()).expand(w_shape)
+            # The tensor that is not read still tells cuDNN the layout of the result.
+            like = self.views()[2]
+            shape = w_shape if direction == "wrw" else x_shape
+            if like.dtype != a.dtype or like.device != a.device or list(cut(like).shape) != list(shape):
+                like = torch.empty(like.shape, dtype=a.dtype, device=a.device)
+            x = cut(b) if direction == "wrw" else cut(like)
+            w = cut(b) if direction == "bwd" else cut(like)
             mask = [direction == "bwd", direction == "wrw", False]
             found = torch.ops.aten.convolution_backward(cut(a), x, w, None, s, p, d, False, zeros, g.groups, mask)
             r = found[0 if direction == "bwd" else 1]
@@ -142,7 +146,8 @@ class Problem:
             return f"NaN in {bad.float().mean().item():.3%}, first at {[int(i[0]) for i in bad.nonzero(as_tuple=True)]}"
         d = (out - ref).abs()
         unit = {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp32": 2.0**-20}[self.specs[-1].dtype]
-        bound = 1.01 * unit * ref.abs() + 2.0**-18 * math.sqrt(self.length()) * 4 + 2.0**-22 * self.length()
+        slack = 1 if self.wide == torch.float64 else 3  # the reference rounds as well
+        bound = 1.01 * unit * ref.abs() + slack * (2.0**-18 * math.sqrt(self.length()) * 4 + 2.0**-22 * self.length())
         worst = (d / bound).max().item()
         rel = (d.norm() / ref.norm().clamp_min(1e-30)).item()
         if worst > 1.0:

@@ -25,11 +25,12 @@ from tilesmith.problems.rewrite import rewrites  # noqa: E402
 from tilesmith.problems.signature import parse_key  # noqa: E402
 from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver  # noqa: E402
 from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver  # noqa: E402
+from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver  # noqa: E402
 from tilesmith.solvers.solver import Accepted, parse_config  # noqa: E402
 from tilesmith.targets.cuda import cuda_target  # noqa: E402
 
 TARGET = cuda_target("sm_90a", 132)
-SOLVERS = {s.name: s for s in (GemmSm90Solver(), ConvSm90Solver())}
+SOLVERS = {s.name: s for s in (GemmSm90Solver(), HaloSm90Solver(), ConvSm90Solver())}
 OUT = Path(os.environ.get("OUT", "."))
 BUILD = Path(tempfile.gettempdir()) / f"sm90_cubins{os.environ.get('SM90_DEBUG', '')}"
 
@@ -58,11 +59,12 @@ def variants(key, count, seed=0):
             pool = {}
             for _ in range(6000):
                 config = type(default)(tuple((n, rng.choice(v)) for n, v in space.axes.items()))
-                if config["stages"] == 0 and space.allowed(config):
+                if dict(config.values).get("stages", 0) == 0 and space.allowed(config):
                     pool[config] = solver.predict(g, config, TARGET)
             seen = {}
             for config, seconds in sorted(pool.items(), key=lambda item: item[1]):
-                kind = (config["wgs"], config["mi"], config["pp"], config["swap"], config["bk"])
+                v = dict(config.values)
+                kind = tuple(v.get(n) for n in ("wgs", "mi", "pp", "swap", "bk", "per_sm", "resident"))
                 seen[kind] = seen.get(kind, 0) + 1
                 if config != default and seen[kind] <= 2:
                     found.append((seconds, rewrite.signature.key(), solver.name, config))

@@ -56,8 +56,14 @@ def problems():
     yield c((2, 14, 14, 64), (72, 3, 3, 64), "bwd", padding=1, epilogue=Epilogue(activation="clamp")), False
 
 
+WANTED = (
+    {"pp": 1}, {"split": 2}, {"split": 8}, {"swap": 1}, {"slices": 3}, {"wgs": 3}, {"mi": 2}, {"per_sm": 2}, {"bk": 16},
+    {"resident": 1}, {}, {}, {},
+)  # fmt: skip
+
+
 def check_cases(pick="", count=5):
-    from sm90 import SOLVERS, TARGET, Case
+    from sm90 import SOLVERS, TARGET
 
     found = []
     rng = random.Random(1)
@@ -70,20 +76,27 @@ def check_cases(pick="", count=5):
         if not accepted:
             verdicts = [str(s.applicable(g, TARGET)) for s in SOLVERS.values()]
             raise SystemExit(f"no solver takes {key}: {verdicts}")
-        (solver,) = accepted
-        space = solver.search_space(g, TARGET)
-        configs = {solver.default_config(g, TARGET): None}
-        for want in ({"pp": 1}, {"split": 2}, {"split": 8}, {"swap": 1}, {"slices": 3}, {"wgs": 3}, {"mi": 2}, {}, {}, {}):
-            if any(v not in space.axes[n] for n, v in want.items()):
-                continue
-            for _ in range(400):
-                values = {n: rng.choice(v) for n, v in space.axes.items()} | want
-                config = type(next(iter(configs)))(tuple(values.items()))
-                if space.allowed(config):
-                    configs[config] = None
-                    break
-        chosen = list(configs)[: count + 1]
-        found += [Case(key, key, solver.name, str(config)) for config in chosen]
-        if nan:
-            found += [Case(key, key, solver.name, str(config), special="nan") for config in chosen[:3]]
+        for solver in accepted:
+            found += _of_solver(solver, key, g, nan, rng, count)
+    return found
+
+
+def _of_solver(solver, key, g, nan, rng, count):
+    from sm90 import TARGET, Case
+
+    space = solver.search_space(g, TARGET)
+    configs = {solver.default_config(g, TARGET): None}
+    for want in WANTED:
+        if any(v not in space.axes.get(n, ()) for n, v in want.items()):
+            continue
+        for _ in range(400):
+            values = {n: rng.choice(v) for n, v in space.axes.items()} | want
+            config = type(next(iter(configs)))(tuple(values.items()))
+            if space.allowed(config):
+                configs[config] = None
+                break
+    chosen = list(configs)[: count + 2]
+    found = [Case(key, key, solver.name, str(config)) for config in chosen]
+    if nan:
+        found += [Case(key, key, solver.name, str(config), special="nan") for config in chosen[:3]]
     return found

@@ -47,6 +47,16 @@ TS_DEVICE void ts_named_arrive(ts_u32 id, ts_u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Whether `flag` holds in any of the threads; a barrier too.
+TS_DEVICE bool ts_named_any(ts_u32 id, ts_u32 threads, bool flag) {
+  ts_u32 any;
+  asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %3, 0; barrier.cta.red.or.pred q, %1, %2, p; selp.u32 %0, 1, 0, q; }"
+               : "=r"(any)
+               : "r"(id), "r"(threads), "r"((ts_u32)flag)
+               : "memory");
+  return any != 0;
+}
+
 // --- clusters ---
 TS_DEVICE ts_u32 ts_cluster_rank() {
   ts_u32 rank;
@@ -100,6 +110,17 @@ TS_DEVICE void ts_load4(ts_u32 to, const ts_map *map, ts_u32 barrier, int x, int
                "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
                : "memory");
 }
+TS_DEVICE void ts_load5(ts_u32 to, const ts_map *map, ts_u32 barrier, int x, int y, int z, int w, int v) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3,%4,%5,%6,%7}], [%2];" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+               : "memory");
+}
+TS_DEVICE void ts_store5(const ts_map *map, ts_u32 from, int x, int y, int z, int w, int v) {
+  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2,%3,%4,%5,%6}], [%1];" ::"l"(map),
+               "r"(from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+               : "memory");
+}
 TS_DEVICE void ts_store3(const ts_map *map, ts_u32 from, int x, int y, int z) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2,%3,%4}], [%1];" ::"l"(map), "r"(from),
                "r"(x), "r"(y), "r"(z)
@@ -117,6 +138,10 @@ template <int N> TS_DEVICE void ts_store_wait_read() {
 }
 TS_DEVICE void ts_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 TS_DEVICE void ts_async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// --- kernels that begin before the one ahead of them has ended ---
+TS_DEVICE void ts_launch_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+TS_DEVICE void ts_wait_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // --- products of a warpgroup ---
 template <int N> TS_DEVICE void ts_registers_shrink() {

@@ -16,37 +16,43 @@ _STEP = 40  # cycles lost at each step of the ring
 _START = 2500  # cycles before the first product: launch, barriers, cold loads
 _LAUNCH = 2.0e-6  # seconds of one more launch
 _DRAM_SHARE = 0.85
+_LATENCY = 1700  # cycles from asking for bytes of DRAM to their use
+_CLUSTERED = {2: 100, 4: 90, 8: 80}  # percent of the SMs that clusters of a size fill
 
 
 def predicted_seconds(t: Sm90Tile) -> float:
     form, v = t.form, t.value
-    per_step = _step_cycles(t)
     bm, bn = t.block_m, t.block_n
+    per_sm, split = v["per_sm"], v["split"]
     steps = sum(t.layer_steps) / len(t.layer_steps) / t.parts
-    tiles = t.tiles * v["split"]
-    waves = ceil(tiles / t.target.cores)
-    # Half the sums leave through 32 lanes' stores; pingpong hides all but the last tile's.
+    blocks = t.tiles * split
+    slots = t.target.cores * per_sm
+    if split > 1:  # a cluster lies in one part of the chip, and some of its SMs are left over
+        slots = slots * _CLUSTERED[split] // 100 // split * split
+    waves = ceil(blocks / slots)
+    # An SM's blocks share its tensor cores and copies.
+    busy = min(per_sm, ceil(blocks / t.target.cores))
+    per_step = _step_cycles(t) * busy
     epilogue = 400 + bm * bn / (16 if t.store in ("MAPPED", "ROWS") else 10)
     if t.store == "REDUCED":
         epilogue = 3000 + bm * bn / 6
     if form.residual is not None or form.beta:
         epilogue *= 1.5
-    if t.pingpong and waves > 1:
-        cycles = waves * (steps * per_step + 150) + epilogue
-    elif t.pingpong:
-        cycles = steps * per_step * 1.15 + epilogue
-    else:
-        cycles = waves * (steps * per_step + epilogue)
-    if v["split"] > 1:
+    hidden = 0.15 if (t.pingpong or busy > 1) and waves > 1 else 1.0
+    cycles = waves * (steps * per_step + epilogue * hidden) + epilogue * (1 - hidden)
+    if t.pingpong and waves == 1:
+        cycles += steps * per_step * 0.15
+    if split > 1:
         cycles += (waves - 1) * _START / 2
-    ring = t.stages * t.stage_bytes
-    if ring < 100_000:  # too few bytes in flight to hide the way from DRAM
-        cycles *= 1 + 0.15 * (100_000 - ring) / 100_000
-    busy, moving = (cycles + _START) / _CLOCK, _dram_seconds(t)
+    ring = t.stages * t.stage_bytes * busy
+    loaded = steps * waves * t.stage_bytes * busy
+    # Bytes in flight over the way from DRAM.
+    cycles = max(cycles, loaded / ring * _LATENCY if ring < loaded else _LATENCY)
+    busy_seconds, moving = (cycles + _START) / _CLOCK, _dram_seconds(t)
     # The two overlap, but never quite.
-    seconds = max(busy, moving) + 0.15 * min(busy, moving)
+    seconds = max(busy_seconds, moving) + 0.15 * min(busy_seconds, moving)
     if v["slices"] > 1:
-        partial = form.rows * form.channels * len(form.taps.offset) * 4 * v["slices"]
+        partial = form.layers * form.rows * t.partial_row * 4 * v["slices"]
         seconds += _LAUNCH + 2 * partial / (0.7 * t.target.bytes_per_s)
     return seconds
 

@@ -6,7 +6,7 @@ from tilesmith.codegen.cuda.hopper import hopper_prelude
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Im2col, Integer, Launch, Parameter, Pointer, Source, Space, Step, TensorMap
 from tilesmith.solvers.cuda.form_sm90 import Tiled, Window
-from tilesmith.solvers.cuda.source_sm90 import _TYPES, tile_arguments, tile_source
+from tilesmith.solvers.cuda.source_sm90 import TYPES, tile_arguments, tile_source
 from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
 
 _REDUCE_THREADS = 256
@@ -15,18 +15,24 @@ _REDUCE = """\
 namespace @SYM@_scope {
 constexpr int SLICES = @SLICES@;
 typedef @OUT@ Out;
-// Rows of the filter may have a pitch; the partial sums lie densely.
+// Partial sums lie densely, results with a pitch from row to row and from layer to layer.
 extern "C" __global__ void __launch_bounds__(256) @SYM@(const float *from, Out *to, ts_i64 count, ts_i64 row,
-                                                        ts_i64 pitch) {
+                                                        ts_i64 pitch, ts_i64 rows, ts_i64 layer) {
   const ts_i64 i = ((ts_i64)blockIdx.x * 256 + threadIdx.x) * 4;
+  ts_wait_previous();
   if (i >= count) return;
-  float4 sum = *(const float4 *)(from + i);
+  float4 parts[SLICES < 8 ? SLICES : 8], sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-  for (int s = 1; s < SLICES; s++) {
-    const float4 v = *(const float4 *)(from + s * count + i);
-    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+  for (int first = 0; first < SLICES; first += 8) {
+#pragma unroll
+    for (int s = 0; s < 8; s++)
+      if (first + s < SLICES) parts[s] = __ldcs((const float4 *)(from + (first + s) * count + i));
+#pragma unroll
+    for (int s = 0; s < 8; s++)
+      if (first + s < SLICES) sum.x += parts[s].x, sum.y += parts[s].y, sum.z += parts[s].z, sum.w += parts[s].w;
   }
-  Out *at = to + i / row * pitch + i % row;
+  const ts_i64 line = i / row, of = line / rows;
+  Out *at = to + of * layer + (line - of * rows) * pitch + (i - line * row);
   ts_store_pair(at, sum.x, sum.y);
   ts_store_pair(at + 2, sum.z, sum.w);
 }
@@ -48,22 +54,23 @@ def tile_draft(t: Sm90Tile) -> Draft:
     )  # fmt: skip
     if not sliced:
         return Draft((source,), (launch,))
-    count = form.rows * len(form.taps.offset) * form.channels
+    count = form.layers * form.rows * t.partial_row
     reduce_source, step = _sum_of_slices(t, count)
     return Draft((source, reduce_source), (launch, step), workspace_bytes=v["slices"] * count * 4)
 
 
 def _sum_of_slices(t: Sm90Tile, count: int) -> tuple[Source, Step]:
     form = t.form
-    text = _REDUCE.replace("@SLICES@", str(t.value["slices"])).replace("@OUT@", _TYPES[form.out_dtype])
+    text = _REDUCE.replace("@SLICES@", str(t.value["slices"])).replace("@OUT@", TYPES[form.out_dtype])
     tile = f"s{t.value['slices']}"
     source = make_source("cuda", "sumslices", form.out_dtype, tile, t.target.arch, hopper_prelude(), text)
-    row = len(form.taps.offset) * form.channels
-    parameters: tuple[Parameter, ...] = (
-        Pointer(Space.WORKSPACE), form.out, Integer(count), Integer(row), Integer(form.placed.row),
-    )  # fmt: skip
+    numbers = (count, t.partial_row, form.placed.row, form.rows, form.placed.layer)
+    parameters: tuple[Parameter, ...] = (Pointer(Space.WORKSPACE), form.out, *(Integer(n) for n in numbers))
     blocks = -(-count // (4 * _REDUCE_THREADS))
-    return source, Launch(1, source.symbol, (blocks, 1, 1), parameters, (_REDUCE_THREADS, 1, 1))
+    launch = Launch(
+        1, source.symbol, (blocks, 1, 1), parameters, (_REDUCE_THREADS, 1, 1), programmatic=True
+    )  # fmt: skip
+    return source, launch
 
 
 def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:

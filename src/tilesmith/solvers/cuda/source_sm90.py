@@ -11,9 +11,9 @@ from tilesmith.codegen.cuda.hopper import hopper_prelude, product_text
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Integer, Parameter, Pointer, Real, Source
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form, Taps, Tiled, Window
-from tilesmith.solvers.cuda.tile_sm90 import REGISTERS, Sm90Tile
+from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
 
-_TYPES = {"bf16": "ts_bf16", "fp16": "ts_fp16", "fp32": "float"}
+TYPES = {"bf16": "ts_bf16", "fp16": "ts_fp16", "fp32": "float"}
 
 
 @dataclass(frozen=True)
@@ -55,33 +55,33 @@ def tile_source(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
     for name, value in holes.items():
         text = text.replace(f"@{name}@", value)
     v = t.value
-    tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}" + ("pp" if t.pingpong else f"w{v['wgs']}")
+    tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}" + ("pp" if t.pingpong else f"w{v['wgs']}") + f"x{v['per_sm']}"
     dtypes = form.dtype if form.dtype == form.out_dtype else form.dtype + form.out_dtype
     return make_source("cuda", f"wgmma{form.kind}", dtypes, tile, t.target.arch, hopper_prelude(), text)
 
 
 def out_type(t: Sm90Tile) -> str:
-    return _TYPES["fp32" if t.value["slices"] > 1 else t.form.out_dtype]
+    return TYPES["fp32" if t.value["slices"] > 1 else t.form.out_dtype]
 
 
 def _constants(t: Sm90Tile) -> str:
     form, v = t.form, t.value
-    product, copy = REGISTERS[v["wgs"]]
+    product, copy = t.registers
     numbers = {
         "KIND": form.kind.upper(), "STORE": t.store, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "MI": v["mi"],
         "WARPGROUPS": v["wgs"], "STAGES": t.stages, "SPLIT": v["split"], "RANK": form.rank,
-        "TAPS": len(form.taps.offset), "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
+        "PER_SM": v["per_sm"], "TAPS": len(form.taps.offset), "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
     }  # fmt: skip
     flags = {
         "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
         "TAPS_INNER": bool(v["inner"]), "OUT_LINEAR": form.placed.pixels is None, "TRANSPOSED": form.transposed,
         "EVEN": t.even, "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None,
-        "SCALED": form.alpha != 1.0, "BETA": form.beta != 0.0, "REPAIR": form.halo,
+        "SCALED": form.alpha != 1.0, "BETA": form.beta != 0.0, "REPAIR": form.halo, "SLICED": v["slices"] > 1,
     }  # fmt: skip
     lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
-    lines += [f"typedef {_TYPES[form.dtype]} Element;", f"typedef {out_type(t)} Out;"]
-    lines += [f"typedef {_TYPES[form.out_dtype]} Given; // bias and residual"]
+    lines += [f"typedef {TYPES[form.dtype]} Element;", f"typedef {out_type(t)} Out;"]
+    lines += [f"typedef {TYPES[form.out_dtype]} Given; // bias and residual"]
     # A GEMM has no taps: problems of all batch sizes share one text.
     taps = form.taps if form.kind != "gemm" else Taps()
     for name, values in (("phase_first", taps.first), ("tap_offset", taps.offset), ("tap_filter", taps.index)):
@@ -92,8 +92,8 @@ def _constants(t: Sm90Tile) -> str:
 def tile_arguments(t: Sm90Tile, out: Pointer) -> tuple[Argument, ...]:
     """Everything that the kernel takes beside its maps."""
     form, placed = t.form, t.form.placed
-    given = f"const {_TYPES[form.out_dtype]} *"
-    element = f"const {_TYPES[form.dtype]} *"
+    given = f"const {TYPES[form.out_dtype]} *"
+    element = f"const {TYPES[form.dtype]} *"
     window = form.a if isinstance(form.a, Window) else form.b if isinstance(form.b, Window) else None
     found = [
         Argument("out", f"{out_type(t)} *", out),
@@ -111,11 +111,11 @@ def tile_arguments(t: Sm90Tile, out: Pointer) -> tuple[Argument, ...]:
         "out_slice": 0,
     }  # fmt: skip
     if t.value["slices"] > 1:
-        taps = len(form.taps.offset)
-        wide |= {"out_row": taps * form.channels, "out_tap": form.channels, "out_slice": form.rows * taps * form.channels}
+        row, layer = t.partial_row, t.partial_row * form.rows
+        wide |= {"out_layer": layer, "out_row": row, "out_tap": form.channels, "out_slice": layer * form.layers}
     pixels = placed.pixels or (0, 0, 0, 0)
     wide |= dict(zip(("out_n", "out_d", "out_h", "out_w"), pixels, strict=True))
-    wide |= _edge_strides(form)
+    wide |= edge_strides(form)
     narrow = {
         "rows": form.rows, "cols": form.cols, "layers": form.layers, "tiles_m": t.tiles_m, "tiles_n": t.tiles_n,
         "slices": t.value["slices"], "steps": t.layer_steps[0], "group": t.value["group"], "blocks": t.blocks,
@@ -132,7 +132,8 @@ def tile_arguments(t: Sm90Tile, out: Pointer) -> tuple[Argument, ...]:
     return tuple(found)
 
 
-def _edge_strides(form: Sm90Form) -> dict[str, int]:
+def edge_strides(form: Sm90Form) -> dict[str, int]:
+    """Strides of dy and the filter, for products at the edge."""
     names = ("in_n", "in_d", "in_h", "in_w", "filter_row", "filter_tap")
     if not form.halo:
         return dict.fromkeys(names, 0)
@@ -145,11 +146,12 @@ def _edge_strides(form: Sm90Form) -> dict[str, int]:
 def _window_numbers(window: Window | None) -> dict[str, tuple[int, ...]]:
     if window is None:
         return {"corner": (0, 0, 0), "base": (1, 1, 1), "step": (1, 1, 1), "in_size": (1, 1, 1)}
-
-    def three(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
-        return (*values, *(fill,) * (3 - len(values)))
-
     return {
         "corner": three(window.corner, 0), "base": three(window.base, 1), "step": three(window.step, 1),
         "in_size": three(window.dims[1:-1], 1),
     }  # fmt: skip
+
+
+def three(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
+    """``values`` of W and H, with D filled in if it is missing."""
+    return (*values, *(fill,) * (3 - len(values)))

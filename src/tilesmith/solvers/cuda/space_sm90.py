@@ -3,7 +3,7 @@
 Axes: ``wgs`` multiplying warpgroups, ``mi`` 64-row products of each, ``bn`` columns and ``bk`` depth of a step, ``stages``
 of the ring (0: all that fit), ``pp`` pingpong (a tile for each warpgroup), ``split`` blocks of a cluster along k,
 ``slices`` along k summed by a second kernel, ``group`` rows of tiles walked together, ``inner`` taps inside
-channels, ``swap`` rows and columns exchanged.
+channels, ``swap`` rows and columns exchanged, ``per_sm`` blocks that share an SM.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from tilesmith.solvers.solver import Config, SearchSpace
 from tilesmith.targets.target import CudaTarget
 
 FormOf = Callable[[int], Sm90Form | None]  # by ``swap``
-_SHAPES = ((1, 1, 0), (2, 1, 0), (2, 1, 1), (1, 2, 0), (2, 2, 0), (2, 2, 1), (3, 1, 0))  # wgs, mi, pp
+_SHAPES = (  # wgs, mi, pp, per_sm
+    (1, 1, 0, 1), (2, 1, 0, 1), (2, 1, 1, 1), (1, 2, 0, 1), (2, 2, 0, 1), (2, 2, 1, 1), (3, 1, 0, 1),
+    (1, 1, 0, 2), (1, 2, 0, 2), (2, 1, 0, 2),
+)  # fmt: skip
 _SLICES = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 44, 64)
 
 
@@ -31,9 +34,9 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
     axes = {
         "wgs": (1, 2, 3), "mi": (1, 2), "bn": tuple(widths), "bk": depths, "stages": (0, 3, 4), "pp": (0, 1),
         "split": tuple(s for s in (1, 2, 4, 8) if s <= steps),
-        "slices": tuple(s for s in _SLICES if s <= steps) if kind == "wrw" else (1,),
+        "slices": tuple(s for s in _SLICES if s <= steps and (kind != "conv" or s <= 8)),
         "group": (1, 2, 4, 8, 16), "inner": (0, 1) if kind == "conv" and forms[0].taps.most > 1 else (0,),
-        "swap": swaps,
+        "swap": swaps, "per_sm": (1, 2),
     }  # fmt: skip
 
     def allowed(config: Config) -> bool:
@@ -51,7 +54,7 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
 def _config(**values: int) -> Config:
     base = {
         "wgs": 2, "mi": 1, "bn": 128, "bk": 64, "stages": 0, "pp": 0, "split": 1, "slices": 1, "group": 1, "inner": 0,
-        "swap": 0,
+        "swap": 0, "per_sm": 1,
     }  # fmt: skip
     return Config(tuple((base | values).items()))
 
@@ -94,11 +97,12 @@ def _candidates(form_of: FormOf, space: SearchSpace) -> Iterator[Config]:
     for swap in space.axes["swap"]:
         form = form_of(swap)
         assert form is not None
-        for wgs, mi, pp in _SHAPES:
+        for wgs, mi, pp, per_sm in _SHAPES:
             for bn in _widths(form):
                 for bk in _depths(form):
                     for split in space.axes["split"] if not pp else (1,):
                         for slices in space.axes["slices"] if split == 1 else (1,):
                             yield _config(
-                                wgs=wgs, mi=mi, pp=pp, bn=bn, bk=bk, split=split, slices=slices, swap=swap
+                                wgs=wgs, mi=mi, pp=pp, bn=bn, bk=bk, split=split, slices=slices, swap=swap,
+                                per_sm=per_sm,
                             )  # fmt: skip

@@ -12,6 +12,7 @@ constexpr int A_BYTES = BLOCK_M * SPAN, B_BYTES = B_COLS * SPAN, STAGE = A_BYTES
 constexpr int CHUNKS = (BLOCK_N + 63) / 64, TAIL = BLOCK_N % 64, BUFFERS = 2, BUFFER = 2048;
 constexpr int STAGING = STORE == MAPPED || STORE == ROWS ? WARPGROUPS * 4 * BUFFERS * BUFFER : 0;
 constexpr int PITCH = (BLOCK_N + 31) / 32 * 32 + 8; // floats of a row of partial sums: 8 rows hit different banks
+constexpr int RING = (STAGES * STAGE + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
 constexpr bool BIAS_OF_ROW = TRANSPOSED;
 static_assert(!PINGPONG || (WARPGROUPS == 2 && STORE != REDUCED), "pingpong is for two");
 static_assert(STORE != REDUCED || BLOCK_M * PITCH * 4 <= STAGES * STAGE, "partial sums lie in the ring");
@@ -149,10 +150,10 @@ TS_DEVICE void release(ts_u32 empty, int thread) {
   if (thread == 0) ts_arrive(empty);
 }
 
-extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@PARAMETERS@) {
+extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SYM@(@PARAMETERS@) {
   extern __shared__ __align__(1024) unsigned char ts_shared[];
   const Run run = {@VALUES@};
-  const ts_u32 ring = ts_shared_address(ts_shared), staging = ring + STAGES * STAGE, barriers = staging + STAGING;
+  const ts_u32 ring = ts_shared_address(ts_shared), staging = ring + RING, barriers = staging + STAGING;
   const auto full = [=](ts_u32 stage) { return barriers + 8 * stage; };
   const auto empty = [=](ts_u32 stage) { return barriers + 8 * (STAGES + stage); };
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), thread = threadIdx.x & 127, lane = threadIdx.x & 31;
@@ -185,7 +186,18 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
           if (taps && TAPS_INNER) block = w.first / taps, tap = w.first - block * taps;
           else tap = w.first / run.blocks, block = w.first - tap * run.blocks;
         }
-        if (KIND == WRW) p = pixel_at(run, w.first * BLOCK_K), by = pixel_at(run, BLOCK_K);
+        ts_u32 slab_tap[B_COLS / 64 + 1];
+        int slab_channel[B_COLS / 64 + 1];
+        if (KIND == WRW) {
+          p = pixel_at(run, w.first * BLOCK_K), by = pixel_at(run, BLOCK_K);
+#pragma unroll
+          for (int q = 0; q < B_COLS / 64; q++) {
+            const int slab = w.n * (BLOCK_N / 64) + q, of = slab / run.blocks;
+            // Slabs beyond the filter are zeros, as channels beyond the last are.
+            slab_tap[q] = of < TAPS ? tap_offset[of] : 0;
+            slab_channel[q] = of < TAPS ? (slab - of * run.blocks) * 64 : run.blocks * 64;
+          }
+        }
         for (int k = w.first; k < w.last; k++) {
           ts_wait(empty(stage), phase ^ 1);
           ts_expect(full(stage), STAGE);
@@ -226,12 +238,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
             for (int q = 0; q < BLOCK_M / 64; q++)
               ts_load3(a + q * SLAB, &map_a, done, row + q * 64, k * BLOCK_K, 0);
 #pragma unroll
-            for (int q = 0; q < B_COLS / 64; q++) {
-              const int slab = w.n * (BLOCK_N / 64) + q;
-              int of = slab / run.blocks, c = slab - of * run.blocks;
-              if (of >= TAPS) of = 0, c = run.blocks; // beyond the filter: zeros
-              load_pixels(run, b + q * SLAB, &map_b, done, c * 64, p, tap_offset[of]);
-            }
+            for (int q = 0; q < B_COLS / 64; q++)
+              load_pixels(run, b + q * SLAB, &map_b, done, slab_channel[q], p, slab_tap[q]);
             advance(run, p, by);
           }
           if (++stage == STAGES) stage = 0, phase ^= 1;
@@ -284,6 +292,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
         if (++stage == STAGES) stage = 0, phase ^= 1;
       }
       if (PINGPONG) ts_named_arrive(8 + (wg ^ 1), 256);
+      if (SLICED) ts_launch_next(); // the sum of the slices waits for this kernel's end by itself
       ts_product_wait<0>();
       release(empty(before), thread);
 

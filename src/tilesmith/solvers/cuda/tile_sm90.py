@@ -9,10 +9,23 @@ from tilesmith.solvers.cuda.form_sm90 import Sm90Form
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
-# Registers a thread of the multiplying and of the copying warpgroups, by the number of the former: 64 K in all.
-REGISTERS = {1: (240, 40), 2: (232, 40), 3: (160, 32)}
+# Registers a thread of the multiplying and of the copying warpgroups, and the most sums that they hold, by the number of
+# the former and of blocks on an SM: 512 registers for all its warpgroups' threads.
+_REGISTERS = {
+    (1, 1): (((240, 128), 128),),
+    (2, 1): (((216, 72), 128), ((232, 40), 160)),
+    (3, 1): (((152, 56), 96),),
+    (1, 2): (((192, 64), 128),),
+    (2, 2): (((88, 64), 40),),
+}
 _BARRIERS = 256
 MAX_STAGES = 12
+
+
+def sm90_registers(warpgroups: int, per_sm: int, sums: int) -> tuple[int, int]:
+    """Registers a thread of the multiplying and of the copying warpgroups."""
+    choices = _REGISTERS[warpgroups, per_sm]
+    return next((pair for pair, most in choices if sums <= most), choices[-1][0])
 
 
 @dataclass(frozen=True)
@@ -48,7 +61,7 @@ class Sm90Tile:
         """Stages of the ring; a config's 0 stands for all that fit."""
         if self.value["stages"]:
             return self.value["stages"]
-        room = self.target.shared_bytes_per_block - self._staging_bytes - _BARRIERS
+        room = self._shared_limit - self._staging_bytes - _BARRIERS - 512
         return min(room // self.stage_bytes, MAX_STAGES, max(2, *self.layer_steps))
 
     @cached_property
@@ -75,14 +88,30 @@ class Sm90Tile:
         """Whether pairs of neighbouring results lie on pairs in memory."""
         placed, form = self.form.placed, self.form
         if self.value["slices"] > 1:
-            return True
+            return self.partial_row % 2 == 0
         cols = form.channels if form.kind == "wrw" else form.cols
         steps = (*(placed.pixels or (placed.layer, placed.row)), placed.tap if form.kind == "wrw" else 0)
         return placed.column == 1 and cols % 2 == 0 and all(step % 2 == 0 for step in steps)
 
     @cached_property
     def shared_bytes(self) -> int:
-        return self.stages * self.stage_bytes + self._staging_bytes + _BARRIERS
+        return -(-self.stages * self.stage_bytes // 1024) * 1024 + self._staging_bytes + _BARRIERS
+
+    @cached_property
+    def _shared_limit(self) -> int:
+        of_sm = self.target.shared_bytes_per_sm // self.value["per_sm"] - 1024  # of which the system takes 1 KB a block
+        return min(of_sm, self.target.shared_bytes_per_block)
+
+    @cached_property
+    def registers(self) -> tuple[int, int]:
+        """Registers a thread of the multiplying and of the copying warpgroups."""
+        return sm90_registers(self.value["wgs"], self.value["per_sm"], self.sums)
+
+    @cached_property
+    def partial_row(self) -> int:
+        """Elements of a row of partial sums, which lie densely."""
+        form = self.form
+        return len(form.taps.offset) * form.channels if form.kind == "wrw" else form.cols
 
     @cached_property
     def _staging_bytes(self) -> int:
@@ -127,7 +156,7 @@ class Sm90Tile:
     @cached_property
     def grid(self) -> int:
         split = self.value["split"]
-        return self.tiles * split if split > 1 else min(self.tiles, self.target.cores)
+        return self.tiles * split if split > 1 else min(self.tiles, self.target.cores * self.value["per_sm"])
 
     @property
     def threads(self) -> int:
@@ -144,7 +173,8 @@ class Sm90Tile:
         v, form = self.value, self.form
         wgs, split = v["wgs"], v["split"]
         # NOTE: from 160 sums on, anything extra serialises wgmma; 192 lost wherever they were tried.
-        if self.sums > {1: 128, 2: 160, 3: 96}[wgs] or self.block_m > 256:
+        room = _REGISTERS.get((wgs, v["per_sm"]))
+        if room is None or self.sums > room[-1][1] or self.block_m > 256:
             return False
         if self.pingpong and (wgs != 2 or split > 1 or self.sums > 128):
             return False
@@ -153,12 +183,19 @@ class Sm90Tile:
         # Boxes of a columns operand begin every 64 columns: a half-used last slab costs a whole one.
         if form.b_columns and self.block_n % 32:
             return False
-        if self.stages < 2 or self.shared_bytes > self.target.shared_bytes_per_block:
+        if self.stages < 2 or self.shared_bytes > self._shared_limit:
             return False
         if split > 1 and self.partial_bytes > self.stages * self.stage_bytes:
             return False
-        if v["slices"] > 1 and (form.kind != "wrw" or form.beta or form.bias or form.residual):
+        if v["slices"] > 1 and not self._can_slice:
             return False
         if form.out_dtype == "fp32" and self.pingpong:
             return False
         return self.parts <= min(self.layer_steps)
+
+    @property
+    def _can_slice(self) -> bool:
+        """The kernel that sums slices knows rows of whole quads and no epilogue."""
+        form = self.form
+        plain = form.epilogue.is_identity and not form.beta and not form.halo and not form.transposed
+        return plain and form.placed.pixels is None and self.partial_row % 4 == 0 and form.placed.row % 2 == 0

@@ -1,0 +1,221 @@
+// Convolution with steps of 1: a window of pixels with its halo is copied once for each block of channels, and every tap
+// of the filter reads it through a shifted descriptor. Result channels are the rows of a product, pixels its columns;
+// columns at the end of a window's rows are computed and thrown away.
+namespace @SYM@_scope {
+@CONSTANTS@
+@PRODUCT@
+constexpr int SPAN = BLOCK_K * 2, SLAB = 64 * SPAN, BLOCK_M = PINGPONG ? 64 : 64 * WARPGROUPS;
+constexpr int WINDOW_ROWS = WINDOW_D * WINDOW_H * WINDOW_W;
+constexpr int WINDOW = (WINDOW_ROWS * SPAN + 1023) / 1024 * 1024, FILTER = BLOCK_M * SPAN;
+constexpr int FILTER_RING = (RESIDENT ? BLOCKS * TAPS : STAGES) * FILTER;
+constexpr int STAGING = (TILE_H * TILE_W * 128 + 1023) / 1024 * 1024;
+constexpr int BARRIERS_OF_FILTER = RESIDENT ? 1 : STAGES;
+
+struct Run {
+@FIELDS@};
+
+struct Work {
+  int m, w, h, d, n;
+};
+TS_DEVICE Work work_at(const Run &run, int t) {
+  Work x;
+  int rest = t / run.tiles_m;
+  x.m = (t - rest * run.tiles_m) * BLOCK_M;
+  int next = rest / run.tiles_w;
+  x.w = (rest - next * run.tiles_w) * TILE_W, rest = next;
+  next = rest / run.tiles_h;
+  x.h = (rest - next * run.tiles_h) * TILE_H, rest = next;
+  x.n = rest / run.out_size_d;
+  x.d = rest - x.n * run.out_size_d;
+  return x;
+}
+
+TS_DEVICE float activate(float v) {
+@ACTIVATION@}
+
+// A zero beyond the edge of dy met an Inf or NaN of the filter: only products that exist count.
+TS_DEVICE void repair(const Run &run, const Work &x, int pixel, int channel) {
+  const int w = x.w + pixel % TILE_W, h = x.h + pixel / TILE_W;
+  if (w >= run.out_size_w || h >= run.out_size_h || channel >= run.rows) return;
+  Out *at = run.out + x.n * run.out_n + x.d * run.out_d + h * run.out_h + w * run.out_w + channel;
+  const float found = ts_fresh(at);
+  if (found == found) return;
+  float sum = BIAS ? ts_float(run.bias[channel]) : 0.0f;
+  for (int t = 0; t < TAPS; t++) {
+    const ts_u32 tap = tap_offset[t];
+    const int px = w + run.corner_w + (int)(tap & 255), py = h + run.corner_h + (int)(tap >> 8 & 255);
+    const int pz = x.d + run.corner_d + (int)(tap >> 16 & 255);
+    if (px < 0 || py < 0 || pz < 0 || px >= run.in_size_w || py >= run.in_size_h || pz >= run.in_size_d) continue;
+    const Element *from = run.pixels + x.n * run.in_n + pz * run.in_d + py * run.in_h + px * run.in_w;
+    const Element *by = run.filter + tap_filter[t] * run.filter_tap + channel;
+    for (int k = 0; k < run.channels; k++) sum += ts_float(from[k]) * ts_float(by[k * run.filter_row]);
+  }
+  ts_narrow(at, activate(sum));
+}
+
+extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@PARAMETERS@) {
+  extern __shared__ __align__(1024) unsigned char ts_shared[];
+  const Run run = {@VALUES@};
+  const ts_u32 windows = ts_shared_address(ts_shared), filters = windows + WINDOWS * WINDOW;
+  const ts_u32 staging = filters + (FILTER_RING + 1023) / 1024 * 1024, nowhere = staging + WARPGROUPS * STAGING;
+  const ts_u32 barriers = nowhere + 512;
+  const auto window_full = [=](ts_u32 i) { return barriers + 8 * i; };
+  const auto window_empty = [=](ts_u32 i) { return barriers + 8 * (WINDOWS + i); };
+  const auto filter_full = [=](ts_u32 i) { return barriers + 8 * (2 * WINDOWS + i); };
+  const auto filter_empty = [=](ts_u32 i) { return barriers + 8 * (2 * WINDOWS + BARRIERS_OF_FILTER + i); };
+  const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), thread = threadIdx.x & 127, lane = threadIdx.x & 31;
+  const int warp = __shfl_sync(~0u, thread >> 5, 0);
+  constexpr int READERS = PINGPONG ? 1 : WARPGROUPS;
+  if (threadIdx.x == WARPGROUPS * 128) {
+    ts_map_prefetch(&map_pixels);
+    ts_map_prefetch(&map_filter);
+    ts_map_prefetch(&map_out);
+  }
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < WINDOWS; i++) ts_barrier_init(window_full(i), 1), ts_barrier_init(window_empty(i), READERS);
+    for (int i = 0; i < BARRIERS_OF_FILTER; i++)
+      ts_barrier_init(filter_full(i), 1), ts_barrier_init(filter_empty(i), READERS);
+    ts_barrier_init_done();
+  }
+  __syncthreads();
+
+  if (wg == WARPGROUPS) {
+    ts_registers_shrink<COPY_REGISTERS>();
+    if (thread == 0) {
+      ts_u32 slot = 0, phase = 0;
+      for (int t = blockIdx.x; t < run.tiles; t += gridDim.x) {
+        const Work x = work_at(run, t);
+        const int w = x.w + run.corner_w, h = x.h + run.corner_h;
+        for (int block = 0; block < BLOCKS; block++) {
+          ts_wait(window_empty(slot), phase ^ 1);
+          ts_expect(window_full(slot), WINDOW_ROWS * SPAN);
+          const ts_u32 to = windows + slot * WINDOW;
+          if (RANK == 5)
+            ts_load5(to, &map_pixels, window_full(slot), block * BLOCK_K, w, h, x.d + run.corner_d, x.n);
+          else ts_load4(to, &map_pixels, window_full(slot), block * BLOCK_K, w, h, x.n);
+          if (++slot == WINDOWS) slot = 0, phase ^= 1;
+        }
+      }
+    } else if (thread == 32) {
+      const auto load_filter = [&](ts_u32 to, ts_u32 full, int m, int block, int tap) {
+        const int of = tap_filter[tap];
+        if (A_BY_COLUMNS) {
+#pragma unroll
+          for (int q = 0; q < BLOCK_M / 64; q++) ts_load3(to + q * SLAB, &map_filter, full, m + q * 64, of, block * BLOCK_K);
+        } else {
+          ts_load3(to, &map_filter, full, block * BLOCK_K, of, m);
+        }
+      };
+      if (RESIDENT) {
+        ts_expect(filter_full(0), BLOCKS * TAPS * FILTER);
+        for (int i = 0; i < BLOCKS * TAPS; i++)
+          load_filter(filters + i * FILTER, filter_full(0), 0, i / TAPS, i % TAPS);
+      } else {
+        ts_u32 stage = 0, phase = 0;
+        for (int t = blockIdx.x; t < run.tiles; t += gridDim.x) {
+          const int m = t % run.tiles_m * BLOCK_M;
+          for (int block = 0; block < BLOCKS; block++)
+            for (int tap = 0; tap < TAPS; tap++) {
+              ts_wait(filter_empty(stage), phase ^ 1);
+              ts_expect(filter_full(stage), FILTER);
+              load_filter(filters + stage * FILTER, filter_full(stage), m, block, tap);
+              if (++stage == STAGES) stage = 0, phase ^= 1;
+            }
+        }
+      }
+    }
+  } else {
+    ts_registers_grow<PRODUCT_REGISTERS>();
+    constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
+    constexpr ts_u64 B_LAYOUT = ts_descriptor(16, 8 * SPAN, SPAN), A_NEXT = A_BY_COLUMNS ? 128 : 2;
+    ts_u32 slot = 0, window_phase = 0, stage = 0, filter_phase = 0;
+    int turn = 0;
+    if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
+    if (RESIDENT) ts_wait(filter_full(0), 0);
+    for (int t = blockIdx.x; t < run.tiles; t += gridDim.x, turn++) {
+      if (PINGPONG && (turn & 1) != wg) {
+        const ts_u32 next = slot + BLOCKS, next_stage = stage + BLOCKS * TAPS;
+        window_phase ^= next / WINDOWS & 1, slot = next % WINDOWS;
+        if (!RESIDENT) filter_phase ^= next_stage / STAGES & 1, stage = next_stage % STAGES;
+        continue;
+      }
+      const Work x = work_at(run, t);
+      float sums[BLOCK_N / 2];
+      if (PINGPONG) ts_named_sync(8 + wg, 256);
+      ts_u32 slot_before = 0, stage_before = 0;
+      for (int block = 0; block < BLOCKS; block++) {
+        ts_wait(window_full(slot), window_phase);
+        const ts_u32 window = windows + slot * WINDOW;
+#pragma unroll 3
+        for (int tap = 0; tap < TAPS; tap++) {
+          if (!RESIDENT) ts_wait(filter_full(stage), filter_phase);
+          const ts_u32 a = filters + (RESIDENT ? block * TAPS + tap : stage) * FILTER + (PINGPONG ? 0 : wg * SLAB);
+          // NOTE: a descriptor may start at any row: the swizzle follows the address, and its base offset stays 0.
+          const ts_u32 b = window + window_row[tap] * SPAN;
+          ts_product_fence();
+#pragma unroll
+          for (int i = 0; i < BLOCK_K / 16; i++)
+            product(sums, ts_at(A_LAYOUT, a) + i * A_NEXT, ts_at(B_LAYOUT, b) + i * 2, block != 0 || tap != 0 || i != 0);
+          ts_product_commit();
+          if (block != 0 || tap != 0) {
+            ts_product_wait<1>();
+            if (thread == 0) {
+              if (!RESIDENT) ts_arrive(filter_empty(stage_before));
+              if (tap == 0) ts_arrive(window_empty(slot_before));
+            }
+          }
+          stage_before = stage;
+          if (!RESIDENT && ++stage == STAGES) stage = 0, filter_phase ^= 1;
+        }
+        slot_before = slot;
+        if (++slot == WINDOWS) slot = 0, window_phase ^= 1;
+      }
+      if (PINGPONG) ts_named_arrive(8 + (wg ^ 1), 256);
+      ts_product_wait<0>();
+      if (thread == 0) {
+        if (!RESIDENT) ts_arrive(filter_empty(stage_before));
+        ts_arrive(window_empty(slot_before));
+        ts_store_wait_read<0>();
+      }
+      ts_named_sync(1 + wg, 128);
+      const int channel = x.m + (PINGPONG ? 0 : wg * 64), mine = channel + warp * 16 + (lane >> 2);
+      const float low = BIAS && mine < run.rows ? ts_float(run.bias[mine]) : 0.0f;
+      const float high = BIAS && mine + 8 < run.rows ? ts_float(run.bias[mine + 8]) : 0.0f;
+      const ts_u32 buffer = staging + wg * STAGING;
+      const int quad = lane >> 3, r = lane & 7;
+      float probe = 0.0f;
+#pragma unroll
+      for (int j = 0; j < BLOCK_N / 8; j += 2) {
+        float *v = sums + 4 * j;
+        const int count = j + 1 < BLOCK_N / 8 ? 8 : 4;
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+          v[i] = activate(BIAS ? v[i] + (i & 2 ? high : low) : v[i]);
+          if (REPAIR) probe = fmaf(v[i], 0.0f, probe);
+        }
+        const int position = 8 * (j + (quad >> 1)) + r, h = position / WINDOW_W, w = position - h * WINDOW_W;
+        const int pixel = h * TILE_W + w;
+        const ts_u32 to = w < TILE_W && h < TILE_H
+                              ? buffer + pixel * 128 + (((2 * warp + (quad & 1)) ^ (pixel & 7)) << 4)
+                              : nowhere + lane * 16;
+        const ts_u32 v0 = ts_pack(Out(), v[0], v[1]), v1 = ts_pack(Out(), v[2], v[3]);
+        if (count == 8) ts_put4_transposed(to, v0, v1, ts_pack(Out(), v[4], v[5]), ts_pack(Out(), v[6], v[7]));
+        else ts_put2_transposed(to, v0, v1);
+      }
+      ts_async_fence();
+      ts_named_sync(1 + wg, 128);
+      if (thread == 0) {
+        if (RANK == 5) ts_store5(&map_out, buffer, channel, x.w, x.h, x.d, x.n);
+        else ts_store4(&map_out, buffer, channel, x.w, x.h, x.n);
+        ts_store_commit();
+      }
+      if (REPAIR && ts_named_any(1 + wg, 128, probe != probe)) {
+        if (thread == 0) ts_store_wait();
+        ts_named_sync(1 + wg, 128);
+        for (int i = thread; i < TILE_H * TILE_W * 64; i += 128) repair(run, x, i / 64, channel + i % 64);
+      }
+    }
+    if (thread == 0) ts_store_wait();
+  }
+}
+} // namespace @SYM@_scope
