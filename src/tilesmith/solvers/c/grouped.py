@@ -83,26 +83,29 @@ class GroupedSolver:
                 "nv": (1, 2, 3, 4) if wide else (1,),
                 "chunk": tuple(chunks),
                 "stream": (0, 1),
+                "ahead": (0,) if wide else (0, 1),
             },
             allowed,
         )
 
     def _smallest(self, problem: ConvGeometry, target: Target) -> Config:
-        return Config((("rows", 1), ("cols", 1), ("nv", 1), ("chunk", 1), ("stream", 0)))
+        return Config((("rows", 1), ("cols", 1), ("nv", 1), ("chunk", 1), ("stream", 0), ("ahead", 0)))
 
     def default_config(self, problem: Geometry, target: Target) -> Config:
         """The best prediction among tiles of all shapes, with the chunk and stores that the sizes call for."""
         assert isinstance(problem, ConvGeometry)
         space = self.search_space(problem, target)
         best = self._smallest(problem, target)
-        stream = 1 if target.vector_bytes >= 32 and _streams(problem, target) else 0
+        # A large result would be gone from the caches before anybody reads it.
+        stream = int(target.vector_bytes >= 32 and _footprint(problem) > target.l3_bytes // 8)
+        ahead = int(1 in space.axes["ahead"] and _footprint(problem) > 2 * target.l2_bytes)
         found = []
         for nv in space.axes["nv"]:
             lanes = lane_map(problem, target, nv)
             chunk = _chunk(problem, lanes, space.axes["chunk"], target)
             for rows in (1, 2, 3, 4, 6):
                 for cols in (1, 2, 3, 4, 5, 6, 7, 8, 12, 14):
-                    config = best.replace(rows=rows, cols=cols, nv=nv, chunk=chunk, stream=stream)
+                    config = best.replace(rows=rows, cols=cols, nv=nv, chunk=chunk, stream=stream, ahead=ahead)
                     if space.allowed(config):
                         found.append(config)
         return min(found, key=lambda config: self.predict(problem, config, target), default=best)
@@ -144,16 +147,17 @@ class GroupedSolver:
 
 
 def _schedule(config: Config) -> kernel.Schedule:
-    return kernel.Schedule(config["rows"], config["cols"], config["chunk"], bool(config["stream"]))
+    return kernel.Schedule(
+        config["rows"], config["cols"], config["chunk"], bool(config["stream"]), bool(config["ahead"])
+    )
 
 
-def _streams(problem: ConvGeometry, target: Target) -> bool:
-    """Whether the result is too large to be found in a cache by who reads it next."""
-    _, y = kernel.source_and_result(problem)
-    x, _ = kernel.source_and_result(problem)
-    total = sum(view.shape[0] * view.shape[1] * view.shape[2] * view.shape[3] * view.shape[4] * dtype(view.dtype).nbytes
-                for view in (x, y))  # fmt: skip
-    return total > target.l3_bytes // 4
+def _footprint(problem: ConvGeometry) -> int:
+    """Bytes of what is read and of the result."""
+    return sum(
+        view.shape[0] * view.shape[1] * view.shape[2] * view.shape[3] * view.shape[4] * dtype(view.dtype).nbytes
+        for view in kernel.source_and_result(problem)
+    )
 
 
 def _chunk(problem: ConvGeometry, lanes: LaneMap, values: tuple[int, ...], target: Target) -> int:

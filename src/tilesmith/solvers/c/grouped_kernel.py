@@ -50,12 +50,16 @@ def _stream(name: str) -> str:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Result rows and columns of a tile, channel blocks of an item, and whether stores pass the caches by."""
+    """Result rows and columns of a tile, channel blocks of an item.
+
+    ``stream``: stores pass the caches by. ``ahead``: the next strip's inputs are fetched early.
+    """
 
     rows: int
     columns: int
     chunk: int
     stream: bool
+    ahead: bool
 
 
 def source_and_result(problem: ConvGeometry) -> tuple[TensorView, TensorView]:
@@ -106,8 +110,9 @@ def run_body(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule) -> str:
     """Text of the kernel; pointers: what is read, packed filter, [bias], [residual], result."""
     x, y = source_and_result(problem)
     facts = TileFacts(
-        lanes=lanes, x_dtype=x.dtype, y_dtype=y.dtype, x_step=x.strides[4], y_row=0, y_step=0,
-        taps=problem.filter, zero_products=problem.direction == "fwd", epilogue=problem.epilogue, stream=schedule.stream,
+        lanes=lanes, x_dtype=x.dtype, y_dtype=y.dtype, x_step=x.strides[4], x_row=x.strides[3], y_row=0, y_step=0,
+        taps=problem.filter, zero_products=problem.direction == "fwd", epilogue=problem.epilogue,
+        stream=schedule.stream, ahead=schedule.ahead,
     )  # fmt: skip
     head = f"typedef {C_TYPES[x.dtype]} {MARK}_x;\ntypedef {C_TYPES[y.dtype]} {MARK}_y;\n"
     if problem.epilogue.activation != "none":
@@ -160,7 +165,7 @@ def _strip_function(
             for tail in (False, True) if lanes.tail else (False,):
                 if tail or not _always_tail(lanes):
                     kernel = f"{name}{'t' if tail else ''}"
-                    functions.append(tile_function(kernel, tile, rows, kind.rows, width, columns, tail))
+                    functions.append(tile_function(kernel, tile, rows, kind.rows, height.in_step, width, columns, tail))
             calls += _call(name, lanes, x, y, problem, width, columns.start, columns.width, columns.repeat)
     o = [
         f"TS_NOINLINE void {MARK}_strip{number}(const {MARK}_x *x, const ts_vf *w, {MARK}_y *y, const {MARK}_y *z,"
