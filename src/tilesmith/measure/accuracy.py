@@ -25,15 +25,17 @@ of the type's largest number may an overflow (Inf; NaN in fp8e4m3) stand for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.measure.arrays import GuardedArray, guarded, guarded_operands, guarded_result
-from tilesmith.measure.oracle import Oracle, logical, oracle
+from tilesmith.measure.oracle import Oracle, logical
+from tilesmith.measure.parts import parts, truth_of
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.gemm import GemmSignature
@@ -47,6 +49,8 @@ LAMBDA = 6.0
 _EPILOGUE_ROUNDINGS = 8.0
 # Greatest slope of gelu (1.13) and silu (1.10); 1 elsewhere, but for leaky relu's own.
 _STEEPEST = 1.13
+
+_BLOCK = 1 << 16  # elements checked at a time: a few float64 arrays of them stay in the caches
 
 # Largest finite number, smallest subnormal, smallest normal number.
 _RANGES = {
@@ -77,15 +81,18 @@ class Accuracy:
 Callee = Callable[..., object]
 
 
-def check(result: Array, truth: Oracle, signature: Signature) -> Accuracy:
-    """Compare ``result`` (in its layout) with ``truth``."""
+def check(result: Array, truth: Oracle, signature: Signature, origin: Sequence[int] = ()) -> Accuracy:
+    """Compare ``result`` (in its layout) with ``truth``; ``origin`` is the place of a part in the whole."""
     found = logical(signature, result)
     if found.shape != truth.value.shape:
         raise ValueError(f"result of shape {found.shape}, the oracle's is {truth.value.shape}")
     if truth.value.dtype.kind == "i":
-        return _check_integers(found, truth)
+        return _check_integers(found, truth, origin)
     with np.errstate(all="ignore"):
-        return _check_floats(found.astype(np.float64), truth, signature)
+        verdict = _plainly_right(found, truth, signature)
+        if verdict is None:
+            return _check_floats(found.astype(np.float64), truth, signature, origin)
+    return replace(verdict, worst_index=_placed(verdict.worst_index, origin))
 
 
 def verify(call: Callee, signature: Signature, seed: int = 0, truth: Oracle | None = None) -> Accuracy:
@@ -94,8 +101,10 @@ def verify(call: Callee, signature: Signature, seed: int = 0, truth: Oracle | No
     ``arguments`` are those of ``sample_args`` (without GEMM's initial ``c``, which ``out`` holds). ``truth`` saves
     computing the oracle again for the same seed.
     """
-    values = sample_args(signature, seed)
-    return _run(call, signature, values, truth or oracle(signature, values))
+    operands = guarded_operands(signature, values := sample_args(signature, seed))
+    out = guarded_result(signature, values)
+    del values  # of a large problem there is room for one copy
+    return _run(call, signature, operands, out, truth)
 
 
 def check_specials(call: Callee, signature: Signature, seed: int = 0) -> Accuracy:
@@ -111,7 +120,8 @@ def check_specials(call: Callee, signature: Signature, seed: int = 0) -> Accurac
         for kinds in ((np.nan, np.nan), (np.inf, -np.inf)):
             planted = list(values)
             planted[place] = planted_copy(operand, kinds, seed + place)
-            verdict = _run(call, signature, planted, oracle(signature, planted))
+            operands, out = guarded_operands(signature, planted), guarded_result(signature, planted)
+            verdict = _run(call, signature, operands, out)
             if not verdict.ok:
                 names = " and ".join(dict.fromkeys(str(kind) for kind in kinds))
                 return Accuracy(False, verdict.error, verdict.bound, verdict.worst_index,
@@ -133,38 +143,90 @@ def planted_copy(operand: Array, kinds: Sequence[float], seed: int) -> Array:
     return copy
 
 
-def _run(call: Callee, signature: Signature, values: Sequence[Array], truth: Oracle) -> Accuracy:
-    operands, out = guarded_operands(signature, values), guarded_result(signature, values)
+def _run(
+    call: Callee, signature: Signature, operands: Sequence[GuardedArray], out: GuardedArray, truth: Oracle | None = None
+) -> Accuracy:
+    before = [_checksum(operand.memory) for operand in operands]
+    # What a GEMM adds to is in the result's memory, which the call overwrites.
+    initial = [out.array.copy()] if isinstance(signature, GemmSignature) and signature.beta != 0 else []
     call(*(operand.array for operand in operands), out.array)
-    verdict = check(out.array, truth, signature)
-    trouble = _trespass(operands, out, values)
-    if trouble and verdict.ok:
-        return Accuracy(False, verdict.error, verdict.bound, verdict.worst_index, trouble)
+    for place, (operand, checksum) in enumerate(zip(operands, before, strict=True)):
+        if _checksum(operand.memory) != checksum:
+            return Accuracy(False, 0.0, 0.0, (), f"wrote to argument {place}, which it may only read")
+    if truth is not None:
+        verdict = check(out.array, truth, signature)
+    else:
+        arguments = [*(operand.array for operand in operands), *initial]
+        verdict = _worst(
+            check(out.array[part.result], truth_of(part), part.signature, part.origin)
+            for part in parts(signature, arguments)
+        )
+    if verdict.ok and (found := out.trespass()):
+        message = f"wrote outside the result: {found}"
+        return Accuracy(False, verdict.error, verdict.bound, verdict.worst_index, message)
     return verdict
 
 
-def _trespass(operands: Sequence[GuardedArray], out: GuardedArray, values: Sequence[Array]) -> str:
-    """What else a call did to memory, in words."""
-    if found := out.trespass():
-        return f"wrote outside the result: {found}"
-    for place, (operand, value) in enumerate(zip(operands, values, strict=False)):
-        bits = np.dtype(f"u{value.dtype.itemsize}")
-        if operand.trespass() or not np.array_equal(operand.array.view(bits), value.view(bits)):
-            return f"wrote to argument {place}, which it may only read"
-    return ""
+def _worst(verdicts: Iterable[Accuracy]) -> Accuracy:
+    """The first that fails, else the one that uses most of its bound."""
+    worst: Accuracy | None = None
+    for verdict in verdicts:
+        if not verdict.ok:
+            return verdict
+        if worst is None or verdict.error * worst.bound > worst.error * verdict.bound:
+            worst = verdict
+    assert worst is not None
+    return worst
 
 
-def _check_integers(found: Array, truth: Oracle) -> Accuracy:
+def _checksum(memory: NDArray[np.uint8]) -> int:
+    return zlib.crc32(memory.data)
+
+
+def _check_integers(found: Array, truth: Oracle, origin: Sequence[int]) -> Accuracy:
     """Exact, modulo 2^32 as int32 wraps."""
     wrong = (found.astype(np.int64) - truth.value) % 2**32 != 0
     if not wrong.any():
         return Accuracy(True, 0.0, 0.0, (0,) * wrong.ndim)
     at = _first(wrong)
     error = abs(int(found[at]) - int(truth.value[at]))
-    return Accuracy(False, float(error), 0.0, at, _message(wrong, at, int(found[at]), int(truth.value[at]), 0.0))
+    place = _placed(at, origin)
+    return Accuracy(False, float(error), 0.0, place, _message(wrong, place, int(found[at]), int(truth.value[at]), 0.0))
 
 
-def _check_floats(found: Array, truth: Oracle, signature: Signature) -> Accuracy:
+def _plainly_right(found: Array, truth: Oracle, signature: Signature) -> Accuracy | None:
+    """The verdict when every element is finite and within its bound, a block in the caches at a time; else None."""
+    worst: Accuracy | None = None
+    for place in _blocks(found.shape):
+        block = Oracle(truth.value[place], truth.norm[place], truth.addends[place], truth.length)
+        bound = error_bound(block, signature)
+        error = np.abs(found[place].astype(np.float64) - block.value)
+        if not (error <= bound).all():  # as it is for each NaN and Inf, which may be right all the same
+            return None
+        at = tuple(int(i) for i in np.unravel_index(int(np.argmax(error / bound)), error.shape))
+        if worst is None or error[at] * worst.bound > worst.error * bound[at]:
+            index = _placed(at, [span.start or 0 for span in place])
+            worst = Accuracy(True, float(error[at]), float(bound[at]), index)
+    return worst
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Blocks of at most ``_BLOCK`` elements, unless the innermost axis alone has more."""
+    axis, inner = 0, int(np.prod(shape[1:], dtype=np.int64))
+    while inner > _BLOCK and axis < len(shape) - 1:
+        axis += 1
+        inner //= shape[axis]
+    step = max(1, _BLOCK // inner)
+    for outer in np.ndindex(*shape[:axis]):
+        for first in range(0, shape[axis], step):
+            rest = shape[axis + 1 :]
+            yield (
+                *(slice(i, i + 1) for i in outer), slice(first, min(first + step, shape[axis])),
+                *(slice(0, size) for size in rest),
+            )  # fmt: skip
+
+
+def _check_floats(found: Array, truth: Oracle, signature: Signature, origin: Sequence[int]) -> Accuracy:
     value = truth.value
     bound = error_bound(truth, signature)
     finite = np.isfinite(value)
@@ -181,10 +243,11 @@ def _check_floats(found: Array, truth: Oracle, signature: Signature) -> Accuracy
     share = np.where(finite & np.isfinite(found), error / np.maximum(bound, 5e-324), 0.0)
     share = np.where(right, share, np.where(np.isfinite(share) & (share > 0), share, np.inf))
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(share)), share.shape))
-    worst = (float(error[at]), float(bound[at]), at)
+    place = _placed(at, origin)
+    worst = (float(error[at]), float(bound[at]), place)
     if right.all():
         return Accuracy(True, *worst)
-    return Accuracy(False, *worst, _message(~right, at, float(found[at]), float(value[at]), float(bound[at])))
+    return Accuracy(False, *worst, _message(~right, place, float(found[at]), float(value[at]), float(bound[at])))
 
 
 def error_bound(truth: Oracle, signature: Signature) -> Array:
@@ -213,6 +276,10 @@ def _result_dtype(signature: Signature) -> str:
         "fwd": signature.output_dtype, "bwd": signature.input_dtype,
         "wrw": signature.kernel_dtype, "bgrad": signature.output_dtype,
     }[signature.mode]  # fmt: skip
+
+
+def _placed(at: tuple[int, ...], origin: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(at, origin, strict=True))) if origin else at
 
 
 def _first(wrong: Array) -> tuple[int, ...]:
