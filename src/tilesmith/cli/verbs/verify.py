@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Final
+
 import click
 
+from tilesmith import env
 from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, mode_option, seed_option, threads_option
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, note, print_json, progress
+from tilesmith.dispatch.facts import target_of
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.measuring import check_launchable, checked_call
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError, PlanError
 from tilesmith.measure.accuracy import Accuracy, check_specials
-from tilesmith.problems.work import flops
+from tilesmith.problems.work import bytes_moved, flops
+from tilesmith.targets.detect import usable_cores
+
+Row = dict[str, Any]
+COPIES: Final = 4  # of a problem's tensors: guarded, as drawn, in other layouts
+ROOM_BYTES: Final = 4e9
 
 
 @click.command("verify", help="Check the numbers of problems against a float64 reference.", **PROBLEMS)
@@ -30,27 +44,83 @@ def command(
     listing = read_problems(words, dtype or "")
     chosen = [i for i in listing.items if max_gflop is None or flops(i.signature) <= max_gflop * 1e9]
     left_out = len(listing.items) - len(chosen)
+    # Numbers do not depend on speed: unless a mode is asked for, nothing is measured.
+    mode = mode or (env.FIND_MODE.get() if env.FIND_MODE.is_set else "fast")
+    target_of(None, threads)
     failed = 0
     with progress(len(chosen), "verify") as step:
-        for item in chosen:
-            row = _check(item, threads, mode, seed, specials)
+        for item, row in _in_parallel(chosen, lambda item: _check(item, threads, mode, seed, specials), mode):
             if row["status"] == "failed":
                 failed += 1
                 complain(f"{item.command} ({item.direction}): {row['reason']}")
-            step(f"{row['status']} {row['solver']} {item.command} ({item.direction})")
+            step(f"{row['status']} {row['solver'] or '-'} {item.command} ({item.direction})")
             if as_json:
                 print_json(row)
             else:
-                click.echo(
-                    f"{row['status']:6} {row['solver']:16} {row['error']:.3g} <= {row['bound']:.3g} {row['key']}"
-                )
+                click.echo(_line(row))
     done = len(chosen) - failed
     note(f"{done} verified, {failed} failed, {left_out} left out (--max-gflop), {listing.bad} bad lines")
     return listing.status or (1 if failed else 0)
 
 
-def _check(item: Item, threads: int | None, mode: str | None, seed: int, specials: bool) -> dict[str, object]:
+def _in_parallel(items: Sequence[Item], check: Callable[[Item], Row], mode: str) -> Iterator[tuple[Item, Row]]:
+    """``check`` of each item, in order; several at a time where nothing is measured and the memory allows it."""
+    workers = usable_cores() if mode in ("fast", "strict") else 1
+    room = Room(ROOM_BYTES)
+
+    def run(item: Item) -> Row:
+        with room.taken(COPIES * bytes_moved(item.signature)):
+            return check(item)
+
+    pool = ThreadPoolExecutor(workers)
+    try:
+        # Few are begun ahead of the one that is waited for, so that results come as they are made.
+        waiting: deque[tuple[Item, Future[Row]]] = deque()
+        for item in items:
+            waiting.append((item, pool.submit(run, item)))
+            while len(waiting) > 2 * workers or (waiting and waiting[0][1].done()):
+                first, future = waiting.popleft()
+                yield first, future.result()
+        while waiting:
+            first, future = waiting.popleft()
+            yield first, future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Room:
+    """Memory for several tasks at a time: one that is larger than all of it runs alone."""
+
+    def __init__(self, size: float) -> None:
+        self._size = size
+        self._free = size
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def taken(self, wanted: float) -> Iterator[None]:
+        """``wanted`` bytes for as long as the block runs; waits until they are free."""
+        wanted = min(wanted, self._size)
+        with self._changed:
+            self._changed.wait_for(lambda: self._free >= wanted)
+            self._free -= wanted
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += wanted
+                self._changed.notify_all()
+
+
+def _line(row: Row) -> str:
+    numbers = f"{row['error']:.3g} <= {row['bound']:.3g}" if row["bound"] is not None else "not run"
+    if row["status"] == "failed" and row["bound"] is not None:
+        numbers = f"{row['error']:.3g}, bound {row['bound']:.3g}"
+    return f"{row['status']:6} {row['solver'] or '-':16} {numbers} {row['key']}"
+
+
+def _check(item: Item, threads: int | None, mode: str | None, seed: int, specials: bool) -> Row:
     solver = config = ""
+    verdict: Accuracy | None = None
     try:
         launch = get_launchable(item.signature, threads=threads, mode=mode)
         solver, config = launch.solver, launch.config
@@ -58,9 +128,12 @@ def _check(item: Item, threads: int | None, mode: str | None, seed: int, special
         if verdict.ok and specials:
             verdict = check_specials(checked_call(launch), item.signature, seed)
     except (NoSolutionError, CompileError, LaunchError, PlanError) as error:
-        verdict = Accuracy(False, float("nan"), float("nan"), (), str(error))
+        reason = str(error)
+    else:
+        reason = verdict.message
     return {
         "command": item.command, "key": item.signature.key(), "direction": item.direction, "solver": solver,
-        "config": config, "status": "ok" if verdict.ok else "failed", "reason": verdict.message,
-        "error": verdict.error, "bound": verdict.bound,
+        "config": config, "status": "ok" if verdict is not None and verdict.ok else "failed",
+        "reason": reason, "error": verdict.error if verdict is not None else None,
+        "bound": verdict.bound if verdict is not None else None,
     }  # fmt: skip
