@@ -32,7 +32,7 @@ class GroupedSolver:
 
     name = "c_grouped"
     op = "grouped"
-    revision = 1
+    revision = 3
 
     def covers(self, problem: ConvGeometry) -> bool:
         """Which group widths are this solver's."""
@@ -67,7 +67,7 @@ class GroupedSolver:
         def allowed(config: Config) -> bool:
             lanes = lane_map(problem, target, config["nv"])
             spare = 2 + lanes.vectors if wide else 3
-            in_registers = config["rows"] * config["cols"] * config["nv"] + spare <= target.vector_registers
+            in_registers = config["rows"] * config["cols"] * lanes.vectors + spare <= target.vector_registers
             vectors = ceil(lanes.outer / lanes.width)
             return (
                 in_registers

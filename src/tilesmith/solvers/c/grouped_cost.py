@@ -38,6 +38,7 @@ def predicted_seconds(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule,
 
 def _image_cycles(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, target: Target) -> float:
     total = 0.0
+    blocks = lanes.blocks - (0.45 if lanes.tail and lanes.twin and not lanes.twin_in(True) else 0.0)
     for kind, width in product(strips(problem, schedule.rows), axis_phases(problem, 2)):
         depth, height = kind.depth, kind.height
         read_rows = len(depth.taps) * len(height.positions(kind.rows))
@@ -48,26 +49,26 @@ def _image_cycles(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, tar
                 tile = kind.rows * _splat_cycles(problem, lanes, target, columns.width, taps)
             else:
                 tile = _lanes_cycles(problem, lanes, target, kind.rows * columns.width, taps, read)
-            total += kind.count * columns.repeat * lanes.blocks * tile
+            total += kind.count * columns.repeat * blocks * tile
     return total
 
 
 def _lanes_cycles(problem: ConvGeometry, lanes: LaneMap, target: Target, cells: int, taps: int, read: int) -> float:
-    products = cells * taps * lanes.steps
-    weights = taps * lanes.steps
+    products = cells * taps * lanes.steps * lanes.vectors
+    weights = taps * lanes.steps * lanes.vectors
     sources = read * ceil(lanes.units(False) / lanes.width)
     plain = lanes.inner == lanes.outer == 1
     shuffles = 0 if plain else read * lanes.steps
     narrow = source_and_result(problem)[0].dtype != "fp32" and not lanes.pairs
-    issued = products + weights + sources * (3 if narrow else 1) + shuffles + cells * (2 if narrow else 1)
+    issued = products + weights + sources * (3 if narrow else 1) + shuffles + cells * (4 if narrow else 1)
     cycles = max(
         products / target.fma_per_cycle * 1.04,
         (weights + sources) / LOADS_PER_CYCLE,
         issued / ISSUED_PER_CYCLE,
-        weights * LATENCY * 0.5,
+        taps * lanes.steps * LATENCY * 0.5,
     )
     # Compilers keep weights and inputs in registers, and spill sums where those are scarce.
-    spilled = max(0, cells + target.vector_registers // 2 - target.vector_registers)
+    spilled = max(0, cells * lanes.vectors + target.vector_registers // 2 - target.vector_registers)
     return cycles * (1 + 0.04 * spilled) + (shuffles + (2 * sources if narrow else 0)) * 0.25 + TILE_CYCLES
 
 

@@ -120,7 +120,7 @@ def run_body(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule) -> str:
     zeros = zero_row_elements(problem)
     if zeros:
         head += f"static {MARK}_x {MARK}_zeros[{zeros}] __attribute__((aligned(64)));\n"
-    parts = [head, "" if lanes.splat else PICK, _stream(y.dtype) if schedule.stream else ""]
+    parts = [head, "" if lanes.splat else PICK, _stream("fp32" if lanes.twin else y.dtype) if schedule.stream else ""]
     kinds = strips(problem, schedule.rows)
     for number, kind in enumerate(kinds):
         parts.append(_strip_function(number, problem, facts, schedule, kind, bool(zeros)))
@@ -238,7 +238,13 @@ def pack_body(problem: ConvGeometry, lanes: LaneMap) -> str:
     """Text of the packing kernel; an item is a block. Pointers: filter, packed filter as [tap][step][vector][lane]."""
     w, (depth, rows, cols) = problem.w, problem.filter
     per = lanes.vectors * lanes.width
-    if lanes.splat:
+    if lanes.twin:
+        single = f"item == {lanes.blocks - 1}" if lanes.tail and not lanes.twin_in(True) else "0"
+        place = (
+            f"ts_i64 out = 0, group = item * {per} + ({single} ? l : l % {lanes.width} * 2 + l / {lanes.width});"
+            f" int there = group < {lanes.groups};"
+        )
+    elif lanes.splat:
         place = f"ts_i64 group = item / {lanes.split}, out = item % {lanes.split} * {per} + l; int there = out < {lanes.outer};"
     else:
         place = (

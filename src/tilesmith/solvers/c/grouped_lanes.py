@@ -17,6 +17,8 @@ class LaneMap:
     """A block is ``per_block`` groups of ``outer`` results and ``inner`` inputs each, or part of one group's results.
 
     ``width`` lanes make a vector, ``vectors`` vectors a block. ``pairs``: two bf16 inputs are multiplied in one step.
+    ``twin``: depthwise bf16 channels by twos, the even ones in one vector and the odd ones in another: one shift or mask
+    widens each.
     """
 
     groups: int
@@ -26,10 +28,15 @@ class LaneMap:
     per_block: int
     vectors: int
     pairs: bool
+    twin: bool = False
 
     @property
     def splat(self) -> bool:
         return self.per_block == 1
+
+    def twin_in(self, tail: bool) -> bool:
+        """Whether a full or tail block goes by twos; a tail that fits one vector does not."""
+        return self.twin and not (tail and self.groups % self.per_block <= self.width)
 
     @property
     def split(self) -> int:
@@ -52,6 +59,8 @@ class LaneMap:
 
     def lanes(self, tail: bool) -> tuple[int, ...]:
         """Results in each vector of a full or tail block."""
+        if self.twin_in(tail):
+            return ((self.groups % self.per_block if tail else self.per_block) // 2,) * 2
         if not self.splat:
             return ((self.groups % self.per_block if tail else self.per_block) * self.outer,)
         rest = self.outer % (self.vectors * self.width) if tail else min(self.outer, self.vectors * self.width)
@@ -60,7 +69,7 @@ class LaneMap:
     def units(self, tail: bool) -> int:
         """Inputs that a full or tail block reads of one pixel, in pairs where ``pairs``."""
         groups = self.groups % self.per_block if tail else self.per_block
-        return groups * self.inner // (2 if self.pairs else 1)
+        return groups * self.inner // (2 if self.pairs or self.twin_in(tail) else 1)
 
     def source(self, lane: int, step: int, tail: bool) -> int:
         """The unit that ``lane`` multiplies in ``step`` (``lanes`` only); idle lanes follow the last group."""
@@ -89,7 +98,9 @@ def lane_map(problem: ConvGeometry, target: Target, vectors: int) -> LaneMap:
     fan_c, fan_k = problem.c // problem.groups, problem.k // problem.groups
     inner, outer = (fan_c, fan_k) if problem.direction == "fwd" else (fan_k, fan_c)
     width = target.lanes(4)
-    source = problem.x if problem.direction == "fwd" else problem.y
+    source, result = (problem.x, problem.y) if problem.direction == "fwd" else (problem.y, problem.x)
+    if inner == outer == 1 and source.dtype == result.dtype == "bf16" and problem.groups % 2 == 0:
+        return LaneMap(problem.groups, 1, 1, width, 2 * width, 2, False, twin=True)
     bf16 = target.bf16_dot and source.dtype == "bf16" and problem.w.dtype == "bf16"
     share = groups_per_vector(problem.groups, inner, outer, width, bf16)
     # Narrow groups multiply in pairs only where pairs do not straddle groups.

@@ -69,7 +69,7 @@ def tile_function(
     columns: Columns,
     tail: bool,
 ) -> str:
-    """``static void name(q, xo, w, y, z, b)`` for ``height`` x ``columns.width`` results of one block.
+    """``static void name(q, xo, w, y, z, bias)`` for ``height`` x ``columns.width`` results of one block.
 
     ``q`` holds the input rows, ``xo`` the offset of the tile's first column and channel in them; ``height_step`` input rows
     lie between the first inputs of neighbouring result rows.
@@ -78,8 +78,8 @@ def tile_function(
     cells = [(i, j) for i in range(height) for j in range(columns.width)]
     o = [
         f"TS_NOINLINE void {name}(const {MARK}_x *const *q, ts_i64 xo, const ts_vf *w, {MARK}_y *y, const {MARK}_y *z,"
-        f" const {MARK}_y *b) {{",
-        "  (void)q, (void)xo, (void)w, (void)z, (void)b;",
+        f" const {MARK}_y *bias) {{",
+        "  (void)q, (void)xo, (void)w, (void)z, (void)bias;",
     ]
     if facts.ahead and rows and not lanes.splat:
         o += _fetch_next(facts, rows, height, height_step, columns.width * width.in_step)
@@ -89,7 +89,7 @@ def tile_function(
         for p in width.positions(columns.width)
     ]
     known = [(p, users, columns.inside or 0 <= columns.start * width.in_step + p < width.in_size) for p, users in spots]
-    body = _splat_row if lanes.splat else _lanes_row
+    body = _splat_row if lanes.splat else _twin_row if lanes.twin_in(tail) else _lanes_row
     loop = height == 1 and len(rows) * sum(len(u) for _, u in spots) * lanes.steps * count > UNROLLED
     if loop:
         firsts = ", ".join(str(row.users[0][1]) for row in rows)
@@ -100,7 +100,7 @@ def tile_function(
         for at, row in enumerate(rows):
             users = [(i, str(r * facts.taps[2])) for i, r in row.users]
             o += ["  {", *_row_open(facts, str(at)), *body(facts, users, known, tail), "  }", "  }"]
-    return "\n".join([*o, *_finish(facts, cells, tail), "}"]) + "\n"
+    return "\n".join([*o, *(_finish_twins if lanes.twin_in(tail) else _finish)(facts, cells, tail), "}"]) + "\n"
 
 
 def _fetch_next(facts: TileFacts, rows: tuple[Row, ...], height: int, step: int, columns: int) -> list[str]:
@@ -157,9 +157,56 @@ def _lanes_row(facts: TileFacts, users: Users, spots: Spots, tail: bool) -> list
             o.append(f"  {{ {vector} v = {v};")
             for i, line in users:
                 for j, s in meets:
-                    o.append(_multiply(facts, f"a{i}_{j}_0", "v", f"w[({line} + {s}) * {m.steps} + {step}]"))
+                    o.append(
+                        _multiply(facts, f"a{i}_{j}_0", "v", f"w[(({line} + {s}) * {m.steps} + {step}) * {m.vectors}]")
+                    )
             o.append("  }")
         o.append("  }")
+    return o
+
+
+def _twin_row(facts: TileFacts, users: Users, spots: Spots, tail: bool) -> list[str]:
+    """Depthwise bf16: a 32-bit lane holds two channels; a shift widens the even one, a mask the odd one."""
+    m, o = facts.lanes, []
+    for p, meets, inside in spots:
+        if not inside and not facts.zero_products:
+            continue
+        u = _twins(f"x + ({p * facts.x_step})", m.lanes(tail)[0], m.width) if inside else "(ts_vu){0}"
+        o.append(f"  {{ ts_vu u = {u}; ts_vf v0 = (ts_vf)(u << 16), v1 = (ts_vf)(u & 0xffff0000u);")
+        for i, line in users:
+            for j, s in meets:
+                o += [f"  a{i}_{j}_{v} += v{v} * w[({line} + {s}) * 2 + {v}];" for v in range(2)]
+        o.append("  }")
+    return o
+
+
+def _twins(at: str, n: int, width: int) -> str:
+    return f"(ts_vu){_read('fp32', at, n, width)}"
+
+
+def _finish_twins(facts: TileFacts, cells: list[tuple[int, int]], tail: bool) -> list[str]:
+    """Epilogue and stores of two vectors whose channels take turns."""
+    m, o = facts.lanes, []
+    n = m.lanes(tail)[0]
+    if facts.epilogue.bias:
+        o.append(f"  ts_vu b = {_twins('bias', n, m.width)};")
+    for i, j in cells:
+        at, values = f"{i * facts.y_row + j * facts.y_step}", [f"a{i}_{j}_0", f"a{i}_{j}_1"]
+        o.append("  {")
+        if facts.epilogue.residual:
+            o.append(f"  ts_vu r = {_twins(f'z + {at}', n, m.width)};")
+        for name, there in (("b", facts.epilogue.bias), ("r", facts.epilogue.residual)):
+            if there:
+                values = [f"{values[0]} + (ts_vf)({name} << 16)", f"{values[1]} + (ts_vf)({name} & 0xffff0000u)"]
+        if facts.epilogue.activation != "none":
+            values = [f"{MARK}_act({value})" for value in values]
+        o.append(f"  ts_vu even = __builtin_convertvector(ts_narrow_bf16({values[0]}), ts_vu);")
+        o.append(f"  ts_vu odd = __builtin_convertvector(ts_narrow_bf16({values[1]}), ts_vu);")
+        both = "(ts_vf)(even | odd << 16)"
+        if n < m.width:
+            o.append(f"  ts_store_n_fp32(y + {at}, {both}, {n}); }}")
+        else:
+            o.append(f"  {f'{MARK}_STREAM' if facts.stream else 'ts_store_fp32'}(y + {at}, {both}); }}")
     return o
 
 
@@ -215,7 +262,7 @@ def _finish(facts: TileFacts, cells: list[tuple[int, int]], tail: bool) -> list[
     for v, n in enumerate(m.lanes(tail)):
         full = n == m.width
         if facts.epilogue.bias:
-            o.append(f"  ts_vf b{v} = {_read(facts.y_dtype, f'b + {v * m.width}', n, m.width)};")
+            o.append(f"  ts_vf b{v} = {_read(facts.y_dtype, f'bias + {v * m.width}', n, m.width)};")
         for i, j in cells:
             at = f"{i * facts.y_row + j * facts.y_step + v * m.width}"
             value = f"a{i}_{j}_{v}"
@@ -226,7 +273,7 @@ def _finish(facts: TileFacts, cells: list[tuple[int, int]], tail: bool) -> list[
                 value += f" + {load}"
             if facts.epilogue.activation != "none":
                 value = f"{MARK}_act({value})"
-            if facts.stream and full:
+            if facts.stream and full and not m.twin:
                 store = f"{MARK}_STREAM(y + {at}, {value});"
             elif full:
                 store = f"ts_store_{facts.y_dtype}(y + {at}, {value});"
