@@ -23,10 +23,12 @@ from tilesmith.solvers.solver import Rejected
 from tilesmith.targets.cpu import CPU_TARGETS
 
 NHWC = {"shared_layout": "NHWC"}
+NDHWC = {"shared_layout": "NDHWC"}
 ALL = Epilogue(bias=True, activation="relu", residual=True)
 
 DEPTHWISE = [
     ConvSignature((2, 9, 11, 19), (19, 3, 3, 1), padding=1, groups=19, **NHWC),
+    ConvSignature((1, 5, 6, 80), (80, 3, 3, 1), padding=1, groups=80, **NHWC),  # two blocks of twins, one vector more
     ConvSignature((1, 8, 9, 32), (32, 5, 5, 1), padding=2, groups=32, epilogue=ALL, **NHWC),
     ConvSignature((1, 10, 12, 18), (18, 3, 2, 1), padding=(3, 1), stride=(2, 3), dilation=(2, 1), groups=18, **NHWC),
     ConvSignature((1, 7, 6, 5), (15, 3, 3, 1), padding=1, groups=5, **NHWC),  # multiplier 3
@@ -35,7 +37,7 @@ DEPTHWISE = [
     ConvSignature((1, 9, 8, 16), (16, 1, 2, 1), stride=3, groups=16, mode="bwd", **NHWC),  # phases without taps
     ConvSignature((1, 40, 20), (20, 31, 1), padding=15, groups=20, shared_layout="NWC"),
     ConvSignature((1, 3, 5, 6, 17), (17, 3, 3, 3, 1), padding=1, groups=17, shared_layout="NDHWC"),
-    ConvSignature((1, 4, 5, 3, 17), (17, 2, 3, 3, 1), stride=2, padding=1, groups=17, mode="bwd", shared_layout="NDHWC"),
+    ConvSignature((1, 4, 5, 3, 17), (17, 2, 3, 3, 1), stride=2, padding=1, groups=17, mode="bwd", **NDHWC),
     ConvSignature((1, 6, 6, 4), (4, 2, 2, 1), padding=4, groups=4, **NHWC),  # pads wider than the filter
     ConvSignature((1, 8, 8, 24), (24, 3, 3, 1), padding=1, groups=24, input_strides=(3000, 300, 37, 1), **NHWC),
 ]  # fmt: skip
@@ -76,7 +78,7 @@ def test_random_configs_are_right(target):
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_specials_reach_what_they_should(dtype):
     target = RUNNABLE[-1]
-    depthwise = [DEPTHWISE[i] for i in (0, 2, 3, 4, 5)]
+    depthwise = [DEPTHWISE[i] for i in (0, 1, 3, 4, 5, 6)]
     grouped = [s for s in GROUPED if s.epilogue.is_identity]
     assert_specials_spread(DepthwiseSolver(), [with_dtype(s, dtype) for s in depthwise], target, (0, 1))
     assert_specials_spread(GroupedSolver(), [with_dtype(s, dtype) for s in grouped], target, (0, 1))
@@ -113,13 +115,14 @@ def test_drafts_are_reproducible():
 
 def test_refusals_have_reasons():
     target = CPU_TARGETS["x86_64-v3"]
+    shape = ((1, 9, 9, 8), (8, 3, 3, 4))
     for solver, signature, reason in [
         (DepthwiseSolver(), ConvSignature((1, 8, 9, 9), (8, 1, 3, 3), groups=8), "layout not read"),
         (DepthwiseSolver(), GROUPED[0], "group width not covered"),
         (GroupedSolver(), DEPTHWISE[0], "group width not covered"),
         (GroupedSolver(), ConvSignature((1, 9, 9, 8), (8, 3, 3, 8), **NHWC), "group width not covered"),
-        (GroupedSolver(), ConvSignature((1, 9, 9, 8), (8, 3, 3, 4), groups=2, mode="wrw", **NHWC), "direction not covered"),
-        (GroupedSolver(), ConvSignature((1, 9, 9, 8), (8, 3, 3, 4), groups=2, dtype="fp64", **NHWC), "dtype not covered"),
+        (GroupedSolver(), ConvSignature(*shape, groups=2, mode="wrw", **NHWC), "direction not covered"),
+        (GroupedSolver(), ConvSignature(*shape, groups=2, dtype="fp64", **NHWC), "dtype not covered"),
     ]:  # fmt: skip
         verdict = solver.applicable(signature.geometry, target)
         assert isinstance(verdict, Rejected)

@@ -40,7 +40,8 @@ DENSE = [
     ConvSignature((2, 8, 7, 40), (48, 3, 3, 20), padding=1, groups=2, **NHWC),
     ConvSignature((1, 50, 12), (20, 5, 12), padding=2, shared_layout="NWC", mode="wrw"),
     ConvSignature((2, 4, 5, 6, 3), (20, 3, 2, 3, 3), padding=1, stride=(1, 2, 1), shared_layout="NDHWC", mode="wrw"),
-    ConvSignature((1, 6, 7, 20), (17, 3, 3, 20), input_strides=(1200, 200, 24, 1), output_strides=(600, 110, 19, 1), **NHWC),
+    ConvSignature((1, 6, 7, 20), (17, 3, 3, 20), input_strides=(1200, 200, 24, 1), output_strides=(600, 110, 19, 1),
+                  **NHWC),
     ConvSignature((2, 6, 7, 5), (5, 3, 3, 24), transposed=True, stride=2, padding=1, **NHWC),
     ConvSignature((1, 4, 4, 8), (16, 2, 2, 8), padding=3, **NHWC),  # strips without any input
 ]  # fmt: skip

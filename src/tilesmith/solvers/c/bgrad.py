@@ -76,7 +76,10 @@ class BgradSolver:
         return Draft(
             sources=(run, fold),
             run=(
-                Launch(0, run.symbol, (splits, 1, 1), (Pointer(Space.SLOT, 0), sums, Integer(_rows(problem)), Integer(splits))),
+                Launch(
+                    0, run.symbol, (splits, 1, 1),
+                    (Pointer(Space.SLOT, 0), sums, Integer(_rows(problem)), Integer(splits)),
+                ),
                 Launch(1, fold.symbol, (1, 1, 1), (sums, Pointer(Space.SLOT, 1), Integer(splits))),
             ),
             workspace_bytes=splits * _pitch(problem.k) * 4,

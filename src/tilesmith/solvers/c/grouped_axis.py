@@ -57,7 +57,7 @@ def axis_phases(problem: ConvGeometry, axis: int) -> tuple[AxisPhase, ...]:
 
 @dataclass(frozen=True)
 class Columns:
-    """``repeat`` tiles of ``width`` results from ``start`` on; ``inside`` tiles read no padding and share one function."""
+    """``repeat`` tiles of ``width`` results from ``start`` on. ``inside``: without padding; one function for all."""
 
     start: int
     width: int

@@ -245,7 +245,10 @@ def pack_body(problem: ConvGeometry, lanes: LaneMap) -> str:
             f" int there = group < {lanes.groups};"
         )
     elif lanes.splat:
-        place = f"ts_i64 group = item / {lanes.split}, out = item % {lanes.split} * {per} + l; int there = out < {lanes.outer};"
+        place = (
+            f"ts_i64 group = item / {lanes.split}, out = item % {lanes.split} * {per} + l;"
+            f" int there = out < {lanes.outer};"
+        )
     else:
         place = (
             f"ts_i64 group = item * {lanes.per_block} + l / {lanes.outer}, out = l % {lanes.outer};"
@@ -254,7 +257,8 @@ def pack_body(problem: ConvGeometry, lanes: LaneMap) -> str:
     k, c = (
         (f"group * {lanes.outer} + out", "in") if problem.direction == "fwd" else (f"group * {lanes.inner} + in", "out")
     )
-    element = f"w[({k}) * {w.strides[0]} + ({c}) * {w.strides[1]} + t * {w.strides[2]} + r * {w.strides[3]} + s * {w.strides[4]}]"
+    steps = w.strides
+    element = f"w[({k}) * {steps[0]} + ({c}) * {steps[1]} + t * {steps[2]} + r * {steps[3]} + s * {steps[4]}]"
     if lanes.pairs:
         store = [
             "            for (int e = 0; e < 2; e++) { ts_i64 in = step * 2 + e;",
@@ -270,7 +274,8 @@ def pack_body(problem: ConvGeometry, lanes: LaneMap) -> str:
         f"  const {C_TYPES[w.dtype]} *w = p[0];",
         target,
         "  for (ts_i64 item = begin; item < end; item++)",
-        f"    for (ts_i64 t = 0; t < {depth}; t++) for (ts_i64 r = 0; r < {rows}; r++) for (ts_i64 s = 0; s < {cols}; s++)",
+        f"    for (ts_i64 t = 0; t < {depth}; t++) for (ts_i64 r = 0; r < {rows}; r++) for (ts_i64 s = 0; s <"
+        f" {cols}; s++)",
         f"      for (ts_i64 step = 0; step < {lanes.steps}; step++)",
         f"        for (ts_i64 l = 0; l < {per}; l++) {{",
         f"            {place}",

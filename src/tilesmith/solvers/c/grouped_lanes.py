@@ -17,8 +17,8 @@ class LaneMap:
     """A block is ``per_block`` groups of ``outer`` results and ``inner`` inputs each, or part of one group's results.
 
     ``width`` lanes make a vector, ``vectors`` vectors a block. ``pairs``: two bf16 inputs are multiplied in one step.
-    ``twin``: depthwise bf16 channels by twos, the even ones in one vector and the odd ones in another: one shift or mask
-    widens each.
+    ``twin``: depthwise bf16 channels by twos, the even ones in one vector, the odd ones in another: a shift or a mask
+    widens them.
     """
 
     groups: int

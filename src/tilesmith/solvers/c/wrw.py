@@ -10,8 +10,9 @@ from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Space
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.c import wrw_text
 from tilesmith.solvers.c.wrw_cost import dense_seconds
+from tilesmith.solvers.c.wrw_sum_text import sum_body
+from tilesmith.solvers.c.wrw_text import run_body
 from tilesmith.solvers.c.wrw_tiling import (
     MAX_PIXELS,
     flattened,
@@ -121,8 +122,8 @@ class WrwSolver:
         t = tiling(form, config, target)
         prelude = c_prelude(target)
         tile = "x".join(str(value) for _, value in config.values)
-        run = make_source("c", "wrw", problem.x.dtype, tile, target.arch, prelude, wrw_text.run_body(t))
-        fold = make_source("c", "wrwsum", problem.w.dtype, tile, target.arch, prelude, wrw_text.reduce_body(t))
+        run = make_source("c", "wrw", problem.x.dtype, tile, target.arch, prelude, run_body(t))
+        fold = make_source("c", "wrwsum", problem.w.dtype, tile, target.arch, prelude, sum_body(t))
         items = problem.groups * t.parts * t.splits
         tiles = problem.groups * t.tiles
         sums = Pointer(Space.WORKSPACE)

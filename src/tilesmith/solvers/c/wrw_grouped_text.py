@@ -1,7 +1,7 @@
 """C text of the weight gradient of narrow groups: lanes are result channels, sums of all taps stay in registers.
 
-One output row of one block of channels at a time: its sums over the row are kept in registers and added to memory at its
-end. Where a filter has more taps than registers, the row is read once for each ``Pass`` over a part of them.
+One output row of one block of channels at a time: its sums are kept in registers and added to memory at its end. Where
+a filter has more taps than registers, the row is read once for each part of them (``passes``).
 """
 
 from __future__ import annotations
@@ -86,11 +86,13 @@ def run_body(t: WrwGroupedTiling) -> str:
     for number in range(len(t.passes)):
         parts += [_row_function(t, number, tail) for tail in kinds]
     o = [
-        f"TS_NOINLINE void {MARK}_item(const {MARK}_y *y, const {MARK}_x *x, float *sums, ts_i64 r0, ts_i64 r1, ts_i64 c0,"
+        f"TS_NOINLINE void {MARK}_item(const {MARK}_y *y, const {MARK}_x *x, float *sums, ts_i64 r0, ts_i64 r1,"
+        f" ts_i64 c0,"
         " ts_i64 c1) {",
         f"  const {MARK}_x *q[{pr.filter[0] * pr.filter[1]}];",
         "  for (ts_i64 row = r0; row < r1; row++) {",
-        f"    ts_i64 n = row / {pr.output[0] * pr.output[1]}, od = row / {pr.output[1]} % {pr.output[0]}, oh = row % {pr.output[1]};",
+        f"    ts_i64 n = row / {pr.output[0] * pr.output[1]}, od = row / {pr.output[1]} % {pr.output[0]}, oh ="
+        f" row % {pr.output[1]};",
         f"    for (int t = 0; t < {pr.filter[0]}; t++) for (int r = 0; r < {pr.filter[1]}; r++) {{",
         f"      ts_i64 d = od * {pr.stride[0]} + t * {pr.dilation[0]} - {pr.padding[0]};",
         f"      ts_i64 h = oh * {pr.stride[1]} + r * {pr.dilation[1]} - {pr.padding[1]};",
@@ -127,7 +129,8 @@ def _row_function(t: WrwGroupedTiling, number: int, tail: bool) -> str:
     """Sums over one output row for the taps of one pass."""
     cells, width, m = t.passes[number], t.width, t.lanes
     o = [
-        f"TS_NOINLINE void {MARK}_row{number}{'t' if tail else ''}(const {MARK}_x *const *q, ts_i64 in, const {MARK}_y *y,"
+        f"TS_NOINLINE void {MARK}_row{number}{'t' if tail else ''}(const {MARK}_x *const *q, ts_i64 in, const"
+        f" {MARK}_y *y,"
         " float *p, int first) {",
         *(f"  ts_vf a{i} = {{0}};" for i in range(len(cells))),
     ]
@@ -135,7 +138,7 @@ def _row_function(t: WrwGroupedTiling, number: int, tail: bool) -> str:
     o += [f"  const {MARK}_x *x{r} = q[{r}] + in; (void)x{r};" for r in rows]
     for columns in column_tiles(width, t.cols):
         o += [f"  for (ts_i64 i = 0, u = {columns.start}; i < {columns.repeat}; i++, u += {columns.width}) {{"]
-        o += _columns(t, cells, columns, tail) + ["  }"]
+        o += [*_columns(t, cells, columns, tail), "  }"]
     o.append("  if (!first) {")
     o += [f"    a{i} += ts_load_fp32(p + {i * m.width});" for i in range(len(cells))] + ["  }"]
     o += [f"  ts_store_fp32(p + {i * m.width}, a{i});" for i in range(len(cells))] + ["}"]

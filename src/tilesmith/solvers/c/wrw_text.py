@@ -1,12 +1,11 @@
-"""C text of the dense weight gradient: strips, the register tile, and the sum that writes the result."""
+"""C text of the dense weight gradient: the register tile and the loops around it."""
 
 from __future__ import annotations
 
 from tilesmith.codegen.symbols import MARK
-from tilesmith.solvers.c.grouped_kernel import PICK
+from tilesmith.solvers.c.grouped_kernel import C_TYPES
+from tilesmith.solvers.c.wrw_strip_text import strip_text
 from tilesmith.solvers.c.wrw_tiling import WrwTiling
-
-C_TYPES = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
 
 
 def run_body(t: WrwTiling) -> str:
@@ -15,7 +14,7 @@ def run_body(t: WrwTiling) -> str:
     parts = [
         f"typedef {'unsigned' if t.pairs else 'float'} {MARK}_e;\n"
         f"typedef {C_TYPES[t.problem.x.dtype]} {MARK}_x;\ntypedef {C_TYPES[t.problem.y.dtype]} {MARK}_y;\n",
-        "" if t.direct else _pack_text(t),
+        "" if t.direct else strip_text(t),
         _tile_function(t, f"{MARK}_tile", t.mr) if t.run >= t.mr else "",
         _tile_function(t, f"{MARK}_rest", tail) if tail else "",
         _item_function(t),
@@ -80,18 +79,22 @@ def _tail_offsets(t: WrwTiling) -> list[int]:
     return [e.t * t.x_depth + (t.strip_height + e.r) * t.x_row + e.s * step for e in t.lines]
 
 
+def _table(name: str, values: list[int]) -> str:
+    return f"  static const ts_i64 {name}[] = {{{', '.join(map(str, values))}}};"
+
+
 def _item_function(t: WrwTiling) -> str:
     """All strips ``u0 .. u1 - 1`` for the tiles ``t0 .. t1 - 1`` of one group."""
     pr, (_, height, width) = t.problem, t.problem.output
     per = t.units_per_plane_group
     across = -(-width // t.cols)
     x, y = pr.x.strides, pr.y.strides
-    table = lambda name, values: f"  static const ts_i64 {name}[] = {{{', '.join(map(str, values))}}};"  # noqa: E731
     o = [
-        f"TS_NOINLINE void {MARK}_item(const {MARK}_y *y, const {MARK}_x *x, float *sums, char *scratch, ts_i64 all, ts_i64 g,"
+        f"TS_NOINLINE void {MARK}_item(const {MARK}_y *y, const {MARK}_x *x, float *sums, char *scratch, ts_i64"
+        f" all, ts_i64 g,"
         " ts_i64 u0, ts_i64 u1, ts_i64 t0, ts_i64 t1) {",
-        table("line", _line_offsets(t)),
-        *([table("last", _tail_offsets(t))] if t.tail_rows else []),
+        _table("line", _line_offsets(t)),
+        *([_table("last", _tail_offsets(t))] if t.tail_rows else []),
         f"  ts_i64 k0 = t0 / {t.line_tiles}, k1 = (t1 - 1) / {t.line_tiles} + 1;",
         "  (void)scratch, (void)k0, (void)k1;",
         "  for (ts_i64 u = u0; u < u1; u++) {",
@@ -102,7 +105,8 @@ def _item_function(t: WrwTiling) -> str:
     ]
     if t.direct:
         o += [
-            f"    const float *xs = x + z * {x[0]} + oy * {pr.stride[1] * x[3]} + ox * {pr.stride[2] * x[4]} + g * {t.fan_c};",
+            f"    const float *xs = x + z * {x[0]} + oy * {pr.stride[1] * x[3]} + ox * {pr.stride[2] * x[4]} +"
+            f" g * {t.fan_c};",
             f"    const float *ds = y + z * {y[0]} + oy * {y[3]} + ox * {y[4]} + g * {t.fan_k};",
         ]
         d_at = f"ds + kb * {t.nr}"
@@ -110,7 +114,8 @@ def _item_function(t: WrwTiling) -> str:
         o += [
             f"    {MARK}_e *xs = (void *)scratch, *ds = xs + {-(-t.x_elements // 16) * 16};",
             f"    {MARK}_strip(xs, x + g * {t.fan_c}, z, planes, oy, rows, ox, cols);",
-            f"    for (ts_i64 kb = k0; kb < k1; kb++) {MARK}_panel(ds + (kb - k0) * {t.d_block}, y + g * {t.fan_k}, kb, z, planes,"
+            f"    for (ts_i64 kb = k0; kb < k1; kb++) {MARK}_panel(ds + (kb - k0) * {t.d_block}, y + g *"
+            f" {t.fan_k}, kb, z, planes,"
             " oy, rows, ox, cols);",
         ]
         d_at = f"ds + (kb - k0) * {t.d_block}"
@@ -123,7 +128,8 @@ def _item_function(t: WrwTiling) -> str:
         "    for (ts_i64 at = t0; at < t1; at++) {",
         f"      ts_i64 kb = at / {t.line_tiles}, l = at % {t.line_tiles} / {t.m_blocks}, m = at % {t.m_blocks};",
         f"      const {MARK}_e *xm = xs + m * {t.mr};",
-        f"      {tile}(xm + line[l], {'xm + last[l]' if t.tail_rows else 'xm'}, {d_at}, sums + at * {t.tile_elements}, planes,"
+        f"      {tile}(xm + line[l], {'xm + last[l]' if t.tail_rows else 'xm'}, {d_at}, sums + at *"
+        f" {t.tile_elements}, planes,"
         f" {steps}, {whole}, cols, u == u0);",
         "    }",
         "  }",
@@ -139,217 +145,11 @@ def _entry(t: WrwTiling) -> str:
         f"  ts_i64 all = s[0], splits = s[1], units = (all + {t.planes - 1}) / {t.planes} * {t.units_per_plane_group};",
         "  for (ts_i64 item = begin; item < end; item++) {",
         f"    ts_i64 split = item % splits, part = item / splits % {t.parts}, g = item / splits / {t.parts};",
-        f"    {MARK}_item(p[0], p[1], (float *)p[2] + (split * {groups} + g) * {t.tiles * t.tile_elements}, scratch, all, g,",
+        f"    {MARK}_item(p[0], p[1], (float *)p[2] + (split * {groups} + g) * {t.tiles * t.tile_elements},"
+        f" scratch, all, g,",
         f"        units * split / splits, units * (split + 1) / splits, {t.tiles} * part / {t.parts},"
         f" {t.tiles} * (part + 1) / {t.parts});",
         "  }",
         "}",
         "",
     ])  # fmt: skip
-
-
-def _pack_text(t: WrwTiling) -> str:
-    """``_strip`` copies input with its padding, ``_panel`` one block of ``k`` of ``dy``; both convert."""
-    pr = t.problem
-    depth = pr.output[0]
-    x, y = pr.x.strides, pr.y.strides
-    whole_rows = pr.groups == 1 and x[4] == pr.c
-    row = [
-        f"TS_INLINE void {MARK}_row({MARK}_e *d, const {MARK}_x *a, const {MARK}_x *b, ts_i64 x0, ts_i64 n) {{",
-        f"  ts_i64 lo = x0 < 0 ? -x0 : 0, hi = {pr.input[2]} - x0 < n ? {pr.input[2]} - x0 : n;",
-        "  (void)b;",
-        f"  if (!a || lo >= hi) {{ {MARK}_zero(d, n * {t.fan_c}); return; }}",
-        f"  {MARK}_zero(d, lo * {t.fan_c});",
-        f"  {MARK}_zero(d + hi * {t.fan_c}, (n - hi) * {t.fan_c});",
-    ]
-    if whole_rows:
-        row.append(
-            f"  {MARK}_copy_x(d + lo * {pr.c}, a + (x0 + lo) * {pr.c}, b ? b + (x0 + lo) * {pr.c} : 0, (hi - lo) * {pr.c});"
-        )
-    else:
-        row.append(
-            f"  for (ts_i64 j = lo; j < hi; j++) {MARK}_copy_x(d + j * {t.fan_c}, a + (x0 + j) * {x[4]},"
-            f" b ? b + (x0 + j) * {x[4]} : 0, {t.fan_c});"
-        )
-    row.append("}")
-    height = pr.input[1]
-    source = lambda h: f"in_d && {h} >= 0 && {h} < {height} ? from + {h} * {x[3]} : 0"  # noqa: E731
-    reach = (pr.filter[1] - 1) * pr.dilation[1] + 1
-    strip = [
-        f"TS_NOINLINE void {MARK}_strip({MARK}_e *d, const {MARK}_x *x, ts_i64 z, ts_i64 planes, ts_i64 oy, ts_i64 rows,"
-        " ts_i64 ox, ts_i64 cols) {",
-        f"  ts_i64 x0 = ox * {pr.stride[2]} - {pr.padding[2]}, n = (cols - 1) * {pr.stride[2]}"
-        f" + {(pr.filter[2] - 1) * pr.dilation[2] + 1};",
-        f"  for (ts_i64 i = 0; i < planes; i++) for (ts_i64 t = 0; t < {pr.filter[0]}; t++, d += {t.x_depth}) {{",
-        f"    ts_i64 id = (z + i) % {depth} * {pr.stride[0]} + t * {pr.dilation[0]} - {pr.padding[0]};",
-        f"    int in_d = id >= 0 && id < {pr.input[0]};",
-        f"    const {MARK}_x *from = x + (z + i) / {depth} * {x[0]} + id * {x[2]};",
-        f"    ts_i64 h0 = oy * {pr.stride[1]} - {pr.padding[1]};",
-    ]
-    if t.pairs:
-        # A row of the strip holds an input row and the one that the next output row meets in its place.
-        strip += [
-            f"    for (ts_i64 r = 0; r < (rows / 2 * 2 - 2) * {pr.stride[1]} + {reach}; r++) {{",
-            f"      ts_i64 h = h0 + r, h2 = h + {pr.stride[1]};",
-            f"      const {MARK}_x *a = {source('h')}, *b = {source('h2')};",
-            f"      {MARK}_row(d + r * {t.x_row}, a ? a : b, a ? b : 0, x0, n);",
-            f"      if (!a && b) {MARK}_upper(d + r * {t.x_row}, n * {t.fan_c});",
-            "    }",
-        ]
-        if t.tail_rows:
-            strip += [
-                f"    if (rows % 2) for (ts_i64 r = 0; r < {pr.filter[1]}; r++) {{",
-                f"      ts_i64 h = h0 + (rows - 1) * {pr.stride[1]} + r * {pr.dilation[1]};",
-                f"      {MARK}_row(d + ({t.strip_height} + r) * {t.x_row}, {source('h')}, 0, x0, n);",
-                "    }",
-            ]
-    else:
-        strip += [
-            f"    for (ts_i64 r = 0; r < (rows - 1) * {pr.stride[1]} + {reach}; r++) {{",
-            "      ts_i64 h = h0 + r;",
-            f"      {MARK}_row(d + r * {t.x_row}, {source('h')}, 0, x0, n);",
-            "    }",
-        ]
-    strip += ["  }", "}"]
-    return "\n".join([_copies(t), *row, *strip, _panel(t, y)]) + "\n"
-
-
-def _panel(t: WrwTiling, y: tuple[int, ...]) -> str:
-    pr = t.problem
-    depth = pr.output[0]
-    rest = t.fan_k % t.nr
-    count = f"(kb == {t.k_blocks - 1} ? {rest} : {t.nr})" if rest else f"{t.nr}"
-    o = [
-        f"TS_NOINLINE void {MARK}_panel({MARK}_e *d, const {MARK}_y *y, ts_i64 kb, ts_i64 z, ts_i64 planes, ts_i64 oy,"
-        " ts_i64 rows, ts_i64 ox, ts_i64 cols) {",
-        f"  ts_i64 n = {count};",
-        f"  for (ts_i64 i = 0; i < planes; i++, d += {t.d_rows * t.cols * t.nr}) {{",
-        f"    const {MARK}_y *from = y + (z + i) / {depth} * {y[0]} + (z + i) % {depth} * {y[2]} + oy * {y[3]} + ox * {y[4]}"
-        f" + kb * {t.nr};",
-    ]
-    step = 2 if t.pairs else 1
-    second = f"q + 1 < rows ? a + {y[3]} : 0" if t.pairs else "0"
-    body = [f"{MARK}_copy_y(e, a + j * {y[4]}, b ? b + j * {y[4]} : 0, n);"]
-    if rest:
-        body.append(f"if (n < {t.nr}) {MARK}_zero(e + n, {t.nr} - n);")
-    o += [
-        f"    for (ts_i64 q = 0; q < rows; q += {step}) {{",
-        f"      const {MARK}_y *a = from + q * {y[3]}, *b = {second};",
-        f"      {MARK}_e *e = d + q / {step} * {t.cols * t.nr};",
-        "      (void)b;",
-        f"      for (ts_i64 j = 0; j < cols; j++, e += {t.nr}) {{ {' '.join(body)} }}",
-        "    }",
-        "  }",
-        "}",
-    ]
-    return "\n".join(o)
-
-
-def _copies(t: WrwTiling) -> str:
-    o = [f"TS_INLINE void {MARK}_zero({MARK}_e *d, ts_i64 n) {{ __builtin_memset(d, 0, (ts_u64)n * 4); }}"]
-    if t.pairs:
-        o += [
-            f"TS_INLINE void {MARK}_upper({MARK}_e *d, ts_i64 n) {{ for (ts_i64 i = 0; i < n; i++) d[i] <<= 16; }}",
-            f"TS_INLINE ts_vi {MARK}_pair(ts_vh a, ts_vh b) {{",
-            "  return __builtin_convertvector(a, ts_vi) | (ts_vi)(__builtin_convertvector(b, ts_vu) << 16);",
-            "}",
-            f"TS_INLINE ts_vh {MARK}_some(const ts_u16 *p, int n) {{",
-            "  ts_vh h = {0};",
-            "  if (p && n == TS_LANES) h = *(const ts_vh_at *)p;",
-            "  else if (p) h = ts_load_n_half(p, n);",
-            "  return h;",
-            "}",
-        ]
-        for name in "xy":
-            o += [
-                f"TS_INLINE void {MARK}_copy_{name}({MARK}_e *d, const ts_u16 *a, const ts_u16 *b, ts_i64 n) {{",
-                "  ts_i64 i = 0;",
-                "  for (; i + TS_LANES <= n; i += TS_LANES)",
-                f"    *(ts_vi_at *)(d + i) = {MARK}_pair({MARK}_some(a + i, TS_LANES), {MARK}_some(b ? b + i : 0, TS_LANES));",
-                "  int m = (int)(n - i);",
-                "  if (m) ts_store_n_fp32(d + i, (ts_vf)"
-                f"{MARK}_pair({MARK}_some(a + i, m), {MARK}_some(b ? b + i : 0, m)), m);",
-                "}",
-            ]
-        return "\n".join(o)
-    for name, dtype in (("x", t.problem.x.dtype), ("y", t.problem.y.dtype)):
-        o += [
-            f"TS_INLINE void {MARK}_copy_{name}({MARK}_e *d, const {MARK}_{name} *a, const {MARK}_{name} *b, ts_i64 n) {{",
-            "  ts_i64 i = 0;",
-            "  (void)b;",
-            f"  for (; i + TS_LANES <= n; i += TS_LANES) ts_store_fp32(d + i, ts_load_{dtype}(a + i));",
-            "  int m = (int)(n - i);",
-            f"  if (m) ts_store_n_fp32(d + i, ts_load_n_{dtype}(a + i, m), m);",
-            "}",
-        ]
-    return "\n".join(o)
-
-
-def reduce_body(t: WrwTiling) -> str:
-    """Sums the splits of one tile an item and writes it with the filter's strides. Pointers: partial sums, dw.
-
-    Tiles have ``k`` in lanes, filters mostly ``c``: blocks of lanes x lanes are transposed in registers.
-    """
-    pr, w, n = t.problem, t.problem.w, t.lanes
-    lines = ", ".join(str(e.t * w.strides[2] + e.r * w.strides[3] + e.s * w.strides[4]) for e in t.lines)
-    whole = pr.groups * t.tiles * t.tile_elements
-    in_order = w.strides[1] == 1 and (not t.merged or pr.filter[2] == 1 or w.strides[4] == t.fan_c)
-    if in_order:
-        write = [
-            f"          {C_TYPES[w.dtype]} *at_k = to + (k + j) * {w.strides[0]} + m * {t.mr} + i;",
-            f"          if (count == {n}) ts_store_{w.dtype}(at_k, v[j]); else ts_store_n_{w.dtype}(at_k, v[j], count);",
-        ]
-    else:
-        place = (
-            f"e / {t.fan_c} * {w.strides[4]} + e % {t.fan_c} * {w.strides[1]}" if t.merged else f"e * {w.strides[1]}"
-        )
-        write = [
-            f"          {C_TYPES[w.dtype]} *at_k = to + (k + j) * {w.strides[0]}, part[{n}];",
-            f"          ts_store_{w.dtype}(part, v[j]);",
-            f"          for (int l = 0; l < count; l++) {{ ts_i64 e = m * {t.mr} + i + l; at_k[{place}] = part[l]; }}",
-        ]
-    return "\n".join([
-        PICK,
-        _transpose(n),
-        f"void {MARK}(void *const *p, const ts_i64 *s, void *scratch, ts_i64 begin, ts_i64 end) {{",
-        "  (void)scratch;",
-        f"  static const ts_i64 line[] = {{{lines}}};",
-        "  for (ts_i64 item = begin; item < end; item++) {",
-        f"    ts_i64 g = item / {t.tiles}, at = item % {t.tiles}, kb = at / {t.line_tiles};",
-        f"    ts_i64 l = at % {t.line_tiles} / {t.m_blocks}, m = at % {t.m_blocks};",
-        f"    int rows = (int)({t.run} - m * {t.mr} < {t.mr} ? {t.run} - m * {t.mr} : {t.mr});",
-        f"    int cols = (int)({t.fan_k} - kb * {t.nr} < {t.nr} ? {t.fan_k} - kb * {t.nr} : {t.nr});",
-        f"    const float *from = (const float *)p[0] + item * {t.tile_elements};",
-        f"    {C_TYPES[w.dtype]} *to = ({C_TYPES[w.dtype]} *)p[1] + line[l] + (g * {t.fan_k} + kb * {t.nr}) * {w.strides[0]};",
-        f"    for (int k = 0; k < cols; k += {n})",
-        f"      for (int i = 0; i < rows; i += {n}) {{",
-        f"        int count = rows - i < {n} ? rows - i : {n}, wide = cols - k < {n} ? cols - k : {n};",
-        f"        ts_vf v[{n}];",
-        f"        for (int j = 0; j < {n}; j++) v[j] = (ts_vf){{0}};",
-        "        for (ts_i64 q = 0; q < s[0]; q++)",
-        f"          for (int j = 0; j < count; j++) v[j] += ts_load_fp32(from + q * {whole} + (i + j) * {t.nr} + k);",
-        f"        {MARK}_transpose(v);",
-        "        for (int j = 0; j < wide; j++) {",
-        *write,
-        "        }",
-        "      }",
-        "  }",
-        "}",
-        "",
-    ])  # fmt: skip
-
-
-def _transpose(n: int) -> str:
-    """``v[i][j]`` becomes ``v[j][i]``: halves of pairs of vectors change places, at every distance once."""
-    o = [f"TS_INLINE void {MARK}_transpose(ts_vf *v) {{", "  ts_vf a;"]
-    distance = n // 2
-    while distance:
-        low = ", ".join(str(n + (i ^ distance) if i & distance else i) for i in range(n))
-        high = ", ".join(str(n + i if i & distance else i ^ distance) for i in range(n))
-        for i in range(n):
-            if not i & distance:
-                one, two = f"v[{i}]", f"v[{i + distance}]"
-                o.append(f"  a = {MARK}_PICK({one}, {two}, {low});")
-                o.append(f"  {two} = {MARK}_PICK({one}, {two}, {high}), {one} = a;")
-        distance //= 2
-    return "\n".join([*o, "}"])

@@ -1,7 +1,7 @@
 """How a weight gradient is cut up: register tiles over the filter, strips over the pixels, items over both.
 
 The gradient is a product of matrices: ``dw[m][k] = sum over pixels of x[pixel][m] * dy[pixel][k]``. In a strip of ``x``
-with its padding, the inputs that one filter row meets lie side by side, so ``m`` runs over ``(s, c)`` without any gathering.
+with its padding, the inputs that one filter row meets lie side by side: ``m`` runs over ``(s, c)`` without gathering.
 """
 
 from __future__ import annotations
