@@ -2,10 +2,13 @@
 
 import ctypes
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import torch
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "src")]
 from device import _Attribute, _Config, check, cu, function
 
 torch.zeros(1, device="cuda")

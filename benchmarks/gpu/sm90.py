@@ -54,20 +54,20 @@ def variants(key, count, seed=0):
             g = rewrite.signature.geometry
             if not isinstance(solver.applicable(g, TARGET), Accepted):
                 continue
-            space, default = solver.search_space(g, TARGET), solver.default_config(g, TARGET)
-            found.append((solver.predict(g, default, TARGET) * 0.5, rewrite.signature.key(), solver.name, default))
-            pool = {}
-            for _ in range(6000):
-                config = type(default)(tuple((n, rng.choice(v)) for n, v in space.axes.items()))
-                if dict(config.values).get("stages", 0) == 0 and space.allowed(config):
-                    pool[config] = solver.predict(g, config, TARGET)
-            seen = {}
-            for config, seconds in sorted(pool.items(), key=lambda item: item[1]):
+            space, seen = solver.search_space(g, TARGET), {}
+            for rank, config in enumerate(solver.ranked(g, TARGET)):
                 v = dict(config.values)
                 kind = tuple(v.get(n) for n in ("wgs", "mi", "pp", "swap", "bk", "per_sm", "resident"))
+                sums = (v.get("split", 1) > 1, v.get("slices", 1) > 1)
                 seen[kind] = seen.get(kind, 0) + 1
-                if config != default and seen[kind] <= 2:
-                    found.append((seconds, rewrite.signature.key(), solver.name, config))
+                seen[kind, sums] = seen.get((kind, sums), 0) + 1
+                if seen[kind] > 3 or seen[kind, sums] > 2:
+                    continue
+                if rank and "group" in v:
+                    other = config.replace(group=rng.choice(space.axes["group"]), inner=rng.choice(space.axes["inner"]))
+                    config = other if space.contains(other) else config
+                seconds = solver.predict(g, config, TARGET)
+                found.append((seconds * (0.5 if rank == 0 else 1.0), rewrite.signature.key(), solver.name, config))
     found.sort(key=lambda item: item[0])
     return [(key, name, str(config)) for _, key, name, config in found[:count]]
 
@@ -75,6 +75,7 @@ def variants(key, count, seed=0):
 def compile_all(drafts):
     BUILD.mkdir(exist_ok=True)
     sources = {s.symbol: s for d in drafts for s in d.sources}
+    failed = []
     limit = ["-DTS_WAIT_LIMIT=2000000000ll"] if os.environ.get("SM90_DEBUG") else []
 
     def one(source):
@@ -86,6 +87,7 @@ def compile_all(drafts):
             command = ["nvcc", *flags, *limit, "-Xptxas", "-v", "-o", str(cubin), str(text)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
+                failed.append(source.symbol)
                 return f"{source.symbol}: {done.stderr[-800:]}"
             if "C75" in done.stderr or " 0 bytes spill stores" not in done.stderr:
                 return f"NOTE {source.symbol}: {done.stderr[-300:]}"
@@ -97,6 +99,7 @@ def compile_all(drafts):
             if message:
                 print(message)
     print(f"{len(sources)} sources compiled in {time.time() - start:.0f} s", flush=True)
+    return failed
 
 
 def draft_of(case):
@@ -249,7 +252,11 @@ def run(cases):
         except Exception as error:
             print("DRAFT", case, error)
             raise
-    compile_all(drafts)
+    failed = set(compile_all(drafts))
+    broken = [any(s.symbol in failed for s in draft.sources) for draft in drafts]
+    for case in (case for case, bad in zip(cases, broken) if bad):
+        print("DOES NOT COMPILE", case)
+    cases = [case for case, bad in zip(cases, broken) if not bad]
     path = BUILD / "cases.json"
     path.write_text(json.dumps([dataclasses.asdict(c) for c in cases]))
     start = 0

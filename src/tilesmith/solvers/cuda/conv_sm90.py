@@ -9,7 +9,7 @@ from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
 from tilesmith.solvers.cuda.cost_sm90 import predicted_seconds
 from tilesmith.solvers.cuda.draft_sm90 import tile_draft
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form
-from tilesmith.solvers.cuda.space_sm90 import sm90_default, sm90_space
+from tilesmith.solvers.cuda.space_sm90 import sm90_default, sm90_ranked, sm90_space
 from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
 from tilesmith.targets.target import CudaTarget
@@ -34,6 +34,10 @@ class ConvSm90Solver:
 
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
         return sm90_default(lambda swap: None if swap else _form(problem), target)
+
+    def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
+        """Configs worth measuring, the untuned choice first."""
+        return sm90_ranked(lambda swap: None if swap else _form(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
         return predicted_seconds(Sm90Tile(_form(problem), config, target))

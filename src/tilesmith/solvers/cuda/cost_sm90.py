@@ -15,6 +15,7 @@ _SHARED, _L2 = 128, 48  # bytes a cycle and SM
 _STEP = 40  # cycles lost at each step of the ring
 _START = 2500  # cycles before the first product: launch, barriers, cold loads
 _LAUNCH = 2.0e-6  # seconds of one more launch
+_PARTIAL_BYTES = 3.5e12  # bytes of partial sums a second, written and read through L2
 _DRAM_SHARE = 0.85
 _LATENCY = 1700  # cycles from asking for bytes of DRAM to their use
 _CLUSTERED = {2: 100, 4: 90, 8: 80}  # percent of the SMs that clusters of a size fill
@@ -53,7 +54,7 @@ def predicted_seconds(t: Sm90Tile) -> float:
     seconds = max(busy_seconds, moving) + 0.15 * min(busy_seconds, moving)
     if v["slices"] > 1:
         partial = form.layers * form.rows * t.partial_row * 4 * v["slices"]
-        seconds += _LAUNCH + 2 * partial / (0.7 * t.target.bytes_per_s)
+        seconds += _LAUNCH + partial / _PARTIAL_BYTES
     return seconds
 
 

@@ -49,8 +49,12 @@ class HaloSm90Solver:
         return SearchSpace(axes, lambda config: HaloTile(form, config, target).fits)
 
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
+        return self.ranked(problem, target)[0]
+
+    def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
+        """Configs worth measuring, the untuned choice first."""
         form = _form(problem)
-        return min(_candidates(form, target), key=lambda config: halo_seconds(HaloTile(form, config, target)))
+        return sorted(_candidates(form, target), key=lambda config: halo_seconds(HaloTile(form, config, target)))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
         return halo_seconds(HaloTile(_form(problem), config, target))

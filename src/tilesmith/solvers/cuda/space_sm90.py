@@ -21,7 +21,7 @@ _SHAPES = (  # wgs, mi, pp, per_sm
     (1, 1, 0, 1), (2, 1, 0, 1), (2, 1, 1, 1), (1, 2, 0, 1), (2, 2, 0, 1), (2, 2, 1, 1), (3, 1, 0, 1),
     (1, 1, 0, 2), (1, 2, 0, 2), (2, 1, 0, 2),
 )  # fmt: skip
-_SLICES = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 44, 64)
+_SLICES = (*range(1, 17), 18, 20, 22, 24, 26, 28, 30, 33, 36, 40, 44, 48, 52, 60, 66, 88, 132)
 
 
 def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
@@ -76,33 +76,43 @@ def _depths(form: Sm90Form) -> tuple[int, ...]:
 
 def sm90_default(form_of: FormOf, target: CudaTarget) -> Config:
     """The cost model's choice among some hundreds of tiles."""
+    return sm90_ranked(form_of, target)[0]
+
+
+def sm90_ranked(form_of: FormOf, target: CudaTarget) -> list[Config]:
+    """Some hundreds of configs of the space, those first that the cost model likes."""
     space = sm90_space(form_of, target)
-    best, least = None, float("inf")
-    for config in _candidates(form_of, space):
+    found = []
+    for config in _candidates(form_of, space, target):
         form = form_of(config["swap"])
         assert form is not None
         t = Sm90Tile(form, config, target)
-        if not t.fits or t.block_m >= 2 * max(form.rows, 64):
-            continue
-        seconds = predicted_seconds(t)
-        if seconds < least:
-            best, least = config, seconds
-    if best is None:
+        if t.fits and t.block_m < 2 * max(form.rows, 64):
+            found.append((predicted_seconds(t), len(found), config))
+    if not found:
         raise ValueError("no tile fits this problem")
-    chosen = best.replace(group=8) if best["slices"] == 1 else best
-    return chosen if space.contains(chosen) else best
+    grouped = ((config, config.replace(group=8)) for _, _, config in sorted(found, key=lambda item: item[:2]))
+    return [wide if wide["slices"] == 1 and space.contains(wide) else config for config, wide in grouped]
 
 
-def _candidates(form_of: FormOf, space: SearchSpace) -> Iterator[Config]:
+def _candidates(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Iterator[Config]:
     for swap in space.axes["swap"]:
         form = form_of(swap)
         assert form is not None
         for wgs, mi, pp, per_sm in _SHAPES:
             for bn in _widths(form):
                 for bk in _depths(form):
-                    for split in space.axes["split"] if not pp else (1,):
-                        for slices in space.axes["slices"] if split == 1 else (1,):
-                            yield _config(
-                                wgs=wgs, mi=mi, pp=pp, bn=bn, bk=bk, split=split, slices=slices, swap=swap,
-                                per_sm=per_sm,
-                            )  # fmt: skip
+                    config = _config(wgs=wgs, mi=mi, pp=pp, bn=bn, bk=bk, swap=swap, per_sm=per_sm)
+                    if not Sm90Tile(form, config, target).fits:
+                        continue
+                    yield config
+                    if not pp:
+                        yield from (config.replace(split=split) for split in space.axes["split"] if split > 1)
+                    yield from (config.replace(slices=slices) for slices in _slices(form, config, space, target))
+
+
+def _slices(form: Sm90Form, config: Config, space: SearchSpace, target: CudaTarget) -> set[int]:
+    """The most slices that fill the SMs once, and twice."""
+    tiles, slots = Sm90Tile(form, config, target).tiles, target.cores * config["per_sm"]
+    most = (max((s for s in space.axes["slices"] if s * tiles <= waves * slots), default=1) for waves in (1, 2))
+    return {s for s in most if s > 1}

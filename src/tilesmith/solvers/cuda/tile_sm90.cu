@@ -27,9 +27,14 @@ struct Work {
 // Tile `t` of the launch: columns of `group` tiles are walked first, so that neighbours share operands in L2.
 TS_DEVICE Work work_at(const Run &run, int t, int rank) {
   Work w;
-  const int tiles = run.tiles_m * run.tiles_n, rest = t / tiles;
-  t -= rest * tiles;
-  w.slice = rest / run.layers, w.layer = rest - w.slice * run.layers;
+  const int tiles = run.tiles_m * run.tiles_n;
+  if (KIND == CONV) { // residues of one place are neighbours: they read the same dy, and write the same rows
+    const int of = t / run.layers;
+    w.layer = t - of * run.layers, w.slice = of / tiles, t = of - w.slice * tiles;
+  } else {
+    const int rest = t / tiles;
+    w.slice = rest / run.layers, w.layer = rest - w.slice * run.layers, t -= rest * tiles;
+  }
   const int width = run.group * run.tiles_n, group = t / width, inside = t - group * width;
   const int left = run.tiles_m - group * run.group, high = left < run.group ? left : run.group;
   w.n = inside / high, w.m = group * run.group + inside - w.n * high;

@@ -1,0 +1,76 @@
+"""Estimated seconds of the portable kernel: waves of blocks, each the slowest of tensor cores, shared memory, loads."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.solvers.cuda.mma_form import Lines, MmaForm
+from tilesmith.solvers.cuda.mma_tile import MmaTile
+
+_SHARED, _L2 = 128, 40  # bytes a cycle and SM
+_MMA_SHARE = 0.55  # of the peak, which newer archs reach with other instructions only
+_STEP = 60  # cycles that a step of the ring costs beside its work
+_START = 3000  # cycles of launch, tables, cold loads
+_LAUNCH = 2.0e-6
+_LOAD_SLOTS = 10  # issue slots of a copy instruction with its address
+
+
+def predicted_seconds(t: MmaTile) -> float:
+    form, target = t.form, t.target
+    clock = target.clock_hz * 0.95
+    resident = t.blocks_per_sm
+    steps = ceil(t.steps / t.split)
+    waves = ceil(t.grid / (target.cores * resident))
+    busy = min(resident, ceil(t.grid / target.cores))
+    tensor, shared, issue = _step_cycles(t)
+    # Resident blocks share an SM's units, and hide each other's waits.
+    per_step = max(busy * max(tensor, shared, issue), _latency(t) / t.value["stages"] + _STEP)
+    epilogue = 600 + busy * t.block_m * t.block_n / (24 if form.out_vector > 1 else 8)
+    cycles = _START + waves * (steps * per_step + epilogue)
+    seconds = max(cycles / clock, _moved(form) / (0.8 * target.bytes_per_s))
+    if t.split > 1:
+        seconds += _LAUNCH + (t.partial_bytes * 2) / (0.6 * target.bytes_per_s) + t.split * 15e-9
+    return seconds
+
+
+def _latency(t: MmaTile) -> float:
+    """Cycles until a stage's bytes are there; loads without asynchronous copies wait in order."""
+    return 700.0 if min(t.form.a.vector, t.form.b.vector) * t.element_bytes >= 4 else 1100.0
+
+
+def _step_cycles(t: MmaTile) -> tuple[float, float, float]:
+    """Cycles that one step of one block occupies the multipliers, shared memory, and the issue slots."""
+    form, v, size = t.form, t.value, t.element_bytes
+    bm, bn, bk = t.block_m, t.block_n, t.block_k
+    target = t.target
+    peak = target.fp32_flops * 0.7 if t.exact else target.bf16_flops * _MMA_SHARE
+    tensor = 2.0 * bm * bn * bk / (peak / (target.clock_hz * target.cores))
+    # Each warp reads its rows and columns; the copies write them.
+    read = (bm * v["wn"] + bn * v["wm"]) * bk * size
+    shared = (read + (bm + bn) * bk * size) / _SHARED
+    loads = (bm + bn) * bk * size / _L2
+    copies = sum(extent * bk / operand.vector for operand, extent in ((form.a, bm), (form.b, bn)))
+    issue = copies / 32 * _LOAD_SLOTS / 4 + bm * bn * bk / (32 * 4 if t.exact else 2048 * 4)
+    return tensor, max(shared, loads), issue
+
+
+def _span(operand: Lines, form: MmaForm) -> int:
+    if form.kind == "gemm":
+        return 0
+    return 0
+
+
+def _moved(form: MmaForm) -> float:
+    """Bytes that must come from memory or go there."""
+    size = dtype(form.dtype).nbytes
+    image = prod(form.size) * (form.rows // max(1, prod(form.base)))
+    cols = form.channels * form.taps if form.kind == "wrw" else form.cols
+    if form.kind == "gemm":
+        inputs = form.groups * (form.rows + form.cols) * form.channels
+    elif form.kind == "wrw":
+        inputs = form.groups * form.pixels * (form.rows + form.channels)
+    else:
+        inputs = form.groups * form.channels * (image + form.taps * form.cols)
+    results = form.layers * form.rows * cols * (1 + (form.residual is not None) + (form.beta != 0.0))
+    return inputs * size + results * dtype(form.out_dtype).nbytes

@@ -1,0 +1,317 @@
+"""One form for all dense problems on any CUDA arch: ``rows x cols`` results for each group (or batch) and phase.
+
+A GEMM's groups are its batch. A convolution's rows are pixels and its columns channels; backward data has a phase for
+each residue of the result's position modulo the stride. Backward weights has the filter's channels as rows and
+(tap, channel) as columns, and sums over pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import prod
+
+from tilesmith.plan.records import Pointer, Space
+from tilesmith.plan.slots import span_bytes
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, TensorView, Triple
+from tilesmith.solvers import reasons
+from tilesmith.solvers.solver import Geometry, Rejected
+
+HALVES = ("bf16", "fp16")
+RESULTS = ("bf16", "fp16", "fp32")
+MAX_INDEX = 2**31 - 2**16  # tiles and taps may reach beyond the last element
+MAX_TAPS = 2048
+
+
+@dataclass(frozen=True)
+class Lines:
+    """How an operand lies, in elements.
+
+    ``line`` is the step of its tile axis (rows of A, columns of B; of linear pixels too), ``channel`` that of the
+    channels, ``pixel`` the steps of (n, d, h, w), ``tap`` those of the filter's (d, h, w), ``group`` of the group.
+    ``by_k`` says that the reduced axis is contiguous in a line (else neighbouring lines are); ``vector`` is how
+    many elements can move at once.
+    """
+
+    pointer: Pointer
+    by_k: bool
+    vector: int
+    line: int = 0
+    channel: int = 1
+    pixel: tuple[int, int, int, int] = (0, 0, 0, 0)
+    tap: Triple = (0, 0, 0)
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class MmaForm:
+    """``channels`` are those reduced in one tap (of a filter's row for ``wrw``); ``pixels`` those that ``wrw`` sums over.
+
+    ``base`` counts the pixels of a phase, ``size`` the image that the window slides over, ``out_size`` the result's.
+    """
+
+    kind: str  # "gemm", "fwd", "bwd" or "wrw"
+    dtype: str
+    out_dtype: str
+    rows: int
+    cols: int
+    groups: int
+    channels: int
+    a: Lines
+    b: Lines
+    out: Lines
+    filter: Triple = (1, 1, 1)
+    stride: Triple = (1, 1, 1)
+    padding: Triple = (0, 0, 0)
+    dilation: Triple = (1, 1, 1)
+    base: Triple = (1, 1, 1)
+    size: Triple = (1, 1, 1)
+    out_size: Triple = (1, 1, 1)
+    phases: Triple = (1, 1, 1)
+    pixels: int = 0
+    linear: bool = False  # the pixels of dy lie evenly (``wrw``)
+    bias: Pointer | None = None
+    residual: Pointer | None = None
+    alpha: float = 1.0
+    beta: float = 0.0
+    epilogue: Epilogue = Epilogue()
+
+    @cached_property
+    def taps(self) -> int:
+        return prod(self.filter)
+
+    @cached_property
+    def layers(self) -> int:
+        return self.groups * prod(self.phases)
+
+    @cached_property
+    def padded(self) -> int:
+        """Channels of a tap, counted so that no load straddles two taps."""
+        if self.kind == "wrw":
+            return -(-self.channels // self.b.vector) * self.b.vector
+        most = max((o.vector for o in (self.a, self.b) if o.by_k), default=1)
+        return -(-self.channels // most) * most
+
+    @cached_property
+    def columns(self) -> int:
+        """Columns with the padding of taps."""
+        return self.taps * self.padded if self.kind == "wrw" else self.cols
+
+    @cached_property
+    def length(self) -> int:
+        """Elements along k of a phase, the most of all."""
+        if self.kind == "wrw":
+            return self.pixels
+        return self.padded * prod(-(-f // p) for f, p in zip(self.filter, self._periods, strict=True))
+
+    @property
+    def _periods(self) -> Triple:
+        """Of so many taps in an axis, one belongs to a phase."""
+        if self.kind != "bwd":
+            return (1, 1, 1)
+        from math import gcd
+
+        d, h, w = (s // gcd(s, d) for s, d in zip(self.stride, self.dilation, strict=True))
+        return (d, h, w)
+
+    @cached_property
+    def deep(self) -> bool:
+        """Whether the depth takes part."""
+        return (self.filter[0], self.size[0], self.out_size[0], self.base[0]) != (1, 1, 1, 1) or self.padding[0] > 0
+
+    @cached_property
+    def inside(self) -> bool:
+        """No window reaches beyond the image."""
+        if self.kind == "gemm":
+            return True
+        if self.kind == "bwd":
+            return False
+        return not any(self.padding)
+
+    @cached_property
+    def out_vector(self) -> int:
+        """Results that can be stored at once."""
+        cols = self.channels if self.kind == "wrw" else self.cols
+        if self.out.channel != 1 and cols > 1:
+            return 1
+        steps = [cols, self.out.line, *self.out.pixel, *self.out.tap]
+        if self.groups > 1:
+            steps.append(self.out.group)
+        return widest(16 // dtype(self.out_dtype).nbytes, steps)
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds, those with padding included."""
+        if self.kind == "wrw":
+            return self.groups * self.rows * self.cols * self.pixels
+        return self.layers * self.rows * self.cols * self.length
+
+
+def widest(most: int, steps: list[int]) -> int:
+    """The widest vector of at most ``most`` elements of which all steps are multiples."""
+    while most > 1 and any(step % most for step in steps):
+        most //= 2
+    return most
+
+
+def slot(index: int) -> Pointer:
+    return Pointer(Space.SLOT, index)
+
+
+@lru_cache(maxsize=256)
+def mma_form(problem: Geometry) -> MmaForm | Rejected:
+    """``problem`` in the form, or why it has none."""
+    form = _gemm(problem) if isinstance(problem, GemmGeometry) else _conv(problem)
+    if isinstance(form, Rejected):
+        return form
+    lengths = (form.rows, form.columns, form.length, form.rows * form.columns)
+    return Rejected(reasons.SIZE) if max(lengths) > MAX_INDEX else form
+
+
+def _refuse(a: str, b: str, c: str, acc: str) -> Rejected | None:
+    if a != b or a not in (*HALVES, "fp32"):
+        return Rejected(reasons.DTYPE, f"{a} x {b}")
+    if c not in RESULTS or acc != "fp32":
+        return Rejected(reasons.DTYPE, f"{c}, accumulated in {acc}")
+    return None
+
+
+def _gemm(g: GemmGeometry) -> MmaForm | Rejected:
+    refused = _refuse(g.a.dtype, g.b.dtype, g.c.dtype, g.acc_dtype)
+    if refused:
+        return refused
+    if g.epilogue.residual and g.beta != 0.0:
+        return Rejected(reasons.EPILOGUE, "a residual beside beta")
+    for view in (g.a, g.b, g.c):
+        span = (view.rows - 1) * view.strides[1] + (view.columns - 1) * view.strides[2]
+        if span + 1 > MAX_INDEX:
+            return Rejected(reasons.SIZE)
+    out = 2 + g.epilogue.bias + g.epilogue.residual
+    return MmaForm(
+        kind="gemm", dtype=g.a.dtype, out_dtype=g.c.dtype, rows=g.m, cols=g.n, groups=g.batch, channels=g.k,
+        a=_matrix(0, g.batch, g.m, g.k, (g.a.strides[0], g.a.strides[1], g.a.strides[2]), g.a.dtype),
+        b=_matrix(1, g.batch, g.n, g.k, (g.b.strides[0], g.b.strides[2], g.b.strides[1]), g.b.dtype),
+        out=Lines(slot(out), False, 1, g.c.strides[1] if g.m > 1 else 0, g.c.strides[2],
+                  group=g.c.strides[0] if g.batch > 1 else 0),
+        bias=slot(2) if g.epilogue.bias else None, residual=slot(2 + g.epilogue.bias) if g.epilogue.residual else None,
+        alpha=g.alpha, beta=g.beta, epilogue=g.epilogue,
+    )  # fmt: skip
+
+
+def _matrix(index: int, batch: int, lines: int, k: int, strides: tuple[int, int, int], name: str) -> Lines:
+    group, line, column = strides
+    group = group if batch > 1 else 0
+    chunk = 16 // dtype(name).nbytes
+    by_k = column == 1 or k == 1
+    if line == 1 and lines > 1 and not (column == 1 and k > 1):
+        by_k = False
+    across = ([line] if lines > 1 else []) if by_k else ([column] if k > 1 else [])
+    contiguous = column == 1 or k == 1 if by_k else line == 1
+    vector = widest(chunk, [*across, group]) if contiguous else 1
+    return Lines(slot(index), by_k, vector, line if lines > 1 else 0, column if k > 1 else 0, group=group)
+
+
+def _conv(g: ConvGeometry) -> MmaForm | Rejected:
+    if g.direction not in ("fwd", "bwd", "wrw"):
+        return Rejected(reasons.DIRECTION, g.direction)
+    operands = {"fwd": (g.x, g.w, g.y), "bwd": (g.y, g.w, g.x), "wrw": (g.y, g.x, g.w)}[g.direction]
+    refused = _refuse(operands[0].dtype, operands[1].dtype, operands[2].dtype, g.acc_dtype)
+    if refused:
+        return refused
+    if max(view.vector for view in operands) > 1:
+        return Rejected(reasons.LAYOUT, "vector layout")
+    for view in operands:
+        if span_bytes(view.dtype, view.shape, view.strides) // dtype(view.dtype).nbytes > MAX_INDEX:
+            return Rejected(reasons.SIZE)
+    if prod(g.filter) > MAX_TAPS:
+        return Rejected(reasons.FILTER, f"filter {g.filter}")
+    return _weights(g) if g.direction == "wrw" else _pixels(g)
+
+
+def _steps(view: TensorView) -> list[int]:
+    """The steps of all axes but the channels that are ever taken."""
+    sizes = (view.shape[0], *view.shape[2:])
+    strides = (view.strides[0], *view.strides[2:])
+    return [stride for size, stride in zip(sizes, strides, strict=True) if size > 1]
+
+
+def _activations(index: int, view: TensorView, groups: int, by_k: bool, line: int) -> Lines:
+    """A tensor of pixels whose channels are divided among groups."""
+    n, c, d, h, w = (s if size > 1 else 0 for s, size in zip(view.strides, view.shape, strict=True))
+    wide = view.shape[1] // groups
+    group = wide * view.strides[1] if groups > 1 else 0
+    vector = 1
+    if view.strides[1] == 1 and wide > 1:
+        vector = widest(16 // dtype(view.dtype).nbytes, [*_steps(view), group])
+    return Lines(slot(index), by_k, vector, line, c, (n, d, h, w), group=group)
+
+
+def _filter(index: int, g: ConvGeometry, vector_axis: int) -> Lines:
+    """The filter; ``vector_axis`` is the axis (0: k, 1: c) along which loads or stores run."""
+    sizes = (g.k // g.groups, g.c // g.groups, *g.filter)
+    k, c, d, h, w = (s if size > 1 else 0 for s, size in zip(g.w.strides, sizes, strict=True))
+    group = g.k // g.groups * g.w.strides[0] if g.groups > 1 else 0
+    steps = [k, c, d, h, w]
+    along = steps.pop(vector_axis)
+    vector = widest(16 // dtype(g.w.dtype).nbytes, [*steps, group]) if along == 1 else 1
+    reduced, kept = (k, c) if g.direction == "bwd" else (c, k)
+    return Lines(slot(index), vector_axis == (0 if g.direction == "bwd" else 1), vector, kept, reduced,
+                 tap=(d, h, w), group=group)  # fmt: skip
+
+
+def _pixels(g: ConvGeometry) -> MmaForm:
+    forward = g.direction == "fwd"
+    source, result = (g.x, g.y) if forward else (g.y, g.x)
+    channels, cols = ((g.c, g.k) if forward else (g.k, g.c))
+    channels, cols = channels // g.groups, cols // g.groups
+    phases = (1, 1, 1) if forward else _triple(min(s, size) for s, size in zip(g.stride, g.input, strict=True))
+    image = g.output if forward else g.input
+    base = image if forward else _triple(-(-size // s) for s, size in zip(g.stride, image, strict=True))
+    # Contiguous input channels: by k in fwd, by columns in bwd; another filter layout loads its own way.
+    axis = 1
+    if g.w.strides[1] != 1 and g.w.strides[0] == 1 and g.k // g.groups > 1:
+        axis = 0
+    out = _activations(2 + g.epilogue.bias + g.epilogue.residual, result, g.groups, False, 0)
+    return MmaForm(
+        kind=g.direction, dtype=source.dtype, out_dtype=result.dtype, rows=g.n * prod(base), cols=cols,
+        groups=g.groups, channels=channels, a=_activations(0, source, g.groups, True, 0), b=_filter(1, g, axis),
+        out=out, filter=g.filter, stride=g.stride, padding=g.padding, dilation=g.dilation, base=base,
+        size=_triple(source.shape[2:]), out_size=image, phases=phases,
+        bias=slot(2) if g.epilogue.bias else None, residual=slot(2 + g.epilogue.bias) if g.epilogue.residual else None,
+        epilogue=g.epilogue,
+    )  # fmt: skip
+
+
+def _weights(g: ConvGeometry) -> MmaForm:
+    a = _activations(0, g.y, g.groups, False, g.y.strides[1] if g.k // g.groups > 1 else 0)
+    b = _activations(1, g.x, g.groups, False, 0)
+    out = _filter(2, g, 1)
+    step = _even_step(g.y)
+    if step is not None:
+        a = Lines(a.pointer, False, a.vector, a.line, a.channel, (step, 0, 0, 0), group=a.group)
+    return MmaForm(
+        kind="wrw", dtype=g.x.dtype, out_dtype=g.w.dtype, rows=g.k // g.groups, cols=prod(g.filter) * (g.c // g.groups),
+        groups=g.groups, channels=g.c // g.groups, a=a, b=b, out=out, filter=g.filter, stride=g.stride,
+        padding=g.padding, dilation=g.dilation, base=g.output, size=g.input, out_size=g.output,
+        pixels=g.n * prod(g.output), linear=step is not None,
+    )  # fmt: skip
+
+
+def _even_step(view: TensorView) -> int | None:
+    """The step from pixel to pixel when all pixels lie evenly."""
+    step, count = None, 1
+    sizes, strides = (view.shape[0], *view.shape[2:]), (view.strides[0], *view.strides[2:])
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        if size > 1:
+            step = stride if step is None else step
+            if stride != step * count:
+                return None
+            count *= size
+    return step or 0
+
+
+def _triple(values: object) -> Triple:
+    a, b, c = values  # type: ignore[misc]
+    return (a, b, c)

@@ -1,0 +1,70 @@
+  // --- results ---
+  // The offset of a row's results, NOWHERE when the row has none.
+  auto place_of_row = [&](int row, const Phase &ph) -> int {
+    if (row >= rows) return NOWHERE;
+    if constexpr (KIND == GEMM || KIND == WRW) {
+      return row * out_line;
+    } else {
+      const Pixel p = pixel_of(row, base_w, base_h, base_d);
+      const int d = p.d * (KIND == BWD ? stride_d : 1) + ph.d, h = p.h * (KIND == BWD ? stride_h : 1) + ph.h;
+      const int w = p.w * (KIND == BWD ? stride_w : 1) + ph.w;
+      if (KIND == BWD && (d >= out_size_d || h >= out_size_h || w >= out_size_w)) return NOWHERE;
+      return p.n * out_n + d * out_d + h * out_h + w * out_w;
+    }
+  };
+  // Stores the results of N neighbouring columns; `place` is that of the row.
+  bool no_number = false;
+  auto finish = [&](auto &sums, int place, int row, int col, int group, const Phase &ph) {
+    constexpr int N = sizeof(sums) / sizeof(float);
+    int c = col, offset = place;
+    if constexpr (KIND == WRW) {
+      const int tap = divided(col, padded);
+      c = col - tap * padded.d;
+      if (c >= channels || tap >= filter_d * filter_h * filter_w) return;
+      const int s = tap % filter_w, r = tap / filter_w % filter_h, t = tap / filter_w / filter_h;
+      offset += t * out_tap_d + r * out_tap_h + s * out_tap_w;
+    } else if (c >= cols) {
+      return;
+    }
+    const i64 at = group * out_group + offset + (i64)c * out_channel;
+    Pack<Out, N> old, given, result;
+    if constexpr (BETA) old = *(const Pack<Out, N> *)(out_base + at);
+    if constexpr (RESIDUAL) given = *(const Pack<Out, N> *)(residual_base + at);
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+      float v = sums[e];
+      if constexpr (SCALED) v *= alpha;
+      if constexpr (BETA) v = fmaf(beta, widened(old.v[e]), v);
+      if constexpr (BIAS) v += widened(bias_base[group * bias_group + c + e]);
+      if constexpr (RESIDUAL) v += widened(given.v[e]);
+      v = activate(v);
+      if constexpr (KIND == BWD) no_number |= v != v;
+      narrow(result.v[e], v);
+    }
+    *(Pack<Out, N> *)(out_base + at) = result;
+  };
+  // Backward data multiplies what lies outside dy by zeros, and 0 * Inf is no part of the definition: a result that
+  // is no number is computed once more from the products that exist.
+  auto repair = [&](int place, int row, int col, int group, const Phase &ph) {
+    if (place == NOWHERE || col >= cols) return;
+    const float stored = widened(out_base[group * out_group + place + (i64)col * out_channel]);
+    if (stored == stored) return;
+    const Pixel p = pixel_of(row, base_w, base_h, base_d);
+    const Element *const dy = a_base + group * a_group + (i64)p.n * in_n;
+    const Element *const filter = b_base + group * b_group + (i64)col * b_line;
+    float sum[1] = {0.0f};
+    for (int t = 0; t < filter_d; t++)
+      for (int r = 0; r < filter_h; r++)
+        for (int s = 0; s < filter_w; s++) {
+          const int d = p.d * stride_d + ph.d + pad_d - t * dilation_d, h = p.h * stride_h + ph.h + pad_h - r * dilation_h;
+          const int w = p.w * stride_w + ph.w + pad_w - s * dilation_w;
+          if (d % stride_d || h % stride_h || w % stride_w) continue;
+          if (d < 0 || h < 0 || w < 0 || d / stride_d >= size_d || h / stride_h >= size_h || w / stride_w >= size_w)
+            continue;
+          const Element *const from = dy + ((i64)(d / stride_d) * in_d + (i64)(h / stride_h) * in_h + (i64)(w / stride_w) * in_w);
+          const Element *const by = filter + ((i64)t * filter_step_d + (i64)r * filter_step_h + (i64)s * filter_step_w);
+          for (int c = 0; c < channels; c++)
+            sum[0] = fmaf(widened(from[(i64)c * a_channel]), widened(by[(i64)c * b_channel]), sum[0]);
+        }
+    finish(sum, place, row, col, group, ph);
+  };

@@ -1,0 +1,78 @@
+"""Search space and untuned choice of the portable kernel.
+
+Axes: ``bm`` x ``bn`` results of a block, ``bk`` depth of a step, ``wm`` x ``wn`` warps, ``stages`` of the ring, ``split``
+parts of k that a second kernel adds, ``walk`` rows of tiles walked together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilesmith.solvers.cuda.mma_cost import predicted_seconds
+from tilesmith.solvers.cuda.mma_form import MmaForm
+from tilesmith.solvers.cuda.mma_tile import MmaTile
+from tilesmith.solvers.solver import Config, SearchSpace
+from tilesmith.targets.target import CudaTarget
+
+_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+# bm, bn, wm, wn: what the untuned choice is made of.
+_TENSOR_SHAPES = (
+    (128, 128, 2, 2), (128, 128, 4, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2), (128, 32, 4, 1),
+    (64, 32, 2, 1), (32, 64, 1, 2), (256, 64, 4, 1), (64, 256, 1, 4), (128, 16, 4, 1), (64, 16, 4, 1), (16, 128, 1, 4),
+    (32, 128, 1, 4), (256, 128, 4, 2), (128, 256, 2, 4), (16, 64, 1, 2), (32, 32, 2, 1), (16, 16, 1, 1),
+)  # fmt: skip
+_FLOAT_SHAPES = (
+    (128, 128, 4, 2), (128, 64, 4, 1), (64, 64, 2, 2), (64, 128, 2, 2), (64, 32, 2, 1), (32, 64, 1, 2), (32, 32, 1, 1),
+    (128, 32, 4, 1), (16, 64, 1, 2),
+)  # fmt: skip
+
+
+def mma_space(form: MmaForm, target: CudaTarget) -> SearchSpace:
+    exact = form.dtype == "fp32"
+    axes = {
+        "bm": tuple(b for b in (16, 32, 64, 128, 256) if b < 2 * max(form.rows, 16)),
+        "bn": tuple(b for b in (16, 32, 64, 128, 256) if b < 2 * max(form.columns, 32)),
+        "bk": (16, 32) if exact else (16, 32, 64),
+        "wm": (1, 2, 4), "wn": (1, 2, 4), "stages": (2, 3, 4, 5), "split": _SPLITS, "walk": (1, 4, 8, 16),
+    }  # fmt: skip
+
+    def allowed(config: Config) -> bool:
+        t = MmaTile(form, config, target)
+        return t.fits and (config["walk"] == 1 or (t.tiles_n > 1 and config["walk"] < 2 * t.tiles_m))
+
+    return SearchSpace(axes, allowed)
+
+
+def mma_default(form: MmaForm, target: CudaTarget) -> Config:
+    """The cost model's choice among some hundreds of tiles."""
+    space = mma_space(form, target)
+    best, least = None, float("inf")
+    for config in _candidates(form, space, target):
+        t = MmaTile(form, config, target)
+        if not t.fits:
+            continue
+        seconds = predicted_seconds(t)
+        if seconds < least:
+            best, least = config, seconds
+    if best is None:
+        raise ValueError("no tile fits this problem")
+    wider = best.replace(walk=8)
+    return wider if space.contains(wider) else best
+
+
+def _candidates(form: MmaForm, space: SearchSpace, target: CudaTarget) -> Iterator[Config]:
+    shapes = _FLOAT_SHAPES if form.dtype == "fp32" else _TENSOR_SHAPES
+    for bm, bn, wm, wn in shapes:
+        if bm not in space.axes["bm"] or bn not in space.axes["bn"]:
+            continue
+        for bk in space.axes["bk"][:2]:
+            for stages in (2, 3, 4):
+                tiles = -(-form.rows // bm) * -(-form.columns // bn) * form.layers
+                for split in _SPLITS:
+                    # Splitting serves to fill the machine, no more.
+                    if split > 1 and tiles * split > 6 * target.cores:
+                        break
+                    yield Config(
+                        (("bm", bm), ("bn", bn), ("bk", bk), ("wm", wm), ("wn", wn), ("stages", stages),
+                         ("split", split), ("walk", 1))
+                    )  # fmt: skip

@@ -1,0 +1,303 @@
+namespace ts_mma {
+namespace @SYM@_scope {
+@CONSTANTS@
+
+constexpr int CHUNK = 16 / sizeof(Element); // elements of 16 bytes: what shared memory is counted in
+constexpr int THREADS = WARPS_M * WARPS_N * 32;
+constexpr int WARP_M = BLOCK_M / WARPS_M, WARP_N = BLOCK_N / WARPS_N;
+constexpr bool EXACT = sizeof(Element) == 4; // fp32: multiply-adds of single floats
+constexpr int NOWHERE = -1;
+
+@FINISH@
+
+// Where chunk `at` of a line lies: neighbouring lines differ in their banks.
+template <int CHUNKS> TS_MMA_DEVICE int swizzled(int line, int at) {
+  constexpr int span = CHUNKS < 8 ? CHUNKS : 8;
+  return at ^ (line / (8 / span) & (span - 1));
+}
+
+// How the threads share the copying of one operand's tile: lines of rows (BY_K) or of k, in chunks.
+template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
+  static constexpr int CHUNKS = (BY_K ? BLOCK_K : EXTENT) / CHUNK;
+  static constexpr int LINES = BY_K ? EXTENT : BLOCK_K;
+  static constexpr int STEP = THREADS / CHUNKS;
+  static constexpr int COUNT = (LINES + STEP - 1) / STEP;
+  static constexpr bool EVEN = LINES % STEP == 0;
+  static constexpr int PARTS = CHUNK / VECTOR;
+  static constexpr int PART_BYTES = VECTOR * sizeof(Element);
+  static constexpr bool ASYNC = PART_BYTES >= 4; // there is no asynchronous copy of 2 bytes
+  static constexpr int BYTES = EXTENT * BLOCK_K * sizeof(Element);
+  static constexpr int HELD = ASYNC ? 1 : COUNT;
+  static_assert(THREADS % CHUNKS == 0 && STEP > 0, "a thread's chunk of a line must not change");
+
+  TS_MMA_DEVICE int chunk() { return threadIdx.x % CHUNKS; }
+  TS_MMA_DEVICE int line(int i) { return threadIdx.x / CHUNKS + i * STEP; }
+  TS_MMA_DEVICE u32 place(int i) { return (line(i) * CHUNKS + swizzled<CHUNKS>(line(i), chunk())) * 16; }
+  TS_MMA_DEVICE bool exists(int i) { return EVEN || line(i) < LINES; }
+
+  // Part `part` of chunk `i`: `valid` elements (any number, also below 0) from `from`.
+  TS_MMA_DEVICE void take(u32 tile, u32 (&held)[HELD][4], int i, int part, const Element *from, int valid) {
+    if constexpr (ASYNC) {
+      const int bytes = smaller(larger(valid, 0), VECTOR) * (int)sizeof(Element);
+      if (exists(i)) copy_async<PART_BYTES>(tile + place(i) + part * PART_BYTES, from, bytes);
+    } else {
+      u32 v = 0;
+      if (exists(i) && valid > 0) v = __ldg((const u16 *)from);
+      if (part % 2)
+        held[i][part / 2] |= v << 16;
+      else
+        held[i][part / 2] = v;
+    }
+  }
+  TS_MMA_DEVICE void put(u32 tile, const u32 (&held)[HELD][4]) {
+    if constexpr (!ASYNC) {
+#pragma unroll
+      for (int i = 0; i < COUNT; i++)
+        if (exists(i)) shared_store16(tile + place(i), held[i][0], held[i][1], held[i][2], held[i][3]);
+    }
+  }
+};
+typedef Copies<A_BY_K, BLOCK_M, A_VECTOR> CopiesA;
+typedef Copies<B_BY_K, BLOCK_N, B_VECTOR> CopiesB;
+constexpr int STAGE_BYTES = CopiesA::BYTES + CopiesB::BYTES;
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMETERS@) {
+@UNPACK@
+  extern __shared__ __align__(128) unsigned char memory[];
+  const u32 ring = shared_address(memory);
+  // Behind the ring: of every tap its offset in both operands, and its position relative to a pixel's.
+  int *const tap_a = (int *)(memory + TABLE_OFFSET), *const tap_b = tap_a + taps_most, *const tap_d = tap_b + taps_most,
+             *const tap_h = tap_d + taps_most, *const tap_w = tap_h + taps_most;
+  int *const row_place = tap_a + 5 * taps_most;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp_m = warp / WARPS_N, warp_n = warp % WARPS_N;
+
+  // --- which tile: parts of k outermost, then layers; groups of rows of tiles share columns in the L2 cache ---
+  int tile = blockIdx.x;
+  const int tiles = tiles_m * tiles_n, layers = groups * phase_d * phase_h * phase_w;
+  const int layer_part = tile / tiles;
+  const int part = layer_part / layers, layer = layer_part % layers;
+  tile -= layer_part * tiles;
+  const int band = tile / (walk * tiles_n), first_m = band * walk;
+  const int band_m = smaller(tiles_m - first_m, walk), in_band = tile - band * walk * tiles_n;
+  const int m0 = (first_m + in_band % band_m) * BLOCK_M, n0 = in_band / band_m * BLOCK_N;
+  const int group = layer % groups, phase = layer / groups;
+  const Phase ph = {phase / (phase_h * phase_w), phase / phase_w % phase_h, phase % phase_w};
+  const Element *const a = a_base + group * a_group, *const b = b_base + group * b_group;
+
+  // --- the taps of this phase ---
+  int taps = 1;
+  if constexpr (KIND == GEMM) {
+    if (threadIdx.x == 0) tap_a[0] = tap_b[0] = tap_d[0] = tap_h[0] = tap_w[0] = 0;
+  } else {
+    const AxisTaps td = axis_taps(filter_d, stride_d, pad_d, dilation_d, ph.d);
+    const AxisTaps th = axis_taps(filter_h, stride_h, pad_h, dilation_h, ph.h);
+    const AxisTaps tw = axis_taps(filter_w, stride_w, pad_w, dilation_w, ph.w);
+    taps = td.count * th.count * tw.count;
+    for (int i = threadIdx.x; i < taps; i += THREADS) {
+      const int s = i % tw.count, r = i / tw.count % th.count, t = i / tw.count / th.count;
+      const int d = td.at + t * td.at_step, h = th.at + r * th.at_step, w = tw.at + s * tw.at_step;
+      tap_d[i] = d, tap_h[i] = h, tap_w[i] = w;
+      tap_a[i] = d * in_d + h * in_h + w * in_w;
+      tap_b[i] = (td.index + t * td.index_step) * filter_step_d + (th.index + r * th.index_step) * filter_step_h +
+                 (tw.index + s * tw.index_step) * filter_step_w;
+    }
+  }
+  __syncthreads();
+
+  // --- what does not change along k ---
+  // A by k: rows are pixels. `a_seen` has a bit for each tap that lies in the image.
+  int a_place[A_BY_K ? CopiesA::COUNT : 1], a_d[COMPARE ? CopiesA::COUNT : 1], a_h[COMPARE ? CopiesA::COUNT : 1],
+      a_w[COMPARE ? CopiesA::COUNT : 1];
+  u32 a_seen[A_BY_K && !COMPARE ? CopiesA::COUNT : 1];
+  if constexpr (A_BY_K) {
+#pragma unroll
+    for (int i = 0; i < CopiesA::COUNT; i++) {
+      const int row = m0 + CopiesA::line(i);
+      const bool exists = row < rows && CopiesA::exists(i);
+      if constexpr (KIND == GEMM) {
+        a_place[i] = row * a_line;
+        a_seen[i] = exists;
+      } else {
+        const Pixel p = pixel_of(row, base_w, base_h, base_d);
+        const int step_d = KIND == FWD ? stride_d : 1, step_h = KIND == FWD ? stride_h : 1;
+        const int step_w = KIND == FWD ? stride_w : 1;
+        const int d = p.d * step_d, h = p.h * step_h, w = p.w * step_w;
+        a_place[i] = p.n * in_n + d * in_d + h * in_h + w * in_w;
+        if constexpr (COMPARE) {
+          a_d[i] = exists ? d : -(1 << 30), a_h[i] = h, a_w[i] = w;
+        } else {
+          u32 seen = 0;
+          if (INSIDE) {
+            seen = exists ? ~0u : 0u;
+          } else if (exists) {
+            for (int t = 0; t < taps; t++)
+              if (lies_inside(d + tap_d[t], h + tap_h[t], w + tap_w[t], size_d, size_h, size_w)) seen |= 1u << t;
+          }
+          a_seen[i] = seen;
+        }
+      }
+    }
+  }
+  // B of backward weights: columns are (tap, channel); NOWHERE beyond the last.
+  int b_tap[KIND == WRW ? CopiesB::PARTS : 1], b_place[KIND == WRW ? CopiesB::PARTS : 1],
+      b_valid[KIND == WRW ? CopiesB::PARTS : 1];
+  if constexpr (KIND == WRW) {
+#pragma unroll
+    for (int e = 0; e < CopiesB::PARTS; e++) {
+      const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
+      const int tap = divided(col, padded), c = col - tap * padded.d;
+      b_tap[e] = tap < taps ? tap : 0;
+      b_valid[e] = tap < taps ? channels - c : 0;
+      b_place[e] = tap_a[b_tap[e]] + c * b_channel;
+    }
+  }
+
+  u32 held_a[CopiesA::HELD][4], held_b[CopiesB::HELD][4];
+
+  auto load_a = [&](int step, u32 stage) {
+    if constexpr (A_BY_K) {
+#pragma unroll
+      for (int e = 0; e < CopiesA::PARTS; e++) {
+        const int k = step * BLOCK_K + CopiesA::chunk() * CHUNK + e * A_VECTOR;
+        const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
+        const int known = tap < taps ? tap : 0, valid = tap < taps ? channels - c : 0;
+        const int offset = tap_a[known] + c * a_channel;
+        int d = 0, h = 0, w = 0;
+        if constexpr (COMPARE) d = tap_d[known], h = tap_h[known], w = tap_w[known];
+#pragma unroll
+        for (int i = 0; i < CopiesA::COUNT; i++) {
+          bool seen;
+          if constexpr (COMPARE)
+            seen = lies_inside(a_d[i] + d, a_h[i] + h, a_w[i] + w, size_d, size_h, size_w);
+          else
+            seen = a_seen[i] >> known & 1;
+          CopiesA::take(stage, held_a, i, e, a + (a_place[i] + offset), seen ? valid : 0);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < CopiesA::COUNT; i++) {
+        const int k = step * BLOCK_K + CopiesA::line(i);
+        int place = k * a_channel;
+        bool exists = k < length;
+        if constexpr (KIND == WRW) {
+          if constexpr (LINEAR) {
+            place = k * dy_n;
+          } else {
+            const Pixel p = pixel_of(k, base_w, base_h, base_d);
+            place = p.n * dy_n + p.d * dy_d + p.h * dy_h + p.w * dy_w;
+          }
+        }
+#pragma unroll
+        for (int e = 0; e < CopiesA::PARTS; e++) {
+          const int row = m0 + CopiesA::chunk() * CHUNK + e * A_VECTOR;
+          CopiesA::take(stage, held_a, i, e, a + (place + row * a_line), exists ? rows - row : 0);
+        }
+      }
+    }
+  };
+  auto load_b = [&](int step, u32 stage) {
+    if constexpr (B_BY_K) {
+#pragma unroll
+      for (int e = 0; e < CopiesB::PARTS; e++) {
+        const int k = step * BLOCK_K + CopiesB::chunk() * CHUNK + e * B_VECTOR;
+        const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
+        const int known = tap < taps ? tap : 0, valid = tap < taps ? channels - c : 0;
+        const int offset = tap_b[known] + c * b_channel;
+#pragma unroll
+        for (int i = 0; i < CopiesB::COUNT; i++) {
+          const int col = n0 + CopiesB::line(i);
+          CopiesB::take(stage, held_b, i, e, b + (offset + col * b_line), col < cols ? valid : 0);
+        }
+      }
+    } else if constexpr (KIND == WRW) {
+      int place[CopiesB::COUNT], d[CopiesB::COUNT], h[CopiesB::COUNT], w[CopiesB::COUNT];
+#pragma unroll
+      for (int i = 0; i < CopiesB::COUNT; i++) {
+        const int k = step * BLOCK_K + CopiesB::line(i);
+        const Pixel p = pixel_of(k, base_w, base_h, base_d);
+        d[i] = k < length ? p.d * stride_d : -(1 << 30), h[i] = p.h * stride_h, w[i] = p.w * stride_w;
+        place[i] = p.n * in_n + p.d * stride_d * in_d + h[i] * in_h + w[i] * in_w;
+      }
+#pragma unroll
+      for (int e = 0; e < CopiesB::PARTS; e++) {
+        const int t = b_tap[e], td = tap_d[t], th = tap_h[t], tw = tap_w[t];
+#pragma unroll
+        for (int i = 0; i < CopiesB::COUNT; i++) {
+          bool seen;
+          if constexpr (INSIDE)
+            seen = d[i] >= 0;
+          else
+            seen = lies_inside(d[i] + td, h[i] + th, w[i] + tw, size_d, size_h, size_w);
+          CopiesB::take(stage, held_b, i, e, b + (place[i] + b_place[e]), seen ? b_valid[e] : 0);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < CopiesB::COUNT; i++) {
+        const int k = step * BLOCK_K + CopiesB::line(i);
+        const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
+        const bool exists = tap < taps && c < channels;
+        const int place = tap_b[tap < taps ? tap : 0] + c * b_channel;
+#pragma unroll
+        for (int e = 0; e < CopiesB::PARTS; e++) {
+          const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
+          CopiesB::take(stage, held_b, i, e, b + (place + col * b_line), exists ? cols - col : 0);
+        }
+      }
+    }
+  };
+
+  // --- sums ---
+@SUMS@
+@PLACE@
+
+  const int all_steps = ((KIND == WRW ? length : taps * padded.d) + BLOCK_K - 1) / BLOCK_K;
+  const int begin = (int)((i64)all_steps * part / parts), end = (int)((i64)all_steps * (part + 1) / parts);
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; s++) {
+    const u32 stage = ring + s * STAGE_BYTES;
+    if (begin + s < end) {
+      load_a(begin + s, stage);
+      load_b(begin + s, stage + CopiesA::BYTES);
+      CopiesA::put(stage, held_a);
+      CopiesB::put(stage + CopiesA::BYTES, held_b);
+    }
+    copy_commit();
+  }
+  int now = 0, next = STAGES - 1;
+#pragma unroll 1
+  for (int step = begin; step < end; step++) {
+    copy_wait<STAGES - 2>();
+    __syncthreads();
+    const u32 to = ring + next * STAGE_BYTES;
+    const bool more = step + STAGES - 1 < end;
+    if (more) {
+      load_a(step + STAGES - 1, to);
+      load_b(step + STAGES - 1, to + CopiesA::BYTES);
+    }
+    copy_commit();
+    accumulate(ring + now * STAGE_BYTES, ring + now * STAGE_BYTES + CopiesA::BYTES);
+    if (more) {
+      CopiesA::put(to, held_a);
+      CopiesB::put(to + CopiesA::BYTES, held_b);
+    }
+    now = now + 1 == STAGES ? 0 : now + 1;
+    next = next + 1 == STAGES ? 0 : next + 1;
+  }
+  copy_wait<0>();
+  // Where the tile's rows go. The ring is free now.
+  for (int i = threadIdx.x; i < BLOCK_M; i += THREADS) row_place[i] = place_of_row(m0 + i, ph);
+  __syncthreads();
+@STORE@
+  if constexpr (KIND == BWD && !PARTIAL) {
+    if (__syncthreads_or(no_number)) {
+#pragma unroll 1
+      for (int i = threadIdx.x; i < BLOCK_M * BLOCK_N; i += THREADS)
+        repair(row_place[i / BLOCK_N], m0 + i / BLOCK_N, n0 + i % BLOCK_N, group, ph);
+    }
+  }
+}
+} // namespace @SYM@_scope
+} // namespace ts_mma
