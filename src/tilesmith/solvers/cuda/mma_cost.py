@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, prod
 
 from tilesmith.problems.dtypes import dtype
-from tilesmith.solvers.cuda.mma_form import Lines, MmaForm
+from tilesmith.solvers.cuda.mma_form import MmaForm
 from tilesmith.solvers.cuda.mma_tile import MmaTile
 
 _SHARED, _L2 = 128, 40  # bytes a cycle and SM
@@ -48,17 +48,14 @@ def _step_cycles(t: MmaTile) -> tuple[float, float, float]:
     tensor = 2.0 * bm * bn * bk / (peak / (target.clock_hz * target.cores))
     # Each warp reads its rows and columns; the copies write them.
     read = (bm * v["wn"] + bn * v["wm"]) * bk * size
+    if t.exact:  # a thread's rows and columns, 16 bytes for each 4 of k; lanes share most of them
+        wide = bm // v["wm"] // 4 + bn // v["wn"] // 8
+        read = t.warps * wide * bk / 4 * 2.5 * _SHARED
     shared = (read + (bm + bn) * bk * size) / _SHARED
     loads = (bm + bn) * bk * size / _L2
     copies = sum(extent * bk / operand.vector for operand, extent in ((form.a, bm), (form.b, bn)))
     issue = copies / 32 * _LOAD_SLOTS / 4 + bm * bn * bk / (32 * 4 if t.exact else 2048 * 4)
     return tensor, max(shared, loads), issue
-
-
-def _span(operand: Lines, form: MmaForm) -> int:
-    if form.kind == "gemm":
-        return 0
-    return 0
 
 
 def _moved(form: MmaForm) -> float:

@@ -14,7 +14,7 @@ from math import prod
 from tilesmith.plan.records import Pointer, Space
 from tilesmith.plan.slots import span_bytes
 from tilesmith.problems.dtypes import dtype
-from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, TensorView, Triple
 from tilesmith.solvers import reasons
 from tilesmith.solvers.solver import Geometry, Rejected
@@ -47,7 +47,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class MmaForm:
-    """``channels`` are those reduced in one tap (of a filter's row for ``wrw``); ``pixels`` those that ``wrw`` sums over.
+    """``channels`` are those reduced in one tap (a filter's, for ``wrw``); ``pixels`` those that ``wrw`` sums over.
 
     ``base`` counts the pixels of a phase, ``size`` the image that the window slides over, ``out_size`` the result's.
     """
@@ -76,7 +76,7 @@ class MmaForm:
     residual: Pointer | None = None
     alpha: float = 1.0
     beta: float = 0.0
-    epilogue: Epilogue = Epilogue()
+    epilogue: Epilogue = IDENTITY
 
     @cached_property
     def taps(self) -> int:
@@ -264,7 +264,7 @@ def _filter(index: int, g: ConvGeometry, vector_axis: int) -> Lines:
 def _pixels(g: ConvGeometry) -> MmaForm:
     forward = g.direction == "fwd"
     source, result = (g.x, g.y) if forward else (g.y, g.x)
-    channels, cols = ((g.c, g.k) if forward else (g.k, g.c))
+    channels, cols = (g.c, g.k) if forward else (g.k, g.c)
     channels, cols = channels // g.groups, cols // g.groups
     phases = (1, 1, 1) if forward else _triple(min(s, size) for s, size in zip(g.stride, g.input, strict=True))
     image = g.output if forward else g.input

@@ -1,7 +1,7 @@
 """Search space and untuned choice of the portable kernel.
 
-Axes: ``bm`` x ``bn`` results of a block, ``bk`` depth of a step, ``wm`` x ``wn`` warps, ``stages`` of the ring, ``split``
-parts of k that a second kernel adds, ``walk`` rows of tiles walked together.
+Axes: ``bm`` x ``bn`` results of a block, ``bk`` depth of a step, ``wm`` x ``wn`` warps, ``stages`` of the ring,
+``split`` parts of k that a second kernel adds, ``walk`` rows of tiles walked together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TENSOR_SHAPES = (
 )  # fmt: skip
 _FLOAT_SHAPES = (
     (128, 128, 4, 2), (128, 64, 4, 1), (64, 64, 2, 2), (64, 128, 2, 2), (64, 32, 2, 1), (32, 64, 1, 2), (32, 32, 1, 1),
-    (128, 32, 4, 1), (16, 64, 1, 2),
+    (128, 32, 4, 1), (16, 64, 1, 2), (16, 32, 1, 1),
 )  # fmt: skip
 
 

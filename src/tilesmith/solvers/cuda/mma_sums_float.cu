@@ -14,7 +14,7 @@
     return warp_n * WARP_N + (B_BY_K ? j * 8 + lane_n : j / 4 * 32 + lane_n * 4 + j % 4);
   };
   auto accumulate = [&](u32 tile_a, u32 tile_b) {
-#pragma unroll
+#pragma unroll 1 // unrolled, the compiler fetches far ahead and runs out of registers
     for (int k = 0; k < BLOCK_K; k += 4) {
       float fa[ROWS][4], fb[COLUMNS][4];
       if constexpr (A_BY_K) {

@@ -1,0 +1,44 @@
+"""Small and odd problems that between them reach every branch of the portable kernel."""
+
+from sm90_cases import FULL, _conv, _gemm
+from sm90_cases import problems as aligned
+
+from tilesmith.problems.epilogue import Epilogue
+
+MODES = ("fwd", "bwd", "wrw")
+
+
+def problems():
+    """``(signature, NaN planted too)``."""
+    yield from aligned()
+    for dtype in ("bf16", "fp32"):
+        for ta in (False, True):
+            for tb in (False, True):
+                yield _gemm(131, 77, 93, ta, tb, dtype=dtype, lda=200, ldb=202, ldc=100), True
+        yield _gemm(70, 66, 4098, dtype=dtype, epilogue=FULL), False
+        yield _gemm(33, 129, 100, batch=3, tb=True, alpha=0.5, beta=2.0, dtype=dtype), False
+        for mode in MODES:
+            yield _conv((3, 9, 11, 7), (5, 3, 3, 7), mode, padding=1, dtype=dtype), True
+            yield _conv((2, 15, 17, 36), (44, 3, 2, 36), mode, padding=(2, 1), stride=(3, 2), dtype=dtype), True
+            yield _conv((2, 12, 13, 22), (26, 2, 3, 22), mode, padding=1, dilation=(2, 3), dtype=dtype), True
+            yield _conv((2, 20, 20, 3), (24, 7, 7, 3), mode, padding=3, stride=2, dtype=dtype), True
+            yield _conv((2, 14, 14, 64), (96, 3, 3, 16), mode, padding=1, groups=4, dtype=dtype), True
+            yield _conv((2, 9, 9, 30), (20, 3, 3, 3), mode, padding=1, groups=10, stride=2, dtype=dtype), True
+            yield (
+                _conv((2, 5, 7, 6, 12), (10, 3, 2, 3, 12), mode, "NDHWC", padding=1, stride=(2, 1, 2), dtype=dtype),
+                True,
+            )
+            yield _conv((2, 37, 20), (33, 5, 20), mode, "NWC", padding=2, dilation=3, dtype=dtype), True
+            yield _conv((2, 24, 14, 14), (40, 24, 3, 3), mode, "NCHW", padding=1, stride=2, dtype=dtype), True
+            yield _conv((2, 14, 14, 24), (40, 24, 3, 3), mode, "", input_layout="NHWC", output_layout="NHWC",
+                        kernel_layout="NCHW", padding=1, dtype=dtype), False  # fmt: skip
+            yield (
+                _conv((2, 8, 8, 35), (40, 1, 1, 35), mode, input_strides=(8 * 8 * 40, 8 * 40, 40, 1), dtype=dtype),
+                True,
+            )
+            yield _conv((2, 6, 6, 16), (16, 2, 2, 16), mode, stride=3, dtype=dtype), True
+        yield _conv((2, 13, 14, 20), (72, 3, 3, 20), padding=1, epilogue=FULL, dtype=dtype), False
+        yield _conv((2, 13, 14, 20), (72, 3, 3, 20), "bwd", padding=1, stride=2, epilogue=FULL, dtype=dtype), True
+        yield _conv((2, 13, 14, 20), (72, 3, 3, 10), "bwd", padding=1, groups=2, dtype=dtype,
+                    epilogue=Epilogue(bias=True, activation="clamp")), True  # fmt: skip
+    yield _conv((2, 12, 12, 20), (33, 3, 3, 20), padding=1, output_dtype="fp32"), False

@@ -1,0 +1,97 @@
+// Instructions that every arch since sm_80 has: asynchronous copies, ldmatrix, mma.sync. Source: PTX ISA 8.
+// No headers are included: a source compiles alone. Kernels of this prelude live in its namespace too, so that one
+// compile unit can hold other preludes beside it.
+namespace ts_mma {
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+#define TS_MMA_DEVICE static __device__ __forceinline__
+
+TS_MMA_DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+
+// --- asynchronous copies: what lies beyond `valid` bytes becomes zero, and is not read ---
+template <int BYTES> TS_MMA_DEVICE void copy_async(u32 to, const void *from, int valid) {
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES), "r"(valid)
+                 : "memory");
+}
+TS_MMA_DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until all but the last N groups of copies have landed.
+template <int N> TS_MMA_DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+// --- tiles of 8x8 16-bit elements from shared memory ---
+template <bool TRANSPOSED> TS_MMA_DEVICE void load_tiles(u32 (&r)[4], u32 from) {
+  if constexpr (TRANSPOSED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from)
+                 : "memory");
+}
+TS_MMA_DEVICE float4 shared_floats4(u32 from) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(from)
+               : "memory");
+  return v;
+}
+TS_MMA_DEVICE void shared_store16(u32 to, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+TS_MMA_DEVICE void shared_store8(u32 to, float a, float b) {
+  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(to), "f"(a), "f"(b) : "memory");
+}
+
+// --- floats of 16 bits, as bits ---
+struct bf16 {
+  u16 bits;
+};
+struct fp16 {
+  u16 bits;
+};
+TS_MMA_DEVICE float widened(bf16 v) { return __uint_as_float((u32)v.bits << 16); }
+TS_MMA_DEVICE float widened(fp16 v) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(v.bits));
+  return f;
+}
+TS_MMA_DEVICE float widened(float v) { return v; }
+TS_MMA_DEVICE void narrow(bf16 &to, float v) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(v)); }
+TS_MMA_DEVICE void narrow(fp16 &to, float v) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(v)); }
+TS_MMA_DEVICE void narrow(float &to, float v) { to = v; }
+
+// N neighbouring elements that move at once, aligned to their size.
+template <typename T, int N> struct __align__(sizeof(T) * N) Pack {
+  T v[N];
+};
+
+// --- products of a warp: 16 x 8 sums += 16 x 16 times 16 x 8 ---
+TS_MMA_DEVICE void multiply(bf16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+TS_MMA_DEVICE void multiply(fp16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// n / d for 0 <= n < 2^31 by a multiplication: q = n * m >> s (Granlund and Montgomery, 1994).
+struct Divisor {
+  int d;
+  u32 m;
+  u32 s;
+};
+TS_MMA_DEVICE int divided(int n, const Divisor &by) { return (int)((u64)(u32)n * by.m >> by.s); }
+TS_MMA_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
+TS_MMA_DEVICE int larger(int a, int b) { return a > b ? a : b; }
+} // namespace ts_mma
