@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 # Large tensors repeat a block: drawing random numbers is slower than any kernel that reads them. The length is a prime,
 # so that no row, image or channel stride maps the block onto itself and an index error still changes the result.
 _BLOCK = 1_000_003
+_LINE = 64  # bytes of a cache line
 
 
 def sample_args(signature: ConvSignature | GemmSignature, seed: int = 0) -> tuple[Array, ...]:
@@ -81,19 +82,31 @@ def _tensor(rng: np.random.Generator, shape: tuple[int, ...], strides: Any, name
     else:
         wide = np.float64 if kind.nbytes == 8 else np.float32
         block = (rng.standard_normal(count, wide) * wide(scale)).astype(kind.numpy())
-    values = (block if count == size else np.resize(block, size)).reshape(shape)
+    view = pitched_empty(shape, strides and tuple(strides), kind.numpy())
     if strides is None or tuple(strides) == dense_strides(shape):
-        return values
-    view = pitched_empty(shape, tuple(strides), kind.numpy())
-    view[...] = values
+        flat = view.reshape(-1)
+        for start in range(0, size, count):
+            flat[start : start + count] = block[: size - start]
+    else:
+        view[...] = np.resize(block, size).reshape(shape)
     return view
 
 
-def pitched_empty(shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]) -> Array:
-    """An array with these element strides in a buffer of its own, whose every byte is 0xFF (NaN; -1 for integers)."""
-    span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
+def pitched_empty(shape: tuple[int, ...], strides: tuple[int, ...] | None, kind: np.dtype[Any]) -> Array:
+    """An array with these element strides (None: dense) in a buffer of its own, from a cache line's start on.
+
+    Every byte of the gaps between pitched rows is 0xFF (NaN; -1 for integers). The alignment is PyTorch's; NumPy's own,
+    16 bytes, would make most wide loads straddle two lines.
+    """
+    gaps = strides is not None and strides != dense_strides(shape)
+    strides = strides or dense_strides(shape)
+    span = (sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1) * kind.itemsize
+    memory = np.empty(span + _LINE, np.uint8)
+    if gaps:
+        memory.fill(0xFF)
+    first = -memory.__array_interface__["data"][0] % _LINE
     # NumPy cannot stride over every type of ml_dtypes, so it strides over integers of the same size.
-    buffer = np.full(span * kind.itemsize, 0xFF, np.uint8).view(f"u{kind.itemsize}")
+    buffer = memory[first : first + span].view(f"u{kind.itemsize}")
     view = np.lib.stride_tricks.as_strided(buffer, shape, [stride * kind.itemsize for stride in strides])
     return view.view(kind)
 
