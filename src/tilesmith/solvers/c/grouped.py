@@ -96,9 +96,10 @@ class GroupedSolver:
         assert isinstance(problem, ConvGeometry)
         space = self.search_space(problem, target)
         best = self._smallest(problem, target)
-        # A large result would be gone from the caches before anybody reads it.
-        stream = int(target.vector_bytes >= 32 and _footprint(problem) > target.l3_bytes // 8)
-        ahead = int(1 in space.axes["ahead"] and _footprint(problem) > 2 * target.l2_bytes)
+        # A large result would be gone from the caches before anybody reads it, and a large input is not in them.
+        large = _footprint(problem) > target.l3_bytes // 8
+        stream = int(large and target.vector_bytes >= 32)
+        ahead = int(large and 1 in space.axes["ahead"])
         found = []
         for nv in space.axes["nv"]:
             lanes = lane_map(problem, target, nv)
