@@ -70,4 +70,4 @@ def test_host_facts_name_the_machine_and_the_moment():
     assert facts.cores >= 1
     assert facts.date.endswith("Z")
     assert str(facts.cores) in facts.name
-    assert set(facts.as_dict()) == {"cpu", "cores", "system", "python", "compiler", "load", "date"}
+    assert set(facts.as_dict()) == {"cpu", "cores", "system", "python", "compiler", "load", "date", "gpu", "driver"}

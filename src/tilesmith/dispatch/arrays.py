@@ -24,13 +24,15 @@ _NUMPY_NAMES = {
 class Laid:
     """How an array lies: ``strides`` (elements) is None when it is dense in its own order of axes.
 
-    ``odd`` says that its strides are no whole numbers of elements: it can be used as a copy alone.
+    ``odd`` says that its strides are no whole numbers of elements: it can be used as a copy alone. ``device`` is
+    ``cpu`` or a CUDA device such as ``cuda:0``.
     """
 
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
     dtype: str
     odd: bool = False
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,9 @@ def is_torch(array: Any) -> bool:
 def describe(name: str, array: Any) -> Laid:
     """Shape, strides and dtype of ``array``; ``ArgumentError`` for what cannot be an argument.
 
-    A tensor must lie on the CPU and take part in no recorded gradient.
+    A tensor must lie on the CPU or a CUDA device, and take part in no recorded gradient.
     """
+    device = "cpu"
     if isinstance(array, np.ndarray):
         shape, dtype, item = array.shape, _NUMPY_NAMES.get(array.dtype.name), array.itemsize
         if dtype is None or not array.dtype.isnative:
@@ -73,8 +76,9 @@ def describe(name: str, array: Any) -> Laid:
         if strides is None:
             return Laid(shape, None, dtype, odd=True)
     elif is_torch(array):
-        if str(array.device) != "cpu":
-            raise ArgumentError(f"{name} is on device {array.device}; this target runs on the CPU: pass {name}.cpu()")
+        device = str(array.device)
+        if array.device.type not in ("cpu", "cuda"):
+            raise ArgumentError(f"{name} is on device {device}; pass it on the CPU or a CUDA device")
         check_gradient(name, array)
         dtype = _TORCH_NAMES.get(str(array.dtype))
         if dtype is None:
@@ -85,7 +89,7 @@ def describe(name: str, array: Any) -> Laid:
     else:
         raise ArgumentError(f"{name} is a {type(array).__name__}; pass a NumPy array or a PyTorch CPU tensor")
     dense = all(n == 1 or a == b for n, a, b in zip(shape, strides, dense_strides(shape), strict=True))
-    return Laid(shape, None if dense else strides, dtype)
+    return Laid(shape, None if dense else strides, dtype, device=device)
 
 
 def check_gradient(name: str, tensor: Any) -> None:

@@ -14,6 +14,7 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import default_layout, parse_layout
+from tilesmith.problems.rewrite import Signature
 
 Axes = int | Sequence[int]
 _Call = Callable[..., Any]
@@ -201,6 +202,15 @@ def _look(name: str, array: Any) -> Any:
     return (array.shape, array.stride(), array.dtype, array.device)
 
 
+def _bound(signature: Signature, threads: int | None, given: dict[str, Laid]) -> _Call:
+    """The bound plan for the device of the operands; ``threads`` says nothing of a GPU."""
+    (first, one), (second, two) = given.items()
+    if one.device != two.device:
+        raise ArgumentError(f"{first} is on {one.device}, {second} is on {two.device}: they must be on one device")
+    on_cpu = one.device == "cpu"
+    return get_launchable(signature, threads=threads if on_cpu else None, device=None if on_cpu else one.device).bound
+
+
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
@@ -237,7 +247,7 @@ def _conv_call(
     shape = tuple(signature.output_shape[axis] for axis in back) if back else signature.output_shape
     _check_like("b", b, (signature.output_logical[1],), signature.output_dtype)
     _check_like("residual", residual, shape, signature.output_dtype)
-    launch = get_launchable(signature, threads=threads).bound
+    launch = _bound(signature, threads, given)
     plain_bias = b is None or describe("b", b).strides is None
     if placed_x.as_is and placed_w.as_is and back is None and residual is None and plain_bias:
         return _AsIs(launch)
@@ -286,7 +296,7 @@ def _gemm_call(
     _check_like("bias", bias, (n,), signature.c_dtype)
     _check_like("residual", residual, result, signature.c_dtype)
     _check_like("c", c if beta != 0 else None, result, signature.c_dtype)
-    launch = get_launchable(signature, threads=threads).bound
+    launch = _bound(signature, threads, given)
     squeeze = ranks == {3} and batch == 1
     plain_bias = bias is None or describe("bias", bias).strides is None
     if plain_bias and not (None in rows.values() or squeeze or c is not None or residual is not None):

@@ -15,6 +15,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.detect import host_target
+from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.targets.target import CpuTarget, Target
 
 _opened: dict[tuple[str, ...], Layers] = {}
@@ -45,8 +46,29 @@ def lasting_databases() -> Layers:
     return layers
 
 
-def target_of(target: Target | None, threads: int | None) -> Target:
-    """The target of a call. Raises ``TargetError`` for one that this machine cannot run, or two numbers of threads."""
+def device_ordinal(device: str) -> int:
+    """The ordinal that ``cuda`` or ``cuda:N`` names, -1 for ``cpu``; ``TargetError`` for anything else."""
+    kind, colon, number = device.partition(":")
+    if kind == "cpu" and not colon:
+        return -1
+    if kind != "cuda" or (colon and not (number.isascii() and number.isdecimal())):
+        raise TargetError(f"device {device!r} does not exist; write it as cpu, cuda or cuda:1")
+    return int(number) if colon else 0
+
+
+def target_of(target: Target | None, threads: int | None, device: str | None = None) -> Target:
+    """The target of a call: of ``device`` (``cpu``, ``cuda``, ``cuda:1``), else the host's.
+
+    Raises ``TargetError`` for one that this machine cannot run, or two numbers of threads.
+    """
+    ordinal = device_ordinal(device or ("cpu" if target is None or target.family == "cpu" else "cuda"))
+    if ordinal >= 0:
+        found = cuda_target_of(ordinal)
+        if target is not None and not runs_on(target, found):
+            raise TargetError(f"target {target.name} does not run on cuda:{ordinal}, which is {found.name}")
+        return target or found
+    if target is not None and target.family != "cpu":
+        raise TargetError(f"target {target.name} does not run on the CPU")
     if target is None:
         return host_target(threads if threads is not None else env.NUM_THREADS.get())
     if threads is not None and threads != target.cores:
@@ -60,7 +82,7 @@ def target_of(target: Target | None, threads: int | None) -> Target:
 def runs_on(target: Target, host: Target) -> bool:
     """Whether ``host`` has every instruction of ``target``."""
     if not isinstance(target, CpuTarget) or not isinstance(host, CpuTarget):
-        return target == host
+        return target.name == host.name
     return (
         target.zig_target == host.zig_target
         and target.vector_bytes <= host.vector_bytes

@@ -13,7 +13,7 @@ from tilesmith import env
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
 from tilesmith.dispatch.choose import Choice, Considered
-from tilesmith.dispatch.facts import open_databases, target_of
+from tilesmith.dispatch.facts import device_ordinal, open_databases, target_of
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.dispatch.resolve import Resolved, check_mode, resolve
 from tilesmith.errors import ArgumentError, CommandError
@@ -37,21 +37,23 @@ _LIMIT = 4096
 class Launchable:
     """A plan bound for calling: ``launchable(x, w)`` checks its tensors, makes the result, and runs.
 
-    Tensors are NumPy arrays or PyTorch CPU tensors of the signature's shapes and strides, in the order of its mode:
+    Tensors are NumPy arrays or PyTorch CPU tensors (for a CUDA target: PyTorch's, CuPy's or any DLPack or
+    ``__cuda_array_interface__`` tensors on a device) of the signature's shapes and strides, in the order of its mode:
     fwd ``x, w, [bias], [residual]``; bwd ``dy, w, ...``; wrw ``dy, x``; bgrad ``dy``;
     GEMM ``a, b, [bias], [residual], [c]``.
     The result is of the kind of the first; ``out=`` gives its memory. Safe to call from several threads at once.
     """
 
-    def __init__(self, signature: Signature, target: Target, resolved: Resolved) -> None:
+    def __init__(self, signature: Signature, target: Target, resolved: Resolved, ordinal: int = 0) -> None:
         from tilesmith.runtime.executable import Executable
 
         self.signature = signature
         self.target = target
+        self.ordinal = ordinal  # of the CUDA device that it was asked for; calls run where their tensors are
         self.choice: Choice = resolved.choice
         self.plan: Plan = resolved.built.plan
         self.remembered: bool = resolved.built.remembered
-        executable = Executable(self.plan, [artifact.path for artifact in resolved.built.artifacts])
+        self.executable = executable = Executable(self.plan, [artifact.path for artifact in resolved.built.artifacts])
         # The bound plan is the fast way: a C callable that does all of the above.
         self.bound: Callable[..., Any] = executable.bind(signature)
 
@@ -94,6 +96,7 @@ def get_launchable(
     signature: Signature,
     *,
     target: Target | None = None,
+    device: str | None = None,
     mode: str | None = None,
     threads: int | None = None,
     database: Layers | Database | str | os.PathLike[str] | None = None,
@@ -102,7 +105,8 @@ def get_launchable(
 ) -> Launchable:
     """The launchable for a problem: decided by ``mode`` (default: TILESMITH_FIND_MODE), compiled or remembered.
 
-    ``target`` (default: this machine with ``threads`` threads) must run here. ``database`` and ``cache`` replace those
+    ``device`` is ``cpu``, ``cuda`` or ``cuda:1``; ``target`` (default: the device's, or this machine with ``threads``
+    threads) must run here. ``database`` and ``cache`` replace those
     of the environment, ``only`` names a solver in place of TILESMITH_ONLY_SOLVER. A second call with the same
     arguments gives the same launchable.
 
@@ -111,14 +115,14 @@ def get_launchable(
     """
     if not isinstance(signature, ConvSignature | GemmSignature):
         raise ArgumentError(f"{type(signature).__name__} is no signature; make a ConvSignature or a GemmSignature")
-    mode, target = check_mode(mode), target_of(target, threads)
+    mode, target = check_mode(mode), target_of(target, threads, device)
     layers, held = open_databases(database), open_cache(cache)
     if env.LOG.is_set:
         logging.getLogger("tilesmith").setLevel(env.LOG.get().upper())
     if env.LOG_CMD.get():
         log_command(signature)
     only = env.ONLY_SOLVER.get() if only is None else only
-    key = (signature, target, mode, layers, str(held.directory), only)
+    key = (signature, target, device, mode, layers, str(held.directory), only)
     with _lock:
         known = _known.get(key)
         if known is not None:
@@ -128,9 +132,11 @@ def get_launchable(
         try:
             with _lock:
                 known = _known.get(key)
-            return known or _remember(
-                key, Launchable(signature, target, resolve(signature, target, mode, layers, held, only))
-            )
+            if known is not None:
+                return known
+            resolved = resolve(signature, target, mode, layers, held, only)
+            ordinal = max(0, device_ordinal(device or "cuda"))
+            return _remember(key, Launchable(signature, target, resolved, ordinal))
         finally:
             with _lock:
                 if _pending.get(key) is turn:

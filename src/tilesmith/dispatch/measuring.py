@@ -6,11 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilesmith.dispatch.launchable import Launchable
+from tilesmith.dispatch.planning import open_cache
 from tilesmith.measure.accuracy import Accuracy, verify
+from tilesmith.measure.device_bench import DeviceBench
+from tilesmith.measure.device_oracle import device_oracle
+from tilesmith.measure.memory import check_bytes, require_memory
 from tilesmith.measure.oracle import Oracle
 from tilesmith.measure.timing import Timing, interleave
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
+from tilesmith.targets.target import CudaTarget
 
 # Which argument is the filter: what ``prepare`` packs.
 FILTER = 1
@@ -28,6 +33,11 @@ def steady_call(launch: Launchable, arguments: Sequence[Any]) -> Callable[[], ob
 
 def time_launchable(launch: Launchable, *, budget_s: float = 0.5, rounds: int = 21, seed: int = 0) -> Timing:
     """The median time of ``run`` on sample arguments."""
+    if isinstance(launch.target, CudaTarget):
+        bench = device_bench(launch, seed)
+        plan = bench.checker.plan(launch.executable)
+        plan.prepare()
+        return bench.time({"": plan.run}, budget_s=budget_s, rounds=rounds)[""]
     call = steady_call(launch, sample_args(launch.signature, seed))
     return interleave({"ours": call}, budget_s=budget_s, rounds=rounds, threads=launch.target.cores)["ours"]
 
@@ -43,6 +53,16 @@ def time_prepare(launch: Launchable, arguments: Sequence[Any], *, rounds: int = 
     return timings["prepare"].median_us
 
 
+def device_bench(launch: Launchable, seed: int = 0, truth: Oracle | None = None) -> DeviceBench:
+    """The problem of a launchable on its device; ``truth`` is the canonical problem's."""
+    target, signature = launch.target, launch.signature.canonical
+    assert isinstance(target, CudaTarget)
+    values = sample_args(signature, seed)
+    if truth is None:
+        truth = device_oracle(signature, values, target, launch.ordinal, open_cache())
+    return DeviceBench(signature, values, truth, target, launch.ordinal)
+
+
 def checked_call(launch: Launchable) -> Callable[..., object]:
     """``launch`` as ``measure.accuracy`` calls it: the result's memory comes last, with a GEMM's initial c in it."""
     signature = launch.signature
@@ -56,5 +76,11 @@ def checked_call(launch: Launchable) -> Callable[..., object]:
 
 
 def check_launchable(launch: Launchable, seed: int = 0, truth: Oracle | None = None) -> Accuracy:
-    """The numbers of a launchable against the float64 oracle, in guarded memory."""
+    """The numbers of a launchable against the float64 oracle, in guarded memory.
+
+    Raises ``LaunchError`` when the memory that is free does not hold the tensors.
+    """
+    if isinstance(launch.target, CudaTarget):
+        return device_bench(launch, seed, truth).check(launch.executable).verdict
+    require_memory(check_bytes(launch.signature) + launch.plan.workspace_bytes, "checking this problem")
     return verify(checked_call(launch), launch.signature, seed, truth)

@@ -8,11 +8,15 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from tilesmith.targets.detect import cpu_model, usable_cores
+from tilesmith.targets.detect_cuda import CudaDevice
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """The machine and the moment. ``load`` is the load average over the last minute, -1 where there is none."""
+    """The machine and the moment. ``load`` is the load average over the last minute, -1 where there is none.
+
+    ``gpu`` and ``driver`` (the CUDA version that it offers) are empty where no GPU is measured.
+    """
 
     cpu: str
     cores: int
@@ -21,10 +25,14 @@ class HostFacts:
     compiler: str
     load: float
     date: str
+    gpu: str = ""
+    driver: str = ""
 
     @property
     def name(self) -> str:
         """The machine alone, without the moment: records of equal names may be compared."""
+        if self.gpu:
+            return f"{self.gpu}, driver {self.driver}"
         return f"{self.cpu} x{self.cores}, {self.system}"
 
     def as_dict(self) -> dict[str, object]:
@@ -32,8 +40,8 @@ class HostFacts:
         return asdict(self)
 
 
-def host_facts(compiler: str = "") -> HostFacts:
-    """This machine, now. ``compiler`` is the identity of the compiler that made what is measured."""
+def host_facts(compiler: str = "", device: CudaDevice | None = None) -> HostFacts:
+    """This machine, now. ``compiler`` is the identity of the compiler that made what is measured on ``device``."""
     try:
         load = round(os.getloadavg()[0], 2)
     except OSError:
@@ -46,4 +54,6 @@ def host_facts(compiler: str = "") -> HostFacts:
         compiler=compiler,
         load=load,
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        gpu=device.name if device else "",
+        driver=device.driver if device else "",
     )

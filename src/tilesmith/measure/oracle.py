@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +42,34 @@ class Oracle:
     length: int
 
 
-def oracle(signature: ConvSignature | GemmSignature, arguments: Sequence[Array]) -> Oracle:
-    """The result of ``signature`` for ``arguments``: in its own layouts and order, as ``sample_args`` gives them."""
+class Sums(Protocol):
+    """Another way to the long sums of products, in float64."""
+
+    def convolution(self, signature: ConvSignature, operands: Sequence[Array], kind: Any) -> Array:
+        """Without epilogue; operands and result are ``(N, C, D, H, W)``."""
+        ...
+
+    def product(self, a: Array, b: Array, kind: Any) -> Array: ...
+
+
+class _NumPySums:
+    def convolution(self, signature: ConvSignature, operands: Sequence[Array], kind: Any) -> Array:
+        return _linear(signature, operands, kind)
+
+    def product(self, a: Array, b: Array, kind: Any) -> Array:
+        found: Array = np.matmul(_as(a, kind), _as(b, kind))
+        return found
+
+
+def oracle(signature: ConvSignature | GemmSignature, arguments: Sequence[Array], sums: Sums | None = None) -> Oracle:
+    """The result of ``signature`` for ``arguments``: in its own layouts and order, as ``sample_args`` gives them.
+
+    ``sums`` makes the sums of products in place of NumPy.
+    """
     with np.errstate(all="ignore"):
         if isinstance(signature, GemmSignature):
-            return _gemm(signature, arguments)
-        return _conv(signature, arguments)
+            return _gemm(signature, arguments, sums or _NumPySums())
+        return _conv(signature, arguments, sums or _NumPySums())
 
 
 def logical(signature: ConvSignature | GemmSignature, result: Array) -> Array:
@@ -103,14 +125,14 @@ class _Window:
                     )  # fmt: skip
 
 
-def _conv(signature: ConvSignature, arguments: Sequence[Array]) -> Oracle:
+def _conv(signature: ConvSignature, arguments: Sequence[Array], sums: Sums) -> Oracle:
     if signature.mode == "bgrad":
         return _bias_gradient(signature, arguments[0])
     operands = [_spatial3(_logical(a, name)) for a, name in zip(arguments, _operand_layouts(signature), strict=False)]
-    value = _linear(signature, operands, np.float64)
+    value = sums.convolution(signature, operands, np.float64)
     scales = [_power_of_two(a) for a in operands]
     squares = [_squared(a, scale) for a, scale in zip(operands, scales, strict=True)]
-    norm = np.sqrt(_linear(signature, squares, np.float32)) * np.float64(scales[0] * scales[1])
+    norm = np.sqrt(sums.convolution(signature, squares, np.float32)) * np.float64(scales[0] * scales[1])
     shape = _result_shape(signature)
     value, norm = value.reshape(shape), norm.reshape(shape)
     extra = list(arguments[2:])
@@ -245,14 +267,16 @@ def _length(signature: ConvSignature) -> int:
 # --- GEMM -------------------------------------------------------------------------------------------------------------
 
 
-def _gemm(signature: GemmSignature, arguments: Sequence[Array]) -> Oracle:
+def _gemm(signature: GemmSignature, arguments: Sequence[Array], sums: Sums) -> Oracle:
     a, b, *extra = arguments
     a = np.swapaxes(a, -1, -2) if signature.trans_a else a
     b = np.swapaxes(b, -1, -2) if signature.trans_b else b
-    value = np.matmul(_as(a), _as(b)) * signature.alpha
+    value = sums.product(a, b, np.float64) * signature.alpha
     scales = [_power_of_two(x) for x in (a, b)]
-    squares = [_squared(x, scale) for x, scale in zip((a, b), scales, strict=True)]
-    norm = np.sqrt(np.matmul(*squares)) * np.float64(scales[0] * scales[1] * abs(signature.alpha))
+    squared_a, squared_b = (_squared(x, scale) for x, scale in zip((a, b), scales, strict=True))
+    norm = np.sqrt(sums.product(squared_a, squared_b, np.float32)) * np.float64(
+        scales[0] * scales[1] * abs(signature.alpha)
+    )
     bias = _as(extra.pop(0)) if signature.epilogue.bias else None
     residual = _as(extra.pop(0)) if signature.epilogue.residual else None
     initial = _as(extra.pop(0)) * signature.beta if signature.beta != 0 else None

@@ -101,7 +101,7 @@ def _in_memory_order(
     """``numbers`` (logical axes) flattened in the order in which the result lies in memory; None for vector layouts."""
     turned = np.empty(like.shape, np.float64)
     view = logical(signature, turned)
-    if not np.shares_memory(view, turned):
+    if view.ndim != turned.ndim or not np.shares_memory(view, turned):
         return None
     view[...] = numbers
     return turned.reshape(-1)

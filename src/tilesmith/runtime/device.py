@@ -69,23 +69,23 @@ class DeviceMemory:
             driver().call("cuMemAlloc_v2", ctypes.byref(found), ctypes.c_size_t(max(nbytes, 1)))
         self.address = found.value
 
-    def write(self, values: np.ndarray[Any, Any]) -> None:
-        """Copy the bytes of a contiguous array to the beginning of this memory."""
+    def write(self, values: np.ndarray[Any, Any], offset: int = 0) -> None:
+        """Copy the bytes of a contiguous array to ``offset`` bytes from the beginning."""
         assert values.flags.c_contiguous
-        assert values.nbytes <= self.nbytes
+        assert 0 <= offset <= self.nbytes - values.nbytes
         with self.device.current():
             driver().call(
-                "cuMemcpyHtoD_v2", ctypes.c_uint64(self.address), ctypes.c_void_p(values.ctypes.data),
+                "cuMemcpyHtoD_v2", ctypes.c_uint64(self.address + offset), ctypes.c_void_p(values.ctypes.data),
                 ctypes.c_size_t(values.nbytes),
             )  # fmt: skip
 
-    def read(self, into: np.ndarray[Any, Any]) -> None:
-        """Copy the first ``into.nbytes`` bytes into a contiguous array."""
+    def read(self, into: np.ndarray[Any, Any], offset: int = 0) -> None:
+        """Copy ``into.nbytes`` bytes from ``offset`` on into a contiguous array."""
         assert into.flags.c_contiguous
-        assert into.nbytes <= self.nbytes
+        assert 0 <= offset <= self.nbytes - into.nbytes
         with self.device.current():
             driver().call(
-                "cuMemcpyDtoH_v2", ctypes.c_void_p(into.ctypes.data), ctypes.c_uint64(self.address),
+                "cuMemcpyDtoH_v2", ctypes.c_void_p(into.ctypes.data), ctypes.c_uint64(self.address + offset),
                 ctypes.c_size_t(into.nbytes),
             )  # fmt: skip
 

@@ -1,8 +1,8 @@
 """The artifact cache: compiled kernels by the content of everything that made them.
 
 An entry is two files. ``keys/<key>.json`` says which binary a key stands for, and carries its own checksum;
-``objects/<digest>.so`` (``.cubin`` for a GPU) is the binary, named by the sha256 of its bytes. Both are checked on every
-load. Writers stage a file, fsync and rename it, so readers see whole files alone; losing a race to another writer
+``objects/<digest>.so`` (``.cubin`` for a GPU) is the binary, named by the sha256 of its bytes. Both are checked on
+every load. Writers stage a file, fsync and rename it, so readers see whole files alone; losing a race to another writer
 changes nothing.
 """
 

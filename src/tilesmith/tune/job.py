@@ -16,7 +16,8 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import Candidate, candidates
-from tilesmith.targets.target import Target
+from tilesmith.targets.detect_cuda import cuda_devices
+from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import Toolchain, find_toolchain
 from tilesmith.tune.space import Arm, Point
 
@@ -31,6 +32,7 @@ class Job:
     compiler: Toolchain
     host: HostFacts
     origin: str
+    device: int = -1  # the CUDA device that measures; -1 is the CPU
 
     @cached_property
     def problem(self) -> str:
@@ -69,7 +71,9 @@ class Job:
         )  # fmt: skip
 
 
-def make_job(signature: Signature, target: Target, origin: str, among: Sequence[Candidate] | None = None) -> Job:
+def make_job(
+    signature: Signature, target: Target, origin: str, among: Sequence[Candidate] | None = None, device: int = 0
+) -> Job:
     """Gather the facts. Raises ``NoSolutionError`` if no solver fits, and ``NoCompilerError``."""
     compiler = find_toolchain(target)
     canonical = signature.canonical
@@ -77,7 +81,10 @@ def make_job(signature: Signature, target: Target, origin: str, among: Sequence[
     accepted = {c.name: c for c in found if isinstance(c.verdict, Accepted)}
     if not accepted:
         raise NoSolutionError("no solver fits: " + "; ".join(f"{c.name}: {c.verdict}" for c in found))
-    return Job(canonical, target, accepted, compiler, host_facts(compiler.identity), origin)
+    if isinstance(target, CpuTarget):
+        return Job(canonical, target, accepted, compiler, host_facts(compiler.identity), origin)
+    host = host_facts(compiler.identity, cuda_devices()[device])
+    return Job(canonical, target, accepted, compiler, host, origin, device)
 
 
 def _arm(candidate: Candidate, target: Target) -> Arm:

@@ -13,11 +13,15 @@ _LENGTH = struct.Struct("<I")
 
 
 class Setup(msgspec.Struct, frozen=True, tag=True):
-    """The problem of all that follows. The oracle's answer is kept in the file ``oracle``, for the next worker."""
+    """The problem of all that follows. The oracle's answer is kept in the file ``oracle``, for the next worker.
+
+    ``device`` is a CUDA device's ordinal, -1 for the CPU.
+    """
 
     problem: str
     seed: int
     oracle: str
+    device: int = -1
 
 
 class Load(msgspec.Struct, frozen=True, tag=True):

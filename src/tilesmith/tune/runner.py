@@ -52,8 +52,8 @@ class Heat:
 class Runner:
     """Measures plans of one problem in a process of their own. A context manager; ``folder`` is for its files."""
 
-    def __init__(self, problem: str, threads: int, seed: int, folder: Path) -> None:
-        self._setup = Setup(problem, seed, str(folder / "oracle.npy"))
+    def __init__(self, problem: str, threads: int, seed: int, folder: Path, device: int = -1) -> None:
+        self._setup = Setup(problem, seed, str(folder / "oracle.npy"), device)
         self._threads = threads
         self._note_path = folder / "note"
         self._note = Note(self._note_path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database, Search
 from tilesmith.errors import InterruptedSearchError, TilesmithError
+from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.plan.records import Plan
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.solver import parse_config
@@ -83,23 +84,27 @@ def tune(
     seed: int = 0,
     progress: Listener | None = None,
     among: Sequence[Candidate] | None = None,
+    device: int = 0,
 ) -> TuneResult:
     """Find the best config for a problem on this machine, record every trial, and keep the winner's kernels.
 
     Solvers that are predicted ten times slower than another (the plain reference, mostly) are left out.
     Configs that an earlier search recorded here (same solver revision, compiler and machine) are not measured again,
-    but count towards ``max_trials``. ``among`` limits the search to some candidates of the table.
+    but count towards ``max_trials``. ``among`` limits the search to some candidates of the table; ``device`` is the
+    ordinal of the CUDA device that measures, for a target of that family.
     Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, and ``InterruptedSearchError``
-    after Ctrl-C, when all that was measured is kept.
+    after Ctrl-C, when all that was measured is kept. ``LaunchError`` if the problem is too large for the memory.
     """
     if strategy not in STRATEGIES:
         raise TilesmithError(f"strategy {strategy!r} does not exist; known: {', '.join(STRATEGIES)}")
     for name, value in (("max_trials", max_trials), ("max_seconds", max_seconds)):
         if value is not None and not value > 0:
             raise TilesmithError(f"{name} must be above 0, got {value}")
+    wanted = oracle_bytes(signature) + 2 * tensor_bytes(signature)
+    require_memory(wanted, "the float64 reference that a search checks against")
     finding = strategy == "defaults"
     budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1])
-    job = make_job(signature, target, "find" if finding else "tune", among)
+    job = make_job(signature, target, "find" if finding else "tune", among, device)
     search = _Search(
         job, STRATEGIES[strategy](worthwhile(list(job.arms.values())), seed), database, budget, progress or silent
     )
@@ -109,7 +114,7 @@ def tune(
     try:
         with tempfile.TemporaryDirectory(prefix="tilesmith-tune-") as folder:
             units = UnitBuilder(Path(folder), target, job.compiler, search.compilers)
-            with Runner(job.problem, target.cores, seed, Path(folder)) as runner:
+            with Runner(job.problem, target.cores, seed, Path(folder), job.device) as runner:
                 measurer = Measurer(job, runner, search.book)
                 ended = search.run(measurer, units)
                 search.tell(PLAYOFF)
@@ -176,7 +181,8 @@ class _Search:
         self.budget, self.listener = budget, listener
         self.book = Book()
         self.known = 0
-        spare = usable_cores() - job.target.cores
+        # A GPU's kernels leave the host's cores to the compilers, but for the one that queues them.
+        spare = usable_cores() - (job.target.cores if job.device < 0 else 1)
         # Compilers beside a measurement would disturb it, unless they have cores of their own.
         self.overlap = spare > 0
         self.compilers = spare if self.overlap else usable_cores()

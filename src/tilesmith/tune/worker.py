@@ -30,6 +30,9 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
 from tilesmith.problems.signature import parse_key
 from tilesmith.runtime.executable import Executable
+from tilesmith.targets.detect_cuda import cuda_target_of
+from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.tune.device_worker import DeviceWorker
 from tilesmith.tune.messages import Load, Loaded, Race, Raced, Ready, Refused, Reply, Setup, Unload, frame, read_request
 from tilesmith.tune.note import Note
 
@@ -103,13 +106,13 @@ def main() -> None:
 
 
 def serve(requests: BinaryIO, replies: Any, note: Note) -> None:
-    bench: Bench | None = None
+    bench: Bench | DeviceWorker | None = None
     while (request := read_request(requests)) is not None:
         reply: Reply | None = None
         try:
             if isinstance(request, Setup):
                 started = time.perf_counter()
-                bench = Bench(request, note)
+                bench = Bench(request, note) if request.device < 0 else DeviceWorker(request, note, _device_truth)
                 reply = Ready(time.perf_counter() - started)
             elif bench is None:
                 reply = Refused("no problem is set up")
@@ -134,12 +137,27 @@ def _die_with_the_session() -> None:
             ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
 
 
-def _truth(signature: Signature, values: tuple[Any, ...], path: Path) -> Oracle:
+def _device_truth(setup: Setup) -> Oracle:
+    """``_truth`` with its long sums on the device."""
+    from tilesmith.measure.device_oracle import device_oracle
+
+    path = Path(setup.oracle)
+    signature, cache = parse_key(setup.problem), ArtifactCache(path.with_suffix(".cache"))
+    target = cuda_target_of(setup.device)
+    return _truth(
+        signature, sample_args(signature, setup.seed), path,
+        lambda problem, values: device_oracle(problem, values, target, setup.device, cache),
+    )  # fmt: skip
+
+
+def _truth(
+    signature: Signature, values: tuple[Any, ...], path: Path, compute: Callable[..., Oracle] = oracle
+) -> Oracle:
     """The oracle's answer, computed by the first worker and read by those that follow it."""
     if path.exists():
         with np.load(path) as kept:
             return Oracle(kept["value"], kept["norm"], kept["addends"], int(kept["length"]))
-    truth = oracle(signature, values)
+    truth = compute(signature, values)
     staged = path.with_suffix(".tmp.npz")
     np.savez(staged, value=truth.value, norm=truth.norm, addends=truth.addends, length=np.int64(truth.length))
     staged.replace(path)

@@ -103,7 +103,9 @@ PyObject *device_call(bound_plan *self, packed_filter *packed, PyObject *const *
   if (now.exchange == NULL || now.exchange->current_stream == NULL) return leave(self, packed, arguments, count, out);
   if (!read_arguments(self, packed, arguments, &now)) return leave(self, packed, arguments, count, out);
   const int given = out != NULL;
-  PyObject *made = given ? Py_NewRef(out) : tensor_new(&self->result, arguments[0], KIND_DLPACK);
+  PyObject *made = given                            ? Py_NewRef(out)
+                   : ts_cuda_is_current(now.device) ? tensor_new_on_device(&self->result, arguments[0])
+                                                    : tensor_new(&self->result, arguments[0], KIND_DLPACK);
   if (made == NULL) return NULL;
   if (!read_tensor(&now, &self->result, made, &result) || (given && overlaps(self, &now, result))) {
     Py_DECREF(made);

@@ -93,6 +93,7 @@ void spec_clear(tensor_spec *spec) {
   Py_CLEAR(spec->record);
   Py_CLEAR(spec->numpy_dtype);
   Py_CLEAR(spec->torch_dtype);
+  Py_CLEAR(spec->empty_arguments);
   Py_CLEAR(spec->shape);
   Py_CLEAR(spec->strides);
 }
@@ -324,6 +325,33 @@ PyObject *tensor_new(tensor_spec *spec, PyObject *like, tensor_kind kind) {
   PyObject *arguments[] = {like, spec->shape, spec->strides, dtype};
   return PyObject_VectorcallMethod(name_new_empty_strided, arguments, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET,
                                    keywords_dtype);
+}
+
+/* NOTE: PyTorch's own compiled code makes its tensors with _empty_strided_cuda, in a third of the time of
+ * new_empty_strided (0.6 against 1.7 us); it is private, so it may be missing. */
+static PyObject *find_empty_strided(void) {
+  static const char *const names[] = {"_C", "_dynamo", "guards", "_empty_strided_cuda"};
+  PyObject *at = Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), "torch"));
+  for (size_t i = 0; at != NULL && i < sizeof names / sizeof *names; i++)
+    Py_SETREF(at, PyObject_GetAttrString(at, names[i]));
+  PyErr_Clear();
+  return at != NULL ? at : Py_NewRef(Py_None);
+}
+
+PyObject *tensor_new_on_device(tensor_spec *spec, PyObject *like) {
+  static PyObject *empty_strided;
+  if (empty_strided == NULL) empty_strided = find_empty_strided();
+  if (empty_strided == Py_None) return tensor_new(spec, like, KIND_DLPACK);
+  if (spec->empty_arguments == NULL) {
+    PyObject *dtype = torch_dtype(spec);
+    if (dtype != NULL) spec->empty_arguments = PyTuple_Pack(3, spec->shape, spec->strides, dtype);
+    if (spec->empty_arguments == NULL) return NULL;
+  }
+  PyObject *made = PyObject_CallObject(empty_strided, spec->empty_arguments);
+  if (made != NULL || !PyErr_ExceptionMatches(PyExc_TypeError)) return made;
+  PyErr_Clear(); /* another signature than the one known: the public way from now on */
+  empty_strided = Py_NewRef(Py_None);
+  return tensor_new(spec, like, KIND_DLPACK);
 }
 
 static void copy_axis(const tensor_spec *spec, int axis, char *to, const char *from) {

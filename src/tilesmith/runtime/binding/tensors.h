@@ -10,11 +10,12 @@
 
 /* What one argument must be. Strides count elements; the strides of unit axes do not matter. */
 typedef struct tensor_spec {
-  PyObject *record;      /* the Python Slot, for messages */
-  PyObject *shape;       /* tuple */
-  PyObject *strides;     /* tuple */
-  PyObject *numpy_dtype; /* numpy.dtype */
-  PyObject *torch_dtype; /* looked up when the first tensor comes, else NULL */
+  PyObject *record;          /* the Python Slot, for messages */
+  PyObject *shape;           /* tuple */
+  PyObject *strides;         /* tuple */
+  PyObject *numpy_dtype;     /* numpy.dtype */
+  PyObject *torch_dtype;     /* looked up when the first tensor comes, else NULL */
+  PyObject *empty_arguments; /* (shape, strides, torch dtype), made with the first result on a device, else NULL */
   const char *torch_name;
   int64_t sizes[MAX_AXES];
   int64_t steps[MAX_AXES];
@@ -41,6 +42,8 @@ const struct dl_exchange *tensor_exchange(PyObject *object);
 /* As tensor_check, of a tensor of a type with this table: on a CUDA device, its address a multiple of 16. */
 int tensor_check_device(tensor_spec *spec, PyObject *object, const struct dl_exchange *exchange, void **address,
                         int *device);
+/* As tensor_new, of PyTorch tensors on the calling thread's CUDA device. */
+PyObject *tensor_new_on_device(tensor_spec *spec, PyObject *like);
 /* A new tensor of `nbytes` bytes on the device of `like`, a PyTorch tensor; NULL with an exception set. */
 PyObject *tensor_new_bytes(PyObject *like, int64_t nbytes);
 

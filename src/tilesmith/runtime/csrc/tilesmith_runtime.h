@@ -84,6 +84,8 @@ ts_status ts_plan_run(const ts_plan *plan, void *const *slots, const void *packe
 ts_status ts_cuda_open(const char *library, ts_error *error);
 /* Load the plan's kernels on a device now rather than at its first call there. */
 ts_status ts_plan_load_on(const ts_plan *plan, int device, ts_error *error);
+/* 1 if the calling thread's context is the primary one of `device`, and calls have run there. */
+int ts_cuda_is_current(int device);
 /* As ts_plan_prepare and ts_plan_run, asynchronously on `stream` (a CUstream; NULL: the default stream) in the primary
  * context of `device` (-1: the device of the calling thread's context, else 0). Slots are aligned to 16 bytes. Nothing
  * is allocated on the device or synchronised, but for loading kernels at the first call on it: all calls may be

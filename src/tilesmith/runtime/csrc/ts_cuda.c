@@ -93,6 +93,12 @@ static ts_status current_device(const ts_driver *from, int *device, ts_error *er
   return result == 0 ? TS_OK : ts_cuda_failed(from, result, "find the current device", error);
 }
 
+int ts_cuda_is_current(int device) {
+  if (device < 0 || device >= TS_MAX_DEVICES || !atomic_load(&is_open)) return 0;
+  cu_context *now = NULL, *primary = atomic_load_explicit(&primaries[device], memory_order_acquire);
+  return primary != NULL && driver.context_current(&now) == 0 && now == primary;
+}
+
 ts_status ts_cuda_context(const ts_driver *from, int *device, cu_context **context, ts_error *error) {
   if (*device == -1) {
     ts_status status = current_device(from, device, error);

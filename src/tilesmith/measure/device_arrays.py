@@ -1,0 +1,113 @@
+"""Guarded arrays on a device: the same bytes, bands included, and checks of plans that run there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.measure.accuracy import Accuracy
+from tilesmith.measure.arrays import GuardedArray
+from tilesmith.measure.oracle import Oracle
+from tilesmith.measure.recheck import Rechecker
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.runtime.device import Device, DeviceMemory, Stream
+from tilesmith.runtime.executable import Executable
+
+ALIGNMENT = 16
+POISON = 0xFF  # in every floating-point format all ones are a NaN
+_LOOKED_AT = 64 << 20  # operands up to this size are compared after each call, larger ones after the first
+
+
+class DeviceTensor:
+    """A guarded array's twin on a device: its first element at a multiple of 16 bytes and no more."""
+
+    def __init__(self, place: Device, host: GuardedArray) -> None:
+        self.host = host
+        first = host.array.__array_interface__["data"][0] - host.memory.__array_interface__["data"][0]
+        self._pad = 256 + ALIGNMENT - first % 256
+        self._memory = DeviceMemory(place, host.memory.nbytes + self._pad)
+        self.address = self._memory.address + self._pad + first
+        self.upload()
+
+    def upload(self) -> None:
+        """The host's bytes to the device."""
+        self._memory.write(self.host.memory, self._pad)
+
+    def download(self, into: NDArray[np.uint8] | None = None) -> None:
+        """The device's bytes to the host's memory, or to an array of its size."""
+        self._memory.read(self.host.memory if into is None else into, self._pad)
+
+
+class DevicePlan:
+    """A CUDA plan with addresses, workspace and packed filter: queued on a stream without any checks."""
+
+    def __init__(self, executable: Executable, place: Device, stream: Stream, slots: Sequence[int]) -> None:
+        plan = executable.plan
+        self.executable = executable
+        self._ordinal, self._stream, self._slots = place.ordinal, stream, tuple(slots)
+        self._workspace = DeviceMemory(place, plan.workspace_bytes) if plan.workspace_bytes else None
+        self._packed = DeviceMemory(place, plan.packed_bytes) if plan.packed_bytes else None
+        executable.load_on(place.ordinal)
+
+    def prepare(self) -> None:
+        self._queue(prepare=True)
+
+    def run(self) -> None:
+        self._queue(prepare=False)
+
+    def poison(self) -> None:
+        """Fill the workspace and the packed filter with NaNs."""
+        for memory in (self._workspace, self._packed):
+            if memory is not None:
+                memory.fill(POISON, self._stream)
+
+    def _queue(self, prepare: bool) -> None:
+        packed, workspace = (memory.address if memory else 0 for memory in (self._packed, self._workspace))
+        self.executable.run_on(
+            self._ordinal, self._stream.handle, self._slots, packed, workspace, prepare=prepare
+        )  # fmt: skip
+
+
+class DeviceRechecker(Rechecker):
+    """``Rechecker`` for plans on a device. ``signature`` is canonical, so that its arguments are a plan's slots."""
+
+    def __init__(
+        self, signature: ConvSignature | GemmSignature, values: tuple[NDArray[Any], ...], truth: Oracle, place: Device
+    ) -> None:
+        super().__init__(signature, values, truth)
+        self.place = place
+        self.stream = Stream(place)
+        self._inputs = [DeviceTensor(place, operand) for operand in self.operands]
+        self._output = DeviceTensor(place, self.result)
+        self._looked = False
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        return tuple(tensor.address for tensor in (*self._inputs, self._output))
+
+    def plan(self, executable: Executable) -> DevicePlan:
+        """``executable`` on this problem's tensors."""
+        return DevicePlan(executable, self.place, self.stream, self.slots)
+
+    def check_plan(self, plan: DevicePlan, *, poison: bool) -> Accuracy:
+        """Prepare and run on the device, in guarded memory full of NaN, and check everything it did."""
+
+        def call(*arrays: NDArray[Any]) -> None:
+            self._output.upload()
+            if poison:
+                plan.poison()
+            plan.prepare()
+            plan.run()
+            self.stream.synchronize()
+            self._output.download()
+            small = sum(operand.memory.nbytes for operand in self.operands) <= _LOOKED_AT
+            if small or not self._looked:
+                for tensor in self._inputs:
+                    tensor.download()
+                self._looked = True
+
+        return self.check_call(call)

@@ -1,0 +1,75 @@
+"""One problem on one device: its tensors, its oracle, and every plan of it checked and timed the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tilesmith.measure.accuracy import Accuracy
+from tilesmith.measure.device_arrays import DevicePlan, DeviceRechecker
+from tilesmith.measure.device_timing import Flush, interleave_on_device
+from tilesmith.measure.oracle import Oracle
+from tilesmith.measure.timing import Timing
+from tilesmith.problems.rewrite import Signature
+from tilesmith.runtime.device import device
+from tilesmith.runtime.executable import Executable
+from tilesmith.targets.target import CudaTarget
+
+QUICK_ROUNDS = 3
+QUICK_S = 0.01
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A plan ready for timing and what was found of its numbers."""
+
+    plan: DevicePlan
+    verdict: Accuracy
+
+
+class DeviceBench:
+    """``signature`` is canonical; ``values`` are its sample arguments, ``truth`` the oracle's answer for them."""
+
+    def __init__(
+        self,
+        signature: Signature,
+        values: tuple[NDArray[Any], ...],
+        truth: Oracle,
+        target: CudaTarget,
+        ordinal: int = 0,
+    ) -> None:
+        place = device(ordinal)
+        self.checker = DeviceRechecker(signature, values, truth, place)
+        self.flush = Flush(place, target.l2_bytes)
+
+    def check(self, executable: Executable) -> Checked:
+        """Run twice, first with poisoned memory and then with what that run left; the first wrong verdict counts."""
+        plan = self.checker.plan(executable)
+        for poison in (True, False):
+            verdict = self.checker.check_plan(plan, poison=poison)
+            if not verdict.ok:
+                break
+        return Checked(plan, verdict)
+
+    def time(
+        self,
+        callables: Mapping[str, Callable[[], object]],
+        *,
+        budget_s: float,
+        rounds: int,
+        drop_ratio: float | None = None,
+        before: Callable[[str], None] | None = None,
+        estimates: Mapping[str, float] | None = None,
+    ) -> dict[str, Timing]:
+        """``measure.device_timing.interleave_on_device`` on this problem's stream."""
+        return interleave_on_device(
+            callables, self.checker.stream, self.flush, budget_s=budget_s, rounds=rounds, drop_ratio=drop_ratio,
+            before=before, estimates=estimates,
+        )  # fmt: skip
+
+    def quick(self, call: Callable[[], object]) -> Timing:
+        """A rough first time."""
+        return self.time({"": call}, budget_s=QUICK_S, rounds=QUICK_ROUNDS)[""]

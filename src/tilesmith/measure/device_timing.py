@@ -1,0 +1,107 @@
+"""How long a kernel takes on a GPU: interleaved samples with a cold cache, on a card that has time to cool.
+
+Method
+------
+- A *sample* is one run between two events on a stream, behind a fill of twice the L2 cache: so every operand comes from
+  memory, and the host has queued the run before the fill ends. What an event costs is part of the time, for every
+  candidate alike.
+- A *round* takes one sample of each candidate, in an order that rotates; for short kernels a round takes several
+  samples each, so that the host waits for the device once a round.
+- After a sample of a kernel longer than ``LONG_S`` the device rests ten times as long: a card at its power limit
+  lowers its clock, and the times of a hot card rank its coolers.
+- The result is the median, with the notch of ``measure.timing``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tilesmith.measure.timing import Timing, quantile, summarize
+from tilesmith.runtime.device import Device, DeviceMemory, Event, Stream
+
+METHOD: Final = "device events, cold L2, median"
+LONG_S: Final = 100e-6
+REST: Final = 10.0
+_ROUND_S: Final = 200e-6  # samples of one candidate in a round, together, fills apart
+_MOST: Final = 16
+
+
+class Flush:
+    """Memory of twice the L2 cache; filling it drops everything else from the cache."""
+
+    def __init__(self, place: Device, l2_bytes: int) -> None:
+        self._memory = DeviceMemory(place, max(2 * l2_bytes, 32 << 20))
+
+    def queue(self, stream: Stream) -> None:
+        self._memory.fill(0, stream)
+
+
+@dataclass
+class _Series:
+    call: Callable[[], object]
+    seconds: float
+    samples: list[float] = field(default_factory=list)
+    dropped: bool = False
+
+
+def interleave_on_device(
+    callables: Mapping[str, Callable[[], object]],
+    stream: Stream,
+    flush: Flush,
+    *,
+    budget_s: float,
+    rounds: int,
+    drop_ratio: float | None = None,
+    before: Callable[[str], None] | None = None,
+    estimates: Mapping[str, float] | None = None,
+) -> dict[str, Timing]:
+    """Time every candidate: ``rounds`` rounds, or as many as ``budget_s`` seconds allow (three at least).
+
+    Each callable queues its work on ``stream``. With ``drop_ratio``, a candidate whose every sample is slower than
+    that many times the best one's median is left out after three rounds. ``estimates`` are seconds of a call.
+    Raises ``LaunchError`` for work that the device refuses.
+    """
+    note = before or (lambda name: None)
+    started = time.perf_counter()
+    series = {}
+    for name, call in callables.items():
+        note(name)
+        _sample(call, stream, flush, 1)  # the first call may load code
+        series[name] = _Series(call, (estimates or {}).get(name) or _sample(call, stream, flush, 1)[0])
+    names = list(series)
+    for done in range(rounds):
+        if done >= 3 and time.perf_counter() - started > budget_s:
+            break
+        at = done % max(1, len(names))
+        for name in names[at:] + names[:at]:
+            item = series[name]
+            if item.dropped:
+                continue
+            note(name)
+            count = max(1, min(_MOST, round(_ROUND_S / max(item.seconds, 1e-9))))
+            item.samples += _sample(item.call, stream, flush, count)
+            item.seconds = quantile(sorted(item.samples), 0.5)
+            if item.seconds > LONG_S:
+                time.sleep(REST * item.seconds)
+        if drop_ratio is not None and done >= 2:
+            best = min(item.seconds for item in series.values() if not item.dropped)
+            for item in series.values():
+                item.dropped = item.dropped or min(item.samples) > drop_ratio * best
+    return {name: summarize(item.samples, (), METHOD) for name, item in series.items()}
+
+
+def _sample(call: Callable[[], object], stream: Stream, flush: Flush, count: int) -> list[float]:
+    """Seconds of ``count`` runs; the host waits once, at the end."""
+    pairs = []
+    for _ in range(count):
+        begin, end = Event(stream.device), Event(stream.device)
+        flush.queue(stream)
+        begin.record(stream)
+        call()
+        end.record(stream)
+        pairs.append((begin, end))
+    pairs[-1][1].synchronize()
+    return [end.microseconds_since(begin) * 1e-6 for begin, end in pairs]

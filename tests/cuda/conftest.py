@@ -1,0 +1,24 @@
+"""Every test here runs against the stand-in for libcuda; one with a GPU is in ``tests/gpu``."""
+
+from __future__ import annotations
+
+import pytest
+from stand_in import StandIn, stand_in
+
+
+@pytest.fixture
+def cuda(monkeypatch) -> StandIn:
+    """The stand-in with an empty log; kernels are not executed."""
+    found = stand_in()
+    monkeypatch.setenv("TILESMITH_LIBCUDA", str(found.path))
+    found.executes(False)
+    found.log()
+    return found
+
+
+@pytest.fixture
+def emulating(cuda) -> StandIn:
+    """The stand-in that runs emulated kernels."""
+    cuda.executes(True)
+    yield cuda
+    cuda.executes(False)

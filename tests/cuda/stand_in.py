@@ -1,0 +1,115 @@
+"""The stand-in for libcuda, built and opened once a process; its kernels run on the host through the emulator."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from tilesmith.plan.records import Source
+from tilesmith.toolchain.build import unit_text
+
+HERE = Path(__file__).parent
+LAUNCHER = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_uint), ctypes.c_uint,
+    ctypes.POINTER(ctypes.c_void_p),
+)  # fmt: skip
+LAUNCH_FAILED = 719
+
+
+class StandIn:
+    """The library with what only tests call."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.library = ctypes.CDLL(str(path))
+        self.kernels: dict[str, ctypes._CFuncPtr] = {}
+        self._callback = LAUNCHER(self._launch)
+        self.executes(False)
+
+    def executes(self, on: bool) -> None:
+        """Whether launches run emulated kernels (``emulate`` first)."""
+        self.library.fake_set_launcher(self._callback if on else None)
+
+    def log(self) -> list[str]:
+        """The calls since the last time."""
+        buffer = ctypes.create_string_buffer(1 << 20)
+        self.library.fake_take_log.restype = ctypes.c_size_t
+        size = self.library.fake_take_log(buffer, ctypes.c_size_t(len(buffer)))
+        return buffer.raw[:size].decode().splitlines()
+
+    def fail_next(self, name: str, code: int) -> None:
+        self.library.fake_fail_next(name.encode(), code)
+
+    def emulate(self, source: Source) -> None:
+        """Make the kernel of ``source`` runnable."""
+        if source.symbol not in self.kernels:
+            library = ctypes.CDLL(str(_emulated(source)))
+            self.kernels[source.symbol] = library.run_emulated
+
+    def _launch(self, name, grid, block, shared, parameters) -> int:
+        kernel = self.kernels.get(name.decode())
+        if kernel is None:
+            return LAUNCH_FAILED
+        kernel(grid, block, parameters)
+        return 0
+
+
+@lru_cache(maxsize=1)
+def folder() -> Path:
+    made = Path(tempfile.mkdtemp(prefix="tilesmith-stand-in-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
+@lru_cache(maxsize=1)
+def stand_in() -> StandIn:
+    path = folder() / "libfake_cuda.so"
+    _run([*_compiler("cc"), "-std=c11", "-D_DEFAULT_SOURCE", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall",
+          "-Wextra", "-Werror", str(HERE / "fake_cuda.c"), "-o", str(path), "-lpthread"])  # fmt: skip
+    os.environ["TILESMITH_LIBCUDA"] = str(path)
+    return StandIn(path)
+
+
+def _emulated(source: Source) -> Path:
+    """The kernel as host code: ``run_emulated(grid, block, parameters)``."""
+    text = unit_text([source])
+    head = re.search(r'extern "C" __global__ void [^{]*?' + source.symbol + r"\(([^)]*)\)", text)
+    assert head is not None
+    types = [re.sub(r"\w+$", "", parameter.strip()) for parameter in head[1].split(",")]
+    given = ", ".join(f"*({kind.strip()} *)p[{i}]" for i, kind in enumerate(types))
+    unit = folder() / f"{source.symbol}.cpp"
+    unit.write_text(
+        f'#include "{HERE / "emulator.h"}"\n{text}\nstatic void call(void **p) {{ {source.symbol}({given}); }}\n'
+        'extern "C" void run_emulated(const unsigned *grid, const unsigned *block, void **p) '
+        "{ emulate(call, grid, block, p); }\n"
+    )
+    path = unit.with_suffix(".so")
+    _run([*_compiler("c++"), "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fPIC", "-shared", str(unit), "-o",
+          str(path)])  # fmt: skip
+    return path
+
+
+def _compiler(kind: str) -> list[str]:
+    """A C or C++ compiler: the system's, else the ziglang wheel's."""
+    for name in {"cc": ("cc", "gcc", "clang"), "c++": ("c++", "g++", "clang++")}[kind]:
+        if shutil.which(name):
+            return [name]
+    with contextlib.suppress(ImportError):
+        import ziglang  # noqa: F401
+
+        return [sys.executable, "-m", "ziglang", kind]
+    raise RuntimeError(f"no {kind} compiler was found; install gcc, or pip install 'tilesmith[cc]'")
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

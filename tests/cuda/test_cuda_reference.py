@@ -1,0 +1,177 @@
+"""The CUDA reference: its numbers through the emulator, NaN and Inf included, and its machine code for every arch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cuda_chain import H200, executable
+from hypothesis import HealthCheck, assume, given, settings
+
+from sweep_problems import problems
+from tilesmith.measure.accuracy import Accuracy, planted_copy
+from tilesmith.measure.device_arrays import DeviceRechecker
+from tilesmith.measure.device_oracle import DeviceSums
+from tilesmith.measure.oracle import oracle
+from tilesmith.plan.records import Draft, Memset, Pointer, Space
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.samples import sample_args
+from tilesmith.problems.work import flops
+from tilesmith.runtime.device import device
+from tilesmith.solvers.cuda.reference import CudaReferenceSolver, guarded_reference
+from tilesmith.solvers.solver import Accepted, Config
+from tilesmith.targets.cuda import CUDA_TARGETS
+from tilesmith.toolchain.build import build_unit
+
+SOLVER = CudaReferenceSolver()
+FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8e4m3", "fp8e5m2")
+
+
+def draft(signature):
+    geometry = signature.canonical.geometry
+    assert SOLVER.applicable(geometry, H200) == Accepted()
+    config = SOLVER.default_config(geometry, H200)
+    assert SOLVER.search_space(geometry, H200).contains(config)
+    assert SOLVER.predict(geometry, config, H200) > 0
+    return SOLVER.draft(geometry, config, H200)
+
+
+def verdicts(signature, emulating, specials) -> list[Accuracy]:
+    """Of sample arguments, then with NaN and with Inf in one operand after the other."""
+    signature = signature.canonical
+    made = executable(signature, draft(signature), emulating)
+    values = sample_args(signature)
+    cases = [values]
+    for place, value in enumerate(values if specials else ()):
+        if value.dtype.kind not in "iu":
+            for kinds in ((np.nan, np.nan), (np.inf, -np.inf)):
+                cases.append((*values[:place], planted_copy(value, kinds, place), *values[place + 1 :]))
+    found = []
+    with np.errstate(all="ignore"):
+        for case in cases:
+            checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
+            found.append(checker.check_plan(checker.plan(made), poison=True))
+    return found
+
+
+def problems_of(name):
+    """Every direction, with tails in each loop, over several tiles, groups and layouts."""
+    for mode in ("fwd", "bwd", "wrw", "bgrad"):
+        yield ConvSignature((2, 6, 9, 8), (38, 3, 3, 2), stride=2, padding=(2, 1), groups=2, dtype=name, mode=mode)
+        yield ConvSignature((7, 2, 6), (6, 3, 4), transposed=True, stride=3, output_padding=2, groups=2, padding=1,
+                            dtype=name, mode=mode, input_layout="WNC", input_strides=(20, 8, 1))  # fmt: skip
+    yield GemmSignature(m=35, n=18, k=70, batch=2, trans_b=True, alpha=0.5, beta=-2.0, dtype=name, lda=75)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_every_direction(name, emulating):
+    wanted = list(problems_of(name))
+    for signature in wanted if name in ("fp32", "bf16") else wanted[::4]:
+        for verdict in verdicts(signature, emulating, specials=name in ("fp32", "bf16")):
+            assert verdict.ok, f"{signature.key()}: {verdict.message}"
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        ConvSignature((1, 5, 4, 6, 80), (70, 2, 3, 3, 80), shared_layout="NDHWC", padding=1, dilation=(2, 1, 1)),
+        ConvSignature((2, 40, 6, 5), (40, 1, 3, 3), groups=40, padding=1, dtype="bf16"),
+        ConvSignature((1, 3, 7, 7), (5, 3, 3, 3), dtype="int8", padding=1,
+                      epilogue=Epilogue(bias=True, residual=True, activation="clamp", low=-900.0, high=2000.0)),
+        GemmSignature(5, 66, 7, dtype="int8", beta=2.0, epilogue=Epilogue(activation="relu")),
+        *(ConvSignature((2, 4, 5, 6), (9, 4, 3, 3), padding=1, dtype="fp16",
+                        epilogue=Epilogue(bias=True, residual=True, activation=name))
+          for name in ("relu", "leaky_relu", "silu", "gelu")),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_forms(signature, emulating):
+    for verdict in verdicts(signature, emulating, specials=True):
+        assert verdict.ok, verdict.message
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(problems())
+def test_random_problems(emulating, signature):
+    assume(flops(signature) < 300_000)
+    (verdict,) = verdicts(signature, emulating, specials=False)
+    assert verdict.ok, f"{signature.key()}: {verdict.message}"
+
+
+@pytest.mark.parametrize("arch", CUDA_TARGETS)
+def test_every_arch_without_spills(arch, tmp_path):
+    target = CUDA_TARGETS[arch]
+    found = [next(iter(SOLVER.draft(s.canonical.geometry, Config(()), target).sources)) for s in problems_of("bf16")]
+    found.append(
+        SOLVER.draft(ConvSignature((1, 3, 7, 7), (5, 3, 3, 3), dtype="int8").geometry, Config(()), target).sources[0]
+    )
+    kernels = build_unit(found, target, tmp_path / "unit.cubin")
+    assert len(kernels) >= 5
+    for kernel in kernels:
+        assert (kernel.spill_store_bytes, kernel.spill_load_bytes) == (0, 0), kernel
+        assert kernel.shared_bytes <= 48 * 1024
+
+
+def test_one_kernel_serves_many_sizes():
+    one = draft(ConvSignature((2, 6, 9, 8), (38, 6, 3, 2), dtype="bf16"))
+    two = draft(ConvSignature((1, 9, 30, 30), (64, 9, 5, 5), stride=2, dtype="bf16"))
+    assert one.sources == two.sources
+    assert one.run != two.run
+
+
+def test_guarded_runs_only_when_told(emulating):
+    signature = ConvSignature((1, 3, 7, 7), (5, 3, 3, 3))
+    flag = Pointer(Space.WORKSPACE)
+    source, launch = guarded_reference(signature.geometry, H200, flag)
+    for told in (0, 1):
+        made = executable(signature, Draft((source,), (Memset(flag, 4, told), launch), workspace_bytes=4), emulating)
+        values = sample_args(signature)
+        checker = DeviceRechecker(signature, values, oracle(signature, values), device(0))
+        assert checker.check_plan(checker.plan(made), poison=True).ok == bool(told)
+
+
+def test_a_wrong_kernel_is_caught(emulating):
+    """The whole way back from the device: one missing tap, one write beside the result, one into an operand."""
+    signature = ConvSignature((1, 3, 7, 7), (5, 3, 3, 3))
+    good = draft(signature)
+    (source,) = good.sources
+    body = source.text.replace(source.symbol, "@SYM@")
+    for number, (old, new, word) in enumerate((
+        ("depth = rn * fd * fh * fw", "depth = rn * fd * fh * fw - 1", "off by"),
+        ("        ts_store_fp32(y, at, v);", "        ts_store_fp32(y, at, v); y[-1] = 0;", "wrote outside"),
+        ("        ts_store_fp32(y, at, v);", "        ts_store_fp32(y, at, v); ((float *)w)[0] = 9;", "argument 1"),
+    )):  # fmt: skip
+        assert old in body
+        symbol = f"ts_wrong{number}"
+        planted = replace(source, symbol=symbol, text=body.replace(old, new).replace("@SYM@", symbol))
+        run = tuple(replace(step, symbol=symbol) for step in good.run)
+        values = sample_args(signature)
+        checker = DeviceRechecker(signature, values, oracle(signature, values), device(0))
+        verdict = checker.check_plan(
+            checker.plan(executable(signature, Draft((planted,), run), emulating)), poison=True
+        )
+        assert not verdict.ok
+        assert word in verdict.message or word == "off by", verdict.message
+
+
+def test_the_device_oracle_is_the_oracle(emulating, monkeypatch):
+    from cuda_chain import CACHE
+
+    from tilesmith.solvers.cuda import reference
+
+    real = reference.make_source
+
+    def emulated(*parts):
+        source = real(*parts)
+        emulating.emulate(source)
+        return source
+
+    monkeypatch.setattr(reference, "make_source", emulated)
+    for signature in (*problems_of("bf16"), ConvSignature((3, 4, 9), (4, 2, 3), groups=2, mode="wrw")):
+        values = sample_args(signature)
+        plain, device_made = oracle(signature, values), oracle(signature, values, DeviceSums(H200, 0, CACHE))
+        np.testing.assert_allclose(device_made.value, plain.value, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(device_made.norm, plain.norm, rtol=1e-5)
