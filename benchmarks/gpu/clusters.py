@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "src")]
-from device import _Attribute, _Config, check, cu, function
+from device import _Attribute, _Config, check, cu, function  # noqa: E402
 
 torch.zeros(1, device="cuda")
 folder = Path(tempfile.mkdtemp())

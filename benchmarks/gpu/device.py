@@ -1,6 +1,7 @@
 """libcuda through ctypes: tensor maps, modules and launches of a draft, apart from the package's own runtime."""
 
 import ctypes
+from pathlib import Path
 
 import torch
 
@@ -70,7 +71,7 @@ _modules = {}
 def function(cubin, symbol, shared):
     if cubin not in _modules:
         module = ctypes.c_void_p()
-        check(cu.cuModuleLoadData(ctypes.byref(module), open(cubin, "rb").read()), "load")
+        check(cu.cuModuleLoadData(ctypes.byref(module), Path(cubin).read_bytes()), "load")
         _modules[cubin] = module
     found = ctypes.c_void_p()
     check(cu.cuModuleGetFunction(ctypes.byref(found), _modules[cubin], symbol.encode()), symbol)

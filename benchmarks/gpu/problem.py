@@ -27,7 +27,7 @@ class Problem:
         g.manual_seed(seed)
         self.buffers, self.slots, self.specs = [], [], slots_of(self.signature)
         for spec in self.specs:
-            span = 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides))
+            span = 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=False))
             whole = torch.randn(span + 2 * GUARD, device="cuda", generator=g, dtype=torch.float32)
             whole = whole.to(TORCH[spec.dtype])
             self.buffers.append(whole)
@@ -49,10 +49,14 @@ class Problem:
     def views(self):
         """Slots as logical tensors: (N, C, D, H, W) each, or (batch, rows, columns)."""
         g = self.g
-        names = {"fwd": (g.x, g.w, g.y), "bwd": (g.y, g.w, g.x), "wrw": (g.y, g.x, g.w)}[g.direction] if self.conv else (g.a, g.b, g.c)
+        names = (
+            {"fwd": (g.x, g.w, g.y), "bwd": (g.y, g.w, g.x), "wrw": (g.y, g.x, g.w)}[g.direction]
+            if self.conv
+            else (g.a, g.b, g.c)
+        )
         index = [0, 1, len(self.slots) - 1]
         out = []
-        for view, i in zip(names, index):
+        for view, i in zip(names, index, strict=False):
             shape = view.shape if self.conv else (view.batch, view.rows, view.columns)
             out.append(self.slots[i].as_strided(shape, view.strides))
         return out
@@ -152,7 +156,8 @@ class Problem:
         rel = (d.norm() / ref.norm().clamp_min(1e-30)).item()
         if worst > 1.0:
             bad = d > bound
-            return f"{bad.float().mean().item():.3%} wrong, worst {worst:.1f}x, rel {rel:.2e}, first {[int(i[0]) for i in bad.nonzero(as_tuple=True)]}"
+            first = [int(i[0]) for i in bad.nonzero(as_tuple=True)]
+            return f"{bad.float().mean().item():.3%} wrong, worst {worst:.1f}x, rel {rel:.2e}, first {first}"
         return (rel, worst)
 
     def rival(self):

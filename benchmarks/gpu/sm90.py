@@ -55,7 +55,8 @@ def variants(key, count, seed=0):
             if not isinstance(solver.applicable(g, TARGET), Accepted):
                 continue
             space, seen = solver.search_space(g, TARGET), {}
-            for rank, config in enumerate(solver.ranked(g, TARGET)):
+            for rank, chosen in enumerate(solver.ranked(g, TARGET)):
+                config = chosen
                 v = dict(config.values)
                 kind = tuple(v.get(n) for n in ("wgs", "mi", "pp", "swap", "bk", "per_sm", "resident"))
                 sums = (v.get("split", 1) > 1, v.get("slices", 1) > 1)
@@ -85,7 +86,7 @@ def compile_all(drafts):
             text.write_text(source.prelude + source.text)
             flags = ["-cubin", "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-diag-suppress", "177"]
             command = ["nvcc", *flags, *limit, "-Xptxas", "-v", "-o", str(cubin), str(text)]
-            done = subprocess.run(command, capture_output=True, text=True)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 failed.append(source.symbol)
                 return f"{source.symbol}: {done.stderr[-800:]}"
@@ -110,7 +111,7 @@ def draft_of(case):
 def flush_buffer():
     import torch
 
-    return torch.empty(256 * 2**20 // 4, dtype=torch.int32, device="cuda")
+    return torch.zeros(256 * 2**20 // 4, dtype=torch.int32, device="cuda")
 
 
 def microseconds(f, flush, reps):
@@ -118,7 +119,8 @@ def microseconds(f, flush, reps):
 
     events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(reps)]
     for begin, end in events:
-        flush.zero_()
+        flush.sum()  # read, not written: lines that must go back to memory would slow what comes next
+        torch.cuda._sleep(250_000)  # long enough for the host to have enqueued what is timed
         begin.record()
         f()
         end.record()
@@ -235,11 +237,23 @@ def compare(problem, kept, flush):
 
     floor = max(flops(problem.signature) / 790e6, bytes_moved(problem.signature) / 4.3e6)
     key = problem.signature.key()
-    print(f"{key[:105]} torch {med['torch']:.1f} best {med[best]:.1f} = x{med['torch'] / med[best]:.2f} "
-          f"default x{med['torch'] / med[default]:.2f} floor {floor:.1f} ({floor / med[best]:.0%}) [{best}]", flush=True)
+    print(
+        f"{key[:105]} torch {med['torch']:.1f} best {med[best]:.1f} = x{med['torch'] / med[best]:.2f} "
+        f"default x{med['torch'] / med[default]:.2f} floor {floor:.1f} ({floor / med[best]:.0%}) [{best}]",
+        flush=True,
+    )
     solver = {case.config: case.solver for case, _, _ in kept}
-    row = {"key": key, "torch": med["torch"], "best": med[best], "config": best, "default": default, "floor": floor,
-           "default_us": med[default], "all": first_times, "solver": solver[best]}
+    row = {
+        "key": key,
+        "torch": med["torch"],
+        "best": med[best],
+        "config": best,
+        "default": default,
+        "floor": floor,
+        "default_us": med[default],
+        "all": first_times,
+        "solver": solver[best],
+    }
     with (OUT / "sm90.jsonl").open("a") as f:
         f.write(json.dumps(row) + "\n")
 
@@ -254,14 +268,14 @@ def run(cases):
             raise
     failed = set(compile_all(drafts))
     broken = [any(s.symbol in failed for s in draft.sources) for draft in drafts]
-    for case in (case for case, bad in zip(cases, broken) if bad):
+    for case in (case for case, bad in zip(cases, broken, strict=False) if bad):
         print("DOES NOT COMPILE", case)
-    cases = [case for case, bad in zip(cases, broken) if not bad]
+    cases = [case for case, bad in zip(cases, broken, strict=False) if not bad]
     path = BUILD / "cases.json"
     path.write_text(json.dumps([dataclasses.asdict(c) for c in cases]))
     start = 0
     while start < len(cases):
-        code = subprocess.run([sys.executable, __file__, "worker", str(path), str(start)]).returncode
+        code = subprocess.run([sys.executable, __file__, "worker", str(path), str(start)], check=False).returncode
         at = int(Path(f"{path}.state").read_text())
         if code == 0:
             break

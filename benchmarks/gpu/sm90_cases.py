@@ -9,7 +9,9 @@ from tilesmith.solvers.solver import Accepted
 
 
 def _gemm(m, n, k, ta=False, tb=False, dtype="bf16", out=None, **more):
-    return GemmSignature(m=m, n=n, k=k, trans_a=ta, trans_b=tb, a_dtype=dtype, b_dtype=dtype, c_dtype=out or dtype, **more)
+    return GemmSignature(
+        m=m, n=n, k=k, trans_a=ta, trans_b=tb, a_dtype=dtype, b_dtype=dtype, c_dtype=out or dtype, **more
+    )
 
 
 def _conv(x, w, mode="fwd", layout="NHWC", dtype="bf16", **more):
@@ -67,8 +69,8 @@ def check_cases(pick="", count=5):
 
     found = []
     rng = random.Random(1)
-    for signature, nan in problems():
-        signature = signature.canonical
+    for problem, nan in problems():
+        signature = problem.canonical
         key, g = signature.key(), signature.geometry
         if pick and not any(p in key for p in pick.split(",")):
             continue

@@ -14,6 +14,9 @@ from tilesmith.solvers.c.reference import ReferenceSolver
 from tilesmith.solvers.c.relayout import Relayout
 from tilesmith.solvers.c.wrw import WrwSolver
 from tilesmith.solvers.c.wrw_grouped import WrwGroupedSolver
+from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver
+from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
+from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
 from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
@@ -30,7 +33,12 @@ _FAST: tuple[Solver[CpuTarget], ...] = (
 # Each fast solver once more with layout changes around it.
 CPU_SOLVERS: tuple[Solver[CpuTarget], ...] = (*_FAST, *(Relayout(solver) for solver in _FAST), ReferenceSolver())
 
-CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (CudaReferenceSolver(),)
+CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
+    GemmSm90Solver(),
+    HaloSm90Solver(),
+    ConvSm90Solver(),
+    CudaReferenceSolver(),
+)
 
 
 def solvers_for(target: Target) -> tuple[Solver[Any], ...]:

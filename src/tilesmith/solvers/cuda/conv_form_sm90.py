@@ -166,7 +166,8 @@ def _filter(w: TensorView, index: int) -> Tiled | Rejected:
 def _linear(view: TensorView) -> int | None:
     """The step from pixel to pixel when all pixels lie evenly."""
     step, count = None, 1
-    for size, stride in zip(reversed((view.shape[0], *view.shape[2:])), reversed((view.strides[0], *view.strides[2:])), strict=True):  # fmt: skip
+    sizes, strides = (view.shape[0], *view.shape[2:]), (view.strides[0], *view.strides[2:])
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
         if size > 1:
             step = stride if step is None else step
             if stride != step * count:
@@ -183,7 +184,7 @@ def _placed(g: ConvGeometry, view: TensorView, base: tuple[int, ...], out: objec
         step = None
     if step is None:
         sizes, phases = view.shape[:1:-1], (g.stride[::-1] if g.direction == "bwd" else (1, 1, 1))
-        return Placed(pixels=(n, d, h, w), sizes=sizes, phases=phases), None  # type: ignore[arg-type]
+        return Placed(pixels=(n, d, h, w), sizes=sizes, phases=phases), None
     rows = view.shape[0] * prod(view.shape[2:])
     (row,) = steps_along((rows,), (step,))
     mapped = None

@@ -7,7 +7,7 @@ residue of the result's position modulo the stride. Backward weights has the fil
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tilesmith.plan.records import Pointer, Space
@@ -36,8 +36,10 @@ class Tiled:
 
 @dataclass(frozen=True)
 class Window:
-    """Pixels under a moving filter: axes (C, W, H, [D,] N), strides of all but C, and per spatial axis the lower corner,
-    the number of base pixels and the step between them."""
+    """Pixels under a moving filter: axes (C, W, H, [D,] N), and the strides of all but C.
+
+    Per spatial axis: the lower corner, the number of base pixels and the step between them.
+    """
 
     pointer: Pointer
     dims: tuple[int, ...]
@@ -101,7 +103,7 @@ class Sm90Form:
     out: Pointer
     bias: Pointer | None = None
     residual: Pointer | None = None
-    taps: Taps = Taps()
+    taps: Taps = field(default_factory=Taps)
     channels: int = 0
     halo: bool = False
     transposed: bool = False
@@ -159,10 +161,9 @@ def gemm_form(g: GemmGeometry, transposed: bool = False) -> Sm90Form | Rejected:
         return Rejected(reasons.EPILOGUE, "a residual beside beta")
     a = _operand(0, g.batch, g.m, g.k, g.a.strides)
     b = _operand(1, g.batch, g.n, g.k, (g.b.strides[0], g.b.strides[2], g.b.strides[1]))
-    for name, operand in (("a", a), ("b", b)):
-        if operand is None:
-            return Rejected(reasons.LAYOUT, f"rows of {name} are no multiples of 16 bytes")
-    assert a is not None and b is not None
+    if a is None or b is None:
+        name = "a" if a is None else "b"
+        return Rejected(reasons.LAYOUT, f"rows of {name} are no multiples of 16 bytes")
     layer, row = (g.c.strides[0] if g.batch > 1 else 0), (g.c.strides[1] if g.m > 1 else g.n)
     mapped = None
     layer_step, row_step = steps_along((g.batch, g.m), (layer, row))

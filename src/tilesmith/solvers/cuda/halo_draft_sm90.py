@@ -102,10 +102,8 @@ def _maps(t: HaloTile, result: TensorView) -> tuple[TensorMap, TensorMap, Tensor
     assert isinstance(form.b, Tiled)
     spatial = len(window.base)
     ones = (1,) * (spatial + 2)
-    pixels = TensorMap(
-        window.pointer, form.dtype, window.dims, tuple(2 * s for s in window.strides), (bk, *t.window[:spatial], 1), ones,
-        bk * 2,
-    )  # fmt: skip
+    box = (bk, *t.window[:spatial], 1)
+    pixels = TensorMap(window.pointer, form.dtype, window.dims, tuple(2 * s for s in window.strides), box, ones, bk * 2)
     box = (64, 1, bk) if form.b_columns else (bk, 1, t.block_m)
     filter_ = TensorMap(
         form.b.pointer, form.dtype, form.b.dims, tuple(2 * s for s in form.b.strides), box, (1, 1, 1), 2 * box[0]

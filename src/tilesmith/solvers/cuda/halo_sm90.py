@@ -103,7 +103,9 @@ def _extents(form: Sm90Form) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Widths that divide a row evenly, and heights."""
     window = form.a
     width, height = window.base[0], window.base[1]  # type: ignore[union-attr]
-    widths = sorted({-(-width // parts) for parts in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)} | {min(w, width) for w in (16, 32, 64)})
+    widths = sorted(
+        {-(-width // parts) for parts in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)} | {min(w, width) for w in (16, 32, 64)}
+    )
     heights = sorted({h for h in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, -(-height // 2), height) if h <= height})
     return tuple(w for w in widths if w <= 254), tuple(h for h in heights if h <= 64)
 

@@ -130,7 +130,11 @@ class HaloTile:
     @cached_property
     def fits(self) -> bool:
         v = self.value
-        if self.block_n > (192 if v["wgs"] == 3 else 256) or max(self.window) > _MAX_BOX or (self.pingpong and v["wgs"] != 2):
+        if (
+            self.block_n > (192 if v["wgs"] == 3 else 256)
+            or max(self.window) > _MAX_BOX
+            or (self.pingpong and v["wgs"] != 2)
+        ):
             return False
         if v["resident"] and self.tiles_m > 1:
             return False

@@ -55,7 +55,8 @@ def tile_source(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
     for name, value in holes.items():
         text = text.replace(f"@{name}@", value)
     v = t.value
-    tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}" + ("pp" if t.pingpong else f"w{v['wgs']}") + f"x{v['per_sm']}"
+    groups = "pp" if t.pingpong else f"w{v['wgs']}"
+    tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['per_sm']}"
     dtypes = form.dtype if form.dtype == form.out_dtype else form.dtype + form.out_dtype
     return make_source("cuda", f"wgmma{form.kind}", dtypes, tile, t.target.arch, hopper_prelude(), text)
 
@@ -84,7 +85,15 @@ def _constants(t: Sm90Tile) -> str:
     lines += [f"typedef {TYPES[form.out_dtype]} Given; // bias and residual"]
     # A GEMM has no taps: problems of all batch sizes share one text.
     taps = form.taps if form.kind != "gemm" else Taps()
-    for name, values in (("phase_first", taps.first), ("tap_offset", taps.offset), ("tap_filter", taps.index)):
+    # The longest sums first: what is left for the end is short.
+    counts = [b - a for a, b in zip(taps.first, taps.first[1:], strict=False)]
+    order = sorted(range(len(counts)), key=lambda layer: -counts[layer])
+    for name, values in (
+        ("layer_order", order),
+        ("phase_first", taps.first),
+        ("tap_offset", taps.offset),
+        ("tap_filter", taps.index),
+    ):
         lines.append(f"static __constant__ ts_u32 {name}[] = {{{', '.join(map(str, values))}}};")
     return "\n".join(lines)
 

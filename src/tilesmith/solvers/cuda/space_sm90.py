@@ -1,8 +1,8 @@
 """Search space and untuned choice of the sm_90a kernel.
 
-Axes: ``wgs`` multiplying warpgroups, ``mi`` 64-row products of each, ``bn`` columns and ``bk`` depth of a step, ``stages``
-of the ring (0: all that fit), ``pp`` pingpong (a tile for each warpgroup), ``split`` blocks of a cluster along k,
-``slices`` along k summed by a second kernel, ``group`` rows of tiles walked together, ``inner`` taps inside
+Axes: ``wgs`` multiplying warpgroups, ``mi`` 64-row products of each, ``bn`` columns and ``bk`` depth of a step,
+``stages`` of the ring (0: all that fit), ``pp`` pingpong (a tile for each warpgroup), ``split`` blocks of a cluster
+along k, ``slices`` along k summed by a second kernel, ``group`` rows of tiles walked together, ``inner`` taps inside
 channels, ``swap`` rows and columns exchanged, ``per_sm`` blocks that share an SM.
 """
 
@@ -82,7 +82,7 @@ def sm90_default(form_of: FormOf, target: CudaTarget) -> Config:
 def sm90_ranked(form_of: FormOf, target: CudaTarget) -> list[Config]:
     """Some hundreds of configs of the space, those first that the cost model likes."""
     space = sm90_space(form_of, target)
-    found = []
+    found: list[tuple[float, int, Config]] = []
     for config in _candidates(form_of, space, target):
         form = form_of(config["swap"])
         assert form is not None

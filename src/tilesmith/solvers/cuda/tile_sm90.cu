@@ -28,13 +28,10 @@ struct Work {
 TS_DEVICE Work work_at(const Run &run, int t, int rank) {
   Work w;
   const int tiles = run.tiles_m * run.tiles_n;
-  if (KIND == CONV) { // residues of one place are neighbours: they read the same dy, and write the same rows
-    const int of = t / run.layers;
-    w.layer = t - of * run.layers, w.slice = of / tiles, t = of - w.slice * tiles;
-  } else {
-    const int rest = t / tiles;
-    w.slice = rest / run.layers, w.layer = rest - w.slice * run.layers, t -= rest * tiles;
-  }
+  const int rest = t / tiles;
+  t -= rest * tiles;
+  w.slice = rest / run.layers, w.layer = rest - w.slice * run.layers;
+  if (KIND == CONV) w.layer = (int)layer_order[w.layer];
   const int width = run.group * run.tiles_n, group = t / width, inside = t - group * width;
   const int left = run.tiles_m - group * run.group, high = left < run.group ? left : run.group;
   w.n = inside / high, w.m = group * run.group + inside - w.n * high;
@@ -149,6 +146,17 @@ TS_DEVICE void repair(const Run &run, const Work &w, int row, int column, ts_i64
   }
   finish(run, sum, none, row, column, at, false);
   ts_narrow(run.out + at, sum);
+}
+
+// Two neighbours of the row that begins at element `base`.
+TS_DEVICE void finish_and_store(const Run &run, const Work &w, float a, float b, int row, int column, ts_i64 base) {
+  const ts_i64 off = column_at(run, column);
+  if (off < 0) return;
+  const bool both = EVEN || column_at(run, column + 1) >= 0;
+  finish(run, a, b, row, column, base + off, both);
+  store_two(run, a, b, base + off, both);
+  if (REPAIR && a != a) repair(run, w, row, column, base + off);
+  if (REPAIR && both && b != b) repair(run, w, row, column + 1, base + off + 1);
 }
 
 TS_DEVICE void release(ts_u32 empty, int thread) {
@@ -315,34 +323,38 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
             ts_shared_store8(to + 8 * PITCH * 4, sums[m][4 * j + 2], sums[m][4 * j + 3]);
           }
         ts_cluster_sync();
-        constexpr int QUADS = BLOCK_M * BLOCK_N / 4;
+        // Each block of the cluster adds up its share of the tile, several quads of a thread at once: loads from a peer
+        // take long.
+        constexpr int QUADS = BLOCK_M * BLOCK_N / 4, THREADS = WARPGROUPS * 128, BATCH = SPLIT > 4 ? 2 : 4;
         const int last = QUADS * (rank + 1) / SPLIT;
-        for (int q = QUADS * rank / SPLIT + threadIdx.x; q < last; q += WARPGROUPS * 128) {
-          const int r = TRANSPOSED ? q % BLOCK_M : q / (BLOCK_N / 4);
-          const int c = 4 * (TRANSPOSED ? q / BLOCK_M : q % (BLOCK_N / 4));
-          float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (int q0 = QUADS * rank / SPLIT + threadIdx.x; q0 < last; q0 += BATCH * THREADS) {
+          float4 parts[BATCH][SPLIT];
 #pragma unroll
-          for (int peer = 0; peer < SPLIT; peer++) {
-            const float4 u = ts_peer_load(ts_peer_address(ring + (r * PITCH + c) * 4, peer));
-            v.x += u.x, v.y += u.y, v.z += u.z, v.w += u.w;
+          for (int i = 0; i < BATCH; i++) {
+            const int q = q0 + i * THREADS < last ? q0 + i * THREADS : q0;
+            const int r = TRANSPOSED ? q % BLOCK_M : q / (BLOCK_N / 4);
+            const int c = 4 * (TRANSPOSED ? q / BLOCK_M : q % (BLOCK_N / 4));
+#pragma unroll
+            for (int peer = 0; peer < SPLIT; peer++)
+              parts[i][peer] = ts_peer_load(ts_peer_address(ring + (r * PITCH + c) * 4, peer));
           }
-          const int row = w.m * BLOCK_M + r, column = column0 + c;
-          const ts_i64 at = row_at(run, w, row), off = column_at(run, column), off2 = column_at(run, column + 2);
-          if (at < 0) continue;
-          const ts_i64 base = at + w.slice * run.out_slice;
-          if (off >= 0) {
-            const bool both = column_at(run, column + 1) >= 0;
-            finish(run, v.x, v.y, row, column, base + off, both);
-            store_two(run, v.x, v.y, base + off, both);
-            if (REPAIR && v.x != v.x) repair(run, w, row, column, base + off);
-            if (REPAIR && both && v.y != v.y) repair(run, w, row, column + 1, base + off + 1);
-          }
-          if (off2 >= 0) {
-            const bool both = column_at(run, column + 3) >= 0;
-            finish(run, v.z, v.w, row, column + 2, base + off2, both);
-            store_two(run, v.z, v.w, base + off2, both);
-            if (REPAIR && v.z != v.z) repair(run, w, row, column + 2, base + off2);
-            if (REPAIR && both && v.w != v.w) repair(run, w, row, column + 3, base + off2 + 1);
+#pragma unroll
+          for (int i = 0; i < BATCH; i++) {
+            const int q = q0 + i * THREADS;
+            if (q >= last) break;
+            float4 v = parts[i][0];
+#pragma unroll
+            for (int peer = 1; peer < SPLIT; peer++) {
+              const float4 u = parts[i][peer];
+              v.x += u.x, v.y += u.y, v.z += u.z, v.w += u.w;
+            }
+            const int r = TRANSPOSED ? q % BLOCK_M : q / (BLOCK_N / 4);
+            const int c = 4 * (TRANSPOSED ? q / BLOCK_M : q % (BLOCK_N / 4));
+            const int row = w.m * BLOCK_M + r, column = column0 + c;
+            const ts_i64 at = row_at(run, w, row);
+            if (at < 0) continue;
+            finish_and_store(run, w, v.x, v.y, row, column, at + w.slice * run.out_slice);
+            finish_and_store(run, w, v.z, v.w, row, column + 2, at + w.slice * run.out_slice);
           }
         }
         ts_cluster_sync();

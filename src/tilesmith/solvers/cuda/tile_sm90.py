@@ -9,8 +9,8 @@ from tilesmith.solvers.cuda.form_sm90 import Sm90Form
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
-# Registers a thread of the multiplying and of the copying warpgroups, and the most sums that they hold, by the number of
-# the former and of blocks on an SM: 512 registers for all its warpgroups' threads.
+# Registers a thread of the multiplying and of the copying warpgroups, and the most sums that they hold, by the number
+# of the former and of blocks on an SM: 512 registers for all its warpgroups' threads.
 _REGISTERS = {
     (1, 1): (((240, 128), 128),),
     (2, 1): (((216, 72), 128), ((232, 40), 160)),

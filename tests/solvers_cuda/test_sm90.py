@@ -1,0 +1,270 @@
+"""The wgmma kernels without a GPU: their forms in NumPy, spaces, plans, and their text compiled for sm_90a."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tilesmith.plan.assemble import assemble
+from tilesmith.plan.records import TensorMap
+from tilesmith.plan.slots import slots_of
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.layouts import parse_layout
+from tilesmith.problems.samples import sample_args
+from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
+from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver
+from tilesmith.solvers.cuda.form_sm90 import Sm90Form
+from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
+from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver
+from tilesmith.solvers.cuda.halo_tile_sm90 import HaloTile
+from tilesmith.solvers.solver import Accepted, Rejected
+from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
+from tilesmith.toolchain.build import build_unit
+from torch_answer import torch_answer
+
+H200 = cuda_target("sm_90a", 132)
+SOLVERS = (GemmSm90Solver(), HaloSm90Solver(), ConvSm90Solver())
+MODES = ("fwd", "bwd", "wrw")
+FULL = Epilogue(bias=True, activation="gelu", residual=True)
+
+
+def conv(x, w, mode="fwd", layout="NHWC", dtype="bf16", **more):
+    return ConvSignature(input_shape=x, kernel_shape=w, mode=mode, shared_layout=layout, dtype=dtype, **more)
+
+
+def gemm(m, n, k, dtype="bf16", **more):
+    return GemmSignature(m=m, n=n, k=k, a_dtype=dtype, b_dtype=dtype, **({"c_dtype": dtype} | more))
+
+
+CONVS = [
+    *(conv((2, 5, 6, 8), (8, 3, 2, 8), mode, padding=1) for mode in MODES),
+    *(conv((1, 9, 7, 8), (16, 3, 3, 8), mode, padding=(2, 0), stride=(2, 3)) for mode in MODES),
+    *(conv((2, 8, 9, 8), (8, 2, 3, 8), mode, padding=1, dilation=(3, 2), stride=(2, 1)) for mode in MODES),
+    *(conv((1, 4, 4, 5, 8), (8, 2, 3, 2, 8), mode, "NDHWC", padding=1, stride=(2, 1, 2)) for mode in MODES),
+    *(conv((2, 6, 8, 16), (8, 1, 1, 16), mode, stride=2) for mode in MODES),
+    *(conv((2, 7, 8), (16, 3, 8), mode, "NWC", padding=2) for mode in MODES),
+]
+
+
+def pixels_of(form, window, at, tap, flat):
+    """What a tensor map in im2col mode loads for base pixel number ``at`` and a tap: channels, or zeros outside."""
+    base = window.base
+    place, rest = [], at
+    for size in base:
+        place.append(rest % size)
+        rest //= size
+    offset = [tap >> 8 * i & 255 for i in range(len(base))]
+    where = [p * s + c + o for p, s, c, o in zip(place, window.step, window.corner, offset, strict=True)]
+    if any(not 0 <= w < size for w, size in zip(where, window.dims[1:-1], strict=True)):
+        return np.zeros(window.dims[0])
+    start = int(np.dot((*where, rest), window.strides))
+    return flat[start : start + window.dims[0]]
+
+
+def row_of(form: Sm90Form, layer: int, row: int) -> int | None:
+    placed = form.placed
+    if placed.pixels is None:
+        return layer * placed.layer + row * placed.row
+    place, rest = [], row
+    for size in (*form.a.base, *(1,) * (3 - len(form.a.base))):
+        place.append(rest % size)
+        rest //= size
+    pw, ph, _ = placed.phases
+    phase = (layer % pw, layer // pw % ph, layer // pw // ph)
+    where = [p * s + f for p, s, f in zip(place, placed.phases, phase, strict=True)]
+    if any(w >= size for w, size in zip(where, placed.sizes, strict=True)):
+        return None
+    return int(np.dot((rest, *reversed(where)), placed.pixels))
+
+
+def evaluate(form: Sm90Form, slots: list[np.ndarray], out: np.ndarray) -> None:
+    taps = form.taps
+    if form.kind == "wrw":
+        dims, (pixel, _) = form.a.dims, form.a.strides
+        for at in range(dims[1]):
+            dy = slots[0][at * pixel : at * pixel + dims[0]]
+            for tap, index in zip(taps.offset, taps.index, strict=True):
+                x = pixels_of(form, form.b, at, tap, slots[1])
+                for k in range(form.rows):
+                    to = k * form.placed.row + index * form.placed.tap
+                    out[to : to + form.channels] += dy[k] * x
+        return
+    channels, _, rows = form.b.dims
+    tap_step, row_step = form.b.strides
+    for layer in range(form.layers):
+        for row in range(form.rows):
+            to = row_of(form, layer, row)
+            if to is None:
+                continue
+            sums = np.zeros(form.cols)
+            for i in range(taps.first[layer], taps.first[layer + 1]):
+                x = pixels_of(form, form.a, row, taps.offset[i], slots[0])
+                w = np.lib.stride_tricks.as_strided(
+                    slots[1][taps.index[i] * tap_step :], (rows, channels), (8 * row_step, 8)
+                )
+                sums += x @ w if form.b_columns else w @ x
+            out[to : to + form.cols] = sums
+
+
+@pytest.mark.parametrize("signature", CONVS, ids=lambda s: s.key()[:70])
+def test_the_form_says_what_the_problem_says(signature):
+    signature = signature.canonical
+    form = conv_form(signature.geometry)
+    assert isinstance(form, Sm90Form)
+    args = sample_args(signature, 3)
+    slots = [np.ravel(arg).astype(np.float64) for arg in args]
+    *_, spec = slots_of(signature)
+    out = np.full(spec.nbytes // 2, 0.0 if form.kind == "wrw" else np.nan)
+    evaluate(form, slots, out)
+    layouts = {"fwd": signature.output_layout, "bwd": signature.input_layout, "wrw": signature.kernel_layout}
+    layout = parse_layout(layouts[signature.mode])
+    axes = [layout.order.index(a) for a in "NCDHW" if a in layout.order]
+    assert np.allclose(out.reshape(spec.shape).transpose(axes), torch_answer(signature, args), atol=1e-9)
+
+
+@pytest.mark.parametrize("signature", [s for s in CONVS if s.mode != "wrw"], ids=lambda s: s.key()[:70])
+def test_windows_hold_what_their_taps_read(signature):
+    g = signature.canonical.geometry
+    solver = HaloSm90Solver()
+    if isinstance(solver.applicable(g, H200), Rejected):
+        return
+    t = HaloTile(conv_form(g), solver.default_config(g, H200), H200)
+    w, h, d = t.window
+    last = max(t.rows) + (t.value["th"] - 1) * w + t.value["tw"] - 1
+    assert last < w * h * d
+    for row, offset in zip(t.rows, t.form.taps.offset, strict=True):
+        assert (row % w, row // w % h, row // w // h) == tuple(offset >> 8 * i & 255 for i in range(3))
+
+
+PROBLEMS = [
+    gemm(4096, 4096, 4096),
+    gemm(1, 4096, 4096, trans_b=True),
+    gemm(333, 1000, 72, "fp16", trans_a=True, trans_b=False, ldc=1003, lda=336),
+    gemm(130, 201, 136, trans_b=True, c_dtype="fp32", epilogue=Epilogue(bias=True, activation="silu")),
+    gemm(96, 256, 512, epilogue=FULL),
+    gemm(512, 512, 65536, alpha=0.5, beta=1.0),
+    gemm(128, 72, 136, batch=5, trans_b=True),
+    *(conv((64, 56, 56, 64), (64, 3, 3, 64), mode, padding=1) for mode in MODES),
+    *(conv((64, 28, 28, 512), (1024, 1, 1, 512), mode, stride=2) for mode in MODES),
+    *(conv((2, 6, 9, 10, 40), (48, 3, 3, 3, 40), mode, "NDHWC", padding=1, dtype="fp16") for mode in MODES),
+    conv((1, 64, 64, 128), (3, 3, 3, 128), padding=1),
+    conv((2, 14, 14, 64), (72, 3, 3, 64), "bwd", padding=1, stride=2, epilogue=FULL),
+    conv((2, 14, 14, 64), (72, 3, 3, 64), padding=1, epilogue=Epilogue(bias=True, activation="relu")),
+]
+
+
+def accepting(signature):
+    geometry = signature.canonical.geometry
+    found = [s for s in SOLVERS if isinstance(s.applicable(geometry, H200), Accepted)]
+    assert found
+    return geometry, found
+
+
+@pytest.mark.parametrize("signature", PROBLEMS, ids=lambda s: s.key()[:70])
+def test_choices_lie_in_the_space_and_make_plans(signature):
+    geometry, solvers = accepting(signature)
+    rng = random.Random(0)
+    for solver in solvers:
+        space, default = solver.search_space(geometry, H200), solver.default_config(geometry, H200)
+        assert space.contains(default)
+        points = [default, *solver.ranked(geometry, H200)[:20]]
+        for _ in range(300):
+            point = type(default)(tuple((name, rng.choice(values)) for name, values in space.axes.items()))
+            if space.allowed(point):
+                points.append(point)
+        for config in points:
+            assert 0 < solver.predict(geometry, config, H200) < 1
+            draft = solver.draft(geometry, config, H200)
+            assert draft == solver.draft(geometry, config, H200)
+            assert max(step.shared_bytes for step in draft.run) <= H200.shared_bytes_per_block
+            assemble(draft, signature, solver.name, str(config), H200, ["0" * 64] * len(draft.sources))
+
+
+def test_sizes_are_no_part_of_the_text():
+    solver, texts = ConvSm90Solver(), set()
+    config = solver.default_config(conv((8, 56, 56, 128), (128, 3, 3, 128), padding=1).geometry, H200)
+    for signature in (
+        conv((8, 56, 56, 128), (128, 3, 3, 128), padding=1),
+        conv((3, 31, 45, 512), (256, 3, 3, 512), padding=0, stride=2),
+    ):
+        texts.add(solver.draft(signature.geometry, config, H200).sources)
+    assert len(texts) == 1
+
+
+def test_maps_read_zeros_beyond_the_last_channel_on_both_sides():
+    """A NaN weight must not meet a zero that stands for a channel that does not exist, nor the other way around."""
+    geometry = conv((2, 8, 8, 72), (40, 3, 3, 72), padding=1).geometry
+    for solver in (ConvSm90Solver(), HaloSm90Solver()):
+        (launch,) = solver.draft(geometry, solver.default_config(geometry, H200), H200).run[:1]
+        pixels, filter_ = (p for p in launch.parameters[:2] if isinstance(p, TensorMap))
+        assert pixels.dims[0] == filter_.dims[0] == 72
+
+
+@pytest.mark.parametrize(
+    ("signature", "word"),
+    [
+        (conv((2, 8, 8, 35), (40, 3, 3, 35)), "16 bytes"),
+        (conv((2, 8, 8, 64), (64, 3, 3, 32), groups=2), "groups"),
+        (conv((2, 64, 8, 8), (64, 64, 3, 3), layout="NCHW"), "channels-last"),
+        (conv((2, 8, 8, 64), (64, 3, 3, 64), dtype="fp32"), "dtype"),
+        (conv((2, 300, 8, 64), (64, 3, 1, 64), dilation=(130, 1)), "dilation"),
+        (conv((2, 64, 64, 64), (64, 9, 9, 64), stride=9), "stride"),
+        (gemm(64, 64, 30), "16 bytes"),
+        (gemm(64, 64, 64, "fp32"), "dtype"),
+        (gemm(64, 64, 64, beta=1.0, epilogue=FULL), "epilogue"),
+    ],
+)
+def test_refusals_name_their_reason(signature, word):
+    geometry = signature.canonical.geometry
+    verdicts = [solver.applicable(geometry, H200) for solver in SOLVERS]
+    assert all(isinstance(verdict, Rejected) for verdict in verdicts)
+    assert any(word in str(verdict) for verdict in verdicts)
+
+
+@pytest.mark.parametrize("arch", sorted(set(CUDA_TARGETS) - {"sm_90a"}))
+def test_other_archs_are_refused(arch):
+    for signature in PROBLEMS[:8]:
+        for solver in SOLVERS:
+            assert isinstance(solver.applicable(signature.canonical.geometry, CUDA_TARGETS[arch]), Rejected)
+
+
+def compiled(drafts, folder):
+    sources = {source.symbol: source for draft in drafts for source in draft.sources}
+    return build_unit(list(sources.values()), H200, folder / "unit.cubin")
+
+
+def test_untuned_kernels_compile_without_spills(tmp_path):
+    drafts = []
+    for signature in PROBLEMS[:4] + PROBLEMS[7:13] + PROBLEMS[-1:]:
+        geometry, solvers = accepting(signature)
+        drafts += [s.draft(geometry, s.default_config(geometry, H200), H200) for s in solvers]
+    found = compiled(drafts, tmp_path)
+    assert [(r.symbol, r.spill_store_bytes) for r in found if r.spill_store_bytes or r.stack_bytes] == []
+    assert [r.warnings for r in found if any("C75" in w for w in r.warnings)] == []
+
+
+@pytest.mark.parametrize(
+    "want",
+    [{"pp": 1}, {"split": 8}, {"slices": 3}, {"wgs": 3}, {"per_sm": 2}, {"bk": 16}, {"swap": 1}, {"resident": 1}],
+    ids=str,
+)
+def test_corners_compile(want, tmp_path):
+    rng, drafts = random.Random(1), []
+    for signature in (PROBLEMS[1], PROBLEMS[4], PROBLEMS[9], PROBLEMS[13], PROBLEMS[7]):
+        geometry, solvers = accepting(signature)
+        for solver in solvers:
+            space, default = solver.search_space(geometry, H200), solver.default_config(geometry, H200)
+            if any(value not in space.axes.get(name, ()) for name, value in want.items()):
+                continue
+            for _ in range(300):
+                values = {name: rng.choice(choices) for name, choices in space.axes.items()} | want
+                config = type(default)(tuple(values.items()))
+                if space.allowed(config):
+                    drafts.append(solver.draft(geometry, config, H200))
+                    break
+    assert drafts
+    assert len(compiled(drafts[:2], tmp_path)) >= len(drafts[:2])
