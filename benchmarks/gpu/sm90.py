@@ -65,7 +65,8 @@ def variants(key, count, seed=0):
                 if seen[kind] > 3 or seen[kind, sums] > 2:
                     continue
                 if rank and "group" in v:
-                    other = config.replace(group=rng.choice(space.axes["group"]), inner=rng.choice(space.axes["inner"]))
+                    free = {name: rng.choice(space.axes[name]) for name in ("group", "inner", "mix")}
+                    other = config.replace(**free)
                     config = other if space.contains(other) else config
                 seconds = solver.predict(g, config, TARGET)
                 found.append((seconds * (0.5 if rank == 0 else 1.0), rewrite.signature.key(), solver.name, config))

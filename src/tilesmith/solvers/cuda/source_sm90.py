@@ -78,6 +78,7 @@ def _constants(t: Sm90Tile) -> str:
         "TAPS_INNER": bool(v["inner"]), "OUT_LINEAR": form.placed.pixels is None, "TRANSPOSED": form.transposed,
         "EVEN": t.even, "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None,
         "SCALED": form.alpha != 1.0, "BETA": form.beta != 0.0, "REPAIR": form.halo, "SLICED": v["slices"] > 1,
+        "MIXED": bool(v["mix"]),
     }  # fmt: skip
     lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]

@@ -3,7 +3,8 @@
 Axes: ``wgs`` multiplying warpgroups, ``mi`` 64-row products of each, ``bn`` columns and ``bk`` depth of a step,
 ``stages`` of the ring (0: all that fit), ``pp`` pingpong (a tile for each warpgroup), ``split`` blocks of a cluster
 along k, ``slices`` along k summed by a second kernel, ``group`` rows of tiles walked together, ``inner`` taps inside
-channels, ``swap`` rows and columns exchanged, ``per_sm`` blocks that share an SM.
+channels, ``swap`` rows and columns exchanged, ``per_sm`` blocks that share an SM,
+``mix`` layers side by side instead of one after the other.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
         "split": tuple(s for s in (1, 2, 4, 8) if s <= steps),
         "slices": tuple(s for s in _SLICES if s <= steps and (kind != "conv" or s <= 8)),
         "group": (1, 2, 4, 8, 16), "inner": (0, 1) if kind == "conv" and forms[0].taps.most > 1 else (0,),
-        "swap": swaps, "per_sm": (1, 2),
+        "swap": swaps, "per_sm": (1, 2), "mix": (0, 1) if kind == "conv" and forms[0].layers > 1 else (0,),
     }  # fmt: skip
 
     def allowed(config: Config) -> bool:
@@ -54,7 +55,7 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
 def _config(**values: int) -> Config:
     base = {
         "wgs": 2, "mi": 1, "bn": 128, "bk": 64, "stages": 0, "pp": 0, "split": 1, "slices": 1, "group": 1, "inner": 0,
-        "swap": 0, "per_sm": 1,
+        "swap": 0, "per_sm": 1, "mix": 0,
     }  # fmt: skip
     return Config(tuple((base | values).items()))
 

@@ -28,10 +28,15 @@ struct Work {
 TS_DEVICE Work work_at(const Run &run, int t, int rank) {
   Work w;
   const int tiles = run.tiles_m * run.tiles_n;
-  const int rest = t / tiles;
-  t -= rest * tiles;
-  w.slice = rest / run.layers, w.layer = rest - w.slice * run.layers;
-  if (KIND == CONV) w.layer = (int)layer_order[w.layer];
+  if (MIXED) { // long and short sums side by side; shifted, so that no block gets one layer alone
+    const int of = t / run.layers;
+    w.layer = (t - of * run.layers + of) % run.layers, w.slice = of / tiles, t = of - w.slice * tiles;
+  } else {
+    const int rest = t / tiles;
+    t -= rest * tiles;
+    w.slice = rest / run.layers, w.layer = rest - w.slice * run.layers;
+    if (KIND == CONV) w.layer = (int)layer_order[w.layer];
+  }
   const int width = run.group * run.tiles_n, group = t / width, inside = t - group * width;
   const int left = run.tiles_m - group * run.group, high = left < run.group ? left : run.group;
   w.n = inside / high, w.m = group * run.group + inside - w.n * high;
