@@ -40,7 +40,10 @@ def mma_draft(t: MmaTile) -> Draft:
 
 def _tile_text(t: MmaTile) -> str:
     kind = "float" if t.exact else "tensor"
-    return _text("tile").replace("@SUMS@", _text(f"sums_{kind}")).replace("@STORE@", _text(f"store_{kind}"))
+    text = _text("tile")
+    for part in ("sums", "loop", "store"):
+        text = text.replace(f"@{part.upper()}@", _text(f"{part}_{kind}"))
+    return text
 
 
 def _source(

@@ -35,14 +35,15 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
   TS_MMA_DEVICE u32 place(int i) { return (line(i) * CHUNKS + swizzled<CHUNKS>(line(i), chunk())) * 16; }
   TS_MMA_DEVICE bool exists(int i) { return EVEN || line(i) < LINES; }
 
-  // Part `part` of chunk `i`: `valid` elements (any number, also below 0) from `from`.
-  TS_MMA_DEVICE void take(u32 tile, u32 (&held)[HELD][4], int i, int part, const Element *from, int valid) {
+  // Bytes of a part of which `valid` elements (any number, also below 0) exist.
+  TS_MMA_DEVICE int bytes_of(int valid) { return smaller(larger(valid, 0), VECTOR) * (int)sizeof(Element); }
+  // Part `part` of chunk `i`: `bytes` from `from`, and zeros.
+  TS_MMA_DEVICE void take(u32 tile, u32 (&held)[HELD][4], int i, int part, const Element *from, int bytes) {
     if constexpr (ASYNC) {
-      const int bytes = smaller(larger(valid, 0), VECTOR) * (int)sizeof(Element);
       if (exists(i)) copy_async<PART_BYTES>(tile + place(i) + part * PART_BYTES, from, bytes);
     } else {
       u32 v = 0;
-      if (exists(i) && valid > 0) v = __ldg((const u16 *)from);
+      if (exists(i) && bytes > 0) v = __ldg((const u16 *)from);
       if (part % 2)
         held[i][part / 2] |= v << 16;
       else
@@ -106,6 +107,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
   __syncthreads();
 
   // --- what does not change along k ---
+  // Rows and columns beyond the last are copies of the last: their results are not stored.
   // A by k: rows are pixels. `a_seen` has a bit for each tap that lies in the image.
   int a_place[A_BY_K ? CopiesA::COUNT : 1], a_d[COMPARE ? CopiesA::COUNT : 1], a_h[COMPARE ? CopiesA::COUNT : 1],
       a_w[COMPARE ? CopiesA::COUNT : 1];
@@ -113,11 +115,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
   if constexpr (A_BY_K) {
 #pragma unroll
     for (int i = 0; i < CopiesA::COUNT; i++) {
-      const int row = m0 + CopiesA::line(i);
-      const bool exists = row < rows && CopiesA::exists(i);
+      const int row = smaller(m0 + CopiesA::line(i), rows - 1);
       if constexpr (KIND == GEMM) {
         a_place[i] = row * a_line;
-        a_seen[i] = exists;
       } else {
         const Pixel p = pixel_of(row, base_w, base_h, base_d);
         const int step_d = KIND == FWD ? stride_d : 1, step_h = KIND == FWD ? stride_h : 1;
@@ -125,30 +125,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
         const int d = p.d * step_d, h = p.h * step_h, w = p.w * step_w;
         a_place[i] = p.n * in_n + d * in_d + h * in_h + w * in_w;
         if constexpr (COMPARE) {
-          a_d[i] = exists ? d : -(1 << 30), a_h[i] = h, a_w[i] = w;
-        } else {
+          a_d[i] = d, a_h[i] = h, a_w[i] = w;
+        } else if constexpr (!INSIDE) {
           u32 seen = 0;
-          if (INSIDE) {
-            seen = exists ? ~0u : 0u;
-          } else if (exists) {
-            for (int t = 0; t < taps; t++)
-              if (lies_inside(d + tap_d[t], h + tap_h[t], w + tap_w[t], size_d, size_h, size_w)) seen |= 1u << t;
-          }
+          for (int t = 0; t < taps; t++)
+            if (lies_inside(d + tap_d[t], h + tap_h[t], w + tap_w[t], size_d, size_h, size_w)) seen |= 1u << t;
           a_seen[i] = seen;
         }
       }
     }
   }
-  // B of backward weights: columns are (tap, channel); NOWHERE beyond the last.
+  // B by k: lines are columns.
+  int b_line_place[B_BY_K ? CopiesB::COUNT : 1];
+  if constexpr (B_BY_K) {
+#pragma unroll
+    for (int i = 0; i < CopiesB::COUNT; i++) b_line_place[i] = smaller(n0 + CopiesB::line(i), cols - 1) * b_line;
+  }
+  // B of backward weights: columns are (tap, channel).
   int b_tap[KIND == WRW ? CopiesB::PARTS : 1], b_place[KIND == WRW ? CopiesB::PARTS : 1],
-      b_valid[KIND == WRW ? CopiesB::PARTS : 1];
+      b_bytes[KIND == WRW ? CopiesB::PARTS : 1];
   if constexpr (KIND == WRW) {
 #pragma unroll
     for (int e = 0; e < CopiesB::PARTS; e++) {
       const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
       const int tap = divided(col, padded), c = col - tap * padded.d;
       b_tap[e] = tap < taps ? tap : 0;
-      b_valid[e] = tap < taps ? channels - c : 0;
+      b_bytes[e] = CopiesB::bytes_of(tap < taps ? channels - c : 0);
       b_place[e] = tap_a[b_tap[e]] + c * b_channel;
     }
   }
@@ -161,18 +163,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
       for (int e = 0; e < CopiesA::PARTS; e++) {
         const int k = step * BLOCK_K + CopiesA::chunk() * CHUNK + e * A_VECTOR;
         const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
-        const int known = tap < taps ? tap : 0, valid = tap < taps ? channels - c : 0;
-        const int offset = tap_a[known] + c * a_channel;
+        const int known = tap < taps ? tap : 0, bytes = CopiesA::bytes_of(tap < taps ? channels - c : 0);
+        const int offset = KIND == GEMM ? c * a_channel : tap_a[known] + c * a_channel;
         int d = 0, h = 0, w = 0;
         if constexpr (COMPARE) d = tap_d[known], h = tap_h[known], w = tap_w[known];
 #pragma unroll
         for (int i = 0; i < CopiesA::COUNT; i++) {
-          bool seen;
+          bool seen = true;
           if constexpr (COMPARE)
             seen = lies_inside(a_d[i] + d, a_h[i] + h, a_w[i] + w, size_d, size_h, size_w);
-          else
+          else if constexpr (!INSIDE)
             seen = a_seen[i] >> known & 1;
-          CopiesA::take(stage, held_a, i, e, a + (a_place[i] + offset), seen ? valid : 0);
+          CopiesA::take(stage, held_a, i, e, a + (a_place[i] + offset), seen ? bytes : 0);
         }
       }
     } else {
@@ -192,7 +194,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
 #pragma unroll
         for (int e = 0; e < CopiesA::PARTS; e++) {
           const int row = m0 + CopiesA::chunk() * CHUNK + e * A_VECTOR;
-          CopiesA::take(stage, held_a, i, e, a + (place + row * a_line), exists ? rows - row : 0);
+          CopiesA::take(stage, held_a, i, e, a + (place + row * a_line),
+                        exists ? CopiesA::bytes_of(rows - row) : 0);
         }
       }
     }
@@ -203,13 +206,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
       for (int e = 0; e < CopiesB::PARTS; e++) {
         const int k = step * BLOCK_K + CopiesB::chunk() * CHUNK + e * B_VECTOR;
         const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
-        const int known = tap < taps ? tap : 0, valid = tap < taps ? channels - c : 0;
-        const int offset = tap_b[known] + c * b_channel;
+        const int known = tap < taps ? tap : 0, bytes = CopiesB::bytes_of(tap < taps ? channels - c : 0);
+        const int offset = KIND == GEMM ? c * b_channel : tap_b[known] + c * b_channel;
 #pragma unroll
-        for (int i = 0; i < CopiesB::COUNT; i++) {
-          const int col = n0 + CopiesB::line(i);
-          CopiesB::take(stage, held_b, i, e, b + (offset + col * b_line), col < cols ? valid : 0);
-        }
+        for (int i = 0; i < CopiesB::COUNT; i++)
+          CopiesB::take(stage, held_b, i, e, b + (b_line_place[i] + offset), bytes);
       }
     } else if constexpr (KIND == WRW) {
       int place[CopiesB::COUNT], d[CopiesB::COUNT], h[CopiesB::COUNT], w[CopiesB::COUNT];
@@ -230,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
             seen = d[i] >= 0;
           else
             seen = lies_inside(d[i] + td, h[i] + th, w[i] + tw, size_d, size_h, size_w);
-          CopiesB::take(stage, held_b, i, e, b + (place[i] + b_place[e]), seen ? b_valid[e] : 0);
+          CopiesB::take(stage, held_b, i, e, b + (place[i] + b_place[e]), seen ? b_bytes[e] : 0);
         }
       }
     } else {
@@ -239,11 +240,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
         const int k = step * BLOCK_K + CopiesB::line(i);
         const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
         const bool exists = tap < taps && c < channels;
-        const int place = tap_b[tap < taps ? tap : 0] + c * b_channel;
+        const int place = KIND == GEMM ? c * b_channel : tap_b[tap < taps ? tap : 0] + c * b_channel;
 #pragma unroll
         for (int e = 0; e < CopiesB::PARTS; e++) {
           const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
-          CopiesB::take(stage, held_b, i, e, b + (place + col * b_line), exists ? cols - col : 0);
+          CopiesB::take(stage, held_b, i, e, b + (place + col * b_line),
+                        exists ? CopiesB::bytes_of(cols - col) : 0);
         }
       }
     }
@@ -266,26 +268,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
     }
     copy_commit();
   }
-  int now = 0, next = STAGES - 1;
-#pragma unroll 1
-  for (int step = begin; step < end; step++) {
-    copy_wait<STAGES - 2>();
-    __syncthreads();
-    const u32 to = ring + next * STAGE_BYTES;
-    const bool more = step + STAGES - 1 < end;
-    if (more) {
-      load_a(step + STAGES - 1, to);
-      load_b(step + STAGES - 1, to + CopiesA::BYTES);
-    }
-    copy_commit();
-    accumulate(ring + now * STAGE_BYTES, ring + now * STAGE_BYTES + CopiesA::BYTES);
-    if (more) {
-      CopiesA::put(to, held_a);
-      CopiesB::put(to + CopiesA::BYTES, held_b);
-    }
-    now = now + 1 == STAGES ? 0 : now + 1;
-    next = next + 1 == STAGES ? 0 : next + 1;
-  }
+@LOOP@
   copy_wait<0>();
   // Where the tile's rows go. The ring is free now.
   for (int i = threadIdx.x; i < BLOCK_M; i += THREADS) row_place[i] = place_of_row(m0 + i, ph);
