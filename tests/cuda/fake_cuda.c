@@ -11,20 +11,50 @@
 #include <string.h>
 
 #define API __attribute__((visibility("default")))
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
-       INVALID_CONTEXT = 201, NOT_FOUND = 500, LAUNCH_FAILED = 719, CAPTURE_UNSUPPORTED = 900 };
+enum {
+  OK = 0,
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  NOT_INITIALIZED = 3,
+  INVALID_DEVICE = 101,
+  INVALID_IMAGE = 200,
+  INVALID_CONTEXT = 201,
+  NOT_FOUND = 500,
+  LAUNCH_FAILED = 719,
+  CAPTURE_UNSUPPORTED = 900
+};
 enum { DEVICES = 2, SHARED_BYTES = 232448, PLAIN_SHARED_BYTES = 49152 };
 
-typedef struct context { int device; int retained; } context;
-typedef struct module { int device; char name[64]; } module;
-typedef struct function { module *of; char name[256]; int max_shared; int big_clusters; struct function *next; } function;
+typedef struct context {
+  int device;
+  int retained;
+} context;
+typedef struct module {
+  int device;
+  char name[64];
+} module;
+typedef struct function {
+  module *of;
+  char name[256];
+  int max_shared;
+  int big_clusters;
+  struct function *next;
+} function;
 typedef struct config {
   unsigned grid[3], block[3], shared;
   void *stream;
-  struct { int id, pad; union { char bytes[64]; unsigned cluster[3]; int flag; } value; } *attributes;
+  struct {
+    int id, pad;
+    union {
+      char bytes[64];
+      unsigned cluster[3];
+      int flag;
+    } value;
+  } *attributes;
   unsigned count;
 } config;
-typedef int (*launcher)(const char *name, const unsigned *grid, const unsigned *block, unsigned shared, void **parameters);
+typedef int (*launcher)(const char *name, const unsigned *grid, const unsigned *block, unsigned shared,
+                        void **parameters);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char log_text[1 << 20];
@@ -59,10 +89,10 @@ static int fails(const char *name) {
   return failing_code;
 }
 
-#define BEGIN(name)               \
-  do {                            \
-    int code = fails(name);       \
-    if (code) return code;        \
+#define BEGIN(name)         \
+  do {                      \
+    int code = fails(name); \
+    if (code) return code;  \
   } while (0)
 #define NEED_CONTEXT \
   if (depth == 0) return INVALID_CONTEXT
@@ -84,8 +114,12 @@ API void fake_fail_next(const char *name, int code) {
   snprintf(failing, sizeof failing, "%s", name);
   failing_code = code;
 }
-API void fake_set_launcher(launcher callback) { run_kernel = callback; }
-API void fake_set_major(int major) { compute_major = major; }
+API void fake_set_launcher(launcher callback) {
+  run_kernel = callback;
+}
+API void fake_set_major(int major) {
+  compute_major = major;
+}
 
 /* --- start, devices, contexts ------------------------------------------------------------------------------------- */
 
@@ -94,27 +128,44 @@ API int cuInit(unsigned flags) {
   started = 1;
   return flags ? INVALID_VALUE : OK;
 }
-API int cuDriverGetVersion(int *version) { *version = 13000; return OK; }
+API int cuDriverGetVersion(int *version) {
+  *version = 13000;
+  return OK;
+}
 API int cuGetErrorName(int code, const char **text) {
-  *text = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : code == INVALID_IMAGE ? "CUDA_ERROR_INVALID_IMAGE"
-        : code == NOT_FOUND ? "CUDA_ERROR_NOT_FOUND" : code == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
-        : code == CAPTURE_UNSUPPORTED ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED" : code == INVALID_VALUE
-        ? "CUDA_ERROR_INVALID_VALUE" : NULL;
+  *text = code == OUT_OF_MEMORY         ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : code == INVALID_IMAGE       ? "CUDA_ERROR_INVALID_IMAGE"
+          : code == NOT_FOUND           ? "CUDA_ERROR_NOT_FOUND"
+          : code == LAUNCH_FAILED       ? "CUDA_ERROR_LAUNCH_FAILED"
+          : code == CAPTURE_UNSUPPORTED ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+          : code == INVALID_VALUE       ? "CUDA_ERROR_INVALID_VALUE"
+                                        : NULL;
   return *text ? OK : INVALID_VALUE;
 }
 API int cuGetErrorString(int code, const char **text) {
   *text = code == OUT_OF_MEMORY ? "out of memory" : code == NOT_FOUND ? "named symbol not found" : "refused";
   return OK;
 }
-API int cuDeviceGetCount(int *count) { BEGIN("cuDeviceGetCount"); *count = DEVICES; return OK; }
+API int cuDeviceGetCount(int *count) {
+  BEGIN("cuDeviceGetCount");
+  *count = DEVICES;
+  return OK;
+}
 API int cuDeviceGet(int *device, int ordinal) {
   BEGIN("cuDeviceGet");
   if (ordinal < 0 || ordinal >= DEVICES) return INVALID_DEVICE;
   *device = ordinal;
   return OK;
 }
-API int cuDeviceGetName(char *name, int size, int device) { snprintf(name, (size_t)size, "Stand-in %d", device); return OK; }
-API int cuDeviceTotalMem_v2(size_t *bytes, int device) { (void)device; *bytes = (size_t)1 << 34; return OK; }
+API int cuDeviceGetName(char *name, int size, int device) {
+  snprintf(name, (size_t)size, "Stand-in %d", device);
+  return OK;
+}
+API int cuDeviceTotalMem_v2(size_t *bytes, int device) {
+  (void)device;
+  *bytes = (size_t)1 << 34;
+  return OK;
+}
 API int cuDeviceGetAttribute(int *value, int attribute, int device) {
   (void)device;
   *value = attribute == 16 ? 132 : attribute == 38 ? 50 << 20 : attribute == 75 ? compute_major : 0;
@@ -127,15 +178,31 @@ API int cuDevicePrimaryCtxRetain(context **made, int device) {
   *made = &contexts[device];
   return OK;
 }
-API int cuCtxGetCurrent(context **now) { *now = depth ? stack[depth - 1] : NULL; return OK; }
-API int cuCtxGetDevice(int *device) { NEED_CONTEXT; *device = stack[depth - 1]->device; return OK; }
+API int cuCtxGetCurrent(context **now) {
+  *now = depth ? stack[depth - 1] : NULL;
+  return OK;
+}
+API int cuCtxGetDevice(int *device) {
+  NEED_CONTEXT;
+  *device = stack[depth - 1]->device;
+  return OK;
+}
 API int cuCtxPushCurrent_v2(context *now) {
   if (depth == 16) return INVALID_VALUE;
   stack[depth++] = now;
   return OK;
 }
-API int cuCtxPopCurrent_v2(context **now) { NEED_CONTEXT; *now = stack[--depth]; return OK; }
-API int cuCtxSynchronize(void) { NEED_CONTEXT; NOT_RECORDING; note("synchronize"); return OK; }
+API int cuCtxPopCurrent_v2(context **now) {
+  NEED_CONTEXT;
+  *now = stack[--depth];
+  return OK;
+}
+API int cuCtxSynchronize(void) {
+  NEED_CONTEXT;
+  NOT_RECORDING;
+  note("synchronize");
+  return OK;
+}
 API int cuThreadExchangeStreamCaptureMode(int *mode) {
   int before = capture_mode;
   capture_mode = *mode;
@@ -150,7 +217,12 @@ API int cuModuleLoadData(module **made, const void *image) {
   NEED_CONTEXT;
   NOT_RECORDING;
   const unsigned char *bytes = image;
-  if (memcmp(bytes, "\x7f" "ELF", 4) != 0 || bytes[18] != 190) return INVALID_IMAGE;
+  if (memcmp(bytes,
+             "\x7f"
+             "ELF",
+             4) != 0 ||
+      bytes[18] != 190)
+    return INVALID_IMAGE;
   *made = calloc(1, sizeof **made);
   (*made)->device = stack[depth - 1]->device;
   note("load device=%d", (*made)->device);
@@ -213,7 +285,8 @@ API int cuLaunchKernelEx(const config *how, function *what, void **parameters, v
   return run_kernel != NULL ? run_kernel(what->name, how->grid, how->block, how->shared, parameters) : OK;
 }
 
-/* --- tensor maps: the address, then a number for what was encoded -------------------------------------------------- */
+/* --- tensor maps: the address, then a number for what was encoded --------------------------------------------------
+ */
 
 static int encoded(uint64_t *map, void *address, const char *text) {
   if ((uintptr_t)map % 64 || (uintptr_t)address % 16) return INVALID_VALUE;
@@ -275,9 +348,20 @@ API int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
   *address = (uint64_t)(uintptr_t)aligned_alloc(512, (bytes + 511) / 512 * 512);
   return *address ? OK : OUT_OF_MEMORY;
 }
-API int cuMemFree_v2(uint64_t address) { free((void *)(uintptr_t)address); return OK; }
-API int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) { NOT_RECORDING; memcpy((void *)(uintptr_t)to, from, bytes); return OK; }
-API int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) { NOT_RECORDING; memcpy(to, (void *)(uintptr_t)from, bytes); return OK; }
+API int cuMemFree_v2(uint64_t address) {
+  free((void *)(uintptr_t)address);
+  return OK;
+}
+API int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
+  NOT_RECORDING;
+  memcpy((void *)(uintptr_t)to, from, bytes);
+  return OK;
+}
+API int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
+  NOT_RECORDING;
+  memcpy(to, (void *)(uintptr_t)from, bytes);
+  return OK;
+}
 API int cuMemsetD8Async(uint64_t at, unsigned char value, size_t bytes, void *stream) {
   BEGIN("cuMemsetD8Async");
   NEED_CONTEXT;
@@ -294,17 +378,74 @@ API int cuPointerGetAttribute(int *value, int attribute, uint64_t address) {
 /* --- streams, graphs, events: everything is done at once ---------------------------------------------------------- */
 
 static uintptr_t handles = 0x1000;
-API int cuStreamCreate(void **stream, unsigned flags) { (void)flags; *stream = (void *)(handles += 16); return OK; }
-API int cuStreamDestroy_v2(void *stream) { (void)stream; return OK; }
-API int cuStreamSynchronize(void *stream) { NOT_RECORDING; note("wait stream=%llx", (unsigned long long)(uintptr_t)stream); return OK; }
-API int cuStreamBeginCapture_v2(void *stream, int mode) { (void)mode; captures++; note("record stream=%llx", (unsigned long long)(uintptr_t)stream); return OK; }
-API int cuStreamEndCapture(void *stream, void **graph) { (void)stream; captures--; *graph = (void *)(handles += 16); note("recorded"); return OK; }
-API int cuGraphInstantiateWithFlags(void **made, void *graph, unsigned long long flags) { (void)graph; (void)flags; *made = (void *)(handles += 16); return OK; }
-API int cuGraphLaunch(void *graph, void *stream) { (void)graph; note("replay stream=%llx", (unsigned long long)(uintptr_t)stream); return OK; }
-API int cuGraphDestroy(void *graph) { (void)graph; return OK; }
-API int cuGraphExecDestroy(void *graph) { (void)graph; return OK; }
-API int cuEventCreate(void **event, unsigned flags) { (void)flags; *event = (void *)(handles += 16); return OK; }
-API int cuEventDestroy_v2(void *event) { (void)event; return OK; }
-API int cuEventRecord(void *event, void *stream) { (void)event; (void)stream; return OK; }
-API int cuEventSynchronize(void *event) { (void)event; NOT_RECORDING; return OK; }
-API int cuEventElapsedTime(float *ms, void *from, void *to) { (void)from; (void)to; *ms = 0.25f; return OK; }
+API int cuStreamCreate(void **stream, unsigned flags) {
+  (void)flags;
+  *stream = (void *)(handles += 16);
+  return OK;
+}
+API int cuStreamDestroy_v2(void *stream) {
+  (void)stream;
+  return OK;
+}
+API int cuStreamSynchronize(void *stream) {
+  NOT_RECORDING;
+  note("wait stream=%llx", (unsigned long long)(uintptr_t)stream);
+  return OK;
+}
+API int cuStreamBeginCapture_v2(void *stream, int mode) {
+  (void)mode;
+  captures++;
+  note("record stream=%llx", (unsigned long long)(uintptr_t)stream);
+  return OK;
+}
+API int cuStreamEndCapture(void *stream, void **graph) {
+  (void)stream;
+  captures--;
+  *graph = (void *)(handles += 16);
+  note("recorded");
+  return OK;
+}
+API int cuGraphInstantiateWithFlags(void **made, void *graph, unsigned long long flags) {
+  (void)graph;
+  (void)flags;
+  *made = (void *)(handles += 16);
+  return OK;
+}
+API int cuGraphLaunch(void *graph, void *stream) {
+  (void)graph;
+  note("replay stream=%llx", (unsigned long long)(uintptr_t)stream);
+  return OK;
+}
+API int cuGraphDestroy(void *graph) {
+  (void)graph;
+  return OK;
+}
+API int cuGraphExecDestroy(void *graph) {
+  (void)graph;
+  return OK;
+}
+API int cuEventCreate(void **event, unsigned flags) {
+  (void)flags;
+  *event = (void *)(handles += 16);
+  return OK;
+}
+API int cuEventDestroy_v2(void *event) {
+  (void)event;
+  return OK;
+}
+API int cuEventRecord(void *event, void *stream) {
+  (void)event;
+  (void)stream;
+  return OK;
+}
+API int cuEventSynchronize(void *event) {
+  (void)event;
+  NOT_RECORDING;
+  return OK;
+}
+API int cuEventElapsedTime(float *ms, void *from, void *to) {
+  (void)from;
+  (void)to;
+  *ms = 0.25f;
+  return OK;
+}

@@ -1,0 +1,108 @@
+"""Detection, devices by name, and the measuring worker's side of a GPU, against the stand-in."""
+
+from __future__ import annotations
+
+import pytest
+from cuda_chain import CACHE, H200, executable
+
+from tilesmith.dispatch.facts import device_ordinal, target_of
+from tilesmith.errors import TargetError
+from tilesmith.measure.device_bench import DeviceBench
+from tilesmith.measure.device_timing import METHOD
+from tilesmith.measure.oracle import oracle
+from tilesmith.plan.assemble import assemble
+from tilesmith.plan.serial import encode
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.samples import sample_args
+from tilesmith.solvers.cuda.reference import CudaReferenceSolver
+from tilesmith.solvers.solver import Config
+from tilesmith.solvers.table import candidates
+from tilesmith.targets.cuda import CUDA_TARGETS, cuda_arch
+from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of
+from tilesmith.targets.names import parse_target
+from tilesmith.tune.device_worker import DeviceWorker
+from tilesmith.tune.messages import Load, Loaded, Race, Refused, Setup, Unload
+from tilesmith.tune.note import Note
+
+CONV = ConvSignature((1, 3, 6, 6), (5, 3, 3, 3)).canonical
+
+
+def test_devices_and_their_targets(cuda):
+    first, second = cuda_devices()
+    assert (first.name, first.sms, first.driver, second.ordinal) == ("Stand-in 0", 132, "13.0", 1)
+    assert cuda_target_of(1).name == "sm_90a:132"
+    assert cuda_target_of(0).l2_bytes == 50 << 20
+    with pytest.raises(TargetError, match="cuda:2 does not exist; this machine has 2 CUDA devices"):
+        cuda_target_of(2)
+
+
+@pytest.mark.parametrize("arch", CUDA_TARGETS)
+def test_names(arch):
+    target = CUDA_TARGETS[arch]
+    assert parse_target(target.name) == target
+    assert parse_target(arch) == target
+    assert parse_target(f"{arch}:7").cores == 7
+    assert target.family == "cuda"
+    assert cuda_arch(target.cc_major, target.cc_minor) == arch
+    assert target.shared_bytes_per_block < target.shared_bytes_per_sm
+
+
+def test_archs_without_a_record():
+    assert cuda_arch(8, 8) == "sm_87"
+    for major, minor in ((7, 5), (9, 1), (13, 0)):
+        with pytest.raises(TargetError, match=f"compute capability {major}.{minor} are not supported"):
+            cuda_arch(major, minor)
+    for text in ("sm_75:40", "sm_90a:0", "sm_90a:2000", "sm_90a:x"):
+        with pytest.raises(TargetError):
+            parse_target(text)
+
+
+def test_devices_by_name(cuda):
+    assert [device_ordinal(name) for name in ("cpu", "cuda", "cuda:1")] == [-1, 0, 1]
+    for name in ("gpu", "cuda:", "cuda:x", "cpu:0", "cuda:-1"):
+        with pytest.raises(TargetError, match="write it as cpu, cuda or cuda:1"):
+            device_ordinal(name)
+    assert target_of(None, None, "cuda:1").name == "sm_90a:132"
+    assert target_of(parse_target("sm_90a:132"), None).name == "sm_90a:132"
+    with pytest.raises(TargetError, match="sm_80:108 does not run on cuda:0, which is sm_90a:132"):
+        target_of(parse_target("sm_80"), None)
+    with pytest.raises(TargetError, match="does not run on the CPU"):
+        target_of(H200, None, "cpu")
+
+
+def test_the_reference_is_the_last_candidate():
+    found = candidates(CONV, H200)
+    assert found[-1].solver.name == "cuda_reference"
+
+
+def test_a_bench_checks_and_times(emulating):
+    values = sample_args(CONV)
+    bench = DeviceBench(CONV, values, oracle(CONV, values), H200)
+    made = executable(CONV, CudaReferenceSolver().draft(CONV.geometry, Config(()), H200), emulating)
+    checked = bench.check(made)
+    assert checked.verdict.ok
+    timings = bench.time({"a": checked.plan.run, "b": checked.plan.run}, budget_s=0.05, rounds=4, drop_ratio=1.1)
+    assert timings["a"].median_us == pytest.approx(250)  # the stand-in's events are always a quarter of a ms apart
+    assert timings["b"].method == METHOD
+    assert not [line for line in emulating.log() if line.startswith("launch") and "stream=0 " in line]
+
+
+def test_the_worker_refuses_and_races(emulating, tmp_path):
+    values = sample_args(CONV)
+    worker = DeviceWorker(Setup(CONV.key(), 0, "", 0), Note(tmp_path / "note"), lambda setup: oracle(CONV, values))
+    draft = CudaReferenceSolver().draft(CONV.geometry, Config(()), H200)
+    (source,) = draft.sources
+    made = CACHE.get_or_build(source, H200)
+    emulating.emulate(source)
+    good = assemble(draft, CONV, "good", "", H200, [made.digest])
+    replies = [worker.load(Load(name, encode(good), (str(made.path),))) for name in ("one", "two")]
+    assert all(isinstance(reply, Loaded) and reply.error <= reply.bound for reply in replies)
+    raced = worker.race(Race(("one", "two"), 3, 0.01, 1, None))
+    assert set(raced.timings) == {"one", "two"}
+    worker.unload(Unload(("one",)))
+    with pytest.raises(KeyError):
+        worker.race(Race(("one",), 3, 0.01, 1, None))
+    emulating.executes(False)  # now no kernel writes anything
+    refused = worker.load(Load("three", encode(good), (str(made.path),)))
+    assert isinstance(refused, Refused)
+    assert "wrong numbers" in refused.reason
