@@ -16,10 +16,11 @@ import numpy as np
 from tilesmith.cli.terminal import print_json
 from tilesmith.dispatch.facts import open_databases, target_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
-from tilesmith.dispatch.measuring import checked_call, steady_call
+from tilesmith.dispatch.measuring import check_launchable, steady_call
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.errors import CommandError, FileFormatError
-from tilesmith.measure.accuracy import Accuracy, check, verify
+from tilesmith.measure.accuracy import Accuracy, check
+from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.measure.oracle import oracle
 from tilesmith.problems.driver import DriverCommand, RunOptions, lines, parse_command
 from tilesmith.problems.rewrite import Signature
@@ -68,20 +69,24 @@ def run_command(words: Sequence[str]) -> int:
 def _run(command: DriverCommand, direction: str, signature: Signature) -> Ran:
     options = command.options
     launch = _launchable(signature, options)
-    arguments = _arguments(command, direction, signature)
     kernel_ms = wall_ms = None
-    if options.time:
-        kernel_ms = _average_ms(steady_call(launch, arguments), options.iterations, warm=True)
-        if options.wall:
-            wall_ms = _average_ms(lambda: launch(*arguments), options.iterations, warm=options.wall == 2)
-    if options.dump_output:
-        np.asarray(launch(*arguments)).tofile(f"{_DUMPS[direction]}_cpu.bin")
     verdict = None
-    if options.verify:
-        if _files(options):
+    if options.time or options.dump_output or _files(options):
+        # The oracle of a command's own data is that of the whole.
+        more = oracle_bytes(signature) if options.verify and _files(options) else 0.0
+        require_memory(tensor_bytes(signature) + more + launch.plan.workspace_bytes, "this problem")
+        arguments = _arguments(command, direction, signature)
+        if options.time:
+            kernel_ms = _average_ms(steady_call(launch, arguments), options.iterations, warm=True)
+            if options.wall:
+                wall_ms = _average_ms(lambda: launch(*arguments), options.iterations, warm=options.wall == 2)
+        if options.dump_output:
+            np.asarray(launch(*arguments)).tofile(f"{_DUMPS[direction]}_cpu.bin")
+        if options.verify and _files(options):
             verdict = check(launch(*arguments), oracle(signature, arguments), signature)
-        else:
-            verdict = verify(checked_call(launch), signature)
+        del arguments
+    if options.verify and verdict is None:
+        verdict = check_launchable(launch)
     return Ran(launch, kernel_ms, wall_ms, verdict)
 
 
