@@ -8,9 +8,9 @@ from tilesmith.measure.timing import ONE_THREAD, Timing, interleave, is_tie, pic
 
 
 def spin(seconds):
-    def call():
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
+    def call():  # of this thread's own time, which other processes do not stretch
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
             pass
 
     return call
@@ -101,6 +101,42 @@ def test_disturbed_samples_are_discarded_while_enough_are_left():
     assert (clean.median_us, clean.samples, clean.discarded) == (pytest.approx(1), 6, 4)
     few = summarize([1e-6] * 4, [9e-6] * 6, "m")
     assert (few.median_us, few.samples, few.discarded) == (pytest.approx(9), 10, 0)
+    assert (clean.disturbed, few.disturbed) == (0, 6)
+    mostly = summarize([1e-6] * 5, [9e-6] * 16, "m")
+    assert (mostly.median_us, mostly.samples, mostly.discarded) == (pytest.approx(1), 5, 16)
+
+
+def test_a_thread_that_waits_for_a_core_disturbs_its_sample(monkeypatch):
+    """Two candidates alike; a core is missing while the second runs, in every round but some of the later ones."""
+    import tilesmith.measure.timing as module
+
+    waited = turns = 0
+
+    def lonely():
+        nonlocal waited, turns
+        turns += 1
+        if turns % 4:
+            waited += 10**9
+
+    monkeypatch.setattr(module, "_lost", lambda: (0, waited))
+    calls = {"a": lambda: None, "b": lonely}
+    long = {"a": 1.0, "b": 1.0}  # so that a sample is one call
+    quick = interleave(calls, budget_s=10.0, rounds=6, threads=2, estimates=long)
+    assert (quick["a"].disturbed, quick["b"].disturbed) == (0, 5)
+    turns = 0
+    patient = interleave(calls, budget_s=10.0, rounds=12, threads=2, estimates=long, patient=True)
+    assert (patient["a"].disturbed, patient["b"].disturbed) == (0, 0)
+    assert (patient["b"].samples, patient["b"].discarded) == (5, 15)
+
+
+def test_what_the_system_tells_of_waiting(monkeypatch):
+    import tilesmith.measure.timing as module
+
+    switches, waited = module._lost()
+    assert switches >= 0
+    assert waited >= 0
+    monkeypatch.setattr(module, "_TASKS", "/nonexistent")
+    assert module._lost()[1] == 0
 
 
 def test_a_difference_within_the_spread_is_a_tie_broken_by_the_order():

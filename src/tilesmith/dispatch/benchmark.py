@@ -19,6 +19,7 @@ from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.measuring import check_launchable, steady_call, time_prepare
 from tilesmith.errors import ArgumentError
 from tilesmith.measure.machine import Machine, roofline_seconds
+from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.measure.oracle import Oracle, oracle
 from tilesmith.measure.timing import Timing, interleave
 from tilesmith.problems.rewrite import Signature
@@ -45,6 +46,7 @@ class Against:
 @dataclass(frozen=True)
 class Bench:
     """One problem measured. ``status`` is ``ok`` or ``failed`` with a ``reason``; a ratio is theirs over ours.
+    The ``reason`` of one that is ok says that other processes disturbed its times.
 
     ``roofline`` is the least time that the machine allows over the time taken: 1 is perfect.
     """
@@ -75,6 +77,7 @@ def bench(
 ) -> Bench:
     """Check and time one problem; ``against`` names libraries (``onednn``)."""
     signature, threads = launch.signature, launch.target.cores
+    require_memory(oracle_bytes(signature) + 2 * tensor_bytes(signature), "the float64 reference of this problem")
     arguments = sample_args(signature, seed)
     truth = oracle(signature, arguments)
     verdict = check_launchable(launch, seed, truth)
@@ -94,10 +97,12 @@ def bench(
             calls[f"{library} {mode}"] = theirs[mode]
             owners[f"{library} {mode}"] = library
     with _quiet(against):
-        timings = interleave(calls, budget_s=seconds, rounds=ROUNDS, threads=threads, owners=owners)
+        timings = interleave(calls, budget_s=seconds, rounds=ROUNDS, threads=threads, owners=owners, patient=True)
+    reason = _disturbance(timings)
     ours = timings.pop(OURS)
     return Bench(
         status="ok",
+        reason=reason,
         time_us=ours.median_us,
         spread_us=ours.spread_us,
         samples=ours.samples,
@@ -144,6 +149,16 @@ def _onednn() -> Any:
         return import_module("tilesmith.solvers.external.onednn")
     except ImportError as error:
         raise ArgumentError(f"onednn is measured through PyTorch ({error}); install it: pip install torch") from None
+
+
+def _disturbance(timings: Mapping[str, Timing]) -> str:
+    """What to know before believing these times; empty when every sample that counts had its cores."""
+    told = [
+        f"{timing.disturbed} of {timing.samples} samples of {name}"
+        for name, timing in timings.items()
+        if timing.disturbed
+    ]
+    return f"other processes took cores during {', '.join(told)}: these times say little" if told else ""
 
 
 def _is_close(result: np.ndarray[Any, Any], truth: Oracle) -> bool:

@@ -7,8 +7,11 @@ Method
 - A *round* takes one sample of each candidate. The order rotates from round to round, so that slow drifts of the
   machine (clocks, neighbours) meet every candidate alike.
 - One thread: the clock is the thread's CPU time, which stands still while another process has the core.
-- More threads: the clock is wall time, and a sample during which the system took a core away from this process
-  (``ru_nivcsw`` grew) is discarded, as long as at least half of the samples (and five) remain.
+- More threads: the clock is wall time, and a sample during which a thread of this process had no core is discarded, as
+  long as five others remain: the system took one away (``ru_nivcsw`` grew), or let a thread that could run wait for
+  more than ``WAITED`` of the sample (``schedstat``). A thread that waits is counted when it gets its core, which may
+  be after the sample: a sample is judged before the next call, after the pause where there is one.
+  NOTE: a library whose threads wait for each other then takes 10 to 300 times as long: 0.7 ms became 200 ms.
 - Idle workers of a thread pool may spin for some milliseconds. Candidates are grouped by the pool they use, and a pause
   of ``PAUSE_S`` and an untimed call stand between groups.
 - The result is the median. ``spread_us`` is the half-width of the median's notch, ``1.57 * IQR / sqrt(n)`` (McGill,
@@ -17,6 +20,8 @@ Method
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,14 +33,19 @@ PAUSE_S: Final = 0.012  # NOTE: libgomp spins 300,000 times before it sleeps, ab
 ONE_THREAD: Final = "thread-cpu-time median"
 MORE_THREADS: Final = "wall-time median"
 WARM_S: Final = 4e-3  # a longer call brings its own data into the caches; a shorter one is called once untimed
+WAITED: Final = 0.03
+PATIENCE: Final = 3  # times the budget, until there are enough samples that nobody disturbed
 _MOST: Final = 1 << 16  # calls of one sample
+_ENOUGH: Final = 5  # undisturbed samples, for a median of them alone
+_TASKS: Final = "/proc/self/task"
 
 
 @dataclass(frozen=True)
 class Timing:
     """Microseconds of one call: median, its spread (see the module), samples kept, and the clock that was read.
 
-    ``low_us`` is the lower quartile, ``discarded`` the number of samples during which a core was taken away.
+    ``low_us`` is the lower quartile, ``discarded`` the number of samples during which a core was missing. ``disturbed``
+    counts such samples that are part of the median all the same, because too few others were left.
     """
 
     median_us: float
@@ -44,6 +54,7 @@ class Timing:
     method: str
     low_us: float = 0.0
     discarded: int = 0
+    disturbed: int = 0
 
 
 @dataclass
@@ -75,8 +86,10 @@ def interleave(
     drop_ratio: float | None = None,
     before: Callable[[str], None] | None = None,
     estimates: Mapping[str, float] | None = None,
+    patient: bool = False,
 ) -> dict[str, Timing]:
     """Time every candidate, ``rounds`` samples each, or as many as ``budget_s`` seconds allow (three at least).
+    ``patient`` goes on, up to ``PATIENCE`` times as long, until every candidate has enough undisturbed samples.
 
     ``owners`` names the thread pool that a candidate uses, where they differ. With ``drop_ratio``, a candidate
     whose every sample is slower than that many times the best one's median is left out after
@@ -92,23 +105,28 @@ def interleave(
     clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
     started = time.perf_counter()
     previous = ""
+    watch = _Watch(threads > 1)
     for name in order:
         note(name)
         item = series[name]
         item.seconds = (estimates or {}).get(name, 0.0)
         if not item.seconds:
-            previous = _switch(previous, item, threads)
+            previous = _switch(previous, item, threads, watch)
             item.seconds = _roughly(item.call)
-    for done in range(rounds):
-        if done >= 3 and time.perf_counter() - started > budget_s:
+    for done in range(rounds * PATIENCE if patient else rounds):
+        spent = time.perf_counter() - started
+        lacking = patient and any(len(item.kept) < _ENOUGH for item in series.values() if not item.dropped)
+        over = done >= rounds or spent > budget_s
+        if done >= 3 and over and not (lacking and spent < PATIENCE * budget_s):
             break
         for name in _rotated(order, done, series):
             item = series[name]
             if item.dropped:
                 continue
             note(name)
-            previous = _switch(previous, item, threads)
-            _sample(item, clock, threads)
+            previous = _switch(previous, item, threads, watch)
+            _sample(item, clock, watch)
+        watch.judge()
         if drop_ratio is not None and done >= 2:
             _drop_slow(series, drop_ratio)
     method = ONE_THREAD if threads == 1 else MORE_THREADS
@@ -117,11 +135,12 @@ def interleave(
 
 def summarize(kept: Sequence[float], disturbed: Sequence[float], method: str) -> Timing:
     """Median, notch and lower quartile of samples in seconds; ``disturbed`` ones count if too few others remain."""
-    enough = len(kept) >= 5 and len(kept) >= len(disturbed)
+    enough = len(kept) >= _ENOUGH
     samples = sorted(kept if enough else [*kept, *disturbed])
     quarter, middle, upper = (quantile(samples, q) * 1e6 for q in (0.25, 0.5, 0.75))
     notch = 1.57 * (upper - quarter) / len(samples) ** 0.5
-    return Timing(middle, notch, len(samples), method, quarter, len(disturbed) if enough else 0)
+    discarded, counted = (len(disturbed), 0) if enough else (0, len(disturbed))
+    return Timing(middle, notch, len(samples), method, quarter, discarded, counted)
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -157,10 +176,11 @@ def _rotated(order: Sequence[str], turn: int, series: Mapping[str, _Series]) -> 
     return turned
 
 
-def _switch(previous: str, item: _Series, threads: int) -> str:
+def _switch(previous: str, item: _Series, threads: int, watch: _Watch) -> str:
     """Let another pool's workers fall asleep, and wake this one's, before its first sample."""
     if threads > 1 and previous != item.owner:
         time.sleep(PAUSE_S)
+    watch.judge()
     if previous != item.owner or item.seconds < WARM_S:
         item.call()
     return item.owner
@@ -179,15 +199,54 @@ def _roughly(call: Callable[[], object]) -> float:
         count *= 4
 
 
-def _sample(item: _Series, clock: Callable[[], int], threads: int) -> None:
-    call, repeat = item.call, range(item.calls)
-    lost = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw if threads > 1 else 0
+class _Watch:
+    """Sorts samples into those that had their cores and those that did not; does nothing unless ``on``."""
+
+    def __init__(self, on: bool) -> None:
+        self.on = on
+        self._pending: tuple[_Series, float, float] | None = None  # whose, seconds of a call, seconds in all
+        self._before = (0, 0)
+
+    def begin(self) -> None:
+        self.judge()
+        self._before = _lost() if self.on else (0, 0)
+
+    def end(self, item: _Series, seconds: float, elapsed: float) -> None:
+        self._pending = (item, seconds, elapsed)
+        if not self.on:
+            self.judge()
+
+    def judge(self) -> None:
+        """Decide on the last sample."""
+        if self._pending is None:
+            return
+        item, seconds, elapsed = self._pending
+        self._pending = None
+        lost, waited = (now - before for now, before in zip(_lost(), self._before, strict=True)) if self.on else (0, 0)
+        disturbed = lost > 0 or waited * 1e-9 > WAITED * elapsed
+        (item.disturbed if disturbed else item.kept).append(seconds)
+
+
+def _sample(item: _Series, clock: Callable[[], int], watch: _Watch) -> None:
+    call, count = item.call, item.calls
+    repeat = range(count)
+    watch.begin()
     begin = clock()
     for _ in repeat:
         call()
-    seconds = (clock() - begin) * 1e-9 / item.calls
-    disturbed = threads > 1 and resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw != lost
-    (item.disturbed if disturbed else item.kept).append(seconds)
+    elapsed = (clock() - begin) * 1e-9
+    watch.end(item, elapsed / count, elapsed)
+
+
+def _lost() -> tuple[int, int]:
+    """How often a core was taken away from this process, and nanoseconds that its threads have waited for one."""
+    waited = 0
+    with contextlib.suppress(OSError):
+        for task in os.listdir(_TASKS):
+            # A thread may end meanwhile; systems without these files tell by the first number alone.
+            with contextlib.suppress(OSError, ValueError, IndexError), open(f"{_TASKS}/{task}/schedstat", "rb") as file:
+                waited += int(file.read().split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, waited
 
 
 def _drop_slow(series: Mapping[str, _Series], ratio: float) -> None:
