@@ -83,6 +83,14 @@ def test_commands_are_refused(text, said, capsys):
         (["bench", f"conv {GOOD}", "--dtype", "fp9"], "fp9"),
         (["bench", f"conv {GOOD}", "--seconds", "-1"], "-1"),
         (["bench", f"conv {GOOD}", "--json", "/nonexistent/out.json"], "/nonexistent"),
+        (["bench", f"conv {GOOD}", "--json", "/"], "/"),
+        (["bench", f"conv {GOOD}", "--json", ""], "''"),
+        (["bench", f"conv {GOOD}", "--json", "/proc/nonesuch.json"], "/proc/nonesuch.json"),
+        (["bench", f"conv {GOOD}", "--seconds", "nan"], "nan"),
+        (["bench", f"conv {GOOD}", "--seconds", "inf"], "inf"),
+        (["tune", f"conv {GOOD}", "--seconds", "nan"], "nan"),
+        (["verify", f"conv {GOOD}", "--max-gflop", "nan"], "nan"),
+        (["parse", ""], "''"),
         (["tune", f"conv {GOOD}", "--strategy", "luck"], "luck"),
         (["tune", f"conv {GOOD}", "--trials", "0"], "0"),
         (["verify", f"conv {GOOD}", "--max-gflop", "x"], "'x'"),
@@ -111,6 +119,12 @@ def test_environment_values_are_refused(name, value, capsys, monkeypatch):
     line = refused(["verify", f"conv {GOOD} -F 1"], capsys)
     assert f"TILESMITH_{name}" in line
     assert value in line
+
+
+def test_a_compiler_that_cannot_be_split_into_words(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", "cc 'x")
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
+    assert "does not run" in refused(["verify", f"conv {GOOD} -F 1"], capsys)
 
 
 def test_a_library_that_is_not_installed(capsys, monkeypatch):
@@ -187,8 +201,32 @@ def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path):
     assert "Traceback" not in errors
 
 
-def test_a_reader_that_goes_away_is_no_failure(tmp_path):
-    command = f"{LAUNCH[0]} -c '{LAUNCH[2]}' env --json | head -n 1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, env=environment(tmp_path))
-    assert done.returncode == 0
+@pytest.mark.parametrize("words", ["env --json", f"generate 'conv {GOOD}'", "--help", f"parse 'conv {GOOD}' --json"])
+def test_a_reader_that_goes_away_is_no_failure(tmp_path, words):
+    command = f"set -o pipefail; {LAUNCH[0]} -c '{LAUNCH[2]}' {words} | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=False, env=environment(tmp_path)
+    )
     assert done.stderr == ""
+    assert done.returncode == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_output_that_cannot_be_written(tmp_path):
+    for words in ("env", f"parse 'conv {GOOD}'"):
+        command = f"{LAUNCH[0]} -c '{LAUNCH[2]}' {words} > /dev/full"
+        done = subprocess.run(
+            ["bash", "-c", command], capture_output=True, text=True, check=False, env=environment(tmp_path)
+        )
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("tilesmith: stdout cannot be written: No space")
+        assert done.returncode == 1
+
+
+def test_output_that_is_closed(tmp_path):
+    for redirection in (">&-", "2>&-", "<&-"):
+        command = f"{LAUNCH[0]} -c '{LAUNCH[2]}' parse 'conv {GOOD}' {redirection}"
+        done = subprocess.run(
+            ["bash", "-c", command], capture_output=True, text=True, check=False, env=environment(tmp_path)
+        )
+        assert (done.returncode, done.stderr) == (0, "")

@@ -75,6 +75,57 @@ def test_verify_fails_with_wrong_numbers(listing, capsys, monkeypatch):
     assert "1 of 9 elements wrong" in capsys.readouterr().err
 
 
+def test_verify_measures_nothing_and_says_what_did_not_run(listing, capsys, monkeypatch):
+    from tilesmith.errors import CompileError
+
+    monkeypatch.delenv("TILESMITH_FIND_MODE")
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("a search began")
+
+    monkeypatch.setattr("tilesmith.dispatch.resolve._measure", refuse)
+    assert run(["verify", listing]) == 0
+    capsys.readouterr()
+
+    def fail(*args, **kwargs):
+        raise CompileError("cc refused it")
+
+    monkeypatch.setattr("tilesmith.cli.verbs.verify.get_launchable", fail)
+    assert run(["verify", listing]) == 1
+    captured = capsys.readouterr()
+    assert all("not run" in line and "nan" not in line for line in captured.out.splitlines())
+    assert "cc refused it" in captured.err
+    assert run(["verify", listing, "--json"]) == 1
+    assert [row["error"] for row in lines_of(capsys.readouterr().out)] == [None, None]
+
+
+def test_room_lets_no_more_in_than_there_is():
+    import threading
+    import time
+
+    from tilesmith.cli.verbs.verify import Room
+
+    room, lock, now, most = Room(10), threading.Lock(), 0, 0
+
+    def work(size):
+        nonlocal now, most
+        with room.taken(size):
+            with lock:
+                now += min(size, 10)
+                most = max(most, now)
+            time.sleep(0.01)
+            with lock:
+                now -= min(size, 10)
+
+    threads = [threading.Thread(target=work, args=(size,)) for size in (3, 4, 5, 99, 6, 2, 10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most <= 10
+    assert now == 0
+
+
 def test_explain_names_every_candidate_and_measures_nothing(capsys):
     assert run(["explain", f"conv {SMALL} -F 1 {NHWC}", "--json", "--mode", "hybrid"]) == 0
     (row,) = lines_of(capsys.readouterr().out)
@@ -242,7 +293,7 @@ def test_a_driver_command_that_is_wrong_exits_1(capsys, monkeypatch):
     from tilesmith.measure.accuracy import Accuracy
 
     wrong = Accuracy(False, 3.0, 1.0, (0, 0), "1 of 9 elements wrong")
-    monkeypatch.setattr("tilesmith.cli.verbs.driver.verify", lambda *args: wrong)
+    monkeypatch.setattr("tilesmith.cli.verbs.driver.check_launchable", lambda *args: wrong)
     assert run(["conv", *SMALL.split(), "-F", "1"]) == 1
     assert "Forward Convolution FAILED: 3 > 1" in capsys.readouterr().out
 

@@ -5,6 +5,7 @@ Exit status: 0 fine, 1 a check failed, 2 usage, 130 stopped by Ctrl-C. Data goes
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -71,15 +72,28 @@ def group() -> None:
 
 def main() -> None:
     """The command ``tilesmith``."""
+    for name in ("stdout", "stderr"):  # one that was closed at the start takes what is written, and forgets it
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
         status = run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of stdout has gone: nothing is wrong here
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         status = 0
+    except OSError as error:
+        _forget_output()
+        with contextlib.suppress(OSError):
+            complain(f"stdout cannot be written: {error.strerror or error}")
+        status = 1
     except KeyboardInterrupt:
         status = 130
     sys.exit(status)
+
+
+def _forget_output() -> None:
+    """What is still buffered must not be written again when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -97,11 +111,17 @@ def run(arguments: Sequence[str]) -> int:
             from tilesmith.cli.verbs.driver import run_command
 
             return run_command(words)
-        result = group.main(list(arguments), prog_name="tilesmith", standalone_mode=False)
+        try:
+            result = group.main(list(arguments), prog_name="tilesmith", standalone_mode=False)
+        except SystemExit:  # click's answer to a reader that has gone
+            raise BrokenPipeError from None
         return result if isinstance(result, int) else 0
     except TilesmithError as error:
         complain(str(error))
         return error.exit_status
+    except MemoryError as error:
+        complain(f"there is not enough memory for this problem: {error}")
+        return 1
     except click.ClickException as error:
         complain(_usage_line(error))
         return 2

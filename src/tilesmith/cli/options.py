@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import click
 
 from tilesmith import env
 from tilesmith.problems.dtypes import DTYPES
+
+
+class Number(click.FloatRange):
+    """A number in a range; NaN and Inf, which compare with nothing or have no end, are none."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
 
 # A driver command may stand on the command line without quotes: flags that a verb does not know belong to it.
 PROBLEMS: Final[dict[str, Any]] = {"context_settings": {"ignore_unknown_options": True}}

@@ -59,7 +59,7 @@ def read_problems(words: Sequence[str], dtype: str = "") -> Listing:
 
 def _file(name: str) -> tuple[list[tuple[str, DriverCommand]], int]:
     path = "/dev/stdin" if name == "-" else name
-    if name != "-" and not Path(path).exists():
+    if name != "-" and not (name.strip() and Path(path).exists()):
         raise FileFormatError(f"{name!r} is neither a file nor a driver command")
     commands, bad = [], 0
     for line in read_commands(path):

@@ -94,11 +94,18 @@ def progress(total: int, what: str) -> Iterator[Any]:
         yield advance
 
 
+class _Stderr(logging.Handler):
+    """To what stderr is when a message comes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(self.format(record), err=True)
+
+
 def start_logging() -> None:
     """Send the package's messages to stderr, one line each, at the level of TILESMITH_LOG."""
     logger = logging.getLogger("tilesmith")
     if not logger.handlers:
-        handler = logging.StreamHandler()
+        handler = _Stderr()
         handler.setFormatter(logging.Formatter("tilesmith: %(levelname)s: %(message)s"))
         logger.addHandler(handler)
     logger.setLevel(env.LOG.get().upper())

@@ -84,7 +84,10 @@ def command_line(compiler: Compiler, target: CpuTarget, source: str, output: str
 @lru_cache(maxsize=8)
 def _find(cc: str, path: str) -> Compiler:
     if cc.strip():
-        compiler = _probe(tuple(shlex.split(cc)))
+        try:
+            compiler = _probe(tuple(shlex.split(cc)))
+        except ValueError:  # a quote that is not closed
+            compiler = None
         if compiler is None:
             raise NoCompilerError(f"CC={cc!r} does not run; set CC to a C compiler, or unset it")
         return compiler

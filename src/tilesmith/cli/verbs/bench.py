@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tilesmith.cli.options import PROBLEMS, dtype_option, mode_option, seed_option, threads_option
+from tilesmith.cli.options import PROBLEMS, Number, dtype_option, mode_option, seed_option, threads_option
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, dump_json, progress, table
 from tilesmith.dispatch.benchmark import LIBRARIES, Bench, bench, library_version
@@ -29,9 +29,9 @@ _FAILURES = (NoSolutionError, CompileError, LaunchError, PlanError)
 @click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
 @click.option("--against", multiple=True, type=click.Choice(LIBRARIES), help="Another library; may be given again.")
 @click.option("--json", "json_path", help="Write the results to this file (-: stdout).")
-@click.option("--seconds", type=click.FloatRange(0.05), default=2.0, help="Measuring time of a problem (default 2).")
+@click.option("--seconds", type=Number(0.05), default=2.0, help="Measuring time of a problem (default 2).")
 @click.option("--tune", "tunes", is_flag=True, help="Tune each problem first.")
-@click.option("--tune-seconds", type=click.FloatRange(0.1), default=15.0, help="Budget of --tune (default 15).")
+@click.option("--tune-seconds", type=Number(0.1), default=15.0, help="Budget of --tune (default 15).")
 @threads_option
 @mode_option
 @seed_option
@@ -67,6 +67,8 @@ def command(
             rows.append(_row(item, launch, found))
             if found.status != "ok":
                 complain(f"{item.command} ({item.direction}): {found.reason}")
+            elif found.reason:
+                complain(f"warning: {item.command} ({item.direction}): {found.reason}")
             step(_line(item, launch, found))
     result = {
         "target": target.name, "host": _host(target, machine, method, against), "results": rows,
@@ -140,11 +142,12 @@ def _host(target: Target, machine: Machine, method: str, against: tuple[str, ...
 def _line(item: Item, launch: Launchable | None, found: Bench) -> str:
     if found.status != "ok" or launch is None:
         return f"failed {item.command} ({item.direction})"
-    beside = ", ".join(
-        f"{name} {them.time_us:.1f} us ({them.mode}): {found.ratio[name]:.3f}x" for name, them in found.against.items()
+    beside = "".join(
+        f"; {name} {them.time_us:.1f} us ({them.mode}): {found.ratio[name]:.3f}x"
+        for name, them in found.against.items()
     )
     missing = "".join(f"; {name}: {reason}" for name, reason in found.missing.items())
-    return f"{item.command} ({item.direction}): {launch.solver} {found.time_us:.1f} us; {beside}{missing}"
+    return f"{item.command} ({item.direction}): {launch.solver} {found.time_us:.1f} us{beside}{missing}"
 
 
 def _report(rows: list[Row], against: tuple[str, ...], summary: object) -> str:
@@ -161,8 +164,20 @@ def _report(rows: list[Row], against: tuple[str, ...], summary: object) -> str:
 
 def _check_writable(path: str | None) -> None:
     """A result file that cannot be written is better met before the measurements than after them."""
-    if path is not None and path != "-" and not Path(path).parent.is_dir():
+    if path is None or path == "-":
+        return
+    if not path:
+        raise FileFormatError("--json '': not a file's path")
+    if not Path(path).parent.is_dir():
         raise FileFormatError(f"{path}: cannot be written: no folder {Path(path).parent}")
+    fresh = not Path(path).exists()
+    try:
+        with open(path, "a"):
+            pass
+        if fresh:
+            Path(path).unlink()
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def _write(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, seed_option, threads_option
+from tilesmith.cli.options import PROBLEMS, Number, dtype_option, json_flag, seed_option, threads_option
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, note, print_json, progress
 from tilesmith.dispatch.facts import lasting_databases, target_of
@@ -20,7 +20,7 @@ from tilesmith.tune.session import STRATEGIES, TuneResult, tune
 @click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
 @click.option("--strategy", type=click.Choice(list(STRATEGIES)), default="model", help="How the space is searched.")
 @click.option("--trials", type=click.IntRange(1), help="Configs of a problem at most (default: no limit).")
-@click.option("--seconds", type=click.FloatRange(0.1), default=15.0, help="Seconds of a problem at most (default 15).")
+@click.option("--seconds", type=Number(0.1), default=15.0, help="Seconds of a problem at most (default 15).")
 @threads_option
 @seed_option
 @dtype_option

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from tilesmith import env
-from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, mode_option, seed_option, threads_option
+from tilesmith.cli.options import PROBLEMS, Number, dtype_option, json_flag, mode_option, seed_option, threads_option
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, note, print_json, progress
 from tilesmith.dispatch.facts import target_of
@@ -30,7 +30,7 @@ ROOM_BYTES: Final = 4e9
 
 @click.command("verify", help="Check the numbers of problems against a float64 reference.", **PROBLEMS)
 @click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
-@click.option("--max-gflop", type=click.FloatRange(0), help="Leave out what is larger, and say how many were left out.")
+@click.option("--max-gflop", type=Number(0), help="Leave out what is larger, and say how many were left out.")
 @click.option("--specials", is_flag=True, help="Also plant NaN and Inf in each operand and follow where they go.")
 @threads_option
 @mode_option
