@@ -17,6 +17,7 @@ from tilesmith.solvers.c.wrw_grouped import WrwGroupedSolver
 from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver
 from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
 from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver
+from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
 from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
@@ -37,6 +38,8 @@ CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
     GemmSm90Solver(),
     HaloSm90Solver(),
     ConvSm90Solver(),
+    MmaDenseSolver(exact=False),
+    MmaDenseSolver(exact=True),
     CudaReferenceSolver(),
 )
 

@@ -8,10 +8,12 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.mma_form import MmaForm
 from tilesmith.solvers.cuda.mma_tile import MmaTile
 
-_SHARED, _L2 = 128, 40  # bytes a cycle and SM
-_MMA_SHARE = 0.55  # of the peak, which newer archs reach with other instructions only
+_SHARED, _L2 = 128, 36  # bytes a cycle and SM
+# Fitted to an H200.
+_MMA_SHARE = 0.63  # of the peak, which newer archs reach with other instructions only
 _STEP = 60  # cycles that a step of the ring costs beside its work
-_START = 3000  # cycles of launch, tables, cold loads
+_START = 6000  # cycles of launch, tables, cold loads
+_GATHER = 1.25  # what a step of a convolution costs over one of a matrix product
 _LAUNCH = 2.0e-6
 _LOAD_SLOTS = 10  # issue slots of a copy instruction with its address
 
@@ -23,9 +25,11 @@ def predicted_seconds(t: MmaTile) -> float:
     steps = ceil(t.steps / t.split)
     waves = ceil(t.grid / (target.cores * resident))
     busy = min(resident, ceil(t.grid / target.cores))
-    tensor, shared, issue = _step_cycles(t)
-    # Resident blocks share an SM's units, and hide each other's waits.
-    per_step = max(busy * max(tensor, shared, issue), _latency(t) / t.value["stages"] + _STEP)
+    # Resident blocks share an SM's units, and hide each other's waits; a block alone overlaps less.
+    power = 4.0 if busy == 1 else 6.0
+    work = busy * float(sum(each**power for each in _step_cycles(t)) ** (1 / power))
+    work *= max(1.0, 4 / (busy * t.warps)) * (1.0 if form.kind == "gemm" else _GATHER)
+    per_step = max(work, _latency(t) / (t.value["stages"] - 1)) + _STEP
     epilogue = 600 + busy * t.block_m * t.block_n / (24 if form.out_vector > 1 else 8)
     cycles = _START + waves * (steps * per_step + epilogue)
     seconds = max(cycles / clock, _moved(form) / (0.8 * target.bytes_per_s))
@@ -36,18 +40,18 @@ def predicted_seconds(t: MmaTile) -> float:
 
 def _latency(t: MmaTile) -> float:
     """Cycles until a stage's bytes are there; loads without asynchronous copies wait in order."""
-    return 700.0 if min(t.form.a.vector, t.form.b.vector) * t.element_bytes >= 4 else 1100.0
+    return 1400.0 if min(t.form.a.vector, t.form.b.vector) * t.element_bytes >= 4 else 2000.0
 
 
-def _step_cycles(t: MmaTile) -> tuple[float, float, float]:
-    """Cycles that one step of one block occupies the multipliers, shared memory, and the issue slots."""
+def _step_cycles(t: MmaTile) -> tuple[float, float, float, float]:
+    """Cycles that one step of one block occupies the multipliers, shared memory, the L2 cache, the issue slots."""
     form, v, size = t.form, t.value, t.element_bytes
     bm, bn, bk = t.block_m, t.block_n, t.block_k
     target = t.target
     peak = target.fp32_flops * 0.7 if t.exact else target.bf16_flops * _MMA_SHARE
     tensor = 2.0 * bm * bn * bk / (peak / (target.clock_hz * target.cores))
     # Each warp reads its rows and columns; the copies write them.
-    read = (bm * v["wn"] + bn * v["wm"]) * bk * size
+    read = 1.0 * (bm * v["wn"] + bn * v["wm"]) * bk * size
     if t.exact:  # a thread's rows and columns, 16 bytes for each 4 of k; lanes share most of them
         wide = bm // v["wm"] // 4 + bn // v["wn"] // 8
         read = t.warps * wide * bk / 4 * 2.5 * _SHARED
@@ -55,7 +59,7 @@ def _step_cycles(t: MmaTile) -> tuple[float, float, float]:
     loads = (bm + bn) * bk * size / _L2
     copies = sum(extent * bk / operand.vector for operand, extent in ((form.a, bm), (form.b, bn)))
     issue = copies / 32 * _LOAD_SLOTS / 4 + bm * bn * bk / (32 * 4 if t.exact else 2048 * 4)
-    return tensor, max(shared, loads), issue
+    return tensor, shared, loads, issue
 
 
 def _moved(form: MmaForm) -> float:

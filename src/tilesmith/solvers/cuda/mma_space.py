@@ -65,8 +65,8 @@ def _candidates(form: MmaForm, space: SearchSpace, target: CudaTarget) -> Iterat
     for bm, bn, wm, wn in shapes:
         if bm not in space.axes["bm"] or bn not in space.axes["bn"]:
             continue
-        for bk in space.axes["bk"][:2]:
-            for stages in (2, 3, 4):
+        for bk in space.axes["bk"]:
+            for stages in (2, 3, 4, 5):
                 tiles = -(-form.rows // bm) * -(-form.columns // bn) * form.layers
                 for split in _SPLITS:
                     # Splitting serves to fill the machine, no more.

@@ -118,7 +118,7 @@ class MmaTile:
                 held += -(-extent * self.block_k * 2 // 16 // self.threads) * 4
         sums = warp_m * warp_n // 32
         fragments = warp_m // 4 * 4 + warp_n // 8 * 4 if self.exact else (warp_m // 16 * 4 + warp_n // 8 * 2) * 2
-        return sums + fragments + held + 40 + self._pixel_registers
+        return sums + fragments + held + 56 + self._pixel_registers
 
     @cached_property
     def _pixel_registers(self) -> int:
@@ -153,7 +153,7 @@ class MmaTile:
             chunks = (self.block_k if operand.by_k else extent) // chunk
             if chunks > self.threads or self.threads % chunks or extent % chunk:
                 return False
-        if self.registers > 250 or self.shared_bytes > self.target.shared_bytes_per_block:
+        if self.registers > 270 or self.shared_bytes > self.target.shared_bytes_per_block:
             return False
         if self.split > self.steps or self.grid > _MAX_GRID or self.partial_bytes > _MAX_WORKSPACE:
             return False
