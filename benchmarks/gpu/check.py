@@ -1,13 +1,12 @@
 """Checks everything that needs a GPU: the runtime, tensors of other libraries, graphs, and every CUDA solver's numbers.
 
 python benchmarks/gpu/build_runtime.py
-python benchmarks/gpu/check.py [runtime] [kernels] [lists NAME ...] [tune] [more]
+python benchmarks/gpu/check.py [runtime] [kernels] [lists NAME ...] [tune]
 
 runtime  PyTorch, CuPy and DLPack tensors, streams, graphs, threads, host time of a bound call
 kernels  odd shapes in every dtype, direction and epilogue, through every solver's default config; NaN and Inf planted
 lists    the problems of benchmarks/problems/NAME.txt through the first solver that accepts each
 tune     one search of each kind, the worker process included
-more     solvers that are not in the table yet take part too
 Writes a JSON line a result to $OUT/check.jsonl; the exit status is 1 if anything was wrong.
 """
 
@@ -366,11 +365,11 @@ def check_host_time():
 
 
 def check_tune(target):
-    from tilesmith.db.store import Database
+    from tilesmith.db.layers import open_layers
     from tilesmith.tune.session import tune
 
     with tempfile.TemporaryDirectory() as folder:
-        database = Database(Path(folder) / "check.db")
+        database = open_layers([Path(folder) / "check.db"]).writable
         for signature in (
             ConvSignature((8, 28, 28, 128), (128, 3, 3, 128), dtype="bf16", shared_layout="NHWC", padding=1),
             GemmSignature(1000, 2000, 500, dtype="bf16"),
@@ -383,24 +382,10 @@ def check_tune(target):
                    seconds=time.perf_counter() - begin, speedup=result.speedup)  # fmt: skip
 
 
-def try_more_solvers():
-    """Families that are not in the table yet, before those that are."""
-    from tilesmith.solvers import table
-    from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver
-    from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
-    from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver
-
-    known = {solver.name for solver in table.CUDA_SOLVERS}
-    more = [s for s in (GemmSm90Solver(), HaloSm90Solver(), ConvSm90Solver()) if s.name not in known]
-    table.CUDA_SOLVERS = (*more, *table.CUDA_SOLVERS)
-
-
 def main():
     words = sys.argv[1:] or ["runtime", "kernels"]
     print(cuda_devices(), flush=True)
     target = cuda_target_of(0)
-    if "more" in words:
-        try_more_solvers()
     if "runtime" in words:
         check_runtime(target)
     if "kernels" in words:

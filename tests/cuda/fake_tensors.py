@@ -73,7 +73,8 @@ class Exporter(Memory):
         self.sizes, self.steps = kind(*self.shape), kind(*self.strides)
         code, bits = CODES[self.dtype.name]
         self.tensor = DLTensor(
-            self.address - 16, self.device_type, self.ordinal, axes, code, bits, 1, self.sizes, self.steps, 16, None, None
+            self.address - 16, self.device_type, self.ordinal, axes, code, bits, 1, self.sizes, self.steps, 16,
+            None, None,
         )  # fmt: skip
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
