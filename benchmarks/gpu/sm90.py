@@ -58,14 +58,14 @@ def variants(key, count, seed=0):
             for rank, chosen in enumerate(solver.ranked(g, TARGET)):
                 config = chosen
                 v = dict(config.values)
-                kind = tuple(v.get(n) for n in ("wgs", "mi", "pp", "swap", "bk", "per_sm", "resident"))
+                kind = tuple(v.get(n) for n in ("wgs", "mi", "pp", "swap", "bk", "per_sm", "resident", "slab"))
                 sums = (v.get("split", 1) > 1, v.get("slices", 1) > 1)
                 seen[kind] = seen.get(kind, 0) + 1
                 seen[kind, sums] = seen.get((kind, sums), 0) + 1
                 if seen[kind] > 3 or seen[kind, sums] > 2:
                     continue
                 if rank and "group" in v:
-                    free = {name: rng.choice(space.axes[name]) for name in ("group", "inner", "mix")}
+                    free = {name: rng.choice(space.axes[name]) for name in ("group", "inner", "mix", "bufs")}
                     other = config.replace(**free)
                     config = other if space.contains(other) else config
                 seconds = solver.predict(g, config, TARGET)

@@ -62,7 +62,8 @@ def predicted_seconds(t: Sm90Tile) -> float:
 def _step_cycles(t: Sm90Tile) -> float:
     """Cycles of one step of one tile."""
     bm, bn, span = t.block_m, t.block_n, t.block_k * 2
-    columns = ceil(bn / 64) * 64 if t.form.b_columns else bn
+    slab = t.value["slab"] if t.form.b_columns else 1
+    columns = ceil(bn / slab) * slab
     tensor = bm * bn * t.block_k / _MACS
     # A product of 64 rows reads its operands from shared memory; the copies write them.
     shared = (bm / 64 * (64 + bn) + bm + columns) * span / _SHARED

@@ -85,7 +85,7 @@ def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
 def _load(t: Sm90Tile, operand: Tiled | Window, extent: int, by_columns: bool) -> TensorMap:
     """The map that loads ``extent`` rows of one step; rows that are contiguous come in slabs of 64."""
     if isinstance(operand, Window):
-        return _window(t, operand, 64 if by_columns else t.block_k, t.block_k if by_columns else extent)
+        return _window(t, operand, t.value["slab"] if by_columns else t.block_k, t.block_k if by_columns else extent)
     inner, across = (64, t.block_k) if by_columns else (t.block_k, extent)
     box = (inner, across, 1) if operand.across == 1 else (inner, 1, across)
     return _tiled(operand, t.form.dtype, box, inner * 2)

@@ -71,7 +71,9 @@ def _constants(t: Sm90Tile) -> str:
     numbers = {
         "KIND": form.kind.upper(), "STORE": t.store, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "MI": v["mi"],
         "WARPGROUPS": v["wgs"], "STAGES": t.stages, "SPLIT": v["split"], "RANK": form.rank,
-        "PER_SM": v["per_sm"], "TAPS": len(form.taps.offset), "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
+        "PER_SM": v["per_sm"],
+        "BUFFERS": v["bufs"],
+        "SLAB_COLS": v["slab"], "TAPS": len(form.taps.offset), "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
     }  # fmt: skip
     flags = {
         "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
@@ -79,6 +81,7 @@ def _constants(t: Sm90Tile) -> str:
         "EVEN": t.even, "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None,
         "SCALED": form.alpha != 1.0, "BETA": form.beta != 0.0, "REPAIR": form.halo, "SLICED": v["slices"] > 1,
         "MIXED": bool(v["mix"]),
+        "LAYERED": form.layers > 1,
     }  # fmt: skip
     lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]

@@ -4,11 +4,13 @@ Axes: ``wgs`` multiplying warpgroups, ``mi`` 64-row products of each, ``bn`` col
 ``stages`` of the ring (0: all that fit), ``pp`` pingpong (a tile for each warpgroup), ``split`` blocks of a cluster
 along k, ``slices`` along k summed by a second kernel, ``group`` rows of tiles walked together, ``inner`` taps inside
 channels, ``swap`` rows and columns exchanged, ``per_sm`` blocks that share an SM,
-``mix`` layers side by side instead of one after the other.
+``mix`` layers side by side instead of one after the other, ``bufs`` stores a warp has under way, ``slab`` contiguous
+columns that one copy of ``wrw`` brings.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 from tilesmith.solvers.cuda.cost_sm90 import predicted_seconds
@@ -38,6 +40,7 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
         "slices": tuple(s for s in _SLICES if s <= steps and (kind != "conv" or s <= 8)),
         "group": (1, 2, 4, 8, 16), "inner": (0, 1) if kind == "conv" and forms[0].taps.most > 1 else (0,),
         "swap": swaps, "per_sm": (1, 2), "mix": (0, 1) if kind == "conv" and forms[0].layers > 1 else (0,),
+        "bufs": (2, 4) if any(form.mapped for form in forms) else (2,), "slab": _slabs(forms[0]),
     }  # fmt: skip
 
     def allowed(config: Config) -> bool:
@@ -55,14 +58,14 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
 def _config(**values: int) -> Config:
     base = {
         "wgs": 2, "mi": 1, "bn": 128, "bk": 64, "stages": 0, "pp": 0, "split": 1, "slices": 1, "group": 1, "inner": 0,
-        "swap": 0, "per_sm": 1, "mix": 0,
+        "swap": 0, "per_sm": 1, "mix": 0, "bufs": 2, "slab": 64,
     }  # fmt: skip
     return Config(tuple((base | values).items()))
 
 
 def _widths(form: Sm90Form) -> tuple[int, ...]:
     """Columns of a tile: wgmma has every multiple of 8; slabs of contiguous columns count in 64."""
-    step = 64 if form.kind == "wrw" else 32 if form.b_columns else 8
+    step = min(_slabs(form)) if form.kind == "wrw" else 32 if form.b_columns else 8
     most = -(-form.cols // step) * step
     return tuple(bn for bn in range(step, 257, step) if bn <= most) or (step,)
 
@@ -73,6 +76,11 @@ def _depths(form: Sm90Form) -> tuple[int, ...]:
         return (64,)
     found = [bk for bk in (64, 32, 16) if bk == 64 or -(-form.channels // bk) * bk < -(-form.channels // 64) * 64]
     return tuple(found)
+
+
+def _slabs(form: Sm90Form) -> tuple[int, ...]:
+    """Slabs of 32 channels where those of 64 would be half empty."""
+    return (64, 32) if form.kind == "wrw" and 0 < form.channels % 64 <= 32 else (64,)
 
 
 def sm90_default(form_of: FormOf, target: CudaTarget) -> Config:
@@ -102,8 +110,8 @@ def _candidates(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Iter
         assert form is not None
         for wgs, mi, pp, per_sm in _SHAPES:
             for bn in _widths(form):
-                for bk in _depths(form):
-                    config = _config(wgs=wgs, mi=mi, pp=pp, bn=bn, bk=bk, swap=swap, per_sm=per_sm)
+                for bk, slab in itertools.product(_depths(form), _slabs(form)):
+                    config = _config(wgs=wgs, mi=mi, pp=pp, bn=bn, bk=bk, swap=swap, per_sm=per_sm, slab=slab)
                     if not Sm90Tile(form, config, target).fits:
                         continue
                     yield config

@@ -7,14 +7,16 @@ enum { MAPPED, ROWS, DIRECT, REDUCED }; // how results leave: tensor map; rows o
 @PRODUCT@
 constexpr int WG_ROWS = 64 * MI, BLOCK_M = PINGPONG ? WG_ROWS : WG_ROWS * WARPGROUPS;
 constexpr int SPAN = BLOCK_K * 2, SLAB = 64 * SPAN; // bytes of a K-major row, of 64 rows or columns of an operand
-constexpr int B_COLS = B_BY_COLUMNS ? (BLOCK_N + 63) / 64 * 64 : BLOCK_N;
+constexpr int B_COLS = B_BY_COLUMNS ? (BLOCK_N + SLAB_COLS - 1) / SLAB_COLS * SLAB_COLS : BLOCK_N;
+constexpr int B_SLAB = SLAB_COLS * SPAN; // bytes of SLAB_COLS contiguous columns of B
 constexpr int A_BYTES = BLOCK_M * SPAN, B_BYTES = B_COLS * SPAN, STAGE = A_BYTES + B_BYTES;
-constexpr int CHUNKS = (BLOCK_N + 63) / 64, TAIL = BLOCK_N % 64, BUFFERS = 2, BUFFER = 2048;
+constexpr int CHUNKS = (BLOCK_N + 63) / 64, TAIL = BLOCK_N % 64, BUFFER = 2048;
 constexpr int STAGING = STORE == MAPPED || STORE == ROWS ? WARPGROUPS * 4 * BUFFERS * BUFFER : 0;
 constexpr int PITCH = (BLOCK_N + 31) / 32 * 32 + 8; // floats of a row of partial sums: 8 rows hit different banks
 constexpr int RING = (STAGES * STAGE + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
 constexpr bool BIAS_OF_ROW = TRANSPOSED;
 static_assert(!PINGPONG || (WARPGROUPS == 2 && STORE != REDUCED), "pingpong is for two");
+static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs are stored from registers");
 static_assert(STORE != REDUCED || BLOCK_M * PITCH * 4 <= STAGES * STAGE, "partial sums lie in the ring");
 
 struct Run {
@@ -32,10 +34,13 @@ TS_DEVICE Work work_at(const Run &run, int t, int rank) {
     const int of = t / run.layers;
     w.layer = (t - of * run.layers + of) % run.layers, w.slice = of / tiles, t = of - w.slice * tiles;
   } else {
-    const int rest = t / tiles;
-    t -= rest * tiles;
-    w.slice = rest / run.layers, w.layer = rest - w.slice * run.layers;
-    if (KIND == CONV) w.layer = (int)layer_order[w.layer];
+    w.slice = 0, w.layer = 0;
+    if (LAYERED || SLICED) {
+      const int rest = t / tiles;
+      t -= rest * tiles;
+      w.slice = rest / run.layers, w.layer = rest - w.slice * run.layers;
+      if (KIND == CONV) w.layer = (int)layer_order[w.layer];
+    }
   }
   const int width = run.group * run.tiles_n, group = t / width, inside = t - group * width;
   const int left = run.tiles_m - group * run.group, high = left < run.group ? left : run.group;
@@ -45,8 +50,11 @@ TS_DEVICE Work work_at(const Run &run, int t, int rank) {
     const int taps = phase_first[w.layer + 1] - phase_first[w.layer];
     steps = taps ? taps * run.blocks : 1;
   }
-  const int part = w.slice * SPLIT + rank, parts = run.slices * SPLIT;
-  w.first = (int)((ts_i64)steps * part / parts), w.last = (int)((ts_i64)steps * (part + 1) / parts);
+  w.first = 0, w.last = steps;
+  if (SLICED || SPLIT > 1) {
+    const int part = w.slice * SPLIT + rank, parts = run.slices * SPLIT, each = steps / parts, more = steps - each * parts;
+    w.first = part * each + (part < more ? part : more), w.last = w.first + each + (part < more);
+  }
   return w;
 }
 
@@ -97,7 +105,8 @@ TS_DEVICE ts_i64 row_at(const Run &run, const Work &w, int row) {
 }
 TS_DEVICE ts_i64 column_at(const Run &run, int column) {
   if (KIND != WRW) return column < run.cols ? column * run.out_col : -1;
-  const int slab = column / 64, tap = slab / run.blocks, c = (slab - tap * run.blocks) * 64 + column % 64;
+  const int slab = column / SLAB_COLS, tap = slab / run.blocks;
+  const int c = (slab - tap * run.blocks) * SLAB_COLS + column % SLAB_COLS;
   return tap < TAPS && c < run.channels ? tap * run.out_tap + c : -1;
 }
 
@@ -204,16 +213,16 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
           if (taps && TAPS_INNER) block = w.first / taps, tap = w.first - block * taps;
           else tap = w.first / run.blocks, block = w.first - tap * run.blocks;
         }
-        ts_u32 slab_tap[B_COLS / 64 + 1];
-        int slab_channel[B_COLS / 64 + 1];
+        ts_u32 slab_tap[B_COLS / SLAB_COLS + 1];
+        int slab_channel[B_COLS / SLAB_COLS + 1];
         if (KIND == WRW) {
           p = pixel_at(run, w.first * BLOCK_K), by = pixel_at(run, BLOCK_K);
 #pragma unroll
-          for (int q = 0; q < B_COLS / 64; q++) {
-            const int slab = w.n * (BLOCK_N / 64) + q, of = slab / run.blocks;
+          for (int q = 0; q < B_COLS / SLAB_COLS; q++) {
+            const int slab = w.n * (BLOCK_N / SLAB_COLS) + q, of = slab / run.blocks;
             // Slabs beyond the filter are zeros, as channels beyond the last are.
             slab_tap[q] = of < TAPS ? tap_offset[of] : 0;
-            slab_channel[q] = of < TAPS ? (slab - of * run.blocks) * 64 : run.blocks * 64;
+            slab_channel[q] = of < TAPS ? (slab - of * run.blocks) * SLAB_COLS : run.blocks * SLAB_COLS;
           }
         }
         for (int k = w.first; k < w.last; k++) {
@@ -256,8 +265,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
             for (int q = 0; q < BLOCK_M / 64; q++)
               ts_load3(a + q * SLAB, &map_a, done, row + q * 64, k * BLOCK_K, 0);
 #pragma unroll
-            for (int q = 0; q < B_COLS / 64; q++)
-              load_pixels(run, b + q * SLAB, &map_b, done, slab_channel[q], p, slab_tap[q]);
+            for (int q = 0; q < B_COLS / SLAB_COLS; q++)
+              load_pixels(run, b + q * B_SLAB, &map_b, done, slab_channel[q], p, slab_tap[q]);
             advance(run, p, by);
           }
           if (++stage == STAGES) stage = 0, phase ^= 1;
@@ -272,8 +281,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
   } else {
     ts_registers_grow<PRODUCT_REGISTERS>();
     constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
-    constexpr ts_u64 B_LAYOUT = B_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
-    constexpr ts_u64 A_NEXT = A_BY_COLUMNS ? 128 : 2, B_NEXT = B_BY_COLUMNS ? 128 : 2; // the next 16 of k
+    constexpr ts_u64 B_LAYOUT = B_BY_COLUMNS ? ts_descriptor(B_SLAB, 16 * SLAB_COLS, 2 * SLAB_COLS) : ts_descriptor(16, 8 * SPAN, SPAN);
+    constexpr ts_u64 A_NEXT = A_BY_COLUMNS ? 128 : 2, B_NEXT = B_BY_COLUMNS ? 2 * SLAB_COLS : 2; // the next 16 of k
     ts_u32 stage = 0, phase = 0, buffer = 0;
     int turn = 0;
     if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
@@ -405,7 +414,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
                 for (int i = 0; i < 4; i++) probe = fmaf(v[i], 0.0f, probe);
             }
             if (STORE == MAPPED || STORE == ROWS) {
-              const ts_u32 at = staging + ((wg * 4 + warp) * BUFFERS + (buffer & 1)) * BUFFER;
+              const ts_u32 at = staging + ((wg * 4 + warp) * BUFFERS + buffer % BUFFERS) * BUFFER;
               buffer++;
               if (STORE == MAPPED && lane == 0) ts_store_wait_read<BUFFERS - 1>();
               __syncwarp();

@@ -66,7 +66,8 @@ class Sm90Tile:
 
     @cached_property
     def stage_bytes(self) -> int:
-        columns = -(-self.block_n // 64) * 64 if self.form.b_columns else self.block_n
+        slab = self.value["slab"] if self.form.b_columns else 1
+        columns = -(-self.block_n // slab) * slab
         return (self.block_m + columns) * self.block_k * 2
 
     @cached_property
@@ -76,11 +77,11 @@ class Sm90Tile:
             return "REDUCED"
         if self.value["slices"] > 1:
             return "DIRECT"
-        if form.mapped is not None:
+        if form.mapped is not None and self.value["slab"] == 64:
             return "MAPPED"
         placed = form.placed
         steps = placed.pixels or (placed.layer or 8, placed.row)
-        whole = form.cols % 8 == 0 and all(step % 8 == 0 for step in steps)
+        whole = form.kind != "wrw" and form.cols % 8 == 0 and all(step % 8 == 0 for step in steps)
         return "ROWS" if whole and placed.column == 1 and form.out_dtype != "fp32" else "DIRECT"
 
     @cached_property
@@ -115,7 +116,7 @@ class Sm90Tile:
 
     @cached_property
     def _staging_bytes(self) -> int:
-        return self.value["wgs"] * 4 * 2 * 2048 if self.store in ("MAPPED", "ROWS") else 0
+        return self.value["wgs"] * 4 * self.value["bufs"] * 2048 if self.store in ("MAPPED", "ROWS") else 0
 
     @cached_property
     def partial_bytes(self) -> int:
@@ -128,13 +129,19 @@ class Sm90Tile:
 
     @cached_property
     def tiles_n(self) -> int:
-        return -(-self.form.cols // self.block_n)
+        return -(-self.cols // self.block_n)
+
+    @cached_property
+    def cols(self) -> int:
+        """Columns of the result; those of ``wrw`` count whole slabs of channels."""
+        form, slab = self.form, self.value["slab"]
+        return len(form.taps.offset) * self.blocks * slab if form.kind == "wrw" else form.cols
 
     @cached_property
     def blocks(self) -> int:
-        """Blocks of channels in a tap (of 64 columns of the filter for ``wrw``)."""
+        """Blocks of channels in a tap (slabs of columns for ``wrw``)."""
         form = self.form
-        return -(-form.channels // (64 if form.kind == "wrw" else self.block_k))
+        return -(-form.channels // (self.value["slab"] if form.kind == "wrw" else self.block_k))
 
     @cached_property
     def layer_steps(self) -> tuple[int, ...]:
@@ -178,7 +185,9 @@ class Sm90Tile:
             return False
         if self.pingpong and (wgs != 2 or split > 1 or self.sums > 128):
             return False
-        if form.kind == "wrw" and self.block_n % 64:
+        if form.kind == "wrw" and self.block_n % v["slab"]:
+            return False
+        if v["bufs"] > 2 and self.store != "MAPPED":
             return False
         # Boxes of a columns operand begin every 64 columns: a half-used last slab costs a whole one.
         if form.b_columns and self.block_n % 32:
