@@ -138,7 +138,7 @@ def check_list(name, target):
     lines = [line.split("#")[0].strip() for line in (ROOT / f"benchmarks/problems/{name}.txt").read_text().splitlines()]
     problems = {}
     for line in filter(None, lines):
-        for signature in parse_command(line).signatures:
+        for _, signature in parse_command(line).signatures:
             problems[signature.canonical.key()] = signature.canonical
     pairs = []
     for signature in problems.values():
@@ -341,7 +341,7 @@ def check_host_time():
     xt, wt = x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2)
     conv = torch.nn.functional.conv2d
     calls = {"ours": lambda: run(x, w), "torch": lambda: conv(xt, wt, padding=1)}
-    flags = (x.shape, x.stride(), x.dtype)
+    flags = (tuple(x.shape), x.stride(), x.dtype)
     parts = {"new_empty_strided": lambda: x.new_empty_strided(flags[0], flags[1], dtype=flags[2]), "is_neg": x.is_neg}
     fast = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
     if fast is not None:

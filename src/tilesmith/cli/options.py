@@ -30,6 +30,9 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="JSON instead o
 threads_option = click.option(
     "--threads", type=click.IntRange(1, env.MAX_THREADS), help="Threads of a launch (default: all usable cores)."
 )
+device_option = click.option(
+    "--device", default="cpu", help="Where problems run: cpu (the default), cuda, or cuda:N for another GPU."
+)
 mode_option = click.option(
     "--mode", type=click.Choice(env.FIND_MODES), help="In place of TILESMITH_FIND_MODE for this run."
 )

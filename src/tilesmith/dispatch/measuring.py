@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.planning import open_cache
-from tilesmith.measure.accuracy import Accuracy, verify
+from tilesmith.measure.accuracy import Accuracy, check_specials, plant_specials, verify
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_oracle import device_oracle
 from tilesmith.measure.memory import check_bytes, require_memory
@@ -55,9 +57,12 @@ def time_prepare(launch: Launchable, arguments: Sequence[Any], *, rounds: int = 
 
 def device_bench(launch: Launchable, seed: int = 0, truth: Oracle | None = None) -> DeviceBench:
     """The problem of a launchable on its device; ``truth`` is the canonical problem's."""
+    return _device_bench(launch, sample_args(launch.signature.canonical, seed), truth)
+
+
+def _device_bench(launch: Launchable, values: tuple[Any, ...], truth: Oracle | None = None) -> DeviceBench:
     target, signature = launch.target, launch.signature.canonical
     assert isinstance(target, CudaTarget)
-    values = sample_args(signature, seed)
     if truth is None:
         truth = device_oracle(signature, values, target, launch.ordinal, open_cache())
     return DeviceBench(signature, values, truth, target, launch.ordinal)
@@ -84,3 +89,15 @@ def check_launchable(launch: Launchable, seed: int = 0, truth: Oracle | None = N
         return device_bench(launch, seed, truth).check(launch.executable).verdict
     require_memory(check_bytes(launch.signature) + launch.plan.workspace_bytes, "checking this problem")
     return verify(checked_call(launch), launch.signature, seed, truth)
+
+
+def check_launchable_specials(launch: Launchable, seed: int = 0) -> Accuracy:
+    """``measure.accuracy.check_specials`` of a launchable, on its device."""
+    if not isinstance(launch.target, CudaTarget):
+        return check_specials(checked_call(launch), launch.signature, seed)
+
+    def check_planted(values: tuple[Any, ...]) -> Accuracy:
+        with np.errstate(all="ignore"):
+            return _device_bench(launch, values).check(launch.executable).verdict
+
+    return plant_specials(check_planted, launch.signature.canonical, seed)

@@ -112,16 +112,24 @@ def check_specials(call: Callee, signature: Signature, seed: int = 0) -> Accurac
 
     Ends at the first operand that fails. Integer problems have nothing to plant and pass.
     """
+
+    def check_planted(planted: tuple[Array, ...]) -> Accuracy:
+        operands, out = guarded_operands(signature, planted), guarded_result(signature, planted)
+        return _run(call, signature, operands, out)
+
+    return plant_specials(check_planted, signature, seed)
+
+
+def plant_specials(check_planted: Callable[[tuple[Array, ...]], Accuracy], signature: Signature, seed: int) -> Accuracy:
+    """``check_planted`` of the sample arguments with NaN and Inf in one after the other, up to the first that fails."""
     values = sample_args(signature, seed)
     verdict = Accuracy(True, 0.0, 0.0, ())
     for place, operand in enumerate(values):
         if operand.dtype.kind in "iu":
             continue
         for kinds in ((np.nan, np.nan), (np.inf, -np.inf)):
-            planted = list(values)
-            planted[place] = planted_copy(operand, kinds, seed + place)
-            operands, out = guarded_operands(signature, planted), guarded_result(signature, planted)
-            verdict = _run(call, signature, operands, out)
+            copy = planted_copy(operand, kinds, seed + place)
+            verdict = check_planted((*values[:place], copy, *values[place + 1 :]))
             if not verdict.ok:
                 names = " and ".join(dict.fromkeys(str(kind) for kind in kinds))
                 return Accuracy(False, verdict.error, verdict.bound, verdict.worst_index,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tilesmith import env
-from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, mode_option, threads_option
+from tilesmith.cli.options import PROBLEMS, device_option, dtype_option, json_flag, mode_option, threads_option
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import print_json, table
 from tilesmith.dispatch.choose import DATABASE, SPEC, Choice
@@ -18,13 +18,16 @@ from tilesmith.dispatch.resolve import check_mode, decide
     "explain", help="Say why a solver is chosen: every candidate with its reason, prediction and time.", **PROBLEMS
 )
 @click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
+@device_option
 @threads_option
 @mode_option
 @dtype_option
 @json_flag
-def command(words: tuple[str, ...], threads: int | None, mode: str | None, dtype: str | None, as_json: bool) -> int:
+def command(
+    words: tuple[str, ...], device: str, threads: int | None, mode: str | None, dtype: str | None, as_json: bool
+) -> int:
     listing = read_problems(words, dtype or "")
-    target, layers, cache = target_of(None, threads), open_databases(), open_cache()
+    target, layers, cache = target_of(None, threads, device), open_databases(), open_cache()
     # Explaining must not change what it explains: without an answer in a database the prediction decides.
     asked = check_mode(mode)
     for item in listing.items:

@@ -12,14 +12,23 @@ from typing import Any, Final
 import click
 
 from tilesmith import env
-from tilesmith.cli.options import PROBLEMS, Number, dtype_option, json_flag, mode_option, seed_option, threads_option
+from tilesmith.cli.options import (
+    PROBLEMS,
+    Number,
+    device_option,
+    dtype_option,
+    json_flag,
+    mode_option,
+    seed_option,
+    threads_option,
+)
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, note, print_json, progress
 from tilesmith.dispatch.facts import target_of
 from tilesmith.dispatch.launchable import get_launchable
-from tilesmith.dispatch.measuring import check_launchable, checked_call
+from tilesmith.dispatch.measuring import check_launchable, check_launchable_specials
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError, PlanError
-from tilesmith.measure.accuracy import Accuracy, check_specials
+from tilesmith.measure.accuracy import Accuracy
 from tilesmith.problems.work import bytes_moved, flops
 from tilesmith.targets.detect import usable_cores
 
@@ -32,24 +41,25 @@ ROOM_BYTES: Final = 4e9
 @click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
 @click.option("--max-gflop", type=Number(0), help="Leave out what is larger, and say how many were left out.")
 @click.option("--specials", is_flag=True, help="Also plant NaN and Inf in each operand and follow where they go.")
+@device_option
 @threads_option
 @mode_option
 @seed_option
 @dtype_option
 @json_flag
 def command(
-    words: tuple[str, ...], max_gflop: float | None, specials: bool, threads: int | None, mode: str | None, seed: int,
-    dtype: str | None, as_json: bool,
+    words: tuple[str, ...], max_gflop: float | None, specials: bool, device: str, threads: int | None,
+    mode: str | None, seed: int, dtype: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     listing = read_problems(words, dtype or "")
     chosen = [i for i in listing.items if max_gflop is None or flops(i.signature) <= max_gflop * 1e9]
     left_out = len(listing.items) - len(chosen)
     # Numbers do not depend on speed: unless a mode is asked for, nothing is measured.
     mode = mode or (env.FIND_MODE.get() if env.FIND_MODE.is_set else "fast")
-    target_of(None, threads)
+    target_of(None, threads, device)
     failed = 0
     with progress(len(chosen), "verify") as step:
-        for item, row in _in_parallel(chosen, lambda item: _check(item, threads, mode, seed, specials), mode):
+        for item, row in _in_parallel(chosen, lambda item: _check(item, device, threads, mode, seed, specials), mode):
             if row["status"] == "failed":
                 failed += 1
                 complain(f"{item.command} ({item.direction}): {row['reason']}")
@@ -118,15 +128,15 @@ def _line(row: Row) -> str:
     return f"{row['status']:6} {row['solver'] or '-':16} {numbers} {row['key']}"
 
 
-def _check(item: Item, threads: int | None, mode: str | None, seed: int, specials: bool) -> Row:
+def _check(item: Item, device: str, threads: int | None, mode: str | None, seed: int, specials: bool) -> Row:
     solver = config = ""
     verdict: Accuracy | None = None
     try:
-        launch = get_launchable(item.signature, threads=threads, mode=mode)
+        launch = get_launchable(item.signature, device=device, threads=threads, mode=mode)
         solver, config = launch.solver, launch.config
         verdict = check_launchable(launch, seed)
         if verdict.ok and specials:
-            verdict = check_specials(checked_call(launch), item.signature, seed)
+            verdict = check_launchable_specials(launch, seed)
     except (NoSolutionError, CompileError, LaunchError, PlanError) as error:
         reason = str(error)
     else:

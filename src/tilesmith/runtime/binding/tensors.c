@@ -348,9 +348,9 @@ PyObject *tensor_new_on_device(tensor_spec *spec, PyObject *like) {
     if (spec->empty_arguments == NULL) return NULL;
   }
   PyObject *made = PyObject_CallObject(empty_strided, spec->empty_arguments);
-  if (made != NULL || !PyErr_ExceptionMatches(PyExc_TypeError)) return made;
-  PyErr_Clear(); /* another signature than the one known: the public way from now on */
-  empty_strided = Py_NewRef(Py_None);
+  if (made != NULL) return made;
+  if (PyErr_ExceptionMatches(PyExc_TypeError)) empty_strided = Py_NewRef(Py_None); /* it takes something else now */
+  PyErr_Clear();
   return tensor_new(spec, like, KIND_DLPACK);
 }
 
