@@ -119,6 +119,7 @@ def test_a_thread_that_waits_for_a_core_disturbs_its_sample(monkeypatch):
             waited += 10**9
 
     monkeypatch.setattr(module, "_lost", lambda: (0, waited))
+    monkeypatch.setattr(module, "SHARE", 0.0)
     calls = {"a": lambda: None, "b": lonely}
     long = {"a": 1.0, "b": 1.0}  # so that a sample is one call
     quick = interleave(calls, budget_s=10.0, rounds=6, threads=2, estimates=long)
@@ -127,6 +128,31 @@ def test_a_thread_that_waits_for_a_core_disturbs_its_sample(monkeypatch):
     patient = interleave(calls, budget_s=10.0, rounds=12, threads=2, estimates=long, patient=True)
     assert (patient["a"].disturbed, patient["b"].disturbed) == (0, 0)
     assert (patient["b"].samples, patient["b"].discarded) == (5, 15)
+
+
+def test_a_thread_that_never_got_a_core_is_missed_by_its_work(monkeypatch):
+    """A pool that works on without one of its threads has less processor time in as long a sample."""
+    import tilesmith.measure.timing as module
+
+    used = turns = 0
+
+    def fake():
+        nonlocal used
+        return used
+
+    def work():
+        nonlocal used, turns
+        turns += 1
+        end = time.perf_counter_ns() + 1_000_000
+        begin = time.perf_counter_ns()
+        while time.perf_counter_ns() < end:
+            pass
+        used += (time.perf_counter_ns() - begin) * (1 if turns % 3 else 2)
+
+    monkeypatch.setattr(module, "_lost", lambda: (0, 0))
+    monkeypatch.setattr(module.time, "process_time_ns", fake)
+    found = interleave({"a": work}, budget_s=60.0, rounds=18, threads=2, estimates={"a": 1.0})["a"]
+    assert (found.samples, found.discarded, found.disturbed) == (6, 12, 0)
 
 
 def test_what_the_system_tells_of_waiting(monkeypatch):

@@ -11,6 +11,8 @@ Method
   long as five others remain: the system took one away (``ru_nivcsw`` grew), or let a thread that could run wait for
   more than ``WAITED`` of the sample (``schedstat``). A thread that waits is counted when it gets its core, which may
   be after the sample: a sample is judged before the next call, after the pause where there is one.
+  A pool that hands out its work goes on without a thread that never got a core, and nothing above tells: a sample
+  with less than ``SHARE`` of the processor time a second that its candidate's best one had is discarded as well.
   NOTE: a library whose threads wait for each other then takes 10 to 300 times as long: 0.7 ms became 200 ms.
 - Idle workers of a thread pool may spin for some milliseconds. Candidates are grouped by the pool they use, and a pause
   of ``PAUSE_S`` and an untimed call stand between groups.
@@ -34,6 +36,7 @@ ONE_THREAD: Final = "thread-cpu-time median"
 MORE_THREADS: Final = "wall-time median"
 WARM_S: Final = 4e-3  # a longer call brings its own data into the caches; a shorter one is called once untimed
 WAITED: Final = 0.03
+SHARE: Final = 0.85
 PATIENCE: Final = 3  # times the budget, until there are enough samples that nobody disturbed
 _MOST: Final = 1 << 16  # calls of one sample
 _ENOUGH: Final = 5  # undisturbed samples, for a median of them alone
@@ -65,6 +68,7 @@ class _Series:
     owner: str
     seconds: float = 0.0  # of one call, roughly
     kept: list[float] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)  # of processors, for each sample kept
     disturbed: list[float] = field(default_factory=list)
     dropped: bool = False
 
@@ -74,6 +78,13 @@ class _Series:
 
     def all_samples(self) -> list[float]:
         return self.kept + self.disturbed
+
+    def sorted_out(self) -> tuple[list[float], list[float]]:
+        """Samples that had all the processors that this candidate ever had, and the others."""
+        least = SHARE * max(self.shares, default=0.0)
+        good = [seconds for seconds, share in zip(self.kept, self.shares, strict=True) if share >= least]
+        poor = [seconds for seconds, share in zip(self.kept, self.shares, strict=True) if share < least]
+        return good, self.disturbed + poor
 
 
 def interleave(
@@ -105,7 +116,7 @@ def interleave(
     clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
     started = time.perf_counter()
     previous = ""
-    watch = _Watch(threads > 1)
+    watch = _Watch(threads)
     for name in order:
         note(name)
         item = series[name]
@@ -115,7 +126,7 @@ def interleave(
             item.seconds = _roughly(item.call)
     for done in range(rounds * PATIENCE if patient else rounds):
         spent = time.perf_counter() - started
-        lacking = patient and any(len(item.kept) < _ENOUGH for item in series.values() if not item.dropped)
+        lacking = patient and any(len(item.sorted_out()[0]) < _ENOUGH for item in series.values() if not item.dropped)
         over = done >= rounds or spent > budget_s
         if done >= 3 and over and not (lacking and spent < PATIENCE * budget_s):
             break
@@ -130,7 +141,7 @@ def interleave(
         if drop_ratio is not None and done >= 2:
             _drop_slow(series, drop_ratio)
     method = ONE_THREAD if threads == 1 else MORE_THREADS
-    return {name: summarize(item.kept, item.disturbed, method) for name, item in series.items()}
+    return {name: summarize(*item.sorted_out(), method) for name, item in series.items()}
 
 
 def summarize(kept: Sequence[float], disturbed: Sequence[float], method: str) -> Timing:
@@ -200,19 +211,25 @@ def _roughly(call: Callable[[], object]) -> float:
 
 
 class _Watch:
-    """Sorts samples into those that had their cores and those that did not; does nothing unless ``on``."""
+    """Sorts samples into those that had their cores and those that did not; with one thread all had theirs."""
 
-    def __init__(self, on: bool) -> None:
-        self.on = on
-        self._pending: tuple[_Series, float, float] | None = None  # whose, seconds of a call, seconds in all
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.on = threads > 1
+        self._pending: tuple[_Series, float, float, float] | None = None  # whose, seconds of a call, of all, share
         self._before = (0, 0)
+        self._used = 0
 
     def begin(self) -> None:
         self.judge()
         self._before = _lost() if self.on else (0, 0)
+        self._used = time.process_time_ns() if self.on else 0
 
     def end(self, item: _Series, seconds: float, elapsed: float) -> None:
-        self._pending = (item, seconds, elapsed)
+        share = 1.0
+        if self.on:  # the system may book time late: no sample had more processors than threads
+            share = min(float(self.threads), (time.process_time_ns() - self._used) * 1e-9 / max(elapsed, 1e-9))
+        self._pending = (item, seconds, elapsed, share)
         if not self.on:
             self.judge()
 
@@ -220,11 +237,15 @@ class _Watch:
         """Decide on the last sample."""
         if self._pending is None:
             return
-        item, seconds, elapsed = self._pending
+        item, seconds, elapsed, share = self._pending
         self._pending = None
         lost, waited = (now - before for now, before in zip(_lost(), self._before, strict=True)) if self.on else (0, 0)
         disturbed = lost > 0 or waited * 1e-9 > WAITED * elapsed
-        (item.disturbed if disturbed else item.kept).append(seconds)
+        if disturbed:
+            item.disturbed.append(seconds)
+        else:
+            item.kept.append(seconds)
+            item.shares.append(share)
 
 
 def _sample(item: _Series, clock: Callable[[], int], watch: _Watch) -> None:
