@@ -45,6 +45,7 @@ static struct {
   uint32_t workers;
   struct {
     alignas(LINE) _Atomic uint32_t asleep;
+    _Atomic int64_t place; /* what ts_keep_away needs to know of the thread */
   } worker[TS_MAX_THREADS];
 } pool;
 
@@ -55,7 +56,9 @@ static struct {
 static void wake_next(uint32_t node, uint32_t threads) {
   for (uint64_t n = (uint64_t)node * FAN_OUT + 1; n <= (uint64_t)node * FAN_OUT + FAN_OUT && n < threads; n++) {
     _Atomic uint32_t *asleep = &pool.worker[n - 1].asleep;
-    if (atomic_load(asleep) && atomic_exchange(asleep, 0)) ts_wake(asleep);
+    if (!atomic_load(asleep) || !atomic_exchange(asleep, 0)) continue;
+    ts_keep_away(&pool.worker[n - 1].place);
+    ts_wake(asleep);
   }
 }
 
@@ -90,6 +93,7 @@ static void *work(void *argument) {
   _Atomic uint32_t *asleep = &pool.worker[node - 1].asleep;
   uint32_t seen = 0;
   int64_t until = 0;
+  ts_enter(&pool.worker[node - 1].place);
   for (;;) {
     uint32_t epoch;
     while ((epoch = atomic_load_explicit(&pool.epoch, memory_order_acquire)) == seen) {

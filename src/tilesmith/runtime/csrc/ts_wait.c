@@ -12,6 +12,7 @@ int64_t ts_now(void) {
 #if defined(__linux__)
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,6 +25,23 @@ void ts_wake(_Atomic uint32_t *word) {
 }
 
 void ts_wait_reset(void) {
+}
+
+/* `place` is the thread's id in the low half, and in the high half 1 + the processor that it is kept off (0: none). */
+void ts_enter(_Atomic int64_t *place) {
+  atomic_store(place, (int64_t)syscall(SYS_gettid));
+}
+
+void ts_keep_away(_Atomic int64_t *place) {
+  const int64_t now = atomic_load(place);
+  const int processor = sched_getcpu();
+  if (now == 0 || processor < 0 || now >> 32 == processor + 1) return;
+  cpu_set_t allowed; /* the waker's own: what the user allowed this process */
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
+  CPU_CLR((size_t)processor, &allowed);
+  const int64_t thread = now & INT32_MAX;
+  if (sched_setaffinity((pid_t)thread, sizeof allowed, &allowed) == 0)
+    atomic_store(place, ((int64_t)(processor + 1) << 32) | thread);
 }
 
 #else
@@ -50,6 +68,14 @@ void ts_wake(_Atomic uint32_t *word) {
 void ts_wait_reset(void) {
   pthread_mutex_init(&lock, NULL);
   pthread_cond_init(&changed, NULL);
+}
+
+void ts_enter(_Atomic int64_t *place) {
+  (void)place;
+}
+
+void ts_keep_away(_Atomic int64_t *place) {
+  (void)place;
 }
 
 #endif

@@ -9,6 +9,12 @@
 void ts_wait(_Atomic uint32_t *word, uint32_t expected);
 /* Wake whoever sleeps on `word`. */
 void ts_wake(_Atomic uint32_t *word);
+
+/* A worker that is woken on the caller's own processor waits behind it: the system puts it there when every other one
+ * is busy, and then a launch takes as long as with one thread. So a sleeper is kept off the processor that wakes it.
+ * `place` is the worker's: ts_enter fills it in, on the worker; the waker calls ts_keep_away before ts_wake. */
+void ts_enter(_Atomic int64_t *place);
+void ts_keep_away(_Atomic int64_t *place);
 /* In the child of a fork. */
 void ts_wait_reset(void);
 
