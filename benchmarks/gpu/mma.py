@@ -1,4 +1,4 @@
-"""Checks and times the portable (mma.sync and fp32) kernels on a device; the harness is that of ``sm90.py``.
+"""Checks and times the portable (mma.sync, fp32, depthwise) kernels on a device; the harness is that of ``sm90.py``.
 
 python benchmarks/gpu/mma.py check                 small and odd problems, all kinds of loads and epilogues
 python benchmarks/gpu/mma.py time resnet50 -n 6    problem lists: the untuned choice and 5 more, against PyTorch
@@ -16,10 +16,11 @@ from sm90 import Case  # noqa: E402
 
 from tilesmith.problems.rewrite import rewrites  # noqa: E402
 from tilesmith.problems.signature import parse_key  # noqa: E402
+from tilesmith.solvers.cuda.depthwise import DepthwiseCudaSolver  # noqa: E402
 from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver  # noqa: E402
 from tilesmith.solvers.solver import Accepted, Config  # noqa: E402
 
-sm90.SOLVERS = {s.name: s for s in (MmaDenseSolver(exact=False), MmaDenseSolver(exact=True))}
+sm90.SOLVERS = {s.name: s for s in (DepthwiseCudaSolver(), MmaDenseSolver(exact=False), MmaDenseSolver(exact=True))}
 sm90.__file__ = __file__  # the worker is this program
 TARGET = sm90.TARGET
 WANTS = ({"split": 3}, {"bm": 128, "bn": 128, "split": 1}, {"bk": 64, "split": 2}, {"stages": 2, "split": 1})
@@ -35,12 +36,12 @@ def points(solver, g, count, seed=0, wants=()):
         return Config(tuple((n, want.get(n, rng.choice(v))) for n, v in space.axes.items()))
 
     for want in wants:
-        if all(v in space.axes[n] for n, v in want.items()):
+        if all(v in space.axes.get(n, ()) for n, v in want.items()):
             found |= next(({c: None} for c in (draw(want) for _ in range(400)) if space.allowed(c)), {})
     pool = {c: solver.predict(g, c, TARGET) for c in (draw({}) for _ in range(4000)) if space.allowed(c)}
     kinds = {}
     for config in sorted(pool, key=pool.get):
-        kind = (config["bm"], config["bn"], config["wm"], config["wn"])
+        kind = config.values[:3]
         kinds[kind] = kinds.get(kind, 0) + 1
         if kinds[kind] <= 2 and len(found) < count + len(wants):
             found[config] = None
@@ -70,7 +71,7 @@ def check_cases(pick):
         accepted = [s for s in sm90.SOLVERS.values() if isinstance(s.applicable(g, TARGET), Accepted)]
         if not accepted:
             raise SystemExit(f"no solver takes {key}: {[str(s.applicable(g, TARGET)) for s in sm90.SOLVERS.values()]}")
-        for solver in accepted:
+        for solver in accepted[:1]:
             at = len(seen)
             seen.append(key)
             chosen = points(solver, g, 1, wants=(WANTS[at % 4], WANTS[(at + 1 + at // 4) % 4], {}))

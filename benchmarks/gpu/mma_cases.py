@@ -11,6 +11,7 @@ MODES = ("fwd", "bwd", "wrw")
 def problems():
     """``(signature, NaN planted too)``."""
     yield from aligned()
+    yield from depthwise()
     for dtype in ("bf16", "fp32"):
         for ta in (False, True):
             for tb in (False, True):
@@ -42,3 +43,22 @@ def problems():
         yield _conv((2, 13, 14, 20), (72, 3, 3, 10), "bwd", padding=1, groups=2, dtype=dtype,
                     epilogue=Epilogue(bias=True, activation="clamp")), True  # fmt: skip
     yield _conv((2, 12, 12, 20), (33, 3, 3, 20), padding=1, output_dtype="fp32"), False
+
+
+def depthwise():
+    """Of 34, 35, 40 or 72 channels."""
+    for dtype in ("bf16", "fp16", "fp32"):
+        for mode in MODES:
+
+            def one(c, size, taps, **more):
+                return _conv((2, *size, c), (c, *taps, 1), mode, groups=c, dtype=dtype, **more), True  # noqa: B023
+
+            yield one(40, (13, 15), (3, 3), padding=1)
+            yield one(35, (11, 9), (3, 3), padding=1, stride=2)
+            yield one(34, (14, 16), (5, 4), padding=(2, 1), stride=(1, 2))
+            yield one(72, (17, 12), (7, 7), padding=3)
+            yield one(40, (18, 19), (3, 3), padding=2, dilation=2)
+            yield one(40, (18, 19), (3, 2), padding=0, dilation=(3, 2), stride=(2, 3))
+            yield one(34, (9, 9), (2, 2), stride=3)
+    for mode in ("fwd", "bwd"):
+        yield _conv((2, 12, 13, 40), (40, 3, 3, 1), mode, groups=40, padding=1, epilogue=FULL), True

@@ -7,6 +7,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 #define TS_MMA_DEVICE static __device__ __forceinline__
+#define TS_MMA_CONSTANT static __host__ __device__ constexpr // functions of constants
 
 TS_MMA_DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 

@@ -7,6 +7,7 @@ each residue of the result's position modulo the stride. Backward weights has th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -312,6 +313,6 @@ def _even_step(view: TensorView) -> int | None:
     return step or 0
 
 
-def _triple(values: object) -> Triple:
-    a, b, c = values  # type: ignore[misc]
+def _triple(values: Iterable[int]) -> Triple:
+    a, b, c = values
     return (a, b, c)

@@ -1,0 +1,96 @@
+"""Depthwise kernels without a GPU: choices, refusals, plans, and their text compiled for every arch."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilesmith.plan.assemble import assemble
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.solvers.cuda.depthwise import DepthwiseCudaSolver, DepthwiseTile, vector_of
+from tilesmith.solvers.solver import Accepted, Rejected
+from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
+from tilesmith.toolchain.build import build_unit
+
+H200 = cuda_target("sm_90a", 132)
+SOLVER = DepthwiseCudaSolver()
+MODES = ("fwd", "bwd", "wrw")
+
+
+def depthwise(c, size, taps, mode, dtype="bf16", **more):
+    return ConvSignature(
+        input_shape=(2, *size, c), kernel_shape=(c, *taps, 1), groups=c, mode=mode, dtype=dtype, shared_layout="NHWC",
+        **more,
+    )  # fmt: skip
+
+
+PROBLEMS = [
+    *(depthwise(144, (56, 56), (3, 3), mode, padding=1) for mode in MODES),
+    *(depthwise(35, (27, 29), (3, 3), mode, padding=1, stride=2, dtype="fp32") for mode in MODES),
+    *(depthwise(48, (14, 16), (5, 4), mode, padding=(2, 1), stride=(1, 2), dilation=(2, 1)) for mode in MODES),
+]
+
+
+@pytest.mark.parametrize("signature", PROBLEMS, ids=lambda s: s.key()[:50])
+def test_the_untuned_choice_lies_in_the_space_and_makes_a_plan(signature):
+    geometry = signature.canonical.geometry
+    for arch in ("sm_80", "sm_90a"):
+        target = CUDA_TARGETS[arch]
+        assert isinstance(SOLVER.applicable(geometry, target), Accepted)
+        config = SOLVER.default_config(geometry, target)
+        assert SOLVER.search_space(geometry, target).contains(config)
+        assert 0 < SOLVER.predict(geometry, config, target) < 1
+        draft = SOLVER.draft(geometry, config, target)
+        assert draft == SOLVER.draft(geometry, config, target)
+        assemble(draft, signature, SOLVER.name, str(config), target, ["0" * 64] * len(draft.sources))
+
+
+@pytest.mark.parametrize("signature", PROBLEMS, ids=lambda s: s.key()[:50])
+def test_blocks_cover_all_channels_and_pixels(signature):
+    geometry = signature.canonical.geometry
+    t = DepthwiseTile(geometry, SOLVER.default_config(geometry, H200), H200)
+    assert t.lanes * t.slots <= 256
+    assert t.channel_blocks * t.lanes * t.value["vec"] >= geometry.c
+    assert (t.channel_blocks - 1) * t.lanes * t.value["vec"] < geometry.c
+    if not t.weights:
+        assert t.parts * t.slots >= t.tiles
+    if t.back:
+        assert t.value["th"] % geometry.stride[1] == 0
+        assert t.value["tw"] % geometry.stride[2] == 0
+
+
+def test_channels_move_together_as_strides_allow():
+    pitched = depthwise(36, (8, 8), (3, 3), "fwd", padding=1, input_strides=(8 * 8 * 38, 8 * 38, 38, 1))
+    assert vector_of(pitched.geometry) == 2
+    assert vector_of(depthwise(36, (8, 8), (3, 3), "fwd", padding=1).geometry) == 4
+    assert vector_of(depthwise(40, (8, 8), (3, 3), "fwd", padding=1).geometry) == 8
+    assert vector_of(depthwise(40, (8, 8), (3, 3), "fwd", "fp32", padding=1).geometry) == 4
+
+
+@pytest.mark.parametrize(
+    ("signature", "word"),
+    [
+        (ConvSignature((2, 8, 8, 16), (16, 3, 3, 4), groups=4, shared_layout="NHWC", dtype="bf16"), "group"),
+        (ConvSignature((2, 16, 8, 8), (16, 1, 3, 3), groups=16, shared_layout="NCHW", dtype="bf16"), "layout"),
+        (depthwise(16, (8, 8), (3, 3), "bgrad"), "direction"),
+        (depthwise(16, (8, 8), (3, 3), "fwd", kernel_dtype="fp16"), "dtype"),
+        (depthwise(16, (40, 40), (20, 20), "fwd"), "filter"),
+    ],
+)
+def test_refusals_name_their_reason(signature, word):
+    verdict = SOLVER.applicable(signature.canonical.geometry, H200)
+    assert isinstance(verdict, Rejected)
+    assert word in str(verdict)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
+def test_untuned_kernels_compile_without_spills(arch, tmp_path):
+    target = CUDA_TARGETS[arch]
+    full = Epilogue(bias=True, activation="gelu", residual=True)
+    sources = {}
+    for signature in (*PROBLEMS[:5], depthwise(40, (12, 13), (3, 3), "bwd", padding=1, epilogue=full)):
+        geometry = signature.canonical.geometry
+        for source in SOLVER.draft(geometry, SOLVER.default_config(geometry, target), target).sources:
+            sources[source.symbol] = source
+    found = build_unit(list(sources.values()), target, tmp_path / "unit.cubin")
+    assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []
