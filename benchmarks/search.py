@@ -1,0 +1,110 @@
+"""How good the search is: untuned against tuned, and tuned against a search ten times as long.
+
+    python benchmarks/search.py [--threads N] [--times 10] [--long-strategy evolutionary] [FILE]
+
+For each problem of FILE (benchmarks/problems/cpu_fp32.txt), three choices are made, each in a new database: that of
+`fast` mode (nothing is measured), that of a search with the default budget, and that of a search which takes ten times
+as long and does not stop early. Their kernels then run interleaved in one process. Prints a line a problem and writes
+benchmarks/results/search_tN.json. One thread takes about an hour on 2 cores; a run that was stopped goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from tilesmith.cli.problem_list import Item, read_problems
+from tilesmith.db.store import Database
+from tilesmith.dispatch.launchable import Launchable, get_launchable
+from tilesmith.dispatch.measuring import steady_call
+from tilesmith.measure.host import host_facts
+from tilesmith.measure.timing import interleave
+from tilesmith.problems.samples import sample_args
+from tilesmith.targets.detect import host_target
+from tilesmith.targets.target import Target
+from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.compilers import find_compiler
+from tilesmith.tune.session import tune
+
+ROOT = Path(__file__).parents[1]
+ROUNDS = 41
+RACE_SECONDS = 3.0
+
+
+def searched(item: Item, target: Target, folder: Path, name: str, **options: object) -> tuple[Launchable, float, int]:
+    database, cache = Database.open(folder / f"{name}.db"), ArtifactCache(folder / "cache")
+    result = tune(item.signature, target, database=database, cache=cache, **options)
+    launch = get_launchable(item.signature, target=target, mode="strict", database=database, cache=cache)
+    return launch, result.seconds, result.trials
+
+
+def compare(item: Item, target: Target, times: float, strategy: str) -> dict:
+    with tempfile.TemporaryDirectory(prefix="tilesmith-search-") as name:
+        folder = Path(name)
+        fast = get_launchable(
+            item.signature, target=target, mode="fast",
+            database=Database.open(folder / "fast.db"), cache=ArtifactCache(folder / "cache"),
+        )  # fmt: skip
+        short, seconds, trials = searched(item, target, folder, "short")
+        long, long_seconds, long_trials = searched(
+            item, target, folder, "long", max_seconds=times * seconds, strategy=strategy
+        )
+        arguments = sample_args(item.signature)
+        calls = {
+            name: steady_call(launch, arguments) for name, launch in (("fast", fast), ("short", short), ("long", long))
+        }
+        timing = interleave(calls, budget_s=RACE_SECONDS, rounds=ROUNDS, threads=target.cores)
+    us = {name: each.median_us for name, each in timing.items()}
+    return {
+        "key": item.signature.key(), "us": us, "spread_us": {name: each.spread_us for name, each in timing.items()},
+        "config": {"fast": fast.config, "short": short.config, "long": long.config},
+        "seconds": seconds, "trials": trials, "long_seconds": long_seconds, "long_trials": long_trials,
+        "fast_over_tuned": us["fast"] / us["short"], "tuned_over_long": us["short"] / us["long"],
+    }  # fmt: skip
+
+
+def summary(rows: list[dict]) -> dict:
+    return {
+        "problems": len(rows),
+        "fast_over_tuned": statistics.geometric_mean(row["fast_over_tuned"] for row in rows),
+        "tuned_over_long": statistics.geometric_mean(row["tuned_over_long"] for row in rows),
+        "median_seconds": statistics.median(row["seconds"] for row in rows),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", nargs="?", default=str(ROOT / "benchmarks" / "problems" / "cpu_fp32.txt"))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--times", type=float, default=10.0)
+    # The default strategy, model, stops when it expects nothing more; this one does not.
+    parser.add_argument("--long-strategy", default="evolutionary")
+    options = parser.parse_args()
+    out = ROOT / "benchmarks" / "results" / f"search_t{options.threads}.json"
+    target = host_target(options.threads)
+    rows = json.loads(out.read_text())["results"] if out.exists() else []
+    known = {row["key"] for row in rows}
+    for item in read_problems([options.file]).items:
+        if item.signature.key() in known:
+            continue
+        row = compare(item, target, options.times, options.long_strategy)
+        rows.append(row)
+        data = {
+            "target": target.name, "times": options.times, "long_strategy": options.long_strategy,
+            "host": host_facts(find_compiler().identity).as_dict(), "results": rows, "summary": summary(rows),
+        }  # fmt: skip
+        out.write_text(json.dumps(data, indent=1) + "\n")
+        print(
+            f"{row['key'][:90]}: untuned {row['fast_over_tuned']:.3f}x tuned; tuned in {row['seconds']:.1f} s, "
+            f"{row['tuned_over_long']:.3f}x a search of {row['long_seconds']:.0f} s", flush=True,
+        )  # fmt: skip
+    print(json.dumps(summary(rows), indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
