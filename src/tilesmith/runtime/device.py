@@ -78,6 +78,9 @@ class DeviceMemory:
                 "cuMemcpyHtoD_v2", ctypes.c_uint64(self.address + offset), ctypes.c_void_p(values.ctypes.data),
                 ctypes.c_size_t(values.nbytes),
             )  # fmt: skip
+            # NOTE: the copy returns once pageable memory is staged, with its transfer still in the default stream, for
+            # which other streams do not wait; seen as results that a late transfer had overwritten.
+            driver().call("cuStreamSynchronize", ctypes.c_void_p(None))
 
     def read(self, into: np.ndarray[Any, Any], offset: int = 0) -> None:
         """Copy ``into.nbytes`` bytes from ``offset`` on into a contiguous array."""
