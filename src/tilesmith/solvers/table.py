@@ -15,6 +15,7 @@ from tilesmith.solvers.c.relayout import Relayout
 from tilesmith.solvers.c.wrw import WrwSolver
 from tilesmith.solvers.c.wrw_grouped import WrwGroupedSolver
 from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver
+from tilesmith.solvers.cuda.depthwise import DepthwiseCudaSolver
 from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
 from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver
 from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
@@ -38,6 +39,7 @@ CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
     GemmSm90Solver(),
     HaloSm90Solver(),
     ConvSm90Solver(),
+    DepthwiseCudaSolver(),
     MmaDenseSolver(exact=False),
     MmaDenseSolver(exact=True),
     CudaReferenceSolver(),

@@ -87,14 +87,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
   const Element *const a = a_base + group * a_group, *const b = b_base + group * b_group;
 
   // --- the taps of this phase ---
-  int taps = 1;
+  int taps = 1, taps_h = 1, taps_w = 1;
   if constexpr (KIND == GEMM) {
     if (threadIdx.x == 0) tap_a[0] = tap_b[0] = tap_d[0] = tap_h[0] = tap_w[0] = 0;
   } else {
     const AxisTaps td = axis_taps(filter_d, stride_d, pad_d, dilation_d, ph.d);
     const AxisTaps th = axis_taps(filter_h, stride_h, pad_h, dilation_h, ph.h);
     const AxisTaps tw = axis_taps(filter_w, stride_w, pad_w, dilation_w, ph.w);
-    taps = td.count * th.count * tw.count;
+    taps = td.count * th.count * tw.count, taps_h = th.count, taps_w = tw.count;
     for (int i = threadIdx.x; i < taps; i += THREADS) {
       const int s = i % tw.count, r = i / tw.count % th.count, t = i / tw.count / th.count;
       const int d = td.at + t * td.at_step, h = th.at + r * th.at_step, w = tw.at + s * tw.at_step;
@@ -127,9 +127,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
         if constexpr (COMPARE) {
           a_d[i] = d, a_h[i] = h, a_w[i] = w;
         } else if constexpr (!INSIDE) {
-          u32 seen = 0;
-          for (int t = 0; t < taps; t++)
-            if (lies_inside(d + tap_d[t], h + tap_h[t], w + tap_w[t], size_d, size_h, size_w)) seen |= 1u << t;
+          // Axis by axis: a tap lies in the image when it does so in each.
+          u32 line = 0, plane = 0, seen = 0;
+          for (int t = 0; t < taps_w && t < taps; t++)
+            if ((u32)(w + tap_w[t]) < (u32)size_w) line |= 1u << t;
+          for (int t = 0; t < taps_h * taps_w && t < taps; t += taps_w)
+            if ((u32)(h + tap_h[t]) < (u32)size_h) plane |= line << t;
+          if constexpr (DEEP) {
+            for (int t = 0; t < taps; t += taps_h * taps_w)
+              if ((u32)(d + tap_d[t]) < (u32)size_d) seen |= plane << t;
+          } else {
+            seen = plane;
+          }
           a_seen[i] = seen;
         }
       }
