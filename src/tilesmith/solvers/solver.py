@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from tilesmith.plan.records import Draft
-from tilesmith.plan.slots import slot_names as slot_names
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.targets.target import CpuTarget, CudaTarget
 

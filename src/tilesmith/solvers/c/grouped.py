@@ -10,6 +10,7 @@ from math import ceil
 from tilesmith.codegen.c.prelude import c_prelude
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Launch, Parameter, Pointer, Space
+from tilesmith.plan.slots import slot_names
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
@@ -18,7 +19,7 @@ from tilesmith.solvers.c.grouped_axis import axis_phases, column_tiles
 from tilesmith.solvers.c.grouped_cost import predicted_seconds
 from tilesmith.solvers.c.grouped_lanes import LaneMap, lane_map
 from tilesmith.solvers.c.grouped_tile import UNROLLED
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, slot_names
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
 from tilesmith.targets.target import CpuTarget as Target
 
 # Multiply-adds in one kernel's text: more compile for seconds.

@@ -10,10 +10,11 @@ from __future__ import annotations
 from tilesmith.codegen.c.epilogue import scalar_activation
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Parameter, Pointer, Real, Source, Space
+from tilesmith.plan.slots import slot_names
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers.c import reference_text as text
 from tilesmith.solvers.c.scalar_text import TYPES, conversions
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, slot_names
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
 from tilesmith.targets.target import CpuTarget as Target
 
 _SCALARS = ("alpha", "beta")

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 from tilesmith.codegen.c.layout import layout_copy
 from tilesmith.plan.records import Draft, Launch, Memset, Parameter, Pointer, Source, Space, Step
+from tilesmith.plan.slots import slot_names
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Solver, slot_names
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Solver
 from tilesmith.targets.target import CpuTarget as Target
 
 _ALIGNMENT = 64

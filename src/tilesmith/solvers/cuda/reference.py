@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from tilesmith.codegen.cuda.scalar import POINTEE, scalar_prelude
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Parameter, Pointer, Real, Source, Space
+from tilesmith.plan.slots import slot_names
 from tilesmith.problems.epilogue import ACTIVATIONS
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers.cuda import reference_text as text
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, slot_names
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
 from tilesmith.targets.target import CudaTarget
 
 _SCALARS = ("alpha", "beta", "slope", "low", "high")
