@@ -8,20 +8,21 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.form_sm90 import Tiled, Window
 from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
 
-# Fitted to 1600 timings on an H200 (a log error of 0.12). Cycles are of the clock under load.
+# Fitted to 1100 timings on an H200 (a log error of 0.17). Cycles are of the clock under load.
 _CLOCK = 1.7e9
 _MACS = 2048  # multiply-adds an SM starts in a cycle
-_SHARED, _L2 = 155, 71  # bytes a cycle and SM
-_STEP = 21  # cycles lost at each step of the ring
-_START = 1030  # cycles before the first product and after the last result
-_NEXT_CLUSTER = 2360  # cycles until a cluster takes the place of one that ended
-_EPILOGUE = 1120  # cycles of a tile's results, and what each block of results adds
-_REDUCE = 5000  # cycles of a cluster's sum
-_HIDDEN = 0.34  # of an epilogue beside another tile's products
-_LATENCY = 2700  # cycles from asking for bytes of DRAM to their use
-_OVERLAP = 0.41  # what the lesser of computing and moving adds to the greater
-_LAUNCH = 1.2e-6  # seconds of one more launch
-_PARTIAL_BYTES = 1.7e12  # bytes of partial sums a second, written and read through L2
+_SHARED, _L2 = 160, 68  # bytes a cycle and SM
+_STEP, _ALONE = 97, 54  # cycles lost at each step of the ring, and when no second warpgroup fills the gaps
+_START = 60  # cycles before the first product and after the last result, beyond an empty kernel's
+_NEXT_CLUSTER = 250  # cycles until a cluster takes the place of one that ended
+_EPILOGUE = 920  # cycles of a tile's results
+_STORED, _SCATTERED = 9.2, 7.9  # results a cycle, through a tensor map (or in rows) and from registers
+_REDUCE, _REDUCED = 11000, 3.8  # cycles of a cluster's sum, and results a cycle
+_HIDDEN = 0.25  # of an epilogue beside another tile's products
+_LATENCY = 3100  # cycles from asking for bytes of DRAM to their use
+_OVERLAP = 0.1  # what the lesser of computing and moving adds to the greater
+_LAUNCH = 0.64e-6  # seconds of one more launch
+_PARTIAL_BYTES = 2.1e12  # bytes of partial sums a second, written and read through L2
 _CLUSTERED = {2: 100, 4: 91, 8: 91}  # percent of the SMs that clusters of a size fill
 
 
@@ -38,9 +39,9 @@ def predicted_seconds(t: Sm90Tile) -> float:
     # An SM's blocks share its tensor cores and copies.
     busy = min(per_sm, ceil(blocks / t.target.cores))
     per_step = _step_cycles(t) * busy
-    epilogue = _EPILOGUE + (bm * bn / 15 if t.store in ("MAPPED", "ROWS") else 0.0)
+    epilogue = _EPILOGUE + bm * bn / (_STORED if t.store in ("MAPPED", "ROWS") else _SCATTERED)
     if t.store == "REDUCED":
-        epilogue = _REDUCE + bm * bn / 8
+        epilogue = _REDUCE + bm * bn / _REDUCED
     if form.residual is not None or form.beta:
         epilogue *= 1.5
     hidden = _HIDDEN if (t.pingpong or busy > 1) and waves > 1 else 1.0
@@ -68,7 +69,7 @@ def _step_cycles(t: Sm90Tile) -> float:
     # A product of 64 rows reads its operands from shared memory; the copies write them.
     shared = (bm / 64 * (64 + bn) + bm + columns) * span / _SHARED
     loads = (bm + columns) * span / _L2
-    return max(tensor, shared, loads) + _STEP
+    return max(tensor, shared, loads) + _STEP + (_ALONE if t.value["wgs"] == 1 else 0)
 
 
 def _dram_seconds(t: Sm90Tile) -> float:
