@@ -2,6 +2,7 @@
 
     python benchmarks/cpu.py              # fp32 and bf16, one and two threads; about 25 minutes on 2 cores
     python benchmarks/cpu.py fp32_t1      # one of them
+    python benchmarks/cpu.py --again      # measure again what is tuned already; a run's name may follow
     python benchmarks/cpu.py --table      # only write the tables anew from benchmarks/results/
 
 Each run leaves benchmarks/results/cpu_<run>.json and rewrites the tables of docs/benchmarks-cpu.md. Tuning goes into a
@@ -33,18 +34,19 @@ def command(dtype: str, threads: int, out: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def run(name: str) -> bool:
+def run(name: str, again: bool) -> bool:
     dtype, threads = RUNS[name]
     folder = ROOT / "build" / "bench" / name
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    if not again:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
     env = {
         **os.environ,
         "TILESMITH_CACHE_DIR": str(folder / "cache"),
         "TILESMITH_DB_PATH": str(folder / "tilesmith.db"),
     }
-    out = RESULTS / f"cpu_{name}.json"
-    return subprocess.run(command(dtype, threads, out), cwd=ROOT, env=env, check=False).returncode == 0
+    words = [word for word in command(dtype, threads, RESULTS / f"cpu_{name}.json") if not (again and word == "--tune")]
+    return subprocess.run(words, cwd=ROOT, env=env, check=False).returncode == 0
 
 
 def short(row: dict) -> str:
@@ -96,12 +98,13 @@ def write_page() -> None:
 
 
 def main(words: list[str]) -> int:
+    again, words = "--again" in words, [word for word in words if word != "--again"]
     names = [] if words == ["--table"] else (words or list(RUNS))
     unknown = [name for name in names if name not in RUNS]
     if unknown:
         print(f"{unknown[0]!r} is not one of {', '.join(RUNS)}", file=sys.stderr)
         return 2
-    failed = [name for name in names if not run(name)]
+    failed = [name for name in names if not run(name, again)]
     write_page()
     return 1 if failed else 0
 

@@ -1,6 +1,7 @@
 """Ours beside another library's, in one process, interleaved; numbers of both sides checked before they count.
 
-Ours is what a user calls: the filter packed once, the result in new memory at each call. Theirs is every mode that the
+Ours is what a user calls: the filter packed once, the result in new memory at each call, on PyTorch tensors as theirs.
+Theirs is every mode that the
 library offers for the problem; those within ``NEAR`` of its fastest in a first race run against ours, and the fastest
 there is the library's time.
 """
@@ -23,7 +24,7 @@ from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.measure.oracle import Oracle, oracle
 from tilesmith.measure.timing import Timing, interleave
 from tilesmith.problems.rewrite import Signature
-from tilesmith.problems.samples import sample_args
+from tilesmith.problems.samples import sample_args, torch_args
 from tilesmith.problems.work import flops
 
 OURS = "tilesmith"
@@ -83,7 +84,9 @@ def bench(
     verdict = check_launchable(launch, seed, truth)
     if not verdict.ok:
         return Bench("failed", f"wrong numbers: {verdict.message}", error=verdict.error, bound=verdict.bound)
-    calls: dict[str, Callable[[], object]] = {OURS: steady_call(launch, arguments)}
+    # Beside PyTorch we use its tensors: what allocating a result costs is then the same for both.
+    ours_arguments = torch_args(arguments, "cpu") if against else arguments
+    calls: dict[str, Callable[[], object]] = {OURS: steady_call(launch, ours_arguments)}
     owners = {OURS: OURS}
     missing = {}
     for library in against:
