@@ -14,7 +14,7 @@ from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Integer, Launch, Pointer, Source
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import TensorView
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 Axis = tuple[int, int, int]  # size, stride in the source, stride in the result (elements)
 
@@ -89,7 +89,7 @@ _RAW = {1: "char", 2: "short", 4: "int", 8: "long long"}
 
 
 def layout_copy(
-    source: TensorView, result: TensorView, read: Pointer, write: Pointer, target: Target
+    source: TensorView, result: TensorView, read: Pointer, write: Pointer, target: CpuTarget
 ) -> tuple[Source, Launch]:
     """A launch that copies the tensor at ``read``, which lies as ``source`` says, to ``write``, as ``result`` says.
 

@@ -16,10 +16,10 @@ Everything is named ``ts_``. ``ts_vf`` is a vector of ``TS_LANES`` fp32, ``ts_vi
 
 from __future__ import annotations
 
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 
-def c_prelude(target: Target) -> str:
+def c_prelude(target: CpuTarget) -> str:
     """The prelude for ``target``; the same text for every kernel of one target."""
     width = target.vector_bytes
     if width not in (16, 32, 64):
@@ -183,7 +183,7 @@ TS_INLINE void ts_store_fp16(void *p, ts_vf v) { *(ts_vh_at *)p = ts_narrow_fp16
 _CONVERT_FP16_16 = "#if defined(__aarch64__)\n" + _CONVERT_FP16.split("#else")[0].split("\n", 1)[1]
 
 
-def _vectors(target: Target) -> str:
+def _vectors(target: CpuTarget) -> str:
     rounding = _ROUND_BF16_X86 if target.bf16_dot and target.vector_bytes == 64 else _ROUND_BF16
     if not target.fp16_convert:
         halves = _CONVERT_FP16_SLOW
@@ -240,7 +240,7 @@ TS_INLINE void ts_store_n_fp16(void *p, ts_vf v, int n) { ts_store_n_half(p, ts_
 """
 
 
-def _tails(target: Target) -> str:
+def _tails(target: CpuTarget) -> str:
     return (_TAILS_MASKED if target.vector_bytes == 64 else _TAILS_LOOPS) + _TAILS_HALVES
 
 

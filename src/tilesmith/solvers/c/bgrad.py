@@ -11,7 +11,7 @@ from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Space
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 _C_TYPES = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
 # Terms that one fp32 sum takes before it is folded: keeps the rounding of long sums small.
@@ -26,7 +26,7 @@ class BgradSolver:
     name = "c_bgrad"
     revision = 1
 
-    def applicable(self, problem: Geometry, target: Target) -> Accepted | Rejected:
+    def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
         if problem.direction != "bgrad":
@@ -37,7 +37,7 @@ class BgradSolver:
             return Rejected(reasons.LAYOUT, "neither channels nor rows are contiguous")
         return Accepted()
 
-    def search_space(self, problem: Geometry, target: Target) -> SearchSpace:
+    def search_space(self, problem: Geometry, target: CpuTarget) -> SearchSpace:
         assert isinstance(problem, ConvGeometry)
         rows = _rows(_joined(problem))
         return SearchSpace(
@@ -45,7 +45,7 @@ class BgradSolver:
             lambda config: config["splits"] <= rows and config["nv"] + 2 <= target.vector_registers,
         )
 
-    def default_config(self, problem: Geometry, target: Target) -> Config:
+    def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         assert isinstance(problem, ConvGeometry)
         splits = 1
         while splits < (8 * target.cores if target.cores > 1 else 1) and splits * 2 <= min(64, _rows(_joined(problem))):
@@ -54,7 +54,7 @@ class BgradSolver:
         nv = 8 if vectors >= 8 or not problem.y.channels_last else 4 if vectors >= 4 else 2
         return Config((("nv", min(nv, 8)), ("splits", splits)))
 
-    def predict(self, problem: Geometry, config: Config, target: Target) -> float:
+    def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         """Bytes from memory at about 8 a cycle; narrow blocks visit each row more often."""
         assert isinstance(problem, ConvGeometry)
         y = problem.y
@@ -64,7 +64,7 @@ class BgradSolver:
         busy = min(target.cores, config["splits"])
         return (total * 4 / 32e9 * (1 + 0.02 * visits) + config["splits"] * problem.k * 1e-9) / busy + 2e-6
 
-    def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
+    def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)
         problem = _joined(problem)
         prelude, y, splits = c_prelude(target), problem.y, config["splits"]

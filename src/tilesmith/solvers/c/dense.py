@@ -17,7 +17,7 @@ from tilesmith.solvers.c.dense_space import dense_default, dense_space, smallest
 from tilesmith.solvers.c.dense_tiling import NOTE_BYTES, Tiling
 from tilesmith.solvers.c.reference import guarded_reference
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 
 class DenseSolver:
@@ -26,7 +26,7 @@ class DenseSolver:
     name = "c_dense"
     revision = 1
 
-    def applicable(self, problem: Geometry, target: Target) -> Accepted | Rejected:
+    def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         form = dense_form(problem)
         if isinstance(form, Rejected):
             return form
@@ -43,16 +43,16 @@ class DenseSolver:
             return Rejected(reasons.SIZE, "the shortest strip")
         return Accepted()
 
-    def search_space(self, problem: Geometry, target: Target) -> SearchSpace:
+    def search_space(self, problem: Geometry, target: CpuTarget) -> SearchSpace:
         return dense_space(_form(problem), target)
 
-    def default_config(self, problem: Geometry, target: Target) -> Config:
+    def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         return dense_default(_form(problem), target)
 
-    def predict(self, problem: Geometry, config: Config, target: Target) -> float:
+    def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         return predicted_seconds(Tiling(_form(problem), config, target))
 
-    def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
+    def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         form = _form(problem)
         t = Tiling(form, config, target)
         # fwd multiplies the zeros of the padding as the definition does; bwd has no products there.

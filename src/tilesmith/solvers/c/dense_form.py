@@ -17,7 +17,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, Triple
 from tilesmith.solvers import reasons
 from tilesmith.solvers.solver import Geometry, Rejected
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 FLOATS = ("fp32", "bf16", "fp16")
 MAX_PHASES = 512
@@ -258,6 +258,6 @@ def _gemm_form(g: GemmGeometry) -> DenseForm | Rejected:
     )  # fmt: skip
 
 
-def uses_dot(form: DenseForm, target: Target) -> bool:
+def uses_dot(form: DenseForm, target: CpuTarget) -> bool:
     """Whether pairs of bf16 are multiplied as they are; everything else is computed in fp32."""
     return target.bf16_dot and form.x_dtype == form.w_dtype == "bf16"

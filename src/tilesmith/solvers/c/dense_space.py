@@ -9,7 +9,7 @@ from tilesmith.solvers.c.dense_cost import predicted_seconds
 from tilesmith.solvers.c.dense_form import DenseForm, uses_dot
 from tilesmith.solvers.c.dense_tiling import DIRECT, STRIP, Tiling
 from tilesmith.solvers.solver import Config, SearchSpace
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 NAMES = ("mh", "mw", "nv", "rows", "cols", "unroll", "kg", "kout", "cb", "cpad", "pack", "pf")
 MAX_STRIP = 64 * 1024 * 1024
@@ -17,7 +17,7 @@ _WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 16, 20, 24, 28)
 _PREFETCH = (0, 8, 32, 96, 192)
 
 
-def dense_space(form: DenseForm, target: Target) -> SearchSpace:
+def dense_space(form: DenseForm, target: CpuTarget) -> SearchSpace:
     """All axes; ``allowed`` keeps tiles that fit the registers and steps that divide."""
     height, width = form.count[1], form.count[2]
     limit = accumulators(target, 1)
@@ -53,13 +53,13 @@ def dense_space(form: DenseForm, target: Target) -> SearchSpace:
     return SearchSpace(axes, allowed)
 
 
-def accumulators(target: Target, nv: int) -> int:
+def accumulators(target: CpuTarget, nv: int) -> int:
     """Registers for sums: the others hold vectors of the filter and a splat (none where one is read from memory)."""
     folded = nv == 1 and target.vector_registers > 16
     return target.vector_registers - nv - (1 if folded else 2)
 
 
-def pack_fits(form: DenseForm, target: Target, pack: int) -> bool:
+def pack_fits(form: DenseForm, target: CpuTarget, pack: int) -> bool:
     if pack == DIRECT:
         as_it_lies = uses_dot(form, target) or form.x_dtype == "fp32"
         return as_it_lies and not form.has_halo and (form.x_strides[2] == 1 or form.c == 1)
@@ -71,7 +71,7 @@ def cb_fits(form: DenseForm, cb: int) -> bool:
     return cb == 0 or (cb < form.c and form.c % cb == 0 and form.y_dtype == "fp32" and form.beta == 0.0)
 
 
-def dense_default(form: DenseForm, target: Target) -> Config:
+def dense_default(form: DenseForm, target: CpuTarget) -> Config:
     """The cost model's choice: a few tiles, and from the best of them axis by axis."""
     space = dense_space(form, target)
     tiles: list[Config] = []
@@ -89,7 +89,7 @@ def smallest_item(space: SearchSpace) -> Config:
     return Config(tuple(least.items()))
 
 
-def _descend(form: DenseForm, best: Config, target: Target, space: SearchSpace) -> Config:
+def _descend(form: DenseForm, best: Config, target: CpuTarget, space: SearchSpace) -> Config:
     """Improve ``best`` along one axis (or two that go together) after the other."""
     together = ("rows", "cols", "pack cpad", "unroll", "pf", "kg kout", "cb", "rows", "cols")
     for names in map(str.split, together):
@@ -99,11 +99,11 @@ def _descend(form: DenseForm, best: Config, target: Target, space: SearchSpace) 
     return best
 
 
-def cost(form: DenseForm, config: Config, target: Target) -> float:
+def cost(form: DenseForm, config: Config, target: CpuTarget) -> float:
     return predicted_seconds(Tiling(form, config, target))
 
 
-def _tiles(form: DenseForm, target: Target, space: SearchSpace, rows: int, cols: int) -> Iterator[Config]:
+def _tiles(form: DenseForm, target: CpuTarget, space: SearchSpace, rows: int, cols: int) -> Iterator[Config]:
     """For each number of vectors, a large, a middling and the smallest tile, dividing the rows of pixels evenly."""
     width, axes = form.count[2], space.axes
     base = {

@@ -9,7 +9,7 @@ from functools import cached_property
 from tilesmith.problems.geometry import Triple
 from tilesmith.solvers.c.dense_form import DenseForm, Phase, uses_dot
 from tilesmith.solvers.solver import Config
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 DIRECT, STRIP = 0, 1  # how x is read: as it lies, or from a packed strip
 NOTE_BYTES = 64  # the packed filter begins with a note: int32 1 if an element is not finite
@@ -34,7 +34,7 @@ class Tiling:
 
     form: DenseForm
     config: Config
-    target: Target
+    target: CpuTarget
 
     @cached_property
     def value(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Integer, Launch, Memset, Pointer, Source, Step
 from tilesmith.problems.geometry import MatrixView, TensorView
 from tilesmith.solvers.c.scalar_text import TYPES
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 # The raw type, and the bits that are all ones in an Inf or NaN and in nothing else.
 _PATTERNS = {
@@ -57,7 +57,7 @@ void @SYM@(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64
 
 
 def finite_check(
-    view: TensorView | MatrixView, tensor: Pointer, flag: Pointer, target: Target
+    view: TensorView | MatrixView, tensor: Pointer, flag: Pointer, target: CpuTarget
 ) -> tuple[Source, tuple[Step, ...]]:
     """Steps that write to the int32 at ``flag`` whether ``tensor``, which lies as ``view`` says, holds an Inf or NaN.
 

@@ -20,7 +20,7 @@ from tilesmith.solvers.c.grouped_cost import predicted_seconds
 from tilesmith.solvers.c.grouped_lanes import LaneMap, lane_map
 from tilesmith.solvers.c.grouped_tile import UNROLLED
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 # Multiply-adds in one kernel's text: more compile for seconds.
 _MAX_STATEMENTS = 12_000
@@ -39,7 +39,7 @@ class GroupedSolver:
         """Which group widths are this solver's."""
         return problem.groups > 1 and problem.groups not in (problem.c, problem.k)
 
-    def applicable(self, problem: Geometry, target: Target) -> Accepted | Rejected:
+    def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
         if problem.direction not in ("fwd", "bwd"):
@@ -59,7 +59,7 @@ class GroupedSolver:
             return Rejected(reasons.FILTER, f"{problem.filter} with stride {problem.stride}: too many different tiles")
         return Accepted()
 
-    def search_space(self, problem: Geometry, target: Target) -> SearchSpace:
+    def search_space(self, problem: Geometry, target: CpuTarget) -> SearchSpace:
         assert isinstance(problem, ConvGeometry)
         wide = lane_map(problem, target, 1).splat
         blocks = lane_map(problem, target, 1).blocks
@@ -89,10 +89,10 @@ class GroupedSolver:
             allowed,
         )
 
-    def _smallest(self, problem: ConvGeometry, target: Target) -> Config:
+    def _smallest(self, problem: ConvGeometry, target: CpuTarget) -> Config:
         return Config((("rows", 1), ("cols", 1), ("nv", 1), ("chunk", 1), ("stream", 0), ("ahead", 0)))
 
-    def default_config(self, problem: Geometry, target: Target) -> Config:
+    def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         """The best prediction among tiles of all shapes, with the chunk and stores that the sizes call for."""
         assert isinstance(problem, ConvGeometry)
         space = self.search_space(problem, target)
@@ -112,11 +112,11 @@ class GroupedSolver:
                         found.append(config)
         return min(found, key=lambda config: self.predict(problem, config, target), default=best)
 
-    def predict(self, problem: Geometry, config: Config, target: Target) -> float:
+    def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         assert isinstance(problem, ConvGeometry)
         return predicted_seconds(problem, lane_map(problem, target, config["nv"]), _schedule(config), target)
 
-    def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
+    def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)
         lanes = lane_map(problem, target, config["nv"])
         schedule = _schedule(config)
@@ -162,7 +162,7 @@ def _footprint(problem: ConvGeometry) -> int:
     )
 
 
-def _chunk(problem: ConvGeometry, lanes: LaneMap, values: tuple[int, ...], target: Target) -> int:
+def _chunk(problem: ConvGeometry, lanes: LaneMap, values: tuple[int, ...], target: CpuTarget) -> int:
     """As many channel blocks an item as their weights fit the first-level cache, and threads find enough items."""
     taps = problem.filter[0] * problem.filter[1] * problem.filter[2]
     weights = taps * lanes.steps * lanes.vectors * lanes.width * 4
@@ -174,7 +174,7 @@ def _chunk(problem: ConvGeometry, lanes: LaneMap, values: tuple[int, ...], targe
     return fit[-1]
 
 
-def _share(items: int, target: Target) -> int:
+def _share(items: int, target: CpuTarget) -> int:
     """Items handed out at once: several shares a thread, so that a delayed thread costs little."""
     return max(1, items // (target.cores * 16)) if target.cores > 1 else items
 

@@ -14,7 +14,7 @@ from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.c.grouped_axis import axis_phases, column_tiles
 from tilesmith.solvers.c.grouped_kernel import Schedule, items_per_image, source_and_result, strips
 from tilesmith.solvers.c.grouped_lanes import LaneMap
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 CYCLES_PER_SECOND = 3.8e9
 LATENCY = 4.0
@@ -26,7 +26,7 @@ AHEAD = 1.3  # how much faster memory is when it is asked early
 L2_BYTES, L3_BYTES, DRAM_BYTES = 40.0, 24.0, 9.0  # a cycle
 
 
-def predicted_seconds(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, target: Target) -> float:
+def predicted_seconds(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, target: CpuTarget) -> float:
     """Estimated seconds of ``run`` on ``target.cores`` threads."""
     items = problem.n * items_per_image(problem, lanes, schedule)
     compute = problem.n * _image_cycles(problem, lanes, schedule, target) + items * STRIP_CYCLES
@@ -36,7 +36,7 @@ def predicted_seconds(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule,
     return (max(compute, memory) + 0.4 * min(compute, memory)) * rounds / target.cores / CYCLES_PER_SECOND
 
 
-def _image_cycles(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, target: Target) -> float:
+def _image_cycles(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, target: CpuTarget) -> float:
     total = 0.0
     blocks = lanes.blocks - (0.45 if lanes.tail and lanes.twin and not lanes.twin_in(True) else 0.0)
     for kind, width in product(strips(problem, schedule.rows), axis_phases(problem, 2)):
@@ -53,7 +53,7 @@ def _image_cycles(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, tar
     return total
 
 
-def _lanes_cycles(problem: ConvGeometry, lanes: LaneMap, target: Target, cells: int, taps: int, read: int) -> float:
+def _lanes_cycles(problem: ConvGeometry, lanes: LaneMap, target: CpuTarget, cells: int, taps: int, read: int) -> float:
     products = cells * taps * lanes.steps * lanes.vectors
     weights = taps * lanes.steps * lanes.vectors
     sources = read * ceil(lanes.units(False) / lanes.width)
@@ -72,7 +72,7 @@ def _lanes_cycles(problem: ConvGeometry, lanes: LaneMap, target: Target, cells: 
     return cycles * (1 + 0.04 * spilled) + (shuffles + (2 * sources if narrow else 0)) * 0.25 + TILE_CYCLES
 
 
-def _splat_cycles(problem: ConvGeometry, lanes: LaneMap, target: Target, columns: int, taps: int) -> float:
+def _splat_cycles(problem: ConvGeometry, lanes: LaneMap, target: CpuTarget, columns: int, taps: int) -> float:
     """One result row of a tile: its rows take turns, so only one row's sums are in flight."""
     products, loads = columns * lanes.vectors, columns + lanes.vectors
     narrow = source_and_result(problem)[0].dtype != "fp32" and not lanes.pairs
@@ -85,7 +85,7 @@ def _splat_cycles(problem: ConvGeometry, lanes: LaneMap, target: Target, columns
     return taps * (lanes.steps * (step + 0.3) + 6.0) + TILE_CYCLES
 
 
-def _memory_cycles(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, target: Target) -> float:
+def _memory_cycles(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule, target: CpuTarget) -> float:
     """Tensors come from and go to the level that holds them; a strip's rows are read again from nearer."""
     x, y = source_and_result(problem)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.problems.geometry import ConvGeometry
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class LaneMap:
         return f"({block} % {self.split} == {self.split - 1})" if self.splat else f"({block} == {self.blocks - 1})"
 
 
-def lane_map(problem: ConvGeometry, target: Target, vectors: int) -> LaneMap:
+def lane_map(problem: ConvGeometry, target: CpuTarget, vectors: int) -> LaneMap:
     """The map for ``fwd`` or ``bwd``; ``vectors`` vectors a block where a group fills whole vectors."""
     fan_c, fan_k = problem.c // problem.groups, problem.k // problem.groups
     inner, outer = (fan_c, fan_k) if problem.direction == "fwd" else (fan_k, fan_c)

@@ -15,7 +15,7 @@ from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers.c import reference_text as text
 from tilesmith.solvers.c.scalar_text import TYPES, conversions
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 _SCALARS = ("alpha", "beta")
 
@@ -26,16 +26,16 @@ class ReferenceSolver:
     name = "c_reference"
     revision = 1
 
-    def applicable(self, problem: Geometry, target: Target) -> Accepted | Rejected:
+    def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         return Accepted()
 
-    def search_space(self, problem: Geometry, target: Target) -> SearchSpace:
+    def search_space(self, problem: Geometry, target: CpuTarget) -> SearchSpace:
         return SearchSpace({})
 
-    def default_config(self, problem: Geometry, target: Target) -> Config:
+    def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         return Config(())
 
-    def predict(self, problem: Geometry, config: Config, target: Target) -> float:
+    def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         """A gathered operand costs about 2 ns, and a tile's channels share it."""
         if isinstance(problem, GemmGeometry):
             products, channels = problem.batch * problem.m * problem.n * problem.k, problem.n
@@ -45,12 +45,12 @@ class ReferenceSolver:
                 products //= problem.stride[0] * problem.stride[1] * problem.stride[2]
         return products * 2e-9 / min(text.N, channels) / target.cores + 5e-6
 
-    def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
+    def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         source, launch = _reference(problem, target, None)
         return Draft((source,), (launch,))
 
 
-def guarded_reference(problem: Geometry, target: Target, flag: Pointer) -> tuple[Source, Launch]:
+def guarded_reference(problem: Geometry, target: CpuTarget, flag: Pointer) -> tuple[Source, Launch]:
     """The reference launch that returns at once when the int32 at ``flag`` is 0.
 
     It follows a fast kernel that is exact only for finite filters. ``Launch.artifact`` is 0: the caller puts the
@@ -59,7 +59,7 @@ def guarded_reference(problem: Geometry, target: Target, flag: Pointer) -> tuple
     return _reference(problem, target, flag)
 
 
-def _reference(problem: Geometry, target: Target, flag: Pointer | None) -> tuple[Source, Launch]:
+def _reference(problem: Geometry, target: CpuTarget, flag: Pointer | None) -> tuple[Source, Launch]:
     if isinstance(problem, GemmGeometry):
         op, body, values, items = _gemm(problem)
     elif problem.direction in ("fwd", "bwd"):
@@ -96,7 +96,7 @@ def _reference(problem: Geometry, target: Target, flag: Pointer | None) -> tuple
     return source, launch
 
 
-def _common_holes(problem: Geometry, target: Target, guarded: bool) -> dict[str, str]:
+def _common_holes(problem: Geometry, target: CpuTarget, guarded: bool) -> dict[str, str]:
     """What every direction's text needs: types, tile, vector code, pointers and the epilogue."""
     integer = problem.acc_dtype == "int32"
     width = 4 if integer else 8

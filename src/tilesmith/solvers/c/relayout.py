@@ -11,7 +11,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Solver
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 _ALIGNMENT = 64
 # A copy reads and writes; one core moves about this much (measured: 40 to 60 GB/s in the caches, 15 outside).
@@ -42,7 +42,7 @@ class Relayout:
     filter's copy is made in ``prepare`` and lies behind the packed filter.
     """
 
-    def __init__(self, inner: Solver[Target]) -> None:
+    def __init__(self, inner: Solver[CpuTarget]) -> None:
         self.inner = inner
         self.name = f"{inner.name}_nhwc"
         self.own_revision = 1
@@ -51,25 +51,25 @@ class Relayout:
     def revision(self) -> int:
         return self.inner.revision + self.own_revision - 1
 
-    def applicable(self, problem: Geometry, target: Target) -> Accepted | Rejected:
+    def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
         if not _changes(problem):
             return Rejected(reasons.UNCHANGED)
         return self.inner.applicable(_changed(problem), target)
 
-    def search_space(self, problem: Geometry, target: Target) -> SearchSpace:
+    def search_space(self, problem: Geometry, target: CpuTarget) -> SearchSpace:
         return self.inner.search_space(_changed(problem), target)
 
-    def default_config(self, problem: Geometry, target: Target) -> Config:
+    def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         return self.inner.default_config(_changed(problem), target)
 
-    def predict(self, problem: Geometry, config: Config, target: Target) -> float:
+    def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         moved = [2 * change.nbytes for change in _changes(problem) if change.space == Space.WORKSPACE]
         copies = sum(moved) / _BYTES_PER_SECOND / target.cores + len(moved) * _LAUNCH_SECONDS
         return self.inner.predict(_changed(problem), config, target) + copies
 
-    def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
+    def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         inner = self.inner.draft(_changed(problem), config, target)
         sources = list(inner.sources)
         used = {Space.WORKSPACE: _round_up(inner.workspace_bytes), Space.PACKED: _round_up(inner.packed_bytes)}

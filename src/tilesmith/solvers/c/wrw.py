@@ -21,7 +21,7 @@ from tilesmith.solvers.c.wrw_tiling import (
     tiling,
 )
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 _DTYPES = ("fp32", "bf16", "fp16")
 _MAX_SCRATCH = 32 * 1024 * 1024
@@ -34,7 +34,7 @@ class WrwSolver:
     name = "c_wrw"
     revision = 1
 
-    def applicable(self, problem: Geometry, target: Target) -> Accepted | Rejected:
+    def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
         if problem.direction != "wrw":
@@ -50,7 +50,7 @@ class WrwSolver:
             return Rejected(reasons.SIZE, f"strips of {problem.c // problem.groups} channels")
         return Accepted()
 
-    def search_space(self, problem: Geometry, target: Target) -> SearchSpace:
+    def search_space(self, problem: Geometry, target: CpuTarget) -> SearchSpace:
         assert isinstance(problem, ConvGeometry)
         form = flattened(problem, target)
         run = problem.c // problem.groups * (form.filter[2] if joins_columns(form) else 1)
@@ -81,7 +81,7 @@ class WrwSolver:
             allowed,
         )
 
-    def default_config(self, problem: Geometry, target: Target) -> Config:
+    def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         assert isinstance(problem, ConvGeometry)
         form = flattened(problem, target)
         width = target.lanes(4)
@@ -112,11 +112,11 @@ class WrwSolver:
             base = base.replace(parts=parts, splits=splits)
         return base
 
-    def predict(self, problem: Geometry, config: Config, target: Target) -> float:
+    def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         assert isinstance(problem, ConvGeometry)
         return dense_seconds(tiling(flattened(problem, target), config, target), target)
 
-    def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
+    def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)
         form = flattened(problem, target)
         t = tiling(form, config, target)

@@ -11,7 +11,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.c.grouped_axis import column_tiles
 from tilesmith.solvers.c.wrw_grouped_text import WrwGroupedTiling
 from tilesmith.solvers.c.wrw_tiling import WrwTiling
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 CYCLES_PER_SECOND = 3.8e9
 LATENCY = 4.0
@@ -23,19 +23,19 @@ COPY_BYTES = 16.0
 L2_BYTES, L3_BYTES, DRAM_BYTES = 40.0, 24.0, 9.0  # a cycle
 
 
-def _level(nbytes: float, target: Target) -> float:
+def _level(nbytes: float, target: CpuTarget) -> float:
     """Bytes a cycle from where ``nbytes`` stay."""
     if nbytes <= 0.6 * target.l2_bytes:
         return L2_BYTES
     return L3_BYTES if nbytes <= 0.5 * target.l3_bytes else DRAM_BYTES
 
 
-def _shared(cycles: float, items: int, target: Target) -> float:
+def _shared(cycles: float, items: int, target: CpuTarget) -> float:
     """Seconds when ``items`` equal items are shared by the target's threads."""
     return cycles * ceil(items / target.cores) / items / CYCLES_PER_SECOND
 
 
-def dense_seconds(t: WrwTiling, target: Target) -> float:
+def dense_seconds(t: WrwTiling, target: CpuTarget) -> float:
     """Estimated seconds of ``c_wrw``."""
     pr = t.problem
     steps_x = 2 if t.pairs else 1
@@ -85,7 +85,7 @@ def dense_seconds(t: WrwTiling, target: Target) -> float:
     )
 
 
-def grouped_seconds(t: WrwGroupedTiling, target: Target) -> float:
+def grouped_seconds(t: WrwGroupedTiling, target: CpuTarget) -> float:
     """Estimated seconds of ``c_wrw_grouped``."""
     pr, m = t.problem, t.lanes
     rows = pr.n * pr.output[0] * pr.output[1]

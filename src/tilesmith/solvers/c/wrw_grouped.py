@@ -12,7 +12,7 @@ from tilesmith.solvers.c import wrw_grouped_text as text
 from tilesmith.solvers.c.grouped_lanes import LaneMap, groups_per_vector
 from tilesmith.solvers.c.wrw_cost import grouped_seconds
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 _DTYPES = ("fp32", "bf16", "fp16")
 _MAX_STATEMENTS = 12_000
@@ -26,7 +26,7 @@ class WrwGroupedSolver:
     name = "c_wrw_grouped"
     revision = 1
 
-    def applicable(self, problem: Geometry, target: Target) -> Accepted | Rejected:
+    def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
         if problem.direction != "wrw":
@@ -48,7 +48,7 @@ class WrwGroupedSolver:
             return Rejected(reasons.FILTER, f"{problem.filter} with stride {problem.stride}: too many different tiles")
         return Accepted()
 
-    def search_space(self, problem: Geometry, target: Target) -> SearchSpace:
+    def search_space(self, problem: Geometry, target: CpuTarget) -> SearchSpace:
         assert isinstance(problem, ConvGeometry)
         blocks = _lanes(problem, target).blocks
         chunks = sorted({1, *(n for n in (2, 4, 8, 16, 32, 64) if n < blocks), blocks})
@@ -72,7 +72,7 @@ class WrwGroupedSolver:
             allowed,
         )
 
-    def default_config(self, problem: Geometry, target: Target) -> Config:
+    def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         assert isinstance(problem, ConvGeometry)
         space = self.search_space(problem, target)
         rows = problem.n * problem.output[0] * problem.output[1]
@@ -89,11 +89,11 @@ class WrwGroupedSolver:
         allowed = [config for config in candidates if space.allowed(config)]
         return min(allowed, key=lambda config: self.predict(problem, config, target), default=least)
 
-    def predict(self, problem: Geometry, config: Config, target: Target) -> float:
+    def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         assert isinstance(problem, ConvGeometry)
         return grouped_seconds(_tiling(problem, config, target), target)
 
-    def draft(self, problem: Geometry, config: Config, target: Target) -> Draft:
+    def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)
         t = _tiling(problem, config, target)
         prelude = c_prelude(target)
@@ -118,13 +118,13 @@ class WrwGroupedSolver:
         )  # fmt: skip
 
 
-def _lanes(problem: ConvGeometry, target: Target) -> LaneMap:
+def _lanes(problem: ConvGeometry, target: CpuTarget) -> LaneMap:
     inner, outer, width = problem.c // problem.groups, problem.k // problem.groups, target.lanes(4)
     share = groups_per_vector(problem.groups, inner, outer, width, False)
     return LaneMap(problem.groups, inner, outer, width, share, 1, False)
 
 
-def _tiling(problem: ConvGeometry, config: Config, target: Target) -> text.WrwGroupedTiling:
+def _tiling(problem: ConvGeometry, config: Config, target: CpuTarget) -> text.WrwGroupedTiling:
     lanes = _lanes(problem, target)
     parts = text.passes(problem.filter, lanes.steps, config["sums"])
     return text.WrwGroupedTiling(problem, lanes, config["cols"], parts, config["chunk"], config["splits"])

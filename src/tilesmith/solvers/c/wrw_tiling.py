@@ -11,7 +11,7 @@ from math import ceil
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.solver import Config
-from tilesmith.targets.target import CpuTarget as Target
+from tilesmith.targets.target import CpuTarget
 
 # Strips of a batch, or of a flat run of pixels, past which nothing is gained.
 MAX_PIXELS = 8192
@@ -171,7 +171,7 @@ def _reach(problem: ConvGeometry, axis: int, count: int) -> int:
     return (count - 1) * problem.stride[axis] + (problem.filter[axis] - 1) * problem.dilation[axis] + 1
 
 
-def flattened(problem: ConvGeometry, target: Target) -> ConvGeometry:
+def flattened(problem: ConvGeometry, target: CpuTarget) -> ConvGeometry:
     """A 1x1 problem without stride and padding as one plane of pixels, where both tensors' pixels are evenly spaced."""
     if problem.filter != (1, 1, 1) or any(problem.padding) or problem.stride != (1, 1, 1):
         return problem
@@ -221,7 +221,7 @@ def reads_in_place(problem: ConvGeometry) -> bool:
     )
 
 
-def tiling(problem: ConvGeometry, config: Config, target: Target) -> WrwTiling:
+def tiling(problem: ConvGeometry, config: Config, target: CpuTarget) -> WrwTiling:
     """``config`` applied to ``problem`` (which is ``flattened``)."""
     pairs = uses_pairs(problem, target)
     planes, rows, cols = strip_shape(problem, config["px"], pairs)
@@ -233,7 +233,7 @@ def tiling(problem: ConvGeometry, config: Config, target: Target) -> WrwTiling:
     return replace(first, parts=min(first.parts, first.tiles), splits=min(first.splits, first.units))
 
 
-def uses_pairs(problem: ConvGeometry, target: Target) -> bool:
+def uses_pairs(problem: ConvGeometry, target: CpuTarget) -> bool:
     """Whether two output rows share a step: bf16 dot products, with more than one row to pair."""
     return target.bf16_dot and problem.x.dtype == problem.y.dtype == "bf16" and problem.output[1] > 1
 
