@@ -211,6 +211,11 @@ def test_a_gradient_is_not_lost_silently():
             conv(x, w)
         with torch.no_grad():
             close(conv(x, w), reference(x.numpy(), w.detach().numpy()))
+    w, b = w.detach(), torch.from_numpy(draw((5,)))
+    for _ in range(2):
+        conv(x, w, b)
+    with pytest.raises(ArgumentError, match="^b requires a gradient"):
+        conv(x, w, b.requires_grad_())
 
 
 def test_public_names():

@@ -72,7 +72,9 @@ def conv(
             own = (id(w), b is None, options)
             known = _by_filter.get(own)
             if known is not None and (
-                type(w) is np.ndarray or not (x.requires_grad or w.requires_grad) or _unrecorded()
+                type(w) is np.ndarray
+                or not (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad))
+                or _unrecorded()
             ):
                 try:
                     return known(x, w) if b is None else known(x, w, b)
@@ -81,7 +83,9 @@ def conv(
             quick = (type(x), x.shape, w.shape, x.dtype, b is None, options)
             bound = _quick.get(quick)
             if bound is not None and (
-                type(w) is np.ndarray or not (x.requires_grad or w.requires_grad) or _unrecorded()
+                type(w) is np.ndarray
+                or not (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad))
+                or _unrecorded()
             ):
                 y = bound(x, w) if b is None else bound(x, w, b)
                 if own not in _by_filter:
