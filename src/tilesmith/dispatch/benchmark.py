@@ -1,6 +1,7 @@
 """Ours beside another library's, in one process, interleaved; numbers of both sides checked before they count.
 
 Ours is what a user calls: the filter packed once, the result in new memory at each call, on PyTorch tensors as theirs.
+New memory comes from a heap that keeps what is freed, for both: faults of new pages can take longer than the kernel.
 Theirs is every mode that the
 library offers for the problem; those within ``NEAR`` of its fastest in a first race run against ours, and the fastest
 there is the library's time.
@@ -20,7 +21,7 @@ from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.measuring import check_launchable, steady_call, time_prepare
 from tilesmith.errors import ArgumentError
 from tilesmith.measure.machine import Machine, roofline_seconds
-from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
+from tilesmith.measure.memory import keep_freed_memory, oracle_bytes, require_memory, tensor_bytes
 from tilesmith.measure.oracle import Oracle, oracle
 from tilesmith.measure.timing import Timing, interleave
 from tilesmith.problems.rewrite import Signature
@@ -84,6 +85,7 @@ def bench(
     verdict = check_launchable(launch, seed, truth)
     if not verdict.ok:
         return Bench("failed", f"wrong numbers: {verdict.message}", error=verdict.error, bound=verdict.bound)
+    keep_freed_memory()
     # Beside PyTorch we use its tensors: what allocating a result costs is then the same for both.
     ours_arguments = torch_args(arguments, "cpu") if against else arguments
     calls: dict[str, Callable[[], object]] = {OURS: steady_call(launch, ours_arguments)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -56,3 +58,19 @@ def _lines(path: Path) -> list[str]:
         return path.read_text().splitlines()
     except OSError:
         return []
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
+
+
+def keep_freed_memory() -> None:
+    """Let the C allocator of this process keep what is freed, in place of returning large blocks to the system.
+
+    What a call allocates is then memory that an earlier call has touched. Otherwise a large result is new pages at each
+    call, whose faults can take longer than the kernel (measured: 23 of 35 ms for 67 MB), by luck of the heap's order.
+    Does nothing where the allocator is not glibc's.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

@@ -109,7 +109,6 @@ static PyObject *call(bound_plan *self, packed_filter *packed, PyObject *const *
     refuse(self, &self->result, out, 1);
     goto failed;
   }
-  if (!given && kind != KIND_NUMPY) tensor_ask_huge_pages(&self->result, result);
   for (int i = 0; given && i < self->input_count; i++) {
     if (i == self->initial && addresses[i] == result) continue; /* updated in place */
     if (check_overlap(self, &self->inputs[i], objects[i], addresses[i], out, result) < 0) goto failed;

@@ -3,9 +3,6 @@
 
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #include <numpy/arrayobject.h>
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 #include <string.h>
 
@@ -289,7 +286,7 @@ int tensor_check(tensor_spec *spec, PyObject *object, int writable, void **addre
 /* --- results -------------------------------------------------------------------------------------------------------
  */
 
-enum { LINE_BYTES = 64, PAGE_BYTES = 4096, HUGE_FROM = 4 << 20 }; /* NumPy asks for huge pages from 4 MiB on, too */
+enum { LINE_BYTES = 64, PAGE_BYTES = 4096 };
 
 /* NumPy aligns to 16 bytes, where every other wide store of a kernel straddles two cache lines (measured: 1.6x the time
  * of a depthwise convolution). A result of more than a page is worth a second object that moves it to a line's start.
@@ -328,20 +325,6 @@ PyObject *tensor_new(tensor_spec *spec, PyObject *like, tensor_kind kind) {
   PyObject *arguments[] = {like, spec->shape, spec->strides, dtype};
   return PyObject_VectorcallMethod(name_new_empty_strided, arguments, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET,
                                    keywords_dtype);
-}
-
-/* NOTE: without it the faults of 4 KiB pages took 23 ms of the 35 ms that a 67 MB result needed (deconvolution 2x2 of
- * 8x64x128x128 to 32 channels, one thread, Zen 5, Linux 6.18). */
-void tensor_ask_huge_pages(const tensor_spec *spec, void *first) {
-#ifdef MADV_HUGEPAGE
-  if (spec->nbytes < HUGE_FROM) return;
-  const uintptr_t begin = ((uintptr_t)first + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-  const uintptr_t end = ((uintptr_t)first + (uintptr_t)spec->nbytes) / PAGE_BYTES * PAGE_BYTES;
-  madvise((void *)begin, end - begin, MADV_HUGEPAGE); /* only advice: where it fails, small pages do */
-#else
-  (void)spec;
-  (void)first;
-#endif
 }
 
 /* NOTE: PyTorch's own compiled code makes its tensors with _empty_strided_cuda; called from Python it took 2.1 us where

@@ -52,9 +52,6 @@ int tensor_check(tensor_spec *spec, PyObject *object, int writable, void **addre
 
 /* A new tensor of the kind of `like`, uninitialised; NULL with an exception set. */
 PyObject *tensor_new(tensor_spec *spec, PyObject *like, tensor_kind kind);
-/* A large new result is touched page by page in its first kernel; NumPy asks for huge pages itself, PyTorch does not.
- */
-void tensor_ask_huge_pages(const tensor_spec *spec, void *first);
 
 /* Copy the elements (not the gaps between them) of one tensor of `spec` to another. */
 void tensor_copy(const tensor_spec *spec, char *to, const char *from);
