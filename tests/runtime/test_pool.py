@@ -59,6 +59,32 @@ def test_a_step_begins_after_the_step_before():
         assert np.array_equal(bound(x, w).ravel(), (x.ravel()[::-1] + 1) * 2)
 
 
+def test_a_late_worker_leaves_the_next_step_alone():
+    """It wakes when all of a short step is claimed, while the caller publishes a longer one."""
+    script = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from kernels import COUNT, launch, load, slot
+import numpy as np
+from tilesmith.problems.conv import ConvSignature
+sig = ConvSignature(input_shape=(64, 1, 1, 1), kernel_shape=(1, 1, 1, 1), dtype="int8")
+steps = [launch(0, COUNT, items, slot(2), 0, scratch=64) for items in (2, 64)] * 32
+executable = load(sig, [COUNT], steps, threads=2)
+x, w = np.zeros((64, 1, 1, 1), np.int8), np.zeros((1, 1, 1, 1), np.int8)
+y = np.zeros((64, 1, 1, 1), np.int32)
+for _ in range(2000):
+    y[:] = 0
+    executable.run((x, w, y))
+    assert (y[:2] == 64).all() and (y[2:] == 32).all()
+print("ended")
+"""
+    folder = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", script, folder], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "ended\n", done.stderr
+
+
 def test_many_callers_at_once():
     n = 3000
     sig = depthwise(n)

@@ -186,7 +186,9 @@ void ts_team_run(ts_team *team, const ts_work *w) {
   if (w->items / chunk >= MAX_CHUNKS) chunk = w->items / (MAX_CHUNKS - 1);
   const uint32_t chunks = (uint32_t)((w->items - 1) / chunk + 1);
   const uint32_t threads = team->threads < chunks ? team->threads : chunks;
-  /* Pairs with the fence in take_part: whoever reads a field below sees the claims of the launch before exhausted. */
+  /* Close the launch before: its last claim may be below the number of chunks of this one. The fence pairs with the one
+   * in take_part: whoever reads a field below fails to claim, as the launch before is closed. */
+  atomic_store_explicit(&pool.claim, ((uint64_t)pool.generation << 32) | UINT32_MAX, memory_order_relaxed);
   atomic_thread_fence(memory_order_release);
   PUT(kernel, w->kernel);
   PUT(p, w->p);
