@@ -102,6 +102,12 @@ def test_what_failed_its_check_is_not_predicted_after_a_measurement():
         choose(OPTIONS, [failed(name) for name in ("small", "dense", "reference")], mode="hybrid", measured=True)
 
 
+def test_what_failed_its_check_is_not_predicted_without_a_measurement_either():
+    assert choose(OPTIONS, [failed("small")], mode="fast").solver == "dense"
+    outdated = Answer(replace(failed("small").record, revision=2), "user")
+    assert choose(OPTIONS, [outdated], mode="fast").solver == "small"
+
+
 def test_only_solver():
     assert choose(OPTIONS, [answer("small", 1.0)], mode="fast", only="reference").solver == "reference"
     with pytest.raises(NoSolutionError, match=r"'nonesuch'.*known: dense, depthwise, small, reference"):

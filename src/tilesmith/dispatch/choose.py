@@ -100,9 +100,8 @@ def choose(
             "or add a database that holds it to TILESMITH_DB_PATH"
         )
     if mode == "fast" or measured:
-        # After a measurement without an answer every candidate has failed or could not be measured.
-        failed = {a.record.solver for a in answers if not a.record.ok} if measured else set()
-        left = [o for name, o in free.items() if name not in failed]
+        # What was seen to fail is not predicted to work.
+        left = [o for o in free.values() if not any(_has_failed(o, a.record) for a in answers)]
         if not left:
             raise NoSolutionError("every solver that fits this problem failed its check; see `tilesmith explain`")
         pick = min(left, key=lambda o: float("inf") if o.predicted_s is None else o.predicted_s)
@@ -114,6 +113,12 @@ def usable(record: Record, options: dict[str, Option]) -> bool:
     """The record was checked and measured, and its solver still generates the kernel that it speaks of."""
     option = options.get(record.solver)
     return record.ok and option is not None and option.candidate.solver.revision == record.revision
+
+
+def _has_failed(option: Option, record: Record) -> bool:
+    """The record says that the solver, as it is now, failed on this problem."""
+    candidate = option.candidate
+    return not record.ok and (record.solver, record.revision) == (candidate.name, candidate.solver.revision)
 
 
 def _best_answer(free: dict[str, Option], answers: Sequence[Answer]) -> Answer | None:
