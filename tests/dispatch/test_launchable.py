@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -264,3 +265,20 @@ def test_trust_verify_takes_a_shipped_answer_over(tmp_path, monkeypatch):
     forget_launchables()
     # The user's layer answers from now on, without measuring.
     assert get_launchable(SMALL, mode="trust_verify").choice.layer == str(tmp_path / "user.db")
+
+
+def test_trust_verify_searches_anew_for_the_solver_that_is_asked_for(tmp_path, monkeypatch):
+    shipped = tmp_path / "shipped.db"
+    best = get_launchable(SMALL, mode="hybrid", database=shipped)
+    reference = get_launchable(SMALL, mode="fast", only="c_reference", database=shipped)
+    assert best.solver != reference.solver
+    held = open_databases(shipped).writable
+    (found,) = [r for r in held.ranking(SMALL.key(), best.target.name) if r.solver == best.solver]
+    held.put_result(replace(found, solver=reference.solver, config=reference.config, time_us=1e-3))
+    monkeypatch.setenv("TILESMITH_DB_PATH", f"{shipped}:{tmp_path / 'user.db'}")
+    monkeypatch.setattr(
+        "tilesmith.dispatch.resolve._measure",
+        lambda signature, target, strategy, layers, cache: layers.writable.put_result(found),
+    )
+    forget_launchables()
+    assert get_launchable(SMALL, mode="trust_verify", only="c_reference").solver == "c_reference"

@@ -64,7 +64,7 @@ def resolve(
         _log.warning("%s %s cannot be built (%s); the next best is used", choice.solver, choice.config, error)
         return _next_best(signature, target, choice, cache)
     if mode == "trust_verify" and choice.basis == DATABASE and choice.layer != layers.writable.name:
-        return _verify(signature, target, Resolved(choice, built), layers, cache)
+        return _verify(signature, target, Resolved(choice, built), layers, cache, only)
     return Resolved(choice, built)
 
 
@@ -153,7 +153,9 @@ def _next_best(signature: Signature, target: Target, choice: Choice, cache: Arti
     raise NoSolutionError("no solver that fits this problem can be built; see the warnings above")
 
 
-def _verify(signature: Signature, target: Target, shipped: Resolved, layers: Layers, cache: ArtifactCache) -> Resolved:
+def _verify(
+    signature: Signature, target: Target, shipped: Resolved, layers: Layers, cache: ArtifactCache, only: str
+) -> Resolved:
     """Measure a shipped answer once: keep it if it holds here, else search anew."""
     from tilesmith.dispatch.launchable import Launchable
     from tilesmith.dispatch.measuring import time_launchable
@@ -183,6 +185,6 @@ def _verify(signature: Signature, target: Target, shipped: Resolved, layers: Lay
     except NoCompilerError as error:
         _log.warning("%s; the shipped answer is used", error)
         return shipped
-    again = decide(signature, target, "hybrid", layers, cache)
+    again = decide(signature, target, "hybrid", layers, cache, only)
     built = build(signature, _candidate(signature, target, again.solver), again.config, target, cache)
     return Resolved(replace(again, basis=MEASUREMENT), built)
