@@ -110,6 +110,21 @@ def test_verbs_refuse(words, said, capsys):
     assert said.split("|")[0] in refused(words, capsys)
 
 
+def test_a_problem_that_does_not_exist_with_an_element_type_is_reported_and_the_rest_runs(capsys):
+    assert run(["verify", f"conv {GOOD} -F 0", "--dtype", "int8"]) == 2
+    captured = capsys.readouterr()
+    assert [line.split()[0] for line in captured.out.splitlines()] == ["ok", "ok"]
+    assert "(wrw) as int8: integers come as" in captured.err
+    assert "1 bad lines" in captured.err
+
+
+def test_a_result_that_cannot_be_written(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dump_fwd_out_cpu.bin").mkdir()
+    assert run(["conv", *GOOD.split(), "-F", "1", "--dump_output", "1"]) == 2
+    assert "dump_fwd_out_cpu.bin: cannot be written" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("FIND_MODE", "quick"), ("NUM_THREADS", "0"), ("LOG", "loud"), ("CACHE_ON", "2"), ("ONLY_SOLVER", "c d")],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilesmith.cli.terminal import complain
-from tilesmith.errors import CommandError, FileFormatError
+from tilesmith.errors import CommandError, FileFormatError, ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver import DriverCommand, RunOptions, command_of, parse_command, read_commands
 from tilesmith.problems.rewrite import Signature
@@ -25,7 +25,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Listing:
-    """What was read; ``bad`` counts the lines that could not be, each of which has been reported."""
+    """What was read; ``bad`` counts what could not be, each line (or direction) of which has been reported."""
 
     items: tuple[Item, ...]
     bad: int
@@ -40,7 +40,8 @@ def read_problems(words: Sequence[str], dtype: str = "") -> Listing:
     """The problems named by ``words``: the path of a file (``-``: standard input), or a driver command.
 
     A bad line of a file is reported with its number, and the rest is read. ``dtype`` gives every problem that element
-    type. Raises ``CommandError`` for a bad command, ``FileFormatError`` for a file that cannot be read.
+    type; one that does not exist with it is reported, too. Raises ``CommandError`` for a bad command,
+    ``FileFormatError`` for a file that cannot be read.
     """
     if len(words) == 1 and (" " not in words[0].strip() or Path(words[0]).is_file()):
         commands, bad = _file(words[0])
@@ -54,7 +55,7 @@ def read_problems(words: Sequence[str], dtype: str = "") -> Listing:
         for text, command in commands
         for direction, signature in command.signatures
     )
-    return Listing(tuple(_retyped(item, dtype) for item in items) if dtype else items, bad)
+    return _all_retyped(items, bad, dtype) if dtype else Listing(items, bad)
 
 
 def _file(name: str) -> tuple[list[tuple[str, DriverCommand]], int]:
@@ -69,6 +70,18 @@ def _file(name: str) -> tuple[list[tuple[str, DriverCommand]], int]:
         else:
             commands.append((line.text.partition("#")[0].strip(), line.command))
     return commands, bad
+
+
+def _all_retyped(items: Sequence[Item], bad: int, dtype: str) -> Listing:
+    """The problems that exist with this element type; the others are reported."""
+    kept = []
+    for item in items:
+        try:
+            kept.append(_retyped(item, dtype))
+        except (CommandError, ProblemError) as error:
+            complain(f"{item.command} ({item.direction}) as {dtype}: {error}")
+            bad += 1
+    return Listing(tuple(kept), bad)
 
 
 def _retyped(item: Item, dtype: str) -> Item:

@@ -81,7 +81,7 @@ def _run(command: DriverCommand, direction: str, signature: Signature) -> Ran:
             if options.wall:
                 wall_ms = _average_ms(lambda: launch(*arguments), options.iterations, warm=options.wall == 2)
         if options.dump_output:
-            np.asarray(launch(*arguments)).tofile(f"{_DUMPS[direction]}_cpu.bin")
+            _dump(np.asarray(launch(*arguments)), f"{_DUMPS[direction]}_cpu.bin")
         if options.verify and _files(options):
             verdict = check(launch(*arguments), oracle(signature, arguments), signature)
         del arguments
@@ -167,6 +167,13 @@ def _read(name: str, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         raise FileFormatError(f"{name}: holds {len(data)} bytes, a tensor of {like.shape} {like.dtype} needs "
                               f"{like.size * like.itemsize}")  # fmt: skip
     return np.frombuffer(data, like.dtype).reshape(like.shape)
+
+
+def _dump(result: np.ndarray[Any, Any], name: str) -> None:
+    try:
+        result.tofile(name)
+    except OSError as error:
+        raise FileFormatError(f"{name}: cannot be written: {error.strerror or error}") from None
 
 
 # --- output -----------------------------------------------------------------------------------------------------------
