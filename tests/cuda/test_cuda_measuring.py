@@ -59,7 +59,7 @@ def test_archs_without_a_record():
 
 def test_devices_by_name(cuda):
     assert [device_ordinal(name) for name in ("cpu", "cuda", "cuda:1")] == [-1, 0, 1]
-    for name in ("gpu", "cuda:", "cuda:x", "cpu:0", "cuda:-1"):
+    for name in ("gpu", "cuda:", "cuda:x", "cpu:0", "cuda:-1", "cuda:" + "9" * 5000, 3):
         with pytest.raises(TargetError, match="write it as cpu, cuda or cuda:1"):
             device_ordinal(name)
     assert target_of(None, None, "cuda:1").name == "sm_90a:132"

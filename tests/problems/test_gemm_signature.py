@@ -68,6 +68,7 @@ def test_equal_memory_is_one_problem():
         ({"alpha": float("nan")}, "alpha must be finite"),
         ({"beta": 10**400}, "beta must be finite"),
         ({"alpha": "1"}, "alpha must be a number"),
+        ({"alpha": np.ones(2)}, "alpha must be a number"),
         ({"lda": 5}, "lda 5 is smaller than a stored row of 6"),
         ({"ldb": 4}, "ldb 4"),
         ({"ldc": 2**63}, "2^62"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tilesmith.errors import ArgumentError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
@@ -94,6 +95,16 @@ def test_torch():
     fp8 = GemmSignature(2, 3, 4, dtype="fp8e4m3").get_sample_args(device="cpu")[0]
     assert fp8.dtype == torch.float8_e4m3fn
     assert GemmSignature(2, 3, 4, dtype="int8").get_sample_args(device="cpu")[0].dtype == torch.int8
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [({"seed": -1}, "-1"), ({"seed": 1.5}, "1.5"), ({"seed": True}, "True"), ({"device": "banana"}, "'banana'")],
+)
+def test_seeds_and_devices_that_do_not_exist(request_, says):
+    with pytest.raises(ArgumentError, match=says) as caught:
+        ConvSignature(**SIG).get_sample_args(**request_)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

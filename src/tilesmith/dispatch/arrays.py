@@ -126,7 +126,7 @@ def as_pitched(laid: Laid, layout: str) -> Placed:
 
 def _memory_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
     """Axes by descending stride; one of size 1, whose stride says nothing, keeps its place among all axes."""
-    moving = sorted((a for a in range(len(shape)) if shape[a] > 1), key=lambda a: -strides[a])
+    moving = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: -strides[a])
     following = iter(moving)
     return tuple(axis if shape[axis] == 1 else next(following) for axis in range(len(shape)))
 

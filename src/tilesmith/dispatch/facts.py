@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -48,12 +49,12 @@ def lasting_databases() -> Layers:
 
 def device_ordinal(device: str) -> int:
     """The ordinal that ``cuda`` or ``cuda:N`` names, -1 for ``cpu``; ``TargetError`` for anything else."""
-    kind, colon, number = device.partition(":")
-    if kind == "cpu" and not colon:
+    if device == "cpu":
         return -1
-    if kind != "cuda" or (colon and not (number.isascii() and number.isdecimal())):
+    match = re.fullmatch(r"cuda(?::([0-9]{1,9}))?", device) if isinstance(device, str) else None
+    if match is None:
         raise TargetError(f"device {device!r} does not exist; write it as cpu, cuda or cuda:1")
-    return int(number) if colon else 0
+    return int(match[1] or 0)
 
 
 def target_of(target: Target | None, threads: int | None, device: str | None = None) -> Target:
@@ -61,6 +62,8 @@ def target_of(target: Target | None, threads: int | None, device: str | None = N
 
     Raises ``TargetError`` for one that this machine cannot run, or two numbers of threads.
     """
+    if target is not None and not isinstance(target, Target):
+        raise TargetError(f"target {target!r} is no target; make one with host_target() or parse_target()")
     ordinal = device_ordinal(device or ("cpu" if target is None or target.family == "cpu" else "cuda"))
     if ordinal >= 0:
         found = cuda_target_of(ordinal)

@@ -55,6 +55,8 @@ def _number(name: str, value: object) -> float:
         raise ProblemError(f"{name} must be a number, got {value!r}")
     try:
         return float(value) + 0.0  # -0.0 becomes 0.0
+    except TypeError:  # an array of several numbers
+        raise ProblemError(f"{name} must be a number, got {value!r}") from None
     except OverflowError:
         raise ProblemError(f"{name} must be a number, got one beyond any float") from None
 

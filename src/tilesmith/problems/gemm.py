@@ -239,6 +239,8 @@ def _factor(name: str, value: object, integer: bool) -> float:
         number = float(value)
     except (OverflowError, ValueError):
         number = math.inf
+    except TypeError:  # an array of several numbers
+        raise ProblemError(f"{name} must be a number, got {value!r}") from None
     if not math.isfinite(number):
         raise ProblemError(f"{name} must be finite, got {value!r}")
     if integer and (number != int(number) or abs(number) > MAX_SIZE):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilesmith.errors import ProblemError
 
 _SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
-_NAME = re.compile(r"([NCDHW]+)(?:c([1-9][0-9]*))?")
+_NAME = re.compile(r"([NCDHW]+)(?:c([1-9][0-9]{0,9}))?")
 VECTOR_WIDTHS = (1, 4, 8, 16, 32)
 
 

@@ -27,7 +27,11 @@ def sample_args(signature: ConvSignature | GemmSignature, seed: int = 0) -> tupl
     fwd: x, w, [bias], [residual]. bwd: dy, w, [bias], [residual]. wrw: dy, x. bgrad: dy. GEMM: a, b, [bias],
     [residual], [c when ``beta != 0``]. Values are of order 1 (of order ``k ** -0.25`` when the result is fp8, which
     would overflow), integers span int8. The gaps of pitched tensors hold NaN: nothing may read them.
+
+    Raises ``ArgumentError`` for a seed that is no integer from 0.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ArgumentError(f"seed must be an integer from 0, got {seed!r}")
     return tuple(
         _tensor(np.random.default_rng([seed, place]), *operand) for place, operand in enumerate(_operands(signature))
     )
@@ -117,6 +121,11 @@ def torch_args(args: tuple[Array, ...], device: Any) -> tuple[Any, ...]:
         import torch
     except ImportError:
         raise ArgumentError("sample arguments on a device need PyTorch; install it with: pip install torch") from None
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:  # PyTorch has no class of its own for it
+        first = next(iter(str(error).splitlines()), "")
+        raise ArgumentError(f"device {device!r} cannot be used: {first}") from None
 
     def convert(array: Array) -> Any:
         names = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}

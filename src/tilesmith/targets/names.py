@@ -13,8 +13,10 @@ def parse_target(text: str) -> Target:
 
     Without ``:cores``, one core of a CPU, or the SMs of a common card of a GPU's arch.
     """
+    if not isinstance(text, str):
+        raise TargetError(f"target {text!r} is no text; write it as x86_64-v4:2")
     arch, colon, count = text.partition(":")
-    if colon and not (count.isascii() and count.isdecimal()):
+    if colon and not (count.isascii() and count.isdecimal() and len(count) < 10):
         raise TargetError(f"target {text!r}: {count!r} is not a number of cores; write it as x86_64-v4:2")
     cores = int(count) if colon else None
     if arch in CUDA_TARGETS:

@@ -59,7 +59,7 @@ def read_value(base: str, flag: Flag, text: str, ranged: bool = True) -> Value:
         return _read_real(base, flag, text)
     if flag.kind == "layout":
         return _read_layout(base, flag, text)
-    if flag.kind == "sizes" and not re.fullmatch(r"([0-9]+(x[0-9]+)*)?", text):
+    if flag.kind == "sizes" and not re.fullmatch(r"([0-9]{1,63}(x[0-9]{1,63})*)?", text):
         raise CommandError(f"{base}: flag {flag} {text!r} is no list of integers such as 64x8x1")
     return text
 
