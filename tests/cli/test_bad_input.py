@@ -36,6 +36,8 @@ COMMANDS = [
     ("conv -m both", "both"),
     ("conv --in_layout NHCX", "NHCX"),
     ("conv --spatial_dim 4", "4"),
+    ("conv --in_layout NCHWc" + "9" * 5000, "does not exist"),
+    ("conv --in_strides " + "9" * 5000 + "x1x1x1", "no list of integers"),
     ("conv -F 99", "99"),
     ("conv --in_cast_type fp9", "fp9"),
     ("convfp9 -n 1", "convfp9"),
@@ -59,7 +61,7 @@ def refused(words, capsys, status=2):
     return lines[0]
 
 
-@pytest.mark.parametrize(("text", "said"), COMMANDS, ids=[text for text, _ in COMMANDS])
+@pytest.mark.parametrize(("text", "said"), COMMANDS, ids=[text[:60] for text, _ in COMMANDS])
 def test_commands_are_refused(text, said, capsys):
     import re
 
@@ -97,6 +99,7 @@ def test_commands_are_refused(text, said, capsys):
         (["verify", f"conv {GOOD}", "--mode", "quick"], "quick"),
         (["generate", f"conv {GOOD} -F 1", "--target", "vax:2"], "vax"),
         (["generate", f"conv {GOOD} -F 1", "--target", "x86_64-v4:none"], "none"),
+        (["generate", f"conv {GOOD} -F 1", "--target", "x86_64-v4:" + "9" * 5000], "number of cores"),
         (["generate", f"conv {GOOD} -F 1", "--solver", "c_none"], "c_none"),
         (["generate", f"conv {GOOD} -F 1", "--solver", "c_reference", "--config", "a=b"], "a=b"),
         (["generate", f"conv {GOOD} -F 1", "--solver", "c_reference", "--config", "a=1"], "a=1"),
@@ -116,6 +119,11 @@ def test_a_problem_that_does_not_exist_with_an_element_type_is_reported_and_the_
     assert [line.split()[0] for line in captured.out.splitlines()] == ["ok", "ok"]
     assert "(wrw) as int8: integers come as" in captured.err
     assert "1 bad lines" in captured.err
+
+
+def test_a_command_in_quotes_may_be_longer_than_a_file_name(capsys):
+    assert run(["parse", f"conv {GOOD} -F 1 " + "--batchsize 1 " * 30]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 def test_a_result_that_cannot_be_written(capsys, monkeypatch, tmp_path):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tilesmith.cli.terminal import complain
 from tilesmith.errors import CommandError, FileFormatError, ProblemError
@@ -43,9 +43,10 @@ def read_problems(words: Sequence[str], dtype: str = "") -> Listing:
     type; one that does not exist with it is reported, too. Raises ``CommandError`` for a bad command,
     ``FileFormatError`` for a file that cannot be read.
     """
-    if len(words) == 1 and (" " not in words[0].strip() or Path(words[0]).is_file()):
+    # Of a command that is longer than file names may be, os.path says that it is no file; a Path would raise.
+    if len(words) == 1 and (" " not in words[0].strip() or os.path.isfile(words[0])):
         commands, bad = _file(words[0])
-    elif words and (words[0] == "-" or Path(words[0]).is_file()):
+    elif words and (words[0] == "-" or os.path.isfile(words[0])):
         raise CommandError(f"{words[1]!r} stands behind the file {words[0]}; options begin with --, see --help")
     else:
         text = " ".join(words)
@@ -60,7 +61,7 @@ def read_problems(words: Sequence[str], dtype: str = "") -> Listing:
 
 def _file(name: str) -> tuple[list[tuple[str, DriverCommand]], int]:
     path = "/dev/stdin" if name == "-" else name
-    if name != "-" and not (name.strip() and Path(path).exists()):
+    if name != "-" and not (name.strip() and os.path.exists(path)):
         raise FileFormatError(f"{name!r} is neither a file nor a driver command")
     commands, bad = [], 0
     for line in read_commands(path):
