@@ -15,7 +15,8 @@ from tilesmith.db.records import Record
 from tilesmith.db.store import Search
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import ACTIVATIONS
-from tilesmith.solvers.table import CPU_SOLVERS
+from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
+from tilesmith.toolchain.cache import _entry
 from tilesmith.tune.session import STRATEGIES
 
 COMMAND_LINE = DOCS / "guide" / "command-line.md"
@@ -95,8 +96,16 @@ def test_fields_of_signatures():
 
 
 def test_solvers():
-    rows = table((DOCS / "reference" / "solvers.md").read_text(), "solver")
-    assert first_column(rows) == [solver.name for solver in CPU_SOLVERS]
+    text = (DOCS / "reference" / "solvers.md").read_text()
+    for header, solvers in (("solver", CPU_SOLVERS), ("solver of GPUs", CUDA_SOLVERS)):
+        assert first_column(table(text, header)) == [solver.name for solver in solvers]
+
+
+def test_fields_of_key_files():
+    rows = table(section(DOCS / "reference" / "formats.md", "The cache folder"), "field")
+    entry = json.loads(_entry("key", "digest", "symbol", "compiler", ()).splitlines()[0])
+    assert sorted(names(row[0])[0] for row in rows) == sorted(entry)
+    assert names(rows[0][1]) == [entry["format"]]
 
 
 def test_errors():
