@@ -21,7 +21,7 @@ from tilesmith.errors import TilesmithError
 from tilesmith.measure.machine import machine_of
 from tilesmith.problems.work import flops
 from tilesmith.targets.target import Target
-from tilesmith.tune.session import tune
+from tilesmith.tune.session import INTERRUPTED, tune
 
 PROBLEMS = Path(__file__).parent / "problems" / "demo.txt"
 LIBRARY = "onednn"
@@ -50,7 +50,8 @@ def find(items: tuple[Item, ...], target: Target) -> int:
     new = 0
     for item in items:
         key = item.signature.key()
-        if layers.writable.search(key, target.name) is not None:
+        held = layers.writable.search(key, target.name)
+        if held is not None and held.strategy != "defaults" and held.ended != INTERRUPTED:
             continue
         new += 1
         with console.status(f"tuning {short(item)} ..."):
