@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from tilesmith.plan.records import Source
 
-_PART = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
+_PART = re.compile(r"[a-z0-9]+")
+_ARCH = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 _SYMBOL = re.compile(r"ts_([a-z0-9]+)_([a-z0-9]+)_([a-z0-9]+)__([a-z0-9_]+)_([0-9a-f]{12})")
 MARK = "@SYM@"
 
@@ -44,8 +45,8 @@ def make_source(language: str, op: str, dtype: str, tile: str, arch: str, prelud
     ``body`` must define ``@SYM@`` itself, and give everything else it defines a name that starts with ``@SYM@``.
     """
     arch = re.sub(r"[^a-z0-9]+", "_", arch.lower())
-    for part in (op, dtype, tile, arch):
-        if not _PART.fullmatch(part):
+    for part, rule in ((op, _PART), (dtype, _PART), (tile, _PART), (arch, _ARCH)):
+        if not rule.fullmatch(part):
             raise ValueError(f"{part!r} cannot be part of a kernel symbol")
     if MARK not in body:
         raise ValueError(f"a kernel's text must name its symbol {MARK}")
