@@ -167,12 +167,6 @@ def is_tie(a: Timing, b: Timing) -> bool:
     return abs(a.median_us - b.median_us) <= max(a.spread_us, b.spread_us)
 
 
-def pick(timings: Mapping[str, Timing], order: Sequence[str]) -> str:
-    """The fastest; of those that tie with it, the first in ``order``. ``order`` names every candidate."""
-    best = min(order, key=lambda name: timings[name].median_us)
-    return next(name for name in order if is_tie(timings[name], timings[best]))
-
-
 def _rotated(order: Sequence[str], turn: int, series: Mapping[str, _Series]) -> list[str]:
     """``order`` rotated by ``turn`` within each owner, and the owners in alternating order: few pool switches."""
     groups: dict[str, list[str]] = {}

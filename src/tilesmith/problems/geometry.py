@@ -31,14 +31,6 @@ class TensorView:
         """Channels are contiguous (``NHWC`` with any pitch): what most fast kernels read."""
         return self.vector == 1 and (self.strides[1] == 1 or self.shape[1] == 1)
 
-    @property
-    def dense_channels_last(self) -> bool:
-        """Exactly dense ``N, D, H, W, C``."""
-        n, c, d, h, w = self.shape
-        want = (d * h * w * c, 1, h * w * c, w * c, c)
-        pairs = zip(self.shape, self.strides, want, strict=True)
-        return self.vector == 1 and all(size == 1 or have == need for size, have, need in pairs)
-
 
 @dataclass(frozen=True)
 class ConvGeometry:

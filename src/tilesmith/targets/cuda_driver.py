@@ -13,7 +13,6 @@ from tilesmith import env
 from tilesmith.errors import LaunchError
 
 OLDEST_VERSION = 12000
-_NOT_INITIALIZED = 3
 
 
 class Driver:
