@@ -11,7 +11,7 @@ from tilesmith.tune.space import Point
 
 @dataclass
 class Book:
-    """Trials of one problem. ``time_s`` are seconds on the scale of this session (see ``measuring``), fit for ranking."""
+    """Trials of one problem. ``time_s`` are seconds on this search's one scale (see ``measuring``), fit for ranking."""
 
     records: dict[Point, Record] = field(default_factory=dict)
     time_s: dict[Point, float] = field(default_factory=dict)
