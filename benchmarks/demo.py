@@ -5,6 +5,7 @@ The first run tunes (a few seconds a problem); a later one finds everything in t
 
 from __future__ import annotations
 
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -70,7 +71,7 @@ def row(item: Item, launch: Launchable, found: Bench) -> list[str]:
     return [
         short(item), launch.solver, f"{found.time_us:.0f}", f"{flops(item.signature) / found.time_us * 1e-3:.0f}",
         f"{(found.roofline or 0) * 100:.0f} %", f"{found.error:.1e} < {found.bound:.1e}", f"{them.time_us:.0f}",
-        f"{found.ratio[LIBRARY]:.2f}x",
+        "disturbed" if found.reason else f"{found.ratio[LIBRARY]:.2f}x",
     ]  # fmt: skip
 
 
@@ -93,16 +94,16 @@ def main() -> int:
             found = bench(launch, machine, (LIBRARY,), seconds=BENCH_SECONDS)
             table.add_row(*row(item, launch, found))
             failed += found.status != "ok"
-            ratios += found.ratio.values()
+            ratios += [] if found.reason else found.ratio.values()
     console.print(table)
-    mean = 1.0
-    for ratio in ratios:
-        mean *= ratio ** (1 / len(ratios))
+    mean = f"geomean {statistics.geometric_mean(ratios):.2f}x oneDNN's best" if ratios else "nothing to compare"
     remembered = f"{len(items) - new} of {len(items)} remembered, {new} tuned"
     console.print(
-        f"every result checked against float64; geomean {mean:.2f}x oneDNN's best; {remembered}; "
-        f"{time.perf_counter() - start:.1f} s", highlight=False,
-    )  # fmt: skip
+        f"every result checked against float64; {mean}; {remembered}; {time.perf_counter() - start:.1f} s",
+        highlight=False,
+    )
+    if len(ratios) < len(items) - failed:
+        console.print("disturbed: other processes took the cores; run it again when they rest.", highlight=False)
     if new:
         console.print("Run it again: what was found is remembered.", highlight=False)
     return 1 if failed else 0
