@@ -42,6 +42,7 @@ class Launchable:
     fwd ``x, w, [bias], [residual]``; bwd ``dy, w, ...``; wrw ``dy, x``; bgrad ``dy``;
     GEMM ``a, b, [bias], [residual], [c]``.
     The result is of the kind of the first; ``out=`` gives its memory. Safe to call from several threads at once.
+    No gradient is recorded, also for tensors that require one (``conv`` and ``gemm`` refuse those).
     """
 
     def __init__(self, signature: Signature, target: Target, resolved: Resolved, ordinal: int = 0) -> None:
