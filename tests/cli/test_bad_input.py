@@ -246,6 +246,20 @@ def test_output_that_cannot_be_written(tmp_path):
         assert done.returncode == 1
 
 
+def test_a_file_that_fails_is_named(monkeypatch, capsys):
+    from tilesmith.cli import main as cli_main
+
+    def fail(arguments):
+        raise OSError(28, "No space left on device", "/tmp/somewhere")
+
+    monkeypatch.setattr(cli_main, "run", fail)
+    monkeypatch.setattr(cli_main, "_forget_output", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        cli_main.main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "tilesmith: /tmp/somewhere: No space left on device\n"
+
+
 def test_output_that_is_closed(tmp_path):
     for redirection in (">&-", "2>&-", "<&-"):
         command = f"{LAUNCH[0]} -c '{LAUNCH[2]}' parse 'conv {GOOD}' {redirection}"

@@ -84,7 +84,9 @@ def main() -> None:
     except OSError as error:
         _forget_output()
         with contextlib.suppress(OSError):
-            complain(f"stdout cannot be written: {error.strerror or error}")
+            # Writing to an open stream fails without a file's name; every other failure has one.
+            what = "stdout cannot be written" if error.filename is None else str(error.filename)
+            complain(f"{what}: {error.strerror or error}")
         status = 1
     except KeyboardInterrupt:
         status = 130
