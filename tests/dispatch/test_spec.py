@@ -35,7 +35,7 @@ def test_config_target_and_last_line(spec, monkeypatch):
     spec(
         f"{SMALL.key()} * c_reference",
         f"{SMALL.key()} {free.target.name} c_dense {free.config} # the last one wins",
-        f"{SMALL.key()} sparc:1 c_reference",
+        f"{SMALL.key()} aarch64:1 c_reference",
     )
     launch = get_launchable(SMALL, mode="fast")
     assert (launch.solver, launch.config) == ("c_dense", free.config)
@@ -53,6 +53,7 @@ def test_other_problems_are_not_touched(spec):
         ("{key} *", "KEY TARGET SOLVER"),
         ("conv9;x * c_reference", "conv9;x"),
         ("{key} * c_nonesuch", "c_nonesuch"),
+        ("{key} sparc:1 c_reference", "sparc"),
         ("{key} * c_dense mh=x", "mh=x"),
         ("{key} * c_dense mh=1", "outside the search space"),
     ],

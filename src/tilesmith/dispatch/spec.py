@@ -12,10 +12,11 @@ from pathlib import Path
 
 from tilesmith import env
 from tilesmith.dispatch.choose import SPEC, Choice, Option, marked
-from tilesmith.errors import FileFormatError, ProblemError
+from tilesmith.errors import FileFormatError, ProblemError, TargetError
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.signature import parse_key
 from tilesmith.solvers.solver import Config, parse_config
+from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import Target
 
 ANY_TARGET = "*"
@@ -83,7 +84,9 @@ def _read(path: Path, mtime: int, size: int) -> tuple[Line, ...]:
             raise FileFormatError(f"{place}: a line is KEY TARGET SOLVER [NAME=VALUE ...], got {' '.join(words)!r}")
         try:
             key = parse_key(words[0]).key()
-        except ProblemError as error:
+            if words[1] != ANY_TARGET:
+                parse_target(words[1])  # a misspelt target would be a line that nobody ever meets
+        except (ProblemError, TargetError) as error:
             raise FileFormatError(f"{place}: {error}") from None
         try:
             config = parse_config(" ".join(words[3:])) if words[3:] else None
