@@ -1,0 +1,26 @@
+"""Every test has a database of its own; kernels compiled by one serve the others."""
+
+import os
+
+import pytest
+
+from tilesmith.dispatch.eager import forget
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path, cache_dir):
+    for name in list(os.environ):
+        if name.startswith("TILESMITH_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(cache_dir))
+    monkeypatch.setenv("TILESMITH_DB_PATH", str(tmp_path / "test.db"))
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "fast")
+    monkeypatch.setenv("TILESMITH_NUM_THREADS", "1")
+    forget()
+    yield
+    forget()
