@@ -49,9 +49,12 @@ class Layers:
             database.close()
 
 
-def open_layers(paths: Sequence[str | os.PathLike[str]]) -> Layers:
-    """Open layers from the lowest to the highest; all but the last are read only. No path: one layer in memory."""
+def open_layers(paths: Sequence[str | os.PathLike[str]], readonly: bool = False) -> Layers:
+    """Open layers from the lowest to the highest; all but the last are read only. No path: one layer in memory.
+
+    ``readonly`` opens the last so, too: nothing is made or written then.
+    """
     if not paths:
         return Layers((Database.open(None),))
     *lower, user = paths
-    return Layers((*(Database.open(path, readonly=True) for path in lower), Database.open(user)))
+    return Layers((*(Database.open(path, readonly=True) for path in lower), Database.open(user, readonly=readonly)))
