@@ -70,7 +70,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Unknown:
-    """No database answers, and the mode wants one: measure (``normal``, ``hybrid``, ``trust_verify``)."""
+    """No database answers, and the mode wants one: measure (``normal``, ``hybrid``, ``trust_verify``), or give up
+    (``strict``).
+    """
 
     trace: tuple[Considered, ...]
 
@@ -82,7 +84,7 @@ def choose(
 
     ``options`` come in the table's order. ``answers`` come from the highest layer to the lowest. ``measured`` says that
     the answers include a measurement made just now, so that ``normal`` may use them.
-    Raises ``NoSolutionError`` when nothing fits, or when ``strict`` mode finds no answer.
+    Raises ``NoSolutionError`` when nothing fits.
     """
     trace = _trace(options, answers, only)
     free = {o.candidate.name: o for o in options if o.accepted and (not only or matches(o.candidate, only))}
@@ -94,11 +96,6 @@ def choose(
             record, layer = best.record, best.layer
             basis = MEASUREMENT if measured else DATABASE
             return _decided(trace, record.solver, record.config, basis, layer, record.time_us)
-    if mode == "strict":
-        raise NoSolutionError(
-            "strict mode: no database holds this problem for this target; tune it with `tilesmith tune`, "
-            "or add a database that holds it to TILESMITH_DB_PATH"
-        )
     if mode == "fast" or measured:
         # What was seen to fail is not predicted to work.
         left = [o for o in free.values() if not any(_has_failed(o, a.record) for a in answers)]

@@ -52,19 +52,21 @@ def conv(
     high: float = 6.0,
     residual: Any = None,
     threads: int | None = None,
+    mode: str | None = None,
 ) -> Any:
     """Convolution (or transposed convolution) of NumPy arrays or PyTorch CPU tensors with 3, 4 or 5 axes.
 
     Shapes are in the given layouts (default ``NCW``, ``NCHW``, ``NCDHW``; the filter's letters are those of
     ``ConvSignature``). The result is ``activation(conv(x, w) + b + residual)``, of x's dtype (int8: int32) and kind.
     Without an ``output_layout`` or ``shared_layout`` it lies in memory as x does: channels-last stays channels-last.
-    Which kernel runs is decided at the first call with these shapes, dtypes and options, and remembered.
+    Which kernel runs is decided at the first call with these shapes, dtypes and options, and remembered; ``mode``
+    stands for TILESMITH_FIND_MODE.
 
     Raises ``ProblemError`` for a problem that cannot exist, ``ArgumentError`` for arrays that cannot be its tensors.
     """
     options = (
         stride, padding, dilation, groups, transposed, output_padding, input_layout, kernel_layout, output_layout,
-        shared_layout, activation, slope, low, high, threads,
+        shared_layout, activation, slope, low, high, threads, mode,
     )  # fmt: skip
     quick: tuple[Any, ...] | None = None
     try:
@@ -114,15 +116,16 @@ def gemm(
     high: float = 6.0,
     residual: Any = None,
     threads: int | None = None,
+    mode: str | None = None,
 ) -> Any:
     """``activation(alpha * op(a) @ op(b) + beta * c + bias + residual)`` of NumPy arrays or PyTorch CPU tensors.
 
     Arrays have two axes, or three with the batch first. ``c`` (read, never written) goes with ``beta``; ``bias`` has
-    one element a column. The result is dense, of a's dtype (int8: int32).
+    one element a column. The result is dense, of a's dtype (int8: int32). ``mode`` stands for TILESMITH_FIND_MODE.
 
     Raises ``ProblemError`` for a problem that cannot exist, ``ArgumentError`` for arrays that cannot be its matrices.
     """
-    options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads)
+    options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads, mode)
     quick: tuple[Any, ...] | None = None
     try:
         if residual is None and bias is None and c is None:
@@ -206,13 +209,15 @@ def _look(name: str, array: Any) -> Any:
     return (array.shape, array.stride(), array.dtype, array.device)
 
 
-def _bound(signature: Signature, threads: int | None, given: dict[str, Laid]) -> _Call:
+def _bound(signature: Signature, threads: int | None, mode: str | None, given: dict[str, Laid]) -> _Call:
     """The bound plan for the device of the operands; ``threads`` says nothing of a GPU."""
     (first, one), (second, two) = given.items()
     if one.device != two.device:
         raise ArgumentError(f"{first} is on {one.device}, {second} is on {two.device}: they must be on one device")
     on_cpu = one.device == "cpu"
-    return get_launchable(signature, threads=threads if on_cpu else None, device=None if on_cpu else one.device).bound
+    return get_launchable(
+        signature, threads=threads if on_cpu else None, device=None if on_cpu else one.device, mode=mode
+    ).bound
 
 
 def _tuple(value: Any) -> Any:
@@ -223,6 +228,7 @@ def _conv_call(
     x: Any, w: Any, b: Any, residual: Any, stride: Any, padding: Any, dilation: Any, groups: int, transposed: bool,
     output_padding: Any, input_layout: str, kernel_layout: str, output_layout: str, shared_layout: str,
     activation: str, slope: float, low: float, high: float, threads: int | None,
+    mode: str | None,
 ) -> _Call:  # fmt: skip
     given = {"x": describe("x", x), "w": describe("w", w)}
     _same_dtype(given)
@@ -251,7 +257,7 @@ def _conv_call(
     shape = tuple(signature.output_shape[axis] for axis in back) if back else signature.output_shape
     _check_like("b", b, (signature.output_logical[1],), signature.output_dtype)
     _check_like("residual", residual, shape, signature.output_dtype)
-    launch = _bound(signature, threads, given)
+    launch = _bound(signature, threads, mode, given)
     plain_bias = b is None or describe("b", b).strides is None
     if placed_x.as_is and placed_w.as_is and back is None and residual is None and plain_bias:
         return _AsIs(launch)
@@ -269,6 +275,7 @@ def _conv_call(
 def _gemm_call(
     a: Any, b: Any, c: Any, bias: Any, residual: Any, alpha: float, beta: float, trans_a: bool, trans_b: bool,
     activation: str, slope: float, low: float, high: float, threads: int | None,
+    mode: str | None,
 ) -> _Call:  # fmt: skip
     given = {"a": describe("a", a), "b": describe("b", b)}
     _same_dtype(given)
@@ -300,7 +307,7 @@ def _gemm_call(
     _check_like("bias", bias, (n,), signature.c_dtype)
     _check_like("residual", residual, result, signature.c_dtype)
     _check_like("c", c if beta != 0 else None, result, signature.c_dtype)
-    launch = _bound(signature, threads, given)
+    launch = _bound(signature, threads, mode, given)
     squeeze = ranks == {3} and batch == 1
     plain_bias = bias is None or describe("bias", bias).strides is None
     if plain_bias and not (None in rows.values() or squeeze or c is not None or residual is not None):

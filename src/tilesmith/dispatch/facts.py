@@ -20,20 +20,51 @@ from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.targets.target import CpuTarget, Target
 
 _opened: dict[tuple[str, ...], Layers] = {}
+# Those opened to be read alone, with the stamps of their files.
+_read: dict[tuple[str, ...], tuple[tuple[object, ...], Layers]] = {}
 _opening = threading.Lock()
 
 
-def open_databases(database: Layers | Database | str | os.PathLike[str] | None = None) -> Layers:
-    """The database layers of the call, else those of TILESMITH_DB_PATH; opened once a process."""
-    if isinstance(database, Layers):
+def named_databases(
+    database: Layers | Database | str | os.PathLike[str] | None = None,
+) -> Layers | Database | tuple[str, ...]:
+    """What says which layers a call means, before any is opened: those given, or the paths, lowest first."""
+    if isinstance(database, Layers | Database):
         return database
-    if isinstance(database, Database):
-        return Layers((database,))
-    paths = (str(Path(database)),) if database is not None else env.DB_PATH.get()
+    return (str(Path(database)),) if database is not None else env.DB_PATH.get()
+
+
+def open_databases(
+    database: Layers | Database | str | os.PathLike[str] | None = None, *, readonly: bool = False
+) -> Layers:
+    """The database layers of the call, else those of TILESMITH_DB_PATH; opened once a process.
+
+    ``readonly`` makes and writes no file; the layers are opened again when their files have changed.
+    """
+    paths = named_databases(database)
+    if isinstance(paths, Layers):
+        return paths
+    if isinstance(paths, Database):
+        return Layers((paths,))
     with _opening:
+        if readonly:
+            stamps = tuple(_stamp(path) for path in paths)
+            held = _read.get(paths)
+            if held is None or held[0] != stamps:
+                held = _read[paths] = (stamps, open_layers(paths, readonly=True))
+            return held[1]
         if paths not in _opened:
             _opened[paths] = open_layers(paths)
         return _opened[paths]
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    """What changes with a file; None where there is none."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def lasting_databases() -> Layers:

@@ -13,10 +13,10 @@ from tilesmith import env
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
 from tilesmith.dispatch.choose import Choice, Considered
-from tilesmith.dispatch.facts import device_ordinal, open_databases, target_of
-from tilesmith.dispatch.planning import open_cache
+from tilesmith.dispatch.facts import device_ordinal, named_databases, open_databases, target_of
+from tilesmith.dispatch.planning import open_cache, strict_cache
 from tilesmith.dispatch.resolve import Resolved, check_mode, resolve
-from tilesmith.errors import ArgumentError, CommandError
+from tilesmith.errors import ArgumentError
 from tilesmith.plan.records import Plan
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver import command_of
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _lock = threading.Lock()  # of the two tables, never held while a problem is decided
 _known: dict[tuple[Any, ...], Launchable] = {}
 _pending: dict[tuple[Any, ...], threading.Lock] = {}  # problems that a thread is deciding now
+_logged: set[Signature] = set()
 _LIMIT = 4096
 
 
@@ -117,13 +118,14 @@ def get_launchable(
     if not isinstance(signature, ConvSignature | GemmSignature):
         raise ArgumentError(f"{type(signature).__name__} is no signature; make a ConvSignature or a GemmSignature")
     mode, target = check_mode(mode), target_of(target, threads, device)
-    layers, held = open_databases(database), open_cache(cache)
+    strict = mode == "strict"  # reads, and never writes a byte
+    held = strict_cache(cache) if strict else open_cache(cache)
     if env.LOG.is_set:
         logging.getLogger("tilesmith").setLevel(env.LOG.get().upper())
     if env.LOG_CMD.get():
         log_command(signature)
     only = env.ONLY_SOLVER.get() if only is None else only
-    key = (signature, target, device, mode, layers, str(held.directory), only)
+    key = (signature, target, device, mode, named_databases(database), str(held.directory), only)
     with _lock:
         known = _known.get(key)
         if known is not None:
@@ -135,8 +137,9 @@ def get_launchable(
                 known = _known.get(key)
             if known is not None:
                 return known
-            resolved = resolve(signature, target, mode, layers, held, only)
             ordinal = max(0, device_ordinal(device or "cuda"))
+            layers = open_databases(database, readonly=strict)
+            resolved = resolve(signature, target, mode, layers, held, only, ordinal)
             return _remember(key, Launchable(signature, target, resolved, ordinal))
         finally:
             with _lock:
@@ -156,12 +159,14 @@ def forget_launchables() -> None:
     """The next ``get_launchable`` of each problem decides anew."""
     with _lock:
         _known.clear()
+        _logged.clear()
 
 
 def log_command(signature: Signature) -> None:
-    """Print a problem as a driver command to stderr (its key, where the grammar has no command for it)."""
-    try:
-        text = command_of(signature)
-    except CommandError:
-        text = f"# {signature.key()}"
-    print(text, file=sys.stderr)
+    """Print a problem as a driver command to stderr, once."""
+    with _lock:
+        if signature in _logged:
+            return
+        _logged.add(signature)
+    sys.stderr.write(f"{command_of(signature)}\n")  # in one piece, whatever other threads write
+    sys.stderr.flush()

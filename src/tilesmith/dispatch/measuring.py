@@ -10,6 +10,7 @@ import numpy as np
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.measure.accuracy import Accuracy, check_specials, plant_specials, verify
+from tilesmith.measure.arrays import aligned_arrays
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_oracle import device_oracle
 from tilesmith.measure.memory import check_bytes, require_memory
@@ -34,13 +35,16 @@ def steady_call(launch: Launchable, arguments: Sequence[Any]) -> Callable[[], ob
 
 
 def time_launchable(launch: Launchable, *, budget_s: float = 0.5, rounds: int = 21, seed: int = 0) -> Timing:
-    """The median time of ``run`` on sample arguments."""
+    """The median time of ``run`` on sample arguments, the filter packed before: what records hold."""
     if isinstance(launch.target, CudaTarget):
         bench = device_bench(launch, seed)
         plan = bench.checker.plan(launch.executable)
         plan.prepare()
         return bench.time({"": plan.run}, budget_s=budget_s, rounds=rounds)[""]
-    call = steady_call(launch, sample_args(launch.signature, seed))
+    signature, executable = launch.signature.canonical, launch.executable
+    arrays = aligned_arrays(signature, sample_args(signature, seed))
+    packed = executable.prepare(arrays[FILTER]) if executable.prepares else None
+    call = executable.hold(arrays, packed)
     return interleave({"ours": call}, budget_s=budget_s, rounds=rounds, threads=launch.target.cores)["ours"]
 
 

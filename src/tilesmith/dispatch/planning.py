@@ -14,6 +14,7 @@ from tilesmith import env
 from tilesmith.errors import CompileError, NoCompilerError, NoSolutionError
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Plan
+from tilesmith.problems.driver import command_of
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.solver import parse_config
@@ -56,6 +57,15 @@ def _passing_cache() -> ArtifactCache:
     return ArtifactCache(folder)
 
 
+def strict_cache(place: ArtifactCache | Path | str | None = None) -> ArtifactCache:
+    """The cache that ``strict`` mode reads; ``NoSolutionError`` where the environment switches it off."""
+    if place is None and not env.CACHE_ON.get():
+        raise NoSolutionError(
+            "strict mode runs what the cache holds, and TILESMITH_CACHE_ON=0 switches the cache off; unset it"
+        )
+    return open_cache(place)
+
+
 def held_plan(
     signature: Signature, candidate: Candidate, config: str, target: Target, cache: ArtifactCache
 ) -> HeldPlan | None:
@@ -85,7 +95,8 @@ def build(
     if not compiles:
         raise NoSolutionError(
             f"strict mode compiles nothing, and the cache {cache.directory} does not hold the kernel of "
-            f"{candidate.name} {config}; run it once in another mode, or copy the cache"
+            f"{candidate.name} {config}; where there is a compiler, type `tilesmith preload {command_of(signature)}`, "
+            "or copy a cache that holds it to TILESMITH_CACHE_DIR"
         )
     try:
         return _make(signature, candidate, config, target, cache)

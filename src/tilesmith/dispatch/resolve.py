@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from tilesmith import env
 from tilesmith.db.layers import Layers
+from tilesmith.db.records import Record
 from tilesmith.dispatch.choose import DATABASE, MEASUREMENT, PREDICTION, Choice, choose, matches, usable
 from tilesmith.dispatch.facts import answers_of, options_of
 from tilesmith.dispatch.planning import Built, build, held_plan
@@ -20,6 +21,9 @@ from tilesmith.errors import (
     NoSolutionError,
     PlanError,
 )
+from tilesmith.measure.host import host_facts
+from tilesmith.measure.timing import Timing
+from tilesmith.problems.driver import command_of
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import Target
@@ -39,13 +43,14 @@ class Resolved:
 
 
 def resolve(
-    signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str = ""
-) -> Resolved:
+    signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str = "",
+    device: int = 0,
+) -> Resolved:  # fmt: skip
     """The choice for a problem, compiled; ``only`` names the one solver that may be used.
 
-    Raises ``NoSolutionError``, ``NoCompilerError``.
+    ``device`` is the ordinal of the CUDA device that measures. Raises ``NoSolutionError``, ``NoCompilerError``.
     """
-    choice = decide(signature, target, mode, layers, cache, only)
+    choice = decide(signature, target, mode, layers, cache, only, device)
     strict = mode == "strict"
     try:
         built = build(
@@ -64,24 +69,30 @@ def resolve(
         _log.warning("%s %s cannot be built (%s); the next best is used", choice.solver, choice.config, error)
         return _next_best(signature, target, choice, cache)
     if mode == "trust_verify" and choice.basis == DATABASE and choice.layer != layers.writable.name:
-        return _verify(signature, target, Resolved(choice, built), layers, cache, only)
+        return _verify(signature, target, Resolved(choice, built), layers, cache, only, device)
     return Resolved(choice, built)
 
 
 def decide(
-    signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str = ""
-) -> Choice:
-    """The choice alone; measures what the mode wants measured."""
+    signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str = "",
+    device: int = 0,
+) -> Choice:  # fmt: skip
+    """The choice alone; measures what the mode wants measured.
+
+    Raises ``NoSolutionError`` when nothing fits, or when no database answers and the mode is ``strict``.
+    """
     options = options_of(signature, target)
     if not only and (spec := spec_choice(signature, target, options)) is not None:
         return spec
     answer = choose(options, answers_of(signature, target, layers), mode=mode, only=only)
     if isinstance(answer, Choice):
         return answer
+    if mode == "strict":
+        raise NoSolutionError(_nothing_held(signature, target, layers))
     free = [o for o in options if o.accepted and (not only or matches(o.candidate, only))]
     if len(free) > 1:
         try:
-            _measure(signature, target, "defaults", layers, cache)
+            _measure(signature, target, "defaults", layers, cache, device)
         except (LaunchError, CompileError, OSError) as error:
             _log.warning("nothing could be measured (%s); the predicted choice is used", error)
             answer = choose(options, (), mode="fast", only=only)
@@ -105,12 +116,25 @@ def _candidate(signature: Signature, target: Target, name: str) -> Candidate:
     return next(candidate for candidate in candidates(signature, target) if candidate.name == name)
 
 
-def _measure(signature: Signature, target: Target, strategy: str, layers: Layers, cache: ArtifactCache) -> None:
+def _nothing_held(signature: Signature, target: Target, layers: Layers) -> str:
+    """What to type, or to install, where ``strict`` mode has no answer."""
+    names = ", ".join(database.name for database in layers.databases)
+    command = command_of(signature)
+    return (
+        f"strict mode: no database holds `{command}` for {target.name} (looked in {names}); where there is a compiler, "
+        f"type `tilesmith preload {command}` or `tilesmith tune {command}`, or name a database that holds it in "
+        "TILESMITH_DB_PATH"
+    )
+
+
+def _measure(
+    signature: Signature, target: Target, strategy: str, layers: Layers, cache: ArtifactCache, device: int
+) -> None:
     from tilesmith.tune.session import tune
 
     # Two searches at a time would measure each other. One that waited may find its answer recorded, and takes it over.
     with _measuring:
-        tune(signature, target, database=layers.writable, cache=cache, strategy=strategy)
+        tune(signature, target, database=layers.writable, cache=cache, strategy=strategy, device=device)
 
 
 def _at_hand(
@@ -154,37 +178,62 @@ def _next_best(signature: Signature, target: Target, choice: Choice, cache: Arti
 
 
 def _verify(
-    signature: Signature, target: Target, shipped: Resolved, layers: Layers, cache: ArtifactCache, only: str
-) -> Resolved:
-    """Measure a shipped answer once: keep it if it holds here, else search anew."""
-    from tilesmith.dispatch.launchable import Launchable
-    from tilesmith.dispatch.measuring import time_launchable
-
+    signature: Signature, target: Target, shipped: Resolved, layers: Layers, cache: ArtifactCache, only: str,
+    device: int,
+) -> Resolved:  # fmt: skip
+    """Measure a shipped answer once: keep it if it holds here, else search anew. Either way the layer that is written
+    answers from now on.
+    """
     choice = shipped.choice
-    with _measuring:
-        timing = time_launchable(Launchable(signature, target, shipped))
+    try:
+        with _measuring:
+            timing = _timed(signature, target, shipped, device)
+    except (LaunchError, MemoryError, OSError) as error:
+        _log.warning("the shipped answer %s cannot be timed here (%s); it is used", choice.solver, error)
+        return shipped
+    kept = _as_measured(signature, target, choice, timing, layers)
     if choice.time_us is not None and timing.median_us <= TRUSTED_RATIO * choice.time_us:
-        found = next(
-            answer.record
-            for answer in answers_of(signature, target, layers)
-            if answer.layer == choice.layer and answer.record.solver == choice.solver
-        )
-        layers.writable.put_result(
-            replace(
-                found, time_us=timing.median_us, spread_us=timing.spread_us, samples=timing.samples,
-                method=timing.method, origin="verify",
-            )
-        )  # fmt: skip
+        layers.writable.put_result(kept)
         return shipped
     _log.warning(
         "the shipped answer %s takes %.1f us here, its record says %.1f us: searching anew",
         choice.solver, timing.median_us, choice.time_us or 0.0,
     )  # fmt: skip
     try:
-        _measure(signature, target, "model", layers, cache)
-    except NoCompilerError as error:
-        _log.warning("%s; the shipped answer is used", error)
-        return shipped
-    again = decide(signature, target, "hybrid", layers, cache, only)
-    built = build(signature, _candidate(signature, target, again.solver), again.config, target, cache)
-    return Resolved(replace(again, basis=MEASUREMENT), built)
+        _measure(signature, target, "model", layers, cache, device)
+        again = decide(signature, target, "hybrid", layers, cache, only, device)
+        built = build(signature, _candidate(signature, target, again.solver), again.config, target, cache)
+    except (LaunchError, CompileError, NoCompilerError, NoSolutionError, PlanError, OSError) as error:
+        _log.warning("the search failed (%s); the shipped answer is used", error)
+    else:
+        if again.time_us is None or again.time_us < timing.median_us:
+            return Resolved(replace(again, basis=MEASUREMENT), built)
+        _log.warning("the search found nothing faster; the shipped answer is used")
+    layers.writable.put_result(kept)
+    return shipped
+
+
+def _timed(signature: Signature, target: Target, shipped: Resolved, device: int) -> Timing:
+    """The time of a shipped answer here; of two when the first is too long, for a moment may be disturbed."""
+    from tilesmith.dispatch.launchable import Launchable
+    from tilesmith.dispatch.measuring import time_launchable
+
+    launch = Launchable(signature, target, shipped, device)
+    timing = time_launchable(launch)
+    if shipped.choice.time_us is None or timing.median_us <= TRUSTED_RATIO * shipped.choice.time_us:
+        return timing
+    return min(timing, time_launchable(launch), key=lambda each: each.median_us)
+
+
+def _as_measured(signature: Signature, target: Target, choice: Choice, timing: Timing, layers: Layers) -> Record:
+    """The record of a shipped answer as it was found here."""
+    host = host_facts()
+    found = next(
+        answer.record
+        for answer in answers_of(signature, target, layers)
+        if (answer.layer, answer.record.solver) == (choice.layer, choice.solver)
+    )
+    return replace(
+        found, target=target.name, time_us=timing.median_us, spread_us=timing.spread_us, samples=timing.samples,
+        method=timing.method, origin="verify", host=host.name, date=host.date,
+    )  # fmt: skip

@@ -102,3 +102,24 @@ def _span(shape: Sequence[int], steps: Sequence[int], itemsize: int) -> int:
 
 def _untouched(part: NDArray[np.uint8]) -> bool:
     return part.size == 0 or bool((part == _FILL).all())
+
+
+def aligned_arrays(signature: ConvSignature | GemmSignature, values: tuple[Any, ...]) -> list[Any]:
+    """Operands and result of a canonical problem as allocators place them, on 64-byte boundaries.
+
+    The result comes last; it holds GEMM's initial ``c``.
+    """
+    slots = arguments(signature)
+    starts = isinstance(signature, GemmSignature) and signature.beta != 0
+    contents = [*values[: len(slots) - 1], values[-1] if starts else None]
+    arrays = []
+    for slot, content in zip(slots, contents, strict=True):
+        memory = np.zeros(slot.nbytes + _ALIGNMENT, np.uint8)
+        offset = -memory.__array_interface__["data"][0] % _ALIGNMENT
+        kind = dtype(slot.dtype).numpy()
+        steps = tuple(step * kind.itemsize for step in slot.strides)
+        array: Any = np.ndarray(slot.shape, kind, memory.data, offset, steps)
+        if content is not None:
+            array[...] = content
+        arrays.append(array)
+    return arrays

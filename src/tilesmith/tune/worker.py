@@ -19,13 +19,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from tilesmith.measure.arrays import aligned_arrays
 from tilesmith.measure.oracle import Oracle, oracle
 from tilesmith.measure.recheck import Rechecker
 from tilesmith.measure.timing import interleave
 from tilesmith.plan.check import FILTER_SLOT
-from tilesmith.plan.slots import arguments
-from tilesmith.problems.dtypes import dtype
-from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
 from tilesmith.problems.signature import parse_key
@@ -50,7 +48,7 @@ class Bench:
         values = sample_args(self.signature, setup.seed)
         self.checker = Rechecker(self.signature, values, _truth(self.signature, values, Path(setup.oracle)))
         # Checks use memory that begins anywhere; times are taken on tensors as allocators place them.
-        self.arrays = _aligned(self.signature, values)
+        self.arrays = aligned_arrays(self.signature, values)
         self.calls: dict[str, Callable[[], object]] = {}
         self.seconds: dict[str, float] = {}
 
@@ -162,24 +160,6 @@ def _truth(
     np.savez(staged, value=truth.value, norm=truth.norm, addends=truth.addends, length=np.int64(truth.length))
     staged.replace(path)
     return truth
-
-
-def _aligned(signature: Signature, values: tuple[Any, ...]) -> list[Any]:
-    """Operands and result on 64-byte boundaries, the result last (it holds GEMM's initial ``c``)."""
-    slots = arguments(signature)
-    starts = isinstance(signature, GemmSignature) and signature.beta != 0
-    contents = [*values[: len(slots) - 1], values[-1] if starts else None]
-    arrays = []
-    for slot, content in zip(slots, contents, strict=True):
-        memory = np.zeros(slot.nbytes + 64, np.uint8)
-        offset = -memory.__array_interface__["data"][0] % 64
-        kind = dtype(slot.dtype).numpy()
-        steps = tuple(step * kind.itemsize for step in slot.strides)
-        array: Any = np.ndarray(slot.shape, kind, memory.data, offset, steps)
-        if content is not None:
-            array[...] = content
-        arrays.append(array)
-    return arrays
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def command(
     words: tuple[str, ...], device: str, threads: int | None, mode: str | None, dtype: str | None, as_json: bool
 ) -> int:
     listing = read_problems(words, dtype or "")
-    target, layers, cache = target_of(None, threads, device), open_databases(), open_cache()
+    target, layers, cache = target_of(None, threads, device), open_databases(readonly=True), open_cache()
     # Explaining must not change what it explains: without an answer in a database the prediction decides.
     asked = check_mode(mode)
     for item in listing.items:

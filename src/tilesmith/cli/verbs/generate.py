@@ -45,7 +45,9 @@ def command(
     missing = ""
     for item in listing.items:
         if solver is None:
-            choice = decide(item.signature, target, "fast", open_databases(), open_cache(), env.ONLY_SOLVER.get())
+            choice = decide(
+                item.signature, target, "fast", open_databases(readonly=True), open_cache(), env.ONLY_SOLVER.get()
+            )
             solver_name, chosen = choice.solver, choice.config
         else:
             solver_name, chosen = solver, ""
