@@ -156,10 +156,14 @@ LIBCUDA: Variable[str] = Variable(
     "TILESMITH_LIBCUDA", lambda: "", "libcuda.so.1", "a library's path or name",
     "the library of the CUDA driver; tests put a stand-in in its place", lambda text: str(_path(text)),
 )  # fmt: skip
+EXTERNAL: Variable[bool] = Variable(
+    "TILESMITH_EXTERNAL", lambda: True, "1", _SWITCH,
+    "let PyTorch's own CUDA kernels take part where PyTorch is loaded; 0 leaves generated kernels alone", _switch,
+)  # fmt: skip
 
 VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read only, so covariance is safe
     CACHE_ON, CACHE_DIR, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, LOG_CMD, ONLY_SOLVER, NUM_THREADS,
-    LIBCUDA,
+    LIBCUDA, EXTERNAL,
 )  # fmt: skip
 
 

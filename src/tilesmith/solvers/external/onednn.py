@@ -7,10 +7,8 @@ change. Everything runs in inference mode. PyTorch picks oneDNN's kernels itself
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,25 +17,12 @@ from torch.nn import functional
 
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
-from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.problems.geometry import TensorView
 from tilesmith.problems.rewrite import Signature
+from tilesmith.solvers.external.operators import Call, ConvShape, Finish, Mode, argument_names, placed
 from tilesmith.solvers.external.tensors import TORCH_DTYPES, logical_tensor, to_numpy
 
 NAME = "onednn"
-Call = Callable[[], torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Mode:
-    """One way to compute the problem. ``run`` is what is timed, inside ``inference()``; ``result`` gives its values.
-
-    ``result`` is dense ``(N, C, *spatial)`` for a convolution (a filter ``(K, C/groups, *spatial)``, a bias gradient
-    ``(K,)``), always of the canonical problem; ``(batch, m, n)`` for a GEMM.
-    """
-
-    name: str
-    run: Callable[[], object]
-    result: Callable[[], np.ndarray[Any, Any]]
 
 
 def inference() -> AbstractContextManager[Any]:
@@ -89,7 +74,7 @@ def _conv_calls(signature: ConvSignature, arguments: Sequence[np.ndarray[Any, An
         return {}
     ordered = [arguments[index] for index in signature.canonical_order]
     dims = canonical.spatial_dims
-    named = dict(zip(_argument_names(problem), ordered, strict=True))
+    named = dict(zip(argument_names(problem), ordered, strict=True))
     tensors = {
         name: logical_tensor(named[name], view, dims)
         for name, view in (("x", problem.x), ("w", problem.w), ("y", problem.y))
@@ -97,7 +82,7 @@ def _conv_calls(signature: ConvSignature, arguments: Sequence[np.ndarray[Any, An
     }
     result = problem.y if problem.direction == "fwd" else problem.x
     finish = _epilogue(problem.epilogue, named, result, dims)
-    shape = _Shape(problem, dims)
+    shape = ConvShape(problem, dims)
     if problem.direction == "fwd":
         return _forward(tensors, shape, finish)
     if problem.direction == "bwd":
@@ -110,44 +95,11 @@ def _conv_calls(signature: ConvSignature, arguments: Sequence[np.ndarray[Any, An
     }
 
 
-def _argument_names(problem: ConvGeometry) -> tuple[str, ...]:
-    extra = (("b",) if problem.epilogue.bias else ()) + (("z",) if problem.epilogue.residual else ())
-    return {"fwd": ("x", "w", *extra), "bwd": ("y", "w", *extra), "wrw": ("y", "x"), "bgrad": ("y",)}[problem.direction]
-
-
-class _Shape:
-    """Strides, paddings and so on as PyTorch wants them: one value for each of its spatial axes."""
-
-    def __init__(self, problem: ConvGeometry, dims: int) -> None:
-        cut = 3 - dims
-        self.dims = dims
-        self.groups = problem.groups
-        self.stride = list(problem.stride[cut:])
-        self.padding = list(problem.padding[cut:])
-        self.dilation = list(problem.dilation[cut:])
-        self.x_shape = [problem.n, problem.c, *problem.input[cut:]]
-        self.y_shape = [problem.n, problem.k, *problem.output[cut:]]
-        self.w_shape = [problem.k, problem.c // problem.groups, *problem.filter[cut:]]
-        reach = [d * (f - 1) + 1 for d, f in zip(self.dilation, problem.filter[cut:], strict=True)]
-        smallest = [
-            (y - 1) * s - 2 * p + r
-            for y, s, p, r in zip(self.y_shape[2:], self.stride, self.padding, reach, strict=True)
-        ]
-        # What the forward convolution rounded away, the transposed one must add.
-        self.output_padding = [x - least for x, least in zip(self.x_shape[2:], smallest, strict=True)]
-
-
-def _placed(tensor: torch.Tensor, form: str) -> torch.Tensor:
-    if form == "contiguous":
-        return tensor.contiguous()
-    return tensor.contiguous(memory_format=torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d)
-
-
-def _forward(t: dict[str, torch.Tensor], s: _Shape, finish: Finish) -> dict[str, Callable[[], Call]]:
+def _forward(t: dict[str, torch.Tensor], s: ConvShape, finish: Finish) -> dict[str, Callable[[], Call]]:
     convolve = functional.conv2d if s.dims == 2 else functional.conv3d
 
     def plain(form: str) -> Call:
-        x, w, after = _placed(t["x"], form), _placed(t["w"], form), finish.placed(form)
+        x, w, after = placed(t["x"], form), placed(t["w"], form), finish.placed(form)
         fixed = (finish.bias, s.stride, s.padding, s.dilation, s.groups)
         if after.is_identity:
             return lambda: convolve(x, w, *fixed)
@@ -155,7 +107,7 @@ def _forward(t: dict[str, torch.Tensor], s: _Shape, finish: Finish) -> dict[str,
 
     def prepacked(form: str) -> Call:
         ops = torch.ops.mkldnn
-        x, after = _placed(t["x"], form), finish.placed(form)
+        x, after = placed(t["x"], form), finish.placed(form)
         w = ops._reorder_convolution_weight(t["w"], s.padding, s.stride, s.dilation, s.groups, s.x_shape)
         run = ops._convolution_pointwise.default
         fixed = (finish.bias, s.padding, s.stride, s.dilation, s.groups, *finish.fused)
@@ -166,19 +118,19 @@ def _forward(t: dict[str, torch.Tensor], s: _Shape, finish: Finish) -> dict[str,
     return _forms(plain, prepacked)
 
 
-def _backward_data(t: dict[str, torch.Tensor], s: _Shape, finish: Finish) -> dict[str, Callable[[], Call]]:
+def _backward_data(t: dict[str, torch.Tensor], s: ConvShape, finish: Finish) -> dict[str, Callable[[], Call]]:
     transpose = functional.conv_transpose2d if s.dims == 2 else functional.conv_transpose3d
 
     def plain(form: str) -> Call:
-        y, w, after = _placed(t["y"], form), _placed(t["w"], form), finish.placed(form)
+        y, w, after = placed(t["y"], form), placed(t["w"], form), finish.placed(form)
         fixed = (s.stride, s.padding, s.output_padding, s.groups, s.dilation)
         if after.is_identity:
             return lambda: transpose(y, w, finish.bias, *fixed)
         return lambda: after(transpose(y, w, finish.bias, *fixed))
 
     def gradient(form: str) -> Call:
-        y, w, after = _placed(t["y"], form), _placed(t["w"], form), finish.placed(form, with_bias=True)
-        x = _placed(torch.zeros(s.x_shape, dtype=y.dtype), form)  # read for its shape alone
+        y, w, after = placed(t["y"], form), placed(t["w"], form), finish.placed(form, with_bias=True)
+        x = placed(torch.zeros(s.x_shape, dtype=y.dtype), form)  # read for its shape alone
         fixed = (None, s.stride, s.padding, s.dilation, False, [0] * s.dims, s.groups, [True, False, False])
         run = torch.ops.aten.convolution_backward.default
         if after.is_identity:
@@ -187,7 +139,7 @@ def _backward_data(t: dict[str, torch.Tensor], s: _Shape, finish: Finish) -> dic
 
     def prepacked(form: str) -> Call:
         ops = torch.ops.mkldnn
-        y, after = _placed(t["y"], form), finish.placed(form)
+        y, after = placed(t["y"], form), finish.placed(form)
         # As inductor's freezing does: the filter is handed over as the transposed convolution's, oneDNN reorders it.
         w = ops._reorder_convolution_transpose_weight(
             t["w"], s.padding, s.output_padding, s.stride, s.dilation, s.groups, s.y_shape
@@ -204,10 +156,10 @@ def _backward_data(t: dict[str, torch.Tensor], s: _Shape, finish: Finish) -> dic
     return named
 
 
-def _backward_weights(t: dict[str, torch.Tensor], s: _Shape) -> dict[str, Callable[[], Call]]:
+def _backward_weights(t: dict[str, torch.Tensor], s: ConvShape) -> dict[str, Callable[[], Call]]:
     def gradient(form: str) -> Call:
-        y, x = _placed(t["y"], form), _placed(t["x"], form)
-        w = _placed(torch.zeros(s.w_shape, dtype=y.dtype), form)  # read for its shape alone
+        y, x = placed(t["y"], form), placed(t["x"], form)
+        w = placed(torch.zeros(s.w_shape, dtype=y.dtype), form)  # read for its shape alone
         fixed = (None, s.stride, s.padding, s.dilation, False, [0] * s.dims, s.groups, [False, True, False])
         run = torch.ops.aten.convolution_backward.default
         return lambda: run(y, x, w, *fixed)[1]
@@ -219,7 +171,7 @@ def _backward_weights(t: dict[str, torch.Tensor], s: _Shape) -> dict[str, Callab
 
 
 def _bias_gradient(dy: torch.Tensor, form: str) -> Call:
-    y, axes = _placed(dy, form), [0, *range(2, dy.dim())]
+    y, axes = placed(dy, form), [0, *range(2, dy.dim())]
     return lambda: y.sum(axes)
 
 
@@ -230,62 +182,6 @@ def _forms(plain: Callable[[str], Call], prepacked: Callable[[str], Call]) -> di
         "prepacked": lambda: prepacked("channels_last"),
         "prepacked contiguous": lambda: prepacked("contiguous"),
     }
-
-
-class Finish:
-    """The epilogue: the bias goes into the operator, the rest is applied to its result."""
-
-    def __init__(self, epilogue: Epilogue, bias: torch.Tensor | None, residual: torch.Tensor | None) -> None:
-        self.epilogue, self.bias, self.residual = epilogue, bias, residual
-
-    def placed(self, form: str, with_bias: bool = False) -> Finish:
-        """The same with the residual as ``form`` likes it; ``with_bias`` for operators that take none."""
-        residual = None if self.residual is None else _placed(self.residual, form)
-        if with_bias and self.bias is not None:
-            shaped = self.bias.reshape(1, -1, *[1] * (2 if residual is None else residual.dim() - 2))
-            residual = shaped if residual is None else residual + shaped
-        return Finish(self.epilogue, self.bias, residual)
-
-    @property
-    def fused(self) -> tuple[str, list[float], str]:
-        """The activation as oneDNN's operators take it, when there is no residual before it."""
-        if self.residual is not None:
-            return "none", [], ""
-        e = self.epilogue
-        return {
-            "none": ("none", [], ""),
-            "relu": ("relu", [], ""),
-            "leaky_relu": ("leaky_relu", [e.slope], ""),
-            "silu": ("swish", [], ""),
-            "gelu": ("gelu", [], "none"),
-            "clamp": ("hardtanh", [e.low, e.high], ""),
-        }[e.activation]
-
-    @property
-    def is_identity(self) -> bool:
-        """Nothing is left to do after an operator that took the bias."""
-        return self.residual is None and self.epilogue.activation == "none"
-
-    def __call__(self, result: torch.Tensor) -> torch.Tensor:
-        if self.residual is not None:
-            result = result + self.residual
-        return activate(self.epilogue, result)
-
-
-def activate(epilogue: Epilogue, r: torch.Tensor) -> torch.Tensor:
-    """PyTorch's operator for the activation."""
-    if epilogue.activation == "none":
-        return r
-    if epilogue.activation == "clamp":
-        return r.clamp_(epilogue.low if math.isfinite(epilogue.low) else None, epilogue.high)
-    if epilogue.activation == "leaky_relu":
-        return functional.leaky_relu_(r, epilogue.slope)
-    operators: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-        "relu": functional.relu_,
-        "silu": lambda v: functional.silu(v, inplace=True),
-        "gelu": functional.gelu,
-    }
-    return operators[epilogue.activation](r)
 
 
 def _epilogue(epilogue: Epilogue, named: dict[str, np.ndarray[Any, Any]], result: TensorView, dims: int) -> Finish:

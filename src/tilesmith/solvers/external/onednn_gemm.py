@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.solvers.external.onednn import Call, Finish
+from tilesmith.solvers.external.operators import Call, Finish
 from tilesmith.solvers.external.tensors import TORCH_DTYPES, from_numpy, matrix_tensor
 
 
