@@ -13,6 +13,7 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.targets.cpu import cpu_target
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.sealed import seal, unseal
 
 PEAKS = Machine("t", "h", "d", 200e9, 100e9, 400e9, 100e9, 40e9)
 
@@ -31,16 +32,19 @@ def test_the_peaks_of_this_machine_are_measured_once(tmp_path, monkeypatch):
     assert machine_of(target, cache) == found
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"target": 1}', "[1]", json.dumps({**vars(PEAKS), "fp32_flops": -1})])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}\n", json.dumps(vars(PEAKS)).encode(), seal({"target": 1}), seal({**vars(PEAKS), "fp32_flops": -1})],
+)
 def test_a_file_that_makes_no_sense_is_measured_again(tmp_path, monkeypatch, content):
     target = host_target(1)
     mine = replace(PEAKS, target=target.name, host=host_facts().name)
     monkeypatch.setattr(calibration, "measure_machine", lambda *a: mine)
     machine_of(target, ArtifactCache(tmp_path))
     (path,) = (tmp_path / "machine").iterdir()
-    path.write_text(content)
+    path.write_bytes(content)
     assert machine_of(target, ArtifactCache(tmp_path)) == mine
-    assert json.loads(path.read_text()) == vars(mine)
+    assert unseal(path.read_bytes()) == vars(mine)
 
 
 def test_the_roofline_is_the_tighter_of_two_bounds():

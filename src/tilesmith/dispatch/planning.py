@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
-import shutil
-import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +18,7 @@ from tilesmith.solvers.solver import parse_config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
+from tilesmith.toolchain.files import scratch_of_process
 from tilesmith.toolchain.plans import HeldPlan, find_plan, keep_plan
 
 _log = logging.getLogger("tilesmith.dispatch")
@@ -52,9 +50,7 @@ def _cache(place: str) -> ArtifactCache:
 @lru_cache(maxsize=1)
 def _passing_cache() -> ArtifactCache:
     """A cache that goes when the process ends."""
-    folder = tempfile.mkdtemp(prefix="tilesmith-cache-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return ArtifactCache(folder)
+    return ArtifactCache(scratch_of_process())
 
 
 def strict_cache(place: ArtifactCache | Path | str | None = None) -> ArtifactCache:

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +26,7 @@ from tilesmith.runtime.executable import Executable
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.compilers import find_compiler
+from tilesmith.toolchain.sealed import seal, unseal
 
 _FORMAT = 1
 _TURNS = 20_000
@@ -57,11 +55,13 @@ def machine_of(target: CpuTarget, cache: ArtifactCache) -> Machine:
     """The peaks of ``target`` here, measured at the first call (a second or two) and kept in the cache's folder."""
     host = host_facts(find_compiler().identity)
     key = hashlib.sha256(f"{_FORMAT}\0{host.name}\0{target}".encode()).hexdigest()[:32]
-    path = cache.directory / "machine" / f"{key}.json"
-    found = _read(path, target.name, host.name)
+    name = f"machine/{key}.json"
+    found = next((m for folder in cache.folders() if (m := _read(folder / name, target.name, host.name))), None)
     if found is None:
         found = measure_machine(target, cache)
-        _write(path, found)
+        # A folder that cannot be written costs the next process a second.
+        with contextlib.suppress(OSError):
+            cache.publish(name, seal(asdict(found)))
     return found
 
 
@@ -199,20 +199,9 @@ def _aligned(nbytes: int) -> Any:
 
 def _read(path: Path, target: str, host: str) -> Machine | None:
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
-        machine = Machine(**found)
+        machine = Machine(**(unseal(path.read_bytes()) or {}))
         numbers = (machine.fp32_flops, machine.fp64_flops, machine.cache_bandwidth, machine.memory_bandwidth)
         sound = (machine.target, machine.host) == (target, host) and all(number > 0 for number in numbers)
-    except (OSError, ValueError, TypeError):
+    except (OSError, TypeError):
         return None
     return machine if sound else None
-
-
-def _write(path: Path, machine: Machine) -> None:
-    """Stage and rename; a folder that cannot be written costs the next process a second."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, staged = tempfile.mkstemp(prefix=".stage-", dir=path.parent)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(machine), file, indent=1)
-        os.replace(staged, path)

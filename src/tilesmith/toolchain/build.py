@@ -13,6 +13,7 @@ from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.compilers import Compiler, command_line, find_compiler
+from tilesmith.toolchain.files import scratch
 from tilesmith.toolchain.nvrtc import Nvrtc, find_nvrtc
 from tilesmith.toolchain.resources import KernelResources, read_resources
 
@@ -79,15 +80,16 @@ def exact_command(compiler: Toolchain, target: Target, source: str, output: str)
 
 def _compile(text: str, target: Target, out_path: Path, compiler: Toolchain) -> str:
     """The compiler's log."""
-    with tempfile.TemporaryDirectory(prefix="tilesmith-") as folder:
+    with scratch() as folder:
         # The name is fixed: compilers write it into the binary, and one source must always make the same bytes.
-        (Path(folder) / "unit.c").write_text(text)
+        (folder / "unit.c").write_text(text)
         command = exact_command(compiler, target, "unit.c", str(out_path))
         try:
-            with open(Path(folder) / "unit.c", encoding="utf-8") as unit:
+            with open(folder / "unit.c", encoding="utf-8") as unit:
+                # Its own temporary files lie here too, so that a compiler that is killed leaves none.
                 done = subprocess.run(
                     command, cwd=folder, stdin=unit, capture_output=True, text=True, timeout=_COMPILE_SECONDS,
-                    check=False,
+                    check=False, env={**os.environ, "TMPDIR": str(folder)},
                 )  # fmt: skip
             output, status = f"{done.stderr}\n{done.stdout}", done.returncode
         except subprocess.TimeoutExpired:
@@ -99,12 +101,15 @@ def _compile(text: str, target: Target, out_path: Path, compiler: Toolchain) -> 
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     first = next((line for line in lines if "error" in line), lines[0] if lines else f"exit status {status}")
     name, suffix = (compiler.command[0], ".c") if isinstance(compiler, Compiler) else (compiler.identity, ".cu")
-    raise CompileError(f"{name} refused generated source: {first} (source kept in {_keep(text, suffix)})")
+    raise CompileError(f"{name} refused generated source: {first} ({_keep(text, suffix)})")
 
 
-def _keep(text: str, suffix: str) -> Path:
+def _keep(text: str, suffix: str) -> str:
     """Where a refused source can be read after the failure."""
-    descriptor, name = tempfile.mkstemp(prefix="tilesmith-refused-", suffix=suffix)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    return Path(name)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix="tilesmith-refused-", suffix=suffix)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+    except OSError as error:
+        return f"source not kept: {error}"
+    return f"source kept in {name}"

@@ -3,19 +3,16 @@
 An entry is two files. ``keys/<key>.json`` says which binary a key stands for, and carries its own checksum;
 ``objects/<digest>.so`` (``.cubin`` for a GPU) is the binary, named by the sha256 of its bytes. Both are checked on
 every load. Writers stage a file, fsync and rename it, so readers see whole files alone; losing a race to another writer
-changes nothing.
+changes nothing. Of several processes that miss the same kernel one compiles it while the others wait (``files.turn``).
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import hashlib
-import json
 import logging
 import os
-import shutil
-import tempfile
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,12 +22,15 @@ from typing import Any
 from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
 from tilesmith.targets.target import Target
+from tilesmith.toolchain import files
 from tilesmith.toolchain.build import Toolchain, build_unit, find_toolchain, flags_of, unit_text
 from tilesmith.toolchain.resources import KernelResources
+from tilesmith.toolchain.sealed import seal, unseal
 
 _FORMAT = "tilesmith artifact 2"
 _SUFFIXES = (".so", ".cubin")
 _EM_CUDA = 190  # e_machine of a cubin's ELF header
+_TURN_S = 120.0  # to wait for another process that compiles the same kernel
 _log = logging.getLogger("tilesmith.cache")
 
 
@@ -45,18 +45,22 @@ class Artifact:
 class ArtifactCache:
     """Compiled kernels under ``directory``, shared by any number of processes and threads.
 
-    A directory that cannot be written degrades to a temporary one, with one warning; what it holds is still read.
+    A directory that cannot be written, or fails while it is, degrades to a temporary one for the rest of the process,
+    with one warning; what it holds is still read.
     """
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
         self._fallback: Path | None = None
+        self._falling = threading.Lock()
+        self._swept = False
+        self._told = False  # that the directory fails
 
     def find(self, digest: str) -> Artifact | None:
         """The binary with this digest, verified; None if there is none that is whole."""
         if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
             return None
-        for path in (_object_path(folder, digest, suffix) for folder in self._folders() for suffix in _SUFFIXES):
+        for path in (_object_path(folder, digest, suffix) for folder in self.folders() for suffix in _SUFFIXES):
             found = _digest_of(path)
             if found == digest:
                 return Artifact(digest, path)
@@ -69,9 +73,9 @@ class ArtifactCache:
     ) -> tuple[KernelResources, ...]:
         """What the kernels of a CUDA source took when they were compiled; empty if they are not here."""
         key = artifact_key(source, target, compiler or find_toolchain(target))
-        for folder in self._folders():
+        for folder in self.folders():
             with contextlib.suppress(OSError):
-                record = _read_record(_key_path(folder, key).read_bytes(), key)
+                record = _read_entry(_key_path(folder, key).read_bytes(), key)
                 if record is not None:
                     return tuple(
                         KernelResources(**{**r, "warnings": tuple(r["warnings"])}) for r in record["resources"]
@@ -116,70 +120,91 @@ class ArtifactCache:
 
     def store(self, path: Path) -> Artifact:
         """Keep a copy of a binary made elsewhere; it can be found by its digest."""
-        data = path.read_bytes()
-        return self._put_object(self._writable(), data)
+        return self._put_object(path.read_bytes())
 
     # --- files ----------------------------------------------------------------------------------------------------
 
-    def _folders(self) -> tuple[Path, ...]:
+    def folders(self) -> tuple[Path, ...]:
+        """Where files are looked for: the directory, and the temporary one that takes its place."""
         return (self.directory,) if self._fallback is None else (self.directory, self._fallback)
 
+    def publish(self, name: str, data: bytes) -> Path:
+        """Keep a file: in the directory, else in the temporary one. ``OSError`` when neither takes it."""
+        if self._fallback is None:
+            try:
+                files.publish(self.directory, self.directory / name, data)
+                return self.directory / name
+            except OSError as error:
+                self._fall_back(error)
+        assert self._fallback is not None
+        files.publish(self._fallback, self._fallback / name, data)
+        return self._fallback / name
+
+    def _fall_back(self, error: OSError) -> None:
+        with self._falling:
+            if self._fallback is None:
+                folder = files.scratch_of_process()
+                self.tell("cache directory %s cannot be written (%s); using %s", self.directory, error, folder)
+                self._fallback = folder
+
+    def tell(self, text: str, *values: object) -> None:
+        """Warn of a directory that fails; once, for what follows is most likely of the same cause."""
+        _log.log(logging.INFO if self._told else logging.WARNING, text, *values)
+        self._told = True
+
     def _load(self, key: str) -> Artifact | None:
-        for folder in self._folders():
+        for folder in self.folders():
             path = _key_path(folder, key)
             try:
                 data = path.read_bytes()
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                _log.warning("cache entry %s cannot be read (%s); it counts as missing", path, error)
+                self.tell("cache entry %s cannot be read (%s); it counts as missing", path, error)
                 continue
-            digest = _read_entry(data, key)
-            if digest is None:
+            entry = _read_entry(data, key)
+            if entry is None:
                 _log.warning("cache entry %s is damaged; its kernel is built again", path)
                 continue
+            digest = str(entry["digest"])
             artifact = self.find(digest)
             if artifact is not None:
                 return artifact
-            _log.warning("cache entry %s has lost its binary %s; its kernel is built again", path, digest)
+            if not any(_object_path(folder, digest, suffix).exists() for suffix in _SUFFIXES):  # else it has been told
+                _log.warning("cache entry %s has lost its binary %s; its kernel is built again", path, digest)
         return None
 
     def _build(self, key: str, source: Source, target: Target, compiler: Toolchain) -> Artifact:
-        with tempfile.TemporaryDirectory(prefix="tilesmith-") as scratch:
-            out = Path(scratch) / "kernel.so"
+        with files.turn(self.folders()[-1], key, _TURN_S):
+            # Another process may have compiled it while this one waited.
+            found = self._load(key)
+            if found is None:
+                try:
+                    found = self._compile(key, source, target, compiler)
+                except OSError as error:
+                    raise CompileError(f"{source.symbol}: no folder takes the compiled kernel ({error})") from None
+        if not self._swept:
+            self._swept = True
+            files.sweep(self.directory)
+        return found
+
+    def _compile(self, key: str, source: Source, target: Target, compiler: Toolchain) -> Artifact:
+        with files.scratch() as folder:
+            out = folder / "kernel.so"
             resources = build_unit([source], target, out, compiler)
-            data = out.read_bytes()
-        folder = self._writable()
-        artifact = self._put_object(folder, data)
-        _write(_key_path(folder, key), _entry(key, artifact.digest, source.symbol, compiler.identity, resources))
+            artifact = self._put_object(out.read_bytes())
+        self.publish(f"keys/{key}.json", _entry(key, artifact.digest, source.symbol, compiler.identity, resources))
         return artifact
 
-    def _put_object(self, folder: Path, data: bytes) -> Artifact:
+    def _put_object(self, data: bytes) -> Artifact:
         digest = hashlib.sha256(data).hexdigest()
         is_cubin = data[:4] == b"\x7fELF" and int.from_bytes(data[18:20], "little") == _EM_CUDA
-        path = _object_path(folder, digest, _SUFFIXES[is_cubin])
-        if _digest_of(path) != digest:
-            _write(path, data)
-        return Artifact(digest, path)
-
-    def _writable(self) -> Path:
-        """``directory``, or the temporary folder that takes its place for the rest of the process."""
-        if self._fallback is not None:
-            return self._fallback
-        try:
-            for part in ("keys", "objects"):
-                (self.directory / part).mkdir(mode=0o700, parents=True, exist_ok=True)
-                with tempfile.TemporaryFile(dir=self.directory / part):
-                    pass
-        except OSError as error:
-            fallback = Path(tempfile.mkdtemp(prefix="tilesmith-cache-"))
-            _log.warning("cache directory %s cannot be written (%s); using %s", self.directory, error, fallback)
-            atexit.register(shutil.rmtree, fallback, ignore_errors=True)
-            for part in ("keys", "objects"):
-                (fallback / part).mkdir(mode=0o700)
-            self._fallback = fallback
-            return fallback
-        return self.directory
+        suffix = _SUFFIXES[is_cubin]
+        for folder in self.folders():
+            path = _object_path(folder, digest, suffix)
+            if _digest_of(path) == digest:
+                return Artifact(digest, path)
+        return Artifact(digest, self.publish(f"objects/{digest}{suffix}", data))
 
 
 def artifact_key(source: Source, target: Target, compiler: Toolchain) -> str:
@@ -212,39 +237,14 @@ def _digest_of(path: Path) -> str | None:
 
 
 def _entry(key: str, digest: str, symbol: str, compiler: str, resources: Sequence[KernelResources]) -> bytes:
-    """The bytes of a key's file: one JSON line, then the sha256 of that line."""
-    record = {
+    """The bytes of a key's file."""
+    return seal({
         "format": _FORMAT, "key": key, "digest": digest, "symbol": symbol, "compiler": compiler,
         "resources": [each.as_dict() for each in resources],
-    }  # fmt: skip
-    line = json.dumps(record, sort_keys=True).encode() + b"\n"
-    return line + hashlib.sha256(line).hexdigest().encode() + b"\n"
+    })  # fmt: skip
 
 
-def _read_entry(data: bytes, key: str) -> str | None:
-    """The digest that a key's file names; None if any byte is not what was written for this key."""
-    record = _read_record(data, key)
-    return None if record is None else str(record["digest"])
-
-
-def _read_record(data: bytes, key: str) -> dict[str, Any] | None:
-    line, newline, seal = data.partition(b"\n")
-    if seal != hashlib.sha256(line + newline).hexdigest().encode() + b"\n":
-        return None
-    record: dict[str, Any] = json.loads(line)  # the seal holds, so these are bytes that _entry wrote
-    return record if (record["format"], record["key"]) == (_FORMAT, key) else None
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Stage, fsync, rename."""
-    descriptor, staged = tempfile.mkstemp(prefix=".stage-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(staged, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(staged)
-        raise
+def _read_entry(data: bytes, key: str) -> dict[str, Any] | None:
+    """What a key's file says; None if any byte is not what was written for this key."""
+    record = unseal(data)
+    return record if record is not None and (record.get("format"), record.get("key")) == (_FORMAT, key) else None

@@ -4,8 +4,8 @@
 it: an upgrade of the generator makes a new file in the same folder. A plan of another maker is *stale*: its bytes and
 its artifacts are whole, so it launches as well as ever, but who has a compiler makes it again.
 
-A file carries its own checksum, and the plan in it names its artifacts by digest: a file that is damaged or has lost
-an artifact counts as missing.
+A file carries a checksum of its name and content, and the plan in it names its artifacts by digest: a file that is
+damaged, lies in another's place, or has lost an artifact counts as missing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +23,7 @@ from tilesmith.solvers.generation import generator_digest
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 
-_FORMAT = "tilesmith plan 2"
+_FORMAT = "tilesmith plan 3"
 _log = logging.getLogger("tilesmith.cache")
 
 
@@ -42,39 +40,36 @@ def find_plan(
     cache: ArtifactCache, problem: str, solver: str, revision: int, config: str, target: Target
 ) -> HeldPlan | None:
     """The plan of a choice, made by today's generator if there is one, else the youngest of another."""
-    folder = _folder(cache, problem, solver, revision, config, target)
-    fresh = folder / f"{_maker(target)}.plan"
-    found = _load(fresh, cache)
-    if found is not None:
-        return HeldPlan(*found, stale=False)
-    for path in _youngest_first(folder):
-        if path != fresh and (found := _load(path, cache)) is not None:
+    name, maker = _folder(problem, solver, revision, config, target), _maker(target)
+    places = [folder / name for folder in cache.folders()]
+    for place in places:
+        found = _load(place / f"{maker}.plan", cache)
+        if found is not None:
+            return HeldPlan(*found, stale=False)
+    for path in _youngest_first(places):
+        if path.stem != maker and (found := _load(path, cache)) is not None:
             return HeldPlan(*found, stale=True)
     return None
 
 
 def keep_plan(cache: ArtifactCache, plan: Plan, revision: int, target: Target) -> None:
-    """Stage, fsync, rename; a folder that cannot be written costs the next process some time and nothing else."""
-    folder = _folder(cache, plan.problem, plan.solver, revision, plan.config, target)
-    payload, staged = encode(plan), ""
+    """Keep a plan; where it cannot be written the next process makes it again, and nothing else is lost."""
+    folder, maker = _folder(plan.problem, plan.solver, revision, plan.config, target), _maker(target)
+    payload = encode(plan)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, staged = tempfile.mkstemp(prefix=".stage-", dir=folder)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(hashlib.sha256(payload).digest() + payload)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(staged, folder / f"{_maker(target)}.plan")
+        cache.publish(f"{folder}/{maker}.plan", _seal(folder, maker, payload) + payload)
     except OSError as error:
-        if staged:
-            with contextlib.suppress(OSError):
-                os.unlink(staged)
-        _log.info("plan %s cannot be kept (%s)", folder, error)
+        cache.tell("plan %s cannot be kept (%s)", folder, error)
 
 
-def _folder(cache: ArtifactCache, problem: str, solver: str, revision: int, config: str, target: Target) -> Path:
+def _folder(problem: str, solver: str, revision: int, config: str, target: Target) -> str:
     key = _digest(_FORMAT, problem, solver, str(revision), config, target.name, *_instructions(target))
-    return cache.directory / "plans" / key[:40]
+    return f"plans/{key[:40]}"
+
+
+def _seal(folder: str, maker: str, payload: bytes) -> bytes:
+    """What binds a plan to the choice that it was made for: the sha256 of the file's name and content."""
+    return hashlib.sha256(f"{folder}/{maker}.plan\n".encode() + payload).digest()
 
 
 def _instructions(target: Target) -> tuple[str, ...]:
@@ -97,10 +92,10 @@ def _digest(*parts: str) -> str:
     return digest.hexdigest()
 
 
-def _youngest_first(folder: Path) -> list[Path]:
+def _youngest_first(folders: list[Path]) -> list[Path]:
     dated = []
     with contextlib.suppress(OSError):
-        for path in folder.glob("*.plan"):
+        for path in [path for folder in folders for path in folder.glob("*.plan")]:
             with contextlib.suppress(OSError):
                 dated.append((path.stat().st_mtime_ns, path))
     return [path for _, path in sorted(dated, reverse=True)]
@@ -109,20 +104,27 @@ def _youngest_first(folder: Path) -> list[Path]:
 def _load(path: Path, cache: ArtifactCache) -> tuple[Plan, tuple[Artifact, ...]] | None:
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        _log.warning("plan %s cannot be read (%s); it counts as missing", path, error)
+        cache.tell("plan %s cannot be read (%s); it counts as missing", path, error)
         return None
-    seal, payload = data[:32], data[32:]
-    if hashlib.sha256(payload).digest() != seal:
-        _log.warning("plan %s is damaged; it counts as missing", path)
-        return None
-    try:
-        plan = decode(payload)
-    except PlanError as error:
-        _log.warning("plan %s cannot be used (%s); it counts as missing", path, error)
+    plan = read_plan(path, data)
+    if plan is None:
         return None
     artifacts = [cache.find(digest) for digest in plan.artifacts]
     held = tuple(artifact for artifact in artifacts if artifact is not None)
     return (plan, held) if len(held) == len(artifacts) else None
+
+
+def read_plan(path: Path, data: bytes) -> Plan | None:
+    """The plan in a file of the cache; None, and a warning, unless every byte is what was written under this name."""
+    seal, payload = data[:32], data[32:]
+    if _seal(f"plans/{path.parent.name}", path.stem, payload) != seal:
+        _log.warning("plan %s is damaged; it counts as missing", path)
+        return None
+    try:
+        return decode(payload)
+    except PlanError as error:
+        _log.warning("plan %s cannot be used (%s); it counts as missing", path, error)
+        return None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database, Search
@@ -20,6 +18,7 @@ from tilesmith.solvers.table import Candidate
 from tilesmith.targets.detect import usable_cores
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
+from tilesmith.toolchain.files import scratch
 from tilesmith.toolchain.plans import keep_plan
 from tilesmith.tune.book import Book
 from tilesmith.tune.job import Job, make_job
@@ -112,9 +111,9 @@ def tune(
     ended = INTERRUPTED
     outcome: Outcome | None = None
     try:
-        with tempfile.TemporaryDirectory(prefix="tilesmith-tune-") as folder:
-            units = UnitBuilder(Path(folder), target, job.compiler, search.compilers)
-            with Runner(job.problem, target.cores, seed, Path(folder), job.device) as runner:
+        with scratch() as folder:
+            units = UnitBuilder(folder, target, job.compiler, search.compilers)
+            with Runner(job.problem, target.cores, seed, folder, job.device) as runner:
                 measurer = Measurer(job, runner, search.book)
                 ended = search.run(measurer, units)
                 search.tell(PLAYOFF)
