@@ -217,12 +217,11 @@ API int cuModuleLoadData(module **made, const void *image) {
   NEED_CONTEXT;
   NOT_RECORDING;
   const unsigned char *bytes = image;
-  if (memcmp(bytes,
-             "\x7f"
-             "ELF",
-             4) != 0 ||
-      bytes[18] != 190)
-    return INVALID_IMAGE;
+  int is_elf = memcmp(bytes,
+                      "\x7f"
+                      "ELF",
+                      4) == 0;
+  if (is_elf ? bytes[18] != 190 : strstr(image, ".version") == NULL) return INVALID_IMAGE;
   *made = calloc(1, sizeof **made);
   (*made)->device = stack[depth - 1]->device;
   note("load device=%d", (*made)->device);

@@ -22,7 +22,8 @@ LAUNCHER = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_uint), ctypes.c_uint,
     ctypes.POINTER(ctypes.c_void_p),
 )  # fmt: skip
-LAUNCH_FAILED = 719
+OK, LAUNCH_FAILED = 0, 719
+FLUSH = b"ts_flush"
 
 
 class StandIn:
@@ -58,7 +59,7 @@ class StandIn:
     def _launch(self, name, grid, block, shared, parameters) -> int:
         kernel = self.kernels.get(name.decode())
         if kernel is None:
-            return LAUNCH_FAILED
+            return OK if name == FLUSH else LAUNCH_FAILED  # which only reads and waits
         kernel(grid, block, parameters)
         return 0
 

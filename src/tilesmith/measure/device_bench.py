@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from tilesmith.measure.accuracy import Accuracy
 from tilesmith.measure.device_arrays import DevicePlan, DeviceRechecker
-from tilesmith.measure.device_timing import Flush, interleave_on_device
+from tilesmith.measure.device_flush import Flush
+from tilesmith.measure.device_timing import interleave_on_device
 from tilesmith.measure.oracle import Oracle
 from tilesmith.measure.timing import Timing
 from tilesmith.problems.rewrite import Signature
@@ -43,7 +44,7 @@ class DeviceBench:
     ) -> None:
         place = device(ordinal)
         self.checker = DeviceRechecker(signature, values, truth, place)
-        self.flush = Flush(place, target.l2_bytes)
+        self.flush = Flush(place, target.l2_bytes, target.cores)
 
     def check(self, executable: Executable) -> Checked:
         """Run twice, first with poisoned memory and then with what that run left; the first wrong verdict counts."""

@@ -2,9 +2,9 @@
 
 Method
 ------
-- A *sample* is one run between two events on a stream, behind a fill of twice the L2 cache: so every operand comes from
-  memory, and the host has queued the run before the fill ends. What an event costs is part of the time, for every
-  candidate alike.
+- A *sample* is one run between two events on a stream, behind a kernel that reads twice the L2 cache
+  (``device_flush``): so every operand comes from memory, and the host has queued the run before that kernel ends. What
+  an event costs is part of the time, for every candidate alike.
 - A *round* takes one sample of each candidate, in an order that rotates; for short kernels a round takes several
   samples each, so that the host waits for the device once a round.
 - After a sample of a kernel longer than ``LONG_S`` the device rests ten times as long: a card at its power limit
@@ -19,24 +19,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from tilesmith.measure.device_flush import Flush
 from tilesmith.measure.timing import Timing, quantile, summarize
-from tilesmith.runtime.device import Device, DeviceMemory, Event, Stream
+from tilesmith.runtime.device import Event, Stream
 
 METHOD: Final = "device events, cold L2, median"
 LONG_S: Final = 100e-6
 REST: Final = 10.0
-_ROUND_S: Final = 200e-6  # samples of one candidate in a round, together, fills apart
+_ROUND_S: Final = 200e-6  # samples of one candidate in a round, together, without what flushes the cache
 _MOST: Final = 16
-
-
-class Flush:
-    """Memory of twice the L2 cache; filling it drops everything else from the cache."""
-
-    def __init__(self, place: Device, l2_bytes: int) -> None:
-        self._memory = DeviceMemory(place, max(2 * l2_bytes, 32 << 20))
-
-    def queue(self, stream: Stream) -> None:
-        self._memory.fill(0, stream)
 
 
 @dataclass
