@@ -12,8 +12,8 @@ import pytest
 
 from tilesmith.db import schema
 from tilesmith.db.layers import open_layers
-from tilesmith.db.records import FAILED, Record
-from tilesmith.db.store import Database, Search
+from tilesmith.db.records import FAILED, Record, Search
+from tilesmith.db.store import Database
 
 P, T = "conv/1/some-problem", "x86_64-v4:2"
 
@@ -32,7 +32,7 @@ def test_what_is_recorded_is_read_back_by_another_process(path):
         revision=3, prepare_us=5.5, workspace=4096, method="m", compiler="gcc 12", generator="0.1", host="h", date="d"
     )
     first = Database.open(path)
-    first.record_trial(full)
+    first.record_trials([full])
     first.put_result(full)
     first.close()
     second = Database.open(path)
@@ -59,8 +59,8 @@ def test_ranking_is_by_time_with_failures_last_and_never_chosen(path):
 def test_trials_are_one_row_a_config_fastest_first(path):
     database = Database.open(path)
     database.record_trials([record(config=f"mr={i}", time_us=10.0 - i) for i in range(5)])
-    database.record_trial(record(config="mr=0", time_us=1.0))
-    database.record_trial(record(config="mr=9").failed("crashed"))
+    database.record_trials([record(config="mr=0", time_us=1.0)])
+    database.record_trials([record(config="mr=9").failed("crashed")])
     assert [r.config for r in database.trials(P, T)] == ["mr=0", "mr=4", "mr=3", "mr=2", "mr=1", "mr=9"]
     assert database.trials(P, T, "other") == ()
 
@@ -99,7 +99,7 @@ def test_damage_in_the_middle_of_use_costs_the_old_rows_only(path, caplog):
         assert Database.open(path).trials(P, T) == ()
     assert "damaged" in caplog.text
     fresh = Database.open(path)
-    fresh.record_trial(record())
+    fresh.record_trials([record()])
     assert fresh.trials(P, T) == (record(),)
 
 
@@ -197,7 +197,7 @@ def test_many_processes_write_at_once(path):
         "import sys; from tilesmith.db.store import Database; from tilesmith.db.records import Record\n"
         "database = Database.open(sys.argv[1])\n"
         "for i in range(25):\n"
-        "    database.record_trial(Record('p', 't', sys.argv[2], f'i={i}', time_us=1.0 + i))\n"
+        "    database.record_trials([Record('p', 't', sys.argv[2], f'i={i}', time_us=1.0 + i)])\n"
         "    assert len(database.trials('p', 't', sys.argv[2])) == i + 1\n"
         "assert database.persistent\n"
     )
@@ -224,7 +224,7 @@ def test_migration_lifts_an_old_file_step_by_step(tmp_path):
     assert schema.version_of(connection) == 1
     connection.execute("INSERT INTO searches VALUES ('p', 't', 's', 0, 1, 1.0, 'budget', 'd')")
     schema.migrate(connection, steps)
-    assert schema.version_of(connection) == 2
+    assert schema.version_of(connection) == len(steps)
     assert connection.execute("SELECT note FROM searches").fetchone() == ("",)
     schema.migrate(connection, steps)
 
@@ -233,7 +233,7 @@ def test_a_failed_migration_changes_nothing(tmp_path):
     connection = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
     with pytest.raises(sqlite3.Error):
         schema.migrate(connection, (*schema.STEPS, "CREATE TABLE extra (x); nonsense"))
-    assert schema.version_of(connection) == 1
+    assert schema.version_of(connection) == schema.VERSION
     assert connection.execute("SELECT name FROM sqlite_master WHERE name = 'extra'").fetchone() is None
 
 

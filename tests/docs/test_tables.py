@@ -11,8 +11,7 @@ from pages import DOCS, ROOT, names, section, table
 import tilesmith.errors
 from tilesmith import env
 from tilesmith.cli.main import VERBS, run
-from tilesmith.db.records import Record
-from tilesmith.db.store import Search
+from tilesmith.db.records import Record, Search
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import ACTIVATIONS
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS

@@ -206,7 +206,7 @@ def test_trials_of_another_revision_or_machine_are_not_reused(place):
     assert search(place, Planted(revision=2)).new_trials == 8
     database = place["database"]
     for record in database.trials(SIGNATURE.canonical.key(), host_target(1).name):
-        database.record_trial(replace(record, host="another machine"))
+        database.record_trials([replace(record, host="another machine")])
     assert search(place, Planted(revision=2)).new_trials == 8
 
 

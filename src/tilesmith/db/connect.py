@@ -1,42 +1,44 @@
 """Opening a database file whatever state it is in: nothing here ever fails a convolution.
 
-A damaged file is renamed aside and a fresh one begins. A file that cannot be written, or comes from a newer
-Tilesmith, is replaced by memory for this process. Each degradation is one warning of the logger ``tilesmith.db``.
+A damaged file is renamed aside, and a fresh one begins with every record of it that is whole. A file that cannot be
+written, or comes from a newer Tilesmith or another program, is replaced by memory for this process. Each degradation
+is one warning of the logger ``tilesmith.db``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from tilesmith.db.schema import VERSION, migrate, version_of
+from tilesmith.db.schema import FIELDS, TABLES, VERSION, check_tables, is_ours, migrate, version_of
+from tilesmith.db.seal import seal_of
 
 LOG = logging.getLogger("tilesmith.db")
 BUSY_S = 10.0
+_SIDE_FILES = ("-journal", "-wal", "-shm")
 
 
 def open_file(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
     """A connection with the newest schema, and whether what is written to it reaches the file."""
     try:
-        return _open(path, readonly)
+        return _open_readonly(path) if readonly else _open(path)
     except sqlite3.DatabaseError as error:
-        if is_damage(error):
-            set_aside(path, error, readonly)
+        reason: Exception = error
+        if is_damage(error) and not readonly:
+            set_aside(path, error)
             try:
-                if not readonly:
-                    return _open(path, readonly)
+                return _open(path)
             except (sqlite3.Error, OSError) as again:
-                error_text = str(again)
-            else:
-                error_text = str(error)
-        else:
-            error_text = str(error)
+                reason = again
     except OSError as error:
-        error_text = str(error)
-    LOG.warning("database %s cannot be used (%s); this process works without it", path, error_text)
+        reason = error
+    LOG.warning("database %s cannot be used (%s); this process works without it", path, reason)
     return memory(), False
 
 
@@ -55,18 +57,32 @@ def snapshot(path: Path | None) -> sqlite3.Connection:
         return memory()
 
 
+def identity(path: Path) -> tuple[int, int] | None:
+    """Which file lies at ``path``: another one has another."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino
+
+
 def is_damage(error: sqlite3.Error) -> bool:
-    """The file's bytes are not a database (as opposed to: it is locked, read-only, or the disk is full)."""
+    """The file's bytes are not a database of ours (as opposed to: it is locked, read-only, or the disk is full).
+
+    What we ask is right SQL, so an SQL error says that the file's own description of its tables has changed.
+    """
     code = getattr(error, "sqlite_errorcode", None)
-    if code is None:
-        return False
-    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
 
-def set_aside(path: Path, error: Exception, readonly: bool) -> None:
-    """Rename a damaged file so that a fresh one can begin; of several processes that see the damage, one does it."""
-    if readonly:
-        return
+def is_busy(error: sqlite3.Error) -> bool:
+    """Another process has the file at the moment."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def set_aside(path: Path, error: Exception) -> None:
+    """Rename a damaged file and begin a fresh one with what it holds whole; of several processes, one does it."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(f"{path}.lock")
@@ -76,40 +92,99 @@ def set_aside(path: Path, error: Exception, readonly: bool) -> None:
                 return
             aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
             path.replace(aside)
-            for suffix in ("-journal", "-wal", "-shm"):
-                Path(f"{path}{suffix}").unlink(missing_ok=True)
-            LOG.warning("database %s is damaged (%s); kept as %s, a fresh one begins", path, error, aside.name)
-    except (OSError, Timeout) as failure:
+            for suffix in _SIDE_FILES:
+                with contextlib.suppress(FileNotFoundError):
+                    Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
+            kept = _salvage(aside, path)
+    except (OSError, Timeout, sqlite3.Error) as failure:
         LOG.warning("database %s is damaged (%s) and cannot be moved aside (%s)", path, error, failure)
+    else:
+        LOG.warning(
+            "database %s is damaged (%s); kept as %s, a fresh one begins with the %d records that are whole",
+            path, error, aside.name, kept,
+        )  # fmt: skip
+
+
+def _salvage(damaged: Path, fresh: Path) -> int:
+    """Copy every row whose seal holds; says how many. A row that others have written since stays."""
+    connection, _ = _open(fresh)
+    count = 0
+    with contextlib.closing(connection):
+        for table in TABLES:
+            names = (*FIELDS[table], "seal")
+            put = f"INSERT OR IGNORE INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+            connection.execute("BEGIN IMMEDIATE")
+            for row in _whole_rows(damaged, table, names):
+                with contextlib.suppress(sqlite3.Error):
+                    count += connection.execute(put, row).rowcount
+            connection.execute("COMMIT")
+    return count
+
+
+def _whole_rows(damaged: Path, table: str, names: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+    """From the front up to the damage, and from the back down to it."""
+    for direction in ("ASC", "DESC"):
+        with contextlib.suppress(sqlite3.Error, OSError):
+            source = sqlite3.connect(f"{damaged.resolve().as_uri()}?mode=ro", uri=True)
+            source.text_factory = lambda data: data.decode("utf-8", "replace")
+            with contextlib.closing(source):
+                order = f"problem {direction}, target {direction}"
+                for row in source.execute(f"SELECT {', '.join(names)} FROM {table} ORDER BY {order}"):
+                    with contextlib.suppress(TypeError, ValueError):
+                        if row[-1] == seal_of(row[:-1]):
+                            yield row
 
 
 def _is_sound(path: Path) -> bool:
+    """Nobody need set this file aside: it is whole, or not ours to judge."""
     if not path.exists():
         return True
     try:
-        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)
-        try:
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
-        finally:
-            connection.close()
+        with contextlib.closing(_connect(path, readonly=True)) as connection:
+            if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                return False
+            version = version_of(connection)
+            if version > VERSION or not is_ours(connection):
+                return True
+            try:
+                check_tables(connection)
+            except sqlite3.OperationalError:
+                empty = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
+                return 0 < version < VERSION or (version == 0 and empty)
+            return version == VERSION  # all columns and another version: the number is damaged
     except sqlite3.DatabaseError:
         return False
 
 
-def _open(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
-    if readonly or (path.exists() and not os.access(path, os.W_OK)):
-        if not readonly:
-            LOG.warning("database %s cannot be written; what this process measures is kept in memory", path)
-        return (_copy(path) if path.exists() else memory()), False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+def _connect(path: Path, readonly: bool = False) -> sqlite3.Connection:
+    name = f"{path.resolve().as_uri()}?mode=ro" if readonly else str(path)
+    connection = sqlite3.connect(
+        name, uri=readonly, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=32
+    )
+    connection.text_factory = _text
+    return connection
+
+
+def _text(data: bytes) -> str:
+    """Text that is damaged is text still: its seal tells."""
+    return data.decode("utf-8", "replace")
+
+
+def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
+    exists = path.exists()
+    if exists and not os.access(path, os.W_OK):
+        LOG.warning("database %s cannot be written; what this process measures is kept in memory", path)
+        return _copy(path), False
+    if not exists:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    connection = _connect(path)
     try:
-        if version_of(connection) > VERSION:
+        version = version_of(connection)
+        if version > VERSION or (version == 0 and not is_ours(connection)):
             connection.close()
-            return _foreign(path, VERSION), False
+            return _foreign(path, version), False
         migrate(connection)
-        for table in ("results", "trials", "searches"):
-            connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
+        check_tables(connection)
     except sqlite3.OperationalError as error:
         connection.close()
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
@@ -122,22 +197,46 @@ def _open(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
     return connection, True
 
 
-def _foreign(path: Path, known: int) -> sqlite3.Connection:
-    LOG.warning("database %s comes from a newer Tilesmith (schema above %d); it counts as empty", path, known)
+def _open_readonly(path: Path) -> tuple[sqlite3.Connection, bool]:
+    """Read in place when the schema is ours and the file can be locked; else a copy in memory. Makes no file."""
+    if not path.exists():
+        return memory(), False
+    connection = _connect(path, readonly=True)
+    try:
+        if version_of(connection) == VERSION:
+            check_tables(connection)
+            return connection, False
+    except sqlite3.OperationalError:
+        pass
+    except BaseException:
+        connection.close()
+        raise
+    connection.close()
+    return _copy(path), False
+
+
+def _foreign(path: Path, version: int) -> sqlite3.Connection:
+    if version > VERSION:
+        LOG.warning("database %s comes from a newer Tilesmith (schema %d); it counts as empty", path, version)
+    else:
+        LOG.warning("database %s belongs to another program; it counts as empty and stays as it is", path)
     return memory()
 
 
 def _copy(path: Path) -> sqlite3.Connection:
     """What a file holds that must not be written, in memory, lifted to this schema."""
-    address = path.resolve().as_uri()
-    source = sqlite3.connect(f"{address}?mode=ro", uri=True, timeout=BUSY_S)
+    target = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    target.text_factory = _text
     try:
-        version = version_of(source)
-        if version > VERSION:
-            return _foreign(path, VERSION)
-        target = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        source.backup(target)
-    finally:
-        source.close()
+        with contextlib.closing(_connect(path, readonly=True)) as source:
+            source.backup(target)
+    except sqlite3.OperationalError:
+        # No lock is to be had, or a writer died and left a journal. The bytes as they are: seals tell what is whole.
+        target.deserialize(path.read_bytes())
+    version = version_of(target)
+    if version > VERSION or (version == 0 and not is_ours(target)):
+        target.close()
+        return _foreign(path, version)
     migrate(target)
+    check_tables(target)
     return target

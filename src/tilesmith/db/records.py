@@ -1,4 +1,4 @@
-"""The one record of both databases: a config that was measured, with its evidence."""
+"""The records of databases: a config that was measured, with its evidence, and how a search went."""
 
 from __future__ import annotations
 
@@ -47,6 +47,24 @@ class Record:
         """Checked, measured, and so free to be chosen."""
         return self.status == OK and self.time_us is not None
 
+    @property
+    def known_status(self) -> bool:
+        return self.status in (OK, FAILED)
+
     def failed(self, reason: str) -> Record:
         """The same config with nothing measured and a reason."""
         return replace(self, status=FAILED, reason=reason, time_us=None, spread_us=None, samples=0)
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search that was run: how, for how long, and how it ended (``converged``, ``budget`` or ``interrupted``)."""
+
+    problem: str
+    target: str
+    strategy: str
+    seed: int
+    trials: int
+    seconds: float
+    ended: str
+    date: str

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import fields
 from typing import Final
 
-from tilesmith.db.records import Record
+from tilesmith.db.seal import RECORD_FIELDS, SEARCH_FIELDS, seal_of
 
-COLUMNS: Final = tuple(item.name for item in fields(Record))
+APPLICATION: Final = 0x54534442  # "TSDB": whose file this is, for programs that list files
+TABLES: Final = ("results", "trials", "searches")
+# The columns of each table but the seal, in the order of the records' fields.
+FIELDS: Final = {"results": RECORD_FIELDS, "trials": RECORD_FIELDS, "searches": SEARCH_FIELDS}
 
 _EVIDENCE = """
     problem TEXT NOT NULL, target TEXT NOT NULL, solver TEXT NOT NULL, config TEXT NOT NULL, revision INTEGER NOT NULL,
@@ -19,6 +21,10 @@ _EVIDENCE = """
     error REAL, bound REAL, status TEXT NOT NULL, reason TEXT NOT NULL, method TEXT NOT NULL, compiler TEXT NOT NULL,
     generator TEXT NOT NULL, host TEXT NOT NULL, date TEXT NOT NULL, origin TEXT NOT NULL
 """
+_SEALED = (
+    "problem, target, solver, config, revision, time_us, spread_us, samples, prepare_us, workspace, error, bound, "
+    "status, reason, method, compiler, generator, host, date, origin"
+)
 
 # Each entry lifts a file by one version; the first makes an empty file version 1.
 STEPS: Final[tuple[str, ...]] = (
@@ -31,6 +37,15 @@ STEPS: Final[tuple[str, ...]] = (
         PRIMARY KEY (problem, target)
     ) WITHOUT ROWID;
     """,
+    f"""
+    PRAGMA application_id = {APPLICATION};
+    ALTER TABLE results ADD COLUMN seal TEXT NOT NULL DEFAULT '';
+    ALTER TABLE trials ADD COLUMN seal TEXT NOT NULL DEFAULT '';
+    ALTER TABLE searches ADD COLUMN seal TEXT NOT NULL DEFAULT '';
+    UPDATE results SET seal = tilesmith_seal({_SEALED});
+    UPDATE trials SET seal = tilesmith_seal({_SEALED});
+    UPDATE searches SET seal = tilesmith_seal(problem, target, strategy, seed, trials, seconds, ended, date);
+    """,
 )
 VERSION: Final = len(STEPS)
 
@@ -40,10 +55,23 @@ def version_of(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
+def is_ours(connection: sqlite3.Connection) -> bool:
+    """An empty file, or one with our tables: no other program's."""
+    names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    return not names or "results" in names or "trials" in names
+
+
+def check_tables(connection: sqlite3.Connection) -> None:
+    """Raises ``sqlite3.Error`` unless every table has every column of this schema."""
+    for table in TABLES:
+        connection.execute(f"SELECT {', '.join(FIELDS[table])}, seal FROM {table} LIMIT 0").fetchone()
+
+
 def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> None:
     """Bring a file of this or an older version to the newest one; each step in one transaction, safe in a race."""
     if version_of(connection) >= len(steps):
         return
+    connection.create_function("tilesmith_seal", -1, lambda *values: seal_of(values), deterministic=True)
     for number, step in enumerate(steps):
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -55,5 +83,6 @@ def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> N
                 connection.execute(f"PRAGMA user_version = {number + 1}")
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from tilesmith.db.records import Record
-from tilesmith.db.store import Database, Search
+from tilesmith.db.records import Record, Search
+from tilesmith.db.store import Database
 from tilesmith.errors import InterruptedSearchError, TilesmithError
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.plan.records import Plan

@@ -1,0 +1,224 @@
+"""One file a record, for folders whose locks SQLite cannot rely on: many network file systems.
+
+Beside the path ``NAME.db`` lies the folder ``NAME.db.records``. Each record is one sealed line of JSON (``db.lines``)
+in a file of its own that is staged, synced and renamed: no locks are needed, and who reads sees whole files alone.
+
+    results/PROBLEM/TARGET/SOLVER.json      PROBLEM, SOLVER and CONFIG are digests of the text
+    trials/PROBLEM/TARGET/SOLVER-CONFIG.json
+    searches/PROBLEM/TARGET/search.json
+
+Once the folder is there every process uses it. What the file ``NAME.db`` held before is taken over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from tilesmith.db import trial
+from tilesmith.db.connect import LOG
+from tilesmith.db.lines import line_of, read_line
+from tilesmith.db.records import Record, Search
+from tilesmith.db.store import Database, Table, in_order
+from tilesmith.errors import FileFormatError
+from tilesmith.toolchain.files import publish, sweep
+
+_TABLES = ("results", "trials", "searches")
+
+
+def records_folder(path: Path) -> Path:
+    """The folder of records that stands for the file ``path``."""
+    return path.with_name(f"{path.name}.records")
+
+
+def must_be_files(path: Path) -> bool:
+    """Try the folder of a database that is about to be written; told once, when the folder of records begins."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        reason = trial.why_not(path.parent, thorough=not path.exists())
+    except OSError:
+        return False  # nothing can be written here at all: opening the file says so
+    if reason is None:
+        return False
+    folder = records_folder(path)
+    LOG.warning(
+        "the file system of %s cannot hold a database of several writers (%s): %s takes one file a record",
+        path.parent, reason, folder,
+    )  # fmt: skip
+    return True
+
+
+class FileDatabase(Database):
+    """A find-db and perf-db in a folder of small files."""
+
+    def __init__(self, path: Path, readonly: bool) -> None:
+        self.path = path
+        self.folder = records_folder(path)
+        self.readonly = readonly
+        self.persistent = not readonly
+        self._held: dict[str, Record | Search] = {}  # what could not be written, by its place
+        if not readonly and not self.folder.exists():
+            self._begin()
+
+    @property
+    def kind(self) -> str:
+        return "one file a record"
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def record_trials(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._put(_place("trials", record), record)
+
+    def trials(self, problem: str, target: str, solver: str | None = None) -> tuple[Record, ...]:
+        found = self._under("trials", problem, target)
+        return in_order(record for record in found if solver is None or record.solver == solver)
+
+    def put_results(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._put(_place("results", record), record)
+
+    def ranking(self, problem: str, target: str) -> tuple[Record, ...]:
+        return in_order(self._under("results", problem, target))
+
+    def targets_of(self, problem: str) -> tuple[str, ...]:
+        return tuple(sorted({r.target for r in self._all(f"results/{_digest(problem)}") if isinstance(r, Record)}))
+
+    def problems(self, target: str | None = None) -> tuple[tuple[str, str], ...]:
+        found = {(record.problem, record.target) for record in self.records("results")}
+        return tuple(sorted(pair for pair in found if target in (None, pair[1])))
+
+    def put_search(self, search: Search) -> None:
+        self._put(_place("searches", search), search)
+
+    def search(self, problem: str, target: str) -> Search | None:
+        place = f"searches/{_digest(problem)}/{_folder(target)}/search.json"
+        found = self._read(place)
+        return found if isinstance(found, Search) else None
+
+    def records(self, table: Table) -> Iterator[Record]:
+        found = [record for record in self._all(table) if isinstance(record, Record)]
+        yield from sorted(found, key=lambda r: (r.problem, r.target, r.solver, r.config))
+
+    def remove(self, table: Table, records: Sequence[Record]) -> int:
+        return sum(self._remove(_place(table, record)) for record in records)
+
+    def check(self) -> tuple[str, ...]:
+        return tuple(f"{self.folder / place}: {reason}" for place, reason in self._damaged())
+
+    def repair(self) -> int:
+        sweep(self.folder)
+        return sum(self._remove(place) for place, _ in self._damaged())
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Make the folder, with all that an SQLite file at the same path holds."""
+        assert self.path is not None
+        before: list[tuple[str, Record | Search]] = []
+        if self.path.exists():
+            from tilesmith.db.sqlite_store import SqliteDatabase
+
+            old = SqliteDatabase.at(self.path, readonly=True)
+            before += [(_place("results", record), record) for record in old.records("results")]
+            before += [(_place("trials", record), record) for record in old.records("trials")]
+            old.close()
+        try:
+            for table in _TABLES:
+                (self.folder / table).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            LOG.warning(
+                "database %s cannot be written (%s); what this process measures is kept in memory", self.name, error
+            )
+            self.persistent = False
+        for place, record in before:
+            self._put(place, record)
+
+    def _put(self, place: str, record: Record | Search) -> None:
+        if self.persistent:
+            try:
+                publish(self.folder, self.folder / place, f"{line_of(record)}\n".encode())
+            except OSError as error:
+                LOG.warning("database %s failed (%s); what follows is kept in memory", self.name, error)
+                self.persistent = False
+            else:
+                self._held.pop(place, None)
+                return
+        self._held[place] = record
+
+    def _under(self, table: str, problem: str, target: str) -> list[Record]:
+        found = self._all(f"{table}/{_digest(problem)}/{_folder(target)}")
+        return [r for r in found if isinstance(r, Record) and (r.problem, r.target) == (problem, target)]
+
+    def _all(self, under: str) -> list[Record | Search]:
+        places = dict.fromkeys(
+            (*self._places(under), *(place for place in self._held if place.startswith(f"{under}/")))
+        )
+        return [record for place in places if (record := self._read(place)) is not None]
+
+    def _places(self, under: str) -> list[str]:
+        found = []
+        for folder, folders, names in os.walk(self.folder / under):
+            folders.sort()
+            base = Path(folder).relative_to(self.folder).as_posix()
+            found += [f"{base}/{name}" for name in sorted(names) if name.endswith(".json")]
+        return found
+
+    def _read(self, place: str) -> Record | Search | None:
+        if place in self._held:
+            return self._held[place]
+        record, reason = self._look(place)
+        if record is None and reason:
+            LOG.warning("%s: %s; it is not used, see `tilesmith db check`", self.folder / place, reason)
+        return record
+
+    def _look(self, place: str) -> tuple[Record | Search | None, str]:
+        """The record at a place, or why there is none (nothing, when it is not there or comes from a newer version)."""
+        try:
+            text = (self.folder / place).read_bytes().decode("utf-8", "replace")
+            record = read_line(text)
+        except FileNotFoundError:
+            return None, ""
+        except (OSError, FileFormatError) as error:
+            return None, f"cannot be read: {error}"
+        if record is None:
+            return None, ""
+        table = place.partition("/")[0]
+        if place != _place(table, record):
+            return None, "holds another record than its name says"
+        return record, ""
+
+    def _damaged(self) -> list[tuple[str, str]]:
+        looked = [(place, self._look(place)[1]) for table in _TABLES for place in self._places(table)]
+        return [(place, reason) for place, reason in looked if reason]
+
+    def _remove(self, place: str) -> int:
+        there = self._held.pop(place, None) is not None
+        if not self.readonly:
+            with contextlib.suppress(OSError):
+                (self.folder / place).unlink()
+                there = True
+        return int(there)
+
+
+def _place(table: str, record: Record | Search) -> str:
+    base = f"{table}/{_digest(record.problem)}/{_folder(record.target)}"
+    if isinstance(record, Search):
+        return f"{base}/search.json" if table == "searches" else ""
+    if table == "results":
+        return f"{base}/{_digest(record.solver)}.json"
+    return f"{base}/{_digest(record.solver)}-{_digest(record.config)}.json"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:24]
+
+
+def _folder(target: str) -> str:
+    """A target's name as the name of a folder."""
+    return quote(target, safe="") or "none"

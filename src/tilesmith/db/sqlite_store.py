@@ -1,0 +1,242 @@
+"""One SQLite file: safe for several processes and threads, and for a process that is killed at any moment.
+
+It uses the rollback journal, short transactions and a busy timeout. A write has ended when it is on the disk; a file
+that was replaced meanwhile is written again. A file that fails while it is in use is given up with a warning, and
+memory takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tilesmith.db.connect import (
+    LOG,
+    identity,
+    is_busy,
+    is_damage,
+    memory,
+    open_file,
+    set_aside,
+    snapshot,
+)
+from tilesmith.db.records import Record, Search
+from tilesmith.db.schema import FIELDS, TABLES
+from tilesmith.db.seal import seal_of, sound_record, sound_search, values_of
+from tilesmith.db.store import Database, Table
+
+T = TypeVar("T")
+PATIENCE_S = 60.0  # for a file that other processes hold
+_CHUNK = 500
+_KEYS = {"results": ("problem", "target", "solver"), "trials": ("problem", "target", "solver", "config")}
+_SELECT = {table: f"SELECT {', '.join(FIELDS[table])}, seal FROM {table}" for table in TABLES}
+_PUT = {
+    table: f"INSERT OR REPLACE INTO {table} ({', '.join(FIELDS[table])}, seal) "
+    f"VALUES ({', '.join('?' * (len(FIELDS[table]) + 1))})"
+    for table in TABLES
+}
+_ORDER = "ORDER BY time_us IS NULL, time_us, solver, config"
+
+
+class SqliteDatabase(Database):
+    """A find-db and perf-db in one SQLite file, or in memory."""
+
+    def __init__(self, path: Path | None, connection: sqlite3.Connection, persistent: bool, readonly: bool) -> None:
+        self.path = path
+        self.readonly = readonly
+        self.persistent = persistent
+        self._connection = connection
+        self._file = identity(path) if path is not None and persistent else None
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+
+    @staticmethod
+    def at(path: Path, readonly: bool) -> SqliteDatabase:
+        """The file at ``path``, or what stands for it."""
+        connection, persistent = open_file(path, readonly)
+        return SqliteDatabase(path, connection, persistent, readonly)
+
+    @staticmethod
+    def in_memory() -> SqliteDatabase:
+        """A database that goes with the process."""
+        return SqliteDatabase(None, memory(), persistent=False, readonly=False)
+
+    @property
+    def kind(self) -> str:
+        return "an SQLite file" if self.persistent or self.readonly else "memory"
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def record_trials(self, records: Iterable[Record]) -> None:
+        self._put("trials", list(records))
+
+    def trials(self, problem: str, target: str, solver: str | None = None) -> tuple[Record, ...]:
+        where, values = "problem = ? AND target = ?", [problem, target]
+        if solver is not None:
+            where, values = where + " AND solver = ?", [*values, solver]
+        return self._get("trials", where, values)
+
+    def put_results(self, records: Iterable[Record]) -> None:
+        self._put("results", list(records))
+
+    def ranking(self, problem: str, target: str) -> tuple[Record, ...]:
+        return self._get("results", "problem = ? AND target = ?", [problem, target])
+
+    def targets_of(self, problem: str) -> tuple[str, ...]:
+        query = "SELECT DISTINCT target FROM results WHERE problem = ? ORDER BY 1"
+        return tuple(str(row[0]) for row in self._rows(query, [problem]))
+
+    def problems(self, target: str | None = None) -> tuple[tuple[str, str], ...]:
+        where, values = ("target = ?", [target]) if target is not None else ("1", [])
+        query = f"SELECT DISTINCT problem, target FROM results WHERE {where} ORDER BY 1, 2"
+        return tuple((str(problem), str(name)) for problem, name in self._rows(query, values))
+
+    def put_search(self, search: Search) -> None:
+        self._put("searches", [search])
+
+    def search(self, problem: str, target: str) -> Search | None:
+        rows = self._rows(f"{_SELECT['searches']} WHERE problem = ? AND target = ?", [problem, target])
+        found = sound_search(rows[0][:-1], rows[0][-1]) if rows else None
+        if rows and found is None:
+            self._complain(rows[0])
+        return found
+
+    def records(self, table: Table) -> Iterator[Record]:
+        keys = ", ".join(_KEYS[table])
+        last: tuple[Any, ...] | None = None
+        while True:  # in pieces, so that nobody waits for whoever reads it all
+            marks = ", ".join("?" * len(_KEYS[table]))
+            where = f"WHERE ({keys}) > ({marks})" if last is not None else ""
+            rows = self._rows(f"{_SELECT[table]} {where} ORDER BY {keys} LIMIT {_CHUNK}", list(last or ()))
+            for row in rows:
+                record = self._record(row)
+                if record is not None:
+                    yield record
+            if len(rows) < _CHUNK:
+                return
+            last = tuple(rows[-1][: len(_KEYS[table])])
+
+    def remove(self, table: Table, records: Sequence[Record]) -> int:
+        where = " AND ".join(f"{name} = ?" for name in _KEYS[table])
+        keys = [tuple(getattr(record, name) for name in _KEYS[table]) for record in records]
+        return self._write(f"DELETE FROM {table} WHERE {where}", keys)
+
+    def check(self) -> tuple[str, ...]:
+        found = [str(row[0]) for row in self._rows("PRAGMA integrity_check(20)", [])]
+        lines = [f"{self.name}: {line}" for line in found if line != "ok"]
+        for table in TABLES:
+            lines += [f"{self.name}: {table}: a damaged row ({_shown(row)})" for row in self._damaged(table)]
+        return tuple(lines)
+
+    def repair(self) -> int:
+        count = 0
+        for table in TABLES:
+            rows = self._damaged(table)
+            where = " AND ".join(f"{name} IS ?" for name in (*FIELDS[table][:4], "seal"))
+            count += self._write(f"DELETE FROM {table} WHERE {where}", [(*row[:4], row[-1]) for row in rows])
+        return count
+
+    # --- access ---------------------------------------------------------------------------------------------------
+
+    def _damaged(self, table: str) -> list[tuple[Any, ...]]:
+        rows = self._rows(_SELECT[table], [])
+        read = sound_search if table == "searches" else sound_record
+        return [row for row in rows if read(row[:-1], row[-1]) is None]
+
+    def _get(self, table: str, where: str, values: list[str]) -> tuple[Record, ...]:
+        rows = self._rows(f"{_SELECT[table]} WHERE {where} {_ORDER}", values)
+        return tuple(record for record in map(self._record, rows) if record is not None)
+
+    def _record(self, row: tuple[Any, ...]) -> Record | None:
+        """A row as a record; a row whose seal is broken, or that no Tilesmith wrote, is a miss."""
+        record = sound_record(row[:-1], row[-1])
+        if record is None:
+            self._complain(row)
+        return record
+
+    def _complain(self, row: tuple[Any, ...]) -> None:
+        LOG.warning("database %s: a damaged row (%s) is not used; see `tilesmith db check`", self.name, _shown(row))
+
+    def _rows(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        return self._run(lambda connection: connection.execute(query, values).fetchall()) or []
+
+    def _put(self, table: str, records: Sequence[Record | Search]) -> None:
+        rows = [values_of(record) for record in records]
+        self._write(_PUT[table], [(*row, seal_of(row)) for row in rows])
+
+    def _write(self, text: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Write in one transaction that is durable when this returns; says how many rows were touched."""
+
+        def run(connection: sqlite3.Connection) -> int:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                count = connection.executemany(text, rows).rowcount
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            return count
+
+        if not rows:
+            return 0
+        count = self._run(run)
+        for _ in range(3):
+            # Another process may have set this file aside as damaged: what it did not take along is written again.
+            if not self._is_replaced():
+                break
+            with self._lock:
+                self._connection.close()
+                self._reopen()
+            count = self._run(run)
+        return count or 0
+
+    def _is_replaced(self) -> bool:
+        return self.persistent and self.path is not None and identity(self.path) != self._file
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Do ``work``; if the file fails, warn, and do it again on what takes the file's place."""
+        with self._lock:
+            if self._process != os.getpid():
+                self._reopen()  # SQLite connections must not be carried across a fork
+            deadline = time.monotonic() + PATIENCE_S
+            while True:
+                try:
+                    return work(self._connection)
+                except sqlite3.Error as error:
+                    if is_busy(error) and time.monotonic() < deadline:
+                        continue  # SQLite itself has waited
+                    self._degrade(error)
+                    break
+            try:
+                return work(self._connection)
+            except sqlite3.Error as error:
+                LOG.warning("database %s failed twice (%s); nothing was kept", self.name, error)
+                return None
+
+    def _reopen(self) -> None:
+        if self.path is not None:
+            self._connection, self.persistent = open_file(self.path, self.readonly)
+            self._file = identity(self.path) if self.persistent else None
+        self._process = os.getpid()
+
+    def _degrade(self, error: sqlite3.Error) -> None:
+        if is_damage(error) and self.path is not None and self.persistent:
+            self._connection.close()
+            set_aside(self.path, error)
+            self._reopen()
+            return
+        LOG.warning("database %s failed (%s); what follows is kept in memory", self.name, error)
+        self._connection, self.persistent = snapshot(self.path), False
+
+
+def _shown(row: Sequence[Any]) -> str:
+    """Which row, on one line."""
+    return " ".join(" ".join(str(value).split())[:120] for value in row[:4])
