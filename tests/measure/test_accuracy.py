@@ -97,6 +97,28 @@ def test_plain_float32_sums_stay_far_inside_the_bound(k):
         assert k < 100 or verdict.error < 0.6 * verdict.bound
 
 
+def rounded_operands(bits):
+    """Exact sums of products of operands rounded to ``bits`` bits of fraction."""
+
+    def call(a, b, out):
+        step = np.uint32(1 << (23 - bits))
+        short = [((x.view(np.uint32) + step // 2) & ~(step - 1)).view(np.float32).astype(np.float64) for x in (a, b)]
+        out[...] = short[0] @ short[1]
+
+    return call
+
+
+@pytest.mark.parametrize("k", [1, 3, 64, 3000])
+def test_operands_may_be_rounded_where_tf32_is_asked_for_and_nowhere_else(k):
+    asked, exact = (GemmSignature(m=60, n=70, k=k, acc_dtype=acc) for acc in ("tf32", "fp32"))
+    for seed in range(3):
+        verdict = verify(rounded_operands(10), asked, seed)
+        assert verdict.ok, verdict.message
+        assert verify(float32_loop(asked), asked, seed).ok
+        assert not verify(rounded_operands(10), exact, seed).ok
+        assert not verify(rounded_operands(6), asked, seed).ok
+
+
 def put(index, value):
     def spoil(_operands, out):
         out.reshape(-1)[index] = value if value is not None else out.reshape(-1)[index + 1]

@@ -72,7 +72,9 @@ def conv_signatures(draw, modes: tuple[str, ...] = ("fwd", "bwd", "wrw", "bgrad"
         dtypes = {"dtype": "int8"}
     else:
         dtypes = {f"{name}_dtype": draw(st.sampled_from(FLOATS)) for name in ("input", "kernel", "output")}
-        if draw(st.booleans()):
+        if draw(st.integers(0, 7)) == 0:
+            dtypes = {"dtype": "fp32", "acc_dtype": "tf32"}
+        elif draw(st.booleans()):
             dtypes["acc_dtype"] = "fp64"
     try:
         sig = ConvSignature(
@@ -121,6 +123,8 @@ def gemm_signatures(draw) -> GemmSignature:
         dtypes = {"dtype": "int8"}
     else:
         dtypes = {f"{name}_dtype": draw(st.sampled_from(FLOATS)) for name in "abc"}
+        if draw(st.integers(0, 7)) == 0:
+            dtypes = {"acc_dtype": "tf32"}
     return GemmSignature(
         m=m,
         n=n,

@@ -219,6 +219,8 @@ def test_depth_flags_of_2d_commands_are_ignored():
         ("convint8 -F 4", "mode wrw"),
         ("conv --epilogue tanh", "'tanh'"),
         ("conv --acc_type int8", "accumulated in int8"),
+        ("convbfp16 --acc_type tf32", "goes with fp32 tensors"),
+        ("conv -U tf32", "--in_cast_type (-U) 'tf32'"),
         ("conv --in_strides 1x", "--in_strides"),
         ("conv --in_strides 1x1x1x1", "overlap"),
         ("gemm -m 0", "--a_h (-m) 0"),

@@ -200,3 +200,14 @@ def test_epilogue_text():
     ):
         assert parse_epilogue(epilogue_text(epilogue)) == epilogue
     assert parse_epilogue("leaky_relu") == Epilogue(activation="leaky_relu")
+
+
+def test_tf32_is_a_problem_of_its_own_wherever_products_are_made():
+    for one in (BASE, GEMM):
+        rounded = replace(one, acc_dtype="tf32")
+        assert ";acc=tf32" in rounded.key()
+        assert type(one).parse(rounded.key()) == rounded.canonical
+        assert rounded.geometry.tf32
+        assert replace(rounded.geometry, tf32=False) == one.geometry
+    summed = replace(BASE, mode="bgrad")
+    assert replace(summed, acc_dtype="tf32").key() == summed.key()

@@ -12,7 +12,9 @@ Analysis for Basic Linear Algebra Kernels with Random Data, 42(5), 2020)
 except with a probability of about ``2 exp(-LAMBDA^2 / 2)`` an element, for any order of summation. For cancelling data
 partial sums are about ``sqrt(i / L) ||p||_2``, so that the typical error of a plain loop is
 ``0.4 u sqrt(L) ||p||_2`` and ``LAMBDA = 6`` is some 15 standard deviations away from failing a right kernel, while one
-product left out of ``L`` is ``||p||_2 / sqrt(L)``: seen in fp32 up to ``L`` of about two million. To this are added
+product left out of ``L`` is ``||p||_2 / sqrt(L)``: seen in fp32 up to ``L`` of about two million. Where operands may be
+rounded to TF32 (unit roundoff ``t``), each product errs by ``2 t`` of itself, at random: ``LAMBDA * 2 t ||p||_2`` more, by
+Hoeffding's inequality. To this are added
 the roundings of the epilogue (relative to all it adds), one rounding to the result's type, and the smallest numbers:
 what a processor that flushes subnormals loses.
 
@@ -37,7 +39,7 @@ from tilesmith.measure.arrays import GuardedArray, guarded, guarded_operands, gu
 from tilesmith.measure.oracle import Oracle, logical
 from tilesmith.measure.parts import parts, truth_of
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.dtypes import TF32, dtype
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 
@@ -262,12 +264,15 @@ def error_bound(truth: Oracle, signature: Signature) -> Array:
     """The largest error that a right kernel can make, for each element (see the module's text)."""
     out_name = _result_dtype(signature)
     _, least, normal = _RANGES[out_name]
-    accumulate = dtype(signature.acc_dtype).epsilon
-    lambda_ = 2 * LAMBDA if signature.acc_dtype == "fp64" else LAMBDA  # the oracle itself rounds as much
+    sums = signature.geometry.acc_dtype
+    accumulate = dtype(sums).epsilon
+    lambda_ = 2 * LAMBDA if sums == "fp64" else LAMBDA  # the oracle itself rounds as much
     products = lambda_ * accumulate * np.sqrt(float(truth.length)) * truth.norm
+    if signature.geometry.tf32:  # two roundings of each product's operands, random ones again
+        products = products + LAMBDA * 2 * TF32.epsilon * truth.norm
     before = products + _EPILOGUE_ROUNDINGS * accumulate * truth.addends
     # Subnormal products that were flushed.
-    before = before + truth.length * _RANGES[signature.acc_dtype][2]
+    before = before + truth.length * _RANGES[sums][2]
     activation = signature.epilogue.activation
     steepness = {"silu": _STEEPEST, "gelu": _STEEPEST, "leaky_relu": max(1.0, abs(signature.epilogue.slope))}
     # Half a step of the result's type, a little more for kernels that round fp64 by way of fp32.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.dtypes import sums_of
 from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
 from tilesmith.problems.layouts import Layout, default_layout, dense_strides, parse_layout
 
@@ -48,7 +49,7 @@ def _bias_gradient(sig: ConvSignature) -> ConvSignature:
     ones = (1,) * dims
     return ConvSignature(
         input_shape=sig.output_shape, kernel_shape=(k, 1, *ones), groups=k, mode="bgrad",
-        dtype=sig.output_dtype, acc_dtype=sig.acc_dtype,
+        dtype=sig.output_dtype, acc_dtype=sums_of(sig.acc_dtype)["acc_dtype"],  # it multiplies nothing
         input_layout=sig.output_layout, kernel_layout=str(default_layout(dims)), output_layout=sig.output_layout,
         output_strides=sig.output_strides, deterministic=sig.deterministic,
     )  # fmt: skip
@@ -81,7 +82,7 @@ def conv_geometry(sig: ConvSignature) -> ConvGeometry:
         x=_view("x", sig.input_dtype, sig.input_layout, sig.input_shape, sig.input_strides),
         w=_view("w", sig.kernel_dtype, sig.kernel_layout, sig.kernel_shape, sig.kernel_strides),
         y=_view("y", sig.output_dtype, sig.output_layout, sig.output_shape, sig.output_strides),
-        acc_dtype=sig.acc_dtype, epilogue=sig.epilogue, deterministic=sig.deterministic,
+        epilogue=sig.epilogue, deterministic=sig.deterministic, **sums_of(sig.acc_dtype),
     )  # fmt: skip
 
 

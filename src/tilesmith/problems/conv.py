@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tilesmith.errors import ProblemError
-from tilesmith.problems.dtypes import default_acc_dtype
+from tilesmith.problems.dtypes import TF32, default_acc_dtype, refuse_tf32
+from tilesmith.problems.dtypes import acc_dtype as known_acc_dtype
 from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import ConvGeometry
@@ -116,7 +117,7 @@ class ConvSignature:
         w = known_dtype(self.kernel_dtype or base)
         narrow_result = self.mode != "bwd" and x.name == "int8"
         y = known_dtype(self.output_dtype or ("int32" if narrow_result else base))
-        acc = known_dtype(self.acc_dtype or default_acc_dtype(x.name, w.name, y.name))
+        acc = known_acc_dtype(self.acc_dtype or default_acc_dtype(x.name, w.name, y.name))
         if any(d.is_integer for d in (x, w, y, acc)):
             operand, result = (y, x) if self.mode == "bwd" else (x, y)
             chain = (operand.name, w.name, result.name, acc.name)
@@ -127,8 +128,10 @@ class ConvSignature:
                 )
             if self.epilogue.activation not in ("none", "relu", "clamp"):
                 raise ProblemError(f"activation {self.epilogue.activation!r} needs a floating-point result, got int32")
+        elif acc is TF32:
+            refuse_tf32((x.name, w.name, y.name))
         elif acc.name not in ("fp32", "fp64"):
-            raise ProblemError(f"acc_dtype {acc.name!r}: floating-point problems accumulate in fp32 or fp64")
+            raise ProblemError(f"acc_dtype {acc.name!r}: floating-point problems accumulate in fp32, fp64 or tf32")
         elif acc.name == "fp32" and "fp64" in (x.name, w.name, y.name):
             raise ProblemError("acc_dtype 'fp32' is narrower than an fp64 tensor; use fp64")
         for name, value in (("input_dtype", x), ("kernel_dtype", w), ("output_dtype", y), ("acc_dtype", acc)):

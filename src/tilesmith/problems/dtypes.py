@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tilesmith.errors import ProblemError
 
@@ -67,6 +67,34 @@ def dtype(name: str) -> DType:
         return DTYPES[_ALIASES.get(text, text)]
     except KeyError:
         raise ProblemError(f"dtype {text!r} does not exist; known: {', '.join(DTYPES)}") from None
+
+
+# fp32 whose operands may be rounded to 10 bits of fraction before they are multiplied; no tensor is stored so.
+TF32 = DType("tf32", 4, 2.0**-11)
+
+
+def acc_dtype(name: str) -> DType:
+    """The accumulation type called ``name``: an element type, or ``tf32``; ``ProblemError`` if there is none."""
+    return TF32 if str(name) == TF32.name else dtype(name)
+
+
+def refuse_tf32(tensors: tuple[str, ...]) -> None:
+    """Raise ``ProblemError`` unless every tensor is fp32."""
+    if set(tensors) != {"fp32"}:
+        raise ProblemError(f"acc_dtype 'tf32' goes with fp32 tensors, got {', '.join(tensors)}")
+
+
+class SumsOf(TypedDict):
+    """How a geometry says what an accumulation type means."""
+
+    acc_dtype: str
+    tf32: bool
+
+
+def sums_of(name: str) -> SumsOf:
+    """``tf32`` sums are fp32's: a solver that knows of no other answers exactly."""
+    rounded = name == TF32.name
+    return {"acc_dtype": "fp32" if rounded else name, "tf32": rounded}
 
 
 def default_acc_dtype(*names: str) -> str:

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tilesmith.errors import ProblemError
-from tilesmith.problems.dtypes import default_acc_dtype
+from tilesmith.problems.dtypes import TF32, default_acc_dtype, refuse_tf32, sums_of
+from tilesmith.problems.dtypes import acc_dtype as known_acc_dtype
 from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import GemmGeometry, MatrixView
@@ -75,15 +76,17 @@ class GemmSignature:
         a = known_dtype(self.a_dtype or base.name)
         b = known_dtype(self.b_dtype or base.name)
         c = known_dtype(self.c_dtype or ("int32" if a.name == "int8" else base.name))
-        acc = known_dtype(self.acc_dtype or default_acc_dtype(a.name, b.name, c.name))
+        acc = known_acc_dtype(self.acc_dtype or default_acc_dtype(a.name, b.name, c.name))
         if any(d.is_integer for d in (a, b, c, acc)):
             if (a.name, b.name, c.name, acc.name) != ("int8", "int8", "int32", "int32"):
                 got = f"{a.name} x {b.name} -> {c.name}, accumulated in {acc.name}"
                 raise ProblemError(f"integers come as int8 x int8 -> int32 accumulated in int32; got {got}")
             if self.epilogue.activation not in ("none", "relu", "clamp"):
                 raise ProblemError(f"activation {self.epilogue.activation!r} needs a floating-point result, got int32")
+        elif acc is TF32:
+            refuse_tf32((a.name, b.name, c.name))
         elif acc.name not in ("fp32", "fp64"):
-            raise ProblemError(f"acc_dtype {acc.name!r}: floating-point problems accumulate in fp32 or fp64")
+            raise ProblemError(f"acc_dtype {acc.name!r}: floating-point problems accumulate in fp32, fp64 or tf32")
         elif acc.name == "fp32" and "fp64" in (a.name, b.name, c.name):
             raise ProblemError("acc_dtype 'fp32' is narrower than an fp64 tensor; use fp64")
         for name, value in (("a_dtype", a), ("b_dtype", b), ("c_dtype", c), ("acc_dtype", acc), ("dtype", a)):
@@ -198,7 +201,7 @@ class GemmSignature:
             a=view("a", sig.m, sig.k, sig.trans_a),
             b=view("b", sig.k, sig.n, sig.trans_b),
             c=view("c", sig.m, sig.n, False),
-            alpha=sig.alpha, beta=sig.beta, acc_dtype=sig.acc_dtype,
+            alpha=sig.alpha, beta=sig.beta, **sums_of(sig.acc_dtype),
             epilogue=sig.epilogue, deterministic=sig.deterministic,
         )  # fmt: skip
 

@@ -60,6 +60,7 @@ class ConvGeometry:
     acc_dtype: str
     epilogue: Epilogue
     deterministic: bool
+    tf32: bool = False  # operands may be rounded to TF32 before they are multiplied
 
     @property
     def reduction_length(self) -> int:
@@ -109,3 +110,4 @@ class GemmGeometry:
     acc_dtype: str
     epilogue: Epilogue
     deterministic: bool
+    tf32: bool = False  # operands may be rounded to TF32 before they are multiplied

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.errors import ProblemError
+from tilesmith.problems.dtypes import TF32
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.problems.integers import MAX_SIZE
@@ -121,7 +122,7 @@ def _gemm(g: ConvGeometry, a: _Matrix, b: _Matrix, c: _Matrix, batch: int) -> Ge
     try:
         return GemmSignature(
             m=a.rows, n=b.columns, k=a.columns, batch=batch, trans_a=trans_a, trans_b=trans_b,
-            a_dtype=a.dtype, b_dtype=b.dtype, c_dtype=c.dtype, acc_dtype=g.acc_dtype,
+            a_dtype=a.dtype, b_dtype=b.dtype, c_dtype=c.dtype, acc_dtype=TF32.name if g.tf32 else g.acc_dtype,
             lda=lda, ldb=ldb, ldc=ldc, stride_a=steps[0], stride_b=steps[1], stride_c=steps[2],
             epilogue=g.epilogue, deterministic=g.deterministic,
         )  # fmt: skip

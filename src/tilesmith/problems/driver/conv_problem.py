@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilesmith.errors import CommandError, ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver.command import Direction
-from tilesmith.problems.driver.flags import CAST_TYPES, CONV_BASES, CONV_FLAGS, Value
+from tilesmith.problems.driver.flags import ACC_TYPES, CAST_TYPES, CONV_BASES, CONV_FLAGS, Value
 from tilesmith.problems.driver.tokens import read_value
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.keys import parse_epilogue
@@ -149,9 +149,10 @@ def _cast(base: str, values: dict[str, Value], flag: str) -> str:
     text = str(values[flag])
     if text in ("-1", ""):
         return ""
-    if text not in CAST_TYPES:
-        raise CommandError(f"{base}: flag {_FLAGS[flag]} {text!r} is none of -1, {', '.join(CAST_TYPES)}")
-    return CAST_TYPES[text]
+    known = ACC_TYPES if flag == "acc_type" else CAST_TYPES
+    if text not in known:
+        raise CommandError(f"{base}: flag {_FLAGS[flag]} {text!r} is none of -1, {', '.join(known)}")
+    return known[text]
 
 
 def _strides(values: dict[str, Value], tensor: str) -> tuple[int, ...] | None:

@@ -98,7 +98,7 @@ CONV_FLAGS: tuple[Flag, ...] = (
     Flag("in_strides", "", "sizes", "", meaning="element strides of the input, in layout order", own=True),
     Flag("fil_strides", "", "sizes", "", meaning="element strides of the filter", own=True),
     Flag("out_strides", "", "sizes", "", meaning="element strides of the output", own=True),
-    _text("acc_type", "", "", "accumulation type: fp32 or fp64", own=True),
+    _text("acc_type", "", "", "accumulation type: fp32, fp64 or tf32", own=True),
     _text("epilogue", "", "", "such as bias+residual+leaky_relu(0.1), on the result of fwd and bwd", own=True),
     _choice("deterministic", "", 0, 1, "1: the same bits at each call", own=True),
 )
@@ -121,7 +121,7 @@ GEMM_FLAGS: tuple[Flag, ...] = (
     *(Flag(f"stride_{x}", "", "int", -1, -1, MAX_STRIDE, "elements between batches; -1: dense", True) for x in "abc"),
     _text("b_type", "", "", "element type of b", own=True),
     _text("c_type", "", "", "element type of c", own=True),
-    _text("acc_type", "", "", "accumulation type: fp32 or fp64", own=True),
+    _text("acc_type", "", "", "accumulation type: fp32, fp64 or tf32", own=True),
     _text("epilogue", "", "", "such as bias+gelu", own=True),
     _choice("deterministic", "", 0, 1, "1: the same bits at each call", own=True),
 )
@@ -141,7 +141,8 @@ CAST_TYPES = {
     "fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8e4m3", "bf8": "fp8e5m2", "fp64": "fp64",
     "int8": "int8", "int32": "int32",
 }  # fmt: skip
-CAST_NAMES = {dtype: name for name, dtype in CAST_TYPES.items()}
+ACC_TYPES = CAST_TYPES | {"tf32": "tf32"}
+CAST_NAMES = {dtype: name for name, dtype in ACC_TYPES.items()}
 
 
 def flags_of(base: str) -> tuple[Flag, ...]:

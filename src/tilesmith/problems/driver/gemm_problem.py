@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilesmith.errors import CommandError, ProblemError
 from tilesmith.problems.driver.command import Direction
-from tilesmith.problems.driver.flags import CAST_TYPES, GEMM_BASES, GEMM_FLAGS, Value
+from tilesmith.problems.driver.flags import ACC_TYPES, CAST_TYPES, GEMM_BASES, GEMM_FLAGS, Value
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.keys import parse_epilogue
 
@@ -47,6 +47,7 @@ def _signature(base: str, values: dict[str, Value]) -> GemmSignature:
 
 def _type(base: str, values: dict[str, Value], flag: str) -> str:
     text = str(values[flag])
-    if text and text not in CAST_TYPES:
-        raise CommandError(f"{base}: flag {_FLAGS[flag]} {text!r} is none of {', '.join(CAST_TYPES)}")
-    return CAST_TYPES.get(text, "")
+    known = ACC_TYPES if flag == "acc_type" else CAST_TYPES
+    if text and text not in known:
+        raise CommandError(f"{base}: flag {_FLAGS[flag]} {text!r} is none of {', '.join(known)}")
+    return known.get(text, "")
