@@ -9,6 +9,12 @@ struct __align__(64) ts_map {
 };
 #define TS_DEVICE static __device__ __forceinline__
 
+// n / d for 0 <= n < 2^31; ``by`` has a multiplier in its low half and a shift in its high one.
+// Reference: Granlund and Montgomery, Division by Invariant Integers using Multiplication, 1994.
+TS_DEVICE int ts_quotient(int n, ts_u64 by) { return (int)((ts_u64)(ts_u32)n * (ts_u32)by >> (ts_u32)(by >> 32)); }
+// Reads ``v`` and does nothing with it: what it came from is in the caches.
+TS_DEVICE void ts_touch(ts_u32 v) { asm volatile("" ::"r"(v)); }
+
 TS_DEVICE ts_u32 ts_shared_address(const void *p) { return (ts_u32)__cvta_generic_to_shared(p); }
 
 // --- mbarriers ---
@@ -63,21 +69,18 @@ TS_DEVICE ts_u32 ts_cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-TS_DEVICE void ts_cluster_sync() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
+TS_DEVICE void ts_cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+TS_DEVICE void ts_cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 TS_DEVICE ts_u32 ts_peer_address(ts_u32 address, ts_u32 rank) {
   ts_u32 peer;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(peer) : "r"(address), "r"(rank));
   return peer;
 }
-TS_DEVICE float4 ts_peer_load(ts_u32 address) {
-  float4 v;
-  asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(address)
+// 16 bytes into a peer's shared memory, counted by its barrier.
+TS_DEVICE void ts_peer_send(ts_u32 to, const float *v, ts_u32 barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, [%5];" ::"r"(to),
+               "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(barrier)
                : "memory");
-  return v;
 }
 
 // --- bulk tensor copies ---
@@ -187,8 +190,11 @@ TS_DEVICE uint4 ts_shared_load16(ts_u32 from) {
                : "memory");
   return v;
 }
-TS_DEVICE void ts_shared_store8(ts_u32 to, float a, float b) {
-  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(to), "f"(a), "f"(b) : "memory");
+TS_DEVICE void ts_shared_load4(ts_u32 from, float (&v)[4]) {
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+               : "r"(from)
+               : "memory");
 }
 
 // --- 16-bit floats, as bits ---

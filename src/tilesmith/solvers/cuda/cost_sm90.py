@@ -17,13 +17,13 @@ _START = 60  # cycles before the first product and after the last result, beyond
 _NEXT_CLUSTER = 250  # cycles until a cluster takes the place of one that ended
 _EPILOGUE = 920  # cycles of a tile's results
 _STORED, _SCATTERED = 9.2, 7.9  # results a cycle, through a tensor map (or in rows) and from registers
-_REDUCE, _REDUCED = 11000, 3.8  # cycles of a cluster's sum, and results a cycle
+_REDUCE, _SENT = 1800, 20  # cycles of a cluster's sum, and bytes a cycle that its blocks send one another
 _HIDDEN = 0.25  # of an epilogue beside another tile's products
 _LATENCY = 3100  # cycles from asking for bytes of DRAM to their use
 _OVERLAP = 0.1  # what the lesser of computing and moving adds to the greater
 _LAUNCH = 0.64e-6  # seconds of one more launch
 _PARTIAL_BYTES = 2.1e12  # bytes of partial sums a second, written and read through L2
-_CLUSTERED = {2: 100, 4: 91, 8: 91}  # percent of the SMs that clusters of a size fill
+_CLUSTERED = {2: 100, 3: 90, 4: 91, 5: 83, 6: 82, 7: 85, 8: 91}  # percent of the SMs that clusters of a size fill
 
 
 def predicted_seconds(t: Sm90Tile) -> float:
@@ -34,14 +34,15 @@ def predicted_seconds(t: Sm90Tile) -> float:
     blocks = t.tiles * split
     slots = t.target.cores * per_sm
     if split > 1:  # a cluster lies in one part of the chip, and some of its SMs are left over
-        slots = slots * _CLUSTERED[split] // 100 // split * split
+        share = _CLUSTERED[split // per_sm] if split % per_sm == 0 and split > per_sm else 100
+        slots = slots * share // 100 // split * split
     waves = ceil(blocks / slots)
     # An SM's blocks share its tensor cores and copies.
     busy = min(per_sm, ceil(blocks / t.target.cores))
     per_step = _step_cycles(t) * busy
     epilogue = _EPILOGUE + bm * bn / (_STORED if t.store in ("MAPPED", "ROWS") else _SCATTERED)
-    if t.store == "REDUCED":
-        epilogue = _REDUCE + bm * bn / _REDUCED
+    if split > 1:
+        epilogue = _REDUCE + (t.received_bytes + bm * bn * 4) / 2 / _SENT
     if form.residual is not None or form.beta:
         epilogue *= 1.5
     hidden = _HIDDEN if (t.pingpong or busy > 1) and waves > 1 else 1.0
@@ -68,6 +69,8 @@ def _step_cycles(t: Sm90Tile) -> float:
     tensor = bm * bn * t.block_k / _MACS
     # A product of 64 rows reads its operands from shared memory; the copies write them.
     shared = (bm / 64 * (64 + bn) + bm + columns) * span / _SHARED
+    if t.value["resident"]:
+        columns = 0
     loads = (bm + columns) * span / _L2
     return max(tensor, shared, loads) + _STEP + (_ALONE if t.value["wgs"] == 1 else 0)
 

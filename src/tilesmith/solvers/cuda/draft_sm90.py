@@ -54,7 +54,7 @@ def tile_draft(t: Sm90Tile) -> Draft:
     )  # fmt: skip
     if not sliced:
         return Draft((source,), (launch,))
-    count = form.layers * form.rows * t.partial_row
+    count = form.layers * t.partial_rows * t.partial_row
     reduce_source, step = _sum_of_slices(t, count)
     return Draft((source, reduce_source), (launch, step), workspace_bytes=v["slices"] * count * 4)
 
@@ -64,7 +64,8 @@ def _sum_of_slices(t: Sm90Tile, count: int) -> tuple[Source, Step]:
     text = _REDUCE.replace("@SLICES@", str(t.value["slices"])).replace("@OUT@", TYPES[form.out_dtype])
     tile = f"s{t.value['slices']}"
     source = make_source("cuda", "sumslices", form.out_dtype, tile, t.target.arch, hopper_prelude(), text)
-    numbers = (count, t.partial_row, form.placed.row, form.rows, form.placed.layer)
+    pitch = form.placed.column if form.transposed else form.placed.row
+    numbers = (count, t.partial_row, pitch, t.partial_rows, form.placed.layer)
     parameters: tuple[Parameter, ...] = (Pointer(Space.WORKSPACE), form.out, *(Integer(n) for n in numbers))
     blocks = -(-count // (4 * _REDUCE_THREADS))
     launch = Launch(
@@ -79,6 +80,9 @@ def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
     if t.store != "MAPPED" or form.mapped is None:
         return (a, b, a, a)  # the kernel does not read the last two
     tail = t.block_n % 64
+    if form.transposed:  # rows are the contiguous axis, and a warpgroup stores them together
+        boxes = [(64, columns, 1) for columns in (64, tail or 64)]
+        return a, b, *(_tiled(form.mapped, form.out_dtype, box, 128) for box in boxes)
     return a, b, _store(form.mapped, form.out_dtype, 64), _store(form.mapped, form.out_dtype, tail or 64)
 
 

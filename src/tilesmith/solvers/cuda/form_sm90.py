@@ -168,7 +168,7 @@ def gemm_form(g: GemmGeometry, transposed: bool = False) -> Sm90Form | Rejected:
     mapped = None
     layer_step, row_step = steps_along((g.batch, g.m), (layer, row))
     out = slot(2 + g.epilogue.bias + g.epilogue.residual)
-    if aligned(layer_step, row_step) and not transposed and g.c.dtype in HALVES:
+    if aligned(layer_step, row_step) and g.c.dtype in HALVES:
         mapped = Tiled(out, (g.n, g.m, g.batch), (row_step, layer_step))
     rows, cols = (g.n, g.m) if transposed else (g.m, g.n)
     (first, first_columns), (second, second_columns) = (b, a) if transposed else (a, b)

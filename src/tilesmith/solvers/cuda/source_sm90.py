@@ -11,7 +11,7 @@ from tilesmith.codegen.cuda.hopper import hopper_prelude, product_text
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Integer, Parameter, Pointer, Real, Source
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form, Taps, Tiled, Window
-from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
+from tilesmith.solvers.cuda.tile_sm90 import APART_BYTES, Sm90Tile
 
 TYPES = {"bf16": "ts_bf16", "fp16": "ts_fp16", "fp32": "float"}
 
@@ -72,7 +72,7 @@ def _constants(t: Sm90Tile) -> str:
         "KIND": form.kind.upper(), "STORE": t.store, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "MI": v["mi"],
         "WARPGROUPS": v["wgs"], "STAGES": t.stages, "SPLIT": v["split"], "RANK": form.rank,
         "PER_SM": v["per_sm"],
-        "BUFFERS": v["bufs"],
+        "BUFFERS": v["bufs"], "APART_BYTES": APART_BYTES,
         "SLAB_COLS": v["slab"], "TAPS": len(form.taps.offset), "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
     }  # fmt: skip
     flags = {
@@ -80,8 +80,7 @@ def _constants(t: Sm90Tile) -> str:
         "TAPS_INNER": bool(v["inner"]), "OUT_LINEAR": form.placed.pixels is None, "TRANSPOSED": form.transposed,
         "EVEN": t.even, "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None,
         "SCALED": form.alpha != 1.0, "BETA": form.beta != 0.0, "REPAIR": form.halo, "SLICED": v["slices"] > 1,
-        "MIXED": bool(v["mix"]),
-        "LAYERED": form.layers > 1,
+        "MIXED": bool(v["mix"]), "LAYERED": form.layers > 1, "RESIDENT": bool(v["resident"]),
     }  # fmt: skip
     lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
@@ -124,14 +123,21 @@ def tile_arguments(t: Sm90Tile, out: Pointer) -> tuple[Argument, ...]:
         "out_slice": 0,
     }  # fmt: skip
     if t.value["slices"] > 1:
-        row, layer = t.partial_row, t.partial_row * form.rows
-        wide |= {"out_layer": layer, "out_row": row, "out_tap": form.channels, "out_slice": layer * form.layers}
+        row, layer = t.partial_row, t.partial_row * t.partial_rows
+        row, column = (1, row) if form.transposed else (row, 1)
+        wide |= {"out_layer": layer, "out_row": row, "out_col": column}
+        wide |= {"out_tap": form.channels, "out_slice": layer * form.layers}
     pixels = placed.pixels or (0, 0, 0, 0)
     wide |= dict(zip(("out_n", "out_d", "out_h", "out_w"), pixels, strict=True))
     wide |= edge_strides(form)
+    group, slices = t.value["group"], t.value["slices"]
+    divisors = {
+        "tiles": t.tiles_m * t.tiles_n, "layers": form.layers, "width": group * t.tiles_n, "group": group,
+        "left": t.tiles_m % group or group, "parts": slices * t.value["split"], "blocks": t.blocks,
+    }  # fmt: skip
     narrow = {
-        "rows": form.rows, "cols": form.cols, "layers": form.layers, "tiles_m": t.tiles_m, "tiles_n": t.tiles_n,
-        "slices": t.value["slices"], "steps": t.layer_steps[0], "group": t.value["group"], "blocks": t.blocks,
+        "total": t.tiles, "rows": form.rows, "cols": form.cols, "layers": form.layers, "tiles_m": t.tiles_m,
+        "tiles_n": t.tiles_n, "slices": slices, "steps": t.layer_steps[0], "group": group, "blocks": t.blocks,
         "channels": form.channels,
         "a_layer": int(form.kind == "gemm" and isinstance(form.a, Tiled) and form.a.dims[2] > 1),
         "b_layer": int(form.kind == "gemm" and isinstance(form.b, Tiled) and form.b.dims[2] > 1),
@@ -140,9 +146,17 @@ def tile_arguments(t: Sm90Tile, out: Pointer) -> tuple[Argument, ...]:
         narrow |= {f"{name}_{axis}": value for axis, value in zip("whd", values, strict=True)}
     for name, triple in (("out_size", placed.sizes), ("phases", placed.phases)):
         narrow |= {f"{name}_{axis}": value for axis, value in zip("whd", triple, strict=True)}
-    found += [Argument(name, "ts_i64 ", Integer(value)) for name, value in wide.items()]
+    divisors |= {f"{name}_{axis}": narrow[f"{name}_{axis}"] for name in ("base", "phases") for axis in "whd"}
     found += [Argument(name, "int ", Integer(value)) for name, value in narrow.items()]
+    found += [Argument(f"by_{name}", "ts_u64 ", Integer(reciprocal(max(value, 1)))) for name, value in divisors.items()]
+    found += [Argument(name, "ts_i64 ", Integer(value)) for name, value in wide.items()]
     return tuple(found)
+
+
+def reciprocal(divisor: int) -> int:
+    """What ``ts_quotient`` divides by: a multiplier in the low half, a shift in the high one."""
+    shift = 31 + (divisor - 1).bit_length()
+    return shift << 32 | -(-(1 << shift) // divisor)
 
 
 def edge_strides(form: Sm90Form) -> dict[str, int]:

@@ -5,7 +5,7 @@ Axes: ``wgs`` multiplying warpgroups, ``mi`` 64-row products of each, ``bn`` col
 along k, ``slices`` along k summed by a second kernel, ``group`` rows of tiles walked together, ``inner`` taps inside
 channels, ``swap`` rows and columns exchanged, ``per_sm`` blocks that share an SM,
 ``mix`` layers side by side instead of one after the other, ``bufs`` stores a warp has under way, ``slab`` contiguous
-columns that one copy of ``wrw`` brings.
+columns that one copy of ``wrw`` brings, ``resident`` columns that stay in shared memory for all tiles of a block.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
     steps = max(max(Sm90Tile(form, _config(bk=depths[-1]), target).layer_steps) for form in forms)
     axes = {
         "wgs": (1, 2, 3), "mi": (1, 2), "bn": tuple(widths), "bk": depths, "stages": (0, 3, 4), "pp": (0, 1),
-        "split": tuple(s for s in (1, 2, 4, 8) if s <= steps),
+        "split": tuple(s for s in range(1, 9) if s <= steps),
         "slices": tuple(s for s in _SLICES if s <= steps and (kind != "conv" or s <= 8)),
         "group": (1, 2, 4, 8, 16), "inner": (0, 1) if kind == "conv" and forms[0].taps.most > 1 else (0,),
         "swap": swaps, "per_sm": (1, 2), "mix": (0, 1) if kind == "conv" and forms[0].layers > 1 else (0,),
         "bufs": (2, 4) if any(form.mapped for form in forms) else (2,), "slab": _slabs(forms[0]),
+        "resident": (0, 1) if kind != "wrw" and (kind == "gemm" or forms[0].layers == 1) else (0,),
     }  # fmt: skip
 
     def allowed(config: Config) -> bool:
@@ -58,7 +59,7 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
 def _config(**values: int) -> Config:
     base = {
         "wgs": 2, "mi": 1, "bn": 128, "bk": 64, "stages": 0, "pp": 0, "split": 1, "slices": 1, "group": 1, "inner": 0,
-        "swap": 0, "per_sm": 1, "mix": 0, "bufs": 2, "slab": 64,
+        "swap": 0, "per_sm": 1, "mix": 0, "bufs": 2, "slab": 64, "resident": 0,
     }  # fmt: skip
     return Config(tuple((base | values).items()))
 
@@ -115,13 +116,19 @@ def _candidates(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Iter
                     if not Sm90Tile(form, config, target).fits:
                         continue
                     yield config
-                    if not pp:
-                        yield from (config.replace(split=split) for split in space.axes["split"] if split > 1)
-                    yield from (config.replace(slices=slices) for slices in _slices(form, config, space, target))
+                    if 1 in space.axes["resident"]:
+                        yield config.replace(resident=1)
+                    for split in (1,) if pp else space.axes["split"]:
+                        clustered = config.replace(split=split)
+                        if split > 1:
+                            yield clustered
+                        if split in (1, 2, 4):
+                            for slices in _slices(form, clustered, space, target):
+                                yield clustered.replace(slices=slices)
 
 
 def _slices(form: Sm90Form, config: Config, space: SearchSpace, target: CudaTarget) -> set[int]:
     """The most slices that fill the SMs once, and twice."""
-    tiles, slots = Sm90Tile(form, config, target).tiles, target.cores * config["per_sm"]
+    tiles, slots = Sm90Tile(form, config, target).tiles * config["split"], target.cores * config["per_sm"]
     most = (max((s for s in space.axes["slices"] if s * tiles <= waves * slots), default=1) for waves in (1, 2))
     return {s for s in most if s > 1}

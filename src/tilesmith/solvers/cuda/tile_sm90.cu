@@ -2,22 +2,27 @@
 // A warpgroup copies; WARPGROUPS others multiply, on one tile together or (PINGPONG) on a tile each, in turns.
 namespace @SYM@_scope {
 enum { GEMM, CONV, WRW };              // what the operands are: matrices; pixels and a filter; dy and pixels
-enum { MAPPED, ROWS, DIRECT, REDUCED }; // how results leave: tensor map; rows of 16 bytes; registers; over a cluster
+enum { MAPPED, ROWS, DIRECT };         // how results leave: tensor map; rows of 16 bytes; pairs from registers
 @CONSTANTS@
 @PRODUCT@
 constexpr int WG_ROWS = 64 * MI, BLOCK_M = PINGPONG ? WG_ROWS : WG_ROWS * WARPGROUPS;
 constexpr int SPAN = BLOCK_K * 2, SLAB = 64 * SPAN; // bytes of a K-major row, of 64 rows or columns of an operand
 constexpr int B_COLS = B_BY_COLUMNS ? (BLOCK_N + SLAB_COLS - 1) / SLAB_COLS * SLAB_COLS : BLOCK_N;
 constexpr int B_SLAB = SLAB_COLS * SPAN; // bytes of SLAB_COLS contiguous columns of B
-constexpr int A_BYTES = BLOCK_M * SPAN, B_BYTES = B_COLS * SPAN, STAGE = A_BYTES + B_BYTES;
+constexpr int A_BYTES = BLOCK_M * SPAN, B_BYTES = B_COLS * SPAN, STAGE = RESIDENT ? A_BYTES : A_BYTES + B_BYTES;
 constexpr int CHUNKS = (BLOCK_N + 63) / 64, TAIL = BLOCK_N % 64, BUFFER = 2048;
-constexpr int STAGING = STORE == MAPPED || STORE == ROWS ? WARPGROUPS * 4 * BUFFERS * BUFFER : 0;
-constexpr int PITCH = (BLOCK_N + 31) / 32 * 32 + 8; // floats of a row of partial sums: 8 rows hit different banks
+// A cluster's sums: units of 16 x 8 results, as products leave them in a warp's registers; each block adds up a share.
+constexpr int WARPS = WARPGROUPS * 4, STRIP = BLOCK_N / 8, UNITS = WARPS * MI * STRIP;
+constexpr int SHARE = (UNITS + SPLIT - 1) / SPLIT, RECEIVED = SPLIT > 1 ? SPLIT * SHARE * 512 : 0;
+constexpr bool RECEIVE_APART = SPLIT > 1 && RECEIVED <= APART_BYTES;
+constexpr int STAGING = SPLIT > 1 ? (RECEIVE_APART ? (RECEIVED + 1023) / 1024 * 1024 : 0)
+                                  : (STORE == DIRECT ? 0 : WARPS * BUFFERS * BUFFER);
 constexpr int RING = (STAGES * STAGE + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
 constexpr bool BIAS_OF_ROW = TRANSPOSED;
-static_assert(!PINGPONG || (WARPGROUPS == 2 && STORE != REDUCED), "pingpong is for two");
+static_assert(!PINGPONG || (WARPGROUPS == 2 && SPLIT == 1), "pingpong is for two");
 static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs are stored from registers");
-static_assert(STORE != REDUCED || BLOCK_M * PITCH * 4 <= STAGES * STAGE, "partial sums lie in the ring");
+static_assert(RECEIVE_APART || RECEIVED <= STAGES * STAGE, "partial sums lie in the ring");
+static_assert(!RESIDENT || (SPLIT == 1 && !SLICED && KIND != WRW), "what stays is the whole of k");
 
 struct Run {
 @FIELDS@};
@@ -25,34 +30,38 @@ struct Run {
 struct Work {
   int m, n, layer, slice, first, last;
 };
+TS_DEVICE int first_tap(int layer) { return LAYERED ? (int)phase_first[layer] : layer ? TAPS : 0; }
 
 // Tile `t` of the launch: columns of `group` tiles are walked first, so that neighbours share operands in L2.
 TS_DEVICE Work work_at(const Run &run, int t, int rank) {
   Work w;
   const int tiles = run.tiles_m * run.tiles_n;
   if (MIXED) { // long and short sums side by side; shifted, so that no block gets one layer alone
-    const int of = t / run.layers;
-    w.layer = (t - of * run.layers + of) % run.layers, w.slice = of / tiles, t = of - w.slice * tiles;
+    const int of = ts_quotient(t, run.by_layers), shifted = t - of * run.layers + of;
+    w.layer = shifted - ts_quotient(shifted, run.by_layers) * run.layers;
+    w.slice = ts_quotient(of, run.by_tiles), t = of - w.slice * tiles;
   } else {
     w.slice = 0, w.layer = 0;
     if (LAYERED || SLICED) {
-      const int rest = t / tiles;
+      const int rest = ts_quotient(t, run.by_tiles);
       t -= rest * tiles;
-      w.slice = rest / run.layers, w.layer = rest - w.slice * run.layers;
-      if (KIND == CONV) w.layer = (int)layer_order[w.layer];
+      w.slice = ts_quotient(rest, run.by_layers), w.layer = rest - w.slice * run.layers;
+      if (KIND == CONV && LAYERED) w.layer = (int)layer_order[w.layer];
     }
   }
-  const int width = run.group * run.tiles_n, group = t / width, inside = t - group * width;
+  const int width = run.group * run.tiles_n, group = ts_quotient(t, run.by_width), inside = t - group * width;
   const int left = run.tiles_m - group * run.group, high = left < run.group ? left : run.group;
-  w.n = inside / high, w.m = group * run.group + inside - w.n * high;
+  w.n = ts_quotient(inside, left < run.group ? run.by_left : run.by_group);
+  w.m = group * run.group + inside - w.n * high;
   int steps = run.steps;
-  if (KIND == CONV) {
-    const int taps = phase_first[w.layer + 1] - phase_first[w.layer];
+  if (KIND == CONV && LAYERED) {
+    const int taps = first_tap(w.layer + 1) - first_tap(w.layer);
     steps = taps ? taps * run.blocks : 1;
   }
   w.first = 0, w.last = steps;
   if (SLICED || SPLIT > 1) {
-    const int part = w.slice * SPLIT + rank, parts = run.slices * SPLIT, each = steps / parts, more = steps - each * parts;
+    const int part = w.slice * SPLIT + rank, parts = run.slices * SPLIT;
+    const int each = ts_quotient(steps, run.by_parts), more = steps - each * parts;
     w.first = part * each + (part < more ? part : more), w.last = w.first + each + (part < more);
   }
   return w;
@@ -63,14 +72,14 @@ struct Pixel {
 };
 TS_DEVICE Pixel pixel_at(const Run &run, int i) {
   Pixel p;
-  int rest = i / run.base_w;
+  const int rest = ts_quotient(i, run.by_base_w);
   p.w = i - rest * run.base_w;
   p.d = 0;
-  int next = rest / run.base_h;
+  const int next = ts_quotient(rest, run.by_base_h);
   p.h = rest - next * run.base_h;
   p.n = next;
   if (RANK == 5) {
-    p.n = next / run.base_d;
+    p.n = ts_quotient(next, run.by_base_d);
     p.d = next - p.n * run.base_d;
   }
   return p;
@@ -98,14 +107,15 @@ TS_DEVICE ts_i64 row_at(const Run &run, const Work &w, int row) {
   if (row >= run.rows) return -1;
   if (KIND != CONV || OUT_LINEAR) return w.layer * run.out_layer + row * run.out_row;
   const Pixel p = pixel_at(run, row);
-  const int pw = w.layer % run.phases_w, rest = w.layer / run.phases_w, ph = rest % run.phases_h;
-  const int x = p.w * run.phases_w + pw, y = p.h * run.phases_h + ph, z = p.d * run.phases_d + rest / run.phases_h;
+  const int rest = ts_quotient(w.layer, run.by_phases_w), pd = ts_quotient(rest, run.by_phases_h);
+  const int x = p.w * run.phases_w + w.layer - rest * run.phases_w, y = p.h * run.phases_h + rest - pd * run.phases_h;
+  const int z = p.d * run.phases_d + pd;
   if (x >= run.out_size_w || y >= run.out_size_h || z >= run.out_size_d) return -1;
   return p.n * run.out_n + z * run.out_d + y * run.out_h + x * run.out_w;
 }
 TS_DEVICE ts_i64 column_at(const Run &run, int column) {
   if (KIND != WRW) return column < run.cols ? column * run.out_col : -1;
-  const int slab = column / SLAB_COLS, tap = slab / run.blocks;
+  const int slab = column / SLAB_COLS, tap = ts_quotient(slab, run.by_blocks);
   const int c = (slab - tap * run.blocks) * SLAB_COLS + column % SLAB_COLS;
   return tap < TAPS && c < run.channels ? tap * run.out_tap + c : -1;
 }
@@ -149,7 +159,7 @@ TS_DEVICE void store_two(const Run &run, float a, float b, ts_i64 at, bool both)
 TS_DEVICE void repair(const Run &run, const Work &w, int row, int column, ts_i64 at) {
   const Pixel p = pixel_at(run, row);
   float sum = 0.0f, none = 0.0f;
-  for (int t = phase_first[w.layer]; t < phase_first[w.layer + 1]; t++) {
+  for (int t = first_tap(w.layer); t < first_tap(w.layer + 1); t++) {
     const ts_u32 tap = tap_offset[t];
     const int x = p.w + run.corner_w + (int)(tap & 255), y = p.h + run.corner_h + (int)(tap >> 8 & 255);
     const int z = p.d + run.corner_d + (int)(tap >> 16 & 255);
@@ -173,6 +183,84 @@ TS_DEVICE void finish_and_store(const Run &run, const Work &w, float a, float b,
   if (REPAIR && both && b != b) repair(run, w, row, column + 1, base + off + 1);
 }
 
+// --- the sum over a cluster ---
+// Units that a warp adds up at once: as many as leave no warp idle.
+TS_DEVICE constexpr int units_at_once() {
+  for (int n = 4; n > 1; n /= 2)
+    if (STRIP % n == 0 && SHARE % n == 0 && SHARE / n >= WARPS) return n;
+  return 1;
+}
+// Every unit goes to the block that adds it up, in the order of ranks.
+TS_DEVICE void send(const float (&sums)[MI][BLOCK_N / 2], ts_u32 receive, ts_u32 received, int rank, int warp, int lane) {
+  const ts_u32 mine = receive + (rank * SHARE * 32 + lane) * 16;
+#pragma unroll
+  for (int m = 0; m < MI; m++)
+#pragma unroll
+    for (int j = 0; j < STRIP; j++) {
+      const ts_u32 unit = (warp * MI + m) * STRIP + j, owner = unit / SHARE, place = unit - owner * SHARE;
+      ts_peer_send(ts_peer_address(mine + place * 512, owner), sums[m] + 4 * j, ts_peer_address(received, owner));
+    }
+}
+TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 receive, int rank, int warp, int lane) {
+  constexpr int N = units_at_once();
+  const int begin = rank * SHARE, end = begin + SHARE < UNITS ? begin + SHARE : UNITS;
+  const int in_row = lane >> 2, in_column = (lane & 3) * 2;
+  for (int unit = begin + warp * N; unit < end; unit += WARPS * N) {
+    const ts_u32 from = receive + ((unit - begin) * 32 + lane) * 16;
+    float v[N][4];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      ts_shared_load4(from + i * 512, v[i]);
+#pragma unroll
+      for (int peer = 1; peer < SPLIT; peer++) {
+        float u[4];
+        ts_shared_load4(from + (peer * SHARE + i) * 512, u);
+        for (int e = 0; e < 4; e++) v[i][e] += u[e];
+      }
+    }
+    const int strip = unit / STRIP, column0 = w.n * BLOCK_N + (unit - strip * STRIP) * 8;
+    const int row0 = w.m * BLOCK_M + (strip / (4 * MI) * MI + strip % MI) * 64 + strip / MI % 4 * 16;
+    const ts_i64 slice = w.slice * run.out_slice;
+    const ts_i64 low = row_at(run, w, row0 + in_row), high = row_at(run, w, row0 + in_row + 8);
+    if (STORE == DIRECT) {
+#pragma unroll
+      for (int i = 0; i < N; i++) {
+        const int column = column0 + i * 8 + in_column;
+        if (low >= 0) finish_and_store(run, w, v[i][0], v[i][1], row0 + in_row, column, low + slice);
+        if (high >= 0) finish_and_store(run, w, v[i][2], v[i][3], row0 + in_row + 8, column, high + slice);
+      }
+      continue;
+    }
+    // Results change places within the warp, so that each lane stores 8 neighbours: tiles of 8 x 8 as 128 bytes each,
+    // where the first block's sums of these units were.
+    const ts_u32 tiles = receive + (unit - begin) * 512;
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      const int column = column0 + i * 8 + in_column;
+      const ts_i64 off = column_at(run, column);
+      const bool both = EVEN || column_at(run, column + 1) >= 0;
+      if (off >= 0 && low >= 0) finish(run, v[i][0], v[i][1], row0 + in_row, column, low + off, both);
+      if (off >= 0 && high >= 0) finish(run, v[i][2], v[i][3], row0 + in_row + 8, column, high + off, both);
+      const ts_u32 to = tiles + i * 256 + (lane & 15) * 16;
+      const ts_u32 a = ts_pack(Out(), v[i][0], v[i][1]), b = ts_pack(Out(), v[i][2], v[i][3]);
+      if (TRANSPOSED) ts_put2_transposed(to, a, b);
+      else ts_put2(to, a, b);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < (N + 1) / 2; i++) {
+      const int q = i * 32 + lane, unit8 = TRANSPOSED ? q / 16 : q % N, half = TRANSPOSED ? q % 2 : q / N / 8;
+      if (q >= 16 * N) break;
+      const int line = (TRANSPOSED ? q / 2 : q / N) % 8;
+      const int row = row0 + half * 8 + (TRANSPOSED ? 0 : line), column = column0 + unit8 * 8 + (TRANSPOSED ? line : 0);
+      const ts_i64 at = row_at(run, w, row), off = column_at(run, column);
+      const uint4 whole = ts_shared_load16(tiles + unit8 * 256 + half * 128 + line * 16);
+      if (at >= 0 && off >= 0) *(uint4 *)(run.out + at + off) = whole;
+    }
+  }
+}
+
 TS_DEVICE void release(ts_u32 empty, int thread) {
   if (thread == 0) ts_arrive(empty);
 }
@@ -185,33 +273,44 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
   const auto empty = [=](ts_u32 stage) { return barriers + 8 * (STAGES + stage); };
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), thread = threadIdx.x & 127, lane = threadIdx.x & 31;
   const int warp = __shfl_sync(~0u, thread >> 5, 0), rank = SPLIT > 1 ? (int)ts_cluster_rank() : 0;
-  if (threadIdx.x == WARPGROUPS * 128) {
-    ts_map_prefetch(&map_a);
-    ts_map_prefetch(&map_b);
-    if (STORE == MAPPED) ts_map_prefetch(&map_c);
-  }
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) ts_barrier_init(full(i), 1), ts_barrier_init(empty(i), PINGPONG ? 1 : WARPGROUPS);
-    ts_barrier_init_done();
-  }
-  __syncthreads();
-  const int total = run.tiles_m * run.tiles_n * run.layers * run.slices;
+  const ts_u32 received = barriers + 16 * STAGES, receive = RECEIVE_APART ? staging : ring;
+  const ts_u32 kept = (received + 8 + 1023) / 1024 * 1024; // B's steps, when they stay
   const int begin = blockIdx.x / SPLIT, stride = gridDim.x / SPLIT;
 
   if (wg == WARPGROUPS) {
+    // The copying thread makes the barriers itself and waits for nobody: the first copies are under way before the
+    // other warps are.
+    if (threadIdx.x == WARPGROUPS * 128) {
+      ts_map_prefetch(&map_a);
+      ts_map_prefetch(&map_b);
+      for (int i = 0; i < STAGES; i++) ts_barrier_init(full(i), 1), ts_barrier_init(empty(i), PINGPONG ? 1 : WARPGROUPS);
+      if (SPLIT > 1) ts_barrier_init(received, 1);
+      ts_barrier_init_done();
+      if (SPLIT > 1) {
+        const int left = UNITS - rank * SHARE;
+        ts_expect(received, (left < 0 ? 0 : left < SHARE ? left : SHARE) * 512 * SPLIT);
+      }
+    } else if (thread == 32) {
+      if (STORE == MAPPED) ts_map_prefetch(&map_c);
+      if (KIND != GEMM) ts_touch(tap_offset[0] + tap_filter[0] + (LAYERED ? layer_order[0] + phase_first[0] : 0));
+    }
+    __syncwarp();
+    ts_named_arrive(15, (WARPGROUPS + 1) * 128);
     ts_registers_shrink<COPY_REGISTERS>();
     if (threadIdx.x == WARPGROUPS * 128) {
       ts_u32 stage = 0, phase = 0;
-      for (int t = begin; t < total; t += stride) {
+      for (int t = begin; t < run.total; t += stride) {
         const Work w = work_at(run, t, rank);
         const int row = w.m * BLOCK_M, column = w.n * BLOCK_N;
         Pixel p = {0, 0, 0, 0}, by = {0, 0, 0, 0};
         int tap = 0, block = 0, tap0 = 0, taps = 0;
         if (KIND == CONV) {
           p = pixel_at(run, row);
-          tap0 = phase_first[w.layer], taps = phase_first[w.layer + 1] - tap0;
-          if (taps && TAPS_INNER) block = w.first / taps, tap = w.first - block * taps;
-          else tap = w.first / run.blocks, block = w.first - tap * run.blocks;
+          tap0 = first_tap(w.layer), taps = first_tap(w.layer + 1) - tap0;
+          if (SLICED || SPLIT > 1) {
+            if (taps && TAPS_INNER) block = w.first / taps, tap = w.first - block * taps;
+            else tap = ts_quotient(w.first, run.by_blocks), block = w.first - tap * run.blocks;
+          }
         }
         ts_u32 slab_tap[B_COLS / SLAB_COLS + 1];
         int slab_channel[B_COLS / SLAB_COLS + 1];
@@ -219,7 +318,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
           p = pixel_at(run, w.first * BLOCK_K), by = pixel_at(run, BLOCK_K);
 #pragma unroll
           for (int q = 0; q < B_COLS / SLAB_COLS; q++) {
-            const int slab = w.n * (BLOCK_N / SLAB_COLS) + q, of = slab / run.blocks;
+            const int slab = w.n * (BLOCK_N / SLAB_COLS) + q, of = ts_quotient(slab, run.by_blocks);
             // Slabs beyond the filter are zeros, as channels beyond the last are.
             slab_tap[q] = of < TAPS ? tap_offset[of] : 0;
             slab_channel[q] = of < TAPS ? (slab - of * run.blocks) * SLAB_COLS : run.blocks * SLAB_COLS;
@@ -227,8 +326,9 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
         }
         for (int k = w.first; k < w.last; k++) {
           ts_wait(empty(stage), phase ^ 1);
-          ts_expect(full(stage), STAGE);
-          const ts_u32 a = ring + stage * STAGE, b = a + A_BYTES, done = full(stage);
+          const bool with_b = !RESIDENT || t == begin;
+          ts_expect(full(stage), RESIDENT && with_b ? A_BYTES + B_BYTES : STAGE);
+          const ts_u32 a = ring + stage * STAGE, b = RESIDENT ? kept + k * B_BYTES : a + A_BYTES, done = full(stage);
           if (KIND == GEMM) {
             const int at = k * BLOCK_K, la = w.layer * run.a_layer, lb = w.layer * run.b_layer;
             if (A_BY_COLUMNS) {
@@ -237,7 +337,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
             } else {
               ts_load3(a, &map_a, done, at, row, la);
             }
-            if (B_BY_COLUMNS) {
+            if (!with_b) {
+            } else if (B_BY_COLUMNS) {
 #pragma unroll
               for (int q = 0; q < B_COLS / 64; q++) ts_load3(b + q * SLAB, &map_b, done, column + q * 64, at, lb);
             } else {
@@ -249,7 +350,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
             const ts_u32 offset = taps ? tap_offset[tap0 + tap] : 0;
             const int of = taps ? tap_filter[tap0 + tap] : 0;
             load_pixels(run, a, &map_a, done, channel, p, offset);
-            if (B_BY_COLUMNS) {
+            if (!with_b) {
+            } else if (B_BY_COLUMNS) {
 #pragma unroll
               for (int q = 0; q < B_COLS / 64; q++) ts_load3(b + q * SLAB, &map_b, done, column + q * 64, of, channel);
             } else {
@@ -273,20 +375,17 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
         }
       }
     }
-    if (STORE == REDUCED) {
-      __syncwarp();
-      ts_cluster_sync();
-      ts_cluster_sync();
-    }
   } else {
+    ts_named_sync(15, (WARPGROUPS + 1) * 128);
     ts_registers_grow<PRODUCT_REGISTERS>();
+    if (RECEIVE_APART) ts_cluster_arrive(); // the copying warpgroup takes no part: it counts until it ends
     constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 B_LAYOUT = B_BY_COLUMNS ? ts_descriptor(B_SLAB, 16 * SLAB_COLS, 2 * SLAB_COLS) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 A_NEXT = A_BY_COLUMNS ? 128 : 2, B_NEXT = B_BY_COLUMNS ? 2 * SLAB_COLS : 2; // the next 16 of k
     ts_u32 stage = 0, phase = 0, buffer = 0;
     int turn = 0;
     if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
-    for (int t = begin; t < total; t += stride, turn++) {
+    for (int t = begin; t < run.total; t += stride, turn++) {
       const Work w = work_at(run, t, rank);
       if (PINGPONG && (turn & 1) != wg) {
         const ts_u32 next = stage + (ts_u32)(w.last - w.first);
@@ -301,7 +400,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
       ts_u32 before = 0;
       for (int k = w.first; k < w.last; k++) {
         ts_wait(full(stage), phase);
-        const ts_u32 a = ring + stage * STAGE + (PINGPONG ? 0 : wg * MI * SLAB), b = ring + stage * STAGE + A_BYTES;
+        const ts_u32 a = ring + stage * STAGE + (PINGPONG ? 0 : wg * MI * SLAB);
+        const ts_u32 b = RESIDENT ? kept + k * B_BYTES : ring + stage * STAGE + A_BYTES;
         ts_product_fence();
 #pragma unroll
         for (int i = 0; i < BLOCK_K / 16; i++) {
@@ -325,55 +425,14 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
 
       const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS), column0 = w.n * BLOCK_N;
       const int in_row = lane >> 2, in_column = (lane & 3) * 2;
-      if (STORE == REDUCED) {
-        ts_named_sync(1, WARPGROUPS * 128); // the ring is free
-#pragma unroll
-        for (int m = 0; m < MI; m++)
-#pragma unroll
-          for (int j = 0; j < BLOCK_N / 8; j++) {
-            const int r = (wg * MI + m) * 64 + warp * 16 + in_row;
-            const ts_u32 to = ring + (r * PITCH + j * 8 + in_column) * 4;
-            ts_shared_store8(to, sums[m][4 * j], sums[m][4 * j + 1]);
-            ts_shared_store8(to + 8 * PITCH * 4, sums[m][4 * j + 2], sums[m][4 * j + 3]);
-          }
-        ts_cluster_sync();
-        // Each block of the cluster adds up its share of the tile, several quads of a thread at once: loads from a peer
-        // take long.
-        constexpr int QUADS = BLOCK_M * BLOCK_N / 4, THREADS = WARPGROUPS * 128, BATCH = SPLIT > 4 ? 2 : 4;
-        const int last = QUADS * (rank + 1) / SPLIT;
-        for (int q0 = QUADS * rank / SPLIT + threadIdx.x; q0 < last; q0 += BATCH * THREADS) {
-          float4 parts[BATCH][SPLIT];
-#pragma unroll
-          for (int i = 0; i < BATCH; i++) {
-            const int q = q0 + i * THREADS < last ? q0 + i * THREADS : q0;
-            const int r = TRANSPOSED ? q % BLOCK_M : q / (BLOCK_N / 4);
-            const int c = 4 * (TRANSPOSED ? q / BLOCK_M : q % (BLOCK_N / 4));
-#pragma unroll
-            for (int peer = 0; peer < SPLIT; peer++)
-              parts[i][peer] = ts_peer_load(ts_peer_address(ring + (r * PITCH + c) * 4, peer));
-          }
-#pragma unroll
-          for (int i = 0; i < BATCH; i++) {
-            const int q = q0 + i * THREADS;
-            if (q >= last) break;
-            float4 v = parts[i][0];
-#pragma unroll
-            for (int peer = 1; peer < SPLIT; peer++) {
-              const float4 u = parts[i][peer];
-              v.x += u.x, v.y += u.y, v.z += u.z, v.w += u.w;
-            }
-            const int r = TRANSPOSED ? q % BLOCK_M : q / (BLOCK_N / 4);
-            const int c = 4 * (TRANSPOSED ? q / BLOCK_M : q % (BLOCK_N / 4));
-            const int row = w.m * BLOCK_M + r, column = column0 + c;
-            const ts_i64 at = row_at(run, w, row);
-            if (at < 0) continue;
-            finish_and_store(run, w, v.x, v.y, row, column, at + w.slice * run.out_slice);
-            finish_and_store(run, w, v.z, v.w, row, column + 2, at + w.slice * run.out_slice);
-          }
-        }
-        ts_cluster_sync();
+      if (SPLIT > 1) {
+        if (!RECEIVE_APART) ts_cluster_arrive(); // the ring is free
+        ts_cluster_wait();
+        send(sums, receive, received, rank, wg * 4 + warp, lane);
+        ts_wait(received, 0);
+        add_and_store(run, w, receive, rank, wg * 4 + warp, lane);
       } else {
-        float probe = 0.0f;
+        float probe[4] = {}; // several, so that their chains are short
 #pragma unroll
         for (int m = 0; m < MI; m++) {
           const int row = row0 + m * 64 + warp * 16;
@@ -400,6 +459,11 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
                   finish(run, v[2], v[3], row + in_row + 8, column, high + slice + off, both);
                   if (STORE == DIRECT) store_two(run, v[2], v[3], high + slice + off, both);
                 }
+              } else if (BIAS && BIAS_OF_ROW) {
+                const float p = row + in_row < run.rows ? ts_float(run.bias[row + in_row]) : 0.0f;
+                const float q = row + in_row + 8 < run.rows ? ts_float(run.bias[row + in_row + 8]) : 0.0f;
+                v[0] = activate(v[0] + p), v[1] = activate(v[1] + p);
+                v[2] = activate(v[2] + q), v[3] = activate(v[3] + q);
               } else if (BIAS) {
                 float p = 0.0f, q = 0.0f;
                 if (column + 1 < run.cols) ts_load_pair(run.bias + column, p, q);
@@ -411,9 +475,31 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
                 for (int i = 0; i < 4; i++) v[i] = activate(SCALED ? v[i] * scale : v[i]);
               }
               if (REPAIR)
-                for (int i = 0; i < 4; i++) probe = fmaf(v[i], 0.0f, probe);
+                for (int i = 0; i < 4; i++) probe[i] = fmaf(v[i], 0.0f, probe[i]);
             }
-            if (STORE == MAPPED || STORE == ROWS) {
+            if (STORE == MAPPED && TRANSPOSED) { // a warpgroup's 64 rows are the contiguous axis of the result
+              const ts_u32 at = staging + (wg * BUFFERS + buffer % BUFFERS) * 4 * BUFFER;
+              buffer++;
+              if (thread == 0) ts_store_wait_read<BUFFERS - 1>();
+              ts_named_sync(2 + wg, 128);
+              const int quad = lane >> 3, r = lane & 7;
+#pragma unroll
+              for (int j = from; j < to; j += 2) {
+                const float *v = sums[m] + 4 * j;
+                const ts_u32 to16 = at + ((j - from + (quad >> 1)) * 8 + r) * 128 + (((warp * 2 + (quad & 1)) ^ r) << 4);
+                const ts_u32 v0 = ts_pack(Out(), v[0], v[1]), v1 = ts_pack(Out(), v[2], v[3]);
+                if (j + 1 < to)
+                  ts_put4_transposed(to16, v0, v1, ts_pack(Out(), v[4], v[5]), ts_pack(Out(), v[6], v[7]));
+                else ts_put2_transposed(to16, v0, v1);
+              }
+              ts_async_fence();
+              ts_named_sync(2 + wg, 128);
+              if (thread == 0) {
+                const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
+                ts_store3(map, at, row0 + m * 64, column0 + chunk * 64, w.layer);
+                ts_store_commit();
+              }
+            } else if (STORE == MAPPED || STORE == ROWS) {
               const ts_u32 at = staging + ((wg * 4 + warp) * BUFFERS + buffer % BUFFERS) * BUFFER;
               buffer++;
               if (STORE == MAPPED && lane == 0) ts_store_wait_read<BUFFERS - 1>();
@@ -433,7 +519,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
                 if (lane == 0) {
                   const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
                   if (KIND == WRW) {
-                    const int slab = w.n * (BLOCK_N / 64) + chunk, tap = slab / run.blocks;
+                    const int slab = w.n * (BLOCK_N / 64) + chunk, tap = ts_quotient(slab, run.by_blocks);
                     ts_store3(map, at, (slab - tap * run.blocks) * 64, tap, row);
                   } else {
                     ts_store3(map, at, column0 + chunk * 64, row, w.layer);
@@ -454,7 +540,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
             }
           }
         }
-        if (REPAIR && __any_sync(~0u, probe != probe)) {
+        const float sum = probe[0] + probe[1] + (probe[2] + probe[3]);
+        if (REPAIR && __any_sync(~0u, sum != sum)) {
           if (STORE == MAPPED && lane == 0) ts_store_wait();
           __syncwarp();
           for (int m = 0; m < MI * 16; m++) {

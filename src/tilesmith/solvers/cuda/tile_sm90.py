@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilesmith.solvers.cuda.form_sm90 import Sm90Form
+from tilesmith.solvers.cuda.form_sm90 import Sm90Form, Tiled
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
@@ -18,8 +18,9 @@ _REGISTERS = {
     (1, 2): (((192, 64), 96),),  # NOTE: ptxas refuses 64x216 here, though setmaxnreg grants the registers
     (2, 2): (((88, 64), 40),),
 }
-_BARRIERS = 256
-MAX_STAGES = 12
+_BARRIERS = 512
+MAX_STAGES = 24
+APART_BYTES = 16384  # up to which a cluster's sums have memory of their own, beside the ring
 
 
 def sm90_registers(warpgroups: int, per_sm: int, sums: int) -> tuple[int, int]:
@@ -61,42 +62,56 @@ class Sm90Tile:
         """Stages of the ring; a config's 0 stands for all that fit."""
         if self.value["stages"]:
             return self.value["stages"]
-        room = self._shared_limit - self._staging_bytes - _BARRIERS - 512
+        room = self._shared_limit - self._staging_bytes - self._kept_bytes - _BARRIERS - 512
         return min(room // self.stage_bytes, MAX_STAGES, max(2, *self.layer_steps))
 
     @cached_property
-    def stage_bytes(self) -> int:
+    def _b_bytes(self) -> int:
+        """Bytes of a step's columns."""
         slab = self.value["slab"] if self.form.b_columns else 1
-        columns = -(-self.block_n // slab) * slab
-        return (self.block_m + columns) * self.block_k * 2
+        return -(-self.block_n // slab) * slab * self.block_k * 2
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        return self.block_m * self.block_k * 2 + (0 if self.value["resident"] else self._b_bytes)
+
+    @cached_property
+    def _kept_bytes(self) -> int:
+        """Bytes of the columns that stay for all tiles of a block, and of their alignment."""
+        return self.layer_steps[0] * self._b_bytes + 1024 if self.value["resident"] else 0
 
     @cached_property
     def store(self) -> str:
-        form = self.form
-        if self.value["split"] > 1:
-            return "REDUCED"
+        form, split = self.form, self.value["split"] > 1
         if self.value["slices"] > 1:
             return "DIRECT"
-        if form.mapped is not None and self.value["slab"] == 64:
+        if form.mapped is not None and self.value["slab"] == 64 and not split:
             return "MAPPED"
         placed = form.placed
-        steps = placed.pixels or (placed.layer or 8, placed.row)
-        whole = form.kind != "wrw" and form.cols % 8 == 0 and all(step % 8 == 0 for step in steps)
-        return "ROWS" if whole and placed.column == 1 and form.out_dtype != "fp32" else "DIRECT"
+        if form.out_dtype == "fp32" or (split and form.halo) or (form.kind == "wrw" and not split):
+            return "DIRECT"
+        if form.transposed:
+            whole = split and placed.row == 1 and form.rows % 8 == 0
+            steps: tuple[int, ...] = (placed.layer, placed.column)
+        else:
+            whole = placed.column == 1 and (form.channels if form.kind == "wrw" else form.cols) % 8 == 0
+            steps = placed.pixels or (placed.layer, placed.row, placed.tap)
+        return "ROWS" if whole and all(step % 8 == 0 for step in steps) else "DIRECT"
 
     @cached_property
     def even(self) -> bool:
         """Whether pairs of neighbouring results lie on pairs in memory."""
         placed, form = self.form.placed, self.form
         if self.value["slices"] > 1:
-            return self.partial_row % 2 == 0
+            return self.partial_row % 2 == 0 and not form.transposed
         cols = form.channels if form.kind == "wrw" else form.cols
         steps = (*(placed.pixels or (placed.layer, placed.row)), placed.tap if form.kind == "wrw" else 0)
         return placed.column == 1 and cols % 2 == 0 and all(step % 2 == 0 for step in steps)
 
     @cached_property
     def shared_bytes(self) -> int:
-        return -(-self.stages * self.stage_bytes // 1024) * 1024 + self._staging_bytes + _BARRIERS
+        ring = -(-self.stages * self.stage_bytes // 1024) * 1024
+        return ring + self._staging_bytes + _BARRIERS + self._kept_bytes
 
     @cached_property
     def _shared_limit(self) -> int:
@@ -112,16 +127,26 @@ class Sm90Tile:
     def partial_row(self) -> int:
         """Elements of a row of partial sums, which lie densely."""
         form = self.form
-        return len(form.taps.offset) * form.channels if form.kind == "wrw" else form.cols
+        if form.kind == "wrw":
+            return len(form.taps.offset) * form.channels
+        return form.rows if form.transposed else form.cols
+
+    @cached_property
+    def partial_rows(self) -> int:
+        """Rows of partial sums in a layer."""
+        return self.form.cols if self.form.transposed else self.form.rows
 
     @cached_property
     def _staging_bytes(self) -> int:
-        return self.value["wgs"] * 4 * self.value["bufs"] * 2048 if self.store in ("MAPPED", "ROWS") else 0
+        if self.value["split"] > 1:
+            return -(-self.received_bytes // 1024) * 1024 if self.received_bytes <= APART_BYTES else 0
+        return 0 if self.store == "DIRECT" else self.value["wgs"] * 4 * self.value["bufs"] * 2048
 
     @cached_property
-    def partial_bytes(self) -> int:
-        """Shared memory of a tile's partial sums."""
-        return self.block_m * (-(-self.block_n // 32) * 32 + 8) * 4
+    def received_bytes(self) -> int:
+        """Shared memory of the partial sums that a block of a cluster adds up."""
+        units, split = self.value["wgs"] * 4 * self.value["mi"] * self.block_n // 8, self.value["split"]
+        return split * -(-units // split) * 512 if split > 1 else 0
 
     @cached_property
     def tiles_m(self) -> int:
@@ -162,8 +187,10 @@ class Sm90Tile:
 
     @cached_property
     def grid(self) -> int:
-        split = self.value["split"]
-        return self.tiles * split if split > 1 else min(self.tiles, self.target.cores * self.value["per_sm"])
+        split, slots = self.value["split"], self.target.cores * self.value["per_sm"]
+        if self.value["resident"]:  # every block stays with its columns
+            slots = slots // self.tiles_n * self.tiles_n
+        return self.tiles * split if split > 1 else min(self.tiles, slots)
 
     @property
     def threads(self) -> int:
@@ -194,7 +221,9 @@ class Sm90Tile:
             return False
         if self.stages < 2 or self.shared_bytes > self._shared_limit:
             return False
-        if split > 1 and self.partial_bytes > self.stages * self.stage_bytes:
+        if APART_BYTES < self.received_bytes > self.stages * self.stage_bytes:
+            return False
+        if v["resident"] and not self._can_keep:
             return False
         if v["slices"] > 1 and not self._can_slice:
             return False
@@ -206,5 +235,15 @@ class Sm90Tile:
     def _can_slice(self) -> bool:
         """The kernel that sums slices knows rows of whole quads and no epilogue."""
         form = self.form
-        plain = form.epilogue.is_identity and not form.beta and not form.halo and not form.transposed
-        return plain and form.placed.pixels is None and self.partial_row % 4 == 0 and form.placed.row % 2 == 0
+        plain = form.epilogue.is_identity and not form.beta and not form.halo
+        pitch = form.placed.column if form.transposed else form.placed.row
+        return plain and form.placed.pixels is None and self.partial_row % 4 == 0 and pitch % 2 == 0
+
+    @property
+    def _can_keep(self) -> bool:
+        """Whether the columns may stay: one filter or matrix for all tiles of a block, which walk along rows."""
+        form, v = self.form, self.value
+        one = form.kind != "wrw" and (form.layers == 1 or (isinstance(form.b, Tiled) and form.b.dims[2] == 1))
+        if form.kind == "conv" and form.layers > 1:
+            return False
+        return one and self.parts == 1 and v["group"] == 1 and self.tiles_n <= self.target.cores and self.tiles_m > 1
