@@ -5,13 +5,11 @@ import os
 import sqlite3
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tilesmith.db import schema
-from tilesmith.db.layers import open_layers
 from tilesmith.db.records import FAILED, Record, Search
 from tilesmith.db.store import Database
 
@@ -235,30 +233,6 @@ def test_a_failed_migration_changes_nothing(tmp_path):
         schema.migrate(connection, (*schema.STEPS, "CREATE TABLE extra (x); nonsense"))
     assert schema.version_of(connection) == schema.VERSION
     assert connection.execute("SELECT name FROM sqlite_master WHERE name = 'extra'").fetchone() is None
-
-
-def test_layers_the_last_that_answers_wins(tmp_path):
-    system, team, user = (tmp_path / name for name in ("system.db", "team.db", "user.db"))
-    Database.open(system).put_result(record("s", time_us=1.0))
-    Database.open(team).put_result(record("t", time_us=2.0))
-    Database.open(team).put_result(replace(record("t2", time_us=3.0), problem="other"))
-    layers = open_layers([system, team, user])
-    assert (layers.best(P, T).record.solver, layers.best(P, T).layer) == ("t", str(team))
-    assert layers.best(P, T, lambda r: r.solver != "t").layer == str(system)
-    layers.writable.put_result(record("u", time_us=9.0))
-    assert layers.best(P, T).record.solver == "u"
-    assert [f.layer for f in layers.ranking(P, T)] == [str(user)]
-    assert layers.best("nothing", T) is None
-    assert layers.ranking("nothing", T) == ()
-    assert Database.open(user).best(P, T).solver == "u"
-    assert [r.solver for r in Database.open(team).ranking(P, T)] == ["t"]
-    layers.close()
-
-
-def test_no_layers_means_memory():
-    layers = open_layers([])
-    layers.writable.put_result(record())
-    assert layers.best(P, T).layer == "memory"
 
 
 def test_importing_the_database_is_light():

@@ -3,58 +3,79 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.db.records import Record
+from tilesmith.db.remote import is_url, kept_copy
 from tilesmith.db.store import Database
+from tilesmith.targets.near import nearest_first
+from tilesmith.targets.target import Target
+
+SYSTEM, TEAM, USER = "system", "team", "user"
 
 
 @dataclass(frozen=True)
-class Found:
-    """An answer and the name of the layer that gave it."""
+class Answer:
+    """A record and the layer that it comes from: the name of its database, and its role."""
 
     record: Record
     layer: str
+    role: str = ""
 
 
 @dataclass(frozen=True)
 class Layers:
-    """Databases from the lowest to the highest; only the last one is written."""
+    """Databases from the lowest to the highest, the first ``system`` of them installed; only the last is written."""
 
     databases: tuple[Database, ...]
+    system: int = 0
 
     @property
     def writable(self) -> Database:
         return self.databases[-1]
 
-    def best(self, problem: str, target: str, usable: Callable[[Record], bool] = lambda record: True) -> Found | None:
-        """The fastest usable answer of the highest layer that has one."""
-        for database in reversed(self.databases):
-            record = database.best(problem, target, usable)
-            if record is not None:
-                return Found(record, database.name)
-        return None
+    def role(self, place: int) -> str:
+        """What the database at ``place`` is: ``system``, ``team`` or ``user``."""
+        if place == len(self.databases) - 1:
+            return USER
+        return SYSTEM if place < self.system else TEAM
 
-    def ranking(self, problem: str, target: str) -> tuple[Found, ...]:
-        """The ranking of the highest layer that holds the problem (times of different layers are not compared)."""
-        for database in reversed(self.databases):
-            records = database.ranking(problem, target)
-            if any(record.ok for record in records):
-                return tuple(Found(record, database.name) for record in records)
-        return ()
+    def answers(self, problem: str, target: str) -> tuple[Answer, ...]:
+        """What every layer holds for a problem and target, the highest layer first, the fastest first in each."""
+        return tuple(
+            Answer(record, self.databases[place].name, self.role(place))
+            for place in reversed(range(len(self.databases)))
+            for record in self.databases[place].ranking(problem, target)
+        )
+
+    def near(self, problem: str, target: Target) -> tuple[tuple[Answer, ...], ...]:
+        """The answers for other targets of the same family: one group a target, the nearest target first."""
+        held = {name for database in self.databases for name in database.targets_of(problem)}
+        return tuple(self.answers(problem, name) for name in nearest_first(target, held))
 
     def close(self) -> None:
         for database in self.databases:
             database.close()
 
 
-def open_layers(paths: Sequence[str | os.PathLike[str]], readonly: bool = False) -> Layers:
+def open_layers(paths: Sequence[str | os.PathLike[str]], readonly: bool = False, system: int = 0) -> Layers:
     """Open layers from the lowest to the highest; all but the last are read only. No path: one layer in memory.
 
-    ``readonly`` opens the last so, too: nothing is made or written then.
+    A path may be a URL: a copy of what lies there is kept in the cache folder, and read. A URL at the end is followed
+    by a layer in memory. ``readonly`` opens the last so, too: nothing is made, written or fetched then. ``system`` says
+    how many of the first are installed ones.
     """
-    if not paths:
-        return Layers((Database.open(None),))
-    *lower, user = paths
-    return Layers((*(Database.open(path, readonly=True) for path in lower), Database.open(user, readonly=readonly)))
+    last = len(paths) - 1
+    databases = []
+    for place, path in enumerate(paths):
+        name = os.fspath(path)
+        if is_url(name):
+            database = Database.open(kept_copy(name, fetch=not readonly), readonly=True)
+            database.source = name
+        else:
+            database = Database.open(name, readonly=readonly or place < last)
+        databases.append(database)
+    if not paths or is_url(os.fspath(paths[-1])) or last < system:
+        databases.append(Database.open(None))
+    return Layers(tuple(databases), system)
