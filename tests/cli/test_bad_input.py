@@ -104,7 +104,7 @@ def test_commands_are_refused(text, said, capsys):
         (["generate", f"conv {GOOD} -F 1", "--solver", "c_reference", "--config", "a=b"], "a=b"),
         (["generate", f"conv {GOOD} -F 1", "--solver", "c_reference", "--config", "a=1"], "a=1"),
         (["generate", f"conv {GOOD} -F 1", "--out", "/proc/nonexistent/x"], "/proc/nonexistent"),
-        (["explain", f"conv {GOOD} -F 1", "--mode", "strict"], "tilesmith tune"),
+        (["explain", f"conv {GOOD} -F 1", "--mode", "strict"], "tilesmith preload"),
         ([], "--help"),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",

@@ -58,7 +58,7 @@ def test_gemm_with_initial_c():
 
 
 def test_strict_says_what_to_do_and_then_serves():
-    with pytest.raises(NoSolutionError, match="tilesmith tune"):
+    with pytest.raises(NoSolutionError, match="tilesmith preload"):
         get_launchable(SMALL, mode="strict")
     first = get_launchable(SMALL, mode="hybrid")
     forget_launchables()

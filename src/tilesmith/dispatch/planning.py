@@ -16,7 +16,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.solver import parse_config
 from tilesmith.solvers.table import Candidate
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.files import scratch_of_process
 from tilesmith.toolchain.plans import HeldPlan, find_plan, keep_plan
@@ -62,6 +62,12 @@ def strict_cache(place: ArtifactCache | Path | str | None = None) -> ArtifactCac
     return open_cache(place)
 
 
+def preload_command(signature: Signature, target: Target) -> str:
+    """What to type so that a problem can be run in ``strict`` mode on this target."""
+    where = f"--threads {target.cores}" if isinstance(target, CpuTarget) else "--device cuda"
+    return f"tilesmith preload {where} {command_of(signature)}"
+
+
 def held_plan(
     signature: Signature, candidate: Candidate, config: str, target: Target, cache: ArtifactCache
 ) -> HeldPlan | None:
@@ -91,7 +97,7 @@ def build(
     if not compiles:
         raise NoSolutionError(
             f"strict mode compiles nothing, and the cache {cache.directory} does not hold the kernel of "
-            f"{candidate.name} {config}; where there is a compiler, type `tilesmith preload {command_of(signature)}`, "
+            f"{candidate.name} {config}; where there is a compiler, type `{preload_command(signature, target)}`, "
             "or copy a cache that holds it to TILESMITH_CACHE_DIR"
         )
     try:

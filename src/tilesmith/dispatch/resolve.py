@@ -11,7 +11,7 @@ from tilesmith.db.layers import Layers
 from tilesmith.db.records import Record
 from tilesmith.dispatch.choose import DATABASE, MEASUREMENT, PREDICTION, Choice, choose, matches, usable
 from tilesmith.dispatch.facts import answers_of, options_of
-from tilesmith.dispatch.planning import Built, build, held_plan
+from tilesmith.dispatch.planning import Built, build, held_plan, preload_command
 from tilesmith.dispatch.spec import spec_choice
 from tilesmith.errors import (
     ArgumentError,
@@ -23,7 +23,6 @@ from tilesmith.errors import (
 )
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.timing import Timing
-from tilesmith.problems.driver import command_of
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import Target
@@ -119,11 +118,9 @@ def _candidate(signature: Signature, target: Target, name: str) -> Candidate:
 def _nothing_held(signature: Signature, target: Target, layers: Layers) -> str:
     """What to type, or to install, where ``strict`` mode has no answer."""
     names = ", ".join(database.name for database in layers.databases)
-    command = command_of(signature)
     return (
-        f"strict mode: no database holds `{command}` for {target.name} (looked in {names}); where there is a compiler, "
-        f"type `tilesmith preload {command}` or `tilesmith tune {command}`, or name a database that holds it in "
-        "TILESMITH_DB_PATH"
+        f"strict mode: no database holds this problem for {target.name} (looked in {names}); where there is a "
+        f"compiler, type `{preload_command(signature, target)}`, or name a database that holds it in TILESMITH_DB_PATH"
     )
 
 

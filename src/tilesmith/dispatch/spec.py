@@ -1,69 +1,119 @@
-"""The tuning spec: a text file of choices that come before every database (``TILESMITH_TUNING_SPEC_PATH``).
+"""The tuning spec: a TOML file of choices that come before every database (``TILESMITH_TUNING_SPEC_PATH``).
 
-One choice a line: ``KEY TARGET SOLVER [NAME=VALUE ...]``. ``KEY`` is a problem's key, ``TARGET`` a target's name or
-``*``; without a config the solver's default is used. ``#`` begins a comment, and the last line for a problem wins.
+Each ``[[choice]]`` names problems by a pattern (``dispatch/spec_pattern.py``), a ``solver``, and, where wanted, a
+``target`` (a glob over names such as ``x86_64-v4:*``) and a ``config`` (``name=integer ...``; what it leaves out is the
+solver's default). The last choice that fits a problem wins.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from tilesmith import env
 from tilesmith.dispatch.choose import SPEC, Choice, Option, marked
+from tilesmith.dispatch.spec_pattern import Pattern, parse_pattern
 from tilesmith.errors import FileFormatError, ProblemError, TargetError
 from tilesmith.problems.rewrite import Signature
-from tilesmith.problems.signature import parse_key
-from tilesmith.solvers.solver import Config, parse_config
+from tilesmith.solvers.solver import Config, SearchSpace, parse_config
+from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
+from tilesmith.targets.cpu import CPU_TARGETS
+from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import Target
 
-ANY_TARGET = "*"
+_FIELDS = ("problem", "target", "solver", "config")
+_HEADER = re.compile(r"""\s*\[\[\s*["']?choice["']?\s*\]\]""")
 
 
 @dataclass(frozen=True)
-class Line:
-    """One choice, and where it stands."""
+class Entry:
+    """One choice. ``lines`` holds the line of each of its fields, and under ``""`` that of the choice itself."""
 
-    place: str
-    key: str
+    pattern: Pattern
     target: str
     solver: str
     config: Config | None
+    path: Path
+    lines: Mapping[str, int] = field(hash=False)
+
+    def place(self, name: str = "") -> str:
+        """``FILE:LINE`` of a field."""
+        return _place(self.path, self.lines, name)
+
+    def fits(self, signature: Signature, target: Target) -> bool:
+        return fnmatchcase(target.name, self.target) and self.pattern.matches(signature)
 
 
 def spec_choice(signature: Signature, target: Target, options: tuple[Option, ...]) -> Choice | None:
-    """What the tuning spec of the environment says of a problem; None without a spec, or a line for it.
+    """What the tuning spec of the environment says of a problem; None without a spec, or a choice for it.
 
-    Raises ``FileFormatError`` for a file that cannot be read, or a line that the solver table contradicts.
+    A choice whose pattern is wider than its solver is passed over where the solver cannot compute the problem.
+    Raises ``FileFormatError`` for a file that cannot be read, or a choice that the solver table contradicts.
     """
     path = env.TUNING_SPEC_PATH.get()
     if path is None:
         return None
-    key = signature.key()
-    lines = [line for line in _lines(path) if line.key == key and line.target in (target.name, ANY_TARGET)]
-    if not lines:
-        return None
-    line = lines[-1]
-    option = next((o for o in options if o.candidate.name == line.solver), None)
+    for entry in reversed(read_spec(path)):
+        if not entry.fits(signature, target):
+            continue
+        option = _option(entry, options)
+        if option is not None:
+            config = _config(entry, option, target)
+            shown = marked(options, option.candidate.name, config)
+            return Choice(option.candidate.name, config, SPEC, entry.place(), None, shown)
+    return None
+
+
+def _option(entry: Entry, options: tuple[Option, ...]) -> Option | None:
+    """The candidate that an entry names; None where a pattern is wider than its solver."""
+    option = next((o for o in options if o.candidate.name == entry.solver), None)
     if option is None:
+        if not entry.pattern.exact:
+            return None
         known = ", ".join(o.candidate.name for o in options)
-        raise FileFormatError(f"{line.place}: solver {line.solver!r} does not exist for this problem; known: {known}")
-    if not option.accepted:
         raise FileFormatError(
-            f"{line.place}: solver {line.solver} cannot compute this problem: {option.candidate.verdict}"
+            f"{entry.place('solver')}: solver {entry.solver!r} does not exist for this problem; known: {known}"
         )
-    config = option.config
-    if line.config is not None:
-        solver, geometry = option.candidate.solver, option.candidate.geometry
-        if not solver.search_space(geometry, target).contains(line.config):
-            raise FileFormatError(f"{line.place}: config {line.config} is outside the search space of {line.solver}")
-        config = str(line.config)
-    return Choice(line.solver, config, SPEC, str(path), None, marked(options, line.solver, config))
+    if not option.accepted:
+        if not entry.pattern.exact:
+            return None
+        raise FileFormatError(
+            f"{entry.place('solver')}: solver {entry.solver} cannot compute this problem: {option.candidate.verdict}"
+        )
+    return option
 
 
-def _lines(path: Path) -> tuple[Line, ...]:
+def _config(entry: Entry, option: Option, target: Target) -> str:
+    """The config of an entry: its values, the solver's defaults elsewhere."""
+    if entry.config is None:
+        return option.config
+    solver, geometry = option.candidate.solver, option.candidate.geometry
+    space: SearchSpace = solver.search_space(geometry, target)
+    for name, value in entry.config.values:
+        where = f"{entry.place('config')}: config {name}={value}"
+        if name not in space.axes:
+            raise FileFormatError(f"{where}: {entry.solver} has no {name!r}; known: {', '.join(space.axes)}")
+        if value not in space.axes[name]:
+            allowed = ", ".join(map(str, space.axes[name]))
+            raise FileFormatError(f"{where} is outside the search space of {entry.solver}; {name} is one of {allowed}")
+    config = parse_config(option.config).replace(**dict(entry.config.values))
+    if not space.contains(config):
+        raise FileFormatError(
+            f"{entry.place('config')}: config {config} is outside the search space of {entry.solver}: "
+            "its values do not go together"
+        )
+    return str(config)
+
+
+def read_spec(path: Path) -> tuple[Entry, ...]:
+    """The choices of a file in its order; ``FileFormatError`` names the line of what is wrong."""
     try:
         stamp = path.stat()
         return _read(path, stamp.st_mtime_ns, stamp.st_size)
@@ -72,25 +122,102 @@ def _lines(path: Path) -> tuple[Line, ...]:
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path, mtime: int, size: int) -> tuple[Line, ...]:
-    """The lines of the file as it is now: its time and size are part of the memo's key."""
-    lines = []
-    for number, raw in enumerate(path.read_bytes().splitlines(), 1):
-        place = f"{path}:{number}"
-        words = raw.decode("utf-8", "replace").partition("#")[0].split()
-        if not words:
+def _read(path: Path, mtime: int, size: int) -> tuple[Entry, ...]:
+    """The choices of the file as it is now: its time and size are part of the memo's key."""
+    try:
+        text = path.read_bytes().decode()
+        document = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise FileFormatError(f"{path}:{line}: this is no UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise FileFormatError(f"{path}{_syntax_line(text)}: this is no TOML: {error}") from None
+    choices = document.pop("choice", [])
+    unknown = next(iter(document), None)
+    if unknown is not None:
+        line = _line_of(text.splitlines(), unknown, 1)
+        raise FileFormatError(f"{path}:{line}: {unknown!r} does not exist; a tuning spec consists of [[choice]] tables")
+    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+        raise FileFormatError(f"{path}:1: choice is an array of tables: write each as [[choice]]")
+    places = _places(text, choices)
+    return tuple(_entry(path, choice, lines) for choice, lines in zip(choices, places, strict=True))
+
+
+def _entry(path: Path, choice: dict[str, Any], lines: Mapping[str, int]) -> Entry:
+    for name, value in choice.items():
+        place = _place(path, lines, name)
+        if name not in _FIELDS:
+            raise FileFormatError(f"{place}: {name!r} does not exist in a choice; known: {', '.join(_FIELDS)}")
+        if not isinstance(value, str) or not value.strip():
+            raise FileFormatError(f"{place}: {name} is text in quotes, got {value!r}")
+    for name in ("problem", "solver"):
+        if name not in choice:
+            raise FileFormatError(f"{_place(path, lines, '')}: a choice needs a {name}")
+    solver, known = choice["solver"], {each.name: None for each in (*CPU_SOLVERS, *CUDA_SOLVERS)}
+    if solver.partition("@")[0] not in known:
+        where = _place(path, lines, "solver")
+        raise FileFormatError(f"{where}: solver {solver!r} does not exist; known: {', '.join(known)}")
+    try:
+        pattern = parse_pattern(choice["problem"])
+    except ProblemError as error:
+        raise FileFormatError(f"{_place(path, lines, 'problem')}: {error}") from None
+    target = choice.get("target", "*")
+    try:
+        _check_target(target)
+    except TargetError as error:
+        raise FileFormatError(f"{_place(path, lines, 'target')}: {error}") from None
+    text = choice.get("config", "")
+    try:
+        config = parse_config(text) if text else None
+    except ValueError:
+        raise FileFormatError(f"{_place(path, lines, 'config')}: config {text!r} is not NAME=INTEGER ...") from None
+    return Entry(pattern, target, solver, config, path, lines)
+
+
+def _check_target(text: str) -> None:
+    """A misspelt target would be a choice that nobody ever meets."""
+    arch = text.partition(":")[0]
+    if not re.search(r"[*?\[]", text):
+        parse_target(text)
+    elif not any(fnmatchcase(known, arch) for known in (*CPU_TARGETS, *CUDA_TARGETS)):
+        raise TargetError(f"target {text!r} fits no arch; known: {', '.join((*CPU_TARGETS, *CUDA_TARGETS))}")
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+def _place(path: Path, lines: Mapping[str, int], name: str) -> str:
+    line = lines.get(name) or lines.get("")
+    return f"{path}:{line}" if line else str(path)
+
+
+def _places(text: str, choices: list[dict[str, Any]]) -> list[dict[str, int]]:
+    """The lines of each choice and its fields, which the parser does not tell; empty where they cannot be known."""
+    rows = text.splitlines()
+    heads = [number for number, row in enumerate(rows, 1) if _HEADER.match(row)]
+    if len(heads) != len(choices):  # written in one of TOML's other ways
+        return [{} for _ in choices]
+    ends = [*heads[1:], len(rows) + 1][: len(heads)]
+    return [
+        {"": head} | {name: _line_of(rows[: end - 1], name, head) for name in choice}
+        for choice, head, end in zip(choices, heads, ends, strict=True)
+    ]
+
+
+def _line_of(rows: list[str], name: str, begin: int) -> int:
+    """The first line from ``begin`` on that begins with ``name``; ``begin`` if none does."""
+    begins = re.compile(rf"""\s*\[*\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
+    return next((number for number in range(begin, len(rows) + 1) if begins.match(rows[number - 1])), begin)
+
+
+def _syntax_line(text: str) -> str:
+    """``:LINE`` up to which the text can still become TOML: the first line whose end no longer parses."""
+    rows = text.splitlines(keepends=True)
+    good = 0
+    for number in range(1, len(rows) + 1):
+        try:
+            tomllib.loads("".join(rows[:number]))
+        except tomllib.TOMLDecodeError:
             continue
-        if len(words) < 3:
-            raise FileFormatError(f"{place}: a line is KEY TARGET SOLVER [NAME=VALUE ...], got {' '.join(words)!r}")
-        try:
-            key = parse_key(words[0]).key()
-            if words[1] != ANY_TARGET:
-                parse_target(words[1])  # a misspelt target would be a line that nobody ever meets
-        except (ProblemError, TargetError) as error:
-            raise FileFormatError(f"{place}: {error}") from None
-        try:
-            config = parse_config(" ".join(words[3:])) if words[3:] else None
-        except ValueError:
-            raise FileFormatError(f"{place}: config {' '.join(words[3:])!r} is not NAME=INTEGER ...") from None
-        lines.append(Line(place, key, words[1], words[2], config))
-    return tuple(lines)
+        good = number
+    return f":{min(good + 1, max(1, len(rows)))}"
