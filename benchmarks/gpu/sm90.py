@@ -20,17 +20,21 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
+from tilesmith.errors import CompileError  # noqa: E402
 from tilesmith.problems.driver import parse_command  # noqa: E402
 from tilesmith.problems.rewrite import rewrites  # noqa: E402
 from tilesmith.problems.signature import parse_key  # noqa: E402
 from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver  # noqa: E402
 from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver  # noqa: E402
 from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver  # noqa: E402
+from tilesmith.solvers.cuda.halo_wrw_sm90 import HaloWrwSm90Solver  # noqa: E402
 from tilesmith.solvers.solver import Accepted, parse_config  # noqa: E402
 from tilesmith.targets.cuda import cuda_target  # noqa: E402
+from tilesmith.toolchain.build import build_unit  # noqa: E402
 
 TARGET = cuda_target("sm_90a", 132)
-SOLVERS = {s.name: s for s in (GemmSm90Solver(), HaloSm90Solver(), ConvSm90Solver())}
+SOLVERS = {s.name: s for s in (GemmSm90Solver(), HaloSm90Solver(), HaloWrwSm90Solver(), ConvSm90Solver())}
+PATIENCE = 40  # seconds without a new case after which a worker counts as hung
 OUT = Path(os.environ.get("OUT", "."))
 BUILD = Path(tempfile.gettempdir()) / f"sm90_cubins{os.environ.get('SM90_DEBUG', '')}"
 
@@ -58,7 +62,9 @@ def variants(key, count, seed=0):
             for rank, chosen in enumerate(solver.ranked(g, TARGET)):
                 config = chosen
                 v = dict(config.values)
-                kind = tuple(v.get(n) for n in ("wgs", "mi", "pp", "swap", "bk", "per_sm", "resident", "slab"))
+                kind = tuple(
+                    v.get(n) for n in ("wgs", "mi", "pp", "swap", "bk", "per_sm", "resident", "slab", "wk", "wl", "cw")
+                )
                 sums = (v.get("split", 1) > 1, v.get("slices", 1) > 1)
                 seen[kind] = seen.get(kind, 0) + 1
                 seen[kind, sums] = seen.get((kind, sums), 0) + 1
@@ -78,21 +84,19 @@ def compile_all(drafts):
     BUILD.mkdir(exist_ok=True)
     sources = {s.symbol: s for d in drafts for s in d.sources}
     failed = []
-    limit = ["-DTS_WAIT_LIMIT=2000000000ll"] if os.environ.get("SM90_DEBUG") else []
+    limit = "#define TS_WAIT_LIMIT 2000000000ll\n" if os.environ.get("SM90_DEBUG") else ""
 
     def one(source):
         cubin = BUILD / f"{source.symbol}.cubin"
-        if not cubin.exists():
-            text = BUILD / f"{source.symbol}.cu"
-            text.write_text(source.prelude + source.text)
-            flags = ["-cubin", "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-diag-suppress", "177"]
-            command = ["nvcc", *flags, *limit, "-Xptxas", "-v", "-o", str(cubin), str(text)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                failed.append(source.symbol)
-                return f"{source.symbol}: {done.stderr[-800:]}"
-            if "C75" in done.stderr or " 0 bytes spill stores" not in done.stderr:
-                return f"NOTE {source.symbol}: {done.stderr[-300:]}"
+        if cubin.exists():
+            return None
+        try:
+            (found,) = build_unit([dataclasses.replace(source, prelude=limit + source.prelude)], TARGET, cubin)
+        except CompileError as error:
+            failed.append(source.symbol)
+            return f"{source.symbol}: {error}"
+        if found.spill_store_bytes or any("C75" in warning for warning in found.warnings):
+            return f"NOTE {source.symbol}: {found.spill_store_bytes} bytes spilled {found.warnings}"
         return None
 
     start = time.time()
@@ -205,6 +209,7 @@ def worker(cases_file, start):
             else:
                 print("  ok", key[:110], case.config, f"rel {found[0]:.1e} worst {found[1]:.2f}", flush=True)
         if kept:
+            state.touch()
             compare(problem, kept, flush)
         del problem, kept
         torch.cuda.empty_cache()
@@ -276,8 +281,15 @@ def run(cases):
     path.write_text(json.dumps([dataclasses.asdict(c) for c in cases]))
     start = 0
     while start < len(cases):
-        code = subprocess.run([sys.executable, __file__, "worker", str(path), str(start)], check=False).returncode
-        at = int(Path(f"{path}.state").read_text())
+        state = Path(f"{path}.state")
+        state.write_text(str(start))
+        worker_process = subprocess.Popen([sys.executable, __file__, "worker", str(path), str(start)])
+        while (code := worker_process.poll()) is None:
+            time.sleep(0.2)
+            if time.time() - state.stat().st_mtime > PATIENCE:
+                print("hung", flush=True)
+                worker_process.kill()
+        at = int(state.read_text())
         if code == 0:
             break
         print(f"worker ended with {code} at {cases[at]}", flush=True)
@@ -304,7 +316,8 @@ def main():
     parser.add_argument("lists", nargs="*")
     parser.add_argument("-n", type=int, default=6)
     parser.add_argument("--only", default="fwd,bwd,wrw,gemm")
-    parser.add_argument("--pick", default="", help="part of the keys to keep, several by commas")
+    parser.add_argument("--pick", default="", help="part of the keys to keep, several by commas or |")
+    parser.add_argument("--solver", default="", help="part of the names of the solvers to keep, several by commas")
     parser.add_argument("--every", type=int, default=1)
     args = parser.parse_args()
     cases = []
@@ -312,9 +325,11 @@ def main():
         from sm90_cases import check_cases
 
         cases = check_cases(args.pick)
+        cases = [case for case in cases if any(name in case.solver for name in args.solver.split(","))]
     else:
         keys = listed(args.lists, args.only.split(","))[:: args.every]
-        keys = [k for k in keys if not args.pick or any(p in k for p in args.pick.split(","))]
+        parts = args.pick.split("|" if "|" in args.pick else ",")
+        keys = [k for k in keys if any(part in k for part in parts)]
         cases = [Case(key, form, s, c, timed=True) for key in keys for form, s, c in variants(key, args.n)]
     run(cases)
 

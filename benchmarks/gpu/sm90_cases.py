@@ -38,6 +38,13 @@ def problems():
     yield g(130, 201, 136, tb=True, out="fp32", epilogue=Epilogue(bias=True, activation="silu")), False
     yield g(128, 72, 136, batch=5, tb=True), False
     yield g(72, 200, 104, batch=3, ta=True), False
+    yield g(520, 264, 328), True
+    yield g(328, 200, 2048, dtype="fp16", epilogue=Epilogue(bias=True, activation="relu")), False
+    yield g(400, 136, 1032, batch=2, epilogue=FULL), False
+    yield g(37, 1096, 2056, alpha=0.5, beta=0.25), True
+    yield g(1, 4096, 4096), False
+    yield g(3000, 264, 200, tb=True), True
+    yield g(1111, 512, 256), False
     yield g(384, 2048, 1024, lda=1032, ldb=2056, ldc=2056, epilogue=Epilogue(bias=True, activation="relu")), False
     c = _conv
     both = [("fwd", True), ("bwd", True), ("wrw", True)]
@@ -52,6 +59,12 @@ def problems():
         yield c((1, 7, 8, 12, 16), (32, 2, 3, 2, 16), mode, "NDHWC", padding=(0, 1, 1), stride=(2, 1, 2)), False
         yield c((3, 50, 64), (72, 5, 64), mode, "NWC", padding=3, dilation=2, stride=2), False
         yield c((2, 12, 12, 64), (64, 4, 4, 64), mode, padding=1, stride=2), False
+    yield c((2, 9, 37, 24), (72, 3, 3, 24), "wrw"), True
+    yield c((2, 20, 19, 64), (136, 5, 7, 64), "wrw", padding=(2, 3)), True
+    yield c((3, 21, 12, 40), (16, 7, 1, 40), "wrw", padding=(3, 0), dilation=(2, 1)), True
+    yield c((2, 5, 9, 13, 32), (32, 3, 3, 3, 32), "wrw", "NDHWC", padding=(2, 1, 1), dilation=(2, 1, 1)), True
+    yield c((1, 6, 300, 64), (64, 3, 3, 64), "wrw", padding=1), True
+    yield c((4, 50, 64), (72, 5, 64), "wrw", "NWC", padding=2), True
     yield c((2, 14, 14, 64), (3, 3, 3, 64), padding=1), True
     yield c((2, 14, 14, 64), (72, 3, 3, 64), padding=1, epilogue=FULL), False
     yield c((2, 14, 14, 64), (72, 3, 3, 64), "bwd", padding=1, stride=2, epilogue=FULL), False
@@ -59,12 +72,14 @@ def problems():
 
 
 WANTED = (
-    {"pp": 1}, {"split": 2}, {"split": 8}, {"swap": 1}, {"slices": 3}, {"wgs": 3}, {"mi": 2}, {"per_sm": 2}, {"bk": 16},
-    {"resident": 1}, {}, {}, {},
+    {"pp": 1}, {"split": 2}, {"split": 3}, {"split": 4, "per_sm": 2}, {"split": 5}, {"split": 8}, {"swap": 1},
+    {"swap": 1, "split": 2}, {"swap": 1, "pp": 1}, {"swap": 1, "slices": 3}, {"slices": 3}, {"split": 2, "slices": 2},
+    {"wgs": 3}, {"mi": 2}, {"per_sm": 2}, {"bk": 16}, {"resident": 1}, {"resident": 1, "pp": 1},
+    {"resident": 1, "swap": 1}, {"slab": 32},
 )  # fmt: skip
 
 
-def check_cases(pick="", count=5):
+def check_cases(pick="", count=7):
     from sm90 import SOLVERS, TARGET
 
     found = []
@@ -88,7 +103,9 @@ def _of_solver(solver, key, g, nan, rng, count):
 
     space = solver.search_space(g, TARGET)
     configs = {solver.default_config(g, TARGET): None}
-    for want in WANTED:
+    for want in rng.sample(WANTED, len(WANTED)):
+        if len(configs) > count:
+            break
         if any(v not in space.axes.get(n, ()) for n, v in want.items()):
             continue
         for _ in range(400):
@@ -97,8 +114,8 @@ def _of_solver(solver, key, g, nan, rng, count):
             if space.allowed(config):
                 configs[config] = None
                 break
-    chosen = list(configs)[: count + 2]
+    chosen = list(configs)
     found = [Case(key, key, solver.name, str(config)) for config in chosen]
     if nan:
-        found += [Case(key, key, solver.name, str(config), special="nan") for config in chosen[:3]]
+        found += [Case(key, key, solver.name, str(config), special="nan") for config in chosen[:4]]
     return found
