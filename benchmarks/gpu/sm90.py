@@ -325,13 +325,12 @@ def main():
         from sm90_cases import check_cases
 
         cases = check_cases(args.pick)
-        cases = [case for case in cases if any(name in case.solver for name in args.solver.split(","))]
     else:
         keys = listed(args.lists, args.only.split(","))[:: args.every]
         parts = args.pick.split("|" if "|" in args.pick else ",")
         keys = [k for k in keys if any(part in k for part in parts)]
         cases = [Case(key, form, s, c, timed=True) for key in keys for form, s, c in variants(key, args.n)]
-    run(cases)
+    run([case for case in cases if any(name in case.solver for name in args.solver.split(","))])
 
 
 if __name__ == "__main__":
