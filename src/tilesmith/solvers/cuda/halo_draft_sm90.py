@@ -12,7 +12,7 @@ from tilesmith.plan.records import Draft, Integer, Launch, Source, TensorMap
 from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.cuda.form_sm90 import Tiled, steps_along
 from tilesmith.solvers.cuda.halo_tile_sm90 import HaloTile
-from tilesmith.solvers.cuda.source_sm90 import TYPES, Argument, edge_strides, three
+from tilesmith.solvers.cuda.source_sm90 import TYPES, Argument, edge_strides, reciprocal, three
 
 
 @lru_cache(maxsize=1)
@@ -92,8 +92,10 @@ def _arguments(t: HaloTile, result: TensorView) -> tuple[Argument, ...]:
     }  # fmt: skip
     for name, values in triples.items():
         narrow |= {f"{name}_{axis}": value for axis, value in zip("whd", values, strict=True)}
-    found += [Argument(name, "ts_i64 ", Integer(value)) for name, value in wide.items()]
+    divisors = ("tiles_m", "tiles_w", "tiles_h", "out_size_d")
     found += [Argument(name, "int ", Integer(value)) for name, value in narrow.items()]
+    found += [Argument(f"by_{name}", "ts_u64 ", Integer(reciprocal(narrow[name]))) for name in divisors]
+    found += [Argument(name, "ts_i64 ", Integer(value)) for name, value in wide.items()]
     return tuple(found)
 
 

@@ -9,7 +9,9 @@ constexpr int WINDOW_ROWS = WINDOW_D * WINDOW_H * WINDOW_W;
 constexpr int WINDOW = (WINDOW_ROWS * SPAN + 1023) / 1024 * 1024, FILTER = BLOCK_M * SPAN;
 constexpr int FILTER_RING = (RESIDENT ? BLOCKS * TAPS : STAGES) * FILTER;
 constexpr int STAGING = (TILE_H * TILE_W * 128 + 1023) / 1024 * 1024;
-constexpr int BARRIERS_OF_FILTER = RESIDENT ? 1 : STAGES;
+// A filter that stays arrives tap by tap: the first product waits for the first tap alone.
+constexpr int TILES_OF_FILTER = BLOCKS * TAPS, MOST = 32;
+constexpr int BARRIERS_OF_FILTER = !RESIDENT ? STAGES : TILES_OF_FILTER < MOST ? TILES_OF_FILTER : MOST;
 
 struct Run {
 @FIELDS@};
@@ -19,13 +21,13 @@ struct Work {
 };
 TS_DEVICE Work work_at(const Run &run, int t) {
   Work x;
-  int rest = t / run.tiles_m;
+  int rest = ts_quotient(t, run.by_tiles_m);
   x.m = (t - rest * run.tiles_m) * BLOCK_M;
-  int next = rest / run.tiles_w;
+  int next = ts_quotient(rest, run.by_tiles_w);
   x.w = (rest - next * run.tiles_w) * TILE_W, rest = next;
-  next = rest / run.tiles_h;
+  next = ts_quotient(rest, run.by_tiles_h);
   x.h = (rest - next * run.tiles_h) * TILE_H, rest = next;
-  x.n = rest / run.out_size_d;
+  x.n = RANK == 5 ? ts_quotient(rest, run.by_out_size_d) : rest;
   x.d = rest - x.n * run.out_size_d;
   return x;
 }
@@ -66,20 +68,26 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), thread = threadIdx.x & 127, lane = threadIdx.x & 31;
   const int warp = __shfl_sync(~0u, thread >> 5, 0);
   constexpr int READERS = PINGPONG ? 1 : WARPGROUPS;
-  if (threadIdx.x == WARPGROUPS * 128) {
-    ts_map_prefetch(&map_pixels);
-    ts_map_prefetch(&map_filter);
-    ts_map_prefetch(&map_out);
-  }
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < WINDOWS; i++) ts_barrier_init(window_full(i), 1), ts_barrier_init(window_empty(i), READERS);
-    for (int i = 0; i < BARRIERS_OF_FILTER; i++)
-      ts_barrier_init(filter_full(i), 1), ts_barrier_init(filter_empty(i), READERS);
-    ts_barrier_init_done();
-  }
-  __syncthreads();
-
   if (wg == WARPGROUPS) {
+    // Each copying thread makes its barriers itself and waits for nobody: the first copies are under way before the
+    // other warps are.
+    if (thread == 0) {
+      ts_map_prefetch(&map_pixels);
+      for (int i = 0; i < WINDOWS; i++) ts_barrier_init(window_full(i), 1), ts_barrier_init(window_empty(i), READERS);
+      ts_barrier_init_done();
+    } else if (thread == 32) {
+      ts_map_prefetch(&map_filter);
+      for (int i = 0; i < BARRIERS_OF_FILTER; i++) {
+        ts_barrier_init(filter_full(i), 1);
+        if (!RESIDENT) ts_barrier_init(filter_empty(i), READERS);
+      }
+      ts_barrier_init_done();
+    } else if (thread == 64) {
+      ts_map_prefetch(&map_out);
+      ts_touch(window_row[0]); // for the other warpgroups
+    }
+    __syncwarp();
+    ts_named_arrive(15, (WARPGROUPS + 1) * 128);
     ts_registers_shrink<COPY_REGISTERS>();
     if (thread == 0) {
       ts_u32 slot = 0, phase = 0;
@@ -107,13 +115,15 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
         }
       };
       if (RESIDENT) {
-        ts_expect(filter_full(0), BLOCKS * TAPS * FILTER);
-        for (int i = 0; i < BLOCKS * TAPS; i++)
-          load_filter(filters + i * FILTER, filter_full(0), 0, i / TAPS, i % TAPS);
+        for (int i = 0; i < TILES_OF_FILTER; i++) {
+          const ts_u32 full = filter_full(i < MOST ? i : MOST - 1);
+          if (i < MOST) ts_expect(full, (i < MOST - 1 ? 1 : TILES_OF_FILTER - i) * FILTER);
+          load_filter(filters + i * FILTER, full, 0, i / TAPS, i % TAPS);
+        }
       } else {
         ts_u32 stage = 0, phase = 0;
         for (int t = blockIdx.x; t < run.tiles; t += gridDim.x) {
-          const int m = t % run.tiles_m * BLOCK_M;
+          const int m = (t - ts_quotient(t, run.by_tiles_m) * run.tiles_m) * BLOCK_M;
           for (int block = 0; block < BLOCKS; block++)
             for (int tap = 0; tap < TAPS; tap++) {
               ts_wait(filter_empty(stage), phase ^ 1);
@@ -125,13 +135,13 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
       }
     }
   } else {
+    ts_named_sync(15, (WARPGROUPS + 1) * 128);
     ts_registers_grow<PRODUCT_REGISTERS>();
     constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 B_LAYOUT = ts_descriptor(16, 8 * SPAN, SPAN), A_NEXT = A_BY_COLUMNS ? 128 : 2;
     ts_u32 slot = 0, window_phase = 0, stage = 0, filter_phase = 0;
     int turn = 0;
     if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
-    if (RESIDENT) ts_wait(filter_full(0), 0);
     for (int t = blockIdx.x; t < run.tiles; t += gridDim.x, turn++) {
       if (PINGPONG && (turn & 1) != wg) {
         const ts_u32 next = slot + BLOCKS, next_stage = stage + BLOCKS * TAPS;
@@ -148,8 +158,10 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
         const ts_u32 window = windows + slot * WINDOW;
 #pragma unroll 3
         for (int tap = 0; tap < TAPS; tap++) {
+          const int item = block * TAPS + tap;
           if (!RESIDENT) ts_wait(filter_full(stage), filter_phase);
-          const ts_u32 a = filters + (RESIDENT ? block * TAPS + tap : stage) * FILTER + (PINGPONG ? 0 : wg * SLAB);
+          else if (turn < WARPGROUPS) ts_wait(filter_full(item < MOST ? item : MOST - 1), 0);
+          const ts_u32 a = filters + (RESIDENT ? item : stage) * FILTER + (PINGPONG ? 0 : wg * SLAB);
           // NOTE: a descriptor may start at any row: the swizzle follows the address, and its base offset stays 0.
           const ts_u32 b = window + window_row[tap] * SPAN;
           ts_product_fence();
@@ -183,7 +195,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
       const float high = BIAS && mine + 8 < run.rows ? ts_float(run.bias[mine + 8]) : 0.0f;
       const ts_u32 buffer = staging + wg * STAGING;
       const int quad = lane >> 3, r = lane & 7;
-      float probe = 0.0f;
+      float probe[4] = {}; // several, so that their chains are short
 #pragma unroll
       for (int j = 0; j < BLOCK_N / 8; j += 2) {
         float *v = sums + 4 * j;
@@ -191,7 +203,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
 #pragma unroll
         for (int i = 0; i < count; i++) {
           v[i] = activate(BIAS ? v[i] + (i & 2 ? high : low) : v[i]);
-          if (REPAIR) probe = fmaf(v[i], 0.0f, probe);
+          if (REPAIR) probe[i & 3] = fmaf(v[i], 0.0f, probe[i & 3]);
         }
         const int position = 8 * (j + (quad >> 1)) + r, h = position / WINDOW_W, w = position - h * WINDOW_W;
         const int pixel = h * TILE_W + w;
@@ -209,7 +221,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
         else ts_store4(&map_out, buffer, channel, x.w, x.h, x.n);
         ts_store_commit();
       }
-      if (REPAIR && ts_named_any(1 + wg, 128, probe != probe)) {
+      const float sum = probe[0] + probe[1] + (probe[2] + probe[3]);
+      if (REPAIR && ts_named_any(1 + wg, 128, sum != sum)) {
         if (thread == 0) ts_store_wait();
         ts_named_sync(1 + wg, 128);
         for (int i = thread; i < TILE_H * TILE_W * 64; i += 128) repair(run, x, i / 64, channel + i % 64);
