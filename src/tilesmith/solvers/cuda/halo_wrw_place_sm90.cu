@@ -1,0 +1,66 @@
+constexpr int COLUMNS = GROUP * SLAB_COLS, QUADS = COLUMNS / 8; // of a product; groups of four sums a thread
+constexpr int BLOCK_QUADS = K_GROUPS * LINE_GROUPS * LINES_EACH * QUADS * 128;
+
+struct Run {
+@FIELDS@};
+
+// A block's share of the filter: blocks of K and C, a plane of taps, and some of the plane's lines.
+struct Unit {
+  int k, c, t, lines;
+};
+TS_DEVICE Unit unit_at(const Run &run, int unit) {
+  Unit u;
+  int rest = unit / run.blocks_k;
+  u.k = unit - rest * run.blocks_k;
+  int next = rest / run.blocks_c;
+  u.c = rest - next * run.blocks_c;
+  u.t = next / LINE_PARTS;
+  u.lines = (next - u.t * LINE_PARTS) * LINE_GROUPS * LINES_EACH;
+  return u;
+}
+
+// The sum as it is defined: zeros between the rows of a tile met a NaN or an Inf of x.
+TS_DEVICE float exact(const Run &run, int k, int c, int t, int r, int s) {
+  float sum = 0.0f;
+  for (int n = 0; n < run.images; n++)
+    for (int d = 0; d < run.base_d; d++)
+      for (int h = 0; h < run.base_h; h++) {
+        const int z = d + t * run.dilation_d + run.corner_d, y = h + r * run.dilation_h + run.corner_h;
+        const bool inside = z >= 0 && z < run.in_size_d && y >= 0 && y < run.in_size_h;
+        const Element *dy = run.dy + n * run.dy_n + d * run.dy_d + h * run.dy_h + k;
+        const Element *x = run.x + n * run.x_n + z * run.x_d + y * run.x_h + c;
+        float row = 0.0f;
+        for (int w = 0; w < run.base_w; w++) {
+          const int at = w + s * run.dilation_w + run.corner_w;
+          const float by = inside && at >= 0 && at < run.in_size_w ? ts_float(x[at * run.x_w]) : 0.0f;
+          row = fmaf(ts_float(dy[w * run.dy_w]), by, row);
+        }
+        sum += row;
+        if (sum != sum) return sum;
+      }
+  return sum;
+}
+
+// Four sums of a thread of warpgroup `wg`: two neighbours of a row, and of the eighth row from there.
+TS_DEVICE void finish(const Run &run, const Unit &u, int wg, int quad, int thread, float4 v) {
+  const int column = quad % QUADS * 8, line = u.lines + wg / K_GROUPS * LINES_EACH + quad / QUADS;
+  const int across = line / LINE_PIECES, along = line % LINE_PIECES * GROUP + column / SLAB_COLS;
+  const int r = ALONG_H ? along : across, s = ALONG_H ? across : along;
+  const int c = u.c * SLAB_COLS + column % SLAB_COLS + 2 * (thread & 3);
+  const int k = (u.k * K_GROUPS + wg % K_GROUPS) * 64 + (thread >> 5) * 16 + (thread >> 2 & 7);
+  if (r >= FILTER_H || s >= FILTER_W || c >= run.channels || k >= run.rows) return;
+  Out *to = run.out + k * run.out_row + ((u.t * FILTER_H + r) * FILTER_W + s) * run.out_tap + c;
+  const bool both = k + 8 < run.rows;
+  const float probe = fmaf(v.x, 0.0f, fmaf(v.y, 0.0f, fmaf(v.z, 0.0f, v.w * 0.0f)));
+  if (probe == probe) {
+    ts_store_pair(to, v.x, v.y);
+    if (both) ts_store_pair(to + 8 * run.out_row, v.z, v.w);
+    return;
+  }
+#pragma unroll 1
+  for (int i = 0; i < (both ? 4 : 2); i++) {
+    float value = i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+    if (value != value) value = exact(run, k + (i >> 1) * 8, c + (i & 1), u.t, r, s);
+    ts_narrow(to + (i >> 1) * 8 * run.out_row + (i & 1), value);
+  }
+}

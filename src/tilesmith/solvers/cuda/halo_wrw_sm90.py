@@ -1,0 +1,149 @@
+"""Backward weights with steps of 1 by wgmma on windows with their halo: x is copied once for all taps of a plane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilesmith.plan.records import Draft
+from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
+from tilesmith.solvers.cuda.form_sm90 import Sm90Form, aligned, steps_along
+from tilesmith.solvers.cuda.halo_wrw_draft_sm90 import halo_wrw_draft
+from tilesmith.solvers.cuda.halo_wrw_tile_sm90 import HaloWrwTile, halo_wrw_seconds, taps_along
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.targets.target import CudaTarget
+
+_MOST_SLICES = 132
+
+
+class HaloWrwSm90Solver:
+    """Weights, several taps in a plane of the filter, channels-last tensors whose pixels are multiples of 16 bytes.
+
+    Axes: ``th`` x ``tw`` pixels of a tile, ``g`` taps and ``cw`` input channels of a product, ``wk`` warpgroups along
+    output channels and ``wl`` along lines of taps, ``li`` lines of each, ``slices`` along pixels.
+    """
+
+    name = "wgmma_halo_wrw"
+    revision = 1
+
+    def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
+        if not isinstance(problem, ConvGeometry):
+            return Rejected(reasons.OP)
+        if not (target.has_wgmma and target.has_tma):
+            return Rejected(reasons.TARGET, "wgmma")
+        form = _wrw_form(problem)
+        if isinstance(form, Rejected):
+            return form
+        if next(_candidates(problem, target), None) is None:
+            return Rejected(reasons.FILTER, f"no window of a filter {problem.filter} fits")
+        return Accepted()
+
+    def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
+        g = _covered(problem)
+        widths, heights = _extents(g)
+        tiles = g.n * g.output[0] * -(-g.output[1] // heights[0]) * -(-g.output[2] // widths[0])
+        axes = {
+            "th": heights, "tw": widths, "g": _groups(g), "cw": _slabs(g), "wk": (1, 2, 3), "wl": (1, 2, 3),
+            "li": (1, 2, 3), "slices": tuple(range(1, min(_MOST_SLICES, tiles) + 1)),
+        }  # fmt: skip
+        return SearchSpace(axes, lambda config: HaloWrwTile(g, config, target).fits)
+
+    def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
+        return self.ranked(problem, target)[0]
+
+    def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
+        """Configs worth measuring, the untuned choice first."""
+        g = _covered(problem)
+        return sorted(_candidates(g, target), key=lambda config: halo_wrw_seconds(HaloWrwTile(g, config, target)))
+
+    def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
+        return halo_wrw_seconds(HaloWrwTile(_covered(problem), config, target))
+
+    def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
+        g = _covered(problem)
+        form = _wrw_form(g)
+        assert isinstance(form, Sm90Form)
+        return halo_wrw_draft(HaloWrwTile(g, config, target), form)
+
+
+def _wrw_form(g: ConvGeometry) -> Sm90Form | Rejected:
+    if g.direction != "wrw":
+        return Rejected(reasons.DIRECTION, g.direction)
+    form = conv_form(g)
+    if isinstance(form, Rejected):
+        return form
+    if max(g.stride) > 1:
+        return Rejected(reasons.STRIDE, f"stride {g.stride}")
+    if g.filter[1] * g.filter[2] < 2:
+        return Rejected(reasons.FILTER, "a single tap in a plane has no halo")
+    if not aligned(*steps_along((g.k, len(form.taps.offset)), (form.placed.row, form.placed.tap))) or g.c % 2:
+        return Rejected(reasons.LAYOUT, "rows of the filter are no multiples of 16 bytes")
+    for view in (g.x, g.y):
+        sizes = (view.shape[0], *view.shape[2:])
+        if not aligned(*steps_along(sizes, (view.strides[0], *view.strides[2:]))):
+            return Rejected(reasons.LAYOUT, f"pixels of {view.name} are no multiples of 16 bytes")
+    return form
+
+
+def _covered(problem: Geometry) -> ConvGeometry:
+    assert isinstance(problem, ConvGeometry)
+    form = _wrw_form(problem)
+    if isinstance(form, Rejected):
+        raise ValueError(f"the halo solver does not cover this problem: {form}")
+    return problem
+
+
+def _groups(g: ConvGeometry) -> tuple[int, ...]:
+    """Taps of a line: rows of taps in equal parts."""
+    taps = taps_along(g)
+    return tuple(sorted({-(-taps // parts) for parts in range(1, taps + 1)}))
+
+
+def _slabs(g: ConvGeometry) -> tuple[int, ...]:
+    return (64,) if g.c % 64 == 0 and g.filter[2] <= 4 and g.filter[1] <= 4 else (64, 32)
+
+
+def _extents(g: ConvGeometry) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Widths that divide a row evenly, and heights that divide a column."""
+    _, p, q = g.output
+    widths = {-(-q // parts) for parts in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)}
+    heights = {
+        h for h in (*range(1, 9), 10, 12, 14, 16, *(-(-p // parts) for parts in (1, 2, 3, 4, 5, 6, 8))) if h <= p
+    }
+    return tuple(sorted(w for w in widths if w <= 254)), tuple(sorted(h for h in heights if h <= 64))
+
+
+def _candidates(g: ConvGeometry, target: CudaTarget) -> Iterator[Config]:
+    widths, heights = _extents(g)
+    for cw in _slabs(g):
+        for group in _groups(g):
+            if group * cw < 96 and group != max(_groups(g)):
+                continue
+            for wk, wl, li in _SHAPES:
+                base = {"th": heights[0], "tw": widths[0], "g": group, "cw": cw, "wk": wk, "wl": wl, "li": li,
+                        "slices": 1}  # fmt: skip
+                if not HaloWrwTile(g, Config(tuple(base.items())), target).fits:
+                    continue
+                for tw in widths:
+                    for th in heights:
+                        pixels = th * tw
+                        if pixels > 640 or (pixels < 100 and (th, tw) != (heights[-1], widths[-1])):
+                            continue
+                        config = Config(tuple((base | {"th": th, "tw": tw}).items()))
+                        t = HaloWrwTile(g, config, target)
+                        if t.fits:
+                            yield from (config.replace(slices=slices) for slices in _slices(t))
+
+
+_SHAPES = ((1, 3, 1), (3, 1, 1), (2, 1, 1), (1, 2, 1), (1, 2, 2), (1, 1, 1), (1, 1, 2), (1, 1, 3), (1, 3, 2), (2, 1, 2))
+
+
+def _slices(t: HaloWrwTile) -> set[int]:
+    """The most slices that fill the SMs once, and twice; and as few as are as fast."""
+    found = set()
+    for waves in (1, 2):
+        most = min(t.tiles, _MOST_SLICES, max(1, waves * t.target.cores // t.units))
+        rounds = -(-t.tiles // most)
+        found |= {most, -(-t.tiles // rounds)}
+    return found

@@ -1,0 +1,233 @@
+"""Windows, lines of taps, memory, blocks and cost of the sm_90a backward weights that read each window once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, prod
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.solvers.cuda.tile_sm90 import sm90_registers
+from tilesmith.solvers.solver import Config
+from tilesmith.targets.target import CudaTarget
+
+_BARRIERS = 256
+_MAX_BOX = 256
+_MAX_STAGES = 8
+# The most sums that a thread holds, by the number of multiplying warpgroups.
+_SUMS = {1: 128, 2: 128, 3: 96}
+
+
+@dataclass(frozen=True)
+class HaloWrwTile:
+    """``geometry`` (``wrw``, steps of 1) in tiles of ``th`` x ``tw`` pixels of dy.
+
+    A line is ``g`` neighbouring taps of a row of the filter (of a column, where rows have one tap): one product of
+    64 output channels and ``cw`` input channels of each of its taps. A block has ``wk`` x ``wl`` warpgroups: along
+    output channels, and along lines, of which each takes ``li``. Lines that the filter has not are thrown away.
+    """
+
+    geometry: ConvGeometry
+    config: Config
+    target: CudaTarget
+
+    @cached_property
+    def value(self) -> dict[str, int]:
+        return dict(self.config.values)
+
+    @cached_property
+    def warpgroups(self) -> int:
+        return self.value["wk"] * self.value["wl"]
+
+    @cached_property
+    def geometry_is_deep(self) -> bool:
+        """Whether the tensors' maps have an axis of depth."""
+        g = self.geometry
+        return max(g.input[0], g.filter[0], g.output[0]) > 1 or g.padding[0] > 0
+
+    @cached_property
+    def along_h(self) -> bool:
+        return self.geometry.filter[2] == 1
+
+    @cached_property
+    def pieces(self) -> int:
+        """Lines of a row of taps."""
+        return ceil(taps_along(self.geometry) / self.value["g"])
+
+    @cached_property
+    def lines(self) -> int:
+        return self.geometry.filter[2 if self.along_h else 1] * self.pieces
+
+    @cached_property
+    def parts(self) -> int:
+        """Blocks that share the lines of a plane of taps."""
+        return ceil(self.lines / (self.value["wl"] * self.value["li"]))
+
+    @cached_property
+    def _line_starts(self) -> tuple[tuple[int, int], ...]:
+        """Place (H, W) of each line's first tap, from the filter's."""
+        g = self.value["g"]
+        _, dh, dw = self.geometry.dilation
+        found = []
+        for line in range(self.parts * self.value["wl"] * self.value["li"]):
+            across, along = divmod(min(line, self.lines - 1), self.pieces)
+            r, s = (along * g, across) if self.along_h else (across, along * g)
+            found.append((r * dh, s * dw))
+        return tuple(found)
+
+    @cached_property
+    def part_rows(self) -> tuple[int, ...]:
+        """For each part, how far down its window begins."""
+        chunk = self.value["wl"] * self.value["li"]
+        return tuple(
+            min(r for r, _ in self._line_starts[part * chunk : (part + 1) * chunk]) for part in range(self.parts)
+        )
+
+    @cached_property
+    def window(self) -> tuple[int, int]:
+        """The window's size (W, H)."""
+        _, r, s = self.geometry.filter
+        _, dh, dw = self.geometry.dilation
+        chunk = self.value["wl"] * self.value["li"]
+        deepest = 0
+        for part, begin in enumerate(self.part_rows):
+            last = max(row for row, _ in self._line_starts[part * chunk : (part + 1) * chunk])
+            last += (min(self.value["g"], r) - 1) * dh if self.along_h else 0
+            deepest = max(deepest, min(last, (r - 1) * dh) - begin)
+        return self.value["tw"] + (s - 1) * dw, self.value["th"] + deepest
+
+    @cached_property
+    def tap_step(self) -> int:
+        """Pixels of the window from one tap of a line to the next."""
+        _, dh, dw = self.geometry.dilation
+        return dh * self.window[0] if self.along_h else dw
+
+    @cached_property
+    def line_rows(self) -> tuple[int, ...]:
+        """For each line, the window's pixel that the tile's first one meets at the first tap."""
+        chunk = self.value["wl"] * self.value["li"]
+        return tuple(
+            (r - self.part_rows[i // chunk]) * self.window[0] + s for i, (r, s) in enumerate(self._line_starts)
+        )
+
+    @cached_property
+    def steps(self) -> int:
+        """Products along a tile: its pixels, and what lies between the end of a row and the next, by sixteens."""
+        return ceil(((self.value["th"] - 1) * self.window[0] + self.value["tw"]) / 16)
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether one copy brings all rows of dy, zeros between them: what follows a row lies outside of dy."""
+        return self.value["tw"] >= self.geometry.output[2]
+
+    @cached_property
+    def x_rows(self) -> int:
+        w, h = self.window
+        return max(w * h, self.steps * 16 + max(self.line_rows) + (self.value["g"] - 1) * self.tap_step)
+
+    @cached_property
+    def dy_rows(self) -> int:
+        return max(self.steps * 16, self.window[0] * self.value["th"] if self.whole else 0)
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        x = ceil(self.x_rows * self.value["cw"] * 2 / 1024) * 1024
+        return x + self.value["wk"] * ceil(self.dy_rows * 128 / 1024) * 1024
+
+    @cached_property
+    def stages(self) -> int:
+        return min(_MAX_STAGES, (self.target.shared_bytes_per_block - _BARRIERS) // self.stage_bytes)
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        return self.stages * self.stage_bytes + _BARRIERS
+
+    @cached_property
+    def columns(self) -> int:
+        return self.value["g"] * self.value["cw"]
+
+    @cached_property
+    def sums(self) -> int:
+        """Registers of sums a thread."""
+        return self.value["li"] * self.columns // 2
+
+    @cached_property
+    def registers(self) -> tuple[int, int]:
+        return sm90_registers(self.warpgroups, 1, self.sums)
+
+    @property
+    def threads(self) -> int:
+        return (self.warpgroups + 1) * 128
+
+    @cached_property
+    def blocks(self) -> tuple[int, int]:
+        """Blocks of output and of input channels."""
+        return ceil(self.geometry.k / (64 * self.value["wk"])), ceil(self.geometry.c / self.value["cw"])
+
+    @cached_property
+    def units(self) -> int:
+        """Shares of the filter that blocks have."""
+        return prod(self.blocks) * self.parts * self.geometry.filter[0]
+
+    @cached_property
+    def across(self) -> tuple[int, int]:
+        """Tiles along W and H."""
+        _, p, q = self.geometry.output
+        return ceil(q / self.value["tw"]), ceil(p / self.value["th"])
+
+    @cached_property
+    def tiles(self) -> int:
+        return prod(self.across) * self.geometry.output[0] * self.geometry.n
+
+    @property
+    def grid(self) -> int:
+        return self.units * self.value["slices"]
+
+    @cached_property
+    def block_quads(self) -> int:
+        """Groups of four sums of a block."""
+        return self.warpgroups * 128 * self.sums // 4
+
+    @cached_property
+    def partial_bytes(self) -> int:
+        return self.grid * self.block_quads * 16 if self.value["slices"] > 1 else 0
+
+    @cached_property
+    def fits(self) -> bool:
+        v, g = self.value, self.geometry
+        _, p, q = g.output
+        if self.warpgroups > 3 or self.columns > 256 or self.sums > _SUMS[self.warpgroups]:
+            return False
+        if v["th"] > p or v["tw"] > q or max(self.window) > _MAX_BOX or v["g"] > taps_along(g):
+            return False
+        if v["wl"] * v["li"] > self.lines or (v["wk"] > 1 and (v["wk"] - 1) * 64 >= g.k):
+            return False
+        return self.stages >= 2 and v["slices"] <= self.tiles
+
+
+def taps_along(g: ConvGeometry) -> int:
+    """Taps in a row of the filter, or in a column where rows have one."""
+    return g.filter[1] if g.filter[2] == 1 else g.filter[2]
+
+
+def halo_wrw_seconds(t: HaloWrwTile) -> float:
+    """Estimated seconds, as in ``cost_sm90``."""
+    v, g = t.value, t.geometry
+    products = t.warpgroups * v["li"]
+    tensor = products * t.columns / 2
+    stage = prod(t.window) * v["cw"] * 2 + t.window[0] * v["th"] * 128 * v["wk"]
+    shared = (products * (64 + t.columns) * 32 + stage / t.steps) / 128
+    # One warpgroup alone leaves gaps between its products.
+    step = max(tensor, shared) + (30 if t.warpgroups == 1 else 4)
+    tile = max(t.steps * step, stage / 55) + 40
+    waves = ceil(t.grid / t.target.cores)
+    count = ceil(t.tiles / v["slices"])
+    cycles = waves * (count * tile + 2500 + t.block_quads / 16) + 1500
+    moved = 2 * (g.n * prod(g.input) * g.c + g.n * prod(g.output) * g.k)
+    moved += g.k * g.c * prod(g.filter) * dtype(g.w.dtype).nbytes
+    busy, moving = cycles / 1.7e9, moved / (0.85 * t.target.bytes_per_s)
+    seconds = max(busy, moving) + 0.15 * min(busy, moving)
+    if v["slices"] > 1:
+        seconds += 1.2e-6 + t.partial_bytes / 2.8e12
+    return seconds
