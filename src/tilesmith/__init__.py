@@ -13,6 +13,7 @@ _HOMES = {
     "GemmSignature": "tilesmith.problems.gemm",
     "Epilogue": "tilesmith.problems.epilogue",
     "parse_key": "tilesmith.problems.signature",
+    "CachePopulator": "tilesmith.dispatch.preload",
     "Launchable": "tilesmith.dispatch.launchable",
     "get_launchable": "tilesmith.dispatch.launchable",
     "conv": "tilesmith.dispatch.eager",
@@ -26,6 +27,7 @@ _HOMES = {
 if TYPE_CHECKING:
     from tilesmith.dispatch.eager import conv, forget, gemm
     from tilesmith.dispatch.launchable import Launchable, get_launchable
+    from tilesmith.dispatch.preload import CachePopulator
     from tilesmith.errors import TilesmithError
     from tilesmith.problems.conv import ConvSignature
     from tilesmith.problems.epilogue import Epilogue
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from tilesmith.targets.names import parse_target
 
 __all__ = [
+    "CachePopulator",
     "ConvSignature",
     "Epilogue",
     "GemmSignature",

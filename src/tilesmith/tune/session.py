@@ -112,7 +112,7 @@ def tune(
     outcome: Outcome | None = None
     try:
         with scratch() as folder:
-            units = UnitBuilder(folder, target, job.compiler, search.compilers)
+            units = UnitBuilder(folder, target, job.compiler, search.compilers, cache)
             with Runner(job.problem, target.cores, seed, folder, job.device) as runner:
                 measurer = Measurer(job, runner, search.book)
                 ended = search.run(measurer, units)

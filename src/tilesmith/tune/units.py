@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,16 +12,23 @@ from tilesmith.errors import CompileError
 from tilesmith.plan.records import Draft, Source
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.build import Toolchain, build_unit
+from tilesmith.toolchain.cache import ArtifactCache
 
 
 class UnitBuilder:
-    """``build`` may be called from one thread at a time; ``parallel`` is the number of compilers that it runs."""
+    """``build`` may be called from one thread at a time; ``parallel`` is the number of compilers that it runs.
 
-    def __init__(self, folder: Path, target: Target, compiler: Toolchain, parallel: int) -> None:
+    A kernel that ``cache`` holds is not compiled again.
+    """
+
+    def __init__(
+        self, folder: Path, target: Target, compiler: Toolchain, parallel: int, cache: ArtifactCache | None = None
+    ) -> None:
         self._folder = folder
         self._target = target
         self._compiler = compiler
         self._parallel = parallel
+        self._cache = cache
         self._units: dict[str, Path] = {}  # by symbol
         self._errors: dict[str, str] = {}
         self._digests: dict[Path, str] = {}
@@ -34,13 +42,26 @@ class UnitBuilder:
             for source in draft.sources
             if source.symbol not in self._units and source.symbol not in self._errors
         }
-        sources = list(fresh.values())
+        sources = [source for source in fresh.values() if not self._take(source)]
         groups = [group for group in (sources[i :: self._parallel] for i in range(self._parallel)) if group]
         paths = [self._next_path() for _ in groups]
         if groups:
             with ThreadPoolExecutor(len(groups)) as pool:
                 list(pool.map(self._build_group, groups, paths))
         return [self._outcome(draft) for draft in drafts]
+
+    def _take(self, source: Source) -> bool:
+        """Copy a kernel from the cache; it stays here, whatever happens there."""
+        held = self._cache.lookup(source, self._target, self._compiler) if self._cache is not None else None
+        if held is None:
+            return False
+        path = self._next_path()
+        try:
+            shutil.copyfile(held.path, path)
+        except OSError:
+            return False
+        self._units[source.symbol] = path
+        return True
 
     def digest(self, path: Path) -> str:
         """The sha256 (hex) of a unit."""

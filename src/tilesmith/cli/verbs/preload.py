@@ -1,0 +1,98 @@
+"""``tilesmith preload``: make problems ready, so that another process runs them in ``strict`` mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, mode_option, threads_option
+from tilesmith.cli.problem_list import Item, read_problems
+from tilesmith.cli.terminal import complain, note, print_json, progress
+from tilesmith.dispatch.preload import COMPILED, FAILED, CachePopulator, Step
+from tilesmith.errors import ArgumentError
+from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, flags_of
+from tilesmith.problems.rewrite import Signature
+from tilesmith.targets.names import parse_target
+
+
+class _Preload(click.Command):
+    """``-j`` is a flag of driver commands, too: behind the name of one it belongs to the command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        place = next((i for i, word in enumerate(args) if word in CONV_BASES or word in GEMM_BASES), len(args))
+        tail = args[place:]
+        if tail:
+            names = {f"-{flag.short}": f"--{flag.long}" for flag in flags_of(tail[0]) if flag.short == "j"}
+            tail = [names.get(word, word) for word in tail]
+        return super().parse_args(ctx, [*args[:place], *tail])
+
+
+@click.command(
+    "preload", cls=_Preload, help="Decide, compile and keep problems, so that strict mode runs them.", **PROBLEMS
+)
+@click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
+@click.option(
+    "--device", "devices", multiple=True, default=("cpu",),
+    help="cpu (the default), cuda or cuda:N; may be given again. Empty: write sources only.",
+)  # fmt: skip
+@click.option("-j", "jobs", type=click.IntRange(1), help="Compilers at a time (default: one a core).")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path),
+    help='Folder for the sources of --device "" (default: sources/ in the cache folder).',
+)  # fmt: skip
+@click.option("--target", "target_name", help='Another target for --device "", such as aarch64:4.')
+@threads_option
+@mode_option
+@dtype_option
+@json_flag
+def command(
+    words: tuple[str, ...], devices: tuple[str, ...], jobs: int | None, out: Path | None, target_name: str | None,
+    threads: int | None, mode: str | None, dtype: str | None, as_json: bool,
+) -> int:  # fmt: skip
+    if (out or target_name) and any(devices):
+        raise ArgumentError('--out and --target go with --device "", which writes sources')
+    listing = read_problems(words, dtype or "")
+    commands: dict[Signature, Item] = {item.signature: item for item in reversed(listing.items)}
+    populator = CachePopulator(
+        signatures=[item.signature for item in listing.items], devices=devices, mode=mode, threads=threads, out=out,
+        target=parse_target(target_name) if target_name else None,
+    )  # fmt: skip
+    count = len(populator.signatures) * len(populator.devices)
+    failed = 0
+    with progress(count, "preload") as step:
+
+        def tell(made: Step) -> None:
+            nonlocal failed
+            item = commands[made.signature]
+            if made.phase == COMPILED:
+                return
+            if made.phase == FAILED:
+                failed += 1
+                complain(f"{item.command} ({item.direction}): {made.reason}")
+            step(_line(item, made))
+            if as_json:
+                print_json(_record(item, made))
+            elif made.choice is not None:
+                where = made.folder or made.choice.config
+                click.echo(f"{made.signature.key()} {made.choice.solver} {where}")
+
+        populator.run(jobs, tell)
+    note(f"{count - failed} ready, {failed} failed, {listing.bad} bad lines")
+    return listing.status or (1 if failed else 0)
+
+
+def _line(item: Item, made: Step) -> str:
+    what = f"{made.choice.solver} by {made.choice.basis}" if made.choice is not None else made.reason
+    return f"{made.phase} {made.device or 'sources'} {item.command} ({item.direction}): {what}"
+
+
+def _record(item: Item, made: Step) -> dict[str, object]:
+    choice = made.choice
+    return {
+        "command": item.command, "key": made.signature.key(), "direction": item.direction,
+        "func_name": made.signature.get_func_name(), "device": made.device, "status": made.phase,
+        "reason": made.reason, "solver": choice.solver if choice else "", "config": choice.config if choice else "",
+        "basis": choice.basis if choice else "", "layer": choice.layer if choice else "",
+        "time_us": choice.time_us if choice else None, "folder": str(made.folder) if made.folder else None,
+    }  # fmt: skip

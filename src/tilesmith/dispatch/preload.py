@@ -1,0 +1,232 @@
+"""``CachePopulator``: a list of problems made ready, so that another process runs them in ``strict`` mode.
+
+First everything that will be wanted is compiled, many problems at a time; then each problem is settled by its mode, one
+after the other, so that nothing disturbs a measurement. What is done stays done: a second run goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilesmith import env
+from tilesmith.db.layers import Layers
+from tilesmith.db.store import Database
+from tilesmith.dispatch.choose import Choice, Option, choose
+from tilesmith.dispatch.facts import answers_of, lasting_databases, open_databases, options_of, target_of
+from tilesmith.dispatch.planning import held_plan, open_cache, strict_cache
+from tilesmith.dispatch.resolve import check_mode, resolve
+from tilesmith.dispatch.sources import write_sources
+from tilesmith.dispatch.spec import spec_choice
+from tilesmith.errors import (
+    ArgumentError,
+    CommandError,
+    InterruptedSearchError,
+    NoSolutionError,
+    TilesmithError,
+)
+from tilesmith.problems.driver import parse_command, read_commands
+from tilesmith.problems.rewrite import Signature
+from tilesmith.solvers.solver import parse_config
+from tilesmith.targets.detect import usable_cores
+from tilesmith.targets.target import Target
+from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.tune.space import HOPELESS
+
+SOURCES = "sources"  # of the cache folder: what ``device=""`` writes
+COMPILED, READY, FAILED = "compiled", "ready", "failed"
+Listener = Callable[["Step"], None]
+_log = logging.getLogger("tilesmith.dispatch")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One problem has come one step further on one device.
+
+    ``phase`` is ``compiled`` (what it may need is in the cache), ``ready`` or ``failed``, with a ``reason``. ``device``
+    is empty where sources are written, to ``folder``.
+    """
+
+    signature: Signature
+    device: str
+    phase: str
+    reason: str = ""
+    choice: Choice | None = None
+    folder: Path | None = None
+
+
+class CachePopulator:
+    """Makes problems ready: decided, compiled, and in the cache.
+
+    Problems come from ``signatures``, ``commands`` (driver commands) and ``commands_file`` (one command a line), in
+    this order, each once. A line that cannot be read is kept in ``bad_lines``, and the rest is used. ``devices``
+    (default: the CPU) are ``cpu``, ``cuda`` or ``cuda:1``; an empty name writes sources only, one folder a problem, under
+    ``out`` (default: ``sources`` in the cache folder). ``mode``, ``threads``, ``database`` and ``cache_dir`` are those of
+    ``get_launchable``. In mode ``fast`` nothing is measured, so the process that follows must be in mode ``fast``, too;
+    mode ``strict`` only says what is ready.
+
+    Raises ``CommandError`` for a bad command of ``commands``, ``FileFormatError`` for a file that cannot be read.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache_dir: ArtifactCache | Path | str | None = None,
+        devices: Sequence[str] = ("cpu",),
+        signatures: Iterable[Signature] = (),
+        commands: Iterable[str] = (),
+        commands_file: Path | str | None = None,
+        mode: str | None = None,
+        threads: int | None = None,
+        database: Layers | Database | str | os.PathLike[str] | None = None,
+        out: Path | str | None = None,
+        target: Target | None = None,
+    ) -> None:
+        found = list(signatures)
+        self.bad_lines: list[CommandError] = []
+        for text in commands:
+            found += [signature for _, signature in parse_command(text).signatures]
+        for line in read_commands(commands_file) if commands_file is not None else ():
+            if line.command is None:
+                assert line.error is not None
+                self.bad_lines.append(line.error)
+                _log.warning("%s", line.error)
+            else:
+                found += [signature for _, signature in line.command.signatures]
+        self.signatures: list[Signature] = list(dict.fromkeys(found))
+        self.devices = tuple(dict.fromkeys(devices))
+        self.mode = check_mode(mode)
+        self._threads, self._database, self._out, self._target = threads, database, out, target
+        self._cache = strict_cache(cache_dir) if self.mode == "strict" else open_cache(cache_dir)
+        if cache_dir is None and not env.CACHE_ON.get() and any(devices):
+            raise ArgumentError("TILESMITH_CACHE_ON=0 switches off the cache that is to be filled; unset it")
+        self._ready: dict[str, set[str]] = {}
+        self._failures: dict[str, dict[str, str]] = {}
+
+    def run(self, max_processes: int | None = None, listener: Listener | None = None) -> None:
+        """Make every problem ready. ``max_processes`` compilers run at a time (default: one a core).
+
+        A problem that fails is in ``get_failures``, and the others follow. Ctrl-C keeps what is done, and raises.
+        """
+        tell = listener or (lambda step: None)
+        for device in self.devices:
+            if not device:
+                self._write_all(tell)
+                continue
+            target = target_of(None, self._threads, device)
+            # Before anything is compiled for a database that forgets.
+            layers = self._layers()
+            if self.mode != "strict":
+                self._compile_all(device, target, layers, max_processes or usable_cores(), tell)
+            for signature in self.signatures:
+                self._settle(signature, device, target, layers, tell)
+
+    def get_cache_status(self, func_name: str) -> dict[str, bool]:
+        """Whether the problem with this ``get_func_name()`` is ready, by device; under ``""``: its sources lie there.
+
+        Raises ``ArgumentError`` for a name of none of the problems.
+        """
+        if func_name not in {signature.get_func_name() for signature in self.signatures}:
+            raise ArgumentError(f"{func_name!r} is the get_func_name() of none of the {len(self.signatures)} problems")
+        return {device: device in self._ready.get(func_name, ()) for device in self.devices}
+
+    def get_failures(self) -> dict[str, str]:
+        """Why problems are not ready, by their ``get_func_name()``; of several devices, each with its reason."""
+        return {
+            name: "; ".join(f"{device or 'sources'}: {reason}" for device, reason in reasons.items())
+            for name, reasons in self._failures.items()
+        }
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def _layers(self) -> Layers:
+        if self._database is None and self.mode not in ("fast", "strict"):
+            return lasting_databases()
+        return open_databases(self._database, readonly=self.mode == "strict")
+
+    def _compile_all(self, device: str, target: Target, layers: Layers, workers: int, tell: Listener) -> None:
+        """Compile what the problems may need. What fails here fails again, with its reason, when it is settled."""
+
+        def one(signature: Signature) -> None:
+            for option in _wanted(signature, target, layers, self.mode):
+                candidate = option.candidate
+                if held_plan(signature, candidate, option.config, target, self._cache) is None:
+                    draft = candidate.solver.draft(candidate.geometry, parse_config(option.config), target)
+                    for source in draft.sources:
+                        self._cache.get_or_build(source, target)
+
+        pool = ThreadPoolExecutor(workers)
+        try:
+            waiting: dict[Future[None], Signature] = {pool.submit(one, each): each for each in self.signatures}
+            while waiting:
+                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                    signature, error = waiting.pop(future), future.exception()
+                    if error is not None:
+                        _log.info("%s: %s", signature.get_func_name(), error)
+                    tell(Step(signature, device, COMPILED, "" if error is None else str(error)))
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _settle(self, signature: Signature, device: str, target: Target, layers: Layers, tell: Listener) -> None:
+        name = signature.get_func_name()
+        try:
+            ordinal = int(device.partition(":")[2] or 0)
+            only = env.ONLY_SOLVER.get()
+            choice = resolve(signature, target, self.mode, layers, self._cache, only, ordinal).choice
+            if len(self._cache.folders()) > 1:
+                raise NoSolutionError(f"the cache folder {self._cache.directory} cannot be written")
+            if self.mode not in ("fast", "strict"):
+                # What another process will do.
+                resolve(signature, target, "strict", layers, self._cache, only, ordinal)
+        except InterruptedSearchError:
+            raise
+        except (TilesmithError, OSError, MemoryError) as error:
+            self._fail(signature, device, error, tell)
+            return
+        self._done(name, device)
+        tell(Step(signature, device, READY, choice=choice))
+
+    def _write_all(self, tell: Listener) -> None:
+        root = Path(self._out) if self._out is not None else self._cache.directory / SOURCES
+        target = self._target or target_of(None, self._threads)
+        layers = open_databases(self._database, readonly=True)
+        for signature in self.signatures:
+            name = signature.get_func_name()
+            try:
+                choice, folder = write_sources(signature, target, layers, self._cache, root)
+            except (TilesmithError, OSError) as error:
+                self._fail(signature, "", error, tell)
+                continue
+            self._done(name, "")
+            tell(Step(signature, "", READY, choice=choice, folder=folder))
+
+    def _done(self, name: str, device: str) -> None:
+        self._ready.setdefault(name, set()).add(device)
+        self._failures.get(name, {}).pop(device, None)
+        if not self._failures.get(name, True):
+            del self._failures[name]
+
+    def _fail(self, signature: Signature, device: str, error: BaseException, tell: Listener) -> None:
+        name = signature.get_func_name()
+        reason = str(error) or type(error).__name__
+        self._ready.get(name, set()).discard(device)
+        self._failures.setdefault(name, {})[device] = reason
+        tell(Step(signature, device, FAILED, reason))
+
+
+def _wanted(signature: Signature, target: Target, layers: Layers, mode: str) -> list[Option]:
+    """What may have to be compiled: the answer that is known, else the defaults that will be measured."""
+    options, only = options_of(signature, target), env.ONLY_SOLVER.get()
+    known = None if only else spec_choice(signature, target, options)
+    if known is None:
+        found = choose(options, answers_of(signature, target, layers), mode=mode, only=only)
+        known = found if isinstance(found, Choice) else None
+    if known is not None:
+        return [Option(option.candidate, known.config) for option in options if option.candidate.name == known.solver]
+    accepted = [option for option in options if option.accepted]
+    least = min((option.predicted_s or 0.0 for option in accepted), default=0.0)
+    return [option for option in accepted if (option.predicted_s or 0.0) <= HOPELESS * least]

@@ -1,0 +1,66 @@
+"""The sources of a problem's kernels, and the exact command that compiles each."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from pathlib import Path
+
+from tilesmith import env
+from tilesmith.db.layers import Layers
+from tilesmith.dispatch.choose import Choice
+from tilesmith.dispatch.resolve import decide
+from tilesmith.errors import FileFormatError
+from tilesmith.plan.records import Source
+from tilesmith.problems.rewrite import Signature
+from tilesmith.solvers.solver import parse_config
+from tilesmith.solvers.table import candidates
+from tilesmith.targets.target import CpuTarget, Target
+from tilesmith.toolchain.build import unit_text
+from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.compilers import command_line, compiler_for
+from tilesmith.toolchain.nvrtc import find_nvrtc
+
+_LONGEST_NAME = 200  # file systems take 255 bytes
+
+
+def write_sources(
+    signature: Signature, target: Target, layers: Layers, cache: ArtifactCache, root: Path
+) -> tuple[Choice, Path]:
+    """Write the sources of what mode ``fast`` chooses into a folder of the problem's own under ``root``.
+
+    Nothing is compiled or measured. Raises ``NoSolutionError``, ``FileFormatError``.
+    """
+    choice = decide(signature, target, "fast", layers, cache, env.ONLY_SOLVER.get())
+    candidate = next(each for each in candidates(signature, target) if each.name == choice.solver)
+    draft = candidate.solver.draft(candidate.geometry, parse_config(choice.config), target)
+    folder = root / _folder_name(signature.get_func_name())
+    for source in draft.sources:
+        write_source(source, folder)
+    return choice, folder
+
+
+def write_source(source: Source, folder: Path) -> Path:
+    """Write one source, unless it lies there already. Raises ``FileFormatError`` where it cannot be written."""
+    path = folder / f"{source.symbol}.{'c' if source.language == 'c' else 'cu'}"
+    text = unit_text([source])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_text(errors="replace") != text:
+            path.write_text(text)
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None
+    return path
+
+
+def compiler_command(target: Target, source: Source) -> str:
+    """The shell command that compiles a source; raises ``NoCompilerError`` when nothing here does."""
+    if isinstance(target, CpuTarget):
+        return shlex.join(command_line(compiler_for(target), target, f"{source.symbol}.c", f"{source.symbol}.so"))
+    return f"{shlex.join(find_nvrtc().command(target, f'{source.symbol}.cubin'))} < {source.symbol}.cu"
+
+
+def _folder_name(name: str) -> str:
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[: _LONGEST_NAME - 17]}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
