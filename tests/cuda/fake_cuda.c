@@ -361,6 +361,11 @@ API int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
   memcpy(to, (void *)(uintptr_t)from, bytes);
   return OK;
 }
+API int cuMemcpyDtoD_v2(uint64_t to, uint64_t from, size_t bytes) {
+  NOT_RECORDING;
+  memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+  return OK;
+}
 API int cuMemsetD8Async(uint64_t at, unsigned char value, size_t bytes, void *stream) {
   BEGIN("cuMemsetD8Async");
   NEED_CONTEXT;

@@ -243,8 +243,7 @@ def _check_floats(found: Array, truth: Oracle, signature: Signature, origin: Seq
     error = np.abs(found - value)
     right = np.where(finite, error <= bound, (found == value) | (np.isnan(found) & np.isnan(value)))
     out_name = _result_dtype(signature)
-    largest, _, _ = _RANGES[out_name]
-    beyond = np.abs(value) + bound >= largest * (1 + 0.999 * dtype(out_name).epsilon)
+    beyond = np.abs(value) + bound >= overflow_from(signature)
     if out_name == "fp8e4m3":  # it has no Inf
         right = np.where(np.isinf(value), np.isnan(found), right | (beyond & np.isnan(found)))
     else:
@@ -299,6 +298,16 @@ def _first(wrong: Array) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
 
 
+def overflow_from(signature: Signature) -> float:
+    """The magnitude from which a result may round to Inf."""
+    name = _result_dtype(signature)
+    return _RANGES[name][0] * (1 + 0.999 * dtype(name).epsilon)
+
+
+def describe_wrong(count: int, size: int, at: tuple[int, ...], found: float, value: float, bound: float) -> str:
+    """One line of how much is wrong, and by how much at ``at``."""
+    return f"{count} of {size} elements wrong; at {at}: {found:.9g}, should be {value:.9g} within {bound:.3g}"
+
+
 def _message(wrong: Array, at: tuple[int, ...], found: float, value: float, bound: float) -> str:
-    count = int(np.count_nonzero(wrong))
-    return f"{count} of {wrong.size} elements wrong; at {at}: {found:.9g}, should be {value:.9g} within {bound:.3g}"
+    return describe_wrong(int(np.count_nonzero(wrong)), wrong.size, at, found, value, bound)

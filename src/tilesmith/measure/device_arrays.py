@@ -27,19 +27,24 @@ class DeviceTensor:
 
     def __init__(self, place: Device, host: GuardedArray) -> None:
         self.host = host
-        first = host.array.__array_interface__["data"][0] - host.memory.__array_interface__["data"][0]
-        self._pad = 256 + ALIGNMENT - first % 256
-        self._memory = DeviceMemory(place, host.memory.nbytes + self._pad)
-        self.address = self._memory.address + self._pad + first
+        #: Bytes of the host's memory before its first element.
+        self.first = host.array.__array_interface__["data"][0] - host.memory.__array_interface__["data"][0]
+        self._pad = 256 + ALIGNMENT - self.first % 256
+        self.memory = DeviceMemory(place, host.memory.nbytes + self._pad)
+        self.address = self.memory.address + self._pad + self.first
         self.upload()
 
     def upload(self) -> None:
         """The host's bytes to the device."""
-        self._memory.write(self.host.memory, self._pad)
+        self.memory.write(self.host.memory, self._pad)
 
     def download(self, into: NDArray[np.uint8] | None = None) -> None:
         """The device's bytes to the host's memory, or to an array of its size."""
-        self._memory.read(self.host.memory if into is None else into, self._pad)
+        self.memory.read(self.host.memory if into is None else into, self._pad)
+
+    def read(self, into: NDArray[np.uint8], offset: int) -> None:
+        """Bytes from ``offset`` bytes after the first element on (before it, when negative)."""
+        self.memory.read(into, self._pad + self.first + offset)
 
 
 class DevicePlan:

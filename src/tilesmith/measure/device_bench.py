@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tilesmith.measure.accuracy import Accuracy
 from tilesmith.measure.device_arrays import DevicePlan, DeviceRechecker
+from tilesmith.measure.device_check import DeviceChecker, can_check_on_device
 from tilesmith.measure.device_flush import Flush
 from tilesmith.measure.device_timing import interleave_on_device
 from tilesmith.measure.oracle import Oracle
@@ -18,6 +19,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.device import device
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.target import CudaTarget
+from tilesmith.toolchain.cache import ArtifactCache
 
 QUICK_ROUNDS = 3
 QUICK_S = 0.01
@@ -32,18 +34,28 @@ class Checked:
 
 
 class DeviceBench:
-    """``signature`` is canonical; ``values`` are its sample arguments, ``truth`` the oracle's answer for them."""
+    """``signature`` is canonical; ``values`` are its sample arguments.
+
+    ``truth`` is the oracle's answer for them, or a function that finds it, which is called where the device cannot
+    check by itself (``device_check``); then ``cache`` keeps the kernels that it takes.
+    """
 
     def __init__(
         self,
         signature: Signature,
         values: tuple[NDArray[Any], ...],
-        truth: Oracle,
+        truth: Oracle | Callable[[], Oracle],
         target: CudaTarget,
         ordinal: int = 0,
+        cache: ArtifactCache | None = None,
     ) -> None:
         place = device(ordinal)
-        self.checker = DeviceRechecker(signature, values, truth, place)
+        self.checker: DeviceRechecker | DeviceChecker
+        if cache is not None and not isinstance(truth, Oracle) and can_check_on_device(signature):
+            self.checker = DeviceChecker(signature, values, target, place, cache)
+        else:
+            answer = truth if isinstance(truth, Oracle) else truth()
+            self.checker = DeviceRechecker(signature, values, answer, place)
         self.flush = Flush(place, target.l2_bytes, target.cores)
 
     def check(self, executable: Executable) -> Checked:

@@ -6,16 +6,15 @@ host needs time to queue what is timed: a device that is ahead of its host would
 
 from __future__ import annotations
 
-import ctypes
 from functools import lru_cache
 from typing import Final
 
 from tilesmith.runtime.device import Device, DeviceMemory, Stream
-from tilesmith.targets.cuda_driver import driver
+from tilesmith.runtime.kernel import Kernel
 
 WAIT_CYCLES: Final = 200_000  # about 100 us
 _BLOCK: Final = 256
-_SYMBOL: Final = b"ts_flush"
+_SYMBOL: Final = "ts_flush"
 
 # Written by hand, so that measuring needs no compiler; the driver translates it (3 ms).
 _PTX: Final = b"""
@@ -67,13 +66,6 @@ WAIT:
 """
 
 
-class _Config(ctypes.Structure):
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint),
-    )  # fmt: skip
-
-
 class Flush:
     """Memory of twice the L2 cache; reading it drops everything else from the cache."""
 
@@ -81,22 +73,13 @@ class Flush:
         self._memory = DeviceMemory(place, max(2 * l2_bytes, 32 << 20))
         self._memory.fill(0)
         place.synchronize()
-        self._kernel = _kernel(place)
-        self._grid = (ctypes.c_uint * 3)(4 * blocks, 1, 1)
-        values = (self._memory.address, self._memory.nbytes // 16, WAIT_CYCLES)
-        self._values = [ctypes.c_uint64(value) for value in values]
-        self._parameters = (ctypes.c_void_p * 3)(*(ctypes.addressof(value) for value in self._values))
+        self._kernel, self._blocks = _kernel(place), 4 * blocks
 
     def queue(self, stream: Stream) -> None:
-        config = _Config(self._grid, (ctypes.c_uint * 3)(_BLOCK, 1, 1), 0, stream.handle, None, 0)
-        with stream.device.current():
-            driver().call("cuLaunchKernelEx", ctypes.byref(config), self._kernel, self._parameters, None)
+        memory = self._memory
+        self._kernel.launch(stream, self._blocks, _BLOCK, memory.address, memory.nbytes // 16, WAIT_CYCLES)
 
 
 @lru_cache(maxsize=64)
-def _kernel(place: Device) -> ctypes.c_void_p:
-    module, found = ctypes.c_void_p(), ctypes.c_void_p()
-    with place.current():
-        driver().call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(_PTX))
-        driver().call("cuModuleGetFunction", ctypes.byref(found), module, ctypes.c_char_p(_SYMBOL))
-    return found
+def _kernel(place: Device) -> Kernel:
+    return Kernel(_PTX, _SYMBOL, place)

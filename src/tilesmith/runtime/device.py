@@ -92,6 +92,16 @@ class DeviceMemory:
                 ctypes.c_size_t(into.nbytes),
             )  # fmt: skip
 
+    def copy_from(self, other: DeviceMemory) -> None:
+        """Copy all of another piece of memory of this size on the same device."""
+        assert other.nbytes == self.nbytes
+        with self.device.current():
+            driver().call(
+                "cuMemcpyDtoD_v2", ctypes.c_uint64(self.address), ctypes.c_uint64(other.address),
+                ctypes.c_size_t(self.nbytes),
+            )  # fmt: skip
+            driver().call("cuStreamSynchronize", ctypes.c_void_p(None))
+
     def fill(self, value: int, stream: Stream | None = None) -> None:
         """Set every byte; on ``stream`` without waiting."""
         with self.device.current():
@@ -110,19 +120,50 @@ class DeviceMemory:
 
 
 class DeviceArray:
-    """A result for libraries whose tensors cannot be made here: read it through ``__cuda_array_interface__``."""
+    """A tensor for libraries whose tensors cannot be made here: read it through ``__cuda_array_interface__``.
+
+    ``strides`` count elements.
+    """
 
     def __init__(
         self, memory: DeviceMemory, shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]
     ) -> None:
         self.memory = memory
         self.shape = shape
+        self.strides = strides
         self.dtype = kind
         steps = tuple(step * kind.itemsize for step in strides)
         self.__cuda_array_interface__ = {
             "version": 3, "shape": shape, "strides": steps, "typestr": kind.str, "data": (memory.address, False),
             "stream": 1,
         }  # fmt: skip
+
+
+def to_device(place: Device, values: np.ndarray[Any, Any]) -> DeviceArray:
+    """A copy of an array on a device, its strides kept."""
+    strides = tuple(step // values.itemsize for step in values.strides)
+    memory = DeviceMemory(place, _span(values).nbytes)
+    memory.write(_span(values))
+    return DeviceArray(memory, values.shape, strides, values.dtype)
+
+
+def to_host(given: DeviceArray) -> np.ndarray[Any, Any]:
+    """The values of an array on a device."""
+    size = given.dtype.itemsize
+    whole = np.empty(given.memory.nbytes, np.uint8)
+    given.memory.device.synchronize()
+    given.memory.read(whole)
+    # NumPy cannot stride over every type of ml_dtypes, so it strides over integers of the same size.
+    plain = whole[: given.memory.nbytes // size * size].view(f"u{size}")
+    seen = np.lib.stride_tricks.as_strided(plain, given.shape, [step * size for step in given.strides])
+    return np.ascontiguousarray(seen).view(given.dtype)
+
+
+def _span(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The bytes from the first to the last element."""
+    nbytes = sum((n - 1) * step for n, step in zip(values.shape, values.strides, strict=True)) + values.itemsize
+    raw = (ctypes.c_uint8 * nbytes).from_address(values.__array_interface__["data"][0])
+    return np.ctypeslib.as_array(raw)
 
 
 class Stream:

@@ -1,0 +1,263 @@
+"""Checks on a device, of results that never leave it: as ``measure.recheck``, the same bound, in milliseconds.
+
+The oracle's sums are made in float64 by the plain reference on the device, from the operands as they lie there, into
+the result's own layout; a kernel compares. What is found wrong is described by the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.codegen.cuda.scalar import POINTEE, scalar_prelude
+from tilesmith.codegen.symbols import make_source
+from tilesmith.measure.accuracy import Accuracy, check, describe_wrong, error_bound, overflow_from
+from tilesmith.measure.arrays import GuardedArray, guarded_operands, guarded_result
+from tilesmith.measure.device_arrays import DevicePlan, DeviceTensor
+from tilesmith.measure.oracle import Oracle, logical
+from tilesmith.plan.assemble import assemble
+from tilesmith.plan.records import Source
+from tilesmith.plan.slots import arguments
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.geometry import GemmGeometry
+from tilesmith.problems.layouts import dense_strides
+from tilesmith.problems.rewrite import Signature
+from tilesmith.runtime.device import Device, DeviceMemory, Stream
+from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.kernel import Kernel
+from tilesmith.solvers.cuda.reference import CudaReferenceSolver
+from tilesmith.solvers.solver import Config
+from tilesmith.targets.target import CudaTarget
+from tilesmith.toolchain.cache import ArtifactCache
+
+Array = NDArray[Any]
+
+_BLOCKS: Final = 1024
+_THREADS: Final = 256
+_RESULTS: Final = ("fp16", "bf16", "fp32", "fp64")
+_RESULT_FIELDS: Final = {"fwd": "output", "bwd": "input", "wrw": "kernel"}
+
+
+def can_check_on_device(signature: Signature) -> bool:
+    """Sums of floats alone, written densely; epilogues, integers and padded results are checked by the host."""
+    g, slot = signature.geometry, arguments(signature)[-1]
+    if isinstance(g, GemmGeometry):
+        plain = g.beta == 0.0
+    else:
+        plain = g.direction in _RESULT_FIELDS and max(g.x.vector, g.w.vector, g.y.vector) == 1
+    dense = tuple(slot.strides) == dense_strides(slot.shape)
+    return plain and dense and g.epilogue.is_identity and slot.dtype in _RESULTS and g.acc_dtype != "int32"
+
+
+class DeviceChecker:
+    """Checks plans of one canonical problem on a device. ``values`` are its sample arguments, free of NaN and Inf."""
+
+    def __init__(
+        self, signature: Signature, values: tuple[Array, ...], target: CudaTarget, place: Device, cache: ArtifactCache
+    ) -> None:
+        self.signature, self.place, self.stream = signature, place, Stream(place)
+        self._target, self._cache = target, cache
+        self.operands = guarded_operands(signature, values)
+        self.result = guarded_result(signature, values)
+        self._inputs = [DeviceTensor(place, operand) for operand in self.operands]
+        self._pristine = [_twin(tensor) for tensor in self._inputs]
+        self._output = DeviceTensor(place, self.result)
+        self._initial = _twin(self._output)
+        self._report = DeviceMemory(place, 3 * 8 * _BLOCKS)
+        sources = [_kernel_source("compare", self.result, target), _kernel_source("differ", self.result, target)]
+        names = dict.fromkeys(operand.array.dtype for operand in self.operands[:2])
+        squares = {kind: _squares_source(kind, target) for kind in names}
+        with ThreadPoolExecutor(4) as pool:  # compilers are processes
+            made = pool.map(lambda source: Kernel(cache.get_or_build(source, target).path, source.symbol, place),
+                            [*sources, *squares.values()])  # fmt: skip
+            self._compare, self._differ, *rest = list(made)
+        self._squares = dict(zip(squares, rest, strict=True))
+        self._value = self._sums([tensor.address for tensor in self._inputs[:2]], self._exact())
+        self._norm = self._sums_of_squares()
+        self._bound = _bound_of(signature)
+
+    # --- the oracle ---------------------------------------------------------------------------------------------------
+
+    def _exact(self, operands: str = "") -> Signature:
+        """The problem with its result in float64, and ``operands`` of another type."""
+        if isinstance(self.signature, ConvSignature):
+            changed: dict[str, Any] = {f"{_RESULT_FIELDS[self.signature.mode]}_dtype": "fp64"}
+            if operands:
+                changed = {f"{name}_dtype": operands for name in ("input", "kernel", "output")} | changed
+            return replace(self.signature, acc_dtype="fp64", **changed)
+        changed = {"a_dtype": operands, "b_dtype": operands, "alpha": 1.0} if operands else {}
+        return replace(self.signature, acc_dtype="fp64", c_dtype="fp64", **changed)
+
+    def _sums_of_squares(self) -> DeviceMemory:
+        held = []
+        for operand, tensor in zip(self.operands[:2], self._inputs[:2], strict=True):
+            count = _elements(operand)
+            held.append(DeviceMemory(self.place, 4 * count))
+            kernel = self._squares[operand.array.dtype]
+            kernel.launch(self.stream, _BLOCKS, _THREADS, tensor.address, held[-1].address, count)
+        found = self._sums([memory.address for memory in held], self._exact("fp32"))
+        self.stream.synchronize()
+        return found
+
+    def _sums(self, operands: Sequence[int], signature: Signature) -> DeviceMemory:
+        solver = CudaReferenceSolver()
+        draft = solver.draft(signature.geometry, Config(()), self._target)
+        (artifact,) = (self._cache.get_or_build(source, self._target) for source in draft.sources)
+        plan = assemble(draft, signature, solver.name, "", self._target, [artifact.digest])
+        out = DeviceMemory(self.place, 8 * self.result.array.size)
+        run = DevicePlan(Executable(plan, [artifact.path]), self.place, self.stream, [*operands, out.address])
+        run.run()
+        self.stream.synchronize()
+        return out
+
+    @cached_property
+    def truth(self) -> Oracle:
+        """The oracle as the host has it."""
+        numbers = [np.empty(self.result.array.shape, np.float64) for _ in range(2)]
+        for memory, array in zip((self._value, self._norm), numbers, strict=True):
+            memory.read(array.reshape(-1).view(np.uint8))
+        value, squares = (logical(self.signature, array) for array in numbers)
+        scale = abs(getattr(self.signature, "alpha", 1.0))
+        return Oracle(value, np.sqrt(squares) * scale, np.abs(value), _length(self.signature))
+
+    # --- checks -------------------------------------------------------------------------------------------------------
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        return tuple(tensor.address for tensor in (*self._inputs, self._output))
+
+    def plan(self, executable: Executable) -> DevicePlan:
+        """``executable`` on this problem's tensors."""
+        return DevicePlan(executable, self.place, self.stream, self.slots)
+
+    def check_result(self, found: Array) -> Accuracy:
+        """The numbers of a result that the host has."""
+        return check(found, self.truth, self.signature)
+
+    def check_plan(self, plan: DevicePlan, *, poison: bool) -> Accuracy:
+        """Prepare and run on the device, in guarded memory full of NaN, and check everything it did."""
+        self._output.memory.copy_from(self._initial)
+        if poison:
+            plan.poison()
+        plan.prepare()
+        plan.run()
+        self.stream.synchronize()
+        verdict = self._verdict()
+        trouble = self._trespass() if verdict.ok else ""
+        return replace(verdict, ok=False, message=trouble) if trouble else verdict
+
+    def _verdict(self) -> Accuracy:
+        self._compare.launch(
+            self.stream, _BLOCKS, _THREADS, self._output.address, self._value.address, self._norm.address,
+            self.result.array.size, *self._bound, self._report.address,
+        )  # fmt: skip
+        report = self._reported(3)
+        wrong, worst = int(report[:, 0].sum()), report[int(np.argmax(report[:, 1]))]
+        flat, share = int(worst[2]), float(worst[1])
+        found, value, bound = self._element(flat)
+        at = _logical_index(self.signature, tuple(int(i) for i in np.unravel_index(flat, self.result.array.shape)))
+        if not wrong:
+            return Accuracy(True, share * bound, bound, at)
+        return Accuracy(
+            False, abs(found - value), bound, at,
+            describe_wrong(wrong, self.result.array.size, at, found, value, bound),
+        )  # fmt: skip
+
+    def _element(self, flat: int) -> tuple[float, float, float]:
+        """An element as it was found, as it should be, and its bound."""
+        raw = np.empty(1, self.result.array.dtype)
+        self._output.read(raw.view(np.uint8), flat * raw.itemsize)
+        pair = np.empty(2, np.float64)
+        for i, memory in enumerate((self._value, self._norm)):
+            memory.read(pair[i : i + 1].view(np.uint8), 8 * flat)
+        of_norm, of_value, fixed, _ = self._bound
+        bound = of_norm * float(np.sqrt(pair[1])) + of_value * abs(float(pair[0])) + fixed
+        return float(raw.astype(np.float64)[0]), float(pair[0]), bound
+
+    def _trespass(self) -> str:
+        """What was written outside the result, in words; operands are put right again."""
+        first, span = self._output.first, self.result.array.nbytes
+        for begin, end in ((0, first), (first + span, self.result.memory.nbytes)):
+            part = np.empty(end - begin, np.uint8)
+            self._output.read(part, begin - first)
+            if (part != 0xFF).any():
+                self._output.download()
+                return f"wrote outside the result: {self.result.trespass()}"
+        for place, (tensor, pristine) in enumerate(zip(self._inputs, self._pristine, strict=True)):
+            words = tensor.memory.nbytes // 4
+            self._differ.launch(
+                self.stream, _BLOCKS, _THREADS, tensor.memory.address, pristine.address, words, self._report.address
+            )
+            if self._reported(1).any():
+                tensor.memory.copy_from(pristine)
+                return f"wrote to argument {place}, which it may only read"
+        return ""
+
+    def _reported(self, columns: int) -> NDArray[np.float64]:
+        self.stream.synchronize()
+        found = np.empty((_BLOCKS, columns), np.float64)
+        self._report.read(found.reshape(-1).view(np.uint8))
+        return found
+
+
+def _twin(tensor: DeviceTensor) -> DeviceMemory:
+    made = DeviceMemory(tensor.memory.device, tensor.memory.nbytes)
+    made.copy_from(tensor.memory)
+    return made
+
+
+def _elements(operand: GuardedArray) -> int:
+    """From the first to the last element of an operand, gaps included."""
+    steps = (step // operand.array.itemsize for step in operand.array.strides)
+    return 1 + sum((size - 1) * step for size, step in zip(operand.array.shape, steps, strict=True))
+
+
+def _bound_of(signature: Signature) -> tuple[float, float, float, float]:
+    """``accuracy.error_bound`` as a line: per unit of the norm, of the value, and always; and from where Inf is right."""
+
+    def bound(value: float, norm: float) -> float:
+        one = Oracle(np.array([value]), np.array([norm]), np.array([value]), _length(signature))
+        return float(error_bound(one, signature)[0])
+
+    fixed = bound(0.0, 0.0)
+    scale = abs(getattr(signature, "alpha", 1.0))
+    return (bound(0.0, 1.0) - fixed) * scale, bound(1.0, 0.0) - fixed, fixed, overflow_from(signature)
+
+
+def _length(signature: Signature) -> int:
+    g = signature.geometry
+    return int(g.k if isinstance(g, GemmGeometry) else g.reduction_length)
+
+
+def _logical_index(signature: Signature, index: tuple[int, ...]) -> tuple[int, ...]:
+    """The place in the logical axes of an element of the result's layout."""
+    sizes = (2, 3, 5, 7, 11)[: len(index)]  # all different, so that they name the axes
+    order = logical(signature, np.empty(sizes, np.int8)).shape
+    return tuple(index[sizes.index(size)] for size in order)
+
+
+def _kernel_source(name: str, result: GuardedArray, target: CudaTarget) -> Source:
+    return _source(name, _dtype_name(result.array.dtype), target)
+
+
+def _squares_source(kind: np.dtype[Any], target: CudaTarget) -> Source:
+    return _source("squares", _dtype_name(kind), target)
+
+
+def _source(name: str, dtype_name: str, target: CudaTarget) -> Source:
+    text = Path(__file__).with_name(f"device_{name}.cu").read_text()
+    for hole, value in (("@TYPE@", POINTEE[dtype_name]), ("@DTYPE@", dtype_name)):
+        text = text.replace(hole, value)
+    return make_source("cuda", f"check{name}", dtype_name, "t256", target.arch, scalar_prelude(), text)
+
+
+def _dtype_name(kind: np.dtype[Any]) -> str:
+    return dtype(str(kind)).name

@@ -1,0 +1,132 @@
+"""Results that are checked where they are: the device's verdicts beside those of the host."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from cuda_chain import CACHE, H200, executable
+
+from tilesmith.measure import device_check
+from tilesmith.measure.accuracy import error_bound
+from tilesmith.measure.device_bench import DeviceBench
+from tilesmith.measure.device_check import DeviceChecker, can_check_on_device
+from tilesmith.measure.oracle import oracle
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.samples import sample_args
+from tilesmith.runtime.device import device
+from tilesmith.solvers.cuda.reference import CudaReferenceSolver
+from tilesmith.solvers.solver import Config
+
+CONV = ConvSignature((2, 6, 7, 8), (5, 3, 3, 8), padding=1, stride=2, dtype="bf16", shared_layout="NHWC").canonical
+PROBLEMS = (
+    CONV,
+    ConvSignature((1, 3, 6, 6), (5, 3, 3, 3), mode="bwd", dtype="fp16").canonical,
+    ConvSignature((2, 5, 6, 4), (6, 3, 2, 4), mode="wrw", shared_layout="NHWC").canonical,
+    GemmSignature(7, 9, 11, dtype="bf16", lda=16, alpha=-0.5).canonical,
+)
+
+
+@pytest.fixture
+def checking(emulating, monkeypatch):
+    """Every kernel that checks runs on the host."""
+    built = type(CACHE).get_or_build
+
+    def emulated(cache, source, target, *more):
+        emulating.emulate(source)
+        return built(cache, source, target, *more)
+
+    monkeypatch.setattr(type(CACHE), "get_or_build", emulated)
+    monkeypatch.setattr(device_check, "_BLOCKS", 3)
+    return emulating
+
+
+def checker(signature):
+    return DeviceChecker(signature, sample_args(signature), H200, device(0), CACHE)
+
+
+def reference(signature, emulator):
+    return executable(signature, CudaReferenceSolver().draft(signature.geometry, Config(()), H200), emulator)
+
+
+@pytest.mark.parametrize("signature", PROBLEMS, ids=lambda signature: signature.key()[:24])
+def test_the_oracle_is_that_of_the_host(signature, checking):
+    assert can_check_on_device(signature)
+    found, known = checker(signature).truth, oracle(signature, sample_args(signature))
+    assert found.length == known.length
+    np.testing.assert_allclose(found.value, known.value, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.norm, known.norm, rtol=1e-5)
+    bounds = error_bound(known, signature)
+    per_norm, per_value, fixed, _ = device_check._bound_of(signature)
+    scale = abs(getattr(signature, "alpha", 1.0))
+    line = per_norm / scale * known.norm + per_value * np.abs(known.value) + fixed
+    np.testing.assert_allclose(line, bounds, rtol=1e-6)
+
+
+@pytest.mark.parametrize("signature", PROBLEMS, ids=lambda signature: signature.key()[:24])
+def test_a_right_plan_passes(signature, checking):
+    mine = checker(signature)
+    plan = mine.plan(reference(signature, checking))
+    for poison in (True, False):
+        verdict = mine.check_plan(plan, poison=poison)
+        assert verdict.ok, verdict.message
+        assert 0 <= verdict.error <= verdict.bound
+
+
+class Faulty:
+    """A plan that does something wrong to the result or its surroundings after it ran."""
+
+    def __init__(self, plan, wrong):
+        self.plan, self.wrong = plan, wrong
+        self.prepare, self.poison = plan.prepare, plan.poison
+
+    def run(self):
+        self.plan.run()
+        self.wrong()
+
+
+def test_what_is_wrong_is_found_and_told(checking):
+    mine = checker(CONV)
+    plan = mine.plan(reference(CONV, checking))
+    size = mine.result.array.nbytes
+
+    def write(tensor, offset, data):
+        return lambda: tensor.memory.write(np.frombuffer(data, np.uint8), tensor._pad + tensor.first + offset)
+
+    nan, large = b"\xc0\x7f", b"\x80\x7f"
+    cases = (
+        (write(mine._output, 6, nan), r"1 of 120 elements wrong; at \(0, 3, 0, 0\): nan, should be"),
+        (write(mine._output, 0, large), r"1 of 120 elements wrong; at \(0, 0, 0, 0\): inf, should be"),
+        (lambda: mine._output.memory.copy_from(mine._initial), "120 of 120 elements wrong"),
+        (write(mine._output, size, nan), "wrote outside the result: 2 bytes changed behind the tensor"),
+        (write(mine._output, -2, b"\0\0"), "wrote outside the result: 2 bytes changed before the tensor"),
+        (write(mine._inputs[1], 8, nan), "wrote to argument 1, which it may only read"),
+    )
+    for wrong, message in cases:
+        verdict = mine.check_plan(Faulty(plan, wrong), poison=False)
+        assert not verdict.ok
+        assert re.search(message, verdict.message), verdict.message
+        assert mine.check_plan(plan, poison=True).ok  # everything was put right
+
+
+def test_what_the_host_must_check():
+    epilogue = Epilogue(activation="relu")
+    for signature in (
+        ConvSignature((1, 3, 6, 6), (5, 3, 3, 3), epilogue=epilogue),
+        ConvSignature((1, 3, 6, 6), (5, 3, 3, 3), mode="bgrad"),
+        ConvSignature((1, 3, 6, 6), (5, 3, 3, 3), dtype="int8"),
+        GemmSignature(4, 4, 4, beta=1.0),
+        GemmSignature(4, 4, 4, ldc=8),
+    ):
+        assert not can_check_on_device(signature.canonical)
+
+
+def test_a_bench_checks_on_the_device_where_it_can(checking):
+    def host():
+        raise AssertionError("the host was asked")
+
+    bench = DeviceBench(CONV, sample_args(CONV), host, H200, 0, CACHE)
+    assert bench.check(reference(CONV, checking)).verdict.ok
