@@ -46,7 +46,9 @@ def test_verbs():
 @pytest.mark.parametrize("verb", VERBS)
 def test_options(verb):
     command = import_module(f"tilesmith.cli.verbs.{verb}").command
-    options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+    commands = [command, *getattr(command, "commands", {}).values()]
+    parameters = [parameter for each in commands for parameter in each.params]
+    options = {option for parameter in parameters for option in parameter.opts if option.startswith("--")}
     documented = first_column(table(section(COMMAND_LINE, verb), "option"))
     assert sorted(documented) == sorted(options)
 
@@ -55,8 +57,9 @@ def test_options(verb):
 def test_json_fields(verb, capsys, tmp_path):
     words = {
         "env": ["env", "--json"],
+        "db": ["db", "query", "--db", str(ROOT / "tests" / "db" / "stores" / "v2.db"), "--json"],
         "tune": ["tune", *PROBLEM.split(), "--trials", "1", "--seconds", "2", "--json"],
-        "bench": ["bench", *PROBLEM.split(), "--seconds", "0.05", "--json", str(tmp_path / "out.json")],
+        "bench": ["bench", *PROBLEM.split(), "--seconds", "0.05", "--against", "none", "--json", str(tmp_path / "out.json")],
         "Driver commands": [*PROBLEM.split(), "--json"],
     }.get(verb, [verb, *PROBLEM.split(), "--json"])
     assert run(words) == 0
@@ -64,6 +67,7 @@ def test_json_fields(verb, capsys, tmp_path):
     row = json.loads((tmp_path / "out.json").read_text())["results"][0] if verb == "bench" else None
     row = row or json.loads(out.splitlines()[0])
     documented = first_column(table(section(COMMAND_LINE, verb), "field"))
+    documented += [field.name for field in fields(Record)] if verb == "db" else []
     assert sorted(documented) == sorted(row)
 
 

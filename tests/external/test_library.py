@@ -1,5 +1,7 @@
 """cuDNN's and cuBLAS's side without a GPU: the same operators on the CPU, against the float64 oracle."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args, torch_args
-from tilesmith.solvers.external.candidate import CUDNN, external_candidate, is_external, torch_is_loaded
+from tilesmith.solvers.external.candidate import CUDNN, external_candidate, is_external, takes_part
 from tilesmith.solvers.external.library import ConvCall, array_of, library_call
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
@@ -102,7 +104,12 @@ def test_it_is_in_no_table_and_generates_nothing():
 
 
 def test_the_switch(monkeypatch):
-    assert torch_is_loaded()
+    assert not takes_part()  # PyTorch without CUDA
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    assert takes_part()
     monkeypatch.setenv("TILESMITH_EXTERNAL", "0")
-    assert not torch_is_loaded()
+    assert not takes_part()
+    monkeypatch.delenv("TILESMITH_EXTERNAL")
+    monkeypatch.delitem(sys.modules, "torch")
+    assert not takes_part()
     assert np.isinf(CUDNN.predict(None, Config(()), H200))

@@ -33,6 +33,10 @@ threads_option = click.option(
 device_option = click.option(
     "--device", default="cpu", help="Where problems run: cpu (the default), cuda, or cuda:N for another GPU."
 )
+external_option = click.option(
+    "--external/--generated-only", default=None, help="Whether PyTorch's own CUDA kernels take part (default: where "
+    "PyTorch is loaded and TILESMITH_EXTERNAL lets them).",
+)  # fmt: skip
 mode_option = click.option(
     "--mode", type=click.Choice(env.FIND_MODES), help="In place of TILESMITH_FIND_MODE for this run."
 )

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
-
+from tilesmith.dispatch.bench_records import NEAR, OURS, ROUNDS, Bench, best_mode, is_close
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.measuring import check_launchable, steady_call, time_prepare
 from tilesmith.errors import ArgumentError
@@ -27,57 +26,21 @@ from tilesmith.measure.timing import Timing, interleave
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args, torch_args
 from tilesmith.problems.work import flops
+from tilesmith.targets.target import CudaTarget, Target
 
-OURS = "tilesmith"
-LIBRARIES = ("onednn",)
-NEAR = 1.2
-ROUNDS = 21
-# Another library may compute in another order or algorithm; further off than this it has computed something else.
-FOREIGN_TOLERANCE = 0.05
-
-
-@dataclass(frozen=True)
-class Against:
-    """Another library's time, and the mode that reached it."""
-
-    time_us: float
-    spread_us: float
-    mode: str
-
-
-@dataclass(frozen=True)
-class Bench:
-    """One problem measured. ``status`` is ``ok`` or ``failed`` with a ``reason``; a ratio is theirs over ours.
-    The ``reason`` of one that is ok says that other processes disturbed its times.
-
-    ``roofline`` is the least time that the machine allows over the time taken: 1 is perfect.
-    """
-
-    status: str
-    reason: str = ""
-    time_us: float | None = None
-    spread_us: float | None = None
-    samples: int = 0
-    prepare_us: float | None = None
-    gflops: float | None = None
-    roofline: float | None = None
-    error: float | None = None
-    bound: float | None = None
-    method: str = ""
-    against: Mapping[str, Against] = field(default_factory=dict)
-    missing: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def ratio(self) -> dict[str, float]:
-        if not self.time_us:
-            return {}
-        return {name: them.time_us / self.time_us for name, them in self.against.items()}
+# What is measured beside ours on each kind of device.
+LIBRARIES = {"cpu": ("onednn",), "cuda": ("cudnn", "cublas")}
+_MODULES = {"onednn": "onednn", "cudnn": "library", "cublas": "library"}
 
 
 def bench(
     launch: Launchable, machine: Machine, against: Sequence[str] = (), *, seconds: float = 2.0, seed: int = 0
 ) -> Bench:
-    """Check and time one problem; ``against`` names libraries (``onednn``)."""
+    """Check and time one problem; ``against`` names libraries of the launchable's device (``LIBRARIES``)."""
+    if isinstance(launch.target, CudaTarget):
+        from tilesmith.dispatch.device_benchmark import bench_on_device
+
+        return bench_on_device(launch, machine, against, seconds=seconds, seed=seed)
     signature, threads = launch.signature, launch.target.cores
     require_memory(oracle_bytes(signature) + 2 * tensor_bytes(signature), "the float64 reference of this problem")
     arguments = sample_args(signature, seed)
@@ -117,23 +80,29 @@ def bench(
         error=verdict.error,
         bound=verdict.bound,
         method=ours.method,
-        against={library: best for library in against if (best := _best(library, timings)) is not None},
+        against={library: best for library in against if (best := best_mode(library, timings)) is not None},
         missing=missing,
     )
 
 
 def library_version(library: str) -> str:
     """What was measured against."""
-    return {"onednn": lambda: str(_onednn().version())}[library]()
+    side = _side(library)
+    return str(side.version() if library == "onednn" else side.version(library))
+
+
+def default_libraries(target: Target) -> tuple[str, ...]:
+    """Those of the target's device; none where PyTorch, through which all are measured, is not installed."""
+    return LIBRARIES[target.family] if find_spec("torch") is not None else ()
 
 
 def _modes(
     library: str, signature: Signature, arguments: Sequence[Any], threads: int, truth: Oracle
 ) -> tuple[dict[str, Callable[[], object]], str]:
     """The calls of a library whose numbers are right, or why there is none."""
-    onednn, found, wrong = _onednn(), {}, []
+    onednn, found, wrong = _side("onednn"), {}, []
     for mode in onednn.modes(signature, arguments, threads):
-        if _is_close(mode.result(), truth):
+        if is_close(mode.result(), truth):
             found[mode.name] = mode.run
         else:
             wrong.append(mode.name)
@@ -144,16 +113,16 @@ def _quiet(against: Sequence[str]) -> AbstractContextManager[Any]:
     """Inside, PyTorch records nothing for gradients."""
     if not against:
         return nullcontext()
-    quiet: AbstractContextManager[Any] = _onednn().inference()
+    quiet: AbstractContextManager[Any] = _side("onednn").inference()
     return quiet
 
 
-def _onednn() -> Any:
+def _side(library: str) -> Any:
     """PyTorch's side, imported when it is asked for."""
     try:
-        return import_module("tilesmith.solvers.external.onednn")
+        return import_module(f"tilesmith.solvers.external.{_MODULES[library]}")
     except ImportError as error:
-        raise ArgumentError(f"onednn is measured through PyTorch ({error}); install it: pip install torch") from None
+        raise ArgumentError(f"{library} is measured through PyTorch ({error}); install it: pip install torch") from None
 
 
 def _disturbance(timings: Mapping[str, Timing]) -> str:
@@ -166,26 +135,9 @@ def _disturbance(timings: Mapping[str, Timing]) -> str:
     return f"other processes took cores during {', '.join(told)}: these times say little" if told else ""
 
 
-def _is_close(result: np.ndarray[Any, Any], truth: Oracle) -> bool:
-    value = truth.value.astype(np.float64)
-    if result.size != value.size:
-        return False
-    scale = float(np.abs(value).max(initial=0.0)) or 1.0
-    error = float(np.abs(result.reshape(value.shape).astype(np.float64) - value).max(initial=0.0))
-    return error <= FOREIGN_TOLERANCE * scale
-
-
 def _fastest(calls: Mapping[str, Callable[[], object]], threads: int, seconds: float) -> list[str]:
     if len(calls) == 1:
         return list(calls)
     timings = interleave(calls, budget_s=seconds, rounds=7, threads=threads, drop_ratio=NEAR)
     best = min(timing.low_us for timing in timings.values())
     return [name for name, timing in timings.items() if timing.low_us <= NEAR * best]
-
-
-def _best(library: str, timings: Mapping[str, Timing]) -> Against | None:
-    mine = {name: timing for name, timing in timings.items() if name.startswith(f"{library} ")}
-    if not mine:
-        return None
-    name = min(mine, key=lambda each: mine[each].median_us)
-    return Against(mine[name].median_us, mine[name].spread_us, name.removeprefix(f"{library} "))

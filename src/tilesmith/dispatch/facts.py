@@ -8,13 +8,14 @@ import threading
 from pathlib import Path
 
 from tilesmith import env
-from tilesmith.db.layers import Layers, open_layers
+from tilesmith.db.layers import Answer, Layers, open_layers
 from tilesmith.db.store import Database
-from tilesmith.dispatch.choose import Answer, Option
+from tilesmith.dispatch.choose import Considered, Option
 from tilesmith.errors import DatabaseError, TargetError
 from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.solver import Accepted
-from tilesmith.solvers.table import candidates
+from tilesmith.solvers.external.candidate import external_candidate
+from tilesmith.solvers.solver import Accepted, parse_config
+from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.detect import host_target
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.targets.target import CpuTarget, Target
@@ -126,8 +127,11 @@ def runs_on(target: Target, host: Target) -> bool:
     )
 
 
-def options_of(signature: Signature, target: Target) -> tuple[Option, ...]:
-    """Every candidate of the table; the accepted ones with their default config and predicted time."""
+def options_of(signature: Signature, target: Target, external: bool = False) -> tuple[Option, ...]:
+    """Every candidate of the table; the accepted ones with their default config and predicted time.
+
+    With ``external``, PyTorch's own kernels come last: so a tie goes to a generated one.
+    """
     options = []
     for candidate in candidates(signature, target):
         if not isinstance(candidate.verdict, Accepted):
@@ -136,6 +140,9 @@ def options_of(signature: Signature, target: Target) -> tuple[Option, ...]:
         config = candidate.solver.default_config(candidate.geometry, target)
         seconds = candidate.solver.predict(candidate.geometry, config, target)
         options.append(Option(candidate, str(config), seconds))
+    library = external_candidate(signature, target) if external else None
+    if library is not None:
+        options.append(Option(library))
     return tuple(options)
 
 

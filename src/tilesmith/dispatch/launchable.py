@@ -22,6 +22,7 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver import command_of
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
+from tilesmith.solvers.external.candidate import is_external, takes_part
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
 
@@ -58,6 +59,12 @@ class Launchable:
         self.executable = executable = Executable(self.plan, [artifact.path for artifact in resolved.built.artifacts])
         # The bound plan is the fast way: a C callable that does all of the above.
         self.bound: Callable[..., Any] = executable.bind(signature)
+        # PyTorch's own kernel, where that is the choice: it takes PyTorch's tensors, the plan all others.
+        self.external: str | None = resolved.choice.solver if is_external(resolved.choice.solver) else None
+        if self.external is not None:
+            from tilesmith.solvers.external.bound import ExternalBound
+
+            self.bound = ExternalBound(signature, resolved.choice.config, self.bound)
 
     def __call__(self, *tensors: Any, out: Any = None) -> Any:
         """Run; raises ``ArgumentError`` for tensors that are not what the signature says."""
@@ -104,13 +111,16 @@ def get_launchable(
     database: Layers | Database | str | os.PathLike[str] | None = None,
     cache: ArtifactCache | Path | str | None = None,
     only: str | None = None,
+    external: bool | None = None,
 ) -> Launchable:
     """The launchable for a problem: decided by ``mode`` (default: TILESMITH_FIND_MODE), compiled or remembered.
 
     ``device`` is ``cpu``, ``cuda`` or ``cuda:1``; ``target`` (default: the device's, or this machine with ``threads``
     threads) must run here. ``database`` and ``cache`` replace those
-    of the environment, ``only`` names a solver in place of TILESMITH_ONLY_SOLVER. A second call with the same
-    arguments gives the same launchable.
+    of the environment, ``only`` names a solver in place of TILESMITH_ONLY_SOLVER. ``external`` says whether
+    PyTorch's own CUDA kernels take part (default: where PyTorch is loaded, unless TILESMITH_EXTERNAL is 0); where one
+    is chosen, it runs for PyTorch's tensors, and the best generated kernel for all others. A second call with the
+    same arguments gives the same launchable.
 
     Raises ``NoSolutionError`` when no solver fits or ``strict`` mode has no answer, ``NoCompilerError``,
     ``TargetError``.
@@ -125,7 +135,8 @@ def get_launchable(
     if env.LOG_CMD.get():
         log_command(signature)
     only = env.ONLY_SOLVER.get() if only is None else only
-    key = (signature, target, device, mode, named_databases(database), str(held.directory), only)
+    external = target.family == "cuda" and (takes_part() if external is None else external)
+    key = (signature, target, device, mode, named_databases(database), str(held.directory), only, external)
     with _lock:
         known = _known.get(key)
         if known is not None:
@@ -139,7 +150,7 @@ def get_launchable(
                 return known
             ordinal = max(0, device_ordinal(device or "cuda"))
             layers = open_databases(database, readonly=strict)
-            resolved = resolve(signature, target, mode, layers, held, only, ordinal)
+            resolved = resolve(signature, target, mode, layers, held, only, ordinal, external)
             return _remember(key, Launchable(signature, target, resolved, ordinal))
         finally:
             with _lock:

@@ -18,6 +18,7 @@ from tilesmith.measure.oracle import Oracle
 from tilesmith.measure.timing import Timing, interleave
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
+from tilesmith.runtime.device import DeviceArray, device, to_device, to_host
 from tilesmith.targets.target import CudaTarget
 
 # Which argument is the filter: what ``prepare`` packs.
@@ -32,6 +33,29 @@ def steady_call(launch: Launchable, arguments: Sequence[Any]) -> Callable[[], ob
     prepared = launch.prepare(arguments[FILTER])
     rest = [value for index, value in enumerate(arguments) if index != FILTER]
     return lambda: prepared(*rest)
+
+
+def placed_arguments(launch: Launchable, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Arrays where the launchable runs: on its CUDA device, or as they are."""
+    if not isinstance(launch.target, CudaTarget):
+        return tuple(values)
+    return tuple(to_device(device(launch.ordinal), value) for value in values)
+
+
+def call_on_arrays(launch: Launchable, arguments: Sequence[Any]) -> Any:
+    """One call of ``placed_arguments``, done when this returns; a GEMM's initial c becomes its result on a device."""
+    if not isinstance(launch.target, CudaTarget):
+        return launch(*arguments)
+    signature = launch.signature
+    initial = isinstance(signature, GemmSignature) and signature.beta != 0
+    found = launch(*arguments, out=arguments[-1] if initial else None)
+    device(launch.ordinal).synchronize()
+    return found
+
+
+def host_array(result: Any) -> np.ndarray[Any, Any]:
+    """The values of ``call_on_arrays``'s result."""
+    return to_host(result) if isinstance(result, DeviceArray) else np.asarray(result)
 
 
 def time_launchable(launch: Launchable, *, budget_s: float = 0.5, rounds: int = 21, seed: int = 0) -> Timing:

@@ -24,6 +24,7 @@ from tilesmith.errors import (
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.timing import Timing
 from tilesmith.problems.rewrite import Signature
+from tilesmith.solvers.external.candidate import is_external, takes_part
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
@@ -43,14 +44,20 @@ class Resolved:
 
 def resolve(
     signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str = "",
-    device: int = 0,
+    device: int = 0, external: bool | None = None,
 ) -> Resolved:  # fmt: skip
     """The choice for a problem, compiled; ``only`` names the one solver that may be used.
 
-    ``device`` is the ordinal of the CUDA device that measures. Raises ``NoSolutionError``, ``NoCompilerError``.
+    ``device`` is the ordinal of the CUDA device that measures. ``external`` says whether PyTorch's own kernels take
+    part (None: where PyTorch is loaded); where one is chosen, what is compiled is the best generated one.
+    Raises ``NoSolutionError``, ``NoCompilerError``.
     """
-    choice = decide(signature, target, mode, layers, cache, only, device)
+    choice = decide(signature, target, mode, layers, cache, only, device, external)
     strict = mode == "strict"
+    if is_external(choice.solver):
+        # What was measured just now is not measured again.
+        ours = resolve(signature, target, mode if strict else "hybrid", layers, cache, "", device, external=False)
+        return Resolved(choice, ours.built)
     try:
         built = build(
             signature, _candidate(signature, target, choice.solver), choice.config, target, cache, compiles=not strict
@@ -74,13 +81,14 @@ def resolve(
 
 def decide(
     signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str = "",
-    device: int = 0,
+    device: int = 0, external: bool | None = None,
 ) -> Choice:  # fmt: skip
     """The choice alone; measures what the mode wants measured.
 
     Raises ``NoSolutionError`` when nothing fits, or when no database answers and the mode is ``strict``.
     """
-    options = options_of(signature, target)
+    external = takes_part() if external is None else external
+    options = options_of(signature, target, external)
     if not only and (spec := spec_choice(signature, target, options)) is not None:
         return spec
     answer = choose(options, answers_of(signature, target, layers), mode=mode, only=only)
@@ -91,7 +99,7 @@ def decide(
     free = [o for o in options if o.accepted and (not only or matches(o.candidate, only))]
     if len(free) > 1:
         try:
-            _measure(signature, target, "defaults", layers, cache, device)
+            _measure(signature, target, "defaults", layers, cache, device, external)
         except (LaunchError, CompileError, OSError) as error:
             _log.warning("nothing could be measured (%s); the predicted choice is used", error)
             answer = choose(options, (), mode="fast", only=only)
@@ -125,13 +133,17 @@ def _nothing_held(signature: Signature, target: Target, layers: Layers) -> str:
 
 
 def _measure(
-    signature: Signature, target: Target, strategy: str, layers: Layers, cache: ArtifactCache, device: int
-) -> None:
+    signature: Signature, target: Target, strategy: str, layers: Layers, cache: ArtifactCache, device: int,
+    external: bool = False,
+) -> None:  # fmt: skip
     from tilesmith.tune.session import tune
 
     # Two searches at a time would measure each other. One that waited may find its answer recorded, and takes it over.
     with _measuring:
-        tune(signature, target, database=layers.writable, cache=cache, strategy=strategy, device=device)
+        tune(
+            signature, target, database=layers.writable, cache=cache, strategy=strategy, device=device,
+            external=external,
+        )  # fmt: skip
 
 
 def _at_hand(

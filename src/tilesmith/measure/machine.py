@@ -2,6 +2,7 @@
 
 Arithmetic is the rate of one core times the cores of the target: an upper bound that other work on the machine does not
 blur. Bandwidth is that of reading, by all threads of the target, from the last-level cache and from memory.
+Of GPUs the figures are those of the arch's record (``targets.cuda``): what its card sustains.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.work import bytes_moved, flops
 from tilesmith.runtime.executable import Executable
-from tilesmith.targets.target import CpuTarget, Target
+from tilesmith.targets.detect_cuda import cuda_devices
+from tilesmith.targets.target import CpuTarget, CudaTarget, Target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.compilers import find_compiler
 from tilesmith.toolchain.sealed import seal, unseal
@@ -38,7 +40,7 @@ _ROUNDS = 5
 class Machine:
     """Peaks of a target on a host: operations a second (a multiply-add counts two) and bytes read a second.
 
-    ``bf16_flops`` is None without bf16 dot products.
+    ``bf16_flops`` is None without bf16 dot products. The last three are of GPUs alone.
     """
 
     target: str
@@ -49,10 +51,18 @@ class Machine:
     bf16_flops: float | None
     cache_bandwidth: float
     memory_bandwidth: float
+    tf32_flops: float | None = None
+    fp8_flops: float | None = None
+    int8_flops: float | None = None
 
 
-def machine_of(target: CpuTarget, cache: ArtifactCache) -> Machine:
-    """The peaks of ``target`` here, measured at the first call (a second or two) and kept in the cache's folder."""
+def machine_of(target: Target, cache: ArtifactCache, ordinal: int = 0) -> Machine:
+    """The peaks of ``target`` here, measured at the first call (a second or two) and kept in the cache's folder.
+
+    Those of a GPU (of CUDA device ``ordinal``) are known without a measurement.
+    """
+    if isinstance(target, CudaTarget):
+        return _card(target, ordinal)
     host = host_facts(find_compiler().identity)
     key = hashlib.sha256(f"{_FORMAT}\0{host.name}\0{target}".encode()).hexdigest()[:32]
     name = f"machine/{key}.json"
@@ -82,11 +92,19 @@ def measure_machine(target: CpuTarget, cache: ArtifactCache) -> Machine:
     )  # fmt: skip
 
 
+def _card(target: CudaTarget, ordinal: int) -> Machine:
+    host = host_facts("", cuda_devices()[ordinal])
+    return Machine(
+        target.name, host.name, host.date, target.fp32_flops, target.fp64_flops, target.bf16_flops,
+        target.bytes_per_s, target.bytes_per_s, target.tf32_flops, target.fp8_flops, target.int8_flops,
+    )  # fmt: skip
+
+
 def roofline_seconds(signature: Signature, target: Target, machine: Machine) -> float:
     """The least time that the problem can take: its operations at the peak, or its bytes at the bandwidth.
 
     Operands that fit into the last-level cache together come from there (calls repeat on the same tensors).
-    Integers and fp16 are multiplied as fp32 here.
+    Integers and fp16 are multiplied as fp32 on CPUs.
     """
     nbytes = bytes_moved(signature)
     if not isinstance(target, CpuTarget):  # GPUs are measured with a cold cache
@@ -103,7 +121,14 @@ def _peak(signature: Signature, machine: Machine) -> float:
     else:
         reads = {"fwd": ("input", "kernel"), "bwd": ("output", "kernel"), "wrw": ("output", "input")}
         operands = {getattr(signature, f"{name}_dtype") for name in reads.get(signature.mode, ("output",))}
-    return machine.bf16_flops if operands == {"bf16"} and machine.bf16_flops else machine.fp32_flops
+    if machine.tf32_flops is None:
+        return machine.bf16_flops if operands == {"bf16"} and machine.bf16_flops else machine.fp32_flops
+    kinds = {
+        "bf16": machine.bf16_flops, "fp16": machine.bf16_flops, "fp8e4m3": machine.fp8_flops,
+        "fp8e5m2": machine.fp8_flops, "int8": machine.int8_flops,
+    }  # fmt: skip
+    plain = machine.tf32_flops if signature.acc_dtype == "tf32" else machine.fp32_flops
+    return min(kinds.get(name) or plain for name in operands)
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.oracle import Oracle
@@ -11,7 +15,8 @@ from tilesmith.problems.samples import sample_args
 from tilesmith.problems.signature import parse_key
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.detect_cuda import cuda_target_of
-from tilesmith.tune.messages import Load, Loaded, Race, Raced, Refused, Setup, Unload
+from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.tune.messages import Load, Loaded, LoadLibrary, Race, Raced, Refused, Setup, Unload
 from tilesmith.tune.note import Note
 
 
@@ -22,7 +27,12 @@ class DeviceWorker:
         self.note = note
         target = cuda_target_of(setup.device)
         signature = parse_key(setup.problem)
-        self.bench = DeviceBench(signature, sample_args(signature, setup.seed), truth_of(setup), target, setup.device)
+        self._signature, self._values, self._ordinal = signature, sample_args(signature, setup.seed), setup.device
+        self._torch: tuple[Any, tuple[Any, ...]] | None = None
+        self._held = ExitStack()
+        self.bench = DeviceBench(
+            signature, self._values, partial(truth_of, setup), target, setup.device, ArtifactCache(setup.cache)
+        )
         self.calls: dict[str, Callable[[], object]] = {}
         self.seconds: dict[str, float] = {}
 
@@ -39,6 +49,33 @@ class DeviceWorker:
         self.calls[request.name] = plan.run
         self.seconds[request.name] = quick.low_us * 1e-6
         return Loaded(verdict.error, verdict.bound, quick, prepare_us)
+
+    def load_library(self, request: LoadLibrary) -> Loaded | Refused:
+        """PyTorch's own kernel, on this problem's stream and numbers."""
+        self.note.write(request.name)
+        side, tensors = self._library()
+        call = side.library_call(self._signature, request.config)
+
+        def run() -> object:
+            return call(*tensors)
+
+        verdict = self.bench.checker.check_result(side.array_of(run()))
+        if not verdict.ok:
+            return Refused(f"wrong numbers: {verdict.message}", verdict.error, verdict.bound)
+        quick = self.bench.quick(run)
+        self.calls[request.name] = run
+        self.seconds[request.name] = quick.low_us * 1e-6
+        library = "cublas" if self._signature.key().startswith("gemm") else "cudnn"
+        return Loaded(verdict.error, verdict.bound, quick, 0.0, side.version(library))
+
+    def _library(self) -> tuple[Any, tuple[Any, ...]]:
+        """PyTorch's side and the problem's tensors; from the first call on, PyTorch works on this problem's stream."""
+        if self._torch is None:
+            side = import_module("tilesmith.solvers.external.library")
+            tf32 = side.uses_tf32(self._signature)
+            self._held.enter_context(side.on_stream(self._ordinal, self.bench.checker.stream.handle, tf32))
+            self._torch = side, side.device_tensors(self._signature, self._values, self._ordinal)
+        return self._torch
 
     def race(self, request: Race) -> Raced:
         calls = {name: self.calls[name] for name in request.names}

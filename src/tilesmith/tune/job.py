@@ -13,18 +13,22 @@ from tilesmith.measure.host import HostFacts, host_facts
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Draft, Plan
 from tilesmith.problems.rewrite import Signature
+from tilesmith.solvers.external.candidate import external_candidate
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import Toolchain, find_toolchain
-from tilesmith.tune.space import Arm, Point
+from tilesmith.tune.space import Arm, Point, points
 
 
 @dataclass(frozen=True)
 class Job:
-    """``signature`` is canonical; ``candidates`` are the accepted ones in the table's order, by name."""
+    """``signature`` is canonical; ``candidates`` are the accepted ones in the table's order, by name.
+
+    ``library`` is PyTorch's own kernel where it takes part: measured in the playoff alone, never searched.
+    """
 
     signature: Signature
     target: Target
@@ -33,6 +37,7 @@ class Job:
     host: HostFacts
     origin: str
     device: int = -1  # the CUDA device that measures; -1 is the CPU
+    library: Candidate | None = None
 
     @cached_property
     def problem(self) -> str:
@@ -42,6 +47,19 @@ class Job:
     @cached_property
     def arms(self) -> dict[str, Arm]:
         return {name: _arm(candidate, self.target) for name, candidate in self.candidates.items()}
+
+    @cached_property
+    def everyone(self) -> dict[str, Candidate]:
+        """All that may win, the library last."""
+        return self.candidates | ({self.library.name: self.library} if self.library is not None else {})
+
+    @cached_property
+    def library_points(self) -> list[Point]:
+        """Every way to call the library."""
+        if self.library is None:
+            return []
+        space = self.library.solver.search_space(self.library.geometry, self.target)
+        return [Point(self.library.name, config) for config in points(space)]
 
     @cached_property
     def untuned(self) -> Point:
@@ -65,15 +83,16 @@ class Job:
         """A record of ``point`` with the evidence that all of this search's records share."""
         return Record(
             self.problem, self.target.name, point.arm, str(point.config),
-            revision=self.candidates[point.arm].solver.revision, compiler=self.compiler.identity,
+            revision=self.everyone[point.arm].solver.revision, compiler=self.compiler.identity,
             generator=f"tilesmith {__version__} {generator_digest()}", host=self.host.name, date=self.host.date,
             origin=self.origin,
         )  # fmt: skip
 
 
 def make_job(
-    signature: Signature, target: Target, origin: str, among: Sequence[Candidate] | None = None, device: int = 0
-) -> Job:
+    signature: Signature, target: Target, origin: str, among: Sequence[Candidate] | None = None, device: int = 0,
+    external: bool = False,
+) -> Job:  # fmt: skip
     """Gather the facts. Raises ``NoSolutionError`` if no solver fits, and ``NoCompilerError``."""
     compiler = find_toolchain(target)
     canonical = signature.canonical
@@ -84,7 +103,10 @@ def make_job(
     if isinstance(target, CpuTarget):
         return Job(canonical, target, accepted, compiler, host_facts(compiler.identity), origin)
     host = host_facts(compiler.identity, cuda_devices()[device])
-    return Job(canonical, target, accepted, compiler, host, origin, device)
+    library = external_candidate(canonical, target) if external else None
+    if library is not None and not isinstance(library.verdict, Accepted):
+        library = None
+    return Job(canonical, target, accepted, compiler, host, origin, device, library)
 
 
 def _arm(candidate: Candidate, target: Target) -> Arm:

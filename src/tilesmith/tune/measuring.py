@@ -23,6 +23,7 @@ from tilesmith.tune.runner import Runner
 from tilesmith.tune.space import Point
 from tilesmith.tune.units import UnitBuilder
 
+LIBRARY_S = 180.0  # to load PyTorch and let it try all its kernels
 KEPT = 4  # of the fastest plans stay loaded
 QUICK = 1.25  # first estimates are rough: a race decides among those within this of the fastest
 DROP = 1.1
@@ -107,6 +108,18 @@ class Measurer:
         )  # fmt: skip
         self.book.add(point, record, reply.quick.low_us * 1e-6)
         return reply.quick
+
+    def load_library(self, point: Point) -> Point | None:
+        """Have the worker load PyTorch's own kernel; None, and a failed record, where it cannot be used."""
+        blank = self.job.blank(point)
+        reply = self.runner.load_library(str(point), point.arm, str(point.config), LIBRARY_S)
+        if isinstance(reply, Refused):
+            failed = blank.failed(reply.reason)
+            self.book.add(point, replace(failed, error=reply.error, bound=reply.bound), None)
+            return None
+        record = replace(timed(blank, reply.quick), error=reply.error, bound=reply.bound, compiler=reply.made_by)
+        self.book.add(point, record, reply.quick.low_us * 1e-6)
+        return point
 
     def check(self, name: str, point: Point, plan: Plan, paths: Sequence[Path]) -> Loaded | Refused:
         """Load a plan in the worker under ``name``."""

@@ -15,13 +15,14 @@ _LENGTH = struct.Struct("<I")
 class Setup(msgspec.Struct, frozen=True, tag=True):
     """The problem of all that follows. The oracle's answer is kept in the file ``oracle``, for the next worker.
 
-    ``device`` is a CUDA device's ordinal, -1 for the CPU.
+    ``device`` is a CUDA device's ordinal, -1 for the CPU; ``cache`` is the folder of the kernels that check there.
     """
 
     problem: str
     seed: int
     oracle: str
     device: int = -1
+    cache: str = ""
 
 
 class Load(msgspec.Struct, frozen=True, tag=True):
@@ -30,6 +31,14 @@ class Load(msgspec.Struct, frozen=True, tag=True):
     name: str
     plan: bytes
     artifacts: tuple[str, ...]
+
+
+class LoadLibrary(msgspec.Struct, frozen=True, tag=True):
+    """Load PyTorch and check and time its own kernel for the problem: ``config`` of the solver ``library``."""
+
+    name: str
+    library: str
+    config: str
 
 
 class Race(msgspec.Struct, frozen=True, tag=True):
@@ -55,12 +64,16 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class Loaded(msgspec.Struct, frozen=True, tag=True):
-    """The plan is right: its error against the bound, a first estimate of its time, and what ``prepare`` takes."""
+    """The plan is right: its error against the bound, a first estimate of its time, and what ``prepare`` takes.
+
+    ``made_by`` names the library where no plan of ours was loaded.
+    """
 
     error: float
     bound: float
     quick: Timing
     prepare_us: float
+    made_by: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
@@ -75,7 +88,7 @@ class Raced(msgspec.Struct, frozen=True, tag=True):
     timings: dict[str, Timing]
 
 
-Request = Setup | Load | Race | Unload
+Request = Setup | Load | LoadLibrary | Race | Unload
 Reply = Ready | Loaded | Refused | Raced
 
 _requests = msgspec.msgpack.Decoder(Request)

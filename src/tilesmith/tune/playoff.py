@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilesmith.db.store import Database
 from tilesmith.errors import CompileError, NoSolutionError
-from tilesmith.measure.timing import Timing, is_tie
+from tilesmith.measure.timing import Timing, preferred
 from tilesmith.plan.records import Plan
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.tune.book import Book
@@ -36,6 +36,7 @@ def play(job: Job, measurer: Measurer, units: UnitBuilder, budget_s: float) -> O
     book = measurer.book
     finalists = _loaded(job, measurer, units, choose_finalists(job, book))
     before = dict(book.time_s)
+    finalists += [point for point in map(measurer.load_library, job.library_points) if point is not None]
     timings = measurer.race(finalists, ROUNDS, budget_s, None) if finalists else {}
     if not timings:
         raise NoSolutionError(nothing_works(book))
@@ -59,19 +60,21 @@ def choose_finalists(job: Job, book: Book) -> list[Point]:
 
 
 def in_order(job: Job, timings: dict[Point, Timing]) -> list[Point]:
-    """The best first; a tie goes to the earlier solver of the table, then to its default, then to the earlier name."""
-    place = {name: number for number, name in enumerate(job.candidates)}
+    """The best first; a tie goes to the earlier solver of the table, then to its default, then to the earlier name.
+
+    PyTorch's own kernels stand behind the table.
+    """
+    place = {name: number for number, name in enumerate(job.everyone)}
 
     def rank(point: Point) -> tuple[int, bool, str]:
-        return place[point.arm], point.config != job.arms[point.arm].default, str(point)
+        arm = job.arms.get(point.arm)
+        return place[point.arm], arm is not None and point.config != arm.default, str(point)
 
     ordered: list[Point] = []
-    left = dict(timings)
+    left = {point: (timing.median_us, timing.spread_us) for point, timing in timings.items()}
     while left:
-        fastest = min(left.values(), key=lambda timing: timing.median_us)
-        first = min((point for point, timing in left.items() if is_tie(timing, fastest)), key=rank)
-        ordered.append(first)
-        del left[first]
+        ordered.append(preferred(left, rank))
+        del left[ordered[-1]]
     return ordered
 
 
@@ -85,8 +88,8 @@ class Shipped:
 
 
 def ship(job: Job, measurer: Measurer, order: Sequence[Point], cache: ArtifactCache) -> Shipped:
-    """Compile the winner's kernels alone into the cache, and check what will be launched; if it fails, the next."""
-    for point in order:
+    """Compile the best kernels of ours alone into the cache, and check what will be launched; else the next."""
+    for point in (point for point in order if point.arm in job.candidates):
         shipped = _compiled(job, point, cache)
         if isinstance(shipped, Shipped):
             paths = [artifact.path for artifact in shipped.artifacts]
@@ -102,11 +105,11 @@ def ship(job: Job, measurer: Measurer, order: Sequence[Point], cache: ArtifactCa
 
 def keep(job: Job, book: Book, outcome: Outcome | None, database: Database) -> None:
     """Write each solver's answer: its best finalist, else its fastest on the playoff's scale, else its failure."""
-    bests = book.fastest_of(job.candidates)
+    bests = book.fastest_of(job.everyone)
     finalists = [point for point in outcome.order if point in book.time_s] if outcome else []
     for point in reversed(finalists):
         bests[point.arm] = point
-    for name in job.candidates:
+    for name in job.everyone:
         best = bests.get(name)
         if best is not None and outcome is not None and best in outcome.timings:
             database.put_result(book.records[best])

@@ -19,6 +19,7 @@ from tilesmith.measure.timing import Timing
 from tilesmith.tune.messages import (
     Load,
     Loaded,
+    LoadLibrary,
     Race,
     Raced,
     Ready,
@@ -52,15 +53,17 @@ class Heat:
 class Runner:
     """Measures plans of one problem in a process of their own. A context manager; ``folder`` is for its files."""
 
-    def __init__(self, problem: str, threads: int, seed: int, folder: Path, device: int = -1) -> None:
-        self._setup = Setup(problem, seed, str(folder / "oracle.npy"), device)
+    def __init__(
+        self, problem: str, threads: int, seed: int, folder: Path, device: int = -1, cache: Path | None = None
+    ) -> None:
+        self._setup = Setup(problem, seed, str(folder / "oracle.npy"), device, str(cache or folder / "cache"))
         self._threads = threads
         self._note_path = folder / "note"
         self._note = Note(self._note_path)
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray()
         self._ready = False
-        self._loaded: dict[str, Load] = {}
+        self._loaded: dict[str, Load | LoadLibrary] = {}
         self.restarts = 0
 
     def __enter__(self) -> Runner:
@@ -76,14 +79,20 @@ class Runner:
 
     def load(self, name: str, plan: bytes, artifacts: Sequence[Path], limit_s: float) -> Loaded | Refused:
         """Check one plan and time a few calls; a crash, or no answer within ``limit_s`` seconds, is a refusal."""
-        request = Load(name, plan, tuple(map(str, artifacts)))
+        return self._load(Load(name, plan, tuple(map(str, artifacts))), limit_s)
+
+    def load_library(self, name: str, library: str, config: str, limit_s: float) -> Loaded | Refused:
+        """The same for PyTorch's own kernel."""
+        return self._load(LoadLibrary(name, library, config), limit_s)
+
+    def _load(self, request: Load | LoadLibrary, limit_s: float) -> Loaded | Refused:
         try:
             reply = self._ask(request, limit_s)
         except _WorkerDiedError as death:
             self._replace()
             return Refused(str(death))
         if isinstance(reply, Loaded):
-            self._loaded[name] = request
+            self._loaded[request.name] = request
             return reply
         assert isinstance(reply, Refused)
         return reply

@@ -13,6 +13,7 @@ from tilesmith.errors import InterruptedSearchError, TilesmithError
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.plan.records import Plan
 from tilesmith.problems.rewrite import Signature
+from tilesmith.solvers.external.candidate import takes_part
 from tilesmith.solvers.solver import parse_config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.detect import usable_cores
@@ -45,7 +46,7 @@ CONVERGED, BUDGET, INTERRUPTED = "converged", "budget", "interrupted"
 class TuneResult:
     """``record`` is the winner, ``default`` the untuned choice as the playoff measured it.
 
-    ``ranking`` has each solver's best, ``plan`` and ``artifacts`` are the winner's, compiled into the cache.
+    ``ranking`` has each solver's best; ``plan`` and ``artifacts`` are the best generated one's, in the cache.
     ``trials`` counts all configs known for the problem, ``new_trials`` those of this search, ``failed`` those that
     crashed, hung, computed wrong numbers or did not compile. ``ended`` is ``converged`` or ``budget``.
     """
@@ -84,13 +85,15 @@ def tune(
     progress: Listener | None = None,
     among: Sequence[Candidate] | None = None,
     device: int = 0,
+    external: bool | None = None,
 ) -> TuneResult:
     """Find the best config for a problem on this machine, record every trial, and keep the winner's kernels.
 
     Solvers that are predicted ten times slower than another (the plain reference, mostly) are left out.
     Configs that an earlier search recorded here (same solver revision, compiler and machine) are not measured again,
     but count towards ``max_trials``. ``among`` limits the search to some candidates of the table; ``device`` is the
-    ordinal of the CUDA device that measures, for a target of that family.
+    ordinal of the CUDA device that measures, for a target of that family. ``external`` lets PyTorch's own kernels race
+    in the playoff (default: where PyTorch is loaded and TILESMITH_EXTERNAL lets them); the worker loads PyTorch then.
     Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, and ``InterruptedSearchError``
     after Ctrl-C, when all that was measured is kept. ``LaunchError`` if the problem is too large for the memory.
     """
@@ -103,7 +106,8 @@ def tune(
     require_memory(wanted, "the float64 reference that a search checks against")
     finding = strategy == "defaults"
     budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1])
-    job = make_job(signature, target, "find" if finding else "tune", among, device)
+    external = takes_part() if external is None else external
+    job = make_job(signature, target, "find" if finding else "tune", among, device, external)
     search = _Search(
         job, STRATEGIES[strategy](worthwhile(list(job.arms.values())), seed), database, budget, progress or silent
     )
@@ -113,7 +117,7 @@ def tune(
     try:
         with scratch() as folder:
             units = UnitBuilder(folder, target, job.compiler, search.compilers, cache)
-            with Runner(job.problem, target.cores, seed, folder, job.device) as runner:
+            with Runner(job.problem, target.cores, seed, folder, job.device, cache.directory) as runner:
                 measurer = Measurer(job, runner, search.book)
                 ended = search.run(measurer, units)
                 search.tell(PLAYOFF)
@@ -138,10 +142,16 @@ def tune(
     book = search.book
     default = book.records.get(job.untuned)
     return TuneResult(
-        job.problem, target.name, book.records[shipped.point], default if default is not None and default.ok else None,
+        job.problem, target.name, book.records[_winner(job, outcome, shipped.point)],
+        default if default is not None and default.ok else None,
         database.ranking(job.problem, target.name), len(book.records), len(book.records) - search.known, book.failures,
         budget.spent_s, ended, shipped.plan, shipped.artifacts,
     )  # fmt: skip
+
+
+def _winner(job: Job, outcome: Outcome, shipped: Point) -> Point:
+    """The first in the playoff's order that works: what is launched from here on."""
+    return next(point for point in outcome.order if point == shipped or point.arm not in job.candidates)
 
 
 @dataclass

@@ -31,7 +31,20 @@ from tilesmith.runtime.executable import Executable
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.tune.device_worker import DeviceWorker
-from tilesmith.tune.messages import Load, Loaded, Race, Raced, Ready, Refused, Reply, Setup, Unload, frame, read_request
+from tilesmith.tune.messages import (
+    Load,
+    Loaded,
+    LoadLibrary,
+    Race,
+    Raced,
+    Ready,
+    Refused,
+    Reply,
+    Setup,
+    Unload,
+    frame,
+    read_request,
+)
 from tilesmith.tune.note import Note
 
 QUICK_ROUNDS = 3
@@ -81,6 +94,10 @@ class Bench:
         packed = executable.prepare(weights)
         return executable.hold(self.arrays, packed), partial(executable.prepare, weights, packed)
 
+    def load_library(self, request: LoadLibrary) -> Refused:
+        """PyTorch's kernels take part on GPUs alone."""
+        return Refused(f"{request.library} runs on CUDA devices")
+
     def race(self, request: Race) -> Raced:
         calls = {name: self.calls[name] for name in request.names}
         timings = interleave(
@@ -116,6 +133,8 @@ def serve(requests: BinaryIO, replies: Any, note: Note) -> None:
                 reply = Refused("no problem is set up")
             elif isinstance(request, Load):
                 reply = bench.load(request)
+            elif isinstance(request, LoadLibrary):
+                reply = bench.load_library(request)
             elif isinstance(request, Race):
                 reply = bench.race(request)
             else:
@@ -140,7 +159,7 @@ def _device_truth(setup: Setup) -> Oracle:
     from tilesmith.measure.device_oracle import device_oracle
 
     path = Path(setup.oracle)
-    signature, cache = parse_key(setup.problem), ArtifactCache(path.with_suffix(".cache"))
+    signature, cache = parse_key(setup.problem), ArtifactCache(setup.cache)
     target = cuda_target_of(setup.device)
     return _truth(
         signature, sample_args(signature, setup.seed), path,

@@ -2,95 +2,184 @@
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
-from dataclasses import asdict
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
-from tilesmith.cli.options import PROBLEMS, Number, dtype_option, mode_option, seed_option, threads_option
+from tilesmith.cli.options import (
+    PROBLEMS,
+    Number,
+    device_option,
+    dtype_option,
+    external_option,
+    mode_option,
+    seed_option,
+    threads_option,
+)
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.cli.terminal import complain, dump_json, progress, table
-from tilesmith.dispatch.benchmark import LIBRARIES, Bench, bench, library_version
-from tilesmith.dispatch.facts import lasting_databases, target_of
+from tilesmith.cli.terminal import complain, dump_json, note, progress, table
+from tilesmith.dispatch.bench_records import Bench
+from tilesmith.dispatch.benchmark import LIBRARIES, bench, default_libraries, library_version
+from tilesmith.dispatch.facts import device_ordinal, lasting_databases, target_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.planning import open_cache
-from tilesmith.errors import CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError, TargetError
+from tilesmith.errors import ArgumentError, CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.machine import Machine, machine_of
+from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, Target
-from tilesmith.toolchain.compilers import find_compiler
+from tilesmith.toolchain.build import find_toolchain
 
-Row = dict[str, object]
+Row = dict[str, Any]
+NOTHING = "none"
 _FAILURES = (NoSolutionError, CompileError, LaunchError, PlanError)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the problems run."""
+
+    target: Target
+    device: str
+
+    @property
+    def ordinal(self) -> int:
+        """Of a CUDA device; 0 elsewhere."""
+        return max(0, device_ordinal(self.device))
 
 
 @click.command("bench", help="Time problems, beside another library.", **PROBLEMS)
 @click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
-@click.option("--against", multiple=True, type=click.Choice(LIBRARIES), help="Another library; may be given again.")
+@click.option("--against", multiple=True, help="Other libraries, with commas; none for none (default: the device's).")
 @click.option("--json", "json_path", help="Write the results to this file (-: stdout).")
+@click.option("--resume", is_flag=True, help="Keep what the --json file holds, and measure the rest.")
+@click.option("--time-limit", type=Number(0.0), help="Seconds after which no further problem is begun.")
 @click.option("--seconds", type=Number(0.05), default=2.0, help="Measuring time of a problem (default 2).")
 @click.option("--tune", "tunes", is_flag=True, help="Tune each problem first.")
 @click.option("--tune-seconds", type=Number(0.1), default=15.0, help="Budget of --tune (default 15).")
+@external_option
+@device_option
 @threads_option
 @mode_option
 @seed_option
 @dtype_option
 def command(
-    words: tuple[str, ...], against: tuple[str, ...], json_path: str | None, seconds: float, tunes: bool,
-    tune_seconds: float, threads: int | None, mode: str | None, seed: int, dtype: str | None,
+    words: tuple[str, ...], against: tuple[str, ...], json_path: str | None, resume: bool, time_limit: float | None,
+    seconds: float, tunes: bool, tune_seconds: float, external: bool | None, device: str, threads: int | None,
+    mode: str | None, seed: int, dtype: str | None,
 ) -> int:  # fmt: skip
+    started = time.monotonic()
     listing = read_problems(words, dtype or "")
-    target = target_of(None, threads)
-    if not isinstance(target, CpuTarget):
-        raise TargetError(f"bench measures on CPUs, not on {target.name}")
+    place = Place(target_of(None, threads, device), device)
+    target = place.target
+    libraries = _libraries(against, target)
     _check_writable(json_path)
+    rows = _held(json_path, listing.items) if resume else {}
     if tunes:
         lasting_databases()
-    for library in against:
+    for library in libraries:
         library_version(library)  # one that is not installed is better met now
     load = host_facts().load
-    if load > target.cores / 2 and target.cores > 1:
+    if isinstance(target, CpuTarget) and load > target.cores / 2 and target.cores > 1:
         # NOTE: a library whose threads wait for each other loses 10x and more when one of them has no core.
         complain(f"warning: load {load} before anything ran: times of {target.cores} threads say little of either side")
-    machine = machine_of(target, open_cache())
-    rows: list[Row] = []
+    machine = machine_of(target, open_cache(), place.ordinal)
     method = ""
-    with progress(len(listing.items), "bench") as step:
-        for item in listing.items:
+    todo = [item for item in listing.items if _name(item) not in rows]
+    with progress(len(todo), "bench") as step:
+        for item in todo:
+            if time_limit is not None and time.monotonic() - started > time_limit:
+                break
             try:
-                launch = _launchable(item, target, mode, tune_seconds if tunes else None)
-                found = bench(launch, machine, against, seconds=seconds, seed=seed)
+                launch = _launchable(item, place, mode, tune_seconds if tunes else None, external, seed)
+                found = bench(launch, machine, libraries, seconds=seconds, seed=seed)
                 method = found.method or method
             except _FAILURES as error:
                 launch, found = None, Bench("failed", str(error))
-            rows.append(_row(item, launch, found))
+            rows[_name(item)] = _row(item, launch, found)
             if found.status != "ok":
                 complain(f"{item.command} ({item.direction}): {found.reason}")
             elif found.reason:
                 complain(f"warning: {item.command} ({item.direction}): {found.reason}")
             step(_line(item, launch, found))
-    result = {
-        "target": target.name, "host": _host(target, machine, method, against), "results": rows,
-        "summary": _summary(rows, against),
-    }  # fmt: skip
-    if json_path is not None and json_path != "-":
-        _write(Path(json_path), dump_json(result))
+            if json_path not in (None, "-"):  # what is measured is kept, whatever happens to the rest
+                _write(Path(str(json_path)), dump_json(_result(listing.items, rows, place, machine, method, libraries)))
+    left = sum(_name(item) not in rows for item in listing.items)
+    if left:
+        note(f"{left} of {len(listing.items)} problems were not begun (--time-limit); --resume goes on")
+    result = _result(listing.items, rows, place, machine, method, libraries)
+    if json_path not in (None, "-"):
+        _write(Path(str(json_path)), dump_json(result))
+    ordered = result["results"]
     click.echo(
-        dump_json(result) if json_path == "-" else _report(rows, against, result["summary"]), nl=json_path != "-"
+        dump_json(result) if json_path == "-" else _report(ordered, libraries, result["summary"]), nl=json_path != "-"
     )
-    failed = any(row["status"] != "ok" for row in rows)
+    failed = any(row["status"] != "ok" for row in ordered)
     return listing.status or (1 if failed else 0)
 
 
-def _launchable(item: Item, target: Target, mode: str | None, tune_seconds: float | None) -> Launchable:
+def _libraries(against: Sequence[str], target: Target) -> tuple[str, ...]:
+    """What is asked for, else the device's; ``ArgumentError`` for a library that is not measured there."""
+    if not against:
+        return default_libraries(target)
+    names = [name.strip() for word in against for name in word.split(",")]
+    known = LIBRARIES[target.family]
+    for name in names:
+        if name not in (*known, NOTHING):
+            raise ArgumentError(
+                f"--against {name!r} is not measured on {target.family}; known there: {', '.join((*known, NOTHING))}"
+            )
+    return tuple(dict.fromkeys(name for name in names if name != NOTHING))
+
+
+def _name(item: Item) -> tuple[str, str]:
+    return item.command, item.direction
+
+
+def _held(path: str | None, items: Sequence[Item]) -> dict[tuple[str, str], Row]:
+    """The good rows of an earlier run, by problem."""
+    if path is None or path == "-":
+        raise ArgumentError("--resume goes on from a file: name it with --json")
+    if not Path(path).exists():
+        return {}
+    try:
+        held = json.loads(Path(path).read_text())
+        found = {(row["command"], row["direction"]): row for row in held["results"] if row["status"] == "ok"}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise FileFormatError(f"{path}: holds no results of bench; remove it, or leave --resume out") from None
+    wanted = {_name(item) for item in items}
+    return {name: row for name, row in found.items() if name in wanted}
+
+
+def _result(
+    items: Sequence[Item], rows: dict[tuple[str, str], Row], place: Place, machine: Machine, method: str,
+    libraries: tuple[str, ...],
+) -> dict[str, Any]:  # fmt: skip
+    ordered = [rows[name] for name in dict.fromkeys(map(_name, items)) if name in rows]
+    return {
+        "target": place.target.name, "host": _host(place, machine, method, libraries), "results": ordered,
+        "summary": _summary(ordered, libraries),
+    }  # fmt: skip
+
+
+def _launchable(
+    item: Item, place: Place, mode: str | None, tune_seconds: float | None, external: bool | None, seed: int
+) -> Launchable:
     if tune_seconds is not None:
         from tilesmith.tune.session import tune
 
         tune(
-            item.signature, target, database=lasting_databases().writable, cache=open_cache(), max_seconds=tune_seconds
-        )
-    return get_launchable(item.signature, target=target, mode=mode)
+            item.signature, place.target, database=lasting_databases().writable, cache=open_cache(),
+            max_seconds=tune_seconds, seed=seed, device=place.ordinal, external=external,
+        )  # fmt: skip
+    return get_launchable(item.signature, target=place.target, device=place.device, mode=mode, external=external)
 
 
 def _row(item: Item, launch: Launchable | None, found: Bench) -> Row:
@@ -120,20 +209,22 @@ def _row(item: Item, launch: Launchable | None, found: Bench) -> Row:
 def _summary(rows: list[Row], against: tuple[str, ...]) -> dict[str, dict[str, float]]:
     summary: dict[str, dict[str, float]] = {"geomean": {}, "min": {}}
     for name in against:
-        ratios = [row["ratio"][name] for row in rows if name in row["ratio"]]  # type: ignore[index,operator]
+        ratios = [row["ratio"][name] for row in rows if name in row["ratio"]]
         if ratios:
             summary["geomean"][name] = statistics.geometric_mean(ratios)
             summary["min"][name] = min(ratios)
     return summary
 
 
-def _host(target: Target, machine: Machine, method: str, against: tuple[str, ...]) -> dict[str, object]:
-    facts = host_facts(find_compiler().identity).as_dict()
+def _host(place: Place, machine: Machine, method: str, against: tuple[str, ...]) -> dict[str, object]:
+    target = place.target
+    card = None if isinstance(target, CpuTarget) else cuda_devices()[place.ordinal]
+    facts = host_facts(find_toolchain(target).identity, card).as_dict()
     peaks = {name: value for name, value in asdict(machine).items() if isinstance(value, float)}
     return {
         **facts,
         **peaks,
-        "threads": target.cores,
+        "threads": target.cores if isinstance(target, CpuTarget) else 1,
         "method": method,
         **{name: library_version(name) for name in against},
     }
@@ -155,7 +246,7 @@ def _report(rows: list[Row], against: tuple[str, ...], summary: object) -> str:
     cells = [
         [
             row["direction"], row["solver"], row["time_us"], row["spread_us"], row["gflops"], row["roofline"],
-            *(row["ratio"].get(name) for name in against), row["status"], row["key"],  # type: ignore[attr-defined]
+            *(row["ratio"].get(name) for name in against), row["status"], row["key"],
         ]
         for row in rows
     ]  # fmt: skip
@@ -182,6 +273,11 @@ def _check_writable(path: str | None) -> None:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text)
+        if path.exists() and not path.is_file():  # a pipe, say
+            path.write_text(text)
+            return
+        staged = path.with_name(f".{path.name}.{os.getpid()}")
+        staged.write_text(text)
+        os.replace(staged, path)
     except OSError as error:
         raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -14,9 +14,16 @@ import click
 import numpy as np
 
 from tilesmith.cli.terminal import print_json
-from tilesmith.dispatch.facts import open_databases, target_of
+from tilesmith.dispatch.facts import device_ordinal, open_databases, target_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
-from tilesmith.dispatch.measuring import check_launchable, steady_call
+from tilesmith.dispatch.measuring import (
+    call_on_arrays,
+    check_launchable,
+    host_array,
+    placed_arguments,
+    steady_call,
+    time_launchable,
+)
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.errors import CommandError, FileFormatError
 from tilesmith.measure.accuracy import Accuracy, check
@@ -46,16 +53,17 @@ class Ran:
 def run_command(words: Sequence[str]) -> int:
     """Run ``[MIOpenDriver] BASE FLAGS``; exit status 1 if a result is wrong.
 
-    ``--json`` at the end prints one object a direction in place of the driver's lines.
+    Behind the driver's flags may stand two of ours: ``--device cuda[:N]``, and ``--json``, which prints one object a
+    direction in place of the driver's lines.
     """
-    as_json = words[-1] == "--json"
-    given = list(words[:-1] if as_json else words)
+    given, device, as_json = _own_flags(words)
+    device_ordinal(device)  # one that does not exist is better met before anything is printed
     command = parse_command(shlex.join(given))
     if not as_json:
         click.echo(lines.command_line(" ".join(given[1:] if given[0].endswith("MIOpenDriver") else given)))
     status = 0
     for direction, signature in command.signatures:
-        ran = _run(command, direction, signature)
+        ran = _run(command, direction, signature, device)
         if ran.verdict is not None and not ran.verdict.ok:
             status = 1
         if as_json:
@@ -66,9 +74,24 @@ def run_command(words: Sequence[str]) -> int:
     return status
 
 
-def _run(command: DriverCommand, direction: str, signature: Signature) -> Ran:
+def _own_flags(words: Sequence[str]) -> tuple[list[str], str, bool]:
+    """The driver's words, the device, and whether JSON is asked for."""
+    given, device, as_json = list(words), "cpu", False
+    while len(given) > 1:
+        if given[-1] == "--json":
+            as_json, given = True, given[:-1]
+        elif given[-1].startswith("--device="):
+            device, given = given[-1].partition("=")[2], given[:-1]
+        elif given[-2] == "--device":
+            device, given = given[-1], given[:-2]
+        else:
+            break
+    return given, device, as_json
+
+
+def _run(command: DriverCommand, direction: str, signature: Signature, device: str) -> Ran:
     options = command.options
-    launch = _launchable(signature, options)
+    launch = _launchable(signature, options, device)
     kernel_ms = wall_ms = None
     verdict = None
     if options.time or options.dump_output or _files(options):
@@ -77,34 +100,44 @@ def _run(command: DriverCommand, direction: str, signature: Signature) -> Ran:
         require_memory(tensor_bytes(signature) + more + launch.plan.workspace_bytes, "this problem")
         arguments = _arguments(command, direction, signature)
         if options.time:
-            kernel_ms = _average_ms(steady_call(launch, arguments), options.iterations, warm=True)
+            kernel_ms = _kernel_ms(launch, arguments, options.iterations)
             if options.wall:
-                wall_ms = _average_ms(lambda: launch(*arguments), options.iterations, warm=options.wall == 2)
-        if options.dump_output:
-            _dump(np.asarray(launch(*arguments)), f"{_DUMPS[direction]}_cpu.bin")
-        if options.verify and _files(options):
-            verdict = check(launch(*arguments), oracle(signature, arguments), signature)
+                there = placed_arguments(launch, arguments)
+                wall_ms = _average_ms(lambda: call_on_arrays(launch, there), options.iterations, warm=options.wall == 2)
+        if options.dump_output or (options.verify and _files(options)):
+            result = host_array(call_on_arrays(launch, placed_arguments(launch, arguments)))
+            if options.dump_output:
+                _dump(result, f"{_DUMPS[direction]}_{'cpu' if launch.target.family == 'cpu' else 'gpu'}.bin")
+            if options.verify and _files(options):
+                verdict = check(result, oracle(signature, arguments), signature)
         del arguments
     if options.verify and verdict is None:
         verdict = check_launchable(launch)
     return Ran(launch, kernel_ms, wall_ms, verdict)
 
 
-def _launchable(signature: Signature, options: RunOptions) -> Launchable:
+def _kernel_ms(launch: Launchable, arguments: Sequence[Any], iterations: int) -> float:
+    """Of ``run``: the average of warm calls on a CPU; on a GPU the median of calls with a cold cache."""
+    if launch.target.family == "cpu":
+        return _average_ms(steady_call(launch, arguments), iterations, warm=True)
+    return time_launchable(launch, rounds=max(3, iterations)).median_us * 1e-3
+
+
+def _launchable(signature: Signature, options: RunOptions, device: str) -> Launchable:
+    target = target_of(None, None, device)
     if options.search:
         from tilesmith.tune.session import tune
 
         tune(
-            signature, target_of(None, None), database=open_databases().writable, cache=open_cache(),
-            strategy="exhaustive", max_seconds=None,
+            signature, target, database=open_databases().writable, cache=open_cache(), strategy="exhaustive",
+            max_seconds=None, device=max(0, device_ordinal(device)),
         )  # fmt: skip
     if options.solution in (_FIND, _BEST) or options.solution.startswith("-"):
-        return get_launchable(signature)
-    target = target_of(None, None)
+        return get_launchable(signature, device=device)
     names = [candidate.name for candidate in candidates(signature, target)]
     for name in names:
         if options.solution in (name, _word(name), str(solution_id(name))):
-            return get_launchable(signature, only=name)
+            return get_launchable(signature, device=device, only=name)
     known = ", ".join(f"{solution_id(name)}/{_word(name)}" for name in names)
     raise CommandError(f"flag --solution (-S) {options.solution!r} names no solver of this problem; known: {known}")
 
@@ -187,7 +220,8 @@ def _lines(command: DriverCommand, direction: str, signature: Signature, ran: Ra
             printed.append(lines.algorithm_line(direction, _algorithm(solver), solution_id(solver), _word(solver)))
         if ran.wall_ms is not None:
             printed.append(lines.wall_line(direction, ran.wall_ms))
-        printed.append(lines.time_line(direction, ran.kernel_ms, gemm=gemm))
+        family = "CPU" if ran.launch.target.family == "cpu" else "GPU"
+        printed.append(lines.time_line(direction, ran.kernel_ms, family, gemm=gemm))
         if command.options.printconv:
             printed += lines.stats_lines(signature, ran.kernel_ms)
     if ran.verdict is not None:

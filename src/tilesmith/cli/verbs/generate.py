@@ -46,8 +46,9 @@ def command(
     for item in listing.items:
         if solver is None:
             choice = decide(
-                item.signature, target, "fast", open_databases(readonly=True), open_cache(), env.ONLY_SOLVER.get()
-            )
+                item.signature, target, "fast", open_databases(readonly=True), open_cache(), env.ONLY_SOLVER.get(),
+                external=False,
+            )  # fmt: skip
             solver_name, chosen = choice.solver, choice.config
         else:
             solver_name, chosen = solver, ""

@@ -7,7 +7,16 @@ from dataclasses import asdict
 
 import click
 
-from tilesmith.cli.options import PROBLEMS, Number, device_option, dtype_option, json_flag, seed_option, threads_option
+from tilesmith.cli.options import (
+    PROBLEMS,
+    Number,
+    device_option,
+    dtype_option,
+    external_option,
+    json_flag,
+    seed_option,
+    threads_option,
+)
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, note, print_json, progress
 from tilesmith.dispatch.facts import device_ordinal, lasting_databases, target_of
@@ -21,14 +30,15 @@ from tilesmith.tune.session import STRATEGIES, TuneResult, tune
 @click.option("--strategy", type=click.Choice(list(STRATEGIES)), default="model", help="How the space is searched.")
 @click.option("--trials", type=click.IntRange(1), help="Configs of a problem at most (default: no limit).")
 @click.option("--seconds", type=Number(0.1), default=15.0, help="Seconds of a problem at most (default 15).")
+@external_option
 @device_option
 @threads_option
 @seed_option
 @dtype_option
 @json_flag
 def command(
-    words: tuple[str, ...], strategy: str, trials: int | None, seconds: float, device: str, threads: int | None,
-    seed: int, dtype: str | None, as_json: bool,
+    words: tuple[str, ...], strategy: str, trials: int | None, seconds: float, external: bool | None, device: str,
+    threads: int | None, seed: int, dtype: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     listing = read_problems(words, dtype or "")
     target, layers, cache = target_of(None, threads, device), lasting_databases(), open_cache()
@@ -39,7 +49,7 @@ def command(
                 result = tune(
                     item.signature, target, database=layers.writable, cache=cache, strategy=strategy,
                     max_trials=trials, max_seconds=seconds, seed=seed,
-                    device=max(0, device_ordinal(device)),
+                    device=max(0, device_ordinal(device)), external=external,
                 )  # fmt: skip
             except (NoSolutionError, CompileError, LaunchError) as error:
                 complain(f"{item.command} ({item.direction}): {error}")

@@ -22,7 +22,6 @@ from tilesmith.solvers.table import Candidate
 from tilesmith.targets.target import CudaTarget, Target
 
 FLOATS = ("fp64", "fp32", "fp16", "bf16")
-NOT_LOADED = "this process has not loaded PyTorch"
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,7 @@ def is_external(solver: str) -> bool:
     return solver in NAMES
 
 
-def torch_is_loaded() -> bool:
-    """PyTorch is in this process, and TILESMITH_EXTERNAL lets its kernels take part."""
-    return "torch" in sys.modules and env.EXTERNAL.get()
+def takes_part() -> bool:
+    """PyTorch with CUDA is loaded in this process, and TILESMITH_EXTERNAL lets its kernels take part."""
+    version = getattr(sys.modules.get("torch"), "version", None)
+    return getattr(version, "cuda", None) is not None and env.EXTERNAL.get()

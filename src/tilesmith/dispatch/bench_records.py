@@ -1,0 +1,75 @@
+"""What one benchmark of one problem says, and how other libraries' modes are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilesmith.measure.oracle import Oracle
+from tilesmith.measure.timing import Timing
+
+OURS = "tilesmith"
+NEAR = 1.2  # modes within this of a library's fastest run against ours
+ROUNDS = 21
+# Another library may compute in another order or algorithm; further off than this it has computed something else.
+FOREIGN_TOLERANCE = 0.05
+
+
+@dataclass(frozen=True)
+class Against:
+    """Another library's time, and the mode that reached it."""
+
+    time_us: float
+    spread_us: float
+    mode: str
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One problem measured. ``status`` is ``ok`` or ``failed`` with a ``reason``; a ratio is theirs over ours.
+    The ``reason`` of one that is ok says that other processes disturbed its times.
+
+    ``roofline`` is the least time that the machine allows over the time taken: 1 is perfect.
+    """
+
+    status: str
+    reason: str = ""
+    time_us: float | None = None
+    spread_us: float | None = None
+    samples: int = 0
+    prepare_us: float | None = None
+    gflops: float | None = None
+    roofline: float | None = None
+    error: float | None = None
+    bound: float | None = None
+    method: str = ""
+    against: Mapping[str, Against] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> dict[str, float]:
+        if not self.time_us:
+            return {}
+        return {name: them.time_us / self.time_us for name, them in self.against.items()}
+
+
+def is_close(result: np.ndarray[Any, Any], truth: Oracle) -> bool:
+    """Whether another library has computed this problem and no other."""
+    value = truth.value.astype(np.float64)
+    if result.size != value.size:
+        return False
+    scale = float(np.abs(value).max(initial=0.0)) or 1.0
+    error = float(np.abs(result.reshape(value.shape).astype(np.float64) - value).max(initial=0.0))
+    return error <= FOREIGN_TOLERANCE * scale
+
+
+def best_mode(library: str, timings: Mapping[str, Timing]) -> Against | None:
+    """The fastest mode of ``library``; None if it has none."""
+    mine = {name: timing for name, timing in timings.items() if name.startswith(f"{library} ")}
+    if not mine:
+        return None
+    name = min(mine, key=lambda each: mine[each].median_us)
+    return Against(mine[name].median_us, mine[name].spread_us, name.removeprefix(f"{library} "))
