@@ -15,9 +15,9 @@ PACKAGE = ROOT / "src" / "tilesmith"
 # A file imports only from its own entry or from entries above it.
 ORDER = [
     "errors", "env", "problems", "targets", "plan", "codegen", "solvers", "toolchain", "runtime", "measure", "db",
-    "tune", "dispatch", "cli",
+    "tune", "dispatch", "torch_ops", "cli",
 ]  # fmt: skip
-TORCH_FOLDERS = {"solvers/external"}
+TORCH_FOLDERS = {"solvers/external", "torch_ops"}
 LONGEST = 800
 
 

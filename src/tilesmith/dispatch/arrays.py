@@ -10,7 +10,7 @@ import numpy as np
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.layouts import dense_strides, parse_layout
 
-_TORCH_NAMES = {
+TORCH_NAMES = {
     "torch.float64": "fp64", "torch.float32": "fp32", "torch.float16": "fp16", "torch.bfloat16": "bf16",
     "torch.int8": "int8", "torch.int32": "int32", "torch.float8_e4m3fn": "fp8e4m3", "torch.float8_e5m2": "fp8e5m2",
 }  # fmt: skip
@@ -80,9 +80,9 @@ def describe(name: str, array: Any) -> Laid:
         if array.device.type not in ("cpu", "cuda"):
             raise ArgumentError(f"{name} is on device {device}; pass it on the CPU or a CUDA device")
         check_gradient(name, array)
-        dtype = _TORCH_NAMES.get(str(array.dtype))
+        dtype = TORCH_NAMES.get(str(array.dtype))
         if dtype is None:
-            raise ArgumentError(f"{name} has dtype {array.dtype}; known: {', '.join(_TORCH_NAMES)}")
+            raise ArgumentError(f"{name} has dtype {array.dtype}; known: {', '.join(TORCH_NAMES)}")
         if str(array.layout) != "torch.strided":
             raise ArgumentError(f"{name} has layout {array.layout}; only dense tensors are read")
         shape, strides = tuple(array.shape), tuple(array.stride())

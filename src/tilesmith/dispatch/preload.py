@@ -63,11 +63,12 @@ class CachePopulator:
     """Makes problems ready: decided, compiled, and in the cache.
 
     Problems come from ``signatures``, ``commands`` (driver commands) and ``commands_file`` (one command a line), in
-    this order, each once. A line that cannot be read is kept in ``bad_lines``, and the rest is used. ``devices``
-    (default: the CPU) are ``cpu``, ``cuda`` or ``cuda:1``; an empty name writes sources only, one folder a problem, under
-    ``out`` (default: ``sources`` in the cache folder). ``mode``, ``threads``, ``database`` and ``cache_dir`` are those of
-    ``get_launchable``. In mode ``fast`` nothing is measured, so the process that follows must be in mode ``fast``, too;
-    mode ``strict`` only says what is ready.
+    this order, each once. A line that cannot be read is kept in ``bad_lines``, and the rest is used.
+
+    ``devices`` (default: the CPU) are ``cpu``, ``cuda`` or ``cuda:1``; an empty name writes sources only, one folder a
+    problem, under ``out`` (default: ``sources`` in the cache folder), for ``target`` (default: this machine). ``mode``,
+    ``threads``, ``database`` and ``cache_dir`` are those of ``get_launchable``. In mode ``fast`` nothing is measured,
+    so the process that follows must be in mode ``fast``, too; mode ``strict`` only says what is ready.
 
     Raises ``CommandError`` for a bad command of ``commands``, ``FileFormatError`` for a file that cannot be read.
     """

@@ -153,7 +153,7 @@ def _entry(path: Path, choice: dict[str, Any], lines: Mapping[str, int]) -> Entr
     for name in ("problem", "solver"):
         if name not in choice:
             raise FileFormatError(f"{_place(path, lines, '')}: a choice needs a {name}")
-    solver, known = choice["solver"], {each.name: None for each in (*CPU_SOLVERS, *CUDA_SOLVERS)}
+    solver, known = choice["solver"], [*(each.name for each in CPU_SOLVERS), *(each.name for each in CUDA_SOLVERS)]
     if solver.partition("@")[0] not in known:
         where = _place(path, lines, "solver")
         raise FileFormatError(f"{where}: solver {solver!r} does not exist; known: {', '.join(known)}")

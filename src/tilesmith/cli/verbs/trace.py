@@ -1,0 +1,93 @@
+"""``tilesmith trace``: run a PyTorch script and write the problems that it meets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tilesmith.cli.options import json_flag
+from tilesmith.cli.terminal import note, print_json
+from tilesmith.errors import ArgumentError, FileFormatError
+from tilesmith.problems.driver import command_of
+from tilesmith.problems.rewrite import Signature
+
+
+@click.command(
+    "trace", help="Run a PyTorch script and write the convolutions and matrix products that it meets.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)  # fmt: skip
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path),
+    help="File for the list (default: stdout; what the script prints goes to stderr then).",
+)  # fmt: skip
+@json_flag
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("arguments", nargs=-1, metavar="[ARGS]...", type=click.UNPROCESSED)
+def command(script: Path, arguments: tuple[str, ...], out: Path | None, as_json: bool) -> int:
+    if not script.is_file():
+        raise FileFormatError(f"{script}: there is no such file; options of the trace itself come before the script")
+    if out is not None:
+        _write(out, "")  # a file that cannot be written is met before the script runs
+    # What a compiled graph calls is not met; the same problems are, when the graph is not compiled.
+    os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
+    try:
+        tracing: Any = import_module("tilesmith.torch_ops.trace")
+    except ImportError as error:
+        raise ArgumentError(f"a trace needs PyTorch ({error}); install it: pip install torch") from None
+    trace = tracing.Trace()
+    quiet: Any = contextlib.nullcontext() if out is not None else contextlib.redirect_stdout(sys.stderr)
+    status = 0
+    try:
+        with quiet:
+            tracing.run_traced(script, arguments, trace)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            note(end.code)
+    except KeyboardInterrupt:
+        status = 130
+    except Exception:
+        traceback.print_exc()
+        status = 1
+    text = "".join(f"{line}\n" for line in _lines(script, trace))
+    if out is not None:
+        _write(out, text)
+    if as_json:
+        for signature, count in trace.problems.items():
+            print_json(_record(signature, count))
+    elif out is None:
+        click.echo(text, nl=False)
+    calls = sum(trace.problems.values())
+    note(f"{len(trace.problems)} problems met in {calls} calls, {sum(trace.others.values())} calls not described")
+    return status
+
+
+def _lines(script: Path, trace: Any) -> list[str]:
+    lines = [f"# met by {script}"]
+    lines += [f"{command_of(signature)}  # {_times(count)}" for signature, count in trace.problems.items()]
+    return lines + [f"# not described: {text} ({_times(count)})" for text, count in trace.others.items()]
+
+
+def _times(count: int) -> str:
+    return "1 call" if count == 1 else f"{count} calls"
+
+
+def _record(signature: Signature, count: int) -> dict[str, object]:
+    return {
+        "command": command_of(signature), "key": signature.key(),
+        "direction": getattr(signature, "mode", "fwd"), "func_name": signature.get_func_name(), "calls": count,
+    }  # fmt: skip
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None

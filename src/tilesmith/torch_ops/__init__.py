@@ -1,0 +1,1 @@
+"""PyTorch programs: which problems they meet."""
