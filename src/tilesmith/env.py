@@ -73,7 +73,7 @@ def _path(text: str) -> Path:
 
 def _folder(text: str) -> Path:
     path = _path(text)
-    if path.exists() and not path.is_dir():
+    if os.path.exists(path) and not os.path.isdir(path):  # unlike Path's, these raise for no file system
         raise ValueError(text)
     return path
 

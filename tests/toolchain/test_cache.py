@@ -160,7 +160,7 @@ def test_directory_that_cannot_be_written(tmp_path, caplog, builds):
     with caplog.at_level(logging.WARNING):
         one, two = cache.get_or_build(answer(1), TARGET), cache.get_or_build(answer(2), TARGET)
         assert cache.get_or_build(answer(1), TARGET) == one
-    assert caplog.text.count("cannot be written") == 1
+    assert caplog.text.count("cannot be used") == 1
     assert one.path.is_file()
     assert cache.find(two.digest) == two
     assert len(builds) == 2

@@ -97,7 +97,8 @@ def set_aside(path: Path, error: Exception) -> None:
                     Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
             kept = _salvage(aside, path)
     except (OSError, Timeout, sqlite3.Error) as failure:
-        LOG.warning("database %s is damaged (%s) and cannot be moved aside (%s)", path, error, failure)
+        # Opening it again will say that it cannot be used.
+        LOG.info("database %s is damaged (%s) and cannot be moved aside (%s)", path, error, failure)
     else:
         LOG.warning(
             "database %s is damaged (%s); kept as %s, a fresh one begins with the %d records that are whole",

@@ -40,7 +40,7 @@ class Database(ABC):
         if path is None:
             return SqliteDatabase.in_memory()
         file = Path(path)
-        if records_folder(file).is_dir() or (not readonly and must_be_files(file)):
+        if os.path.isdir(records_folder(file)) or (not readonly and must_be_files(file)):
             return FileDatabase(file, readonly)
         return SqliteDatabase.at(file, readonly)
 

@@ -21,6 +21,18 @@ except ImportError:  # Windows: its own locks are mandatory, SQLite relies on th
     fcntl = None  # type: ignore[assignment]
 
 _BUSY_S = 2.0  # nobody else knows the file of the trial
+# What may be over tomorrow says nothing of the file system, and must not change where a database lies for good.
+_PASSING = (
+    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE,
+    errno.ENOMEM, errno.EINTR, errno.ENOENT,
+)  # fmt: skip
+_PASSING_SQLITE = (
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_IOERR,
+)  # fmt: skip
+_LOCK_FAILS = (
+    sqlite3.SQLITE_IOERR_LOCK, sqlite3.SQLITE_IOERR_RDLOCK, sqlite3.SQLITE_IOERR_UNLOCK,
+    sqlite3.SQLITE_IOERR_CHECKRESERVEDLOCK,
+)  # fmt: skip
 
 
 def why_not(folder: Path, *, thorough: bool) -> str | None:
@@ -34,7 +46,14 @@ def why_not(folder: Path, *, thorough: bool) -> str | None:
         _locks_exclude(descriptor, name)
         if thorough:
             _journal_works(name)
-    except (OSError, sqlite3.Error) as error:
+    except OSError as error:
+        if error.errno in _PASSING:
+            raise
+        return str(error)
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0)
+        if code & 0xFF in _PASSING_SQLITE and code not in _LOCK_FAILS:
+            raise OSError(str(error)) from None
         return str(error)
     else:
         return None

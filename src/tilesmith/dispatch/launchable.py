@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tilesmith import env
@@ -14,15 +15,16 @@ from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
 from tilesmith.dispatch.choose import Choice, Considered
 from tilesmith.dispatch.facts import device_ordinal, named_databases, open_databases, target_of
-from tilesmith.dispatch.planning import open_cache, strict_cache
+from tilesmith.dispatch.planning import build, open_cache, strict_cache
 from tilesmith.dispatch.resolve import Resolved, check_mode, resolve
-from tilesmith.errors import ArgumentError
+from tilesmith.errors import ArgumentError, LaunchError
 from tilesmith.plan.records import Plan
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver import command_of
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.external.candidate import is_external, takes_part
+from tilesmith.solvers.table import candidates
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
 
@@ -151,11 +153,28 @@ def get_launchable(
             ordinal = max(0, device_ordinal(device or "cuda"))
             layers = open_databases(database, readonly=strict)
             resolved = resolve(signature, target, mode, layers, held, only, ordinal, external)
-            return _remember(key, Launchable(signature, target, resolved, ordinal))
+            return _remember(key, _loaded(signature, target, resolved, ordinal, held, compiles=not strict))
         finally:
             with _lock:
                 if _pending.get(key) is turn:
                     del _pending[key]
+
+
+def _loaded(
+    signature: Signature, target: Target, resolved: Resolved, ordinal: int, cache: ArtifactCache, *, compiles: bool
+) -> Launchable:
+    """A launchable of what was resolved; where the cache's folder fails to give its files, they are made elsewhere."""
+    try:
+        return Launchable(signature, target, resolved, ordinal)
+    except LaunchError as error:
+        whole = all(cache.find(artifact.digest) for artifact in resolved.built.artifacts)
+        # A shared object may lie whole where the system refuses to run it.
+        if not compiles or (whole and target.family != "cpu") or not cache.give_up(error):
+            raise
+        plan = resolved.built.plan
+        candidate = next(each for each in candidates(signature, target) if each.name == plan.solver)
+        built = build(signature, candidate, plan.config, target, cache)
+        return Launchable(signature, target, replace(resolved, built=built), ordinal)
 
 
 def _remember(key: tuple[Any, ...], launch: Launchable) -> Launchable:

@@ -52,6 +52,7 @@ class ArtifactCache:
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
         self._fallback: Path | None = None
+        self._abandoned = False
         self._falling = threading.Lock()
         self._swept = False
         self._told = False  # that the directory fails
@@ -126,7 +127,9 @@ class ArtifactCache:
 
     def folders(self) -> tuple[Path, ...]:
         """Where files are looked for: the directory, and the temporary one that takes its place."""
-        return (self.directory,) if self._fallback is None else (self.directory, self._fallback)
+        if self._fallback is None:
+            return (self.directory,)
+        return (self._fallback,) if self._abandoned else (self.directory, self._fallback)
 
     def publish(self, name: str, data: bytes) -> Path:
         """Keep a file: in the directory, else in the temporary one. ``OSError`` when neither takes it."""
@@ -140,11 +143,22 @@ class ArtifactCache:
         files.publish(self._fallback, self._fallback / name, data)
         return self._fallback / name
 
-    def _fall_back(self, error: OSError) -> None:
+    def give_up(self, error: Exception) -> bool:
+        """Look at the directory no more: what lies there cannot be loaded. False if it was given up before."""
+        if self._abandoned:
+            return False
+        try:
+            self._fall_back(error)
+        except OSError:
+            return False
+        self._abandoned = True
+        return True
+
+    def _fall_back(self, error: Exception) -> None:
         with self._falling:
             if self._fallback is None:
                 folder = files.scratch_of_process()
-                self.tell("cache directory %s cannot be written (%s); using %s", self.directory, error, folder)
+                self.tell("cache directory %s cannot be used (%s); using %s", self.directory, error, folder)
                 self._fallback = folder
 
     def tell(self, text: str, *values: object) -> None:
