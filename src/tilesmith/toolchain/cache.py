@@ -76,7 +76,7 @@ class ArtifactCache:
         key = artifact_key(source, target, compiler or find_toolchain(target))
         for folder in self.folders():
             with contextlib.suppress(OSError):
-                record = _read_entry(_key_path(folder, key).read_bytes(), key)
+                record = read_entry(_key_path(folder, key).read_bytes(), key)
                 if record is not None:
                     return tuple(
                         KernelResources(**{**r, "warnings": tuple(r["warnings"])}) for r in record["resources"]
@@ -176,7 +176,7 @@ class ArtifactCache:
             except OSError as error:
                 self.tell("cache entry %s cannot be read (%s); it counts as missing", path, error)
                 continue
-            entry = _read_entry(data, key)
+            entry = read_entry(data, key)
             if entry is None:
                 _log.warning("cache entry %s is damaged; its kernel is built again", path)
                 continue
@@ -258,7 +258,7 @@ def _entry(key: str, digest: str, symbol: str, compiler: str, resources: Sequenc
     })  # fmt: skip
 
 
-def _read_entry(data: bytes, key: str) -> dict[str, Any] | None:
+def read_entry(data: bytes, key: str) -> dict[str, Any] | None:
     """What a key's file says; None if any byte is not what was written for this key."""
     record = unseal(data)
     return record if record is not None and (record.get("format"), record.get("key")) == (_FORMAT, key) else None

@@ -119,12 +119,16 @@ def _load(path: Path, cache: ArtifactCache) -> tuple[Plan, tuple[Artifact, ...]]
 
 def read_plan(path: Path, data: bytes) -> Plan | None:
     """The plan in a file of the cache; None, and a warning, unless every byte is what was written under this name."""
-    seal, payload = data[:32], data[32:]
-    if _seal(f"plans/{path.parent.name}", path.stem, payload) != seal:
-        _log.warning("plan %s is damaged; it counts as missing", path)
-        return None
     try:
-        return decode(payload)
+        return plan_in(path, data)
     except PlanError as error:
         _log.warning("plan %s cannot be used (%s); it counts as missing", path, error)
         return None
+
+
+def plan_in(path: Path, data: bytes) -> Plan:
+    """The plan in a file of the cache; ``PlanError`` unless every byte is what was written under this name."""
+    seal, payload = data[:32], data[32:]
+    if _seal(f"plans/{path.parent.name}", path.stem, payload) != seal:
+        raise PlanError("it is damaged")
+    return decode(payload)

@@ -83,8 +83,8 @@ def command(
 
 
 def _line(item: Item, made: Step) -> str:
-    what = f"{made.choice.solver} by {made.choice.basis}" if made.choice is not None else made.reason
-    return f"{made.phase} {made.device or 'sources'} {item.command} ({item.direction}): {what}"
+    what = f": {made.choice.solver} by {made.choice.basis}" if made.choice is not None else ""
+    return f"{made.phase} {made.device or 'sources'} {item.command} ({item.direction}){what}"
 
 
 def _record(item: Item, made: Step) -> dict[str, object]:

@@ -1,0 +1,197 @@
+"""What lies in a cache folder: each file with its size, age and meaning; which are damaged; what may go.
+
+The folders are those of ``cache.py``, ``plans.py``, ``files.py``, of sources that were written (``sources``) and of
+databases that were fetched (``layers``). Files in other places are no part of the cache: they are named, and stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tilesmith.errors import PlanError
+from tilesmith.plan.records import Plan
+from tilesmith.plan.serial import decode
+from tilesmith.toolchain.cache import read_entry
+from tilesmith.toolchain.files import LOCKS, STAGING, sweep
+from tilesmith.toolchain.plans import plan_in
+from tilesmith.toolchain.sealed import unseal
+
+KERNEL, KEY, PLAN, SOURCE, LAYER, PASSING, FOREIGN = (
+    "kernel", "key", "plan", "source", "database copy", "passing", "foreign",
+)  # fmt: skip
+_KINDS = {
+    "objects": KERNEL, "keys": KEY, "plans": PLAN, "sources": SOURCE, "layers": LAYER, STAGING: PASSING,
+    LOCKS: PASSING,
+}  # fmt: skip
+_YOUNG_S = 3600.0  # a kernel is published before what refers to it
+_OBJECT = re.compile(r"([0-9a-f]{64})\.(so|cubin)")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file. ``what`` says what it is for, ``refers`` holds the digests of the kernels that it counts.
+
+    ``damage`` says why a verified entry cannot be used; it is a miss, and made again when it is wanted.
+    """
+
+    path: Path
+    kind: str
+    nbytes: int
+    modified: float
+    what: str = ""
+    refers: tuple[str, ...] = ()
+    damage: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Of a kernel, by its name."""
+        return self.path.name.partition(".")[0]
+
+
+def inventory(folder: Path, *, verify: bool = False) -> tuple[Entry, ...]:
+    """Every file under ``folder``, in the order of names; ``verify`` reads each byte of them."""
+    entries = []
+    for root, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(root) / name
+            with contextlib.suppress(OSError):  # it has gone meanwhile
+                about = path.stat(follow_symlinks=False)
+                kind = _KINDS.get(path.relative_to(folder).parts[0], FOREIGN)
+                if len(path.relative_to(folder).parts) == 1:
+                    kind = FOREIGN
+                entries.append(_described(Entry(path, kind, about.st_size, about.st_mtime), verify))
+    return _with_lost_kernels(entries) if verify else tuple(entries)
+
+
+def prune(
+    folder: Path,
+    *,
+    max_bytes: int | None = None,
+    older_than_s: float | None = None,
+    dry_run: bool = False,
+    now: float | None = None,
+) -> tuple[Entry, ...]:
+    """Remove what abandoned work has left, kernels that nothing counts, what is older than ``older_than_s`` seconds,
+    and then the oldest, until ``max_bytes`` are left. A kernel goes with the last key or plan that counts it.
+
+    Returns what went (with ``dry_run``: what would go).
+    """
+    now = time.time() if now is None else now
+    if not dry_run:
+        sweep(folder)
+    entries = [each for each in inventory(folder) if each.kind not in (PASSING, FOREIGN)]
+    counts = Counter(digest for each in entries for digest in each.refers)
+    kernels = {each.digest: each for each in entries if each.kind == KERNEL}
+    left = sum(each.nbytes for each in entries)
+    gone: list[Entry] = []
+
+    def drop(entry: Entry) -> None:
+        nonlocal left
+        gone.append(entry)
+        left -= entry.nbytes
+        for digest in entry.refers:
+            counts[digest] -= 1
+            if counts[digest] == 0 and digest in kernels:
+                drop(kernels.pop(digest))
+
+    for digest, kernel in list(kernels.items()):
+        if counts[digest] == 0 and now - kernel.modified > _YOUNG_S:
+            drop(kernels.pop(digest))
+    for entry in sorted((each for each in entries if each.kind != KERNEL), key=lambda each: each.modified):
+        is_old = older_than_s is not None and now - entry.modified > older_than_s
+        if is_old or (max_bytes is not None and left > max_bytes):
+            drop(entry)
+    return tuple(gone) if dry_run else _remove(folder, gone)
+
+
+def clear(folder: Path) -> tuple[Entry, ...]:
+    """Remove everything that is part of the cache; returns what went."""
+    return _remove(folder, [each for each in inventory(folder) if each.kind != FOREIGN])
+
+
+def remove_damaged(folder: Path) -> tuple[Entry, ...]:
+    """Remove what cannot be used; returns what went."""
+    return _remove(folder, [each for each in inventory(folder, verify=True) if each.damage])
+
+
+# --- entries ----------------------------------------------------------------------------------------------------------
+
+
+def _described(entry: Entry, verify: bool) -> Entry:
+    read: Callable[[Entry, bytes], Entry] | None = {KEY: _key, PLAN: _plan, KERNEL: _kernel}.get(entry.kind)
+    if entry.kind == SOURCE:
+        return replace(entry, what=entry.path.parent.name)
+    if read is None or (entry.kind == KERNEL and not verify):
+        return entry
+    try:
+        return read(entry, entry.path.read_bytes())
+    except OSError as error:
+        return replace(entry, damage=f"cannot be read: {error.strerror or error}")
+
+
+def _key(entry: Entry, data: bytes) -> Entry:
+    record = read_entry(data, entry.path.stem)
+    if record is None:
+        return replace(entry, damage="of another version" if unseal(data) is not None else "its checksum does not hold")
+    return replace(entry, what=f"{record['symbol']}, {record['compiler']}", refers=(str(record["digest"]),))
+
+
+def _plan(entry: Entry, data: bytes) -> Entry:
+    try:
+        plan = plan_in(entry.path, data)
+    except PlanError as error:
+        # What it was, as far as it can be told.
+        with contextlib.suppress(PlanError):
+            entry = replace(entry, what=_plan_words(decode(data[32:])))
+        return replace(entry, damage=str(error))
+    return replace(entry, what=_plan_words(plan), refers=tuple(dict.fromkeys(plan.artifacts)))
+
+
+def _plan_words(plan: Plan) -> str:
+    return f"{plan.target} {plan.solver} {plan.config} {plan.problem}"
+
+
+def _kernel(entry: Entry, data: bytes) -> Entry:
+    name = _OBJECT.fullmatch(entry.path.name)
+    if name is None:
+        return replace(entry, damage="its name is no digest")
+    found = hashlib.sha256(data).hexdigest()
+    return entry if found == name[1] else replace(entry, damage=f"its bytes have the sha256 {found}")
+
+
+def _with_lost_kernels(entries: list[Entry]) -> tuple[Entry, ...]:
+    """Keys and plans whose kernels are missing or damaged cannot be used, either."""
+    whole = {each.digest for each in entries if each.kind == KERNEL and not each.damage}
+
+    def checked(entry: Entry) -> Entry:
+        lost = next((digest for digest in entry.refers if digest not in whole), None)
+        if lost is None or entry.damage:
+            return entry
+        return replace(entry, damage=f"its kernel {lost[:16]}... is missing or damaged")
+
+    return tuple(map(checked, entries))
+
+
+def _remove(folder: Path, entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Keys and plans go before the kernels that they count, so that nobody meets one without."""
+    gone = []
+    for entry in sorted(entries, key=lambda each: each.kind == KERNEL):
+        try:
+            entry.path.unlink()
+        except FileNotFoundError:
+            continue
+        gone.append(entry)
+    for root, _, _ in os.walk(folder, topdown=False):
+        if Path(root) != folder:
+            with contextlib.suppress(OSError):  # it is not empty
+                os.rmdir(root)
+    return tuple(gone)
