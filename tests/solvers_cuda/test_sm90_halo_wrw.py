@@ -86,12 +86,17 @@ def run_block(t: HaloWrwTile, launch: Launch, part: tuple[int, int, int, int], d
         loaded = box(x, map_x, (*at, depth, n) if deep else (*at, n))
         window[: len(loaded)] = loaded
         for group in range(v["wk"]):
-            pixels = np.zeros((t.dy_rows, 64))
+            pixels = np.zeros((t.dy_rows, v["kw"]))
             for i in range(1 if t.whole else v["th"]):
-                at = ((kb * v["wk"] + group) * 64, w, h + i)
+                at = ((kb * v["wk"] + group) * v["kw"], w, h + i)
                 loaded = box(dy, map_dy, (*at, d, n) if deep else (*at, n))
-                pixels[i * w_pitch : i * w_pitch + len(loaded)] = loaded
+                begin = t.dy_lead + i * w_pitch
+                assert v["kw"] == 64 or begin % 2 == 0  # copies begin at multiples of 128 bytes
+                pixels[begin : begin + len(loaded)] = loaded
             a = pixels[: t.steps * 16]
+            if v["kw"] == 32:
+                a = np.concatenate((a, pixels[t.row_step :][: t.steps * 16]), 1)
+            assert a.shape == (t.steps * 16, 64)
             for line_group in range(v["wl"]):
                 for i in range(v["li"]):
                     first = t.line_rows[lines + line_group * v["li"] + i]
@@ -105,10 +110,13 @@ def run_block(t: HaloWrwTile, launch: Launch, part: tuple[int, int, int, int], d
             line = lines + wg // v["wk"] * v["li"] + i
             for column in range(t.columns):
                 across, along = line // t.pieces, line % t.pieces * v["g"] + column // v["cw"]
-                r, s = (along, across) if t.along_h else (across, along)
-                c, k0 = cb * v["cw"] + column % v["cw"], (kb * v["wk"] + wg % v["wk"]) * 64
-                if r < g.filter[1] and s < g.filter[2] and c < g.c and k0 < g.k:
-                    out[k0 : k0 + 64, plane, r, s, c] += sums[wg, i, : g.k - k0, column]
+                r, s = (along, across) if t.along_h else (across * t.rows_each, along)
+                c, k0 = cb * v["cw"] + column % v["cw"], (kb * v["wk"] + wg % v["wk"]) * v["kw"]
+                rows = sums[wg, i, :, column]
+                for half in (0,) if v["kw"] == 64 else (1, 0):  # the second row of taps comes first
+                    if r + half < g.filter[1] and s < g.filter[2] and c < g.c and k0 < g.k:
+                        found = rows if v["kw"] == 64 else rows[32 * (1 - half) :][:32]
+                        out[k0 : k0 + v["kw"], plane, r + half, s, c] += found[: g.k - k0]
 
 
 @pytest.mark.parametrize("signature", SMALL, ids=lambda s: s.key()[:70])
@@ -116,7 +124,7 @@ def test_windows_and_lines_add_up_to_the_weights(signature):
     signature = signature.canonical
     args = sample_args(signature, 3)
     dy, x = (np.ravel(arg).astype(np.float64) for arg in args)
-    geometry, configs = points(signature, 4)
+    geometry, configs = points(signature, 6)
     for config in configs:
         t = HaloWrwTile(geometry, config, H200)
         launch = SOLVER.draft(geometry, config, H200).run[0]

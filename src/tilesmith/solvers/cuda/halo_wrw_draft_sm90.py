@@ -66,7 +66,8 @@ def _source(t: HaloWrwTile, arguments: tuple[Argument, ...]) -> Source:
     w, h = t.window
     more = {
         "TILE_W": v["tw"], "TILE_H": v["th"], "WINDOW_W": w, "WINDOW_H": h, "X_ROWS": t.x_rows, "DY_ROWS": t.dy_rows,
-        "STEPS": t.steps, "STAGES": t.stages, "GROUP_STEP": t.tap_step, "RANK": 5 if t.geometry_is_deep else 4,
+        "STEPS": t.steps, "STAGES": t.stages, "DY_LEAD": t.dy_lead,
+        "ROW_STEP": t.row_step, "GROUP_STEP": t.tap_step, "RANK": 5 if t.geometry_is_deep else 4,
         "WHOLE": int(t.whole), "PARTIAL": int(v["slices"] > 1), "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
     }  # fmt: skip
     tables = "".join(
@@ -78,7 +79,7 @@ def _source(t: HaloWrwTile, arguments: tuple[Argument, ...]) -> Source:
     holes["CONSTANTS"] += tables
     holes["PARAMETERS"] = ", ".join([*maps, *(a.declared for a in arguments)])
     holes["PRODUCT"] = product_text("product", t.columns, dtype, True, True)
-    tile = f"h{v['th']}w{v['tw']}c{v['cw']}g{v['g']}x{v['wk']}x{v['wl']}x{v['li']}"
+    tile = f"h{v['th']}w{v['tw']}c{v['cw']}k{v['kw']}g{v['g']}x{v['wk']}x{v['wl']}x{v['li']}"
     return make_source(
         "cuda", "wgmmahalowrw", dtype, tile, t.target.arch, hopper_prelude(), _filled(_template(""), holes)
     )
@@ -96,8 +97,8 @@ def _constants(t: HaloWrwTile, more: dict[str, int]) -> str:
     v, g = t.value, t.geometry
     numbers = {
         "K_GROUPS": v["wk"], "LINE_GROUPS": v["wl"], "LINES_EACH": v["li"], "GROUP": v["g"], "SLAB_COLS": v["cw"],
-        "LINE_PIECES": t.pieces, "LINE_PARTS": t.parts, "ALONG_H": int(t.along_h), "FILTER_H": g.filter[1],
-        "FILTER_W": g.filter[2],
+        "K_COLS": v["kw"], "LINE_PIECES": t.pieces, "LINE_PARTS": t.parts, "ALONG_H": int(t.along_h),
+        "FILTER_H": g.filter[1], "FILTER_W": g.filter[2],
     } | more  # fmt: skip
     lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"typedef {TYPES[g.x.dtype]} Element;", f"typedef {TYPES[g.w.dtype]} Out;"]
@@ -137,7 +138,7 @@ def _maps(t: HaloWrwTile) -> tuple[TensorMap, TensorMap]:
     g, v = t.geometry, t.value
     w, h = t.window
     dy = (w, v["th"]) if t.whole else (v["tw"], 1)
-    return _map(t, g.y, 0, 64, dy), _map(t, g.x, 1, v["cw"], (w, h))
+    return _map(t, g.y, 0, v["kw"], dy), _map(t, g.x, 1, v["cw"], (w, h))
 
 
 def _map(t: HaloWrwTile, view: TensorView, index: int, channels: int, box: tuple[int, int]) -> TensorMap:

@@ -45,9 +45,10 @@ TS_DEVICE float exact(const Run &run, int k, int c, int t, int r, int s) {
 TS_DEVICE void finish(const Run &run, const Unit &u, int wg, int quad, int thread, float4 v) {
   const int column = quad % QUADS * 8, line = u.lines + wg / K_GROUPS * LINES_EACH + quad / QUADS;
   const int across = line / LINE_PIECES, along = line % LINE_PIECES * GROUP + column / SLAB_COLS;
-  const int r = ALONG_H ? along : across, s = ALONG_H ? across : along;
+  const int row = (thread >> 5) * 16 + (thread >> 2 & 7);
+  const int r = K_COLS == 32 ? across * 2 + (row < 32) : ALONG_H ? along : across, s = ALONG_H ? across : along;
   const int c = u.c * SLAB_COLS + column % SLAB_COLS + 2 * (thread & 3);
-  const int k = (u.k * K_GROUPS + wg % K_GROUPS) * 64 + (thread >> 5) * 16 + (thread >> 2 & 7);
+  const int k = (u.k * K_GROUPS + wg % K_GROUPS) * K_COLS + row % K_COLS;
   if (r >= FILTER_H || s >= FILTER_W || c >= run.channels || k >= run.rows) return;
   Out *to = run.out + k * run.out_row + ((u.t * FILTER_H + r) * FILTER_W + s) * run.out_tap + c;
   const bool both = k + 8 < run.rows;

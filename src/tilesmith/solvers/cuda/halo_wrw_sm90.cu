@@ -6,10 +6,27 @@ namespace @SYM@_scope {
 @CONSTANTS@
 @PRODUCT@
 @PLACE@
-constexpr int WARPGROUPS = K_GROUPS * LINE_GROUPS, SPAN = SLAB_COLS * 2;
-constexpr int X = (X_ROWS * SPAN + 1023) / 1024 * 1024, DY = (DY_ROWS * 128 + 1023) / 1024 * 1024;
+constexpr int WARPGROUPS = K_GROUPS * LINE_GROUPS, SPAN = SLAB_COLS * 2, DY_SPAN = K_COLS * 2;
+constexpr int X = (X_ROWS * SPAN + 1023) / 1024 * 1024, DY = (DY_ROWS * DY_SPAN + 1023) / 1024 * 1024;
 constexpr int STAGE = X + K_GROUPS * DY, WINDOW_ROWS = WINDOW_W * WINDOW_H;
 constexpr int DY_LOADED = WHOLE ? WINDOW_W * TILE_H : TILE_W * TILE_H;
+
+// What no copy reaches: dy must be zero there, and x finite. By the multiplying threads.
+TS_DEVICE void clear(unsigned char *shared) {
+  constexpr int CHUNKS = DY_SPAN / 16, BEYOND = (X_ROWS - WINDOW_ROWS) * SPAN / 16;
+  const uint4 zero = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < STAGES * DY_ROWS * CHUNKS; i += WARPGROUPS * 128) {
+    const int row = i / CHUNKS % DY_ROWS, pixel = row - DY_LEAD, h = pixel / WINDOW_W;
+    if (pixel >= 0 && h < TILE_H && (WHOLE || pixel - h * WINDOW_W < TILE_W)) continue;
+#pragma unroll
+    for (int k = 0; k < K_GROUPS; k++)
+      *(uint4 *)(shared + i / CHUNKS / DY_ROWS * STAGE + X + k * DY + row * DY_SPAN + i % CHUNKS * 16) = zero;
+  }
+#pragma unroll 1
+  for (int i = threadIdx.x; i < STAGES * BEYOND; i += WARPGROUPS * 128)
+    *(uint4 *)(shared + i / BEYOND * STAGE + WINDOW_ROWS * SPAN + i % BEYOND * 16) = zero;
+}
 
 extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@PARAMETERS@) {
   extern __shared__ __align__(1024) unsigned char ts_shared[];
@@ -18,36 +35,22 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
   const auto full = [=](ts_u32 i) { return barriers + 8 * i; };
   const auto empty = [=](ts_u32 i) { return barriers + 8 * (STAGES + i); };
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), thread = threadIdx.x & 127;
-  if (threadIdx.x == WARPGROUPS * 128) {
-    ts_map_prefetch(&map_dy);
-    ts_map_prefetch(&map_x);
-  }
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; i++) ts_barrier_init(full(i), 1), ts_barrier_init(empty(i), WARPGROUPS);
-    ts_barrier_init_done();
-  }
-  // What no copy reaches: dy must be zero there, and x finite.
-  const uint4 zero = make_uint4(0, 0, 0, 0);
-#pragma unroll 1
-  for (int i = threadIdx.x; i < STAGES * DY_ROWS * 8; i += (WARPGROUPS + 1) * 128) {
-    const int row = i / 8 % DY_ROWS, h = row / WINDOW_W;
-    if (h < TILE_H && (WHOLE || row - h * WINDOW_W < TILE_W)) continue;
-#pragma unroll
-    for (int k = 0; k < K_GROUPS; k++)
-      *(uint4 *)(ts_shared + i / 8 / DY_ROWS * STAGE + X + k * DY + row * 128 + i % 8 * 16) = zero;
-  }
-  constexpr int BEYOND = (X_ROWS - WINDOW_ROWS) * SPAN / 16;
-  for (int i = threadIdx.x; i < STAGES * BEYOND; i += (WARPGROUPS + 1) * 128)
-    *(uint4 *)(ts_shared + i / BEYOND * STAGE + WINDOW_ROWS * SPAN + i % BEYOND * 16) = zero;
-  ts_async_fence();
-  __syncthreads();
-
   const int slice = blockIdx.x / run.units, unit = blockIdx.x - slice * run.units;
   const Unit u = unit_at(run, unit);
   const int each = run.tiles / run.slices, more = run.tiles - each * run.slices;
   const int first = slice * each + (slice < more ? slice : more), last = first + each + (slice < more);
 
   if (wg == WARPGROUPS) {
+    // The copying thread makes the barriers itself and waits for nobody: the first copies are under way before the other
+    // warps are.
+    if (thread == 0) {
+      ts_map_prefetch(&map_dy);
+      ts_map_prefetch(&map_x);
+      for (int i = 0; i < STAGES; i++) ts_barrier_init(full(i), 1), ts_barrier_init(empty(i), WARPGROUPS);
+      ts_barrier_init_done();
+    }
+    __syncwarp();
+    ts_named_arrive(15, (WARPGROUPS + 1) * 128);
     ts_registers_shrink<COPY_REGISTERS>();
     if (thread == 0) {
       ts_u32 stage = 0, phase = 0;
@@ -58,7 +61,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
         const int w = (t - rest * run.tiles_w) * TILE_W, h = (rest - next * run.tiles_h) * TILE_H;
         const int n = next / run.base_d, d = next - n * run.base_d;
         ts_wait(empty(stage), phase ^ 1);
-        ts_expect(full(stage), WINDOW_ROWS * SPAN + K_GROUPS * DY_LOADED * 128);
+        ts_expect(full(stage), WINDOW_ROWS * SPAN + K_GROUPS * DY_LOADED * DY_SPAN);
         const ts_u32 to = ring + stage * STAGE, done = full(stage);
         if (RANK == 5) ts_load5(to, &map_x, done, u.c * SLAB_COLS, w + dw, h + dh, d + dd, n);
         else ts_load4(to, &map_x, done, u.c * SLAB_COLS, w + dw, h + dh, n);
@@ -66,17 +69,22 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
         for (int k = 0; k < K_GROUPS; k++)
 #pragma unroll 1
           for (int i = 0; i < (WHOLE ? 1 : TILE_H); i++) {
-            const ts_u32 at = to + X + k * DY + i * WINDOW_W * 128;
-            if (RANK == 5) ts_load5(at, &map_dy, done, (u.k * K_GROUPS + k) * 64, w, h + i, d, n);
-            else ts_load4(at, &map_dy, done, (u.k * K_GROUPS + k) * 64, w, h + i, n);
+            const ts_u32 at = to + X + k * DY + (DY_LEAD + i * WINDOW_W) * DY_SPAN;
+            if (RANK == 5) ts_load5(at, &map_dy, done, (u.k * K_GROUPS + k) * K_COLS, w, h + i, d, n);
+            else ts_load4(at, &map_dy, done, (u.k * K_GROUPS + k) * K_COLS, w, h + i, n);
           }
         if (++stage == STAGES) stage = 0, phase ^= 1;
       }
     }
   } else {
+    clear(ts_shared);
+    ts_async_fence();
+    ts_named_sync(15, (WARPGROUPS + 1) * 128);
     ts_registers_grow<PRODUCT_REGISTERS>();
-    constexpr ts_u64 A_LAYOUT = ts_descriptor(16, 1024, 128), B_LAYOUT = ts_descriptor(GROUP_STEP * SPAN, 8 * SPAN, SPAN);
-    constexpr ts_u64 A_NEXT = 128, B_NEXT = SPAN; // the next 16 pixels, in units of 16 bytes
+    // Half as many output channels: the second half of a product's rows are those of the row of taps above.
+    constexpr ts_u64 A_LAYOUT = ts_descriptor(K_COLS == 64 ? 16 : ROW_STEP * DY_SPAN, 8 * DY_SPAN, DY_SPAN);
+    constexpr ts_u64 B_LAYOUT = ts_descriptor(GROUP_STEP * SPAN, 8 * SPAN, SPAN);
+    constexpr ts_u64 A_NEXT = DY_SPAN, B_NEXT = SPAN; // the next 16 pixels, in units of 16 bytes
     float sums[LINES_EACH][COLUMNS / 2];
     ts_u32 stage = 0, phase = 0, before = 0, line[LINES_EACH];
 #pragma unroll
@@ -85,7 +93,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
       ts_wait(full(stage), phase);
       const ts_u32 x = ring + stage * STAGE;
       // NOTE: descriptors may start at any row, and taps may be any number of rows apart: the swizzle follows the address.
-      const ts_u64 a = ts_at(A_LAYOUT, x + X + wg % K_GROUPS * DY);
+      const ts_u64 a = ts_at(A_LAYOUT, x + X + wg % K_GROUPS * DY + (K_COLS == 64 ? 0 : DY_LEAD - ROW_STEP) * DY_SPAN);
       ts_product_fence();
 #pragma unroll
       for (int i = 0; i < LINES_EACH; i++) product(sums[i], a, ts_at(B_LAYOUT, x + line[i]), t != first);

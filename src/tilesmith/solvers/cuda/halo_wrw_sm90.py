@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from tilesmith.plan.records import Draft
@@ -20,8 +21,8 @@ _MOST_SLICES = 132
 class HaloWrwSm90Solver:
     """Weights, several taps in a plane of the filter, channels-last tensors whose pixels are multiples of 16 bytes.
 
-    Axes: ``th`` x ``tw`` pixels of a tile, ``g`` taps and ``cw`` input channels of a product, ``wk`` warpgroups along
-    output channels and ``wl`` along lines of taps, ``li`` lines of each, ``slices`` along pixels.
+    Axes: ``th`` x ``tw`` pixels of a tile, ``g`` taps, ``cw`` input and ``kw`` output channels of a product, ``wk``
+    warpgroups along output channels and ``wl`` along lines of taps, ``li`` lines of each, ``slices`` along pixels.
     """
 
     name = "wgmma_halo_wrw"
@@ -44,8 +45,8 @@ class HaloWrwSm90Solver:
         widths, heights = _extents(g)
         tiles = g.n * g.output[0] * -(-g.output[1] // heights[0]) * -(-g.output[2] // widths[0])
         axes = {
-            "th": heights, "tw": widths, "g": _groups(g), "cw": _slabs(g), "wk": (1, 2, 3), "wl": (1, 2, 3),
-            "li": (1, 2, 3), "slices": tuple(range(1, min(_MOST_SLICES, tiles) + 1)),
+            "th": heights, "tw": widths, "g": _groups(g), "cw": _slabs(g), "kw": _halves(g), "wk": (1, 2, 3),
+            "wl": (1, 2, 3), "li": (1, 2, 3), "slices": tuple(range(1, min(_MOST_SLICES, tiles) + 1)),
         }  # fmt: skip
         return SearchSpace(axes, lambda config: HaloWrwTile(g, config, target).fits)
 
@@ -101,7 +102,12 @@ def _groups(g: ConvGeometry) -> tuple[int, ...]:
 
 
 def _slabs(g: ConvGeometry) -> tuple[int, ...]:
-    return (64,) if g.c % 64 == 0 and g.filter[2] <= 4 and g.filter[1] <= 4 else (64, 32)
+    return (64, 32) if g.c > 32 else (32,)
+
+
+def _halves(g: ConvGeometry) -> tuple[int, ...]:
+    """Output channels of a product: 32 and two rows of taps where 64 would be half empty."""
+    return (64, 32) if g.k <= 32 and g.filter[1] > 1 and g.filter[2] > 1 else (64,)
 
 
 def _extents(g: ConvGeometry) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -116,12 +122,12 @@ def _extents(g: ConvGeometry) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _candidates(g: ConvGeometry, target: CudaTarget) -> Iterator[Config]:
     widths, heights = _extents(g)
-    for cw in _slabs(g):
+    for cw, kw in itertools.product(_slabs(g), _halves(g)):
         for group in _groups(g):
             if group * cw < 96 and group != max(_groups(g)):
                 continue
             for wk, wl, li in _SHAPES:
-                base = {"th": heights[0], "tw": widths[0], "g": group, "cw": cw, "wk": wk, "wl": wl, "li": li,
+                base = {"th": heights[0], "tw": widths[0], "g": group, "cw": cw, "kw": kw, "wk": wk, "wl": wl, "li": li,
                         "slices": 1}  # fmt: skip
                 if not HaloWrwTile(g, Config(tuple(base.items())), target).fits:
                     continue

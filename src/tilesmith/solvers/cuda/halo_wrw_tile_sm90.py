@@ -24,8 +24,9 @@ class HaloWrwTile:
     """``geometry`` (``wrw``, steps of 1) in tiles of ``th`` x ``tw`` pixels of dy.
 
     A line is ``g`` neighbouring taps of a row of the filter (of a column, where rows have one tap): one product of
-    64 output channels and ``cw`` input channels of each of its taps. A block has ``wk`` x ``wl`` warpgroups: along
-    output channels, and along lines, of which each takes ``li``. Lines that the filter has not are thrown away.
+    64 output channels and ``cw`` input channels of each of its taps; with ``kw`` = 32, of 32 output channels, and of
+    the line's taps and those in the next row of the filter. A block has ``wk`` x ``wl`` warpgroups: along output
+    channels, and along lines, of which each takes ``li``. Lines that the filter has not are thrown away.
     """
 
     geometry: ConvGeometry
@@ -57,7 +58,12 @@ class HaloWrwTile:
 
     @cached_property
     def lines(self) -> int:
-        return self.geometry.filter[2 if self.along_h else 1] * self.pieces
+        return ceil(self.geometry.filter[2 if self.along_h else 1] / self.rows_each) * self.pieces
+
+    @property
+    def rows_each(self) -> int:
+        """Rows of the filter that a line has."""
+        return 64 // self.value["kw"]
 
     @cached_property
     def parts(self) -> int:
@@ -72,7 +78,7 @@ class HaloWrwTile:
         found = []
         for line in range(self.parts * self.value["wl"] * self.value["li"]):
             across, along = divmod(min(line, self.lines - 1), self.pieces)
-            r, s = (along * g, across) if self.along_h else (across, along * g)
+            r, s = (along * g, across) if self.along_h else (across * self.rows_each, along * g)
             found.append((r * dh, s * dw))
         return tuple(found)
 
@@ -93,15 +99,27 @@ class HaloWrwTile:
         deepest = 0
         for part, begin in enumerate(self.part_rows):
             last = max(row for row, _ in self._line_starts[part * chunk : (part + 1) * chunk])
-            last += (min(self.value["g"], r) - 1) * dh if self.along_h else 0
+            last += ((min(self.value["g"], r) if self.along_h else self.rows_each) - 1) * dh
             deepest = max(deepest, min(last, (r - 1) * dh) - begin)
-        return self.value["tw"] + (s - 1) * dw, self.value["th"] + deepest
+        width = self.value["tw"] + (s - 1) * dw
+        # Copies into shared memory begin at multiples of 128 bytes.
+        return (width + width % 2 if self.value["kw"] == 32 else width), self.value["th"] + deepest
 
     @cached_property
     def tap_step(self) -> int:
         """Pixels of the window from one tap of a line to the next."""
         _, dh, dw = self.geometry.dilation
         return dh * self.window[0] if self.along_h else dw
+
+    @cached_property
+    def row_step(self) -> int:
+        """Pixels of the window from a row of taps to the next."""
+        return self.geometry.dilation[1] * self.window[0]
+
+    @cached_property
+    def dy_lead(self) -> int:
+        """Zeros before the first pixel of dy, which the taps of a line's second row meet."""
+        return 0 if self.value["kw"] == 64 else self.row_step
 
     @cached_property
     def line_rows(self) -> tuple[int, ...]:
@@ -114,7 +132,7 @@ class HaloWrwTile:
     @cached_property
     def steps(self) -> int:
         """Products along a tile: its pixels, and what lies between the end of a row and the next, by sixteens."""
-        return ceil(((self.value["th"] - 1) * self.window[0] + self.value["tw"]) / 16)
+        return ceil((self.dy_lead + (self.value["th"] - 1) * self.window[0] + self.value["tw"]) / 16)
 
     @cached_property
     def whole(self) -> bool:
@@ -128,12 +146,12 @@ class HaloWrwTile:
 
     @cached_property
     def dy_rows(self) -> int:
-        return max(self.steps * 16, self.window[0] * self.value["th"] if self.whole else 0)
+        return self.dy_lead + max(self.steps * 16, self.window[0] * self.value["th"] if self.whole else 0)
 
     @cached_property
     def stage_bytes(self) -> int:
         x = ceil(self.x_rows * self.value["cw"] * 2 / 1024) * 1024
-        return x + self.value["wk"] * ceil(self.dy_rows * 128 / 1024) * 1024
+        return x + self.value["wk"] * ceil(self.dy_rows * self.value["kw"] * 2 / 1024) * 1024
 
     @cached_property
     def stages(self) -> int:
@@ -163,7 +181,7 @@ class HaloWrwTile:
     @cached_property
     def blocks(self) -> tuple[int, int]:
         """Blocks of output and of input channels."""
-        return ceil(self.geometry.k / (64 * self.value["wk"])), ceil(self.geometry.c / self.value["cw"])
+        return ceil(self.geometry.k / (self.value["kw"] * self.value["wk"])), ceil(self.geometry.c / self.value["cw"])
 
     @cached_property
     def units(self) -> int:
@@ -201,7 +219,9 @@ class HaloWrwTile:
             return False
         if v["th"] > p or v["tw"] > q or max(self.window) > _MAX_BOX or v["g"] > taps_along(g):
             return False
-        if v["wl"] * v["li"] > self.lines or (v["wk"] > 1 and (v["wk"] - 1) * 64 >= g.k):
+        if v["kw"] == 32 and (self.along_h or g.filter[1] == 1):
+            return False
+        if v["wl"] * v["li"] > self.lines or (v["wk"] > 1 and (v["wk"] - 1) * v["kw"] >= g.k):
             return False
         return self.stages >= 2 and v["slices"] <= self.tiles
 
