@@ -7,7 +7,16 @@ TORCH := torch==2.13.0
 C_FILES := $(wildcard src/tilesmith/runtime/csrc/*.[ch] src/tilesmith/runtime/binding/*.[ch])
 RUNTIME := CMakeLists.txt $(C_FILES)
 
-.PHONY: help setup demo test sweep style quality docs bench clean
+# `make demo SYSTEM=1` and the like use the packages that PYTHON has: for machines without a network.
+ifdef SYSTEM
+RUN := PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON)
+READY := system
+else
+RUN := $(BIN)/python
+READY := $(VENV)/.setup $(VENV)/.torch
+endif
+
+.PHONY: help setup system demo test sweep style quality docs bench gpu-test gpu-bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -30,8 +39,11 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.torch $(VENV)/.setup
 	$(PIP) install -e '.[test,quality,docs]'
 	@touch $@
 
-demo: $(VENV)/.setup $(VENV)/.torch  ## tune real convolutions on this machine, check them, compare with oneDNN
-	$(BIN)/python benchmarks/demo.py
+system:
+	@$(PYTHON) benchmarks/gpu/build_runtime.py --check
+
+demo: $(READY)  ## tune real convolutions on this machine, check them, compare with oneDNN or, on a GPU, with cuDNN
+	$(RUN) benchmarks/demo.py
 
 test: $(VENV)/.dev  ## everything that CI runs: quality, docs, tests
 	$(MAKE) --no-print-directory quality docs
@@ -55,6 +67,12 @@ docs: $(VENV)/.dev  ## build the documentation into site/
 
 bench: $(VENV)/.setup $(VENV)/.torch  ## the benchmark tables of the docs, written to benchmarks/results/
 	$(BIN)/python benchmarks/cpu.py
+
+gpu-test: $(READY)  ## everything that needs a GPU: numbers, graphs, streams, the sanitizer; ARGS='--time-limit 500 resnet50'
+	$(RUN) benchmarks/gpu/gpu_test.py $(ARGS)
+
+gpu-bench: $(READY)  ## tune and measure the lists on a GPU, write the tables of the docs; ARGS='--time-limit 500 resnet50'
+	$(RUN) benchmarks/gpu/gpu_bench.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist site

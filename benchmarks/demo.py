@@ -1,5 +1,6 @@
-"""`make demo`: find the best kernels for real problems on this machine, check them, compare with oneDNN, remember them.
+"""`make demo`: find the best kernels for real problems here, check them, compare with PyTorch's, remember them.
 
+On a machine with an NVIDIA GPU the problems run there, beside cuDNN and cuBLAS; elsewhere on the CPU, beside oneDNN.
 The first run tunes (a few seconds a problem); a later one finds everything in the database and only measures.
 """
 
@@ -8,24 +9,26 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.dispatch.benchmark import Bench, bench, library_version
+from tilesmith.dispatch.bench_records import Bench
+from tilesmith.dispatch.benchmark import LIBRARIES, bench, library_version
 from tilesmith.dispatch.facts import open_databases, target_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.errors import TilesmithError
 from tilesmith.measure.machine import machine_of
 from tilesmith.problems.work import flops
+from tilesmith.targets.detect_cuda import has_cuda
 from tilesmith.targets.target import Target
 from tilesmith.tune.session import INTERRUPTED, tune
 
-PROBLEMS = Path(__file__).parent / "problems" / "demo.txt"
-LIBRARY = "onednn"
+FOLDER = Path(__file__).parent / "problems"
 TUNE_SECONDS = 15.0
 BENCH_SECONDS = 0.6
 console = Console(width=None if sys.stdout.isatty() else 120)
@@ -40,9 +43,35 @@ def short(item: Item) -> str:
     kind = "transposed" if flags.get("-m") == "trans" else "conv"
     groups = f" groups {flags['-g']}" if "-g" in flags else ""
     stride = f" stride {flags['-u']}" if "-u" in flags else ""
-    weights = " (weights)" if item.direction == "wrw" else ""
+    weights = {"wrw": " (weights)", "bwd": " (data)"}.get(item.direction, "")
     size = f"{flags['-c']}x{flags['-H']}x{flags['-W']} to {flags['-k']}"
     return f"{kind} {flags['-y']}x{flags['-x']}{stride}{groups}, {size}{weights}"
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What runs where, and beside what."""
+
+    device: str
+    problems: str
+    libraries: tuple[str, ...]
+    title: str
+
+
+CPU = Demo("cpu", "demo.txt", LIBRARIES["cpu"], "oneDNN")
+GPU = Demo("cuda", "demo_gpu.txt", LIBRARIES["cuda"], "cuDNN or cuBLAS")
+
+
+def place() -> Demo:
+    """The GPU where there is one that Tilesmith runs on."""
+    if not has_cuda():
+        return CPU
+    try:
+        target_of(None, None, GPU.device)
+    except TilesmithError as error:
+        console.print(f"the GPU is left alone: {error}", highlight=False)
+        return CPU
+    return GPU
 
 
 def find(items: tuple[Item, ...], target: Target) -> int:
@@ -56,7 +85,10 @@ def find(items: tuple[Item, ...], target: Target) -> int:
             continue
         new += 1
         with console.status(f"tuning {short(item)} ..."):
-            result = tune(item.signature, target, database=layers.writable, cache=cache, max_seconds=TUNE_SECONDS)
+            result = tune(
+                item.signature, target, database=layers.writable, cache=cache, max_seconds=TUNE_SECONDS,
+                external=False,
+            )  # fmt: skip
         console.print(
             f"  {short(item)}: {result.new_trials} kernels checked and timed in {result.seconds:.1f} s, "
             f"best {result.record.solver} {result.record.config}", highlight=False,
@@ -67,36 +99,39 @@ def find(items: tuple[Item, ...], target: Target) -> int:
 def row(item: Item, launch: Launchable, found: Bench) -> list[str]:
     if found.status != "ok" or not found.time_us:
         return [short(item), launch.solver, found.reason, "", "", "", "", ""]
-    them = found.against[LIBRARY]
+    library, them = next(iter(found.against.items()), ("", None))
     return [
         short(item), launch.solver, f"{found.time_us:.0f}", f"{flops(item.signature) / found.time_us * 1e-3:.0f}",
-        f"{(found.roofline or 0) * 100:.0f} %", f"{found.error:.1e} < {found.bound:.1e}", f"{them.time_us:.0f}",
-        "disturbed" if found.reason else f"{found.ratio[LIBRARY]:.2f}x",
+        f"{(found.roofline or 0) * 100:.0f} %", f"{found.error:.1e} < {found.bound:.1e}",
+        f"{them.time_us:.0f}" if them else "-",
+        "disturbed" if found.reason else f"{found.ratio[library]:.2f}x" if them else "-",
     ]  # fmt: skip
 
 
 def main() -> int:
     start = time.perf_counter()
-    items = read_problems([str(PROBLEMS)]).items
-    target = target_of(None, None)
-    console.print(
-        f"Tilesmith on {target.name}: {len(items)} problems, against {library_version(LIBRARY)}", highlight=False
-    )
+    demo = place()
+    items = read_problems([str(FOLDER / demo.problems)]).items
+    target = target_of(None, None, demo.device)
+    versions = "; ".join(map(library_version, demo.libraries))
+    console.print(f"Tilesmith on {target.name}: {len(items)} problems, against {versions}", highlight=False)
     new = find(items, target)
     machine = machine_of(target, open_cache())
     table = Table()
-    for name in ("problem", "solver", "us", "GFLOP/s", "roofline", "error < bound", "oneDNN us", "faster"):
+    for name in ("problem", "solver", "us", "GFLOP/s", "roofline", "error < bound", f"{demo.title} us", "faster"):
         table.add_column(name, justify="left" if name in ("problem", "solver") else "right", overflow="fold")
     ratios, failed = [], 0
-    with console.status("measuring beside oneDNN ..."):
+    with console.status(f"measuring beside {demo.title} ..."):
         for item in items:
-            launch = get_launchable(item.signature, target=target)
-            found = bench(launch, machine, (LIBRARY,), seconds=BENCH_SECONDS)
+            launch = get_launchable(item.signature, target=target, external=False)
+            found = bench(launch, machine, demo.libraries, seconds=BENCH_SECONDS)
             table.add_row(*row(item, launch, found))
             failed += found.status != "ok"
             ratios += [] if found.reason else found.ratio.values()
     console.print(table)
-    mean = f"geomean {statistics.geometric_mean(ratios):.2f}x oneDNN's best" if ratios else "nothing to compare"
+    mean = (
+        f"geomean {statistics.geometric_mean(ratios):.2f}x the best of {demo.title}" if ratios else "nothing to compare"
+    )
     remembered = f"{len(items) - new} of {len(items)} remembered, {new} tuned"
     console.print(
         f"every result checked against float64; {mean}; {remembered}; {time.perf_counter() - start:.1f} s",

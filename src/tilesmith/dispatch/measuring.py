@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,9 +92,9 @@ def device_bench(launch: Launchable, seed: int = 0, truth: Oracle | None = None)
 def _device_bench(launch: Launchable, values: tuple[Any, ...], truth: Oracle | None = None) -> DeviceBench:
     target, signature = launch.target, launch.signature.canonical
     assert isinstance(target, CudaTarget)
-    if truth is None:
-        truth = device_oracle(signature, values, target, launch.ordinal, open_cache())
-    return DeviceBench(signature, values, truth, target, launch.ordinal)
+    cache = open_cache()
+    find = partial(device_oracle, signature, values, target, launch.ordinal, cache)
+    return DeviceBench(signature, values, find if truth is None else truth, target, launch.ordinal, cache)
 
 
 def checked_call(launch: Launchable) -> Callable[..., object]:
@@ -121,11 +122,13 @@ def check_launchable(launch: Launchable, seed: int = 0, truth: Oracle | None = N
 
 def check_launchable_specials(launch: Launchable, seed: int = 0) -> Accuracy:
     """``measure.accuracy.check_specials`` of a launchable, on its device."""
-    if not isinstance(launch.target, CudaTarget):
+    target = launch.target
+    if not isinstance(target, CudaTarget):
         return check_specials(checked_call(launch), launch.signature, seed)
 
     def check_planted(values: tuple[Any, ...]) -> Accuracy:
-        with np.errstate(all="ignore"):
-            return _device_bench(launch, values).check(launch.executable).verdict
+        with np.errstate(all="ignore"):  # NaN and Inf are for the host to check
+            truth = device_oracle(launch.signature.canonical, values, target, launch.ordinal, open_cache())
+            return _device_bench(launch, values, truth).check(launch.executable).verdict
 
     return plant_specials(check_planted, launch.signature.canonical, seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from numpy.typing import NDArray
 
@@ -16,7 +16,7 @@ from tilesmith.measure.device_timing import interleave_on_device
 from tilesmith.measure.oracle import Oracle
 from tilesmith.measure.timing import Timing
 from tilesmith.problems.rewrite import Signature
-from tilesmith.runtime.device import device
+from tilesmith.runtime.device import Stream, copy_on_device, device
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.target import CudaTarget
 from tilesmith.toolchain.cache import ArtifactCache
@@ -31,6 +31,25 @@ class Checked:
 
     plan: DevicePlan
     verdict: Accuracy
+
+
+class _Foreign:
+    """A call of another library in a plan's place: its result is copied to where a plan writes."""
+
+    def __init__(self, call: Callable[[], tuple[int, object]], nbytes: int, out: int, stream: Stream) -> None:
+        self._call, self._nbytes, self._out, self._stream = call, nbytes, out, stream
+
+    def prepare(self) -> None:
+        """There is nothing to pack."""
+
+    def poison(self) -> None:
+        """Its workspace is its own."""
+
+    def run(self) -> None:
+        address, held = self._call()
+        self._stream.synchronize()
+        copy_on_device(self._stream.device, self._out, address, self._nbytes)
+        del held
 
 
 class DeviceBench:
@@ -66,6 +85,12 @@ class DeviceBench:
             if not verdict.ok:
                 break
         return Checked(plan, verdict)
+
+    def check_foreign(self, call: Callable[[], tuple[int, object]], nbytes: int) -> Accuracy:
+        """The numbers of another library: ``call`` queues its work on this problem's stream and returns the address of
+        its result, which lies as the problem's does and has no gaps, and whatever owns it."""
+        foreign = _Foreign(call, nbytes, self.checker.slots[-1], self.checker.stream)
+        return self.checker.check_plan(cast(DevicePlan, foreign), poison=False)
 
     def time(
         self,

@@ -139,6 +139,13 @@ class DeviceArray:
         }  # fmt: skip
 
 
+def copy_on_device(place: Device, to: int, source: int, nbytes: int) -> None:
+    """Copy bytes between two addresses of a device; done when this returns."""
+    with place.current():
+        driver().call("cuMemcpyDtoD_v2", ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(nbytes))
+        driver().call("cuStreamSynchronize", ctypes.c_void_p(None))
+
+
 def to_device(place: Device, values: np.ndarray[Any, Any]) -> DeviceArray:
     """A copy of an array on a device, its strides kept."""
     strides = tuple(step // values.itemsize for step in values.strides)

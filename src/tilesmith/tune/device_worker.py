@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.measure.device_bench import DeviceBench
+from tilesmith.measure.device_library import check_library
 from tilesmith.measure.oracle import Oracle
 from tilesmith.problems.samples import sample_args
 from tilesmith.problems.signature import parse_key
@@ -56,10 +57,10 @@ class DeviceWorker:
         side, tensors = self._library()
         call = side.library_call(self._signature, request.config)
 
-        def run() -> object:
+        def run() -> Any:
             return call(*tensors)
 
-        verdict = self.bench.checker.check_result(side.array_of(run()))
+        verdict = check_library(self.bench, self._signature, side, run)
         if not verdict.ok:
             return Refused(f"wrong numbers: {verdict.message}", verdict.error, verdict.bound)
         quick = self.bench.quick(run)

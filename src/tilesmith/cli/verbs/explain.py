@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import click
 
 from tilesmith import env
@@ -12,6 +14,7 @@ from tilesmith.dispatch.choose import DATABASE, SPEC, Choice
 from tilesmith.dispatch.facts import open_databases, target_of
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.dispatch.resolve import check_mode, decide
+from tilesmith.solvers.external.candidate import is_external
 
 
 @click.command(
@@ -32,8 +35,9 @@ def command(
     asked = check_mode(mode)
     for item in listing.items:
         choice = decide(
-            item.signature, target, asked if asked == "strict" else "fast", layers, cache, env.ONLY_SOLVER.get()
-        )
+            item.signature, target, asked if asked == "strict" else "fast", layers, cache, env.ONLY_SOLVER.get(),
+            external=env.EXTERNAL.get() and find_spec("torch") is not None,
+        )  # fmt: skip
         if as_json:
             print_json(_record(item, target.name, asked, choice))
         else:
@@ -66,4 +70,6 @@ def _text(item: Item, target: str, choice: Choice) -> str:
         ["*" if line.chosen else "", line.solver, line.predicted_us, line.time_us, line.config, line.reason]
         for line in choice.trace
     ]
+    if is_external(choice.solver):
+        head += "\nfor PyTorch's tensors; all others, and processes without PyTorch, get the fastest generated kernel"
     return f"{head}\n{table(('', 'solver', 'predicted_us', 'time_us', 'config', 'reason'), rows)}\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,7 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import TensorView
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import torch_args
-from tilesmith.solvers.external.operators import ConvShape, Finish, Mode, argument_names, placed
+from tilesmith.solvers.external.operators import ConvShape, Finish, argument_names, placed
 from tilesmith.solvers.external.tensors import TORCH_DTYPES, to_numpy
 
 FORMS = ("contiguous", "channels_last")
@@ -78,6 +79,15 @@ def uses_tf32(signature: Signature) -> bool:
     return signature.acc_dtype == "tf32"
 
 
+@dataclass(frozen=True)
+class DeviceMode:
+    """One way to compute the problem: ``run`` is what is timed, ``laid`` puts its result as the signature lays it."""
+
+    name: str
+    run: Callable[[], torch.Tensor]
+    laid: Callable[[torch.Tensor], torch.Tensor]
+
+
 class ConvCall:
     """A convolution in any direction, its epilogue included."""
 
@@ -93,7 +103,11 @@ class ConvCall:
         self._slot = arguments(signature)[-1]
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
-        return _laid(self.compute(self.operands(tensors)), self._slot, self._views[self._result])
+        return self.laid(self.compute(self.operands(tensors)))
+
+    def laid(self, found: torch.Tensor) -> torch.Tensor:
+        """A result on logical axes as the signature lays it."""
+        return _laid(found, self._slot, self._views[self._result])
 
     def operands(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """The user's tensors on logical axes, in their own memory."""
@@ -146,7 +160,11 @@ class GemmCall:
         self._slot = arguments(signature)[-1]
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
-        return _laid(self.compute(tensors), self._slot, self._views["c"])
+        return self.laid(self.compute(tensors))
+
+    def laid(self, found: torch.Tensor) -> torch.Tensor:
+        """``(batch, m, n)`` as the signature lays it."""
+        return _laid(found, self._slot, self._views["c"])
 
     def compute(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """``(batch, m, n)``."""
@@ -186,7 +204,7 @@ class GemmCall:
 
 def modes(
     library: str, signature: Signature, values: tuple[np.ndarray[Any, Any], ...], ordinal: int
-) -> tuple[Mode, ...]:
+) -> tuple[DeviceMode, ...]:
     """Every way of ``library`` (``cudnn``, ``cublas``) to compute ``signature`` from sample values, on a device.
 
     To be called, like what it returns, inside ``on_stream``. Ways that PyTorch refuses are left out.
@@ -196,14 +214,15 @@ def modes(
     if not {slot.dtype for slot in arguments(signature)} <= set(TORCH_DTYPES):
         return ()
     tensors = device_tensors(signature, values, ordinal)
-    calls: dict[str, Callable[[], torch.Tensor]]
     if isinstance(signature, GemmSignature):
-        calls = {name: partial(GemmCall(signature, name).compute, tensors) for name in BLAS}
+        both = {name: GemmCall(signature, name) for name in BLAS}
+        found = [DeviceMode(name, partial(call.compute, tensors), call.laid) for name, call in both.items()]
     elif signature.mode == "bgrad":
         return ()
     else:
-        calls = ConvCall(signature).modes(tensors)
-    return tuple(mode for name, call in calls.items() if (mode := _try(name, call)) is not None)
+        conv = ConvCall(signature)
+        found = [DeviceMode(name, run, conv.laid) for name, run in conv.modes(tensors).items()]
+    return tuple(mode for mode in found if _runs(mode))
 
 
 def device_tensors(
@@ -225,12 +244,17 @@ def array_of(result: torch.Tensor) -> np.ndarray[Any, Any]:
     return to_numpy(result.contiguous())
 
 
-def _try(name: str, call: Callable[[], torch.Tensor]) -> Mode | None:
+def address_of(result: torch.Tensor) -> tuple[int, torch.Tensor]:
+    """Where a result lies, and what keeps it there."""
+    return result.data_ptr(), result
+
+
+def _runs(mode: DeviceMode) -> bool:
     try:
-        call()
+        mode.run()
     except (RuntimeError, NotImplementedError):  # no kernel for these types
-        return None
-    return Mode(name, call, lambda: array_of(call()))
+        return False
+    return True
 
 
 def _logical(view: TensorView, dims: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
