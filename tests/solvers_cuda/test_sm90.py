@@ -249,18 +249,30 @@ def test_untuned_kernels_compile_without_spills(tmp_path):
 
 @pytest.mark.parametrize(
     "want",
-    [{"pp": 1}, {"split": 8}, {"slices": 3}, {"wgs": 3}, {"per_sm": 2}, {"bk": 16}, {"swap": 1}, {"resident": 1}],
+    [
+        {"pp": 1},
+        {"split": 8},
+        {"slices": 3},
+        {"wgs": 3},
+        {"per_sm": 2},
+        {"bk": 16},
+        {"swap": 1},
+        {"resident": 1},
+        {"split": 3, "bn": 16},
+        {"cast": 2},
+        {"cast": 2, "swap": 1},
+    ],
     ids=str,
 )
 def test_corners_compile(want, tmp_path):
     rng, drafts = random.Random(1), []
-    for signature in (PROBLEMS[1], PROBLEMS[4], PROBLEMS[9], PROBLEMS[13], PROBLEMS[7]):
+    for signature in (PROBLEMS[1], PROBLEMS[4], PROBLEMS[9], PROBLEMS[13], PROBLEMS[7], PROBLEMS[0]):
         geometry, solvers = accepting(signature)
         for solver in solvers:
             space, default = solver.search_space(geometry, H200), solver.default_config(geometry, H200)
             if any(value not in space.axes.get(name, ()) for name, value in want.items()):
                 continue
-            for _ in range(300):
+            for _ in range(4000):
                 values = {name: rng.choice(choices) for name, choices in space.axes.items()} | want
                 config = type(default)(tuple(values.items()))
                 if space.allowed(config):

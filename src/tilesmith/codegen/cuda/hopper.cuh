@@ -76,11 +76,12 @@ TS_DEVICE ts_u32 ts_peer_address(ts_u32 address, ts_u32 rank) {
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(peer) : "r"(address), "r"(rank));
   return peer;
 }
-// 16 bytes into a peer's shared memory, counted by its barrier.
-TS_DEVICE void ts_peer_send(ts_u32 to, const float *v, ts_u32 barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1,%2,%3,%4}, [%5];" ::"r"(to),
-               "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(barrier)
+TS_DEVICE void ts_peer_store4(ts_u32 to, const float *v) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(to), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
                : "memory");
+}
+TS_DEVICE void ts_peer_arrive(ts_u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // --- bulk tensor copies ---
@@ -89,6 +90,13 @@ TS_DEVICE void ts_load3(ts_u32 to, const ts_map *map, ts_u32 barrier, int x, int
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
                "[%0], [%1, {%3,%4,%5}], [%2];" ::"r"(to),
                "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
+// Into the same place of all the blocks of a cluster that `blocks` has bits for; each one's barrier counts the bytes.
+TS_DEVICE void ts_load3_cast(ts_u32 to, const ts_map *map, ts_u32 barrier, int x, int y, int z, ts_u32 blocks) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+               "[%0], [%1, {%3,%4,%5}], [%2], %6;" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"((ts_u16)blocks)
                : "memory");
 }
 // Offsets are those of a filter tap from the window's lower corner: W in the low 8 bits, then H, then D.

@@ -17,7 +17,8 @@ _START = 60  # cycles before the first product and after the last result, beyond
 _NEXT_CLUSTER = 250  # cycles until a cluster takes the place of one that ended
 _EPILOGUE = 920  # cycles of a tile's results
 _STORED, _SCATTERED = 9.2, 7.9  # results a cycle, through a tensor map (or in rows) and from registers
-_REDUCE, _SENT = 1800, 20  # cycles of a cluster's sum, and bytes a cycle that its blocks send one another
+_REDUCE, _SENT = 1800, 12  # cycles of a cluster's sum, and bytes a cycle that its blocks send one another
+_PAIRED, _PAIRED_TILE = 700, 300  # cycles that a cluster that shares columns waits for itself, at its ends and a tile
 _HIDDEN = 0.25  # of an epilogue beside another tile's products
 _LATENCY = 3100  # cycles from asking for bytes of DRAM to their use
 _OVERLAP = 0.1  # what the lesser of computing and moving adds to the greater
@@ -31,8 +32,8 @@ def predicted_seconds(t: Sm90Tile) -> float:
     bm, bn = t.block_m, t.block_n
     per_sm, split = v["per_sm"], v["split"]
     steps = sum(t.layer_steps) / len(t.layer_steps) / t.parts
-    blocks = t.tiles * split
-    slots = t.target.cores * per_sm
+    blocks = t.tiles * split * v["cast"]
+    slots = t.target.cores * per_sm // v["cast"] * v["cast"]
     if split > 1:  # a cluster lies in one part of the chip, and some of its SMs are left over
         share = _CLUSTERED[split // per_sm] if split % per_sm == 0 and split > per_sm else 100
         slots = slots * share // 100 // split * split
@@ -49,6 +50,8 @@ def predicted_seconds(t: Sm90Tile) -> float:
     cycles = waves * (steps * per_step + epilogue * hidden) + epilogue * (1 - hidden)
     if split > 1:
         cycles += (waves - 1) * _NEXT_CLUSTER
+    if v["cast"] > 1:
+        cycles += _PAIRED + waves * _PAIRED_TILE
     ring = t.stages * t.stage_bytes * busy
     loaded = steps * waves * t.stage_bytes * busy
     # Bytes in flight over the way from DRAM.
@@ -71,8 +74,13 @@ def _step_cycles(t: Sm90Tile) -> float:
     shared = (bm / 64 * (64 + bn) + bm + columns) * span / _SHARED
     if t.value["resident"]:
         columns = 0
-    loads = (bm + columns) * span / _L2
+    loads = (bm * _request(t.form.a) + columns / t.value["cast"] * _request(t.form.b)) * span / _L2
     return max(tensor, shared, loads) + _STEP + (_ALONE if t.value["wgs"] == 1 else 0)
+
+
+def _request(operand: Tiled | Window) -> float:
+    """What a row of 128 bytes costs that begins within a sector of 32: it is read as two."""
+    return 1.8 if isinstance(operand, Tiled) and any(2 * stride % 32 for stride in operand.strides) else 1.0
 
 
 def _dram_seconds(t: Sm90Tile) -> float:

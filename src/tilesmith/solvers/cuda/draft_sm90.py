@@ -50,7 +50,7 @@ def tile_draft(t: Sm90Tile) -> Draft:
     maps = _maps(t)
     launch = Launch(
         0, source.symbol, (t.grid, 1, 1), (*maps, *(a.parameter for a in arguments)), (t.threads, 1, 1),
-        (v["split"], 1, 1), t.shared_bytes,
+        (v["split"] * v["cast"], 1, 1), t.shared_bytes,
     )  # fmt: skip
     if not sliced:
         return Draft((source,), (launch,))
@@ -76,7 +76,7 @@ def _sum_of_slices(t: Sm90Tile, count: int) -> tuple[Source, Step]:
 
 def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
     form = t.form
-    a, b = _load(t, form.a, t.block_m, form.a_columns), _load(t, form.b, t.block_n, form.b_columns)
+    a, b = _load(t, form.a, t.block_m, form.a_columns), _load(t, form.b, t.block_n // t.value["cast"], form.b_columns)
     if t.store != "MAPPED" or form.mapped is None:
         return (a, b, a, a)  # the kernel does not read the last two
     tail = t.block_n % 64

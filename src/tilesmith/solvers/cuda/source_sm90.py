@@ -72,7 +72,7 @@ def _constants(t: Sm90Tile) -> str:
         "KIND": form.kind.upper(), "STORE": t.store, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "MI": v["mi"],
         "WARPGROUPS": v["wgs"], "STAGES": t.stages, "SPLIT": v["split"], "RANK": form.rank,
         "PER_SM": v["per_sm"],
-        "BUFFERS": v["bufs"], "APART_BYTES": APART_BYTES,
+        "BUFFERS": v["bufs"], "APART_BYTES": APART_BYTES, "CAST": v["cast"],
         "SLAB_COLS": v["slab"], "TAPS": len(form.taps.offset), "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
     }  # fmt: skip
     flags = {

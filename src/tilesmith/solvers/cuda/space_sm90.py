@@ -5,7 +5,8 @@ Axes: ``wgs`` multiplying warpgroups, ``mi`` 64-row products of each, ``bn`` col
 along k, ``slices`` along k summed by a second kernel, ``group`` rows of tiles walked together, ``inner`` taps inside
 channels, ``swap`` rows and columns exchanged, ``per_sm`` blocks that share an SM,
 ``mix`` layers side by side instead of one after the other, ``bufs`` stores a warp has under way, ``slab`` contiguous
-columns that one copy of ``wrw`` brings, ``resident`` columns that stay in shared memory for all tiles of a block.
+columns that one copy of ``wrw`` brings, ``resident`` columns that stay in shared memory for all tiles of a block,
+``cast`` blocks of a cluster that share their columns, of which each brings a part to all.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
         "swap": swaps, "per_sm": (1, 2), "mix": (0, 1) if kind == "conv" and forms[0].layers > 1 else (0,),
         "bufs": (2, 4) if any(form.mapped for form in forms) else (2,), "slab": _slabs(forms[0]),
         "resident": (0, 1) if kind != "wrw" and (kind == "gemm" or forms[0].layers == 1) else (0,),
+        "cast": (1, 2) if kind != "wrw" else (1,),
     }  # fmt: skip
 
     def allowed(config: Config) -> bool:
@@ -59,7 +61,7 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
 def _config(**values: int) -> Config:
     base = {
         "wgs": 2, "mi": 1, "bn": 128, "bk": 64, "stages": 0, "pp": 0, "split": 1, "slices": 1, "group": 1, "inner": 0,
-        "swap": 0, "per_sm": 1, "mix": 0, "bufs": 2, "slab": 64, "resident": 0,
+        "swap": 0, "per_sm": 1, "mix": 0, "bufs": 2, "slab": 64, "resident": 0, "cast": 1,
     }  # fmt: skip
     return Config(tuple((base | values).items()))
 
@@ -118,6 +120,8 @@ def _candidates(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Iter
                     yield config
                     if 1 in space.axes["resident"]:
                         yield config.replace(resident=1)
+                    if 2 in space.axes["cast"]:
+                        yield config.replace(cast=2)
                     for split in (1,) if pp else space.axes["split"]:
                         clustered = config.replace(split=split)
                         if split > 1:

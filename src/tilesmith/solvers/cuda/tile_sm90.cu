@@ -22,6 +22,7 @@ constexpr bool BIAS_OF_ROW = TRANSPOSED;
 static_assert(!PINGPONG || (WARPGROUPS == 2 && SPLIT == 1), "pingpong is for two");
 static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs are stored from registers");
 static_assert(RECEIVE_APART || RECEIVED <= STAGES * STAGE, "partial sums lie in the ring");
+static_assert(CAST == 1 || (SPLIT == 1 && !RESIDENT && KIND != WRW), "pairs of blocks share columns");
 static_assert(!RESIDENT || (SPLIT == 1 && !SLICED && KIND != WRW), "what stays is the whole of k");
 
 struct Run {
@@ -52,7 +53,7 @@ TS_DEVICE Work work_at(const Run &run, int t, int rank) {
   const int width = run.group * run.tiles_n, group = ts_quotient(t, run.by_width), inside = t - group * width;
   const int left = run.tiles_m - group * run.group, high = left < run.group ? left : run.group;
   w.n = ts_quotient(inside, left < run.group ? run.by_left : run.by_group);
-  w.m = group * run.group + inside - w.n * high;
+  w.m = (group * run.group + inside - w.n * high) * CAST + (CAST > 1 ? rank : 0);
   int steps = run.steps;
   if (KIND == CONV && LAYERED) {
     const int taps = first_tap(w.layer + 1) - first_tap(w.layer);
@@ -60,7 +61,7 @@ TS_DEVICE Work work_at(const Run &run, int t, int rank) {
   }
   w.first = 0, w.last = steps;
   if (SLICED || SPLIT > 1) {
-    const int part = w.slice * SPLIT + rank, parts = run.slices * SPLIT;
+    const int part = w.slice * SPLIT + (SPLIT > 1 ? rank : 0), parts = run.slices * SPLIT;
     const int each = ts_quotient(steps, run.by_parts), more = steps - each * parts;
     w.first = part * each + (part < more ? part : more), w.last = w.first + each + (part < more);
   }
@@ -191,14 +192,15 @@ TS_DEVICE constexpr int units_at_once() {
   return 1;
 }
 // Every unit goes to the block that adds it up, in the order of ranks.
-TS_DEVICE void send(const float (&sums)[MI][BLOCK_N / 2], ts_u32 receive, ts_u32 received, int rank, int warp, int lane) {
+// NOTE: st.async would spare a barrier, but its 16 bytes each update a count: 3 bytes a cycle were seen.
+TS_DEVICE void send(const float (&sums)[MI][BLOCK_N / 2], ts_u32 receive, int rank, int warp, int lane) {
   const ts_u32 mine = receive + (rank * SHARE * 32 + lane) * 16;
 #pragma unroll
   for (int m = 0; m < MI; m++)
 #pragma unroll
     for (int j = 0; j < STRIP; j++) {
       const ts_u32 unit = (warp * MI + m) * STRIP + j, owner = unit / SHARE, place = unit - owner * SHARE;
-      ts_peer_send(ts_peer_address(mine + place * 512, owner), sums[m] + 4 * j, ts_peer_address(received, owner));
+      ts_peer_store4(ts_peer_address(mine + place * 512, owner), sums[m] + 4 * j);
     }
 }
 TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 receive, int rank, int warp, int lane) {
@@ -263,6 +265,7 @@ TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 receive, int 
 
 TS_DEVICE void release(ts_u32 empty, int thread) {
   if (thread == 0) ts_arrive(empty);
+  if (CAST > 1 && thread == 32) ts_peer_arrive(ts_peer_address(empty, ts_cluster_rank() ^ 1));
 }
 
 extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SYM@(@PARAMETERS@) {
@@ -272,10 +275,10 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
   const auto full = [=](ts_u32 stage) { return barriers + 8 * stage; };
   const auto empty = [=](ts_u32 stage) { return barriers + 8 * (STAGES + stage); };
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), thread = threadIdx.x & 127, lane = threadIdx.x & 31;
-  const int warp = __shfl_sync(~0u, thread >> 5, 0), rank = SPLIT > 1 ? (int)ts_cluster_rank() : 0;
-  const ts_u32 received = barriers + 16 * STAGES, receive = RECEIVE_APART ? staging : ring;
-  const ts_u32 kept = (received + 8 + 1023) / 1024 * 1024; // B's steps, when they stay
-  const int begin = blockIdx.x / SPLIT, stride = gridDim.x / SPLIT;
+  const int warp = __shfl_sync(~0u, thread >> 5, 0), rank = SPLIT * CAST > 1 ? (int)ts_cluster_rank() : 0;
+  const ts_u32 receive = RECEIVE_APART ? staging : ring;
+  const ts_u32 kept = (barriers + 16 * STAGES + 1023) / 1024 * 1024; // B's steps, when they stay
+  const int begin = blockIdx.x / (SPLIT * CAST), stride = gridDim.x / (SPLIT * CAST);
 
   if (wg == WARPGROUPS) {
     // The copying thread makes the barriers itself and waits for nobody: the first copies are under way before the
@@ -283,13 +286,9 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
     if (threadIdx.x == WARPGROUPS * 128) {
       ts_map_prefetch(&map_a);
       ts_map_prefetch(&map_b);
-      for (int i = 0; i < STAGES; i++) ts_barrier_init(full(i), 1), ts_barrier_init(empty(i), PINGPONG ? 1 : WARPGROUPS);
-      if (SPLIT > 1) ts_barrier_init(received, 1);
+      constexpr int READERS = PINGPONG ? 1 : WARPGROUPS;
+      for (int i = 0; i < STAGES; i++) ts_barrier_init(full(i), 1), ts_barrier_init(empty(i), READERS * CAST);
       ts_barrier_init_done();
-      if (SPLIT > 1) {
-        const int left = UNITS - rank * SHARE;
-        ts_expect(received, (left < 0 ? 0 : left < SHARE ? left : SHARE) * 512 * SPLIT);
-      }
     } else if (thread == 32) {
       if (STORE == MAPPED) ts_map_prefetch(&map_c);
       if (KIND != GEMM) ts_touch(tap_offset[0] + tap_filter[0] + (LAYERED ? layer_order[0] + phase_first[0] : 0));
@@ -297,6 +296,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
     __syncwarp();
     ts_named_arrive(15, (WARPGROUPS + 1) * 128);
     ts_registers_shrink<COPY_REGISTERS>();
+    if (CAST > 1 || RECEIVE_APART) ts_cluster_arrive();
+    if (CAST > 1) ts_cluster_wait(); // until the peers have their barriers
     if (threadIdx.x == WARPGROUPS * 128) {
       ts_u32 stage = 0, phase = 0;
       for (int t = begin; t < run.total; t += stride) {
@@ -329,6 +330,13 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
           const bool with_b = !RESIDENT || t == begin;
           ts_expect(full(stage), RESIDENT && with_b ? A_BYTES + B_BYTES : STAGE);
           const ts_u32 a = ring + stage * STAGE, b = RESIDENT ? kept + k * B_BYTES : a + A_BYTES, done = full(stage);
+          // A cluster's blocks share their columns, and each brings its part of them to all.
+          constexpr int SLABS = B_COLS / SLAB_COLS / CAST;
+          const int part = CAST > 1 ? rank : 0, first_slab = part * SLABS;
+          const auto load_b = [&](int offset, int x, int y, int z) {
+            if (CAST > 1) ts_load3_cast(b + offset, &map_b, done, x, y, z, (1 << CAST) - 1);
+            else ts_load3(b + offset, &map_b, done, x, y, z);
+          };
           if (KIND == GEMM) {
             const int at = k * BLOCK_K, la = w.layer * run.a_layer, lb = w.layer * run.b_layer;
             if (A_BY_COLUMNS) {
@@ -340,9 +348,9 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
             if (!with_b) {
             } else if (B_BY_COLUMNS) {
 #pragma unroll
-              for (int q = 0; q < B_COLS / 64; q++) ts_load3(b + q * SLAB, &map_b, done, column + q * 64, at, lb);
+              for (int q = first_slab; q < first_slab + SLABS; q++) load_b(q * SLAB, column + q * 64, at, lb);
             } else {
-              ts_load3(b, &map_b, done, at, column, lb);
+              load_b(part * (B_BYTES / CAST), at, column + part * (BLOCK_N / CAST), lb);
             }
           } else if (KIND == CONV) {
             // A phase that no tap reaches still needs zeros: channels beyond the last are zeros.
@@ -353,9 +361,9 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
             if (!with_b) {
             } else if (B_BY_COLUMNS) {
 #pragma unroll
-              for (int q = 0; q < B_COLS / 64; q++) ts_load3(b + q * SLAB, &map_b, done, column + q * 64, of, channel);
+              for (int q = first_slab; q < first_slab + SLABS; q++) load_b(q * SLAB, column + q * 64, of, channel);
             } else {
-              ts_load3(b, &map_b, done, channel, of, column);
+              load_b(part * (B_BYTES / CAST), channel, of, column + part * (BLOCK_N / CAST));
             }
             if (TAPS_INNER) {
               if (++tap == taps) tap = 0, block++;
@@ -375,10 +383,18 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
         }
       }
     }
+    if (SPLIT > 1) { // a cluster's barrier counts all threads
+      __syncwarp();
+      if (!RECEIVE_APART) ts_cluster_arrive();
+      ts_cluster_wait();
+      ts_cluster_arrive();
+      ts_cluster_wait();
+    }
   } else {
     ts_named_sync(15, (WARPGROUPS + 1) * 128);
     ts_registers_grow<PRODUCT_REGISTERS>();
-    if (RECEIVE_APART) ts_cluster_arrive(); // the copying warpgroup takes no part: it counts until it ends
+    if (CAST > 1 || RECEIVE_APART) ts_cluster_arrive();
+    if (CAST > 1) ts_cluster_wait();
     constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 B_LAYOUT = B_BY_COLUMNS ? ts_descriptor(B_SLAB, 16 * SLAB_COLS, 2 * SLAB_COLS) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 A_NEXT = A_BY_COLUMNS ? 128 : 2, B_NEXT = B_BY_COLUMNS ? 2 * SLAB_COLS : 2; // the next 16 of k
@@ -428,8 +444,9 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
       if (SPLIT > 1) {
         if (!RECEIVE_APART) ts_cluster_arrive(); // the ring is free
         ts_cluster_wait();
-        send(sums, receive, received, rank, wg * 4 + warp, lane);
-        ts_wait(received, 0);
+        send(sums, receive, rank, wg * 4 + warp, lane);
+        ts_cluster_arrive();
+        ts_cluster_wait();
         add_and_store(run, w, receive, rank, wg * 4 + warp, lane);
       } else {
         float probe[4] = {}; // several, so that their chains are short
@@ -559,6 +576,11 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
       }
     }
     if (STORE == MAPPED) ts_store_wait();
+  }
+  if (CAST > 1) { // no block ends before the peers' last copies into it, and arrivals at its barriers
+    __syncwarp();
+    ts_cluster_arrive();
+    ts_cluster_wait();
   }
 }
 } // namespace @SYM@_scope

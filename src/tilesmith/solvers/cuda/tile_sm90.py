@@ -150,7 +150,8 @@ class Sm90Tile:
 
     @cached_property
     def tiles_m(self) -> int:
-        return -(-self.form.rows // self.block_m)
+        """Tiles along rows; a cluster that shares columns counts as one."""
+        return -(-self.form.rows // (self.block_m * self.value["cast"]))
 
     @cached_property
     def tiles_n(self) -> int:
@@ -182,15 +183,15 @@ class Sm90Tile:
 
     @cached_property
     def tiles(self) -> int:
-        """Tiles of the launch, slices counted, splits not."""
+        """Tiles of the launch, slices counted, splits not; a cluster that shares columns has one."""
         return self.tiles_m * self.tiles_n * self.form.layers * self.value["slices"]
 
     @cached_property
     def grid(self) -> int:
-        split, slots = self.value["split"], self.target.cores * self.value["per_sm"]
+        split, cast, slots = self.value["split"], self.value["cast"], self.target.cores * self.value["per_sm"]
         if self.value["resident"]:  # every block stays with its columns
             slots = slots // self.tiles_n * self.tiles_n
-        return self.tiles * split if split > 1 else min(self.tiles, slots)
+        return self.tiles * split if split > 1 else min(self.tiles, slots // cast) * cast
 
     @property
     def threads(self) -> int:
@@ -225,6 +226,8 @@ class Sm90Tile:
             return False
         if v["resident"] and not self._can_keep:
             return False
+        if v["cast"] > 1 and not self._can_cast:
+            return False
         if v["slices"] > 1 and not self._can_slice:
             return False
         if form.out_dtype == "fp32" and self.pingpong:
@@ -246,4 +249,12 @@ class Sm90Tile:
         one = form.kind != "wrw" and (form.layers == 1 or (isinstance(form.b, Tiled) and form.b.dims[2] == 1))
         if form.kind == "conv" and form.layers > 1:
             return False
-        return one and self.parts == 1 and v["group"] == 1 and self.tiles_n <= self.target.cores and self.tiles_m > 1
+        walks = v["group"] == 1 and self.tiles_n <= self.target.cores and self.tiles > self.target.cores * v["per_sm"]
+        return one and walks and self.parts == 1 and v["cast"] == 1
+
+    @property
+    def _can_cast(self) -> bool:
+        """Whether the columns divide among the blocks of a cluster."""
+        form, v = self.form, self.value
+        whole = -(-self.block_n // 64) % v["cast"] if form.b_columns else self.block_n % (8 * v["cast"])
+        return form.kind != "wrw" and v["split"] == 1 and not whole and form.rows > self.block_m
