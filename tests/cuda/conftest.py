@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from stand_in import StandIn, stand_in
 
+from tilesmith.measure import device_check
+from tilesmith.toolchain.cache import ArtifactCache
+
 
 @pytest.fixture
 def cuda(monkeypatch) -> StandIn:
@@ -22,3 +25,17 @@ def emulating(cuda) -> StandIn:
     cuda.executes(True)
     yield cuda
     cuda.executes(False)
+
+
+@pytest.fixture
+def checking(emulating, monkeypatch) -> StandIn:
+    """The stand-in that runs every kernel that the cache builds, such as those that check results."""
+    build = ArtifactCache.get_or_build
+
+    def emulated(cache, source, target, *more):
+        emulating.emulate(source)
+        return build(cache, source, target, *more)
+
+    monkeypatch.setattr(ArtifactCache, "get_or_build", emulated)
+    monkeypatch.setattr(device_check, "_BLOCKS", 3)
+    return emulating

@@ -30,20 +30,6 @@ PROBLEMS = (
 )
 
 
-@pytest.fixture
-def checking(emulating, monkeypatch):
-    """Every kernel that checks runs on the host."""
-    built = type(CACHE).get_or_build
-
-    def emulated(cache, source, target, *more):
-        emulating.emulate(source)
-        return built(cache, source, target, *more)
-
-    monkeypatch.setattr(type(CACHE), "get_or_build", emulated)
-    monkeypatch.setattr(device_check, "_BLOCKS", 3)
-    return emulating
-
-
 def checker(signature):
     return DeviceChecker(signature, sample_args(signature), H200, device(0), CACHE)
 

@@ -17,7 +17,7 @@ from tilesmith.toolchain.files import scratch
 from tilesmith.toolchain.nvrtc import Nvrtc, find_nvrtc
 from tilesmith.toolchain.resources import KernelResources, read_resources
 
-_COMPILE_SECONDS = 600.0
+COMPILE_S = 600.0
 
 Toolchain = Compiler | Nvrtc
 
@@ -44,12 +44,13 @@ def unit_text(sources: Sequence[Source]) -> str:
 
 
 def build_unit(
-    sources: Sequence[Source], target: Target, out_path: Path, compiler: Toolchain | None = None
-) -> tuple[KernelResources, ...]:
+    sources: Sequence[Source], target: Target, out_path: Path, compiler: Toolchain | None = None,
+    limit_s: float = COMPILE_S,
+) -> tuple[KernelResources, ...]:  # fmt: skip
     """Compile ``sources`` into ``out_path`` (a shared object, or a cubin), which appears whole or not at all.
 
     Returns what each CUDA kernel takes of a multiprocessor. Raises ``NoCompilerError``, or ``CompileError`` with the
-    first error line and the place where the source was kept.
+    first error line and the place where the source was kept, or that the compiler did not end within ``limit_s``.
     """
     language = "c" if isinstance(target, CpuTarget) else "cuda"
     foreign = next((source for source in sources if source.language != language), None)
@@ -60,7 +61,7 @@ def build_unit(
     descriptor, staged = tempfile.mkstemp(prefix=f".{out_path.name}.", suffix=".tmp", dir=out_path.parent)
     os.close(descriptor)
     try:
-        log = _compile(unit_text(sources), target, Path(staged), compiler)
+        log = _compile(unit_text(sources), target, Path(staged), compiler, limit_s)
         os.replace(staged, out_path)
         return read_resources(log)
     except BaseException:
@@ -78,7 +79,7 @@ def exact_command(compiler: Toolchain, target: Target, source: str, output: str)
     raise CompileError(f"{compiler.identity} does not compile for {target.name}")
 
 
-def _compile(text: str, target: Target, out_path: Path, compiler: Toolchain) -> str:
+def _compile(text: str, target: Target, out_path: Path, compiler: Toolchain, limit_s: float) -> str:
     """The compiler's log."""
     with scratch() as folder:
         # The name is fixed: compilers write it into the binary, and one source must always make the same bytes.
@@ -88,12 +89,12 @@ def _compile(text: str, target: Target, out_path: Path, compiler: Toolchain) -> 
             with open(folder / "unit.c", encoding="utf-8") as unit:
                 # Its own temporary files lie here too, so that a compiler that is killed leaves none.
                 done = subprocess.run(
-                    command, cwd=folder, stdin=unit, capture_output=True, text=True, timeout=_COMPILE_SECONDS,
+                    command, cwd=folder, stdin=unit, capture_output=True, text=True, timeout=limit_s,
                     check=False, env={**os.environ, "TMPDIR": str(folder)},
                 )  # fmt: skip
             output, status = f"{done.stderr}\n{done.stdout}", done.returncode
         except subprocess.TimeoutExpired:
-            output, status = f"error: no end after {_COMPILE_SECONDS:.0f} s", 1
+            raise CompileError(f"{compiler.identity} did not end within {limit_s:.1f} s") from None
         except OSError as error:
             output, status = f"error: {error}", 1
     if status == 0:

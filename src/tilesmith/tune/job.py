@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from tilesmith import __version__
 from tilesmith.db.records import Record
@@ -118,5 +118,8 @@ def _arm(candidate: Candidate, target: Target) -> Arm:
             known[config] = solver.predict(geometry, config, target)
         return known[config]
 
-    space = solver.search_space(geometry, target)
-    return Arm(candidate.name, space, solver.default_config(geometry, target), predict)
+    ranked = getattr(solver, "ranked", None)  # not every solver has an order of its own
+    return Arm(
+        candidate.name, solver.search_space(geometry, target), solver.default_config(geometry, target), predict,
+        partial(ranked, geometry, target) if ranked is not None else None,
+    )  # fmt: skip

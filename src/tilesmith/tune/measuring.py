@@ -16,6 +16,7 @@ from tilesmith.measure.timing import Timing
 from tilesmith.plan.records import Draft, Plan
 from tilesmith.plan.serial import encode
 from tilesmith.problems.work import flops
+from tilesmith.toolchain.build import COMPILE_S
 from tilesmith.tune.book import Book
 from tilesmith.tune.job import Job
 from tilesmith.tune.messages import Loaded, Refused
@@ -41,15 +42,15 @@ class Built:
     error: str = ""
 
 
-def build(job: Job, units: UnitBuilder, batch: Sequence[Point]) -> list[Built]:
-    """Generate and compile a batch."""
+def build(job: Job, units: UnitBuilder, batch: Sequence[Point], limit_s: float = COMPILE_S) -> list[Built]:
+    """Generate and compile a batch; a kernel that takes longer than ``limit_s`` seconds counts as failed."""
     drafts: list[Draft | str] = []
     for point in batch:
         try:
             drafts.append(job.draft(point))
         except Exception as error:  # a solver's bug costs this config alone
             drafts.append(f"no kernel was generated: {type(error).__name__}: {error}")
-    outcomes = iter(units.build([draft for draft in drafts if isinstance(draft, Draft)]))
+    outcomes = iter(units.build([draft for draft in drafts if isinstance(draft, Draft)], limit_s))
     built = []
     for point, draft in zip(batch, drafts, strict=True):
         outcome = draft if isinstance(draft, str) else next(outcomes)

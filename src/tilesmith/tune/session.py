@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from tilesmith.solvers.solver import parse_config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.detect import usable_cores
 from tilesmith.targets.target import Target
+from tilesmith.toolchain.build import COMPILE_S
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.files import scratch
 from tilesmith.toolchain.plans import keep_plan
@@ -36,7 +38,8 @@ STRATEGIES: dict[str, Callable[[Sequence[Arm], int], Strategy]] = {
     "model": Model, "exhaustive": Exhaustive, "random": Random, "local": Local, "evolutionary": Evolutionary,
     "defaults": Defaults,
 }  # fmt: skip
-BATCH = 8
+BATCH = 8  # at least; on a GPU as many as there are compilers
+SLOW_S = 5.0  # a kernel that takes a GPU's compiler longer is not worth the batch that waits for it
 PLAYOFF_S = (0.3, 1.5)  # seconds, at least and at most
 SHIP_S = 0.5
 CONVERGED, BUDGET, INTERRUPTED = "converged", "budget", "interrupted"
@@ -86,6 +89,7 @@ def tune(
     among: Sequence[Candidate] | None = None,
     device: int = 0,
     external: bool | None = None,
+    first: Sequence[tuple[str, str]] = (),
 ) -> TuneResult:
     """Find the best config for a problem on this machine, record every trial, and keep the winner's kernels.
 
@@ -94,6 +98,8 @@ def tune(
     but count towards ``max_trials``. ``among`` limits the search to some candidates of the table; ``device`` is the
     ordinal of the CUDA device that measures, for a target of that family. ``external`` lets PyTorch's own kernels race
     in the playoff (default: where PyTorch is loaded and TILESMITH_EXTERNAL lets them); the worker loads PyTorch then.
+    ``first`` are solvers with configs to begin with, such as the best ones of a like machine; those that do not exist
+    here are passed over.
     Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, and ``InterruptedSearchError``
     after Ctrl-C, when all that was measured is kept. ``LaunchError`` if the problem is too large for the memory.
     """
@@ -108,10 +114,10 @@ def tune(
     budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1])
     external = takes_part() if external is None else external
     job = make_job(signature, target, "find" if finding else "tune", among, device, external)
-    search = _Search(
-        job, STRATEGIES[strategy](worthwhile(list(job.arms.values())), seed), database, budget, progress or silent
-    )
+    arms = worthwhile(list(job.arms.values()))
+    search = _Search(job, STRATEGIES[strategy](arms, seed), database, budget, progress or silent)
     search.resume()
+    search.begin_with(first, {arm.name for arm in arms})
     ended = INTERRUPTED
     outcome: Outcome | None = None
     try:
@@ -174,8 +180,13 @@ class _Budget:
         return longest if self.max_seconds is None else min(longest, max(PLAYOFF_S[0], 0.12 * self.max_seconds))
 
     @property
+    def left_s(self) -> float:
+        """Seconds until the playoff must begin."""
+        return math.inf if self.max_seconds is None else self.max_seconds - self.playoff_s - SHIP_S - self.spent_s
+
+    @property
     def out_of_time(self) -> bool:
-        return self.max_seconds is not None and self.spent_s > self.max_seconds - self.playoff_s - SHIP_S
+        return self.left_s < 0
 
     def grant(self, count: int) -> int:
         """How many of ``count`` trials are left."""
@@ -190,11 +201,13 @@ class _Search:
         self.budget, self.listener = budget, listener
         self.book = Book()
         self.known = 0
+        self.first: list[Point] = []
         # A GPU's kernels leave the host's cores to the compilers, but for the one that queues them.
         spare = usable_cores() - (job.target.cores if job.device < 0 else 1)
         # Compilers beside a measurement would disturb it, unless they have cores of their own.
         self.overlap = spare > 0
         self.compilers = spare if self.overlap else usable_cores()
+        self.batch = BATCH if job.device < 0 else max(BATCH, self.compilers)
 
     def resume(self) -> None:
         """Take over the trials of earlier searches that say something about today's kernels on this machine."""
@@ -213,6 +226,18 @@ class _Search:
                 self.strategy.tell(point, self.book.time_s.get(point))
         self.known = self.budget.trials = len(self.book.records)
 
+    def begin_with(self, first: Sequence[tuple[str, str]], arms: set[str]) -> None:
+        """Put points before all that the strategy asks for."""
+        for solver, config in first:
+            try:
+                point = Point(solver, parse_config(config))
+            except ValueError:
+                continue
+            if solver in arms and self.job.arms[solver].space.contains(point.config):
+                self.first.append(point)
+        self.first = [point for point in dict.fromkeys(self.first) if point not in self.book.records]
+        self.strategy.expect(self.first)
+
     def run(self, measurer: Measurer, units: UnitBuilder) -> str:
         """Batches until the strategy has nothing left or the budget is spent; says which."""
         with ThreadPoolExecutor(1) as pool:
@@ -222,7 +247,7 @@ class _Search:
                 built = work.result()
                 if self.overlap:
                     following = self._next()
-                    work = pool.submit(build, self.job, units, following)
+                    work = pool.submit(build, self.job, units, following, self._compile_s())
                 reached = measurer.measure(built, lambda: self.budget.out_of_time)
                 for point in reached:
                     self.strategy.tell(point, self.book.time_s.get(point))
@@ -230,7 +255,7 @@ class _Search:
                 self.tell(SEARCH)
                 if not self.overlap:
                     following = self._next()
-                    work = pool.submit(build, self.job, units, following)
+                    work = pool.submit(build, self.job, units, following, self._compile_s())
                 batch = following
         return BUDGET if self.budget.out_of_time or self.budget.grant(1) == 0 else CONVERGED
 
@@ -239,10 +264,17 @@ class _Search:
         first = not self.book.records and self.budget.trials == 0
         if self.budget.out_of_time and not first:
             return []
-        count = self.budget.grant(BATCH)
-        batch = self.strategy.ask(count) if count else []
+        count = self.budget.grant(self.batch)
+        batch, self.first = self.first[:count], self.first[count:]
+        if len(batch) < count:
+            batch += self.strategy.ask(count - len(batch))
         self.budget.trials += len(batch)
         return batch
+
+    def _compile_s(self) -> float:
+        """How long a compiler may take; what ends with the budget is never looked at."""
+        slowest = SLOW_S if self.job.device >= 0 else COMPILE_S
+        return min(slowest, max(1.0, self.budget.left_s))
 
     def tell(self, phase: str, chosen: Point | None = None) -> None:
         best = chosen or self.book.best()

@@ -16,12 +16,23 @@ HOPELESS = 10.0
 
 @dataclass(frozen=True)
 class Arm:
-    """One accepted candidate of the solver table: its name, its space, its default and its cost model (seconds)."""
+    """One accepted candidate of the solver table: its name, its space, its default and its cost model (seconds).
+
+    ``ranked`` are the points that the solver itself proposes, the most promising first; without it they are drawn.
+    """
 
     name: str
     space: SearchSpace
     default: Config
     predict: Callable[[Config], float]
+    ranked: Callable[[], Sequence[Config]] | None = None
+
+    def promising(self, rng: random.Random, count: int) -> list[Config]:
+        """Up to ``count`` points of the space."""
+        if self.ranked is not None:
+            return list(self.ranked())[:count]
+        found = some_points(self.space, self.default, rng, count)
+        return found if len(found) <= count else rng.sample(found, count)
 
 
 def worthwhile(arms: Sequence[Arm]) -> list[Arm]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tilesmith.errors import CompileError
 from tilesmith.plan.records import Draft, Source
 from tilesmith.targets.target import Target
-from tilesmith.toolchain.build import Toolchain, build_unit
+from tilesmith.toolchain.build import COMPILE_S, Toolchain, build_unit
 from tilesmith.toolchain.cache import ArtifactCache
 
 
@@ -34,8 +34,8 @@ class UnitBuilder:
         self._digests: dict[Path, str] = {}
         self._count = 0
 
-    def build(self, drafts: Sequence[Draft]) -> list[tuple[Path, ...] | str]:
-        """For each draft the shared object of each of its sources, or why one of them does not compile."""
+    def build(self, drafts: Sequence[Draft], limit_s: float = COMPILE_S) -> list[tuple[Path, ...] | str]:
+        """For each draft its sources' binaries, or why one does not compile (within ``limit_s`` seconds)."""
         fresh = {
             source.symbol: source
             for draft in drafts
@@ -47,7 +47,7 @@ class UnitBuilder:
         paths = [self._next_path() for _ in groups]
         if groups:
             with ThreadPoolExecutor(len(groups)) as pool:
-                list(pool.map(self._build_group, groups, paths))
+                list(pool.map(self._build_group, groups, paths, [limit_s] * len(groups)))
         return [self._outcome(draft) for draft in drafts]
 
     def _take(self, source: Source) -> bool:
@@ -75,16 +75,16 @@ class UnitBuilder:
                 return self._errors[source.symbol]
         return tuple(self._units[source.symbol] for source in draft.sources)
 
-    def _build_group(self, group: Sequence[Source], path: Path) -> None:
+    def _build_group(self, group: Sequence[Source], path: Path, limit_s: float) -> None:
         try:
-            build_unit(group, self._target, path, self._compiler)
+            build_unit(group, self._target, path, self._compiler, limit_s)
         except CompileError as error:
             if len(group) == 1:
                 self._errors[group[0].symbol] = str(error)
                 return
             # One bad kernel must not cost the others.
             for number, source in enumerate(group):
-                self._build_group([source], path.with_name(f"{path.stem}-{number}.so"))
+                self._build_group([source], path.with_name(f"{path.stem}-{number}.so"), limit_s)
             return
         for source in group:
             self._units[source.symbol] = path
