@@ -28,9 +28,11 @@ VERBS: Final = {
     "generate": "write the sources of a problem and the exact compiler command",
     "explain": "say why a solver is chosen: every candidate with its reason, prediction and time",
     "cache": "list, verify, prune or clear the cache of kernels, plans and sources",
+    "doctor": "check compilers, devices, folders, databases and cache, and say what to type",
     "trace": "run a PyTorch script and write the problems that it meets",
     "env": "print every environment variable",
 }
+EXAMINER: Final = "doctor"
 DRIVER: Final = "MIOpenDriver"
 BASES: Final = ("conv", "gemm")
 
@@ -104,10 +106,7 @@ def _forget_output() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit status."""
     try:
-        env.check_all()
-        start_logging()
-        for name in env.unknown_names():
-            complain(f"warning: {name} does not exist; `tilesmith env` lists the variables")
+        _check_environment(bool(arguments) and arguments[0] == EXAMINER)
         if not arguments:
             complain("a verb or a driver command is missing (see `tilesmith --help`)")
             return 2
@@ -133,6 +132,18 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         complain("stopped")
         return 130
+
+
+def _check_environment(examined: bool) -> None:
+    """Meet bad values before work begins, but where the verb itself looks for them."""
+    if examined:
+        with contextlib.suppress(TilesmithError):
+            start_logging()
+        return
+    env.check_all()
+    start_logging()
+    for name in env.unknown_names():
+        complain(f"warning: {name} does not exist; `tilesmith env` lists the variables")
 
 
 def _driver_words(arguments: Sequence[str]) -> list[str] | None:
