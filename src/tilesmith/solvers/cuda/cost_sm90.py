@@ -80,7 +80,10 @@ def _step_cycles(t: Sm90Tile) -> float:
 
 def _request(operand: Tiled | Window) -> float:
     """What a row of 128 bytes costs that begins within a sector of 32: it is read as two."""
-    return 1.8 if isinstance(operand, Tiled) and any(2 * stride % 32 for stride in operand.strides) else 1.0
+    if isinstance(operand, Window):
+        return 1.0
+    steps = zip(operand.dims[1:], operand.strides, strict=True)
+    return 1.8 if any(size > 1 and 2 * stride % 32 for size, stride in steps) else 1.0
 
 
 def _dram_seconds(t: Sm90Tile) -> float:
