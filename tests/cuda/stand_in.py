@@ -14,6 +14,7 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+from tilesmith.codegen.cuda.mma import mma_prelude
 from tilesmith.plan.records import Source
 from tilesmith.toolchain.build import unit_text
 
@@ -83,13 +84,20 @@ def stand_in() -> StandIn:
 def _emulated(source: Source) -> Path:
     """The kernel as host code: ``run_emulated(grid, block, parameters)``."""
     text = unit_text([source])
+    if source.prelude == mma_prelude():
+        text = text.replace(mma_prelude(), f'#include "{HERE / "emulated_mma.h"}"\n')
+        text = text.replace("extern __shared__ __align__(128) unsigned char memory[];",
+                            "unsigned char *const memory = emulated_shared;")  # fmt: skip
     head = re.search(r'extern "C" __global__ void [^{]*?' + source.symbol + r"\(([^)]*)\)", text)
     assert head is not None
     types = [re.sub(r"\w+$", "", parameter.strip()) for parameter in head[1].split(",")]
+    scope = ""
+    if source.prelude == mma_prelude():
+        scope = f"using namespace ts_mma; using namespace ts_mma::{source.symbol}_scope; "
     given = ", ".join(f"*({kind.strip()} *)p[{i}]" for i, kind in enumerate(types))
     unit = folder() / f"{source.symbol}.cpp"
     unit.write_text(
-        f'#include "{HERE / "emulator.h"}"\n{text}\nstatic void call(void **p) {{ {source.symbol}({given}); }}\n'
+        f'#include "{HERE / "emulator.h"}"\n{text}\nstatic void call(void **p) {{ {scope}{source.symbol}({given}); }}\n'
         'extern "C" void run_emulated(const unsigned *grid, const unsigned *block, void **p) '
         "{ emulate(call, grid, block, p); }\n"
     )

@@ -132,20 +132,42 @@ PROBLEMS = [
     gemm(4096, 4096, 4096),
     gemm(4096, 4096, 4096, "fp32", trans_a=True, trans_b=True),
     gemm(17, 1000, 4099, trans_b=True, alpha=0.5, beta=1.0),
+    conv((8, 28, 28, 64), (64, 3, 3, 64), "fwd", dtype="fp32", acc_dtype="tf32", padding=1),
+    conv((2, 13, 14, 35), (40, 3, 3, 35), "wrw", dtype="fp32", acc_dtype="tf32", padding=1),
+    gemm(4096, 4096, 4096, "fp32", trans_a=True, acc_dtype="tf32"),
+    conv((2, 13, 14, 35), (40, 3, 3, 35), "bwd", dtype="int8", padding=1),
+    conv((8, 28, 28, 64), (64, 3, 3, 64), "fwd", dtype="int8", padding=1, epilogue=Epilogue(activation="clamp")),
+    GemmSignature(4096, 4096, 4096, dtype="int8"),
+]
+BYTES = [
+    *(conv((2, 13, 14, 35), (40, 3, 3, 35), mode, dtype="fp8e4m3", padding=1) for mode in MODES),
+    *(conv((8, 28, 28, 64), (64, 3, 3, 64), mode, dtype="fp8e5m2", padding=1) for mode in MODES),
+    *(gemm(2048, 4096, 512, "fp8e4m3", trans_a=ta, trans_b=not ta, epilogue=FULL) for ta in (False, True)),
 ]
 
 
 def solver_of(signature):
     geometry = signature.canonical.geometry
     accepted = [s for s in (TENSOR, FLOAT) if isinstance(s.applicable(geometry, H200), Accepted)]
-    assert len(accepted) == 1
+    assert len(accepted) == 1 + geometry.tf32
     return accepted[0], geometry
 
 
-@pytest.mark.parametrize("signature", PROBLEMS, ids=lambda s: s.key()[:60])
+def test_fp8_wants_an_arch_that_has_it():
+    for arch, target in CUDA_TARGETS.items():
+        for operand, result in (("fp8e4m3", "bf16"), ("bf16", "fp8e5m2"), ("bf16", "bf16")):
+            signature = GemmSignature(64, 64, 64, a_dtype=operand, b_dtype=operand, c_dtype=result)
+            verdict = TENSOR.applicable(signature.geometry, target)
+            if operand == result == "bf16" or arch not in ("sm_80", "sm_86", "sm_87"):
+                assert verdict == Accepted()
+            else:
+                assert str(verdict) == "the target lacks an instruction (fp8)"
+
+
+@pytest.mark.parametrize("signature", PROBLEMS + BYTES, ids=lambda s: s.key()[:60])
 def test_the_untuned_choice_lies_in_the_space_and_makes_a_plan(signature):
     solver, geometry = solver_of(signature)
-    for arch in ("sm_80", "sm_86", "sm_90a"):
+    for arch in ("sm_89", "sm_120a", "sm_90a") if signature in BYTES else ("sm_80", "sm_86", "sm_90a"):
         target = CUDA_TARGETS[arch]
         config = solver.default_config(geometry, target)
         assert solver.search_space(geometry, target).contains(config)
@@ -200,7 +222,7 @@ def test_loads_are_as_wide_as_strides_allow():
 def test_untuned_kernels_compile_without_spills(arch, tmp_path):
     target = CUDA_TARGETS[arch]
     sources = {}
-    for signature in PROBLEMS[1:10:2] + PROBLEMS[11:]:
+    for signature in PROBLEMS[1:10:2] + PROBLEMS[11:] + (BYTES[::3] if target.has_fp8 else []):
         solver, geometry = solver_of(signature)
         for source in solver.draft(geometry, solver.default_config(geometry, target), target).sources:
             sources[source.symbol] = source

@@ -15,6 +15,7 @@ _STEP = 60  # cycles that a step of the ring costs beside its work
 _START = 6000  # cycles of launch, tables, cold loads
 _GATHER = 1.25  # what a step of a convolution costs over one of a matrix product
 _LAUNCH = 2.0e-6
+_CONVERTED = {"tf32": 1, "fp8e4m3": 2, "fp8e5m2": 2}
 _LOAD_SLOTS = 10  # issue slots of a copy instruction with its address
 
 
@@ -48,7 +49,8 @@ def _step_cycles(t: MmaTile) -> tuple[float, float, float, float]:
     form, v, size = t.form, t.value, t.element_bytes
     bm, bn, bk = t.block_m, t.block_n, t.block_k
     target = t.target
-    peak = target.fp32_flops * 0.7 if t.exact else target.bf16_flops * _MMA_SHARE
+    peaks = {"fp32": target.fp32_flops, "tf32": target.tf32_flops, "int8": target.int8_flops}
+    peak = peaks.get(form.dtype, target.bf16_flops) * (0.7 if t.exact else _MMA_SHARE)
     tensor = 2.0 * bm * bn * bk / (peak / (target.clock_hz * target.cores))
     # Each warp reads its rows and columns; the copies write them.
     read = 1.0 * (bm * v["wn"] + bn * v["wm"]) * bk * size
@@ -58,13 +60,16 @@ def _step_cycles(t: MmaTile) -> tuple[float, float, float, float]:
     shared = (read + (bm + bn) * bk * size) / _SHARED
     loads = (bm + bn) * bk * size / _L2
     copies = sum(extent * bk / operand.vector for operand, extent in ((form.a, bm), (form.b, bn)))
-    issue = copies / 32 * _LOAD_SLOTS / 4 + bm * bn * bk / (32 * 4 if t.exact else 2048 * 4)
+    products = {"fp32": 32, "tf32": 1024, "int8": 4096}.get(form.dtype, 2048)
+    issue = copies / 32 * _LOAD_SLOTS / 4 + bm * bn * bk / (products * 4)
+    if form.dtype in _CONVERTED:  # an instruction for each four bytes, two for fp8
+        issue += read / 128 * _CONVERTED[form.dtype] / 4
     return tensor, shared, loads, issue
 
 
 def _moved(form: MmaForm) -> float:
     """Bytes that must come from memory or go there."""
-    size = dtype(form.dtype).nbytes
+    size = form.element_bytes
     image = prod(form.size) * (form.rows // max(1, prod(form.base)))
     cols = form.channels * form.taps if form.kind == "wrw" else form.cols
     if form.kind == "gemm":

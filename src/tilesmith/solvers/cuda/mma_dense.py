@@ -1,7 +1,10 @@
 """Dense problems on every CUDA arch since sm_80: convolution in all directions and GEMM from one template.
 
-bf16 and fp16 run on tensor cores (``mma.sync``), fp32 as single multiply-adds. Any strides are read in place; loads are
-as wide as the strides allow.
+bf16, fp16, int8, fp8 and fp32 by way of TF32 run on tensor cores (``mma.sync``), fp32 else as single multiply-adds. Any
+strides are read in place; loads are as wide as the strides allow.
+
+fp8 is widened to fp16 in registers: the tensor cores' own fp8 products are summed with some 13 bits of fraction
+(measured by Zhang et al., SageAttention2, 2024), which is no fp32 sum.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from functools import lru_cache
 from tilesmith.plan.records import Draft
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_cost import predicted_seconds
-from tilesmith.solvers.cuda.mma_form import MmaForm, mma_form
+from tilesmith.solvers.cuda.mma_form import BYTES, MmaForm, mma_form
 from tilesmith.solvers.cuda.mma_source import mma_draft
 from tilesmith.solvers.cuda.mma_space import mma_default, mma_space
 from tilesmith.solvers.cuda.mma_tile import MmaTile
@@ -29,11 +32,13 @@ class MmaDenseSolver:
         self.name = "ffma_dense" if exact else "mma_dense"
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
-        form = mma_form(problem)
+        form = mma_form(problem, self.exact)
         if isinstance(form, Rejected):
             return form
-        if (form.dtype == "fp32") != self.exact:
+        if form.exact != self.exact:
             return Rejected(reasons.DTYPE, form.dtype)
+        if not target.has_fp8 and any(name in BYTES for name in (form.dtype, form.b_dtype, form.out_dtype)):
+            return Rejected(reasons.TARGET, "fp8")
         if not target.has_cp_async or (form.dtype == "bf16" and not target.has_bf16):
             return Rejected(reasons.TARGET, "cp.async")
         try:
@@ -43,25 +48,24 @@ class MmaDenseSolver:
         return Accepted()
 
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
-        return mma_space(_form(problem), target)
+        return mma_space(self._form(problem), target)
 
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return _default(_form(problem), target)
+        return _default(self._form(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return predicted_seconds(MmaTile(_form(problem), config, target))
+        return predicted_seconds(MmaTile(self._form(problem), config, target))
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
-        return mma_draft(MmaTile(_form(problem), config, target))
+        return mma_draft(MmaTile(self._form(problem), config, target))
+
+    def _form(self, problem: Geometry) -> MmaForm:
+        form = mma_form(problem, self.exact)
+        if isinstance(form, Rejected):
+            raise ValueError(f"the mma solver does not cover this problem: {form}")
+        return form
 
 
 @lru_cache(maxsize=1024)
 def _default(form: MmaForm, target: CudaTarget) -> Config:
     return mma_default(form, target)
-
-
-def _form(problem: Geometry) -> MmaForm:
-    form = mma_form(problem)
-    if isinstance(form, Rejected):
-        raise ValueError(f"the mma solver does not cover this problem: {form}")
-    return form

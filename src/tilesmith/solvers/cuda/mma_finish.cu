@@ -38,5 +38,4 @@ TS_MMA_DEVICE AxisTaps axis_taps(int filter, int stride, int pad, int dilation, 
   return {count, (phase + pad - first * dilation) / stride, -(period * dilation / stride), first, period};
 }
 
-TS_MMA_DEVICE float activate(float v) {
-@ACTIVATION@}
+@ACTIVATION@

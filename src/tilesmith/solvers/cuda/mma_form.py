@@ -8,13 +8,13 @@ each residue of the result's position modulo the stride. Backward weights has th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 
 from tilesmith.plan.records import Pointer, Space
 from tilesmith.plan.slots import span_bytes
-from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.dtypes import acc_dtype, dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, TensorView, Triple
 from tilesmith.solvers import reasons
@@ -22,6 +22,9 @@ from tilesmith.solvers.solver import Geometry, Rejected
 
 HALVES = ("bf16", "fp16")
 RESULTS = ("bf16", "fp16", "fp32")
+BYTES = ("fp8e4m3", "fp8e5m2")
+# What may be multiplied by what, and the results of floating-point products.
+_OPERANDS = {("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "fp32"), *((a, b) for a in BYTES for b in BYTES)}
 MAX_INDEX = 2**31 - 2**16  # tiles and taps may reach beyond the last element
 MAX_TAPS = 2048
 
@@ -54,7 +57,8 @@ class MmaForm:
     """
 
     kind: str  # "gemm", "fwd", "bwd" or "wrw"
-    dtype: str
+    dtype: str  # of A; ``tf32``: fp32 that is rounded on its way to the tensor cores
+    b_dtype: str
     out_dtype: str
     rows: int
     cols: int
@@ -78,6 +82,20 @@ class MmaForm:
     alpha: float = 1.0
     beta: float = 0.0
     epilogue: Epilogue = IDENTITY
+
+    @property
+    def exact(self) -> bool:
+        """Single fp32 multiply-adds, no tensor cores."""
+        return self.dtype == "fp32"
+
+    @property
+    def whole(self) -> bool:
+        """Integers."""
+        return self.dtype == "int8"
+
+    @cached_property
+    def element_bytes(self) -> int:
+        return acc_dtype(self.dtype).nbytes
 
     @cached_property
     def taps(self) -> int:
@@ -140,7 +158,7 @@ class MmaForm:
         steps = [cols, self.out.line, *self.out.pixel, *self.out.tap]
         if self.groups > 1:
             steps.append(self.out.group)
-        return widest(16 // dtype(self.out_dtype).nbytes, steps)
+        return widest(min(8, 16 // dtype(self.out_dtype).nbytes), steps)
 
     @property
     def products(self) -> int:
@@ -162,19 +180,23 @@ def slot(index: int) -> Pointer:
 
 
 @lru_cache(maxsize=256)
-def mma_form(problem: Geometry) -> MmaForm | Rejected:
-    """``problem`` in the form, or why it has none."""
+def mma_form(problem: Geometry, exact: bool = False) -> MmaForm | Rejected:
+    """``problem`` in the form, or why it has none; ``exact``: without rounding to TF32, also where that is allowed."""
     form = _gemm(problem) if isinstance(problem, GemmGeometry) else _conv(problem)
     if isinstance(form, Rejected):
         return form
+    if problem.tf32 and not exact:
+        form = replace(form, dtype="tf32", b_dtype="tf32")
     lengths = (form.rows, form.columns, form.length, form.rows * form.columns)
     return Rejected(reasons.SIZE) if max(lengths) > MAX_INDEX else form
 
 
 def _refuse(a: str, b: str, c: str, acc: str) -> Rejected | None:
-    if a != b or a not in (*HALVES, "fp32"):
+    if (a, b, c, acc) == ("int8", "int8", "int32", "int32"):
+        return None
+    if (a, b) not in _OPERANDS:
         return Rejected(reasons.DTYPE, f"{a} x {b}")
-    if c not in RESULTS or acc != "fp32":
+    if c not in (*RESULTS, *BYTES) or acc != "fp32":
         return Rejected(reasons.DTYPE, f"{c}, accumulated in {acc}")
     return None
 
@@ -191,7 +213,8 @@ def _gemm(g: GemmGeometry) -> MmaForm | Rejected:
             return Rejected(reasons.SIZE)
     out = 2 + g.epilogue.bias + g.epilogue.residual
     return MmaForm(
-        kind="gemm", dtype=g.a.dtype, out_dtype=g.c.dtype, rows=g.m, cols=g.n, groups=g.batch, channels=g.k,
+        kind="gemm", dtype=g.a.dtype, b_dtype=g.b.dtype, out_dtype=g.c.dtype, rows=g.m, cols=g.n,
+        groups=g.batch, channels=g.k,
         a=_matrix(0, g.batch, g.m, g.k, (g.a.strides[0], g.a.strides[1], g.a.strides[2]), g.a.dtype),
         b=_matrix(1, g.batch, g.n, g.k, (g.b.strides[0], g.b.strides[2], g.b.strides[1]), g.b.dtype),
         out=Lines(slot(out), False, 1, g.c.strides[1] if g.m > 1 else 0, g.c.strides[2],
@@ -276,10 +299,10 @@ def _pixels(g: ConvGeometry) -> MmaForm:
         axis = 0
     out = _activations(2 + g.epilogue.bias + g.epilogue.residual, result, g.groups, False, 0)
     return MmaForm(
-        kind=g.direction, dtype=source.dtype, out_dtype=result.dtype, rows=g.n * prod(base), cols=cols,
-        groups=g.groups, channels=channels, a=_activations(0, source, g.groups, True, 0), b=_filter(1, g, axis),
-        out=out, filter=g.filter, stride=g.stride, padding=g.padding, dilation=g.dilation, base=base,
-        size=_triple(source.shape[2:]), out_size=image, phases=phases,
+        kind=g.direction, dtype=source.dtype, b_dtype=g.w.dtype, out_dtype=result.dtype, rows=g.n * prod(base),
+        cols=cols, groups=g.groups, channels=channels, a=_activations(0, source, g.groups, True, 0),
+        b=_filter(1, g, axis), out=out, filter=g.filter, stride=g.stride, padding=g.padding, dilation=g.dilation,
+        base=base, size=_triple(source.shape[2:]), out_size=image, phases=phases,
         bias=slot(2) if g.epilogue.bias else None, residual=slot(2 + g.epilogue.bias) if g.epilogue.residual else None,
         epilogue=g.epilogue,
     )  # fmt: skip
@@ -293,8 +316,9 @@ def _weights(g: ConvGeometry) -> MmaForm:
     if step is not None:
         a = Lines(a.pointer, False, a.vector, a.line, a.channel, (step, 0, 0, 0), group=a.group)
     return MmaForm(
-        kind="wrw", dtype=g.x.dtype, out_dtype=g.w.dtype, rows=g.k // g.groups, cols=prod(g.filter) * (g.c // g.groups),
-        groups=g.groups, channels=g.c // g.groups, a=a, b=b, out=out, filter=g.filter, stride=g.stride,
+        kind="wrw", dtype=g.y.dtype, b_dtype=g.x.dtype, out_dtype=g.w.dtype, rows=g.k // g.groups,
+        cols=prod(g.filter) * (g.c // g.groups), groups=g.groups, channels=g.c // g.groups, a=a, b=b, out=out,
+        filter=g.filter, stride=g.stride,
         padding=g.padding, dilation=g.dilation, base=g.output, size=g.input, out_size=g.output,
         pixels=g.n * prod(g.output), linear=step is not None,
     )  # fmt: skip

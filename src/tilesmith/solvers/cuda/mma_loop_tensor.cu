@@ -1,5 +1,5 @@
   // The first fragments of the next stage are fetched before the last products of this one.
-  constexpr int PRODUCTS = BLOCK_K / 16;
+  constexpr int PRODUCTS = BLOCK_K * sizeof(Element) / 32; // a product takes 32 bytes of a line
   u32 fragments_a[2][TILES_M][4], fragments_b[2][TILES_N / 2][4];
   copy_wait<STAGES - 2>();
   __syncthreads();

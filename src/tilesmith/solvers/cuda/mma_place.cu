@@ -15,7 +15,7 @@
   // Stores the results of N neighbouring columns; `place` is that of the row.
   bool no_number = false;
   auto finish = [&](auto &sums, int place, int row, int col, int group, const Phase &ph) {
-    constexpr int N = sizeof(sums) / sizeof(float);
+    constexpr int N = sizeof(sums) / sizeof(Sum);
     int c = col, offset = place;
     if constexpr (KIND == WRW) {
       const int tap = divided(col, padded);
@@ -32,9 +32,9 @@
     if constexpr (RESIDUAL) given = *(const Pack<Out, N> *)(residual_base + at);
 #pragma unroll
     for (int e = 0; e < N; e++) {
-      float v = sums[e];
+      Value v = sums[e];
       if constexpr (SCALED) v *= alpha;
-      if constexpr (BETA) v = fmaf(beta, widened(old.v[e]), v);
+      if constexpr (BETA) v = added_product(beta, widened(old.v[e]), v);
       if constexpr (BIAS) v += widened(bias_base[group * bias_group + c + e]);
       if constexpr (RESIDUAL) v += widened(given.v[e]);
       v = activate(v);
@@ -46,13 +46,13 @@
   // Backward data multiplies what lies outside dy by zeros, and 0 * Inf is no part of the definition: a result that
   // is no number is computed once more from the products that exist.
   auto repair = [&](int place, int row, int col, int group, const Phase &ph) {
-    if (place == NOWHERE || col >= cols) return;
-    const float stored = widened(out_base[group * out_group + place + (i64)col * out_channel]);
+    if (WHOLE || place == NOWHERE || col >= cols) return;
+    const auto stored = widened(out_base[group * out_group + place + (i64)col * out_channel]);
     if (stored == stored) return;
     const Pixel p = pixel_of(row, base_w, base_h, base_d);
     const Element *const dy = a_base + group * a_group + (i64)p.n * in_n;
-    const Element *const filter = b_base + group * b_group + (i64)col * b_line;
-    float sum[1] = {0.0f};
+    const ElementB *const filter = b_base + group * b_group + (i64)col * b_line;
+    Sum sum[1] = {0};
     for (int t = 0; t < filter_d; t++)
       for (int r = 0; r < filter_h; r++)
         for (int s = 0; s < filter_w; s++) {
@@ -62,9 +62,9 @@
           if (d < 0 || h < 0 || w < 0 || d / stride_d >= size_d || h / stride_h >= size_h || w / stride_w >= size_w)
             continue;
           const Element *const from = dy + ((i64)(d / stride_d) * in_d + (i64)(h / stride_h) * in_h + (i64)(w / stride_w) * in_w);
-          const Element *const by = filter + ((i64)t * filter_step_d + (i64)r * filter_step_h + (i64)s * filter_step_w);
+          const ElementB *const by = filter + ((i64)t * filter_step_d + (i64)r * filter_step_h + (i64)s * filter_step_w);
           for (int c = 0; c < channels; c++)
-            sum[0] = fmaf(widened(from[(i64)c * a_channel]), widened(by[(i64)c * b_channel]), sum[0]);
+            sum[0] = added_product(widened(from[(i64)c * a_channel]), widened(by[(i64)c * b_channel]), sum[0]);
         }
     finish(sum, place, row, col, group, ph);
   };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from tilesmith.codegen.cuda.activation import activation_body
 from tilesmith.codegen.cuda.mma import divisor, mma_prelude
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Parameter, Pointer, Real, Source, Space
+from tilesmith.solvers.cuda.mma_form import BYTES
 from tilesmith.solvers.cuda.mma_tile import MmaTile
 
-_TYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": "float"}
+_TYPES = {"fp32": "float", "int32": "int"}  # the others' are called as they are
 _AXES = ("d", "h", "w")
 _SUM_THREADS = 256
 
@@ -26,7 +28,7 @@ def mma_draft(t: MmaTile) -> Draft:
     parameters = _parameters(t)
     values = tuple(value for _, _, value in parameters)
     tile = "x".join(str(v) for n, v in t.config.values if n not in ("split", "walk"))
-    dtypes = t.form.dtype if t.form.dtype == t.form.out_dtype else t.form.dtype + t.form.out_dtype
+    dtypes = "".join(dict.fromkeys((t.form.dtype, t.form.b_dtype, t.form.out_dtype)))
     op = ("ffma" if t.exact else "mma") + t.form.kind
     source = _source(t, op, dtypes, tile, _tile_text(t), parameters)
     launch = Launch(0, source.symbol, (t.grid, 1, 1), values, (t.threads, 1, 1), shared_bytes=t.shared_bytes)
@@ -43,7 +45,8 @@ def _tile_text(t: MmaTile) -> str:
     text = _text("tile")
     for part in ("sums", "loop", "store"):
         text = text.replace(f"@{part.upper()}@", _text(f"{part}_{kind}"))
-    return text
+    products = "products_widened" if t.form.dtype in BYTES else "products_direct"
+    return text.replace("@PRODUCTS@", _text(products))
 
 
 def _source(
@@ -51,7 +54,7 @@ def _source(
 ) -> Source:
     holes = {
         "CONSTANTS": _constants(t, is_sum=op.endswith("sum")),
-        "FINISH": _text("finish").replace("@ACTIVATION@", activation_body(t.form.epilogue)),
+        "FINISH": _text("finish").replace("@ACTIVATION@", _activation(t)),
         "PLACE": _text("place"),
         "PARAMETERS": ", ".join(_declared(name, kind, value) for name, kind, value in parameters),
         "UNPACK": "\n".join(_unpacked(parameters)),
@@ -87,7 +90,7 @@ def _constants(t: MmaTile, is_sum: bool) -> str:
     numbers = {"GEMM": 0, "FWD": 1, "BWD": 2, "WRW": 3}
     numbers |= {"KIND": numbers[form.kind.upper()], "OUT_VECTOR": form.out_vector}
     flags = {
-        "DEEP": form.deep, "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None,
+        "WHOLE": form.whole, "DEEP": form.deep, "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None,
         "SCALED": form.alpha != 1.0, "BETA": form.beta != 0.0,
     }  # fmt: skip
     if not is_sum:
@@ -98,25 +101,41 @@ def _constants(t: MmaTile, is_sum: bool) -> str:
         }  # fmt: skip
         flags |= {
             "A_BY_K": form.a.by_k, "B_BY_K": form.b.by_k, "COMPARE": t.compares, "INSIDE": form.inside,
-            "LINEAR": form.linear, "PARTIAL": t.split > 1,
+            "LINEAR": form.linear, "PARTIAL": t.split > 1, "EXACT": t.exact,
         }  # fmt: skip
     lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
-    lines += [f"typedef {_TYPES[form.dtype]} Element;", f"typedef {_TYPES[form.out_dtype]} Out;"]
+    types = {"Element": form.dtype, "ElementB": form.b_dtype, "Out": form.out_dtype}
+    lines += [f"typedef {_TYPES.get(value, value)} {name};" for name, value in types.items()]
+    # What is summed, and what an epilogue computes in.
+    lines += [f"typedef {'int' if form.whole else 'float'} Sum;", f"typedef {'i64' if form.whole else 'float'} Value;"]
     return "\n".join(lines)
+
+
+def _activation(t: MmaTile) -> str:
+    """The function ``activate`` of one value; integers pass through doubles, which hold them."""
+    e = t.form.epilogue
+    if not t.form.whole:
+        return f"TS_MMA_DEVICE float activate(float v) {{\n{activation_body(e)}}}"
+    low, high = (
+        f"{'-' if v < 0 else ''}__longlong_as_double(0x7ff0000000000000)" if math.isinf(v) else v.hex()
+        for v in (e.low, e.high)
+    )
+    body = {"none": "v", "relu": "v < 0 ? 0 : v", "clamp": f"(i64)(v < {low} ? {low} : v > {high} ? {high} : v)"}
+    return f"TS_MMA_DEVICE i64 activate(i64 v) {{ return {body[e.activation]}; }}"
 
 
 def _parameters(t: MmaTile) -> list[tuple[str, str, Parameter]]:
     """Everything that the kernels take: name, type in the kernel, value."""
     form = t.form
     pointers = {
-        "a_base": ("const Element", form.a.pointer), "b_base": ("const Element", form.b.pointer),
+        "a_base": ("const Element", form.a.pointer), "b_base": ("const ElementB", form.b.pointer),
         "out_base": ("Out", form.out.pointer), "bias_base": ("const Out", form.bias or form.out.pointer),
         "residual_base": ("const Out", form.residual or form.out.pointer),
-        "partial": ("float", Pointer(Space.WORKSPACE) if t.split > 1 else form.out.pointer),
+        "partial": ("Sum", Pointer(Space.WORKSPACE) if t.split > 1 else form.out.pointer),
     }  # fmt: skip
     found: list[tuple[str, str, Parameter]] = [(name, kind, pointer) for name, (kind, pointer) in pointers.items()]
-    found += [("alpha", "float", Real(form.alpha)), ("beta", "float", Real(form.beta))]
+    found += [("alpha", "Value", Real(form.alpha)), ("beta", "Value", Real(form.beta))]
     wide = {"a_group": form.a.group, "b_group": form.b.group, "out_group": form.out.group}
     found += [(name, "i64", Integer(value)) for name, value in wide.items()]
     window = form.b if form.kind == "wrw" else form.a

@@ -28,11 +28,12 @@ _FLOAT_SHAPES = (
 
 
 def mma_space(form: MmaForm, target: CudaTarget) -> SearchSpace:
-    exact = form.dtype == "fp32"
+    # A product takes 32 bytes of a line.
+    depths = (16, 32) if form.element_bytes == 4 else (16, 32, 64) if form.element_bytes == 2 else (32, 64, 128)
     axes = {
         "bm": tuple(b for b in (16, 32, 64, 128, 256) if b < 2 * max(form.rows, 16)),
         "bn": tuple(b for b in (16, 32, 64, 128, 256) if b < 2 * max(form.columns, 32)),
-        "bk": (16, 32) if exact else (16, 32, 64),
+        "bk": depths,
         "wm": (1, 2, 4), "wn": (1, 2, 4), "stages": (2, 3, 4, 5), "split": _SPLITS, "walk": (1, 4, 8, 16),
     }  # fmt: skip
 
@@ -61,7 +62,7 @@ def mma_default(form: MmaForm, target: CudaTarget) -> Config:
 
 
 def _candidates(form: MmaForm, space: SearchSpace, target: CudaTarget) -> Iterator[Config]:
-    shapes = _FLOAT_SHAPES if form.dtype == "fp32" else _TENSOR_SHAPES
+    shapes = _FLOAT_SHAPES if form.exact else _TENSOR_SHAPES
     for bm, bn, wm, wn in shapes:
         if bm not in space.axes["bm"] or bn not in space.axes["bn"]:
             continue

@@ -14,23 +14,24 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(@PARAMETERS@) {
   const i64 at = (i64)blockIdx.x * 256 + threadIdx.x, slab = (i64)layers * rows * quads;
   if (at >= slab) return;
   const int line = (int)(at / quads), col = (int)(at - (i64)line * quads) * 4, layer = line / rows, row = line - layer * rows;
-  const float4 *from = (const float4 *)partial + at;
-  float4 sum = from[0];
+  typedef Pack<Sum, 4> Sums;
+  const Sums *from = (const Sums *)partial + at;
+  Sums sum = from[0];
 #pragma unroll 8
   for (int s = 1; s < parts; s++) {
-    const float4 v = from[s * slab];
-    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    const Sums v = from[s * slab];
+#pragma unroll
+    for (int q = 0; q < 4; q++) sum.v[q] += v.v[q];
   }
   const int group = layer % groups, phase = layer / groups;
   const Phase ph = {phase / (phase_h * phase_w), phase / phase_w % phase_h, phase % phase_w};
   const int place = place_of_row(row, ph);
   if (place == NOWHERE) return;
-  const float all[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
   for (int e = 0; e < 4; e += N) {
-    float v[N];
+    Sum v[N];
 #pragma unroll
-    for (int q = 0; q < N; q++) v[q] = all[e + q];
+    for (int q = 0; q < N; q++) v[q] = sum.v[e + q];
     finish(v, place, row, col + e, group, ph);
   }
   if constexpr (KIND == BWD) {

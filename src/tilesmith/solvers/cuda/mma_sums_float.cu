@@ -20,7 +20,7 @@
       if constexpr (A_BY_K) {
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-          const float4 v = shared_floats4(tile_a + (row_of(i) * CopiesA::CHUNKS + swizzled<CopiesA::CHUNKS>(row_of(i), k / 4)) * 16);
+          const float4 v = shared_floats4(tile_a + (row_of(i) * CopiesA::CHUNKS + CopiesA::swizzled(row_of(i), k / 4)) * 16);
           fa[i][0] = v.x, fa[i][1] = v.y, fa[i][2] = v.z, fa[i][3] = v.w;
         }
       } else {
@@ -28,14 +28,14 @@
         for (int i = 0; i < ROWS; i += 4)
 #pragma unroll
           for (int q = 0; q < 4; q++) {
-            const float4 v = shared_floats4(tile_a + ((k + q) * CopiesA::CHUNKS + swizzled<CopiesA::CHUNKS>(k + q, row_of(i) / 4)) * 16);
+            const float4 v = shared_floats4(tile_a + ((k + q) * CopiesA::CHUNKS + CopiesA::swizzled(k + q, row_of(i) / 4)) * 16);
             fa[i][q] = v.x, fa[i + 1][q] = v.y, fa[i + 2][q] = v.z, fa[i + 3][q] = v.w;
           }
       }
       if constexpr (B_BY_K) {
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++) {
-          const float4 v = shared_floats4(tile_b + (column_of(j) * CopiesB::CHUNKS + swizzled<CopiesB::CHUNKS>(column_of(j), k / 4)) * 16);
+          const float4 v = shared_floats4(tile_b + (column_of(j) * CopiesB::CHUNKS + CopiesB::swizzled(column_of(j), k / 4)) * 16);
           fb[j][0] = v.x, fb[j][1] = v.y, fb[j][2] = v.z, fb[j][3] = v.w;
         }
       } else {
@@ -43,7 +43,7 @@
         for (int j = 0; j < COLUMNS; j += 4)
 #pragma unroll
           for (int q = 0; q < 4; q++) {
-            const float4 v = shared_floats4(tile_b + ((k + q) * CopiesB::CHUNKS + swizzled<CopiesB::CHUNKS>(k + q, column_of(j) / 4)) * 16);
+            const float4 v = shared_floats4(tile_b + ((k + q) * CopiesB::CHUNKS + CopiesB::swizzled(k + q, column_of(j) / 4)) * 16);
             fb[j][q] = v.x, fb[j + 1][q] = v.y, fb[j + 2][q] = v.z, fb[j + 3][q] = v.w;
           }
       }

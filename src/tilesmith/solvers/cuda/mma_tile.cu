@@ -5,16 +5,11 @@ namespace @SYM@_scope {
 constexpr int CHUNK = 16 / sizeof(Element); // elements of 16 bytes: what shared memory is counted in
 constexpr int THREADS = WARPS_M * WARPS_N * 32;
 constexpr int WARP_M = BLOCK_M / WARPS_M, WARP_N = BLOCK_N / WARPS_N;
-constexpr bool EXACT = sizeof(Element) == 4; // fp32: multiply-adds of single floats
+// Rows (columns) of a 16-wide tile of bytes that do not lie by k come in pairs of neighbours: see `settle`.
+constexpr bool A_PAIRED = sizeof(Element) == 1 && !A_BY_K, B_PAIRED = sizeof(Element) == 1 && !B_BY_K;
 constexpr int NOWHERE = -1;
 
 @FINISH@
-
-// Where chunk `at` of a line lies: neighbouring lines differ in their banks.
-template <int CHUNKS> TS_MMA_DEVICE int swizzled(int line, int at) {
-  constexpr int span = CHUNKS < 8 ? CHUNKS : 8;
-  return at ^ (line / (8 / span) & (span - 1));
-}
 
 // How the threads share the copying of one operand's tile: lines of rows (BY_K) or of k, in chunks.
 template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
@@ -25,29 +20,42 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
   static constexpr bool EVEN = LINES % STEP == 0;
   static constexpr int PARTS = CHUNK / VECTOR;
   static constexpr int PART_BYTES = VECTOR * sizeof(Element);
-  static constexpr bool ASYNC = PART_BYTES >= 4; // there is no asynchronous copy of 2 bytes
+  static constexpr bool ASYNC = PART_BYTES >= 4; // there is no asynchronous copy of fewer
   static constexpr int BYTES = EXTENT * BLOCK_K * sizeof(Element);
   static constexpr int HELD = ASYNC ? 1 : COUNT;
   static_assert(THREADS % CHUNKS == 0 && STEP > 0, "a thread's chunk of a line must not change");
 
+  // Where chunk `at` of a line lies: lines that are read together differ in their banks.
+  TS_MMA_DEVICE int swizzled(int line, int at) {
+    constexpr int span = CHUNKS < 8 ? CHUNKS : 8;
+    if constexpr (BY_K || EXACT || sizeof(Element) == 2)
+      return at ^ (line / (8 / span) & (span - 1)); // 8 lines of a chunk
+    else if constexpr (sizeof(Element) == 4)
+      return at ^ (line / (8 / span) & (span / 2 - 1)) * 2; // 4 lines of two chunks
+    else if constexpr (span == 8)
+      return at ^ (line >> 1 & 6 | line & 1); // lines 0, 1, 4, 5, 8, 9, 12, 13 of a chunk, or those 2 below
+    else
+      return at ^ (line / 4 & (span - 1));
+  }
   TS_MMA_DEVICE int chunk() { return threadIdx.x % CHUNKS; }
   TS_MMA_DEVICE int line(int i) { return threadIdx.x / CHUNKS + i * STEP; }
-  TS_MMA_DEVICE u32 place(int i) { return (line(i) * CHUNKS + swizzled<CHUNKS>(line(i), chunk())) * 16; }
+  TS_MMA_DEVICE u32 place(int i) { return (line(i) * CHUNKS + swizzled(line(i), chunk())) * 16; }
   TS_MMA_DEVICE bool exists(int i) { return EVEN || line(i) < LINES; }
 
   // Bytes of a part of which `valid` elements (any number, also below 0) exist.
   TS_MMA_DEVICE int bytes_of(int valid) { return smaller(larger(valid, 0), VECTOR) * (int)sizeof(Element); }
   // Part `part` of chunk `i`: `bytes` from `from`, and zeros.
-  TS_MMA_DEVICE void take(u32 tile, u32 (&held)[HELD][4], int i, int part, const Element *from, int bytes) {
+  TS_MMA_DEVICE void take(u32 tile, u32 (&held)[HELD][4], int i, int part, const void *from, int bytes) {
     if constexpr (ASYNC) {
       if (exists(i)) copy_async<PART_BYTES>(tile + place(i) + part * PART_BYTES, from, bytes);
     } else {
+      const int at = part * PART_BYTES;
       u32 v = 0;
-      if (exists(i) && bytes > 0) v = __ldg((const u16 *)from);
-      if (part % 2)
-        held[i][part / 2] |= v << 16;
+      if (exists(i) && bytes > 0) v = load_bits<PART_BYTES>(from, bytes);
+      if (at % 4)
+        held[i][at / 4] |= v << at % 4 * 8;
       else
-        held[i][part / 2] = v;
+        held[i][at / 4] = v;
     }
   }
   TS_MMA_DEVICE void put(u32 tile, const u32 (&held)[HELD][4]) {
@@ -84,7 +92,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
   const int m0 = (first_m + in_band % band_m) * BLOCK_M, n0 = in_band / band_m * BLOCK_N;
   const int group = layer % groups, phase = layer / groups;
   const Phase ph = {phase / (phase_h * phase_w), phase / phase_w % phase_h, phase % phase_w};
-  const Element *const a = a_base + group * a_group, *const b = b_base + group * b_group;
+  const Element *const a = a_base + group * a_group;
+  const ElementB *const b = b_base + group * b_group;
 
   // --- the taps of this phase ---
   int taps = 1, taps_h = 1, taps_w = 1;

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilesmith.problems.dtypes import dtype
-from tilesmith.solvers.cuda.mma_form import MmaForm
+from tilesmith.solvers.cuda.mma_form import BYTES, MmaForm
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
@@ -53,12 +52,11 @@ class MmaTile:
 
     @property
     def exact(self) -> bool:
-        """Single fp32 multiply-adds, no tensor cores."""
-        return self.form.dtype == "fp32"
+        return self.form.exact
 
     @property
     def element_bytes(self) -> int:
-        return dtype(self.form.dtype).nbytes
+        return self.form.element_bytes
 
     @cached_property
     def compares(self) -> bool:
@@ -114,10 +112,16 @@ class MmaTile:
         warp_m, warp_n = self.block_m // v["wm"], self.block_n // v["wn"]
         held = 0
         for operand, extent in ((self.form.a, self.block_m), (self.form.b, self.block_n)):
-            if operand.vector * self.element_bytes == 2:
-                held += -(-extent * self.block_k * 2 // 16 // self.threads) * 4
+            if operand.vector * self.element_bytes < 4:
+                held += -(-extent * self.block_k * self.element_bytes // 16 // self.threads) * 4
         sums = warp_m * warp_n // 32
         fragments = warp_m // 4 * 4 + warp_n // 8 * 4 if self.exact else (warp_m // 16 * 4 + warp_n // 8 * 2) * 2
+        if self.form.dtype in BYTES:  # fp16 of one half of a step
+            fragments += warp_m // 16 * 4 + warp_n // 8 * 2
+        if self.element_bytes == 4 and not self.exact:  # addresses of single words
+            held += 8 * (not self.form.a.by_k) + 8 * (not self.form.b.by_k)
+        if self.form.kind == "wrw":  # places of more than 8 parts of a chunk
+            held += 3 * max(0, 16 // self.element_bytes // self.form.b.vector - 8)
         return sums + fragments + held + 56 + self._pixel_registers
 
     @cached_property

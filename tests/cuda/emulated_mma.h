@@ -1,0 +1,195 @@
+/* The functions of codegen/cuda/mma.cuh on the host: what a warp does together, its lanes post and then read. */
+#include <cstdint>
+
+#define __align__(n) __attribute__((aligned(n)))
+#define __host__
+
+static unsigned char emulated_shared[1 << 18] __attribute__((aligned(128)));
+struct emulated_post {
+  unsigned words[6];
+};
+/* Two of each, taken in turn: a lane may post anew before the others have read. */
+static emulated_post emulated_posts[2][1024];
+static unsigned emulated_turns[1024];
+
+static const emulated_post *posted(const emulated_post &mine) {
+  emulated_post *const all = emulated_posts[emulated_turns[emulated_now]++ % 2];
+  all[emulated_now] = mine;
+  __syncthreads();
+  return all + emulated_now / 32 * 32;
+}
+static inline void __syncwarp() { __syncthreads(); }
+static inline int __syncthreads_or(int value) {
+  const emulated_post *all = posted({{(unsigned)value}}) - emulated_now / 32 * 32;
+  int any = 0;
+  for (unsigned i = 0; i < blockDim.x; i++) any |= (int)all[i].words[0];
+  return any;
+}
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+  const uint64_t both = (uint64_t)b << 32 | a;
+  unsigned v = 0;
+  for (int i = 0; i < 4; i++) v |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return v;
+}
+template <typename T> static inline T __ldg(const T *from) { return *from; }
+static inline unsigned __float_as_uint(float f) {
+  unsigned v;
+  memcpy(&v, &f, 4);
+  return v;
+}
+
+namespace ts_mma {
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+#define TS_MMA_DEVICE static inline
+#define TS_MMA_CONSTANT static constexpr
+struct float4 {
+  float x, y, z, w;
+};
+
+TS_MMA_DEVICE u32 shared_address(const void *p) { return (u32)((const unsigned char *)p - emulated_shared); }
+template <int BYTES> TS_MMA_DEVICE void copy_async(u32 to, const void *from, int valid) {
+  memset(emulated_shared + to, 0, BYTES);
+  memcpy(emulated_shared + to, from, valid);
+}
+TS_MMA_DEVICE void copy_commit() {}
+template <int N> TS_MMA_DEVICE void copy_wait() {}
+template <bool TRANSPOSED> TS_MMA_DEVICE void load_tiles(u32 (&r)[4], u32 from) {
+  const emulated_post *lanes = posted({{from}});
+  const u32 lane = threadIdx.x % 32;
+  for (u32 tile = 0; tile < 4; tile++) {
+    u16 v[2];
+    for (u32 e = 0; e < 2; e++) {
+      const u32 row = TRANSPOSED ? lane % 4 * 2 + e : lane / 4, column = TRANSPOSED ? lane / 4 : lane % 4 * 2 + e;
+      memcpy(&v[e], emulated_shared + lanes[tile * 8 + row].words[0] + column * 2, 2);
+    }
+    r[tile] = v[0] | (u32)v[1] << 16;
+  }
+}
+TS_MMA_DEVICE u32 shared_word(u32 from) {
+  u32 v;
+  memcpy(&v, emulated_shared + from, 4);
+  return v;
+}
+TS_MMA_DEVICE float4 shared_floats4(u32 from) {
+  float4 v;
+  memcpy(&v, emulated_shared + from, 16);
+  return v;
+}
+TS_MMA_DEVICE void shared_store16(u32 to, u32 a, u32 b, u32 c, u32 d) {
+  const u32 v[4] = {a, b, c, d};
+  memcpy(emulated_shared + to, v, 16);
+}
+template <typename T> TS_MMA_DEVICE void shared_store8(u32 to, T a, T b) {
+  const T v[2] = {a, b};
+  memcpy(emulated_shared + to, v, 8);
+}
+template <int BYTES> TS_MMA_DEVICE u32 load_bits(const void *from, int valid) {
+  u32 v = 0;
+  memcpy(&v, from, valid);
+  return v;
+}
+
+struct bf16 {
+  u16 bits;
+};
+struct fp16 {
+  u16 bits;
+};
+struct tf32 {
+  float v;
+};
+struct int8 {
+  signed char v;
+};
+struct fp8e4m3 {
+  unsigned char bits;
+};
+struct fp8e5m2 {
+  unsigned char bits;
+};
+/* Any small float: fraction bits, exponent bits, whether it has infinities. */
+TS_MMA_DEVICE float small_float(u32 b, int m, int e, bool inf) {
+  const u32 fraction = b & ((1u << m) - 1), exponent = b >> m & ((1u << e) - 1);
+  const int bias = (1 << (e - 1)) - 1;
+  float v = exponent ? ldexpf((float)(fraction | 1u << m), (int)exponent - bias - m) : ldexpf((float)fraction, 1 - bias - m);
+  if (exponent == (1u << e) - 1 && inf) v = fraction ? NAN : INFINITY;
+  if (!inf && (b & 0x7f) == 0x7f) v = NAN;
+  return b >> (m + e) ? -v : v;
+}
+TS_MMA_DEVICE u32 nearest(float v, int m, int e, bool inf) {
+  const u32 sign = (u32)std::signbit(v) << (m + e), top = (1u << e) - 1;
+  const int bias = (1 << (e - 1)) - 1;
+  if (v != v) return sign | top << m | ((1u << m) - 1);
+  int exponent;
+  frexpf(v, &exponent);
+  const int unit = (exponent - 1 < 1 - bias ? 1 - bias : exponent - 1) - m;
+  const float rounded = fabsf(std::isinf(v) ? v : ldexpf(nearbyintf(ldexpf(v, -unit)), unit));
+  const float largest = small_float(inf ? (top << m) - 1 : (top << m | ((1u << m) - 2)), m, e, inf);
+  if (rounded > largest) return sign | top << m | (inf ? 0 : (1u << m) - 1);
+  if (rounded < ldexpf(1, 1 - bias)) return sign | (u32)ldexpf(rounded, bias + m - 1);
+  frexpf(rounded, &exponent);
+  return sign | (u32)(exponent - 1 + bias) << m | ((u32)ldexpf(rounded, m + 1 - exponent) & ((1u << m) - 1));
+}
+TS_MMA_DEVICE float widened(bf16 v) { return small_float(v.bits, 7, 8, true); }
+TS_MMA_DEVICE float widened(fp16 v) { return small_float(v.bits, 10, 5, true); }
+TS_MMA_DEVICE float widened(float v) { return v; }
+TS_MMA_DEVICE float widened(tf32 v) { return v.v; }
+TS_MMA_DEVICE i64 widened(int8 v) { return v.v; }
+TS_MMA_DEVICE i64 widened(int v) { return v; }
+TS_MMA_DEVICE float widened(fp8e4m3 v) { return small_float(v.bits, 3, 4, false); }
+TS_MMA_DEVICE float widened(fp8e5m2 v) { return small_float(v.bits, 2, 5, true); }
+TS_MMA_DEVICE void narrow(bf16 &to, float v) { to.bits = (u16)nearest(v, 7, 8, true); }
+TS_MMA_DEVICE void narrow(fp16 &to, float v) { to.bits = (u16)nearest(v, 10, 5, true); }
+TS_MMA_DEVICE void narrow(float &to, float v) { to = v; }
+TS_MMA_DEVICE void narrow(int &to, i64 v) { to = (int)v; }
+TS_MMA_DEVICE void narrow(fp8e4m3 &to, float v) { to.bits = (unsigned char)nearest(v, 3, 4, false); }
+TS_MMA_DEVICE void narrow(fp8e5m2 &to, float v) { to.bits = (unsigned char)nearest(v, 2, 5, true); }
+template <typename T> TS_MMA_DEVICE void widen_pairs(T, u32 v, u32 &low, u32 &high) {
+  u32 wide[4];
+  for (int i = 0; i < 4; i++) wide[i] = nearest(widened(T{(unsigned char)(v >> 8 * i)}), 10, 5, true);
+  low = wide[0] | wide[1] << 16, high = wide[2] | wide[3] << 16;
+}
+TS_MMA_DEVICE float added_product(float a, float b, float c) { return fmaf(a, b, c); }
+TS_MMA_DEVICE i64 added_product(i64 a, i64 b, i64 c) { return a * b + c; }
+TS_MMA_DEVICE void round_to_tf32(u32 &v) {
+  if ((v & 0x7f800000) != 0x7f800000) v = (v + 0x1000) & 0xffffe000;
+}
+
+template <typename T, int N> struct __align__(sizeof(T) * N) Pack {
+  T v[N];
+};
+
+/* 16 x 8 sums; K elements of 32 / K bytes. Cut to what the instruction sees of them. */
+template <typename T, typename C> TS_MMA_DEVICE void multiply(T, C (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  constexpr u32 SIZE = sizeof(T), K = 32 / SIZE, EACH = 4 / SIZE;
+  const emulated_post *lanes = posted({{a[0], a[1], a[2], a[3], b0, b1}});
+  const u32 lane = threadIdx.x % 32;
+  auto element = [&](u32 line, u32 k, u32 word) {
+    const u32 held = lanes[line * 4 + k % (K / 2) / EACH].words[word];
+    T v;
+    u32 bits = held >> k % EACH * SIZE * 8;
+    if (SIZE == 4) bits &= 0xffffe000;
+    memcpy(&v, &bits, SIZE);
+    return widened(v);
+  };
+  for (u32 i = 0; i < 4; i++) {
+    const u32 row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    C sum = c[i];
+    for (u32 k = 0; k < K; k++)
+      sum += (C)(element(row % 8, k, (k >= K / 2) * 2 + (row >= 8)) * element(column, k, 4 + (k >= K / 2)));
+    c[i] = sum;
+  }
+}
+
+struct Divisor {
+  int d;
+  u32 m;
+  u32 s;
+};
+TS_MMA_DEVICE int divided(int n, const Divisor &by) { return (int)((u64)(u32)n * by.m >> by.s); }
+TS_MMA_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
+TS_MMA_DEVICE int larger(int a, int b) { return a > b ? a : b; }
+} // namespace ts_mma
