@@ -14,7 +14,8 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.solvers.c.reference import ReferenceSolver
-from tilesmith.solvers.c.relayout import Relayout
+from tilesmith.solvers.c.relayout import CPU_COPIES
+from tilesmith.solvers.relayout import Relayout
 from tilesmith.targets.detect import host_target
 
 TARGET = host_target(2)
@@ -102,7 +103,9 @@ def test_a_stale_workspace_is_caught():
         name = "picky"
 
     signature = ConvSignature((2, 9, 11, 7), (20, 9, 3, 3), padding=1)
-    draft = Relayout(Picky()).draft(signature.geometry, Picky().default_config(signature.geometry, TARGET), TARGET)
+    draft = Relayout(Picky(), CPU_COPIES).draft(
+        signature.geometry, Picky().default_config(signature.geometry, TARGET), TARGET
+    )
     whole, forgetful = executables([(signature, draft), (signature, replace(draft, run=draft.run[1:]))])
     assert verify(function(whole, signature), signature).ok
     assert not verify(function(forgetful, signature), signature).ok

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from chain import executables, function
-from tilesmith.codegen.c.layout import common_axes, layout_copy
+from tilesmith.codegen.axes import common_axes
+from tilesmith.codegen.c.layout import layout_copy
 from tilesmith.measure.accuracy import check_specials, verify
 from tilesmith.measure.arrays import guarded
 from tilesmith.plan.records import Draft, Launch, Memset, Pointer, Space
@@ -21,7 +22,8 @@ from tilesmith.problems.layouts import dense_strides, parse_layout
 from tilesmith.solvers import reasons
 from tilesmith.solvers.c.dense import DenseSolver
 from tilesmith.solvers.c.reference import ReferenceSolver
-from tilesmith.solvers.c.relayout import Relayout
+from tilesmith.solvers.c.relayout import CPU_COPIES
+from tilesmith.solvers.relayout import Relayout
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.targets.cpu import cpu_target
 from tilesmith.targets.detect import host_target
@@ -119,7 +121,7 @@ SIGNATURES = [
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=range(len(SIGNATURES)))
 def test_a_solver_for_dense_tensors_reaches_every_layout(signature):
-    geometry, solver = signature.geometry, Relayout(Picky())
+    geometry, solver = signature.geometry, Relayout(Picky(), CPU_COPIES)
     assert isinstance(Picky().applicable(geometry, TARGET), Rejected)
     assert solver.applicable(geometry, TARGET) == Accepted()
     config = solver.default_config(geometry, TARGET)
@@ -135,7 +137,7 @@ def test_a_solver_for_dense_tensors_reaches_every_layout(signature):
 
 
 def test_there_must_be_a_layout_to_change():
-    solver = Relayout(DenseSolver())
+    solver = Relayout(DenseSolver(), CPU_COPIES)
     assert solver.name == "c_dense_nhwc"
     last = ConvSignature((2, 8, 7, 9), (12, 3, 3, 9), shared_layout="NHWC")
     assert solver.applicable(last.geometry, TARGET) == Rejected(reasons.UNCHANGED)
@@ -156,7 +158,9 @@ def test_steps_of_the_inner_solver_keep_their_workspace():
             return Draft(inner.sources, (note, result, *inner.run), inner.prepare, 0, 100)
 
     signature = SIGNATURES[0].__class__((2, 9, 8, 7), (12, 9, 3, 3), padding=1)
-    draft = Relayout(Roomy()).draft(signature.geometry, Roomy().default_config(signature.geometry, TARGET), TARGET)
+    draft = Relayout(Roomy(), CPU_COPIES).draft(
+        signature.geometry, Roomy().default_config(signature.geometry, TARGET), TARGET
+    )
     copy_in, note, result, launch, copy_out = draft.run
     assert note == Memset(Pointer(Space.WORKSPACE, 0, 8), 24, 0)
     x, y = copy_in.parameters[1], copy_out.parameters[0]
@@ -174,6 +178,6 @@ def test_steps_of_the_inner_solver_keep_their_workspace():
 def test_copies_are_reproducible_on_every_target(arch):
     geometry = SIGNATURES[0].geometry
     target = cpu_target(arch, 2)
-    solver = Relayout(Picky())
+    solver = Relayout(Picky(), CPU_COPIES)
     config = solver.default_config(geometry, target)
     assert solver.draft(geometry, config, target) == solver.draft(geometry, config, target)

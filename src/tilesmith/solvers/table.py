@@ -11,7 +11,7 @@ from tilesmith.solvers.c.dense import DenseSolver
 from tilesmith.solvers.c.depthwise import DepthwiseSolver
 from tilesmith.solvers.c.grouped import GroupedSolver
 from tilesmith.solvers.c.reference import ReferenceSolver
-from tilesmith.solvers.c.relayout import Relayout
+from tilesmith.solvers.c.relayout import CPU_COPIES
 from tilesmith.solvers.c.wrw import WrwSolver
 from tilesmith.solvers.c.wrw_grouped import WrwGroupedSolver
 from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver
@@ -20,6 +20,7 @@ from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
 from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver
 from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
+from tilesmith.solvers.relayout import Relayout
 from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
 
@@ -33,7 +34,11 @@ _FAST: tuple[Solver[CpuTarget], ...] = (
 )
 
 # Each fast solver once more with layout changes around it.
-CPU_SOLVERS: tuple[Solver[CpuTarget], ...] = (*_FAST, *(Relayout(solver) for solver in _FAST), ReferenceSolver())
+CPU_SOLVERS: tuple[Solver[CpuTarget], ...] = (
+    *_FAST,
+    *(Relayout(solver, CPU_COPIES) for solver in _FAST),
+    ReferenceSolver(),
+)
 
 CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
     GemmSm90Solver(),

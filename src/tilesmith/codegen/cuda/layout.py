@@ -1,0 +1,133 @@
+"""A kernel that copies a tensor from one layout to another: any strides, any channel vectors, sizes at run time.
+
+What is contiguous on both sides moves as one unit of up to 16 bytes (the vectors of ``NCHWc8``). When one axis of units
+is contiguous where they are read and another where they are written (``NCHW`` to ``NHWC``), tiles are transposed
+through shared memory, with wide loads and stores on both sides; else units are copied one by one.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+
+from tilesmith.codegen.axes import Axis, common_axes
+from tilesmith.codegen.symbols import make_source
+from tilesmith.plan.records import Integer, Launch, Parameter, Pointer, Source
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.geometry import TensorView
+from tilesmith.targets.target import CudaTarget
+
+_THREADS = 256
+_MOST = 16  # bytes of a load
+_TILE_BYTES = 8192
+_EACH = 4  # units of a thread that copies rows
+_MAX_GRID = 2**31 - 1
+_UNIT: Axis = (1, 0, 0)
+# Units by their bytes: their type, and (for those below a word) the type of their bits.
+_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
+
+
+def layout_copy(
+    source: TensorView, result: TensorView, read: Pointer, write: Pointer, target: CudaTarget
+) -> tuple[Source, Launch]:
+    """A launch that copies the tensor at ``read``, which lies as ``source`` says, to ``write``, as ``result`` says.
+
+    Nothing between the elements is written. Both pointers are multiples of 16 bytes. ``Launch.artifact`` is 0: the
+    caller renumbers. ``ValueError`` if the two views differ in shape or dtype, or are too large for one launch.
+    """
+    if source.shape != result.shape or source.dtype != result.dtype:
+        raise ValueError(f"a layout copy keeps shape and dtype, got {source} to {result}")
+    axes, unit = _in_units(common_axes(source, result), dtype(source.dtype).nbytes)
+    reads, writes = (next((a for a in axes if a[side] == 1), None) for side in (1, 2))
+    if reads is None or writes is None or reads is writes:
+        return _rows(axes, unit, read, write, target)
+    rest = [axis for axis in axes if axis not in (reads, writes)]
+    return _tiles(reads, writes, rest, unit, read, write, target)
+
+
+def _in_units(axes: list[Axis], nbytes: int) -> tuple[list[Axis], int]:
+    """The axes with strides in units of as many bytes as move together."""
+    both = next((axis for axis in axes if axis[1] == axis[2] == 1), None)
+    if both is None:
+        return axes, nbytes
+    rest = [axis for axis in axes if axis is not both]
+    count = _widest(_MOST // nbytes, [both[0], *(stride for axis in rest for stride in axis[1:])])
+    rest = [(size, a // count, b // count) for size, a, b in rest]
+    return ([*rest, (both[0] // count, 1, 1)] if both[0] > count else rest), nbytes * count
+
+
+def _widest(most: int, steps: list[int]) -> int:
+    while most > 1 and any(step % most for step in steps):
+        most //= 2
+    return most
+
+
+def _tiles(
+    p: Axis, q: Axis, rest: list[Axis], unit: int, read: Pointer, write: Pointer, target: CudaTarget
+) -> tuple[Source, Launch]:
+    each = max(1, 4 // unit)  # units in a word
+    reading = _widest(_MOST // unit, [p[0], q[1], *(axis[1] for axis in rest)])
+    writing = _widest(_MOST // unit, [q[0], p[2], *(axis[2] for axis in rest)])
+    tile_p, tile_q = _extents(p[0], q[0], unit, reading, max(each, writing))
+    tiles = (-(-p[0] // tile_p), -(-q[0] // tile_q))
+    names = {
+        "tiles_p": tiles[0], "tiles_q": tiles[1], "size_p": p[0], "size_q": q[0], "from_q": q[1], "to_p": p[2],
+    }  # fmt: skip
+    holes = {
+        "UNIT": _TYPES.get(unit, "@SYM@_wide"), "HELD": _TYPES.get(max(4, unit), "@SYM@_wide"),
+        "BITS": _TYPES.get(unit, "unsigned int"), "P": tile_p, "Q": tile_q, "READ": reading, "WRITE": writing,
+    }  # fmt: skip
+    shape = f"{tile_p}x{tile_q}x{reading}x{writing}"
+    return _made("layout.cu", shape, unit, holes, names, rest, prod(tiles), read, write, target)
+
+
+def _extents(np: int, nq: int, unit: int, least_p: int, least_q: int) -> tuple[int, int]:
+    """Units of a tile: square ones as far as the tensor is, and never fewer than a load or store moves."""
+    side = 64 if unit <= 2 else 32 if unit <= 8 else 16
+    tile_q = max(least_q, min(side, 1 << (nq - 1).bit_length()))
+    tile_p = max(least_p, min(_TILE_BYTES // unit // tile_q, 512, 1 << (np - 1).bit_length()))
+    tile_q = max(tile_q, min(_TILE_BYTES // unit // tile_p, 512, 1 << (nq - 1).bit_length()))
+    return tile_p, tile_q
+
+
+def _rows(axes: list[Axis], unit: int, read: Pointer, write: Pointer, target: CudaTarget) -> tuple[Source, Launch]:
+    ordered = sorted(axes, key=lambda axis: axis[2])
+    p, q, *rest = [*ordered, _UNIT, _UNIT]
+    rest = [axis for axis in rest if axis[0] > 1]
+    chunks = -(-(p[0] * q[0]) // (_THREADS * _EACH))
+    names = {
+        "chunks": chunks, "size_p": p[0], "from_p": p[1], "to_p": p[2], "size_q": q[0], "from_q": q[1], "to_q": q[2],
+    }  # fmt: skip
+    part = min(unit, 8)
+    holes = {"BYTES": unit, "PART": _TYPES[part], "PARTS": unit // part, "EACH": _EACH}
+    if p[0] * q[0] > _MAX_GRID:
+        raise ValueError(f"rows of {p[0]} x {q[0]} units are too long for one launch")
+    return _made("layout_rows.cu", "rows", unit, holes, names, rest, chunks, read, write, target)
+
+
+def _made(
+    file: str, shape: str, unit: int, holes: dict[str, object], names: dict[str, int], rest: list[Axis], blocks: int,
+    read: Pointer, write: Pointer, target: CudaTarget,
+) -> tuple[Source, Launch]:  # fmt: skip
+    """``blocks`` of them for each element of the ``rest`` of the axes."""
+    steps = []
+    for i, axis in enumerate(rest):
+        names |= {f"size_{i}": axis[0], f"from_{i}": axis[1], f"to_{i}": axis[2]}
+        steps.append(f"  from_at += item % (u32)size_{i} * from_{i}, to_at += item % (u32)size_{i} * to_{i};")
+        steps.append(f"  item /= (u32)size_{i};")
+    parameters = ["const void *from", "void *to", *(f"long long {name}" for name in names)]
+    text = _text(file)
+    for hole, value in (holes | {"PARAMETERS": ", ".join(parameters), "OUTER": "\n".join(steps)}).items():
+        text = text.replace(f"@{hole}@", str(value))
+    made = make_source("cuda", "layout", f"b{8 * unit}", shape, target.arch, "", text)
+    grid = blocks * prod(axis[0] for axis in rest)
+    if grid > _MAX_GRID:
+        raise ValueError(f"a layout copy of {grid} blocks is too large for one launch")
+    values: tuple[Parameter, ...] = (read, write, *(Integer(value) for value in names.values()))
+    return made, Launch(0, made.symbol, (grid, 1, 1), values, (_THREADS, 1, 1))
+
+
+@lru_cache(maxsize=2)
+def _text(file: str) -> str:
+    return Path(__file__).with_name(file).read_text()

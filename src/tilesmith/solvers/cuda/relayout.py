@@ -1,0 +1,38 @@
+"""Layout changes on GPUs around a solver that reads channels-last tensors whose pixels are multiples of 16 bytes."""
+
+from __future__ import annotations
+
+from tilesmith.codegen.cuda.layout import layout_copy
+from tilesmith.plan.records import Launch, Pointer, Source
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.geometry import TensorView
+from tilesmith.solvers.relayout import channels_last
+from tilesmith.targets.target import CudaTarget
+
+_CHUNK = 16  # bytes: what the bulk tensor copy engine counts in, and the widest load
+_SHARE = 0.6  # of the memory's bandwidth that a copy reaches
+_LAUNCH_SECONDS = 2e-6
+
+
+class CudaCopies:
+    """Every tensor becomes channels-last, its pixels (a filter's taps) padded to multiples of 16 bytes."""
+
+    alignment = 256
+
+    def wanted(self, view: TensorView) -> TensorView:
+        chunk = _CHUNK // min(_CHUNK, dtype(view.dtype).nbytes)
+        steps = [stride for axis, stride in enumerate(view.strides) if axis != 1 and view.shape[axis] > 1]
+        if view.channels_last and not any(step % chunk for step in steps):
+            return view
+        return channels_last(view, chunk)
+
+    def copy(
+        self, source: TensorView, result: TensorView, read: Pointer, write: Pointer, target: CudaTarget
+    ) -> tuple[Source, Launch]:
+        return layout_copy(source, result, read, write, target)
+
+    def seconds(self, nbytes: int, target: CudaTarget) -> float:
+        return 2 * nbytes / (_SHARE * target.bytes_per_s) + _LAUNCH_SECONDS
+
+
+CUDA_COPIES = CudaCopies()
