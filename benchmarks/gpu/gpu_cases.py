@@ -1,0 +1,116 @@
+"""What `make gpu-test` runs: every case is a problem, a solver, and the number of a config."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from check_cases import odd_problems
+
+from tilesmith.dispatch.choose import Choice, choose
+from tilesmith.dispatch.facts import options_of
+from tilesmith.problems.driver import parse_command
+from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.work import flops
+from tilesmith.solvers.solver import Accepted, Config, parse_config
+from tilesmith.solvers.table import Candidate, candidates
+from tilesmith.targets.target import CudaTarget
+from tilesmith.tune.space import random_point
+
+PROBLEMS = Path(__file__).parents[1] / "problems"
+CONFIGS = 3  # of each solver on each odd problem: the untuned one, then random ones
+SPECIAL_FLOPS = 5e7  # problems up to this size meet NaN and Inf too
+TINY_FLOPS = 4e6  # and those up to this size the sanitizer
+TOOLS = {"memcheck": 3, "racecheck": 1, "synccheck": 1}  # problems of each solver
+
+
+@dataclass(frozen=True)
+class Case:
+    """``solver`` is empty for what an untuned call would take; ``number`` 0 is a solver's default config."""
+
+    part: str
+    key: str
+    solver: str = ""
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.part}: {self.key} {self.solver} {self.number}"
+
+
+def list_names() -> list[str]:
+    """Every list of problems."""
+    return sorted(path.stem for path in PROBLEMS.glob("*.txt"))
+
+
+def listed(name: str) -> list[tuple[str, str, Signature]]:
+    """``(command, direction, signature)`` of a list, in its order, each once."""
+    found = {}
+    for line in (PROBLEMS / f"{name}.txt").read_text().splitlines():
+        command = line.partition("#")[0].strip()
+        if command:
+            for direction, signature in parse_command(command).signatures:
+                found.setdefault((command, direction), (command, direction, signature))
+    return list(found.values())
+
+
+def list_cases(names: Iterable[str]) -> Iterator[Case]:
+    """Each problem once, by the kernel that an untuned call takes."""
+    seen = set()
+    for name in names:
+        for _, _, signature in listed(name):
+            key = signature.canonical.key()
+            if key not in seen:
+                seen.add(key)
+                yield Case(f"list {name}", key)
+
+
+def small_problems() -> list[Signature]:
+    """Odd sizes, tails, strides, dilations, groups, dtypes, epilogues."""
+    from mma_cases import problems
+
+    found = [*odd_problems(), *(signature for signature, _ in problems())]
+    return list({signature.canonical.key(): signature.canonical for signature in found}.values())
+
+
+def kernel_cases(target: CudaTarget) -> Iterator[Case]:
+    """Every solver that takes a problem, in several configs; configs change fastest."""
+    for signature in small_problems():
+        for candidate in accepted(signature, target):
+            for number in range(CONFIGS):
+                yield Case("kernels", signature.key(), candidate.name, number)
+
+
+def sanitizer_cases(target: CudaTarget) -> Iterator[Case]:
+    """The smallest problems of every solver, each of another kind of problem where there are several."""
+    by_solver: dict[str, list[Signature]] = {}
+    for signature in sorted(small_problems(), key=flops):
+        for candidate in accepted(signature, target):
+            by_solver.setdefault(candidate.solver.name, []).append(signature)
+    for tool, count in TOOLS.items():
+        for solver, signatures in by_solver.items():
+            tiny = [signature for signature in signatures if flops(signature) <= TINY_FLOPS] or signatures[:1]
+            for signature in tiny[:: max(1, len(tiny) // count)][:count]:
+                yield Case(tool, signature.key(), solver)
+
+
+def accepted(signature: Signature, target: CudaTarget) -> list[Candidate]:
+    return [c for c in candidates(signature, target) if isinstance(c.verdict, Accepted)]
+
+
+def chosen(case: Case, signature: Signature, target: CudaTarget) -> tuple[Candidate, Config] | None:
+    """The candidate and config of a case; None where a solver has no other config."""
+    if not case.solver:
+        choice = choose(options_of(signature, target), (), mode="fast")
+        assert isinstance(choice, Choice)
+        candidate = next(c for c in accepted(signature, target) if c.name == choice.solver)
+        return candidate, parse_config(choice.config)
+    candidate = next(c for c in accepted(signature, target) if case.solver in (c.name, c.solver.name))
+    default = candidate.solver.default_config(candidate.geometry, target)
+    if case.number == 0:
+        return candidate, default
+    space = candidate.solver.search_space(candidate.geometry, target)
+    config = random_point(space, random.Random(f"{case.key} {case.solver} {case.number}"))
+    return None if config is None or config == default else (candidate, config)

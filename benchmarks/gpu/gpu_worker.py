@@ -1,0 +1,154 @@
+"""The process that runs cases of `make gpu-test` on one device: ``gpu_worker.py CASES START RESULTS``.
+
+A kernel may kill it or hang; ``gpu_test.py`` then starts another behind that case. Each result is a JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
+import numpy as np  # noqa: E402
+from gpu_cases import SPECIAL_FLOPS, TOOLS, Case, chosen  # noqa: E402
+
+from tilesmith.errors import LaunchError, TilesmithError  # noqa: E402
+from tilesmith.measure.accuracy import Accuracy, planted_copy  # noqa: E402
+from tilesmith.measure.device_arrays import DevicePlan  # noqa: E402
+from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
+from tilesmith.measure.device_oracle import device_oracle  # noqa: E402
+from tilesmith.measure.oracle import oracle  # noqa: E402
+from tilesmith.plan.assemble import assemble  # noqa: E402
+from tilesmith.problems.rewrite import Signature  # noqa: E402
+from tilesmith.problems.samples import sample_args  # noqa: E402
+from tilesmith.problems.signature import parse_key  # noqa: E402
+from tilesmith.problems.work import flops  # noqa: E402
+from tilesmith.runtime.executable import Executable  # noqa: E402
+from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
+from tilesmith.toolchain.cache import Artifact, ArtifactCache  # noqa: E402
+
+CACHE = ArtifactCache(HERE.parents[1] / "build" / "gpu-test" / "cache")
+AHEAD = 2  # cases that are compiled ahead, for each core
+REFERENCE = "cuda_reference"
+
+
+class Replayed:
+    """A plan whose run is the replay of a captured graph."""
+
+    def __init__(self, plan: DevicePlan, bench: DeviceBench) -> None:
+        self._plan, self._stream = plan, bench.checker.stream
+        with self._stream.capture() as graph:
+            plan.run()
+        self._graph = graph
+
+    def prepare(self) -> None:
+        self._plan.prepare()
+
+    def poison(self) -> None:
+        self._plan.poison()
+
+    def run(self) -> None:
+        self._graph.launch(self._stream)
+
+
+def build(case: Case, target) -> tuple[object, str, str, list[Artifact]] | None:
+    """The plan of a case with its artifacts; None where there is nothing to run."""
+    signature = parse_key(case.key)
+    found = chosen(case, signature, target)
+    if found is None:
+        return None
+    candidate, config = found
+    draft = candidate.solver.draft(candidate.geometry, config, target)
+    made = [CACHE.get_or_build(source, target) for source in draft.sources]
+    plan = assemble(draft, signature, candidate.name, str(config), target, [artifact.digest for artifact in made])
+    by_digest = {artifact.digest: artifact for artifact in made}
+    return plan, candidate.name, str(config), [by_digest[digest] for digest in plan.artifacts]
+
+
+def planted(values: tuple[np.ndarray, ...]) -> Iterator[tuple[str, tuple[np.ndarray, ...]]]:
+    """The values with NaN, then with Inf, in one operand after the other."""
+    for place, value in enumerate(values):
+        if value.dtype.kind not in "iu":
+            for kinds in ((np.nan, np.nan), (np.inf, -np.inf)):
+                changed = planted_copy(value, kinds, place)
+                yield f"{kinds[0]} in argument {place}", (*values[:place], changed, *values[place + 1 :])
+
+
+def verdicts(case: Case, signature: Signature, executable: Executable, target) -> Iterator[tuple[str, Accuracy]]:
+    """What is checked of a case, and what was found."""
+    values = sample_args(signature)
+    if case.part in TOOLS:  # the tool watches every kernel: ours alone
+        bench = DeviceBench(signature, values, oracle(signature, values), target)
+        yield "numbers", bench.check(executable).verdict
+        return
+    bench = DeviceBench(
+        signature, values, partial(device_oracle, signature, values, target, 0, CACHE), target, 0, CACHE
+    )
+    checked = bench.check(executable)
+    yield "numbers", checked.verdict
+    if checked.verdict.ok:
+        yield "graph", bench.checker.check_plan(Replayed(checked.plan, bench), poison=True)
+    if case.part == "kernels" and case.number == 0 and flops(signature) <= SPECIAL_FLOPS:
+        with np.errstate(all="ignore"):
+            for what, changed in planted(values):
+                truth = device_oracle(signature, changed, target, 0, CACHE)
+                yield what, DeviceBench(signature, changed, truth, target).check(executable).verdict
+
+
+def run(case: Case, built: Future, target) -> dict[str, object]:
+    """One case as a row."""
+    begin = time.perf_counter()
+    row: dict[str, object] = {"name": case.name, "part": case.part, "ok": True}
+    try:
+        found = built.result()
+        if found is None:
+            return row | {"left_out": "the solver has no other config here"}
+        plan, row["solver"], row["config"], artifacts = found
+        signature = parse_key(case.key)
+        executable = Executable(plan, [artifact.path for artifact in artifacts])
+        row["checks"] = 0
+        for what, verdict in verdicts(case, signature, executable, target):
+            row["checks"] += 1
+            row.setdefault("error", verdict.error)
+            row.setdefault("bound", verdict.bound)
+            if not verdict.ok:
+                row |= {"ok": False, "message": f"{what}: {verdict.message}"}
+                break
+        if case.part.startswith("list ") and row["solver"] == REFERENCE:
+            row |= {"ok": False, "message": "left to the reference solver"}
+    except (TilesmithError, MemoryError) as error:
+        row |= {
+            "ok": False,
+            "message": f"{type(error).__name__}: {error}"[:400],
+            "dead": isinstance(error, LaunchError),
+        }
+    row["seconds"] = round(time.perf_counter() - begin, 3)
+    return row
+
+
+def main(path: str, start: int, results: str) -> int:
+    cases = [Case(**fields) for fields in json.loads(Path(path).read_text())]
+    target = cuda_target_of(0)
+    cores = len(os.sched_getaffinity(0))
+    with open(results, "a") as file, ThreadPoolExecutor(cores) as pool:
+        waiting: list[Future] = []
+        for index in range(start, len(cases)):
+            while len(waiting) < AHEAD * cores and index + len(waiting) < len(cases):
+                waiting.append(pool.submit(build, cases[index + len(waiting)], target))
+            row = run(cases[index], waiting.pop(0), target)
+            file.write(json.dumps({"index": index, **row}) + "\n")
+            file.flush()
+            if row.pop("dead", False):  # nothing runs in this process after a kernel that failed
+                os._exit(3)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
