@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,6 +113,10 @@ def _user_layer() -> tuple[str, ...]:
     return (str(_user_data() / "tilesmith.db"),)
 
 
+def _system_folder() -> Path:
+    return Path(sys.prefix) / "share" / "tilesmith"
+
+
 _SWITCH = "one of 1, 0, on, off, true, false, yes, no"
 
 CACHE_ON: Variable[bool] = Variable(
@@ -136,8 +141,12 @@ FIND_MODE: Variable[str] = Variable(
 )  # fmt: skip
 DB_PATH: Variable[tuple[str, ...]] = Variable(
     "TILESMITH_DB_PATH", _user_layer, "one file in the user's data folder",
-    f"a list of database files separated by {os.pathsep!r}",
+    f"a list of database files or URLs separated by {os.pathsep!r}",
     "database layers; a later one wins over an earlier one, and the last is written", _layers,
+)  # fmt: skip
+SYSTEM_DB_PATH: Variable[Path] = Variable(
+    "TILESMITH_SYSTEM_DB_PATH", _system_folder, "share/tilesmith under Python's prefix", "a folder's path",
+    "where packages install databases: every *.db in it is a layer below those of TILESMITH_DB_PATH", _folder,
 )  # fmt: skip
 LOG_CMD: Variable[bool] = Variable(
     "TILESMITH_LOG_CMD", lambda: False, "0", _SWITCH,
@@ -162,9 +171,18 @@ EXTERNAL: Variable[bool] = Variable(
 )  # fmt: skip
 
 VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read only, so covariance is safe
-    CACHE_ON, CACHE_DIR, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, LOG_CMD, ONLY_SOLVER, NUM_THREADS,
+    CACHE_ON, CACHE_DIR, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH, LOG_CMD, ONLY_SOLVER, NUM_THREADS,
     LIBCUDA, EXTERNAL,
 )  # fmt: skip
+
+
+def system_databases() -> tuple[str, ...]:
+    """The installed databases, in the order of their names."""
+    try:
+        names = sorted(name for name in os.listdir(SYSTEM_DB_PATH.get()) if name.endswith(".db"))
+    except OSError:
+        return ()
+    return tuple(str(SYSTEM_DB_PATH.get() / name) for name in names)
 
 
 def check_all() -> None:

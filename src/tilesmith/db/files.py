@@ -61,7 +61,7 @@ class FileDatabase(Database):
         self.readonly = readonly
         self.persistent = not readonly
         self._held: dict[str, Record | Search] = {}  # what could not be written, by its place
-        if not readonly and not self.folder.exists():
+        if not readonly and not os.path.exists(self.folder):
             self._begin()
 
     @property
@@ -121,7 +121,7 @@ class FileDatabase(Database):
         """Make the folder, with all that an SQLite file at the same path holds."""
         assert self.path is not None
         before: list[tuple[str, Record | Search]] = []
-        if self.path.exists():
+        if os.path.exists(self.path):
             from tilesmith.db.sqlite_store import SqliteDatabase
 
             old = SqliteDatabase.at(self.path, readonly=True)
@@ -142,7 +142,7 @@ class FileDatabase(Database):
     def _put(self, place: str, record: Record | Search) -> None:
         if self.persistent:
             try:
-                publish(self.folder, self.folder / place, f"{line_of(record)}\n".encode())
+                publish(self.folder, self.folder / place, f"{line_of(place.partition('/')[0], record)}\n".encode())
             except OSError as error:
                 LOG.warning("database %s failed (%s); what follows is kept in memory", self.name, error)
                 self.persistent = False
@@ -180,18 +180,15 @@ class FileDatabase(Database):
     def _look(self, place: str) -> tuple[Record | Search | None, str]:
         """The record at a place, or why there is none (nothing, when it is not there or comes from a newer version)."""
         try:
-            text = (self.folder / place).read_bytes().decode("utf-8", "replace")
-            record = read_line(text)
+            found = read_line((self.folder / place).read_bytes().decode("utf-8", "replace"))
         except FileNotFoundError:
             return None, ""
         except (OSError, FileFormatError) as error:
             return None, f"cannot be read: {error}"
-        if record is None:
+        if found is None:
             return None, ""
-        table = place.partition("/")[0]
-        if place != _place(table, record):
-            return None, "holds another record than its name says"
-        return record, ""
+        table, record = found
+        return (record, "") if place == _place(table, record) else (None, "holds another record than its name says")
 
     def _damaged(self) -> list[tuple[str, str]]:
         looked = [(place, self._look(place)[1]) for table in _TABLES for place in self._places(table)]

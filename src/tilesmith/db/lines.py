@@ -1,7 +1,7 @@
 """Records as JSON lines: for people, for other machines, and for files of one record.
 
-A line has ``format``, the fields of its record, and ``seal``. A line of a newer format is none of ours to judge; every
-other one that is not exactly what was written is refused, with what is wrong with it.
+A line has ``format`` (which says the table, too), the fields of its record, and ``seal``. A line of a newer format is
+none of ours to judge; every other one that is not exactly what was written is refused, with what is wrong with it.
 """
 
 from __future__ import annotations
@@ -13,23 +13,21 @@ from tilesmith.db.records import Record, Search
 from tilesmith.db.seal import RECORD_FIELDS, SEARCH_FIELDS, seal_of, sound_record, sound_search, values_of
 from tilesmith.errors import FileFormatError
 
-RECORD, SEARCH = "tilesmith record", "tilesmith search"
+_KINDS = {"results": "tilesmith result", "trials": "tilesmith trial", "searches": "tilesmith search"}
+_TABLES = {kind: table for table, kind in _KINDS.items()}
 VERSION = 1
 
 
-def line_of(record: Record | Search) -> str:
+def line_of(table: str, record: Record | Search) -> str:
     """One line of JSON; the inverse of ``read_line``."""
-    is_record = isinstance(record, Record)
-    names = RECORD_FIELDS if is_record else SEARCH_FIELDS
+    names = RECORD_FIELDS if isinstance(record, Record) else SEARCH_FIELDS
     values = values_of(record)
     fields = dict(zip(names, values, strict=True))
-    return json.dumps(
-        {"format": f"{RECORD if is_record else SEARCH} {VERSION}", **fields, "seal": seal_of(values)}, allow_nan=False
-    )
+    return json.dumps({"format": f"{_KINDS[table]} {VERSION}", **fields, "seal": seal_of(values)}, allow_nan=False)
 
 
-def read_line(text: str) -> Record | Search | None:
-    """The record of a line; None for one of a newer format.
+def read_line(text: str) -> tuple[str, Record | Search] | None:
+    """The table and the record of a line; None for one of a newer format.
 
     Raises ``FileFormatError`` for text that is no JSON object, lacks a field, has one too many, or breaks its seal.
     """
@@ -39,10 +37,10 @@ def read_line(text: str) -> Record | Search | None:
         raise FileFormatError(f"is no line of JSON: {error}") from None
     if not isinstance(line, dict):
         raise FileFormatError("is no JSON object")
-    kind, version = _format_of(line.pop("format", None))
+    table, version = _format_of(line.pop("format", None))
     if version > VERSION:
         return None
-    names = RECORD_FIELDS if kind == RECORD else SEARCH_FIELDS
+    names = SEARCH_FIELDS if table == "searches" else RECORD_FIELDS
     seal = line.pop("seal", None)
     for name in names:
         if name not in line:
@@ -51,15 +49,15 @@ def read_line(text: str) -> Record | Search | None:
         if name not in names:
             raise FileFormatError(f"has the field {name!r}, which does not exist")
     values = tuple(line[name] for name in names)
-    record = sound_record(values, seal) if kind == RECORD else sound_search(values, seal)
+    record = sound_search(values, seal) if table == "searches" else sound_record(values, seal)
     if record is None:
         raise FileFormatError("is damaged: its seal does not fit its fields")
-    return record
+    return table, record
 
 
 def _format_of(value: Any) -> tuple[str, int]:
     if isinstance(value, str):
         kind, _, number = value.rpartition(" ")
-        if kind in (RECORD, SEARCH) and number.isascii() and number.isdecimal() and 0 < len(number) < 6:
-            return kind, int(number)
-    raise FileFormatError(f"is of the format {value!r}; known: {RECORD} {VERSION}, {SEARCH} {VERSION}")
+        if kind in _TABLES and number.isascii() and number.isdecimal() and 0 < len(number) < 6:
+            return _TABLES[kind], int(number)
+    raise FileFormatError(f"is of the format {value!r}; known: {', '.join(f'{kind} {VERSION}' for kind in _TABLES)}")

@@ -1,7 +1,8 @@
 """Which solver answers a problem: a pure decision from facts, with a trace of why.
 
 Order of authority: a solver that the user names; the highest database layer that holds a usable record (fastest first,
-ties to the solver that stands earlier in the table); then, by mode, a measurement or the cost model's prediction.
+ties to the solver that stands earlier in the table); then, by mode, a measurement, or the records of the nearest other
+target and at last the cost model's prediction.
 """
 
 from __future__ import annotations
@@ -9,13 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilesmith.db.layers import Answer
 from tilesmith.db.records import Record
 from tilesmith.errors import NoSolutionError
+from tilesmith.measure.timing import preferred
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import Candidate
 
 # What an answer rests on.
-DATABASE, PREDICTION, MEASUREMENT, SPEC = "database", "prediction", "measurement", "tuning spec"
+DATABASE, NEAREST, PREDICTION, MEASUREMENT, SPEC = (
+    "database", "nearest target", "prediction", "measurement", "tuning spec",
+)  # fmt: skip
+NOTHING: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -29,14 +35,6 @@ class Option:
     @property
     def accepted(self) -> bool:
         return isinstance(self.candidate.verdict, Accepted)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A measured record and the database layer that it comes from."""
-
-    record: Record
-    layer: str
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,10 @@ class Considered:
 class Choice:
     """The decision.
 
-    ``basis`` is ``database``, ``prediction``, ``measurement`` or ``tuning spec``; ``layer`` names the database or file.
+    ``basis`` is ``database``, ``nearest target``, ``prediction``, ``measurement`` or ``tuning spec``; ``layer`` names
+    the database or file, ``role`` says whether it is a ``system``, ``team`` or ``user`` layer, ``record`` is what it
+    holds. ``time_us`` is the record's time, None if it was measured on another target. The trace has predictions only
+    where they were needed (``Launchable.trace`` has them all).
     """
 
     solver: str
@@ -66,6 +67,8 @@ class Choice:
     layer: str
     time_us: float | None
     trace: tuple[Considered, ...]
+    role: str = ""
+    record: Record | None = None
 
 
 @dataclass(frozen=True)
@@ -78,32 +81,64 @@ class Unknown:
 
 
 def choose(
-    options: Sequence[Option], answers: Sequence[Answer], *, mode: str, only: str = "", measured: bool = False
+    options: Sequence[Option],
+    answers: Sequence[Answer],
+    *,
+    mode: str,
+    only: str = "",
+    measured: bool = False,
+    near: Sequence[Sequence[Answer]] = (),
+    without: frozenset[tuple[str, str]] = NOTHING,
 ) -> Choice | Unknown:
     """Decide for one problem and target.
 
     ``options`` come in the table's order. ``answers`` come from the highest layer to the lowest. ``measured`` says that
-    the answers include a measurement made just now, so that ``normal`` may use them.
+    the answers include a measurement made just now, so that ``normal`` may use them. ``near`` are answers for other
+    targets, one group a target, the nearest first, whose configs exist on this one. ``without`` are solvers with
+    configs that cannot be had here.
     Raises ``NoSolutionError`` when nothing fits.
     """
-    trace = _trace(options, answers, only)
-    free = {o.candidate.name: o for o in options if o.accepted and (not only or matches(o.candidate, only))}
+    if mode != "normal" or measured:
+        found = held(options, answers, only=only, measured=measured, without=without)
+        if found is not None:
+            return found
+    free = _free(options, only)
+    trace = _trace(options, answers, only, without)
     if not free:
         raise NoSolutionError(_nothing_fits(trace, only))
-    if mode != "normal" or measured:
-        best = _best_answer(free, answers)
-        if best is not None:
-            record, layer = best.record, best.layer
-            basis = MEASUREMENT if measured else DATABASE
-            return _decided(trace, record.solver, record.config, basis, layer, record.time_us)
+    # What was seen to fail is not expected to work.
+    left = [o for o in free.values() if not any(_has_failed(o, a.record) for a in answers)]
+    if mode in ("fast", "strict") and not measured:
+        able = {option.candidate.name: option for option in left}
+        for group in near:
+            best = _best_answer(able, group, without)
+            if best is not None:
+                return _decided(trace, best.record.solver, best.record.config, NEAREST, best)
     if mode == "fast" or measured:
-        # What was seen to fail is not predicted to work.
-        left = [o for o in free.values() if not any(_has_failed(o, a.record) for a in answers)]
         if not left:
             raise NoSolutionError("every solver that fits this problem failed its check; see `tilesmith explain`")
+        left = [option for option in left if (option.candidate.name, option.config) not in without]
+        if not left:
+            raise NoSolutionError("no solver that fits this problem can be built; see the warnings above")
         pick = min(left, key=lambda o: float("inf") if o.predicted_s is None else o.predicted_s)
-        return _decided(trace, pick.candidate.name, pick.config, PREDICTION, "", None)
+        return _decided(trace, pick.candidate.name, pick.config, PREDICTION)
     return Unknown(trace)
+
+
+def held(
+    options: Sequence[Option],
+    answers: Sequence[Answer],
+    *,
+    only: str = "",
+    measured: bool = False,
+    without: frozenset[tuple[str, str]] = NOTHING,
+) -> Choice | None:
+    """What the databases answer, if they do: for it, options need no defaults and no predictions."""
+    best = _best_answer(_free(options, only), answers, without)
+    if best is None:
+        return None
+    trace = _trace(options, answers, only, without)
+    return _decided(trace, best.record.solver, best.record.config, MEASUREMENT if measured else DATABASE, best)
 
 
 def usable(record: Record, options: dict[str, Option]) -> bool:
@@ -112,28 +147,32 @@ def usable(record: Record, options: dict[str, Option]) -> bool:
     return record.ok and option is not None and option.candidate.solver.revision == record.revision
 
 
+def _free(options: Sequence[Option], only: str) -> dict[str, Option]:
+    return {o.candidate.name: o for o in options if o.accepted and (not only or matches(o.candidate, only))}
+
+
 def _has_failed(option: Option, record: Record) -> bool:
     """The record says that the solver, as it is now, failed on this problem."""
     candidate = option.candidate
     return not record.ok and (record.solver, record.revision) == (candidate.name, candidate.solver.revision)
 
 
-def _best_answer(free: dict[str, Option], answers: Sequence[Answer]) -> Answer | None:
+def _best_answer(
+    free: dict[str, Option], answers: Sequence[Answer], without: frozenset[tuple[str, str]]
+) -> Answer | None:
+    """Of the highest layer that has a usable one; a tie goes to the solver that stands earlier in the table."""
+    order = {name: place for place, name in enumerate(free)}
     for layer in dict.fromkeys(answer.layer for answer in answers):
-        good = [a for a in answers if a.layer == layer and usable(a.record, free)]
-        if not good:
-            continue
-        best = min(good, key=_time)
-        order = list(free)
-        tied = [
-            a for a in good if _time(a) - _time(best) <= max(a.record.spread_us or 0.0, best.record.spread_us or 0.0)
-        ]
-        return min(tied, key=lambda a: order.index(a.record.solver))
+        times = {
+            answer: (answer.record.time_us or 0.0, answer.record.spread_us or 0.0)
+            for answer in answers
+            if answer.layer == layer
+            and usable(answer.record, free)
+            and (answer.record.solver, answer.record.config) not in without
+        }
+        if times:
+            return preferred(times, lambda answer: order[answer.record.solver])
     return None
-
-
-def _time(answer: Answer) -> float:
-    return float("inf") if answer.record.time_us is None else answer.record.time_us
 
 
 def matches(candidate: Candidate, only: str) -> bool:
@@ -141,16 +180,25 @@ def matches(candidate: Candidate, only: str) -> bool:
     return only in (candidate.name, candidate.solver.name)
 
 
-def _trace(options: Sequence[Option], answers: Sequence[Answer], only: str) -> tuple[Considered, ...]:
+def _trace(
+    options: Sequence[Option],
+    answers: Sequence[Answer],
+    only: str,
+    without: frozenset[tuple[str, str]] = NOTHING,
+) -> tuple[Considered, ...]:
+    first: dict[str, Answer] = {}
+    for answer in answers:
+        first.setdefault(answer.record.solver, answer)
     lines = []
     for option in options:
         name = option.candidate.name
-        known = next((a for a in answers if a.record.solver == name), None)
+        known = first.get(name)
         if not option.accepted:
             lines.append(Considered(name, str(option.candidate.verdict)))
             continue
         reason = "" if not only or matches(option.candidate, only) else f"only {only} may be used"
-        line = Considered(name, reason, option.config, None if option.predicted_s is None else option.predicted_s * 1e6)
+        predicted_us = None if option.predicted_s is None else option.predicted_s * 1e6
+        line = Considered(name, reason, option.config, predicted_us)
         if known is not None:
             record = known.record
             if not record.ok:
@@ -164,20 +212,29 @@ def _trace(options: Sequence[Option], answers: Sequence[Answer], only: str) -> t
                 line, reason=reason, config=record.config, time_us=record.time_us, spread_us=record.spread_us,
                 layer=known.layer,
             )  # fmt: skip
+        if (name, line.config) in without:
+            line = replace(line, reason=reason or "cannot be built here; see the warnings")
         lines.append(line)
     return tuple(lines)
 
 
 def marked(options: Sequence[Option], solver: str, config: str) -> tuple[Considered, ...]:
     """The trace of a choice that was made without measurements."""
-    return _decided(_trace(options, (), ""), solver, config, SPEC, "", None).trace
+    return _decided(_trace(options, (), ""), solver, config, SPEC).trace
 
 
 def _decided(
-    trace: tuple[Considered, ...], solver: str, config: str, basis: str, layer: str, time_us: float | None
+    trace: tuple[Considered, ...], solver: str, config: str, basis: str, answer: Answer | None = None
 ) -> Choice:
-    shown = tuple(replace(line, chosen=True, config=config) if line.solver == solver else line for line in trace)
-    return Choice(solver, config, basis, layer, time_us, shown)
+    if answer is None:
+        shown = tuple(replace(line, chosen=True, config=config) if line.solver == solver else line for line in trace)
+        return Choice(solver, config, basis, "", None, shown)
+    record = answer.record
+    # What another target took says nothing of this one's time.
+    time_us, spread_us = (None, None) if basis == NEAREST else (record.time_us, record.spread_us)
+    chosen = Considered(solver, "", config, None, time_us, spread_us, answer.layer, True)
+    shown = tuple(replace(chosen, predicted_us=line.predicted_us) if line.solver == solver else line for line in trace)
+    return Choice(solver, config, basis, answer.layer, time_us, shown, answer.role, record)
 
 
 def _nothing_fits(trace: tuple[Considered, ...], only: str) -> str:

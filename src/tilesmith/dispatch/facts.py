@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilesmith import env
@@ -20,43 +22,55 @@ from tilesmith.targets.detect import host_target
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.targets.target import CpuTarget, Target
 
-_opened: dict[tuple[str, ...], Layers] = {}
+
+@dataclass(frozen=True)
+class Named:
+    """The places of layers, lowest first; the first ``system`` of them are installed ones."""
+
+    places: tuple[str, ...]
+    system: int = 0
+
+
+_opened: dict[Named, Layers] = {}
 # Those opened to be read alone, with the stamps of their files.
-_read: dict[tuple[str, ...], tuple[tuple[object, ...], Layers]] = {}
+_read: dict[Named, tuple[tuple[object, ...], Layers]] = {}
 _opening = threading.Lock()
 
 
 def named_databases(
     database: Layers | Database | str | os.PathLike[str] | None = None,
-) -> Layers | Database | tuple[str, ...]:
-    """What says which layers a call means, before any is opened: those given, or the paths, lowest first."""
+) -> Layers | Database | Named:
+    """What says which layers a call means, before any is opened: those given, or the places of the environment."""
     if isinstance(database, Layers | Database):
         return database
-    return (str(Path(database)),) if database is not None else env.DB_PATH.get()
+    if database is not None:
+        return Named((str(Path(database)),))
+    installed = env.system_databases()
+    return Named((*installed, *env.DB_PATH.get()), len(installed))
 
 
 def open_databases(
     database: Layers | Database | str | os.PathLike[str] | None = None, *, readonly: bool = False
 ) -> Layers:
-    """The database layers of the call, else those of TILESMITH_DB_PATH; opened once a process.
+    """The database layers of the call, else the installed ones below those of TILESMITH_DB_PATH; opened once a process.
 
     ``readonly`` makes and writes no file; the layers are opened again when their files have changed.
     """
-    paths = named_databases(database)
-    if isinstance(paths, Layers):
-        return paths
-    if isinstance(paths, Database):
-        return Layers((paths,))
+    named = named_databases(database)
+    if isinstance(named, Layers):
+        return named
+    if isinstance(named, Database):
+        return Layers((named,))
     with _opening:
         if readonly:
-            stamps = tuple(_stamp(path) for path in paths)
-            held = _read.get(paths)
+            stamps = tuple(_stamp(place) for place in named.places)
+            held = _read.get(named)
             if held is None or held[0] != stamps:
-                held = _read[paths] = (stamps, open_layers(paths, readonly=True))
+                held = _read[named] = (stamps, open_layers(named.places, readonly=True, system=named.system))
             return held[1]
-        if paths not in _opened:
-            _opened[paths] = open_layers(paths)
-        return _opened[paths]
+        if named not in _opened:
+            _opened[named] = open_layers(named.places, system=named.system)
+        return _opened[named]
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:
@@ -146,11 +160,53 @@ def options_of(signature: Signature, target: Target, external: bool = False) -> 
     return tuple(options)
 
 
+def bare_options_of(signature: Signature, target: Target, external: bool = False) -> tuple[Option, ...]:
+    """Every candidate of the table alone: where a database answers, nothing is predicted."""
+    options = [Option(candidate) for candidate in candidates(signature, target)]
+    library = external_candidate(signature, target) if external else None
+    return tuple(options if library is None else [*options, Option(library)])
+
+
+def with_predictions(
+    trace: Sequence[Considered], signature: Signature, target: Target, external: bool = False
+) -> tuple[Considered, ...]:
+    """A trace with the default configs and predictions that its choice did without."""
+    known = {option.candidate.name: option for option in options_of(signature, target, external)}
+
+    def whole(line: Considered) -> Considered:
+        option = known.get(line.solver)
+        if option is None or option.predicted_s is None or line.predicted_us is not None:
+            return line
+        unknown = not line.config and not line.chosen and line.time_us is None
+        config = option.config if unknown else line.config
+        return replace(line, config=config, predicted_us=option.predicted_s * 1e6)
+
+    return tuple(map(whole, trace))
+
+
 def answers_of(signature: Signature, target: Target, layers: Layers) -> tuple[Answer, ...]:
     """What every layer holds for the problem, the highest layer first."""
-    problem = signature.canonical.key()
-    return tuple(
-        Answer(record, database.name)
-        for database in reversed(layers.databases)
-        for record in database.ranking(problem, target.name)
-    )
+    return layers.answers(signature.canonical.key(), target.name)
+
+
+def near_answers_of(
+    signature: Signature, target: Target, layers: Layers, options: Sequence[Option]
+) -> tuple[tuple[Answer, ...], ...]:
+    """What the layers hold for other targets, the nearest first: answers whose config exists on this target, too."""
+    known = {option.candidate.name: option.candidate for option in options if option.accepted}
+    groups = []
+    for group in layers.near(signature.canonical.key(), target):
+        fit = tuple(a for a in group if _exists(known.get(a.record.solver), a.record.config, target))
+        if fit:
+            groups.append(fit)
+    return tuple(groups)
+
+
+def _exists(candidate: Candidate | None, config: str, target: Target) -> bool:
+    """The solver's search space on this target has the config."""
+    if candidate is None:
+        return False
+    try:
+        return candidate.solver.search_space(candidate.geometry, target).contains(parse_config(config))
+    except (ValueError, KeyError):
+        return False

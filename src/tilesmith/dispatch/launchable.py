@@ -14,7 +14,7 @@ from tilesmith import env
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
 from tilesmith.dispatch.choose import Choice, Considered
-from tilesmith.dispatch.facts import device_ordinal, named_databases, open_databases, target_of
+from tilesmith.dispatch.facts import device_ordinal, named_databases, open_databases, target_of, with_predictions
 from tilesmith.dispatch.planning import build, open_cache, strict_cache
 from tilesmith.dispatch.resolve import Resolved, check_mode, resolve
 from tilesmith.errors import ArgumentError, LaunchError
@@ -97,7 +97,7 @@ class Launchable:
     @property
     def trace(self) -> tuple[Considered, ...]:
         """Every candidate: why it was refused or passed over, its prediction and its time."""
-        return self.choice.trace
+        return with_predictions(self.choice.trace, self.signature, self.target)
 
     def __repr__(self) -> str:
         return f"Launchable({self.signature.key()!r}, {self.target.name}, {self.solver} {self.config})"

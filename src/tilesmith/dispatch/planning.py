@@ -8,13 +8,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from tilesmith import env
-from tilesmith.errors import CompileError, NoCompilerError, NoSolutionError
+from tilesmith.errors import CompileError, NoCompilerError, NoSolutionError, PlanError
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Plan
 from tilesmith.problems.driver import command_of
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
-from tilesmith.solvers.solver import parse_config
+from tilesmith.solvers.solver import Config, parse_config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
@@ -109,8 +109,19 @@ def build(
         return Built(held.plan, held.artifacts, remembered=True)
 
 
+def _existing(candidate: Candidate, config: str, target: Target) -> Config:
+    """The config; ``PlanError`` for one that the solver does not have here (an imported record may say anything)."""
+    try:
+        found = parse_config(config)
+    except ValueError:
+        raise PlanError(f"{candidate.name}: {config!r} is not NAME=INTEGER ...") from None
+    if not candidate.solver.search_space(candidate.geometry, target).contains(found):
+        raise PlanError(f"{candidate.name}: config {config!r} is outside the search space")
+    return found
+
+
 def _make(signature: Signature, candidate: Candidate, config: str, target: Target, cache: ArtifactCache) -> Built:
-    draft = candidate.solver.draft(candidate.geometry, parse_config(config), target)
+    draft = candidate.solver.draft(candidate.geometry, _existing(candidate, config, target), target)
     artifacts = []
     for artifact in cache.get_or_build_many(draft.sources, target):
         if isinstance(artifact, CompileError):

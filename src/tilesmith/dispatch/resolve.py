@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilesmith import env
 from tilesmith.db.layers import Layers
 from tilesmith.db.records import Record
-from tilesmith.dispatch.choose import DATABASE, MEASUREMENT, PREDICTION, Choice, choose, matches, usable
-from tilesmith.dispatch.facts import answers_of, options_of
+from tilesmith.dispatch.choose import (
+    DATABASE,
+    MEASUREMENT,
+    NEAREST,
+    NOTHING,
+    SPEC,
+    Choice,
+    choose,
+    held,
+    matches,
+    usable,
+)
+from tilesmith.dispatch.facts import answers_of, bare_options_of, near_answers_of, options_of
 from tilesmith.dispatch.planning import Built, build, held_plan, preload_command
 from tilesmith.dispatch.spec import spec_choice
 from tilesmith.errors import (
@@ -31,6 +43,7 @@ from tilesmith.toolchain.cache import ArtifactCache
 
 TRUSTED_RATIO = 1.1
 _measuring = threading.RLock()
+_told: set[tuple[str, str]] = set()  # pairs of targets, of which one's records stand for the other's
 _log = logging.getLogger("tilesmith.dispatch")
 
 
@@ -52,28 +65,32 @@ def resolve(
     part (None: where PyTorch is loaded); where one is chosen, what is compiled is the best generated one.
     Raises ``NoSolutionError``, ``NoCompilerError``.
     """
-    choice = decide(signature, target, mode, layers, cache, only, device, external)
     strict = mode == "strict"
-    if is_external(choice.solver):
-        # What was measured just now is not measured again.
-        ours = resolve(signature, target, mode if strict else "hybrid", layers, cache, "", device, external=False)
-        return Resolved(choice, ours.built)
-    try:
-        built = build(
-            signature, _candidate(signature, target, choice.solver), choice.config, target, cache, compiles=not strict
-        )
-    except (NoCompilerError, NoSolutionError) as error:
-        # The chosen kernel is not here and cannot be made. Another answer of the databases may be at hand.
-        if choice.basis != DATABASE or (other := _at_hand(signature, target, choice, layers, cache, only)) is None:
-            raise
-        _log.warning("%s; %s %s, which is here, is used", error, other.choice.solver, other.choice.config)
-        return other
-    except (CompileError, PlanError) as error:
-        if strict or choice.basis != PREDICTION:
-            raise
-        # A predicted kernel has never been built here: another may do.
-        _log.warning("%s %s cannot be built (%s); the next best is used", choice.solver, choice.config, error)
-        return _next_best(signature, target, choice, cache)
+    without = NOTHING
+    while True:
+        choice = decide(signature, target, mode, layers, cache, only, device, external, without)
+        if is_external(choice.solver):
+            # What was measured just now is not measured again.
+            ours = resolve(signature, target, mode if strict else "hybrid", layers, cache, "", device, external=False)
+            return Resolved(choice, ours.built)
+        candidate = _candidate(signature, target, choice.solver)
+        try:
+            built = build(signature, candidate, choice.config, target, cache, compiles=not strict)
+            break
+        except (NoCompilerError, NoSolutionError) as error:
+            # The chosen kernel is not here and cannot be made. Another answer of the databases may be at hand.
+            if choice.basis == DATABASE and (other := _at_hand(signature, target, choice, layers, cache, only)):
+                _log.warning("%s; %s %s, which is here, is used", error, other.choice.solver, other.choice.config)
+                return other
+            if choice.basis != NEAREST:
+                raise
+        except (CompileError, PlanError) as error:
+            if strict or choice.basis == SPEC:
+                raise
+            _log.warning("%s %s cannot be built (%s); the next best is used", choice.solver, choice.config, error)
+        without |= {(choice.solver, choice.config)}
+    if choice.basis == NEAREST:
+        _tell_of_nearest(choice, target)
     if mode == "trust_verify" and choice.basis == DATABASE and choice.layer != layers.writable.name:
         return _verify(signature, target, Resolved(choice, built), layers, cache, only, device)
     return Resolved(choice, built)
@@ -81,31 +98,42 @@ def resolve(
 
 def decide(
     signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str = "",
-    device: int = 0, external: bool | None = None,
+    device: int = 0, external: bool | None = None, without: frozenset[tuple[str, str]] = NOTHING,
 ) -> Choice:  # fmt: skip
-    """The choice alone; measures what the mode wants measured.
+    """The choice alone; measures what the mode wants measured. ``without`` are solvers with configs not to be had here.
 
     Raises ``NoSolutionError`` when nothing fits, or when no database answers and the mode is ``strict``.
     """
     external = takes_part() if external is None else external
+    if not only and env.TUNING_SPEC_PATH.get() is not None:
+        spec = spec_choice(signature, target, options_of(signature, target, external))
+        if spec is not None:
+            return spec
+    answers = answers_of(signature, target, layers)
+    if mode != "normal":
+        found = held(bare_options_of(signature, target, external), answers, only=only, without=without)
+        if found is not None:
+            return found
     options = options_of(signature, target, external)
-    if not only and (spec := spec_choice(signature, target, options)) is not None:
-        return spec
-    answer = choose(options, answers_of(signature, target, layers), mode=mode, only=only)
+    near = near_answers_of(signature, target, layers, options)
+    answer = choose(options, answers, mode=mode, only=only, near=near, without=without)
     if isinstance(answer, Choice):
         return answer
     if mode == "strict":
         raise NoSolutionError(_nothing_held(signature, target, layers))
     free = [o for o in options if o.accepted and (not only or matches(o.candidate, only))]
+    measured = True
     if len(free) > 1:
         try:
-            _measure(signature, target, "defaults", layers, cache, device, external)
-        except (LaunchError, CompileError, OSError) as error:
-            _log.warning("nothing could be measured (%s); the predicted choice is used", error)
-            answer = choose(options, (), mode="fast", only=only)
-            assert isinstance(answer, Choice)
-            return answer
-    answer = choose(options, answers_of(signature, target, layers), mode=mode, only=only, measured=True)
+            first = [(near_one.record.solver, near_one.record.config) for group in near[:1] for near_one in group[:3]]
+            _measure(signature, target, "defaults", layers, cache, device, external, first)
+        except (LaunchError, CompileError, NoCompilerError, OSError) as error:
+            _log.warning("nothing could be measured (%s); an answer that is not measured is used", error)
+            measured = False
+    answers = answers_of(signature, target, layers)
+    answer = choose(
+        options, answers, mode=mode if measured else "fast", only=only, measured=measured, near=near, without=without
+    )
     assert isinstance(answer, Choice)
     return answer
 
@@ -132,9 +160,21 @@ def _nothing_held(signature: Signature, target: Target, layers: Layers) -> str:
     )
 
 
+def _tell_of_nearest(choice: Choice, target: Target) -> None:
+    """Once a pair of targets as a warning, each problem as an info."""
+    assert choice.record is not None
+    pair = (choice.record.target, target.name)
+    _log.log(
+        logging.INFO if pair in _told else logging.WARNING,
+        "no database holds this problem for %s: the config of %s in %s is used; `tilesmith tune` measures here",
+        target.name, choice.record.target, choice.layer,
+    )  # fmt: skip
+    _told.add(pair)
+
+
 def _measure(
     signature: Signature, target: Target, strategy: str, layers: Layers, cache: ArtifactCache, device: int,
-    external: bool = False,
+    external: bool = False, first: Sequence[tuple[str, str]] = (),
 ) -> None:  # fmt: skip
     from tilesmith.tune.session import tune
 
@@ -142,7 +182,7 @@ def _measure(
     with _measuring:
         tune(
             signature, target, database=layers.writable, cache=cache, strategy=strategy, device=device,
-            external=external,
+            external=external, first=first,
         )  # fmt: skip
 
 
@@ -152,38 +192,22 @@ def _at_hand(
     """The best answer of the databases whose plan and artifacts are in the cache."""
     free = {
         option.candidate.name: option
-        for option in options_of(signature, target)
+        for option in bare_options_of(signature, target)
         if option.accepted and (not only or matches(option.candidate, only))
     }
     for answer in answers_of(signature, target, layers):
         record = answer.record
         if not usable(record, free):
             continue
-        held = held_plan(signature, free[record.solver].candidate, record.config, target, cache)
-        if held is not None:
+        plan = held_plan(signature, free[record.solver].candidate, record.config, target, cache)
+        if plan is not None:
             found = replace(
                 choice, solver=record.solver, config=record.config, layer=answer.layer, time_us=record.time_us,
+                role=answer.role, record=record,
                 trace=tuple(replace(line, chosen=line.solver == record.solver) for line in choice.trace),
             )  # fmt: skip
-            return Resolved(found, Built(held.plan, held.artifacts, remembered=True))
+            return Resolved(found, Built(plan.plan, plan.artifacts, remembered=True))
     return None
-
-
-def _next_best(signature: Signature, target: Target, choice: Choice, cache: ArtifactCache) -> Resolved:
-    """The predicted order from the second on, until one can be built."""
-    rest = sorted(
-        (line for line in choice.trace if line.predicted_us is not None and not line.chosen and not line.reason),
-        key=lambda line: line.predicted_us or 0.0,
-    )
-    for line in rest:
-        try:
-            built = build(signature, _candidate(signature, target, line.solver), line.config, target, cache)
-        except (CompileError, PlanError) as error:
-            _log.warning("%s %s cannot be built (%s)", line.solver, line.config, error)
-            continue
-        trace = tuple(replace(each, chosen=each.solver == line.solver) for each in choice.trace)
-        return Resolved(replace(choice, solver=line.solver, config=line.config, trace=trace), built)
-    raise NoSolutionError("no solver that fits this problem can be built; see the warnings above")
 
 
 def _verify(
@@ -200,7 +224,7 @@ def _verify(
     except (LaunchError, MemoryError, OSError) as error:
         _log.warning("the shipped answer %s cannot be timed here (%s); it is used", choice.solver, error)
         return shipped
-    kept = _as_measured(signature, target, choice, timing, layers)
+    kept = _as_measured(target, choice, timing)
     if choice.time_us is not None and timing.median_us <= TRUSTED_RATIO * choice.time_us:
         layers.writable.put_result(kept)
         return shipped
@@ -234,15 +258,11 @@ def _timed(signature: Signature, target: Target, shipped: Resolved, device: int)
     return min(timing, time_launchable(launch), key=lambda each: each.median_us)
 
 
-def _as_measured(signature: Signature, target: Target, choice: Choice, timing: Timing, layers: Layers) -> Record:
+def _as_measured(target: Target, choice: Choice, timing: Timing) -> Record:
     """The record of a shipped answer as it was found here."""
+    assert choice.record is not None
     host = host_facts()
-    found = next(
-        answer.record
-        for answer in answers_of(signature, target, layers)
-        if (answer.layer, answer.record.solver) == (choice.layer, choice.solver)
-    )
     return replace(
-        found, target=target.name, time_us=timing.median_us, spread_us=timing.spread_us, samples=timing.samples,
-        method=timing.method, origin="verify", host=host.name, date=host.date,
+        choice.record, target=target.name, time_us=timing.median_us, spread_us=timing.spread_us,
+        samples=timing.samples, method=timing.method, origin="verify", host=host.name, date=host.date,
     )  # fmt: skip

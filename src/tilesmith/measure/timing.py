@@ -28,8 +28,9 @@ import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeVar
 
+K = TypeVar("K")
 SAMPLE_S: Final = 1.5e-3
 PAUSE_S: Final = 0.012  # NOTE: libgomp spins 300,000 times before it sleeps, about 5-10 ms on Zen 5
 ONE_THREAD: Final = "thread-cpu-time median"
@@ -164,7 +165,20 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 def is_tie(a: Timing, b: Timing) -> bool:
     """The difference of the medians is within the larger spread."""
-    return abs(a.median_us - b.median_us) <= max(a.spread_us, b.spread_us)
+    return _tied((a.median_us, a.spread_us), (b.median_us, b.spread_us))
+
+
+def preferred(times: Mapping[K, tuple[float, float]], rank: Callable[[K], Any]) -> K:
+    """Which of several to take by ``(median, spread)``: the fastest, or of those that tie with it the lowest rank.
+
+    So the same times give the same choice, whatever their order.
+    """
+    fastest = min(times.values())
+    return min((key for key, time in times.items() if _tied(time, fastest)), key=rank)
+
+
+def _tied(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    return abs(a[0] - b[0]) <= max(a[1], b[1])
 
 
 def _rotated(order: Sequence[str], turn: int, series: Mapping[str, _Series]) -> list[str]:

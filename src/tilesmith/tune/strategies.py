@@ -23,6 +23,10 @@ class Strategy(Protocol):
         """What a point took; None if it failed. Points that were never asked (an earlier search's) may be told too."""
         ...
 
+    def expect(self, points: Sequence[Point]) -> None:
+        """These will be told, and need not be asked; called before the first ``ask``."""
+        ...
+
 
 class Walk:
     """What all strategies share: what was asked, what is known, defaults first."""
@@ -54,6 +58,9 @@ class Walk:
             self.failed.add(point)
         else:
             self.times[point] = seconds
+
+    def expect(self, points: Sequence[Point]) -> None:
+        self.asked.update(points)
 
     def is_new(self, point: Point) -> bool:
         """Neither asked nor told."""

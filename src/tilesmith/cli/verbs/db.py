@@ -1,0 +1,277 @@
+"""``tilesmith db``: look at databases, exchange what they hold, and look after them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tilesmith.cli.options import Number, json_flag
+from tilesmith.cli.problem_list import read_problems
+from tilesmith.cli.terminal import complain, note, print_json, table
+from tilesmith.db.exchange import NEWEST, POLICIES, Taken, everything, find_db_lines, import_file, json_lines, merge
+from tilesmith.db.layers import Layers
+from tilesmith.db.records import Record
+from tilesmith.db.remote import is_url, kept_copy
+from tilesmith.db.store import Database, Table
+from tilesmith.db.upkeep import Wanted, is_outdated, prune, select, stats_of
+from tilesmith.dispatch.facts import lasting_databases, open_databases
+from tilesmith.errors import FileFormatError, ProblemError
+from tilesmith.problems.signature import parse_key
+
+
+class _Actions(click.Group):
+    """In the order of the file."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group("db", cls=_Actions, help="Look at databases, exchange what they hold, and look after them.")
+def command() -> None:
+    pass
+
+
+_words = click.argument("words", nargs=-1, metavar="[FILE|COMMAND|KEY]", type=click.UNPROCESSED)
+_target = click.option("--target", default="", help="Of this target alone, such as x86_64-v4:2.")
+_solver = click.option("--solver", default="", help="Of this solver alone.")
+_trials = click.option("--trials", is_flag=True, help="Every config that was tried, not each solver's best alone.")
+_db = click.option("--db", "path", help="This database (default: the one of TILESMITH_DB_PATH that is written).")
+_policy = click.option(
+    "--policy", type=click.Choice(list(POLICIES)), default=NEWEST, help="Which of two records of one key stays."
+)
+_FLAGS = {"context_settings": {"ignore_unknown_options": True}}
+
+
+@command.command("query", help="Print the records of problems, layer by layer.", **_FLAGS)
+@_words
+@_target
+@_solver
+@_trials
+@_db
+@json_flag
+def query(words: tuple[str, ...], target: str, solver: str, trials: bool, path: str | None, as_json: bool) -> int:
+    wanted = Wanted(_problems(words), target, solver)
+    rows = []
+    layers = Layers((_existing(path),)) if path else open_databases(readonly=True)
+    for place in reversed(range(len(layers.databases))):
+        database = layers.databases[place]
+        for record in select(database, _table(trials), wanted):
+            if as_json:
+                print_json(
+                    asdict(record)
+                    | {"layer": database.name, "role": layers.role(place), "outdated": is_outdated(record)}
+                )
+            rows.append(
+                [layers.role(place), record.target, record.solver, record.time_us, _state(record), record.config,
+                 record.problem]
+            )  # fmt: skip
+    if rows and not as_json:
+        click.echo(table(("layer", "target", "solver", "time_us", "status", "config", "problem"), rows))
+    if not rows:
+        complain("no database holds such a record")
+    return 0 if rows else 1
+
+
+@command.command("export", help="Write records as JSON lines, or as MIOpen's find-db text.", **_FLAGS)
+@_words
+@click.option("--format", "form", type=click.Choice(["jsonl", "miopen"]), default="jsonl", help="Of the text.")
+@click.option("--out", help="The file to write (default: standard output).")
+@_target
+@_solver
+@_db
+def export(words: tuple[str, ...], form: str, out: str | None, target: str, solver: str, path: str | None) -> int:
+    database = _existing(path) if path else open_databases(readonly=True).writable
+    wanted = Wanted(_problems(words), target, solver)
+    left_out: list[str] = []
+    if form == "miopen":
+        targets = {record.target for record in select(database, "results", wanted)}
+        if len(targets) > 1:
+            raise FileFormatError(
+                f"find-db text holds one target; name one with --target: {', '.join(sorted(targets))}"
+            )
+        lines: Iterable[str] = find_db_lines(select(database, "results", wanted), left_out)
+    else:
+        tables: tuple[Table, ...] = ("results", "trials")
+        lines = json_lines((name, record) for name in tables for record in select(database, name, wanted))
+    count = _write(lines, out)
+    note(f"{count} lines from {database.name}" + (f" to {out}" if out else ""))
+    if left_out:
+        note(f"{len(left_out)} problems have no find-db line (GEMMs, epilogues, pitches, or nothing that works)")
+    return 0
+
+
+@command.command("import", help="Read JSON lines or MIOpen's find-db text into the database that is written.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@_policy
+@click.option("--target", help="What find-db text was measured on, such as gfx90a:104 (default: the file's name).")
+@json_flag
+def import_(files: tuple[Path, ...], policy: str, target: str | None, as_json: bool) -> int:
+    database, status = lasting_databases().writable, 0
+    for path in files:
+        taken = import_file(path, database, policy, target)
+        status = max(status, _report(str(path), database, taken, as_json))
+    return status
+
+
+@command.command("merge", help="Take over what other databases hold into the one that is written.")
+@click.argument("paths", nargs=-1, required=True, metavar="DATABASE|URL...")
+@_policy
+@json_flag
+def merge_(paths: tuple[str, ...], policy: str, as_json: bool) -> int:
+    database, status = lasting_databases().writable, 0
+    for path in paths:
+        taken = merge(everything(_existing(path)), database, policy)
+        status = max(status, _report(path, database, taken, as_json))
+    return status
+
+
+@command.command("stats", help="Count what each layer holds.")
+@_db
+@json_flag
+def stats(path: str | None, as_json: bool) -> int:
+    layers = Layers((_existing(path),)) if path else open_databases(readonly=True)
+    for place, database in enumerate(layers.databases):
+        found = {"role": layers.role(place), **asdict(stats_of(database))}
+        if as_json:
+            print_json(found)
+        else:
+            click.echo("\n".join(f"{name:9} {_shown(value)}" for name, value in found.items()) + "\n")
+    return 0
+
+
+@command.command(
+    "prune", help="Remove records that meet all conditions given from the database that is written.", **_FLAGS
+)
+@_words
+@click.option("--older-than", type=Number(0), metavar="DAYS", help="Measured more than so many days ago.")
+@_target
+@_solver
+@click.option("--stale", is_flag=True, help="Of an older revision of their solver.")
+@click.option("--failed", is_flag=True, help="That failed.")
+@click.option("--dry-run", is_flag=True, help="Count what would go, and remove nothing.")
+@json_flag
+def prune_(
+    words: tuple[str, ...], older_than: float | None, target: str, solver: str, stale: bool, failed: bool,
+    dry_run: bool, as_json: bool,
+) -> int:  # fmt: skip
+    wanted = Wanted(_problems(words), target, solver, failed, stale, older_than)
+    if wanted.everything:
+        raise click.UsageError("say which records go: --older-than, --target, --solver, --stale, --failed, or problems")
+    database = (open_databases(readonly=True) if dry_run else lasting_databases()).writable
+    counts = prune(database, wanted, dry=dry_run)
+    if as_json:
+        print_json({"database": database.name, "dry_run": dry_run, **counts})
+    else:
+        verb = "would go from" if dry_run else "removed from"
+        click.echo(f"{counts['results']} answers and {counts['trials']} trials {verb} {database.name}")
+    return 0
+
+
+@command.command("check", help="Read every record of every layer, and say what is damaged and what to type.")
+@_db
+@click.option("--repair", is_flag=True, help="Remove what is damaged from the database that is written.")
+@json_flag
+def check(path: str | None, repair: bool, as_json: bool) -> int:
+    if repair:
+        layers = Layers((_existing(path, readonly=False),)) if path else lasting_databases()
+    else:
+        layers = Layers((_existing(path),)) if path else open_databases(readonly=True)
+    bad = 0
+    for place, database in enumerate(layers.databases):
+        mine = place == len(layers.databases) - 1
+        lines = database.check()
+        gone = database.repair() if repair and mine and lines else 0
+        left = database.check() if gone else lines
+        bad += bool(left)
+        advice = _advice(database, mine, path) if left else ""
+        if as_json:
+            print_json(
+                {"layer": database.name, "role": layers.role(place), "kind": database.kind, "ok": not left,
+                 "damaged": list(lines), "removed": gone, "advice": advice}
+            )  # fmt: skip
+            continue
+        for line in lines:
+            click.echo(line)
+        state = f"{len(left)} damaged; {advice}" if left else f"{gone} damaged records removed" if gone else "whole"
+        click.echo(f"{database.name} ({layers.role(place)}, {database.kind}): {state}")
+    return 1 if bad else 0
+
+
+def _advice(database: Database, mine: bool, path: str | None) -> str:
+    if database.source:
+        return f"delete {database.path}, and it is fetched again"
+    if mine:
+        return f"type `tilesmith db check{f' --db {path}' if path else ''} --repair`"
+    return f"type `tilesmith db check --db {database.path} --repair` where it may be written, or install it again"
+
+
+def _problems(words: tuple[str, ...]) -> frozenset[str] | None:
+    """The keys of what the words name: keys, a file of commands, or a command; None for no words."""
+    if not words:
+        return None
+    if all(";" in word for word in words):
+        return frozenset(parse_key(word).key() for word in words)
+    listing = read_problems(words)
+    if listing.bad:
+        raise ProblemError(f"{listing.bad} lines of {words[0]} are no problems; see above")
+    return frozenset(item.signature.canonical.key() for item in listing.items)
+
+
+def _existing(path: str, readonly: bool = True) -> Database:
+    if is_url(path):
+        database = Database.open(kept_copy(path), readonly=True)
+        database.source = path
+        return database
+    if not Path(path).exists() and not Path(f"{path}.records").is_dir():
+        raise FileFormatError(f"{path}: no such database")
+    return Database.open(path, readonly=readonly)
+
+
+def _table(trials: bool) -> Table:
+    return "trials" if trials else "results"
+
+
+def _state(record: Record) -> str:
+    return "failed" if not record.ok else "outdated" if is_outdated(record) else "ok"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {count}" for name, count in value.items()) or "-"
+    return "-" if value is None else str(value)
+
+
+def _write(lines: Iterable[str], out: str | None) -> int:
+    count = 0
+    if out is None:
+        for line in lines:
+            click.echo(line)
+            count += 1
+        return count
+    try:
+        with Path(out).open("w", encoding="utf-8") as file:
+            for line in lines:
+                file.write(f"{line}\n")
+                count += 1
+    except OSError as error:
+        raise FileFormatError(f"{out}: cannot be written: {error.strerror or error}") from None
+    return count
+
+
+def _report(name: str, database: Database, taken: Taken, as_json: bool) -> int:
+    """Exit status 2 when a line was bad; the rest has been taken all the same."""
+    for line in taken.bad:
+        complain(line)
+    if as_json:
+        print_json({"from": name, "into": database.name} | asdict(taken))
+    else:
+        newer = f", {taken.newer} of a newer format left out" if taken.newer else ""
+        bad = f", {len(taken.bad)} bad lines" if taken.bad else ""
+        click.echo(
+            f"{name}: {taken.added} added, {taken.replaced} replaced, {taken.kept} kept as they were{newer}{bad}"
+        )
+    return 2 if taken.bad else 0
