@@ -9,20 +9,13 @@ import pytest
 from hypothesis import given, settings
 from problem_strategies import conv_signatures, gemm_signatures
 
+from problem_changes import BASE, CONV_CHANGES, GEMM, GEMM_CHANGES, TRANSPOSED, conv_changes, gemm_changes
 from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.keys import epilogue_text, parse_epilogue
 from tilesmith.problems.signature import parse_key
-
-BASE = ConvSignature(
-    input_shape=(2, 9, 11, 8), kernel_shape=(12, 2, 3, 4), stride=(2, 1), padding=(1, 2), groups=2, shared_layout="NHWC"
-)
-TRANSPOSED = ConvSignature(
-    input_shape=(2, 9, 11, 8), kernel_shape=(8, 2, 3, 6), stride=(2, 3), groups=2, transposed=True, shared_layout="NHWC"
-)
-GEMM = GemmSignature(m=4, n=5, k=6, batch=2)
 
 
 @given(conv_signatures())
@@ -61,61 +54,9 @@ def test_gemm_names_differ_when_signatures_do(one, other):
     assert re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", one.get_func_name())
 
 
-# One other value for each field, alone. ``shared_layout`` is spelled out in the three others at construction.
-CONV_CHANGES = {
-    "input_shape": (2, 9, 13, 8),
-    "kernel_shape": (12, 2, 2, 4),
-    "stride": (1, 1),
-    "padding": (1, 1),
-    "dilation": (1, 2),
-    "groups": None,
-    "transposed": None,
-    "output_padding": None,
-    "mode": "wrw",
-    "dtype": None,
-    "input_dtype": "bf16",
-    "kernel_dtype": "bf16",
-    "output_dtype": "bf16",
-    "acc_dtype": "fp64",
-    "shared_layout": None,
-    "input_layout": "NWHC",
-    "kernel_layout": "NWHC",
-    "output_layout": "NCHW",
-    "input_strides": (1000, 100, 9, 1),
-    "kernel_strides": (32, 12, 4, 1),
-    "output_strides": (1100, 200, 13, 1),
-    "epilogue": Epilogue(bias=True),
-    "deterministic": True,
-}
-
-
-def _changed() -> dict[str, tuple[ConvSignature, ConvSignature]]:
-    pairs = {name: (BASE, replace(BASE, **{name: value})) for name, value in CONV_CHANGES.items() if value is not None}
-    square = replace(BASE, kernel_shape=(8, 2, 3, 4), stride=(1, 1), padding=(0, 1))
-    pairs["transposed"] = (square, replace(square, transposed=True))
-    pairs["output_padding"] = (TRANSPOSED, replace(TRANSPOSED, output_padding=(1, 0)))
-    one_group = replace(BASE, kernel_shape=(12, 2, 3, 8), groups=1)
-    pairs["groups"] = (BASE, one_group)
-    pairs["mode bwd"] = (BASE, replace(BASE, mode="bwd"))
-    pairs["mode bgrad"] = (BASE, replace(BASE, mode="bgrad"))
-    plain = Epilogue()
-    for label, epilogue in {
-        "residual": Epilogue(residual=True),
-        "activation": Epilogue(activation="silu"),
-        "slope": Epilogue(activation="leaky_relu", slope=0.3),
-        "clamp": Epilogue(activation="clamp", high=5.0),
-    }.items():
-        pairs[f"epilogue {label}"] = (replace(BASE, epilogue=plain), replace(BASE, epilogue=epilogue))
-    slopes = [Epilogue(activation="leaky_relu", slope=slope) for slope in (0.1, 0.1000000001)]
-    pairs["close slopes"] = (replace(BASE, epilogue=slopes[0]), replace(BASE, epilogue=slopes[1]))
-    limits = [Epilogue(activation="clamp", low=low) for low in (-1.0, 1.0)]
-    pairs["clamp low"] = (replace(BASE, epilogue=limits[0]), replace(BASE, epilogue=limits[1]))
-    return pairs
-
-
-@pytest.mark.parametrize("name", list(_changed()))
+@pytest.mark.parametrize("name", list(conv_changes()))
 def test_every_field_takes_part(name):
-    before, after = _changed()[name]
+    before, after = conv_changes()[name]
     assert before.key() != after.key()
     assert before.get_func_name() != after.get_func_name()
 
@@ -123,21 +64,14 @@ def test_every_field_takes_part(name):
 def test_no_field_is_forgotten():
     assert {field.name for field in fields(ConvSignature)} == set(CONV_CHANGES)
     derived = {"dtype", "shared_layout"}
-    assert {name for name, value in CONV_CHANGES.items() if value is None} - set(_changed()) == derived
-
-
-GEMM_CHANGES = {
-    "m": 7, "n": 7, "k": 7, "batch": 3, "trans_a": True, "trans_b": True, "a_dtype": "bf16", "b_dtype": "bf16",
-    "c_dtype": "bf16", "acc_dtype": "fp64", "alpha": 2.0, "beta": 1.0, "lda": 9, "ldb": 9, "ldc": 9, "stride_a": 100,
-    "stride_b": 0, "stride_c": 100, "epilogue": Epilogue(bias=True), "deterministic": True,
-}  # fmt: skip
+    assert {name for name, value in CONV_CHANGES.items() if value is None} - set(conv_changes()) == derived
 
 
 @pytest.mark.parametrize("name", list(GEMM_CHANGES))
 def test_every_gemm_field_takes_part(name):
-    after = replace(GEMM, **{name: GEMM_CHANGES[name]})
-    assert GEMM.key() != after.key()
-    assert GEMM.get_func_name() != after.get_func_name()
+    before, after = gemm_changes()[name]
+    assert before.key() != after.key()
+    assert before.get_func_name() != after.get_func_name()
 
 
 def test_no_gemm_field_is_forgotten():

@@ -166,7 +166,7 @@ def _hold(descriptor: int) -> bool | None:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
+    except BlockingIOError:
         return False
     except OSError:
         return None

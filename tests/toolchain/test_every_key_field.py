@@ -1,0 +1,202 @@
+"""Whatever differs in what is asked, in the machine, in the compiler or in the generator is a miss, field by field.
+
+Each record that a key is made of has a table of its fields here. A new field fails until it is in its table: with
+another value, which must be a miss, or with the reason why it decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from plan_samples import SMALL
+from problem_changes import CONV_CHANGES, GEMM_CHANGES, conv_changes, gemm_changes
+from tilesmith.db.records import Record
+from tilesmith.db.store import Database
+from tilesmith.plan.records import Source
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.targets.cpu import cpu_target
+from tilesmith.targets.cuda import cuda_target
+from tilesmith.targets.target import CpuTarget, CudaTarget
+from tilesmith.toolchain import plans
+from tilesmith.toolchain.cache import ArtifactCache, artifact_key
+from tilesmith.toolchain.compilers import Compiler
+from tilesmith.toolchain.nvrtc import Nvrtc
+from tilesmith.toolchain.plans import find_plan, keep_plan
+
+C_SOURCE = Source("c", "ts_a", "typedef int t;", "t ts_a(void) { return 1; }")
+CPU, CUDA = cpu_target("x86_64-v4", 2), cuda_target("sm_90a")
+GCC, ZIG, NVRTC = Compiler(("gcc",), "gcc", "1"), Compiler(("zig",), "zig", "1"), Nvrtc("libnvrtc.so", (13, 0))
+BASE = {"gcc": (C_SOURCE, CPU, GCC), "zig": (C_SOURCE, CPU, ZIG), "nvrtc": (C_SOURCE, CUDA, NVRTC)}
+TEXT_SAYS = "the generated text says it"
+
+# --- artifacts: by record and field, what replaces it and in which calls of the compiler it counts ---
+
+ARTIFACT_FIELDS = {
+    Source: {
+        "language": ("cuda", BASE), "symbol": ("ts_b", BASE), "prelude": ("typedef long t;", BASE),
+        "text": ("t ts_a(void) { return 2; }", BASE),
+    },
+    CpuTarget: {
+        "arch": ("other", ("gcc", "zig")), "flags": (("-march=x86-64-v4", "-O1"), ("gcc", "zig")),
+        "zig_target": ("aarch64-linux-gnu", ("zig",)),
+        "cores": "every number of threads runs the same kernel", "vector_bytes": TEXT_SAYS,
+        "vector_registers": TEXT_SAYS, "bf16_dot": TEXT_SAYS, "fp16_convert": TEXT_SAYS, "fma_per_cycle": TEXT_SAYS,
+        "l1_bytes": TEXT_SAYS, "l2_bytes": TEXT_SAYS, "l3_bytes": TEXT_SAYS,
+    },
+    CudaTarget: {
+        "arch": ("other", ("nvrtc",)), "nvrtc_arch": ("sm_80", ("nvrtc",)),
+        **{
+            name: TEXT_SAYS
+            for name in (
+                "cores", "shared_bytes_per_block", "shared_bytes_per_sm", "registers_per_sm", "threads_per_sm",
+                "blocks_per_sm", "has_bf16", "has_cp_async", "has_fp8", "has_tma", "has_cluster", "has_wgmma",
+                "has_tcgen05", "fp64_mma", "l2_bytes", "clock_hz", "bytes_per_s", "bf16_flops", "fp8_flops",
+                "int8_flops", "tf32_flops", "fp32_flops", "fp64_flops",
+            )
+        },
+        "cc_major": "the arch says it", "cc_minor": "the arch says it",
+    },
+    Compiler: {
+        "kind": ("clang", ("gcc",)), "version": ("2", ("gcc", "zig")),
+        "command": "where a compiler lies changes nothing that it makes",
+    },
+    Nvrtc: {"version": ((12, 8), ("nvrtc",)), "library": "where a compiler lies changes nothing that it makes"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("record", list(ARTIFACT_FIELDS), ids=lambda record: record.__name__)
+def test_artifacts_by_field(record):
+    table = ARTIFACT_FIELDS[record]
+    assert {field.name for field in fields(record)} == set(table)
+    for name, entry in table.items():
+        for toolchain, parts in BASE.items():
+            changed = tuple(
+                replace(part, **{name: entry[0] if isinstance(entry, tuple) else other(getattr(part, name))})
+                if isinstance(part, record)
+                else part
+                for part in parts
+            )
+            if changed == parts:
+                continue
+            if isinstance(entry, str):
+                if not name.startswith("cc_"):
+                    assert artifact_key(*changed) == artifact_key(*parts), f"{name}: {entry}, and yet it is a miss"
+            elif toolchain in entry[1]:
+                assert artifact_key(*changed) != artifact_key(*parts), f"{name} is not in the key"
+
+
+# --- plans ---
+
+
+@pytest.fixture
+def held(tmp_path):
+    """Finds a plan that was kept for ``SMALL``'s choice on ``CPU`` or ``CUDA``."""
+    cache = ArtifactCache(tmp_path)
+    (tmp_path / "kernel.so").write_bytes(b"binary")
+    digest = cache.store(tmp_path / "kernel.so").digest
+
+    def keep(target, problem="p"):
+        plan = replace(SMALL, problem=problem, target=target.name, artifacts=(digest,))
+        keep_plan(cache, plan, 3, target)
+
+    def find(target, problem="p", solver=SMALL.solver, revision=3, config=SMALL.config):
+        return find_plan(cache, problem, solver, revision, config, target)
+
+    find.keep = keep
+    return find
+
+
+@pytest.mark.parametrize("target", [CPU, CUDA], ids=["cpu", "cuda"])
+def test_plans_by_field_of_the_target(held, target):
+    """Another core count, or any fact that a solver may ask for: a plan made for it is made again."""
+    held.keep(target)
+    assert not held(target).stale
+    for field in fields(target):
+        changed = replace(target, **{field.name: other(getattr(target, field.name))})
+        found = held(changed)
+        assert found is None or found.stale, field.name
+        if field.name in ("arch", "cores", "vector_bytes", "bf16_dot", "fp16_convert"):
+            assert found is None, f"{field.name}: not even a machine without a compiler may launch it"
+
+
+def test_plans_by_choice_and_generator(held, monkeypatch):
+    held.keep(CPU)
+    assert held(CPU, solver="other") is None
+    assert held(CPU, revision=4) is None
+    assert held(CPU, config="mr=2") is None
+    assert held(CPU, problem="q") is None
+    monkeypatch.setattr(plans, "generator_digest", lambda: "another generator")
+    assert held(CPU).stale
+
+
+# --- problems: plans and the databases ---
+
+PAIRS = {**conv_changes(), **{f"gemm {name}": pair for name, pair in gemm_changes().items()}}
+
+
+def test_plans_and_records_by_field_of_the_problem(held):
+    """dtype, layout, pitches, epilogue, determinism: all that a signature says."""
+    assert set(CONV_CHANGES) == {field.name for field in fields(ConvSignature)}
+    assert {*GEMM_CHANGES, "dtype"} == {field.name for field in fields(GemmSignature)}
+    database = Database.open(None)
+    for before in dict.fromkeys(before.key() for before, _ in PAIRS.values()):
+        held.keep(CPU, before)
+        database.put_result(Record(before, CPU.name, "s", "", time_us=1.0))
+    kept = {before.key() for before, _ in PAIRS.values()}
+    for name, (before, after) in PAIRS.items():
+        assert held(CPU, before.key()) is not None
+        assert database.ranking(before.key(), CPU.name)
+        if after.key() not in kept:
+            assert held(CPU, after.key()) is None, name
+            assert database.ranking(after.key(), CPU.name) == (), name
+        assert after.key() != before.key(), name
+
+
+def test_every_part_of_an_epilogue_is_in_the_key():
+    changes = {
+        "bias": (Epilogue(), Epilogue(bias=True)),
+        "activation": (Epilogue(), Epilogue(activation="relu")),
+        "residual": (Epilogue(), Epilogue(residual=True)),
+        "slope": (Epilogue(activation="leaky_relu"), Epilogue(activation="leaky_relu", slope=0.2)),
+        "low": (Epilogue(activation="clamp"), Epilogue(activation="clamp", low=-1.0)),
+        "high": (Epilogue(activation="clamp"), Epilogue(activation="clamp", high=7.0)),
+    }
+    assert set(changes) == {field.name for field in fields(Epilogue)}
+    for name, (one, two) in changes.items():
+        keys = {ConvSignature((1, 4, 6, 6), (4, 4, 3, 3), epilogue=epilogue).key() for epilogue in (one, two)}
+        assert len(keys) == 2, name
+
+
+# --- the databases ---
+
+
+def test_records_by_target_solver_and_config():
+    database = Database.open(None)
+    record = Record("p", "x86_64-v4:2", "s", "mr=1", time_us=1.0)
+    database.put_result(record)
+    database.record_trials([record])
+    for target in ("x86_64-v4:3", "x86_64-v3:2"):
+        assert database.ranking("p", target) == ()
+        assert database.trials("p", target) == ()
+    assert database.ranking("q", record.target) == ()
+    assert database.trials("p", record.target, "t") == ()
+    for name in ("problem", "target", "solver", "config"):
+        changed = replace(record, **{name: "another"})
+        database.record_trials([changed])
+        assert changed in database.trials(changed.problem, changed.target), name
+        assert record in database.trials("p", record.target), f"{name} alone differs, and one replaced the other"
+
+
+def other(value):
+    """Any other value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, str):
+        return f"{value}x"
+    if isinstance(value, tuple):
+        return (*value, *value)[: len(value)] if value and isinstance(value[0], int) else (*value, "x")
+    return value + 1
