@@ -34,7 +34,7 @@ from tilesmith.toolchain.build import build_unit  # noqa: E402
 
 TARGET = cuda_target("sm_90a", 132)
 SOLVERS = {s.name: s for s in (GemmSm90Solver(), HaloSm90Solver(), HaloWrwSm90Solver(), ConvSm90Solver())}
-PATIENCE = 40  # seconds without a new case after which a worker counts as hung
+PATIENCE, HANGS = 15, 4  # seconds without a new case after which a worker counts as hung, and how many may
 OUT = Path(os.environ.get("OUT", "."))
 BUILD = Path(tempfile.gettempdir()) / f"sm90_cubins{os.environ.get('SM90_DEBUG', '')}"
 
@@ -63,7 +63,8 @@ def variants(key, count, seed=0):
                 config = chosen
                 v = dict(config.values)
                 kind = tuple(
-                    v.get(n) for n in ("wgs", "mi", "pp", "swap", "bk", "per_sm", "resident", "slab", "wk", "wl", "cw")
+                    v.get(n)
+                    for n in ("wgs", "mi", "pp", "swap", "bk", "per_sm", "resident", "cast", "slab", "wk", "wl", "cw")
                 )
                 sums = (v.get("split", 1) > 1, v.get("slices", 1) > 1)
                 seen[kind] = seen.get(kind, 0) + 1
@@ -175,6 +176,7 @@ def worker(cases_file, start):
     cases = [Case(**c) for c in json.loads(Path(cases_file).read_text())]
     flush = flush_buffer()
     state = Path(cases_file + ".state")
+    state.touch()
     groups = {}
     for i, case in enumerate(cases):
         groups.setdefault((case.key, case.special), []).append((i, case))
@@ -279,16 +281,17 @@ def run(cases):
     cases = [case for case, bad in zip(cases, broken, strict=False) if not bad]
     path = BUILD / "cases.json"
     path.write_text(json.dumps([dataclasses.asdict(c) for c in cases]))
-    start = 0
-    while start < len(cases):
+    start = hangs = 0
+    while start < len(cases) and hangs < HANGS:
         state = Path(f"{path}.state")
         state.write_text(str(start))
         worker_process = subprocess.Popen([sys.executable, __file__, "worker", str(path), str(start)])
         while (code := worker_process.poll()) is None:
             time.sleep(0.2)
             if time.time() - state.stat().st_mtime > PATIENCE:
-                print("hung", flush=True)
+                hangs += 1
                 worker_process.kill()
+                worker_process.wait()
         at = int(state.read_text())
         if code == 0:
             break
@@ -324,7 +327,7 @@ def main():
     if args.mode == "check":
         from sm90_cases import check_cases
 
-        cases = check_cases(args.pick)
+        cases = check_cases(args.pick)[:: args.every]
     else:
         keys = listed(args.lists, args.only.split(","))[:: args.every]
         parts = args.pick.split("|" if "|" in args.pick else ",")

@@ -45,6 +45,8 @@ def problems():
     yield g(1, 4096, 4096), False
     yield g(3000, 264, 200, tb=True), True
     yield g(1111, 512, 256), False
+    yield g(20040, 136, 200, epilogue=Epilogue(bias=True, activation="relu")), False
+    yield g(17000, 264, 72, tb=True, dtype="fp16"), True
     yield g(384, 2048, 1024, lda=1032, ldb=2056, ldc=2056, epilogue=Epilogue(bias=True, activation="relu")), False
     c = _conv
     both = [("fwd", True), ("bwd", True), ("wrw", True)]
@@ -75,7 +77,7 @@ WANTED = (
     {"pp": 1}, {"split": 2}, {"split": 3}, {"split": 4, "per_sm": 2}, {"split": 5}, {"split": 8}, {"swap": 1},
     {"swap": 1, "split": 2}, {"swap": 1, "pp": 1}, {"swap": 1, "slices": 3}, {"slices": 3}, {"split": 2, "slices": 2},
     {"wgs": 3}, {"mi": 2}, {"per_sm": 2}, {"bk": 16}, {"resident": 1}, {"resident": 1, "pp": 1},
-    {"resident": 1, "swap": 1}, {"slab": 32},
+    {"resident": 1, "swap": 1}, {"slab": 32}, {"cast": 2}, {"cast": 2, "pp": 1}, {"cast": 2, "swap": 1}, {"cast": 2, "mi": 2},
 )  # fmt: skip
 
 
