@@ -77,7 +77,8 @@ WANTED = (
     {"pp": 1}, {"split": 2}, {"split": 3}, {"split": 4, "per_sm": 2}, {"split": 5}, {"split": 8}, {"swap": 1},
     {"swap": 1, "split": 2}, {"swap": 1, "pp": 1}, {"swap": 1, "slices": 3}, {"slices": 3}, {"split": 2, "slices": 2},
     {"wgs": 3}, {"mi": 2}, {"per_sm": 2}, {"bk": 16}, {"resident": 1}, {"resident": 1, "pp": 1},
-    {"resident": 1, "swap": 1}, {"slab": 32}, {"cast": 2}, {"cast": 2, "pp": 1}, {"cast": 2, "swap": 1}, {"cast": 2, "mi": 2},
+    {"resident": 1, "swap": 1}, {"slab": 32}, {"cast": 2}, {"cast": 2, "pp": 1},
+    {"cast": 2, "swap": 1}, {"cast": 2, "mi": 2},
 )  # fmt: skip
 
 
