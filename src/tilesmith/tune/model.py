@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilesmith.tune.space import Arm, Point, neighbours, some_points
+from tilesmith.tune.space import Arm, Point, neighbours
 from tilesmith.tune.strategies import Walk
 from tilesmith.tune.surrogate import Posterior, condition, fit
 
-POOL = 3000  # points of one arm that are ranked, at most
+POOL = 2000  # points of one arm that are ranked, at most
 CAUTION = (0.3, 1.0, 1.7)  # standard deviations of optimism, in turn
 GAIN = math.log(0.99)  # a search goes on while 1 % may be gained ...
 CHANCE = 2.0  # ... at a point that is this many standard deviations off at most
@@ -61,10 +61,7 @@ class Model(Walk):
         first = [point for point in self.defaults() if self.is_new(point)]
         first.sort(key=lambda point: self.arms[point.arm].predict(point.config))
         for arm in self.arms.values():
-            found = some_points(arm.space, arm.default, self.rng, POOL)
-            if len(found) > POOL:
-                found = self.rng.sample(found, POOL)
-            self._extend([Point(arm.name, config) for config in found])
+            self._extend([Point(arm.name, config) for config in arm.promising(self.rng, POOL)])
         self._extend([*first, *self.times, *self.failed, *sorted(self.asked, key=str)])
         return first
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from tilesmith.solvers.solver import parse_config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.detect import usable_cores
 from tilesmith.targets.target import Target
+from tilesmith.toolchain.build import COMPILE_S
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.files import scratch
 from tilesmith.toolchain.plans import keep_plan
@@ -36,7 +38,8 @@ STRATEGIES: dict[str, Callable[[Sequence[Arm], int], Strategy]] = {
     "model": Model, "exhaustive": Exhaustive, "random": Random, "local": Local, "evolutionary": Evolutionary,
     "defaults": Defaults,
 }  # fmt: skip
-BATCH = 8
+BATCH = 8  # at least; on a GPU as many as there are compilers
+SLOW_S = 5.0  # a kernel that takes a GPU's compiler longer is not worth the batch that waits for it
 PLAYOFF_S = (0.3, 1.5)  # seconds, at least and at most
 SHIP_S = 0.5
 CONVERGED, BUDGET, INTERRUPTED = "converged", "budget", "interrupted"
@@ -177,8 +180,13 @@ class _Budget:
         return longest if self.max_seconds is None else min(longest, max(PLAYOFF_S[0], 0.12 * self.max_seconds))
 
     @property
+    def left_s(self) -> float:
+        """Seconds until the playoff must begin."""
+        return math.inf if self.max_seconds is None else self.max_seconds - self.playoff_s - SHIP_S - self.spent_s
+
+    @property
     def out_of_time(self) -> bool:
-        return self.max_seconds is not None and self.spent_s > self.max_seconds - self.playoff_s - SHIP_S
+        return self.left_s < 0
 
     def grant(self, count: int) -> int:
         """How many of ``count`` trials are left."""
@@ -199,6 +207,7 @@ class _Search:
         # Compilers beside a measurement would disturb it, unless they have cores of their own.
         self.overlap = spare > 0
         self.compilers = spare if self.overlap else usable_cores()
+        self.batch = BATCH if job.device < 0 else max(BATCH, self.compilers)
 
     def resume(self) -> None:
         """Take over the trials of earlier searches that say something about today's kernels on this machine."""
@@ -238,7 +247,7 @@ class _Search:
                 built = work.result()
                 if self.overlap:
                     following = self._next()
-                    work = pool.submit(build, self.job, units, following)
+                    work = pool.submit(build, self.job, units, following, self._compile_s())
                 reached = measurer.measure(built, lambda: self.budget.out_of_time)
                 for point in reached:
                     self.strategy.tell(point, self.book.time_s.get(point))
@@ -246,7 +255,7 @@ class _Search:
                 self.tell(SEARCH)
                 if not self.overlap:
                     following = self._next()
-                    work = pool.submit(build, self.job, units, following)
+                    work = pool.submit(build, self.job, units, following, self._compile_s())
                 batch = following
         return BUDGET if self.budget.out_of_time or self.budget.grant(1) == 0 else CONVERGED
 
@@ -255,12 +264,17 @@ class _Search:
         first = not self.book.records and self.budget.trials == 0
         if self.budget.out_of_time and not first:
             return []
-        count = self.budget.grant(BATCH)
+        count = self.budget.grant(self.batch)
         batch, self.first = self.first[:count], self.first[count:]
         if len(batch) < count:
             batch += self.strategy.ask(count - len(batch))
         self.budget.trials += len(batch)
         return batch
+
+    def _compile_s(self) -> float:
+        """How long a compiler may take; what ends with the budget is never looked at."""
+        slowest = SLOW_S if self.job.device >= 0 else COMPILE_S
+        return min(slowest, max(1.0, self.budget.left_s))
 
     def tell(self, phase: str, chosen: Point | None = None) -> None:
         best = chosen or self.book.best()
