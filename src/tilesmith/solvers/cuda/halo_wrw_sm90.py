@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from math import prod
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.geometry import ConvGeometry
@@ -16,6 +17,7 @@ from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, Searc
 from tilesmith.targets.target import CudaTarget
 
 _MOST_SLICES = 132
+_TRIED = 12  # extents of tiles, of each kind
 
 
 class HaloWrwSm90Solver:
@@ -122,24 +124,33 @@ def _extents(g: ConvGeometry) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _candidates(g: ConvGeometry, target: CudaTarget) -> Iterator[Config]:
     widths, heights = _extents(g)
-    for cw, kw in itertools.product(_slabs(g), _halves(g)):
-        for group in _groups(g):
-            if group * cw < 96 and group != max(_groups(g)):
+    for cw, kw, group in itertools.product(_slabs(g), _halves(g), _groups(g)):
+        if group * cw < 96 and group != max(_groups(g)):
+            continue
+        for wk, wl, li in _SHAPES:
+            base = {
+                "th": heights[0], "tw": widths[0], "g": group, "cw": cw, "kw": kw, "wk": wk, "wl": wl, "li": li,
+                "slices": 1,
+            }  # fmt: skip
+            config = Config(tuple(base.items()))
+            if not HaloWrwTile(g, config, target).fits:
                 continue
-            for wk, wl, li in _SHAPES:
-                base = {"th": heights[0], "tw": widths[0], "g": group, "cw": cw, "kw": kw, "wk": wk, "wl": wl, "li": li,
-                        "slices": 1}  # fmt: skip
-                if not HaloWrwTile(g, Config(tuple(base.items())), target).fits:
-                    continue
-                for tw in widths:
-                    for th in heights:
-                        pixels = th * tw
-                        if pixels > 640 or (pixels < 100 and (th, tw) != (heights[-1], widths[-1])):
-                            continue
-                        config = Config(tuple((base | {"th": th, "tw": tw}).items()))
-                        t = HaloWrwTile(g, config, target)
-                        if t.fits:
-                            yield from (config.replace(slices=slices) for slices in _slices(t))
+            for tile in _promising(g, config, widths, heights, target):
+                yield from (tile.config.replace(slices=slices) for slices in _slices(tile))
+
+
+def _promising(
+    g: ConvGeometry, config: Config, widths: tuple[int, ...], heights: tuple[int, ...], target: CudaTarget
+) -> list[HaloWrwTile]:
+    """Extents of tiles that fit, those of which the most is pixels of dy."""
+    found: list[tuple[float, int, HaloWrwTile]] = []
+    for tw, th in itertools.product(widths, heights):
+        if th * tw > 640 or (th * tw < 100 and (th, tw) != (heights[-1], widths[-1])):
+            continue
+        tile = HaloWrwTile(g, config.replace(th=th, tw=tw), target)
+        if tile.fits:
+            found.append((g.n * prod(g.output) / (tile.tiles * tile.steps), len(found), tile))
+    return [tile for _, _, tile in sorted(found, reverse=True)[:_TRIED]]
 
 
 _SHAPES = ((1, 3, 1), (3, 1, 1), (2, 1, 1), (1, 2, 1), (1, 2, 2), (1, 1, 1), (1, 1, 2), (1, 1, 3), (1, 3, 2), (2, 1, 2))
