@@ -40,11 +40,12 @@ def must_be_files(path: Path) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         reason = trial.why_not(path.parent, thorough=not path.exists())
+        if reason is None:
+            return False
+        folder = records_folder(path)
+        folder.mkdir(mode=0o700, exist_ok=True)
     except OSError:
         return False  # nothing can be written here at all: opening the file says so
-    if reason is None:
-        return False
-    folder = records_folder(path)
     LOG.warning(
         "the file system of %s cannot hold a database of several writers (%s): %s takes one file a record",
         path.parent, reason, folder,
@@ -61,7 +62,7 @@ class FileDatabase(Database):
         self.readonly = readonly
         self.persistent = not readonly
         self._held: dict[str, Record | Search] = {}  # what could not be written, by its place
-        if not readonly and not os.path.exists(self.folder):
+        if not readonly and not os.path.exists(self.folder / _TABLES[-1]):
             self._begin()
 
     @property
@@ -128,16 +129,15 @@ class FileDatabase(Database):
             before += [(_place("results", record), record) for record in old.records("results")]
             before += [(_place("trials", record), record) for record in old.records("trials")]
             old.close()
-        try:
-            for table in _TABLES:
-                (self.folder / table).mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            LOG.warning(
-                "database %s cannot be written (%s); what this process measures is kept in memory", self.name, error
-            )
-            self.persistent = False
         for place, record in before:
             self._put(place, record)
+        try:
+            for table in _TABLES:  # the last one says that all has been taken over
+                (self.folder / table).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            if self.persistent:
+                LOG.warning("database %s failed (%s); what follows is kept in memory", self.name, error)
+            self.persistent = False
 
     def _put(self, place: str, record: Record | Search) -> None:
         if self.persistent:

@@ -185,7 +185,8 @@ class ArtifactCache:
             if artifact is not None:
                 return artifact
             if not any(_object_path(folder, digest, suffix).exists() for suffix in _SUFFIXES):  # else it has been told
-                _log.warning("cache entry %s has lost its binary %s; its kernel is built again", path, digest)
+                level = logging.INFO if self._abandoned else logging.WARNING  # it lies where we look no more
+                _log.log(level, "cache entry %s has lost its binary %s; its kernel is built again", path, digest)
         return None
 
     def _build(self, key: str, source: Source, target: Target, compiler: Toolchain) -> Artifact:
