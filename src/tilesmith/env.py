@@ -129,7 +129,7 @@ CACHE_DIR: Variable[Path] = Variable(
 )  # fmt: skip
 TUNING_SPEC_PATH: Variable[Path | None] = Variable(
     "TILESMITH_TUNING_SPEC_PATH", lambda: None, "none", "a file's path",
-    "file of choices that come before every database; empty is none", _path,
+    "TOML file of choices that come before every database; empty is none", _path,
 )  # fmt: skip
 LOG: Variable[str] = Variable(
     "TILESMITH_LOG", lambda: "warning", "warning", f"one of {', '.join(LOG_LEVELS)}",
@@ -150,7 +150,7 @@ SYSTEM_DB_PATH: Variable[Path] = Variable(
 )  # fmt: skip
 LOG_CMD: Variable[bool] = Variable(
     "TILESMITH_LOG_CMD", lambda: False, "0", _SWITCH,
-    "print every problem met as a driver command to stderr", _switch,
+    "print every problem met, once, as a driver command to stderr", _switch,
 )  # fmt: skip
 ONLY_SOLVER: Variable[str] = Variable(
     "TILESMITH_ONLY_SOLVER", lambda: "", "none", "a solver's name (letters, digits, and _ . @ -)",

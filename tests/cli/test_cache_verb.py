@@ -9,6 +9,7 @@ import pytest
 import tilesmith
 from tilesmith import ConvSignature, GemmSignature, get_launchable
 from tilesmith.cli.main import run
+from tilesmith.cli.verbs.cache import read_size
 from tilesmith.toolchain.inventory import FOREIGN, KERNEL, KEY, PLAN, clear, inventory, prune
 
 CONV = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC")
@@ -163,6 +164,4 @@ def test_bad_words(folder, words, capsys):
 
 @pytest.mark.parametrize(("text", "size"), [("7", 7), ("2K", 2048), ("3mb", 3 << 20), ("1GiB", 1 << 30)])
 def test_sizes(text, size):
-    from tilesmith.cli.verbs.cache import Size
-
-    assert Size().convert(text, None, None) == size
+    assert read_size(None, None, text) == size

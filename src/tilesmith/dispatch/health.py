@@ -5,8 +5,10 @@ Every check tries what it speaks of, and says what to type where it fails. Nothi
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
+import logging
 import os
 import shutil
 import sqlite3
@@ -17,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilesmith import __version__, env
+from tilesmith.db.connect import LOG
 from tilesmith.db.remote import is_url
 from tilesmith.db.store import Database
 from tilesmith.db.trial import why_not
@@ -250,15 +253,36 @@ def _databases() -> Iterator[Check]:
 
 
 def _database(path: str) -> Check:
-    database = Database.open(path, readonly=True)
-    try:
-        damage = database.check()
-        problems = len(database.problems())
-    finally:
-        database.close()
+    with _listening() as told:  # a file that cannot be used degrades with a warning
+        database = Database.open(path, readonly=True)
+        try:
+            damage = [*database.check(), *told]
+            problems = len(database.problems())
+        finally:
+            database.close()
     if damage:
-        return Check("database", PROBLEM, f"{path}: {len(damage)} damaged ({damage[0]})", "tilesmith db check --repair")
+        return Check(
+            "database", PROBLEM, f"{path}: {len(damage)} damaged ({damage[0]})",
+            f"tilesmith db check --db {path} --repair, or put a whole file in its place",
+        )  # fmt: skip
     return Check("database", FINE, f"{path}: {database.kind}, answers for {problems} problems")
+
+
+@contextlib.contextmanager
+def _listening() -> Iterator[list[str]]:
+    """The warnings about databases while the block runs."""
+    told: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(record.getMessage())
+
+    handler = Listener(logging.WARNING)
+    LOG.addHandler(handler)
+    try:
+        yield told
+    finally:
+        LOG.removeHandler(handler)
 
 
 def _has_records(file: Path) -> bool:

@@ -19,7 +19,7 @@ from tilesmith.db.store import Database
 from tilesmith.dispatch.choose import Choice, Option, choose
 from tilesmith.dispatch.facts import answers_of, lasting_databases, open_databases, options_of, target_of
 from tilesmith.dispatch.planning import held_plan, open_cache, strict_cache
-from tilesmith.dispatch.resolve import check_mode, resolve
+from tilesmith.dispatch.resolve import check_mode, decide, resolve
 from tilesmith.dispatch.sources import write_sources
 from tilesmith.dispatch.spec import spec_choice
 from tilesmith.errors import (
@@ -153,7 +153,7 @@ class CachePopulator:
         """Compile what the problems may need. What fails here fails again, with its reason, when it is settled."""
 
         def one(signature: Signature) -> None:
-            for option in _wanted(signature, target, layers, self.mode):
+            for option in _wanted(signature, target, layers, self._cache, self.mode):
                 candidate = option.candidate
                 if held_plan(signature, candidate, option.config, target, self._cache) is None:
                     draft = candidate.solver.draft(candidate.geometry, parse_config(option.config), target)
@@ -219,10 +219,12 @@ class CachePopulator:
         tell(Step(signature, device, FAILED, reason))
 
 
-def _wanted(signature: Signature, target: Target, layers: Layers, mode: str) -> list[Option]:
+def _wanted(signature: Signature, target: Target, layers: Layers, cache: ArtifactCache, mode: str) -> list[Option]:
     """What may have to be compiled: the answer that is known, else the defaults that will be measured."""
     options, only = options_of(signature, target), env.ONLY_SOLVER.get()
     known = None if only else spec_choice(signature, target, options)
+    if known is None and mode == "fast":
+        known = decide(signature, target, mode, layers, cache, only)
     if known is None:
         found = choose(options, answers_of(signature, target, layers), mode=mode, only=only)
         known = found if isinstance(found, Choice) else None

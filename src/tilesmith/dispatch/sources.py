@@ -31,7 +31,7 @@ def write_sources(
 
     Nothing is compiled or measured. Raises ``NoSolutionError``, ``FileFormatError``.
     """
-    choice = decide(signature, target, "fast", layers, cache, env.ONLY_SOLVER.get())
+    choice = decide(signature, target, "fast", layers, cache, env.ONLY_SOLVER.get(), external=False)
     candidate = next(each for each in candidates(signature, target) if each.name == choice.solver)
     draft = candidate.solver.draft(candidate.geometry, parse_config(choice.config), target)
     folder = root / _folder_name(signature.get_func_name())

@@ -22,14 +22,14 @@ from tilesmith.torch_ops.describe import conv_problem, gemm_problem
 aten = torch.ops.aten
 
 
-class Trace(TorchDispatchMode):
+class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """``with Trace() as trace: model(x)``; ``problems`` counts what was met, in the order in which it came.
 
     ``others`` counts the convolutions and products that no signature describes, by operator and reason.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.problems: dict[Signature, int] = {}
         self.others: dict[str, int] = {}
 

@@ -21,18 +21,14 @@ _DAY_S = 86_400.0
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-class Size(click.ParamType):
+def read_size(ctx: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
     """Bytes, with K, M, G or T for powers of 1024."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        found = re.fullmatch(r"([0-9]{1,15})([KMGT]?)(iB|B)?", str(value), re.I)
-        if found is None:
-            self.fail(f"{value!r} is no size such as 500M or 2G", param, ctx)
-        return int(found[1]) * _UNITS[found[2].upper()]
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,15})([KMGT]?)(iB|B)?", text, re.I)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no size such as 500M or 2G", ctx, parameter)
+    return int(found[1]) * _UNITS[found[2].upper()]
 
 
 class _Actions(click.Group):
@@ -75,7 +71,12 @@ def verify(repair: bool, as_json: bool) -> int:
 
 
 @command.command("prune", help="Remove what is old, or the oldest beyond a size.")
-@click.option("--max-bytes", type=Size(), help="Keep the youngest of so many bytes (K, M, G, T), such as 500M.")
+@click.option(
+    "--max-bytes",
+    metavar="SIZE",
+    callback=read_size,
+    help="Keep the youngest of so many bytes (K, M, G, T), such as 500M.",
+)
 @click.option("--older-than", type=Number(0), help="Remove what was made more than so many days ago.")
 @click.option("--dry-run", is_flag=True, help="Say what would go.")
 @json_flag
