@@ -9,7 +9,7 @@ RUNTIME := CMakeLists.txt $(C_FILES)
 
 # `make demo SYSTEM=1` and the like use the packages that PYTHON has: for machines without a network.
 ifdef SYSTEM
-RUN := PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON)
+RUN := PYTHONPATH=$(CURDIR)/src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON)
 READY := system
 else
 RUN := $(BIN)/python

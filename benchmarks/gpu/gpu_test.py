@@ -68,7 +68,7 @@ def main() -> int:
         run_runtime(state)
     run_cases(todo, state, deadline)
     run_sanitizer([case for case in watched if not state.has(case.name)], state, deadline)
-    left = sum(not state.has(case.name) for case in [*cases, *watched])
+    left = sum(case.name not in state.rows for case in [*cases, *watched])
     command = f"make gpu-test{' ARGS=' + repr(' '.join(options.parts)) if options.parts else ''}"
     path = RESULTS / f"gpu_test_{slug(cuda_devices()[0].name)}.json"
     summary = state.write(path, command, left)

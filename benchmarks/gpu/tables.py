@@ -1,0 +1,169 @@
+"""The tables of docs/benchmarks-gpu.md, from the results of `make gpu-bench`: ``python benchmarks/gpu/tables.py``."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "benchmarks-gpu.md"
+BEGIN, END = "<!-- begin tables -->", "<!-- end tables -->"
+FEW_CHANNELS = 8
+Rows = list[dict]
+
+
+def ratio(row: dict, side: str = "bench") -> float | None:
+    """Theirs over ours, of the library that computes the problem."""
+    found = (row.get(side) or {}).get("ratio") or {}
+    return next(iter(found.values()), None)
+
+
+def portfolio(row: dict) -> float | None:
+    """The same where PyTorch's own kernels take part."""
+    return ratio(row, "external") if row.get("external") else ratio(row)
+
+
+def is_dense(row: dict) -> bool:
+    """No groups, and no tensor of fewer than eight channels."""
+    words = row["command"].split()
+    if words[0].startswith("gemm"):
+        return True
+    flags = dict(zip(words[1::2], words[2::2], strict=False))
+    return flags.get("-g", "1") == "1" and min(int(flags["-c"]), int(flags["-k"])) >= FEW_CHANNELS
+
+
+def geomean(values: Iterable[float | None]) -> float | None:
+    kept = [value for value in values if value]
+    return statistics.geometric_mean(kept) if kept else None
+
+
+def least(values: Iterable[float | None]) -> float | None:
+    return min((value for value in values if value), default=None)
+
+
+def library_roofline(row: dict) -> float | None:
+    own, faster = (row.get("bench") or {}).get("roofline"), ratio(row)
+    return own / faster if own and faster else None
+
+
+def figures(rows: Rows) -> dict[str, float | None]:
+    """One line of the summary."""
+    good = [row for row in rows if (row.get("bench") or {}).get("status") == "ok"]
+    tuned = [row["tune"] for row in rows if row.get("tune")]
+    return {
+        "problems": len(rows),
+        "failed": len(rows) - len(good),
+        "geomean": geomean(map(ratio, good)),
+        "least": least(map(ratio, good)),
+        "below": sum((ratio(row) or 1.0) < 0.95 for row in good),
+        "with_external": geomean(map(portfolio, good)),
+        "least_with_external": least(map(portfolio, good)),
+        "roofline": geomean(row["bench"]["roofline"] for row in good),
+        "library_roofline": geomean(map(library_roofline, good)),
+        "untuned": geomean(1 / found["speedup"] if found.get("speedup") else None for found in tuned),
+        "seconds": statistics.median([found["seconds"] for found in tuned]) if tuned else None,
+    }
+
+
+COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "problems": ("problems", lambda v: f"{v:.0f}"),
+    "failed": ("failed", lambda v: f"{v:.0f}"),
+    "geomean": ("library / ours, geomean", lambda v: f"**{v:.3f}**"),
+    "least": ("least", lambda v: f"{v:.2f}"),
+    "below": ("below 0.95", lambda v: f"{v:.0f}"),
+    "with_external": ("with PyTorch's kernels, geomean", lambda v: f"{v:.3f}"),
+    "least_with_external": ("least", lambda v: f"{v:.2f}"),
+    "roofline": ("of roofline, ours", lambda v: f"{v:.2f}"),
+    "library_roofline": ("the library's", lambda v: f"{v:.2f}"),
+    "untuned": ("untuned / tuned speed", lambda v: f"{v:.2f}"),
+    "seconds": ("tuning, median s", lambda v: f"{v:.1f}"),
+}
+
+
+def summary(lists: dict[str, Rows]) -> list[str]:
+    lines = [
+        "| list | " + " | ".join(title for title, _ in COLUMNS.values()) + " |",
+        "|---|" + "---:|" * len(COLUMNS),
+    ]
+    for name, rows in lists.items():
+        dense = [row for row in rows if is_dense(row)]
+        kinds = [(f"`{name}`", rows)]
+        if 0 < len(dense) < len(rows):
+            kinds.append((f"`{name}`, dense, {FEW_CHANNELS} channels and more", dense))
+        for title, chosen in kinds:
+            found = figures(chosen)
+            cells = ["" if found[key] is None else show(found[key]) for key, (_, show) in COLUMNS.items()]
+            lines.append(f"| {title} | {' | '.join(cells)} |")
+    return lines
+
+
+def short(row: dict) -> str:
+    """A problem in a few words, from its driver command."""
+    words = row["command"].split()
+    flags = dict(zip(words[1::2], words[2::2], strict=False))
+    if words[0].startswith("gemm"):
+        letters = "".join("nt"[int(flags.get(name, 0))] for name in ("--transA", "--transB"))
+        m, n, k = flags.get("--a_h"), flags.get("--b_w"), flags.get("--a_w")
+        return f"gemm {letters} {m}x{n}x{k}"
+    names = (("--in_d", "-H", "-W"), ("--fil_d", "-y", "-x"))
+    size, taps = ("x".join(flags[n] for n in group if n in flags) for group in names)
+    kind = "deconv" if flags.get("-m") == "trans" else "conv"
+    groups = "" if flags.get("-g", "1") == "1" else f" g{flags['-g']}"
+    stride = "" if flags.get("-u", "1") == "1" else f" s{flags['-u']}"
+    return f"{row['direction']} {kind} {taps}{stride}{groups} {flags['-n']}x{flags['-c']}x{size} -> {flags['-k']}"
+
+
+def problems(name: str, rows: Rows) -> list[str]:
+    lines = [
+        f"## {name}", "", "| problem | solver | us | spread | TFLOP/s | of roofline | library us | library / ours |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]  # fmt: skip
+    for row in rows:
+        bench = row.get("bench") or {"status": "not run", "reason": ""}
+        if bench["status"] != "ok":
+            lines.append(f"| {short(row)} | {bench['status']}: {bench['reason'][:80]} | | | | | | |")
+            continue
+        them = next(iter(bench["against"].values()), None)
+        cells = [
+            short(row), bench["solver"], f"{bench['time_us']:.1f}", f"{bench['spread_us']:.1f}",
+            f"{bench['gflops'] * 1e-3:.1f}", f"{bench['roofline']:.2f}",
+            f"{them['time_us']:.1f}" if them else "", f"{ratio(row):.2f}" if them else "",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def page(data: dict) -> str:
+    """Everything between the markers."""
+    machine, lists = data["machine"], data["lists"]
+    lines = [
+        f"{machine['date']}, {machine['gpus']} x {machine['gpu']} (target `{data['target']}`), driver "
+        f"{machine.get('driver_version', '')} (CUDA {machine['cuda']}), SM clock at most "
+        f"{machine.get('clocks.max.sm', '')}, power limit {machine.get('power.limit', '')}, {data['cudnn']}; "
+        f"{data['cublas']}; {machine['nvrtc']}; {data['method']}.",
+        f"`{machine['command']}`", "", *summary(lists), "",
+    ]  # fmt: skip
+    for name, rows in lists.items():
+        lines += problems(name, rows)
+    return "\n".join(lines)
+
+
+def results() -> list[Path]:
+    return sorted(path for path in RESULTS.glob("gpu_bench_*.json"))
+
+
+def rendered() -> str:
+    """The page as the result files say it."""
+    text = PAGE.read_text()
+    before, rest = text.split(BEGIN)
+    found = "\n".join(page(json.loads(path.read_text())) for path in results())
+    return f"{before}{BEGIN}\n\n{found}\n{END}{rest.split(END)[1]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rendered())
+    sys.exit(0)
