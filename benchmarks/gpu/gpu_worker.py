@@ -20,7 +20,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 import numpy as np  # noqa: E402
 from gpu_cases import SPECIAL_FLOPS, TOOLS, Case, chosen  # noqa: E402
 
-from tilesmith.errors import LaunchError, TilesmithError  # noqa: E402
+from tilesmith.errors import LaunchError  # noqa: E402
 from tilesmith.measure.accuracy import Accuracy, planted_copy  # noqa: E402
 from tilesmith.measure.device_arrays import DevicePlan  # noqa: E402
 from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
@@ -124,7 +124,7 @@ def run(case: Case, built: Future, target) -> dict[str, object]:
                 break
         if case.part.startswith("list ") and row["solver"] == REFERENCE:
             row |= {"ok": False, "message": "left to the reference solver"}
-    except (TilesmithError, MemoryError) as error:
+    except Exception as error:
         row |= {
             "ok": False,
             "message": f"{type(error).__name__}: {error}"[:400],
