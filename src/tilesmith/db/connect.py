@@ -125,15 +125,15 @@ def _salvage(damaged: Path, fresh: Path) -> int:
 def _whole_rows(damaged: Path, table: str, names: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
     """From the front up to the damage, and from the back down to it."""
     for direction in ("ASC", "DESC"):
-        with contextlib.suppress(sqlite3.Error, OSError):
-            source = sqlite3.connect(f"{damaged.resolve().as_uri()}?mode=ro", uri=True)
-            source.text_factory = lambda data: data.decode("utf-8", "replace")
-            with contextlib.closing(source):
-                order = f"problem {direction}, target {direction}"
-                for row in source.execute(f"SELECT {', '.join(names)} FROM {table} ORDER BY {order}"):
-                    with contextlib.suppress(TypeError, ValueError):
-                        if row[-1] == seal_of(row[:-1]):
-                            yield row
+        with (
+            contextlib.suppress(sqlite3.Error, OSError),
+            contextlib.closing(_connect(damaged, readonly=True)) as source,
+        ):
+            order = f"problem {direction}, target {direction}"
+            for row in source.execute(f"SELECT {', '.join(names)} FROM {table} ORDER BY {order}"):
+                with contextlib.suppress(TypeError, ValueError):
+                    if row[-1] == seal_of(row[:-1]):
+                        yield row
 
 
 def _is_sound(path: Path) -> bool:
@@ -157,11 +157,24 @@ def _is_sound(path: Path) -> bool:
         return False
 
 
+class _Connection(sqlite3.Connection):
+    """NOTE: where SQLite's message quotes a damaged name, Python raises UnicodeDecodeError in place of its error."""
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        try:
+            return super().execute(*arguments)
+        except UnicodeDecodeError as garbled:
+            error = sqlite3.DatabaseError(f"a damaged name ({garbled.object!r})")
+            error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise error from None
+
+
 def _connect(path: Path, readonly: bool = False) -> sqlite3.Connection:
     name = f"{path.resolve().as_uri()}?mode=ro" if readonly else str(path)
     connection = sqlite3.connect(
-        name, uri=readonly, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=32
-    )
+        name, uri=readonly, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=32,
+        factory=_Connection,
+    )  # fmt: skip
     connection.text_factory = _text
     return connection
 
