@@ -12,7 +12,9 @@ import tilesmith.errors
 from tilesmith import env
 from tilesmith.cli.main import VERBS, run
 from tilesmith.db.records import Record, Search
+from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.driver import parse_command
 from tilesmith.problems.epilogue import ACTIVATIONS
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
 from tilesmith.toolchain.cache import _entry
@@ -57,11 +59,17 @@ def test_options(verb):
 def test_json_fields(verb, capsys, tmp_path):
     words = {
         "env": ["env", "--json"],
+        "doctor": ["doctor", "--json"],
+        "trace": ["trace", "--json", str(tmp_path / "script.py")],
+        "cache": ["cache", "ls", "--json"],
         "db": ["db", "query", "--db", str(ROOT / "tests" / "db" / "stores" / "v2.db"), "--json"],
         "tune": ["tune", *PROBLEM.split(), "--trials", "1", "--seconds", "2", "--json"],
         "bench": ["bench", *PROBLEM.split(), "--seconds", "0.05", "--against", "none", "--json", str(tmp_path / "out.json")],
         "Driver commands": [*PROBLEM.split(), "--json"],
     }.get(verb, [verb, *PROBLEM.split(), "--json"])
+    (tmp_path / "script.py").write_text("import torch\ntorch.ones(2, 2) @ torch.ones(2, 2)\n")
+    if verb == "cache":
+        get_launchable(parse_command(PROBLEM).signatures[0][1])
     assert run(words) == 0
     out = capsys.readouterr().out
     row = json.loads((tmp_path / "out.json").read_text())["results"][0] if verb == "bench" else None

@@ -232,7 +232,7 @@ def _cache() -> Iterator[Check]:
 
 
 def _databases() -> Iterator[Check]:
-    paths = env.DB_PATH.get()
+    paths = (*env.system_databases(), *env.DB_PATH.get())
     for place, path in enumerate(paths):
         last = place == len(paths) - 1
         if is_url(path):
