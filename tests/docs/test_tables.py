@@ -12,15 +12,18 @@ import tilesmith.errors
 from tilesmith import env
 from tilesmith.cli.main import VERBS, run
 from tilesmith.db.records import Record, Search
+from tilesmith.dispatch.facts import open_databases
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver import parse_command
 from tilesmith.problems.epilogue import ACTIVATIONS
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
+from tilesmith.targets.detect import host_target
 from tilesmith.toolchain.cache import _entry
 from tilesmith.tune.session import STRATEGIES
 
 COMMAND_LINE = DOCS / "guide" / "command-line.md"
+SMALL_KEY = "gemm1;m=8;n=8;k=8;batch=1;a=fp32,n;b=fp32,n;c=fp32;acc=fp32;alpha=1.0;beta=0.0"
 PROBLEM = "conv -n 1 -c 8 -H 6 -W 6 -k 8 -p 1 -q 1 -F 1 -I NHWC -f NHWC -O NHWC"
 
 
@@ -70,6 +73,10 @@ def test_json_fields(verb, capsys, tmp_path):
     (tmp_path / "script.py").write_text("import torch\ntorch.ones(2, 2) @ torch.ones(2, 2)\n")
     if verb == "cache":
         get_launchable(parse_command(PROBLEM).signatures[0][1])
+    if verb == "retune":
+        words = ["retune", "--stale", "--list", "--threads", "1", "--json"]
+        stale = Record(SMALL_KEY, host_target(1).name, "c_reference", "", time_us=1.0, compiler="another")
+        open_databases().writable.put_result(stale)
     assert run(words) == 0
     out = capsys.readouterr().out
     row = json.loads((tmp_path / "out.json").read_text())["results"][0] if verb == "bench" else None

@@ -22,6 +22,7 @@ from tilesmith.errors import TilesmithError
 VERBS: Final = {
     "parse": "print what a driver command, or a file of them, asks for",
     "tune": "search the best config of each problem and remember it",
+    "retune": "search anew what a new driver, compiler or solver may have changed",
     "preload": "decide, compile and keep problems, so that strict mode runs them",
     "bench": "time problems, beside another library",
     "verify": "check the numbers of problems against a float64 reference",

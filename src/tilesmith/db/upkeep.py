@@ -18,10 +18,14 @@ _SOLVERS: tuple[Solver[Any], ...] = (*CPU_SOLVERS, *CUDA_SOLVERS)
 _REVISIONS = {solver.name: solver.revision for solver in _SOLVERS}
 
 
+def revision_of(solver: str) -> int | None:
+    """Today's revision of a solver, in any form; None for one that the table does not have."""
+    return _REVISIONS.get(solver.partition("@")[0])
+
+
 def is_outdated(record: Record) -> bool:
     """The record's solver has had another revision since: it speaks of a kernel that is no longer made."""
-    known = _REVISIONS.get(record.solver.partition("@")[0])
-    return known is not None and record.revision != known
+    return revision_of(record.solver) not in (None, record.revision)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 
 import click
@@ -10,8 +11,8 @@ from tilesmith import env
 from tilesmith.cli.options import PROBLEMS, device_option, dtype_option, json_flag, mode_option, threads_option
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import print_json, table
-from tilesmith.dispatch.choose import DATABASE, SPEC, Choice
-from tilesmith.dispatch.facts import open_databases, target_of
+from tilesmith.dispatch.choose import DATABASE, NEAREST, SPEC, Choice
+from tilesmith.dispatch.facts import open_databases, target_of, with_predictions
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.dispatch.resolve import check_mode, decide
 from tilesmith.solvers.external.candidate import is_external
@@ -33,11 +34,13 @@ def command(
     target, layers, cache = target_of(None, threads, device), open_databases(readonly=True), open_cache()
     # Explaining must not change what it explains: without an answer in a database the prediction decides.
     asked = check_mode(mode)
+    external = env.EXTERNAL.get() and find_spec("torch") is not None
     for item in listing.items:
         choice = decide(
             item.signature, target, asked if asked == "strict" else "fast", layers, cache, env.ONLY_SOLVER.get(),
-            external=env.EXTERNAL.get() and find_spec("torch") is not None,
+            external=external,
         )  # fmt: skip
+        choice = replace(choice, trace=with_predictions(choice.trace, item.signature, target, external))
         if as_json:
             print_json(_record(item, target.name, asked, choice))
         else:
@@ -49,6 +52,7 @@ def _record(item: Item, target: str, mode: str, choice: Choice) -> dict[str, obj
     return {
         "command": item.command, "key": item.signature.key(), "direction": item.direction, "target": target,
         "mode": mode, "solver": choice.solver, "config": choice.config, "basis": choice.basis, "layer": choice.layer,
+        "role": choice.role, "record": None if choice.record is None else asdict(choice.record),
         "candidates": [
             {
                 "solver": line.solver, "reason": line.reason, "config": line.config,
@@ -61,11 +65,17 @@ def _record(item: Item, target: str, mode: str, choice: Choice) -> dict[str, obj
 
 
 def _text(item: Item, target: str, choice: Choice) -> str:
+    record = choice.record
+    held_by = f"{choice.role} layer {choice.layer}"
     why = {
-        DATABASE: f"measured, in {choice.layer}",
+        DATABASE: f"measured, in {held_by}",
+        NEAREST: f"measured on {record.target if record else ''}, in {held_by}; not measured here",
         SPEC: f"by the {SPEC} {choice.layer}; nothing was measured",
     }.get(choice.basis, f"by {choice.basis}; nothing was measured")
     head = f"{item.command}\n{item.signature.key()}\n{target}: {choice.solver} {choice.config} ({why})"
+    if record is not None:
+        evidence = (record.origin, record.date, record.host, record.compiler, record.generator)
+        head += f"\nrecord: {record.time_us:.4g} us, {', '.join(part for part in evidence if part)}"
     rows = [
         ["*" if line.chosen else "", line.solver, line.predicted_us, line.time_us, line.config, line.reason]
         for line in choice.trace

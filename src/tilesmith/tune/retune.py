@@ -1,0 +1,122 @@
+"""Searching anew what a new driver, compiler or revision of a solver may have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilesmith.db.records import Record
+from tilesmith.db.store import Database
+from tilesmith.db.upkeep import revision_of
+from tilesmith.errors import ProblemError
+from tilesmith.measure.host import host_facts
+from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.signature import parse_key
+from tilesmith.targets.detect_cuda import cuda_devices
+from tilesmith.targets.target import CpuTarget, Target
+from tilesmith.toolchain.build import find_toolchain
+from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.tune.session import TuneResult, tune
+
+STARTS = 4  # of the old answers, to begin the search with
+
+
+@dataclass(frozen=True)
+class Today:
+    """What answers are compared with: the compiler and the machine (for a GPU: the device and its driver)."""
+
+    compiler: str
+    machine: str
+
+    def changes(self, record: Record) -> tuple[str, ...]:
+        """What is another than when the record was measured."""
+        found = []
+        revision = revision_of(record.solver)
+        if revision is not None and revision != record.revision:
+            found.append(f"revision {record.revision} -> {revision}")
+        if record.compiler != self.compiler:
+            found.append(f"compiler {record.compiler or 'unknown'} -> {self.compiler}")
+        if record.host != self.machine:
+            found.append(f"machine {record.host or 'unknown'} -> {self.machine}")
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Stale:
+    """A problem whose answer was measured with something that is another now."""
+
+    signature: Signature
+    answer: Record
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Retuned:
+    """The answer before and after; ``changed`` when another solver or config won."""
+
+    stale: Stale
+    result: TuneResult
+
+    @property
+    def changed(self) -> bool:
+        before, after = self.stale.answer, self.result.record
+        return (before.solver, before.config) != (after.solver, after.config)
+
+
+def today(target: Target, device: int = 0) -> Today:
+    """What is measured with now. Raises ``NoCompilerError``."""
+    compiler = find_toolchain(target).identity
+    gpu = None if isinstance(target, CpuTarget) else cuda_devices()[device]
+    return Today(compiler, host_facts(compiler, gpu).name)
+
+
+def stale_problems(
+    database: Database, target: Target, now: Today, problems: frozenset[str] | None = None
+) -> tuple[Stale, ...]:
+    """The problems held for a target whose best answer is not of today, in the order of their keys.
+
+    ``problems`` limits them to some keys. A problem whose answers all failed counts, too: it may work now.
+    """
+    found = []
+    for problem, _ in database.problems(target.name):
+        if problems is not None and problem not in problems:
+            continue
+        ranking = database.ranking(problem, target.name)
+        changes = now.changes(ranking[0]) if ranking else ()
+        if changes:
+            try:
+                found.append(Stale(parse_key(problem), ranking[0], changes))
+            except ProblemError:  # a key of a newer version, which this one cannot measure
+                continue
+    return tuple(found)
+
+
+def retune(
+    stale: Stale,
+    target: Target,
+    now: Today,
+    *,
+    database: Database,
+    cache: ArtifactCache,
+    strategy: str = "model",
+    max_trials: int | None = None,
+    max_seconds: float | None = 15.0,
+    seed: int = 0,
+    device: int = 0,
+) -> Retuned:
+    """Search one problem anew, beginning with its old answers. What is not of today then goes from the answers.
+
+    Raises what ``tune`` raises; the old answers stay then.
+    """
+    problem = stale.answer.problem
+    old = [record for record in database.ranking(problem, target.name) if record.ok]
+    result = tune(
+        stale.signature, target, database=database, cache=cache, strategy=strategy, max_trials=max_trials,
+        max_seconds=max_seconds, seed=seed, device=device, first=_configs(old[:STARTS]),
+    )  # fmt: skip
+    database.remove("results", [r for r in database.ranking(problem, target.name) if now.changes(r)])
+    return Retuned(stale, result)
+
+
+def _configs(records: Sequence[Record]) -> list[tuple[str, str]]:
+    return [(record.solver, record.config) for record in records]
