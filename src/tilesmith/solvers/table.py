@@ -18,6 +18,7 @@ from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver
 from tilesmith.solvers.cuda.depthwise import DepthwiseCudaSolver
 from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
 from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver
+from tilesmith.solvers.cuda.halo_wrw_sm90 import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
 from tilesmith.solvers.relayout import Relayout
@@ -43,6 +44,7 @@ CPU_SOLVERS: tuple[Solver[CpuTarget], ...] = (
 CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
     GemmSm90Solver(),
     HaloSm90Solver(),
+    HaloWrwSm90Solver(),
     ConvSm90Solver(),
     DepthwiseCudaSolver(),
     MmaDenseSolver(exact=False),
