@@ -80,16 +80,22 @@ def function(cubin, symbol, shared):
 
 
 class Bound:
-    """A draft's ``run`` on tensors that do not move."""
+    """A draft's ``run`` on tensors that do not move; its ``prepare`` runs at once."""
 
     def __init__(self, draft, cubins, slots):
         self.workspace = torch.empty(max(draft.workspace_bytes, 16), dtype=torch.uint8, device="cuda")
-        self.slots, self.calls = slots, []
-        for step in draft.run:
-            self.calls.append(self._memset(step) if isinstance(step, Memset) else self._launch(step, cubins))
+        self.packed = torch.empty(max(draft.packed_bytes, 16), dtype=torch.uint8, device="cuda")
+        self.slots = slots
+        self.calls = self._calls(draft.prepare, cubins)
+        self()
+        self.calls = self._calls(draft.run, cubins)
+
+    def _calls(self, steps, cubins):
+        return [self._memset(step) if isinstance(step, Memset) else self._launch(step, cubins) for step in steps]
 
     def _address(self, pointer):
-        base = self.workspace if pointer.space == Space.WORKSPACE else self.slots[pointer.index]
+        bases = {Space.WORKSPACE: self.workspace, Space.PACKED: self.packed}
+        base = bases[pointer.space] if pointer.space in bases else self.slots[pointer.index]
         return base.data_ptr() + pointer.offset
 
     def _memset(self, step):

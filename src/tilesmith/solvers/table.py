@@ -21,11 +21,12 @@ from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw_sm90 import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
+from tilesmith.solvers.cuda.relayout import CUDA_COPIES
 from tilesmith.solvers.relayout import Relayout
 from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
 
-_FAST: tuple[Solver[CpuTarget], ...] = (
+_FAST_CPU: tuple[Solver[CpuTarget], ...] = (
     DepthwiseSolver(),
     GroupedSolver(),
     DenseSolver(),
@@ -36,12 +37,12 @@ _FAST: tuple[Solver[CpuTarget], ...] = (
 
 # Each fast solver once more with layout changes around it.
 CPU_SOLVERS: tuple[Solver[CpuTarget], ...] = (
-    *_FAST,
-    *(Relayout(solver, CPU_COPIES) for solver in _FAST),
+    *_FAST_CPU,
+    *(Relayout(solver, CPU_COPIES) for solver in _FAST_CPU),
     ReferenceSolver(),
 )
 
-CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
+_FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     GemmSm90Solver(),
     HaloSm90Solver(),
     HaloWrwSm90Solver(),
@@ -49,6 +50,11 @@ CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
     DepthwiseCudaSolver(),
     MmaDenseSolver(exact=False),
     MmaDenseSolver(exact=True),
+)
+
+CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
+    *_FAST_CUDA,
+    *(Relayout(solver, CUDA_COPIES) for solver in _FAST_CUDA),
     CudaReferenceSolver(),
 )
 
