@@ -90,9 +90,37 @@ def table(name: str, data: dict) -> str:
     return "\n".join(lines)
 
 
+def search_table(data: dict) -> str:
+    """What benchmarks/search.py measured: the untuned choice and the tuned one, against a search many times as long."""
+    host, summary = data["host"], data["summary"]
+    lines = [
+        "## The search",
+        "",
+        f"{host['date']}, {host['cpu']}, {host['cores']} cores, load {host['load']}, target `{data['target']}`, "
+        f"{host['compiler'].split(';')[0]}. `python benchmarks/search.py`: three choices, each from an empty database, run "
+        "interleaved. Above 1 the second of the two is faster.",
+        "",
+        f"| problem | tuned, s | untuned / tuned | a search {data['times']:.0f} times as long, s | tuned / long |",
+        "|---|---:|---:|---:|---:|",
+        *(
+            f"| `{row['key'].split(';stride')[0].removeprefix('conv1;')}` | {row['seconds']:.1f} | "
+            f"{row['fast_over_tuned']:.3f} | {row['long_seconds']:.0f} | {row['tuned_over_long']:.3f} |"
+            for row in data["results"]
+        ),
+        "",
+        f"Untuned over tuned **{summary['fast_over_tuned']:.3f}**, tuned over long **{summary['tuned_over_long']:.3f}** "
+        f"(geomeans); median {summary['median_seconds']:.1f} s a problem.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
 def write_page() -> None:
     found = [(name, RESULTS / f"cpu_{name}.json") for name in RUNS]
     tables = "\n".join(table(name, json.loads(path.read_text())) for name, path in found if path.exists())
+    search = RESULTS / "search_t1.json"
+    if search.exists():
+        tables += "\n" + search_table(json.loads(search.read_text()))
     before, rest = PAGE.read_text().split(BEGIN)
     PAGE.write_text(f"{before}{BEGIN}\n\n{tables}\n{END}{rest.split(END)[1]}")
 
