@@ -97,8 +97,8 @@ def search_table(data: dict) -> str:
         "## The search",
         "",
         f"{host['date']}, {host['cpu']}, {host['cores']} cores, load {host['load']}, target `{data['target']}`, "
-        f"{host['compiler'].split(';')[0]}. `python benchmarks/search.py`: three choices, each from an empty database, run "
-        "interleaved. Above 1 the second of the two is faster.",
+        f"{host['compiler'].split(';')[0]}. `python benchmarks/search.py`: three choices, each from an "
+        "empty database, run interleaved. Above 1 the second of the two is faster.",
         "",
         f"| problem | tuned, s | untuned / tuned | a search {data['times']:.0f} times as long, s | tuned / long |",
         "|---|---:|---:|---:|---:|",
@@ -108,8 +108,8 @@ def search_table(data: dict) -> str:
             for row in data["results"]
         ),
         "",
-        f"Untuned over tuned **{summary['fast_over_tuned']:.3f}**, tuned over long **{summary['tuned_over_long']:.3f}** "
-        f"(geomeans); median {summary['median_seconds']:.1f} s a problem.",
+        f"Untuned over tuned **{summary['fast_over_tuned']:.3f}**, "
+        f"tuned over long **{summary['tuned_over_long']:.3f}** (geomeans); median {summary['median_seconds']:.1f} s a problem.",
         "",
     ]
     return "\n".join(lines)
