@@ -76,8 +76,10 @@ TS_DEVICE ts_u32 ts_peer_address(ts_u32 address, ts_u32 rank) {
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(peer) : "r"(address), "r"(rank));
   return peer;
 }
-TS_DEVICE void ts_peer_store4(ts_u32 to, const float *v) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(to), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
+// Bytes of shared memory to a peer's, whose barrier counts them.
+TS_DEVICE void ts_peer_copy(ts_u32 to, ts_u32 from, ts_u32 bytes, ts_u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "r"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
 TS_DEVICE void ts_peer_arrive(ts_u32 barrier) {
@@ -197,6 +199,9 @@ TS_DEVICE uint4 ts_shared_load16(ts_u32 from) {
                : "r"(from)
                : "memory");
   return v;
+}
+TS_DEVICE void ts_shared_store4(ts_u32 to, const float *v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(to), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
 }
 TS_DEVICE void ts_shared_load4(ts_u32 from, float (&v)[4]) {
   asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"

@@ -43,7 +43,7 @@ def predicted_seconds(t: Sm90Tile) -> float:
     per_step = _step_cycles(t) * busy
     epilogue = _EPILOGUE + bm * bn / (_STORED if t.store in ("MAPPED", "ROWS") else _SCATTERED)
     if split > 1:
-        epilogue = _REDUCE + (t.received_bytes + bm * bn * 4) / 2 / _SENT
+        epilogue = _REDUCE + bm * bn * 4 * (1 - 1 / split) / _SENT
     if form.residual is not None or form.beta:
         epilogue *= 1.5
     hidden = _HIDDEN if (t.pingpong or busy > 1) and waves > 1 else 1.0

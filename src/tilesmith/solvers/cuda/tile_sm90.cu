@@ -13,15 +13,16 @@ constexpr int A_BYTES = BLOCK_M * SPAN, B_BYTES = B_COLS * SPAN, STAGE = RESIDEN
 constexpr int CHUNKS = (BLOCK_N + 63) / 64, TAIL = BLOCK_N % 64, BUFFER = 2048;
 // A cluster's sums: units of 16 x 8 results, as products leave them in a warp's registers; each block adds up a share.
 constexpr int WARPS = WARPGROUPS * 4, STRIP = BLOCK_N / 8, UNITS = WARPS * MI * STRIP;
-constexpr int SHARE = (UNITS + SPLIT - 1) / SPLIT, RECEIVED = SPLIT > 1 ? SPLIT * SHARE * 512 : 0;
-constexpr bool RECEIVE_APART = SPLIT > 1 && RECEIVED <= APART_BYTES;
-constexpr int STAGING = SPLIT > 1 ? (RECEIVE_APART ? (RECEIVED + 1023) / 1024 * 1024 : 0)
+constexpr int SHARE = (UNITS + SPLIT - 1) / SPLIT, OWN = SPLIT * SHARE * 512;
+constexpr int EXCHANGED = SPLIT > 1 ? OWN + (SPLIT - 1) * SHARE * 512 : 0; // a block's sums, and what it receives
+constexpr bool RECEIVE_APART = SPLIT > 1 && EXCHANGED <= APART_BYTES;
+constexpr int STAGING = SPLIT > 1 ? (RECEIVE_APART ? (EXCHANGED + 1023) / 1024 * 1024 : 0)
                                   : (STORE == DIRECT ? 0 : WARPS * BUFFERS * BUFFER);
 constexpr int RING = (STAGES * STAGE + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
 constexpr bool BIAS_OF_ROW = TRANSPOSED;
 static_assert(!PINGPONG || (WARPGROUPS == 2 && SPLIT == 1), "pingpong is for two");
 static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs are stored from registers");
-static_assert(RECEIVE_APART || RECEIVED <= STAGES * STAGE, "partial sums lie in the ring");
+static_assert(RECEIVE_APART || EXCHANGED <= STAGES * STAGE, "partial sums lie in the ring");
 static_assert(CAST == 1 || (SPLIT == 1 && !RESIDENT && KIND != WRW), "pairs of blocks share columns");
 static_assert(!RESIDENT || (SPLIT == 1 && !SLICED && KIND != WRW), "what stays is the whole of k");
 
@@ -191,33 +192,43 @@ TS_DEVICE constexpr int units_at_once() {
     if (STRIP % n == 0 && SHARE % n == 0 && SHARE / n >= WARPS) return n;
   return 1;
 }
-// Every unit goes to the block that adds it up, in the order of ranks.
-// NOTE: st.async would spare a barrier, but its 16 bytes each update a count: 3 bytes a cycle were seen.
-TS_DEVICE void send(const float (&sums)[MI][BLOCK_N / 2], ts_u32 receive, int rank, int warp, int lane) {
-  const ts_u32 mine = receive + (rank * SHARE * 32 + lane) * 16;
+// Every unit goes to the block that adds it up: by bulk copies, since a thread's own stores to a peer are slow (16 bytes
+// a lane went at 3 bytes a cycle).
+TS_DEVICE void send(const float (&sums)[MI][BLOCK_N / 2], ts_u32 own, ts_u32 received, int rank, int warp, int lane) {
+  constexpr int MINE = MI * STRIP;
+  const int begin = warp * MINE, end = begin + MINE;
 #pragma unroll
   for (int m = 0; m < MI; m++)
 #pragma unroll
-    for (int j = 0; j < STRIP; j++) {
-      const ts_u32 unit = (warp * MI + m) * STRIP + j, owner = unit / SHARE, place = unit - owner * SHARE;
-      ts_peer_store4(ts_peer_address(mine + place * 512, owner), sums[m] + 4 * j);
+    for (int j = 0; j < STRIP; j++)
+      ts_shared_store4(own + ((begin + m * STRIP + j) * 32 + lane) * 16, sums[m] + 4 * j);
+  ts_async_fence();
+  __syncwarp();
+  ts_cluster_wait(); // until the peers can receive
+  if (lane == 0)
+    for (int unit = begin; unit < end;) {
+      const int owner = unit / SHARE, next = (owner + 1) * SHARE < end ? (owner + 1) * SHARE : end;
+      const int place = (rank < owner ? rank : rank - 1) * SHARE + unit - owner * SHARE;
+      if (owner != rank)
+        ts_peer_copy(ts_peer_address(own + OWN + place * 512, owner), own + unit * 512, (next - unit) * 512,
+                     ts_peer_address(received, owner));
+      unit = next;
     }
 }
-TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 receive, int rank, int warp, int lane) {
+TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 own, int rank, int warp, int lane) {
   constexpr int N = units_at_once();
   const int begin = rank * SHARE, end = begin + SHARE < UNITS ? begin + SHARE : UNITS;
   const int in_row = lane >> 2, in_column = (lane & 3) * 2;
   for (int unit = begin + warp * N; unit < end; unit += WARPS * N) {
-    const ts_u32 from = receive + ((unit - begin) * 32 + lane) * 16;
     float v[N][4];
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-      ts_shared_load4(from + i * 512, v[i]);
+    for (int peer = 0; peer < SPLIT; peer++) {
+      const int at = peer == rank ? unit : SPLIT * SHARE + (peer < rank ? peer : peer - 1) * SHARE + unit - begin;
 #pragma unroll
-      for (int peer = 1; peer < SPLIT; peer++) {
+      for (int i = 0; i < N; i++) {
         float u[4];
-        ts_shared_load4(from + (peer * SHARE + i) * 512, u);
-        for (int e = 0; e < 4; e++) v[i][e] += u[e];
+        ts_shared_load4(own + ((at + i) * 32 + lane) * 16, u);
+        for (int e = 0; e < 4; e++) v[i][e] = peer ? v[i][e] + u[e] : u[e];
       }
     }
     const int strip = unit / STRIP, column0 = w.n * BLOCK_N + (unit - strip * STRIP) * 8;
@@ -234,8 +245,8 @@ TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 receive, int 
       continue;
     }
     // Results change places within the warp, so that each lane stores 8 neighbours: tiles of 8 x 8 as 128 bytes each,
-    // where the first block's sums of these units were.
-    const ts_u32 tiles = receive + (unit - begin) * 512;
+    // where this block's sums of these units were.
+    const ts_u32 tiles = own + unit * 512;
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -276,8 +287,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
   const auto empty = [=](ts_u32 stage) { return barriers + 8 * (STAGES + stage); };
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), thread = threadIdx.x & 127, lane = threadIdx.x & 31;
   const int warp = __shfl_sync(~0u, thread >> 5, 0), rank = SPLIT * CAST > 1 ? (int)ts_cluster_rank() : 0;
-  const ts_u32 receive = RECEIVE_APART ? staging : ring;
-  const ts_u32 kept = (barriers + 16 * STAGES + 1023) / 1024 * 1024; // B's steps, when they stay
+  const ts_u32 received = barriers + 16 * STAGES, own = RECEIVE_APART ? staging : ring;
+  const ts_u32 kept = (received + 8 + 1023) / 1024 * 1024; // B's steps, when they stay
   const int begin = blockIdx.x / (SPLIT * CAST), stride = gridDim.x / (SPLIT * CAST);
 
   if (wg == WARPGROUPS) {
@@ -288,7 +299,12 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
       ts_map_prefetch(&map_b);
       constexpr int READERS = PINGPONG ? 1 : WARPGROUPS;
       for (int i = 0; i < STAGES; i++) ts_barrier_init(full(i), 1), ts_barrier_init(empty(i), READERS * CAST);
+      if (SPLIT > 1) ts_barrier_init(received, 1);
       ts_barrier_init_done();
+      if (SPLIT > 1) {
+        const int left = UNITS - rank * SHARE;
+        ts_expect(received, (left < 0 ? 0 : left < SHARE ? left : SHARE) * 512 * (SPLIT - 1));
+      }
     } else if (thread == 32) {
       if (STORE == MAPPED) ts_map_prefetch(&map_c);
       if (KIND != GEMM) ts_touch(tap_offset[0] + tap_filter[0] + (LAYERED ? layer_order[0] + phase_first[0] : 0));
@@ -442,12 +458,16 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
       const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS), column0 = w.n * BLOCK_N;
       const int in_row = lane >> 2, in_column = (lane & 3) * 2;
       if (SPLIT > 1) {
-        if (!RECEIVE_APART) ts_cluster_arrive(); // the ring is free
-        ts_cluster_wait();
-        send(sums, receive, rank, wg * 4 + warp, lane);
-        ts_cluster_arrive();
-        ts_cluster_wait();
-        add_and_store(run, w, receive, rank, wg * 4 + warp, lane);
+        if (!RECEIVE_APART) {
+          ts_named_sync(1, WARPS * 32); // the ring is free
+          ts_cluster_arrive();
+        }
+        send(sums, own, received, rank, wg * 4 + warp, lane);
+        ts_wait(received, 0);
+        ts_named_sync(1, WARPS * 32);
+        ts_cluster_arrive(); // what the peers sent has arrived
+        add_and_store(run, w, own, rank, wg * 4 + warp, lane);
+        ts_cluster_wait(); // no block ends before its copies do
       } else {
         float probe[4] = {}; // several, so that their chains are short
 #pragma unroll

@@ -139,14 +139,14 @@ class Sm90Tile:
     @cached_property
     def _staging_bytes(self) -> int:
         if self.value["split"] > 1:
-            return -(-self.received_bytes // 1024) * 1024 if self.received_bytes <= APART_BYTES else 0
+            return -(-self.exchanged_bytes // 1024) * 1024 if self.exchanged_bytes <= APART_BYTES else 0
         return 0 if self.store == "DIRECT" else self.value["wgs"] * 4 * self.value["bufs"] * 2048
 
     @cached_property
-    def received_bytes(self) -> int:
-        """Shared memory of the partial sums that a block of a cluster adds up."""
+    def exchanged_bytes(self) -> int:
+        """Shared memory of a block's partial sums and of those that its cluster sends it."""
         units, split = self.value["wgs"] * 4 * self.value["mi"] * self.block_n // 8, self.value["split"]
-        return split * -(-units // split) * 512 if split > 1 else 0
+        return (2 * split - 1) * -(-units // split) * 512 if split > 1 else 0
 
     @cached_property
     def tiles_m(self) -> int:
@@ -222,7 +222,7 @@ class Sm90Tile:
             return False
         if self.stages < 2 or self.shared_bytes > self._shared_limit:
             return False
-        if APART_BYTES < self.received_bytes > self.stages * self.stage_bytes:
+        if APART_BYTES < self.exchanged_bytes > self.stages * self.stage_bytes:
             return False
         if v["resident"] and not self._can_keep:
             return False
