@@ -1,8 +1,13 @@
 """The tuning spec: choices of a file before those of every database."""
 
+import re
+from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path
+
 import pytest
 
-from tilesmith import ConvSignature, GemmSignature, get_launchable
+from tilesmith import ConvSignature, GemmSignature, get_launchable, host_target
 from tilesmith.dispatch.launchable import forget_launchables
 from tilesmith.dispatch.measuring import check_launchable
 from tilesmith.dispatch.spec import read_spec
@@ -217,3 +222,20 @@ def test_a_missing_file_is_an_error(monkeypatch):
     monkeypatch.setenv("TILESMITH_TUNING_SPEC_PATH", "/nonexistent/spec.toml")
     with pytest.raises(FileFormatError, match="/nonexistent/spec.toml: cannot be read"):
         get_launchable(SMALL, mode="fast")
+
+
+def test_the_example_of_the_guide(monkeypatch, tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "tuning.md").read_text()
+    (text,) = re.findall(r"^```toml[^\n]*\n(.*?)^```", page, re.M | re.S)
+    path = tmp_path / "choices.toml"
+    path.write_text(text)
+    first, second = read_spec(path)
+    assert first.fits(GemmSignature(64, 64, 64), host_target(1))
+    conv = ConvSignature((8, 14, 14, 64), (32, 3, 3, 64), padding=1, shared_layout="NHWC")
+    assert second.pattern.matches(conv)
+    assert not second.pattern.matches(replace(conv, input_shape=(9, 14, 14, 64)))
+    monkeypatch.setenv("TILESMITH_TUNING_SPEC_PATH", str(path))
+    choice = get_launchable(conv, mode="fast").choice
+    if fnmatch(host_target(1).name, second.target):
+        assert (choice.solver, choice.layer) == ("c_dense", f"{path}:5")
+        assert "nv=2 " in choice.config

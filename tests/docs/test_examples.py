@@ -14,7 +14,7 @@ from pages import DOCS, ROOT, section
 
 from tilesmith.cli.main import run
 
-PAGES = ("index.md", "guide/problems.md", "guide/python.md", "guide/tuning.md", "guide/databases.md")
+PAGES = ("index.md", "guide/problems.md", "guide/python.md", "guide/tuning.md", "guide/databases.md", "guide/deploying.md")
 EXACT = ("parse", "Bad input")  # sections of the command line whose output no machine changes
 
 
