@@ -24,7 +24,9 @@ _LATENCY = 3100  # cycles from asking for bytes of DRAM to their use
 _OVERLAP = 0.1  # what the lesser of computing and moving adds to the greater
 _LAUNCH = 0.64e-6  # seconds of one more launch
 _PARTIAL_BYTES = 2.1e12  # bytes of partial sums a second, written and read through L2
-_CLUSTERED = {2: 100, 3: 90, 4: 91, 5: 83, 6: 82, 7: 85, 8: 91}  # percent of the SMs that clusters of a size fill
+_CLUSTERED = {  # clusters of a size that lie on the chip at once, by blocks an SM: one lies in one part of it
+    1: {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}, 2: {2: 132, 3: 79, 4: 62, 5: 47, 6: 39, 7: 32, 8: 30},
+}  # fmt: skip
 
 
 def predicted_seconds(t: Sm90Tile) -> float:
@@ -34,9 +36,8 @@ def predicted_seconds(t: Sm90Tile) -> float:
     steps = sum(t.layer_steps) / len(t.layer_steps) / t.parts
     blocks = t.tiles * split * v["cast"]
     slots = t.target.cores * per_sm // v["cast"] * v["cast"]
-    if split > 1:  # a cluster lies in one part of the chip, and some of its SMs are left over
-        share = _CLUSTERED[split // per_sm] if split % per_sm == 0 and split > per_sm else 100
-        slots = slots * share // 100 // split * split
+    if split > 1:
+        slots = _CLUSTERED[per_sm][split] * t.target.cores // 132 * split
     waves = ceil(blocks / slots)
     # An SM's blocks share its tensor cores and copies.
     busy = min(per_sm, ceil(blocks / t.target.cores))
