@@ -3,8 +3,9 @@
     python benchmarks/gpu/gpu_bench.py [--time-limit SECONDS] [--tune-seconds S] [--again] [LIST ...]
 
 All lists of benchmarks/problems that are for GPUs, on every GPU of the machine at once, each problem with
-``tilesmith tune --external`` and ``tilesmith bench --generated-only``; where PyTorch's own kernel won the playoff,
-``tilesmith bench --external`` measures what a PyTorch program gets. The user database of the run is build/gpu-bench/.
+``tilesmith tune`` and ``tilesmith bench --generated-only``. Where that is not clearly faster than the library,
+``tilesmith tune --external`` lets PyTorch's own kernel race too, and ``tilesmith bench --external`` measures what a
+PyTorch program gets then. The user database of the run is build/gpu-bench/.
 benchmarks/results/gpu_bench_<card>.json holds what is done after every few problems, so that a run that was stopped
 goes on; results of another generator are measured anew.
 """
@@ -36,7 +37,9 @@ from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of  # noqa: 
 LISTS = ("resnet50", "boo", "diffusion", "gemm_square", "gemm_llm", "volumetric", "deconv", "grouped")
 FOLDER = ROOT / "build" / "gpu-bench"
 LIBRARIES = "cudnn,cublas"
-CHUNK = 6  # problems of one command
+CHUNKS = 4  # for each device: what a run that is stopped can lose
+CLEARLY = 1.03
+EXTERNAL_S = 3.0  # of a search whose configs are known already
 START_S = 20.0  # of three processes
 LONGEST_S = 60.0  # of one problem: then something hangs
 MEASURE_S = 5.0  # of one problem: data, checks, cuDNN's own trials, and the race
@@ -66,8 +69,9 @@ def main() -> int:
         if options.again or not book.has(name, text, direction)
     ]
     print(f"{len(todo)} problems on {len(cuda_devices())} x {cuda_devices()[0].name}", flush=True)
-    chunks = deque(todo[i : i + CHUNK] for i in range(0, len(todo), CHUNK))
     count = len(cuda_devices())
+    size = max(3, min(12, -(-len(todo) // (CHUNKS * count))))
+    chunks = deque(todo[i : i + size] for i in range(0, len(todo), size))
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(lambda ordinal: work(ordinal, chunks, book, options, deadline), range(count)))
     book.write()
@@ -131,13 +135,13 @@ class Book:
 
 def work(ordinal: int, chunks: deque, book: Book, options: argparse.Namespace, deadline: float) -> None:
     """Chunks on one device until there are none or the time is over."""
-    while True:
-        needed = START_S + CHUNK * (options.tune_seconds + options.seconds + MEASURE_S)
+    while chunks:
+        needed = START_S + len(chunks[0]) * (options.tune_seconds + options.seconds + MEASURE_S)
         if time.monotonic() + needed > deadline:
             return
         try:
             chunk = chunks.popleft()
-        except IndexError:
+        except IndexError:  # another device took it
             return
         began = time.monotonic()
         try:
@@ -156,10 +160,11 @@ def work(ordinal: int, chunks: deque, book: Book, options: argparse.Namespace, d
 def measured(ordinal: int, chunk: list, options: argparse.Namespace) -> tuple[list[dict], dict[str, str]]:
     """Tune and bench some problems on one device; a row each, and what was measured against."""
     problems = [(text, direction) for _, text, direction in chunk]
-    tuned = tilesmith(ordinal, "tune", problems, "--external", "--seconds", str(options.tune_seconds), "--json")
-    by_name = {(row["command"], row["direction"]): row for row in map(json.loads, tuned.splitlines())}
+    by_name = tuned(ordinal, problems, options.tune_seconds, "--generated-only")
     ours, host = benched(ordinal, problems, options.seconds, "--generated-only")
-    theirs = [name for name in problems if by_name.get(name, {}).get("solver", "").startswith("torch_")]
+    near = [name for name in problems if (tables.ratio({"bench": ours[name]}) or CLEARLY) < CLEARLY]
+    raced = tuned(ordinal, near, EXTERNAL_S, "--external") if near else {}
+    theirs = [name for name in near if raced.get(name, {}).get("solver", "").startswith("torch_")]
     portfolio = benched(ordinal, theirs, options.seconds, "--external")[0] if theirs else {}
     rows = [
         {
@@ -169,6 +174,12 @@ def measured(ordinal: int, chunk: list, options: argparse.Namespace) -> tuple[li
         for name in problems
     ]  # fmt: skip
     return rows, {key: str(host.get(key, "")) for key in ("method", "cudnn", "cublas")}
+
+
+def tuned(ordinal: int, problems: list[tuple[str, str]], seconds: float, side: str) -> dict[tuple[str, str], dict]:
+    """Rows of ``tilesmith tune``."""
+    printed = tilesmith(ordinal, "tune", problems, side, "--seconds", str(seconds), "--json")
+    return {(row["command"], row["direction"]): row for row in map(json.loads, printed.splitlines())}
 
 
 def evidence(row: dict | None) -> dict | None:

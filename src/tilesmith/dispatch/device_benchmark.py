@@ -15,7 +15,7 @@ import numpy as np
 
 from tilesmith.dispatch.bench_records import NEAR, OURS, ROUNDS, Bench, best_mode, is_close
 from tilesmith.dispatch.launchable import Launchable
-from tilesmith.dispatch.measuring import device_bench
+from tilesmith.dispatch.measuring import device_bench_of
 from tilesmith.errors import ArgumentError
 from tilesmith.measure.accuracy import Accuracy
 from tilesmith.measure.device_bench import DeviceBench
@@ -36,7 +36,8 @@ def bench_on_device(
     """``benchmark.bench`` for a launchable of a CUDA target."""
     signature = launch.signature.canonical
     require_memory(oracle_bytes(signature) + 2 * tensor_bytes(signature), "the float64 reference of this problem")
-    place = device_bench(launch, seed)
+    values = sample_args(signature, seed)
+    place = device_bench_of(launch, values)
     checked = place.check(launch.executable)
     verdict = checked.verdict
     if not verdict.ok:
@@ -47,7 +48,7 @@ def bench_on_device(
         prepare_us = place.quick(checked.plan.prepare).median_us if launch.prepares else 0.0
         if launch.external is not None:
             assert side is not None
-            tensors = side.device_tensors(signature, sample_args(signature, seed), launch.ordinal)
+            tensors = side.device_tensors(signature, values, launch.ordinal)
             call = side.library_call(signature, launch.config)
             verdict = check_library(place, signature, side, lambda: call(*tensors))
             if not verdict.ok:
@@ -55,7 +56,7 @@ def bench_on_device(
             ours, prepare_us = lambda: call(*tensors), 0.0
         calls, missing = {OURS: ours}, {}
         for library in against:
-            theirs, missing[library] = _modes(library, side, launch, place, seed)
+            theirs, missing[library] = _modes(library, side, launch, place, values)
             near = _fastest(theirs, place, seconds / 4)
             calls |= {f"{library} {mode}": theirs[mode] for mode in near}
         timings = place.time(calls, budget_s=seconds, rounds=ROUNDS)
@@ -100,11 +101,11 @@ def _on_stream(side: Any, place: DeviceBench, launch: Launchable) -> AbstractCon
 
 
 def _modes(
-    library: str, side: Any, launch: Launchable, place: DeviceBench, seed: int
+    library: str, side: Any, launch: Launchable, place: DeviceBench, values: tuple[Any, ...]
 ) -> tuple[dict[str, Callable[[], object]], str]:
     """The calls of a library whose numbers are right, or why there is none."""
     signature, found, wrong = launch.signature.canonical, {}, []
-    for mode in side.modes(library, signature, sample_args(signature, seed), launch.ordinal):
+    for mode in side.modes(library, signature, values, launch.ordinal):
         if _is_right(side, signature, place, mode):
             found[mode.name] = mode.run
         else:

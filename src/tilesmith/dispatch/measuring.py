@@ -63,8 +63,7 @@ def time_launchable(launch: Launchable, *, budget_s: float = 0.5, rounds: int = 
     """The median time of ``run`` on sample arguments, the filter packed before: what records hold."""
     if isinstance(launch.target, CudaTarget):
         bench = device_bench(launch, seed)
-        plan = bench.checker.plan(launch.executable)
-        plan.prepare()
+        plan = bench.checker.timed.plan(launch.executable)
         return bench.time({"": plan.run}, budget_s=budget_s, rounds=rounds)[""]
     signature, executable = launch.signature.canonical, launch.executable
     arrays = aligned_arrays(signature, sample_args(signature, seed))
@@ -86,10 +85,11 @@ def time_prepare(launch: Launchable, arguments: Sequence[Any], *, rounds: int = 
 
 def device_bench(launch: Launchable, seed: int = 0, truth: Oracle | None = None) -> DeviceBench:
     """The problem of a launchable on its device; ``truth`` is the canonical problem's."""
-    return _device_bench(launch, sample_args(launch.signature.canonical, seed), truth)
+    return device_bench_of(launch, sample_args(launch.signature.canonical, seed), truth)
 
 
-def _device_bench(launch: Launchable, values: tuple[Any, ...], truth: Oracle | None = None) -> DeviceBench:
+def device_bench_of(launch: Launchable, values: tuple[Any, ...], truth: Oracle | None = None) -> DeviceBench:
+    """The same for arguments of one's own."""
     target, signature = launch.target, launch.signature.canonical
     assert isinstance(target, CudaTarget)
     cache = open_cache()
@@ -129,6 +129,6 @@ def check_launchable_specials(launch: Launchable, seed: int = 0) -> Accuracy:
     def check_planted(values: tuple[Any, ...]) -> Accuracy:
         with np.errstate(all="ignore"):  # NaN and Inf are for the host to check
             truth = device_oracle(launch.signature.canonical, values, target, launch.ordinal, open_cache())
-            return _device_bench(launch, values, truth).check(launch.executable).verdict
+            return device_bench_of(launch, values, truth).check(launch.executable).verdict
 
     return plant_specials(check_planted, launch.signature.canonical, seed)
