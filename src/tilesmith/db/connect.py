@@ -187,8 +187,9 @@ def _text(data: bytes) -> str:
 def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
     exists = path.exists()
     if exists and not os.access(path, os.W_OK):
+        copy = _copy(path)  # if that fails too, who opens it says so
         LOG.warning("database %s cannot be written; what this process measures is kept in memory", path)
-        return _copy(path), False
+        return copy, False
     if not exists:
         path.parent.mkdir(parents=True, exist_ok=True)
     connection = _connect(path)
@@ -202,8 +203,9 @@ def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
     except sqlite3.OperationalError as error:
         connection.close()
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
+            copy = _copy(path)
             LOG.warning("database %s cannot be written (%s); what this process measures is kept in memory", path, error)
-            return _copy(path), False
+            return copy, False
         raise
     except BaseException:
         connection.close()
