@@ -11,7 +11,7 @@ from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Source, Spac
 from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form, slot, steps_along
 from tilesmith.solvers.cuda.halo_wrw_tile_sm90 import HaloWrwTile
-from tilesmith.solvers.cuda.source_sm90 import TYPES, Argument
+from tilesmith.solvers.cuda.source_sm90 import TYPES, Argument, reciprocal
 
 _SUM_THREADS = 256
 
@@ -27,7 +27,7 @@ def halo_wrw_draft(t: HaloWrwTile, form: Sm90Form) -> Draft:
     maps = _maps(t)
     source = _source(t, arguments)
     launch = Launch(
-        0, source.symbol, (t.grid, 1, 1), (*maps, *(a.parameter for a in arguments)), (t.threads, 1, 1),
+        0, source.symbol, t.grid, (*maps, *(a.parameter for a in arguments)), (t.threads, 1, 1),
         shared_bytes=t.shared_bytes,
     )  # fmt: skip
     if t.value["slices"] == 1:
@@ -66,17 +66,13 @@ def _source(t: HaloWrwTile, arguments: tuple[Argument, ...]) -> Source:
     w, h = t.window
     more = {
         "TILE_W": v["tw"], "TILE_H": v["th"], "WINDOW_W": w, "WINDOW_H": h, "X_ROWS": t.x_rows, "DY_ROWS": t.dy_rows,
-        "STEPS": t.steps, "STAGES": t.stages, "DY_LEAD": t.dy_lead,
+        "STEPS": t.steps, "STAGES": t.stages, "LINES": t.lines, "DILATION_H": t.geometry.dilation[1],
+        "DILATION_W": t.geometry.dilation[2], "DY_LEAD": t.dy_lead,
         "ROW_STEP": t.row_step, "GROUP_STEP": t.tap_step, "RANK": 5 if t.geometry_is_deep else 4,
         "WHOLE": int(t.whole), "PARTIAL": int(v["slices"] > 1), "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
     }  # fmt: skip
-    tables = "".join(
-        f"\nstatic __constant__ ts_u32 {name}[] = {{{', '.join(map(str, row))}}};"
-        for name, row in (("line_row", t.line_rows), ("part_row", t.part_rows))
-    )
     holes = _holes(t, arguments, more)
     maps = [f"const __grid_constant__ ts_map {name}" for name in ("map_dy", "map_x")]
-    holes["CONSTANTS"] += tables
     holes["PARAMETERS"] = ", ".join([*maps, *(a.declared for a in arguments)])
     holes["PRODUCT"] = product_text("product", t.columns, dtype, True, True)
     tile = f"h{v['th']}w{v['tw']}c{v['cw']}k{v['kw']}g{v['g']}x{v['wk']}x{v['wl']}x{v['li']}"
@@ -113,15 +109,11 @@ def _arguments(t: HaloWrwTile, form: Sm90Form) -> tuple[Argument, ...]:
         Argument("out", f"{TYPES[g.w.dtype]} *", form.out), Argument("partial", "float *", partial),
         Argument("dy", element, slot(0)), Argument("x", element, slot(1)),
     ]  # fmt: skip
-    wide = {"out_row": form.placed.row, "out_tap": form.placed.tap}
-    for view in (g.y, g.x):
-        name = "dy" if view is g.y else "x"
-        n, _, d, h, w = view.strides
-        wide |= {f"{name}_n": n, f"{name}_d": d, f"{name}_h": h, f"{name}_w": w}
     k_blocks, c_blocks = t.blocks
     tiles_w, tiles_h = t.across
+    each, more = divmod(t.tiles, t.value["slices"])
     narrow = {
-        "units": t.units, "slices": t.value["slices"], "tiles": t.tiles, "tiles_w": tiles_w, "tiles_h": tiles_h,
+        "units": t.units, "tiles_each": each, "tiles_more": more, "tiles_w": tiles_w, "tiles_h": tiles_h,
         "blocks_k": k_blocks, "blocks_c": c_blocks, "rows": g.k, "channels": g.c, "images": g.n,
     }  # fmt: skip
     triples = {
@@ -129,8 +121,14 @@ def _arguments(t: HaloWrwTile, form: Sm90Form) -> tuple[Argument, ...]:
     }  # fmt: skip
     for name, (d, h, w) in triples.items():
         narrow |= {f"{name}_w": w, f"{name}_h": h, f"{name}_d": d}
-    found += [Argument(name, "ts_i64 ", Integer(value)) for name, value in wide.items()]
+    divisors = ("tiles_w", "tiles_h", "base_d", "blocks_k", "blocks_c")
+    wide = {"out_row": form.placed.row, "out_tap": form.placed.tap}
+    for name, view in (("dy", g.y), ("x", g.x)):
+        n, _, d, h, w = view.strides
+        wide |= {f"{name}_n": n, f"{name}_d": d, f"{name}_h": h, f"{name}_w": w}
     found += [Argument(name, "int ", Integer(value)) for name, value in narrow.items()]
+    found += [Argument(f"by_{name}", "ts_u64 ", Integer(reciprocal(narrow[name]))) for name in divisors]
+    found += [Argument(name, "ts_i64 ", Integer(value)) for name, value in wide.items()]
     return tuple(found)
 
 

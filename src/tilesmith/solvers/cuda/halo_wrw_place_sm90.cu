@@ -8,13 +8,10 @@ struct Run {
 struct Unit {
   int k, c, t, lines;
 };
-TS_DEVICE Unit unit_at(const Run &run, int unit) {
+TS_DEVICE Unit unit_at(const Run &run, int k, int rest) {
   Unit u;
-  int rest = unit / run.blocks_k;
-  u.k = unit - rest * run.blocks_k;
-  int next = rest / run.blocks_c;
-  u.c = rest - next * run.blocks_c;
-  u.t = next / LINE_PARTS;
+  const int next = ts_quotient(rest, run.by_blocks_c);
+  u.k = k, u.c = rest - next * run.blocks_c, u.t = next / LINE_PARTS;
   u.lines = (next - u.t * LINE_PARTS) * LINE_GROUPS * LINES_EACH;
   return u;
 }

@@ -11,21 +11,37 @@ constexpr int X = (X_ROWS * SPAN + 1023) / 1024 * 1024, DY = (DY_ROWS * DY_SPAN 
 constexpr int STAGE = X + K_GROUPS * DY, WINDOW_ROWS = WINDOW_W * WINDOW_H;
 constexpr int DY_LOADED = WHOLE ? WINDOW_W * TILE_H : TILE_W * TILE_H;
 
-// What no copy reaches: dy must be zero there, and x finite. By the multiplying threads.
-TS_DEVICE void clear(unsigned char *shared) {
-  constexpr int CHUNKS = DY_SPAN / 16, BEYOND = (X_ROWS - WINDOW_ROWS) * SPAN / 16;
-  const uint4 zero = make_uint4(0, 0, 0, 0);
+// The window's pixel that the tile's first one meets at the first tap of a line, in the filter's first window.
+TS_DEVICE constexpr int row_of(int line) {
+  return (ALONG_H ? line % LINE_PIECES * GROUP : line / LINE_PIECES * (64 / K_COLS)) * DILATION_H;
+}
+TS_DEVICE int start_of(int line) {
+  if (line >= LINES) line = LINES - 1;
+  return row_of(line) * WINDOW_W + (ALONG_H ? 0 : line % LINE_PIECES * GROUP * DILATION_W);
+}
+
+// Zeros into rows of a slab of all stages; by the multiplying threads.
+TS_DEVICE void clear(unsigned char *slab, int rows, int span) {
+  const int chunks = rows * span / 16;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < STAGES * DY_ROWS * CHUNKS; i += WARPGROUPS * 128) {
-    const int row = i / CHUNKS % DY_ROWS, pixel = row - DY_LEAD, h = pixel / WINDOW_W;
-    if (pixel >= 0 && h < TILE_H && (WHOLE || pixel - h * WINDOW_W < TILE_W)) continue;
+  for (int i = threadIdx.x; i < chunks; i += WARPGROUPS * 128)
 #pragma unroll
-    for (int k = 0; k < K_GROUPS; k++)
-      *(uint4 *)(shared + i / CHUNKS / DY_ROWS * STAGE + X + k * DY + row * DY_SPAN + i % CHUNKS * 16) = zero;
-  }
+    for (int stage = 0; stage < STAGES; stage++) *(uint4 *)(slab + stage * STAGE + i * 16) = make_uint4(0, 0, 0, 0);
+}
+// What no copy reaches: dy must be zero there, and x finite.
+TS_DEVICE void clear_gaps(unsigned char *shared) {
+  if (X_ROWS > WINDOW_ROWS) clear(shared + WINDOW_ROWS * SPAN, X_ROWS - WINDOW_ROWS, SPAN);
+#pragma unroll
+  for (int k = 0; k < K_GROUPS; k++) {
+    unsigned char *dy = shared + X + k * DY;
+    constexpr int END = DY_LEAD + TILE_H * WINDOW_W;
+    if (DY_LEAD) clear(dy, DY_LEAD, DY_SPAN);
+    if (DY_ROWS > END) clear(dy + END * DY_SPAN, DY_ROWS - END, DY_SPAN);
+    if (!WHOLE && WINDOW_W > TILE_W)
 #pragma unroll 1
-  for (int i = threadIdx.x; i < STAGES * BEYOND; i += WARPGROUPS * 128)
-    *(uint4 *)(shared + i / BEYOND * STAGE + WINDOW_ROWS * SPAN + i % BEYOND * 16) = zero;
+      for (int h = 0; h < TILE_H; h++)
+        clear(dy + (DY_LEAD + h * WINDOW_W + TILE_W) * DY_SPAN, WINDOW_W - TILE_W, DY_SPAN);
+  }
 }
 
 extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@PARAMETERS@) {
@@ -35,10 +51,9 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
   const auto full = [=](ts_u32 i) { return barriers + 8 * i; };
   const auto empty = [=](ts_u32 i) { return barriers + 8 * (STAGES + i); };
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), thread = threadIdx.x & 127;
-  const int slice = blockIdx.x / run.units, unit = blockIdx.x - slice * run.units;
-  const Unit u = unit_at(run, unit);
-  const int each = run.tiles / run.slices, more = run.tiles - each * run.slices;
-  const int first = slice * each + (slice < more ? slice : more), last = first + each + (slice < more);
+  const Unit u = unit_at(run, blockIdx.x, blockIdx.y);
+  const int slice = blockIdx.z, more = run.tiles_more;
+  const int count = run.tiles_each + (slice < more), first = slice * run.tiles_each + (slice < more ? slice : more);
 
   if (wg == WARPGROUPS) {
     // The copying thread makes the barriers itself and waits for nobody: the first copies are under way before the other
@@ -54,12 +69,11 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
     ts_registers_shrink<COPY_REGISTERS>();
     if (thread == 0) {
       ts_u32 stage = 0, phase = 0;
-      const int dw = run.corner_w, dh = run.corner_h + (int)part_row[u.lines / (LINE_GROUPS * LINES_EACH)];
-      const int dd = run.corner_d + u.t * run.dilation_d;
-      for (int t = first; t < last; t++) {
-        int rest = t / run.tiles_w, next = rest / run.tiles_h;
-        const int w = (t - rest * run.tiles_w) * TILE_W, h = (rest - next * run.tiles_h) * TILE_H;
-        const int n = next / run.base_d, d = next - n * run.base_d;
+      const int dw = run.corner_w, dh = run.corner_h + row_of(u.lines), dd = run.corner_d + u.t * run.dilation_d;
+      int rest = ts_quotient(first, run.by_tiles_w), next = ts_quotient(rest, run.by_tiles_h);
+      int w = (first - rest * run.tiles_w) * TILE_W, h = (rest - next * run.tiles_h) * TILE_H;
+      int n = ts_quotient(next, run.by_base_d), d = next - n * run.base_d;
+      for (int t = 0; t < count; t++) {
         ts_wait(empty(stage), phase ^ 1);
         ts_expect(full(stage), WINDOW_ROWS * SPAN + K_GROUPS * DY_LOADED * DY_SPAN);
         const ts_u32 to = ring + stage * STAGE, done = full(stage);
@@ -74,10 +88,13 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
             else ts_load4(at, &map_dy, done, (u.k * K_GROUPS + k) * K_COLS, w, h + i, n);
           }
         if (++stage == STAGES) stage = 0, phase ^= 1;
+        if ((w += TILE_W) >= run.base_w) w = 0, h += TILE_H;
+        if (h >= run.base_h) h = 0, d++;
+        if (d >= run.base_d) d = 0, n++;
       }
     }
   } else {
-    clear(ts_shared);
+    clear_gaps(ts_shared);
     ts_async_fence();
     ts_named_sync(15, (WARPGROUPS + 1) * 128);
     ts_registers_grow<PRODUCT_REGISTERS>();
@@ -88,17 +105,17 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
     float sums[LINES_EACH][COLUMNS / 2];
     ts_u32 stage = 0, phase = 0, before = 0, line[LINES_EACH];
 #pragma unroll
-    for (int i = 0; i < LINES_EACH; i++) line[i] = line_row[u.lines + wg / K_GROUPS * LINES_EACH + i] * SPAN;
-    for (int t = first; t < last; t++) {
+    for (int i = 0; i < LINES_EACH; i++) line[i] = (start_of(u.lines + wg / K_GROUPS * LINES_EACH + i) - row_of(u.lines) * WINDOW_W) * SPAN;
+    for (int t = 0; t < count; t++) {
       ts_wait(full(stage), phase);
       const ts_u32 x = ring + stage * STAGE;
       // NOTE: descriptors may start at any row, and taps may be any number of rows apart: the swizzle follows the address.
       const ts_u64 a = ts_at(A_LAYOUT, x + X + wg % K_GROUPS * DY + (K_COLS == 64 ? 0 : DY_LEAD - ROW_STEP) * DY_SPAN);
       ts_product_fence();
 #pragma unroll
-      for (int i = 0; i < LINES_EACH; i++) product(sums[i], a, ts_at(B_LAYOUT, x + line[i]), t != first);
+      for (int i = 0; i < LINES_EACH; i++) product(sums[i], a, ts_at(B_LAYOUT, x + line[i]), t != 0);
       ts_product_commit();
-      if (t != first) {
+      if (t != 0) {
         ts_product_wait<1>();
         if (thread == 0) ts_arrive(empty(before));
       }
@@ -115,7 +132,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
     }
     if (PARTIAL) ts_launch_next(); // the sum of the slices waits for this kernel's end by itself
     ts_product_wait<0>();
-    float *const to = run.partial + ((ts_i64)blockIdx.x * BLOCK_QUADS + wg * LINES_EACH * QUADS * 128 + thread) * 4;
+    float *const to = run.partial + ((ts_i64)((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * BLOCK_QUADS + wg * LINES_EACH * QUADS * 128 + thread) * 4;
 #pragma unroll
     for (int i = 0; i < LINES_EACH; i++)
 #pragma unroll

@@ -84,10 +84,7 @@ class HaloWrwTile:
     @cached_property
     def part_rows(self) -> tuple[int, ...]:
         """For each part, how far down its window begins."""
-        chunk = self.value["wl"] * self.value["li"]
-        return tuple(
-            min(r for r, _ in self._line_starts[part * chunk : (part + 1) * chunk]) for part in range(self.parts)
-        )
+        return tuple(r for r, _ in self._line_starts[:: self.value["wl"] * self.value["li"]])
 
     @cached_property
     def window(self) -> tuple[int, int]:
@@ -200,8 +197,9 @@ class HaloWrwTile:
         return prod(self.across) * self.geometry.output[0] * self.geometry.n
 
     @property
-    def grid(self) -> int:
-        return self.units * self.value["slices"]
+    def grid(self) -> tuple[int, int, int]:
+        """Blocks of output channels first: those that share the same pixels run together."""
+        return self.blocks[0], self.units // self.blocks[0], self.value["slices"]
 
     @cached_property
     def block_quads(self) -> int:
@@ -210,7 +208,7 @@ class HaloWrwTile:
 
     @cached_property
     def partial_bytes(self) -> int:
-        return self.grid * self.block_quads * 16 if self.value["slices"] > 1 else 0
+        return prod(self.grid) * self.block_quads * 16 if self.value["slices"] > 1 else 0
 
     @cached_property
     def fits(self) -> bool:
@@ -224,7 +222,7 @@ class HaloWrwTile:
             return False
         if v["wl"] * v["li"] > self.lines or (v["wk"] > 1 and (v["wk"] - 1) * v["kw"] >= g.k):
             return False
-        return self.stages >= 2 and v["slices"] <= self.tiles
+        return self.stages >= 2 and self.grid[1] < 2**16 and v["slices"] <= self.tiles
 
 
 def taps_along(g: ConvGeometry) -> int:
@@ -252,7 +250,7 @@ def halo_wrw_seconds(t: HaloWrwTile) -> float:
     boxes = 1 + v["wk"] * (1 if t.whole else v["th"])
     tile = max(t.steps * step, stage / _L2, boxes * _BOX) + _TILE
     sliced = v["slices"] > 1
-    waves, count = ceil(t.grid / t.target.cores), ceil(t.tiles / v["slices"])
+    waves, count = ceil(prod(t.grid) / t.target.cores), ceil(t.tiles / v["slices"])
     stored = t.block_quads / (_STORED if sliced else _SCATTERED)
     busy = waves * (count * tile + _START + stage / _FIRST + stored) / _CLOCK
     moved = 2 * (g.n * prod(g.input) * g.c + g.n * prod(g.output) * g.k)
