@@ -228,6 +228,10 @@ class SqliteDatabase(Database):
         self._process = os.getpid()
 
     def _degrade(self, error: sqlite3.Error) -> None:
+        if self._is_replaced():
+            self._connection.close()
+            self._reopen()
+            return
         if is_damage(error) and self.path is not None and self.persistent:
             self._connection.close()
             set_aside(self.path, error)
