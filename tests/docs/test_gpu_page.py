@@ -1,0 +1,84 @@
+"""The tables of the GPU page are those of the result files, by the script that writes them."""
+
+import json
+import sys
+
+import pytest
+from pages import DOCS, ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
+import tables
+
+
+def test_the_page_is_what_the_results_say():
+    assert (DOCS / "benchmarks-gpu.md").read_text() == tables.rendered(), "run python benchmarks/gpu/tables.py"
+
+
+def row(command, ratio, external=None, **bench):
+    measured = {
+        "status": "ok", "reason": "", "solver": "s", "time_us": 10.0, "spread_us": 0.1, "gflops": 2e3, "roofline": 0.7,
+        "against": {"cudnn": {"time_us": 10 * ratio, "spread_us": 0.1}}, "ratio": {"cudnn": ratio},
+    } | bench  # fmt: skip
+    tune = {"speedup": 1.25, "seconds": 6.0}
+    beside = external and {"ratio": {"cudnn": external}}
+    return {"command": command, "direction": "fwd", "tune": tune, "bench": measured, "external": beside}
+
+
+CONV = "convbfp16 -n 2 -c {c} -H 9 -W 8 -k 16 -y 3 -x 3 -u 2 -g {g} -F 1"
+
+
+def test_figures():
+    rows = [row(CONV.format(c=8, g=1), 1.44), row(CONV.format(c=8, g=1), 0.9, external=1.0)]
+    found = tables.figures(rows)
+    assert (found["problems"], found["failed"], found["below"]) == (2, 0, 1)
+    assert found["geomean"] == pytest.approx((1.44 * 0.9) ** 0.5)
+    assert found["least"] == 0.9
+    assert found["least_with_external"] == 1.0
+    assert found["roofline"] == pytest.approx(0.7)
+    assert found["library_roofline"] == pytest.approx((0.7 / 1.44 * 0.7 / 0.9) ** 0.5)
+    assert found["untuned"] == pytest.approx(0.8)
+    failed = tables.figures([*rows, row(CONV.format(c=8, g=1), 1.0, status="failed")])
+    assert (failed["failed"], failed["least"]) == (1, 0.9)
+
+
+def test_tables_tell_dense_layers_apart_and_name_problems():
+    rows = [row(CONV.format(c=3, g=1), 2.0), row(CONV.format(c=16, g=16), 2.0), row(CONV.format(c=8, g=1), 2.0)]
+    lines = tables.summary({"some": rows})
+    assert [line.split(" | ")[:2] for line in lines[2:]] == [
+        ["| `some`", "3"], ["| `some`, dense, 8 channels and more", "1"]
+    ]  # fmt: skip
+    assert tables.short(rows[1]) == "fwd conv 3x3 s2 g16 2x16x9x8 -> 16"
+    assert tables.short({"command": "gemmbfp16 --a_h 2 --a_w 3 --b_w 4 --transB 1"}) == "gemm nt 2x4x3"
+    text = "\n".join(tables.problems("some", [*rows, row(CONV.format(c=8, g=1), 1.0, status="failed", reason="why")]))
+    assert "| fwd conv 3x3 s2 2x3x9x8 -> 16 | s | 10.0 | 0.1 | 2.0 | 0.70 | 20.0 | 2.00 |" in text
+    assert "| failed: why |" in text
+
+
+def test_every_list_has_a_place():
+    import gpu_bench
+    from gpu_cases import list_names, listed
+
+    assert set(gpu_bench.LISTS) == set(list_names()) - {"demo", "demo_gpu", "cpu_fp32"}
+    for name in gpu_bench.LISTS:
+        for command, direction, _ in listed(name):
+            assert tables.short({"command": command, "direction": direction})
+
+
+def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    import gpu_bench
+    from gpu_cases import listed
+
+    monkeypatch.setattr(gpu_bench, "facts", lambda command: {"command": command})
+    monkeypatch.setattr(gpu_bench, "cuda_target_of", lambda ordinal: type("T", (), {"name": "sm_90a:132"}))
+    path = tmp_path / "results.json"
+    book = gpu_bench.Book(path, "make gpu-bench")
+    (command, direction, _), (second, other, _) = listed("boo")[:2]
+    book.add("boo", row(command, 1.5) | {"direction": direction}, {"cudnn": "cuDNN 9"})
+    book.add("boo", row(second, 1.5, status="failed") | {"direction": other}, {})
+    book.write()
+    again = gpu_bench.Book(path, "make gpu-bench")
+    assert again.has("boo", command, direction)
+    assert not again.has("boo", second, other)
+    assert json.loads(path.read_text())["cudnn"] == "cuDNN 9"
+    monkeypatch.setattr(gpu_bench, "generator_digest", lambda: "another")
+    assert not again.has("boo", command, direction)
