@@ -130,7 +130,7 @@ def _read(path: Path, mtime: int, size: int) -> tuple[Entry, ...]:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise FileFormatError(f"{path}:{line}: this is no UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, arrays in arrays without end
         raise FileFormatError(f"{path}{_syntax_line(text)}: this is no TOML: {error}") from None
     choices = document.pop("choice", [])
     unknown = next(iter(document), None)

@@ -73,7 +73,7 @@ def parse_layout(name: str, spatial_dims: int | None = None) -> Layout:
 def _upper_order(name: str) -> str:
     """``nhwc`` -> ``NHWC``, ``nchwc4`` -> ``NCHWc4``: the last letter before digits is the vector mark."""
     order = name.rstrip("0123456789")
-    return name.upper() if order == name else order[:-1].upper() + order[-1].lower() + name[len(order) :]
+    return name.upper() if order in (name, "") else order[:-1].upper() + order[-1].lower() + name[len(order) :]
 
 
 def default_layout(spatial_dims: int) -> Layout:
