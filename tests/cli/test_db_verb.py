@@ -17,6 +17,7 @@ STORE = Path(__file__).parents[1] / "db" / "stores" / "v2.db"
 CONV = "conv -n 1 -c 16 -H 8 -W 8 -k 16 -p 1 -q 1 -F 1 -I NHWC -f NHWC -O NHWC"
 GEMM_KEY = "gemm1;m=64;n=64;k=64;batch=1;a=fp32,n;b=fp32,n;c=fp32;acc=fp32;alpha=1.0;beta=0.0"
 T = "x86_64-v4:2"
+OUTDATED = Record(GEMM_KEY, T, "c_dense", "", revision=0, time_us=1.0, date="2026-01-01T00:00:00Z")
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_query_by_command_key_target_and_solver(user, capsys):
     assert [row["solver"] for row in rows(capsys)] == ["c_dense", "c_depthwise", "c_reference"]
     assert run(["db", "query", GEMM_KEY, "--json"]) == 0
     (row,) = rows(capsys)
-    assert (row["target"], row["role"], row["layer"], row["outdated"]) == ("sm_90a:132", "user", str(user), True)
+    assert (row["target"], row["role"], row["layer"], row["outdated"]) == ("sm_90a:132", "user", str(user), False)
     assert run(["db", "query", "--target", T, "--solver", "c_dense", "--trials", "--json"]) == 0
     assert [row["time_us"] for row in rows(capsys)] == [12.5]
     assert run(["db", "query", "--solver", "c_reference"]) == 0
@@ -113,16 +114,18 @@ def test_merge(user, tmp_path, monkeypatch, capsys):
 
 
 def test_stats(user, capsys):
+    Database.open(user).put_result(OUTDATED)
     assert run(["db", "stats", "--json"]) == 0
     (found,) = rows(capsys)
-    assert (found["problems"], found["results"], found["trials"], found["failed"], found["outdated"]) == (2, 4, 4, 1, 1)
-    assert found["targets"] == {"sm_90a:132": 1, T: 3}
+    assert (found["problems"], found["results"], found["trials"], found["failed"], found["outdated"]) == (2, 5, 4, 1, 1)
+    assert found["targets"] == {"sm_90a:132": 1, T: 4}
     assert found["role"] == "user"
     assert run(["db", "stats"]) == 0
     assert "sm_90a:132 1" in capsys.readouterr().out
 
 
 def test_prune(user, capsys):
+    Database.open(user).put_result(OUTDATED)
     assert run(["db", "prune"]) == 2
     assert "say which records go" in capsys.readouterr().err
     assert run(["db", "prune", "--failed", "--dry-run", "--json"]) == 0
@@ -131,12 +134,12 @@ def test_prune(user, capsys):
     assert "0 answers and 0 trials" in capsys.readouterr().out
     assert run(["db", "prune", "--failed"]) == 0
     assert run(["db", "prune", "--stale"]) == 0
-    assert "1 answers and 1 trials removed" in capsys.readouterr().out.splitlines()[-1]
+    assert "1 answers and 0 trials removed" in capsys.readouterr().out.splitlines()[-1]
     assert run(["db", "prune", "--older-than", "36500"]) == 0
     assert "0 answers" in capsys.readouterr().out
-    assert [r.solver for r in Database.open(user).records("results")] == ["c_dense", "c_reference"]
+    assert [r.solver for r in Database.open(user).records("results")] == ["c_dense", "c_reference", "gemm_sm90"]
     assert run(["db", "prune", *CONV.split(), "--solver", "c_reference"]) == 0
-    assert [r.solver for r in Database.open(user).records("trials")] == ["c_dense"]
+    assert [r.solver for r in Database.open(user).records("trials")] == ["c_dense", "gemm_sm90"]
 
 
 def test_check_and_repair(user, capsys):
@@ -163,7 +166,7 @@ def test_bad_words_are_one_line(words, user, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-# --- retune -------------------------------------------------------------------------------------------------------------
+# --- retune -----------------------------------------------------------------------------------------------------------
 
 
 def test_retune_searches_what_is_stale_once(tmp_path, monkeypatch, capsys):
