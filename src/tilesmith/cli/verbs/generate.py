@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
@@ -14,15 +13,13 @@ from tilesmith.cli.terminal import complain, print_json
 from tilesmith.dispatch.facts import open_databases, target_of
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.dispatch.resolve import decide
-from tilesmith.errors import ArgumentError, FileFormatError, NoCompilerError
-from tilesmith.plan.records import Source
+from tilesmith.dispatch.sources import compiler_command, write_source
+from tilesmith.errors import ArgumentError, NoCompilerError
 from tilesmith.solvers.solver import Config, parse_config
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.names import parse_target
-from tilesmith.targets.target import CpuTarget, Target
+from tilesmith.targets.target import Target
 from tilesmith.toolchain.build import unit_text
-from tilesmith.toolchain.compilers import command_line, compiler_for
-from tilesmith.toolchain.nvrtc import find_nvrtc
 
 
 @click.command("generate", help="Write the sources of problems and the exact compiler command of each.", **PROBLEMS)
@@ -55,9 +52,9 @@ def command(
         candidate = _candidate(candidates(item.signature, target), solver_name)
         config = _config(candidate, target, config_text or chosen)
         for source in candidate.solver.draft(candidate.geometry, config, target).sources:
-            path = _write(source, out)
+            path = str(write_source(source, out)) if out is not None else ""
             try:
-                build = _command(target, source)
+                build = compiler_command(target, source)
             except NoCompilerError as error:
                 build, missing = "", str(error)
             if as_json:
@@ -94,22 +91,3 @@ def _config(candidate: Candidate, target: Target, text: str) -> Config:
     if not candidate.solver.search_space(candidate.geometry, target).contains(config):
         raise ArgumentError(f"config {text!r} is outside the search space of {candidate.name} for this problem")
     return config
-
-
-def _write(source: Source, out: Path | None) -> str:
-    if out is None:
-        return ""
-    path = out / f"{source.symbol}.{'c' if source.language == 'c' else 'cu'}"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        path.write_text(unit_text([source]))
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None
-    return str(path)
-
-
-def _command(target: Target, source: Source) -> str:
-    """Raises ``NoCompilerError`` when nothing here compiles for ``target``."""
-    if isinstance(target, CpuTarget):
-        return shlex.join(command_line(compiler_for(target), target, f"{source.symbol}.c", f"{source.symbol}.so"))
-    return f"{shlex.join(find_nvrtc().command(target, f'{source.symbol}.cubin'))} < {source.symbol}.cu"
