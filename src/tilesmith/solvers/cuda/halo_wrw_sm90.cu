@@ -10,6 +10,7 @@ constexpr int WARPGROUPS = K_GROUPS * LINE_GROUPS, SPAN = SLAB_COLS * 2, DY_SPAN
 constexpr int X = (X_ROWS * SPAN + 1023) / 1024 * 1024, DY = (DY_ROWS * DY_SPAN + 1023) / 1024 * 1024;
 constexpr int STAGE = X + K_GROUPS * DY, WINDOW_ROWS = WINDOW_W * WINDOW_H;
 constexpr int DY_LOADED = WHOLE ? WINDOW_W * TILE_H : TILE_W * TILE_H;
+static_assert(X_ROWS >= WINDOW_ROWS && DY_ROWS >= DY_LEAD + (TILE_H - 1) * WINDOW_W + TILE_W, "copies stay inside");
 
 // The window's pixel that the tile's first one meets at the first tap of a line, in the filter's first window.
 TS_DEVICE constexpr int row_of(int line) {
@@ -34,12 +35,12 @@ TS_DEVICE void clear_gaps(unsigned char *shared) {
 #pragma unroll
   for (int k = 0; k < K_GROUPS; k++) {
     unsigned char *dy = shared + X + k * DY;
-    constexpr int END = DY_LEAD + TILE_H * WINDOW_W;
+    constexpr int END = DY_LEAD + (WHOLE ? TILE_H * WINDOW_W : (TILE_H - 1) * WINDOW_W + TILE_W);
     if (DY_LEAD) clear(dy, DY_LEAD, DY_SPAN);
     if (DY_ROWS > END) clear(dy + END * DY_SPAN, DY_ROWS - END, DY_SPAN);
     if (!WHOLE && WINDOW_W > TILE_W)
 #pragma unroll 1
-      for (int h = 0; h < TILE_H; h++)
+      for (int h = 0; h < TILE_H - 1; h++)
         clear(dy + (DY_LEAD + h * WINDOW_W + TILE_W) * DY_SPAN, WINDOW_W - TILE_W, DY_SPAN);
   }
 }

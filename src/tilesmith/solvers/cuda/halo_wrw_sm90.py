@@ -17,7 +17,7 @@ from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, Searc
 from tilesmith.targets.target import CudaTarget
 
 _MOST_SLICES = 132
-_TRIED = 12  # extents of tiles, of each kind
+_TRIED = 16  # extents of tiles, of each kind
 
 
 class HaloWrwSm90Solver:

@@ -230,14 +230,14 @@ def taps_along(g: ConvGeometry) -> int:
     return g.filter[1] if g.filter[2] == 1 else g.filter[2]
 
 
-# Fitted to 206 timings on an H200 (a log error of 0.05). Cycles are of the clock under load.
+# Fitted to 152 timings on an H200 (a log error of 0.06). Cycles are of the clock under load.
 _CLOCK = 1.7e9
-_SHARED, _L2 = 141, 47  # bytes a cycle and SM
+_SHARED, _L2 = 141, 56  # bytes a cycle and SM
 _BOX = 80  # cycles of a copy, however small
-_TILE = 62  # cycles lost at each tile
-_START, _FIRST = 7900, 100  # cycles before the first product, and bytes a cycle of the first copy
-_SCATTERED, _STORED = 1.1, 10  # groups of four sums a cycle, as results and as partial sums
-_SUM, _PARTIAL_BYTES = 2.05e-6, 5.4e12  # seconds of the second kernel, and bytes of partial sums a second
+_LATENCY = 900  # cycles from asking for a stage to its first bytes
+_START, _FIRST = 3900, 40  # cycles before the first product, and bytes a cycle of the first copy
+_SCATTERED, _STORED = 0.56, 20  # groups of four sums a cycle, as results and as partial sums
+_SUM, _PARTIAL_BYTES = 2.2e-6, 3.1e12  # seconds of the second kernel, and bytes of partial sums a second
 _OVERLAP = 0.1  # what the lesser of computing and moving adds to the greater
 
 
@@ -248,7 +248,7 @@ def halo_wrw_seconds(t: HaloWrwTile) -> float:
     stage = prod(t.window) * v["cw"] * 2 + t.window[0] * v["th"] * v["kw"] * 2 * v["wk"]
     step = max(products * t.columns / 2, (products * (64 + t.columns) * 32 + stage / t.steps) / _SHARED)
     boxes = 1 + v["wk"] * (1 if t.whole else v["th"])
-    tile = max(t.steps * step, stage / _L2, boxes * _BOX) + _TILE
+    tile = max(t.steps * step, stage / _L2, boxes * _BOX, (_LATENCY + stage / _L2) / (t.stages - 1))
     sliced = v["slices"] > 1
     waves, count = ceil(prod(t.grid) / t.target.cores), ceil(t.tiles / v["slices"])
     stored = t.block_quads / (_STORED if sliced else _SCATTERED)
