@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import fields
+from operator import index
 from typing import Any
 
 from tilesmith.db.records import Record, Search
@@ -36,7 +37,7 @@ def seal_of(values: tuple[Any, ...]) -> str:
         elif is_real:
             parts.append(b"f%r;" % float(value))
         else:
-            parts.append(b"i%d;" % value)
+            parts.append(b"i%d;" % index(value))  # a float with a fraction would print as another number
     return hashlib.sha256(b"".join(parts)).hexdigest()[:_HEX]
 
 
@@ -60,7 +61,7 @@ def sound_record(values: tuple[Any, ...], seal: object) -> Record | None:
         if seal != seal_of(values):
             return None
         record = Record(*values)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return record if makes_sense(record) else None
 
@@ -69,7 +70,7 @@ def sound_search(values: tuple[Any, ...], seal: object) -> Search | None:
     """The search of these values; None unless they are what was sealed."""
     try:
         return Search(*values) if seal == seal_of(values) else None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -217,7 +217,7 @@ def _syntax_line(text: str) -> str:
     for number in range(1, len(rows) + 1):
         try:
             tomllib.loads("".join(rows[:number]))
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             continue
         good = number
     return f":{min(good + 1, max(1, len(rows)))}"
