@@ -70,8 +70,8 @@ def resolve(
     while True:
         choice = decide(signature, target, mode, layers, cache, only, device, external, without)
         if is_external(choice.solver):
-            # What was measured just now is not measured again.
-            ours = resolve(signature, target, mode if strict else "hybrid", layers, cache, "", device, external=False)
+            again = mode if mode in ("strict", "fast") else "hybrid"  # what was measured just now is not measured again
+            ours = resolve(signature, target, again, layers, cache, "", device, external=False)
             return Resolved(choice, ours.built)
         candidate = _candidate(signature, target, choice.solver)
         try:
@@ -111,8 +111,11 @@ def decide(
             return spec
     answers = answers_of(signature, target, layers)
     if mode != "normal":
-        found = held(bare_options_of(signature, target, external), answers, only=only, without=without)
-        if found is not None:
+        names = {answer.record.solver for answer in answers}
+        found = answers and held(
+            bare_options_of(signature, target, names, external), answers, only=only, without=without
+        )
+        if found:
             return found
     options = options_of(signature, target, external)
     near = near_answers_of(signature, target, layers, options)
@@ -148,7 +151,7 @@ def check_mode(mode: str | None) -> str:
 
 
 def _candidate(signature: Signature, target: Target, name: str) -> Candidate:
-    return next(candidate for candidate in candidates(signature, target) if candidate.name == name)
+    return candidates(signature, target, (name,))[0]
 
 
 def _nothing_held(signature: Signature, target: Target, layers: Layers) -> str:
@@ -192,7 +195,7 @@ def _at_hand(
     """The best answer of the databases whose plan and artifacts are in the cache."""
     free = {
         option.candidate.name: option
-        for option in bare_options_of(signature, target)
+        for option in bare_options_of(signature, target, {choice.solver, *(line.solver for line in choice.trace)})
         if option.accepted and (not only or matches(option.candidate, only))
     }
     for answer in answers_of(signature, target, layers):
