@@ -108,6 +108,11 @@ class CachePopulator:
         self._ready: dict[str, set[str]] = {}
         self._failures: dict[str, dict[str, str]] = {}
 
+    @property
+    def steps(self) -> int:
+        """How many ``Step`` a run makes, at most."""
+        return len(self.signatures) * sum(2 if device and self.mode != "strict" else 1 for device in self.devices)
+
     def run(self, max_processes: int | None = None, listener: Listener | None = None) -> None:
         """Make every problem ready. ``max_processes`` compilers run at a time (default: one a core).
 

@@ -103,6 +103,10 @@ def _addmm(c: Any, added: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1,
     return [gemm_problem(a, b, added=added, alpha=alpha, beta=beta)]
 
 
+def _undescribed(c: Any, *args: Any, **kwargs: Any) -> list[Signature]:
+    raise ProblemError("a product with scales or of groups")
+
+
 def _mv(y: Any, a: Any, x: Any) -> list[Signature]:
     return [gemm_problem(a, x.unsqueeze(1))]
 
@@ -125,4 +129,6 @@ _READERS: dict[Any, Callable[..., list[Signature]]] = {
     aten.baddbmm_.default: _addmm,
     aten.mv.default: _mv,
     aten.addmv.default: _addmv,
+    aten._scaled_mm.default: _undescribed,
+    aten._grouped_mm.default: _undescribed,
 }

@@ -60,17 +60,17 @@ def command(
     )  # fmt: skip
     count = len(populator.signatures) * len(populator.devices)
     failed = 0
-    with progress(count, "preload") as step:
+    with progress(populator.steps, "preload") as step:
 
         def tell(made: Step) -> None:
             nonlocal failed
             item = commands[made.signature]
-            if made.phase == COMPILED:
-                return
             if made.phase == FAILED:
                 failed += 1
                 complain(f"{item.command} ({item.direction}): {made.reason}")
             step(_line(item, made))
+            if made.phase == COMPILED:
+                return
             if as_json:
                 print_json(_record(item, made))
             elif made.choice is not None:
