@@ -103,8 +103,17 @@ def sm90_ranked(form_of: FormOf, target: CudaTarget) -> list[Config]:
             found.append((predicted_seconds(t), len(found), config))
     if not found:
         raise ValueError("no tile fits this problem")
-    grouped = ((config, config.replace(group=8)) for _, _, config in sorted(found, key=lambda item: item[:2]))
-    return [wide if wide["slices"] == 1 and space.contains(wide) else config for config, wide in grouped]
+    return [_grouped(config, space) for _, _, config in sorted(found, key=lambda item: item[:2])]
+
+
+def _grouped(config: Config, space: SearchSpace) -> Config:
+    """``config`` with so many rows of tiles walked together that what its columns bring from DRAM is read once."""
+    if config["slices"] == 1 and not config["resident"]:
+        for group in (16, 8, 4, 2) if config["swap"] else (8, 4, 2):
+            wide = config.replace(group=group)
+            if space.contains(wide):
+                return wide
+    return config
 
 
 def _candidates(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Iterator[Config]:
