@@ -14,7 +14,9 @@ from pages import DOCS, ROOT, section
 
 from tilesmith.cli.main import run
 
-PAGES = ("index.md", "guide/problems.md", "guide/python.md", "guide/tuning.md", "guide/databases.md", "guide/deploying.md")
+PAGES = (
+    "index.md", "guide/problems.md", "guide/python.md", "guide/tuning.md", "guide/databases.md", "guide/deploying.md",
+)  # fmt: skip
 EXACT = ("parse", "Bad input")  # sections of the command line whose output no machine changes
 
 

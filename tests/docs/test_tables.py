@@ -67,7 +67,9 @@ def test_json_fields(verb, capsys, tmp_path):
         "cache": ["cache", "ls", "--json"],
         "db": ["db", "query", "--db", str(ROOT / "tests" / "db" / "stores" / "v2.db"), "--json"],
         "tune": ["tune", *PROBLEM.split(), "--trials", "1", "--seconds", "2", "--json"],
-        "bench": ["bench", *PROBLEM.split(), "--seconds", "0.05", "--against", "none", "--json", str(tmp_path / "out.json")],
+        "bench": [
+            "bench", *PROBLEM.split(), "--seconds", "0.05", "--against", "none", "--json", str(tmp_path / "out.json"),
+        ],
         "Driver commands": [*PROBLEM.split(), "--json"],
     }.get(verb, [verb, *PROBLEM.split(), "--json"])
     (tmp_path / "script.py").write_text("import torch\ntorch.ones(2, 2) @ torch.ones(2, 2)\n")

@@ -49,7 +49,8 @@ def conv_problem(
         px.shape, pw.shape, mode=mode, stride=_axes(stride, dims), padding=_axes(padding, dims),
         dilation=_axes(dilation, dims), groups=groups, transposed=transposed,
         output_padding=_axes(output_padding, dims) if transposed else (0,) * dims,
-        dtype=names[0], kernel_dtype=names[1], output_dtype=names[2], input_layout=px.layout, kernel_layout=pw.layout, output_layout=py.layout,
+        dtype=names[0], kernel_dtype=names[1], output_dtype=names[2],
+        input_layout=px.layout, kernel_layout=pw.layout, output_layout=py.layout,
         input_strides=px.strides, kernel_strides=pw.strides, output_strides=py.strides, epilogue=Epilogue(bias=bias),
     )  # fmt: skip
     if signature.output_shape != py.shape:
