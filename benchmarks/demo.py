@@ -29,8 +29,6 @@ from tilesmith.targets.target import Target
 from tilesmith.tune.session import INTERRUPTED, tune
 
 FOLDER = Path(__file__).parent / "problems"
-TUNE_SECONDS = 15.0
-BENCH_SECONDS = 0.6
 console = Console(width=None if sys.stdout.isatty() else 120)
 
 
@@ -56,10 +54,12 @@ class Demo:
     problems: str
     libraries: tuple[str, ...]
     title: str
+    tune_seconds: float
+    bench_seconds: float
 
 
-CPU = Demo("cpu", "demo.txt", LIBRARIES["cpu"], "oneDNN")
-GPU = Demo("cuda", "demo_gpu.txt", LIBRARIES["cuda"], "cuDNN or cuBLAS")
+CPU = Demo("cpu", "demo.txt", LIBRARIES["cpu"], "oneDNN", 15.0, 0.6)
+GPU = Demo("cuda", "demo_gpu.txt", LIBRARIES["cuda"], "cuDNN or cuBLAS", 10.0, 0.3)
 
 
 def place() -> Demo:
@@ -74,7 +74,7 @@ def place() -> Demo:
     return GPU
 
 
-def find(items: tuple[Item, ...], target: Target) -> int:
+def find(items: tuple[Item, ...], target: Target, seconds: float) -> int:
     """Tune what the database does not hold; returns how many were tuned."""
     layers, cache = open_databases(), open_cache()
     new = 0
@@ -86,7 +86,7 @@ def find(items: tuple[Item, ...], target: Target) -> int:
         new += 1
         with console.status(f"tuning {short(item)} ..."):
             result = tune(
-                item.signature, target, database=layers.writable, cache=cache, max_seconds=TUNE_SECONDS,
+                item.signature, target, database=layers.writable, cache=cache, max_seconds=seconds,
                 external=False,
             )  # fmt: skip
         console.print(
@@ -115,7 +115,7 @@ def main() -> int:
     target = target_of(None, None, demo.device)
     versions = "; ".join(map(library_version, demo.libraries))
     console.print(f"Tilesmith on {target.name}: {len(items)} problems, against {versions}", highlight=False)
-    new = find(items, target)
+    new = find(items, target, demo.tune_seconds)
     machine = machine_of(target, open_cache())
     table = Table()
     for name in ("problem", "solver", "us", "GFLOP/s", "roofline", "error < bound", f"{demo.title} us", "faster"):
@@ -124,7 +124,7 @@ def main() -> int:
     with console.status(f"measuring beside {demo.title} ..."):
         for item in items:
             launch = get_launchable(item.signature, target=target, external=False)
-            found = bench(launch, machine, demo.libraries, seconds=BENCH_SECONDS)
+            found = bench(launch, machine, demo.libraries, seconds=demo.bench_seconds)
             table.add_row(*row(item, launch, found))
             failed += found.status != "ok"
             ratios += [] if found.reason else found.ratio.values()
