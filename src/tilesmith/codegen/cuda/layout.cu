@@ -20,7 +20,9 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(@PARAMETERS@) {
   constexpr int EACH = sizeof(Held) / sizeof(Unit), BITS = 8 * (int)sizeof(Unit) % 32;
   typedef @SYM@_pack<Unit, READ> Reads;
   typedef @SYM@_pack<Unit, WRITE> Writes;
-  __shared__ Held tile[Q / EACH][P + 1];
+  // A lane writes READ neighbours: a gap behind them, and lines of PITCH, keep lanes in different banks both ways.
+  constexpr int PITCH = @PITCH@, GAP = READ > 2 ? READ : P;
+  __shared__ Held tile[Q / EACH][PITCH];
 
   u32 item = blockIdx.x;
   const u32 p0 = item % (u32)tiles_p * P;
@@ -45,12 +47,12 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(@PARAMETERS@) {
 #pragma unroll
     for (int r = 0; r < READ; r++) {
       if constexpr (EACH == 1) {
-        tile[line][p + r] = *(const Held *)&got[0].v[r];
+        tile[line][p + r + p / GAP] = *(const Held *)&got[0].v[r];
       } else {
         u32 word = 0;
 #pragma unroll
         for (int e = 0; e < EACH; e++) word |= (u32)*(const @BITS@ *)&got[e].v[r] << BITS * e;
-        *(u32 *)&tile[line][p + r] = word;
+        *(u32 *)&tile[line][p + r + p / GAP] = word;
       }
     }
   }
@@ -62,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(@PARAMETERS@) {
     Writes put;
 #pragma unroll
     for (int w = 0; w < WRITE; w++) {
-      const Held held = tile[(q + w) / EACH][p];
+      const Held held = tile[(q + w) / EACH][p + p / GAP];
       if constexpr (EACH == 1)
         put.v[w] = *(const Unit *)&held;
       else

@@ -77,6 +77,7 @@ def _tiles(
     holes = {
         "UNIT": _TYPES.get(unit, "@SYM@_wide"), "HELD": _TYPES.get(max(4, unit), "@SYM@_wide"),
         "BITS": _TYPES.get(unit, "unsigned int"), "P": tile_p, "Q": tile_q, "READ": reading, "WRITE": writing,
+        "PITCH": _pitch(tile_p, tile_q, reading, writing, unit),
     }  # fmt: skip
     shape = f"{tile_p}x{tile_q}x{reading}x{writing}"
     return _made("layout.cu", shape, unit, holes, names, rest, prod(tiles), read, write, target)
@@ -89,6 +90,14 @@ def _extents(np: int, nq: int, unit: int, least_p: int, least_q: int) -> tuple[i
     tile_p = max(least_p, min(_TILE_BYTES // unit // tile_q, 512, 1 << (np - 1).bit_length()))
     tile_q = max(tile_q, min(_TILE_BYTES // unit // tile_p, 512, 1 << (nq - 1).bit_length()))
     return tile_p, tile_q
+
+
+def _pitch(tile_p: int, tile_q: int, reading: int, writing: int, unit: int) -> int:
+    """Words from line to line of the tile: those that lanes read at once lie in different banks."""
+    width = tile_p + (tile_p // reading if reading > 2 else 1)
+    words = max(1, writing // max(1, 4 // unit))  # of a store, from as many lines
+    apart = max(1, 32 * writing // tile_q // words) if unit <= 4 else 1
+    return width + (apart - width) % 8
 
 
 def _rows(axes: list[Axis], unit: int, read: Pointer, write: Pointer, target: CudaTarget) -> tuple[Source, Launch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, prod
 
 from tilesmith.problems.dtypes import dtype
-from tilesmith.solvers.cuda.mma_form import MmaForm
+from tilesmith.solvers.cuda.mma_form import Lines, MmaForm
 from tilesmith.solvers.cuda.mma_tile import MmaTile
 
 _SHARED, _L2 = 128, 36  # bytes a cycle and SM
@@ -16,6 +16,8 @@ _START = 6000  # cycles of launch, tables, cold loads
 _GATHER = 1.25  # what a step of a convolution costs over one of a matrix product
 _LAUNCH = 2.0e-6
 _CONVERTED = {"tf32": 1, "fp8e4m3": 2, "fp8e5m2": 2}
+_SCATTERED_LOAD = 0.6  # cycles of an element that comes from a sector of its own
+_SCATTERED_STORE = 0.4  # results a cycle, each into a sector of its own
 _LOAD_SLOTS = 10  # issue slots of a copy instruction with its address
 
 
@@ -31,7 +33,8 @@ def predicted_seconds(t: MmaTile) -> float:
     work = busy * float(sum(each**power for each in _step_cycles(t)) ** (1 / power))
     work *= max(1.0, 4 / (busy * t.warps)) * (1.0 if form.kind == "gemm" else _GATHER)
     per_step = max(work, _latency(t) / (t.value["stages"] - 1)) + _STEP
-    epilogue = 600 + busy * t.block_m * t.block_n / (24 if form.out_vector > 1 else 8)
+    stored = 24 if form.out_vector > 1 else 8 if form.out.channel == 1 else _SCATTERED_STORE
+    epilogue = 600 + busy * t.block_m * t.block_n / stored
     cycles = _START + waves * (steps * per_step + epilogue)
     seconds = max(cycles / clock, _moved(form) / (0.8 * target.bytes_per_s))
     if t.split > 1:
@@ -58,6 +61,9 @@ def _step_cycles(t: MmaTile) -> tuple[float, float, float, float]:
         wide = bm // v["wm"] // 4 + bn // v["wn"] // 8
         read = t.warps * wide * bk / 4 * 2.5 * _SHARED
     shared = (read + (bm + bn) * bk * size) / _SHARED
+    shared += sum(
+        _SCATTERED_LOAD * extent * bk for operand, extent in ((form.a, bm), (form.b, bn)) if _scattered(form, operand)
+    )
     loads = (bm + bn) * bk * size / _L2
     copies = sum(extent * bk / operand.vector for operand, extent in ((form.a, bm), (form.b, bn)))
     products = {"fp32": 32, "tf32": 1024, "int8": 4096}.get(form.dtype, 2048)
@@ -65,6 +71,12 @@ def _step_cycles(t: MmaTile) -> tuple[float, float, float, float]:
     if form.dtype in _CONVERTED:  # an instruction for each four bytes, two for fp8
         issue += read / 128 * _CONVERTED[form.dtype] / 4
     return tensor, shared, loads, issue
+
+
+def _scattered(form: MmaForm, operand: Lines) -> bool:
+    """Whether neighbouring lanes load from far apart (channels of ``NCHW``)."""
+    channels = operand.by_k or (form.kind == "wrw" and operand is form.b)
+    return operand.vector == 1 and (operand.channel if channels else operand.line) > 1
 
 
 def _moved(form: MmaForm) -> float:

@@ -118,6 +118,10 @@ class MmaTile:
         fragments = warp_m // 4 * 4 + warp_n // 8 * 4 if self.exact else (warp_m // 16 * 4 + warp_n // 8 * 2) * 2
         if self.form.dtype in BYTES:  # fp16 of one half of a step
             fragments += warp_m // 16 * 4 + warp_n // 8 * 2
+        if held:
+            held += 8
+        if self.element_bytes == 1:  # what is put in order by bytes
+            held += 8 * (not self.form.a.by_k) + 8 * (not self.form.b.by_k)
         if self.element_bytes == 4 and not self.exact:  # addresses of single words
             held += 8 * (not self.form.a.by_k) + 8 * (not self.form.b.by_k)
         if self.form.kind == "wrw":  # places of more than 8 parts of a chunk

@@ -10,8 +10,9 @@ from tilesmith.solvers.relayout import channels_last
 from tilesmith.targets.target import CudaTarget
 
 _CHUNK = 16  # bytes: what the bulk tensor copy engine counts in, and the widest load
-_SHARE = 0.6  # of the memory's bandwidth that a copy reaches
-_LAUNCH_SECONDS = 2e-6
+# Measured on an H200: of the memory's bandwidth that a copy reaches, and what a copy costs beside that.
+_SHARE = 0.9
+_LAUNCH_SECONDS = 4.5e-6
 
 
 class CudaCopies:
