@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 TORCH := torch==2.13.0
 C_FILES := $(wildcard src/tilesmith/runtime/csrc/*.[ch] src/tilesmith/runtime/binding/*.[ch])
+C_TESTS := $(wildcard tests/fuzz/*.c tests/torture/*.c)
 RUNTIME := CMakeLists.txt $(C_FILES)
 
 # `make demo SYSTEM=1` and the like use the packages that PYTHON has: for machines without a network.
@@ -52,15 +53,25 @@ test: $(VENV)/.dev  ## everything that CI runs: quality, docs, tests
 sweep: $(VENV)/.dev  ## 2,000 random signatures against PyTorch float64
 	$(BIN)/python tests/sweep.py 2000
 
+torture: $(VENV)/.dev  ## the cache and the databases killed, damaged and refused: minutes, figures in benchmarks/results/torture.json
+	$(BIN)/python tests/torture/run.py --json benchmarks/results/torture.json
+
+FUZZ_SECONDS := 600
+fuzz: $(VENV)/.dev  ## the plan decoder (C, with sanitizers) and every reader, FUZZ_SECONDS=600 each
+	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS)
+
+hit: $(VENV)/.setup  ## what a hit costs: in a fresh process, and once bound
+	$(BIN)/python benchmarks/hit.py
+
 style: $(VENV)/.dev  ## format and fix
 	$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q .
-	$(BIN)/clang-format -i $(C_FILES)
+	$(BIN)/clang-format -i $(C_FILES) $(C_TESTS)
 
 quality: $(VENV)/.dev  ## ruff, mypy strict, clang-format
 	$(BIN)/ruff check -q .
 	$(BIN)/ruff format -q --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+	$(BIN)/clang-format --dry-run -Werror $(C_FILES) $(C_TESTS)
 
 docs: $(VENV)/.dev  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
