@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ import pytest
 
 import tilesmith
 from tilesmith import ConvSignature, get_launchable
+from tilesmith.cli.main import run
 from tilesmith.db.store import Database
 from tilesmith.dispatch import resolve
 from tilesmith.dispatch.facts import open_databases
@@ -115,7 +118,8 @@ def test_a_strict_miss_names_what_to_type_and_leaves_nothing(place):
     assert answer == ""
     assert error.startswith("NoSolutionError: strict mode: no database holds this problem")
     target = tilesmith.host_target(1).name
-    for said in ("`tilesmith preload --threads 1 conv -n 1 -c 8 ", "TILESMITH_DB_PATH", str(place), target):
+    typed = "`tilesmith preload --mode hybrid --threads 1 conv -n 1 -c 8 "
+    for said in (typed, "TILESMITH_DB_PATH", str(place), target):
         assert said in error
 
 
@@ -130,10 +134,20 @@ def test_strict_without_the_kernel_or_with_the_cache_off(place, tmp_path):
     get_launchable(SMALL, mode="hybrid")
     _, error = _strictly(place, SMALL, TILESMITH_CACHE_DIR=str(tmp_path / "nothing"))
     assert "does not hold the kernel" in error
-    assert "`tilesmith preload --threads 1 conv " in error
+    assert "`tilesmith preload --mode hybrid --threads 1 conv " in error
     assert not (tmp_path / "nothing").exists()
     _, error = _strictly(place, SMALL, TILESMITH_CACHE_ON="0")
     assert "TILESMITH_CACHE_ON=0" in error
+
+
+def test_what_a_strict_miss_says_to_type_helps(monkeypatch, capsys):
+    """In the same shell, the mode of the environment included."""
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "strict")
+    with pytest.raises(NoSolutionError) as caught:
+        get_launchable(SMALL)
+    typed = re.search("`tilesmith (preload [^`]*)`", str(caught.value))
+    assert run(shlex.split(typed[1])) == 0
+    assert get_launchable(SMALL).choice.basis == "database"
 
 
 def test_strict_sees_what_is_recorded_later():

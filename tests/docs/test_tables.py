@@ -68,7 +68,14 @@ def test_json_fields(verb, capsys, tmp_path):
         "db": ["db", "query", "--db", str(ROOT / "tests" / "db" / "stores" / "v2.db"), "--json"],
         "tune": ["tune", *PROBLEM.split(), "--trials", "1", "--seconds", "2", "--json"],
         "bench": [
-            "bench", *PROBLEM.split(), "--seconds", "0.05", "--against", "none", "--json", str(tmp_path / "out.json"),
+            "bench",
+            *PROBLEM.split(),
+            "--seconds",
+            "0.05",
+            "--against",
+            "none",
+            "--json",
+            str(tmp_path / "out.json"),
         ],
         "Driver commands": [*PROBLEM.split(), "--json"],
     }.get(verb, [verb, *PROBLEM.split(), "--json"])

@@ -64,8 +64,10 @@ def strict_cache(place: ArtifactCache | Path | str | None = None) -> ArtifactCac
 
 def preload_command(signature: Signature, target: Target) -> str:
     """What to type so that a problem can be run in ``strict`` mode on this target."""
+    # A process that is strict by its environment would only say once more that nothing is ready.
+    mode = "--mode hybrid " if env.FIND_MODE.get() == "strict" else ""
     where = f"--threads {target.cores}" if isinstance(target, CpuTarget) else "--device cuda"
-    return f"tilesmith preload {where} {command_of(signature)}"
+    return f"tilesmith preload {mode}{where} {command_of(signature)}"
 
 
 def held_plan(
