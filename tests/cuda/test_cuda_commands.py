@@ -68,7 +68,10 @@ def test_a_driver_command_prints_the_drivers_lines(device, capsys, tmp_path, mon
     values = sample_args(signature_of(CONV))
     dumped = np.fromfile(tmp_path / "dump_fwd_out_gpu.bin", np.float32).reshape(1, 5, 4, 8)
     assert check(dumped, oracle(signature_of(CONV), values), signature_of(CONV)).ok
-    assert run(["gemm", "-m", "6", "-n", "7", "-k", "8", "--beta", "1", "-t", "1", "--json", "--device=cuda:1"]) == 0
+    assert (
+        run(["gemm", "-m", "6", "-n", "7", "-k", "8", "--beta", "1", "-t", "1", "-V", "1", "--json", "--device=cuda:1"])
+        == 0
+    )
     row = json.loads(capsys.readouterr().out)
     assert (row["solver"], row["verified"], row["kernel_ms"]) == ("cuda_reference", True, pytest.approx(0.25))
 
