@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -84,6 +85,11 @@ def _everything(folder):
     return found
 
 
+def _forbid_files():
+    """No byte can be written to any file, whoever the user is (modes of files bind no root)."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
 def _strictly(home, signature, **variables):
     empty = home.parent / "empty"
     empty.mkdir(exist_ok=True)
@@ -93,7 +99,7 @@ def _strictly(home, signature, **variables):
     before = _everything(home)
     done = subprocess.run(
         [sys.executable, "-c", STRICT_CHILD, signature.key()], capture_output=True, text=True, timeout=60, check=False,
-        env=environment, cwd=empty,
+        env=environment, cwd=empty, preexec_fn=_forbid_files,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert _everything(home) == before
@@ -102,6 +108,17 @@ def _strictly(home, signature, **variables):
     answer, error, events = json.loads(done.stdout)
     assert events == []
     return answer, error
+
+
+def test_the_watch_sees_what_other_modes_do(place):
+    """A watch that sees nothing proves nothing."""
+    watched = subprocess.run(
+        [sys.executable, "-c", STRICT_CHILD, SMALL.key()], capture_output=True, text=True, timeout=60, check=True,
+        env=os.environ | {"TILESMITH_FIND_MODE": "fast", "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    names = {name for name, _ in json.loads(watched.stdout)[2]}
+    assert {"subprocess.Popen", "open", "os.mkdir", "os.rename"} <= names
+    assert list(place.iterdir())
 
 
 def test_strict_reads_and_does_nothing_else(place):
