@@ -68,6 +68,8 @@ def problems():
     yield c((1, 6, 300, 64), (64, 3, 3, 64), "wrw", padding=1), True
     yield c((4, 50, 64), (72, 5, 64), "wrw", "NWC", padding=2), True
     yield c((2, 14, 14, 64), (3, 3, 3, 64), padding=1), True
+    yield c((40, 40, 40, 64), (72, 1, 1, 64), stride=2), True  # columns stay
+    yield c((16, 28, 28, 32), (40, 3, 3, 32), padding=1), True
     yield c((2, 14, 14, 64), (72, 3, 3, 64), padding=1, epilogue=FULL), False
     yield c((2, 14, 14, 64), (72, 3, 3, 64), "bwd", padding=1, stride=2, epilogue=FULL), False
     yield c((2, 14, 14, 64), (72, 3, 3, 64), "bwd", padding=1, epilogue=Epilogue(activation="clamp")), False

@@ -201,7 +201,8 @@ TS_DEVICE uint4 ts_shared_load16(ts_u32 from) {
   return v;
 }
 TS_DEVICE void ts_shared_store4(ts_u32 to, const float *v) {
-  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(to), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(to), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
+               : "memory");
 }
 TS_DEVICE void ts_shared_load4(ts_u32 from, float (&v)[4]) {
   asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"

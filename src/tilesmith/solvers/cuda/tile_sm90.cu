@@ -192,8 +192,7 @@ TS_DEVICE constexpr int units_at_once() {
     if (STRIP % n == 0 && SHARE % n == 0 && SHARE / n >= WARPS) return n;
   return 1;
 }
-// Every unit goes to the block that adds it up: by bulk copies, since a thread's own stores to a peer are slow (16 bytes
-// a lane went at 3 bytes a cycle).
+// Every unit goes to the block that adds it up.
 TS_DEVICE void send(const float (&sums)[MI][BLOCK_N / 2], ts_u32 own, ts_u32 received, int rank, int warp, int lane) {
   constexpr int MINE = MI * STRIP;
   const int begin = warp * MINE, end = begin + MINE;
@@ -289,6 +288,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
   const int warp = __shfl_sync(~0u, thread >> 5, 0), rank = SPLIT * CAST > 1 ? (int)ts_cluster_rank() : 0;
   const ts_u32 received = barriers + 16 * STAGES, own = RECEIVE_APART ? staging : ring;
   const ts_u32 kept = (received + 8 + 1023) / 1024 * 1024; // B's steps, when they stay
+  // The sum of the slices waits for this kernel's end by itself: its blocks take each SM as soon as it is free.
+  if (SLICED) ts_launch_next();
   const int begin = blockIdx.x / (SPLIT * CAST), stride = gridDim.x / (SPLIT * CAST);
 
   if (wg == WARPGROUPS) {
@@ -412,7 +413,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
     if (CAST > 1 || RECEIVE_APART) ts_cluster_arrive();
     if (CAST > 1) ts_cluster_wait();
     constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
-    constexpr ts_u64 B_LAYOUT = B_BY_COLUMNS ? ts_descriptor(B_SLAB, 16 * SLAB_COLS, 2 * SLAB_COLS) : ts_descriptor(16, 8 * SPAN, SPAN);
+    constexpr ts_u64 B_LAYOUT =
+        B_BY_COLUMNS ? ts_descriptor(B_SLAB, 16 * SLAB_COLS, 2 * SLAB_COLS) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 A_NEXT = A_BY_COLUMNS ? 128 : 2, B_NEXT = B_BY_COLUMNS ? 2 * SLAB_COLS : 2; // the next 16 of k
     ts_u32 stage = 0, phase = 0, buffer = 0;
     int turn = 0;
@@ -451,7 +453,6 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
         if (++stage == STAGES) stage = 0, phase ^= 1;
       }
       if (PINGPONG) ts_named_arrive(8 + (wg ^ 1), 256);
-      if (SLICED) ts_launch_next(); // the sum of the slices waits for this kernel's end by itself
       ts_product_wait<0>();
       release(empty(before), thread);
 
@@ -523,7 +524,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
 #pragma unroll
               for (int j = from; j < to; j += 2) {
                 const float *v = sums[m] + 4 * j;
-                const ts_u32 to16 = at + ((j - from + (quad >> 1)) * 8 + r) * 128 + (((warp * 2 + (quad & 1)) ^ r) << 4);
+                const ts_u32 line = at + ((j - from + (quad >> 1)) * 8 + r) * 128;
+                const ts_u32 to16 = line + (((warp * 2 + (quad & 1)) ^ r) << 4);
                 const ts_u32 v0 = ts_pack(Out(), v[0], v[1]), v1 = ts_pack(Out(), v[2], v[3]);
                 if (j + 1 < to)
                   ts_put4_transposed(to16, v0, v1, ts_pack(Out(), v[4], v[5]), ts_pack(Out(), v[6], v[7]));
