@@ -18,6 +18,8 @@ from tilesmith.errors import EnvironmentValueError
 
 T = TypeVar("T")
 
+# A colon that begins "://" belongs to a URL.
+_SEPARATOR = re.compile(rf"{re.escape(os.pathsep)}(?!//)")
 FIND_MODES = ("fast", "hybrid", "normal", "trust_verify", "strict")
 MAX_THREADS = 1024  # of a launch: what a plan may count
 LOG_LEVELS = ("error", "warning", "info", "debug")
@@ -80,9 +82,7 @@ def _folder(text: str) -> Path:
 
 
 def _layers(text: str) -> tuple[str, ...]:
-    # A colon that begins "://" belongs to a URL.
-    parts = re.split(rf"{re.escape(os.pathsep)}(?!//)", text)
-    return tuple(part.strip() for part in parts if part.strip())
+    return tuple(part.strip() for part in _SEPARATOR.split(text) if part.strip())
 
 
 def _threads(text: str) -> int:
@@ -178,11 +178,12 @@ VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read 
 
 def system_databases() -> tuple[str, ...]:
     """The installed databases, in the order of their names."""
+    folder = str(SYSTEM_DB_PATH.get())
     try:
-        names = sorted(name for name in os.listdir(SYSTEM_DB_PATH.get()) if name.endswith(".db"))
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".db"))
     except OSError:
         return ()
-    return tuple(str(SYSTEM_DB_PATH.get() / name) for name in names)
+    return tuple(os.path.join(folder, name) for name in names)
 
 
 def check_all() -> None:

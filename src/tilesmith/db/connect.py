@@ -170,7 +170,7 @@ class _Connection(sqlite3.Connection):
 
 
 def _connect(path: Path, readonly: bool = False) -> sqlite3.Connection:
-    name = f"{path.resolve().as_uri()}?mode=ro" if readonly else str(path)
+    name = f"{path.absolute().as_uri()}?mode=ro" if readonly else str(path)
     connection = sqlite3.connect(
         name, uri=readonly, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=32,
         factory=_Connection,
@@ -185,7 +185,7 @@ def _text(data: bytes) -> str:
 
 
 def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
-    exists = path.exists()
+    exists = os.path.exists(path)
     if exists and not os.access(path, os.W_OK):
         copy = _copy(path)  # if that fails too, who opens it says so
         LOG.warning("database %s cannot be written; what this process measures is kept in memory", path)
@@ -198,8 +198,9 @@ def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
         if version > VERSION or (version == 0 and not is_ours(connection)):
             connection.close()
             return _foreign(path, version), False
-        migrate(connection)
-        check_tables(connection)
+        if version < VERSION:
+            migrate(connection)
+            check_tables(connection)
     except sqlite3.OperationalError as error:
         connection.close()
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:

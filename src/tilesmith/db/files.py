@@ -38,8 +38,10 @@ def records_folder(path: Path) -> Path:
 def must_be_files(path: Path) -> bool:
     """Try the folder of a database that is about to be written; told once, when the folder of records begins."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        reason = trial.why_not(path.parent, thorough=not path.exists())
+        exists = os.path.exists(path)
+        if not exists:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        reason = trial.why_not(path.parent, thorough=not exists)
         if reason is None:
             return False
         folder = records_folder(path)

@@ -16,11 +16,12 @@ from tilesmith.toolchain.files import publish
 DAY_S = 86_400.0
 AGAIN_S = 600.0  # after a URL that could not be reached
 TIMEOUT_S = 10.0
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SQLITE = b"SQLite format 3\0"
 
 
 def is_url(name: str) -> bool:
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", name) is not None
+    return _URL.match(name) is not None
 
 
 def kept_copy(url: str, fetch: bool = True) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.detect import host_target
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.targets.target import CpuTarget, Target
+
+_DEVICE = re.compile(r"cuda(?::([0-9]{1,9}))?")
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def device_ordinal(device: str) -> int:
     """The ordinal that ``cuda`` or ``cuda:N`` names, -1 for ``cpu``; ``TargetError`` for anything else."""
     if device == "cpu":
         return -1
-    match = re.fullmatch(r"cuda(?::([0-9]{1,9}))?", device) if isinstance(device, str) else None
+    match = _DEVICE.fullmatch(device) if isinstance(device, str) else None
     if match is None:
         raise TargetError(f"device {device!r} does not exist; write it as cpu, cuda or cuda:1")
     return int(match[1] or 0)
@@ -160,9 +162,11 @@ def options_of(signature: Signature, target: Target, external: bool = False) -> 
     return tuple(options)
 
 
-def bare_options_of(signature: Signature, target: Target, external: bool = False) -> tuple[Option, ...]:
-    """Every candidate of the table alone: where a database answers, nothing is predicted."""
-    options = [Option(candidate) for candidate in candidates(signature, target)]
+def bare_options_of(
+    signature: Signature, target: Target, names: Collection[str], external: bool = False
+) -> tuple[Option, ...]:
+    """The candidates of these names alone: where a database answers, nothing is predicted and no other is asked."""
+    options = [Option(candidate) for candidate in candidates(signature, target, names)]
     library = external_candidate(signature, target) if external else None
     return tuple(options if library is None else [*options, Option(library)])
 
@@ -170,18 +174,22 @@ def bare_options_of(signature: Signature, target: Target, external: bool = False
 def with_predictions(
     trace: Sequence[Considered], signature: Signature, target: Target, external: bool = False
 ) -> tuple[Considered, ...]:
-    """A trace with the default configs and predictions that its choice did without."""
-    known = {option.candidate.name: option for option in options_of(signature, target, external)}
+    """A trace with the candidates, default configs and predictions that its choice did without."""
+    known = {line.solver: line for line in trace}
 
-    def whole(line: Considered) -> Considered:
-        option = known.get(line.solver)
-        if option is None or option.predicted_s is None or line.predicted_us is not None:
-            return line
-        unknown = not line.config and not line.chosen and line.time_us is None
-        config = option.config if unknown else line.config
-        return replace(line, config=config, predicted_us=option.predicted_s * 1e6)
+    def whole(option: Option) -> Considered:
+        name = option.candidate.name
+        if not option.accepted:
+            return known.get(name) or Considered(name, str(option.candidate.verdict))
+        predicted_us = None if option.predicted_s is None else option.predicted_s * 1e6
+        line = known.get(name)
+        if line is None:
+            return Considered(name, "", option.config, predicted_us)
+        return line if line.predicted_us is not None else replace(line, predicted_us=predicted_us)
 
-    return tuple(map(whole, trace))
+    options = options_of(signature, target, external)
+    listed = {option.candidate.name for option in options}
+    return (*map(whole, options), *(line for line in trace if line.solver not in listed))
 
 
 def answers_of(signature: Signature, target: Target, layers: Layers) -> tuple[Answer, ...]:

@@ -3,22 +3,61 @@
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
+import os
 from pathlib import Path
 
 _FOLDERS = ("problems", "targets", "plan", "codegen", "solvers")
+_PACKAGE = str(Path(__file__).parents[1])
+_known: str | None = None
 
 
-@lru_cache(maxsize=1)
 def generator_digest() -> str:
     """16 hex digits over the package's files from problem to plan: equal digests make equal plans and sources."""
-    package = Path(__file__).parents[1]
+    global _known
+    if _known is None:
+        digest = hashlib.sha256()
+        for path in _files():
+            data = Path(path).read_bytes()
+            digest.update(f"{os.path.relpath(path, _PACKAGE)}\0{len(data)}\0".encode())
+            digest.update(data)
+        _known = digest.hexdigest()[:16]
+    return _known
+
+
+def is_known() -> bool:
+    """The digest has been computed, or recalled, in this process."""
+    return _known is not None
+
+
+def recall_digest(digest: str) -> None:
+    """What another process computed for files of the same ``file_stamp()``."""
+    global _known
+    _known = digest
+
+
+def file_stamp() -> str:
+    """32 hex digits over names, sizes and times of the files, from which Python, too, tells whether one has changed."""
     digest = hashlib.sha256()
-    for folder in _FOLDERS:
-        for path in sorted((package / folder).rglob("*")):
-            # PyTorch's side makes no plans.
-            if path.is_file() and "__pycache__" not in path.parts and "external" not in path.parts:
-                data = path.read_bytes()
-                digest.update(f"{path.relative_to(package).as_posix()}\0{len(data)}\0".encode())
-                digest.update(data)
-    return digest.hexdigest()[:16]
+    for path in _files():
+        about = os.stat(path)
+        digest.update(f"{path}\0{about.st_size}\0{about.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:32]
+
+
+def _files() -> list[str]:
+    """Sorted; without what PyTorch's side has: it makes no plans."""
+    found = []
+    folders = [os.path.join(_PACKAGE, name) for name in _FOLDERS]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    if entry.name not in ("__pycache__", "external"):
+                        folders.append(entry.path)
+                elif entry.is_file():
+                    found.append(entry.path)
+    return sorted(found)
+
+
+# Taken with the import, like the times of Python's own files: it says what this process runs, whatever is edited later.
+STAMP = file_stamp()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,11 +82,15 @@ class Candidate:
         return f"{self.solver.name}@{self.form}" if self.form else self.solver.name
 
 
-def candidates(signature: Signature, target: Target) -> tuple[Candidate, ...]:
-    """Every solver on every form of ``signature``, accepted or rejected with its reason, in order of priority."""
-    forms = [(rewrite.name, rewrite.signature.geometry) for rewrite in rewrites(signature)]
+def candidates(signature: Signature, target: Target, names: Collection[str] | None = None) -> tuple[Candidate, ...]:
+    """Every solver on every form of ``signature``, accepted or rejected with its reason, in order of priority.
+
+    ``names`` limits them to some.
+    """
+    forms = [(f"@{r.name}" if r.name else "", r.name, r.signature.geometry) for r in rewrites(signature)]
     return tuple(
-        Candidate(solver, name, geometry, solver.applicable(geometry, target))
+        Candidate(solver, form, geometry, solver.applicable(geometry, target))
         for solver in solvers_for(target)
-        for name, geometry in forms
+        for mark, form, geometry in forms
+        if names is None or solver.name + mark in names
     )

@@ -19,10 +19,13 @@ from pathlib import Path
 from tilesmith.errors import PlanError
 from tilesmith.plan.records import Plan
 from tilesmith.plan.serial import decode, encode
+from tilesmith.solvers import generation
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
+from tilesmith.toolchain.sealed import seal, unseal
 
+_MEMO = f"machine/{generation.STAMP}.json"
 _FORMAT = "tilesmith plan 3"
 _log = logging.getLogger("tilesmith.cache")
 
@@ -40,6 +43,7 @@ def find_plan(
     cache: ArtifactCache, problem: str, solver: str, revision: int, config: str, target: Target
 ) -> HeldPlan | None:
     """The plan of a choice, made by today's generator if there is one, else the youngest of another."""
+    recall_generator(cache)
     name, maker = _folder(problem, solver, revision, config, target), _maker(target)
     places = [folder / name for folder in cache.folders()]
     for place in places:
@@ -58,8 +62,25 @@ def keep_plan(cache: ArtifactCache, plan: Plan, revision: int, target: Target) -
     payload = encode(plan)
     try:
         cache.publish(f"{folder}/{maker}.plan", _seal(folder, maker, payload) + payload)
+        _remember_generator(cache)
     except OSError as error:
         cache.tell("plan %s cannot be kept (%s)", folder, error)
+
+
+def recall_generator(cache: ArtifactCache) -> None:
+    """Take over the generator's digest from a process that has read all of its files, if they are the same."""
+    if not generation.is_known():
+        for folder in cache.folders():
+            with contextlib.suppress(OSError):
+                with open(f"{folder}/{_MEMO}", "rb") as file:
+                    record = unseal(file.read())
+                if record is not None and record.get("stamp") == generation.STAMP:
+                    generation.recall_digest(str(record.get("digest")))
+
+
+def _remember_generator(cache: ArtifactCache) -> None:
+    if not any((folder / _MEMO).exists() for folder in cache.folders()) and generation.file_stamp() == generation.STAMP:
+        cache.publish(_MEMO, seal({"stamp": generation.STAMP, "digest": generator_digest()}))
 
 
 def _folder(problem: str, solver: str, revision: int, config: str, target: Target) -> str:
