@@ -1,0 +1,127 @@
+"""What the wgmma kernel's modes ask of a launch: clusters, memory, boxes of tensor maps, partial sums."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilesmith.plan.records import Integer, Pointer, Space, TensorMap
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver
+from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
+from tilesmith.solvers.solver import Config
+from tilesmith.targets.cuda import cuda_target
+
+H200 = cuda_target("sm_90a", 132)
+SOLVER = GemmSm90Solver()
+BASE = {
+    "wgs": 2, "mi": 1, "bn": 128, "bk": 64, "stages": 0, "pp": 0, "split": 1, "slices": 1, "group": 1, "inner": 0,
+    "swap": 0, "per_sm": 1, "mix": 0, "bufs": 2, "slab": 64, "resident": 0, "cast": 1,
+}  # fmt: skip
+
+
+def gemm(m, n, k, **more):
+    return GemmSignature(m=m, n=n, k=k, a_dtype="bf16", b_dtype="bf16", c_dtype="bf16", **more).canonical.geometry
+
+
+def config(**values):
+    return Config(tuple((BASE | values).items()))
+
+
+def launches(problem, **values):
+    chosen = config(**values)
+    assert SOLVER.search_space(problem, H200).contains(chosen)
+    return SOLVER.draft(problem, chosen, H200).run
+
+
+def maps(launch):
+    return [p for p in launch.parameters if isinstance(p, TensorMap)]
+
+
+@pytest.mark.parametrize("split", range(2, 9))
+def test_a_split_tile_has_a_cluster_of_its_own(split):
+    (launch,) = launches(gemm(16, 4096, 4096), swap=1, bn=16, split=split)
+    assert launch.cluster == (split, 1, 1)
+    assert launch.grid == (4096 // 128 * split, 1, 1)
+
+
+def test_a_cluster_exchanges_sums_that_fit_beside_or_in_the_ring():
+    space = SOLVER.search_space(gemm(512, 512, 65536), H200)
+    assert space.allowed(config(bn=256, split=2))
+    assert not space.allowed(config(bn=256, split=4))  # 7 quarters of 128 KB
+    assert not space.allowed(config(split=2, pp=1))
+
+
+def test_pairs_of_blocks_bring_half_of_their_columns_each():
+    alone, pair = launches(gemm(1000, 2000, 3000, trans_b=True)), launches(gemm(1000, 2000, 3000, trans_b=True), cast=2)
+    assert pair[0].cluster == (2, 1, 1)
+    assert pair[0].grid[0] % 2 == 0
+    assert maps(pair[0])[0] == maps(alone[0])[0]
+    assert (maps(alone[0])[1].box[1], maps(pair[0])[1].box[1]) == (128, 64)
+    space = SOLVER.search_space(gemm(1000, 2000, 3000), H200)
+    assert not space.allowed(config(bn=192, cast=2))  # three slabs of 64 contiguous columns
+    assert not SOLVER.search_space(gemm(100, 2000, 3000), H200).allowed(config(cast=2))
+
+
+def test_blocks_that_keep_their_columns_walk_along_rows():
+    """The grid is a multiple of the tiles in a row, so that the next tile of a block has the same columns."""
+    problem = gemm(50176, 384, 128, trans_b=True)
+    (plain,), (kept,) = launches(problem), launches(problem, resident=1)
+    assert kept.grid[0] % 3 == 0
+    assert kept.shared_bytes <= H200.shared_bytes_per_block
+    space = SOLVER.search_space(problem, H200)
+    assert not space.allowed(config(resident=1, group=8))
+    assert not space.allowed(config(resident=1, split=2))
+    assert not SOLVER.search_space(gemm(512, 384, 128), H200).allowed(config(resident=1))  # a tile a block
+    assert plain.parameters != kept.parameters or plain.symbol != kept.symbol
+
+
+def test_a_filter_of_several_phases_does_not_stay():
+    signature = ConvSignature(
+        input_shape=(64, 56, 56, 64), kernel_shape=(64, 3, 3, 64), mode="bwd", padding=1, stride=2,
+        shared_layout="NHWC", dtype="bf16",
+    )  # fmt: skip
+    assert ConvSm90Solver().search_space(signature.canonical.geometry, H200).axes["resident"] == (0,)
+
+
+def test_exchanged_tiles_leave_by_boxes_of_64_rows():
+    (launch,) = launches(gemm(1536, 1536, 1536), swap=1, bn=144)
+    stores = maps(launch)[2:]
+    assert [m.box for m in stores] == [(64, 64, 1), (64, 16, 1)]
+    assert stores[0].dims == (1536, 1536, 1)
+
+
+def test_exchanged_operands_are_offered_where_they_help():
+    assert SOLVER.search_space(gemm(1536, 1536, 1536), H200).axes["swap"] == (0, 1)
+    assert SOLVER.search_space(gemm(1536, 1536, 1536, trans_b=True), H200).axes["swap"] == (0,)
+    assert SOLVER.search_space(gemm(64, 1536, 1536, trans_b=True), H200).axes["swap"] == (0, 1)
+
+
+def test_slices_of_exchanged_tiles_are_summed_in_the_order_of_the_result():
+    """Partial sums lie as the result does: lines of n, one for each of m."""
+    product, total = launches(gemm(128, 4096, 14336, ldc=5000), swap=1, split=2, slices=2)
+    assert Pointer(Space.WORKSPACE) in product.parameters
+    assert total.programmatic
+    assert [p.value for p in total.parameters if isinstance(p, Integer)] == [128 * 4096, 4096, 5000, 128, 0]
+
+
+def test_the_untuned_choice_streams_the_weights_of_few_rows():
+    for m in (1, 16):
+        chosen = SOLVER.default_config(gemm(m, 4096, 4096, trans_b=True), H200)
+        assert chosen["swap"] == 1
+        assert chosen["bn"] <= 16
+
+
+def test_rows_that_begin_within_a_sector_cost_more():
+    even, odd = gemm(1024, 2048, 3008, trans_b=True), gemm(1024, 2048, 3000, trans_b=True)
+    chosen = config(bn=128)
+    assert SOLVER.predict(odd, chosen, H200) > 1.1 * SOLVER.predict(even, chosen, H200)
+
+
+def test_epilogues_keep_the_ways_of_storing_that_can_apply_them():
+    problem = gemm(300, 328, 2048, epilogue=Epilogue(bias=True, activation="gelu", residual=True))
+    space = SOLVER.search_space(problem, H200)
+    assert space.allowed(config(split=2))
+    assert space.allowed(config(swap=1))
+    assert not space.allowed(config(slices=2))
