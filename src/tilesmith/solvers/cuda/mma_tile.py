@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilesmith.solvers.cuda.mma_form import BYTES, MmaForm
+from tilesmith.solvers.cuda.mma_form import BYTES, Lines, MmaForm
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
@@ -110,16 +110,13 @@ class MmaTile:
         """An estimate of a thread's registers."""
         v = self.value
         warp_m, warp_n = self.block_m // v["wm"], self.block_n // v["wn"]
-        held = 0
-        for operand, extent in ((self.form.a, self.block_m), (self.form.b, self.block_n)):
-            if operand.vector * self.element_bytes < 4:
-                held += -(-extent * self.block_k * self.element_bytes // 16 // self.threads) * 4
+        held = sum(
+            self._load_registers(*operand) for operand in ((self.form.a, self.block_m), (self.form.b, self.block_n))
+        )
         sums = warp_m * warp_n // 32
         fragments = warp_m // 4 * 4 + warp_n // 8 * 4 if self.exact else (warp_m // 16 * 4 + warp_n // 8 * 2) * 2
         if self.form.dtype in BYTES:  # fp16 of one half of a step
             fragments += warp_m // 16 * 4 + warp_n // 8 * 2
-        if held:
-            held += 8
         if self.element_bytes == 1:  # what is put in order by bytes
             held += 8 * (not self.form.a.by_k) + 8 * (not self.form.b.by_k)
         if self.element_bytes == 4 and not self.exact:  # addresses of single words
@@ -127,6 +124,14 @@ class MmaTile:
         if self.form.kind == "wrw":  # places of more than 8 parts of a chunk
             held += 3 * max(0, 16 // self.element_bytes // self.form.b.vector - 8)
         return sums + fragments + held + 56 + self._pixel_registers
+
+    def _load_registers(self, operand: Lines, extent: int) -> int:
+        """Of loads that are narrower than a chunk; those without asynchronous copies are held, several to a word."""
+        size = operand.vector * self.element_bytes
+        if size == 16:
+            return 0
+        words = -(-extent * self.block_k * self.element_bytes // 16 // self.threads) * 4
+        return 4 if size >= 4 else words * 3 if size == 1 else words + 4
 
     @cached_property
     def _pixel_registers(self) -> int:
