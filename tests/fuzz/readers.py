@@ -34,6 +34,7 @@ from tilesmith.solvers.solver import parse_config
 from tilesmith.targets.names import parse_target
 from tilesmith.toolchain import plans
 from tilesmith.toolchain.cache import _entry, read_entry
+from tilesmith.toolchain.inventory import inventory, remove_damaged
 from tilesmith.toolchain.sealed import unseal
 
 PROBLEMS = Path(__file__).parents[2] / "benchmarks" / "problems"
@@ -178,6 +179,18 @@ def read_record_file(data: bytes, folder: Path) -> None:
     database.check()
 
 
+def read_inventory(data: bytes, folder: Path) -> None:
+    """One file of each kind with this content: each is damaged, or is what was written."""
+    key = "k" * 64
+    for place in (f"keys/{key}.json", f"objects/{'d' * 64}.so", "plans/kkk/m.plan", "machine/h.json", "staging/x", "y"):
+        path = folder / "cache" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    for entry in inventory(folder / "cache", verify=True):
+        assert entry.damage or entry.kind in ("passing", "foreign", "machine"), entry
+    assert remove_damaged(folder / "cache")
+
+
 def database_seed() -> bytes:
     database = Database.open(None)
     database.put_result(RECORD)
@@ -232,6 +245,7 @@ def readers() -> tuple[Reader, ...]:
         Reader("find-key", tuple(line.partition(b"=")[0] for line in FIND_LINES), may_refuse(parse_find_key)),
         Reader("find-import", (b"\n".join(FIND_LINES) + b"\n",), read_import("gfx90a68.HIP.fdb.txt")),
         Reader("database", (database_seed(),), read_database),
+        Reader("inventory", (KEY_FILE, bytes(32) + bodies[0]), read_inventory),
         Reader("record-file", (lines[0] + b"\n",), read_record_file),
         Reader("target", (b"x86_64-v4:2", b"sm_90a:132"), may_refuse(parse_target)),
         Reader("config", (b"mr=6 nr=2", b""), may_refuse(parse_config, ValueError)),

@@ -218,7 +218,7 @@ def judge(home: Path, processes: int, seconds: float, seed: int, killed: set[str
             word, _, rest = line.partition(" ")
             counts[word] += 1
             if word in ("wrong", "error", "warning"):
-                said.append(f"{path.name} {line}")
+                said.append(f"{word} ... {line[-240:]}")
             elif word == "kept":
                 problem, number = rest.split()
                 kept[problem, f"s-{path.name}"] = max(int(number), kept.get((problem, f"s-{path.name}"), 0))
@@ -244,7 +244,7 @@ def judge(home: Path, processes: int, seconds: float, seed: int, killed: set[str
     return Outcome(
         processes, round(seconds, 1), seed, len(killed), len(compiled), counts["loaded"], counts["kept"],
         counts["convolved"], counts["wrong"], lost, counts["error"], counts["warning"], len(again), len(orphans),
-        tuple(said[:20]),
+        tuple(dict.fromkeys(said))[:10],
     )  # fmt: skip
 
 

@@ -24,12 +24,12 @@ from tilesmith.toolchain.files import LOCKS, STAGING, sweep
 from tilesmith.toolchain.plans import plan_in
 from tilesmith.toolchain.sealed import unseal
 
-KERNEL, KEY, PLAN, SOURCE, LAYER, PASSING, FOREIGN = (
-    "kernel", "key", "plan", "source", "database copy", "passing", "foreign",
+KERNEL, KEY, PLAN, MACHINE, SOURCE, LAYER, PASSING, FOREIGN = (
+    "kernel", "key", "plan", "machine", "source", "database copy", "passing", "foreign",
 )  # fmt: skip
 _KINDS = {
-    "objects": KERNEL, "keys": KEY, "plans": PLAN, "sources": SOURCE, "layers": LAYER, STAGING: PASSING,
-    LOCKS: PASSING,
+    "objects": KERNEL, "keys": KEY, "plans": PLAN, "machine": MACHINE, "sources": SOURCE, "layers": LAYER,
+    STAGING: PASSING, LOCKS: PASSING,
 }  # fmt: skip
 _YOUNG_S = 3600.0  # a kernel is published before what refers to it
 _OBJECT = re.compile(r"([0-9a-f]{64})\.(so|cubin)")
@@ -127,7 +127,9 @@ def remove_damaged(folder: Path) -> tuple[Entry, ...]:
 
 
 def _described(entry: Entry, verify: bool) -> Entry:
-    read: Callable[[Entry, bytes], Entry] | None = {KEY: _key, PLAN: _plan, KERNEL: _kernel}.get(entry.kind)
+    read: Callable[[Entry, bytes], Entry] | None = {
+        KEY: _key, PLAN: _plan, KERNEL: _kernel, MACHINE: _machine,
+    }.get(entry.kind)  # fmt: skip
     if entry.kind == SOURCE:
         return replace(entry, what=entry.path.parent.name)
     if read is None or (entry.kind == KERNEL and not verify):
@@ -158,6 +160,10 @@ def _plan(entry: Entry, data: bytes) -> Entry:
 
 def _plan_words(plan: Plan) -> str:
     return f"{plan.target} {plan.solver} {plan.config} {plan.problem}"
+
+
+def _machine(entry: Entry, data: bytes) -> Entry:
+    return entry if unseal(data) is not None else replace(entry, damage="its checksum does not hold")
 
 
 def _kernel(entry: Entry, data: bytes) -> Entry:
