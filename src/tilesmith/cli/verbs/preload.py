@@ -84,7 +84,8 @@ def command(
 
 def _line(item: Item, made: Step) -> str:
     what = f": {made.choice.solver} by {made.choice.basis}" if made.choice is not None else ""
-    return f"{made.phase} {made.device or 'sources'} {item.command} ({item.direction}){what}"
+    phase = "not compiled" if made.phase == COMPILED and made.reason else made.phase
+    return f"{phase} {made.device or 'sources'} {item.command} ({item.direction}){what}"
 
 
 def _record(item: Item, made: Step) -> dict[str, object]:
