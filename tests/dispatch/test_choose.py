@@ -1,6 +1,9 @@
 """The pure decision: which solver answers, and the trace that says why."""
 
+import subprocess
+import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -120,3 +123,11 @@ def test_nothing_fits_prints_every_reason():
     refused = tuple(option(name, verdict=Rejected("dtype not covered")) for name in ("dense", "small"))
     with pytest.raises(NoSolutionError, match=r"dense: dtype not covered; small: dtype not covered"):
         choose(refused, [], mode="fast")
+
+
+def test_fresh_processes_choose_the_same_kernel():
+    """The benchmark of a thousand processes, in small."""
+    script = Path(__file__).parents[2] / "benchmarks" / "same_choice.py"
+    done = subprocess.run([sys.executable, str(script), "-n", "6"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("6 of 6: ") == 4

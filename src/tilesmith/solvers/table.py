@@ -87,10 +87,10 @@ def candidates(signature: Signature, target: Target, names: Collection[str] | No
 
     ``names`` limits them to some.
     """
-    forms = [(f"@{r.name}" if r.name else "", r.name, r.signature.geometry) for r in rewrites(signature)]
+    forms = [(f"@{rewrite.name}" if rewrite.name else "", rewrite) for rewrite in rewrites(signature)]
     return tuple(
-        Candidate(solver, form, geometry, solver.applicable(geometry, target))
+        Candidate(solver, form.name, form.signature.geometry, solver.applicable(form.signature.geometry, target))
         for solver in solvers_for(target)
-        for mark, form, geometry in forms
+        for mark, form in forms
         if names is None or solver.name + mark in names
     )
