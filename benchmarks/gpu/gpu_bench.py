@@ -31,6 +31,7 @@ import tables  # noqa: E402
 from card import facts, slug  # noqa: E402
 from gpu_cases import listed  # noqa: E402
 
+from tilesmith.errors import TilesmithError  # noqa: E402
 from tilesmith.solvers.generation import generator_digest  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of  # noqa: E402
 
@@ -236,4 +237,8 @@ def tilesmith(ordinal: int, verb: str, problems: list[tuple[str, str]], *flags: 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except TilesmithError as error:
+        print(f"tilesmith: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)

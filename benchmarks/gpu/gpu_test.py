@@ -31,6 +31,7 @@ sys.path[:0] = [str(HERE), str(ROOT / "src")]
 from card import facts, slug  # noqa: E402
 from gpu_cases import TOOLS, Case, kernel_cases, list_cases, list_names, sanitizer_cases  # noqa: E402
 
+from tilesmith.errors import TilesmithError  # noqa: E402
 from tilesmith.solvers.generation import generator_digest  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of  # noqa: E402
 
@@ -248,4 +249,8 @@ def watched_rows(ordinal: int, tool: str, cases: list[Case], deadline: float) ->
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except TilesmithError as error:
+        print(f"tilesmith: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)

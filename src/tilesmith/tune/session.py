@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from tilesmith.db.records import Record, Search
 from tilesmith.db.store import Database
 from tilesmith.errors import InterruptedSearchError, TilesmithError
+from tilesmith.measure.device_check import can_check_on_device
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.plan.records import Plan
 from tilesmith.problems.rewrite import Signature
@@ -18,7 +19,7 @@ from tilesmith.solvers.external.candidate import takes_part
 from tilesmith.solvers.solver import parse_config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.detect import usable_cores
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CudaTarget, Target
 from tilesmith.toolchain.build import COMPILE_S
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.files import scratch
@@ -108,8 +109,9 @@ def tune(
     for name, value in (("max_trials", max_trials), ("max_seconds", max_seconds)):
         if value is not None and not value > 0:
             raise TilesmithError(f"{name} must be above 0, got {value}")
-    wanted = oracle_bytes(signature) + 2 * tensor_bytes(signature)
-    require_memory(wanted, "the float64 reference that a search checks against")
+    on_device = isinstance(target, CudaTarget) and can_check_on_device(signature.canonical)
+    wanted = 3 * tensor_bytes(signature) if on_device else oracle_bytes(signature) + 2 * tensor_bytes(signature)
+    require_memory(wanted, "what a search checks against")
     finding = strategy == "defaults"
     budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1])
     external = takes_part() if external is None else external

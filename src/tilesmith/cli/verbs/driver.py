@@ -155,7 +155,7 @@ def _word(solver: str) -> str:
 def _algorithm(solver: str) -> int:
     if solver.endswith("@gemm"):
         return _GEMM
-    return _IMPLICIT_GEMM if "dense" in solver else _DIRECT
+    return _IMPLICIT_GEMM if "dense" in solver or solver.startswith("wgmma") else _DIRECT
 
 
 def _average_ms(call: Callable[[], object], iterations: int, *, warm: bool) -> float:
