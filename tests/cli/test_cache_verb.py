@@ -1,5 +1,6 @@
 """``tilesmith cache``: what lies there, what is damaged, and what may go."""
 
+import fcntl
 import json
 import os
 import time
@@ -145,8 +146,24 @@ def test_clear_leaves_what_is_not_the_caches(folder, capsys):
     assert len(kinds(inventory(folder))) == 7
     assert run(["cache", "clear", "--yes"]) == 0
     assert kinds(inventory(folder)) == [FOREIGN]
-    assert sorted(path.name for path in folder.iterdir()) == ["notes.txt"]
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["notes.txt"]
     assert clear(folder) == ()
+    (empty, *_) = (folder / "plans").iterdir()
+    age(empty, 1)
+    clear(folder)
+    assert not empty.exists()
+
+
+@pytest.mark.parametrize("remove", [clear, lambda folder: prune(folder, max_bytes=0)])
+def test_what_another_process_is_making_stays(folder, remove):
+    staged = folder / "staging" / "half"
+    with open(staged, "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        age(staged, 1)
+        remove(folder)
+        assert staged.exists()
+    remove(folder)
+    assert not staged.exists()
 
 
 def test_a_process_that_runs_a_kernel_goes_on(folder):

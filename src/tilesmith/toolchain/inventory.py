@@ -114,8 +114,9 @@ def prune(
 
 
 def clear(folder: Path) -> tuple[Entry, ...]:
-    """Remove everything that is part of the cache; returns what went."""
-    return _remove(folder, [each for each in inventory(folder) if each.kind != FOREIGN])
+    """Remove everything that is part of the cache, but what others are making now; returns what went."""
+    sweep(folder)
+    return _remove(folder, [each for each in inventory(folder) if each.kind not in (PASSING, FOREIGN)])
 
 
 def remove_damaged(folder: Path) -> tuple[Entry, ...]:
@@ -196,8 +197,11 @@ def _remove(folder: Path, entries: Iterable[Entry]) -> tuple[Entry, ...]:
         except FileNotFoundError:
             continue
         gone.append(entry)
-    for root, _, _ in os.walk(folder, topdown=False):
-        if Path(root) != folder:
-            with contextlib.suppress(OSError):  # it is not empty
-                os.rmdir(root)
+    # Not those of now: another process may just have made one, and be about to publish a file there.
+    for parent in (folder / "plans", folder / "sources"):
+        with contextlib.suppress(OSError), os.scandir(parent) as found:
+            for each in found:
+                with contextlib.suppress(OSError):  # it is not empty
+                    if time.time() - each.stat().st_mtime > _YOUNG_S:
+                        os.rmdir(each.path)
     return tuple(gone)
