@@ -38,27 +38,42 @@ TS_DEVICE float exact(const Run &run, int k, int c, int t, int r, int s) {
   return sum;
 }
 
-// Four sums of a thread of warpgroup `wg`: two neighbours of a row, and of the eighth row from there.
-TS_DEVICE void finish(const Run &run, const Unit &u, int wg, int quad, int thread, float4 v) {
+// Where four sums of a thread of warpgroup `wg` belong: two neighbours of a row, and of the eighth row from there.
+struct Spot {
+  int k, c, r, s;
+  bool any, both; // both rows
+  Out *at;
+};
+TS_DEVICE Spot spot_of(const Run &run, const Unit &u, int wg, int quad, int thread) {
   const int column = quad % QUADS * 8, line = u.lines + wg / K_GROUPS * LINES_EACH + quad / QUADS;
   const int across = line / LINE_PIECES, along = line % LINE_PIECES * GROUP + column / SLAB_COLS;
   const int row = (thread >> 5) * 16 + (thread >> 2 & 7);
-  const int r = K_COLS == 32 ? across * 2 + (row < 32) : ALONG_H ? along : across, s = ALONG_H ? across : along;
-  const int c = u.c * SLAB_COLS + column % SLAB_COLS + 2 * (thread & 3);
-  const int k = (u.k * K_GROUPS + wg % K_GROUPS) * K_COLS + row % K_COLS;
-  if (r >= FILTER_H || s >= FILTER_W || c >= run.channels || k >= run.rows) return;
-  Out *to = run.out + k * run.out_row + ((u.t * FILTER_H + r) * FILTER_W + s) * run.out_tap + c;
-  const bool both = k + 8 < run.rows;
+  Spot p;
+  p.r = K_COLS == 32 ? across * 2 + (row < 32) : ALONG_H ? along : across, p.s = ALONG_H ? across : along;
+  p.c = u.c * SLAB_COLS + column % SLAB_COLS + 2 * (thread & 3);
+  p.k = (u.k * K_GROUPS + wg % K_GROUPS) * K_COLS + row % K_COLS;
+  p.any = p.r < FILTER_H && p.s < FILTER_W && p.c < run.channels && p.k < run.rows, p.both = p.k + 8 < run.rows;
+  p.at = run.out + p.k * run.out_row + ((u.t * FILTER_H + p.r) * FILTER_W + p.s) * run.out_tap + p.c;
+  return p;
+}
+
+// Stores four sums; whether one is NaN.
+TS_DEVICE bool finish(const Run &run, const Unit &u, int wg, int quad, int thread, float4 v) {
+  const Spot p = spot_of(run, u, wg, quad, thread);
+  if (!p.any) return false;
+  ts_store_pair(p.at, v.x, v.y);
+  if (p.both) ts_store_pair(p.at + 8 * run.out_row, v.z, v.w);
   const float probe = fmaf(v.x, 0.0f, fmaf(v.y, 0.0f, fmaf(v.z, 0.0f, v.w * 0.0f)));
-  if (probe == probe) {
-    ts_store_pair(to, v.x, v.y);
-    if (both) ts_store_pair(to + 8 * run.out_row, v.z, v.w);
-    return;
-  }
+  return probe != probe;
+}
+
+// Adds up anew those of four results that are NaN.
+TS_DEVICE void mend(const Run &run, const Unit &u, int wg, int quad, int thread) {
+  const Spot p = spot_of(run, u, wg, quad, thread);
 #pragma unroll 1
-  for (int i = 0; i < (both ? 4 : 2); i++) {
-    float value = i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-    if (value != value) value = exact(run, k + (i >> 1) * 8, c + (i & 1), u.t, r, s);
-    ts_narrow(to + (i >> 1) * 8 * run.out_row + (i & 1), value);
+  for (int i = 0; p.any && i < (p.both ? 4 : 2); i++) {
+    Out *at = p.at + (i >> 1) * 8 * run.out_row + (i & 1);
+    const float found = ts_fresh(at);
+    if (found != found) ts_narrow(at, exact(run, p.k + (i >> 1) * 8, p.c + (i & 1), u.t, p.r, p.s));
   }
 }

@@ -134,6 +134,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
     if (PARTIAL) ts_launch_next(); // the sum of the slices waits for this kernel's end by itself
     ts_product_wait<0>();
     float *const to = run.partial + ((ts_i64)((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * BLOCK_QUADS + wg * LINES_EACH * QUADS * 128 + thread) * 4;
+    bool nan = false;
 #pragma unroll
     for (int i = 0; i < LINES_EACH; i++)
 #pragma unroll
@@ -141,8 +142,11 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
         const float *q = sums[i] + 4 * j;
         const float4 v = make_float4(q[0], q[1], q[2], q[3]);
         if (PARTIAL) *(float4 *)(to + (i * QUADS + j) * 512) = v;
-        else finish(run, u, wg, i * QUADS + j, thread, v);
+        else nan |= finish(run, u, wg, i * QUADS + j, thread, v);
       }
+    if (!PARTIAL && nan)
+#pragma unroll 1
+      for (int i = 0; i < LINES_EACH * QUADS; i++) mend(run, u, wg, i, thread);
   }
 }
 } // namespace @SYM@_scope

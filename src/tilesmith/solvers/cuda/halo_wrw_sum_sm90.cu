@@ -32,6 +32,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) @SYM@(@PARAMETERS@) {
   if (i >= count) return;
   const int unit = (int)(i / BLOCK_QUADS), quad = (int)(i - (ts_i64)unit * BLOCK_QUADS), of_wg = quad / 128;
   const int rest = ts_quotient(unit, run.by_blocks_k);
-  finish(run, unit_at(run, unit - rest * run.blocks_k, rest), of_wg / (LINES_EACH * QUADS), of_wg % (LINES_EACH * QUADS), quad & 127, sum);
+  const Unit u = unit_at(run, unit - rest * run.blocks_k, rest);
+  const int wg = of_wg / (LINES_EACH * QUADS), of = of_wg % (LINES_EACH * QUADS), thread = quad & 127;
+  if (finish(run, u, wg, of, thread, sum)) mend(run, u, wg, of, thread);
 }
 } // namespace @SYM@_scope

@@ -222,7 +222,9 @@ class HaloWrwTile:
             return False
         if v["wl"] * v["li"] > self.lines or (v["wk"] > 1 and (v["wk"] - 1) * v["kw"] >= g.k):
             return False
-        return self.stages >= 2 and self.grid[1] < 2**16 and v["slices"] <= self.tiles
+        if v["slices"] > 1 and (v["slices"] > self.tiles or prod(self.grid) > 4 * self.target.cores):
+            return False  # more partial sums than there is use for
+        return self.stages >= 2 and self.grid[1] < 2**16
 
 
 def taps_along(g: ConvGeometry) -> int:
