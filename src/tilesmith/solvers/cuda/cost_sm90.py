@@ -13,6 +13,7 @@ from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
 _CLOCK = 1.7e9
 _MACS = 2048  # multiply-adds an SM starts in a cycle
 _SHARED, _L2, _L2_UNSHARED = 160, 72, 56  # bytes a cycle and SM
+_LINE = 128
 _STEP, _ALONE, _THREE = 65, 17, 74  # cycles lost at each step of the ring, with two warpgroups, one and three
 _START = 22  # cycles before the first product and after the last result, beyond an empty kernel's
 _NEXT_CLUSTER = 2000  # cycles until a cluster takes the place of one that ended
@@ -81,7 +82,11 @@ def _step_cycles(t: Sm90Tile) -> float:
         columns = 0
     # Neighbouring SMs that read the same bytes share what L2 sends them; those of a split cluster read different ones.
     rate = _L2 if t.value["split"] == 1 else _L2_UNSHARED
-    loads = (bm * _request(t.form.a) + columns / t.value["cast"] * _request(t.form.b)) * span / rate
+    # NOTE: a row of fewer than 128 bytes takes the copy engine as long as a whole one (2 cycles, seen with 64 bytes).
+    a_span, b_span = (span if by_columns else max(span, _LINE) for by_columns in (t.form.a_columns, t.form.b_columns))
+    if t.form.b_columns and slab == 32:
+        b_span *= 2
+    loads = (bm * a_span * _request(t.form.a) + columns * b_span / t.value["cast"] * _request(t.form.b)) / rate
     return max(tensor, shared, loads) + _STEP + (_ALONE / t.value["mi"], 0, _THREE)[t.value["wgs"] - 1]
 
 
