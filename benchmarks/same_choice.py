@@ -3,7 +3,7 @@
     python benchmarks/same_choice.py [-n PROCESSES]
 
 The databases hold answers that tie, answers of two layers, and failed ones; every process asks for several problems,
-with another hash seed and another order of its environment. Prints what was chosen for each problem how often, and exits
+with another hash seed and order of its environment. Prints what was chosen for each problem how often, and exits
 with 1 if for any there was more than one choice.
 """
 
