@@ -26,9 +26,9 @@ _FILE = re.compile(r"(gfx(?:9[0-9a-f]{2}|1[0-9a-f]{3}))(?:_([0-9]{1,4})|([0-9a-f
 
 def algorithm_of(solver: str) -> str:
     """The kind of algorithm that MIOpen would call a solver of ours."""
-    if solver.endswith("@gemm") or "gemm" in solver:
+    if solver.endswith("@gemm"):
         return "GEMM"
-    return "ImplicitGEMM" if "dense" in solver or "sm90" in solver else "Direct"
+    return "ImplicitGEMM" if "dense" in solver or solver.startswith("wgmma") else "Direct"
 
 
 def find_line(problem: str, records: Sequence[Record]) -> str:

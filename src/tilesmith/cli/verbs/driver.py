@@ -14,7 +14,8 @@ import click
 import numpy as np
 
 from tilesmith.cli.terminal import print_json
-from tilesmith.dispatch.facts import device_ordinal, open_databases, target_of
+from tilesmith.db.find_text import algorithm_of
+from tilesmith.dispatch.facts import device_ordinal, lasting_databases, target_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.measuring import (
     call_on_arrays,
@@ -36,7 +37,7 @@ from tilesmith.solvers.table import candidates
 
 _FIND, _BEST = "-1", "0"
 # MIOpen's numbers of algorithms: GEMM, direct, implicit GEMM.
-_GEMM, _DIRECT, _IMPLICIT_GEMM = 0, 1, 5
+_ALGORITHMS = {"GEMM": 0, "Direct": 1, "ImplicitGEMM": 5}
 _DUMPS = {"fwd": "dump_fwd_out", "bwd": "dump_bwd_din", "wrw": "dump_bwd_dwei", "bgrad": "dump_bwd_db"}
 
 
@@ -129,7 +130,7 @@ def _launchable(signature: Signature, options: RunOptions, device: str) -> Launc
         from tilesmith.tune.session import tune
 
         tune(
-            signature, target, database=open_databases().writable, cache=open_cache(), strategy="exhaustive",
+            signature, target, database=lasting_databases().writable, cache=open_cache(), strategy="exhaustive",
             max_seconds=None, device=max(0, device_ordinal(device)),
         )  # fmt: skip
     if options.solution in (_FIND, _BEST) or options.solution.startswith("-"):
@@ -150,12 +151,6 @@ def solution_id(solver: str) -> int:
 def _word(solver: str) -> str:
     """The name as the driver's lines have it, where programs match ``\\w+``."""
     return solver.replace("@", "_")
-
-
-def _algorithm(solver: str) -> int:
-    if solver.endswith("@gemm"):
-        return _GEMM
-    return _IMPLICIT_GEMM if "dense" in solver or solver.startswith("wgmma") else _DIRECT
 
 
 def _average_ms(call: Callable[[], object], iterations: int, *, warm: bool) -> float:
@@ -217,7 +212,9 @@ def _lines(command: DriverCommand, direction: str, signature: Signature, ran: Ra
     if ran.kernel_ms is not None:
         if not gemm and direction != "bgrad":
             solver = ran.launch.solver
-            printed.append(lines.algorithm_line(direction, _algorithm(solver), solution_id(solver), _word(solver)))
+            printed.append(
+                lines.algorithm_line(direction, _ALGORITHMS[algorithm_of(solver)], solution_id(solver), _word(solver))
+            )
         if ran.wall_ms is not None:
             printed.append(lines.wall_line(direction, ran.wall_ms))
         family = "CPU" if ran.launch.target.family == "cpu" else "GPU"
