@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import struct
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -240,3 +241,18 @@ def test_the_files_of_the_past_are_readable_for_ever(tmp_path):
     database = Database.open(tmp_path / "files1.db")
     assert list(everything(database)) == list(everything(Database.open(STORES / "v2.db", readonly=True)))
     assert database.check() == ()
+
+
+def test_a_damaged_type_of_a_column_changes_no_record(tmp_path):
+    """In a numeric column the text ``0.10`` would become the number 0.1."""
+    path = tmp_path / "t.db"
+    record = Record("p", "t:1", "s", "mr=1", time_us=1.0, generator="0.10")
+    database = Database.open(path)
+    database.put_result(record)
+    database.close()
+    whole = path.read_bytes()
+    assert b"generator TEXT" in whole
+    path.write_bytes(whole.replace(b"generator TEXT", b"generator UEXT"))
+    database = Database.open(path)
+    database.put_result(replace(record, solver="other"))
+    assert database.ranking("p", "t:1") == (replace(record, solver="other"), record)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from tilesmith.db.seal import RECORD_FIELDS, SEARCH_FIELDS, seal_of
+from tilesmith.db.seal import REAL_FIELDS, RECORD_FIELDS, SEARCH_FIELDS, seal_of
 
 APPLICATION: Final = 0x54534442  # "TSDB": whose file this is, for programs that list files
 TABLES: Final = ("results", "trials", "searches")
@@ -62,9 +62,41 @@ def is_ours(connection: sqlite3.Connection) -> bool:
 
 
 def check_tables(connection: sqlite3.Connection) -> None:
-    """Raises ``sqlite3.Error`` unless every table has every column of this schema."""
-    for table in TABLES:
-        connection.execute(f"SELECT {', '.join(FIELDS[table])}, seal FROM {table} LIMIT 0").fetchone()
+    """Raises ``sqlite3.Error`` unless every table has the columns of this schema, of the same types and keys.
+
+    A type that is damaged turns what is written into something else: ``0.10`` in a numeric column is ``0.1``.
+    """
+    found = connection.execute(_DECLARED).fetchall()
+    if found != _EXPECTED:
+        wrong = next((row for row in found if row not in _EXPECTED), "a column is missing")
+        error = sqlite3.OperationalError(f"malformed database schema ({wrong})")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+
+def _expected() -> list[tuple[str, str, str, int, int]]:
+    """Table, column, type, whether null is refused, and place in the primary key."""
+    rows = []
+    for table in sorted(TABLES):
+        for name in (*FIELDS[table], "seal"):
+            kind = "INTEGER" if name in _INTEGERS else "REAL" if name in REAL_FIELDS else "TEXT"
+            key = _KEY[: _KEY_LENGTH[table]]
+            place = key.index(name) + 1 if name in key else 0
+            rows.append((table, name, kind, int(name not in _MAY_BE_NULL), place))
+    return rows
+
+
+_INTEGERS = frozenset(("revision", "samples", "workspace", "seed", "trials"))
+_MAY_BE_NULL = REAL_FIELDS - {"seconds"}
+_KEY = ("problem", "target", "solver", "config")
+_KEY_LENGTH = {"results": 3, "trials": 4, "searches": 2}
+_EXPECTED: Final = _expected()
+_DECLARED: Final = """
+    SELECT tables.name, columns.name, columns.type, columns."notnull", columns.pk
+    FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
+    WHERE tables.type = 'table' AND tables.name IN ('results', 'searches', 'trials')
+    ORDER BY tables.name, columns.cid
+"""
 
 
 def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> None:

@@ -19,9 +19,9 @@ _HEX = 32
 
 RECORD_FIELDS = tuple(item.name for item in fields(Record))
 SEARCH_FIELDS = tuple(item.name for item in fields(Search))
-_REAL = frozenset(("time_us", "spread_us", "prepare_us", "error", "bound", "seconds"))
-_RECORD_REAL = tuple(name in _REAL for name in RECORD_FIELDS)
-_SEARCH_REAL = tuple(name in _REAL for name in SEARCH_FIELDS)
+REAL_FIELDS = frozenset(("time_us", "spread_us", "prepare_us", "error", "bound", "seconds"))
+_RECORD_REAL = tuple(name in REAL_FIELDS for name in RECORD_FIELDS)
+_SEARCH_REAL = tuple(name in REAL_FIELDS for name in SEARCH_FIELDS)
 
 
 def seal_of(values: tuple[Any, ...]) -> str:
@@ -49,7 +49,7 @@ def values_of(record: Record | Search) -> tuple[Any, ...]:
         value = getattr(record, name)
         if isinstance(value, str):
             value = value.encode("utf-8", "replace").decode()
-        elif name in _REAL and value is not None:
+        elif name in REAL_FIELDS and value is not None:
             value = float(value) if math.isfinite(value) else None
         values.append(value)
     return tuple(values)

@@ -26,7 +26,7 @@ from tilesmith.db.connect import (
     snapshot,
 )
 from tilesmith.db.records import Record, Search
-from tilesmith.db.schema import FIELDS, TABLES
+from tilesmith.db.schema import FIELDS, TABLES, check_tables
 from tilesmith.db.seal import seal_of, sound_record, sound_search, values_of
 from tilesmith.db.store import Database, Table
 
@@ -54,6 +54,7 @@ class SqliteDatabase(Database):
         self._file = identity(path) if path is not None and persistent else None
         self._lock = threading.RLock()
         self._process = os.getpid()
+        self._checked: sqlite3.Connection | None = None  # whose tables are what they should be
 
     @staticmethod
     def at(path: Path, readonly: bool) -> SqliteDatabase:
@@ -175,6 +176,9 @@ class SqliteDatabase(Database):
         """Write in one transaction that is durable when this returns; says how many rows were touched."""
 
         def run(connection: sqlite3.Connection) -> int:
+            if self._checked is not connection:  # opening looks at no table: a hit has no time for it
+                check_tables(connection)
+                self._checked = connection
             connection.execute("BEGIN IMMEDIATE")
             try:
                 count = connection.executemany(text, rows).rowcount
