@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from check_cases import odd_problems
 
 from tilesmith.dispatch.choose import Choice, choose
 from tilesmith.dispatch.facts import options_of
-from tilesmith.problems.driver import parse_command
+from tilesmith.problems.driver import read_commands
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.work import flops
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
@@ -47,13 +48,16 @@ def list_names() -> list[str]:
 
 
 def listed(name: str) -> list[tuple[str, str, Signature]]:
-    """``(command, direction, signature)`` of a list, in its order, each once."""
+    """``(command, direction, signature)`` of a list (its name, or a file), in its order, each once."""
     found = {}
-    for line in (PROBLEMS / f"{name}.txt").read_text().splitlines():
-        command = line.partition("#")[0].strip()
-        if command:
-            for direction, signature in parse_command(command).signatures:
-                found.setdefault((command, direction), (command, direction, signature))
+    path = Path(name) if name.endswith(".txt") else PROBLEMS / f"{name}.txt"
+    for line in read_commands(str(path)):
+        if line.command is None:
+            print(line.error, file=sys.stderr)
+            continue
+        command = line.text.partition("#")[0].strip()
+        for direction, signature in line.command.signatures:
+            found.setdefault((command, direction), (command, direction, signature))
     return list(found.values())
 
 
@@ -65,7 +69,7 @@ def list_cases(names: Iterable[str]) -> Iterator[Case]:
             key = signature.canonical.key()
             if key not in seen:
                 seen.add(key)
-                yield Case(f"list {name}", key)
+                yield Case(f"list {Path(name).stem}", key)
 
 
 def small_problems() -> list[Signature]:

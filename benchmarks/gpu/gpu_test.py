@@ -3,7 +3,8 @@
     python benchmarks/gpu/gpu_test.py [--time-limit SECONDS] [--again] [PART ...]
 
 Parts: ``runtime`` (tensors of other libraries, streams, graphs, threads, devices, host time), a name of
-benchmarks/problems (each problem by the kernel that an untuned call takes; none may be left to the reference),
+benchmarks/problems or another file of driver commands, FILE.txt (each problem by the kernel that an untuned call takes;
+none may be left to the reference),
 ``kernels`` (odd problems through every solver that takes them, in several configs, NaN and Inf planted), ``sanitizer``
 (compute-sanitizer over every solver). Without one: all. Every kernel is checked once more as the replay of a graph.
 
@@ -52,6 +53,7 @@ def main() -> int:
     deadline = time.monotonic() + options.time_limit
     names = list_names()
     parts = options.parts or ["runtime", *names, "kernels", "sanitizer"]
+    names += [part for part in parts if part.endswith(".txt") and Path(part).exists()]
     unknown = [part for part in parts if part not in ("runtime", "kernels", "sanitizer", *names)]
     if unknown:
         print(f"{unknown[0]!r} is no part; known: runtime, kernels, sanitizer, {', '.join(names)}", file=sys.stderr)
