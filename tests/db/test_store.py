@@ -204,6 +204,37 @@ def test_many_processes_write_at_once(path):
     assert len(Database.open(path).trials("p", "t")) == 100
 
 
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_was_acknowledged_outlives_a_writer_that_is_killed(path, kind):
+    """A writer says what it has recorded, and is killed in the middle of the next; three times on one database."""
+    path.parent.mkdir()
+    if kind == "folder":
+        (path.parent / "tilesmith.db.records").mkdir()
+    script = (
+        "import sys; from tilesmith.db.store import Database; from tilesmith.db.records import Record\n"
+        "database = Database.open(sys.argv[1])\n"
+        "for i in range(10**6):\n"
+        "    record = Record('p', 't', sys.argv[2], f'i={i}', time_us=1.0 + i)\n"
+        "    database.record_trials([record])\n"
+        "    database.put_result(record)\n"
+        "    print(i, flush=True)\n"
+    )
+    for turn in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", script, str(path), f"w{turn}"], stdout=subprocess.PIPE, text=True
+        ) as writer:
+            acknowledged = [int(writer.stdout.readline()) for _ in range(5 + 7 * turn)]
+            writer.kill()
+            acknowledged += [int(line) for line in writer.stdout if line.endswith("\n")]
+        database = Database.open(path)
+        held = {record.config for record in database.trials("p", "t", f"w{turn}")}
+        assert {f"i={i}" for i in acknowledged} <= held
+        (answer,) = [record for record in database.ranking("p", "t") if record.solver == f"w{turn}"]
+        assert int(answer.config.removeprefix("i=")) >= acknowledged[-1]
+        assert database.check() == ()
+        database.close()
+
+
 def test_a_forked_child_uses_its_own_connection(path):
     database = Database.open(path)
     database.put_result(record())

@@ -11,7 +11,8 @@ import errno
 import os
 import sqlite3
 import struct
-import tempfile
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,7 +42,8 @@ def why_not(folder: Path, *, thorough: bool) -> str | None:
     The short trial takes two locks on a file; the thorough one (for a folder where a database is to be made) also
     writes a small database in two transactions and reads it again.
     """
-    descriptor, name = tempfile.mkstemp(prefix=".tilesmith-trial-", dir=folder)
+    name = f"{folder}/.tilesmith-trial-{os.getpid()}-{threading.get_ident()}-{time.monotonic_ns()}"
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         _locks_exclude(descriptor, name)
         if thorough:
