@@ -88,22 +88,27 @@ def _slabs(form: Sm90Form) -> tuple[int, ...]:
 
 def sm90_default(form_of: FormOf, target: CudaTarget) -> Config:
     """The cost model's choice among some hundreds of tiles."""
-    return sm90_ranked(form_of, target)[0]
+    space = sm90_space(form_of, target)
+    return _grouped(_sorted(form_of, space, target)[0], space)
 
 
 def sm90_ranked(form_of: FormOf, target: CudaTarget) -> list[Config]:
     """Some hundreds of configs of the space, those first that the cost model likes."""
     space = sm90_space(form_of, target)
+    return [_grouped(config, space) for config in _sorted(form_of, space, target)]
+
+
+def _sorted(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> list[Config]:
     found: list[tuple[float, int, Config]] = []
     for config in _candidates(form_of, space, target):
         form = form_of(config["swap"])
         assert form is not None
         t = Sm90Tile(form, config, target)
-        if t.fits and t.block_m < 2 * max(form.rows, 64):
+        if t.fits:
             found.append((predicted_seconds(t), len(found), config))
     if not found:
         raise ValueError("no tile fits this problem")
-    return [_grouped(config, space) for _, _, config in sorted(found, key=lambda item: item[:2])]
+    return [config for _, _, config in sorted(found, key=lambda item: item[:2])]
 
 
 def _grouped(config: Config, space: SearchSpace) -> Config:
@@ -120,28 +125,28 @@ def _candidates(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Iter
     for swap in space.axes["swap"]:
         form = form_of(swap)
         assert form is not None
+        widths = _widths(form)
         for wgs, mi, pp, per_sm in _SHAPES:
-            for bn in _widths(form):
-                for bk, slab in itertools.product(_depths(form), _slabs(form)):
-                    config = _config(wgs=wgs, mi=mi, pp=pp, bn=bn, bk=bk, swap=swap, per_sm=per_sm, slab=slab)
-                    if not Sm90Tile(form, config, target).fits:
-                        continue
-                    yield config
-                    if 1 in space.axes["resident"]:
-                        yield config.replace(resident=1)
-                    if 2 in space.axes["cast"]:
-                        yield config.replace(cast=2)
-                    for split in (1,) if pp else space.axes["split"]:
-                        clustered = config.replace(split=split)
-                        if split > 1:
-                            yield clustered
-                        if split in (1, 2, 4):
-                            for slices in _slices(form, clustered, space, target):
-                                yield clustered.replace(slices=slices)
+            for bn, bk, slab in itertools.product(widths, _depths(form), _slabs(form)):
+                config = _config(wgs=wgs, mi=mi, pp=pp, bn=bn, bk=bk, swap=swap, per_sm=per_sm, slab=slab)
+                t, slots = Sm90Tile(form, config, target), target.cores * per_sm
+                many = t.tiles > 4 * slots and bn < min(64, widths[-1])  # narrow tiles are for few of them
+                if not t.fits or many or t.block_m >= 2 * max(form.rows, 64):
+                    continue
+                yield config
+                if 1 in space.axes["resident"] and t.tiles > slots:
+                    yield config.replace(resident=1)
+                if 2 in space.axes["cast"]:
+                    yield config.replace(cast=2)
+                for split in (1,) if pp else space.axes["split"]:
+                    clustered = config.replace(split=split)
+                    if split > 1 and t.tiles * split <= slots:
+                        yield clustered
+                    if split <= 2:
+                        yield from (clustered.replace(slices=s) for s in _slices(t.tiles * split, slots, space))
 
 
-def _slices(form: Sm90Form, config: Config, space: SearchSpace, target: CudaTarget) -> set[int]:
+def _slices(tiles: int, slots: int, space: SearchSpace) -> set[int]:
     """The most slices that fill the SMs once, and twice."""
-    tiles, slots = Sm90Tile(form, config, target).tiles * config["split"], target.cores * config["per_sm"]
     most = (max((s for s in space.axes["slices"] if s * tiles <= waves * slots), default=1) for waves in (1, 2))
     return {s for s in most if s > 1}
