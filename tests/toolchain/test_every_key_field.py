@@ -123,6 +123,20 @@ def test_plans_by_field_of_the_target(held, target):
             assert found is None, f"{field.name}: not even a machine without a compiler may launch it"
 
 
+def test_a_plan_in_anothers_place_is_refused(held, tmp_path, caplog):
+    held.keep(CPU, "p")
+    held.keep(CPU, "q")
+    one, two = sorted((tmp_path / "plans").rglob("*.plan"))
+    whole = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    found = [held(CPU, problem) for problem in ("p", "q")]
+    assert sum(each is None for each in found) == 1
+    assert "damaged" in caplog.text
+    one.write_bytes(whole)
+    one.rename(one.with_name("0123456789abcdef.plan"))  # under the name of another generator
+    assert sum(held(CPU, problem) is None for problem in ("p", "q")) == 1
+
+
 def test_plans_by_choice_and_generator(held, monkeypatch):
     held.keep(CPU)
     assert held(CPU, solver="other") is None

@@ -40,6 +40,27 @@ def test_file_operations_fail():
     assert found["runs"] > 5
 
 
+def test_no_home(tmp_path):
+    """The convolution runs; the cache and the database say once each that they forget."""
+    script = (
+        "from homes import arrays, heard, is_right; from tilesmith import conv; import json\n"
+        "with heard() as warnings:\n"
+        "    right = [is_right(conv(*arrays(), padding=1)) for _ in range(2)]\n"
+        "print(json.dumps([right, warnings]))"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TILESMITH_", "XDG_"))}
+    environment |= {"HOME": "/proc/none", "TILESMITH_FIND_MODE": "fast", "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False,
+        env={**environment, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    right, warnings = json.loads(done.stdout)
+    assert right == [True, True]
+    assert sorted(line.partition(":")[0] for line in warnings) == ["tilesmith.cache", "tilesmith.db"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_every_process_chooses_the_same():
     found = run("same.py", "--processes", "12", "--interpreters", "1")
     assert list(found["chosen"].values()) == [13], found
