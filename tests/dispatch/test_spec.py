@@ -1,11 +1,14 @@
 """The tuning spec: choices of a file before those of every database."""
 
 import re
+import sys
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tilesmith import ConvSignature, GemmSignature, get_launchable, host_target
 from tilesmith.dispatch.launchable import forget_launchables
@@ -14,6 +17,9 @@ from tilesmith.dispatch.spec import read_spec
 from tilesmith.dispatch.spec_pattern import parse_pattern
 from tilesmith.errors import FileFormatError, ProblemError
 from tilesmith.problems.driver import command_of
+
+sys.path.append(str(Path(__file__).parents[1] / "problems"))
+from problem_strategies import conv_signatures, gemm_signatures
 
 SMALL = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC")
 OTHER = ConvSignature((1, 8, 8, 8), (8, 3, 3, 8), shared_layout="NHWC")
@@ -120,6 +126,16 @@ def test_patterns(pattern, yes, no):
     assert read.matches(yes)
     assert read.matches(yes.canonical) or "trans" in pattern  # which is a matter of spelling
     assert not read.matches(no)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(conv_signatures(), gemm_signatures()), st.one_of(conv_signatures(), gemm_signatures()))
+def test_a_problem_is_one_of_its_own_patterns(one, other):
+    same = one.canonical == other.canonical
+    assert parse_pattern(one.canonical.key()).matches(one)
+    assert parse_pattern(one.canonical.key()).matches(other) == same
+    for spelling in (command_of(one), command_of(one.canonical)):
+        assert parse_pattern(spelling).matches(one)
 
 
 @pytest.mark.parametrize(
