@@ -30,7 +30,8 @@ TOOLS = {"memcheck": 3, "racecheck": 1, "synccheck": 1}  # problems of each solv
 
 @dataclass(frozen=True)
 class Case:
-    """``solver`` is empty for what an untuned call would take; ``number`` 0 is a solver's default config."""
+    """``solver`` is empty for the one that is predicted fastest, the plain reference last; ``number`` 0 is a solver's
+    default config."""
 
     part: str
     key: str
@@ -62,7 +63,7 @@ def listed(name: str) -> list[tuple[str, str, Signature]]:
 
 
 def list_cases(names: Iterable[str]) -> Iterator[Case]:
-    """Each problem once, by the kernel that an untuned call takes."""
+    """Each problem once, by the kernel that is predicted fastest."""
     seen = set()
     for name in names:
         for _, _, signature in listed(name):
@@ -109,7 +110,9 @@ def accepted(signature: Signature, target: CudaTarget) -> list[Candidate]:
 def chosen(case: Case, signature: Signature, target: CudaTarget) -> tuple[Candidate, Config] | None:
     """The candidate and config of a case; None where a solver has no other config."""
     if not case.solver:
-        choice = choose(options_of(signature, target), (), mode="fast")
+        options = options_of(signature, target)
+        others = [o for o in options if o.accepted and o.candidate.solver.name != CudaReferenceSolver().name]
+        choice = choose(others or options, (), mode="fast")
         assert isinstance(choice, Choice)
         candidate = next(c for c in accepted(signature, target) if c.name == choice.solver)
         return candidate, parse_config(choice.config)

@@ -3,7 +3,7 @@
     python benchmarks/gpu/gpu_test.py [--time-limit SECONDS] [--again] [PART ...]
 
 Parts: ``runtime`` (tensors of other libraries, streams, graphs, threads, devices, host time), a name of
-benchmarks/problems or another file of driver commands, FILE.txt (each problem by the kernel that an untuned call takes;
+benchmarks/problems or another file of driver commands, FILE.txt (each problem by the kernel that is predicted fastest;
 none may be left to the reference),
 ``kernels`` (odd problems through every solver that takes them, in several configs, NaN and Inf planted), ``sanitizer``
 (compute-sanitizer over every solver). Without one: all. Every kernel is checked once more as the replay of a graph.
