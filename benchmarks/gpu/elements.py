@@ -229,6 +229,16 @@ def conversions():
         for mode in ("fwd", "bwd", "wrw"):
             signature = ConvSignature(x, w, dtype="bf16", mode=mode, **options)
             yield from jobs_of("nchw", signature, FAMILIES, partial(torch_conv, signature))
+    for channels in (35, 250):
+        for mode in ("fwd", "bwd", "wrw"):
+            x, w = (32, 28, 28, channels), (channels, 3, 3, channels)
+            signature = ConvSignature(x, w, dtype="bf16", mode=mode, padding=1, shared_layout="NHWC")
+            yield from jobs_of("odd", signature, FAMILIES, None)
+    for width in (4, 8):
+        x, w = (32, 128 // width, 28, 28, width), (128, 128 // width, 3, 3, width)
+        for mode in ("fwd", "bwd", "wrw"):
+            signature = ConvSignature(x, w, dtype="fp16", mode=mode, padding=1, shared_layout=f"NCHWc{width}")
+            yield from jobs_of("vectors", signature, FAMILIES, None)
 
 
 def torch_conv(signature, held):

@@ -97,6 +97,30 @@ def test_plain_float32_sums_stay_far_inside_the_bound(k):
         assert k < 100 or verdict.error < 0.6 * verdict.bound
 
 
+def cut_toward_zero(instruction, units=1):
+    """float32 sums that lose what a tensor core cuts (``units`` times) after each ``instruction`` products."""
+
+    def call(a, b, out):
+        total = np.zeros(out.shape)
+        for k in range(0, a.shape[1], instruction):
+            total += a[:, k : k + instruction].astype(np.float64) @ b[k : k + instruction].astype(np.float64)
+            kept = total.astype(np.float32)
+            kept = np.where(abs(kept) > abs(total), np.nextafter(kept, np.float32(0)), kept)
+            total = kept - (units - 1) * np.sign(kept) * np.spacing(abs(kept)).astype(np.float64)
+        out[...] = total.astype(out.dtype)
+
+    return call
+
+
+@pytest.mark.parametrize("k", [64, 9216, 60000])
+def test_tensor_cores_may_cut_their_sums(k):
+    narrow = GemmSignature(m=48, n=40, k=k, dtype="bf16", c_dtype="fp32")
+    verdict = verify(cut_toward_zero(16), narrow, 1)
+    assert verdict.ok, verdict.message
+    assert k < 1000 or not verify(cut_toward_zero(16, units=6), narrow, 1).ok
+    assert k < 10000 or not verify(cut_toward_zero(16), GemmSignature(m=48, n=40, k=k), 1).ok
+
+
 def rounded_operands(bits):
     """Exact sums of products of operands rounded to ``bits`` bits of fraction."""
 

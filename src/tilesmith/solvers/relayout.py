@@ -36,8 +36,8 @@ class Copies(Protocol[Kind_contra]):
         self, source: TensorView, result: TensorView, read: Pointer, write: Pointer, target: Kind_contra
     ) -> tuple[Source, Launch]: ...
 
-    def seconds(self, nbytes: int, target: Kind_contra) -> float:
-        """Estimated time of a copy of ``nbytes``."""
+    def seconds(self, view: TensorView, target: Kind_contra) -> float:
+        """Estimated time of a copy to or from ``view``."""
         ...
 
 
@@ -53,7 +53,7 @@ class _Change:
 
     @property
     def nbytes(self) -> int:
-        return span_bytes(self.wanted.dtype, self.wanted.shape, self.wanted.strides)
+        return view_bytes(self.wanted)
 
 
 class Relayout(Generic[Kind]):
@@ -93,8 +93,8 @@ class Relayout(Generic[Kind]):
         return found and (lambda problem, target: found(self._changed(problem), target))
 
     def predict(self, problem: Geometry, config: Config, target: Kind) -> float:
-        moved = [change.nbytes for change in self._changes(problem) if change.space == Space.WORKSPACE]
-        copies = sum(self.copies.seconds(nbytes, target) for nbytes in moved)
+        moved = [change.wanted for change in self._changes(problem) if change.space == Space.WORKSPACE]
+        copies = sum(self.copies.seconds(view, target) for view in moved)
         return self.inner.predict(self._changed(problem), config, target) + copies
 
     def draft(self, problem: Geometry, config: Config, target: Kind) -> Draft:
@@ -151,6 +151,11 @@ class Relayout(Generic[Kind]):
 
     def _round_up(self, nbytes: int) -> int:
         return -(-nbytes // self.copies.alignment) * self.copies.alignment
+
+
+def view_bytes(view: TensorView) -> int:
+    """From the first to the last element."""
+    return span_bytes(view.dtype, view.shape, view.strides)
 
 
 def channels_last(view: TensorView, multiple: int = 1) -> TensorView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilesmith.codegen.c.layout import layout_copy
 from tilesmith.plan.records import Launch, Pointer, Source
 from tilesmith.problems.geometry import TensorView
-from tilesmith.solvers.relayout import channels_last
+from tilesmith.solvers.relayout import channels_last, view_bytes
 from tilesmith.targets.target import CpuTarget
 
 # A copy reads and writes; one core moves about this much (measured: 40 to 60 GB/s in the caches, 15 outside).
@@ -27,8 +27,8 @@ class CpuCopies:
     ) -> tuple[Source, Launch]:
         return layout_copy(source, result, read, write, target)
 
-    def seconds(self, nbytes: int, target: CpuTarget) -> float:
-        return 2 * nbytes / _BYTES_PER_SECOND / target.cores + _LAUNCH_SECONDS
+    def seconds(self, view: TensorView, target: CpuTarget) -> float:
+        return 2 * view_bytes(view) / _BYTES_PER_SECOND / target.cores + _LAUNCH_SECONDS
 
 
 CPU_COPIES = CpuCopies()

@@ -17,6 +17,7 @@ _GATHER = 1.25  # what a step of a convolution costs over one of a matrix produc
 _LAUNCH = 2.0e-6
 _CONVERTED = {"tf32": 1, "fp8e4m3": 2, "fp8e5m2": 2}
 _SCATTERED_LOAD = 0.6  # cycles of an element that comes from a sector of its own
+_NARROW_LOAD = 0.2  # cycles of a load of fewer than 16 bytes: lanes that load one part leave gaps
 _SCATTERED_STORE = 0.4  # results a cycle, each into a sector of its own
 _LOAD_SLOTS = 10  # issue slots of a copy instruction with its address
 
@@ -61,9 +62,11 @@ def _step_cycles(t: MmaTile) -> tuple[float, float, float, float]:
         wide = bm // v["wm"] // 4 + bn // v["wn"] // 8
         read = t.warps * wide * bk / 4 * 2.5 * _SHARED
     shared = (read + (bm + bn) * bk * size) / _SHARED
-    shared += sum(
-        _SCATTERED_LOAD * extent * bk for operand, extent in ((form.a, bm), (form.b, bn)) if _scattered(form, operand)
-    )
+    for operand, extent in ((form.a, bm), (form.b, bn)):
+        if _scattered(form, operand):
+            shared += _SCATTERED_LOAD * extent * bk
+        elif operand.vector * size < 16:
+            shared += _NARROW_LOAD * extent * bk / operand.vector
     loads = (bm + bn) * bk * size / _L2
     copies = sum(extent * bk / operand.vector for operand, extent in ((form.a, bm), (form.b, bn)))
     products = {"fp32": 32, "tf32": 1024, "int8": 4096}.get(form.dtype, 2048)

@@ -121,8 +121,8 @@ class MmaTile:
             held += 8 * (not self.form.a.by_k) + 8 * (not self.form.b.by_k)
         if self.element_bytes == 4 and not self.exact:  # addresses of single words
             held += 8 * (not self.form.a.by_k) + 8 * (not self.form.b.by_k)
-        if self.form.kind == "wrw":  # places of more than 8 parts of a chunk
-            held += 3 * max(0, 16 // self.element_bytes // self.form.b.vector - 8)
+        if self.form.kind == "wrw":  # places of a chunk's parts
+            held += 3 * (16 // self.element_bytes // self.form.b.vector - 1)
         return sums + fragments + held + 56 + self._pixel_registers
 
     def _load_registers(self, operand: Lines, extent: int) -> int:
@@ -131,7 +131,7 @@ class MmaTile:
         if size == 16:
             return 0
         words = -(-extent * self.block_k * self.element_bytes // 16 // self.threads) * 4
-        return 4 if size >= 4 else words * 3 if size == 1 else words + 4
+        return 4 if size >= 4 else words * 6 if size == 1 else words + 4
 
     @cached_property
     def _pixel_registers(self) -> int:

@@ -6,12 +6,12 @@ from tilesmith.codegen.cuda.layout import layout_copy
 from tilesmith.plan.records import Launch, Pointer, Source
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import TensorView
-from tilesmith.solvers.relayout import channels_last
+from tilesmith.solvers.relayout import channels_last, view_bytes
 from tilesmith.targets.target import CudaTarget
 
 _CHUNK = 16  # bytes: what the bulk tensor copy engine counts in, and the widest load
 # Measured on an H200: of the memory's bandwidth that a copy reaches, and what a copy costs beside that.
-_SHARE = 0.9
+_SHARE, _SHARE_OF_BYTES = 0.9, 0.33
 _LAUNCH_SECONDS = 4.5e-6
 
 
@@ -32,8 +32,9 @@ class CudaCopies:
     ) -> tuple[Source, Launch]:
         return layout_copy(source, result, read, write, target)
 
-    def seconds(self, nbytes: int, target: CudaTarget) -> float:
-        return 2 * nbytes / (_SHARE * target.bytes_per_s) + _LAUNCH_SECONDS
+    def seconds(self, view: TensorView, target: CudaTarget) -> float:
+        share = _SHARE_OF_BYTES if dtype(view.dtype).nbytes == 1 else _SHARE
+        return 2 * view_bytes(view) / (share * target.bytes_per_s) + _LAUNCH_SECONDS
 
 
 CUDA_COPIES = CudaCopies()
