@@ -84,6 +84,13 @@ def encode(plan: Plan) -> bytes:
 
 def decode(data: bytes) -> Plan:
     """The plan that ``data`` holds; ``PlanError`` if any byte is not as ``encode`` wrote it."""
+    try:
+        return _decode(data)
+    except PlanError as error:  # one line, whatever a damaged plan calls its parts
+        raise PlanError("".join(c if c.isprintable() else "?" for c in str(error))) from None
+
+
+def _decode(data: bytes) -> Plan:
     if len(data) < _HEADER.size or data[:8] != MAGIC:
         raise PlanError(f"these {len(data)} bytes are no plan")
     _, version, crc, length = _HEADER.unpack_from(data)
