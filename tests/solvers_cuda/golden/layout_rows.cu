@@ -1,0 +1,30 @@
+typedef long long ts_layout_b128_rows__sm_90a_golden_i64;
+typedef unsigned int ts_layout_b128_rows__sm_90a_golden_u32;
+struct alignas(16) ts_layout_b128_rows__sm_90a_golden_unit {
+  unsigned long long v[2];
+};
+
+// Each thread moves 4 units: along p they are neighbours where they are written.
+extern "C" __global__ void __launch_bounds__(256) ts_layout_b128_rows__sm_90a_golden(const void *from, void *to, long long chunks, long long size_p, long long from_p, long long to_p, long long size_q, long long from_q, long long to_q) {
+  typedef ts_layout_b128_rows__sm_90a_golden_i64 i64;
+  typedef ts_layout_b128_rows__sm_90a_golden_u32 u32;
+  typedef ts_layout_b128_rows__sm_90a_golden_unit Unit;
+  u32 item = blockIdx.x;
+  const u32 first = item % (u32)chunks * (256 * 4) + threadIdx.x;
+  item /= (u32)chunks;
+  i64 from_at = 0, to_at = 0;
+
+  const Unit *const src = (const Unit *)from + from_at;
+  Unit *const dst = (Unit *)to + to_at;
+  Unit held[4];
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+    const u32 at = first + e * 256, q = at / (u32)size_p, p = at - q * (u32)size_p;
+    if (at < (u32)(size_p * size_q)) held[e] = src[p * from_p + q * from_q];
+  }
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+    const u32 at = first + e * 256, q = at / (u32)size_p, p = at - q * (u32)size_p;
+    if (at < (u32)(size_p * size_q)) dst[p * to_p + q * to_q] = held[e];
+  }
+}

@@ -1,0 +1,680 @@
+namespace ts_mma {
+namespace ts_mmagemm_tf32fp32_32x64x32x1x2x2__sm_90a_golden_scope {
+constexpr int GEMM = 0;
+constexpr int FWD = 1;
+constexpr int BWD = 2;
+constexpr int WRW = 3;
+constexpr int KIND = 0;
+constexpr int OUT_VECTOR = 4;
+constexpr int BLOCK_M = 32;
+constexpr int BLOCK_N = 64;
+constexpr int BLOCK_K = 32;
+constexpr int WARPS_M = 1;
+constexpr int WARPS_N = 2;
+constexpr int STAGES = 2;
+constexpr int MIN_BLOCKS = 2;
+constexpr int A_VECTOR = 4;
+constexpr int B_VECTOR = 4;
+constexpr int TABLE_OFFSET = 24576;
+constexpr bool WHOLE = false;
+constexpr bool DEEP = false;
+constexpr bool BIAS = false;
+constexpr bool RESIDUAL = false;
+constexpr bool SCALED = false;
+constexpr bool BETA = false;
+constexpr bool A_BY_K = false;
+constexpr bool B_BY_K = false;
+constexpr bool COMPARE = false;
+constexpr bool INSIDE = true;
+constexpr bool LINEAR = false;
+constexpr bool PARTIAL = true;
+constexpr bool EXACT = false;
+typedef tf32 Element;
+typedef tf32 ElementB;
+typedef float Out;
+typedef float Sum;
+typedef float Value;
+
+constexpr int CHUNK = 16 / sizeof(Element); // elements of 16 bytes: what shared memory is counted in
+constexpr int THREADS = WARPS_M * WARPS_N * 32;
+constexpr int WARP_M = BLOCK_M / WARPS_M, WARP_N = BLOCK_N / WARPS_N;
+// Rows (columns) of a 16-wide tile of bytes that do not lie by k come in pairs of neighbours: see `settle`.
+constexpr bool A_PAIRED = sizeof(Element) == 1 && !A_BY_K, B_PAIRED = sizeof(Element) == 1 && !B_BY_K;
+constexpr int NOWHERE = -1;
+
+// What the kernel and the sum of its parts share: pixels, taps, and how a sum becomes a result.
+struct Pixel {
+  int n, d, h, w;
+};
+struct Phase {
+  int d, h, w;
+};
+// The taps of a phase in one axis: how many, where the first lies, and the way to the next.
+struct AxisTaps {
+  int count, at, at_step, index, index_step;
+};
+
+TS_MMA_DEVICE Pixel pixel_of(int i, const Divisor &w, const Divisor &h, const Divisor &d) {
+  Pixel p;
+  const int line = divided(i, w), plane = divided(line, h);
+  p.w = i - line * w.d, p.h = line - plane * h.d;
+  p.n = plane, p.d = 0;
+  if (DEEP) {
+    p.n = divided(plane, d);
+    p.d = plane - p.n * d.d;
+  }
+  return p;
+}
+
+TS_MMA_DEVICE bool lies_inside(int d, int h, int w, int size_d, int size_h, int size_w) {
+  const bool flat = (u32)h < (u32)size_h && (u32)w < (u32)size_w;
+  return DEEP ? flat && (u32)d < (u32)size_d : flat && d >= 0;
+}
+
+// Backward data: those taps r for which phase + pad - r * dilation is a multiple of the stride.
+TS_MMA_DEVICE AxisTaps axis_taps(int filter, int stride, int pad, int dilation, int phase) {
+  if (KIND != BWD) return {filter, -pad, dilation, 0, 1};
+  int first = 0;
+  while (first < filter && (phase + pad - first * dilation) % stride) first++;
+  int period = 1;
+  while (period * dilation % stride) period++;
+  const int count = first < filter ? (filter - 1 - first) / period + 1 : 0;
+  return {count, (phase + pad - first * dilation) / stride, -(period * dilation / stride), first, period};
+}
+
+TS_MMA_DEVICE float activate(float v) {
+  return v;
+}
+
+
+// How the threads share the copying of one operand's tile: lines of rows (BY_K) or of k, in chunks.
+template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
+  static constexpr int CHUNKS = (BY_K ? BLOCK_K : EXTENT) / CHUNK;
+  static constexpr int LINES = BY_K ? EXTENT : BLOCK_K;
+  static constexpr int STEP = THREADS / CHUNKS;
+  static constexpr int COUNT = (LINES + STEP - 1) / STEP;
+  static constexpr bool EVEN = LINES % STEP == 0;
+  static constexpr int PARTS = CHUNK / VECTOR;
+  static constexpr int PART_BYTES = VECTOR * sizeof(Element);
+  static constexpr bool ASYNC = PART_BYTES >= 4; // there is no asynchronous copy of fewer
+  static constexpr int BYTES = EXTENT * BLOCK_K * sizeof(Element);
+  static constexpr int HELD = ASYNC ? 1 : COUNT;
+  static_assert(THREADS % CHUNKS == 0 && STEP > 0, "a thread's chunk of a line must not change");
+
+  // Where chunk `at` of a line lies: lines that are read together differ in their banks.
+  TS_MMA_DEVICE int swizzled(int line, int at) {
+    constexpr int span = CHUNKS < 8 ? CHUNKS : 8;
+    if constexpr (BY_K || EXACT || sizeof(Element) == 2)
+      return at ^ (line / (8 / span) & (span - 1)); // 8 lines of a chunk
+    else if constexpr (sizeof(Element) == 4)
+      return at ^ (line / (8 / span) & (span / 2 - 1)) * 2; // 4 lines of two chunks
+    else if constexpr (span == 8)
+      return at ^ (line >> 1 & 6 | line & 1); // lines 0, 1, 4, 5, 8, 9, 12, 13 of a chunk, or those 2 below
+    else
+      return at ^ (line / 4 & (span - 1));
+  }
+  TS_MMA_DEVICE int chunk() { return threadIdx.x % CHUNKS; }
+  TS_MMA_DEVICE int line(int i) { return threadIdx.x / CHUNKS + i * STEP; }
+  TS_MMA_DEVICE u32 place(int i) { return (line(i) * CHUNKS + swizzled(line(i), chunk())) * 16; }
+  TS_MMA_DEVICE bool exists(int i) { return EVEN || line(i) < LINES; }
+
+  // Bytes of a part of which `valid` elements (any number, also below 0) exist.
+  TS_MMA_DEVICE int bytes_of(int valid) { return smaller(larger(valid, 0), VECTOR) * (int)sizeof(Element); }
+  // Part `part` of chunk `i`: `bytes` from `from`, and zeros.
+  TS_MMA_DEVICE void take(u32 tile, u32 (&held)[HELD][4], int i, int part, const void *from, int bytes) {
+    if constexpr (ASYNC) {
+      if (exists(i)) copy_async<PART_BYTES>(tile + place(i) + part * PART_BYTES, from, bytes);
+    } else {
+      const int at = part * PART_BYTES;
+      u32 v = 0;
+      if (exists(i) && bytes > 0) v = load_bits<PART_BYTES>(from, bytes);
+      if (at % 4)
+        held[i][at / 4] |= v << at % 4 * 8;
+      else
+        held[i][at / 4] = v;
+    }
+  }
+  TS_MMA_DEVICE void put(u32 tile, const u32 (&held)[HELD][4]) {
+    if constexpr (!ASYNC) {
+#pragma unroll
+      for (int i = 0; i < COUNT; i++)
+        if (exists(i)) shared_store16(tile + place(i), held[i][0], held[i][1], held[i][2], held[i][3]);
+    }
+  }
+};
+typedef Copies<A_BY_K, BLOCK_M, A_VECTOR> CopiesA;
+typedef Copies<B_BY_K, BLOCK_N, B_VECTOR> CopiesB;
+constexpr int STAGE_BYTES = CopiesA::BYTES + CopiesB::BYTES;
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf32fp32_32x64x32x1x2x2__sm_90a_golden(const Element *a_base, const ElementB *b_base, Out *out_base, const Out *bias_base, const Out *residual_base, Sum *partial, double p_alpha, double p_beta, i64 p_a_group, i64 p_b_group, i64 p_out_group, i64 p_rows, i64 p_cols, i64 p_groups, i64 p_tiles_m, i64 p_tiles_n, i64 p_walk, i64 p_parts, i64 p_channels, i64 p_pitch, i64 p_length, i64 p_taps_most, i64 p_a_line, i64 p_a_channel, i64 p_b_line, i64 p_b_channel, i64 p_out_line, i64 p_out_channel, i64 p_bias_group, i64 p_in_n, i64 p_in_d, i64 p_in_h, i64 p_in_w, i64 p_dy_n, i64 p_dy_d, i64 p_dy_h, i64 p_dy_w, i64 p_out_n, i64 p_out_d, i64 p_out_h, i64 p_out_w, i64 p_filter_step_d, i64 p_filter_step_h, i64 p_filter_step_w, i64 p_out_tap_d, i64 p_out_tap_h, i64 p_out_tap_w, i64 p_filter_d, i64 p_filter_h, i64 p_filter_w, i64 p_stride_d, i64 p_stride_h, i64 p_stride_w, i64 p_pad_d, i64 p_pad_h, i64 p_pad_w, i64 p_dilation_d, i64 p_dilation_h, i64 p_dilation_w, i64 p_size_d, i64 p_size_h, i64 p_size_w, i64 p_out_size_d, i64 p_out_size_h, i64 p_out_size_w, i64 p_phase_d, i64 p_phase_h, i64 p_phase_w, i64 p_padded, i64 p_padded_m, i64 p_padded_s, i64 p_base_d, i64 p_base_d_m, i64 p_base_d_s, i64 p_base_h, i64 p_base_h_m, i64 p_base_h_s, i64 p_base_w, i64 p_base_w_m, i64 p_base_w_s) {
+  const Value alpha = (Value)p_alpha;
+  const Value beta = (Value)p_beta;
+  const i64 a_group = (i64)p_a_group;
+  const i64 b_group = (i64)p_b_group;
+  const i64 out_group = (i64)p_out_group;
+  const int rows = (int)p_rows;
+  const int cols = (int)p_cols;
+  const int groups = (int)p_groups;
+  const int tiles_m = (int)p_tiles_m;
+  const int tiles_n = (int)p_tiles_n;
+  const int walk = (int)p_walk;
+  const int parts = (int)p_parts;
+  const int channels = (int)p_channels;
+  const int pitch = (int)p_pitch;
+  const int length = (int)p_length;
+  const int taps_most = (int)p_taps_most;
+  const int a_line = (int)p_a_line;
+  const int a_channel = (int)p_a_channel;
+  const int b_line = (int)p_b_line;
+  const int b_channel = (int)p_b_channel;
+  const int out_line = (int)p_out_line;
+  const int out_channel = (int)p_out_channel;
+  const int bias_group = (int)p_bias_group;
+  const int in_n = (int)p_in_n;
+  const int in_d = (int)p_in_d;
+  const int in_h = (int)p_in_h;
+  const int in_w = (int)p_in_w;
+  const int dy_n = (int)p_dy_n;
+  const int dy_d = (int)p_dy_d;
+  const int dy_h = (int)p_dy_h;
+  const int dy_w = (int)p_dy_w;
+  const int out_n = (int)p_out_n;
+  const int out_d = (int)p_out_d;
+  const int out_h = (int)p_out_h;
+  const int out_w = (int)p_out_w;
+  const int filter_step_d = (int)p_filter_step_d;
+  const int filter_step_h = (int)p_filter_step_h;
+  const int filter_step_w = (int)p_filter_step_w;
+  const int out_tap_d = (int)p_out_tap_d;
+  const int out_tap_h = (int)p_out_tap_h;
+  const int out_tap_w = (int)p_out_tap_w;
+  const int filter_d = (int)p_filter_d;
+  const int filter_h = (int)p_filter_h;
+  const int filter_w = (int)p_filter_w;
+  const int stride_d = (int)p_stride_d;
+  const int stride_h = (int)p_stride_h;
+  const int stride_w = (int)p_stride_w;
+  const int pad_d = (int)p_pad_d;
+  const int pad_h = (int)p_pad_h;
+  const int pad_w = (int)p_pad_w;
+  const int dilation_d = (int)p_dilation_d;
+  const int dilation_h = (int)p_dilation_h;
+  const int dilation_w = (int)p_dilation_w;
+  const int size_d = (int)p_size_d;
+  const int size_h = (int)p_size_h;
+  const int size_w = (int)p_size_w;
+  const int out_size_d = (int)p_out_size_d;
+  const int out_size_h = (int)p_out_size_h;
+  const int out_size_w = (int)p_out_size_w;
+  const int phase_d = (int)p_phase_d;
+  const int phase_h = (int)p_phase_h;
+  const int phase_w = (int)p_phase_w;
+  const Divisor padded = {(int)p_padded, (u32)p_padded_m, (u32)p_padded_s};
+  const Divisor base_d = {(int)p_base_d, (u32)p_base_d_m, (u32)p_base_d_s};
+  const Divisor base_h = {(int)p_base_h, (u32)p_base_h_m, (u32)p_base_h_s};
+  const Divisor base_w = {(int)p_base_w, (u32)p_base_w_m, (u32)p_base_w_s};
+  (void)alpha; (void)beta; (void)a_group; (void)b_group; (void)out_group; (void)rows; (void)cols; (void)groups; (void)tiles_m; (void)tiles_n; (void)walk; (void)parts; (void)channels; (void)pitch; (void)length; (void)taps_most; (void)a_line; (void)a_channel; (void)b_line; (void)b_channel; (void)out_line; (void)out_channel; (void)bias_group; (void)in_n; (void)in_d; (void)in_h; (void)in_w; (void)dy_n; (void)dy_d; (void)dy_h; (void)dy_w; (void)out_n; (void)out_d; (void)out_h; (void)out_w; (void)filter_step_d; (void)filter_step_h; (void)filter_step_w; (void)out_tap_d; (void)out_tap_h; (void)out_tap_w; (void)filter_d; (void)filter_h; (void)filter_w; (void)stride_d; (void)stride_h; (void)stride_w; (void)pad_d; (void)pad_h; (void)pad_w; (void)dilation_d; (void)dilation_h; (void)dilation_w; (void)size_d; (void)size_h; (void)size_w; (void)out_size_d; (void)out_size_h; (void)out_size_w; (void)phase_d; (void)phase_h; (void)phase_w; (void)padded; (void)base_d; (void)base_h; (void)base_w;
+  extern __shared__ __align__(128) unsigned char memory[];
+  const u32 ring = shared_address(memory);
+  // Behind the ring: of every tap its offset in both operands, and its position relative to a pixel's.
+  int *const tap_a = (int *)(memory + TABLE_OFFSET), *const tap_b = tap_a + taps_most, *const tap_d = tap_b + taps_most,
+             *const tap_h = tap_d + taps_most, *const tap_w = tap_h + taps_most;
+  int *const row_place = tap_a + 5 * taps_most;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp_m = warp / WARPS_N, warp_n = warp % WARPS_N;
+
+  // --- which tile: parts of k outermost, then layers; groups of rows of tiles share columns in the L2 cache ---
+  int tile = blockIdx.x;
+  const int tiles = tiles_m * tiles_n, layers = groups * phase_d * phase_h * phase_w;
+  const int layer_part = tile / tiles;
+  const int part = layer_part / layers, layer = layer_part % layers;
+  tile -= layer_part * tiles;
+  const int band = tile / (walk * tiles_n), first_m = band * walk;
+  const int band_m = smaller(tiles_m - first_m, walk), in_band = tile - band * walk * tiles_n;
+  const int m0 = (first_m + in_band % band_m) * BLOCK_M, n0 = in_band / band_m * BLOCK_N;
+  const int group = layer % groups, phase = layer / groups;
+  const Phase ph = {phase / (phase_h * phase_w), phase / phase_w % phase_h, phase % phase_w};
+  const Element *const a = a_base + group * a_group;
+  const ElementB *const b = b_base + group * b_group;
+
+  // --- the taps of this phase ---
+  int taps = 1, taps_h = 1, taps_w = 1;
+  if constexpr (KIND == GEMM) {
+    if (threadIdx.x == 0) tap_a[0] = tap_b[0] = tap_d[0] = tap_h[0] = tap_w[0] = 0;
+  } else {
+    const AxisTaps td = axis_taps(filter_d, stride_d, pad_d, dilation_d, ph.d);
+    const AxisTaps th = axis_taps(filter_h, stride_h, pad_h, dilation_h, ph.h);
+    const AxisTaps tw = axis_taps(filter_w, stride_w, pad_w, dilation_w, ph.w);
+    taps = td.count * th.count * tw.count, taps_h = th.count, taps_w = tw.count;
+    for (int i = threadIdx.x; i < taps; i += THREADS) {
+      const int s = i % tw.count, r = i / tw.count % th.count, t = i / tw.count / th.count;
+      const int d = td.at + t * td.at_step, h = th.at + r * th.at_step, w = tw.at + s * tw.at_step;
+      tap_d[i] = d, tap_h[i] = h, tap_w[i] = w;
+      tap_a[i] = d * in_d + h * in_h + w * in_w;
+      tap_b[i] = (td.index + t * td.index_step) * filter_step_d + (th.index + r * th.index_step) * filter_step_h +
+                 (tw.index + s * tw.index_step) * filter_step_w;
+    }
+  }
+  __syncthreads();
+
+  // --- what does not change along k ---
+  // Rows and columns beyond the last are copies of the last: their results are not stored.
+  // A by k: rows are pixels. `a_seen` has a bit for each tap that lies in the image.
+  int a_place[A_BY_K ? CopiesA::COUNT : 1], a_d[COMPARE ? CopiesA::COUNT : 1], a_h[COMPARE ? CopiesA::COUNT : 1],
+      a_w[COMPARE ? CopiesA::COUNT : 1];
+  u32 a_seen[A_BY_K && !COMPARE ? CopiesA::COUNT : 1];
+  if constexpr (A_BY_K) {
+#pragma unroll
+    for (int i = 0; i < CopiesA::COUNT; i++) {
+      const int row = smaller(m0 + CopiesA::line(i), rows - 1);
+      if constexpr (KIND == GEMM) {
+        a_place[i] = row * a_line;
+      } else {
+        const Pixel p = pixel_of(row, base_w, base_h, base_d);
+        const int step_d = KIND == FWD ? stride_d : 1, step_h = KIND == FWD ? stride_h : 1;
+        const int step_w = KIND == FWD ? stride_w : 1;
+        const int d = p.d * step_d, h = p.h * step_h, w = p.w * step_w;
+        a_place[i] = p.n * in_n + d * in_d + h * in_h + w * in_w;
+        if constexpr (COMPARE) {
+          a_d[i] = d, a_h[i] = h, a_w[i] = w;
+        } else if constexpr (!INSIDE) {
+          // Axis by axis: a tap lies in the image when it does so in each.
+          u32 line = 0, plane = 0, seen = 0;
+          for (int t = 0; t < taps_w && t < taps; t++)
+            if ((u32)(w + tap_w[t]) < (u32)size_w) line |= 1u << t;
+          for (int t = 0; t < taps_h * taps_w && t < taps; t += taps_w)
+            if ((u32)(h + tap_h[t]) < (u32)size_h) plane |= line << t;
+          if constexpr (DEEP) {
+            for (int t = 0; t < taps; t += taps_h * taps_w)
+              if ((u32)(d + tap_d[t]) < (u32)size_d) seen |= plane << t;
+          } else {
+            seen = plane;
+          }
+          a_seen[i] = seen;
+        }
+      }
+    }
+  }
+  // B by k: lines are columns.
+  int b_line_place[B_BY_K ? CopiesB::COUNT : 1];
+  if constexpr (B_BY_K) {
+#pragma unroll
+    for (int i = 0; i < CopiesB::COUNT; i++) b_line_place[i] = smaller(n0 + CopiesB::line(i), cols - 1) * b_line;
+  }
+  // B of backward weights: columns are (tap, channel).
+  int b_tap[KIND == WRW ? CopiesB::PARTS : 1], b_place[KIND == WRW ? CopiesB::PARTS : 1],
+      b_bytes[KIND == WRW ? CopiesB::PARTS : 1];
+  if constexpr (KIND == WRW) {
+#pragma unroll
+    for (int e = 0; e < CopiesB::PARTS; e++) {
+      const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
+      const int tap = divided(col, padded), c = col - tap * padded.d;
+      b_tap[e] = tap < taps ? tap : 0;
+      b_bytes[e] = CopiesB::bytes_of(tap < taps ? channels - c : 0);
+      b_place[e] = tap_a[b_tap[e]] + c * b_channel;
+    }
+  }
+
+  u32 held_a[CopiesA::HELD][4], held_b[CopiesB::HELD][4];
+
+  auto load_a = [&](int step, u32 stage) {
+    if constexpr (A_BY_K) {
+#pragma unroll
+      for (int e = 0; e < CopiesA::PARTS; e++) {
+        const int k = step * BLOCK_K + CopiesA::chunk() * CHUNK + e * A_VECTOR;
+        const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
+        const int known = tap < taps ? tap : 0, bytes = CopiesA::bytes_of(tap < taps ? channels - c : 0);
+        const int offset = KIND == GEMM ? c * a_channel : tap_a[known] + c * a_channel;
+        int d = 0, h = 0, w = 0;
+        if constexpr (COMPARE) d = tap_d[known], h = tap_h[known], w = tap_w[known];
+#pragma unroll
+        for (int i = 0; i < CopiesA::COUNT; i++) {
+          bool seen = true;
+          if constexpr (COMPARE)
+            seen = lies_inside(a_d[i] + d, a_h[i] + h, a_w[i] + w, size_d, size_h, size_w);
+          else if constexpr (!INSIDE)
+            seen = a_seen[i] >> known & 1;
+          CopiesA::take(stage, held_a, i, e, a + (a_place[i] + offset), seen ? bytes : 0);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < CopiesA::COUNT; i++) {
+        const int k = step * BLOCK_K + CopiesA::line(i);
+        int place = k * a_channel;
+        bool exists = k < length;
+        if constexpr (KIND == WRW) {
+          if constexpr (LINEAR) {
+            place = k * dy_n;
+          } else {
+            const Pixel p = pixel_of(k, base_w, base_h, base_d);
+            place = p.n * dy_n + p.d * dy_d + p.h * dy_h + p.w * dy_w;
+          }
+        }
+#pragma unroll
+        for (int e = 0; e < CopiesA::PARTS; e++) {
+          const int row = m0 + CopiesA::chunk() * CHUNK + e * A_VECTOR;
+          CopiesA::take(stage, held_a, i, e, a + (place + row * a_line),
+                        exists ? CopiesA::bytes_of(rows - row) : 0);
+        }
+      }
+    }
+  };
+  auto load_b = [&](int step, u32 stage) {
+    if constexpr (B_BY_K) {
+#pragma unroll
+      for (int e = 0; e < CopiesB::PARTS; e++) {
+        const int k = step * BLOCK_K + CopiesB::chunk() * CHUNK + e * B_VECTOR;
+        const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
+        const int known = tap < taps ? tap : 0, bytes = CopiesB::bytes_of(tap < taps ? channels - c : 0);
+        const int offset = KIND == GEMM ? c * b_channel : tap_b[known] + c * b_channel;
+#pragma unroll
+        for (int i = 0; i < CopiesB::COUNT; i++)
+          CopiesB::take(stage, held_b, i, e, b + (b_line_place[i] + offset), bytes);
+      }
+    } else if constexpr (KIND == WRW) {
+      int place[CopiesB::COUNT], d[CopiesB::COUNT], h[CopiesB::COUNT], w[CopiesB::COUNT];
+#pragma unroll
+      for (int i = 0; i < CopiesB::COUNT; i++) {
+        const int k = step * BLOCK_K + CopiesB::line(i);
+        const Pixel p = pixel_of(k, base_w, base_h, base_d);
+        d[i] = k < length ? p.d * stride_d : -(1 << 30), h[i] = p.h * stride_h, w[i] = p.w * stride_w;
+        place[i] = p.n * in_n + p.d * stride_d * in_d + h[i] * in_h + w[i] * in_w;
+      }
+#pragma unroll
+      for (int e = 0; e < CopiesB::PARTS; e++) {
+        const int t = b_tap[e], td = tap_d[t], th = tap_h[t], tw = tap_w[t];
+#pragma unroll
+        for (int i = 0; i < CopiesB::COUNT; i++) {
+          bool seen;
+          if constexpr (INSIDE)
+            seen = d[i] >= 0;
+          else
+            seen = lies_inside(d[i] + td, h[i] + th, w[i] + tw, size_d, size_h, size_w);
+          CopiesB::take(stage, held_b, i, e, b + (place[i] + b_place[e]), seen ? b_bytes[e] : 0);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < CopiesB::COUNT; i++) {
+        const int k = step * BLOCK_K + CopiesB::line(i);
+        const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
+        const bool exists = tap < taps && c < channels;
+        const int place = KIND == GEMM ? c * b_channel : tap_b[tap < taps ? tap : 0] + c * b_channel;
+#pragma unroll
+        for (int e = 0; e < CopiesB::PARTS; e++) {
+          const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
+          CopiesB::take(stage, held_b, i, e, b + (place + col * b_line),
+                        exists ? CopiesB::bytes_of(cols - col) : 0);
+        }
+      }
+    }
+  };
+
+  // --- sums ---
+  constexpr int TILES_M = WARP_M / 16, TILES_N = WARP_N / 8;
+  Sum sums[TILES_M][TILES_N][4];
+#pragma unroll
+  for (int i = 0; i < TILES_M; i++)
+#pragma unroll
+    for (int j = 0; j < TILES_N; j++) sums[i][j][0] = sums[i][j][1] = sums[i][j][2] = sums[i][j][3] = 0;
+
+  // Where this lane reads its part of a fragment (or points ldmatrix at), in bytes: a line, and in it a chunk, of which
+  // a constant flips bits (tiles of a warp are powers of two).
+  constexpr int SIZE = sizeof(Element), LINE_A = CopiesA::CHUNKS * 16, LINE_B = CopiesB::CHUNKS * 16;
+  const int low = lane & 15, high = lane >> 4, mixed = (lane & 7) + high * 8, middle = lane >> 3 & 1;
+  // Lines of bytes: the four k of a register, whose two halves two matrices hold.
+  const int paired = high * 16 + (lane >> 1 & 3) * 4 + middle * 2 + (lane & 1);
+  const int across = SIZE == 1 ? paired : lane & 3, word = SIZE == 4 ? (lane >> 2 & 3) * 4 : 0;
+  const u32 line_a = (A_BY_K ? warp_m * WARP_M + low : SIZE == 2 ? mixed : across) * LINE_A;
+  const u32 line_b = (B_BY_K ? warp_n * WARP_N + mixed : SIZE == 2 ? low : across) * LINE_B;
+  u32 chunk_a, chunk_b;
+  if constexpr (A_BY_K)
+    chunk_a = CopiesA::swizzled(low, high) * 16;
+  else if constexpr (SIZE == 2)
+    chunk_a = CopiesA::swizzled(mixed, warp_m * (WARP_M / 8) + middle) * 16;
+  else
+    chunk_a = CopiesA::swizzled(across, warp_m * (WARP_M * SIZE / 16) + (SIZE == 4 ? high : 0)) * 16 + word;
+  if constexpr (B_BY_K)
+    chunk_b = CopiesB::swizzled(mixed, middle) * 16;
+  else if constexpr (SIZE == 2)
+    chunk_b = CopiesB::swizzled(low, warp_n * (WARP_N / 8) + high) * 16;
+  else
+    chunk_b = CopiesB::swizzled(across, warp_n * (WARP_N * SIZE / 16) + (SIZE == 4 ? high : 0)) * 16 + word;
+  auto fetch = [&](u32 tile_a, u32 tile_b, int k, u32 (&fa)[TILES_M][4], u32 (&fb)[TILES_N / 2][4]) {
+    const u32 at_a = tile_a + line_a, at_b = tile_b + line_b;
+#pragma unroll
+    for (int i = 0; i < TILES_M; i++) {
+      if constexpr (A_BY_K || SIZE != 4) {
+        load_tiles<!A_BY_K>(fa[i], at_a + (A_BY_K ? i * 16 : k * (32 / SIZE)) * LINE_A + (chunk_a ^ (A_BY_K ? k * 32 : i * 16 * SIZE)));
+      } else {
+        const u32 from = at_a + k * 8 * LINE_A, chunk = chunk_a ^ i * 64;
+        fa[i][0] = shared_word(from + chunk), fa[i][1] = shared_word(from + (chunk ^ 32));
+        fa[i][2] = shared_word(from + 4 * LINE_A + chunk), fa[i][3] = shared_word(from + 4 * LINE_A + (chunk ^ 32));
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < TILES_N / 2; j++) {
+      if constexpr (B_BY_K || SIZE != 4) {
+        load_tiles<!B_BY_K>(fb[j], at_b + (B_BY_K ? j * 16 : k * (32 / SIZE)) * LINE_B + (chunk_b ^ (B_BY_K ? k * 32 : j * 16 * SIZE)));
+      } else {
+        const u32 from = at_b + k * 8 * LINE_B, chunk = chunk_b ^ j * 64;
+        fb[j][0] = shared_word(from + chunk), fb[j][1] = shared_word(from + 4 * LINE_B + chunk);
+        fb[j][2] = shared_word(from + (chunk ^ 32)), fb[j][3] = shared_word(from + 4 * LINE_B + (chunk ^ 32));
+      }
+    }
+  };
+  // Makes operands of what was fetched. Bytes that came transposed: a register holds two k of two neighbouring lines,
+  // and shall hold four k of one; the even one takes the first half of the tile, the odd one the second.
+  auto settle = [&](u32 (&fa)[TILES_M][4], u32 (&fb)[TILES_N / 2][4]) {
+#pragma unroll
+    for (int i = 0; i < TILES_M; i++) {
+      u32(&f)[4] = fa[i];
+      if constexpr (A_PAIRED) {
+        const u32 a = f[0], b = f[1], c = f[2], d = f[3];
+        f[0] = __byte_perm(a, b, 0x6420), f[1] = __byte_perm(a, b, 0x7531);
+        f[2] = __byte_perm(c, d, 0x6420), f[3] = __byte_perm(c, d, 0x7531);
+      }
+#pragma unroll
+      for (int e = 0; e < 4 && SIZE == 4; e++) round_to_tf32(f[e]);
+    }
+#pragma unroll
+    for (int j = 0; j < TILES_N / 2; j++) {
+      u32(&f)[4] = fb[j];
+      if constexpr (B_PAIRED) {
+        const u32 a = f[0], b = f[1], c = f[2], d = f[3];
+        f[0] = __byte_perm(a, b, 0x6420), f[1] = __byte_perm(c, d, 0x6420);
+        f[2] = __byte_perm(a, b, 0x7531), f[3] = __byte_perm(c, d, 0x7531);
+      }
+#pragma unroll
+      for (int e = 0; e < 4 && SIZE == 4; e++) round_to_tf32(f[e]);
+    }
+  };
+  auto multiply_all = [&](u32 (&fa)[TILES_M][4], u32 (&fb)[TILES_N / 2][4]) {
+    settle(fa, fb);
+#pragma unroll
+    for (int i = 0; i < TILES_M; i++)
+#pragma unroll
+      for (int j = 0; j < TILES_N; j++)
+        multiply(Element(), sums[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
+  };
+
+
+  // --- results ---
+  // The offset of a row's results, NOWHERE when the row has none.
+  auto place_of_row = [&](int row, const Phase &ph) -> int {
+    if (row >= rows) return NOWHERE;
+    if constexpr (KIND == GEMM || KIND == WRW) {
+      return row * out_line;
+    } else {
+      const Pixel p = pixel_of(row, base_w, base_h, base_d);
+      const int d = p.d * (KIND == BWD ? stride_d : 1) + ph.d, h = p.h * (KIND == BWD ? stride_h : 1) + ph.h;
+      const int w = p.w * (KIND == BWD ? stride_w : 1) + ph.w;
+      if (KIND == BWD && (d >= out_size_d || h >= out_size_h || w >= out_size_w)) return NOWHERE;
+      return p.n * out_n + d * out_d + h * out_h + w * out_w;
+    }
+  };
+  // Stores the results of N neighbouring columns; `place` is that of the row.
+  bool no_number = false;
+  auto finish = [&](auto &sums, int place, int row, int col, int group, const Phase &ph) {
+    constexpr int N = sizeof(sums) / sizeof(Sum);
+    int c = col, offset = place;
+    if constexpr (KIND == WRW) {
+      const int tap = divided(col, padded);
+      c = col - tap * padded.d;
+      if (c >= channels || tap >= filter_d * filter_h * filter_w) return;
+      const int s = tap % filter_w, r = tap / filter_w % filter_h, t = tap / filter_w / filter_h;
+      offset += t * out_tap_d + r * out_tap_h + s * out_tap_w;
+    } else if (c >= cols) {
+      return;
+    }
+    const i64 at = group * out_group + offset + (i64)c * out_channel;
+    Pack<Out, N> old, given, result;
+    if constexpr (BETA) old = *(const Pack<Out, N> *)(out_base + at);
+    if constexpr (RESIDUAL) given = *(const Pack<Out, N> *)(residual_base + at);
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+      Value v = sums[e];
+      if constexpr (SCALED) v *= alpha;
+      if constexpr (BETA) v = added_product(beta, widened(old.v[e]), v);
+      if constexpr (BIAS) v += widened(bias_base[group * bias_group + c + e]);
+      if constexpr (RESIDUAL) v += widened(given.v[e]);
+      v = activate(v);
+      if constexpr (KIND == BWD) no_number |= v != v;
+      narrow(result.v[e], v);
+    }
+    *(Pack<Out, N> *)(out_base + at) = result;
+  };
+  // Backward data multiplies what lies outside dy by zeros, and 0 * Inf is no part of the definition: a result that
+  // is no number is computed once more from the products that exist.
+  auto repair = [&](int place, int row, int col, int group, const Phase &ph) {
+    if (WHOLE || place == NOWHERE || col >= cols) return;
+    const auto stored = widened(out_base[group * out_group + place + (i64)col * out_channel]);
+    if (stored == stored) return;
+    const Pixel p = pixel_of(row, base_w, base_h, base_d);
+    const Element *const dy = a_base + group * a_group + (i64)p.n * in_n;
+    const ElementB *const filter = b_base + group * b_group + (i64)col * b_line;
+    Sum sum[1] = {0};
+    for (int t = 0; t < filter_d; t++)
+      for (int r = 0; r < filter_h; r++)
+        for (int s = 0; s < filter_w; s++) {
+          const int d = p.d * stride_d + ph.d + pad_d - t * dilation_d, h = p.h * stride_h + ph.h + pad_h - r * dilation_h;
+          const int w = p.w * stride_w + ph.w + pad_w - s * dilation_w;
+          if (d % stride_d || h % stride_h || w % stride_w) continue;
+          if (d < 0 || h < 0 || w < 0 || d / stride_d >= size_d || h / stride_h >= size_h || w / stride_w >= size_w)
+            continue;
+          const Element *const from = dy + ((i64)(d / stride_d) * in_d + (i64)(h / stride_h) * in_h + (i64)(w / stride_w) * in_w);
+          const ElementB *const by = filter + ((i64)t * filter_step_d + (i64)r * filter_step_h + (i64)s * filter_step_w);
+          for (int c = 0; c < channels; c++)
+            sum[0] = added_product(widened(from[(i64)c * a_channel]), widened(by[(i64)c * b_channel]), sum[0]);
+        }
+    finish(sum, place, row, col, group, ph);
+  };
+
+
+  const int all_steps = ((KIND == WRW ? length : taps * padded.d) + BLOCK_K - 1) / BLOCK_K;
+  const int begin = (int)((i64)all_steps * part / parts), end = (int)((i64)all_steps * (part + 1) / parts);
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; s++) {
+    const u32 stage = ring + s * STAGE_BYTES;
+    if (begin + s < end) {
+      load_a(begin + s, stage);
+      load_b(begin + s, stage + CopiesA::BYTES);
+      CopiesA::put(stage, held_a);
+      CopiesB::put(stage + CopiesA::BYTES, held_b);
+    }
+    copy_commit();
+  }
+  // The first fragments of the next stage are fetched before the last products of this one.
+  constexpr int PRODUCTS = BLOCK_K * sizeof(Element) / 32; // a product takes 32 bytes of a line
+  u32 fragments_a[2][TILES_M][4], fragments_b[2][TILES_N / 2][4];
+  copy_wait<STAGES - 2>();
+  __syncthreads();
+  if (begin < end) fetch(ring, ring + CopiesA::BYTES, 0, fragments_a[0], fragments_b[0]);
+  int now = 0, next = STAGES - 1;
+#pragma unroll 1
+  for (int step = begin; step < end; step++) {
+    const u32 here = ring + now * STAGE_BYTES, to = ring + next * STAGE_BYTES;
+    now = now + 1 == STAGES ? 0 : now + 1;
+    next = next + 1 == STAGES ? 0 : next + 1;
+    const bool more = step + STAGES - 1 < end;
+    // All warps are past the products whose operands lay at `to`: they met at the end of the last step.
+    if (more) {
+      load_a(step + STAGES - 1, to);
+      load_b(step + STAGES - 1, to + CopiesA::BYTES);
+    }
+    copy_commit();
+#pragma unroll
+    for (int k = 0; k < PRODUCTS; k++) {
+      constexpr int ODD = PRODUCTS % 2;
+      const int from = ODD ? 0 : k % 2, ahead = ODD ? 0 : (k + 1) % 2;
+      if (k == PRODUCTS - 1) {
+        if (more) {
+          CopiesA::put(to, held_a);
+          CopiesB::put(to + CopiesA::BYTES, held_b);
+        }
+        copy_wait<STAGES - 2>();
+        __syncthreads();
+      }
+      if constexpr (ODD) {
+        multiply_all(fragments_a[0], fragments_b[0]);
+        const u32 there = ring + now * STAGE_BYTES;
+        fetch(there, there + CopiesA::BYTES, 0, fragments_a[0], fragments_b[0]);
+      } else {
+        const u32 there = k == PRODUCTS - 1 ? ring + now * STAGE_BYTES : here;
+        fetch(there, there + CopiesA::BYTES, (k + 1) % PRODUCTS, fragments_a[ahead], fragments_b[ahead]);
+        multiply_all(fragments_a[from], fragments_b[from]);
+      }
+    }
+  }
+
+  copy_wait<0>();
+  // Where the tile's rows go. The ring is free now.
+  for (int i = threadIdx.x; i < BLOCK_M; i += THREADS) row_place[i] = place_of_row(m0 + i, ph);
+  __syncthreads();
+  // Sums of 16 rows at a time pass through the warp's own shared memory, so that lanes store neighbouring columns.
+  constexpr int PITCH = WARP_N + 8;
+  constexpr int N = PARTIAL ? 4 : OUT_VECTOR;
+  const u32 staged = ring + warp * 16 * PITCH * 4;
+  const Sum *const mine = (const Sum *)(memory + warp * 16 * PITCH * 4);
+#pragma unroll
+  for (int i = 0; i < TILES_M; i++) {
+    const u32 first = staged + (A_PAIRED ? lane / 4 * 2 : lane / 4) * PITCH * 4;
+    constexpr int BELOW = (A_PAIRED ? 1 : 8) * PITCH * 4;
+#pragma unroll
+    for (int j = 0; j < TILES_N; j += 2) {
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        const u32 to = first + (B_PAIRED ? j * 8 + lane % 4 * 4 + e * 2 : (j + e) * 8 + lane % 4 * 2) * 4;
+        const int u = B_PAIRED ? j : j + e, v = B_PAIRED ? j + 1 : j + e, p = B_PAIRED ? e : 0, q = B_PAIRED ? e : 1;
+        shared_store8(to, sums[i][u][p], sums[i][v][q]);
+        shared_store8(to + BELOW, sums[i][u][p + 2], sums[i][v][q + 2]);
+      }
+    }
+    __syncwarp();
+    for (int at = lane; at < 16 * WARP_N / N; at += 32) {
+      const int r = at / (WARP_N / N), c = at % (WARP_N / N) * N;
+      const int in_tile = warp_m * WARP_M + i * 16 + r, row = m0 + in_tile, col = n0 + warp_n * WARP_N + c;
+      Sum v[N];
+#pragma unroll
+      for (int e = 0; e < N; e++) v[e] = mine[r * PITCH + c + e];
+      if constexpr (PARTIAL) {
+        if (row < rows && col < pitch)
+          *(Pack<Sum, N> *)(partial + (((i64)layer_part * rows + row) * pitch + col)) = *(const Pack<Sum, N> *)v;
+      } else if (row_place[in_tile] != NOWHERE) {
+        finish(v, row_place[in_tile], row, col, group, ph);
+      }
+    }
+    __syncwarp();
+  }
+
+  if constexpr (KIND == BWD && !PARTIAL) {
+    if (__syncthreads_or(no_number)) {
+#pragma unroll 1
+      for (int i = threadIdx.x; i < BLOCK_M * BLOCK_N; i += THREADS)
+        repair(row_place[i / BLOCK_N], m0 + i / BLOCK_N, n0 + i % BLOCK_N, group, ph);
+    }
+  }
+}
+} // namespace ts_mmagemm_tf32fp32_32x64x32x1x2x2__sm_90a_golden_scope
+} // namespace ts_mma
