@@ -12,7 +12,7 @@ from tilesmith.plan.records import Draft, Integer, Launch, Source, TensorMap
 from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.cuda.form_sm90 import Tiled, steps_along
 from tilesmith.solvers.cuda.halo_tile_sm90 import HaloTile
-from tilesmith.solvers.cuda.source_sm90 import TYPES, Argument, edge_strides, reciprocal, three
+from tilesmith.solvers.cuda.source_sm90 import TYPES, Argument, edge_strides, reciprocal, three, touched
 
 
 @lru_cache(maxsize=1)
@@ -41,6 +41,7 @@ def _source(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
         "FIELDS": "".join(f"  {a.field}{a.name};\n" for a in arguments),
         "PARAMETERS": ", ".join([*maps, *(a.declared for a in arguments)]),
         "VALUES": ", ".join(a.cast for a in arguments),
+        "TOUCH": touched(arguments),
         "ACTIVATION": activation_body(form.epilogue),
     }
     text = _template()

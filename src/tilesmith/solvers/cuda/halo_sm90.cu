@@ -85,6 +85,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
     } else if (thread == 64) {
       ts_map_prefetch(&map_out);
       ts_touch(window_row[0]); // for the other warpgroups
+    } else if (thread == 96) { // what the copying threads read next
+      @TOUCH@
     }
     __syncwarp();
     ts_named_arrive(15, (WARPGROUPS + 1) * 128);

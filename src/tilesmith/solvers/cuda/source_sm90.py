@@ -49,6 +49,7 @@ def tile_source(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "FIELDS": "".join(f"  {a.field}{a.name};\n" for a in arguments),
         "PARAMETERS": ", ".join([*maps, *(a.declared for a in arguments)]),
         "VALUES": ", ".join(a.cast for a in arguments),
+        "TOUCH": touched(arguments),
         "ACTIVATION": activation_body(form.epilogue),
     }
     text = _template()
@@ -151,6 +152,14 @@ def tile_arguments(t: Sm90Tile, out: Pointer) -> tuple[Argument, ...]:
     found += [Argument(f"by_{name}", "ts_u64 ", Integer(reciprocal(max(value, 1)))) for name, value in divisors.items()]
     found += [Argument(name, "ts_i64 ", Integer(value)) for name, value in wide.items()]
     return tuple(found)
+
+
+def touched(arguments: tuple[Argument, ...]) -> str:
+    """Text that reads one argument of each 64 bytes of them: a first read takes hundreds of cycles."""
+    pointers = [a for a in arguments[::8] if a.field.rstrip().endswith("*")]
+    plain = [a for a in arguments[::8] if a not in pointers]
+    names = [f"(ts_u64)run.{a.name}" for a in pointers] + [f"run.{a.name}" for a in plain]
+    return " ".join(f"ts_touch((ts_u32){name});" for name in names)
 
 
 def reciprocal(divisor: int) -> int:

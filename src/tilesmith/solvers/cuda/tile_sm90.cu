@@ -309,6 +309,8 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
     } else if (thread == 32) {
       if (STORE == MAPPED) ts_map_prefetch(&map_c);
       if (KIND != GEMM) ts_touch(tap_offset[0] + tap_filter[0] + (LAYERED ? layer_order[0] + phase_first[0] : 0));
+    } else if (thread == 64) { // what the copying thread reads next
+      @TOUCH@
     }
     __syncwarp();
     ts_named_arrive(15, (WARPGROUPS + 1) * 128);
