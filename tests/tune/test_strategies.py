@@ -168,6 +168,18 @@ def test_a_space_too_large_to_list():
         assert all(wide.contains(p.config) for p in asked)
 
 
+def test_the_model_looks_among_what_a_solver_proposes_and_around_its_best():
+    every = sorted(points(SPACE), key=rough_model)
+    proposed = [DEFAULT, *every[::7]]
+    arm = Arm("a", SPACE, DEFAULT, rough_model, lambda: proposed)
+    strategy = Model([arm], 0)
+    first = strategy.ask(8)
+    assert first[0] == Point("a", DEFAULT)
+    assert {point.config for point in first} <= {*proposed, *neighbours(SPACE, DEFAULT)}
+    assert arm.promising(strategy.rng, 5) == proposed[:5]
+    assert found(run(Model([arm], 0), 70)) < 1.03
+
+
 def test_neighbours_differ_in_one_axis_nearest_first():
     around = neighbours(SPACE, DEFAULT)
     assert around[0] in (config(mr=2, nv=2, rows=4, u=1), config(mr=6, nv=2, rows=4, u=1))
