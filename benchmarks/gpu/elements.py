@@ -3,6 +3,7 @@
 python benchmarks/gpu/elements.py check          check_cases.py's problems of types and layouts, through tensor cores
 python benchmarks/gpu/elements.py long           long sums against float64: by how much of the bound they err
 python benchmarks/gpu/elements.py time           products of every type, layout copies, NCHW in every way, and PyTorch
+python benchmarks/gpu/elements.py tables FILE    the tables of docs/benchmarks-gpu.md from such lines
 Writes JSON lines to $OUT/elements.jsonl.
 """
 
@@ -259,8 +260,32 @@ def torch_conv(signature, held):
     return lambda: back(a, b, empty, None, *options, [False, True, False])
 
 
+def tables(path):
+    """Markdown: products of every type, and NCHW in every way."""
+    rows = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    print("| 4096^3 GEMM | TFLOP/s | PyTorch, `n` x `t` |\n|---|---:|---:|")
+    for row in (row for row in rows if row["part"] == "gemm"):
+        a, b = (row["key"].split(";")[i].split("=")[1] for i in (5, 6))
+        by = row["flops"] / row["torch_us"] * 1e-6
+        print(f"| `{a}` x `{b}`, {row['key'].split('acc=')[1].split(';')[0]} sums | {row['tflops']:.0f} | {by:.0f} |")
+    heads = ("bf16, all tensors NCHW, us", "in place", "copies, mma.sync", "copies, wgmma", "PyTorch, NCHW")
+    print("\n| " + " | ".join(heads) + " |\n|---|---:|---:|---:|---:|")
+    found = {}
+    for row in (row for row in rows if row["part"] == "nchw"):
+        times = found.setdefault(row["key"], {})
+        name = "wgmma" if row["solver"].startswith("wgmma") else row["solver"]
+        times[name] = min(times.get(name, 1e9), row["us"])
+        times |= {"torch": row["torch_us"]} if "torch_us" in row else {}
+    for key, times in found.items():
+        _, mode, x, w = key.split(";")[:4]
+        shown = " | ".join(f"{times[name]:.0f}" for name in ("mma_dense", "mma_dense_nhwc", "wgmma", "torch"))
+        print(f"| {mode} {x.split(',')[-1]} * {w.split(',')[-1]} | {shown} |")
+
+
 def main():
     wrong = 0
+    if sys.argv[1:2] == ["tables"]:
+        return tables(sys.argv[2])
     for word in sys.argv[1:] or ("check", "long", "time"):
         wrong += {"check": check, "long": long_sums, "time": timed}[word]() or 0
     return 1 if wrong else 0
