@@ -5,8 +5,8 @@
 LIST is a name in benchmarks/problems. For each problem three choices are made among generated kernels, each in a new
 database: that of `fast` mode (nothing is measured), that of a search of --seconds, and that of a search which takes
 --times as long (0: none) and does not stop early. Their kernels are then checked and run interleaved in one process,
-with a cold cache. Prints a line a problem and the medians; appends JSON lines to $OUT/search.jsonl, and a run that was
-stopped goes on from there.
+with a cold cache. Prints a line a problem and the medians, and writes $OUT/search.json; a run that was stopped goes on
+from $OUT/search.jsonl.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 
@@ -119,8 +120,15 @@ def main():
         times = " ".join(f"{run} {us:.1f}" for run, us in row["us"].items())
         print(f"{key[:110]} us: {times}; {row['tuned_seconds']:.1f} s, {row['tuned_trials']} configs, "
               f"{row['tuned_failed']} failed, {row['config']['tuned']}", flush=True)  # fmt: skip
-    for name, value in summary([rows[key] for key in list(wanted)[:: args.every]]).items():
+    measured = [rows[key] for key in list(wanted)[:: args.every]]
+    found = summary(measured)
+    for name, value in found.items():
         print(f"{name}: {value:.3f}" if isinstance(value, float) else f"{name}: {value}")
+    card = cuda_devices()[0]
+    machine = f"{card.name}, CUDA {card.driver} driver, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}"
+    command = f"python3 benchmarks/gpu/search.py {' '.join(sys.argv[1:])}"
+    data = {"machine": machine, "command": command, "unit": "us", "summary": found, "results": measured}
+    FILE.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n")
 
 
 if __name__ == "__main__":

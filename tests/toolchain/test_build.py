@@ -60,6 +60,12 @@ def test_refused_source_is_named_and_kept(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_compiler_that_takes_too_long_is_ended(tmp_path):
+    with pytest.raises(CompileError, match=r"did not end within 0\.0 s"):
+        build_unit([answer("ts_a", 1)], host_target(), tmp_path / "unit.so", limit_s=0.0005)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_other_languages_are_refused(tmp_path):
     with pytest.raises(CompileError, match="cuda"):
         build_unit([Source("cuda", "ts_k", "", "")], host_target(), tmp_path / "unit.so")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,19 +18,20 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.runtime.device import Device, DeviceMemory, Stream
 from tilesmith.runtime.executable import Executable
 
-ALIGNMENT = 16
+ALIGNMENT = 16  # for checks: all that a kernel may rely on
+TIMED_ALIGNMENT = 512  # for times: where the allocators of CUDA and PyTorch begin
 POISON = 0xFF  # in every floating-point format all ones are a NaN
 _LOOKED_AT = 64 << 20  # operands up to this size are compared after each call, larger ones after the first
 
 
 class DeviceTensor:
-    """A guarded array's twin on a device: its first element at a multiple of 16 bytes and no more."""
+    """A guarded array's twin on a device: its first element at a multiple of ``alignment`` bytes and no more."""
 
-    def __init__(self, place: Device, host: GuardedArray) -> None:
+    def __init__(self, place: Device, host: GuardedArray, alignment: int = ALIGNMENT) -> None:
         self.host = host
         #: Bytes of the host's memory before its first element.
         self.first = host.array.__array_interface__["data"][0] - host.memory.__array_interface__["data"][0]
-        self._pad = 256 + ALIGNMENT - self.first % 256
+        self._pad = TIMED_ALIGNMENT + alignment - self.first % TIMED_ALIGNMENT
         self.memory = DeviceMemory(place, host.memory.nbytes + self._pad)
         self.address = self.memory.address + self._pad + self.first
         self.upload()
@@ -77,6 +79,21 @@ class DevicePlan:
         )  # fmt: skip
 
 
+class TimedTensors:
+    """A problem's tensors once more, as allocators place them: times are taken on these, from whatever a check left."""
+
+    def __init__(self, place: Device, stream: Stream, operands: Sequence[GuardedArray], result: GuardedArray) -> None:
+        self._place, self._stream = place, stream
+        self._tensors = [DeviceTensor(place, array, TIMED_ALIGNMENT) for array in (*operands, result)]
+
+    def plan(self, executable: Executable) -> DevicePlan:
+        """``executable`` on these tensors, its filter packed."""
+        made = DevicePlan(executable, self._place, self._stream, [tensor.address for tensor in self._tensors])
+        made.prepare()
+        self._stream.synchronize()
+        return made
+
+
 class DeviceRechecker(Rechecker):
     """``Rechecker`` for plans on a device. ``signature`` is canonical, so that its arguments are a plan's slots."""
 
@@ -97,6 +114,10 @@ class DeviceRechecker(Rechecker):
     def plan(self, executable: Executable) -> DevicePlan:
         """``executable`` on this problem's tensors."""
         return DevicePlan(executable, self.place, self.stream, self.slots)
+
+    @cached_property
+    def timed(self) -> TimedTensors:
+        return TimedTensors(self.place, self.stream, self.operands, self.result)
 
     def check_plan(self, plan: DevicePlan, *, poison: bool) -> Accuracy:
         """Prepare and run on the device, in guarded memory full of NaN, and check everything it did."""

@@ -20,7 +20,7 @@ from tilesmith.codegen.cuda.scalar import POINTEE, scalar_prelude
 from tilesmith.codegen.symbols import make_source
 from tilesmith.measure.accuracy import Accuracy, check, describe_wrong, error_bound, overflow_from
 from tilesmith.measure.arrays import GuardedArray, guarded_operands, guarded_result
-from tilesmith.measure.device_arrays import DevicePlan, DeviceTensor
+from tilesmith.measure.device_arrays import DevicePlan, DeviceTensor, TimedTensors
 from tilesmith.measure.oracle import Oracle, logical
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Source
@@ -142,6 +142,10 @@ class DeviceChecker:
         """The numbers of a result that the host has."""
         return check(found, self.truth, self.signature)
 
+    @cached_property
+    def timed(self) -> TimedTensors:
+        return TimedTensors(self.place, self.stream, self.operands, self.result)
+
     def check_plan(self, plan: DevicePlan, *, poison: bool) -> Accuracy:
         """Prepare and run on the device, in guarded memory full of NaN, and check everything it did."""
         self._output.memory.copy_from(self._initial)
@@ -221,7 +225,7 @@ def _elements(operand: GuardedArray) -> int:
 
 
 def _bound_of(signature: Signature) -> tuple[float, float, float, float]:
-    """``accuracy.error_bound`` as a line: per unit of the norm, of the value, and always; and from where Inf is right."""
+    """``accuracy.error_bound`` as a line: per unit of the norm, of the value, and always; where Inf begins."""
 
     def bound(value: float, norm: float) -> float:
         one = Oracle(np.array([value]), np.array([norm]), np.array([value]), _length(signature))
