@@ -256,3 +256,14 @@ def test_a_damaged_type_of_a_column_changes_no_record(tmp_path):
     database = Database.open(path)
     database.put_result(replace(record, solver="other"))
     assert database.ranking("p", "t:1") == (replace(record, solver="other"), record)
+
+
+def test_a_damaged_version_of_the_file_format_does_not_make_it_read_only(store, caplog):
+    content = bytearray(store.read_bytes())
+    content[18] = 0x41
+    store.write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        database = Database.open(store)
+        database.put_result(replace(FULL, solver="another"))
+    assert "damaged" in caplog.text
+    assert {record.solver for record in Database.open(store).ranking(P, T)} == {"c_dense", "another"}

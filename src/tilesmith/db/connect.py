@@ -30,7 +30,7 @@ def open_file(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
         return _open_readonly(path) if readonly else _open(path)
     except sqlite3.DatabaseError as error:
         reason: Exception = error
-        if is_damage(error) and not readonly:
+        if (is_damage(error) or is_sealed_off(path, error)) and not readonly:
             set_aside(path, error)
             try:
                 return _open(path)
@@ -73,6 +73,21 @@ def is_damage(error: sqlite3.Error) -> bool:
     """
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+
+
+def is_sealed_off(path: Path, error: sqlite3.Error) -> bool:
+    """SQLite takes the file for read-only because of a damaged version number in its header, not of the file system."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY and _has_bad_versions(path)
+
+
+def _has_bad_versions(path: Path) -> bool:
+    """Bytes 18 and 19 of a file say how it is written and read; SQLite does not write to what it does not know."""
+    try:
+        with path.open("rb") as file:
+            versions = file.read(20)[18:]
+    except OSError:
+        return False
+    return not set(versions) <= {1, 2}
 
 
 def is_busy(error: sqlite3.Error) -> bool:
@@ -142,7 +157,7 @@ def _is_sound(path: Path) -> bool:
         return True
     try:
         with contextlib.closing(_connect(path, readonly=True)) as connection:
-            if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+            if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok" or _has_bad_versions(path):
                 return False
             version = version_of(connection)
             if version > VERSION or not is_ours(connection):
@@ -203,7 +218,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
             check_tables(connection)
     except sqlite3.OperationalError as error:
         connection.close()
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY and not is_sealed_off(path, error):
             copy = _copy(path)
             LOG.warning("database %s cannot be written (%s); what this process measures is kept in memory", path, error)
             return copy, False

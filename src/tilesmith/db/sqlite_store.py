@@ -20,6 +20,7 @@ from tilesmith.db.connect import (
     identity,
     is_busy,
     is_damage,
+    is_sealed_off,
     memory,
     open_file,
     set_aside,
@@ -236,7 +237,7 @@ class SqliteDatabase(Database):
             self._connection.close()
             self._reopen()
             return
-        if is_damage(error) and self.path is not None and self.persistent:
+        if self.path is not None and self.persistent and (is_damage(error) or is_sealed_off(self.path, error)):
             self._connection.close()
             set_aside(self.path, error)
             self._reopen()
