@@ -26,8 +26,8 @@ _LATENCY = 2820  # cycles from asking for bytes of DRAM to their use
 _OVERLAP = 0.14  # what the lesser of computing and moving adds to the greater
 _LAUNCH = 1.5e-6  # seconds of one more launch
 _PARTIAL_BYTES = 2.7e12  # bytes of partial sums a second, written and read through L2
-_EXCHANGED = 0.02  # of the time, for results that are turned around on their way out
-_TORN_BYTES = 420  # of DRAM for a sector that two tiles write
+_EXCHANGED, _KEPT = 0.02, 0.03  # of the time: what turning results around costs, what columns that stay save
+_TORN_SECTOR, _TORN_LINE = 420, 100  # bytes of DRAM for 32 bytes, or 128, that two tiles write
 _CLUSTERED = {  # clusters of a size that lie on the chip at once, by blocks an SM: one lies in one part of it
     1: {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}, 2: {2: 132, 3: 79, 4: 62, 5: 47, 6: 39, 7: 32, 8: 30},
 }  # fmt: skip
@@ -67,7 +67,7 @@ def predicted_seconds(t: Sm90Tile) -> float:
     if v["slices"] > 1:
         partial = form.layers * form.rows * t.partial_row * 4 * v["slices"]
         seconds += _LAUNCH + partial / _PARTIAL_BYTES
-    return seconds * (1 + _EXCHANGED * form.transposed)
+    return seconds * (1 + _EXCHANGED * form.transposed) * (1 - _KEPT * v["resident"])
 
 
 def _step_cycles(t: Sm90Tile) -> float:
@@ -95,7 +95,7 @@ def _request(operand: Tiled | Window) -> float:
     if isinstance(operand, Window):
         return 1.0
     steps = zip(operand.dims[1:], operand.strides, strict=True)
-    return 1.8 if any(size > 1 and 2 * stride % 32 for size, stride in steps) else 1.0
+    return 2.0 if any(size > 1 and 2 * stride % 32 for size, stride in steps) else 1.0
 
 
 def _dram_seconds(t: Sm90Tile) -> float:
@@ -105,6 +105,17 @@ def _dram_seconds(t: Sm90Tile) -> float:
     if form.kind == "wrw":
         out = form.rows * len(form.taps.offset) * form.channels
     moved = sum(sizes) + out * dtype(form.out_dtype).nbytes * (1 + (form.residual is not None) + (form.beta != 0.0))
-    # Sectors of 32 bytes that two tiles write are read as well.
-    torn = (t.tiles_n - 1) // 2 if t.block_n % 16 and not form.transposed else 0
-    return (moved + torn * form.layers * form.rows * _TORN_BYTES) / t.target.bytes_per_s
+    return (moved + form.layers * form.rows * _torn_bytes(t)) / t.target.bytes_per_s
+
+
+def _torn_bytes(t: Sm90Tile) -> int:
+    """Bytes of DRAM a row for the sectors and lines that two tiles write."""
+    if t.form.transposed or t.form.kind == "wrw":
+        return 0
+    edges = [i * t.block_n * dtype(t.form.out_dtype).nbytes for i in range(1, min(t.tiles_n, 9))]
+    torn = sum(_TORN_SECTOR if edge % 32 else _TORN_LINE if edge % 128 else 0 for edge in edges)
+    return torn * max(t.tiles_n - 1, 0) // max(len(edges), 1)
+
+
+def bound_by_memory(t: Sm90Tile) -> bool:
+    return _dram_seconds(t) > 0.6 * predicted_seconds(t)

@@ -14,12 +14,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 
-from tilesmith.solvers.cuda.cost_sm90 import predicted_seconds
+from tilesmith.solvers.cuda.cost_sm90 import bound_by_memory, predicted_seconds
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form
 from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
 from tilesmith.solvers.solver import Config, SearchSpace
 from tilesmith.targets.target import CudaTarget
 
+_FEW_BYTES = 2**22  # of columns that stay in L2 beside what streams through it
 FormOf = Callable[[int], Sm90Form | None]  # by ``swap``
 _SHAPES = (  # wgs, mi, pp, per_sm
     (1, 1, 0, 1), (2, 1, 0, 1), (2, 1, 1, 1), (1, 2, 0, 1), (2, 2, 0, 1), (2, 2, 1, 1), (3, 1, 0, 1),
@@ -89,13 +90,13 @@ def _slabs(form: Sm90Form) -> tuple[int, ...]:
 def sm90_default(form_of: FormOf, target: CudaTarget) -> Config:
     """The cost model's choice among some hundreds of tiles."""
     space = sm90_space(form_of, target)
-    return _grouped(_sorted(form_of, space, target)[0], space)
+    return _grouped(_sorted(form_of, space, target)[0], form_of, space, target)
 
 
 def sm90_ranked(form_of: FormOf, target: CudaTarget) -> list[Config]:
     """Some hundreds of configs of the space, those first that the cost model likes."""
     space = sm90_space(form_of, target)
-    return [_grouped(config, space) for config in _sorted(form_of, space, target)]
+    return [_grouped(config, form_of, space, target) for config in _sorted(form_of, space, target)]
 
 
 def _sorted(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> list[Config]:
@@ -111,13 +112,19 @@ def _sorted(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> list[Con
     return [config for _, _, config in sorted(found, key=lambda item: item[:2])]
 
 
-def _grouped(config: Config, space: SearchSpace) -> Config:
+def _grouped(config: Config, form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Config:
     """``config`` with so many rows of tiles walked together that what its columns bring from DRAM is read once."""
-    if config["slices"] == 1 and not config["resident"]:
-        for group in (16, 8, 4, 2) if config["swap"] else (8, 4, 2):
-            wide = config.replace(group=group)
-            if space.contains(wide):
-                return wide
+    form = form_of(config["swap"])
+    assert form is not None
+    if config["slices"] > 1 or config["resident"]:
+        return config
+    columns = form.cols * form.reduced * len(form.taps.offset) * 2
+    if columns < _FEW_BYTES and bound_by_memory(Sm90Tile(form, config, target)):
+        return config  # they stay in L2: whole rows are written at a time
+    for group in (16, 8, 4, 2) if config["swap"] else (8, 4, 2):
+        wide = config.replace(group=group)
+        if space.contains(wide):
+            return wide
     return config
 
 
