@@ -24,12 +24,13 @@ from tilesmith.db.records import Record, Search
 from tilesmith.db.store import Database
 from tilesmith.dispatch.spec import read_spec
 from tilesmith.dispatch.spec_pattern import parse_pattern
-from tilesmith.errors import TilesmithError
+from tilesmith.errors import LaunchError, PlanError, TilesmithError
 from tilesmith.plan.serial import decode, encode
 from tilesmith.problems.driver import command_of, parse_command, read_commands
 from tilesmith.problems.find_key import parse_find_key
 from tilesmith.problems.layouts import parse_layout
 from tilesmith.problems.signature import parse_key
+from tilesmith.runtime._runtime import LoadedPlan
 from tilesmith.solvers.solver import parse_config
 from tilesmith.targets.names import parse_target
 from tilesmith.toolchain import plans
@@ -91,7 +92,17 @@ def file_of(data: bytes, folder: Path, name: str) -> Path:
 def read_plan(data: bytes, folder: Path) -> None:
     rest = struct.pack("<Q", 24 + len(data)) + data
     whole = b"TSPLAN\r\n" + struct.pack("<II", 2, zlib.crc32(rest)) + rest
-    assert encode(decode(whole)) == whole
+    try:
+        plan = decode(whole)
+    except PlanError:
+        plan = None
+    refused = None
+    try:
+        LoadedPlan(whole, ())
+    except LaunchError as error:
+        refused = error
+    assert (plan is None) == (refused is not None), f"one decoder accepts it, the other does not: {refused}"
+    assert plan is None or encode(plan) == whole
 
 
 def read_plan_file(data: bytes, folder: Path) -> None:

@@ -108,12 +108,33 @@ static void *allocate(reader *r, size_t count, size_t size) {
   return memory;
 }
 
+/* As Python decodes it: no overlong forms, no surrogates, nothing beyond U+10FFFF. */
+static int is_utf8(const uint8_t *text, size_t length) {
+  for (size_t i = 0; i < length;) {
+    const uint8_t first = text[i++];
+    if (first < 0x80) continue;
+    if (first < 0xC2 || first > 0xF4) return 0;
+    const size_t more = first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;
+    uint8_t least = 0x80, most = 0xBF; /* of the second byte */
+    if (first == 0xE0) least = 0xA0;
+    if (first == 0xED) most = 0x9F;
+    if (first == 0xF0) least = 0x90;
+    if (first == 0xF4) most = 0x8F;
+    if (more > length - i || text[i] < least || text[i] > most) return 0;
+    for (size_t k = 1; k < more; k++)
+      if ((text[i + k] & 0xC0) != 0x80) return 0;
+    i += more;
+  }
+  return 1;
+}
+
 static const char *read_text(reader *r) {
   uint32_t length = read_count(r, 1);
   const uint8_t *bytes = take(r, length);
   char *text = allocate(r, (size_t)length + 1, 1);
   if (bytes == NULL || text == NULL) return "";
   if (memchr(bytes, 0, length) != NULL) REFUSE(r, "plan holds text with a NUL");
+  if (!is_utf8(bytes, length)) REFUSE(r, "plan holds text that is not UTF-8");
   memcpy(text, bytes, length);
   return text;
 }
