@@ -220,6 +220,17 @@ def test_a_gradient_is_not_lost_silently():
         conv(x, w, b.requires_grad_())
 
 
+def test_sums_are_made_as_asked():
+    x, w = draw((2, 4, 7, 6)), draw((5, 4, 3, 3))
+    exact = conv(x, w)
+    assert np.array_equal(conv(x, w, acc_dtype="tf32"), exact)  # a CPU has nothing to round for
+    close(conv(x, w, acc_dtype="fp64"), reference(x, w))
+    a, b = draw((9, 8)), draw((8, 7))
+    close(gemm(a, b, acc_dtype="tf32"), a.astype(np.float64) @ b)
+    with pytest.raises(ProblemError, match="'tf32' goes with fp32 tensors"):
+        gemm(a.astype(np.float16), b.astype(np.float16), acc_dtype="tf32")
+
+
 def test_public_names():
     for name in tilesmith.__all__:
         assert getattr(tilesmith, name).__name__ == name

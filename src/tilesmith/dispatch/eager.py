@@ -53,6 +53,7 @@ def conv(
     residual: Any = None,
     threads: int | None = None,
     mode: str | None = None,
+    acc_dtype: str = "",
 ) -> Any:
     """Convolution (or transposed convolution) of NumPy arrays or PyTorch CPU tensors with 3, 4 or 5 axes.
 
@@ -61,12 +62,13 @@ def conv(
     Without an ``output_layout`` or ``shared_layout`` it lies in memory as x does: channels-last stays channels-last.
     Which kernel runs is decided at the first call with these shapes, dtypes and options, and remembered; ``mode``
     stands for TILESMITH_FIND_MODE.
+    ``acc_dtype`` is that of ``ConvSignature``: ``"tf32"`` allows fp32 operands to be rounded on tensor cores.
 
     Raises ``ProblemError`` for a problem that cannot exist, ``ArgumentError`` for arrays that cannot be its tensors.
     """
     options = (
         stride, padding, dilation, groups, transposed, output_padding, input_layout, kernel_layout, output_layout,
-        shared_layout, activation, slope, low, high, threads, mode,
+        shared_layout, activation, slope, low, high, threads, mode, acc_dtype,
     )  # fmt: skip
     quick: tuple[Any, ...] | None = None
     try:
@@ -117,15 +119,17 @@ def gemm(
     residual: Any = None,
     threads: int | None = None,
     mode: str | None = None,
+    acc_dtype: str = "",
 ) -> Any:
     """``activation(alpha * op(a) @ op(b) + beta * c + bias + residual)`` of NumPy arrays or PyTorch CPU tensors.
 
     Arrays have two axes, or three with the batch first. ``c`` (read, never written) goes with ``beta``; ``bias`` has
     one element a column. The result is dense, of a's dtype (int8: int32). ``mode`` stands for TILESMITH_FIND_MODE.
+    ``acc_dtype`` is that of ``GemmSignature``: ``"tf32"`` allows fp32 operands to be rounded on tensor cores.
 
     Raises ``ProblemError`` for a problem that cannot exist, ``ArgumentError`` for arrays that cannot be its matrices.
     """
-    options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads, mode)
+    options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads, mode, acc_dtype)
     quick: tuple[Any, ...] | None = None
     try:
         if residual is None and bias is None and c is None:
@@ -228,7 +232,7 @@ def _conv_call(
     x: Any, w: Any, b: Any, residual: Any, stride: Any, padding: Any, dilation: Any, groups: int, transposed: bool,
     output_padding: Any, input_layout: str, kernel_layout: str, output_layout: str, shared_layout: str,
     activation: str, slope: float, low: float, high: float, threads: int | None,
-    mode: str | None,
+    mode: str | None, acc_dtype: str,
 ) -> _Call:  # fmt: skip
     given = {"x": describe("x", x), "w": describe("w", w)}
     _same_dtype(given)
@@ -248,6 +252,7 @@ def _conv_call(
     signature = ConvSignature(
         placed_x.shape, placed_w.shape, stride=_tuple(stride), padding=_tuple(padding), dilation=_tuple(dilation),
         groups=groups, transposed=transposed, output_padding=_tuple(output_padding), dtype=given["x"].dtype,
+        acc_dtype=acc_dtype,
         input_layout=placed_x.layout, kernel_layout=placed_w.layout, output_layout=layout_y,
         input_strides=placed_x.strides, kernel_strides=placed_w.strides, epilogue=epilogue,
     )  # fmt: skip
@@ -275,7 +280,7 @@ def _conv_call(
 def _gemm_call(
     a: Any, b: Any, c: Any, bias: Any, residual: Any, alpha: float, beta: float, trans_a: bool, trans_b: bool,
     activation: str, slope: float, low: float, high: float, threads: int | None,
-    mode: str | None,
+    mode: str | None, acc_dtype: str,
 ) -> _Call:  # fmt: skip
     given = {"a": describe("a", a), "b": describe("b", b)}
     _same_dtype(given)
@@ -300,7 +305,8 @@ def _gemm_call(
     (lda, stride_a), (ldb, stride_b) = (found or (None, None) for found in rows.values())
     epilogue = Epilogue(bias is not None, activation, residual is not None, slope, low, high)
     signature = GemmSignature(
-        m, n, k, batch=batch, trans_a=trans_a, trans_b=trans_b, dtype=given["a"].dtype, alpha=alpha, beta=beta,
+        m, n, k, batch=batch, trans_a=trans_a, trans_b=trans_b, dtype=given["a"].dtype, acc_dtype=acc_dtype,
+        alpha=alpha, beta=beta,
         lda=lda, ldb=ldb, stride_a=stride_a, stride_b=stride_b, epilogue=epilogue,
     )  # fmt: skip
     result = (batch, m, n) if ranks == {3} else (m, n)
