@@ -143,7 +143,7 @@ def test_a_problem_is_one_of_its_own_patterns(one, other):
     [
         ("convfp17 -c 3", "'convfp17' does not exist"),
         ("conv --channels 3", "'--channels' is no flag of conv"),
-        ("conv -c", "flag -c has no value"),
+        ("conv -c", "flag '-c' has no value"),
         ("conv -c few", "'few' is no integer"),
         ("conv -c 8..4", "empty range"),
         ("conv9;fwd;*", "no key"),

@@ -77,7 +77,7 @@ def parse_pattern(text: str) -> Pattern:
     given = []
     for place in range(0, len(words), 2):
         if place + 1 == len(words):
-            raise ProblemError(f"problem {text!r}: flag {words[place]} has no value")
+            raise ProblemError(f"problem {text!r}: flag {words[place]!r} has no value")
         given.append((words[place], words[place + 1]))
     return _flag_pattern(text, bases, given)
 
