@@ -172,3 +172,28 @@ def test_many_processes_write_at_once(tmp_path):
     assert len(database.trials("p", "t")) == 30
     assert len(database.ranking("p", "t")) == 1
     assert database.check() == ()
+
+
+def test_what_a_killed_trial_left_goes_with_the_next(tmp_path):
+    place = tmp_path / ".tilesmith-trial"
+    place.mkdir()
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    node = os.uname().nodename
+    (place / f"{node}!{gone.pid}!1!1").touch()
+    (place / f"{node}!{os.getpid()}!1!1").touch()  # somebody's who lives
+    (place / "elsewhere!1!1!1-journal").touch()
+    assert trial.why_not(tmp_path, thorough=False) is None
+    assert sorted(path.name for path in place.iterdir()) == sorted(
+        ["elsewhere!1!1!1-journal", f"{node}!{os.getpid()}!1!1"]
+    )
+    os.utime(place / "elsewhere!1!1!1-journal", (0, 0))
+    (place / f"{node}!{os.getpid()}!1!1").unlink()
+    assert trial.why_not(tmp_path, thorough=True) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_nameless_files_is_tried_with_a_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY | os.O_CREAT | os.O_EXCL)
+    assert trial.why_not(tmp_path, thorough=False) is None
+    assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ import sqlite3
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 try:
@@ -21,11 +21,13 @@ try:
 except ImportError:  # Windows: its own locks are mandatory, SQLite relies on them as they are
     fcntl = None  # type: ignore[assignment]
 
+_FOLDER = ".tilesmith-trial"
+_DAY_S = 86_400.0
 _BUSY_S = 2.0  # nobody else knows the file of the trial
 # What may be over tomorrow says nothing of the file system, and must not change where a database lies for good.
 _PASSING = (
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE,
-    errno.ENOMEM, errno.EINTR, errno.ENOENT,
+    errno.ENOMEM, errno.EINTR, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP,
 )  # fmt: skip
 _PASSING_SQLITE = (
     sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_IOERR,
@@ -42,12 +44,16 @@ def why_not(folder: Path, *, thorough: bool) -> str | None:
     The short trial takes two locks on a file; the thorough one (for a folder where a database is to be made) also
     writes a small database in two transactions and reads it again.
     """
-    name = f"{folder}/.tilesmith-trial-{os.getpid()}-{threading.get_ident()}-{time.monotonic_ns()}"
-    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    place = os.path.join(folder, _FOLDER)
+    if os.path.isdir(place):
+        _sweep(place)
     try:
-        _locks_exclude(descriptor, name)
         if thorough:
-            _journal_works(name)
+            with _named(place) as name:
+                _locks_exclude(name)
+                _journal_works(name)
+        else:
+            _short(folder, place)
     except OSError as error:
         if error.errno in _PASSING:
             raise
@@ -57,26 +63,73 @@ def why_not(folder: Path, *, thorough: bool) -> str | None:
         if code & 0xFF in _PASSING_SQLITE and code not in _LOCK_FAILS:
             raise OSError(str(error)) from None
         return str(error)
-    else:
-        return None
+    return None
+
+
+def _short(folder: Path, place: str) -> None:
+    """On a file without a name, where there are such: nothing is left behind then, whatever happens."""
+    try:
+        descriptor = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except (AttributeError, OSError):
+        with _named(place) as name:
+            _locks_exclude(name)
+        return
+    try:
+        _locks_exclude(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _named(place: str) -> Iterator[str]:
+    """A file of this process in the trials' folder, which goes with the last of them."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(place, 0o700)
+    name = os.path.join(place, f"{os.uname().nodename}!{os.getpid()}!{threading.get_ident()}!{time.monotonic_ns()}")
+    os.close(os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        yield name
+    finally:
         for suffix in ("", "-journal"):
             with contextlib.suppress(OSError):
                 os.unlink(name + suffix)
+        with contextlib.suppress(OSError):
+            os.rmdir(place)
 
 
-def _locks_exclude(first: int, name: str) -> None:
+def _sweep(place: str) -> None:
+    """Remove what processes that were killed have left: of this machine those that are gone, of others after a day."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(place):
+            node, _, rest = name.partition("!")
+            path = os.path.join(place, name)
+            with contextlib.suppress(OSError, ValueError):
+                mine = node == os.uname().nodename
+                if _is_gone(int(rest.partition("!")[0])) if mine else time.time() - os.stat(path).st_mtime > _DAY_S:
+                    os.unlink(path)
+        os.rmdir(place)
+
+
+def _is_gone(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _locks_exclude(name: str) -> None:
     """Locks of open files count between two descriptors as those of processes do between two processes."""
     if not hasattr(fcntl, "F_OFD_SETLK"):
         return
+    first = os.open(name, os.O_RDWR | os.O_CLOEXEC)
     try:
-        _lock(first, fcntl.F_UNLCK)
-    except OSError as error:
-        if error.errno == errno.EINVAL:  # a system without locks of open files
-            return
+        second = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+    except BaseException:
+        os.close(first)
         raise
-    second = os.open(name, os.O_RDWR | os.O_CLOEXEC)
     try:
         _lock(first, fcntl.F_WRLCK)
         try:
@@ -87,7 +140,11 @@ def _locks_exclude(first: int, name: str) -> None:
             raise OSError("a lock was granted twice")
         _lock(first, fcntl.F_UNLCK)
         _lock(second, fcntl.F_WRLCK)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a system without locks of open files
+            raise
     finally:
+        os.close(first)
         os.close(second)
 
 
