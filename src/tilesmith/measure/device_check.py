@@ -221,7 +221,7 @@ def _twin(tensor: DeviceTensor) -> DeviceMemory:
 def _elements(operand: GuardedArray) -> int:
     """From the first to the last element of an operand, gaps included."""
     steps = (step // operand.array.itemsize for step in operand.array.strides)
-    return 1 + sum((size - 1) * int(step) for size, step in zip(operand.array.shape, steps, strict=True))
+    return 1 + int(sum((size - 1) * step for size, step in zip(operand.array.shape, steps, strict=True)))
 
 
 def _bound_of(signature: Signature) -> tuple[float, float, float, float]:
