@@ -109,7 +109,8 @@ def search_table(data: dict) -> str:
         ),
         "",
         f"Untuned over tuned **{summary['fast_over_tuned']:.3f}**, "
-        f"tuned over long **{summary['tuned_over_long']:.3f}** (geomeans); median {summary['median_seconds']:.1f} s a problem.",
+        f"tuned over long **{summary['tuned_over_long']:.3f}** (geomeans); "
+        f"median {summary['median_seconds']:.1f} s a problem.",
         "",
     ]
     return "\n".join(lines)

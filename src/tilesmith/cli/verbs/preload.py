@@ -36,7 +36,7 @@ class _Preload(click.Command):
     "--device", "devices", multiple=True, default=("cpu",),
     help="cpu (the default), cuda or cuda:N; may be given again. Empty: write sources only.",
 )  # fmt: skip
-@click.option("-j", "--max-processes", "jobs", type=click.IntRange(1), help="Compilers at a time (default: one a core).")
+@click.option("-j", "--max-processes", "jobs", type=click.IntRange(1), help="Compilers at a time (one a core).")
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path),
     help='Folder for the sources of --device "" (default: sources/ in the cache folder).',
