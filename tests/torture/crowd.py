@@ -36,6 +36,7 @@ from homes import arrays, heard, is_right, place
 import tilesmith.runtime.executable  # noqa: F401  # all that a worker imports, so that its start is a fork
 from plan_samples import SMALL
 from tilesmith import conv
+from tilesmith.db.files import records_folder
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database
 from tilesmith.dispatch.eager import forget
@@ -201,7 +202,9 @@ def torment(processes: int, seconds: float, seed: int, home: Path) -> Outcome:
     child = os.fork()
     if child == 0:
         try:
-            Worker(home, "last", begun, "").cache.get_or_build(source_of(LAST), TARGET)
+            last = Worker(home, "last", begun, "")
+            last.cache.get_or_build(source_of(LAST), TARGET)
+            last.record()
         finally:
             os._exit(0)
     os.waitpid(child, 0)
@@ -253,7 +256,9 @@ def left_behind(home: Path) -> list[Path]:
     found = [*(home / "temporary").rglob("*")]
     for folder in ("staging", "locks"):
         found += (home / "cache" / folder).rglob("*")
-    return found + [path for path in (home / "data").iterdir() if path.name != "tilesmith.db"]
+    records = records_folder(home / "data" / "tilesmith.db")
+    found += (records / "staging").rglob("*")
+    return found + [path for path in (home / "data").iterdir() if path not in (records, home / "data" / "tilesmith.db")]
 
 
 def main() -> int:
@@ -261,9 +266,12 @@ def main() -> int:
     options.add_argument("--processes", type=int, default=8)
     options.add_argument("--seconds", type=float, default=60.0)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--files", action="store_true", help="a database of one file a record")
     given = options.parse_args()
     home = Path(tempfile.mkdtemp(prefix="tilesmith-crowd-"))
     try:
+        if given.files:
+            records_folder(home / "data" / "tilesmith.db").mkdir(parents=True)
         outcome = torment(given.processes, given.seconds, given.seed, home)
     finally:
         shutil.rmtree(home, ignore_errors=True)

@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 PARTS = {
     "crowd of 8": ("crowd.py", ["--processes", "8", "--seconds", "60"], ["--processes", "8", "--seconds", "6"]),
     "crowd of 64": ("crowd.py", ["--processes", "64", "--seconds", "60"], ["--processes", "24", "--seconds", "6"]),
+    "crowd on files": ("crowd.py", ["--files", "--seconds", "60"], ["--files", "--seconds", "6"]),
     "flips": ("flips.py", ["--every", "1"], ["--every", "31"]),
     "faults": ("faults.py", [], ["--seconds", "15"]),
     "same choice": ("same.py", ["--processes", "1000"], ["--processes", "30", "--interpreters", "2"]),

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 
 
@@ -20,8 +22,9 @@ def run(script: str, *arguments: str) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_crowd_that_is_killed_at_random():
-    found = run("crowd.py", "--processes", "8", "--seconds", "4", "--seed", "1")
+@pytest.mark.parametrize("more", [[], ["--files"]], ids=["sqlite", "files"])
+def test_a_crowd_that_is_killed_at_random(more):
+    found = run("crowd.py", "--processes", "8", "--seconds", "4", "--seed", "1", *more)
     assert found["ok"], found
     assert found["kills"] > 3
     assert found["records"] > 3
