@@ -58,7 +58,7 @@ torture: $(VENV)/.dev  ## the cache and the databases killed, damaged and refuse
 
 FUZZ_SECONDS := 600
 fuzz: $(VENV)/.dev  ## the plan decoder (C, with sanitizers) and every reader, FUZZ_SECONDS=600 each
-	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS)
+	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS) --json benchmarks/results/fuzz.json
 
 hit: $(VENV)/.setup  ## what a hit costs: in a fresh process, and once bound
 	$(BIN)/python benchmarks/hit.py

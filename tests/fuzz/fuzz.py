@@ -3,14 +3,16 @@
 Inputs are mutated from the seeds and ``corpus/``; one that reaches a line of Python (an edge of C) that no other has
 reached joins them. ``--grow`` keeps those in the corpus.
 
-    python tests/fuzz/fuzz.py [--seconds 600] [--seed N] [--only NAME] [--findings FOLDER] [--grow]
+    python tests/fuzz/fuzz.py [--seconds 600] [--seed N] [--only NAME] [--findings FOLDER] [--grow] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import hashlib
 import json
+import os
 import random
 import shutil
 import signal
@@ -40,6 +42,7 @@ def main() -> int:
     options.add_argument("--only", default="", help="one target: c-plan, or a reader's name")
     options.add_argument("--findings", type=Path, default=Path("build/fuzz"), help="where inputs that fail are kept")
     options.add_argument("--grow", action="store_true", help="keep new inputs in the corpus")
+    options.add_argument("--json", type=Path, help="add the figures to this file")
     given = options.parse_args()
     from readers import readers
 
@@ -55,6 +58,11 @@ def main() -> int:
             told = fuzz_reader(reader, given.seconds, given.seed, given.findings, given.grow)
         failed += bool(told["findings"])
         print(json.dumps({"target": name, **told}), flush=True)
+        if given.json:
+            document = json.loads(given.json.read_text()) if given.json.exists() else {}
+            now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            document[name] = {"date": now, "load": round(os.getloadavg()[0], 1), **told}
+            given.json.write_text(json.dumps(document, indent=1) + "\n")
     return 1 if failed else 0
 
 
