@@ -5,7 +5,7 @@ operations are counted first, then each fails in a process of its own (``faults.
 SQLite's operations fail too): once, and from there to the end of the process. After each, a healthy process must find
 the store readable and publish into it.
 
-    python tests/torture/faults.py [--seconds S] [--seed N]
+    python tests/torture/faults.py [--seconds S] [--seed N] [--skip N]
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     options.add_argument("--seed", type=int, default=0, help="of the order in which cases are tried")
+    options.add_argument("--skip", type=int, default=0, help="begin at this place of the order")
     options.add_argument("--loud", action="store_true", help="tell what is wrong as it is found")
     given = options.parse_args()
     if "TS_FAULTS" not in os.environ:
         return again_with_the_shim()
-    print(json.dumps(torment(given.seconds, given.seed, given.loud)))
+    print(json.dumps(torment(given.seconds, given.seed, given.skip, given.loud)))
     return 0
 
 
@@ -62,7 +63,7 @@ def again_with_the_shim() -> int:
         return subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode
 
 
-def torment(seconds: float, seed: int, loud: bool) -> dict[str, Any]:
+def torment(seconds: float, seed: int, skip: int, loud: bool) -> dict[str, Any]:
     from homes import arrays, heard, in_child, is_right, place
 
     import tilesmith.runtime.executable  # noqa: F401  # what a call imports is imported once, before the forks
@@ -139,7 +140,7 @@ def torment(seconds: float, seed: int, loud: bool) -> dict[str, Any]:
     ]
     random.Random(seed).shuffle(cases)
     by_kind, wrong, begun = Counter[str](), list[str](), time.monotonic()
-    for kind, lasting, at in cases:
+    for kind, lasting, at in cases[skip:]:
         if time.monotonic() - begun > seconds:
             break
         fresh()
