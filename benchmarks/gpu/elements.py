@@ -65,10 +65,11 @@ def check():
 
 def long_sums():
     """Filter gradients of many pixels: the untuned config, and one that splits less."""
-    from check import CACHE, assemble
+    from gpu_worker import CACHE
 
     from tilesmith.measure.device_bench import DeviceBench
     from tilesmith.measure.device_oracle import device_oracle
+    from tilesmith.plan.assemble import assemble
     from tilesmith.runtime.executable import Executable
 
     signatures = [s.canonical for _, mode, s in listed("volumetric") if mode == "wrw" and s.input_shape[-1] == 256][:1]
