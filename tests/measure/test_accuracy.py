@@ -112,7 +112,7 @@ def cut_toward_zero(instruction, units=1):
     return call
 
 
-@pytest.mark.parametrize("k", [64, 9216, 60000])
+@pytest.mark.parametrize("k", [64, 9216, 30000])
 def test_tensor_cores_may_cut_their_sums(k):
     narrow = GemmSignature(m=48, n=40, k=k, dtype="bf16", c_dtype="fp32")
     verdict = verify(cut_toward_zero(16), narrow, 1)
