@@ -1,6 +1,7 @@
 """`make gpu-bench`: tunes the problem lists on a GPU, measures them beside cuDNN and cuBLAS, writes the docs' tables.
 
-    python benchmarks/gpu/gpu_bench.py [--time-limit SECONDS] [--tune-seconds S] [--again] [LIST ...]
+    python benchmarks/gpu/gpu_bench.py [--time-limit SECONDS] [--tune-seconds S] [--again] [--generated-only]
+        [LIST ...]
 
 All lists of benchmarks/problems that are for GPUs, on every GPU of the machine at once, each problem with
 ``tilesmith tune`` and ``tilesmith bench --generated-only``. Where that is not clearly faster than the library,
@@ -41,9 +42,9 @@ LIBRARIES = "cudnn,cublas"
 CHUNKS = 4  # for each device: what a run that is stopped can lose
 CLEARLY = 1.03
 EXTERNAL_S = 3.0  # of a search whose configs are known already
-START_S = 20.0  # of three processes
+START_S = 12.0  # of three processes
 LONGEST_S = 60.0  # of one problem: then something hangs
-MEASURE_S = 5.0  # of one problem: data, checks, cuDNN's own trials, and the race
+MEASURE_S = 4.0  # of one problem: data, checks, cuDNN's own trials, and the race
 
 
 def main() -> int:
@@ -54,6 +55,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1.5, help="measuring time of a problem")
     parser.add_argument("--again", action="store_true", help="measure anew what is there")
     parser.add_argument("--sample", type=int, default=1, help="every n-th problem alone")
+    parser.add_argument("--chunk", type=int, default=0, help="problems at a time on a device: what a stop can lose")
+    parser.add_argument("--generated-only", action="store_true", help="leave PyTorch's kernels out of every race")
     options = parser.parse_args()
     unknown = [name for name in options.lists if name not in LISTS]
     if unknown:
@@ -71,7 +74,7 @@ def main() -> int:
     ]
     print(f"{len(todo)} problems on {len(cuda_devices())} x {cuda_devices()[0].name}", flush=True)
     count = len(cuda_devices())
-    size = max(3, min(12, -(-len(todo) // (CHUNKS * count))))
+    size = options.chunk or max(3, min(12, -(-len(todo) // (CHUNKS * count))))
     chunks = deque(todo[i : i + size] for i in range(0, len(todo), size))
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(lambda ordinal: work(ordinal, chunks, book, options, deadline), range(count)))
@@ -164,13 +167,14 @@ def measured(ordinal: int, chunk: list, options: argparse.Namespace) -> tuple[li
     by_name = tuned(ordinal, problems, options.tune_seconds, "--generated-only")
     ours, host = benched(ordinal, problems, options.seconds, "--generated-only")
     near = [name for name in problems if (tables.ratio({"bench": ours[name]}) or CLEARLY) < CLEARLY]
+    near = [] if options.generated_only else near
     raced = tuned(ordinal, near, EXTERNAL_S, "--external") if near else {}
     theirs = [name for name in near if raced.get(name, {}).get("solver", "").startswith("torch_")]
     portfolio = benched(ordinal, theirs, options.seconds, "--external")[0] if theirs else {}
     rows = [
         {
             "command": name[0], "direction": name[1], "tune": evidence(by_name.get(name)), "bench": ours.get(name),
-            "external": portfolio.get(name),
+            "external": portfolio.get(name), "raced": not options.generated_only,
         }
         for name in problems
     ]  # fmt: skip

@@ -23,7 +23,9 @@ def ratio(row: dict, side: str = "bench") -> float | None:
 
 
 def portfolio(row: dict) -> float | None:
-    """The same where PyTorch's own kernels take part."""
+    """The same where PyTorch's own kernels take part; none where they were left out of the race."""
+    if not row.get("raced", True):
+        return None
     return ratio(row, "external") if row.get("external") else ratio(row)
 
 
