@@ -64,7 +64,8 @@ def main() -> int:
         return 2
     deadline = time.monotonic() + options.time_limit
     FOLDER.mkdir(parents=True, exist_ok=True)
-    command = " ".join(["make gpu-bench", *([f"ARGS='{' '.join(options.lists)}'"] if options.lists else [])])
+    words = " ".join(sys.argv[1:])
+    command = f"make gpu-bench ARGS='{words}'" if words else "make gpu-bench"
     book = Book(tables.RESULTS / f"gpu_bench_{slug(cuda_devices()[0].name)}.json", command)
     todo = [
         (name, text, direction)

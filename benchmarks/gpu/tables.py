@@ -56,6 +56,7 @@ def figures(rows: Rows) -> dict[str, float | None]:
     """One line of the summary."""
     good = [row for row in rows if (row.get("bench") or {}).get("status") == "ok"]
     tuned = [row["tune"] for row in rows if row.get("tune")]
+    searched = [found for found in tuned if found["trials"] > 1]  # else the untuned choice is all that was measured
     return {
         "problems": len(rows),
         "failed": len(rows) - len(good),
@@ -66,7 +67,8 @@ def figures(rows: Rows) -> dict[str, float | None]:
         "least_with_external": least(map(portfolio, good)),
         "roofline": geomean(row["bench"]["roofline"] for row in good),
         "library_roofline": geomean(map(library_roofline, good)),
-        "untuned": geomean(1 / found["speedup"] if found.get("speedup") else None for found in tuned),
+        "untuned": geomean(1 / found["speedup"] if found.get("speedup") else None for found in searched),
+        "searched": len(searched),
         "seconds": statistics.median([found["seconds"] for found in tuned]) if tuned else None,
     }
 
@@ -81,6 +83,7 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "least_with_external": ("least", lambda v: f"{v:.2f}"),
     "roofline": ("of roofline, ours", lambda v: f"{v:.2f}"),
     "library_roofline": ("the library's", lambda v: f"{v:.2f}"),
+    "searched": ("searched", lambda v: f"{v:.0f}"),
     "untuned": ("untuned / tuned speed", lambda v: f"{v:.2f}"),
     "seconds": ("tuning, median s", lambda v: f"{v:.1f}"),
 }

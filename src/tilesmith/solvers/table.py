@@ -81,6 +81,11 @@ class Candidate:
     def name(self) -> str:
         return f"{self.solver.name}@{self.form}" if self.form else self.solver.name
 
+    @property
+    def plain(self) -> bool:
+        """The plain reference: right for every problem, meant for those that nothing else computes."""
+        return self.solver in (CPU_SOLVERS[-1], CUDA_SOLVERS[-1])
+
 
 def candidates(signature: Signature, target: Target, names: Collection[str] | None = None) -> tuple[Candidate, ...]:
     """Every solver on every form of ``signature``, accepted or rejected with its reason, in order of priority.
