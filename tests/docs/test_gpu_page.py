@@ -19,7 +19,7 @@ def row(command, ratio, external=None, **bench):
         "status": "ok", "reason": "", "solver": "s", "time_us": 10.0, "spread_us": 0.1, "gflops": 2e3, "roofline": 0.7,
         "against": {"cudnn": {"time_us": 10 * ratio, "spread_us": 0.1}}, "ratio": {"cudnn": ratio},
     } | bench  # fmt: skip
-    tune = {"speedup": 1.25, "seconds": 6.0}
+    tune = {"speedup": 1.25, "seconds": 6.0, "trials": 9}
     beside = external and {"ratio": {"cudnn": external}}
     return {"command": command, "direction": "fwd", "tune": tune, "bench": measured, "external": beside}
 
@@ -37,6 +37,11 @@ def test_figures():
     assert found["roofline"] == pytest.approx(0.7)
     assert found["library_roofline"] == pytest.approx((0.7 / 1.44 * 0.7 / 0.9) ** 0.5)
     assert found["untuned"] == pytest.approx(0.8)
+    assert found["searched"] == 2
+    alone = row(CONV.format(c=8, g=1), 0.5) | {"tune": {"speedup": 1.0, "seconds": 3.0, "trials": 1}, "raced": False}
+    with_alone = tables.figures([*rows, alone])
+    assert (with_alone["least"], with_alone["least_with_external"]) == (0.5, 1.0)  # nothing raced, nothing to say
+    assert (with_alone["untuned"], with_alone["searched"]) == (pytest.approx(0.8), 2)
     failed = tables.figures([*rows, row(CONV.format(c=8, g=1), 1.0, status="failed")])
     assert (failed["failed"], failed["least"]) == (1, 0.9)
 
