@@ -11,7 +11,7 @@ from tilesmith.db.records import Record
 from tilesmith.dispatch.choose import Answer, Choice, Option, Unknown, choose
 from tilesmith.errors import NoSolutionError
 from tilesmith.solvers.solver import Accepted, Rejected
-from tilesmith.solvers.table import Candidate
+from tilesmith.solvers.table import CUDA_SOLVERS, Candidate
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,14 @@ def test_the_fastest_record_answers(mode):
     assert choice.trace[1].reason == "group width not covered (8)"
     assert choice.trace[0].time_us == 90.0
     assert choice.trace[3].predicted_us == 9e6
+
+
+def test_the_plain_reference_is_predicted_last_but_may_be_measured_first():
+    plain = Option(Candidate(CUDA_SOLVERS[-1], "", None, Accepted()), "a=1", 1e-6)
+    assert choose((*OPTIONS, plain), [], mode="fast").solver == "small"
+    assert choose((plain,), [], mode="fast").solver == "cuda_reference"
+    record = answer("cuda_reference", 5.0, revision=CUDA_SOLVERS[-1].revision)
+    assert choose((*OPTIONS, plain), [answer("small", 70.0), record], mode="fast").solver == "cuda_reference"
 
 
 def test_ties_go_to_the_table_order():
