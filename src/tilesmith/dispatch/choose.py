@@ -126,7 +126,7 @@ def choose(
 
 
 def _expected(option: Option) -> tuple[bool, float]:
-    """The order of what is not measured: the plain reference last, because how it reads memory is predicted worst."""
+    """The order of what is not measured: the plain reference last, which only a measurement may put first."""
     return option.candidate.plain, float("inf") if option.predicted_s is None else option.predicted_s
 
 
