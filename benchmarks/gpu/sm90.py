@@ -49,13 +49,18 @@ class Case:
     special: str = ""  # "nan": NaN and Inf planted
 
 
-def variants(key, count, seed=0):
-    """``(form, solver, config)``: each form's untuned choice, then points that the cost model likes, all different."""
+def variants(key, count, seed=0, names=("",)):
+    """``(form, solver, config)``: each form's untuned choice, then points that the cost model likes, all different.
+
+    ``names`` are parts of the names of the solvers to ask.
+    """
     found = []
     rng = random.Random(seed)
     for rewrite in rewrites(parse_key(key)):
         for solver in SOLVERS.values():
             g = rewrite.signature.geometry
+            if not any(name in solver.name for name in names):
+                continue
             if not isinstance(solver.applicable(g, TARGET), Accepted):
                 continue
             space, seen = solver.search_space(g, TARGET), {}
@@ -332,7 +337,8 @@ def main():
         keys = listed(args.lists, args.only.split(","))[:: args.every]
         parts = args.pick.split("|" if "|" in args.pick else ",")
         keys = [k for k in keys if any(part in k for part in parts)]
-        cases = [Case(key, form, s, c, timed=True) for key in keys for form, s, c in variants(key, args.n)]
+        names = args.solver.split(",")
+        cases = [Case(key, form, s, c, timed=True) for key in keys for form, s, c in variants(key, args.n, names=names)]
     run([case for case in cases if any(name in case.solver for name in args.solver.split(","))])
 
 
