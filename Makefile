@@ -56,8 +56,12 @@ sweep: $(VENV)/.dev  ## 2,000 random signatures against PyTorch float64
 torture: $(VENV)/.dev  ## the cache and the databases killed, damaged and refused: minutes, figures in benchmarks/results/torture.json
 	$(BIN)/python tests/torture/run.py --json benchmarks/results/torture.json
 
+$(VENV)/.fuzz: pyproject.toml $(VENV)/.setup
+	$(PIP) install -e '.[fuzz]'
+	@touch $@
+
 FUZZ_SECONDS := 600
-fuzz: $(VENV)/.dev  ## the plan decoder (C, with sanitizers) and every reader, FUZZ_SECONDS=600 each
+fuzz: $(VENV)/.fuzz  ## the plan decoder (C: libFuzzer, sanitizers) and every reader (atheris), FUZZ_SECONDS=600 each
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS) --json benchmarks/results/fuzz.json
 
 hit: $(VENV)/.setup  ## what a hit costs: in a fresh process, and once bound

@@ -1,9 +1,11 @@
-"""Fuzzes the C decoder of plans and every reader of ``readers.py``; a finding is written down and fails the run.
+"""Fuzzes the C decoder of plans (libFuzzer with sanitizers) and every reader of ``readers.py`` (atheris).
 
-Inputs are mutated from the seeds and ``corpus/``; one that reaches a line of Python (an edge of C) that no other has
-reached joins them. ``--grow`` keeps those in the corpus.
+Both engines are libFuzzer: they start from the seeds and ``corpus/``, mutate towards code that nothing has reached yet,
+and stop at the first finding of a target, which is written down and fails the run. ``--grow`` keeps the inputs that
+reach something new in the corpus, which ``make test`` replays.
 
-    python tests/fuzz/fuzz.py [--seconds 600] [--seed N] [--only NAME] [--findings FOLDER] [--grow] [--json FILE]
+    python tests/fuzz/fuzz.py [--seconds 600] [--seed N] [--only NAME ...] [--jobs N] [--findings FOLDER] [--grow]
+        [--json FILE]
 """
 
 from __future__ import annotations
@@ -11,195 +13,166 @@ from __future__ import annotations
 import argparse
 import datetime
 import hashlib
+import importlib.util
 import json
 import os
-import random
+import platform
+import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
-PATIENCE_S = 10  # of this process's own time, watched line by line, for one input
-TOKENS = (
-    b"0", b"-1", b"1", b"99999999999999999999", b"1e999", b"nan", b"-inf", b"0x10", b"9" * 5000, b"\xd9\xa3", b"\0",
-    b"\r", b"\n", b"\n\n", b'"', b"'", b"[" * 3000, b"{" * 3000, b"=", b";", b",", b":", b"x", b"-", b"_", b" ", b"#",
-    b"\xff", b"\xed\xa0\x80", b"true", b"null", b"[[choice]]", b"1.5", b"NHWC", b"fp32", b"bf16", b"..", b"/", b"*",
-)  # fmt: skip
-SEPARATORS = (b";", b",", b"=", b" ", b"\n", b"x", b"-", b":", b'"')
+DECODER = "c-plan"
+PATIENCE_S = 30  # for one input, on a machine with other work
+MOST_MIB = 4096
+GROWN_BYTES = 2000  # larger inputs stay out of the corpus
+MISSING = {
+    "clang": "apt-get install clang libclang-rt-14-dev (clang with its libFuzzer, in the distribution's version)",
+    "atheris": "pip install -e '.[fuzz]'",
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What fuzzing one target gave; ``coverage`` counts edges, ``found`` the inputs that reached more of them."""
+
+    engine: str
+    seconds: float
+    seed: int
+    inputs: int
+    runs: int
+    found: int
+    coverage: int
+    findings: tuple[str, ...]
 
 
 def main() -> int:
+    names = [DECODER, *names_of_readers()]
     options = argparse.ArgumentParser()
-    options.add_argument("--seconds", type=float, default=600.0, help="for each target")
-    options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--only", default="", help="one target: c-plan, or a reader's name")
+    options.add_argument("--seconds", type=int, default=600, help="for each target")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}")
+    options.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="targets at a time")
     options.add_argument("--findings", type=Path, default=Path("build/fuzz"), help="where inputs that fail are kept")
     options.add_argument("--grow", action="store_true", help="keep new inputs in the corpus")
     options.add_argument("--json", type=Path, help="add the figures to this file")
     given = options.parse_args()
+    wanted = given.only or names
+    for missing in missing_for(wanted):
+        print(f"{missing} is missing: {MISSING[missing]}", file=sys.stderr)
+        return 2
+    failed = False
+    with ThreadPoolExecutor(given.jobs) as pool:
+        work = {
+            pool.submit(fuzz, name, given.seconds, given.seed, given.findings.absolute(), given.grow): name
+            for name in wanted
+        }
+        for done in as_completed(work):
+            told = done.result()
+            failed |= bool(told.findings)
+            print(json.dumps({"target": work[done], **vars(told)}), flush=True)
+            if given.json:
+                keep(given.json, work[done], told)
+    return int(failed)
+
+
+def names_of_readers() -> list[str]:
     from readers import readers
 
-    names = ["c-plan", *(reader.name for reader in readers())]
-    if given.only and given.only not in names:
-        options.error(f"--only is one of {', '.join(names)}")
-    failed = 0
-    for name in [given.only] if given.only else names:
-        reader = next((each for each in readers() if each.name == name), None)
-        if reader is None:
-            told = fuzz_decoder(given.seconds, given.seed, given.findings)
-        else:
-            told = fuzz_reader(reader, given.seconds, given.seed, given.findings, given.grow)
-        failed += bool(told["findings"])
-        print(json.dumps({"target": name, **told}), flush=True)
-        if given.json:
-            document = json.loads(given.json.read_text()) if given.json.exists() else {}
-            now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            document[name] = {"date": now, "load": round(os.getloadavg()[0], 1), **told}
-            given.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 1 if failed else 0
+    return [reader.name for reader in readers()]
 
 
-def fuzz_decoder(seconds: float, seed: int, findings: Path) -> dict[str, Any]:
-    """The C decoder, with sanitizers."""
-    with tempfile.TemporaryDirectory(prefix="tilesmith-fuzz-") as folder:
-        built = subprocess.run([HERE / "build.sh", folder], capture_output=True, text=True, check=False)
-        if built.returncode:
-            return {"findings": [f"it does not build: {built.stderr[-2000:]}"]}
-        corpus = Path(folder) / "corpus"
-        shutil.copytree(CORPUS / "plan", corpus)
-        command = [f"{folder}/decoder", str(seconds), str(seed), str(corpus)]
-        if built.stdout.startswith("libFuzzer"):
-            command = [f"{folder}/decoder", f"-max_total_time={int(seconds)}", f"-seed={seed + 1}", "-max_len=4096"]
-            command += ["-runs=0"] * (seconds == 0) + [str(corpus)]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        wrong = []
-        if done.returncode:
-            wrong.append((done.stderr or done.stdout)[-3000:])
-            for crash in Path(folder).glob("crash*"):
-                wrong.append(kept(findings, "c-plan", crash.read_bytes()))
-        said = (done.stdout or done.stderr).strip().splitlines()
-        return {"engine": built.stdout.strip(), "seconds": seconds, "said": said[-1] if said else "", "findings": wrong}
+def missing_for(names: list[str]) -> list[str]:
+    missing = ["clang"] if DECODER in names and not shutil.which("clang") else []
+    return missing + ["atheris"] * (set(names) != {DECODER} and importlib.util.find_spec("atheris") is None)
 
 
-def fuzz_reader(reader: Any, seconds: float, seed: int, findings: Path, grow: bool) -> dict[str, Any]:
-    from readers import refusal_of, seeds_of
-
-    rng, lines = random.Random(f"{seed} {reader.name}"), set[tuple[str, int]]()
-    wrong: dict[str, str] = {}
-    pool: list[bytes] = []
-    runs = fresh = 0
-
-    def late(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError(f"no end after {PATIENCE_S} s")
-
-    signal.signal(signal.SIGVTALRM, late)
-    with tempfile.TemporaryDirectory(prefix="tilesmith-fuzz-") as name:
-        folder = Path(name)
-
-        def reaches_more(data: bytes) -> bool:
-            before = len(lines)
-            signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE_S)
-            sys.settrace(lambda frame, event, value: local(frame, lines) if is_ours(frame) else None)
-            try:
-                refusal = refusal_of(reader, data, folder)
-            finally:
-                sys.settrace(None)
-                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            kind = refusal.partition(":")[0] + refusal[-40:] if refusal else ""
-            if refusal and kind not in wrong and len(wrong) < 20:
-                wrong[kind] = f"{refusal[:300]} ({kept(findings, reader.name, data)})"
-            return len(lines) > before
-
-        for data in seeds_of(reader, CORPUS):
-            reaches_more(data)
-            pool.append(data)
-        begun = time.monotonic()
-        while time.monotonic() - begun < seconds:
-            data = mutated(rng, pool)
-            runs += 1
-            if reaches_more(data) and len(data) < 20_000:
-                pool.append(data)
-                fresh += 1
-                if grow and len(data) < 2000:
-                    kept(CORPUS, reader.name, data)
-    return {
-        "seconds": seconds,
-        "runs": runs,
-        "new_inputs": fresh,
-        "lines": len(lines),
-        "findings": list(wrong.values()),
-    }
+def fuzz(name: str, seconds: int, seed: int, findings: Path, grow: bool = False) -> Told:
+    """One target, in a process of its own."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # some readers write files
+    with tempfile.TemporaryDirectory(prefix="tilesmith-fuzz-", dir=memory) as place:
+        folder = Path(place)
+        pool, scratch, found = folder / "pool", folder / "scratch", findings / name
+        for each in (pool, scratch, found):
+            each.mkdir(parents=True, exist_ok=True)
+        command, seeds = decoder(folder) if name == DECODER else reader(name, scratch)
+        for data in seeds:
+            (pool / name_of(data)).write_bytes(data)
+        old = {path.name for path in found.iterdir()}
+        command += [
+            f"-max_total_time={seconds}", f"-seed={seed}", f"-timeout={PATIENCE_S}", f"-rss_limit_mb={MOST_MIB}",
+            f"-artifact_prefix={found}/", f"-dict={HERE / 'tokens.dict'}", "-print_final_stats=1", str(pool),
+        ]  # fmt: skip
+        path = os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))
+        done = subprocess.run(
+            command, cwd=scratch, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+        said = done.stdout.decode("utf-8", "replace")
+        wrong = [f"{complaint_of(said)} ({path})" for path in sorted(found.iterdir()) if path.name not in old]
+        if done.returncode and not wrong:
+            wrong.append(f"it ended with {done.returncode}: {said[-2000:]}")
+        if grow:
+            for data in {path.read_bytes() for path in pool.iterdir()} - set(seeds):
+                if len(data) < GROWN_BYTES:
+                    into = CORPUS / corpus_of(name)
+                    into.mkdir(exist_ok=True)
+                    (into / name_of(data)).write_bytes(data)
+    return Told(
+        "libFuzzer, address and undefined-behaviour sanitizers" if name == DECODER else "atheris",
+        last(r"in (\d+) second", said), seed, len(seeds), last(r"number_of_executed_units: (\d+)", said),
+        last(r"new_units_added: +(\d+)", said), last(r" cov: (\d+)", said), tuple(wrong),
+    )  # fmt: skip
 
 
-def is_ours(frame: FrameType) -> bool:
-    return "/tilesmith/" in frame.f_code.co_filename
+def decoder(folder: Path) -> tuple[list[str], tuple[bytes, ...]]:
+    subprocess.run([HERE / "build.sh", folder, "clang"], check=True)
+    return [f"{folder}/decoder", "-max_len=4096"], tuple(path.read_bytes() for path in (CORPUS / "plan").iterdir())
 
 
-def local(frame: FrameType, lines: set[tuple[str, int]]) -> Any:
-    code = frame.f_code.co_filename
-    lines.add((code, frame.f_lineno))
+def reader(name: str, scratch: Path) -> tuple[list[str], tuple[bytes, ...]]:
+    from readers import readers, seeds_of
 
-    def trace(frame: FrameType, event: str, value: Any) -> Any:
-        lines.add((code, frame.f_lineno))
-        return trace
-
-    return trace
+    (it,) = [each for each in readers() if each.name == name]
+    return [sys.executable, str(HERE / "reader_target.py"), name, str(scratch)], seeds_of(it, CORPUS)
 
 
-def mutated(rng: random.Random, pool: list[bytes]) -> bytes:
-    data = bytearray(rng.choice(pool))
-    for _ in range(rng.randint(1, 4)):
-        at, length = rng.randrange(len(data) + 1), rng.randint(1, 16)
-        match rng.randrange(8):
-            case 0 if data:
-                data[at % len(data)] ^= 1 << rng.randrange(8)
-            case 1 if data:
-                data[at % len(data)] = rng.randrange(256)
-            case 2:
-                data[at:at] = rng.choice(TOKENS)
-            case 3:
-                del data[at : at + length]
-            case 4:
-                data[at : at + length] = rng.choice(TOKENS)
-            case 5:
-                other = rng.choice(pool)
-                begin = rng.randrange(len(other) + 1)
-                data[at : at + length] = other[begin : begin + rng.randint(1, 64)]
-            case 6:  # fields change places, go, or come twice
-                separator = rng.choice(SEPARATORS)
-                fields = bytes(data).split(separator)
-                one, two = rng.randrange(len(fields)), rng.randrange(len(fields))
-                match rng.randrange(4):
-                    case 0:
-                        fields[one], fields[two] = fields[two], fields[one]
-                    case 1:
-                        del fields[one]
-                    case 2:
-                        fields.insert(two, fields[one])
-                    case _:
-                        fields[one] = rng.choice(TOKENS)
-                data = bytearray(separator.join(fields))
-            case _:
-                digits = [i for i, byte in enumerate(data) if 48 <= byte < 58]
-                if digits:
-                    place = rng.choice(digits)
-                    data[place : place + 1] = rng.choice((b"0", b"1", b"9", b"-1", b"65536", b"2147483648", b"1" * 25))
-    return bytes(data)
+def corpus_of(name: str) -> str:
+    return "plan" if name == DECODER else name
 
 
-def kept(folder: Path, name: str, data: bytes) -> str:
-    """Write an input down; returns where."""
-    path = folder / name / hashlib.sha256(data).hexdigest()[:16]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    return str(path)
+def name_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def last(pattern: str, text: str) -> int:
+    """The last number that libFuzzer has said so; 0 if it has not come to say it."""
+    return int((re.findall(pattern, text) or ["0"])[-1])
+
+
+def complaint_of(said: str) -> str:
+    """Of all that an engine prints when it stops, the lines that tell why."""
+    begin = max(said.find("Uncaught Python exception"), said.find("ERROR: "), said.find("runtime error: "), 0)
+    return said[begin : begin + 2000]
+
+
+def keep(path: Path, name: str, told: Told) -> None:
+    document: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    document["machine"] = (
+        f"{cpu}, {os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
+    )
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    document[name] = {"date": now, "load": round(os.getloadavg()[0], 1), **vars(told)}
+    path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

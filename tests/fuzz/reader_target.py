@@ -1,0 +1,39 @@
+"""One reader of ``readers.py`` under atheris, which watches what of this package each input reaches.
+
+    python tests/fuzz/reader_target.py NAME FOLDER [libFuzzer's options]
+
+``FOLDER`` is for the files that the reader is given.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+from types import FunctionType
+
+import atheris
+from readers import readers, refusal_of
+
+
+def main() -> None:
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    (reader,) = [each for each in readers() if each.name == name]
+
+    # NOTE: not atheris.instrument_imports: the finder of an editable install wraps its loaders, which atheris 3.0.0
+    # takes for custom ones and then watches nothing ("no interesting inputs were found").
+    for found in gc.get_objects():
+        if isinstance(found, FunctionType) and (found.__module__ or "").startswith("tilesmith."):
+            atheris.instrument_func(found)
+
+    def one(data: bytes) -> None:
+        refusal = refusal_of(reader, data, folder)
+        if refusal:
+            raise AssertionError(refusal)
+
+    atheris.Setup([sys.argv[0], *sys.argv[3:]], one)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
