@@ -119,6 +119,15 @@ class ArtifactCache:
             built = dict(zip(missing, pool.map(one, missing), strict=True))
         return tuple(built[source] if source in built else one(source) for source in sources)
 
+    def keep(
+        self, source: Source, target: Target, compiler: Toolchain, path: Path, resources: Sequence[KernelResources]
+    ) -> Artifact:
+        """The binary at ``path``, which ``build_unit`` made of ``source`` alone: it is not compiled again here."""
+        key = artifact_key(source, target, compiler)
+        artifact = self._put_object(path.read_bytes())
+        self.publish(f"keys/{key}.json", _entry(key, artifact.digest, source.symbol, compiler.identity, resources))
+        return artifact
+
     def store(self, path: Path) -> Artifact:
         """Keep a copy of a binary made elsewhere; it can be found by its digest."""
         return self._put_object(path.read_bytes())
@@ -207,9 +216,7 @@ class ArtifactCache:
         with files.scratch() as folder:
             out = folder / "kernel.so"
             resources = build_unit([source], target, out, compiler)
-            artifact = self._put_object(out.read_bytes())
-        self.publish(f"keys/{key}.json", _entry(key, artifact.digest, source.symbol, compiler.identity, resources))
-        return artifact
+            return self.keep(source, target, compiler, out, resources)
 
     def _put_object(self, data: bytes) -> Artifact:
         digest = hashlib.sha256(data).hexdigest()

@@ -244,6 +244,11 @@ def array_of(result: torch.Tensor) -> np.ndarray[Any, Any]:
     return to_numpy(result.contiguous())
 
 
+def empty_cache() -> None:
+    """Give back the device memory that PyTorch keeps for later."""
+    torch.cuda.empty_cache()
+
+
 def address_of(result: torch.Tensor) -> tuple[int, torch.Tensor]:
     """Where a result lies, and what keeps it there."""
     return result.data_ptr(), result
