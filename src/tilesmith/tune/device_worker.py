@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tilesmith.errors import LaunchError
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_library import check_library
 from tilesmith.measure.oracle import Oracle
@@ -36,6 +37,22 @@ class DeviceWorker:
         )
         self.calls: dict[str, Callable[[], object]] = {}
         self.seconds: dict[str, float] = {}
+
+    def is_well(self) -> bool:
+        """Whether the device still runs what is queued here."""
+        try:
+            self.bench.checker.place.synchronize()
+        except LaunchError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give everything back but the context, and PyTorch if it is loaded."""
+        self.calls.clear()
+        self._held.close()
+        if self._torch is not None:
+            side, self._torch = self._torch[0], None
+            side.empty_cache()
 
     def load(self, request: Load) -> Loaded | Refused:
         """Check a plan; if it is right, keep it for races."""

@@ -7,58 +7,27 @@ judged by their ratio to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tilesmith.db.records import Record
 from tilesmith.errors import PlanError
 from tilesmith.measure.timing import Timing
-from tilesmith.plan.records import Draft, Plan
+from tilesmith.plan.records import Plan
 from tilesmith.plan.serial import encode
 from tilesmith.problems.work import flops
-from tilesmith.toolchain.build import COMPILE_S
 from tilesmith.tune.book import Book
+from tilesmith.tune.compiling import Built
 from tilesmith.tune.job import Job
 from tilesmith.tune.messages import Loaded, Refused
 from tilesmith.tune.runner import Runner
 from tilesmith.tune.space import Point
-from tilesmith.tune.units import UnitBuilder
 
 LIBRARY_S = 180.0  # to load PyTorch and let it try all its kernels
 KEPT = 4  # of the fastest plans stay loaded
 QUICK = 1.25  # first estimates are rough: a race decides among those within this of the fastest
 DROP = 1.1
 ROUNDS = 7
-
-
-@dataclass(frozen=True)
-class Built:
-    """A point whose kernels are compiled, or why they are not."""
-
-    point: Point
-    draft: Draft | None
-    paths: tuple[Path, ...] = ()
-    digests: tuple[str, ...] = ()  # of the files at ``paths``
-    error: str = ""
-
-
-def build(job: Job, units: UnitBuilder, batch: Sequence[Point], limit_s: float = COMPILE_S) -> list[Built]:
-    """Generate and compile a batch; a kernel that takes longer than ``limit_s`` seconds counts as failed."""
-    drafts: list[Draft | str] = []
-    for point in batch:
-        try:
-            drafts.append(job.draft(point))
-        except Exception as error:  # a solver's bug costs this config alone
-            drafts.append(f"no kernel was generated: {type(error).__name__}: {error}")
-    outcomes = iter(units.build([draft for draft in drafts if isinstance(draft, Draft)], limit_s))
-    built = []
-    for point, draft in zip(batch, drafts, strict=True):
-        outcome = draft if isinstance(draft, str) else next(outcomes)
-        if isinstance(outcome, str) or isinstance(draft, str):
-            built.append(Built(point, None, error=str(outcome)))
-        else:
-            built.append(Built(point, draft, outcome, tuple(map(units.digest, outcome))))
-    return built
 
 
 class Measurer:

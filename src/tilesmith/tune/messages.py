@@ -57,6 +57,10 @@ class Unload(msgspec.Struct, frozen=True, tag=True):
     names: tuple[str, ...]
 
 
+class Rest(msgspec.Struct, frozen=True, tag=True):
+    """The problem is over: forget it, and wait for the next ``Setup``. It has no reply."""
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """The arguments and the oracle's answer are at hand."""
 
@@ -77,18 +81,19 @@ class Loaded(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The plan is wrong, or cannot be run; the worker goes on."""
+    """The plan is wrong, or cannot be run; the worker goes on, unless this is its ``last`` reply."""
 
     reason: str
     error: float | None = None
     bound: float | None = None
+    last: bool = False
 
 
 class Raced(msgspec.Struct, frozen=True, tag=True):
     timings: dict[str, Timing]
 
 
-Request = Setup | Load | LoadLibrary | Race | Unload
+Request = Setup | Load | LoadLibrary | Race | Unload | Rest
 Reply = Ready | Loaded | Refused | Raced
 
 _requests = msgspec.msgpack.Decoder(Request)

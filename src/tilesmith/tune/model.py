@@ -13,6 +13,8 @@ from tilesmith.tune.surrogate import Posterior, condition, fit
 
 POOL = 2000  # points of one arm that are ranked, at most
 CAUTION = (0.3, 1.0, 1.7)  # standard deviations of optimism, in turn
+STEP = 300  # of them at a time, where drawing takes a while: half a millisecond each
+CLOSE = 2.0  # an arm whose best is that many times slower than the fastest is not looked at more closely
 GAIN = math.log(0.99)  # a search goes on while 1 % may be gained ...
 CHANCE = 2.0  # ... at a point that is this many standard deviations off at most
 
@@ -33,17 +35,20 @@ class Model(Walk):
         self._predicted: list[float] = []
         self._steps: list[list[float]] = []
         self._first: list[Point] | None = None  # the defaults, as long as they are not asked
+        self._growing: list[Arm] | None = None  # whose points are drawn; None before the pool is filled
 
     def ask(self, count: int) -> list[Point]:
         if self._first is None:
-            self._first = self._begin()
-        if self._first:
+            self._first = [point for point in self.defaults() if self.is_new(point)]
+            self._first.sort(key=lambda point: self.arms[point.arm].predict(point.config))
+        if self._first:  # alone: they can be compiled while the pool is filled
             first, self._first = self._first[:count], self._first[count:]
             self.asked.update(first)
-            return first + self._propose(count - len(first), around_share=0)
-        return self._propose(count, -(-count // 3))
+            return first
+        return self._propose(count, -(-count // 3) if self.times else 0)
 
     def _propose(self, count: int, around_share: int) -> list[Point]:
+        self._fill()
         for point in [*self.times, *self.failed]:
             self._add(point)
         around = self._around()
@@ -56,14 +61,21 @@ class Model(Walk):
 
     # --- the pool -------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> list[Point]:
-        """Fill the pool; the defaults that are not known yet, the best predicted first."""
-        first = [point for point in self.defaults() if self.is_new(point)]
-        first.sort(key=lambda point: self.arms[point.arm].predict(point.config))
-        for arm in self.arms.values():
-            self._extend([Point(arm.name, config) for config in arm.promising(self.rng, POOL)])
-        self._extend([*first, *self.times, *self.failed, *sorted(self.asked, key=str)])
-        return first
+    def _fill(self) -> None:
+        """The defaults and what solvers rank or can list; what has to be drawn grows from call to call."""
+        if self._growing is None:
+            self._growing = [arm for arm in self.arms.values() if arm.is_drawn]
+            for arm in self.arms.values():
+                count = STEP if arm.is_drawn else POOL
+                self._extend([Point(arm.name, config) for config in arm.promising(self.rng, count)])
+            self._extend([*self.defaults(), *sorted(self.asked, key=str)])
+            return
+        best = min(self.times.values(), default=math.inf)
+        for arm in self._growing:
+            mine = [seconds for point, seconds in self.times.items() if point.arm == arm.name]
+            size = sum(point.arm == arm.name for point in self._pool)
+            if size < POOL and mine and min(mine) <= CLOSE * best:
+                self._extend([Point(arm.name, config) for config in arm.promising(self.rng, STEP)])
 
     def _extend(self, found: Sequence[Point]) -> None:
         for point in found:

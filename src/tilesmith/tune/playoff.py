@@ -11,8 +11,9 @@ from tilesmith.measure.timing import Timing, preferred
 from tilesmith.plan.records import Plan
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.tune.book import Book
+from tilesmith.tune.compiling import build
 from tilesmith.tune.job import Job
-from tilesmith.tune.measuring import Measurer, build, timed
+from tilesmith.tune.measuring import Measurer, timed
 from tilesmith.tune.messages import Loaded
 from tilesmith.tune.space import Point
 from tilesmith.tune.units import UnitBuilder
@@ -87,10 +88,10 @@ class Shipped:
     artifacts: tuple[Artifact, ...]
 
 
-def ship(job: Job, measurer: Measurer, order: Sequence[Point], cache: ArtifactCache) -> Shipped:
-    """Compile the best kernels of ours alone into the cache, and check what will be launched; else the next."""
+def ship(job: Job, measurer: Measurer, units: UnitBuilder, order: Sequence[Point], cache: ArtifactCache) -> Shipped:
+    """The best kernels of ours, each compiled alone, into the cache, and check what will be launched; else the next."""
     for point in (point for point in order if point.arm in job.candidates):
-        shipped = _compiled(job, point, cache)
+        shipped = _compiled(job, point, units, cache)
         if isinstance(shipped, Shipped):
             paths = [artifact.path for artifact in shipped.artifacts]
             reply = measurer.check(f"shipped {point}", point, shipped.plan, paths)
@@ -135,8 +136,9 @@ def _loaded(job: Job, measurer: Measurer, units: UnitBuilder, points: Sequence[P
     return [point for point in points if str(point) in measurer.runner.loaded]
 
 
-def _compiled(job: Job, point: Point, cache: ArtifactCache) -> Shipped | str:
+def _compiled(job: Job, point: Point, units: UnitBuilder, cache: ArtifactCache) -> Shipped | str:
     draft = job.draft(point)
+    units.keep(draft.sources)
     artifacts = []
     for made in cache.get_or_build_many(draft.sources, job.target, job.compiler):
         if isinstance(made, CompileError):

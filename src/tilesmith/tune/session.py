@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from tilesmith.db.records import Record, Search
@@ -25,10 +25,12 @@ from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.files import scratch
 from tilesmith.toolchain.plans import keep_plan
 from tilesmith.tune.book import Book
+from tilesmith.tune.compiling import Line
 from tilesmith.tune.job import Job, make_job
-from tilesmith.tune.measuring import Measurer, build
+from tilesmith.tune.measuring import Measurer
 from tilesmith.tune.model import Model
 from tilesmith.tune.playoff import Outcome, keep, play, ship
+from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import DONE, PLAYOFF, SEARCH, Listener, Progress, silent
 from tilesmith.tune.runner import Runner
 from tilesmith.tune.space import Arm, Point, worthwhile
@@ -39,7 +41,8 @@ STRATEGIES: dict[str, Callable[[Sequence[Arm], int], Strategy]] = {
     "model": Model, "exhaustive": Exhaustive, "random": Random, "local": Local, "evolutionary": Evolutionary,
     "defaults": Defaults,
 }  # fmt: skip
-BATCH = 8  # at least; on a GPU as many as there are compilers
+BATCH = 8  # that a CPU compiles together, and that are measured together
+AHEAD = 2  # points that are on their way for each of a GPU's compilers
 SLOW_S = 5.0  # a kernel that takes a GPU's compiler longer is not worth the batch that waits for it
 PLAYOFF_S = (0.3, 1.5)  # seconds, at least and at most
 SHIP_S = 0.5
@@ -52,7 +55,9 @@ class TuneResult:
 
     ``ranking`` has each solver's best; ``plan`` and ``artifacts`` are the best generated one's, in the cache.
     ``trials`` counts all configs known for the problem, ``new_trials`` those of this search, ``failed`` those that
-    crashed, hung, computed wrong numbers or did not compile. ``ended`` is ``converged`` or ``budget``.
+    crashed, hung, computed wrong numbers or did not compile. ``ended`` is ``converged`` or ``budget``. ``stages`` says
+    where the time went: seconds until the worker was ``ready``, until the ``first`` config was measured, until the
+    ``playoff`` began, and until the winner was ``shipped``.
     """
 
     problem: str
@@ -67,6 +72,7 @@ class TuneResult:
     ended: str
     plan: Plan
     artifacts: tuple[Artifact, ...]
+    stages: Mapping[str, float]
 
     @property
     def speedup(self) -> float | None:
@@ -91,6 +97,7 @@ def tune(
     device: int = 0,
     external: bool | None = None,
     first: Sequence[tuple[str, str]] = (),
+    workers: Workers | None = None,
 ) -> TuneResult:
     """Find the best config for a problem on this machine, record every trial, and keep the winner's kernels.
 
@@ -100,7 +107,7 @@ def tune(
     ordinal of the CUDA device that measures, for a target of that family. ``external`` lets PyTorch's own kernels race
     in the playoff (default: where PyTorch is loaded and TILESMITH_EXTERNAL lets them); the worker loads PyTorch then.
     ``first`` are solvers with configs to begin with, such as the best ones of a like machine; those that do not exist
-    here are passed over.
+    here are passed over. ``workers`` keeps the measuring process for the next search.
     Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, and ``InterruptedSearchError``
     after Ctrl-C, when all that was measured is kept. ``LaunchError`` if the problem is too large for the memory.
     """
@@ -123,16 +130,20 @@ def tune(
     ended = INTERRUPTED
     outcome: Outcome | None = None
     try:
-        with scratch() as folder:
+        with ExitStack() as held:
+            folder = held.enter_context(scratch())
             units = UnitBuilder(folder, target, job.compiler, search.compilers, cache)
-            with Runner(job.problem, target.cores, seed, folder, job.device, cache.directory) as runner:
-                measurer = Measurer(job, runner, search.book)
-                ended = search.run(measurer, units)
-                search.tell(PLAYOFF)
-                outcome = play(job, measurer, units, budget.playoff_s)
-                shipped = ship(job, measurer, outcome.order, cache)
-                # What is tuned here launches wherever the cache is, with no compiler and no generator.
-                keep_plan(cache, shipped.plan, job.candidates[shipped.point.arm].solver.revision, target)
+            held.callback(units.close)
+            runner = Runner(job.problem, target.cores, seed, folder, job.device, cache.directory, workers)
+            measurer = Measurer(job, held.enter_context(runner), search.book)
+            ended = search.run(measurer, units)
+            search.tell(PLAYOFF)
+            budget.reached("playoff")
+            outcome = play(job, measurer, units, budget.playoff_s)
+            shipped = ship(job, measurer, units, outcome.order, cache)
+            # What is tuned here launches wherever the cache is, with no compiler and no generator.
+            keep_plan(cache, shipped.plan, job.candidates[shipped.point.arm].solver.revision, target)
+            budget.reached("shipped")
     except KeyboardInterrupt:
         raise InterruptedSearchError(
             f"search stopped after {len(search.book.records)} trials of {job.problem}; they are kept, "
@@ -153,7 +164,7 @@ def tune(
         job.problem, target.name, book.records[_winner(job, outcome, shipped.point)],
         default if default is not None and default.ok else None,
         database.ranking(job.problem, target.name), len(book.records), len(book.records) - search.known, book.failures,
-        budget.spent_s, ended, shipped.plan, shipped.artifacts,
+        budget.spent_s, ended, shipped.plan, shipped.artifacts, dict(budget.stages),
     )  # fmt: skip
 
 
@@ -171,6 +182,11 @@ class _Budget:
     longest_playoff_s: float
     started: float = field(default_factory=time.monotonic)
     trials: int = 0
+    stages: dict[str, float] = field(default_factory=dict)
+
+    def reached(self, stage: str) -> None:
+        """Note when a stage of the search was reached first."""
+        self.stages.setdefault(stage, round(self.spent_s, 3))
 
     @property
     def spent_s(self) -> float:
@@ -205,11 +221,11 @@ class _Search:
         self.known = 0
         self.first: list[Point] = []
         # A GPU's kernels leave the host's cores to the compilers, but for the one that queues them.
-        spare = usable_cores() - (job.target.cores if job.device < 0 else 1)
+        self.streams = job.device >= 0
+        spare = usable_cores() - (1 if self.streams else job.target.cores)
         # Compilers beside a measurement would disturb it, unless they have cores of their own.
-        self.overlap = spare > 0
-        self.compilers = spare if self.overlap else usable_cores()
-        self.batch = BATCH if job.device < 0 else max(BATCH, self.compilers)
+        self.overlap = self.streams or spare > 0
+        self.compilers = max(1, spare) if self.overlap else usable_cores()
 
     def resume(self) -> None:
         """Take over the trials of earlier searches that say something about today's kernels on this machine."""
@@ -241,41 +257,58 @@ class _Search:
         self.strategy.expect(self.first)
 
     def run(self, measurer: Measurer, units: UnitBuilder) -> str:
-        """Batches until the strategy has nothing left or the budget is spent; says which."""
-        with ThreadPoolExecutor(1) as pool:
-            batch = self._next()
-            work = pool.submit(build, self.job, units, batch)
-            while batch:
-                built = work.result()
-                if self.overlap:
-                    following = self._next()
-                    work = pool.submit(build, self.job, units, following, self._compile_s())
-                reached = measurer.measure(built, lambda: self.budget.out_of_time)
-                for point in reached:
-                    self.strategy.tell(point, self.book.time_s.get(point))
-                self.database.record_trials([self.book.records[point] for point in reached])
-                self.tell(SEARCH)
-                if not self.overlap:
-                    following = self._next()
-                    work = pool.submit(build, self.job, units, following, self._compile_s())
-                batch = following
+        """Measure until the strategy has nothing left or the budget is spent; says which."""
+        line = Line(self.job, units, self._compile_s)
+        # While the defaults are compiled, the strategy finds what comes next.
+        line.submit(self._next(len(self.strategy.arms) if self.streams else BATCH, first=not self.book.records))
+        measurer.runner.await_ready()
+        self.budget.reached("ready")
+        while True:
+            if self.streams:
+                self._refill(line)
+            elif not len(line):
+                line.submit(self._next(BATCH))
+            if not len(line):
+                break
+            # The first answer is waited for; then what is not compiled when the time is over is not looked at.
+            patience = self.budget.left_s if self.book.time_s else math.inf
+            built = line.take(BATCH if self.streams else None, patience)
+            if self.overlap and not self.streams:
+                line.submit(self._next(BATCH))
+            reached = measurer.measure(built, lambda: self.budget.out_of_time)
+            for point in reached:
+                self.strategy.tell(point, self.book.time_s.get(point))
+            self.database.record_trials([self.book.records[point] for point in reached])
+            if self.book.time_s:
+                self.budget.reached("first")
+            self.tell(SEARCH)
+            if self.budget.out_of_time and self.book.time_s:
+                break
+        line.drop()
         return BUDGET if self.budget.out_of_time or self.budget.grant(1) == 0 else CONVERGED
 
-    def _next(self) -> list[Point]:
-        """The next batch; the first is always granted."""
-        first = not self.book.records and self.budget.trials == 0
+    def _refill(self, line: Line) -> None:
+        """Keep the compilers busy: a strategy that is asked for many at a time is asked less often."""
+        room = AHEAD * self.compilers - len(line)
+        if room >= min(BATCH, self.compilers) or not len(line):
+            line.submit(self._next(room))
+
+    def _next(self, count: int, first: bool = False) -> list[Point]:
+        """Up to ``count`` points; the first are always granted."""
         if self.budget.out_of_time and not first:
             return []
-        count = self.budget.grant(self.batch)
+        count = self.budget.grant(count)
         batch, self.first = self.first[:count], self.first[count:]
-        if len(batch) < count:
-            batch += self.strategy.ask(count - len(batch))
+        while len(batch) < count and (more := self.strategy.ask(count - len(batch))):
+            batch += more
         self.budget.trials += len(batch)
         return batch
 
     def _compile_s(self) -> float:
         """How long a compiler may take; what ends with the budget is never looked at."""
-        slowest = SLOW_S if self.job.device >= 0 else COMPILE_S
+        if not self.book.time_s:
+            return COMPILE_S
+        slowest = SLOW_S if self.streams else COMPILE_S
         return min(slowest, max(1.0, self.budget.left_s))
 
     def tell(self, phase: str, chosen: Point | None = None) -> None:

@@ -27,6 +27,11 @@ class Arm:
     predict: Callable[[Config], float]
     ranked: Callable[[], Sequence[Config]] | None = None
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its points are drawn at random: nobody ranks them, and they are too many to be listed."""
+        return self.ranked is None and product_size(self.space) > ENUMERATE
+
     def promising(self, rng: random.Random, count: int) -> list[Config]:
         """Up to ``count`` points of the space."""
         if self.ranked is not None:

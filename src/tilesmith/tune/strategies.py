@@ -6,7 +6,7 @@ Every strategy begins with the default of each arm, so a search that ends early 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from tilesmith.tune.space import Arm, Point, cross, mutate, neighbours, points, random_point, some_points
@@ -14,6 +14,8 @@ from tilesmith.tune.space import Arm, Point, cross, mutate, neighbours, points, 
 
 class Strategy(Protocol):
     """A way through the search spaces of all arms at once."""
+
+    arms: Mapping[str, Arm]
 
     def ask(self, count: int) -> list[Point]:
         """Up to ``count`` points never asked before; none: there is nothing left worth measuring."""
@@ -32,7 +34,7 @@ class Walk:
     """What all strategies share: what was asked, what is known, defaults first."""
 
     def __init__(self, arms: Sequence[Arm], seed: int) -> None:
-        self.arms = {arm.name: arm for arm in arms}
+        self.arms: Mapping[str, Arm] = {arm.name: arm for arm in arms}
         self.rng = random.Random(seed)
         self.asked: set[Point] = set()
         self.times: dict[Point, float] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -40,6 +41,7 @@ from tilesmith.tune.messages import (
     Ready,
     Refused,
     Reply,
+    Rest,
     Setup,
     Unload,
     frame,
@@ -49,6 +51,7 @@ from tilesmith.tune.note import Note
 
 QUICK_ROUNDS = 3
 QUICK_S = 0.01
+CONTEXT_LOST = 3  # exit status
 _PDEATHSIG = 1
 
 
@@ -125,6 +128,13 @@ def serve(requests: BinaryIO, replies: Any, note: Note) -> None:
     while (request := read_request(requests)) is not None:
         reply: Reply | None = None
         try:
+            if isinstance(request, Setup | Rest):
+                if isinstance(bench, DeviceWorker):
+                    bench.close()
+                bench = None
+                gc.collect()
+            if isinstance(request, Rest):
+                continue
             if isinstance(request, Setup):
                 started = time.perf_counter()
                 bench = Bench(request, note) if request.device < 0 else DeviceWorker(request, note, _device_truth)
@@ -140,10 +150,16 @@ def serve(requests: BinaryIO, replies: Any, note: Note) -> None:
             else:
                 bench.unload(request)
         except Exception as error:  # whatever a plan does to this process in Python costs that plan alone
-            reply = Refused(f"{type(error).__name__}: {error}")
+            # A kernel that fails on a device takes its context with it: whatever comes next would fail, too.
+            last = isinstance(bench, DeviceWorker) and not bench.is_well()
+            if last and isinstance(request, Race):
+                os._exit(CONTEXT_LOST)  # the note says who was running
+            reply = Refused(f"{type(error).__name__}: {error}", last=last)
         note.write("")
         if reply is not None:
             replies.write(frame(reply))
+            if isinstance(reply, Refused) and reply.last:
+                os._exit(CONTEXT_LOST)
 
 
 def _die_with_the_session() -> None:

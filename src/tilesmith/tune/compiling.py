@@ -1,0 +1,102 @@
+"""The way of points to the worker: generated, compiled, and handed over as soon as they are ready."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilesmith.plan.records import Draft
+from tilesmith.toolchain.build import COMPILE_S
+from tilesmith.tune.job import Job
+from tilesmith.tune.space import Point
+from tilesmith.tune.units import UnitBuilder
+
+
+@dataclass(frozen=True)
+class Built:
+    """A point whose kernels are compiled, or why they are not."""
+
+    point: Point
+    draft: Draft | None
+    paths: tuple[Path, ...] = ()
+    digests: tuple[str, ...] = ()  # of the files at ``paths``
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    point: Point
+    draft: Draft | str
+    work: tuple[Future[None], ...]
+
+    @property
+    def ready(self) -> bool:
+        return all(work.done() for work in self.work)
+
+
+class Line:
+    """Points between the strategy and the worker. ``limit_s`` says how long a compiler that starts now may take."""
+
+    def __init__(self, job: Job, units: UnitBuilder, limit_s: Callable[[], float]) -> None:
+        self._job, self._units, self._limit_s = job, units, limit_s
+        self._waiting: list[_Waiting] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def submit(self, points: Sequence[Point]) -> None:
+        """Begin with points; the first ones are compiled first."""
+        for point in points:
+            try:
+                draft: Draft | str = self._job.draft(point)
+            except Exception as error:  # a solver's bug costs this config alone
+                draft = f"no kernel was generated: {type(error).__name__}: {error}"
+            self._waiting.append(_Waiting(point, draft, ()))
+        fresh = self._waiting[len(self._waiting) - len(points) :]
+        drafts = [each.draft for each in fresh if isinstance(each.draft, Draft)]
+        works = iter(self._units.start(drafts, self._limit_s))
+        for place, each in enumerate(fresh, len(self._waiting) - len(points)):
+            if isinstance(each.draft, Draft):
+                self._waiting[place] = _Waiting(each.point, each.draft, tuple(next(works)))
+
+    def take(self, most: int | None, wait_s: float) -> list[Built]:
+        """Up to ``most`` points that are ready, in the order of ``submit``: at least one, unless ``wait_s`` is over.
+
+        None: all, when all are ready.
+        """
+        if most is None:
+            wait({work for each in self._waiting for work in each.work})
+        deadline = time.monotonic() + wait_s
+        while not (ready := [each for each in self._waiting if each.ready][:most]) and self._waiting:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            unready = {work for each in self._waiting for work in each.work if not work.done()}
+            wait(unready, None if math.isinf(left) else left, FIRST_COMPLETED)
+        gone = set(map(id, ready))
+        self._waiting = [each for each in self._waiting if id(each) not in gone]
+        return [self._built(each) for each in ready]
+
+    def drop(self) -> None:
+        """Forget what is waiting; compilers that run go on."""
+        for each in self._waiting:
+            for work in each.work:
+                work.cancel()
+        self._waiting = []
+
+    def _built(self, each: _Waiting) -> Built:
+        outcome = each.draft if isinstance(each.draft, str) else self._units.outcome(each.draft)
+        if isinstance(outcome, str) or isinstance(each.draft, str):
+            return Built(each.point, None, error=str(outcome))
+        return Built(each.point, each.draft, outcome, tuple(map(self._units.digest, outcome)))
+
+
+def build(job: Job, units: UnitBuilder, points: Sequence[Point], limit_s: float = COMPILE_S) -> list[Built]:
+    """Generate and compile; a kernel that takes longer than ``limit_s`` seconds counts as failed."""
+    line = Line(job, units, lambda: limit_s)
+    line.submit(points)
+    return line.take(None, 0.0)

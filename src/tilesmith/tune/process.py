@@ -1,0 +1,130 @@
+"""The worker as a process: started, spoken to, ended; and kept warm from one problem to the next.
+
+A fresh worker loads NumPy and the driver and makes a CUDA context, and PyTorch where that takes part: seconds that a
+search of seconds does not have. ``Workers`` keeps one for each device while a command goes through its problems.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from tilesmith.toolchain.files import scratch
+from tilesmith.tune.messages import Reply, Request, Rest, frame, take_reply
+from tilesmith.tune.note import Note
+
+
+class WorkerDiedError(Exception):
+    """The worker crashed or did not answer; the message says which."""
+
+
+class WorkerProcess:
+    """One running ``tune.worker``, and the note in which it says what it runs."""
+
+    def __init__(self) -> None:
+        self._held = ExitStack()
+        folder = self._held.enter_context(scratch())
+        self.note = Note(folder / "note")
+        self._buffer = bytearray()
+        package = str(Path(__file__).parents[2])
+        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tilesmith.tune.worker", str(folder / "note")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # Ctrl-C is for the session, which then ends the worker
+        )
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, request: Request) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(frame(request))
+            self._process.stdin.flush()
+        except (OSError, ValueError):
+            raise WorkerDiedError(self._how_it_ended()) from None
+
+    def receive(self, limit_s: float) -> Reply:
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        deadline = time.monotonic() + limit_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            while (reply := take_reply(self._buffer)) is None:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise WorkerDiedError(f"did not end within {limit_s:.1f} s")
+                data = os.read(descriptor, 1 << 16)
+                if not data:
+                    raise WorkerDiedError(self._how_it_ended())
+                self._buffer += data
+        return reply
+
+    def kill(self) -> None:
+        self._process.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        self._process.wait()
+        self._held.close()
+
+    def _how_it_ended(self) -> str:
+        try:
+            status = self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            return "closed its pipe"
+        if status < 0:
+            try:
+                return f"crashed ({signal.Signals(-status).name})"
+            except ValueError:
+                return f"crashed (signal {-status})"
+        return f"ended with status {status}"
+
+
+class Workers:
+    """A context manager: inside, searches that are given it find the worker of the last problem on their device."""
+
+    def __init__(self) -> None:
+        self._idle: dict[int, WorkerProcess] = {}
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._idle:
+            self._idle.popitem()[1].kill()
+
+    def take(self, device: int) -> WorkerProcess:
+        """The idle worker of a device (-1: the CPU), or a new one."""
+        held = self._idle.pop(device, None)
+        if held is not None and held.alive:
+            return held
+        if held is not None:
+            held.kill()
+        return WorkerProcess()
+
+    def give(self, device: int, worker: WorkerProcess) -> None:
+        """Keep a worker that owes no reply; it forgets its problem."""
+        try:
+            worker.send(Rest())
+        except WorkerDiedError:
+            worker.kill()
+            return
+        before = self._idle.pop(device, None)
+        self._idle[device] = worker
+        if before is not None:
+            before.kill()
