@@ -25,7 +25,7 @@ from tilesmith.db.store import Database
 from tilesmith.dispatch.spec import read_spec
 from tilesmith.dispatch.spec_pattern import parse_pattern
 from tilesmith.errors import LaunchError, PlanError, TilesmithError
-from tilesmith.plan.serial import decode, encode
+from tilesmith.plan.serial import Head, decode, encode, read_head
 from tilesmith.problems.driver import command_of, parse_command, read_commands
 from tilesmith.problems.find_key import parse_find_key
 from tilesmith.problems.layouts import parse_layout
@@ -103,14 +103,23 @@ def read_plan(data: bytes, folder: Path) -> None:
         refused = error
     assert (plan is None) == (refused is not None), f"one decoder accepts it, the other does not: {refused}"
     assert plan is None or encode(plan) == whole
+    try:
+        head = read_head(whole)
+    except PlanError:
+        assert plan is None, "the plan is whole, its head is not"
+    else:
+        names = plan and tuple(slot.name for slot in plan.slots)
+        assert plan is None or head == Head(plan.problem, plan.family, names, plan.artifacts)
 
 
 def read_plan_file(data: bytes, folder: Path) -> None:
     path = folder / "plans" / ("a" * 40) / "b.plan"
-    found = plans.read_plan(path, data)
-    assert found is None, "a plan of another name was used"
+    with contextlib.suppress(PlanError):
+        plans.plan_in(path, data)
+        raise AssertionError("a plan of another name was used")
     seal = plans._seal(f"plans/{path.parent.name}", "b", data[32:])
-    plans.read_plan(path, seal + data[32:])
+    with contextlib.suppress(PlanError):
+        plans.plan_in(path, seal + data[32:])
 
 
 def read_key_file(data: bytes, folder: Path) -> None:

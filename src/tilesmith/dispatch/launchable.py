@@ -56,9 +56,8 @@ class Launchable:
         self.target = target
         self.ordinal = ordinal  # of the CUDA device that it was asked for; calls run where their tensors are
         self.choice: Choice = resolved.choice
-        self.plan: Plan = resolved.built.plan
         self.remembered: bool = resolved.built.remembered
-        self.executable = executable = Executable(self.plan, [artifact.path for artifact in resolved.built.artifacts])
+        self.executable = executable = Executable(resolved.built.data, resolved.built.artifacts)
         # The bound plan is the fast way: a C callable that does all of the above.
         self.bound: Callable[..., Any] = executable.bind(signature)
         # PyTorch's own kernel, where that is the choice: it takes PyTorch's tensors, the plan all others.
@@ -78,9 +77,13 @@ class Launchable:
         return prepared
 
     @property
+    def plan(self) -> Plan:
+        return self.executable.plan
+
+    @property
     def prepares(self) -> bool:
         """Whether the plan packs its filter."""
-        return bool(self.plan.prepare)
+        return self.executable.prepares
 
     @property
     def has_filter(self) -> bool:

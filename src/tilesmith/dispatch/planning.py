@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from tilesmith import env
 from tilesmith.errors import CompileError, NoCompilerError, NoSolutionError, PlanError
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Plan
+from tilesmith.plan.serial import decode, encode
 from tilesmith.problems.driver import command_of
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
@@ -26,11 +27,15 @@ _log = logging.getLogger("tilesmith.dispatch")
 
 @dataclass(frozen=True)
 class Built:
-    """A plan and the artifacts that it counts; ``remembered`` when nothing had to be generated."""
+    """A serialised plan and the artifacts that it counts; ``remembered`` when nothing had to be generated."""
 
-    plan: Plan
+    data: bytes
     artifacts: tuple[Artifact, ...]
     remembered: bool
+
+    @cached_property
+    def plan(self) -> Plan:
+        return decode(self.data)
 
 
 def open_cache(place: ArtifactCache | Path | str | None = None) -> ArtifactCache:
@@ -95,7 +100,7 @@ def build(
     """
     held = held_plan(signature, candidate, config, target, cache)
     if held is not None and (not held.stale or not compiles):
-        return Built(held.plan, held.artifacts, remembered=True)
+        return Built(held.data, held.artifacts, remembered=True)
     if not compiles:
         raise NoSolutionError(
             f"strict mode compiles nothing, and the cache {cache.directory} does not hold the kernel of "
@@ -108,7 +113,7 @@ def build(
         if held is None:
             raise
         _log.info("%s %s: another version generated the plan, and there is no compiler", candidate.name, config)
-        return Built(held.plan, held.artifacts, remembered=True)
+        return Built(held.data, held.artifacts, remembered=True)
 
 
 def _existing(candidate: Candidate, config: str, target: Target) -> Config:
@@ -135,4 +140,4 @@ def _make(signature: Signature, candidate: Candidate, config: str, target: Targe
     plan = assemble(draft, signature, candidate.name, config, target, digests, provenance)
     keep_plan(cache, plan, revision, target)
     by_digest = {artifact.digest: artifact for artifact in artifacts}
-    return Built(plan, tuple(by_digest[digest] for digest in plan.artifacts), remembered=False)
+    return Built(encode(plan), tuple(by_digest[digest] for digest in plan.artifacts), remembered=False)

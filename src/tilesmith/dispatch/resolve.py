@@ -209,7 +209,7 @@ def _at_hand(
                 role=answer.role, record=record,
                 trace=tuple(replace(line, chosen=line.solver == record.solver) for line in choice.trace),
             )  # fmt: skip
-            return Resolved(found, Built(plan.plan, plan.artifacts, remembered=True))
+            return Resolved(found, Built(plan.data, plan.artifacts, remembered=True))
     return None
 
 

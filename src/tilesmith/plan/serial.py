@@ -24,6 +24,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tilesmith.errors import PlanError
@@ -52,8 +53,19 @@ _SEALED_FROM = 16  # the CRC covers the length and the body
 _LAUNCH, _MEMSET = 1, 2
 _POINTER, _INTEGER, _REAL, _TENSOR_MAP = 1, 2, 3, 4
 _FAMILIES = ("cpu", "cuda")
+_COUNT, _SIZES = struct.Struct("<I"), struct.Struct("<4q2IB")
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a plan says before its steps, as far as it takes to find its artifacts and to bind it."""
+
+    problem: str
+    family: str
+    slots: tuple[str, ...]  # their names
+    artifacts: tuple[str, ...]
 
 
 def encode(plan: Plan) -> bytes:
@@ -90,7 +102,45 @@ def decode(data: bytes) -> Plan:
         raise PlanError("".join(c if c.isprintable() else "?" for c in str(error))) from None
 
 
-def _decode(data: bytes) -> Plan:
+def read_head(data: bytes) -> Head:
+    """The head of a plan: a hit reads no more of it here, for the C runtime decodes the whole and checks it.
+
+    Raises ``PlanError`` if any byte is not as ``encode`` wrote it, or the head breaks its form.
+    """
+    _check_header(data)
+    at = _HEADER.size
+
+    def text() -> str:
+        nonlocal at
+        begin = at + _COUNT.size
+        at = begin + _COUNT.unpack_from(data, at)[0]
+        return data[begin:at].decode()
+
+    def count() -> int:
+        nonlocal at
+        at += _COUNT.size
+        return int(_COUNT.unpack_from(data, at - _COUNT.size)[0])
+
+    try:
+        problem, *_ = (text() for _ in range(5))
+        family = _FAMILIES[_SIZES.unpack_from(data, at)[-1]]
+        at += _SIZES.size
+        names = []
+        for _ in range(count()):
+            names.append(text())
+            text()
+            axes = count()
+            at += 16 * axes + 9
+        found = count()
+        digests = data[at : at + 32 * found].hex()
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
+        raise PlanError(f"plan has a broken head: {error}") from None
+    if len(digests) != 64 * found:
+        raise PlanError(f"plan counts {found} artifacts at byte {at}, more than it has bytes")
+    return Head(problem, family, tuple(names), tuple(digests[64 * i : 64 * i + 64] for i in range(found)))
+
+
+def _check_header(data: bytes) -> None:
     if len(data) < _HEADER.size or data[:8] != MAGIC:
         raise PlanError(f"these {len(data)} bytes are no plan")
     _, version, crc, length = _HEADER.unpack_from(data)
@@ -100,6 +150,10 @@ def _decode(data: bytes) -> Plan:
         raise PlanError(f"plan of {length} bytes, got {len(data)}")
     if crc != zlib.crc32(data[_SEALED_FROM:]):
         raise PlanError("plan is damaged: its checksum is wrong")
+
+
+def _decode(data: bytes) -> Plan:
+    _check_header(data)
     read = _Reader(data, _HEADER.size)
     problem, target, solver, config, provenance = (read.text() for _ in range(5))
     packed, workspace, scratch_offset, scratch_stride, threads, alignment, family = read.unpack("qqqqIIB")

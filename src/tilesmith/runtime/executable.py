@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from tilesmith.errors import LaunchError
 from tilesmith.plan.check import FILTER_SLOT
 from tilesmith.plan.records import Plan, Slot
-from tilesmith.plan.serial import decode, encode
+from tilesmith.plan.serial import decode, encode, read_head
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.rewrite import Signature
@@ -19,6 +19,7 @@ from tilesmith.runtime._runtime import Bound, LoadedPlan, PackedFilter, Prepared
 from tilesmith.runtime.arguments import refuse, refuse_overlap
 from tilesmith.runtime.device_call import DeviceCalls
 from tilesmith.targets.cuda_driver import library_path
+from tilesmith.toolchain.cache import Artifact
 
 __all__ = ["Bound", "Executable", "PackedFilter", "Prepared"]
 
@@ -28,22 +29,30 @@ _NONE = -1
 class Executable:
     """``plan``, ready to run on any number of threads at a time.
 
-    ``artifact_paths[i]`` is the file of ``plan.artifacts[i]``; its digest is checked here. Raises ``PlanError`` for a
-    plan that breaks a rule, ``LaunchError`` for artifacts that are missing, damaged, or lack a symbol.
+    ``artifacts[i]`` is the file of ``plan.artifacts[i]``. The digest of a path is checked here; an ``Artifact`` is
+    what the cache has just checked. Raises ``PlanError`` for a plan that breaks a rule, ``LaunchError`` for artifacts
+    that are missing, damaged, or lack a symbol.
     """
 
-    def __init__(self, plan: Plan | bytes, artifact_paths: Sequence[Path]) -> None:
-        data = encode(plan) if isinstance(plan, Plan) else plan
-        self.plan = plan if isinstance(plan, Plan) else decode(plan)
-        if len(artifact_paths) != len(self.plan.artifacts):
-            raise LaunchError(f"the plan counts {len(self.plan.artifacts)} artifacts, got {len(artifact_paths)} files")
-        for digest, path in zip(self.plan.artifacts, artifact_paths, strict=True):
-            _check_digest(digest, Path(path))
-        if self.plan.family == "cuda":
+    def __init__(self, plan: Plan | bytes, artifacts: Sequence[Path | Artifact]) -> None:
+        self._data = data = encode(plan) if isinstance(plan, Plan) else plan
+        self._head = head = read_head(data)
+        if len(artifacts) != len(head.artifacts):
+            raise LaunchError(f"the plan counts {len(head.artifacts)} artifacts, got {len(artifacts)} files")
+        files = tuple(map(_checked_file, head.artifacts, artifacts))
+        if head.family == "cuda":
             cuda_open(library_path())
-        self._loaded = LoadedPlan(data, tuple(artifact_paths))
+        self._loaded = LoadedPlan(data, files)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The whole plan, decoded when it is first asked for: no call needs it."""
+        return decode(self._data)
+
+    @cached_property
+    def _slots(self) -> Bound:
         *inputs, result = self.plan.slots
-        self._slots = self._bind(inputs, range(len(inputs)), result, _NONE)
+        return self._bind(inputs, range(len(inputs)), result, _NONE)
 
     def bind(self, signature: Signature) -> Bound:
         """The plan as a function of the tensors of ``signature``, in the order of its arguments.
@@ -54,8 +63,8 @@ class Executable:
         No gradient is recorded, and what reads as the filter must not change after ``prepare``.
         """
         problem = signature.canonical.key()
-        if problem != self.plan.problem:
-            raise LaunchError(f"the plan is for {self.plan.problem}, not for {problem}")
+        if problem != self._head.problem:
+            raise LaunchError(f"the plan is for {self._head.problem}, not for {problem}")
         *inputs, result = arguments(signature)
         order = signature.canonical_order
         slot_of = [_NONE] * len(order)
@@ -109,10 +118,11 @@ class Executable:
         self._loaded.poison()
 
     def _bind(self, inputs: Sequence[Slot], slot_of: Sequence[int], result: Slot, initial: int) -> Bound:
-        has_filter = len(self.plan.slots) > 2 and self.plan.slots[FILTER_SLOT].name in ("w", "b")
+        names = self._head.slots
+        has_filter = len(names) > 2 and names[FILTER_SLOT] in ("w", "b")
         filter_ = list(slot_of).index(FILTER_SLOT) if has_filter else _NONE
         calls = None
-        if self.plan.family == "cuda":
+        if self._head.family == "cuda":
             calls = DeviceCalls(self._loaded, self.plan, inputs, slot_of, result, filter_, initial)
         return Bound(
             self._loaded,
@@ -131,10 +141,15 @@ def _entry(slot: Slot) -> tuple[Slot, str, Any, tuple[int, ...], tuple[int, ...]
     return slot, slot.dtype, dtype(slot.dtype).numpy(), slot.shape, slot.strides, slot.nbytes
 
 
-def _check_digest(digest: str, path: Path) -> None:
+def _checked_file(digest: str, artifact: Path | Artifact) -> str:
+    if isinstance(artifact, Artifact):
+        if artifact.digest != digest:
+            raise LaunchError(f"artifact {artifact.file} is another: its sha256 is not the plan's {digest}")
+        return artifact.file
     try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        found = hashlib.sha256(artifact.read_bytes()).hexdigest()
     except OSError as error:
-        raise LaunchError(f"artifact {path} cannot be read: {error.strerror}") from None
+        raise LaunchError(f"artifact {artifact} cannot be read: {error.strerror}") from None
     if found != digest:
-        raise LaunchError(f"artifact {path} is damaged: its sha256 is {found}, the plan says {digest}")
+        raise LaunchError(f"artifact {artifact} is damaged: its sha256 is {found}, the plan says {digest}")
+    return str(artifact)

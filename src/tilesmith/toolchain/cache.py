@@ -29,6 +29,7 @@ from tilesmith.toolchain.sealed import seal, unseal
 
 _FORMAT = "tilesmith artifact 2"
 _SUFFIXES = (".so", ".cubin")
+_HEX = frozenset("0123456789abcdef")
 _EM_CUDA = 190  # e_machine of a cubin's ELF header
 _TURN_S = 120.0  # to wait for another process that compiles the same kernel
 _log = logging.getLogger("tilesmith.cache")
@@ -36,10 +37,14 @@ _log = logging.getLogger("tilesmith.cache")
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled binary: ``digest`` is the sha256 (hex) of the bytes at ``path``, just verified."""
+    """A compiled binary: ``digest`` is the sha256 (hex) of the bytes of ``file``, just verified."""
 
     digest: str
-    path: Path
+    file: str
+
+    @property
+    def path(self) -> Path:
+        return Path(self.file)
 
 
 class ArtifactCache:
@@ -59,14 +64,18 @@ class ArtifactCache:
 
     def find(self, digest: str) -> Artifact | None:
         """The binary with this digest, verified; None if there is none that is whole."""
-        if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+        if len(digest) != 64 or not _HEX.issuperset(digest):
             return None
-        for path in (_object_path(folder, digest, suffix) for folder in self.folders() for suffix in _SUFFIXES):
-            found = _digest_of(path)
-            if found == digest:
-                return Artifact(digest, path)
-            if found is not None:
-                _log.warning("cache entry %s is damaged (its bytes have sha256 %s); it counts as missing", path, found)
+        for folder in self.folders():
+            for suffix in _SUFFIXES:
+                file = _object_file(folder, digest, suffix)
+                found = _digest_of(file)
+                if found == digest:
+                    return Artifact(digest, file)
+                if found is not None:
+                    _log.warning(
+                        "cache entry %s is damaged (its bytes have sha256 %s); it counts as missing", file, found
+                    )
         return None
 
     def resources(
@@ -193,7 +202,7 @@ class ArtifactCache:
             artifact = self.find(digest)
             if artifact is not None:
                 return artifact
-            if not any(_object_path(folder, digest, suffix).exists() for suffix in _SUFFIXES):  # else it has been told
+            if not any(os.path.exists(_object_file(folder, digest, suffix)) for suffix in _SUFFIXES):  # else: told
                 level = logging.INFO if self._abandoned else logging.WARNING  # it lies where we look no more
                 _log.log(level, "cache entry %s has lost its binary %s; its kernel is built again", path, digest)
         return None
@@ -223,10 +232,10 @@ class ArtifactCache:
         is_cubin = data[:4] == b"\x7fELF" and int.from_bytes(data[18:20], "little") == _EM_CUDA
         suffix = _SUFFIXES[is_cubin]
         for folder in self.folders():
-            path = _object_path(folder, digest, suffix)
-            if _digest_of(path) == digest:
-                return Artifact(digest, path)
-        return Artifact(digest, self.publish(f"objects/{digest}{suffix}", data))
+            file = _object_file(folder, digest, suffix)
+            if _digest_of(file) == digest:
+                return Artifact(digest, file)
+        return Artifact(digest, str(self.publish(f"objects/{digest}{suffix}", data)))
 
 
 def artifact_key(source: Source, target: Target, compiler: Toolchain) -> str:
@@ -247,13 +256,13 @@ def _key_path(folder: Path, key: str) -> Path:
     return folder / "keys" / f"{key}.json"
 
 
-def _object_path(folder: Path, digest: str, suffix: str) -> Path:
-    return folder / "objects" / f"{digest}{suffix}"
+def _object_file(folder: Path, digest: str, suffix: str) -> str:
+    return f"{folder}/objects/{digest}{suffix}"
 
 
-def _digest_of(path: Path) -> str | None:
+def _digest_of(file: str) -> str | None:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(files.read(file)).hexdigest()
     except OSError:
         return None
 

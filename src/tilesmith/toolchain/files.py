@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import os
 import shutil
 import tempfile
@@ -26,6 +27,12 @@ _SCRATCH = "tilesmith-work-"  # folders among the system's temporary files
 _DAY_S = 86_400.0
 _GRACE_S = 1.0  # between making a file and locking it
 _POLL_S = 0.01
+
+
+def read(file: str) -> bytes:
+    """The bytes of a file, with nothing between it and the system: a hit reads five."""
+    with io.FileIO(file) as opened:
+        return opened.readall()
 
 
 def publish(root: Path, path: Path, data: bytes) -> None:

@@ -13,16 +13,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tilesmith.errors import PlanError
 from tilesmith.plan.records import Plan
-from tilesmith.plan.serial import decode, encode
+from tilesmith.plan.serial import decode, encode, read_head
 from tilesmith.solvers import generation
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
+from tilesmith.toolchain.files import read
 from tilesmith.toolchain.sealed import seal, unseal
 
 _MEMO = f"machine/{generation.STAMP}.json"
@@ -32,27 +35,45 @@ _log = logging.getLogger("tilesmith.cache")
 
 @dataclass(frozen=True)
 class HeldPlan:
-    """A plan of the cache with its artifacts, in the plan's order; ``stale`` when another generator made it."""
+    """A plan of the cache, serialised, with its artifacts in the plan's order; ``stale`` when another generator made it.
 
-    plan: Plan
+    One that is not stale has been read as far as its artifacts: today's generator has sealed it, and whoever loads it
+    checks the rest.
+    """
+
+    data: bytes
     artifacts: tuple[Artifact, ...]
     stale: bool
+
+    @cached_property
+    def plan(self) -> Plan:
+        return decode(self.data)
 
 
 def find_plan(
     cache: ArtifactCache, problem: str, solver: str, revision: int, config: str, target: Target
 ) -> HeldPlan | None:
     """The plan of a choice, made by today's generator if there is one, else the youngest of another."""
-    recall_generator(cache)
+    found = find_todays_plan(cache, problem, solver, revision, config, target)
+    if found is not None:
+        return found
     name, maker = _folder(problem, solver, revision, config, target), _maker(target)
-    places = [folder / name for folder in cache.folders()]
-    for place in places:
-        found = _load(place / f"{maker}.plan", cache)
+    for path in _youngest_first([folder / name for folder in cache.folders()]):
+        if path.stem != maker and (found := _load(str(path), cache, stale=True)) is not None:
+            return found
+    return None
+
+
+def find_todays_plan(
+    cache: ArtifactCache, problem: str, solver: str, revision: int, config: str, target: Target
+) -> HeldPlan | None:
+    """The plan of a choice that today's generator made for this very target: so the solver takes the problem here."""
+    recall_generator(cache)
+    name = f"{_folder(problem, solver, revision, config, target)}/{_maker(target)}.plan"
+    for folder in cache.folders():
+        found = _load(f"{folder}/{name}", cache, stale=False)
         if found is not None:
-            return HeldPlan(*found, stale=False)
-    for path in _youngest_first(places):
-        if path.stem != maker and (found := _load(path, cache)) is not None:
-            return HeldPlan(*found, stale=True)
+            return found
     return None
 
 
@@ -72,8 +93,7 @@ def recall_generator(cache: ArtifactCache) -> None:
     if not generation.is_known():
         for folder in cache.folders():
             with contextlib.suppress(OSError):
-                with open(f"{folder}/{_MEMO}", "rb") as file:
-                    record = unseal(file.read())
+                record = unseal(read(f"{folder}/{_MEMO}"))
                 if record is not None and record.get("stamp") == generation.STAMP:
                     generation.recall_digest(str(record.get("digest")))
 
@@ -122,34 +142,34 @@ def _youngest_first(folders: list[Path]) -> list[Path]:
     return [path for _, path in sorted(dated, reverse=True)]
 
 
-def _load(path: Path, cache: ArtifactCache) -> tuple[Plan, tuple[Artifact, ...]] | None:
+def _load(file: str, cache: ArtifactCache, *, stale: bool) -> HeldPlan | None:
     try:
-        data = path.read_bytes()
+        data = read(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        cache.tell("plan %s cannot be read (%s); it counts as missing", path, error)
+        cache.tell("plan %s cannot be read (%s); it counts as missing", file, error)
         return None
-    plan = read_plan(path, data)
-    if plan is None:
-        return None
-    artifacts = [cache.find(digest) for digest in plan.artifacts]
-    held = tuple(artifact for artifact in artifacts if artifact is not None)
-    return (plan, held) if len(held) == len(artifacts) else None
-
-
-def read_plan(path: Path, data: bytes) -> Plan | None:
-    """The plan in a file of the cache; None, and a warning, unless every byte is what was written under this name."""
     try:
-        return plan_in(path, data)
+        payload = _unsealed(file, data)
+        digests = decode(payload).artifacts if stale else read_head(payload).artifacts
     except PlanError as error:
-        _log.warning("plan %s cannot be used (%s); it counts as missing", path, error)
+        _log.warning("plan %s cannot be used (%s); it counts as missing", file, error)
         return None
+    artifacts = [cache.find(digest) for digest in digests]
+    held = tuple(artifact for artifact in artifacts if artifact is not None)
+    return HeldPlan(payload, held, stale) if len(held) == len(artifacts) else None
 
 
 def plan_in(path: Path, data: bytes) -> Plan:
     """The plan in a file of the cache; ``PlanError`` unless every byte is what was written under this name."""
+    return decode(_unsealed(str(path), data))
+
+
+def _unsealed(file: str, data: bytes) -> bytes:
+    """The serialised plan in a file that lies under its own name."""
+    folder, name = os.path.split(file)
     seal, payload = data[:32], data[32:]
-    if _seal(f"plans/{path.parent.name}", path.stem, payload) != seal:
+    if _seal(f"plans/{os.path.basename(folder)}", name.removesuffix(".plan"), payload) != seal:
         raise PlanError("it is damaged")
-    return decode(payload)
+    return payload
