@@ -3,7 +3,7 @@
     python benchmarks/same_choice.py [-n PROCESSES]
 
 The databases hold answers that tie, answers of two layers, and failed ones; every process asks for several problems,
-with another hash seed and order of its environment. Prints what was chosen for each problem how often, and exits
+with another hash seed and order of its environment. Prints, as JSON, what was chosen for each problem how often; exits
 with 1 if for any there was more than one choice.
 """
 
@@ -88,10 +88,11 @@ def main(arguments: list[str] | None = None) -> int:
         for chosen in choices(count, environment):
             for tally, choice in zip(tallies, chosen, strict=True):
                 tally[choice] += 1
-    for key, tally in zip(KEYS, tallies, strict=True):
-        print(f"{key}")
-        for choice, times in tally.most_common():
-            print(f"  {times} of {count}: {' '.join(choice)}")
+    chosen = {
+        key: {" ".join(choice): times for choice, times in tally.most_common()}
+        for key, tally in zip(KEYS, tallies, strict=True)
+    }
+    print(json.dumps({"processes": count, "chosen": chosen}))
     return 0 if all(len(tally) == 1 for tally in tallies) else 1
 
 

@@ -1,5 +1,6 @@
 """The pure decision: which solver answers, and the trace that says why."""
 
+import json
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -138,4 +139,5 @@ def test_fresh_processes_choose_the_same_kernel():
     script = Path(__file__).parents[2] / "benchmarks" / "same_choice.py"
     done = subprocess.run([sys.executable, str(script), "-n", "6"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("6 of 6: ") == 4
+    chosen = json.loads(done.stdout)["chosen"]
+    assert [list(choices.values()) for choices in chosen.values()] == [[6]] * 4

@@ -16,12 +16,13 @@
 
 #define SHORT (-1) /* in place of an errno */
 #define MOST_FILES 65536
+#define MOST_OPERATIONS 65536
 
 static char folder[4096];
 static long number = -1, count;
 static int error_of, lasts;
 static char failed[64];
-static unsigned char watched[MOST_FILES];
+static unsigned char watched[MOST_FILES], movable[MOST_OPERATIONS];
 
 void ts_fault_arm(const char *path, long at, int error, int lasting) {
   snprintf(folder, sizeof folder, "%s", path);
@@ -35,6 +36,11 @@ long ts_fault_count(void) {
 /* The first operation that was made to fail; empty if there was none. */
 const char *ts_fault_name(void) {
   return failed;
+}
+
+/* Whether the operation of this number moved more than one byte, so that it can be short. */
+int ts_fault_movable(long at) {
+  return at >= 0 && at < MOST_OPERATIONS && movable[at];
 }
 
 __attribute__((constructor)) static void begin(void) {
@@ -53,6 +59,7 @@ static int is_open_ours(int fd) {
 /* Whether this operation fails; `halves` says that a short one is possible. Sets errno. */
 static int fails(const char *name, int halves, int *half) {
   long mine = count++;
+  if (mine < MOST_OPERATIONS) movable[mine] = (unsigned char)halves;
   if (number < 0 || (lasts ? mine < number : mine != number)) return 0;
   if (error_of == SHORT) {
     if (!halves) return 0;

@@ -3,9 +3,9 @@
 A publish is that of a compiled kernel, its plan, a find-db record and trials, from nothing: no folder exists. The
 operations are counted first, then each fails in a process of its own (``faults.c``, loaded with LD_PRELOAD, so that
 SQLite's operations fail too): once, and from there to the end of the process. After each, a healthy process must find
-the store readable and publish into it.
+the store readable and publish into it. An operation that moves no bytes cannot be short, so that is no case.
 
-    python tests/torture/faults.py [--seconds S] [--seed N] [--skip N]
+    python tests/torture/faults.py [--seconds S] [--seed N] [--jobs N]
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,21 @@ def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     options.add_argument("--seed", type=int, default=0, help="of the order in which cases are tried")
-    options.add_argument("--skip", type=int, default=0, help="begin at this place of the order")
-    options.add_argument("--loud", action="store_true", help="tell what is wrong as it is found")
+    options.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="who share the cases")
+    options.add_argument("--loud", action="store_true", help="tell what is wrong as it is found, and how far it is")
     given = options.parse_args()
-    if "TS_FAULTS" not in os.environ:
-        return again_with_the_shim()
-    print(json.dumps(torment(given.seconds, given.seed, given.skip, given.loud)))
-    return 0
+    if "TS_FAULTS" in os.environ:
+        part = int(os.environ["TS_FAULTS_PART"])
+        print(json.dumps(torment(given.seconds, given.seed, part, given.jobs, given.loud)))
+        return 0
+    with ThreadPoolExecutor(given.jobs) as pool:
+        found = merged(list(pool.map(again_with_the_shim, range(given.jobs))))
+    print(json.dumps(found))
+    return 1 if found["wrong"] else 0
 
 
-def again_with_the_shim() -> int:
+def again_with_the_shim(part: int) -> dict[str, Any]:
+    """This script with the same arguments, in a process whose file operations can be made to fail."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # thousands of fsyncs
     with tempfile.TemporaryDirectory(prefix="tilesmith-faults-", dir=memory) as folder:
         library = Path(folder) / "faults.so"
@@ -57,13 +63,28 @@ def again_with_the_shim() -> int:
         (Path(folder) / "temporary").mkdir()
         (Path(folder) / "recalled").mkdir()
         environment = {
-            **os.environ, "LD_PRELOAD": str(library), "TS_FAULTS": folder, "CC": str(HERE / "recall_cc.sh"),
-            "RECALL_DIR": f"{folder}/recalled", "TMPDIR": f"{folder}/temporary",
+            **os.environ, "LD_PRELOAD": str(library), "TS_FAULTS": folder, "TS_FAULTS_PART": str(part),
+            "CC": str(HERE / "recall_cc.sh"), "RECALL_DIR": f"{folder}/recalled", "TMPDIR": f"{folder}/temporary",
         }  # fmt: skip
-        return subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode
+        done = subprocess.run([sys.executable, *sys.argv], env=environment, stdout=subprocess.PIPE, check=True)
+        return dict(json.loads(done.stdout))
 
 
-def torment(seconds: float, seed: int, skip: int, loud: bool) -> dict[str, Any]:
+def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of processes that shared the cases."""
+    assert len({(part["operations"], part["cases"]) for part in parts}) == 1, "they did not share the same cases"
+    names = ("by_kind", "by_operation")
+    sums = {name: sum((Counter(part[name]) for part in parts), Counter[str]()) for name in names}
+    return {
+        "operations": parts[0]["operations"], "cases": parts[0]["cases"], "runs": sum(part["runs"] for part in parts),
+        "not_reached": sum(part["not_reached"] for part in parts),
+        **{name: dict(sums[name].most_common()) for name in names},
+        "wrong": [text for part in parts for text in part["wrong"]],
+    }  # fmt: skip
+
+
+def torment(seconds: float, seed: int, part: int, parts: int, loud: bool) -> dict[str, Any]:
+    """The ``part``-th of ``parts`` equal shares of the cases."""
     from homes import arrays, heard, in_child, is_right, place
 
     import tilesmith.runtime.executable  # noqa: F401  # what a call imports is imported once, before the forks
@@ -93,13 +114,15 @@ def torment(seconds: float, seed: int, skip: int, loud: bool) -> dict[str, Any]:
             seen = [r.config for r in database.ranking(PROBLEM, "t:1")], len(database.trials(PROBLEM, "t:1"))
             persistent = database.persistent
             database.close()
+        operation = shim.ts_fault_name().decode()
         shim.ts_fault_arm(b"", ctypes.c_long(-1), 0, False)
         return {
             "right": right, "seen": seen == (["mr=1"], 3), "persistent": persistent, "warnings": warnings,
-            "operation": shim.ts_fault_name().decode(), "count": shim.ts_fault_count(),
+            "operation": operation,
         }  # fmt: skip
 
-    def counted() -> int:
+    def counted() -> list[bool]:
+        """By operation: can it be short?"""
         place(home)
         shim.ts_fault_arm(str(home).encode(), ctypes.c_long(-1), 0, False)
         conv(x, w, padding=1)
@@ -108,7 +131,7 @@ def torment(seconds: float, seed: int, skip: int, loud: bool) -> dict[str, Any]:
         database.record_trials(trials)
         database.ranking(PROBLEM, "t:1"), database.trials(PROBLEM, "t:1")
         database.close()
-        return int(shim.ts_fault_count())
+        return [bool(shim.ts_fault_movable(ctypes.c_long(at))) for at in range(shim.ts_fault_count())]
 
     def healthy() -> dict[str, Any]:
         place(home)
@@ -130,24 +153,31 @@ def torment(seconds: float, seed: int, skip: int, loud: bool) -> dict[str, Any]:
     fresh()  # the compiler remembers its source now
     first = in_child(counted)
     assert not first.error, first.error
-    total = int(first.value)
+    movable = list(first.value)
     cases = [
         (kind, lasting, at)
         for kind in KINDS
         for lasting in (False, True)
-        for at in range(total)
-        if not (lasting and kind in ONCE_ONLY)
+        for at, moves in enumerate(movable)
+        if not (lasting and kind in ONCE_ONLY) and (moves or kind != "short")
     ]
     random.Random(seed).shuffle(cases)
-    by_kind, wrong, begun = Counter[str](), list[str](), time.monotonic()
-    for kind, lasting, at in cases[skip:]:
+    by_kind, by_operation, wrong = Counter[str](), Counter[str](), list[str]()
+    runs = not_reached = 0
+    begun = time.monotonic()
+    for kind, lasting, at in cases[part::parts]:
         if time.monotonic() - begun > seconds:
             break
         fresh()
         told = in_child(lambda at=at, error=KINDS[kind], lasting=lasting: publish(at, error, lasting))
         after = in_child(healthy)
-        by_kind[kind] += 1
-        operation = (told.value or {}).get("operation", "?")
+        operation = (told.value or {"operation": "?"})["operation"]
+        runs += 1
+        if operation:
+            by_kind[kind] += 1
+            by_operation[operation] += 1
+        else:  # a publish is not quite the same each time
+            not_reached += 1
         found = [
             f"{kind} {'from' if lasting else 'at'} {at} ({operation}): {text}"
             for text in faults_of(told, after, lasting)
@@ -155,8 +185,11 @@ def torment(seconds: float, seed: int, skip: int, loud: bool) -> dict[str, Any]:
         wrong += found
         for text in found if loud else ():
             print(text, file=sys.stderr, flush=True)
+        if loud and runs % 100 == 0:
+            print(f"{runs} of {len(cases[part::parts])}", file=sys.stderr, flush=True)
     return {
-        "operations": total, "cases": len(cases), "runs": by_kind.total(), "by_kind": dict(by_kind), "wrong": wrong,
+        "operations": len(movable), "cases": len(cases), "runs": runs, "not_reached": not_reached,
+        "by_kind": dict(by_kind), "by_operation": dict(by_operation), "wrong": wrong,
     }  # fmt: skip
 
 

@@ -17,15 +17,20 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 # By name: the script, its arguments at full length and in short.
 PARTS = {
-    "crowd of 8": ("crowd.py", ["--processes", "8", "--seconds", "60"], ["--processes", "8", "--seconds", "6"]),
-    "crowd of 64": ("crowd.py", ["--processes", "64", "--seconds", "60"], ["--processes", "24", "--seconds", "6"]),
-    "crowd on files": ("crowd.py", ["--files", "--seconds", "60"], ["--files", "--seconds", "6"]),
-    "flips": ("flips.py", ["--every", "1"], ["--every", "31"]),
-    "faults": ("faults.py", [], ["--seconds", "15"]),
-    "same choice": ("same.py", ["--processes", "1000"], ["--processes", "30", "--interpreters", "2"]),
-}
+    "crowd of 8": (
+        "tests/torture/crowd.py", ["--processes", "8", "--seconds", "60"], ["--processes", "8", "--seconds", "6"]
+    ),
+    "crowd of 64": (
+        "tests/torture/crowd.py", ["--processes", "64", "--seconds", "60"], ["--processes", "24", "--seconds", "6"]
+    ),
+    "crowd on files": ("tests/torture/crowd.py", ["--files", "--seconds", "60"], ["--files", "--seconds", "6"]),
+    "flips": ("tests/torture/flips.py", ["--every", "1"], ["--every", "31"]),
+    "faults": ("tests/torture/faults.py", [], ["--seconds", "15"]),
+    "same choice": ("benchmarks/same_choice.py", ["-n", "1000"], ["-n", "20"]),
+}  # fmt: skip
 
 
 def main() -> int:
@@ -40,7 +45,7 @@ def main() -> int:
         arguments = short if given.short else full
         begun = time.monotonic()
         done = subprocess.run(
-            [sys.executable, HERE / script, *arguments], stdout=subprocess.PIPE, text=True, check=False,
+            [sys.executable, ROOT / script, *arguments], stdout=subprocess.PIPE, text=True, check=False,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])},
         )  # fmt: skip
         lines = done.stdout.strip().splitlines()
@@ -50,7 +55,7 @@ def main() -> int:
         for key, value in figures.items():
             print(f"    {key}: {json.dumps(value)}")
         if given.json:
-            command = f"tests/torture/{script} {' '.join(arguments)}".strip()
+            command = f"{script} {' '.join(arguments)}".strip()
             keep(given.json, name, {"command": command, "took_s": round(time.monotonic() - begun, 1), **figures})
     return int(failed)
 

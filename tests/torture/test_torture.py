@@ -62,9 +62,3 @@ def test_no_home(tmp_path):
     assert right == [True, True]
     assert sorted(line.partition(":")[0] for line in warnings) == ["tilesmith.cache", "tilesmith.db"]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_every_process_chooses_the_same():
-    found = run("same.py", "--processes", "12", "--interpreters", "1")
-    assert list(found["chosen"].values()) == [13], found
-    assert found["answers"] > 1
