@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from kernels import COUNT, FIRST, SECOND, WORKSPACE, depthwise, kernel, launch, load, scaled, slot, squared
 
+import tilesmith.runtime
 from tilesmith.problems.conv import ConvSignature
 
 
@@ -35,6 +36,56 @@ def test_every_item_once(threads, items, chunk):
         arrays[2][:] = 0
         executable.run(arrays)
         assert (arrays[2] == 1).all()
+
+
+def test_more_items_than_a_count_holds():
+    """Chunks are counted in 16 bits; longer launches get larger ones."""
+    for items in (65535, 65536, 200_001):
+        executable, arrays = counting(items, 1, 2, spin=0)
+        executable.run(arrays)
+        assert (arrays[2] == 1).all()
+
+
+def turns(items, chunk, threads):
+    """Who took what in one launch: ``(begin, end, thread)`` in the order of time; the caller is thread 0."""
+    note = kernel(
+        "ts_note",
+        "i64 *log = p[1]; i64 thread = ((char *)scratch - (char *)p[0]) / 4096; volatile i64 spin = 0;"
+        "i64 at = __atomic_fetch_add(&log[0], 1, __ATOMIC_RELAXED) * 3;"
+        "log[at + 1] = begin, log[at + 2] = end, log[at + 3] = thread;"
+        "for (i64 k = 0; k < s[0] * (end - begin); k++) spin += k;",
+    )
+    size = 6 * items + 8
+    sig = ConvSignature(input_shape=(size, 1, 1, 1), kernel_shape=(1, 1, 1, 1), dtype="int8")
+    step = launch(0, note, items, WORKSPACE, slot(2), 2000, chunk=chunk, scratch=64)
+    executable = load(sig, [note], [step], threads=threads, workspace_bytes=64)
+    x, w = np.zeros((size, 1, 1, 1), np.int8), np.zeros((1, 1, 1, 1), np.int8)
+    y = np.zeros((size, 1, 1, 1), np.int32)
+    executable.run((x, w, y))
+    log = y.ravel().view(np.int64)
+    return [tuple(int(number) for number in turn) for turn in log[1 : 1 + 3 * log[0]].reshape(-1, 3)]
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_each_thread_walks_from_an_end(threads):
+    """The caller upwards from the first item, every worker downwards from the last."""
+    for _ in range(10):
+        taken = turns(1000, 1, threads)
+        assert sorted(item for begin, end, _ in taken for item in range(begin, end)) == list(range(1000))
+        ours = [(begin, end) for begin, end, thread in taken if thread == 0]
+        assert [begin for begin, _ in ours] == [0, *(end for _, end in ours)][: len(ours)]
+        for worker in range(1, threads):
+            theirs = [begin for begin, _, thread in taken if thread == worker]
+            assert theirs == sorted(theirs, reverse=True)
+
+
+def test_turns_become_shorter():
+    """Few interruptions at first, single chunks at last."""
+    for taken in (turns(1000, 1, 2) for _ in range(10)):
+        lengths = [end - begin for begin, end, _ in taken]
+        assert len(taken) < 60
+        assert max(lengths) == 1000 // 6
+        assert min(lengths) == 1
 
 
 def test_no_items():
@@ -172,6 +223,20 @@ def test_a_forked_child_has_a_pool_of_its_own():
     finally:
         stop.set()
         busy.join()
+
+
+def test_the_pool_has_no_races(tmp_path):
+    """``pool_races.c`` under ThreadSanitizer, which stops at the first data race."""
+    csrc = Path(tilesmith.runtime.__file__).parent / "csrc"
+    sources = [Path(__file__).with_name("pool_races.c"), csrc / "ts_pool.c", csrc / "ts_wait.c"]
+    command = ["cc", "-std=gnu11", "-O1", "-g", "-fsanitize=thread", f"-I{csrc}", *map(str, sources)]
+    # Fences are not followed; the pool's own order does not rest on one where it hands out memory.
+    subprocess.run([*command, "-Wno-tsan", "-o", str(tmp_path / "races"), "-lpthread"], check=True, capture_output=True)
+    # ThreadSanitizer refuses some kernels' random places of memory.
+    done = subprocess.run(
+        ["setarch", "-R", str(tmp_path / "races")], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
 
 
 def test_workers_leave_signals_to_the_program():

@@ -1,9 +1,14 @@
 /* The thread pool.
  *
  * One launch at a time is published in `pool`. Its items are cut into chunks; `claim` holds the launch's generation
- * (high half) and the next chunk (low half), and whoever moves it on by one owns that chunk. The caller claims like
- * everybody else, so a worker that the system has not scheduled is never waited for: once all chunks are claimed, the
- * caller waits for those that workers have claimed, and for nothing else.
+ * (high half), how many chunks the caller has claimed, and how many the workers, 16 bits each; whoever moves a count on
+ * owns the chunks that it passed. The caller claims like everybody else, so a worker that the system has not scheduled
+ * is never waited for: once all chunks are claimed, the caller waits for those that workers have claimed, and for
+ * nothing else.
+ *
+ * The caller takes chunks from the front and the workers from the back, so that a thread walks through neighbouring
+ * memory, and through the same memory at the next call. A claim is a share of what is left: large ones at first, for
+ * few interruptions, and single chunks at last, so that all threads end together.
  *
  * A worker reads the launch's fields after it has seen a generation in `claim`, and believes them only once its
  * compare-exchange on that generation succeeds. The next launch is published when every claimed chunk has ended,
@@ -23,7 +28,8 @@
 #define SPIN_NS 70000     /* how long a worker looks for the next launch before it sleeps */
 #define PAUSES_PER_LOOK 8 /* at the clock */
 #define FAN_OUT 8         /* sleepers that one thread wakes: the others are woken by those */
-#define MAX_CHUNKS (UINT32_C(1) << 31)
+#define SHARE 3           /* a claim is one part in SHARE times the threads of the chunks that are left */
+#define MAX_CHUNKS UINT16_MAX
 #define STACK_BYTES ((size_t)8 << 20)
 
 static struct {
@@ -73,16 +79,19 @@ static uint32_t take_part(uint32_t node) {
     const int64_t *s = GET(s);
     const int64_t stride = GET(scratch_stride), items = GET(items), chunk = GET(chunk);
     char *scratch = GET(scratch);
-    const uint32_t next = (uint32_t)claim;
-    if (next >= GET(chunks) || node >= GET(threads)) break;
+    const uint32_t front = (uint32_t)claim >> 16, back = (uint32_t)claim & UINT16_MAX;
+    const uint32_t chunks = GET(chunks), threads = GET(threads);
+    if (front + back >= chunks || node >= threads) break;
+    const uint32_t share = (chunks - front - back) / (SHARE * threads), count = share ? share : 1;
+    const uint64_t step = node == 0 ? (uint64_t)count << 16 : count;
     atomic_thread_fence(memory_order_acquire);
-    if (!atomic_compare_exchange_weak_explicit(&pool.claim, &claim, claim + 1, memory_order_acq_rel,
+    if (!atomic_compare_exchange_weak_explicit(&pool.claim, &claim, claim + step, memory_order_acq_rel,
                                                memory_order_acquire))
       continue;
-    const int64_t begin = (int64_t)next * chunk;
+    const int64_t begin = (int64_t)(node == 0 ? front : chunks - back - count) * chunk, length = (int64_t)count * chunk;
     kernel(p, s, scratch == NULL ? NULL : scratch + node * stride, begin,
-           items - begin < chunk ? items : begin + chunk);
-    ended++;
+           items - begin < length ? items : begin + length);
+    ended += count;
     claim = atomic_load_explicit(&pool.claim, memory_order_acquire);
   }
   return ended;
@@ -183,10 +192,10 @@ void ts_team_run(ts_team *team, const ts_work *w) {
     return;
   }
   int64_t chunk = w->chunk;
-  if (w->items / chunk >= MAX_CHUNKS) chunk = w->items / (MAX_CHUNKS - 1);
+  if ((w->items - 1) / chunk >= MAX_CHUNKS) chunk = (w->items - 1) / MAX_CHUNKS + 1;
   const uint32_t chunks = (uint32_t)((w->items - 1) / chunk + 1);
   const uint32_t threads = team->threads < chunks ? team->threads : chunks;
-  /* Close the launch before: its last claim may be below the number of chunks of this one. The fence pairs with the one
+  /* Close the launch before: what it claimed may be less than the chunks of this one. The fence pairs with the one
    * in take_part: whoever reads a field below fails to claim, as the launch before is closed. */
   atomic_store_explicit(&pool.claim, ((uint64_t)pool.generation << 32) | UINT32_MAX, memory_order_relaxed);
   atomic_thread_fence(memory_order_release);

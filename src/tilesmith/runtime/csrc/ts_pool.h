@@ -4,7 +4,7 @@
 
 #include "tilesmith_runtime.h"
 
-/* One launch: items 0 to items - 1, handed out `chunk` at a time. */
+/* One launch: items 0 to items - 1, handed out at least `chunk` at a time (the last ones excepted). */
 typedef struct ts_work {
   ts_kernel kernel;
   void *const *p;
