@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -254,3 +255,32 @@ def test_predictions_are_quick_and_positive():
 
 def test_this_cpu_is_covered():
     assert RUNNABLE or "sse4_2" not in FLAGS
+
+
+def test_few_registers_do_not_leave_a_narrow_rest():
+    """56 columns in tiles of one row and six columns would end with two columns, as slow as four: latency."""
+    problem = ConvSignature((1, 56, 56, 64), (64, 3, 3, 64), padding=1, **NHWC).geometry
+    target = CPU_TARGETS["x86_64-v3"]
+    config = SOLVER.default_config(problem, target)
+    assert config["mh"] > 1
+    one_row = config.replace(mh=1, mw=6)
+    assert SOLVER.predict(problem, config, target) < SOLVER.predict(problem, one_row, target)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 7])
+def test_threads_share_strips_where_there_are_enough(cores):
+    """The items of one strip are handed out together, unless threads would find too few."""
+    problem = ConvSignature((8, 56, 56, 64), (128, 3, 3, 64), padding=1, **NHWC).geometry
+    target = replace(CPU_TARGETS["x86_64-v3"], cores=cores)
+    config = SOLVER.default_config(problem, target)
+    for rows, kg in ((56, 4), (4, 4), (1, 2)):
+        (launch,) = SOLVER.draft(problem, config.replace(rows=rows, kg=kg, kout=0), target).run
+        items, together = launch.grid[0], launch.block[0]
+        assert items == 8 * 56 // rows * kg
+        if cores == 1:
+            assert together >= items
+        elif items >= 8 * cores * kg:
+            assert together % kg == 0
+        else:
+            assert together == 1
+        assert cores == 1 or together <= max(kg, items // (32 * cores) + kg)

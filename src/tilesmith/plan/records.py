@@ -78,7 +78,7 @@ Extent = tuple[int, int, int]
 class Launch:
     """One kernel launch.
 
-    On a CPU ``grid[0]`` is the number of items (tiles), handed out dynamically ``block[0]`` at a time, and
+    On a CPU ``grid[0]`` is the number of items (tiles), handed out dynamically, at least ``block[0]`` at a time, and
     ``shared_bytes`` is scratch for each thread. On CUDA all are as CUDA means them, ``shared_bytes`` the dynamic
     shared memory; with ``programmatic`` the kernel may begin before the one ahead of it in the stream has ended, and
     waits for it itself (``griddepcontrol.wait``). ``artifact`` counts the draft's sources, or the plan's artifacts.

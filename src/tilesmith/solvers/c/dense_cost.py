@@ -12,7 +12,7 @@ from tilesmith.solvers.c.dense_form import Phase, tap_lines
 from tilesmith.solvers.c.dense_tiling import DIRECT, Tiling
 
 CYCLES_PER_SECOND = 3.8e9
-FMA_LATENCY = 4
+FMA_LATENCY = 4.2  # 4, and what sums without a spare one lose whenever a load is late
 LOADS_PER_CYCLE = 2.0
 ISSUED_PER_CYCLE = 7.0
 TILE_CYCLES = 14.0  # call, pointers, the mispredicted ends of loops
@@ -35,9 +35,10 @@ def predicted_seconds(t: Tiling) -> float:
 
 def _speedup(t: Tiling) -> float:
     """Threads that work, on average: the last turns leave some idle, and so does a thread that is held up."""
-    threads, turns = t.target.cores, -(-t.items // t.items_at_once)
+    threads = t.target.cores
     if threads == 1:
         return 1.0
+    turns = -(-t.items // max(1, t.items // (8 * threads)))
     busy = turns / -(-turns // threads)
     return max(1.0, busy / (1.0 + 0.1 * threads / turns))
 

@@ -104,7 +104,8 @@ def cost(form: DenseForm, config: Config, target: CpuTarget) -> float:
 
 
 def _tiles(form: DenseForm, target: CpuTarget, space: SearchSpace, rows: int, cols: int) -> Iterator[Config]:
-    """For each number of vectors, a large, a middling and the smallest tile, dividing the rows of pixels evenly."""
+    """For each number of vectors, a large, a middling and the smallest tile, dividing the rows of pixels evenly; then
+    tiles of as many pixels in two or three rows: where registers are few, a row's rest is a narrow, slow tile."""
     width, axes = form.count[2], space.axes
     base = {
         "unroll": 1, "kg": 1, "kout": 0, "cb": 0, "cpad": 0, "pack": axes["pack"][0], "pf": 0,
@@ -116,7 +117,9 @@ def _tiles(form: DenseForm, target: CpuTarget, space: SearchSpace, rows: int, co
         for most in dict.fromkeys((limit, -(-limit * 2 // 3), 1)):
             parts = -(-width // max(1, most))
             mw = max((w for w in axes["mw"] if w <= min(max(1, most), -(-width // parts))), default=axes["mw"][0])
-            fitting = [h for h in axes["mh"] if h * mw <= most and h <= base["rows"] and (h == 1 or mw == width)]
-            for mh in dict.fromkeys((max(fitting, default=1), 1)):
-                value = {**base, "mh": mh, "mw": mw, "nv": nv}
+            heights = [h for h in axes["mh"] if h <= base["rows"]]
+            whole = max((h for h in heights if h * mw <= most), default=1) if mw == width else 1
+            parted = [(h, max((w for w in axes["mw"] if w * h <= most), default=0)) for h in (2, 3) if h in heights]
+            for tall, wide in dict.fromkeys(((whole, mw), (1, mw), *((h, w) for h, w in parted if w))):
+                value = {**base, "mh": tall, "mw": wide, "nv": nv}
                 yield Config(tuple((name, value[name]) for name in NAMES))

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from tilesmith.problems.geometry import Triple
 from tilesmith.solvers.c.dense_form import DenseForm, Phase, uses_dot
+from tilesmith.solvers.c.turns import items_a_turn
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CpuTarget
 
@@ -132,11 +133,10 @@ class Tiling:
 
     @cached_property
     def items_at_once(self) -> int:
-        """Items handed out together: as many as leave each thread several turns, whole strips where they are shared."""
-        turns = 1 if self.target.cores == 1 else 8 * self.target.cores
-        together = max(1, self.items // turns)
-        if self.block_groups > 1 and not self.value["kout"] and together >= self.block_groups:
-            together = together // self.block_groups * self.block_groups
+        """Items handed out together: whole strips where they are shared, unless that leaves a thread few turns."""
+        together, turns = items_a_turn(self.items, self.target), 8 * self.target.cores
+        if self.block_groups > 1 and not self.value["kout"] and self.items // turns >= self.block_groups:
+            together = -(-together // self.block_groups) * self.block_groups
         return together
 
     @cached_property

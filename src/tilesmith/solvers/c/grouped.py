@@ -19,6 +19,7 @@ from tilesmith.solvers.c.grouped_axis import axis_phases, column_tiles
 from tilesmith.solvers.c.grouped_cost import predicted_seconds
 from tilesmith.solvers.c.grouped_lanes import LaneMap, lane_map
 from tilesmith.solvers.c.grouped_tile import UNROLLED
+from tilesmith.solvers.c.turns import items_a_turn
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
 from tilesmith.targets.target import CpuTarget
 
@@ -33,7 +34,7 @@ class GroupedSolver:
 
     name = "c_grouped"
     op = "grouped"
-    revision = 3
+    revision = 4
 
     def covers(self, problem: ConvGeometry) -> bool:
         """Which group widths are this solver's."""
@@ -142,7 +143,7 @@ class GroupedSolver:
         items = problem.n * kernel.items_per_image(problem, lanes, schedule)
         return Draft(
             sources=(run, pack),
-            run=(Launch(0, run.symbol, (items, 1, 1), parameters, block=(_share(items, target), 1, 1)),),
+            run=(Launch(0, run.symbol, (items, 1, 1), parameters, block=(items_a_turn(items, target), 1, 1)),),
             prepare=(Launch(1, pack.symbol, (lanes.blocks, 1, 1), (Pointer(Space.SLOT, 1), Pointer(Space.PACKED))),),
             packed_bytes=kernel.packed_bytes(problem, lanes),
         )
@@ -172,11 +173,6 @@ def _chunk(problem: ConvGeometry, lanes: LaneMap, values: tuple[int, ...], targe
     while len(fit) > 1 and target.cores > 1 and strips * -(-lanes.blocks // fit[-1]) < 4 * target.cores:
         fit.pop()
     return fit[-1]
-
-
-def _share(items: int, target: CpuTarget) -> int:
-    """Items handed out at once: several shares a thread, so that a delayed thread costs little."""
-    return max(1, items // (target.cores * 16)) if target.cores > 1 else items
 
 
 def _statements(problem: ConvGeometry, lanes: LaneMap, config: Config) -> int:

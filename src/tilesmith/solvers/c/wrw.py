@@ -10,6 +10,7 @@ from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Space
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
+from tilesmith.solvers.c.turns import items_a_turn
 from tilesmith.solvers.c.wrw_cost import dense_seconds
 from tilesmith.solvers.c.wrw_sum_text import sum_body
 from tilesmith.solvers.c.wrw_text import run_body
@@ -138,7 +139,7 @@ class WrwSolver:
                 ),
                 Launch(
                     1, fold.symbol, (tiles, 1, 1), (sums, Pointer(Space.SLOT, 2), Integer(t.splits)),
-                    block=(max(1, tiles // (4 * target.cores)), 1, 1),
+                    block=(items_a_turn(tiles, target), 1, 1),
                 ),
             ),
             workspace_bytes=t.partial_bytes,

@@ -10,6 +10,7 @@ from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.c import wrw_grouped_text as text
 from tilesmith.solvers.c.grouped_lanes import LaneMap, groups_per_vector
+from tilesmith.solvers.c.turns import items_a_turn
 from tilesmith.solvers.c.wrw_cost import grouped_seconds
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
 from tilesmith.targets.target import CpuTarget
@@ -111,7 +112,7 @@ class WrwGroupedSolver:
                 ),
                 Launch(
                     1, fold.symbol, (t.lanes.blocks, 1, 1), (sums, Pointer(Space.SLOT, 2), Integer(t.splits)),
-                    block=(max(1, t.lanes.blocks // (4 * target.cores)), 1, 1),
+                    block=(items_a_turn(t.lanes.blocks, target), 1, 1),
                 ),
             ),
             workspace_bytes=t.partial_bytes,
