@@ -1,6 +1,6 @@
 """The CPU tables of the documentation: tune benchmarks/problems/cpu_fp32.txt, then run it beside oneDNN.
 
-    python benchmarks/cpu.py              # fp32 and bf16, one and two threads; about 25 minutes on 2 cores
+    python benchmarks/cpu.py              # fp32 and bf16, one and two threads; about 40 minutes on 2 cores
     python benchmarks/cpu.py fp32_t1      # one of them
     python benchmarks/cpu.py --again      # measure again what is tuned already; a run's name may follow
     python benchmarks/cpu.py --table      # only write the tables anew from benchmarks/results/
@@ -30,7 +30,7 @@ def command(dtype: str, threads: int, out: Path) -> list[str]:
     tool = str(Path(sys.executable).with_name("tilesmith"))
     return [
         tool, "bench", PROBLEMS, "--against", "onednn", "--tune", "--dtype", dtype, "--threads", str(threads),
-        "--json", str(out.relative_to(ROOT)),
+        "--seconds", "5", "--json", str(out.relative_to(ROOT)),
     ]  # fmt: skip
 
 

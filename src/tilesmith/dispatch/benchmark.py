@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from tilesmith.dispatch.bench_records import NEAR, OURS, ROUNDS, Bench, best_mode, is_close
+from tilesmith.dispatch.bench_records import NEAR, OURS, ROUNDS, ROUNDS_A_SECOND, Bench, best_mode, is_close
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.measuring import check_launchable, steady_call, time_prepare
 from tilesmith.errors import ArgumentError
@@ -65,7 +65,8 @@ def bench(
             calls[f"{library} {mode}"] = theirs[mode]
             owners[f"{library} {mode}"] = library
     with _quiet(against):
-        timings = interleave(calls, budget_s=seconds, rounds=ROUNDS, threads=threads, owners=owners, patient=True)
+        rounds = max(ROUNDS, round(ROUNDS_A_SECOND * seconds))
+        timings = interleave(calls, budget_s=seconds, rounds=rounds, threads=threads, owners=owners, patient=True)
     reason = _disturbance(timings)
     ours = timings.pop(OURS)
     return Bench(
