@@ -78,12 +78,49 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     path = tmp_path / "results.json"
     book = gpu_bench.Book(path, "make gpu-bench")
     (command, direction, _), (second, other, _) = listed("boo")[:2]
-    book.add("boo", row(command, 1.5) | {"direction": direction}, {"cudnn": "cuDNN 9"})
-    book.add("boo", row(second, 1.5, status="failed") | {"direction": other}, {})
+    task, later = ({"command": words, "direction": way} for words, way in ((command, direction), (second, other)))
+    answer = {key: value for key, value in row(command, 1.5).items() if key not in ("command", "direction")}
+    book.add("boo", task, answer | {"about": {"cudnn": "cuDNN 9"}})
+    book.add("boo", later, {"bench": {"status": "failed", "reason": "the process ended with -9", "ratio": {}}})
+    book.spent(20.0, 2, 4)
     book.write()
     again = gpu_bench.Book(path, "make gpu-bench")
     assert again.has("boo", command, direction)
     assert not again.has("boo", second, other)
-    assert json.loads(path.read_text())["cudnn"] == "cuDNN 9"
+    held = json.loads(path.read_text())
+    assert held["cudnn"] == "cuDNN 9"
+    assert held["wall"] == [{"seconds": 20.0, "problems": 2, "devices": 4}]
     monkeypatch.setattr(gpu_bench, "generator_digest", lambda: "another")
     assert not again.has("boo", command, direction)
+
+
+HAND = """
+import json, os, sys, time
+sys.path.insert(0, {folder!r})
+from hands import keep_to_my_cores, tasks_of_stdin
+keep_to_my_cores()
+for task in tasks_of_stdin():
+    if task["name"] == "crash":
+        os.abort()
+    if task["name"] == "hang":
+        time.sleep(60)
+    print(json.dumps({{"answer": task["name"], "device": os.environ["CUDA_VISIBLE_DEVICES"]}}), flush=True)
+"""
+
+
+def test_a_process_that_dies_or_hangs_costs_its_task_alone(tmp_path, monkeypatch):
+    import hands
+
+    monkeypatch.setattr(hands, "START_S", 5.0)
+    script = tmp_path / "hand.py"
+    script.write_text(HAND.format(folder=str(ROOT / "benchmarks" / "gpu")))
+    tasks = [{"name": name} for name in ("a", "crash", "b", "hang", "c", "d", "e", "never")]
+    found = {}
+    left = hands.Hands(script, 2, tmp_path / "log", 1.0).work(
+        tasks, lambda ordinal, task, answer: found.update({task["name"]: answer}), lambda task: task["name"] != "never"
+    )
+    assert left == [{"name": "never"}]
+    assert found.pop("crash") == {"died": "the process ended with -6"}
+    assert "gave no result" in found.pop("hang")["died"]
+    assert {name: answer["answer"] for name, answer in found.items()} == {name: name for name in "abcde"}
+    assert {answer["device"] for answer in found.values()} <= {"0", "1"}

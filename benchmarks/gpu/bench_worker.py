@@ -1,0 +1,124 @@
+"""The process that tunes and measures problems for ``gpu_bench.py`` on one GPU: tasks on stdin, answers on stdout.
+
+A task is ``{"command", "direction", "tune_seconds", "seconds", "external"}``. Each problem is tuned as ``tilesmith
+tune --generated-only`` does, in a measuring process that stays warm, and measured as ``tilesmith bench
+--generated-only`` does. Where that is not clearly faster than the library, PyTorch's own kernel races
+(``dispatch.library_race``), and what a PyTorch program gets then is measured once more.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT / "src")]
+from hands import Task, keep_to_my_cores, tasks_of_stdin  # noqa: E402
+
+CLEARLY = 1.03
+LIBRARIES = ("cudnn", "cublas")
+
+
+class Problems:
+    """Everything that stays warm from problem to problem."""
+
+    def __init__(self) -> None:
+        import torch
+
+        from tilesmith.dispatch.facts import lasting_databases
+        from tilesmith.dispatch.planning import open_cache
+        from tilesmith.measure.machine import machine_of
+        from tilesmith.solvers.external import library
+        from tilesmith.targets.detect_cuda import cuda_target_of
+        from tilesmith.tune.process import Workers
+
+        torch.cuda.init()
+        self.target, self.layers, self.cache = cuda_target_of(0), lasting_databases(), open_cache()
+        self.machine, self.workers = machine_of(self.target, self.cache, 0), Workers()
+        self.about = {name: library.version(name) for name in LIBRARIES}
+
+    def row(self, task: Task) -> dict:
+        """What ``gpu_bench`` keeps of a problem."""
+        from tilesmith.dispatch.launchable import forget_launchables
+        from tilesmith.problems.driver import parse_command
+        from tilesmith.solvers.external.library import empty_cache
+
+        found = parse_command(task["command"]).signatures
+        signature = next(signature for direction, signature in found if direction == task["direction"])
+        began = time.monotonic()
+        row = {"tune": None, "bench": None, "external": None, "raced": task["external"]}
+        row["tune"] = self.tuned(signature, task["tune_seconds"])
+        tuned = time.monotonic()
+        launch = self.launchable(signature, external=False)
+        row["bench"] = self.benched(launch, task["seconds"])
+        if task["external"] and row["bench"]["status"] == "ok":
+            nearest = min(row["bench"]["ratio"].values(), default=CLEARLY)
+            if nearest < CLEARLY and self.raced(launch, task["seconds"]):
+                row["external"] = self.benched(self.launchable(signature, external=True), task["seconds"])
+        row["seconds"] = {"tune": round(tuned - began, 2), "bench": round(time.monotonic() - tuned, 2)}
+        forget_launchables()
+        gc.collect()
+        empty_cache()
+        return row | {"about": self.about}
+
+    def tuned(self, signature, seconds: float) -> dict:
+        from tilesmith.tune.session import tune
+
+        result = tune(
+            signature, self.target, database=self.layers.writable, cache=self.cache, max_seconds=seconds,
+            external=False, workers=self.workers,
+        )  # fmt: skip
+        kept = ("speedup", "trials", "new_trials", "failed", "seconds", "ended", "stages")
+        record = {name: getattr(result.record, name) for name in ("solver", "config", "time_us")}
+        return record | {name: getattr(result, name) for name in kept}
+
+    def launchable(self, signature, external: bool):
+        from tilesmith.dispatch.launchable import get_launchable
+
+        return get_launchable(signature, target=self.target, device="cuda", external=external)
+
+    def benched(self, launch, seconds: float) -> dict:
+        """A row as ``tilesmith bench --json`` writes it."""
+        from tilesmith.dispatch.benchmark import bench
+
+        found = bench(launch, self.machine, LIBRARIES, seconds=seconds)
+        self.about["method"] = found.method or self.about.get("method", "")
+        kept = ("time_us", "spread_us", "samples", "prepare_us", "gflops", "roofline", "error", "bound", "status",
+                "reason", "ratio")  # fmt: skip
+        row = {name: getattr(found, name) for name in kept} | {"solver": launch.solver, "config": launch.config}
+        return row | {"against": {name: asdict(them) for name, them in found.against.items()}}
+
+    def raced(self, launch, seconds: float) -> bool:
+        from tilesmith.dispatch.library_race import race_library
+
+        return bool(race_library(launch, self.layers.writable, seconds=seconds))
+
+
+def main() -> int:
+    keep_to_my_cores()
+    # A database for each GPU: its times are its own.
+    os.environ["TILESMITH_DB_PATH"] += f"_{os.environ['CUDA_VISIBLE_DEVICES']}.db"
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    problems = Problems()
+    with problems.workers:
+        for task in tasks_of_stdin():
+            try:
+                answer = problems.row(task)
+            except Exception as error:
+                answer = {
+                    "bench": {"status": "failed", "reason": f"{type(error).__name__}: {error}"[:400], "ratio": {}}
+                }
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

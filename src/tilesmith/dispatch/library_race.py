@@ -1,0 +1,66 @@
+"""The generated choice against PyTorch's own kernels, head to head, in the process that calls both.
+
+A search can let them race in its playoff (``tune.playoff``), in a process of its own. cuDNN chooses among its plans
+anew in every process, though, and not always the same: where both are close, this race is the one that tells what a
+launchable of this process should call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+
+from tilesmith.db.records import Record
+from tilesmith.db.store import Database
+from tilesmith.dispatch.launchable import Launchable, forget_launchables
+from tilesmith.dispatch.measuring import device_bench_of
+from tilesmith.measure.device_library import check_library
+from tilesmith.problems.samples import sample_args
+from tilesmith.tune.job import make_job
+from tilesmith.tune.measuring import timed
+
+ROUNDS = 31
+OURS = "ours"
+
+
+def race_library(launch: Launchable, database: Database, *, seconds: float = 1.0, seed: int = 0) -> tuple[Record, ...]:
+    """Time a CUDA launchable and the library's own kernels, interleaved, and remember all: then the database decides.
+
+    The records, the launchable's first; nothing where the library does not compute the problem, or computes it wrong.
+    """
+    signature = launch.signature.canonical
+    job = make_job(signature, launch.target, "tune", device=launch.ordinal, external=True)
+    if not job.library_points or launch.external is not None:
+        return ()
+    side = import_module("tilesmith.solvers.external.library")
+    values = sample_args(signature, seed)
+    place = device_bench_of(launch, values)
+    checked = place.check(launch.executable)
+    with side.on_stream(launch.ordinal, place.checker.stream.handle, side.uses_tf32(signature)):
+        tensors = side.device_tensors(signature, values, launch.ordinal)
+        calls: dict[str, Callable[[], object]] = {OURS: checked.plan.run}
+        records = {}
+        library = "cublas" if "cublas" in job.library_points[0].arm else "cudnn"
+        for point in job.library_points:
+            call = side.library_call(signature, str(point.config))
+            verdict = check_library(place, signature, side, lambda call=call: call(*tensors))  # type: ignore[misc]
+            if verdict.ok:
+                calls[str(point)] = lambda call=call: call(*tensors)  # type: ignore[misc]
+                records[str(point)] = replace(
+                    job.blank(point), error=verdict.error, bound=verdict.bound, compiler=side.version(library)
+                )
+        if not records or not checked.verdict.ok:
+            return ()
+        timings = place.time(calls, budget_s=seconds, rounds=ROUNDS)
+    best = min(records, key=lambda name: timings[name].median_us)
+    mine = launch.choice.record or Record(
+        job.problem, launch.target.name, launch.solver, launch.config,
+        revision=job.candidates[launch.solver].solver.revision, compiler=job.compiler.identity, host=job.host.name,
+        date=job.host.date, error=checked.verdict.error, bound=checked.verdict.bound,
+    )  # fmt: skip
+    found = (timed(mine, timings[OURS]), timed(records[best], timings[best]))
+    for record in found:
+        database.put_result(record)
+    forget_launchables()
+    return found

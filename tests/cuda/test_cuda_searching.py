@@ -1,0 +1,177 @@
+"""The search on a device: compilers and the measuring process work side by side, and the process outlives a problem.
+
+The process is a stand-in that finds every kernel right; the rest is the search itself.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from typing import ClassVar
+
+import pytest
+from cuda_chain import H200
+
+from tilesmith.db.store import Database
+from tilesmith.errors import CompileError
+from tilesmith.measure.timing import Timing
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.toolchain import cache as cache_module
+from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.tune import process, runner, session, units
+from tilesmith.tune.messages import Load, Loaded, Race, Raced, Ready, Refused, Rest, Setup
+from tilesmith.tune.process import WorkerDiedError, Workers
+from tilesmith.tune.session import tune
+
+QUICK = {"strategy": "exhaustive"}  # asks in no time
+GEMM = GemmSignature(256, 256, 256, dtype="bf16")
+OTHER = GemmSignature(256, 512, 256, dtype="bf16")
+
+
+class StandInWorker:
+    """Answers as ``tune.worker`` does; what a kernel takes depends on its name."""
+
+    made: ClassVar[list] = []
+
+    def __init__(self):
+        self.made.append(self)
+        self.note, self.alive, self.dead = Note(), True, False
+        self.seen, self.replies = [], []
+
+    def send(self, request):
+        if not self.alive:
+            raise WorkerDiedError("is gone")
+        self.seen.append(request)
+        if isinstance(request, Setup):
+            self.replies.append(Ready(0.0))
+        elif isinstance(request, Load):
+            self.replies.append(self.load(request))
+        elif isinstance(request, Race):
+            self.replies.append(Raced({name: self.timing(name) for name in request.names}))
+
+    def load(self, request):
+        return Loaded(0.0, 1.0, self.timing(request.name), 0.0)
+
+    def receive(self, limit_s):
+        reply = self.replies.pop(0)
+        if isinstance(reply, Refused) and reply.last:
+            self.alive = False
+        return reply
+
+    def timing(self, name):
+        us = 10.0 + zlib.crc32(name.removeprefix("shipped ").encode()) % 997
+        return Timing(us, 0.1, 9, "stand-in", us)
+
+    def kill(self):
+        self.alive, self.dead = False, True
+
+
+class Note:
+    text = ""
+
+    def write(self, text):
+        self.text = text
+
+    def read(self):
+        return self.text
+
+
+@pytest.fixture
+def place(cuda, tmp_path, monkeypatch):
+    StandInWorker.made = []
+    monkeypatch.setattr(process, "WorkerProcess", StandInWorker)
+    monkeypatch.setattr(runner, "WorkerProcess", StandInWorker)
+    monkeypatch.setattr(session, "usable_cores", lambda: 5)
+    return {"database": Database.open(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache"), "external": False}
+
+
+def compilers(monkeypatch, seconds, refuse=()):
+    """Compilers that take ``seconds(number)`` for their number-th kernel, and write nonsense."""
+    started = []
+
+    def build_unit(sources, target, path, compiler=None, limit_s=600.0):
+        number = len(started)
+        started.append(time.monotonic())
+        took = seconds(number)
+        time.sleep(min(took, limit_s))
+        if took > limit_s or number in refuse:
+            raise CompileError("did not end")
+        path.write_bytes(b"".join(source.symbol.encode() for source in sources))
+        return ()
+
+    monkeypatch.setattr(units, "build_unit", build_unit)
+    monkeypatch.setattr(cache_module, "build_unit", build_unit)
+    return started
+
+
+def test_few_seconds_measure_more_than_the_untuned_choice(place, monkeypatch):
+    compilers(monkeypatch, lambda number: 0.5)
+    tune(OTHER, H200, max_trials=1, max_seconds=120.0, **place)  # imports
+    result = tune(GEMM, H200, max_seconds=10.0, **QUICK, **place)
+    assert result.trials >= 8
+    assert result.ended == "budget"
+    stages = list(result.stages.values())
+    assert list(result.stages) == ["ready", "first", "playoff", "shipped"]
+    assert stages == sorted(stages)
+
+
+def test_a_slow_compiler_holds_nobody_up(place, monkeypatch):
+    compilers(monkeypatch, lambda number: 50.0 if number == 2 else 0.1)
+    result = tune(GEMM, H200, max_seconds=8.0, **QUICK, **place)
+    assert result.trials >= 10
+    assert result.seconds < 40.0
+
+
+def test_the_winner_is_not_compiled_again(place, monkeypatch):
+    started = compilers(monkeypatch, lambda number: 0.0)
+    result = tune(GEMM, H200, max_trials=12, max_seconds=120.0, **place)
+    assert result.trials == 12
+    kept = place["cache"].directory / "keys"
+    assert len(list(kept.iterdir())) == len(result.artifacts)  # what lost is in no cache
+    count = len(started)
+    again = tune(GEMM, H200, max_trials=12, max_seconds=120.0, **place)
+    assert again.new_trials == 0
+    assert again.record.config == result.record.config
+    assert len(started) - count <= 6  # the finalists but the winner
+
+
+def test_the_worker_is_kept_for_the_next_problem(place, monkeypatch):
+    compilers(monkeypatch, lambda number: 0.0)
+    with Workers() as workers:
+        for signature in (GEMM, OTHER):
+            tune(signature, H200, max_trials=6, max_seconds=120.0, workers=workers, **place)
+        (worker,) = StandInWorker.made
+        kinds = [type(request) for request in worker.seen if isinstance(request, Setup | Rest)]
+        assert kinds == [Setup, Rest, Setup, Rest]
+        worker.alive = False  # it dies between two problems
+        tune(GEMM, H200, max_trials=8, max_seconds=120.0, workers=workers, **place)
+        assert len(StandInWorker.made) == 2
+        assert worker.dead
+    assert all(each.dead for each in StandInWorker.made)
+    tune(OTHER, H200, max_trials=8, max_seconds=120.0, **place)
+    assert StandInWorker.made[-1].dead
+
+
+def test_a_kernel_that_takes_the_context_with_it_costs_its_config_alone(place, monkeypatch):
+    compilers(monkeypatch, lambda number: 0.0)
+    loads = []
+
+    def load(self, request):
+        loads.append(request.name)
+        if len(set(loads)) == 3 and len(loads) == 3:
+            return Refused("LaunchError: an illegal memory access was encountered", last=True)
+        return Loaded(0.0, 1.0, self.timing(request.name), 0.0)
+
+    monkeypatch.setattr(StandInWorker, "load", load)
+    result = tune(GEMM, H200, max_trials=10, max_seconds=120.0, **place)
+    assert (result.trials, result.failed) == (10, 1)
+    assert len(StandInWorker.made) == 2
+    (failed,) = [r for r in place["database"].trials(result.problem, result.target) if not r.ok]
+    assert "illegal memory access" in failed.reason
+
+
+def test_what_a_compiler_refuses_costs_its_config_alone(place, monkeypatch):
+    compilers(monkeypatch, lambda number: 0.0, refuse=(0, 4))
+    result = tune(GEMM, H200, max_trials=10, max_seconds=120.0, **place)
+    assert result.record.ok
+    assert 1 <= result.failed <= 2
