@@ -18,9 +18,11 @@ from tilesmith.problems.rewrite import rewrites  # noqa: E402
 from tilesmith.problems.signature import parse_key  # noqa: E402
 from tilesmith.solvers.cuda.depthwise import DepthwiseCudaSolver  # noqa: E402
 from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver  # noqa: E402
+from tilesmith.solvers.cuda.mma_thin import MmaThinSolver  # noqa: E402
 from tilesmith.solvers.solver import Accepted, Config  # noqa: E402
 
-sm90.SOLVERS = {s.name: s for s in (DepthwiseCudaSolver(), MmaDenseSolver(exact=False), MmaDenseSolver(exact=True))}
+_ALL = (DepthwiseCudaSolver(), MmaThinSolver(), MmaDenseSolver(exact=False), MmaDenseSolver(exact=True))
+sm90.SOLVERS = {s.name: s for s in _ALL}
 sm90.__file__ = __file__  # the worker is this program
 TARGET = sm90.TARGET
 WANTS = ({"split": 3}, {"bm": 128, "bn": 128, "split": 1}, {"bk": 64, "split": 2}, {"stages": 2, "split": 1})
@@ -69,6 +71,8 @@ def check_cases(pick):
         if pick and not any(p in key for p in pick.split(",")):
             continue
         accepted = [s for s in sm90.SOLVERS.values() if isinstance(s.applicable(g, TARGET), Accepted)]
+        if not accepted and len(sm90.SOLVERS) < len(_ALL):
+            continue
         if not accepted:
             raise SystemExit(f"no solver takes {key}: {[str(s.applicable(g, TARGET)) for s in sm90.SOLVERS.values()]}")
         for solver in accepted[:1]:
@@ -90,8 +94,11 @@ def main():
     parser.add_argument("-n", type=int, default=6)
     parser.add_argument("--only", default="fwd,bwd,wrw,gemm")
     parser.add_argument("--pick", default="", help="part of the keys to keep, several by commas")
+    parser.add_argument("--solver", default="", help="part of the names of the solvers to keep, several by commas")
     parser.add_argument("--every", type=int, default=1)
     args = parser.parse_args()
+    parts = args.solver.split(",")
+    sm90.SOLVERS = {name: s for name, s in sm90.SOLVERS.items() if any(part in name for part in parts)}
     if args.mode == "check":
         cases = check_cases(args.pick)
     else:

@@ -12,6 +12,7 @@ def problems():
     """``(signature, NaN planted too)``."""
     yield from aligned()
     yield from depthwise()
+    yield from thin()
     for dtype in ("bf16", "fp32"):
         for ta in (False, True):
             for tb in (False, True):
@@ -43,6 +44,19 @@ def problems():
         yield _conv((2, 13, 14, 20), (72, 3, 3, 10), "bwd", padding=1, groups=2, dtype=dtype,
                     epilogue=Epilogue(bias=True, activation="clamp")), True  # fmt: skip
     yield _conv((2, 12, 12, 20), (33, 3, 3, 20), padding=1, output_dtype="fp32"), False
+
+
+def thin():
+    """Few channels on both sides, in rows without gaps."""
+    for dtype in ("bf16", "fp16"):
+        yield _gemm(5003, 35, 35, tb=True, dtype=dtype), True
+        yield _gemm(35, 35, 5003, ta=True, dtype=dtype), True
+    for m, n, k in ((4099, 128, 3), (3001, 17, 250), (999, 64, 64), (2050, 100, 36), (70, 1, 33)):
+        yield _gemm(m, n, k), True
+        yield _gemm(n, min(k, 127), m, ta=True), True
+    yield _gemm(4001, 66, 35, epilogue=Epilogue(bias=True, activation="gelu"), alpha=0.5), False
+    yield _gemm(33, 50, 4001, ta=True, epilogue=Epilogue(bias=True, activation="silu"), alpha=0.5), False
+    yield _gemm(4001, 33, 35, out="fp32"), False
 
 
 def depthwise():

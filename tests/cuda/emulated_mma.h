@@ -31,6 +31,9 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   for (int i = 0; i < 4; i++) v |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
   return v;
 }
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
+  return (unsigned)(((uint64_t)high << 32 | low) >> (by & 31));
+}
 template <typename T> static inline T __ldg(const T *from) { return *from; }
 static inline unsigned __float_as_uint(float f) {
   unsigned v;
@@ -161,6 +164,12 @@ TS_MMA_DEVICE void round_to_tf32(u32 &v) {
 template <typename T, int N> struct __align__(sizeof(T) * N) Pack {
   T v[N];
 };
+
+template <typename T> TS_MMA_DEVICE Pack<T, 2> narrowed(T, float a, float b) {
+  Pack<T, 2> v;
+  narrow(v.v[0], a), narrow(v.v[1], b);
+  return v;
+}
 
 /* 16 x 8 sums; K elements of 32 / K bytes. Cut to what the instruction sees of them. */
 template <typename T, typename C> TS_MMA_DEVICE void multiply(T, C (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {

@@ -21,6 +21,7 @@ from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
 from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw_sm90 import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
+from tilesmith.solvers.cuda.mma_thin import MmaThinSolver
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
 from tilesmith.solvers.cuda.relayout import CUDA_COPIES
 from tilesmith.solvers.relayout import Relayout
@@ -49,6 +50,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     HaloWrwSm90Solver(),
     ConvSm90Solver(),
     DepthwiseCudaSolver(),
+    MmaThinSolver(),
     MmaDenseSolver(exact=False),
     MmaDenseSolver(exact=True),
 )

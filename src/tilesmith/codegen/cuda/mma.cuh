@@ -132,6 +132,19 @@ template <typename T, int N> struct __align__(sizeof(T) * N) Pack {
   T v[N];
 };
 
+// Two neighbours at once, with one conversion.
+TS_MMA_DEVICE Pack<bf16, 2> narrowed(bf16, float a, float b) {
+  u32 v;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(b), "f"(a));
+  return {{{(u16)v}, {(u16)(v >> 16)}}};
+}
+TS_MMA_DEVICE Pack<fp16, 2> narrowed(fp16, float a, float b) {
+  u32 v;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(b), "f"(a));
+  return {{{(u16)v}, {(u16)(v >> 16)}}};
+}
+TS_MMA_DEVICE Pack<float, 2> narrowed(float, float a, float b) { return {{a, b}}; }
+
 // --- products of a warp: 16 x 8 sums += 16 x K times K x 8, where K elements are 32 bytes ---
 TS_MMA_DEVICE void multiply(bf16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

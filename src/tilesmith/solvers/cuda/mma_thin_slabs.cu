@@ -1,0 +1,29 @@
+// A slab: SLAB rows that lie densely in memory, a multiple of 16 bytes whatever their width. In shared memory rows of
+// whole chunks of 16 bytes can lie PAD elements apart.
+template <typename T, int WIDTH, int PAD> TS_MMA_CONSTANT int bytes_of_slab() {
+  return (SLAB * (WIDTH + PAD) * (int)sizeof(T) + 15) / 16 * 16;
+}
+template <typename T, int WIDTH, int PAD> TS_MMA_DEVICE int place_of_chunk(int chunk) {
+  if constexpr (PAD) return chunk * 16 + chunk / (WIDTH * (int)sizeof(T) / 16) * (PAD * (int)sizeof(T));
+  else return chunk * 16;
+}
+// How many of a slab's bytes exist.
+template <int ROW> TS_MMA_DEVICE int bytes_left(i64 slab, i64 rows) {
+  const i64 left = rows - slab * SLAB;
+  return left >= SLAB ? SLAB * ROW : left > 0 ? (int)left * ROW : 0;
+}
+template <int THREADS, int WIDTH, int PAD>
+TS_MMA_DEVICE void load_slab(unsigned char *memory, int to, const Element *from, i64 slab, i64 rows, int thread) {
+  constexpr int ROW = WIDTH * sizeof(Element), COUNT = SLAB * ROW / 16;
+  const int left = bytes_left<ROW>(slab, rows);
+  if (left == 0) return;
+  const unsigned char *const first = (const unsigned char *)from + slab * (SLAB * ROW);
+  const u32 base = shared_address(memory) + to;
+#pragma unroll
+  for (int i = 0; i < COUNT; i += THREADS) {
+    const int chunk = i + thread;
+    if (i + THREADS <= COUNT || chunk < COUNT)
+      copy_async<16>(base + place_of_chunk<Element, WIDTH, PAD>(chunk), first + chunk * 16,
+                     smaller(larger(left - chunk * 16, 0), 16));
+  }
+}
