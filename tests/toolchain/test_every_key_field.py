@@ -6,22 +6,27 @@ another value, which must be a miss, or with the reason why it decides nothing.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
 from plan_samples import SMALL
 from problem_changes import CONV_CHANGES, GEMM_CHANGES, conv_changes, gemm_changes
-from tilesmith.db.records import Record
+from tilesmith.db.files import records_folder
+from tilesmith.db.records import Record, Search
 from tilesmith.db.store import Database
 from tilesmith.plan.records import Source
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.solvers import generation
 from tilesmith.targets.cpu import cpu_target
 from tilesmith.targets.cuda import cuda_target
 from tilesmith.targets.target import CpuTarget, CudaTarget
-from tilesmith.toolchain import plans
+from tilesmith.toolchain import cache as cache_module
+from tilesmith.toolchain import compilers, nvrtc, plans
 from tilesmith.toolchain.cache import ArtifactCache, artifact_key
 from tilesmith.toolchain.compilers import Compiler
 from tilesmith.toolchain.nvrtc import Nvrtc
@@ -89,6 +94,31 @@ def test_artifacts_by_field(record):
                 assert artifact_key(*changed) != artifact_key(*parts), f"{name} is not in the key"
 
 
+@pytest.mark.parametrize("toolchain", list(BASE))
+def test_a_kept_binary_is_found_for_all_that_made_it_alone(toolchain, tmp_path, monkeypatch):
+    """Through the files of the cache: the entry is there, and whatever differs does not find it."""
+    cache = ArtifactCache(tmp_path / "cache")
+    (tmp_path / "kernel").write_bytes(b"binary")
+    source, target, compiler = BASE[toolchain]
+    kept = cache.keep(source, target, compiler, tmp_path / "kernel", ())
+    assert cache.lookup(source, target, compiler) == kept
+    for record, table in ARTIFACT_FIELDS.items():
+        for name, entry in table.items():
+            if isinstance(entry, tuple) and toolchain in entry[1] and name != "language":
+                parts = [replace(p, **{name: entry[0]}) if isinstance(p, record) else p for p in BASE[toolchain]]
+                assert cache.lookup(*parts) is None, name
+    # What is no field of a record: the flags that every kernel gets, and the format of the entries themselves.
+    home = nvrtc if toolchain == "nvrtc" else compilers
+    for place, name, value in (
+        (home, "_COMMON", (*home._COMMON, "-DX")), (home, "_COMMON", home._COMMON[1:]),
+        (home, "_COMMON", home._COMMON[::-1]), (cache_module, "_FORMAT", "tilesmith artifact 0"),
+    ):  # fmt: skip
+        with monkeypatch.context() as changed:
+            changed.setattr(place, name, value)
+            assert cache.lookup(source, target, compiler) is None, value
+    assert cache.lookup(source, target, compiler) == kept
+
+
 # --- plans ---
 
 
@@ -143,8 +173,44 @@ def test_plans_by_choice_and_generator(held, monkeypatch):
     assert held(CPU, revision=4) is None
     assert held(CPU, config="mr=2") is None
     assert held(CPU, problem="q") is None
+    with monkeypatch.context() as changed:
+        changed.setattr(plans, "_FORMAT", "tilesmith plan 0")
+        assert held(CPU) is None
+    assert not held(CPU).stale
     monkeypatch.setattr(plans, "generator_digest", lambda: "another generator")
     assert held(CPU).stale
+
+
+def test_every_file_of_the_generator_is_in_its_digest(tmp_path, monkeypatch):
+    """A byte of any source or template that plans and kernels are made from, a file more, less, or of another name."""
+    package = tmp_path / "tilesmith"
+    for name in generation._FOLDERS:
+        shutil.copytree(
+            Path(generation._PACKAGE) / name, package / name, ignore=shutil.ignore_patterns("__pycache__", "external")
+        )
+    monkeypatch.setattr(generation, "_PACKAGE", str(package))
+
+    def digest():
+        generation._known = None
+        return generation.generator_digest()
+
+    monkeypatch.setattr(generation, "_known", None)  # what the process knew comes back after the test
+    whole, stamp = digest(), generation.file_stamp()
+    paths = sorted(path for path in package.rglob("*") if path.is_file())
+    assert {path.suffix for path in paths} >= {".py", ".cu", ".cuh"}
+    for number, path in enumerate(paths):
+        data = path.read_bytes()
+        at = number % max(1, len(data))
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] if data else b"#")
+        assert digest() != whole, path
+        assert generation.file_stamp() != stamp, path
+        path.write_bytes(data)
+    assert digest() == whole
+    moved = paths[0].rename(paths[0].with_name("moved.py"))
+    assert digest() != whole
+    moved.rename(paths[0])
+    (package / "solvers" / "more.py").touch()
+    assert digest() != whole
 
 
 # --- problems: plans and the databases ---
@@ -183,26 +249,43 @@ def test_every_part_of_an_epilogue_is_in_the_key():
     for name, (one, two) in changes.items():
         keys = {ConvSignature((1, 4, 6, 6), (4, 4, 3, 3), epilogue=epilogue).key() for epilogue in (one, two)}
         assert len(keys) == 2, name
+        keys = {GemmSignature(4, 5, 6, epilogue=epilogue).key() for epilogue in (one, two)}
+        assert len(keys) == 2, name
 
 
 # --- the databases ---
 
 
-def test_records_by_target_solver_and_config():
-    database = Database.open(None)
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "files"])
+def test_records_by_target_solver_and_config(kind, tmp_path):
+    path = tmp_path / "test.db"
+    if kind == "files":
+        records_folder(path).mkdir()
+    database = Database.open(None if kind == "memory" else path)
     record = Record("p", "x86_64-v4:2", "s", "mr=1", time_us=1.0)
     database.put_result(record)
     database.record_trials([record])
-    for target in ("x86_64-v4:3", "x86_64-v3:2"):
+    for target in ("x86_64-v4:3", "x86_64-v3:2", "sm_90a:2"):
         assert database.ranking("p", target) == ()
         assert database.trials("p", target) == ()
     assert database.ranking("q", record.target) == ()
     assert database.trials("p", record.target, "t") == ()
     for name in ("problem", "target", "solver", "config"):
-        changed = replace(record, **{name: "another"})
+        changed = replace(record, **{name: "another:1" if name == "target" else "another"})
         database.record_trials([changed])
         assert changed in database.trials(changed.problem, changed.target), name
         assert record in database.trials("p", record.target), f"{name} alone differs, and one replaced the other"
+        if name != "config":
+            database.put_result(changed)
+            assert changed in database.ranking(changed.problem, changed.target), name
+            assert record in database.ranking("p", record.target), f"{name} alone differs, and one replaced the other"
+    search = Search("p", record.target, "model", 0, 9, 1.5, "converged", "2026-01-01T00:00:00Z")
+    database.put_search(search)
+    for changed in (replace(search, problem="q"), replace(search, target="x86_64-v4:3")):
+        assert database.search(changed.problem, changed.target) is None
+        database.put_search(changed)
+        assert database.search("p", record.target) == search
+    database.close()
 
 
 def other(value):
