@@ -81,12 +81,11 @@ class Line:
         self._waiting = [each for each in self._waiting if id(each) not in gone]
         return [self._built(each) for each in ready]
 
-    def drop(self) -> None:
-        """Forget what is waiting; compilers that run go on."""
-        for each in self._waiting:
-            for work in each.work:
-                work.cancel()
+    def drop(self) -> set[Future[None]]:
+        """Forget what is waiting; the compilers that run go on, and are told."""
+        works = {work for each in self._waiting for work in each.work}
         self._waiting = []
+        return {work for work in works if not work.cancel()}
 
     def _built(self, each: _Waiting) -> Built:
         outcome = each.draft if isinstance(each.draft, str) else self._units.outcome(each.draft)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -44,6 +45,7 @@ STRATEGIES: dict[str, Callable[[Sequence[Arm], int], Strategy]] = {
 BATCH = 8  # that a CPU compiles together, and that are measured together
 AHEAD = 2  # points that are on their way for each of a GPU's compilers
 SLOW_S = 5.0  # a kernel that takes a GPU's compiler longer is not worth the batch that waits for it
+FIRST_S = 60.0  # the same while nothing is measured: there may be nothing else
 PLAYOFF_S = (0.3, 1.5)  # seconds, at least and at most
 SHIP_S = 0.5
 CONVERGED, BUDGET, INTERRUPTED = "converged", "budget", "interrupted"
@@ -284,7 +286,9 @@ class _Search:
             self.tell(SEARCH)
             if self.budget.out_of_time and self.book.time_s:
                 break
-        line.drop()
+        running = line.drop()
+        if not self.streams:
+            wait(running)  # beside compilers nothing can be timed on a CPU
         return BUDGET if self.budget.out_of_time or self.budget.grant(1) == 0 else CONVERGED
 
     def _refill(self, line: Line) -> None:
@@ -306,9 +310,9 @@ class _Search:
 
     def _compile_s(self) -> float:
         """How long a compiler may take; what ends with the budget is never looked at."""
-        if not self.book.time_s:
-            return COMPILE_S
         slowest = SLOW_S if self.streams else COMPILE_S
+        if not self.book.time_s:
+            return FIRST_S if self.streams else COMPILE_S
         return min(slowest, max(1.0, self.budget.left_s))
 
     def tell(self, phase: str, chosen: Point | None = None) -> None:

@@ -41,8 +41,8 @@ class UnitBuilder:
         self._count = 0
 
     def close(self) -> None:
-        """Wait for the compilers that run; what waits for one is dropped."""
-        self._pool.shutdown(cancel_futures=True)
+        """What waits for a compiler is dropped; those that run end by themselves."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def build(self, drafts: Sequence[Draft], limit_s: float = COMPILE_S) -> list[tuple[Path, ...] | str]:
         """For each draft its sources' binaries, or why one does not compile (within ``limit_s`` seconds)."""
