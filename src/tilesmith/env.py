@@ -18,8 +18,12 @@ from tilesmith.errors import EnvironmentValueError
 
 T = TypeVar("T")
 
-# A colon that begins "://" belongs to a URL.
-_SEPARATOR = re.compile(rf"{re.escape(os.pathsep)}(?!//)")
+# One entry of a list of layers: a URL, whose colons (of its scheme, a password, a port) part nothing, or a path.
+_LAYER = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/:@]*:[^/@]*@)?(?:\[[^\]]*\]|[^/:]*)(?::[0-9]+(?![^/:]))?[^:]*|[^:]+"
+    if os.pathsep == ":"
+    else rf"[^{os.pathsep}]+"
+)
 FIND_MODES = ("fast", "hybrid", "normal", "trust_verify", "strict")
 MAX_THREADS = 1024  # of a launch: what a plan may count
 LOG_LEVELS = ("error", "warning", "info", "debug")
@@ -82,7 +86,7 @@ def _folder(text: str) -> Path:
 
 
 def _layers(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in _SEPARATOR.split(text) if part.strip())
+    return tuple(part.strip() for part in _LAYER.findall(text) if part.strip())
 
 
 def _threads(text: str) -> int:

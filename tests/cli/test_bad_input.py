@@ -224,6 +224,15 @@ def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path):
     assert "Traceback" not in errors
 
 
+def test_ctrl_c_while_the_command_line_is_loaded(tmp_path):
+    stop = "import builtins\ndef stop(*_, **__): raise KeyboardInterrupt\n"
+    code = f"{stop}from tilesmith.__main__ import main\nbuiltins.__import__ = stop\nmain()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(tmp_path), check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize("words", ["env --json", f"generate 'conv {GOOD}'", "--help", f"parse 'conv {GOOD}' --json"])
 def test_a_reader_that_goes_away_is_no_failure(tmp_path, words):
     command = f"set -o pipefail; {LAUNCH[0]} -c '{LAUNCH[2]}' {words} | head -n 1"

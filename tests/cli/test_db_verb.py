@@ -158,6 +158,37 @@ def test_check_and_repair(user, capsys):
     assert run(["db", "check"]) == 0
 
 
+def test_check_tells_of_a_file_of_which_nothing_can_be_read(user, tmp_path, monkeypatch, capsys):
+    garbage = tmp_path / "garbage.db"
+    garbage.write_bytes(b"no database at all " * 300)
+    assert run(["db", "check", "--db", str(garbage), "--json"]) == 1
+    (row,) = rows(capsys)
+    assert not row["ok"]
+    assert "not a database" in row["damaged"][0]
+    monkeypatch.setenv("TILESMITH_DB_PATH", f"{garbage}:{user}")
+    assert run(["db", "check"]) == 1
+    told = capsys.readouterr().out
+    assert f"{user} (user, an SQLite file): whole" in told
+    assert "1 damaged" in told
+    assert run(["db", "check", "--db", str(garbage), "--repair"]) == 0
+    assert run(["db", "check"]) == 0
+
+
+@pytest.mark.parametrize("words", [["merge"], ["query", "--db"], ["stats", "--db"], ["export", "--db"]])
+def test_a_file_of_which_nothing_can_be_read_is_refused(words, user, tmp_path, capsys):
+    garbage = tmp_path / "garbage.db"
+    garbage.write_bytes(b"no database at all " * 300)
+    assert run(["db", *words, str(garbage)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{garbage}: cannot be read as a database" in line
+
+
+@pytest.mark.parametrize("verb", ["db", "cache"])
+def test_a_verb_without_its_action_is_one_short_line(verb, capsys):
+    assert run([verb]) == 2
+    assert capsys.readouterr().err == f"tilesmith: an action is missing (see `tilesmith {verb} --help`)\n"
+
+
 @pytest.mark.parametrize(
     "words",
     [["query", "nonsense"], ["query", "a;b"], ["prune", "--older-than", "x"], ["nonesuch"], ["check", "--db", "/gone"]],

@@ -169,6 +169,19 @@ def test_another_programs_database_stays_as_it_is(tmp_path, caplog):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "notes"])
+def test_a_file_that_was_never_a_database_stays_as_it_is(name, tmp_path, caplog):
+    path = tmp_path / name
+    path.write_text("a list of problems, named by mistake\n" * 50)
+    with caplog.at_level(logging.WARNING):
+        database = Database.open(path)
+    database.put_result(FULL)
+    assert database.ranking(P, T) == (FULL,)
+    assert not database.persistent
+    assert "stays as it is" in caplog.text
+    assert [found.name for found in tmp_path.iterdir()] == [name]
+
+
 def test_a_file_that_is_replaced_in_use_gets_what_is_written(tmp_path):
     path = tmp_path / "t.db"
     database = Database.open(path)

@@ -183,6 +183,7 @@ def test_refusals_name_value_and_rule():
         (ArgumentError, "list", lambda: conv(x.tolist(), w)),
         (ArgumentError, "NoneType", lambda: conv(x, None)),
         (ArgumentError, "device meta", lambda: conv(torch.zeros(2, 4, 7, 6, device="meta"), torch.from_numpy(w))),
+        (ArgumentError, "nested", lambda: conv(torch.nested.nested_tensor([torch.zeros(4, 7, 6)] * 2), w)),
         (ArgumentError, r"\(4,\).*\(5,\)", lambda: conv(x, w, draw((4,)))),
         (ArgumentError, r"\(2, 5, 5, 5\).*\(2, 5, 5, 4\)", lambda: conv(x, w, residual=draw((2, 5, 5, 5)))),
         (ProblemError, "NHWX", lambda: conv(x, w, shared_layout="NHWX")),

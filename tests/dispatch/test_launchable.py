@@ -176,6 +176,9 @@ def test_bad_requests(monkeypatch, tmp_path):
         get_launchable(SMALL, mode="quick")
     with pytest.raises(ArgumentError, match="str"):
         get_launchable("conv -n 1")
+    for argument in ("only", "database", "cache"):
+        with pytest.raises(ArgumentError, match=f"{argument} 5 "):
+            get_launchable(SMALL, **{argument: 5})
     monkeypatch.setenv("TILESMITH_FIND_MODE", "quick")
     with pytest.raises(EnvironmentValueError, match="TILESMITH_FIND_MODE"):
         get_launchable(SMALL)

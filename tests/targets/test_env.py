@@ -38,6 +38,23 @@ def test_values_are_read_at_use(monkeypatch):
     assert env.CACHE_DIR.get().is_absolute()
 
 
+@pytest.mark.parametrize(
+    "layers",
+    [
+        ("http://127.0.0.1:8080/team.db", "/c.db"),
+        ("/a.db", "https://host:443/b.db", "https://user:word@host:443/b.db", "c.db"),
+        ("http://[::1]:80/b.db", "http://[::1]/b.db", "file:///srv/b.db"),
+        ("http://host:80", "http://host", "80.db"),
+        ("https://host/b.db", "8080/c.db"),
+        ("~/a b.db", "s3://bucket/key.db", "C"),
+    ],
+    ids=lambda layers: layers[0],
+)
+def test_colons_of_urls_part_no_layers(monkeypatch, layers):
+    monkeypatch.setenv("TILESMITH_DB_PATH", ":".join(layers))
+    assert env.DB_PATH.get() == layers
+
+
 @pytest.mark.parametrize("variable", env.VARIABLES, ids=lambda v: v.name)
 def test_empty_is_the_default(monkeypatch, variable):
     monkeypatch.setenv(variable.name, " ")

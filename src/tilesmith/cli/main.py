@@ -162,6 +162,8 @@ def _driver_words(arguments: Sequence[str]) -> list[str] | None:
 
 def _usage_line(error: click.ClickException) -> str:
     message = error.format_message()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # its message is the whole help text
+        message = "an action is missing"
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "tilesmith"
     return f"{message} (see `{where} --help`)"

@@ -21,6 +21,7 @@ from tilesmith.db.seal import seal_of
 
 LOG = logging.getLogger("tilesmith.db")
 BUSY_S = 10.0
+_MAGIC = b"SQLite format 3\0"
 _SIDE_FILES = ("-journal", "-wal", "-shm")
 
 
@@ -31,6 +32,9 @@ def open_file(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
     except sqlite3.DatabaseError as error:
         reason: Exception = error
         if (is_damage(error) or is_sealed_off(path, error)) and not readonly:
+            if _is_something_else(path):  # named by mistake
+                LOG.warning("%s is no database; it stays as it is, and this process works without it", path)
+                return memory(), False
             set_aside(path, error)
             try:
                 return _open(path)
@@ -40,6 +44,35 @@ def open_file(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
         reason = error
     LOG.warning("database %s cannot be used (%s); this process works without it", path, reason)
     return memory(), False
+
+
+def why_unreadable(path: Path) -> str | None:
+    """Why nothing can be read of what lies at ``path``; None for a database of any version, and for nothing at all."""
+    if not path.exists():
+        return None
+    try:
+        with contextlib.closing(_connect(path, readonly=True)) as connection:
+            if version_of(connection) == VERSION:
+                check_tables(connection)
+    except sqlite3.Error as error:
+        if is_damage(error):
+            return str(error)
+        try:
+            path.open("rb").close()
+        except OSError as failure:
+            return failure.strerror or str(failure)
+    return None
+
+
+def _is_something_else(path: Path) -> bool:
+    """Neither the name nor the first bytes are those of a database; a damaged one keeps one of the two."""
+    try:
+        with path.open("rb") as file:
+            first = file.read(len(_MAGIC))
+    except OSError:
+        return False
+    kept = sum(a == b for a, b in zip(first, _MAGIC, strict=False))
+    return path.suffix != ".db" and kept < len(first) / 2
 
 
 def memory() -> sqlite3.Connection:

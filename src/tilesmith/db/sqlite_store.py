@@ -25,6 +25,7 @@ from tilesmith.db.connect import (
     open_file,
     set_aside,
     snapshot,
+    why_unreadable,
 )
 from tilesmith.db.records import Record, Search
 from tilesmith.db.schema import FIELDS, TABLES, check_tables
@@ -131,6 +132,10 @@ class SqliteDatabase(Database):
         return self._write(f"DELETE FROM {table} WHERE {where}", keys)
 
     def check(self) -> tuple[str, ...]:
+        if self.path is not None and not self.persistent:  # what is looked at may stand for a file that says nothing
+            reason = why_unreadable(self.path)
+            if reason is not None:
+                return (f"{self.name}: cannot be read as a database ({reason})",)
         found = [str(row[0]) for row in self._rows("PRAGMA integrity_check(20)", [])]
         lines = [f"{self.name}: {line}" for line in found if line != "ok"]
         for table in TABLES:

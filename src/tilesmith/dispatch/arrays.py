@@ -83,6 +83,8 @@ def describe(name: str, array: Any) -> Laid:
         dtype = TORCH_NAMES.get(str(array.dtype))
         if dtype is None:
             raise ArgumentError(f"{name} has dtype {array.dtype}; known: {', '.join(TORCH_NAMES)}")
+        if getattr(array, "is_nested", False):
+            raise ArgumentError(f"{name} is a nested tensor; only dense tensors are read")
         if str(array.layout) != "torch.strided":
             raise ArgumentError(f"{name} has layout {array.layout}; only dense tensors are read")
         shape, strides = tuple(array.shape), tuple(array.stride())

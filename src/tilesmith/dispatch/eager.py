@@ -9,7 +9,7 @@ import numpy as np
 
 from tilesmith.dispatch.arrays import Laid, as_pitched, check_gradient, contiguous, describe, turned
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable
-from tilesmith.errors import ArgumentError
+from tilesmith.errors import ArgumentError, TilesmithError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
@@ -97,7 +97,9 @@ def conv(
                 return y
     except ArgumentError:
         pass
-    except (AttributeError, TypeError):  # not an array, or an option that is a list
+    except TilesmithError:
+        raise
+    except (AttributeError, TypeError, RuntimeError):  # not an array, one without a shape, or an option that is a list
         quick = None
     return _long_way("conv", _conv_call, (x, w, b, residual), options, quick)
 
@@ -141,7 +143,9 @@ def gemm(
                 return bound(a, b)
     except ArgumentError:
         pass
-    except (AttributeError, TypeError):
+    except TilesmithError:
+        raise
+    except (AttributeError, TypeError, RuntimeError):
         quick = None
     return _long_way("gemm", _gemm_call, (a, b, c, bias, residual), options, quick)
 
@@ -178,7 +182,9 @@ def _long_way(
     try:
         key: Any = (op, *map(_look, _NAMES[op], arrays), options)
         call = _memo.get(key)
-    except (AttributeError, TypeError):
+    except TilesmithError:
+        raise
+    except (AttributeError, TypeError, RuntimeError):
         key = call = None
     if call is None:
         call = make(*arrays, *options)

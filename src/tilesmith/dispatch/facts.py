@@ -13,7 +13,7 @@ from tilesmith import env
 from tilesmith.db.layers import Answer, Layers, open_layers
 from tilesmith.db.store import Database
 from tilesmith.dispatch.choose import Considered, Option
-from tilesmith.errors import DatabaseError, TargetError
+from tilesmith.errors import ArgumentError, DatabaseError, TargetError
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.external.candidate import external_candidate
 from tilesmith.solvers.solver import Accepted, parse_config
@@ -46,6 +46,8 @@ def named_databases(
     if isinstance(database, Layers | Database):
         return database
     if database is not None:
+        if not isinstance(database, str | os.PathLike):
+            raise ArgumentError(f"database {database!r} is neither a path nor a Database")
         return Named((str(Path(database)),))
     installed = env.system_databases()
     return Named((*installed, *env.DB_PATH.get()), len(installed))

@@ -256,7 +256,7 @@ def _database(path: str) -> Check:
     with _listening() as told:  # a file that cannot be used degrades with a warning
         database = Database.open(path, readonly=True)
         try:
-            damage = [*database.check(), *told]
+            damage = list(database.check()) or told
             problems = len(database.problems())
         finally:
             database.close()

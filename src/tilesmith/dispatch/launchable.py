@@ -140,6 +140,8 @@ def get_launchable(
     if env.LOG_CMD.get():
         log_command(signature)
     only = env.ONLY_SOLVER.get() if only is None else only
+    if not isinstance(only, str):
+        raise ArgumentError(f"only {only!r} is no solver's name")
     external = target.family == "cuda" and (takes_part() if external is None else external)
     key = (signature, target, device, mode, named_databases(database), str(held.directory), only, external)
     with _lock:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
 from tilesmith import env
-from tilesmith.errors import CompileError, NoCompilerError, NoSolutionError, PlanError
+from tilesmith.errors import ArgumentError, CompileError, NoCompilerError, NoSolutionError, PlanError
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Plan
 from tilesmith.plan.serial import decode, encode
@@ -43,6 +44,8 @@ def open_cache(place: ArtifactCache | Path | str | None = None) -> ArtifactCache
     if isinstance(place, ArtifactCache):
         return place
     if place is not None:
+        if not isinstance(place, str | os.PathLike):
+            raise ArgumentError(f"cache {place!r} is neither a path nor an ArtifactCache")
         return _cache(str(place))
     return _cache(str(env.CACHE_DIR.get())) if env.CACHE_ON.get() else _passing_cache()
 

@@ -12,6 +12,7 @@ import click
 from tilesmith.cli.options import Number, json_flag
 from tilesmith.cli.problem_list import read_problems
 from tilesmith.cli.terminal import complain, note, print_json, table
+from tilesmith.db.connect import why_unreadable
 from tilesmith.db.exchange import NEWEST, POLICIES, Taken, everything, find_db_lines, import_file, json_lines, merge
 from tilesmith.db.layers import Layers
 from tilesmith.db.records import Record
@@ -177,9 +178,9 @@ def prune_(
 @json_flag
 def check(path: str | None, repair: bool, as_json: bool) -> int:
     if repair:
-        layers = Layers((_existing(path, readonly=False),)) if path else lasting_databases()
+        layers = Layers((_existing(path, readonly=False, damaged=True),)) if path else lasting_databases()
     else:
-        layers = Layers((_existing(path),)) if path else open_databases(readonly=True)
+        layers = Layers((_existing(path, damaged=True),)) if path else open_databases(readonly=True)
     bad = 0
     for place, database in enumerate(layers.databases):
         mine = place == len(layers.databases) - 1
@@ -187,7 +188,7 @@ def check(path: str | None, repair: bool, as_json: bool) -> int:
         gone = database.repair() if repair and mine and lines else 0
         left = database.check() if gone else lines
         bad += bool(left)
-        advice = _advice(database, mine, path) if left else ""
+        advice = "" if not left else "name another file" if repair and mine else _advice(database, mine, path)
         if as_json:
             print_json(
                 {"layer": database.name, "role": layers.role(place), "kind": database.kind, "ok": not left,
@@ -221,14 +222,18 @@ def _problems(words: tuple[str, ...]) -> frozenset[str] | None:
     return frozenset(item.signature.canonical.key() for item in listing.items)
 
 
-def _existing(path: str, readonly: bool = True) -> Database:
-    if is_url(path):
-        database = Database.open(kept_copy(path), readonly=True)
-        database.source = path
-        return database
-    if not Path(path).exists() and not Path(f"{path}.records").is_dir():
+def _existing(path: str, readonly: bool = True, damaged: bool = False) -> Database:
+    """What lies at ``path``; ``FileFormatError`` where nothing does, or (unless ``damaged``) nothing can be read."""
+    place = kept_copy(path) if is_url(path) else Path(path)
+    if not place.exists() and not Path(f"{place}.records").is_dir():
         raise FileFormatError(f"{path}: no such database")
-    return Database.open(path, readonly=readonly)
+    reason = None if damaged else why_unreadable(place)
+    if reason is not None:
+        raise FileFormatError(f"{path}: cannot be read as a database ({reason})")
+    database = Database.open(place, readonly=readonly or is_url(path))
+    if is_url(path):
+        database.source = path
+    return database
 
 
 def _table(trials: bool) -> Table:
