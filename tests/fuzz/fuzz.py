@@ -110,15 +110,12 @@ def fuzz(name: str, seconds: int, seed: int, findings: Path, grow: bool = False)
         for data in seeds:
             (pool / name_of(data)).write_bytes(data)
         old = {path.name for path in found.iterdir()}
-        command += [
+        options = [
             f"-max_total_time={seconds}", f"-seed={seed}", f"-timeout={PATIENCE_S}", f"-rss_limit_mb={MOST_MIB}",
             f"-artifact_prefix={found}/", f"-dict={HERE / 'tokens.dict'}", "-print_final_stats=1", str(pool),
         ]  # fmt: skip
-        path = os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))
         with (folder / "said").open("wb") as told:
-            child = subprocess.Popen(
-                command, cwd=scratch, stdout=told, stderr=told, env={**os.environ, "PYTHONPATH": path}
-            )
+            child = subprocess.Popen([*command, *options], cwd=scratch, stdout=told, stderr=told, env=environment())
             _, status, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         said = (folder / "said").read_text("utf-8", "replace")
@@ -126,11 +123,7 @@ def fuzz(name: str, seconds: int, seed: int, findings: Path, grow: bool = False)
         if child.returncode and not wrong:
             wrong.append(f"it ended with {child.returncode}: {said[-2000:]}")
         if grow:
-            for data in {path.read_bytes() for path in pool.iterdir()} - set(seeds):
-                if len(data) < GROWN_BYTES:
-                    into = CORPUS / corpus_of(name)
-                    into.mkdir(exist_ok=True)
-                    (into / name_of(data)).write_bytes(data)
+            keep_new(command, folder, pool, seeds, CORPUS / ("plan" if name == DECODER else name))
     return Told(
         "libFuzzer, address and undefined-behaviour sanitizers" if name == DECODER else "atheris",
         last(r"in (\d+) second", said), round(used.ru_utime + used.ru_stime, 1), seed, len(seeds),
@@ -151,8 +144,22 @@ def reader(name: str, scratch: Path) -> tuple[list[str], tuple[bytes, ...]]:
     return [sys.executable, str(HERE / "reader_target.py"), name, str(scratch)], seeds_of(it, CORPUS)
 
 
-def corpus_of(name: str) -> str:
-    return "plan" if name == DECODER else name
+def keep_new(command: list[str], folder: Path, pool: Path, seeds: tuple[bytes, ...], corpus: Path) -> None:
+    """Of what was found, the few inputs that reach code that the seeds do not: not all that reach it more often."""
+    enough = folder / "enough"
+    enough.mkdir()
+    for data in seeds:
+        (enough / name_of(data)).write_bytes(data)
+    options = ["-merge=1", "-use_counters=0", f"-timeout={PATIENCE_S}", str(enough), str(pool)]
+    subprocess.run([*command, *options], cwd=folder, env=environment(), capture_output=True, check=True)
+    corpus.mkdir(exist_ok=True)
+    for data in {path.read_bytes() for path in enough.iterdir()} - set(seeds):
+        if len(data) < GROWN_BYTES:
+            (corpus / name_of(data)).write_bytes(data)
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))}
 
 
 def name_of(data: bytes) -> str:

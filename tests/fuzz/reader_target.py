@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import gc
+import shlex
 import sys
 from pathlib import Path
 from types import FunctionType
@@ -31,7 +32,9 @@ def main() -> None:
         if refusal:
             raise AssertionError(refusal)
 
-    atheris.Setup([sys.argv[0], *sys.argv[3:]], one)
+    # The command by which libFuzzer starts this process again, for ``-merge``.
+    again = shlex.join([sys.executable, *sys.argv[:3]])
+    atheris.Setup([again, *sys.argv[3:]], one)
     atheris.Fuzz()
 
 
