@@ -12,8 +12,10 @@ from check_cases import odd_problems
 
 from tilesmith.dispatch.choose import Choice, choose
 from tilesmith.dispatch.facts import options_of
+from tilesmith.plan.slots import arguments
 from tilesmith.problems.driver import read_commands
 from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.signature import parse_key
 from tilesmith.problems.work import flops
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
 from tilesmith.solvers.solver import Accepted, Config, parse_config
@@ -25,7 +27,7 @@ PROBLEMS = Path(__file__).parents[1] / "problems"
 CONFIGS = 2  # of each solver on each odd problem: the untuned one, then random ones
 SPECIAL_FLOPS = 5e7  # problems up to this size meet NaN and Inf too
 TINY_FLOPS = 4e6  # and those up to this size the sanitizer
-TOOLS = {"memcheck": 3, "racecheck": 1, "synccheck": 1}  # problems of each solver
+TOOLS = {"memcheck": 2, "racecheck": 1, "synccheck": 1}  # problems of each solver and element type
 
 
 @dataclass(frozen=True)
@@ -90,14 +92,19 @@ def kernel_cases(target: CudaTarget) -> Iterator[Case]:
                 yield Case("kernels", signature.key(), candidate.name, number)
 
 
+def gflop_of(case: Case) -> float:
+    return flops(parse_key(case.key)) * 1e-9
+
+
 def sanitizer_cases(target: CudaTarget) -> Iterator[Case]:
-    """The smallest problems of every solver, each of another kind of problem where there are several."""
-    by_solver: dict[str, list[Signature]] = {}
+    """The smallest problems of every solver and element type; they are odd, so that all have tails."""
+    found: dict[tuple[str, tuple[str, ...]], list[Signature]] = {}
     for signature in sorted(small_problems(), key=flops):
+        types = tuple(slot.dtype for slot in arguments(signature)[:2])
         for candidate in accepted(signature, target):
-            by_solver.setdefault(candidate.solver.name, []).append(signature)
+            found.setdefault((candidate.name, types), []).append(signature)
     for tool, count in TOOLS.items():
-        for solver, signatures in by_solver.items():
+        for (solver, _), signatures in found.items():
             tiny = [signature for signature in signatures if flops(signature) <= TINY_FLOPS] or signatures[:1]
             for signature in tiny[:: max(1, len(tiny) // count)][:count]:
                 yield Case(tool, signature.key(), solver)

@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 import numpy as np  # noqa: E402
 from gpu_cases import SPECIAL_FLOPS, TOOLS, Case, chosen  # noqa: E402
+from hands import keep_to_my_cores  # noqa: E402
 
 from tilesmith.errors import LaunchError  # noqa: E402
 from tilesmith.measure.accuracy import Accuracy, planted_copy  # noqa: E402
@@ -38,6 +39,7 @@ from tilesmith.toolchain.cache import Artifact, ArtifactCache  # noqa: E402
 CACHE = ArtifactCache(HERE.parents[1] / "build" / "gpu-test" / "cache")
 AHEAD = 2  # cases that are compiled ahead, for each core
 REFERENCE = "cuda_reference"
+GRAPH = "graph"
 
 
 class Replayed:
@@ -96,7 +98,7 @@ def verdicts(case: Case, signature: Signature, executable: Executable, target) -
     yield "numbers", checked.verdict
     if checked.verdict.ok:
         replayed = Replayed(bench.checker.plan(executable), bench)
-        yield "graph", bench.checker.check_plan(replayed, poison=True)
+        yield GRAPH, bench.checker.check_plan(replayed, poison=True)
     if case.part == "kernels" and case.number == 0 and flops(signature) <= SPECIAL_FLOPS:
         with np.errstate(all="ignore"):
             for what, changed in planted(values):
@@ -118,13 +120,15 @@ def run(case: Case, built: Future, target) -> dict[str, object]:
         row["checks"] = 0
         for what, verdict in verdicts(case, signature, executable, target):
             row["checks"] += 1
+            if what == GRAPH:
+                row["replayed"] = verdict.ok
             if row["checks"] == 1 and math.isfinite(verdict.error):
                 row |= {"error": verdict.error, "bound": verdict.bound}
             if not verdict.ok:
                 row |= {"ok": False, "message": f"{what}: {verdict.message}"}
                 break
         if case.part.startswith("list ") and row["solver"] == REFERENCE:
-            row |= {"ok": False, "message": "left to the reference solver"}
+            row |= {"ok": False, "message": "left to the reference solver", "reference": True}
     except Exception as error:
         row |= {
             "ok": False,
@@ -138,8 +142,7 @@ def run(case: Case, built: Future, target) -> dict[str, object]:
 def main(path: str, start: int, results: str) -> int:
     cases = [Case(**fields) for fields in json.loads(Path(path).read_text())]
     target = cuda_target_of(0)
-    if mine := os.environ.get("WORKER_CORES"):
-        os.sched_setaffinity(0, map(int, mine.split(",")))
+    keep_to_my_cores()
     cores = len(os.sched_getaffinity(0))
     with open(results, "a") as file, ThreadPoolExecutor(cores) as pool:
         waiting: list[Future] = []

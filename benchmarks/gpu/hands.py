@@ -23,15 +23,15 @@ START_S = 120.0  # until the first answer of a process, beyond the task's own ti
 Task = dict
 
 
-def environment(ordinal: int, count: int) -> dict[str, str]:
-    """Of a process for GPU ``ordinal`` of ``count``: that device alone, and its share of the host's cores."""
+def environment(number: int, devices: int, each: int = 1) -> dict[str, str]:
+    """Of one of ``each`` processes a GPU: one device alone, and a share of the host's cores."""
     cores = sorted(os.sched_getaffinity(0))
-    mine = cores[ordinal::count] or cores
+    mine = cores[number :: devices * each] or cores
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    names = visible.split(",") if visible else [str(i) for i in range(count)]
+    names = visible.split(",") if visible else [str(i) for i in range(devices)]
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
     return {
-        **os.environ, "CUDA_VISIBLE_DEVICES": names[ordinal], "WORKER_CORES": ",".join(map(str, mine)),
+        **os.environ, "CUDA_VISIBLE_DEVICES": names[number % devices], "WORKER_CORES": ",".join(map(str, mine)),
         "PYTHONPATH": path,
     }  # fmt: skip
 
