@@ -284,3 +284,40 @@ def test_threads_share_strips_where_there_are_enough(cores):
         else:
             assert together == 1
         assert cores == 1 or together <= max(kg, items // (32 * cores) + kg)
+
+
+@pytest.mark.parametrize("target", RUNNABLE[-1:], ids=lambda t: t.arch)
+def test_asking_for_the_next_input_changes_nothing(target):
+    """Inputs larger than the last-level cache; here there is none."""
+    target = replace(target, l3_bytes=0)
+    signatures = [
+        ConvSignature((3, 9, 14, 24), (40, 1, 1, 24), **NHWC),
+        ConvSignature((2, 11, 7, 8), (70, 3, 2, 8), **NHWC),
+        ConvSignature((2, 5, 7, 16), (16, 2, 2, 32), transposed=True, stride=2, **NHWC),
+        GemmSignature(m=100, n=130, k=64),
+        GemmSignature(m=20, n=40, k=8, batch=3, stride_b=0),
+    ]
+    cases = []
+    for signature in signatures:
+        problem = signature.geometry
+        space, default = SOLVER.search_space(problem, target), SOLVER.default_config(problem, target).replace(pack=0)
+        for changes in ({}, {"rows": 2}, {"kg": 2}, {"kg": 2, "kout": 1}, {"mh": 1, "mw": 3, "nv": 1, "rows": 1}):
+            config = default.replace(**changes)
+            if space.contains(config):
+                draft = SOLVER.draft(problem, config, target)
+                assert "ahead += 64" in draft.sources[0].text
+                cases.append((signature, draft))
+    assert len(cases) > 15
+    compile_drafts([draft for _, draft in cases], target)
+    for signature, draft in cases:
+        arguments = sample_args(signature, 3)
+        got = call_draft(draft, target, signature, arguments, 1, initial(signature, arguments))
+        assert_close(signature, logical(signature, got), answer(signature, arguments))
+
+
+def test_inputs_in_the_caches_are_not_asked_for():
+    for target in (CPU_TARGETS["x86_64-v3"], CPU_TARGETS["x86_64-v4"]):
+        for batch, ahead in ((1, False), (16, True)):
+            problem = ConvSignature((batch, 56, 56, 256), (64, 1, 1, 256), **NHWC).geometry
+            draft = SOLVER.draft(problem, SOLVER.default_config(problem, target), target)
+            assert ("ahead += 64" in draft.sources[0].text) == ahead

@@ -7,7 +7,7 @@ from tilesmith.codegen.symbols import MARK
 from tilesmith.solvers.c.dense_form import DenseForm, tap_lines
 from tilesmith.solvers.c.dense_pack import strip_text
 from tilesmith.solvers.c.dense_tile import tile_name, tile_text
-from tilesmith.solvers.c.dense_tiling import DIRECT, NOTE_BYTES, Tiling
+from tilesmith.solvers.c.dense_tiling import CACHE_LINE, DIRECT, NOTE_BYTES, Tiling
 
 ELEMENT = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
 
@@ -84,6 +84,7 @@ def _walk_text(t: Tiling, tail: bool) -> str:
     y_down, y_right = form.y_strides[4] * form.out_step[1], form.y_strides[5] * form.out_step[2]
     nr = t.lanes * (t.tail_vectors if tail else t.value["nv"])
     extra = f", const {MARK}_phase *f, int whole, ts_i64 z0, ts_i64 y0" if skips(t) else ""
+    extra += ", const char *ahead" if t.lines_ahead else ""
     lines = [
         f"TS_NOINLINE void {MARK}_walk{'t' if tail else ''}({MARK}_args, int nr, int nc{extra}) {{",
         "  int i = 0;",
@@ -109,7 +110,9 @@ def _walk_text(t: Tiling, tail: bool) -> str:
             more = _passed(form, t.c_blocks > 1).format(z=f"z + ({at})")
             start = f"x + ((ts_i64)i * {down} + (ts_i64)j * {right})"
             call = f"{tile_name(mh, mw, tail)}({start}, {weights}, {segments}, nseg, run, y + ({at}){more});"
-            lines += [f"    for (; nc - j >= {mw}; j += {mw})", f"      {call}"]
+            fetch = f"for (int l = 0; l < {t.lines_ahead}; l++, ahead += {CACHE_LINE}) TS_PREFETCH(ahead);"
+            lines += [f"    for (; nc - j >= {mw}; j += {mw}) {{", *([f"      {fetch}"] if t.lines_ahead else [])]
+            lines += [f"      {call}", "    }"]
         lines += [f"    i += {mh};", "  }"]
     return "\n".join([*lines, "}"]) + "\n"
 
@@ -174,6 +177,15 @@ def _main_text(t: Tiling, guarded: bool) -> str:
         more += f", cb == 0, cb == {t.c_blocks - 1}"
     z_first, y_first = f"oz * {form.step[0]}", f"oy * {form.step[1]}"
     outside = f", f, whole, {z_first}, {y_first}" if skips(t) else ""
+    reach = step = ""
+    if t.lines_ahead:
+        outside += ", ahead"
+        row, pitch = (f"ox + {t.cols}", xs[5]) if form.flat else (f"oy + {first[1] + t.strip_size[1]}", xs[4])
+        walk = t.lines_ahead * t.tiles_a_walk * CACHE_LINE
+        reach = f"    const char *ahead = (const char *)(x0 + n * {xs[0]}LL + ({row}) * {pitch}LL);\n"
+        if t.block_groups > 1 and not t.value["kout"]:  # items that share a strip share what they ask for
+            reach += f"    ahead += kg * {t.blocks} / {t.block_groups} * {walk * len(form.phases)}LL;\n"
+        step = f"        ahead += {walk};\n"
     call = (
         f"(xb, w + (ts_i64)kb * f->depth * {t.nr}, {MARK}_segments + f->seg, f->nseg, f->run,"
         f" yb + {offset}{more}, nr, nc{outside});"
@@ -215,7 +227,7 @@ def _main_text(t: Tiling, guarded: bool) -> str:
     {y} *yb = y0 + n * {ys[0]}LL + g * {ys[1]}LL;
     (void)rows;
     for (int cb = 0; cb < {t.c_blocks}; cb++) {{
-{read}    for (int ph = 0; ph < {len(form.phases)}; ph++) {{
+{read}{reach}    for (int ph = 0; ph < {len(form.phases)}; ph++) {{
       const {MARK}_phase *f = {MARK}_phases + ph;
       int nr = f->oh - oy < rows ? (int)(f->oh - oy) : (int)rows;
       int nc = {"(int)cols" if form.flat else "f->ow - ox < cols ? (int)(f->ow - ox) : (int)cols"};
@@ -225,7 +237,7 @@ def _main_text(t: Tiling, guarded: bool) -> str:
       const {MARK}_ct *w = w0 + (g * {t.c_blocks} + cb) * {t.phase_starts[-1]}LL + f->w;
       for (ts_i64 kb = kg * {t.blocks} / {t.block_groups}; kb < (kg + 1) * {t.blocks} / {t.block_groups}; kb++) {{
         {chosen}
-      }}
+{step}      }}
     }}
     }}
   }}

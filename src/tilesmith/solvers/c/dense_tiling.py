@@ -13,6 +13,7 @@ from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CpuTarget
 
 DIRECT, STRIP = 0, 1  # how x is read: as it lies, or from a packed strip
+CACHE_LINE = 64
 NOTE_BYTES = 64  # the packed filter begins with a note: int32 1 if an element is not finite
 
 
@@ -198,6 +199,34 @@ class Tiling:
             return 0
         d, h, w = self.strip_size
         return (d * h * w * self.pixel * self.element + 127) // 64 * 64
+
+    @cached_property
+    def tiles_a_walk(self) -> int:
+        """Tiles of one phase and channel block of a whole item."""
+        return -(-self.rows // self.mh) * -(-self.cols // self.mw)
+
+    @cached_property
+    def walks_a_strip(self) -> int:
+        """Phases and channel blocks that read the same input before the next."""
+        blocks = -(-self.blocks // self.block_groups) if self.value["kout"] else self.blocks
+        return blocks * len(self.form.phases)
+
+    @cached_property
+    def lines_ahead(self) -> int:
+        """Cache lines of the next item's input that each tile asks for, 0 where that does not pay.
+
+        NOTE: the hardware's prefetchers do not follow tiles, whose few streams are short. On a Zen 3, 1x1 from 256 to
+        64 channels, 56x56 and batch 8 is 10 to 14 % faster with this. From the last-level cache it is up to 4 % slower,
+        and packed strips, which are read in order, gain nothing.
+        """
+        form = self.form
+        in_order = form.flat or (self.cols == form.count[2] and form.count[0] == 1)
+        plain = form.groups == self.c_blocks == 1 and form.spacing == form.step == (1, 1, 1)
+        nbytes = self.element * form.images * math.prod(form.x_size) * form.c
+        if self.pack != DIRECT or not (in_order and plain) or nbytes <= self.target.l3_bytes // 2:
+            return 0
+        strip = form.x_strides[5] * self.cols if form.flat else form.x_strides[4] * self.rows
+        return -(-strip * self.element // (CACHE_LINE * self.walks_a_strip * self.tiles_a_walk))
 
     def merged(self, phase: Phase) -> bool:
         """Whether the channels of a row's taps follow each other, so that the row is one run."""
