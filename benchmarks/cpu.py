@@ -30,7 +30,7 @@ def command(dtype: str, threads: int, out: Path) -> list[str]:
     tool = str(Path(sys.executable).with_name("tilesmith"))
     return [
         tool, "bench", PROBLEMS, "--against", "onednn", "--tune", "--dtype", dtype, "--threads", str(threads),
-        "--seconds", "5", "--json", str(out.relative_to(ROOT)),
+        "--seconds", "8", "--json", str(out.relative_to(ROOT)),
     ]  # fmt: skip
 
 
