@@ -17,7 +17,7 @@ RUN := $(BIN)/python
 READY := $(VENV)/.setup $(VENV)/.torch
 endif
 
-.PHONY: help setup system demo test sweep style quality docs bench gpu-test gpu-bench clean
+.PHONY: help setup system demo test sweep style quality docs bench gpu-test gpu-bench gpu-search gpu-all clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -88,6 +88,12 @@ gpu-test: $(READY)  ## everything that needs a GPU: numbers, graphs, streams, th
 
 gpu-bench: $(READY)  ## tune and measure the lists on a GPU, write the tables of the docs; ARGS='--time-limit 500 resnet50'
 	$(RUN) benchmarks/gpu/gpu_bench.py $(ARGS)
+
+gpu-search: $(READY)  ## untuned, tuned, and a search three times as long on a GPU; ARGS='--every 9 --time-limit 300'
+	$(RUN) benchmarks/gpu/search.py $(ARGS)
+
+gpu-all: $(READY)  ## gpu-bench, gpu-test and gpu-search within one time limit; ARGS='--time-limit 560 bench test'
+	$(RUN) benchmarks/gpu/gpu_all.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist site

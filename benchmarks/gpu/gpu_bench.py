@@ -31,7 +31,7 @@ from tilesmith.errors import TilesmithError  # noqa: E402
 from tilesmith.solvers.generation import generator_digest  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of  # noqa: E402
 
-LISTS = ("resnet50", "boo", "diffusion", "gemm_square", "gemm_llm", "volumetric", "deconv", "grouped")
+LISTS = ("resnet50", "boo", "diffusion", "gemm_square", "gemm_llm", "volumetric", "deconv", "grouped", "few_channels")
 FOLDER = ROOT / "build" / "gpu-bench"
 ABOUT = ("method", "cudnn", "cublas", "wall")
 LONGEST_S = 90.0  # of one problem, beyond its tuning: then something hangs
@@ -92,8 +92,7 @@ def main() -> int:
     print(f"{left} left, {len(failed)} failed; {book.path.relative_to(ROOT)}")
     for row in failed[:20]:
         print("FAILED", row["command"], row["direction"], (row.get("bench") or {}).get("reason", "")[:200])
-    if tables.PAGE.exists() and tables.BEGIN in tables.PAGE.read_text():
-        tables.PAGE.write_text(tables.rendered())
+    tables.write_page()
     return 1 if failed else 0
 
 

@@ -221,7 +221,7 @@ def check_host_time():
 
 
 def check_devices():
-    """Every device at once, each from a thread of its own."""
+    """One plan on every device at once, from several threads each."""
     import torch
 
     signature = small()
@@ -231,16 +231,61 @@ def check_devices():
     wrong = []
 
     def work(ordinal):
-        x, w = torch_args(values, f"cuda:{ordinal}")
-        for _ in range(50):
-            y = run(x, w)
-        if y.device.index != ordinal or not torch.equal(y.cpu(), wanted):
-            wrong.append(ordinal)
+        try:
+            x, w = torch_args(values, f"cuda:{ordinal}")
+            with torch.cuda.device(ordinal), torch.cuda.stream(torch.cuda.Stream(ordinal)) as stream:
+                for _ in range(100):
+                    y = run(x, w)
+                torch.cuda.current_stream().synchronize()
+            del stream
+            if y.device.index != ordinal or not torch.equal(y.cpu(), wanted):
+                wrong.append(ordinal)
+        except Exception as error:
+            wrong.append(f"{ordinal}: {error}")
 
-    threads = [threading.Thread(target=work, args=(ordinal,)) for ordinal in range(torch.cuda.device_count())]
+    count = torch.cuda.device_count()
+    threads = [threading.Thread(target=work, args=(number % count,)) for number in range(4 * count)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
-    report(f"{len(threads)} devices", not wrong, wrong=wrong)
+    report(f"{len(threads)} threads on {count} devices", not wrong, wrong=wrong)
+
+
+def check_tuning_on_each_device():
+    """A search on ``cuda:N`` has its tensors, its stream and its answer there, for ours and for PyTorch's kernels."""
+    import tempfile
+
+    import torch
+
+    from tilesmith.db.store import Database
+    from tilesmith.measure.device_oracle import device_oracle
+    from tilesmith.runtime.device import device_of
+    from tilesmith.targets.detect_cuda import cuda_target_of
+    from tilesmith.tune.device_worker import DeviceWorker
+    from tilesmith.tune.messages import Loaded, LoadLibrary, Setup
+    from tilesmith.tune.note import Note
+    from tilesmith.tune.session import tune
+
+    signature = small(stride=2).canonical
+    values, wrong = sample_args(signature), []
+    with tempfile.TemporaryDirectory() as folder:
+        for ordinal in range(torch.cuda.device_count()):
+            target = cuda_target_of(ordinal)
+            setup = Setup(signature.key(), 0, "", ordinal, str(CACHE.directory))
+            worker = DeviceWorker(
+                setup, Note(Path(folder) / f"note{ordinal}"),
+                lambda setup, t=target: device_oracle(signature, values, t, setup.device, CACHE),
+            )  # fmt: skip
+            places = {device_of(address) for address in worker.bench.checker.slots}
+            stream = worker.bench.checker.stream.device.ordinal
+            before = torch.cuda.memory_allocated(ordinal)
+            reply = worker.load_library(LoadLibrary("theirs", "torch_cudnn", ""))
+            there = torch.cuda.memory_allocated(ordinal) > before
+            worker.close()
+            database = Database.open(Path(folder) / f"{ordinal}.db")
+            found = tune(signature, target, database=database, cache=CACHE, device=ordinal, max_trials=3, external=True)
+            if places != {ordinal} or stream != ordinal or not there or not isinstance(reply, Loaded) or found.failed:
+                wrong.append(f"cuda:{ordinal}: {places} {stream} {there} {reply} {found.failed} failed")
+    report(f"tuning on each of {torch.cuda.device_count()} devices", not wrong, wrong=wrong)
 
 
 def check_external():
@@ -274,7 +319,7 @@ def check_external():
 
 CHECKS = (
     check_torch, check_prepared_and_out, check_streams_and_graphs, check_threads, check_cupy, check_dlpack,
-    check_errors, check_devices, check_external, check_host_time,
+    check_errors, check_devices, check_external, check_host_time, check_tuning_on_each_device,
 )  # fmt: skip
 
 

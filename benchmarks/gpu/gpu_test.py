@@ -31,6 +31,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
+import tables  # noqa: E402
 from card import facts, slug  # noqa: E402
 from gpu_cases import TOOLS, Case, gflop_of, kernel_cases, list_cases, list_names, sanitizer_cases  # noqa: E402
 from hands import environment  # noqa: E402
@@ -40,7 +41,6 @@ from tilesmith.solvers.generation import generator_digest  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of  # noqa: E402
 
 FOLDER = ROOT / "build" / "gpu-test"
-RESULTS = ROOT / "benchmarks" / "results"
 SILENCE_S = 120.0  # after that long without a result a worker hangs
 WRITE_S = 5.0  # between two writings of the summary
 WORKERS = 3  # for each GPU: a case is mostly work of the host
@@ -68,7 +68,7 @@ def main() -> int:
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
     words = " ".join(sys.argv[1:])
-    path = RESULTS / f"gpu_test_{slug(cuda_devices()[0].name)}.json"
+    path = tables.RESULTS / f"gpu_test_{slug(cuda_devices()[0].name)}.json"
     state = State(options.state, options.again, path, f"make gpu-test ARGS='{words}'" if words else "make gpu-test")
     target = cuda_target_of(0)
     listed = [*list_cases([*(part for part in parts if part in names), *options.commands])]
@@ -85,6 +85,7 @@ def main() -> int:
     run_cases(todo, state, deadline)
     run_sanitizer([case for case in watched if not state.has(case.name)], state, deadline)
     summary = state.write()
+    tables.write_page()
     print(f"{summary['ok']} ok, {summary['wrong']} wrong, {summary['left']} left, {summary['too_large']} too large, "
           f"{summary['left_to_reference']} left to the reference, {summary['replayed']} of {summary['graphs']} "
           f"replayed as graphs; {path.relative_to(ROOT)}")  # fmt: skip

@@ -151,24 +151,97 @@ def page(data: dict) -> str:
         f"{machine.get('clocks.max.sm', '')}, power limit {machine.get('power.limit', '')}, {data['cudnn']}; "
         f"{data['cublas']}; {machine['nvrtc']}; {data['method']}.",
         f"`{machine['command']}`", "", *summary(lists), "",
+        *wall_line(data),
     ]  # fmt: skip
     for name, rows in lists.items():
         lines += problems(name, rows)
     return "\n".join(lines)
 
 
+def search_lines(data: dict) -> list[str]:
+    """What `search.py` found, in a table."""
+    found = data["summary"]
+    if not found.get("problems"):
+        return []
+    lines = [
+        "## Search", "", f"{data['date']}, {data['gpus']} x {data['gpu']}, `{data['command']}`: each search in an "
+        "empty database, the three choices then interleaved in one process.", "", "| | |", "|---|---:|",
+        f"| problems | {found['problems']} |",
+        f"| seconds of a search, median | {found['seconds']:.1f} |",
+        f"| configs measured, median | {found['configs']:.0f} |",
+        f"| untuned time / tuned, geomean (worst) | {found['untuned_over_tuned']:.3f} "
+        f"({found['untuned_over_tuned_worst']:.2f}) |",
+    ]  # fmt: skip
+    if "tuned_over_long" in found:
+        lines += [
+            f"| tuned time / that of a search three times as long ({found['long_configs']:.0f} configs), geomean "
+            f"(worst) | {found['tuned_over_long']:.3f} ({found['tuned_over_long_worst']:.2f}) |",
+        ]  # fmt: skip
+    return [*lines, ""]
+
+
+def check_lines(data: dict) -> list[str]:
+    """What `make gpu-test` found, in a table."""
+    host = next((row for row in data["runtime"] if "ratio" in row), None)
+    lines = [
+        "## Checks", "", f"{data['date']}, {data['gpus']} x {data['gpu']}, `{data['command']}`", "",
+        "| part | right | wrong | checks |", "|---|---:|---:|---:|",
+    ]  # fmt: skip
+    for name, counts in data["parts"].items():
+        lines.append(f"| {name} | {counts.get('ok', 0)} | {counts.get('wrong', 0)} | {counts.get('checks', 0)} |")
+    lines += [
+        "",
+        f"- problems of lists left to the reference solver: {data['left_to_reference']}; left out as too large: "
+        f"{data['too_large']}; not reached: {data['left']}",
+        f"- kernels captured in a CUDA graph whose replay was right: {data['replayed']} of {data['graphs']}",
+    ]
+    if host is not None:
+        lines.append(f"- host time of a bound call over that of `torch.nn.functional.conv2d`: {host['ratio']:.2f} "
+                     f"({host['ours']:.1f} us over {host['torch']:.1f} us)")  # fmt: skip
+    return [*lines, ""]
+
+
+def wall_line(data: dict) -> list[str]:
+    """What the runs took, everything included."""
+    runs = data.get("wall") or []
+    count = sum(run["problems"] for run in runs)
+    if not count:
+        return []
+    spent = sum(run["seconds"] * run["devices"] for run in runs)
+    return [
+        f"All {count} problems took {spent / 60:.1f} GPU minutes, everything included: {spent / count:.1f} s each.",
+        "",
+    ]
+
+
 def results() -> list[Path]:
     return sorted(path for path in RESULTS.glob("gpu_bench_*.json"))
+
+
+def beside(path: Path) -> list[str]:
+    """The tables of the same card's other results."""
+    lines = []
+    for prefix, show in (("gpu_search", search_lines), ("gpu_test", check_lines)):
+        other = path.with_name(path.name.replace("gpu_bench", prefix, 1))
+        if other.exists():
+            lines += show(json.loads(other.read_text()))
+    return lines
 
 
 def rendered() -> str:
     """The page as the result files say it."""
     text = PAGE.read_text()
     before, rest = text.split(BEGIN)
-    found = "\n".join(page(json.loads(path.read_text())) for path in results())
+    found = "\n".join("\n".join([page(json.loads(path.read_text())), *beside(path)]) for path in results())
     return f"{before}{BEGIN}\n\n{found}\n{END}{rest.split(END)[1]}"
 
 
+def write_page() -> None:
+    """Nothing where there is no page, or none with markers: a copy of the benchmarks alone."""
+    if PAGE.exists() and BEGIN in PAGE.read_text():
+        PAGE.write_text(rendered())
+
+
 if __name__ == "__main__":
-    PAGE.write_text(rendered())
+    write_page()
     sys.exit(0)

@@ -69,6 +69,41 @@ def test_every_list_has_a_place():
             assert tables.short({"command": command, "direction": direction})
 
 
+def test_searches_and_checks_have_their_tables():
+    import gpu_test
+    import search
+
+    rows = [
+        {"us": dict(zip(("fast", "tuned", "long"), us, strict=True)), "tuned_seconds": seconds, "tuned_trials": trials,
+         "long_trials": 10 * trials}
+        for us, seconds, trials in (((12.0, 10.0, 10.0), 4.0, 40), ((10.0, 10.0, 9.0), 6.0, 60))
+    ]  # fmt: skip
+    found = search.summary(rows)
+    assert found["untuned_over_tuned"] == pytest.approx(1.2**0.5)
+    assert found["tuned_over_long_worst"] == pytest.approx(10 / 9)
+    about = {"date": "2026", "gpus": 4, "gpu": "card", "command": "make x"}
+    text = "\n".join(tables.search_lines({**about, "summary": found}))
+    assert "| configs measured, median | 50 |" in text
+    assert "(500 configs), geomean (worst) | 1.054 (1.11) |" in text
+    assert tables.search_lines({**about, "summary": search.summary([])}) == []
+
+    tests = [
+        {"name": "a", "part": "list boo", "ok": True, "checks": 2, "solver": "wgmma_conv", "replayed": True},
+        {"name": "b", "part": "list boo", "ok": False, "checks": 2, "solver": "cuda_reference", "replayed": False,
+         "reference": True, "message": "left to the reference solver"},
+        {"name": "c", "part": "kernels", "ok": True, "left_out": "no other config"},
+        {"name": "runtime: host time of a bound call", "part": "runtime", "ok": True, "ratio": 0.54, "ours": 8.4,
+         "torch": 15.5},
+    ]  # fmt: skip
+    data = gpu_test.summarized(tests) | {"left": 1, "too_large": 2} | about
+    text = "\n".join(tables.check_lines(data))
+    assert "| list boo | 1 | 1 | 4 |" in text
+    assert "left to the reference solver: 1; left out as too large: 2; not reached: 1" in text
+    assert "replay was right: 1 of 2" in text
+    assert "0.54 (8.4 us over 15.5 us)" in text
+    assert [row["name"] for row in data["failures"]] == ["b"]
+
+
 def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     import gpu_bench
     from gpu_cases import listed
