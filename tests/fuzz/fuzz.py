@@ -173,7 +173,8 @@ def last(pattern: str, text: str) -> int:
 
 def complaint_of(said: str) -> str:
     """Of all that an engine prints when it stops, the lines that tell why."""
-    begin = max(said.find("Uncaught Python exception"), said.find("ERROR: "), said.find("runtime error: "), 0)
+    marks = [said.find(mark) for mark in ("Uncaught Python exception", "runtime error: ", "ERROR: ")]
+    begin = min((at for at in marks if at >= 0), default=0)
     return said[begin : begin + 2000]
 
 
