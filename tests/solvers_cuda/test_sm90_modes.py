@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tilesmith.plan.records import Integer, Pointer, Space, TensorMap
+from tilesmith.plan.records import Pointer, Space, TensorMap
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
@@ -92,18 +94,39 @@ def test_exchanged_tiles_leave_by_boxes_of_64_rows():
     assert stores[0].dims == (1536, 1536, 1)
 
 
-def test_exchanged_operands_are_offered_where_they_help():
-    assert SOLVER.search_space(gemm(1536, 1536, 1536), H200).axes["swap"] == (0, 1)
-    assert SOLVER.search_space(gemm(1536, 1536, 1536, trans_b=True), H200).axes["swap"] == (0,)
-    assert SOLVER.search_space(gemm(64, 1536, 1536, trans_b=True), H200).axes["swap"] == (0, 1)
+def test_operands_may_be_exchanged_whatever_their_layout():
+    """64 rows or a multiple, but any multiple of 8 columns: 3136 x 512 has 132 tiles only the other way around."""
+    for b in (False, True):
+        assert SOLVER.search_space(gemm(1536, 1536, 1536, trans_b=b), H200).axes["swap"] == (0, 1)
+    assert SOLVER.default_config(gemm(3136, 512, 2048, trans_b=True), H200)["swap"] == 1
 
 
-def test_slices_of_exchanged_tiles_are_summed_in_the_order_of_the_result():
-    """Partial sums lie as the result does: lines of n, one for each of m."""
-    product, total = launches(gemm(128, 4096, 14336, ldc=5000), swap=1, split=2, slices=2)
+def test_the_sum_of_slices_reads_what_the_kernel_leaves():
+    """Whole tiles as registers hold them; the sum has the kernel's arguments, and a thread for each quad and share."""
+    problem = gemm(130, 4096, 14336, ldc=5000)
+    chosen = config(swap=1, bn=136, slices=20)
+    draft = SOLVER.draft(problem, chosen, H200)
+    product, total = draft.run
     assert Pointer(Space.WORKSPACE) in product.parameters
+    assert product.parameters[4:] == total.parameters
     assert total.programmatic
-    assert [p.value for p in total.parameters if isinstance(p, Integer)] == [128 * 4096, 4096, 5000, 128, 0]
+    quads = 32 * 128 * 136 // 4  # 32 tiles of 128 rows, one of 136 columns
+    assert draft.workspace_bytes == 20 * quads * 16
+    assert total.grid[0] * total.block[0] == 4 * quads  # each thread loads up to 8 of the 20
+
+
+def test_blocks_of_the_sum_have_room_beside_the_kernel():
+    problem = gemm(512, 128, 50176, trans_a=True)
+    for chosen in (config(slices=16), config(slices=33, wgs=1), config(slices=33, wgs=1, bn=64, per_sm=2)):
+        draft = SOLVER.draft(problem, chosen, H200)
+        product, count = draft.run[0], chosen["per_sm"]
+        assert count * (product.shared_bytes + 1024) + 2048 + 1024 <= H200.shared_bytes_per_sm
+        bound = re.search(r"BOUND_THREADS = (\d+);", draft.sources[0].text)
+        assert bound is not None
+        registers = 512 // -(-int(bound[1]) * count // 128) // 8 * 8  # of a thread: those of whole warps a scheduler
+        assert registers * product.block[0] * count + 56 * 128 <= 2**16
+    wide = SOLVER.draft(problem, config(slices=16, bn=256), H200)
+    assert "BOUND_THREADS = 384;" in wide.sources[0].text  # too wide a product for so few registers
 
 
 def test_the_untuned_choice_streams_the_weights_of_few_rows():
@@ -124,4 +147,4 @@ def test_epilogues_keep_the_ways_of_storing_that_can_apply_them():
     space = SOLVER.search_space(problem, H200)
     assert space.allowed(config(split=2))
     assert space.allowed(config(swap=1))
-    assert not space.allowed(config(slices=2))
+    assert space.allowed(config(slices=2))

@@ -15,19 +15,23 @@ _MACS = 2048  # multiply-adds an SM starts in a cycle
 _SHARED, _L2, _L2_UNSHARED = 160, 72, 56  # bytes a cycle and SM
 _LINE = 128
 _STEP, _ALONE, _THREE = 65, 17, 74  # cycles lost at each step of the ring, with two warpgroups, one and three
+_WEIGHTS_ALONE = 0.87  # of such a step of wrw with one warpgroup alone on an SM (six timings of 27 to 38 us)
+_BEYOND = 1.3  # of a step of a volume's pixels, when the last block of channels reaches beyond the last channel
 _START = 22  # cycles before the first product and after the last result, beyond an empty kernel's
 _NEXT_CLUSTER = 2000  # cycles until a cluster takes the place of one that ended
 _EPILOGUE = 1120  # cycles of a tile's results
 _STORED, _SCATTERED = 12.9, 6.9  # results a cycle, through a tensor map (or in rows) and from registers
+_KEPT_SUMS = 6.5  # partial sums a cycle that go to memory
 _REDUCE, _SENT = 3400, 9.9  # cycles of a cluster's sum, and bytes a cycle that its blocks send one another
 _PAIRED, _PAIRED_TILE = 3000, 150  # cycles that a cluster that shares columns waits for itself, at its ends and a tile
 _HIDDEN = 0.23  # of an epilogue beside another tile's products
 _LATENCY = 2820  # cycles from asking for bytes of DRAM to their use
 _OVERLAP = 0.14  # what the lesser of computing and moving adds to the greater
-_LAUNCH = 1.5e-6  # seconds of one more launch
-_PARTIAL_BYTES = 2.7e12  # bytes of partial sums a second, written and read through L2
+_SUM, _SUM_AFTER = 0.5e-6, 1.6e-6  # seconds of one more launch, whose blocks wait beside this one's or begin after them
+_PARTIAL_BYTES = 1.7e12  # bytes of partial sums a second, written and read through L2
 _EXCHANGED, _KEPT = 0.02, 0.03  # of the time: what turning results around costs, what columns that stay save
 _TORN_SECTOR, _TORN_LINE = 420, 100  # bytes of DRAM for 32 bytes, or 128, that two tiles write
+_BOTH = 1.5  # of the time to move: clusters along k of several slices read DRAM worse than either
 _CLUSTERED = {  # clusters of a size that lie on the chip at once, by blocks an SM: one lies in one part of it
     1: {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}, 2: {2: 132, 3: 79, 4: 62, 5: 47, 6: 39, 7: 32, 8: 30},
 }  # fmt: skip
@@ -47,6 +51,8 @@ def predicted_seconds(t: Sm90Tile) -> float:
     busy = min(per_sm, ceil(blocks / t.target.cores))
     per_step = _step_cycles(t) * busy
     epilogue = _EPILOGUE + bm * bn / (_STORED if t.store in ("MAPPED", "ROWS") else _SCATTERED)
+    if t.store == "PARTIAL":
+        epilogue = bm * bn / _KEPT_SUMS
     if split > 1:
         epilogue = _REDUCE + bm * bn * 4 * (1 - 1 / split) / _SENT
     if form.residual is not None or form.beta:
@@ -62,11 +68,13 @@ def predicted_seconds(t: Sm90Tile) -> float:
     # Bytes in flight over the way from DRAM.
     cycles = max(cycles, loaded / ring * _LATENCY if ring < loaded else _LATENCY)
     computing, moving = (cycles + _START) / _CLOCK, _dram_seconds(t)
+    if split > 1 and v["slices"] > 1:
+        moving *= _BOTH
     # The last tile's results leave when everything has been read.
     seconds = max(computing, moving) + _OVERLAP * min(computing, moving) + epilogue / _CLOCK
     if v["slices"] > 1:
-        partial = form.layers * form.rows * t.partial_row * 4 * v["slices"]
-        seconds += _LAUNCH + partial / _PARTIAL_BYTES
+        partial = t.partial_quads * 16 * v["slices"]
+        seconds += (_SUM if t.beside else _SUM_AFTER) + partial / _PARTIAL_BYTES
     return seconds * (1 + _EXCHANGED * form.transposed) * (1 - _KEPT * v["resident"])
 
 
@@ -87,7 +95,12 @@ def _step_cycles(t: Sm90Tile) -> float:
     if t.form.b_columns and slab == 32:
         b_span *= 2
     loads = (bm * a_span * _request(t.form.a) + columns * b_span / t.value["cast"] * _request(t.form.b)) / rate
-    return max(tensor, shared, loads) + _STEP + (_ALONE / t.value["mi"], 0, _THREE)[t.value["wgs"] - 1]
+    cycles = max(tensor, shared, loads) + _STEP + (_ALONE / t.value["mi"], 0, _THREE)[t.value["wgs"] - 1]
+    v = t.value
+    if t.form.kind == "conv" and t.form.rank == 5 and t.blocks * t.block_k > t.form.channels:
+        cycles *= _BEYOND
+    alone = t.form.kind == "wrw" and (v["wgs"], v["mi"], v["per_sm"], v["slices"]) == (1, 1, 1, 1) and bn <= 192
+    return cycles * _WEIGHTS_ALONE if alone else cycles
 
 
 def _request(operand: Tiled | Window) -> float:

@@ -2,76 +2,27 @@
 
 from __future__ import annotations
 
-from tilesmith.codegen.cuda.hopper import hopper_prelude
-from tilesmith.codegen.symbols import make_source
-from tilesmith.plan.records import Draft, Im2col, Integer, Launch, Parameter, Pointer, Source, Space, Step, TensorMap
+from tilesmith.plan.records import Draft, Im2col, Launch, TensorMap
 from tilesmith.solvers.cuda.form_sm90 import Tiled, Window
-from tilesmith.solvers.cuda.source_sm90 import TYPES, tile_arguments, tile_source
+from tilesmith.solvers.cuda.source_sm90 import SUM_THREADS, sum_groups, sum_source, tile_arguments, tile_source
 from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
-
-_REDUCE_THREADS = 256
-
-_REDUCE = """\
-namespace @SYM@_scope {
-constexpr int SLICES = @SLICES@;
-typedef @OUT@ Out;
-// Partial sums lie densely, results with a pitch from row to row and from layer to layer.
-extern "C" __global__ void __launch_bounds__(256) @SYM@(const float *from, Out *to, ts_i64 count, ts_i64 row,
-                                                        ts_i64 pitch, ts_i64 rows, ts_i64 layer) {
-  const ts_i64 i = ((ts_i64)blockIdx.x * 256 + threadIdx.x) * 4;
-  ts_wait_previous();
-  if (i >= count) return;
-  float4 parts[SLICES < 8 ? SLICES : 8], sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-  for (int first = 0; first < SLICES; first += 8) {
-#pragma unroll
-    for (int s = 0; s < 8; s++)
-      if (first + s < SLICES) parts[s] = __ldcs((const float4 *)(from + (first + s) * count + i));
-#pragma unroll
-    for (int s = 0; s < 8; s++)
-      if (first + s < SLICES) sum.x += parts[s].x, sum.y += parts[s].y, sum.z += parts[s].z, sum.w += parts[s].w;
-  }
-  const ts_i64 line = i / row, of = line / rows;
-  Out *at = to + of * layer + (line - of * rows) * pitch + (i - line * row);
-  ts_store_pair(at, sum.x, sum.y);
-  ts_store_pair(at + 2, sum.z, sum.w);
-}
-} // namespace @SYM@_scope
-"""
 
 
 def tile_draft(t: Sm90Tile) -> Draft:
     """The kernel, and after it the sum of its slices when there are several."""
-    form, v = t.form, t.value
-    sliced = v["slices"] > 1
-    out = Pointer(Space.WORKSPACE) if sliced else form.out
-    arguments = tile_arguments(t, out)
-    source = tile_source(t, arguments)
-    maps = _maps(t)
+    v = t.value
+    arguments = tile_arguments(t)
+    source, parameters = tile_source(t, arguments), tuple(a.parameter for a in arguments)
     launch = Launch(
-        0, source.symbol, (t.grid, 1, 1), (*maps, *(a.parameter for a in arguments)), (t.threads, 1, 1),
+        0, source.symbol, (t.grid, 1, 1), (*_maps(t), *parameters), (t.threads, 1, 1),
         (v["split"] * v["cast"], 1, 1), t.shared_bytes,
     )  # fmt: skip
-    if not sliced:
+    if v["slices"] == 1:
         return Draft((source,), (launch,))
-    count = form.layers * t.partial_rows * t.partial_row
-    reduce_source, step = _sum_of_slices(t, count)
-    return Draft((source, reduce_source), (launch, step), workspace_bytes=v["slices"] * count * 4)
-
-
-def _sum_of_slices(t: Sm90Tile, count: int) -> tuple[Source, Step]:
-    form = t.form
-    text = _REDUCE.replace("@SLICES@", str(t.value["slices"])).replace("@OUT@", TYPES[form.out_dtype])
-    tile = f"s{t.value['slices']}"
-    source = make_source("cuda", "sumslices", form.out_dtype, tile, t.target.arch, hopper_prelude(), text)
-    pitch = form.placed.column if form.transposed else form.placed.row
-    numbers = (count, t.partial_row, pitch, t.partial_rows, form.placed.layer)
-    parameters: tuple[Parameter, ...] = (Pointer(Space.WORKSPACE), form.out, *(Integer(n) for n in numbers))
-    blocks = -(-count // (4 * _REDUCE_THREADS))
-    launch = Launch(
-        1, source.symbol, (blocks, 1, 1), parameters, (_REDUCE_THREADS, 1, 1), programmatic=True
-    )  # fmt: skip
-    return source, launch
+    adding = sum_source(t, arguments)
+    blocks = -(-t.partial_quads * sum_groups(t) // SUM_THREADS)
+    step = Launch(1, adding.symbol, (blocks, 1, 1), parameters, (SUM_THREADS, 1, 1), programmatic=True)
+    return Draft((source, adding), (launch, step), workspace_bytes=v["slices"] * t.partial_quads * 16)
 
 
 def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:

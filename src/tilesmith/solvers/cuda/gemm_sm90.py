@@ -13,14 +13,12 @@ from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
 from tilesmith.targets.target import CudaTarget
 
-_FEW_ROWS = 256  # up to which any transposed problem is worth trying
-
 
 class GemmSm90Solver:
     """Operands whose rows are multiples of 16 bytes; results of any pitch."""
 
     name = "wgmma_gemm"
-    revision = 2
+    revision = 3
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, GemmGeometry):
@@ -52,10 +50,7 @@ def _form(problem: Geometry, swap: int) -> Sm90Form | None:
     form = gemm_form(problem)
     if isinstance(form, Rejected):
         return None
-    if swap:
-        # Contiguous columns come in slabs: exchanged with rows that do not, they leave tiles of any multiple of 8.
-        if problem.m > _FEW_ROWS and not (form.b_columns and not form.a_columns):
-            return None
+    if swap:  # tiles have 64 rows or a multiple, but any multiple of 8 columns, unless those are contiguous
         form = gemm_form(problem, True)
     assert isinstance(form, Sm90Form)
     return form

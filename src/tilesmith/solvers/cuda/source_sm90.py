@@ -9,10 +9,12 @@ from pathlib import Path
 from tilesmith.codegen.cuda.activation import activation_body
 from tilesmith.codegen.cuda.hopper import hopper_prelude, product_text
 from tilesmith.codegen.symbols import make_source
-from tilesmith.plan.records import Integer, Parameter, Pointer, Real, Source
+from tilesmith.plan.records import Integer, Parameter, Pointer, Real, Source, Space
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form, Taps, Tiled, Window
 from tilesmith.solvers.cuda.tile_sm90 import APART_BYTES, Sm90Tile
 
+SUM_THREADS = 128
+_AT_ONCE = 8  # loads of partial sums that a thread has under way
 TYPES = {"bf16": "ts_bf16", "fp16": "ts_fp16", "fp32": "float"}
 
 
@@ -34,82 +36,126 @@ class Argument:
         return f"({self.field.strip()}){self.name}"
 
 
-@lru_cache(maxsize=1)
-def _template() -> str:
-    return Path(__file__).with_name("tile_sm90.cu").read_text()
+@lru_cache(maxsize=3)
+def _template(name: str) -> str:
+    return Path(__file__).with_name(f"tile{name}_sm90.cu").read_text()
+
+
+def _filled(text: str, holes: dict[str, str]) -> str:
+    for name, value in holes.items():
+        text = text.replace(f"@{name}@", value)
+    return text
 
 
 def tile_source(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
     """The kernel of ``t``. Sizes are arguments: problems that share a tile and a filter share the text."""
-    form = t.form
+    form, v = t.form, t.value
     maps = [f"const __grid_constant__ ts_map {name}" for name in ("map_a", "map_b", "map_c", "map_tail")]
     holes = {
-        "CONSTANTS": _constants(t),
+        "PLACE": _place(t, arguments, _numbers(t)),
+        "TABLES": _tables(t),
         "PRODUCT": product_text("product", t.block_n, form.dtype, form.a_columns, form.b_columns),
-        "FIELDS": "".join(f"  {a.field}{a.name};\n" for a in arguments),
         "PARAMETERS": ", ".join([*maps, *(a.declared for a in arguments)]),
         "VALUES": ", ".join(a.cast for a in arguments),
         "TOUCH": touched(arguments),
-        "ACTIVATION": activation_body(form.epilogue),
     }
-    text = _template()
-    for name, value in holes.items():
-        text = text.replace(f"@{name}@", value)
-    v = t.value
     groups = "pp" if t.pingpong else f"w{v['wgs']}"
     tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['per_sm']}"
-    dtypes = form.dtype if form.dtype == form.out_dtype else form.dtype + form.out_dtype
-    return make_source("cuda", f"wgmma{form.kind}", dtypes, tile, t.target.arch, hopper_prelude(), text)
+    text = _filled(_template(""), holes)
+    return make_source("cuda", f"wgmma{form.kind}", _dtypes(t), tile, t.target.arch, hopper_prelude(), text)
 
 
-def out_type(t: Sm90Tile) -> str:
-    return TYPES["fp32" if t.value["slices"] > 1 else t.form.out_dtype]
+def sum_groups(t: Sm90Tile) -> int:
+    """Threads that share the slices of a quad: enough that each has all its loads under way at once."""
+    groups = 1
+    while groups < 16 and groups * _AT_ONCE < t.value["slices"]:
+        groups *= 2
+    return groups
 
 
-def _constants(t: Sm90Tile) -> str:
+def sum_source(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
+    """The kernel that adds up the slices of ``t``."""
+    slices, form = t.value["slices"], t.form
+    holes = {
+        "PLACE": _place(t, arguments, {"SLICES": slices, "GROUPS": sum_groups(t)}),
+        "PARAMETERS": ", ".join(a.declared for a in arguments),
+        "VALUES": ", ".join(a.cast for a in arguments),
+    }
+    text = _filled(_template("_sum"), holes)
+    return make_source("cuda", f"sum{form.kind}", _dtypes(t), f"s{slices}", t.target.arch, hopper_prelude(), text)
+
+
+def _dtypes(t: Sm90Tile) -> str:
+    form = t.form
+    return form.dtype if form.dtype == form.out_dtype else form.dtype + form.out_dtype
+
+
+def _place(t: Sm90Tile, arguments: tuple[Argument, ...], more: dict[str, int | str]) -> str:
+    """What the kernel and the sum of its slices share."""
     form, v = t.form, t.value
-    product, copy = t.registers
-    numbers = {
-        "KIND": form.kind.upper(), "STORE": t.store, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "MI": v["mi"],
-        "WARPGROUPS": v["wgs"], "STAGES": t.stages, "SPLIT": v["split"], "RANK": form.rank,
-        "PER_SM": v["per_sm"],
-        "BUFFERS": v["bufs"], "APART_BYTES": APART_BYTES, "CAST": v["cast"],
-        "SLAB_COLS": v["slab"], "TAPS": len(form.taps.offset), "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
+    numbers = more | {
+        "KIND": form.kind.upper(), "RANK": form.rank, "SLAB_COLS": v["slab"], "TAPS": len(form.taps.offset),
     }  # fmt: skip
     flags = {
-        "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
-        "TAPS_INNER": bool(v["inner"]), "OUT_LINEAR": form.placed.pixels is None, "TRANSPOSED": form.transposed,
-        "EVEN": t.even, "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None,
-        "SCALED": form.alpha != 1.0, "BETA": form.beta != 0.0, "REPAIR": form.halo, "SLICED": v["slices"] > 1,
-        "MIXED": bool(v["mix"]), "LAYERED": form.layers > 1, "RESIDENT": bool(v["resident"]),
+        "OUT_LINEAR": form.placed.pixels is None, "TRANSPOSED": form.transposed, "EVEN": t.even,
+        "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None, "SCALED": form.alpha != 1.0,
+        "BETA": form.beta != 0.0,
     }  # fmt: skip
     lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
-    lines += [f"typedef {TYPES[form.dtype]} Element;", f"typedef {out_type(t)} Out;"]
+    lines += [f"typedef {TYPES[form.dtype]} Element;", f"typedef {TYPES[form.out_dtype]} Out;"]
     lines += [f"typedef {TYPES[form.out_dtype]} Given; // bias and residual"]
+    holes = {
+        "CONSTANTS": "\n".join(lines),
+        "FIELDS": "".join(f"  {a.field}{a.name};\n" for a in arguments),
+        "ACTIVATION": activation_body(form.epilogue),
+    }
+    return _filled(_template("_place"), holes)
+
+
+def _numbers(t: Sm90Tile) -> dict[str, int | str]:
+    form, v = t.form, t.value
+    product, copy = t.registers
+    flags = {
+        "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
+        "TAPS_INNER": bool(v["inner"]), "REPAIR": form.halo, "SLICED": v["slices"] > 1, "MIXED": bool(v["mix"]),
+        "LAYERED": form.layers > 1, "RESIDENT": bool(v["resident"]),
+    }  # fmt: skip
+    numbers: dict[str, int | str] = {
+        "STORE": t.store, "BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "CAST": v["cast"],
+        "MI": v["mi"], "WARPGROUPS": v["wgs"], "STAGES": t.stages,
+        "SPLIT": v["split"], "PER_SM": v["per_sm"], "BOUND_THREADS": t.bound_threads, "BUFFERS": v["bufs"],
+        "APART_BYTES": APART_BYTES, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
+    }  # fmt: skip
+    return numbers | {name: int(value) for name, value in flags.items()}
+
+
+def _tables(t: Sm90Tile) -> str:
     # A GEMM has no taps: problems of all batch sizes share one text.
-    taps = form.taps if form.kind != "gemm" else Taps()
+    taps = t.form.taps if t.form.kind != "gemm" else Taps()
     # The longest sums first: what is left for the end is short.
     counts = [b - a for a, b in zip(taps.first, taps.first[1:], strict=False)]
     order = sorted(range(len(counts)), key=lambda layer: -counts[layer])
-    for name, values in (
+    tables = (
         ("layer_order", order),
         ("phase_first", taps.first),
         ("tap_offset", taps.offset),
         ("tap_filter", taps.index),
-    ):
-        lines.append(f"static __constant__ ts_u32 {name}[] = {{{', '.join(map(str, values))}}};")
-    return "\n".join(lines)
+    )
+    return "\n".join(
+        f"static __constant__ ts_u32 {name}[] = {{{', '.join(map(str, values))}}};" for name, values in tables
+    )
 
 
-def tile_arguments(t: Sm90Tile, out: Pointer) -> tuple[Argument, ...]:
-    """Everything that the kernel takes beside its maps."""
+def tile_arguments(t: Sm90Tile) -> tuple[Argument, ...]:
+    """Everything that the kernel takes beside its maps; the sum of its slices takes the same."""
     form, placed = t.form, t.form.placed
     given = f"const {TYPES[form.out_dtype]} *"
     element = f"const {TYPES[form.dtype]} *"
     window = form.a if isinstance(form.a, Window) else form.b if isinstance(form.b, Window) else None
     found = [
-        Argument("out", f"{out_type(t)} *", out),
+        Argument("out", f"{TYPES[form.out_dtype]} *", form.out),
+        Argument("partial", "float *", Pointer(Space.WORKSPACE) if t.value["slices"] > 1 else form.out),
         Argument("bias", given, form.bias or form.out),
         Argument("residual", given, form.residual or form.out),
     ]
@@ -121,13 +167,7 @@ def tile_arguments(t: Sm90Tile, out: Pointer) -> tuple[Argument, ...]:
     found += [Argument("alpha", "float ", Real(form.alpha)), Argument("beta", "float ", Real(form.beta))]
     wide = {
         "out_layer": placed.layer, "out_row": placed.row, "out_col": placed.column, "out_tap": placed.tap,
-        "out_slice": 0,
     }  # fmt: skip
-    if t.value["slices"] > 1:
-        row, layer = t.partial_row, t.partial_row * t.partial_rows
-        row, column = (1, row) if form.transposed else (row, 1)
-        wide |= {"out_layer": layer, "out_row": row, "out_col": column}
-        wide |= {"out_tap": form.channels, "out_slice": layer * form.layers}
     pixels = placed.pixels or (0, 0, 0, 0)
     wide |= dict(zip(("out_n", "out_d", "out_h", "out_w"), pixels, strict=True))
     wide |= edge_strides(form)
@@ -139,7 +179,7 @@ def tile_arguments(t: Sm90Tile, out: Pointer) -> tuple[Argument, ...]:
     narrow = {
         "total": t.tiles, "rows": form.rows, "cols": form.cols, "layers": form.layers, "tiles_m": t.tiles_m,
         "tiles_n": t.tiles_n, "slices": slices, "steps": t.layer_steps[0], "group": group, "blocks": t.blocks,
-        "channels": form.channels,
+        "channels": form.channels, "all_m": t.tiles_m * t.value["cast"], "block_m": t.block_m, "block_n": t.block_n,
         "a_layer": int(form.kind == "gemm" and isinstance(form.a, Tiled) and form.a.dims[2] > 1),
         "b_layer": int(form.kind == "gemm" and isinstance(form.b, Tiled) and form.b.dims[2] > 1),
     }  # fmt: skip

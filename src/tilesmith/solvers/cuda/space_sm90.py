@@ -146,11 +146,9 @@ def _candidates(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Iter
                 if 2 in space.axes["cast"]:
                     yield config.replace(cast=2)
                 for split in (1,) if pp else space.axes["split"]:
-                    clustered = config.replace(split=split)
                     if split > 1 and t.tiles * split <= slots:
-                        yield clustered
-                    if split <= 2:
-                        yield from (clustered.replace(slices=s) for s in _slices(t.tiles * split, slots, space))
+                        yield config.replace(split=split)
+                yield from (config.replace(slices=s) for s in _slices(t.tiles, slots, space))
 
 
 def _slices(tiles: int, slots: int, space: SearchSpace) -> set[int]:

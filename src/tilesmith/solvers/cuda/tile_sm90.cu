@@ -1,37 +1,33 @@
 // One tile of a matrix product: operands by bulk tensor copies into a ring of stages, products by wgmma.
 // A warpgroup copies; WARPGROUPS others multiply, on one tile together or (PINGPONG) on a tile each, in turns.
 namespace @SYM@_scope {
-enum { GEMM, CONV, WRW };              // what the operands are: matrices; pixels and a filter; dy and pixels
-enum { MAPPED, ROWS, DIRECT };         // how results leave: tensor map; rows of 16 bytes; pairs from registers
-@CONSTANTS@
+// How results leave: through a tensor map; as rows of 16 bytes; as pairs from registers; as they lie there, to be summed.
+enum { MAPPED, ROWS, DIRECT, PARTIAL };
+@PLACE@
+@TABLES@
 @PRODUCT@
-constexpr int WG_ROWS = 64 * MI, BLOCK_M = PINGPONG ? WG_ROWS : WG_ROWS * WARPGROUPS;
+constexpr int WG_ROWS = 64 * MI;
 constexpr int SPAN = BLOCK_K * 2, SLAB = 64 * SPAN; // bytes of a K-major row, of 64 rows or columns of an operand
 constexpr int B_COLS = B_BY_COLUMNS ? (BLOCK_N + SLAB_COLS - 1) / SLAB_COLS * SLAB_COLS : BLOCK_N;
 constexpr int B_SLAB = SLAB_COLS * SPAN; // bytes of SLAB_COLS contiguous columns of B
 constexpr int A_BYTES = BLOCK_M * SPAN, B_BYTES = B_COLS * SPAN, STAGE = RESIDENT ? A_BYTES : A_BYTES + B_BYTES;
 constexpr int CHUNKS = (BLOCK_N + 63) / 64, TAIL = BLOCK_N % 64, BUFFER = 2048;
-// A cluster's sums: units of 16 x 8 results, as products leave them in a warp's registers; each block adds up a share.
+// Sums as products leave them in a warp's registers: units of 16 x 8, a quad for each lane, STRIP units side by side. Each
+// block of a cluster adds up a share of them.
 constexpr int WARPS = WARPGROUPS * 4, STRIP = BLOCK_N / 8, UNITS = WARPS * MI * STRIP;
 constexpr int SHARE = (UNITS + SPLIT - 1) / SPLIT, OWN = SPLIT * SHARE * 512;
 constexpr int EXCHANGED = SPLIT > 1 ? OWN + (SPLIT - 1) * SHARE * 512 : 0; // a block's sums, and what it receives
 constexpr bool RECEIVE_APART = SPLIT > 1 && EXCHANGED <= APART_BYTES;
 constexpr int STAGING = SPLIT > 1 ? (RECEIVE_APART ? (EXCHANGED + 1023) / 1024 * 1024 : 0)
-                                  : (STORE == DIRECT ? 0 : WARPS * BUFFERS * BUFFER);
+                                  : (STORE == MAPPED || STORE == ROWS ? WARPS * BUFFERS * BUFFER : 0);
 constexpr int RING = (STAGES * STAGE + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
-constexpr bool BIAS_OF_ROW = TRANSPOSED;
+static_assert(BLOCK_M == (PINGPONG ? WG_ROWS : WG_ROWS * WARPGROUPS) && SLICED == (STORE == PARTIAL), "as counted");
 static_assert(!PINGPONG || (WARPGROUPS == 2 && SPLIT == 1), "pingpong is for two");
 static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs are stored from registers");
 static_assert(RECEIVE_APART || EXCHANGED <= STAGES * STAGE, "partial sums lie in the ring");
 static_assert(CAST == 1 || (SPLIT == 1 && !RESIDENT && KIND != WRW), "pairs of blocks share columns");
 static_assert(!RESIDENT || (SPLIT == 1 && !SLICED && KIND != WRW), "what stays is the whole of k");
 
-struct Run {
-@FIELDS@};
-
-struct Work {
-  int m, n, layer, slice, first, last;
-};
 TS_DEVICE int first_tap(int layer) { return LAYERED ? (int)phase_first[layer] : layer ? TAPS : 0; }
 
 // Tile `t` of the launch: columns of `group` tiles are walked first, so that neighbours share operands in L2.
@@ -69,23 +65,6 @@ TS_DEVICE Work work_at(const Run &run, int t, int rank) {
   return w;
 }
 
-struct Pixel {
-  int w, h, d, n;
-};
-TS_DEVICE Pixel pixel_at(const Run &run, int i) {
-  Pixel p;
-  const int rest = ts_quotient(i, run.by_base_w);
-  p.w = i - rest * run.base_w;
-  p.d = 0;
-  const int next = ts_quotient(rest, run.by_base_h);
-  p.h = rest - next * run.base_h;
-  p.n = next;
-  if (RANK == 5) {
-    p.n = ts_quotient(next, run.by_base_d);
-    p.d = next - p.n * run.base_d;
-  }
-  return p;
-}
 TS_DEVICE void advance(const Run &run, Pixel &p, const Pixel &by) {
   p.w += by.w, p.h += by.h, p.d += by.d, p.n += by.n;
   if (p.w >= run.base_w) p.w -= run.base_w, p.h++;
@@ -101,60 +80,6 @@ TS_DEVICE void load_pixels(const Run &run, ts_u32 to, const ts_map *map, ts_u32 
   const int w = p.w * run.step_w + run.corner_w, h = p.h * run.step_h + run.corner_h;
   if (RANK == 5) ts_load_pixels5(to, map, full, channel, w, h, p.d * run.step_d + run.corner_d, p.n, tap);
   else ts_load_pixels4(to, map, full, channel, w, h, p.n, tap);
-}
-
-// --- where results lie, in elements ---
-// -1: no such row.
-TS_DEVICE ts_i64 row_at(const Run &run, const Work &w, int row) {
-  if (row >= run.rows) return -1;
-  if (KIND != CONV || OUT_LINEAR) return w.layer * run.out_layer + row * run.out_row;
-  const Pixel p = pixel_at(run, row);
-  const int rest = ts_quotient(w.layer, run.by_phases_w), pd = ts_quotient(rest, run.by_phases_h);
-  const int x = p.w * run.phases_w + w.layer - rest * run.phases_w, y = p.h * run.phases_h + rest - pd * run.phases_h;
-  const int z = p.d * run.phases_d + pd;
-  if (x >= run.out_size_w || y >= run.out_size_h || z >= run.out_size_d) return -1;
-  return p.n * run.out_n + z * run.out_d + y * run.out_h + x * run.out_w;
-}
-TS_DEVICE ts_i64 column_at(const Run &run, int column) {
-  if (KIND != WRW) return column < run.cols ? column * run.out_col : -1;
-  const int slab = column / SLAB_COLS, tap = ts_quotient(slab, run.by_blocks);
-  const int c = (slab - tap * run.blocks) * SLAB_COLS + column % SLAB_COLS;
-  return tap < TAPS && c < run.channels ? tap * run.out_tap + c : -1;
-}
-
-TS_DEVICE float activate(float v) {
-@ACTIVATION@}
-
-// Two neighbours of a row: element `at`, and the next one when `both`.
-TS_DEVICE void finish(const Run &run, float &a, float &b, int row, int column, ts_i64 at, bool both) {
-  if (SCALED) a *= run.alpha, b *= run.alpha;
-  if (BETA) {
-    a += run.beta * ts_float(run.out[at]);
-    if (both) b += run.beta * ts_float(run.out[at + run.out_col]);
-  }
-  if (BIAS) {
-    a += ts_float(run.bias[BIAS_OF_ROW ? row : column]);
-    if (both) b += ts_float(run.bias[BIAS_OF_ROW ? row : column + 1]);
-  }
-  if (RESIDUAL) {
-    float p = 0.0f, q = 0.0f;
-    if (EVEN) {
-      ts_load_pair(run.residual + at, p, q);
-    } else {
-      p = ts_float(run.residual[at]);
-      if (both) q = ts_float(run.residual[at + run.out_col]);
-    }
-    a += p, b += q;
-  }
-  a = activate(a), b = activate(b);
-}
-TS_DEVICE void store_two(const Run &run, float a, float b, ts_i64 at, bool both) {
-  if (EVEN) {
-    ts_store_pair(run.out + at, a, b);
-  } else {
-    ts_narrow(run.out + at, a);
-    if (both) ts_narrow(run.out + at + run.out_col, b);
-  }
 }
 
 // A zero beyond the edge of dy met an Inf or NaN of the filter: only products that exist count.
@@ -183,6 +108,12 @@ TS_DEVICE void finish_and_store(const Run &run, const Work &w, float a, float b,
   store_two(run, a, b, base + off, both);
   if (REPAIR && a != a) repair(run, w, row, column, base + off);
   if (REPAIR && both && b != b) repair(run, w, row, column + 1, base + off + 1);
+}
+
+// Partial sums of a slice of a tile, in units.
+TS_DEVICE float4 *partial_at(const Run &run, const Work &w) {
+  const ts_i64 layer = w.slice * run.layers + w.layer, row = layer * run.all_m + w.m;
+  return (float4 *)run.partial + (row * run.tiles_n + w.n) * (BLOCK_M * BLOCK_N / 4);
 }
 
 // --- the sum over a cluster ---
@@ -232,14 +163,19 @@ TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 own, int rank
     }
     const int strip = unit / STRIP, column0 = w.n * BLOCK_N + (unit - strip * STRIP) * 8;
     const int row0 = w.m * BLOCK_M + (strip / (4 * MI) * MI + strip % MI) * 64 + strip / MI % 4 * 16;
-    const ts_i64 slice = w.slice * run.out_slice;
+    if (STORE == PARTIAL) {
+      float4 *to = partial_at(run, w) + ((row0 - w.m * BLOCK_M) / 16 * STRIP + unit - strip * STRIP) * 32 + lane;
+#pragma unroll
+      for (int i = 0; i < N; i++) to[i * 32] = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
+      continue;
+    }
     const ts_i64 low = row_at(run, w, row0 + in_row), high = row_at(run, w, row0 + in_row + 8);
     if (STORE == DIRECT) {
 #pragma unroll
       for (int i = 0; i < N; i++) {
         const int column = column0 + i * 8 + in_column;
-        if (low >= 0) finish_and_store(run, w, v[i][0], v[i][1], row0 + in_row, column, low + slice);
-        if (high >= 0) finish_and_store(run, w, v[i][2], v[i][3], row0 + in_row + 8, column, high + slice);
+        if (low >= 0) finish_and_store(run, w, v[i][0], v[i][1], row0 + in_row, column, low);
+        if (high >= 0) finish_and_store(run, w, v[i][2], v[i][3], row0 + in_row + 8, column, high);
       }
       continue;
     }
@@ -278,7 +214,7 @@ TS_DEVICE void release(ts_u32 empty, int thread) {
   if (CAST > 1 && thread == 32) ts_peer_arrive(ts_peer_address(empty, ts_cluster_rank() ^ 1));
 }
 
-extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SYM@(@PARAMETERS@) {
+extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAMETERS@) {
   extern __shared__ __align__(1024) unsigned char ts_shared[];
   const Run run = {@VALUES@};
   const ts_u32 ring = ts_shared_address(ts_shared), staging = ring + RING, barriers = staging + STAGING;
@@ -292,7 +228,209 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
   if (SLICED) ts_launch_next();
   const int begin = blockIdx.x / (SPLIT * CAST), stride = gridDim.x / (SPLIT * CAST);
 
-  if (wg == WARPGROUPS) {
+  if (wg < WARPGROUPS) {
+    ts_named_sync(15, (WARPGROUPS + 1) * 128);
+    ts_registers_grow<PRODUCT_REGISTERS>();
+    if (CAST > 1 || RECEIVE_APART) ts_cluster_arrive();
+    if (CAST > 1) ts_cluster_wait();
+    constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
+    constexpr ts_u64 B_LAYOUT =
+        B_BY_COLUMNS ? ts_descriptor(B_SLAB, 16 * SLAB_COLS, 2 * SLAB_COLS) : ts_descriptor(16, 8 * SPAN, SPAN);
+    constexpr ts_u64 A_NEXT = A_BY_COLUMNS ? 128 : 2, B_NEXT = B_BY_COLUMNS ? 2 * SLAB_COLS : 2; // the next 16 of k
+    ts_u32 stage = 0, phase = 0, buffer = 0;
+    int turn = 0;
+    if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
+    for (int t = begin; t < run.total; t += stride, turn++) {
+      const Work w = work_at(run, t, rank);
+      if (PINGPONG && (turn & 1) != wg) {
+        const ts_u32 next = stage + (ts_u32)(w.last - w.first);
+        phase ^= next / STAGES & 1;
+        stage = next % STAGES;
+        continue;
+      }
+      float sums[MI][BLOCK_N / 2];
+      // NOTE: mbarriers know two phases only: without an order, a warpgroup that skips a whole turn of the ring
+      // meets a stale phase.
+      if (PINGPONG) ts_named_sync(8 + wg, 256);
+      ts_u32 before = 0;
+      for (int k = w.first; k < w.last; k++) {
+        ts_wait(full(stage), phase);
+        const ts_u32 a = ring + stage * STAGE + (PINGPONG ? 0 : wg * MI * SLAB);
+        const ts_u32 b = RESIDENT ? kept + k * B_BYTES : ring + stage * STAGE + A_BYTES;
+        ts_product_fence();
+#pragma unroll
+        for (int i = 0; i < BLOCK_K / 16; i++) {
+          const ts_u64 bd = ts_at(B_LAYOUT, b) + i * B_NEXT;
+#pragma unroll
+          for (int m = 0; m < MI; m++)
+            product(sums[m], ts_at(A_LAYOUT, a + m * SLAB) + i * A_NEXT, bd, k != w.first || i != 0);
+        }
+        ts_product_commit();
+        if (k > w.first) {
+          ts_product_wait<1>();
+          release(empty(before), thread);
+        }
+        before = stage;
+        if (++stage == STAGES) stage = 0, phase ^= 1;
+      }
+      if (PINGPONG) ts_named_arrive(8 + (wg ^ 1), 256);
+      ts_product_wait<0>();
+      release(empty(before), thread);
+
+      const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS), column0 = w.n * BLOCK_N;
+      const int in_row = lane >> 2, in_column = (lane & 3) * 2;
+      if (SPLIT > 1) {
+        if (!RECEIVE_APART) {
+          ts_named_sync(1, WARPS * 32); // the ring is free
+          ts_cluster_arrive();
+        }
+        send(sums, own, received, rank, wg * 4 + warp, lane);
+        ts_wait(received, 0);
+        ts_named_sync(1, WARPS * 32);
+        ts_cluster_arrive(); // what the peers sent has arrived
+        add_and_store(run, w, own, rank, wg * 4 + warp, lane);
+        ts_cluster_wait(); // no block ends before its copies do
+      } else if (STORE == PARTIAL) {
+        float4 *to = partial_at(run, w) + lane;
+#pragma unroll
+        for (int m = 0; m < MI; m++) {
+          const int strip = ((PINGPONG ? 0 : wg) * MI + m) * 4 + warp;
+#pragma unroll
+          for (int j = 0; j < STRIP; j++) {
+            const float *v = sums[m] + 4 * j;
+            to[(strip * STRIP + j) * 32] = make_float4(v[0], v[1], v[2], v[3]);
+          }
+        }
+      } else {
+        float probe[4] = {}; // several, so that their chains are short
+#pragma unroll
+        for (int m = 0; m < MI; m++) {
+          const int row = row0 + m * 64 + warp * 16;
+          ts_i64 low = 0, high = 0, mine = 0;
+          if (STORE == DIRECT || RESIDUAL || BETA)
+            low = row_at(run, w, row + in_row), high = row_at(run, w, row + in_row + 8);
+          if (STORE == ROWS) mine = row_at(run, w, row + (lane & 15));
+#pragma unroll
+          for (int chunk = 0; chunk < CHUNKS; chunk++) {
+            constexpr int ALL = BLOCK_N / 8;
+            const int from = chunk * 8, to = from + 8 < ALL ? from + 8 : ALL;
+#pragma unroll
+            for (int j = from; j < to; j++) {
+              const int column = column0 + j * 8 + in_column;
+              float *v = sums[m] + 4 * j;
+              if (STORE == DIRECT || RESIDUAL || BETA) {
+                const ts_i64 off = column_at(run, column);
+                const bool both = EVEN || column_at(run, column + 1) >= 0;
+                if (off >= 0 && low >= 0) {
+                  finish(run, v[0], v[1], row + in_row, column, low + off, both);
+                  if (STORE == DIRECT) store_two(run, v[0], v[1], low + off, both);
+                }
+                if (off >= 0 && high >= 0) {
+                  finish(run, v[2], v[3], row + in_row + 8, column, high + off, both);
+                  if (STORE == DIRECT) store_two(run, v[2], v[3], high + off, both);
+                }
+              } else if (BIAS && BIAS_OF_ROW) {
+                const float p = row + in_row < run.rows ? ts_float(run.bias[row + in_row]) : 0.0f;
+                const float q = row + in_row + 8 < run.rows ? ts_float(run.bias[row + in_row + 8]) : 0.0f;
+                v[0] = activate(v[0] + p), v[1] = activate(v[1] + p);
+                v[2] = activate(v[2] + q), v[3] = activate(v[3] + q);
+              } else if (BIAS) {
+                float p = 0.0f, q = 0.0f;
+                if (column + 1 < run.cols) ts_load_pair(run.bias + column, p, q);
+                else if (column < run.cols) p = ts_float(run.bias[column]);
+                v[0] = activate(v[0] + p), v[1] = activate(v[1] + q);
+                v[2] = activate(v[2] + p), v[3] = activate(v[3] + q);
+              } else {
+                float scale = SCALED ? run.alpha : 1.0f;
+                for (int i = 0; i < 4; i++) v[i] = activate(SCALED ? v[i] * scale : v[i]);
+              }
+              if (REPAIR)
+                for (int i = 0; i < 4; i++) probe[i] = fmaf(v[i], 0.0f, probe[i]);
+            }
+            if (STORE == MAPPED && TRANSPOSED) { // a warpgroup's 64 rows are the contiguous axis of the result
+              const ts_u32 at = staging + (wg * BUFFERS + buffer % BUFFERS) * 4 * BUFFER;
+              buffer++;
+              if (thread == 0) ts_store_wait_read<BUFFERS - 1>();
+              ts_named_sync(2 + wg, 128);
+              const int quad = lane >> 3, r = lane & 7;
+#pragma unroll
+              for (int j = from; j < to; j += 2) {
+                const float *v = sums[m] + 4 * j;
+                const ts_u32 line = at + ((j - from + (quad >> 1)) * 8 + r) * 128;
+                const ts_u32 to16 = line + (((warp * 2 + (quad & 1)) ^ r) << 4);
+                const ts_u32 v0 = ts_pack(Out(), v[0], v[1]), v1 = ts_pack(Out(), v[2], v[3]);
+                if (j + 1 < to)
+                  ts_put4_transposed(to16, v0, v1, ts_pack(Out(), v[4], v[5]), ts_pack(Out(), v[6], v[7]));
+                else ts_put2_transposed(to16, v0, v1);
+              }
+              ts_async_fence();
+              ts_named_sync(2 + wg, 128);
+              if (thread == 0) {
+                const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
+                ts_store3(map, at, row0 + m * 64, column0 + chunk * 64, w.layer);
+                ts_store_commit();
+              }
+            } else if (STORE == MAPPED || STORE == ROWS) {
+              const ts_u32 at = staging + ((wg * 4 + warp) * BUFFERS + buffer % BUFFERS) * BUFFER;
+              buffer++;
+              if (STORE == MAPPED && lane == 0) ts_store_wait_read<BUFFERS - 1>();
+              __syncwarp();
+              const int quad = lane >> 3, r = lane & 7;
+#pragma unroll
+              for (int j = from; j < to; j += 2) {
+                const float *v = sums[m] + 4 * j;
+                const ts_u32 to16 = at + (r + (quad & 1) * 8) * 128 + (((j - from + (quad >> 1)) ^ r) << 4);
+                const ts_u32 v0 = ts_pack(Out(), v[0], v[1]), v1 = ts_pack(Out(), v[2], v[3]);
+                if (j + 1 < to) ts_put4(to16, v0, v1, ts_pack(Out(), v[4], v[5]), ts_pack(Out(), v[6], v[7]));
+                else ts_put2(to16, v0, v1);
+              }
+              if (STORE == MAPPED) {
+                ts_async_fence();
+                __syncwarp();
+                if (lane == 0) {
+                  const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
+                  if (KIND == WRW) {
+                    const int slab = w.n * (BLOCK_N / 64) + chunk, tap = ts_quotient(slab, run.by_blocks);
+                    ts_store3(map, at, (slab - tap * run.blocks) * 64, tap, row);
+                  } else {
+                    ts_store3(map, at, column0 + chunk * 64, row, w.layer);
+                  }
+                  ts_store_commit();
+                }
+              } else {
+                __syncwarp();
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                  const ts_i64 line = __shfl_sync(~0u, mine, i * 4 + (lane >> 3));
+                  const int piece = lane & 7, lr = i * 4 + (lane >> 3), column = column0 + chunk * 64 + piece * 8;
+                  const uint4 v = ts_shared_load16(at + lr * 128 + ((piece ^ (lr & 7)) << 4));
+                  if (line >= 0 && piece < to - from && column < run.cols) *(uint4 *)(run.out + line + column) = v;
+                }
+                __syncwarp();
+              }
+            }
+          }
+        }
+        const float sum = probe[0] + probe[1] + (probe[2] + probe[3]);
+        if (REPAIR && __any_sync(~0u, sum != sum)) {
+          if (STORE == MAPPED && lane == 0) ts_store_wait();
+          __syncwarp();
+          for (int m = 0; m < MI * 16; m++) {
+            const int row = row0 + m / 16 * 64 + warp * 16 + m % 16;
+            const ts_i64 at = row_at(run, w, row);
+            if (at < 0) continue;
+            for (int column = column0 + lane; column < column0 + BLOCK_N; column += 32) {
+              if (column >= run.cols) continue;
+              const float v = ts_fresh(run.out + at + column);
+              if (v != v) repair(run, w, row, column, at + column);
+            }
+          }
+          __syncwarp();
+        }
+      }
+    }
+    if (STORE == MAPPED) ts_store_wait();
+  } else {
     // The copying thread makes the barriers itself and waits for nobody: the first copies are under way before the
     // other warps are.
     if (threadIdx.x == WARPGROUPS * 128) {
@@ -409,197 +547,6 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
       ts_cluster_arrive();
       ts_cluster_wait();
     }
-  } else {
-    ts_named_sync(15, (WARPGROUPS + 1) * 128);
-    ts_registers_grow<PRODUCT_REGISTERS>();
-    if (CAST > 1 || RECEIVE_APART) ts_cluster_arrive();
-    if (CAST > 1) ts_cluster_wait();
-    constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
-    constexpr ts_u64 B_LAYOUT =
-        B_BY_COLUMNS ? ts_descriptor(B_SLAB, 16 * SLAB_COLS, 2 * SLAB_COLS) : ts_descriptor(16, 8 * SPAN, SPAN);
-    constexpr ts_u64 A_NEXT = A_BY_COLUMNS ? 128 : 2, B_NEXT = B_BY_COLUMNS ? 2 * SLAB_COLS : 2; // the next 16 of k
-    ts_u32 stage = 0, phase = 0, buffer = 0;
-    int turn = 0;
-    if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
-    for (int t = begin; t < run.total; t += stride, turn++) {
-      const Work w = work_at(run, t, rank);
-      if (PINGPONG && (turn & 1) != wg) {
-        const ts_u32 next = stage + (ts_u32)(w.last - w.first);
-        phase ^= next / STAGES & 1;
-        stage = next % STAGES;
-        continue;
-      }
-      float sums[MI][BLOCK_N / 2];
-      // NOTE: mbarriers know two phases only: without an order, a warpgroup that skips a whole turn of the ring
-      // meets a stale phase.
-      if (PINGPONG) ts_named_sync(8 + wg, 256);
-      ts_u32 before = 0;
-      for (int k = w.first; k < w.last; k++) {
-        ts_wait(full(stage), phase);
-        const ts_u32 a = ring + stage * STAGE + (PINGPONG ? 0 : wg * MI * SLAB);
-        const ts_u32 b = RESIDENT ? kept + k * B_BYTES : ring + stage * STAGE + A_BYTES;
-        ts_product_fence();
-#pragma unroll
-        for (int i = 0; i < BLOCK_K / 16; i++) {
-          const ts_u64 bd = ts_at(B_LAYOUT, b) + i * B_NEXT;
-#pragma unroll
-          for (int m = 0; m < MI; m++)
-            product(sums[m], ts_at(A_LAYOUT, a + m * SLAB) + i * A_NEXT, bd, k != w.first || i != 0);
-        }
-        ts_product_commit();
-        if (k > w.first) {
-          ts_product_wait<1>();
-          release(empty(before), thread);
-        }
-        before = stage;
-        if (++stage == STAGES) stage = 0, phase ^= 1;
-      }
-      if (PINGPONG) ts_named_arrive(8 + (wg ^ 1), 256);
-      ts_product_wait<0>();
-      release(empty(before), thread);
-
-      const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS), column0 = w.n * BLOCK_N;
-      const int in_row = lane >> 2, in_column = (lane & 3) * 2;
-      if (SPLIT > 1) {
-        if (!RECEIVE_APART) {
-          ts_named_sync(1, WARPS * 32); // the ring is free
-          ts_cluster_arrive();
-        }
-        send(sums, own, received, rank, wg * 4 + warp, lane);
-        ts_wait(received, 0);
-        ts_named_sync(1, WARPS * 32);
-        ts_cluster_arrive(); // what the peers sent has arrived
-        add_and_store(run, w, own, rank, wg * 4 + warp, lane);
-        ts_cluster_wait(); // no block ends before its copies do
-      } else {
-        float probe[4] = {}; // several, so that their chains are short
-#pragma unroll
-        for (int m = 0; m < MI; m++) {
-          const int row = row0 + m * 64 + warp * 16;
-          ts_i64 low = 0, high = 0, mine = 0;
-          if (STORE == DIRECT || RESIDUAL || BETA)
-            low = row_at(run, w, row + in_row), high = row_at(run, w, row + in_row + 8);
-          if (STORE == ROWS) mine = row_at(run, w, row + (lane & 15));
-#pragma unroll
-          for (int chunk = 0; chunk < CHUNKS; chunk++) {
-            constexpr int ALL = BLOCK_N / 8;
-            const int from = chunk * 8, to = from + 8 < ALL ? from + 8 : ALL;
-#pragma unroll
-            for (int j = from; j < to; j++) {
-              const int column = column0 + j * 8 + in_column;
-              float *v = sums[m] + 4 * j;
-              if (STORE == DIRECT || RESIDUAL || BETA) {
-                const ts_i64 off = column_at(run, column), slice = w.slice * run.out_slice;
-                const bool both = EVEN || column_at(run, column + 1) >= 0;
-                if (off >= 0 && low >= 0) {
-                  finish(run, v[0], v[1], row + in_row, column, low + slice + off, both);
-                  if (STORE == DIRECT) store_two(run, v[0], v[1], low + slice + off, both);
-                }
-                if (off >= 0 && high >= 0) {
-                  finish(run, v[2], v[3], row + in_row + 8, column, high + slice + off, both);
-                  if (STORE == DIRECT) store_two(run, v[2], v[3], high + slice + off, both);
-                }
-              } else if (BIAS && BIAS_OF_ROW) {
-                const float p = row + in_row < run.rows ? ts_float(run.bias[row + in_row]) : 0.0f;
-                const float q = row + in_row + 8 < run.rows ? ts_float(run.bias[row + in_row + 8]) : 0.0f;
-                v[0] = activate(v[0] + p), v[1] = activate(v[1] + p);
-                v[2] = activate(v[2] + q), v[3] = activate(v[3] + q);
-              } else if (BIAS) {
-                float p = 0.0f, q = 0.0f;
-                if (column + 1 < run.cols) ts_load_pair(run.bias + column, p, q);
-                else if (column < run.cols) p = ts_float(run.bias[column]);
-                v[0] = activate(v[0] + p), v[1] = activate(v[1] + q);
-                v[2] = activate(v[2] + p), v[3] = activate(v[3] + q);
-              } else {
-                float scale = SCALED ? run.alpha : 1.0f;
-                for (int i = 0; i < 4; i++) v[i] = activate(SCALED ? v[i] * scale : v[i]);
-              }
-              if (REPAIR)
-                for (int i = 0; i < 4; i++) probe[i] = fmaf(v[i], 0.0f, probe[i]);
-            }
-            if (STORE == MAPPED && TRANSPOSED) { // a warpgroup's 64 rows are the contiguous axis of the result
-              const ts_u32 at = staging + (wg * BUFFERS + buffer % BUFFERS) * 4 * BUFFER;
-              buffer++;
-              if (thread == 0) ts_store_wait_read<BUFFERS - 1>();
-              ts_named_sync(2 + wg, 128);
-              const int quad = lane >> 3, r = lane & 7;
-#pragma unroll
-              for (int j = from; j < to; j += 2) {
-                const float *v = sums[m] + 4 * j;
-                const ts_u32 line = at + ((j - from + (quad >> 1)) * 8 + r) * 128;
-                const ts_u32 to16 = line + (((warp * 2 + (quad & 1)) ^ r) << 4);
-                const ts_u32 v0 = ts_pack(Out(), v[0], v[1]), v1 = ts_pack(Out(), v[2], v[3]);
-                if (j + 1 < to)
-                  ts_put4_transposed(to16, v0, v1, ts_pack(Out(), v[4], v[5]), ts_pack(Out(), v[6], v[7]));
-                else ts_put2_transposed(to16, v0, v1);
-              }
-              ts_async_fence();
-              ts_named_sync(2 + wg, 128);
-              if (thread == 0) {
-                const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
-                ts_store3(map, at, row0 + m * 64, column0 + chunk * 64, w.layer);
-                ts_store_commit();
-              }
-            } else if (STORE == MAPPED || STORE == ROWS) {
-              const ts_u32 at = staging + ((wg * 4 + warp) * BUFFERS + buffer % BUFFERS) * BUFFER;
-              buffer++;
-              if (STORE == MAPPED && lane == 0) ts_store_wait_read<BUFFERS - 1>();
-              __syncwarp();
-              const int quad = lane >> 3, r = lane & 7;
-#pragma unroll
-              for (int j = from; j < to; j += 2) {
-                const float *v = sums[m] + 4 * j;
-                const ts_u32 to16 = at + (r + (quad & 1) * 8) * 128 + (((j - from + (quad >> 1)) ^ r) << 4);
-                const ts_u32 v0 = ts_pack(Out(), v[0], v[1]), v1 = ts_pack(Out(), v[2], v[3]);
-                if (j + 1 < to) ts_put4(to16, v0, v1, ts_pack(Out(), v[4], v[5]), ts_pack(Out(), v[6], v[7]));
-                else ts_put2(to16, v0, v1);
-              }
-              if (STORE == MAPPED) {
-                ts_async_fence();
-                __syncwarp();
-                if (lane == 0) {
-                  const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
-                  if (KIND == WRW) {
-                    const int slab = w.n * (BLOCK_N / 64) + chunk, tap = ts_quotient(slab, run.by_blocks);
-                    ts_store3(map, at, (slab - tap * run.blocks) * 64, tap, row);
-                  } else {
-                    ts_store3(map, at, column0 + chunk * 64, row, w.layer);
-                  }
-                  ts_store_commit();
-                }
-              } else {
-                __syncwarp();
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                  const ts_i64 line = __shfl_sync(~0u, mine, i * 4 + (lane >> 3));
-                  const int piece = lane & 7, lr = i * 4 + (lane >> 3), column = column0 + chunk * 64 + piece * 8;
-                  const uint4 v = ts_shared_load16(at + lr * 128 + ((piece ^ (lr & 7)) << 4));
-                  if (line >= 0 && piece < to - from && column < run.cols) *(uint4 *)(run.out + line + column) = v;
-                }
-                __syncwarp();
-              }
-            }
-          }
-        }
-        const float sum = probe[0] + probe[1] + (probe[2] + probe[3]);
-        if (REPAIR && __any_sync(~0u, sum != sum)) {
-          if (STORE == MAPPED && lane == 0) ts_store_wait();
-          __syncwarp();
-          for (int m = 0; m < MI * 16; m++) {
-            const int row = row0 + m / 16 * 64 + warp * 16 + m % 16;
-            const ts_i64 at = row_at(run, w, row);
-            if (at < 0) continue;
-            for (int column = column0 + lane; column < column0 + BLOCK_N; column += 32) {
-              if (column >= run.cols) continue;
-              const float v = ts_fresh(run.out + at + column);
-              if (v != v) repair(run, w, row, column, at + column);
-            }
-          }
-          __syncwarp();
-        }
-      }
-    }
-    if (STORE == MAPPED) ts_store_wait();
   }
   if (CAST > 1) { // no block ends before the peers' last copies into it, and arrivals at its barriers
     __syncwarp();

@@ -18,6 +18,16 @@ _REGISTERS = {
     (1, 2): (((192, 64), 96),),  # NOTE: ptxas refuses 64x216 here, though setmaxnreg grants the registers
     (2, 2): (((88, 64), 40),),
 }
+# The same where blocks of the kernel that sums slices lie beside this one's: the threads that a block's registers are
+# counted for, the widest product and the most sums, and the registers.
+# NOTE: ptxas counts whole warps a scheduler, and refuses products whose sums alone nearly fill a thread's share.
+_BESIDE = {
+    (1, 1): (384, 256, 128, (240, 96)),
+    (2, 1): (512, 192, 128, (168, 48)),
+    (1, 2): (288, 128, 64, (136, 56)),
+    (2, 2): (448, 64, 40, (80, 56)),
+}
+_BESIDE_BYTES = 4096  # of shared memory for them, and what the system takes
 _BARRIERS = 512
 MAX_STAGES = 24
 APART_BYTES = 16384  # up to which a cluster's sums have memory of their own, beside the ring
@@ -84,7 +94,7 @@ class Sm90Tile:
     def store(self) -> str:
         form, split = self.form, self.value["split"] > 1
         if self.value["slices"] > 1:
-            return "DIRECT"
+            return "PARTIAL"
         if form.mapped is not None and self.value["slab"] == 64 and not split:
             return "MAPPED"
         placed = form.placed
@@ -102,8 +112,6 @@ class Sm90Tile:
     def even(self) -> bool:
         """Whether pairs of neighbouring results lie on pairs in memory."""
         placed, form = self.form.placed, self.form
-        if self.value["slices"] > 1:
-            return self.partial_row % 2 == 0 and not form.transposed
         cols = form.channels if form.kind == "wrw" else form.cols
         steps = (*(placed.pixels or (placed.layer, placed.row)), placed.tap if form.kind == "wrw" else 0)
         return placed.column == 1 and cols % 2 == 0 and all(step % 2 == 0 for step in steps)
@@ -115,32 +123,38 @@ class Sm90Tile:
 
     @cached_property
     def _shared_limit(self) -> int:
-        of_sm = self.target.shared_bytes_per_sm // self.value["per_sm"] - 1024  # of which the system takes 1 KB a block
+        room = self.target.shared_bytes_per_sm - (_BESIDE_BYTES if self.beside else 0)
+        of_sm = room // self.value["per_sm"] - 1024  # of which the system takes 1 KB a block
         return min(of_sm, self.target.shared_bytes_per_block)
 
     @cached_property
     def registers(self) -> tuple[int, int]:
         """Registers a thread of the multiplying and of the copying warpgroups."""
-        return sm90_registers(self.value["wgs"], self.value["per_sm"], self.sums)
+        return self.beside[3] if self.beside else sm90_registers(self.value["wgs"], self.value["per_sm"], self.sums)
 
     @cached_property
-    def partial_row(self) -> int:
-        """Elements of a row of partial sums, which lie densely."""
-        form = self.form
-        if form.kind == "wrw":
-            return len(form.taps.offset) * form.channels
-        return form.rows if form.transposed else form.cols
+    def beside(self) -> tuple[int, int, int, tuple[int, int]] | None:
+        """The line of the table above that this kernel keeps to, so that the sum of its slices can start early."""
+        found = _BESIDE.get((self.value["wgs"], self.value["per_sm"]))
+        fits = found is not None and self.value["slices"] > 1 and self.block_n <= found[1] and self.sums <= found[2]
+        return found if fits else None
 
     @cached_property
-    def partial_rows(self) -> int:
-        """Rows of partial sums in a layer."""
-        return self.form.cols if self.form.transposed else self.form.rows
+    def bound_threads(self) -> int:
+        """Threads that a block's registers are counted for."""
+        return self.beside[0] if self.beside else self.threads
+
+    @cached_property
+    def partial_quads(self) -> int:
+        """Groups of four partial sums in a slice: tiles are kept whole."""
+        tiles = self.tiles_m * self.value["cast"] * self.tiles_n * self.form.layers
+        return tiles * self.block_m * self.block_n // 4
 
     @cached_property
     def _staging_bytes(self) -> int:
         if self.value["split"] > 1:
             return -(-self.exchanged_bytes // 1024) * 1024 if self.exchanged_bytes <= APART_BYTES else 0
-        return 0 if self.store == "DIRECT" else self.value["wgs"] * 4 * self.value["bufs"] * 2048
+        return self.value["wgs"] * 4 * self.value["bufs"] * 2048 if self.store in ("MAPPED", "ROWS") else 0
 
     @cached_property
     def exchanged_bytes(self) -> int:
@@ -236,11 +250,8 @@ class Sm90Tile:
 
     @property
     def _can_slice(self) -> bool:
-        """The kernel that sums slices knows rows of whole quads and no epilogue."""
-        form = self.form
-        plain = form.epilogue.is_identity and not form.beta and not form.halo
-        pitch = form.placed.column if form.transposed else form.placed.row
-        return plain and form.placed.pixels is None and self.partial_row % 4 == 0 and pitch % 2 == 0
+        """The kernel that sums slices repairs nothing."""
+        return not self.form.halo and self.form.placed.pixels is None and self.partial_quads < 2**31
 
     @property
     def _can_keep(self) -> bool:
