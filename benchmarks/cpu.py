@@ -6,7 +6,8 @@
     python benchmarks/cpu.py --table      # only write the tables anew from benchmarks/results/
 
 Each run leaves benchmarks/results/cpu_<run>.json and rewrites the tables of docs/benchmarks-cpu.md. Tuning goes into a
-database of its own under build/, so that every run begins from nothing.
+database of its own under build/, so that every run begins from nothing. Files put into benchmarks/results/avx512/ are
+shown as well: results of another kind of processor.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+OTHERS = RESULTS / "avx512"
 PAGE = ROOT / "docs" / "benchmarks-cpu.md"
 PROBLEMS = "benchmarks/problems/cpu_fp32.txt"
 RUNS = {"fp32_t1": ("fp32", 1), "fp32_t2": ("fp32", 2), "bf16_t1": ("bf16", 1), "bf16_t2": ("bf16", 2)}
@@ -64,11 +66,11 @@ def table(name: str, data: dict) -> str:
     dtype, threads = RUNS[name]
     host, summary = data["host"], data["summary"]
     lines = [
-        f"## {dtype}, {threads} thread{'s' if threads > 1 else ''}",
+        f"## {dtype}, {threads} thread{'s' if threads > 1 else ''}, {data['target'].partition(':')[0]}",
         "",
         f"{host['date']}, {host['cpu']}, {host['cores']} cores, load {host['load']}, target `{data['target']}`, "
         f"{host['onednn']}, {host['compiler'].split(';')[0]}; {host['method']}.",
-        f"`{' '.join(['tilesmith', *command(dtype, threads, RESULTS / f'cpu_{name}.json')[1:]])}`",
+        f"`python benchmarks/cpu.py {name}`",
         "",
         "| problem | solver | us | spread | packing us | GFLOP/s | of roofline | oneDNN us | oneDNN / ours |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -117,7 +119,7 @@ def search_table(data: dict) -> str:
 
 
 def write_page() -> None:
-    found = [(name, RESULTS / f"cpu_{name}.json") for name in RUNS]
+    found = [(name, folder / f"cpu_{name}.json") for folder in (RESULTS, OTHERS) for name in RUNS]
     tables = "\n".join(table(name, json.loads(path.read_text())) for name, path in found if path.exists())
     search = RESULTS / "search_t1.json"
     if search.exists():
