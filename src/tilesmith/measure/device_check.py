@@ -23,7 +23,7 @@ from tilesmith.measure.arrays import GuardedArray, guarded_operands, guarded_res
 from tilesmith.measure.device_arrays import DevicePlan, DeviceTensor, TimedTensors
 from tilesmith.measure.oracle import Oracle, logical
 from tilesmith.plan.assemble import assemble
-from tilesmith.plan.records import Source
+from tilesmith.plan.records import Draft, Source
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import dtype
@@ -75,7 +75,10 @@ class DeviceChecker:
         sources = [_kernel_source("compare", self.result, target), _kernel_source("differ", self.result, target)]
         names = dict.fromkeys(operand.array.dtype for operand in self.operands[:2])
         squares = {kind: _squares_source(kind, target) for kind in names}
-        with ThreadPoolExecutor(4) as pool:  # compilers are processes
+        exact = [self._exact(), self._exact("fp32")]
+        with ThreadPoolExecutor(8) as pool:  # compilers are processes
+            for source in (source for each in exact for source in _reference(each, target).sources):
+                pool.submit(cache.get_or_build, source, target)  # an error is met where it is used
             made = pool.map(lambda source: Kernel(cache.get_or_build(source, target).path, source.symbol, place),
                             [*sources, *squares.values()])  # fmt: skip
             self._compare, self._differ, *rest = list(made)
@@ -108,10 +111,9 @@ class DeviceChecker:
         return found
 
     def _sums(self, operands: Sequence[int], signature: Signature) -> DeviceMemory:
-        solver = CudaReferenceSolver()
-        draft = solver.draft(signature.geometry, Config(()), self._target)
+        draft = _reference(signature, self._target)
         (artifact,) = (self._cache.get_or_build(source, self._target) for source in draft.sources)
-        plan = assemble(draft, signature, solver.name, "", self._target, [artifact.digest])
+        plan = assemble(draft, signature, CudaReferenceSolver().name, "", self._target, [artifact.digest])
         out = DeviceMemory(self.place, 8 * self.result.array.size)
         run = DevicePlan(Executable(plan, [artifact.path]), self.place, self.stream, [*operands, out.address])
         run.run()
@@ -210,6 +212,10 @@ class DeviceChecker:
         found = np.empty((_BLOCKS, columns), np.float64)
         self._report.read(found.reshape(-1).view(np.uint8))
         return found
+
+
+def _reference(signature: Signature, target: CudaTarget) -> Draft:
+    return CudaReferenceSolver().draft(signature.geometry, Config(()), target)
 
 
 def _twin(tensor: DeviceTensor) -> DeviceMemory:

@@ -48,8 +48,8 @@ class Line:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def submit(self, points: Sequence[Point]) -> None:
-        """Begin with points; the first ones are compiled first."""
+    def submit(self, points: Sequence[Point], limit_s: Callable[[], float] | None = None) -> None:
+        """Begin with points; the first ones are compiled first. ``limit_s`` is for these alone."""
         for point in points:
             try:
                 draft: Draft | str = self._job.draft(point)
@@ -58,7 +58,7 @@ class Line:
             self._waiting.append(_Waiting(point, draft, ()))
         fresh = self._waiting[len(self._waiting) - len(points) :]
         drafts = [each.draft for each in fresh if isinstance(each.draft, Draft)]
-        works = iter(self._units.start(drafts, self._limit_s))
+        works = iter(self._units.start(drafts, limit_s or self._limit_s))
         for place, each in enumerate(fresh, len(self._waiting) - len(points)):
             if isinstance(each.draft, Draft):
                 self._waiting[place] = _Waiting(each.point, each.draft, tuple(next(works)))

@@ -43,9 +43,9 @@ STRATEGIES: dict[str, Callable[[Sequence[Arm], int], Strategy]] = {
     "defaults": Defaults,
 }  # fmt: skip
 BATCH = 8  # that a CPU compiles together, and that are measured together
+LEAST = 5  # configs that a search on a GPU measures, if they are compiled when its time is over
 AHEAD = 2  # points that are on their way for each of a GPU's compilers
 SLOW_S = 5.0  # a kernel that takes a GPU's compiler longer is not worth the batch that waits for it
-FIRST_S = 60.0  # the same while nothing is measured: there may be nothing else
 PLAYOFF_S = (0.3, 1.5)  # seconds, at least and at most
 SHIP_S = 0.5
 CONVERGED, BUDGET, INTERRUPTED = "converged", "budget", "interrupted"
@@ -109,7 +109,7 @@ def tune(
     ordinal of the CUDA device that measures, for a target of that family. ``external`` lets PyTorch's own kernels race
     in the playoff (default: where PyTorch is loaded and TILESMITH_EXTERNAL lets them); the worker loads PyTorch then.
     ``first`` are solvers with configs to begin with, such as the best ones of a like machine; those that do not exist
-    here are passed over. ``workers`` keeps the measuring process for the next search.
+    here are passed over. ``workers`` keeps a device's measuring process for the next search.
     Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, and ``InterruptedSearchError``
     after Ctrl-C, when all that was measured is kept. ``LaunchError`` if the problem is too large for the memory.
     """
@@ -136,7 +136,8 @@ def tune(
             folder = held.enter_context(scratch())
             units = UnitBuilder(folder, target, job.compiler, search.compilers, cache)
             held.callback(units.close)
-            runner = Runner(job.problem, target.cores, seed, folder, job.device, cache.directory, workers)
+            kept = workers if search.streams else None
+            runner = Runner(job.problem, target.cores, seed, folder, job.device, cache.directory, kept)
             measurer = Measurer(job, held.enter_context(runner), search.book)
             ended = search.run(measurer, units)
             search.tell(PLAYOFF)
@@ -262,7 +263,11 @@ class _Search:
         """Measure until the strategy has nothing left or the budget is spent; says which."""
         line = Line(self.job, units, self._compile_s)
         # While the defaults are compiled, the strategy finds what comes next.
-        line.submit(self._next(len(self.strategy.arms) if self.streams else BATCH, first=not self.book.records))
+        line.submit(
+            self._next(len(self.strategy.arms) if self.streams else BATCH, first=not self.book.records), self._first_s
+        )
+        if self.streams:
+            self._refill(line)  # and more, while the worker makes the oracle
         measurer.runner.await_ready()
         self.budget.reached("ready")
         while True:
@@ -273,23 +278,30 @@ class _Search:
             if not len(line):
                 break
             # The first answer is waited for; then what is not compiled when the time is over is not looked at.
-            patience = self.budget.left_s if self.book.time_s else math.inf
+            patience = max(0.0, self.budget.left_s) if self.book.time_s else math.inf
             built = line.take(BATCH if self.streams else None, patience)
+            if not built:
+                break
             if self.overlap and not self.streams:
                 line.submit(self._next(BATCH))
-            reached = measurer.measure(built, lambda: self.budget.out_of_time)
+            reached = measurer.measure(built, self._is_over)
             for point in reached:
                 self.strategy.tell(point, self.book.time_s.get(point))
             self.database.record_trials([self.book.records[point] for point in reached])
             if self.book.time_s:
                 self.budget.reached("first")
             self.tell(SEARCH)
-            if self.budget.out_of_time and self.book.time_s:
+            if self._is_over() and self.book.time_s:
                 break
         running = line.drop()
         if not self.streams:
             wait(running)  # beside compilers nothing can be timed on a CPU
         return BUDGET if self.budget.out_of_time or self.budget.grant(1) == 0 else CONVERGED
+
+    def _is_over(self) -> bool:
+        """No time is left, and something was measured of what could be."""
+        least = LEAST if self.streams else 1
+        return self.budget.out_of_time and len(self.book.records) - self.known >= least
 
     def _refill(self, line: Line) -> None:
         """Keep the compilers busy: a strategy that is asked for many at a time is asked less often."""
@@ -311,9 +323,11 @@ class _Search:
     def _compile_s(self) -> float:
         """How long a compiler may take; what ends with the budget is never looked at."""
         slowest = SLOW_S if self.streams else COMPILE_S
-        if not self.book.time_s:
-            return FIRST_S if self.streams else COMPILE_S
-        return min(slowest, max(1.0, self.budget.left_s))
+        return min(slowest, max(1.0, self.budget.left_s)) if self.book.time_s else slowest
+
+    def _first_s(self) -> float:
+        """The same for the defaults: without them there may be no answer at all."""
+        return COMPILE_S if not self.book.time_s else self._compile_s()
 
     def tell(self, phase: str, chosen: Point | None = None) -> None:
         best = chosen or self.book.best()

@@ -22,6 +22,7 @@ from tilesmith.cli.terminal import complain, note, print_json, progress
 from tilesmith.dispatch.facts import device_ordinal, lasting_databases, target_of
 from tilesmith.dispatch.planning import open_cache
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
+from tilesmith.tune.process import Workers
 from tilesmith.tune.session import STRATEGIES, TuneResult, tune
 
 
@@ -43,13 +44,13 @@ def command(
     listing = read_problems(words, dtype or "")
     target, layers, cache = target_of(None, threads, device), lasting_databases(), open_cache()
     failed, results = 0, []
-    with progress(len(listing.items), "tune") as step:
+    with progress(len(listing.items), "tune") as step, Workers() as workers:
         for item in listing.items:
             try:
                 result = tune(
                     item.signature, target, database=layers.writable, cache=cache, strategy=strategy,
                     max_trials=trials, max_seconds=seconds, seed=seed,
-                    device=max(0, device_ordinal(device)), external=external,
+                    device=max(0, device_ordinal(device)), external=external, workers=workers,
                 )  # fmt: skip
             except (NoSolutionError, CompileError, LaunchError) as error:
                 complain(f"{item.command} ({item.direction}): {error}")
@@ -75,6 +76,7 @@ def _record(item: Item, result: TuneResult) -> dict[str, object]:
         "solver": result.record.solver, "config": result.record.config, "time_us": result.record.time_us,
         "spread_us": result.record.spread_us, "speedup": result.speedup, "trials": result.trials,
         "new_trials": result.new_trials, "failed": result.failed, "seconds": result.seconds, "ended": result.ended,
+        "stages": dict(result.stages),
         "ranking": [asdict(record) for record in result.ranking],
     }  # fmt: skip
 
