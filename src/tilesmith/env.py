@@ -14,9 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from platformdirs import PlatformDirs
+
 from tilesmith.errors import EnvironmentValueError
 
 T = TypeVar("T")
+
+_HOME = PlatformDirs("tilesmith", appauthor=False)  # asks the environment each time
 
 # One entry of a list of layers: a URL, whose colons (of its scheme, a password, a port) part nothing, or a path.
 _LAYER = re.compile(
@@ -42,11 +46,11 @@ class Variable(Generic[T]):
 
     def get(self) -> T:
         """The value now; ``EnvironmentValueError`` names the variable, the value and the rule that it breaks."""
-        text = os.environ.get(self.name, "")
-        if not text.strip():
+        text = os.environ.get(self.name, "").strip()
+        if not text:
             return self.default()
         try:
-            return self.parse(text.strip())
+            return self.parse(text)
         except ValueError:
             raise EnvironmentValueError(f"{self.name}={text!r} is not {self.rule}") from None
 
@@ -75,12 +79,12 @@ def _choice(values: tuple[str, ...]) -> Callable[[str], str]:
 def _path(text: str) -> Path:
     if "\0" in text:
         raise ValueError(text)
-    return Path(text).expanduser()
+    return Path(os.path.expanduser(text))
 
 
 def _folder(text: str) -> Path:
     path = _path(text)
-    if os.path.exists(path) and not os.path.isdir(path):  # unlike Path's, these raise for no file system
+    if not os.path.isdir(path) and os.path.exists(path):  # unlike Path's, these raise for no file system
         raise ValueError(text)
     return path
 
@@ -102,23 +106,15 @@ def _solver(text: str) -> str:
 
 
 def _user_cache() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("tilesmith", appauthor=False))
-
-
-def _user_data() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("tilesmith", appauthor=False))
+    return Path(_HOME.user_cache_dir)
 
 
 def _user_layer() -> tuple[str, ...]:
-    return (str(_user_data() / "tilesmith.db"),)
+    return (os.path.join(_HOME.user_data_dir, "tilesmith.db"),)
 
 
 def _system_folder() -> Path:
-    return Path(sys.prefix) / "share" / "tilesmith"
+    return Path(os.path.join(sys.prefix, "share", "tilesmith"))
 
 
 _SWITCH = "one of 1, 0, on, off, true, false, yes, no"

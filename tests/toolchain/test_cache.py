@@ -100,7 +100,7 @@ def test_any_wrong_byte_of_the_binary_is_a_miss(cache, caplog):
         assert cache.find(artifact.digest) is None
         assert cache.lookup(answer(1), TARGET) is None
         assert "damaged" in caplog.text
-    for size in (0, 1, 4096, len(whole) - 1):
+    for size in (0, 1, len(whole) // 2, len(whole) - 1):
         artifact.path.write_bytes(whole[:size])
         assert cache.lookup(answer(1), TARGET) is None
 

@@ -41,7 +41,7 @@ def test_plans_are_found(cache):
     problem, solver, revision, config = CHOICE
     held = find_plan(cache, problem, solver, revision, config, CPU)
     assert (held.plan.problem, held.plan.solver, held.plan.config) == (problem, solver, config)
-    assert encode(held.plan) == held.data
+    assert encode(held.plan) == held.serial.data
     assert [artifact.digest for artifact in held.artifacts] == [KERNEL]
 
 

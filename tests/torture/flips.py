@@ -28,6 +28,7 @@ from tilesmith.db.store import Database
 from tilesmith.plan.records import Source
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.memo import kept_in
 from tilesmith.toolchain.plans import find_plan, keep_plan
 
 SOURCE = Source("c", "ts_answer", "", "int ts_answer(void) { return 42; }")
@@ -76,6 +77,7 @@ def cache_files(folder: Path, every: int) -> dict[str, Any]:
     keep_plan(cache, plan, 1, TARGET)
     (key,) = (cache.directory / "keys").iterdir()
     (kept,) = (cache.directory / "plans").rglob("*.plan")
+    (machine,) = (cache.directory / "machine").iterdir()
 
     def look() -> Any:
         return cache.lookup(SOURCE, TARGET)
@@ -89,6 +91,7 @@ def cache_files(folder: Path, every: int) -> dict[str, Any]:
         "kernel": spoiled(kernel.path, every, lambda: [look(), find(), cache.find(kernel.digest)]),
         "key file": spoiled(key, 1 if every < 9 else every // 9, lambda: [look()]),
         "plan": spoiled(kept, 1 if every < 9 else every // 9, lambda: [find()]),
+        "machine": spoiled(machine, 1 if every < 9 else every // 9, lambda: [kept_in(cache.directory)]),
     }
 
 

@@ -13,6 +13,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -227,9 +228,8 @@ def _connect(path: Path, readonly: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def _text(data: bytes) -> str:
-    """Text that is damaged is text still: its seal tells."""
-    return data.decode("utf-8", "replace")
+# Text that is damaged is text still: its seal tells.
+_text = partial(str, encoding="utf-8", errors="replace")
 
 
 def _open(path: Path) -> tuple[sqlite3.Connection, bool]:

@@ -23,7 +23,7 @@ from tilesmith.db import trial
 from tilesmith.db.connect import LOG
 from tilesmith.db.lines import line_of, read_line
 from tilesmith.db.records import Record, Search
-from tilesmith.db.store import Database, Table, in_order
+from tilesmith.db.store import RECORDS, Database, Table, in_order
 from tilesmith.errors import FileFormatError
 from tilesmith.toolchain.files import publish, sweep
 
@@ -32,7 +32,7 @@ _TABLES = ("results", "trials", "searches")
 
 def records_folder(path: Path) -> Path:
     """The folder of records that stands for the file ``path``."""
-    return path.with_name(f"{path.name}.records")
+    return Path(f"{path}{RECORDS}")
 
 
 def must_be_files(path: Path) -> bool:

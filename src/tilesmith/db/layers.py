@@ -33,7 +33,11 @@ class Layers:
 
     @property
     def writable(self) -> Database:
-        return self.databases[-1]
+        """The highest, to be written from now on."""
+        last = self.databases[-1].for_writing()
+        if last is not self.databases[-1]:
+            object.__setattr__(self, "databases", (*self.databases[:-1], last))
+        return last
 
     def role(self, place: int) -> str:
         """What the database at ``place`` is: ``system``, ``team`` or ``user``."""
@@ -74,7 +78,7 @@ def open_layers(paths: Sequence[str | os.PathLike[str]], readonly: bool = False,
             database = Database.open(kept_copy(name, fetch=not readonly), readonly=True)
             database.source = name
         else:
-            database = Database.open(name, readonly=readonly or place < last)
+            database = Database.open(name, readonly=readonly or place < last, tried=False)
         databases.append(database)
     if not paths or is_url(os.fspath(paths[-1])) or last < system:
         databases.append(Database.open(None))

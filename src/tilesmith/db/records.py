@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 OK = "ok"
 FAILED = "failed"
+STATUSES = (OK, FAILED)
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,6 @@ class Record:
     def ok(self) -> bool:
         """Checked, measured, and so free to be chosen."""
         return self.status == OK and self.time_us is not None
-
-    @property
-    def known_status(self) -> bool:
-        return self.status in (OK, FAILED)
 
     def failed(self, reason: str) -> Record:
         """The same config with nothing measured and a reason."""

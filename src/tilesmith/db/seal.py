@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import fields
-from operator import index
+from itertools import compress
+from operator import contains, index
 from typing import Any
 
-from tilesmith.db.records import Record, Search
+from tilesmith.db.records import STATUSES, Record, Search
 
 _FORMAT = b"tilesmith record 1;"  # part of every seal: never changed
 _HEX = 32
@@ -27,18 +28,14 @@ _SEARCH_REAL = tuple(name in REAL_FIELDS for name in SEARCH_FIELDS)
 def seal_of(values: tuple[Any, ...]) -> str:
     """The seal of a row of ``RECORD_FIELDS``, or of ``SEARCH_FIELDS`` (the number of values tells which)."""
     real = _RECORD_REAL if len(values) == len(_RECORD_REAL) else _SEARCH_REAL
-    parts = [_FORMAT]
-    for value, is_real in zip(values, real, strict=True):
-        if value is None:
-            parts.append(b"n;")
-        elif isinstance(value, str):
-            text = value.encode("utf-8", "surrogatepass")
-            parts.append(b"s%d:" % len(text) + text)
-        elif is_real:
-            parts.append(b"f%r;" % float(value))
-        else:
-            parts.append(b"i%d;" % index(value))  # a float with a fraction would print as another number
-    return hashlib.sha256(b"".join(parts)).hexdigest()[:_HEX]
+    parts = [
+        b"n;" if value is None
+        else b"s%d:%b" % (len(text := value.encode("utf-8", "surrogatepass")), text) if isinstance(value, str)
+        else b"f%r;" % float(value) if is_real
+        else b"i%d;" % index(value)  # a float with a fraction would print as another number
+        for value, is_real in zip(values, real, strict=True)
+    ]  # fmt: skip
+    return hashlib.sha256(_FORMAT + b"".join(parts)).hexdigest()[:_HEX]
 
 
 def values_of(record: Record | Search) -> tuple[Any, ...]:
@@ -60,10 +57,9 @@ def sound_record(values: tuple[Any, ...], seal: object) -> Record | None:
     try:
         if seal != seal_of(values):
             return None
-        record = Record(*values)
+        return Record(*values) if _makes_sense(values) else None
     except (TypeError, ValueError, OverflowError):
         return None
-    return record if makes_sense(record) else None
 
 
 def sound_search(values: tuple[Any, ...], seal: object) -> Search | None:
@@ -74,16 +70,21 @@ def sound_search(values: tuple[Any, ...], seal: object) -> Search | None:
         return None
 
 
-def makes_sense(record: Record) -> bool:
+def _makes_sense(values: tuple[Any, ...]) -> bool:
     """Every field is of its type, and a time is a time."""
-    texts = (record.problem, record.target, record.solver, record.config, record.status, record.reason)
-    more = (record.method, record.compiler, record.generator, record.host, record.date, record.origin)
-    counts = (record.revision, record.samples, record.workspace)
-    reals = (record.time_us, record.spread_us, record.prepare_us, record.error, record.bound)
     return (
-        all(isinstance(value, str) for value in (*texts, *more))
-        and all(isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 for value in counts)
-        and all(value is None or (isinstance(value, int | float) and math.isfinite(value)) for value in reals)
-        and record.known_status
-        and (record.time_us is None or record.time_us > 0)
+        all(map(contains, _TYPES, map(type, values)))
+        and all(map(_COUNTS.__contains__, compress(values, _IS_COUNT)))
+        and all(map(math.isfinite, filter(None, compress(values, _RECORD_REAL))))
+        and values[_STATUS] in STATUSES
+        and (values[_TIME] is None or values[_TIME] > 0)
     )
+
+
+_TEXT, _COUNT, _REAL = frozenset((str,)), frozenset((int,)), frozenset((float, int, type(None)))
+_TYPES = tuple(
+    _REAL if item.name in REAL_FIELDS else _COUNT if item.type == "int" else _TEXT for item in fields(Record)
+)
+_IS_COUNT = tuple(kind is _COUNT for kind in _TYPES)
+_COUNTS = range(1 << 63)
+_STATUS, _TIME = RECORD_FIELDS.index("status"), RECORD_FIELDS.index("time_us")

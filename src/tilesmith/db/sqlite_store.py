@@ -27,10 +27,11 @@ from tilesmith.db.connect import (
     snapshot,
     why_unreadable,
 )
+from tilesmith.db.files import FileDatabase, must_be_files
 from tilesmith.db.records import Record, Search
 from tilesmith.db.schema import FIELDS, TABLES, check_tables
 from tilesmith.db.seal import seal_of, sound_record, sound_search, values_of
-from tilesmith.db.store import Database, Table
+from tilesmith.db.store import Database, Table, in_order
 
 T = TypeVar("T")
 PATIENCE_S = 60.0  # for a file that other processes hold
@@ -42,14 +43,17 @@ _PUT = {
     f"VALUES ({', '.join('?' * (len(FIELDS[table]) + 1))})"
     for table in TABLES
 }
-_ORDER = "ORDER BY time_us IS NULL, time_us, solver, config"
 
 
 class SqliteDatabase(Database):
     """A find-db and perf-db in one SQLite file, or in memory."""
 
-    def __init__(self, path: Path | None, connection: sqlite3.Connection, persistent: bool, readonly: bool) -> None:
+    def __init__(
+        self, path: Path | None, connection: sqlite3.Connection, persistent: bool, readonly: bool, waits: bool = False
+    ) -> None:
         self.path = path
+        self._waits = waits  # for its trial
+        self._instead: Database | None = None  # when it has failed the trial
         self.readonly = readonly
         self.persistent = persistent
         self._connection = connection
@@ -59,10 +63,10 @@ class SqliteDatabase(Database):
         self._checked: sqlite3.Connection | None = None  # whose tables are what they should be
 
     @staticmethod
-    def at(path: Path, readonly: bool) -> SqliteDatabase:
-        """The file at ``path``, or what stands for it."""
+    def at(path: Path, readonly: bool, waits: bool = False) -> SqliteDatabase:
+        """The file at ``path``, or what stands for it; ``waits`` for the trial of its folder until it is written."""
         connection, persistent = open_file(path, readonly)
-        return SqliteDatabase(path, connection, persistent, readonly)
+        return SqliteDatabase(path, connection, persistent, readonly, waits)
 
     @staticmethod
     def in_memory() -> SqliteDatabase:
@@ -72,6 +76,13 @@ class SqliteDatabase(Database):
     @property
     def kind(self) -> str:
         return "an SQLite file" if self.persistent or self.readonly else "memory"
+
+    def for_writing(self) -> Database:
+        with self._lock:
+            if self._waits and self.path is not None and self.persistent and must_be_files(self.path):
+                self._instead = FileDatabase(self.path, readonly=False)
+            self._waits = False
+            return self._instead or self
 
     def close(self) -> None:
         with self._lock:
@@ -158,8 +169,8 @@ class SqliteDatabase(Database):
         return [row for row in rows if read(row[:-1], row[-1]) is None]
 
     def _get(self, table: str, where: str, values: list[str]) -> tuple[Record, ...]:
-        rows = self._rows(f"{_SELECT[table]} WHERE {where} {_ORDER}", values)
-        return tuple(record for record in map(self._record, rows) if record is not None)
+        rows = self._rows(f"{_SELECT[table]} WHERE {where}", values)
+        return in_order(record for record in map(self._record, rows) if record is not None)
 
     def _record(self, row: tuple[Any, ...]) -> Record | None:
         """A row as a record; a row whose seal is broken, or that no Tilesmith wrote, is a miss."""

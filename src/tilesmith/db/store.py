@@ -14,6 +14,7 @@ from typing import Literal
 from tilesmith.db.records import Record, Search
 
 Table = Literal["results", "trials"]
+RECORDS = ".records"  # what the folder of records that stands for a file has at the end of its name
 
 
 def _any(record: Record) -> bool:
@@ -29,20 +30,26 @@ class Database(ABC):
     source: str = ""  # where the file was fetched from
 
     @staticmethod
-    def open(path: str | os.PathLike[str] | None, readonly: bool = False) -> Database:
+    def open(path: str | os.PathLike[str] | None, readonly: bool = False, *, tried: bool = True) -> Database:
         """The database at ``path`` (made if missing), or memory if it is None. Never raises: it degrades, loudly.
 
-        One SQLite file; where its folder cannot hold one (``db.trial``), a folder of files beside it.
+        One SQLite file; where its folder cannot hold one (``db.trial``), a folder of files beside it. With ``tried``
+        false the trial of a file that is there waits for ``for_writing``: who reads alone needs none.
         """
-        from tilesmith.db.files import FileDatabase, must_be_files, records_folder
+        from tilesmith.db.files import FileDatabase, must_be_files
         from tilesmith.db.sqlite_store import SqliteDatabase
 
         if path is None:
             return SqliteDatabase.in_memory()
         file = Path(path)
-        if os.path.isdir(records_folder(file)) or (not readonly and must_be_files(file)):
+        waits = not readonly and not tried and os.path.exists(file)
+        if os.path.isdir(f"{file}{RECORDS}") or (not (readonly or waits) and must_be_files(file)):
             return FileDatabase(file, readonly)
-        return SqliteDatabase.at(file, readonly)
+        return SqliteDatabase.at(file, readonly, waits)
+
+    def for_writing(self) -> Database:
+        """This database, or the one that takes its place where its folder cannot hold it: asked before each write."""
+        return self
 
     @property
     @abstractmethod

@@ -7,7 +7,7 @@ target and at last the cost model's prediction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilesmith.db.layers import Answer
@@ -111,7 +111,7 @@ def choose(
     if mode in ("fast", "strict") and not measured:
         able = {option.candidate.name: option for option in left}
         for group in near:
-            best = _best_answer(able, group, without)
+            best = _best_answer(_revisions(able), group, without)
             if best is not None:
                 return _decided(trace, best.record.solver, best.record.config, NEAREST, best)
     if mode == "fast" or measured:
@@ -139,17 +139,33 @@ def held(
     without: frozenset[tuple[str, str]] = NOTHING,
 ) -> Choice | None:
     """What the databases answer, if they do: for it, options need no defaults and no predictions."""
-    best = _best_answer(_free(options, only), answers, without)
+    best = _best_answer(_revisions(_free(options, only)), answers, without)
     if best is None:
         return None
     trace = _trace(options, answers, only, without)
     return _decided(trace, best.record.solver, best.record.config, MEASUREMENT if measured else DATABASE, best)
 
 
-def usable(record: Record, options: dict[str, Option]) -> bool:
+def recorded(answers: Sequence[Answer], revisions: Mapping[str, int]) -> Choice | None:
+    """What the databases answer by their records alone, no solver asked: right if the chosen one takes the problem.
+
+    ``revisions`` are those of the solvers that answer, in the table's order.
+    """
+    best = _best_answer(revisions, answers, NOTHING)
+    if best is None:
+        return None
+    first = _first_of_each(answers)
+    trace = tuple(_with_record(Considered(name, ""), first[name], revision) for name, revision in revisions.items())
+    return _decided(trace, best.record.solver, best.record.config, DATABASE, best)
+
+
+def usable(record: Record, revisions: Mapping[str, int]) -> bool:
     """The record was checked and measured, and its solver still generates the kernel that it speaks of."""
-    option = options.get(record.solver)
-    return record.ok and option is not None and option.candidate.solver.revision == record.revision
+    return record.ok and revisions.get(record.solver) == record.revision
+
+
+def _revisions(options: Mapping[str, Option]) -> dict[str, int]:
+    return {name: option.candidate.solver.revision for name, option in options.items()}
 
 
 def _free(options: Sequence[Option], only: str) -> dict[str, Option]:
@@ -163,16 +179,16 @@ def _has_failed(option: Option, record: Record) -> bool:
 
 
 def _best_answer(
-    free: dict[str, Option], answers: Sequence[Answer], without: frozenset[tuple[str, str]]
+    revisions: Mapping[str, int], answers: Sequence[Answer], without: frozenset[tuple[str, str]]
 ) -> Answer | None:
     """Of the highest layer that has a usable one; a tie goes to the solver that stands earlier in the table."""
-    order = {name: place for place, name in enumerate(free)}
+    order = {name: place for place, name in enumerate(revisions)}
     for layer in dict.fromkeys(answer.layer for answer in answers):
         times = {
             answer: (answer.record.time_us or 0.0, answer.record.spread_us or 0.0)
             for answer in answers
             if answer.layer == layer
-            and usable(answer.record, free)
+            and usable(answer.record, revisions)
             and (answer.record.solver, answer.record.config) not in without
         }
         if times:
@@ -191,9 +207,7 @@ def _trace(
     only: str,
     without: frozenset[tuple[str, str]] = NOTHING,
 ) -> tuple[Considered, ...]:
-    first: dict[str, Answer] = {}
-    for answer in answers:
-        first.setdefault(answer.record.solver, answer)
+    first = _first_of_each(answers)
     lines = []
     for option in options:
         name = option.candidate.name
@@ -205,22 +219,31 @@ def _trace(
         predicted_us = None if option.predicted_s is None else option.predicted_s * 1e6
         line = Considered(name, reason, option.config, predicted_us)
         if known is not None:
-            record = known.record
-            if not record.ok:
-                reason = reason or f"failed: {record.reason}"
-            elif option.candidate.solver.revision != record.revision:
-                reason = (
-                    reason
-                    or f"record of revision {record.revision}, the solver is at {option.candidate.solver.revision}"
-                )
-            line = replace(
-                line, reason=reason, config=record.config, time_us=record.time_us, spread_us=record.spread_us,
-                layer=known.layer,
-            )  # fmt: skip
+            line = _with_record(line, known, option.candidate.solver.revision)
         if (name, line.config) in without:
             line = replace(line, reason=reason or "cannot be built here; see the warnings")
         lines.append(line)
     return tuple(lines)
+
+
+def _first_of_each(answers: Iterable[Answer]) -> dict[str, Answer]:
+    """The answer of each solver that comes first: of the highest layer."""
+    first: dict[str, Answer] = {}
+    for answer in answers:
+        first.setdefault(answer.record.solver, answer)
+    return first
+
+
+def _with_record(line: Considered, known: Answer, revision: int) -> Considered:
+    """A line of the trace with what a database holds of its solver, which is at ``revision`` now."""
+    record, reason = known.record, line.reason
+    if not record.ok:
+        reason = reason or f"failed: {record.reason}"
+    elif revision != record.revision:
+        reason = reason or f"record of revision {record.revision}, the solver is at {revision}"
+    return Considered(
+        line.solver, reason, record.config, line.predicted_us, record.time_us, record.spread_us, known.layer
+    )
 
 
 def marked(options: Sequence[Option], solver: str, config: str) -> tuple[Considered, ...]:
@@ -238,7 +261,12 @@ def _decided(
     # What another target took says nothing of this one's time.
     time_us, spread_us = (None, None) if basis == NEAREST else (record.time_us, record.spread_us)
     chosen = Considered(solver, "", config, None, time_us, spread_us, answer.layer, True)
-    shown = tuple(replace(chosen, predicted_us=line.predicted_us) if line.solver == solver else line for line in trace)
+    shown = tuple(
+        (chosen if line.predicted_us is None else replace(chosen, predicted_us=line.predicted_us))
+        if line.solver == solver
+        else line
+        for line in trace
+    )
     return Choice(solver, config, basis, answer.layer, time_us, shown, answer.role, record)
 
 

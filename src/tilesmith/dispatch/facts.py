@@ -14,10 +14,10 @@ from tilesmith.db.layers import Answer, Layers, open_layers
 from tilesmith.db.store import Database
 from tilesmith.dispatch.choose import Considered, Option
 from tilesmith.errors import ArgumentError, DatabaseError, TargetError
-from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.rewrite import FORMS, Signature
 from tilesmith.solvers.external.candidate import external_candidate
 from tilesmith.solvers.solver import Accepted, parse_config
-from tilesmith.solvers.table import Candidate, candidates
+from tilesmith.solvers.table import Candidate, candidates, solvers_for
 from tilesmith.targets.detect import host_target
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.targets.target import CpuTarget, Target
@@ -40,10 +40,10 @@ _opening = threading.Lock()
 
 
 def named_databases(
-    database: Layers | Database | str | os.PathLike[str] | None = None,
+    database: Layers | Database | Named | str | os.PathLike[str] | None = None,
 ) -> Layers | Database | Named:
     """What says which layers a call means, before any is opened: those given, or the places of the environment."""
-    if isinstance(database, Layers | Database):
+    if isinstance(database, Layers | Database | Named):
         return database
     if database is not None:
         if not isinstance(database, str | os.PathLike):
@@ -54,7 +54,7 @@ def named_databases(
 
 
 def open_databases(
-    database: Layers | Database | str | os.PathLike[str] | None = None, *, readonly: bool = False
+    database: Layers | Database | Named | str | os.PathLike[str] | None = None, *, readonly: bool = False
 ) -> Layers:
     """The database layers of the call, else the installed ones below those of TILESMITH_DB_PATH; opened once a process.
 
@@ -171,6 +171,19 @@ def bare_options_of(
     options = [Option(candidate) for candidate in candidates(signature, target, names)]
     library = external_candidate(signature, target) if external else None
     return tuple(options if library is None else [*options, Option(library)])
+
+
+def revisions_of(target: Target, names: Collection[str]) -> dict[str, int]:
+    """The revisions of the solvers of these names (``solver`` or ``solver@form``), in the table's order."""
+    bare = {name.partition("@")[0] for name in names}
+    found = {}
+    for solver in solvers_for(target):
+        if solver.name in bare:
+            for form in FORMS:
+                name = f"{solver.name}@{form}" if form else solver.name
+                if name in names:
+                    found[name] = solver.revision
+    return found
 
 
 def with_predictions(

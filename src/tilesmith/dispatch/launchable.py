@@ -10,7 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+# What a call needs is imported with this module, so that a hit imports nothing.
+import ml_dtypes  # noqa: F401
+import numpy as np  # noqa: F401
+
 from tilesmith import env
+from tilesmith.db import sqlite_store  # noqa: F401
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
 from tilesmith.dispatch.choose import Choice, Considered
@@ -19,13 +24,16 @@ from tilesmith.dispatch.planning import build, open_cache, strict_cache
 from tilesmith.dispatch.resolve import Resolved, check_mode, resolve
 from tilesmith.errors import ArgumentError, LaunchError
 from tilesmith.plan.records import Plan
+from tilesmith.problems import canonical, keys  # noqa: F401
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver import command_of
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
+from tilesmith.runtime.executable import Executable
 from tilesmith.solvers.external.candidate import is_external, takes_part
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.target import Target
+from tilesmith.toolchain import memo
 from tilesmith.toolchain.cache import ArtifactCache
 
 if TYPE_CHECKING:
@@ -50,14 +58,12 @@ class Launchable:
     """
 
     def __init__(self, signature: Signature, target: Target, resolved: Resolved, ordinal: int = 0) -> None:
-        from tilesmith.runtime.executable import Executable
-
         self.signature = signature
         self.target = target
         self.ordinal = ordinal  # of the CUDA device that it was asked for; calls run where their tensors are
         self.choice: Choice = resolved.choice
         self.remembered: bool = resolved.built.remembered
-        self.executable = executable = Executable(resolved.built.data, resolved.built.artifacts)
+        self.executable = executable = Executable(resolved.built.serial, resolved.built.artifacts)
         # The bound plan is the fast way: a C callable that does all of the above.
         self.bound: Callable[..., Any] = executable.bind(signature)
         # PyTorch's own kernel, where that is the choice: it takes PyTorch's tensors, the plan all others.
@@ -132,9 +138,11 @@ def get_launchable(
     """
     if not isinstance(signature, ConvSignature | GemmSignature):
         raise ArgumentError(f"{type(signature).__name__} is no signature; make a ConvSignature or a GemmSignature")
-    mode, target = check_mode(mode), target_of(target, threads, device)
+    mode = check_mode(mode)
     strict = mode == "strict"  # reads, and never writes a byte
     held = strict_cache(cache) if strict else open_cache(cache)
+    memo.recall(held)
+    target = target_of(target, threads, device)
     if env.LOG.is_set:
         logging.getLogger("tilesmith").setLevel(env.LOG.get().upper())
     if env.LOG_CMD.get():
@@ -143,7 +151,8 @@ def get_launchable(
     if not isinstance(only, str):
         raise ArgumentError(f"only {only!r} is no solver's name")
     external = target.family == "cuda" and (takes_part() if external is None else external)
-    key = (signature, target, device, mode, named_databases(database), str(held.directory), only, external)
+    named = named_databases(database)
+    key = (signature, target, device, mode, named, str(held.directory), only, external)
     with _lock:
         known = _known.get(key)
         if known is not None:
@@ -156,7 +165,7 @@ def get_launchable(
             if known is not None:
                 return known
             ordinal = max(0, device_ordinal(device or "cuda"))
-            layers = open_databases(database, readonly=strict)
+            layers = open_databases(named, readonly=strict)
             resolved = resolve(signature, target, mode, layers, held, only, ordinal, external)
             return _remember(key, _loaded(signature, target, resolved, ordinal, held, compiles=not strict))
         finally:

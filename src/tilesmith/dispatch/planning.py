@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 from tilesmith import env
 from tilesmith.errors import ArgumentError, CompileError, NoCompilerError, NoSolutionError, PlanError
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Plan
-from tilesmith.plan.serial import decode, encode
+from tilesmith.plan.serial import Serial, encode, read_head
 from tilesmith.problems.driver import command_of
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
@@ -28,15 +28,15 @@ _log = logging.getLogger("tilesmith.dispatch")
 
 @dataclass(frozen=True)
 class Built:
-    """A serialised plan and the artifacts that it counts; ``remembered`` when nothing had to be generated."""
+    """A plan and the artifacts that it counts; ``remembered`` when nothing had to be generated."""
 
-    data: bytes
+    serial: Serial
     artifacts: tuple[Artifact, ...]
     remembered: bool
 
-    @cached_property
+    @property
     def plan(self) -> Plan:
-        return decode(self.data)
+        return self.serial.plan
 
 
 def open_cache(place: ArtifactCache | Path | str | None = None) -> ArtifactCache:
@@ -103,7 +103,7 @@ def build(
     """
     held = held_plan(signature, candidate, config, target, cache)
     if held is not None and (not held.stale or not compiles):
-        return Built(held.data, held.artifacts, remembered=True)
+        return Built(held.serial, held.artifacts, remembered=True)
     if not compiles:
         raise NoSolutionError(
             f"strict mode compiles nothing, and the cache {cache.directory} does not hold the kernel of "
@@ -116,7 +116,7 @@ def build(
         if held is None:
             raise
         _log.info("%s %s: another version generated the plan, and there is no compiler", candidate.name, config)
-        return Built(held.data, held.artifacts, remembered=True)
+        return Built(held.serial, held.artifacts, remembered=True)
 
 
 def _existing(candidate: Candidate, config: str, target: Target) -> Config:
@@ -143,4 +143,4 @@ def _make(signature: Signature, candidate: Candidate, config: str, target: Targe
     plan = assemble(draft, signature, candidate.name, config, target, digests, provenance)
     keep_plan(cache, plan, revision, target)
     by_digest = {artifact.digest: artifact for artifact in artifacts}
-    return Built(encode(plan), tuple(by_digest[digest] for digest in plan.artifacts), remembered=False)
+    return Built(read_head(encode(plan)), tuple(by_digest[digest] for digest in plan.artifacts), remembered=False)

@@ -20,9 +20,10 @@ from tilesmith.dispatch.choose import (
     choose,
     held,
     matches,
+    recorded,
     usable,
 )
-from tilesmith.dispatch.facts import answers_of, bare_options_of, near_answers_of, options_of
+from tilesmith.dispatch.facts import answers_of, bare_options_of, near_answers_of, options_of, revisions_of
 from tilesmith.dispatch.planning import Built, build, held_plan, preload_command
 from tilesmith.dispatch.spec import spec_choice
 from tilesmith.errors import (
@@ -39,7 +40,9 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.external.candidate import is_external, takes_part
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import Target
+from tilesmith.toolchain import memo
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.plans import find_todays_plan
 
 TRUSTED_RATIO = 1.1
 _measuring = threading.RLock()
@@ -65,6 +68,44 @@ def resolve(
     part (None: where PyTorch is loaded); where one is chosen, what is compiled is the best generated one.
     Raises ``NoSolutionError``, ``NoCompilerError``.
     """
+    external = takes_part() if external is None else external
+    hit = _hit(signature, target, mode, layers, cache, only)
+    found = hit or _decided_and_built(signature, target, mode, layers, cache, only, device, external)
+    if mode == "trust_verify" and found.choice.basis == DATABASE and found.choice.layer != layers.databases[-1].name:
+        return _verify(signature, target, found, layers, cache, only, device)
+    return found
+
+
+def _hit(
+    signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str
+) -> Resolved | None:
+    """What the databases answer where the plan of it is at hand as well: what most calls find, in the least time.
+
+    No solver is asked: that today's generator made the plan, for this target, says that its solver takes the problem.
+    """
+    if mode == "normal" or only or env.TUNING_SPEC_PATH.get() is not None:
+        return None
+    answers = answers_of(signature, target, layers)
+    names = {answer.record.solver for answer in answers}
+    if any(map(is_external, names)):
+        return None
+    choice = recorded(answers, revisions_of(target, names))
+    if choice is None or choice.record is None:
+        return None
+    plan = find_todays_plan(
+        cache, signature.canonical.key(), choice.solver, choice.record.revision, choice.config, target
+    )
+    if plan is None:
+        return None
+    if mode != "strict":
+        memo.remember(cache)
+    return Resolved(choice, Built(plan.serial, plan.artifacts, remembered=True))
+
+
+def _decided_and_built(
+    signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str, device: int,
+    external: bool,
+) -> Resolved:  # fmt: skip
     strict = mode == "strict"
     without = NOTHING
     while True:
@@ -91,8 +132,6 @@ def resolve(
         without |= {(choice.solver, choice.config)}
     if choice.basis == NEAREST:
         _tell_of_nearest(choice, target)
-    if mode == "trust_verify" and choice.basis == DATABASE and choice.layer != layers.writable.name:
-        return _verify(signature, target, Resolved(choice, built), layers, cache, only, device)
     return Resolved(choice, built)
 
 
@@ -194,22 +233,23 @@ def _at_hand(
 ) -> Resolved | None:
     """The best answer of the databases whose plan and artifacts are in the cache."""
     free = {
-        option.candidate.name: option
+        option.candidate.name: option.candidate
         for option in bare_options_of(signature, target, {choice.solver, *(line.solver for line in choice.trace)})
         if option.accepted and (not only or matches(option.candidate, only))
     }
+    revisions = {name: candidate.solver.revision for name, candidate in free.items()}
     for answer in answers_of(signature, target, layers):
         record = answer.record
-        if not usable(record, free):
+        if not usable(record, revisions):
             continue
-        plan = held_plan(signature, free[record.solver].candidate, record.config, target, cache)
+        plan = held_plan(signature, free[record.solver], record.config, target, cache)
         if plan is not None:
             found = replace(
                 choice, solver=record.solver, config=record.config, layer=answer.layer, time_us=record.time_us,
                 role=answer.role, record=record,
                 trace=tuple(replace(line, chosen=line.solver == record.solver) for line in choice.trace),
             )  # fmt: skip
-            return Resolved(found, Built(plan.data, plan.artifacts, remembered=True))
+            return Resolved(found, Built(plan.serial, plan.artifacts, remembered=True))
     return None
 
 

@@ -25,6 +25,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from tilesmith.errors import PlanError
@@ -59,13 +60,18 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Head:
-    """What a plan says before its steps, as far as it takes to find its artifacts and to bind it."""
+class Serial:
+    """A serialised plan, of which no more than its head was read: the runtime decodes the whole, and checks it."""
 
+    data: bytes
     problem: str
     family: str
-    slots: tuple[str, ...]  # their names
     artifacts: tuple[str, ...]
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The whole plan, decoded when it is first asked for."""
+        return decode(self.data)
 
 
 def encode(plan: Plan) -> bytes:
@@ -102,45 +108,39 @@ def decode(data: bytes) -> Plan:
         raise PlanError("".join(c if c.isprintable() else "?" for c in str(error))) from None
 
 
-def read_head(data: bytes) -> Head:
-    """The head of a plan: a hit reads no more of it here, for the C runtime decodes the whole and checks it.
+def read_head(data: bytes) -> Serial:
+    """What a plan says before its steps, as far as it takes to find its artifacts.
 
-    Raises ``PlanError`` if any byte is not as ``encode`` wrote it, or the head breaks its form.
+    Raises ``PlanError`` if the head breaks its form; whether the bytes are whole, who read them has checked.
     """
-    _check_header(data)
-    at = _HEADER.size
-
-    def text() -> str:
-        nonlocal at
-        begin = at + _COUNT.size
-        at = begin + _COUNT.unpack_from(data, at)[0]
-        return data[begin:at].decode()
-
-    def count() -> int:
-        nonlocal at
-        at += _COUNT.size
-        return int(_COUNT.unpack_from(data, at - _COUNT.size)[0])
-
+    number = _COUNT.unpack_from
     try:
-        problem, *_ = (text() for _ in range(5))
-        family = _FAMILIES[_SIZES.unpack_from(data, at)[-1]]
+        texts = []
+        at = _HEADER.size
+        for _ in range(5):
+            begin = at + 4
+            at = begin + number(data, at)[0]
+            texts.append(data[begin:at])
+        family = _FAMILIES[data[at + _SIZES.size - 1]]
         at += _SIZES.size
-        names = []
-        for _ in range(count()):
-            names.append(text())
-            text()
-            axes = count()
-            at += 16 * axes + 9
-        found = count()
-        digests = data[at : at + 32 * found].hex()
+        slots = number(data, at)[0]
+        at += 4
+        for _ in range(slots):
+            at += 4 + number(data, at)[0]  # the name
+            at += 4 + number(data, at)[0]  # the dtype
+            at += 4 + 16 * number(data, at)[0] + 9
+        count = number(data, at)[0]
+        digests = data[at + 4 : at + 4 + 32 * count].hex()
+        problem = texts[0].decode()
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise PlanError(f"plan has a broken head: {error}") from None
-    if len(digests) != 64 * found:
-        raise PlanError(f"plan counts {found} artifacts at byte {at}, more than it has bytes")
-    return Head(problem, family, tuple(names), tuple(digests[64 * i : 64 * i + 64] for i in range(found)))
+    if len(digests) != 64 * count:
+        raise PlanError(f"plan counts {count} artifacts at byte {at}, more than it has bytes")
+    return Serial(data, problem, family, tuple([digests[i : i + 64] for i in range(0, len(digests), 64)]))
 
 
-def _check_header(data: bytes) -> None:
+def check_header(data: bytes) -> None:
+    """``PlanError`` unless these are all the bytes of a plan of this version."""
     if len(data) < _HEADER.size or data[:8] != MAGIC:
         raise PlanError(f"these {len(data)} bytes are no plan")
     _, version, crc, length = _HEADER.unpack_from(data)
@@ -153,7 +153,7 @@ def _check_header(data: bytes) -> None:
 
 
 def _decode(data: bytes) -> Plan:
-    _check_header(data)
+    check_header(data)
     read = _Reader(data, _HEADER.size)
     problem, target, solver, config, provenance = (read.text() for _ in range(5))
     packed, workspace, scratch_offset, scratch_stride, threads, alignment, family = read.unpack("qqqqIIB")

@@ -268,9 +268,13 @@ class ConvSignature:
 
     def key(self) -> str:
         """The canonical form as text: the problem's name in databases, stable for ever; see ``problems/keys.py``."""
+        return self.canonical._key
+
+    @cached_property
+    def _key(self) -> str:
         from tilesmith.problems.keys import conv_key
 
-        return conv_key(self.canonical)
+        return conv_key(self)
 
     @staticmethod
     def parse(text: str) -> ConvSignature:

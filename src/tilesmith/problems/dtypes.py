@@ -62,6 +62,9 @@ _ALIASES = {
 
 def dtype(name: str) -> DType:
     """The element type called ``name`` here, in PyTorch or in NumPy; ``ProblemError`` if there is none."""
+    known = DTYPES.get(name) if isinstance(name, str) else None
+    if known is not None:
+        return known
     text = str(name).removeprefix("torch.")
     try:
         return DTYPES[_ALIASES.get(text, text)]

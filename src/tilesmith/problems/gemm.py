@@ -209,9 +209,13 @@ class GemmSignature:
 
     def key(self) -> str:
         """The canonical form as text: the problem's name in databases, stable for ever; see ``problems/keys.py``."""
+        return self.canonical._key
+
+    @cached_property
+    def _key(self) -> str:
         from tilesmith.problems.keys import gemm_key
 
-        return gemm_key(self.canonical)
+        return gemm_key(self)
 
     @staticmethod
     def parse(text: str) -> GemmSignature:

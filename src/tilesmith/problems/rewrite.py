@@ -15,6 +15,7 @@ from tilesmith.problems.integers import MAX_SIZE
 from tilesmith.problems.linear import Axis, conv_as_gemm, merge_axes
 
 Signature = ConvSignature | GemmSignature
+FORMS = ("", "flat", "gemm")  # the names of all forms, in the order of ``rewrites``
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def rewrites(signature: Signature) -> tuple[Rewrite, ...]:
     else:
         flat = flatten_conv(original)
         gemm = conv_as_gemm(original.geometry)
-    for name, form in (("flat", flat), ("gemm", gemm)):
+    for name, form in zip(FORMS[1:], (flat, gemm), strict=True):
         # Two spellings with the same numbers would only measure the same kernels twice.
         if form is not None and form.geometry not in [rewrite.signature.geometry for rewrite in found]:
             found.append(Rewrite(name, form.canonical))

@@ -11,9 +11,10 @@ from typing import Any
 from tilesmith.errors import LaunchError
 from tilesmith.plan.check import FILTER_SLOT
 from tilesmith.plan.records import Plan, Slot
-from tilesmith.plan.serial import decode, encode, read_head
+from tilesmith.plan.serial import Serial, check_header, encode, read_head
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime._runtime import Bound, LoadedPlan, PackedFilter, Prepared, cuda_open
 from tilesmith.runtime.arguments import refuse, refuse_overlap
@@ -34,25 +35,29 @@ class Executable:
     that are missing, damaged, or lack a symbol.
     """
 
-    def __init__(self, plan: Plan | bytes, artifacts: Sequence[Path | Artifact]) -> None:
-        self._data = data = encode(plan) if isinstance(plan, Plan) else plan
-        self._head = head = read_head(data)
-        if len(artifacts) != len(head.artifacts):
-            raise LaunchError(f"the plan counts {len(head.artifacts)} artifacts, got {len(artifacts)} files")
-        files = tuple(map(_checked_file, head.artifacts, artifacts))
-        if head.family == "cuda":
+    def __init__(self, plan: Plan | Serial | bytes, artifacts: Sequence[Path | Artifact]) -> None:
+        if not isinstance(plan, Serial):
+            data = encode(plan) if isinstance(plan, Plan) else plan
+            check_header(data)
+            plan = read_head(data)
+        self._serial = serial = plan
+        if len(artifacts) != len(serial.artifacts):
+            raise LaunchError(f"the plan counts {len(serial.artifacts)} artifacts, got {len(artifacts)} files")
+        files = tuple(map(_checked_file, serial.artifacts, artifacts))
+        if serial.family == "cuda":
             cuda_open(library_path())
-        self._loaded = LoadedPlan(data, files)
+        self._loaded = LoadedPlan(serial.data, files)
 
-    @cached_property
+    @property
     def plan(self) -> Plan:
-        """The whole plan, decoded when it is first asked for: no call needs it."""
-        return decode(self._data)
+        """The whole plan: decoded when it is first asked for, since no call needs it."""
+        return self._serial.plan
 
     @cached_property
     def _slots(self) -> Bound:
         *inputs, result = self.plan.slots
-        return self._bind(inputs, range(len(inputs)), result, _NONE)
+        has_filter = len(inputs) > FILTER_SLOT and inputs[FILTER_SLOT].name in ("w", "b")
+        return self._bind(inputs, range(len(inputs)), result, _NONE, has_filter)
 
     def bind(self, signature: Signature) -> Bound:
         """The plan as a function of the tensors of ``signature``, in the order of its arguments.
@@ -63,8 +68,8 @@ class Executable:
         No gradient is recorded, and what reads as the filter must not change after ``prepare``.
         """
         problem = signature.canonical.key()
-        if problem != self._head.problem:
-            raise LaunchError(f"the plan is for {self._head.problem}, not for {problem}")
+        if problem != self._serial.problem:
+            raise LaunchError(f"the plan is for {self._serial.problem}, not for {problem}")
         *inputs, result = arguments(signature)
         order = signature.canonical_order
         slot_of = [_NONE] * len(order)
@@ -75,7 +80,8 @@ class Executable:
             initial = len(inputs)
             inputs.append(result)
             slot_of[initial] = _NONE
-        return self._bind(inputs, slot_of, result, initial)
+        has_filter = isinstance(signature, GemmSignature) or signature.mode in ("fwd", "bwd")
+        return self._bind(inputs, slot_of, result, initial, has_filter)
 
     @property
     def threads(self) -> int:
@@ -117,12 +123,12 @@ class Executable:
         """Fill the workspace and the packed filter of the next call with NaNs: what a kernel does not write shows."""
         self._loaded.poison()
 
-    def _bind(self, inputs: Sequence[Slot], slot_of: Sequence[int], result: Slot, initial: int) -> Bound:
-        names = self._head.slots
-        has_filter = len(names) > 2 and names[FILTER_SLOT] in ("w", "b")
+    def _bind(
+        self, inputs: Sequence[Slot], slot_of: Sequence[int], result: Slot, initial: int, has_filter: bool
+    ) -> Bound:
         filter_ = list(slot_of).index(FILTER_SLOT) if has_filter else _NONE
         calls = None
-        if self._head.family == "cuda":
+        if self._serial.family == "cuda":
             calls = DeviceCalls(self._loaded, self.plan, inputs, slot_of, result, filter_, initial)
         return Bound(
             self._loaded,

@@ -24,11 +24,6 @@ def generator_digest() -> str:
     return _known
 
 
-def is_known() -> bool:
-    """The digest has been computed, or recalled, in this process."""
-    return _known is not None
-
-
 def recall_digest(digest: str) -> None:
     """What another process computed for files of the same ``file_stamp()``."""
     global _known

@@ -80,14 +80,21 @@ _X86_LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
 )
 
 
-def cpu_target(arch: str, cores: int = 1) -> CpuTarget:
-    """The record of ``arch`` with ``cores`` threads; ``TargetError`` if there is none."""
+def cpu_target(arch: str, cores: int = 1, caches: tuple[int, int, int] = (0, 0, 0)) -> CpuTarget:
+    """The record of ``arch`` with ``cores`` threads and bytes of its caches (0: the record's).
+
+    Raises ``TargetError`` if there is none.
+    """
     record = CPU_TARGETS.get(arch)
     if record is None:
         raise TargetError(f"target arch {arch!r} does not exist; known: {', '.join(CPU_TARGETS)}")
     if isinstance(cores, bool) or not isinstance(cores, int) or not 1 <= cores <= MAX_THREADS:
         raise TargetError(f"target cores {cores!r} is not an integer from 1 to {MAX_THREADS}")
-    return replace(record, cores=cores)
+    l1, l2, l3 = caches
+    return replace(
+        record, cores=cores, l1_bytes=l1 or record.l1_bytes, l2_bytes=l2 or record.l2_bytes,
+        l3_bytes=l3 or record.l3_bytes,
+    )  # fmt: skip
 
 
 def x86_arch(features: frozenset[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from tilesmith.targets.target import CpuTarget
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _CPUINFO = Path("/proc/cpuinfo")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_BOOT = "/proc/sys/kernel/random/boot_id"
 _UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
 
 
@@ -23,17 +24,51 @@ def host_target(cores: int | None = None) -> CpuTarget:
     return cpu_target_of_host(usable_cores() if cores is None else cores)
 
 
+@dataclass(frozen=True)
+class HostCpu:
+    """What does not change until the next boot: the arch, and bytes of the caches, 0 where the system does not tell."""
+
+    arch: str
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+
+    @property
+    def caches(self) -> tuple[int, int, int]:
+        return self.l1_bytes, self.l2_bytes, self.l3_bytes
+
+
+_recalled: HostCpu | None = None
+
+
+def host_cpu() -> HostCpu:
+    """The CPU that this process runs on, as it was recalled or is found out now."""
+    if _recalled is not None:
+        return _recalled
+    found = _cache_sizes(_CACHES)
+    return HostCpu(_host_arch(), *(found.get(level, 0) for level in (1, 2, 3)))
+
+
+def recall_host_cpu(found: HostCpu) -> None:
+    """What another process of this boot has found out."""
+    global _recalled
+    _recalled = found
+
+
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    """What this boot of this machine is called by its kernel; empty where it has no name."""
+    try:
+        return _line(_BOOT)
+    except (OSError, ValueError):
+        return ""
+
+
 @lru_cache(maxsize=64)
 def cpu_target_of_host(cores: int) -> CpuTarget:
     """``host_target`` with the number of cores given."""
-    record = cpu_target(_host_arch(), cores)
-    found = _cache_sizes(_CACHES)
-    return replace(
-        record,
-        l1_bytes=found.get(1, record.l1_bytes),
-        l2_bytes=found.get(2, record.l2_bytes),
-        l3_bytes=found.get(3, record.l3_bytes),
-    )
+    host = host_cpu()
+    return cpu_target(host.arch, cores, host.caches)
 
 
 def usable_cores() -> int:
@@ -88,10 +123,19 @@ def _cache_sizes(folder: Path) -> dict[int, int]:
 def _quota_cores(path: Path) -> int | None:
     """Whole cores that a version 2 control group grants, rounded up; None without a quota."""
     try:
-        quota, period = path.read_text().split()
+        quota, period = _line(path).split()
         return None if quota == "max" else -(-int(quota) // int(period))
     except (OSError, ValueError, ZeroDivisionError):
         return None
+
+
+def _line(path: str | Path) -> str:
+    """What a file of the system says, if it is one short line: read once, since each process asks."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 256).decode("ascii").strip()
+    finally:
+        os.close(descriptor)
 
 
 def _lines(path: Path) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import io
 import os
 import shutil
 import tempfile
@@ -24,15 +23,26 @@ except ImportError:  # Windows
 
 STAGING, LOCKS = "staging", "locks"
 _SCRATCH = "tilesmith-work-"  # folders among the system's temporary files
+_CHUNK = 1 << 16  # of a file that comes in pieces
 _DAY_S = 86_400.0
 _GRACE_S = 1.0  # between making a file and locking it
 _POLL_S = 0.01
 
 
 def read(file: str) -> bytes:
-    """The bytes of a file, with nothing between it and the system: a hit reads five."""
-    with io.FileIO(file) as opened:
-        return opened.readall()
+    """The bytes of a file, with nothing between it and the system: a hit reads four."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        data = os.read(descriptor, size + 1)
+        if len(data) == size:
+            return data
+        parts = [data]
+        while parts[-1]:
+            parts.append(os.read(descriptor, _CHUNK))
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
 
 
 def publish(root: Path, path: Path, data: bytes) -> None:

@@ -15,39 +15,36 @@ import hashlib
 import logging
 import os
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from tilesmith.errors import PlanError
 from tilesmith.plan.records import Plan
-from tilesmith.plan.serial import decode, encode, read_head
-from tilesmith.solvers import generation
+from tilesmith.plan.serial import Serial, check_header, decode, encode, read_head
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.targets.target import CpuTarget, Target
+from tilesmith.toolchain import memo
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.files import read
-from tilesmith.toolchain.sealed import seal, unseal
 
-_MEMO = f"machine/{generation.STAMP}.json"
 _FORMAT = "tilesmith plan 3"
 _log = logging.getLogger("tilesmith.cache")
 
 
 @dataclass(frozen=True)
 class HeldPlan:
-    """A plan of the cache, serialised, with its artifacts in the plan's order; ``stale`` when another generator made it.
+    """A plan of the cache with its artifacts, in the plan's order; ``stale`` when another generator made it.
 
     One that is not stale has been read as far as its artifacts: today's generator has sealed it, and whoever loads it
     checks the rest.
     """
 
-    data: bytes
+    serial: Serial
     artifacts: tuple[Artifact, ...]
     stale: bool
 
-    @cached_property
+    @property
     def plan(self) -> Plan:
-        return decode(self.data)
+        return self.serial.plan
 
 
 def find_plan(
@@ -68,7 +65,7 @@ def find_todays_plan(
     cache: ArtifactCache, problem: str, solver: str, revision: int, config: str, target: Target
 ) -> HeldPlan | None:
     """The plan of a choice that today's generator made for this very target: so the solver takes the problem here."""
-    recall_generator(cache)
+    memo.recall(cache)
     name = f"{_folder(problem, solver, revision, config, target)}/{_maker(target)}.plan"
     for folder in cache.folders():
         found = _load(f"{folder}/{name}", cache, stale=False)
@@ -83,24 +80,10 @@ def keep_plan(cache: ArtifactCache, plan: Plan, revision: int, target: Target) -
     payload = encode(plan)
     try:
         cache.publish(f"{folder}/{maker}.plan", _seal(folder, maker, payload) + payload)
-        _remember_generator(cache)
     except OSError as error:
         cache.tell("plan %s cannot be kept (%s)", folder, error)
-
-
-def recall_generator(cache: ArtifactCache) -> None:
-    """Take over the generator's digest from a process that has read all of its files, if they are the same."""
-    if not generation.is_known():
-        for folder in cache.folders():
-            with contextlib.suppress(OSError):
-                record = unseal(read(f"{folder}/{_MEMO}"))
-                if record is not None and record.get("stamp") == generation.STAMP:
-                    generation.recall_digest(str(record.get("digest")))
-
-
-def _remember_generator(cache: ArtifactCache) -> None:
-    if not any((folder / _MEMO).exists() for folder in cache.folders()) and generation.file_stamp() == generation.STAMP:
-        cache.publish(_MEMO, seal({"stamp": generation.STAMP, "digest": generator_digest()}))
+        return
+    memo.remember(cache)
 
 
 def _folder(problem: str, solver: str, revision: int, config: str, target: Target) -> str:
@@ -126,11 +109,8 @@ def _maker(target: Target) -> str:
 
 
 def _digest(*parts: str) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        text = part.encode()
-        digest.update(len(text).to_bytes(8, "little") + text)
-    return digest.hexdigest()
+    texts = [part.encode() for part in parts]
+    return hashlib.sha256(b"".join([len(text).to_bytes(8, "little") + text for text in texts])).hexdigest()
 
 
 def _youngest_first(folders: list[Path]) -> list[Path]:
@@ -152,13 +132,21 @@ def _load(file: str, cache: ArtifactCache, *, stale: bool) -> HeldPlan | None:
         return None
     try:
         payload = _unsealed(file, data)
-        digests = decode(payload).artifacts if stale else read_head(payload).artifacts
+        if stale:
+            check_header(payload)
+        serial = read_head(payload)
+        if stale:
+            _ = serial.plan  # of another version it may be, or break a rule of today
     except PlanError as error:
         _log.warning("plan %s cannot be used (%s); it counts as missing", file, error)
         return None
-    artifacts = [cache.find(digest) for digest in digests]
-    held = tuple(artifact for artifact in artifacts if artifact is not None)
-    return HeldPlan(payload, held, stale) if len(held) == len(artifacts) else None
+    held = []
+    for digest in serial.artifacts:
+        artifact = cache.find(digest)
+        if artifact is None:
+            return None
+        held.append(artifact)
+    return HeldPlan(serial, tuple(held), stale)
 
 
 def plan_in(path: Path, data: bytes) -> Plan:

@@ -1,0 +1,59 @@
+"""What one process finds out of this machine and this package, and the next need not: a small file in the cache.
+
+It holds the generator's digest, which takes the reading of all of its files, and what CPU this is. Its name says for
+which files of the package, and for which boot of which machine: neither can have changed since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from tilesmith.solvers import generation
+from tilesmith.targets import detect
+from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.files import publish, read
+from tilesmith.toolchain.sealed import seal, unseal
+
+_done: set[str] = set()  # caches of which the memo was read, or written
+
+
+def recall(cache: ArtifactCache) -> None:
+    """Take over what another process has found out, where it holds for this one."""
+    place = str(cache.directory)
+    if place in _done:
+        return
+    for folder in cache.folders():
+        found = kept_in(folder)
+        if found is not None:
+            digest, cpu = found
+            generation.recall_digest(digest)
+            if detect.boot_id():
+                detect.recall_host_cpu(cpu)
+            _done.add(place)
+            return
+
+
+def kept_in(folder: Path) -> tuple[str, detect.HostCpu] | None:
+    """The generator's digest and the CPU, as a process has kept them; None if any byte of it is another."""
+    try:
+        record = unseal(read(f"{folder}/{_name()}")) or {}
+        return str(record["digest"]), detect.HostCpu(str(record["arch"]), *map(int, record["caches"]))
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def remember(cache: ArtifactCache) -> None:
+    """Keep it for the next process; one that cannot finds out for itself."""
+    place = str(cache.directory)
+    if place in _done or generation.file_stamp() != generation.STAMP:
+        return
+    _done.add(place)
+    cpu = detect.host_cpu()
+    record = {"digest": generation.generator_digest(), "arch": cpu.arch, "caches": cpu.caches}
+    with contextlib.suppress(OSError):
+        publish(cache.directory, cache.directory / _name(), seal(record))
+
+
+def _name() -> str:
+    return f"machine/{generation.STAMP}-{detect.boot_id()}.json"
