@@ -282,7 +282,9 @@ def check_tuning_on_each_device():
             there = torch.cuda.memory_allocated(ordinal) > before
             worker.close()
             database = Database.open(Path(folder) / f"{ordinal}.db")
-            found = tune(signature, target, database=database, cache=CACHE, device=ordinal, max_trials=3, external=False)
+            found = tune(
+                signature, target, database=database, cache=CACHE, device=ordinal, max_trials=3, external=False
+            )
             if places != {ordinal} or stream != ordinal or not there or not isinstance(reply, Loaded) or found.failed:
                 wrong.append(f"cuda:{ordinal}: {places} {stream} {there} {reply} {found.failed} failed")
     report(f"tuning on each of {torch.cuda.device_count()} devices", not wrong, wrong=wrong)
