@@ -19,9 +19,12 @@ from tilesmith.problems.signature import parse_key  # noqa: E402
 from tilesmith.solvers.cuda.depthwise import DepthwiseCudaSolver  # noqa: E402
 from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver  # noqa: E402
 from tilesmith.solvers.cuda.mma_thin import MmaThinSolver  # noqa: E402
+from tilesmith.solvers.cuda.relayout import CUDA_COPIES  # noqa: E402
+from tilesmith.solvers.relayout import Relayout  # noqa: E402
 from tilesmith.solvers.solver import Accepted, Config  # noqa: E402
 
-_ALL = (DepthwiseCudaSolver(), MmaThinSolver(), MmaDenseSolver(exact=False), MmaDenseSolver(exact=True))
+_DENSE = MmaDenseSolver(exact=False)
+_ALL = (DepthwiseCudaSolver(), MmaThinSolver(), _DENSE, MmaDenseSolver(exact=True), Relayout(_DENSE, CUDA_COPIES))
 sm90.SOLVERS = {s.name: s for s in _ALL}
 sm90.__file__ = __file__  # the worker is this program
 TARGET = sm90.TARGET

@@ -13,6 +13,8 @@ from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 512
 _MAX_BOX = 256
+_FEW_CHANNELS = 1.5  # what few channels on either side cost beside their padding: ten timings of 34 to 363 us
+_LATENCY = 800  # cycles from asking for a filter's tap, which lies in L2, to its use
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,8 @@ def halo_seconds(t: HaloTile) -> float:
     shared = (bm / 64 * (64 + bn) + (0 if t.value["resident"] else bm)) * span / 128
     loads = (0 if t.value["resident"] else bm) * span / 48
     step = max(tensor, shared, loads) + 30
+    if not t.value["resident"]:  # a tap's filter must arrive while those before it are multiplied
+        step = max(step, _LATENCY / (t.stages - 1))
     block = max(taps * step, t.window_bytes / 48)
     waves = ceil(t.tiles / t.target.cores)
     epilogue = 500 + bm * bn / 12
@@ -163,5 +167,7 @@ def halo_seconds(t: HaloTile) -> float:
     for size in t.pixels.dims[1:]:
         pixels *= size
     moved = 2 * (pixels * form.channels + form.rows * form.cols + taps * form.channels * form.cols)
+    if min(form.channels, form.cols) < 16:
+        cycles *= _FEW_CHANNELS
     busy, moving = cycles / 1.7e9, moved / (0.85 * t.target.bytes_per_s)
     return max(busy, moving) + 0.15 * min(busy, moving)

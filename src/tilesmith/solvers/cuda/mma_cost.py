@@ -18,6 +18,8 @@ _LAUNCH = 2.0e-6
 _CONVERTED = {"tf32": 1, "fp8e4m3": 2, "fp8e5m2": 2}
 _SCATTERED_LOAD = 0.6  # cycles of an element that comes from a sector of its own
 _NARROW_LOAD = 0.2  # cycles of a load of fewer than 16 bytes: lanes that load one part leave gaps
+_HELD_LOAD, _HELD_WARPS = 0.25, 8  # cycles of one that passes through registers, and the warps that hide its wait
+_TILE = 5000  # cycles of a convolution's tile beside its steps: taps, places of pixels, the first loads
 _SCATTERED_STORE = 0.4  # results a cycle, each into a sector of its own
 _LOAD_SLOTS = 10  # issue slots of a copy instruction with its address
 
@@ -31,11 +33,11 @@ def predicted_seconds(t: MmaTile) -> float:
     busy = min(resident, ceil(t.grid / target.cores))
     # Resident blocks share an SM's units, and hide each other's waits; a block alone overlaps less.
     power = 4.0 if busy == 1 else 6.0
-    work = busy * float(sum(each**power for each in _step_cycles(t)) ** (1 / power))
+    work = busy * float(sum(each**power for each in _step_cycles(t, busy)) ** (1 / power))
     work *= max(1.0, 4 / (busy * t.warps)) * (1.0 if form.kind == "gemm" else _GATHER)
     per_step = max(work, _latency(t) / (t.value["stages"] - 1)) + _STEP
     stored = 24 if form.out_vector > 1 else 8 if form.out.channel == 1 else _SCATTERED_STORE
-    epilogue = 600 + busy * t.block_m * t.block_n / stored
+    epilogue = 600 + busy * t.block_m * t.block_n / stored + (0 if form.kind == "gemm" else _TILE)
     cycles = _START + waves * (steps * per_step + epilogue)
     seconds = max(cycles / clock, _moved(form) / (0.8 * target.bytes_per_s))
     if t.split > 1:
@@ -48,8 +50,11 @@ def _latency(t: MmaTile) -> float:
     return 1400.0 if min(t.form.a.vector, t.form.b.vector) * t.element_bytes >= 4 else 2000.0
 
 
-def _step_cycles(t: MmaTile) -> tuple[float, float, float, float]:
-    """Cycles that one step of one block occupies the multipliers, shared memory, the L2 cache, the issue slots."""
+def _step_cycles(t: MmaTile, busy: int) -> tuple[float, float, float, float]:
+    """Cycles that one step of one block occupies the multipliers, shared memory, the L2 cache, the issue slots.
+
+    ``busy`` blocks share an SM.
+    """
     form, v, size = t.form, t.value, t.element_bytes
     bm, bn, bk = t.block_m, t.block_n, t.block_k
     target = t.target
@@ -65,6 +70,9 @@ def _step_cycles(t: MmaTile) -> tuple[float, float, float, float]:
     for operand, extent in ((form.a, bm), (form.b, bn)):
         if _scattered(form, operand):
             shared += _SCATTERED_LOAD * extent * bk
+        elif operand.vector * size < 4:
+            waits = max(1.0, _HELD_WARPS / (busy * t.warps)) ** 2
+            shared += _HELD_LOAD * extent * bk / operand.vector * min(8.0, waits)
         elif operand.vector * size < 16:
             shared += _NARROW_LOAD * extent * bk / operand.vector
     loads = (bm + bn) * bk * size / _L2

@@ -200,6 +200,14 @@ class ThinTile:
         """How far apart the four rows of a lane are, and those of neighbouring lanes: what meets in fewer banks."""
         return min(((1, 4), (4, 1)), key=lambda steps: sum(self.conflicts(i, steps[1]) for i in (0, 1)))
 
+    @cached_property
+    def reads(self) -> int:
+        """Turns of shared memory for a warp's operands of 16 rows; even rows are read in pairs of elements."""
+        m, n = self.tile
+        pitches = (self.form.first + self.pads[0], self.form.second + self.pads[1])
+        first, second = m * (8 if pitches[0] % 2 else 4), n * (4 if pitches[1] % 2 or n % 2 else 2)
+        return first * self.conflicts(0, self.steps[1]) + second * self.conflicts(1, self.steps[1])
+
     def conflicts(self, operand: int, step: int) -> int:
         """The most words that lie in one bank, of the fragments of an operand."""
         pitch = (self.form.first, self.form.second)[operand] + self.pads[operand]
