@@ -115,6 +115,22 @@ def test_the_sum_of_slices_reads_what_the_kernel_leaves():
     assert total.grid[0] * total.block[0] == 4 * quads  # each thread loads up to 8 of the 20
 
 
+def stages_of(problem, **values):
+    found = re.search(r"STAGES = (\d+);", SOLVER.draft(problem, config(**values), H200).sources[0].text)
+    assert found is not None
+    return int(found[1])
+
+
+def test_a_block_of_several_tiles_reads_ahead_of_them():
+    short = {"trans_b": True}
+    assert stages_of(gemm(512, 512, 128, **short)) == 2  # a tile a block: two steps
+    assert stages_of(gemm(50176, 512, 128, **short), bn=256, resident=1) > 4
+
+
+def test_a_stream_keeps_to_what_is_worth_having_under_way():
+    assert stages_of(gemm(128, 4096, 14336)) * 256 * 128 <= 163840 < stages_of(gemm(4096, 4096, 4096)) * 256 * 128
+
+
 def test_blocks_of_the_sum_have_room_beside_the_kernel():
     problem = gemm(512, 128, 50176, trans_a=True)
     for chosen in (config(slices=16), config(slices=33, wgs=1), config(slices=33, wgs=1, bn=64, per_sm=2)):

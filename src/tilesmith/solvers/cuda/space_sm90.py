@@ -116,10 +116,11 @@ def _grouped(config: Config, form_of: FormOf, space: SearchSpace, target: CudaTa
     """``config`` with so many rows of tiles walked together that what its columns bring from DRAM is read once."""
     form = form_of(config["swap"])
     assert form is not None
-    if config["slices"] > 1 or config["resident"]:
+    t = Sm90Tile(form, config, target)
+    if config["resident"] or (config["slices"] > 1 and t.block_n <= t.block_m):
         return config
     columns = form.cols * form.reduced * len(form.taps.offset) * 2
-    if columns < _FEW_BYTES and bound_by_memory(Sm90Tile(form, config, target)):
+    if columns < _FEW_BYTES and bound_by_memory(t):
         return config  # they stay in L2: whole rows are written at a time
     for group in (16, 8, 4, 2) if config["swap"] else (8, 4, 2):
         wide = config.replace(group=group)
