@@ -21,6 +21,7 @@ from tilesmith.solvers.solver import Config, SearchSpace
 from tilesmith.targets.target import CudaTarget
 
 _FEW_BYTES = 2**22  # of columns that stay in L2 beside what streams through it
+_RANKED = 300  # configs that a search may begin with
 FormOf = Callable[[int], Sm90Form | None]  # by ``swap``
 _SHAPES = (  # wgs, mi, pp, per_sm
     (1, 1, 0, 1), (2, 1, 0, 1), (2, 1, 1, 1), (1, 2, 0, 1), (2, 2, 0, 1), (2, 2, 1, 1), (3, 1, 0, 1),
@@ -96,7 +97,7 @@ def sm90_default(form_of: FormOf, target: CudaTarget) -> Config:
 def sm90_ranked(form_of: FormOf, target: CudaTarget) -> list[Config]:
     """Some hundreds of configs of the space, those first that the cost model likes."""
     space = sm90_space(form_of, target)
-    return [_grouped(config, form_of, space, target) for config in _sorted(form_of, space, target)]
+    return [_grouped(config, form_of, space, target) for config in _sorted(form_of, space, target)[:_RANKED]]
 
 
 def _sorted(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> list[Config]:
