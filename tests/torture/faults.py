@@ -5,7 +5,10 @@ operations are counted first, then each fails in a process of its own (``faults.
 SQLite's operations fail too): once, and from there to the end of the process. After each, a healthy process must find
 the store readable and publish into it. An operation that moves no bytes cannot be short, so that is no case.
 
-    python tests/torture/faults.py [--seconds S] [--seed N] [--jobs N]
+What has been tried is written down case by case in ``--state FOLDER``, if given: a run that was stopped goes on there.
+(Remove it when the code has changed. A publish has an operation more or less each time, so it is counted but once.)
+
+    python tests/torture/faults.py [--seconds S] [--seed N] [--jobs N] [--state FOLDER]
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ KINDS = {
 # What may be retried for ever must succeed in the end: these fail once.
 ONCE_ONLY = ("EINTR",)
 PROBLEM = "torture"
+OPERATIONS = "operations"  # the file of the state that says, by operation, whether it can be short
+COUNT = -1  # the part of whoever writes it
 
 
 def main() -> int:
@@ -42,19 +47,24 @@ def main() -> int:
     options.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     options.add_argument("--seed", type=int, default=0, help="of the order in which cases are tried")
     options.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="who share the cases")
-    options.add_argument("--loud", action="store_true", help="tell what is wrong as it is found, and how far it is")
+    options.add_argument("--state", type=Path, help="where cases that have been tried are kept")
     given = options.parse_args()
     if "TS_FAULTS" in os.environ:
         part = int(os.environ["TS_FAULTS_PART"])
-        print(json.dumps(torment(given.seconds, given.seed, part, given.jobs, given.loud)))
+        torment(given.seconds, given.seed, part, given.jobs, Path(os.environ["TS_FAULTS_STATE"]))
         return 0
-    with ThreadPoolExecutor(given.jobs) as pool:
-        found = merged(list(pool.map(again_with_the_shim, range(given.jobs))))
+    with tempfile.TemporaryDirectory() as passing, ThreadPoolExecutor(given.jobs) as pool:
+        state = given.state or Path(passing)
+        state.mkdir(parents=True, exist_ok=True)
+        if not (state / OPERATIONS).exists():
+            again_with_the_shim(COUNT, state.absolute())
+        list(pool.map(lambda part: again_with_the_shim(part, state.absolute()), range(given.jobs)))
+        found = figures_of(state)
     print(json.dumps(found))
     return 1 if found["wrong"] else 0
 
 
-def again_with_the_shim(part: int) -> dict[str, Any]:
+def again_with_the_shim(part: int, state: Path) -> None:
     """This script with the same arguments, in a process whose file operations can be made to fail."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # thousands of fsyncs
     with tempfile.TemporaryDirectory(prefix="tilesmith-faults-", dir=memory) as folder:
@@ -64,27 +74,44 @@ def again_with_the_shim(part: int) -> dict[str, Any]:
         (Path(folder) / "recalled").mkdir()
         environment = {
             **os.environ, "LD_PRELOAD": str(library), "TS_FAULTS": folder, "TS_FAULTS_PART": str(part),
-            "CC": str(HERE / "recall_cc.sh"), "RECALL_DIR": f"{folder}/recalled", "TMPDIR": f"{folder}/temporary",
+            "TS_FAULTS_STATE": str(state), "CC": str(HERE / "recall_cc.sh"), "RECALL_DIR": f"{folder}/recalled",
+            "TMPDIR": f"{folder}/temporary",
         }  # fmt: skip
-        done = subprocess.run([sys.executable, *sys.argv], env=environment, stdout=subprocess.PIPE, check=True)
-        return dict(json.loads(done.stdout))
+        subprocess.run([sys.executable, *sys.argv], env=environment, check=True)
 
 
-def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The figures of processes that shared the cases."""
-    assert len({(part["operations"], part["cases"]) for part in parts}) == 1, "they did not share the same cases"
-    names = ("by_kind", "by_operation")
-    sums = {name: sum((Counter(part[name]) for part in parts), Counter[str]()) for name in names}
+def cases_of(state: Path) -> list[tuple[str, bool, int]]:
+    """Each operation with each fault, by name, whether it lasts, and place."""
+    return [
+        (kind, lasting, at)
+        for kind in KINDS
+        for lasting in (False, True)
+        for at, moves in enumerate((state / OPERATIONS).read_text())
+        if not (lasting and kind in ONCE_ONLY) and (moves == "1" or kind != "short")
+    ]
+
+
+def tried_in(state: Path) -> dict[tuple[str, bool, int], dict[str, Any]]:
+    """What came of each case, as every process has written it down."""
+    whole = [path.read_text().rpartition("\n")[0] for path in sorted(state.glob("*.jsonl"))]
+    lines = [json.loads(line) for text in whole for line in text.splitlines()]
+    return {tuple(line["case"]): line for line in lines}
+
+
+def figures_of(state: Path) -> dict[str, Any]:
+    tried = tried_in(state)
+    reached = [line for line in tried.values() if line["operation"]]
     return {
-        "operations": parts[0]["operations"], "cases": parts[0]["cases"], "runs": sum(part["runs"] for part in parts),
-        "not_reached": sum(part["not_reached"] for part in parts),
-        **{name: dict(sums[name].most_common()) for name in names},
-        "wrong": [text for part in parts for text in part["wrong"]],
+        "operations": len((state / OPERATIONS).read_text()), "cases": len(cases_of(state)), "runs": len(tried),
+        "not_reached": len(tried) - len(reached),
+        "by_kind": dict(Counter(line["case"][0] for line in reached).most_common()),
+        "by_operation": dict(Counter(line["operation"] for line in reached).most_common()),
+        "wrong": [text for line in tried.values() for text in line["wrong"]],
     }  # fmt: skip
 
 
-def torment(seconds: float, seed: int, part: int, parts: int, loud: bool) -> dict[str, Any]:
-    """The ``part``-th of ``parts`` equal shares of the cases."""
+def torment(seconds: float, seed: int, part: int, parts: int, state: Path) -> None:
+    """The ``part``-th of ``parts`` equal shares of the cases that have not been tried."""
     from homes import arrays, heard, in_child, is_right, place
 
     import tilesmith.runtime.executable  # noqa: F401  # what a call imports is imported once, before the forks
@@ -153,44 +180,26 @@ def torment(seconds: float, seed: int, part: int, parts: int, loud: bool) -> dic
     fresh()  # the compiler remembers its source now
     first = in_child(counted)
     assert not first.error, first.error
-    movable = list(first.value)
-    cases = [
-        (kind, lasting, at)
-        for kind in KINDS
-        for lasting in (False, True)
-        for at, moves in enumerate(movable)
-        if not (lasting and kind in ONCE_ONLY) and (moves or kind != "short")
-    ]
+    if part == COUNT:
+        (state / OPERATIONS).write_text("".join("01"[moves] for moves in first.value))
+        return
+    cases, tried = cases_of(state), tried_in(state)
     random.Random(seed).shuffle(cases)
-    by_kind, by_operation, wrong = Counter[str](), Counter[str](), list[str]()
-    runs = not_reached = 0
     begun = time.monotonic()
-    for kind, lasting, at in cases[part::parts]:
-        if time.monotonic() - begun > seconds:
-            break
-        fresh()
-        told = in_child(lambda at=at, error=KINDS[kind], lasting=lasting: publish(at, error, lasting))
-        after = in_child(healthy)
-        operation = (told.value or {"operation": "?"})["operation"]
-        runs += 1
-        if operation:
-            by_kind[kind] += 1
-            by_operation[operation] += 1
-        else:  # a publish is not quite the same each time
-            not_reached += 1
-        found = [
-            f"{kind} {'from' if lasting else 'at'} {at} ({operation}): {text}"
-            for text in faults_of(told, after, lasting)
-        ]
-        wrong += found
-        for text in found if loud else ():
-            print(text, file=sys.stderr, flush=True)
-        if loud and runs % 100 == 0:
-            print(f"{runs} of {len(cases[part::parts])}", file=sys.stderr, flush=True)
-    return {
-        "operations": len(movable), "cases": len(cases), "runs": runs, "not_reached": not_reached,
-        "by_kind": dict(by_kind), "by_operation": dict(by_operation), "wrong": wrong,
-    }  # fmt: skip
+    with (state / f"{part}-of-{parts}.jsonl").open("a") as log:
+        for kind, lasting, at in [case for case in cases[part::parts] if case not in tried]:
+            if time.monotonic() - begun > seconds:
+                break
+            fresh()
+            told = in_child(lambda at=at, error=KINDS[kind], lasting=lasting: publish(at, error, lasting))
+            after = in_child(healthy)
+            operation = (told.value or {"operation": "?"})["operation"]
+            wrong = [
+                f"{kind} {'from' if lasting else 'at'} {at} ({operation}): {text}"
+                for text in faults_of(told, after, lasting)
+            ]
+            line = {"case": (kind, lasting, at), "operation": operation, "wrong": wrong}
+            print(json.dumps(line), file=log, flush=True)
 
 
 def faults_of(told: Any, after: Any, lasting: bool) -> list[str]:
