@@ -31,6 +31,10 @@ def answer(solver, time_us, *, layer="user", spread=0.1, revision=3, config="a=2
     return Answer(record, layer)
 
 
+def dated(given, date):
+    return replace(given, record=replace(given.record, date=date))
+
+
 def failed(solver, layer="user"):
     return Answer(Record("p", "t", solver, "a=1", 3).failed("wrong numbers"), layer)
 
@@ -82,6 +86,24 @@ def test_records_of_another_revision_or_of_failures_do_not_answer():
     assert "revision 2" in choice.trace[0].reason
     assert choice.trace[2].reason == "failed: wrong numbers"
     assert isinstance(choose(OPTIONS, stale[:2], mode="hybrid"), Unknown)
+
+
+def test_what_lost_against_a_solver_that_was_revised_since_is_no_answer():
+    beaten = [answer("dense", 1.0, revision=2), answer("reference", 500.0)]
+    assert choose(OPTIONS, beaten, mode="fast").solver == "small"  # as predicted
+    for mode in ("hybrid", "trust_verify"):
+        assert isinstance(choose(OPTIONS, beaten, mode=mode), Unknown)
+        assert choose(OPTIONS, beaten, mode=mode, measured=True).solver == "reference"
+    assert choose(OPTIONS, beaten, mode="strict").solver == "reference"  # where no other can be had
+    elsewhere = [answer("dense", 1.0, revision=2, layer="system"), answer("reference", 500.0)]
+    for answers in (
+        [answer("dense", 900.0, revision=2), answer("reference", 500.0)],  # it won
+        [answer("dense", 1.0, revision=4), answer("reference", 500.0)],  # of a newer Tilesmith
+        [answer("gone", 1.0, revision=2), answer("reference", 500.0)],
+        elsewhere,
+        [answer("dense", 1.0, revision=2), dated(answer("reference", 500.0), "2026-01-02")],  # it won later
+    ):
+        assert choose(OPTIONS, answers, mode="hybrid").solver == "reference"
 
 
 def test_a_record_of_a_refused_or_unknown_solver_does_not_answer():

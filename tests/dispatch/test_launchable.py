@@ -285,3 +285,17 @@ def test_trust_verify_searches_anew_for_the_solver_that_is_asked_for(tmp_path, m
     )
     forget_launchables()
     assert get_launchable(SMALL, mode="trust_verify", only="c_reference").solver == "c_reference"
+
+
+def test_a_revised_solver_does_not_hand_its_problems_to_the_next(monkeypatch):
+    sig = ConvSignature((1, 9, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC")
+    target = get_launchable(sig, mode="hybrid").target
+    database = open_databases().writable
+    best = database.best(sig.key(), target.name)
+    slow = replace(best, solver="c_reference", config="", revision=1, time_us=best.time_us * 50)
+    database.put_results([replace(best, revision=best.revision - 1), slow])  # the winner has been revised since
+    forget_launchables()
+    again = get_launchable(sig, mode="hybrid")
+    assert (again.solver, again.choice.basis) == (best.solver, "measurement")
+    forget_launchables()
+    assert get_launchable(sig, mode="hybrid").choice.basis == "database"

@@ -64,6 +64,20 @@ def test_what_is_preloaded_runs_in_strict_mode(file):
     assert done.stdout.splitlines() == ["database True"] * 3
 
 
+@pytest.mark.parametrize(
+    "command", ["convint8 -n 1 -c 4 -H 6 -W 6 -k 4 -F 1", "convfp64 -n 1 -c 4 -H 6 -W 6 -k 4 -F 4"]
+)
+def test_a_problem_that_one_solver_alone_computes_is_made_ready(file, command):
+    file.write_text(command)
+    missing = elsewhere(file, "strict")
+    assert "type `tilesmith preload" in missing.stderr
+    populator = CachePopulator(commands_file=file)
+    populator.run()
+    assert populator.get_failures() == {}
+    done = elsewhere(file, "strict")
+    assert done.stdout.split() == ["prediction", "True"], done.stderr
+
+
 def test_a_second_run_compiles_and_measures_nothing(file, monkeypatch):
     CachePopulator(commands_file=file).run()
     tilesmith.forget()

@@ -99,7 +99,7 @@ def choose(
     Raises ``NoSolutionError`` when nothing fits.
     """
     if mode != "normal" or measured:
-        found = held(options, answers, only=only, measured=measured, without=without)
+        found = held(options, answers, only=only, measured=measured, without=without, strict=mode == "strict")
         if found is not None:
             return found
     free = _free(options, only)
@@ -114,7 +114,8 @@ def choose(
             best = _best_answer(_revisions(able), group, without)
             if best is not None:
                 return _decided(trace, best.record.solver, best.record.config, NEAREST, best)
-    if mode == "fast" or measured:
+    # Where one solver alone fits there is nothing to choose, so nothing to look up: strict mode needs its kernel alone.
+    if mode == "fast" or measured or (mode == "strict" and len(free) == 1):
         if not left:
             raise NoSolutionError("every solver that fits this problem failed its check; see `tilesmith explain`")
         left = [option for option in left if (option.candidate.name, option.config) not in without]
@@ -137,21 +138,26 @@ def held(
     only: str = "",
     measured: bool = False,
     without: frozenset[tuple[str, str]] = NOTHING,
+    strict: bool = False,
 ) -> Choice | None:
-    """What the databases answer, if they do: for it, options need no defaults and no predictions."""
-    best = _best_answer(_revisions(_free(options, only)), answers, without)
+    """What the databases answer, if they do: for it, options need no defaults and no predictions.
+
+    An answer that has lost against a kernel of which a newer revision exists is none, unless there can be no other:
+    in ``strict`` mode, and just after a measurement.
+    """
+    best = _best_answer(_revisions(_free(options, only)), answers, without, losers=strict or measured)
     if best is None:
         return None
     trace = _trace(options, answers, only, without)
     return _decided(trace, best.record.solver, best.record.config, MEASUREMENT if measured else DATABASE, best)
 
 
-def recorded(answers: Sequence[Answer], revisions: Mapping[str, int]) -> Choice | None:
+def recorded(answers: Sequence[Answer], revisions: Mapping[str, int], strict: bool = False) -> Choice | None:
     """What the databases answer by their records alone, no solver asked: right if the chosen one takes the problem.
 
     ``revisions`` are those of the solvers that answer, in the table's order.
     """
-    best = _best_answer(revisions, answers, NOTHING)
+    best = _best_answer(revisions, answers, NOTHING, losers=strict)
     if best is None:
         return None
     first = _first_of_each(answers)
@@ -162,6 +168,11 @@ def recorded(answers: Sequence[Answer], revisions: Mapping[str, int]) -> Choice 
 def usable(record: Record, revisions: Mapping[str, int]) -> bool:
     """The record was checked and measured, and its solver still generates the kernel that it speaks of."""
     return record.ok and revisions.get(record.solver) == record.revision
+
+
+def outdated(record: Record, revisions: Mapping[str, int]) -> bool:
+    """The record was checked and measured, and its solver has been revised since."""
+    return record.ok and record.revision < revisions.get(record.solver, record.revision)
 
 
 def _revisions(options: Mapping[str, Option]) -> dict[str, int]:
@@ -179,7 +190,10 @@ def _has_failed(option: Option, record: Record) -> bool:
 
 
 def _best_answer(
-    revisions: Mapping[str, int], answers: Sequence[Answer], without: frozenset[tuple[str, str]]
+    revisions: Mapping[str, int],
+    answers: Sequence[Answer],
+    without: frozenset[tuple[str, str]],
+    losers: bool = False,
 ) -> Answer | None:
     """Of the highest layer that has a usable one; a tie goes to the solver that stands earlier in the table."""
     order = {name: place for place, name in enumerate(revisions)}
@@ -192,8 +206,25 @@ def _best_answer(
             and (answer.record.solver, answer.record.config) not in without
         }
         if times:
-            return preferred(times, lambda answer: order[answer.record.solver])
+            best = preferred(times, lambda answer: order[answer.record.solver])
+            if losers or not _has_lost(best, answers, revisions):
+                return best
     return None
+
+
+def _has_lost(best: Answer, answers: Sequence[Answer], revisions: Mapping[str, int]) -> bool:
+    """A solver that has been revised since was faster than ``best``, and no later search has found otherwise.
+
+    NOTE: without this a new revision of the fastest solver hands its problems over to what came second, which may be
+    the plain reference.
+    """
+    return any(
+        answer.layer == best.layer
+        and outdated(answer.record, revisions)
+        and (answer.record.time_us or 0.0) < (best.record.time_us or 0.0)
+        and answer.record.date >= best.record.date
+        for answer in answers
+    )
 
 
 def matches(candidate: Candidate, only: str) -> bool:

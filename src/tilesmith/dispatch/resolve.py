@@ -15,11 +15,13 @@ from tilesmith.dispatch.choose import (
     MEASUREMENT,
     NEAREST,
     NOTHING,
+    PREDICTION,
     SPEC,
     Choice,
     choose,
     held,
     matches,
+    outdated,
     recorded,
     usable,
 )
@@ -89,7 +91,7 @@ def _hit(
     names = {answer.record.solver for answer in answers}
     if any(map(is_external, names)):
         return None
-    choice = recorded(answers, revisions_of(target, names))
+    choice = recorded(answers, revisions_of(target, names), strict=mode == "strict")
     if choice is None or choice.record is None:
         return None
     plan = find_todays_plan(
@@ -120,7 +122,9 @@ def _decided_and_built(
             break
         except (NoCompilerError, NoSolutionError) as error:
             # The chosen kernel is not here and cannot be made. Another answer of the databases may be at hand.
-            if choice.basis == DATABASE and (other := _at_hand(signature, target, choice, layers, cache, only)):
+            if choice.basis in (DATABASE, PREDICTION) and (
+                other := _at_hand(signature, target, choice, layers, cache, only)
+            ):
                 _log.warning("%s; %s %s, which is here, is used", error, other.choice.solver, other.choice.config)
                 return other
             if choice.basis != NEAREST:
@@ -152,8 +156,9 @@ def decide(
     if mode != "normal":
         names = {answer.record.solver for answer in answers}
         found = answers and held(
-            bare_options_of(signature, target, names, external), answers, only=only, without=without
-        )
+            bare_options_of(signature, target, names, external), answers, only=only, without=without,
+            strict=mode == "strict",
+        )  # fmt: skip
         if found:
             return found
     options = options_of(signature, target, external)
@@ -167,7 +172,9 @@ def decide(
     measured = True
     if len(free) > 1:
         try:
-            first = [(near_one.record.solver, near_one.record.config) for group in near[:1] for near_one in group[:3]]
+            known = {option.candidate.name: option.candidate.solver.revision for option in free}
+            old = [answer for answer in answers if outdated(answer.record, known)]
+            first = [(each.record.solver, each.record.config) for each in (*old[:3], *(near[0][:3] if near else ()))]
             _measure(signature, target, "defaults", layers, cache, device, external, first)
         except (LaunchError, CompileError, NoCompilerError, OSError) as error:
             _log.warning("nothing could be measured (%s); an answer that is not measured is used", error)
@@ -245,8 +252,8 @@ def _at_hand(
         plan = held_plan(signature, free[record.solver], record.config, target, cache)
         if plan is not None:
             found = replace(
-                choice, solver=record.solver, config=record.config, layer=answer.layer, time_us=record.time_us,
-                role=answer.role, record=record,
+                choice, basis=DATABASE, solver=record.solver, config=record.config, layer=answer.layer,
+                time_us=record.time_us, role=answer.role, record=record,
                 trace=tuple(replace(line, chosen=line.solver == record.solver) for line in choice.trace),
             )  # fmt: skip
             return Resolved(found, Built(plan.serial, plan.artifacts, remembered=True))
