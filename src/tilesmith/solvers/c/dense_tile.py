@@ -7,7 +7,8 @@ multiply-add. Every pixel's offset is a constant, so there is nothing else in th
 from __future__ import annotations
 
 from tilesmith.codegen.symbols import MARK
-from tilesmith.solvers.c.dense_tiling import Tiling
+from tilesmith.problems.dtypes import dtype
+from tilesmith.solvers.c.dense_tiling import CACHE_LINE, Tiling
 
 
 def tile_name(mh: int, mw: int, tail: bool) -> str:
@@ -21,12 +22,28 @@ def tile_text(t: Tiling, mh: int, mw: int, tail: bool) -> str:
     lines = [f"TS_NOINLINE void {tile_name(mh, mw, tail)}({MARK}_args) {{"]
     for p in range(len(pixels)):
         lines.append("  ts_vf " + ", ".join(f"a{p}_{v} = {{0}}" for v in vectors) + ";")
+    lines += _ask_for_result(t, pixels, len(vectors))
     lines += ["  for (int q = 0; q < nseg; q++) {", f"    const {MARK}_ct *xr = x + seg[q];"]
     lines += _loop(t, mh, mw, len(vectors) * t.lanes)
     lines.append("  }")
     lines += _stores(t, pixels, tail)
     lines.append("}")
     return "\n".join(lines) + "\n"
+
+
+def _ask_for_result(t: Tiling, pixels: list[tuple[int, int]], vectors: int) -> list[str]:
+    """Fetch the lines that the tile will write while it computes.
+
+    NOTE: stores that miss fill the store buffer, and the next tile waits. On a Zen 3, 3x3 with 64 channels, 56x56 and
+    batch 8 is 2 to 3 % faster with this, with one thread and with two.
+    """
+    down, right = t.form.y_strides[4] * t.form.out_step[1], t.form.y_strides[5] * t.form.out_step[2]
+    nbytes = vectors * t.lanes * dtype(t.form.y_dtype).nbytes
+    return [
+        f"  __builtin_prefetch((const char *)(y + {i * down + j * right}) + {byte}, 1);"
+        for i, j in pixels
+        for byte in range(0, nbytes, CACHE_LINE)
+    ]
 
 
 def _loop(t: Tiling, mh: int, mw: int, nr: int) -> list[str]:
