@@ -206,6 +206,24 @@ def test_a_busy_file_is_waited_for_and_nothing_is_lost(tmp_path, monkeypatch):
     assert Database.open(path).ranking(P, T) == (FULL,)
 
 
+@pytest.mark.parametrize("kind", ["new", "old"])
+def test_a_busy_file_is_waited_for_when_it_is_opened(kind, tmp_path, monkeypatch, caplog):
+    """Crowds begin on one cold file: each must bring it to the newest schema, or see that another has."""
+    from tilesmith.db import connect
+
+    monkeypatch.setattr(connect, "BUSY_S", 0.05)
+    path = tmp_path / "t.db"
+    if kind == "old":
+        shutil.copy(STORES / "v1.db", path)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    threading.Timer(0.6, lambda: other.execute("COMMIT")).start()
+    database = Database.open(path)
+    database.put_result(FULL)
+    assert database.persistent
+    assert not caplog.records
+
+
 # --- stores of the past -----------------------------------------------------------------------------------------------
 
 STORES = Path(__file__).parent / "stores"

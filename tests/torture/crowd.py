@@ -112,15 +112,14 @@ class Worker:
     def say(self, *words: object) -> None:
         os.write(self.log, (" ".join(map(str, words)).replace("\n", "\\n") + "\n").encode())
 
-    def run(self, stop: Path) -> None:
-        with heard() as warnings:
-            while not stop.exists():
-                try:
-                    self.random.choice((self.kernel, self.kernel, self.record, self.record, self.convolve))()
-                except Exception:
-                    self.say("error", traceback.format_exc())
-                while warnings:
-                    self.say("warning", warnings.pop())
+    def run(self, stop: Path, warnings: list[str]) -> None:
+        while not stop.exists():
+            try:
+                self.random.choice((self.kernel, self.kernel, self.record, self.record, self.convolve))()
+            except Exception:
+                self.say("error", traceback.format_exc())
+            while warnings:
+                self.say("warning", warnings.pop())
 
     def kernel(self) -> None:
         newest = int((time.monotonic() - self.begun) / NEW_EACH_S) * AT_ONCE
@@ -167,7 +166,8 @@ def start(home: Path, name: str, begun: float, seed: str) -> int:
     if child == 0:
         status = 1
         try:
-            Worker(home, name, begun, seed).run(home / "stop")
+            with heard() as warnings:  # those of its beginning too
+                Worker(home, name, begun, seed).run(home / "stop", warnings)
             status = 0
         except BaseException:
             (home / "log" / f"{name}.died").write_text("error " + traceback.format_exc().replace("\n", "\\n"))

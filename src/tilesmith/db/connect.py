@@ -22,6 +22,7 @@ from tilesmith.db.seal import seal_of
 
 LOG = logging.getLogger("tilesmith.db")
 BUSY_S = 10.0
+PATIENCE_S = 60.0  # for a file that other processes hold
 _MAGIC = b"SQLite format 3\0"
 _SIDE_FILES = ("-journal", "-wal", "-shm")
 
@@ -29,7 +30,7 @@ _SIDE_FILES = ("-journal", "-wal", "-shm")
 def open_file(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
     """A connection with the newest schema, and whether what is written to it reaches the file."""
     try:
-        return _open_readonly(path) if readonly else _open(path)
+        return _open_patiently(path, readonly)
     except sqlite3.DatabaseError as error:
         reason: Exception = error
         if (is_damage(error) or is_sealed_off(path, error)) and not readonly:
@@ -45,6 +46,17 @@ def open_file(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
         reason = error
     LOG.warning("database %s cannot be used (%s); this process works without it", path, reason)
     return memory(), False
+
+
+def _open_patiently(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
+    """Many that begin on one cold file take turns at it, and a machine with much to do lets one wait for long."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return _open_readonly(path) if readonly else _open(path)
+        except sqlite3.DatabaseError as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise
 
 
 def why_unreadable(path: Path) -> str | None:

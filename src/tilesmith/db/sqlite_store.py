@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from tilesmith.db.connect import (
     LOG,
+    PATIENCE_S,
     identity,
     is_busy,
     is_damage,
@@ -34,7 +35,6 @@ from tilesmith.db.seal import seal_of, sound_record, sound_search, values_of
 from tilesmith.db.store import Database, Table, in_order
 
 T = TypeVar("T")
-PATIENCE_S = 60.0  # for a file that other processes hold
 _CHUNK = 500
 _KEYS = {"results": ("problem", "target", "solver"), "trials": ("problem", "target", "solver", "config")}
 _SELECT = {table: f"SELECT {', '.join(FIELDS[table])}, seal FROM {table}" for table in TABLES}
