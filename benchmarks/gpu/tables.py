@@ -89,20 +89,28 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 
 
+TOGETHER = ("resnet50", "boo", "diffusion")  # of convolutions that tensor cores can do, in real models
+DENSE = f"dense, {FEW_CHANNELS} channels and more"
+
+
 def summary(lists: dict[str, Rows]) -> list[str]:
     lines = [
         "| list | " + " | ".join(title for title, _ in COLUMNS.values()) + " |",
         "|---|" + "---:|" * len(COLUMNS),
     ]
+    kinds: list[tuple[str, Rows]] = []
     for name, rows in lists.items():
         dense = [row for row in rows if is_dense(row)]
-        kinds = [(f"`{name}`", rows)]
+        kinds.append((f"`{name}`", rows))
         if 0 < len(dense) < len(rows):
-            kinds.append((f"`{name}`, dense, {FEW_CHANNELS} channels and more", dense))
-        for title, chosen in kinds:
-            found = figures(chosen)
-            cells = ["" if found[key] is None else show(found[key]) for key, (_, show) in COLUMNS.items()]
-            lines.append(f"| {title} | {' | '.join(cells)} |")
+            kinds.append((f"`{name}`, {DENSE}", dense))
+    if set(TOGETHER) <= set(lists):
+        together = [row for name in TOGETHER for row in lists[name] if is_dense(row)]
+        kinds.append((f"{', '.join(f'`{name}`' for name in TOGETHER)}, {DENSE}", together))
+    for title, chosen in kinds:
+        found = figures(chosen)
+        cells = ["" if found[key] is None else show(found[key]) for key, (_, show) in COLUMNS.items()]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
     return lines
 
 
