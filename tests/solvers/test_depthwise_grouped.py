@@ -154,3 +154,16 @@ def test_column_tiles_cover_the_axis():
     columns = [t.start + i * t.width + j for t in tiles for i in range(t.repeat) for j in range(t.width)]
     assert columns == list(range(11))
     assert [t.inside for t in tiles] == [False, True, False]
+
+
+def test_half_lines_are_streamed_by_small_tiles_alone():
+    """A vector of 32 bytes is half a line; few lines wait for their other half at a time."""
+    problem = ConvSignature((8, 56, 56, 144), (144, 3, 3, 1), groups=144, padding=1, shared_layout="NHWC").geometry
+    solver = DepthwiseSolver()
+    for arch, cells in (("x86_64-v2", ()), ("x86_64-v3", (2, 6)), ("x86_64-v4", (2, 6, 8, 10))):
+        target = CPU_TARGETS[arch]
+        space, default = solver.search_space(problem, target), solver.default_config(problem, target)
+        assert space.contains(default)
+        streamed = [n for n in (2, 6, 8, 10) if space.contains(default.replace(rows=1, cols=n, stream=1))]
+        assert tuple(streamed) == cells
+        assert default["stream"] == (arch != "x86_64-v2")

@@ -14,7 +14,7 @@ class DepthwiseSolver(GroupedSolver):
 
     name = "c_depthwise"
     op = "depthwise"
-    revision = 4
+    revision = 5
 
     def covers(self, problem: ConvGeometry) -> bool:
         return problem.groups > 1 and problem.groups in (problem.c, problem.k)
