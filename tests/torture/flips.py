@@ -87,11 +87,12 @@ def cache_files(folder: Path, every: int) -> dict[str, Any]:
 
     assert look() == kernel
     assert find().plan == plan
+    often = max(1, every // 9)  # these are small
     return {
-        "kernel": spoiled(kernel.path, every, lambda: [look(), find(), cache.find(kernel.digest)]),
-        "key file": spoiled(key, 1 if every < 9 else every // 9, lambda: [look()]),
-        "plan": spoiled(kept, 1 if every < 9 else every // 9, lambda: [find()]),
-        "machine": spoiled(machine, 1 if every < 9 else every // 9, lambda: [kept_in(cache.directory)]),
+        "kernel": spoiled(kernel.path, often, lambda: [look(), find(), cache.find(kernel.digest)]),
+        "key file": spoiled(key, often, lambda: [look()]),
+        "plan": spoiled(kept, often, lambda: [find()]),
+        "machine": spoiled(machine, often, lambda: [kept_in(cache.directory)]),
     }
 
 
