@@ -112,7 +112,8 @@ def fuzz(name: str, seconds: int, seed: int, findings: Path, grow: bool = False)
         old = {path.name for path in found.iterdir()}
         options = [
             f"-max_total_time={seconds}", f"-seed={seed}", f"-timeout={PATIENCE_S}", f"-rss_limit_mb={MOST_MIB}",
-            f"-artifact_prefix={found}/", f"-dict={HERE / 'tokens.dict'}", "-print_final_stats=1", str(pool),
+            f"-report_slow_units={PATIENCE_S}", f"-artifact_prefix={found}/", f"-dict={HERE / 'tokens.dict'}",
+            "-print_final_stats=1", str(pool),
         ]  # fmt: skip
         with (folder / "said").open("wb") as told:
             child = subprocess.Popen([*command, *options], cwd=scratch, stdout=told, stderr=told, env=environment())
