@@ -23,6 +23,7 @@ _COMMON = (
 )  # fmt: skip
 # One segment of code and constants, no names but the kernel's: a tenth of the bytes to check, half of the mappings.
 _SMALL = ("-s", "-Wl,-z,noseparate-code,-z,norelro,--hash-style=gnu,--build-id=none")
+_LINK = _SMALL if sys.platform == "linux" else ()  # other systems' linkers have other options
 _ON_PATH = ("cc", "gcc", "clang")
 _PROBE_SECONDS = 60.0
 
@@ -45,7 +46,7 @@ class Compiler:
         if self.kind == "zig":
             # NOTE: without -fno-sanitize=all zig builds its UBSan runtime first, 135 s on a cold cache.
             return (*_COMMON, "-target", target.zig_target, "-fno-sanitize=all", *_for_zig(target.flags))
-        return (*_COMMON, *_SMALL, *target.flags)
+        return (*_COMMON, *_LINK, *target.flags)
 
 
 def find_compiler() -> Compiler:
