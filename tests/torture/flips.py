@@ -92,7 +92,7 @@ def cache_files(folder: Path, every: int) -> dict[str, Any]:
         "kernel": spoiled(kernel.path, often, lambda: [look(), find(), cache.find(kernel.digest)]),
         "key file": spoiled(key, often, lambda: [look()]),
         "plan": spoiled(kept, often, lambda: [find()]),
-        "machine": spoiled(machine, often, lambda: [kept_in(cache.directory)]),
+        "machine": spoiled(machine, max(1, often // 2), lambda: [kept_in(cache.directory)]),
     }
 
 
