@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from functools import lru_cache
 from pathlib import Path
 
@@ -34,6 +35,7 @@ class StandIn:
         self.path = path
         self.library = ctypes.CDLL(str(path))
         self.kernels: dict[str, ctypes._CFuncPtr] = {}
+        self._compiling = threading.Lock()
         self._callback = LAUNCHER(self._launch)
         self.executes(False)
 
@@ -52,10 +54,11 @@ class StandIn:
         self.library.fake_fail_next(name.encode(), code)
 
     def emulate(self, source: Source) -> None:
-        """Make the kernel of ``source`` runnable."""
-        if source.symbol not in self.kernels:
-            library = ctypes.CDLL(str(_emulated(source)))
-            self.kernels[source.symbol] = library.run_emulated
+        """Make the kernel of ``source`` runnable; several threads may ask for the same one."""
+        with self._compiling:
+            if source.symbol not in self.kernels:
+                library = ctypes.CDLL(str(_emulated(source)))
+                self.kernels[source.symbol] = library.run_emulated
 
     def _launch(self, name, grid, block, shared, parameters) -> int:
         kernel = self.kernels.get(name.decode())
