@@ -96,7 +96,7 @@ def search_table(data: dict) -> str:
     """What benchmarks/search.py measured: the untuned choice and the tuned one, against a search many times as long."""
     host, summary = data["host"], data["summary"]
     lines = [
-        "## The search",
+        f"## The search (`{data['target'].partition(':')[0]}`)",
         "",
         f"{host['date']}, {host['cpu']}, {host['cores']} cores, load {host['load']}, target `{data['target']}`, "
         f"{host['compiler'].split(';')[0]}. `python benchmarks/search.py`: three choices, each from an "
@@ -121,9 +121,9 @@ def search_table(data: dict) -> str:
 def write_page() -> None:
     found = [(name, folder / f"cpu_{name}.json") for folder in (RESULTS, OTHERS) for name in RUNS]
     tables = "\n".join(table(name, json.loads(path.read_text())) for name, path in found if path.exists())
-    search = RESULTS / "search_t1.json"
-    if search.exists():
-        tables += "\n" + search_table(json.loads(search.read_text()))
+    for search in (RESULTS / "search_t1.json", OTHERS / "search_t1.json"):
+        if search.exists():
+            tables += "\n" + search_table(json.loads(search.read_text()))
     before, rest = PAGE.read_text().split(BEGIN)
     PAGE.write_text(f"{before}{BEGIN}\n\n{tables}\n{END}{rest.split(END)[1]}")
 

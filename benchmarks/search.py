@@ -1,6 +1,6 @@
 """How good the search is: untuned against tuned, and tuned against a search ten times as long.
 
-    python benchmarks/search.py [--threads N] [--times 10] [--long-strategy evolutionary] [FILE]
+    python benchmarks/search.py [--threads N] [--times 10] [--long-strategy evolutionary] [--every N] [FILE]
 
 For each problem of FILE (benchmarks/problems/cpu_fp32.txt), three choices are made, each in a new database: that of
 `fast` mode (nothing is measured), that of a search with the default budget, and that of a search which takes ten times
@@ -83,19 +83,22 @@ def main() -> int:
     parser.add_argument("--times", type=float, default=10.0)
     # The default strategy, model, stops when it expects nothing more; this one does not.
     parser.add_argument("--long-strategy", default="evolutionary")
+    parser.add_argument("--every", type=int, default=1, help="take each N-th problem alone")
     options = parser.parse_args()
     out = ROOT / "benchmarks" / "results" / f"search_t{options.threads}.json"
     target = host_target(options.threads)
-    rows = json.loads(out.read_text())["results"] if out.exists() else []
+    host = host_facts(find_compiler().identity).as_dict()
+    old = json.loads(out.read_text()) if out.exists() else {}
+    rows = old["results"] if old and (old["target"], old["host"]["compiler"]) == (target.name, host["compiler"]) else []
     known = {row["key"] for row in rows}
-    for item in read_problems([options.file]).items:
+    for item in read_problems([options.file]).items[:: options.every]:
         if item.signature.key() in known:
             continue
         row = compare(item, target, options.times, options.long_strategy)
         rows.append(row)
         data = {
             "target": target.name, "times": options.times, "long_strategy": options.long_strategy,
-            "host": host_facts(find_compiler().identity).as_dict(), "results": rows, "summary": summary(rows),
+            "host": host, "results": rows, "summary": summary(rows),
         }  # fmt: skip
         out.write_text(json.dumps(data, indent=1) + "\n")
         print(

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tilesmith.solvers.generation import FAMILIES
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "tilesmith"
 # A file imports only from its own entry or from entries above it.
@@ -41,6 +43,17 @@ def imported(path: Path) -> list[tuple[int, str]]:
             if node.module == "tilesmith":
                 found += [(node.lineno, f"tilesmith.{alias.name}") for alias in node.names]
     return found
+
+
+def test_families_of_kernels_do_not_import_each_other():
+    """The generator's digest of one leaves out the files of the other."""
+    for path in modules():
+        parts = path.relative_to(PACKAGE).parts
+        if len(parts) > 2 and parts[0] in ("codegen", "solvers") and parts[1] in FAMILIES.values():
+            others = {f"tilesmith.{area}.{own}" for area in ("codegen", "solvers") for own in FAMILIES.values()}
+            for line, name in imported(path):
+                other = ".".join(name.split(".")[:3])
+                assert other not in others or other.endswith(f".{parts[1]}"), f"{path}:{line}: imports {name}"
 
 
 def test_every_folder_has_its_place():

@@ -109,7 +109,7 @@ class Book:
             held = json.loads(path.read_text())
             for name, rows in held["lists"].items():
                 for row in rows:
-                    if row.get("generator") == generator_digest():  # others say nothing of today's kernels
+                    if row.get("generator") == generator_digest("cuda"):  # others say nothing of today's kernels
                         self._rows[name, row["command"], row["direction"]] = row
             self._about = {name: held.get(name, "") for name in ABOUT} if self._rows else {}
 
@@ -121,7 +121,7 @@ class Book:
         with self._lock:
             self._about |= {key: value for key, value in row.pop("about", {}).items() if value}
             kept = {"command": task["command"], "direction": task["direction"], "tune": None, "external": None} | row
-            self._rows[name, task["command"], task["direction"]] = kept | {"generator": generator_digest()}
+            self._rows[name, task["command"], task["direction"]] = kept | {"generator": generator_digest("cuda")}
             late = time.monotonic() - self._written > WRITE_S
         if late:
             self.write()

@@ -118,14 +118,14 @@ class State:
             return
         with self._lock, open(self.path, "a") as file:
             for row in rows:
-                stamped = row | {"generator": generator_digest()}
+                stamped = row | {"generator": generator_digest("cuda")}
                 self._take(stamped)
                 file.write(json.dumps(stamped) + "\n")
         if time.monotonic() - self._written > WRITE_S:
             self.write()
 
     def _take(self, row: dict) -> None:
-        if row.get("generator") == generator_digest():
+        if row.get("generator") == generator_digest("cuda"):
             self.rows[row["name"]] = row
 
     def write(self) -> dict:
@@ -133,7 +133,7 @@ class State:
             self._written = time.monotonic()
             summary = summarized(list(self.rows.values())) | {
                 "left": len(self.wanted - self.rows.keys()), "too_large": self.too_large,
-                "generator": generator_digest(), **facts(self._command),
+                "generator": generator_digest("cuda"), **facts(self._command),
             }  # fmt: skip
             staged = self._summary.with_suffix(".part")
             staged.write_text(json.dumps(summary, indent=1) + "\n")

@@ -64,7 +64,7 @@ def main() -> int:
     deadline, card = time.monotonic() + args.time_limit, cuda_devices()[0]
     path = tables.RESULTS / f"gpu_search_{slug(card.name)}.json"
     held = json.loads(path.read_text())["results"] if path.exists() and not args.again else []
-    rows = {row["key"]: row for row in held if row.get("generator") == generator_digest()}
+    rows = {row["key"]: row for row in held if row.get("generator") == generator_digest("cuda")}
     wanted: dict[str, Task] = {}
     for name in args.lists or LISTS:
         for _, _, signature in listed(name):
@@ -92,7 +92,7 @@ def main() -> int:
             failed.append(task["key"])
             print(f"FAILED {task['key']}: {reason}", flush=True)
             return
-        rows[task["key"]] = {"key": task["key"], "generator": generator_digest(), **answer}
+        rows[task["key"]] = {"key": task["key"], "generator": generator_digest("cuda"), **answer}
         times = " ".join(f"{run} {us:.1f}" for run, us in answer["us"].items())
         print(f"GPU {ordinal}: {task['key'][:90]} us: {times}; {answer['tuned_seconds']:.1f} s, "
               f"{answer['tuned_trials']} configs, {answer['config']['tuned'][:60]}", flush=True)  # fmt: skip

@@ -39,10 +39,10 @@ print(json.dumps({
 
 @pytest.fixture
 def hit(monkeypatch, tmp_path):
-    """What a second process does for a problem that a first one has decided."""
+    """What a third process does: the first one has decided, and the second found it and kept what it found."""
     monkeypatch.setenv("TILESMITH_FIND_MODE", "hybrid")
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
-    for _ in range(2):
+    for _ in range(3):
         done = json.loads(subprocess.check_output([sys.executable, "-c", CHILD], text=True))
     assert done["hit"]
     return done
@@ -53,10 +53,10 @@ def test_a_hit_does_little(hit):
     assert hit["modules"] == []
     kinds = Counter(event.split(" ")[0] for event in hit["events"])
     opened = [event for event in hit["events"] if event.startswith("open ")]
-    # What CPU this is and who made the plan, the plan, and its kernels (one for the filter, one for the product).
+    # What CPU this is and who made the plan, the hit, and its kernels (one for the filter, one for the product).
     assert len([name for name in opened if "cache" in name]) == 4, opened
-    assert len(opened) <= 6, opened  # and the names of the boot and of the share of the CPU
-    assert kinds["sqlite3.connect"] == 1
-    assert not any(kind.startswith(("subprocess", "socket")) for kind in kinds)
-    assert len(hit["statements"]) == 2, hit["statements"]  # the version, the records
-    assert hit["calls"] < 400
+    assert len([name for name in opened if name.endswith(".db")]) == 1, opened
+    assert len(opened) <= 7, opened  # and the names of the boot and of the share of the CPU
+    assert not any(kind.startswith(("sqlite3", "subprocess", "socket")) for kind in kinds)
+    assert hit["statements"] == []
+    assert hit["calls"] < 300

@@ -125,7 +125,7 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     held = json.loads(path.read_text())
     assert held["cudnn"] == "cuDNN 9"
     assert held["wall"] == [{"seconds": 20.0, "problems": 2, "devices": 4}]
-    monkeypatch.setattr(gpu_bench, "generator_digest", lambda: "another")
+    monkeypatch.setattr(gpu_bench, "generator_digest", lambda _: "another")
     assert not gpu_bench.Book(path, "make gpu-bench").has("boo", command, direction)
 
 

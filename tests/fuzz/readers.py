@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import logging
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from plan_samples import CUDA_SMALL, SMALL
@@ -22,6 +23,7 @@ from tilesmith.db.find_text import read_find_line, target_of_file
 from tilesmith.db.lines import line_of, read_line
 from tilesmith.db.records import Record, Search
 from tilesmith.db.store import Database
+from tilesmith.dispatch.hits import _choice_of
 from tilesmith.dispatch.spec import read_spec
 from tilesmith.dispatch.spec_pattern import parse_pattern
 from tilesmith.errors import LaunchError, PlanError, TilesmithError
@@ -35,8 +37,9 @@ from tilesmith.solvers.solver import parse_config
 from tilesmith.targets.names import parse_target
 from tilesmith.toolchain import plans
 from tilesmith.toolchain.cache import _entry, read_entry
+from tilesmith.toolchain.hits import _content, plan_of_hit
 from tilesmith.toolchain.inventory import inventory, remove_damaged
-from tilesmith.toolchain.sealed import unseal
+from tilesmith.toolchain.sealed import bind, unseal
 
 PROBLEMS = Path(__file__).parents[2] / "benchmarks" / "problems"
 KEYS = (
@@ -117,9 +120,26 @@ def read_plan_file(data: bytes, folder: Path) -> None:
     with contextlib.suppress(PlanError):
         plans.plan_in(path, data)
         raise AssertionError("a plan of another name was used")
-    seal = plans._seal(f"plans/{path.parent.name}", "b", data[32:])
     with contextlib.suppress(PlanError):
-        plans.plan_in(path, seal + data[32:])
+        plans.plan_in(path, bind(f"plans/{path.parent.name}/b.plan", data[32:]))
+
+
+def read_hit_file(data: bytes, folder: Path) -> None:
+    path = folder / "hits" / ("a" * 40 + ".hit")
+    with contextlib.suppress(PlanError):
+        plan_of_hit(path, data)
+        raise AssertionError("a hit of another name was used")
+    name = f"hits/{path.name}"
+    with contextlib.suppress(PlanError):
+        record, _ = _content(name, bind(name, data))
+        _choice_of(record.get("choice"))
+        plan_of_hit(path, bind(name, data))
+
+
+HIT = {
+    "states": [[1, 2, 3]],
+    "choice": ["c_dense", "mr=6", "database", "a.db", 1.5, "user", astuple(RECORD), [["c_dense", ""]]],
+}
 
 
 def read_key_file(data: bytes, folder: Path) -> None:
@@ -202,7 +222,15 @@ def read_record_file(data: bytes, folder: Path) -> None:
 def read_inventory(data: bytes, folder: Path) -> None:
     """One file of each kind with this content: each is damaged, or is what was written."""
     key = "k" * 64
-    for place in (f"keys/{key}.json", f"objects/{'d' * 64}.so", "plans/kkk/m.plan", "machine/h.json", "staging/x", "y"):
+    for place in (
+        f"keys/{key}.json",
+        f"objects/{'d' * 64}.so",
+        "plans/kkk/m.plan",
+        "hits/h.hit",
+        "machine/h.json",
+        "staging/x",
+        "y",
+    ):
         path = folder / "cache" / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -253,6 +281,7 @@ def readers() -> tuple[Reader, ...]:
     return (
         Reader("plan", bodies, read_plan),
         Reader("plan-file", tuple(bytes(32) + encode(plan) for plan in (SMALL, CUDA_SMALL)), read_plan_file),
+        Reader("hit-file", (json.dumps(HIT).encode() + b"\n" + encode(SMALL),), read_hit_file),
         Reader("key-file", (KEY_FILE,), read_key_file),
         Reader("problem-key", keys, read_problem_key),
         Reader("command", commands(), read_command),

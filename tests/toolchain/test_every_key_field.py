@@ -177,7 +177,7 @@ def test_plans_by_choice_and_generator(held, monkeypatch):
         changed.setattr(plans, "_FORMAT", "tilesmith plan 0")
         assert held(CPU) is None
     assert not held(CPU).stale
-    monkeypatch.setattr(plans, "generator_digest", lambda: "another generator")
+    monkeypatch.setattr(plans, "generator_digest", lambda _: "another generator")
     assert held(CPU).stale
 
 
@@ -190,27 +190,34 @@ def test_every_file_of_the_generator_is_in_its_digest(tmp_path, monkeypatch):
         )
     monkeypatch.setattr(generation, "_PACKAGE", str(package))
 
-    def digest():
-        generation._known = None
-        return generation.generator_digest()
+    def digests():
+        generation._known.clear()
+        return {family: generation.generator_digest(family) for family in generation.FAMILIES}
 
-    monkeypatch.setattr(generation, "_known", None)  # what the process knew comes back after the test
-    whole, stamp = digest(), generation.file_stamp()
+    def makes(family, path):
+        """Whether a file takes part for a family: all do, but those in the folders of another."""
+        folder = path.relative_to(package).parts[1]
+        return folder not in {own for other, own in generation.FAMILIES.items() if other != family}
+
+    monkeypatch.setattr(generation, "_known", {})  # what the process knew comes back after the test
+    whole, stamp = digests(), generation.file_stamp()
     paths = sorted(path for path in package.rglob("*") if path.is_file())
     assert {path.suffix for path in paths} >= {".py", ".cu", ".cuh"}
     for number, path in enumerate(paths):
         data = path.read_bytes()
         at = number % max(1, len(data))
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] if data else b"#")
-        assert digest() != whole, path
+        for family, found in digests().items():
+            assert (found != whole[family]) == makes(family, path), (family, path)
         assert generation.file_stamp() != stamp, path
         path.write_bytes(data)
-    assert digest() == whole
+    assert digests() == whole
+    assert {family for family in whole if not all(makes(family, path) for path in paths)} == set(whole)
     moved = paths[0].rename(paths[0].with_name("moved.py"))
-    assert digest() != whole
+    assert not set(digests().values()) & set(whole.values())
     moved.rename(paths[0])
     (package / "solvers" / "more.py").touch()
-    assert digest() != whole
+    assert not set(digests().values()) & set(whole.values())
 
 
 # --- problems: plans and the databases ---

@@ -181,7 +181,7 @@ def torment(processes: int, seconds: float, seed: int, home: Path) -> Outcome:
     (home / "log").mkdir()
     (home / "temporary").mkdir()
     tempfile.tempdir = str(home / "temporary")
-    find_compiler(), generator_digest()
+    find_compiler(), generator_digest("cpu")
     names = (f"{i}" for i in range(10**9))
     alive = {start(home, name, begun, f"{seed} {name}"): name for name, _ in zip(names, range(processes), strict=False)}
     killed: set[str] = set()

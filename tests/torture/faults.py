@@ -122,7 +122,7 @@ def torment(seconds: float, seed: int, part: int, parts: int, state: Path) -> No
     from tilesmith.toolchain.compilers import find_compiler
 
     find_compiler()
-    generator_digest()
+    generator_digest("cpu")
     shim = ctypes.CDLL(None)
     shim.ts_fault_name.restype = ctypes.c_char_p
     home = Path(os.environ["TS_FAULTS"]) / "home"

@@ -26,8 +26,10 @@ from tilesmith.db.files import records_folder
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database
 from tilesmith.plan.records import Source
+from tilesmith.plan.serial import encode, read_head
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.hits import find_hit, keep_hit
 from tilesmith.toolchain.memo import kept_in
 from tilesmith.toolchain.plans import find_plan, keep_plan
 
@@ -79,6 +81,12 @@ def cache_files(folder: Path, every: int) -> dict[str, Any]:
     (kept,) = (cache.directory / "plans").rglob("*.plan")
     (machine,) = (cache.directory / "machine").iterdir()
 
+    keep_hit(cache, plan.problem, (), TARGET, {"choice": "one"}, read_head(encode(plan)))
+    (hit,) = (cache.directory / "hits").iterdir()
+
+    def recalled() -> Any:
+        return find_hit(cache, plan.problem, (), TARGET)
+
     def look() -> Any:
         return cache.lookup(SOURCE, TARGET)
 
@@ -92,6 +100,7 @@ def cache_files(folder: Path, every: int) -> dict[str, Any]:
         "kernel": spoiled(kernel.path, often, lambda: [look(), find(), cache.find(kernel.digest)]),
         "key file": spoiled(key, often, lambda: [look()]),
         "plan": spoiled(kept, often, lambda: [find()]),
+        "hit": spoiled(hit, often, lambda: [recalled()]),
         "machine": spoiled(machine, max(1, often // 2), lambda: [kept_in(cache.directory)]),
     }
 

@@ -18,6 +18,7 @@ from tilesmith import env
 from tilesmith.db import sqlite_store  # noqa: F401
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
+from tilesmith.dispatch import hits
 from tilesmith.dispatch.choose import Choice, Considered
 from tilesmith.dispatch.facts import device_ordinal, named_databases, open_databases, target_of, with_predictions
 from tilesmith.dispatch.planning import build, open_cache, strict_cache
@@ -39,9 +40,19 @@ from tilesmith.toolchain.cache import ArtifactCache
 if TYPE_CHECKING:
     from pathlib import Path
 
+
+class _Asked:
+    """What was asked for, with its answer as soon as there is one."""
+
+    __slots__ = ("launch", "turn")
+
+    def __init__(self) -> None:
+        self.turn = threading.Lock()  # of the thread that decides
+        self.launch: Launchable | None = None
+
+
 _lock = threading.Lock()  # of the two tables, never held while a problem is decided
-_known: dict[tuple[Any, ...], Launchable] = {}
-_pending: dict[tuple[Any, ...], threading.Lock] = {}  # problems that a thread is deciding now
+_known: dict[tuple[Any, ...], _Asked] = {}
 _logged: set[Signature] = set()
 _LIMIT = 4096
 
@@ -154,24 +165,21 @@ def get_launchable(
     named = named_databases(database)
     key = (signature, target, device, mode, named, str(held.directory), only, external)
     with _lock:
-        known = _known.get(key)
-        if known is not None:
-            return known
-        turn = _pending.setdefault(key, threading.Lock())
-    with turn:  # one thread decides a problem; others that ask for it wait, those that ask for another do not
-        try:
-            with _lock:
-                known = _known.get(key)
-            if known is not None:
-                return known
+        if len(_known) >= _LIMIT:
+            _known.clear()
+        asked = _known.setdefault(key, _Asked())
+    if asked.launch is not None:
+        return asked.launch
+    with asked.turn:  # one thread decides a problem; others that ask for it wait, those that ask for another do not
+        if asked.launch is None:
             ordinal = max(0, device_ordinal(device or "cuda"))
-            layers = open_databases(named, readonly=strict)
-            resolved = resolve(signature, target, mode, layers, held, only, ordinal, external)
-            return _remember(key, _loaded(signature, target, resolved, ordinal, held, compiles=not strict))
-        finally:
-            with _lock:
-                if _pending.get(key) is turn:
-                    del _pending[key]
+            resolved = hits.recall(signature, target, mode, named, held, only)
+            if resolved is None:
+                layers = open_databases(named, readonly=strict)
+                resolved = resolve(signature, target, mode, layers, held, only, ordinal, external)
+                hits.keep(signature, target, mode, named, held, only, resolved)
+            asked.launch = _loaded(signature, target, resolved, ordinal, held, compiles=not strict)
+        return asked.launch
 
 
 def _loaded(
@@ -189,14 +197,6 @@ def _loaded(
         candidate = next(each for each in candidates(signature, target) if each.name == plan.solver)
         built = build(signature, candidate, plan.config, target, cache)
         return Launchable(signature, target, replace(resolved, built=built), ordinal)
-
-
-def _remember(key: tuple[Any, ...], launch: Launchable) -> Launchable:
-    with _lock:
-        if len(_known) >= _LIMIT:
-            _known.clear()
-        _known[key] = launch
-    return launch
 
 
 def forget_launchables() -> None:

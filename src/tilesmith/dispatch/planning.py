@@ -138,7 +138,7 @@ def _make(signature: Signature, candidate: Candidate, config: str, target: Targe
             raise artifact
         artifacts.append(artifact)
     revision = candidate.solver.revision
-    provenance = f"{candidate.name}/{revision} generator {generator_digest()}"
+    provenance = f"{candidate.name}/{revision} generator {generator_digest(target.family)}"
     digests = [artifact.digest for artifact in artifacts]
     plan = assemble(draft, signature, candidate.name, config, target, digests, provenance)
     keep_plan(cache, plan, revision, target)

@@ -1,4 +1,4 @@
-"""Which generator made a plan: a digest of every file that takes part in making one."""
+"""Which generator made a plan: a digest of every file that takes part in making one for a family of targets."""
 
 from __future__ import annotations
 
@@ -8,26 +8,36 @@ from pathlib import Path
 
 _FOLDERS = ("problems", "targets", "plan", "codegen", "solvers")
 _PACKAGE = str(Path(__file__).parents[1])
-_known: str | None = None
+FAMILIES = {"cpu": "c", "cuda": "cuda"}  # each family's own folders, in codegen/ and in solvers/
+_known: dict[str, str] = {}
 
 
-def generator_digest() -> str:
-    """16 hex digits over the package's files from problem to plan: equal digests make equal plans and sources."""
-    global _known
-    if _known is None:
+def generator_digest(family: str) -> str:
+    """16 hex digits over the package's files from problem to plan: equal digests make equal plans and sources.
+
+    Files that make the kernels of another family alone take no part: a new CUDA kernel leaves the plans of CPUs be.
+    """
+    if family not in _known:
         digest = hashlib.sha256()
         for path in _files():
-            data = Path(path).read_bytes()
-            digest.update(f"{os.path.relpath(path, _PACKAGE)}\0{len(data)}\0".encode())
-            digest.update(data)
-        _known = digest.hexdigest()[:16]
-    return _known
+            name = os.path.relpath(path, _PACKAGE)
+            if _family_of(name) in (family, ""):
+                data = Path(path).read_bytes()
+                digest.update(f"{name}\0{len(data)}\0".encode())
+                digest.update(data)
+        _known[family] = digest.hexdigest()[:16]
+    return _known[family]
 
 
-def recall_digest(digest: str) -> None:
-    """What another process computed for files of the same ``file_stamp()``."""
-    global _known
-    _known = digest
+def _family_of(name: str) -> str:
+    """The family whose kernels a file makes; empty for a file of them all."""
+    folder = name.split(os.sep)[1]
+    return next((family for family, own in FAMILIES.items() if own == folder), "")
+
+
+def recall_digests(digests: dict[str, str]) -> None:
+    """What another process computed for files of the same ``file_stamp()``, by family."""
+    _known.update(digests)
 
 
 def file_stamp() -> str:

@@ -45,8 +45,11 @@ def read(file: str) -> bytes:
         os.close(descriptor)
 
 
-def publish(root: Path, path: Path, data: bytes) -> None:
-    """Write ``path``, somewhere under ``root``, so that it is seen whole or not at all: stage, fsync, rename."""
+def publish(root: Path, path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Write ``path``, somewhere under ``root``, so that it is seen whole or not at all: stage, fsync, rename.
+
+    What need not be ``durable`` is not synced: after a power cut it may be in pieces, which its seal must tell.
+    """
     staging = root / STAGING
     staging.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, staged = tempfile.mkstemp(dir=staging)
@@ -55,7 +58,8 @@ def publish(root: Path, path: Path, data: bytes) -> None:
             _hold(descriptor)
             file.write(data)
             file.flush()
-            os.fsync(descriptor)
+            if durable:
+                os.fsync(descriptor)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.replace(staged, path)  # before the lock is let go
     except BaseException:

@@ -1,7 +1,8 @@
 """What lies in a cache folder: each file with its size, age and meaning; which are damaged; what may go.
 
-The folders are those of ``cache.py``, ``plans.py``, ``files.py``, of sources that were written (``sources``) and of
-databases that were fetched (``layers``). Files in other places are no part of the cache: they are named, and stay.
+The folders are those of ``cache.py``, ``plans.py``, ``hits.py``, ``memo.py``, ``files.py``, of sources that were
+written (``sources``) and of databases that were fetched (``layers``). Files in other places are no part of the cache:
+they are named, and stay.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from tilesmith.plan.records import Plan
 from tilesmith.plan.serial import decode
 from tilesmith.toolchain.cache import read_entry
 from tilesmith.toolchain.files import LOCKS, STAGING, sweep
+from tilesmith.toolchain.hits import plan_of_hit
 from tilesmith.toolchain.plans import plan_in
 from tilesmith.toolchain.sealed import unseal
 
-KERNEL, KEY, PLAN, MACHINE, SOURCE, LAYER, PASSING, FOREIGN = (
-    "kernel", "key", "plan", "machine", "source", "database copy", "passing", "foreign",
+KERNEL, KEY, PLAN, HIT, MACHINE, SOURCE, LAYER, PASSING, FOREIGN = (
+    "kernel", "key", "plan", "hit", "machine", "source", "database copy", "passing", "foreign",
 )  # fmt: skip
 _KINDS = {
-    "objects": KERNEL, "keys": KEY, "plans": PLAN, "machine": MACHINE, "sources": SOURCE, "layers": LAYER,
+    "objects": KERNEL, "keys": KEY, "plans": PLAN, "hits": HIT, "machine": MACHINE, "sources": SOURCE, "layers": LAYER,
     STAGING: PASSING, LOCKS: PASSING,
 }  # fmt: skip
 _YOUNG_S = 3600.0  # a kernel is published before what refers to it
@@ -81,7 +83,7 @@ def prune(
     now: float | None = None,
 ) -> tuple[Entry, ...]:
     """Remove what abandoned work has left, kernels that nothing counts, what is older than ``older_than_s`` seconds,
-    and then the oldest, until ``max_bytes`` are left. A kernel goes with the last key or plan that counts it.
+    and then the oldest, until ``max_bytes`` are left. A kernel goes with the last key, plan or hit that counts it.
 
     Returns what went (with ``dry_run``: what would go).
     """
@@ -129,7 +131,7 @@ def remove_damaged(folder: Path) -> tuple[Entry, ...]:
 
 def _described(entry: Entry, verify: bool) -> Entry:
     read: Callable[[Entry, bytes], Entry] | None = {
-        KEY: _key, PLAN: _plan, KERNEL: _kernel, MACHINE: _machine,
+        KEY: _key, PLAN: _plan, HIT: _hit, KERNEL: _kernel, MACHINE: _machine,
     }.get(entry.kind)  # fmt: skip
     if entry.kind == SOURCE:
         return replace(entry, what=entry.path.parent.name)
@@ -159,6 +161,14 @@ def _plan(entry: Entry, data: bytes) -> Entry:
     return replace(entry, what=_plan_words(plan), refers=tuple(dict.fromkeys(plan.artifacts)))
 
 
+def _hit(entry: Entry, data: bytes) -> Entry:
+    try:
+        plan = plan_of_hit(entry.path, data)
+    except PlanError as error:
+        return replace(entry, damage=str(error))
+    return replace(entry, what=_plan_words(plan), refers=tuple(dict.fromkeys(plan.artifacts)))
+
+
 def _plan_words(plan: Plan) -> str:
     return f"{plan.target} {plan.solver} {plan.config} {plan.problem}"
 
@@ -176,7 +186,7 @@ def _kernel(entry: Entry, data: bytes) -> Entry:
 
 
 def _with_lost_kernels(entries: list[Entry]) -> tuple[Entry, ...]:
-    """Keys and plans whose kernels are missing or damaged cannot be used, either."""
+    """Keys, plans and hits whose kernels are missing or damaged cannot be used, either."""
     whole = {each.digest for each in entries if each.kind == KERNEL and not each.damage}
 
     def checked(entry: Entry) -> Entry:
@@ -189,7 +199,7 @@ def _with_lost_kernels(entries: list[Entry]) -> tuple[Entry, ...]:
 
 
 def _remove(folder: Path, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Keys and plans go before the kernels that they count, so that nobody meets one without."""
+    """Keys, plans and hits go before the kernels that they count, so that nobody meets one without."""
     gone = []
     for entry in sorted(entries, key=lambda each: each.kind == KERNEL):
         try:

@@ -1,6 +1,6 @@
 """What one process finds out of this machine and this package, and the next need not: a small file in the cache.
 
-It holds the generator's digest, which takes the reading of all of its files, and what CPU this is. Its name says for
+It holds the generator's digests, which take the reading of all of its files, and what CPU this is. Its name says for
 which files of the package, and for which boot of which machine: neither can have changed since.
 """
 
@@ -26,19 +26,20 @@ def recall(cache: ArtifactCache) -> None:
     for folder in cache.folders():
         found = kept_in(folder)
         if found is not None:
-            digest, cpu = found
-            generation.recall_digest(digest)
+            digests, cpu = found
+            generation.recall_digests(digests)
             if detect.boot_id():
                 detect.recall_host_cpu(cpu)
             _done.add(place)
             return
 
 
-def kept_in(folder: Path) -> tuple[str, detect.HostCpu] | None:
-    """The generator's digest and the CPU, as a process has kept them; None if any byte of it is another."""
+def kept_in(folder: Path) -> tuple[dict[str, str], detect.HostCpu] | None:
+    """The generator's digests and the CPU, as a process has kept them; None if any byte of it is another."""
     try:
         record = unseal(read(f"{folder}/{_name()}")) or {}
-        return str(record["digest"]), detect.HostCpu(str(record["arch"]), *map(int, record["caches"]))
+        digests = {family: str(record["digests"][family]) for family in generation.FAMILIES}
+        return digests, detect.HostCpu(str(record["arch"]), *map(int, record["caches"]))
     except (OSError, KeyError, TypeError, ValueError):
         return None
 
@@ -50,7 +51,8 @@ def remember(cache: ArtifactCache) -> None:
         return
     _done.add(place)
     cpu = detect.host_cpu()
-    record = {"digest": generation.generator_digest(), "arch": cpu.arch, "caches": cpu.caches}
+    digests = {family: generation.generator_digest(family) for family in generation.FAMILIES}
+    record = {"digests": digests, "arch": cpu.arch, "caches": cpu.caches}
     with contextlib.suppress(OSError):
         publish(cache.directory, cache.directory / _name(), seal(record))
 

@@ -25,6 +25,7 @@ from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain import memo
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.files import read
+from tilesmith.toolchain.sealed import bind, unbind
 
 _FORMAT = "tilesmith plan 3"
 _log = logging.getLogger("tilesmith.cache")
@@ -54,7 +55,7 @@ def find_plan(
     found = find_todays_plan(cache, problem, solver, revision, config, target)
     if found is not None:
         return found
-    name, maker = _folder(problem, solver, revision, config, target), _maker(target)
+    name, maker = _folder(problem, solver, revision, config, target), maker_of(target)
     for path in _youngest_first([folder / name for folder in cache.folders()]):
         if path.stem != maker and (found := _load(str(path), cache, stale=True)) is not None:
             return found
@@ -66,7 +67,7 @@ def find_todays_plan(
 ) -> HeldPlan | None:
     """The plan of a choice that today's generator made for this very target: so the solver takes the problem here."""
     memo.recall(cache)
-    name = f"{_folder(problem, solver, revision, config, target)}/{_maker(target)}.plan"
+    name = f"{_folder(problem, solver, revision, config, target)}/{maker_of(target)}.plan"
     for folder in cache.folders():
         found = _load(f"{folder}/{name}", cache, stale=False)
         if found is not None:
@@ -76,10 +77,11 @@ def find_todays_plan(
 
 def keep_plan(cache: ArtifactCache, plan: Plan, revision: int, target: Target) -> None:
     """Keep a plan; where it cannot be written the next process makes it again, and nothing else is lost."""
-    folder, maker = _folder(plan.problem, plan.solver, revision, plan.config, target), _maker(target)
+    folder = _folder(plan.problem, plan.solver, revision, plan.config, target)
+    name = f"{folder}/{maker_of(target)}.plan"
     payload = encode(plan)
     try:
-        cache.publish(f"{folder}/{maker}.plan", _seal(folder, maker, payload) + payload)
+        cache.publish(name, bind(name, payload))
     except OSError as error:
         cache.tell("plan %s cannot be kept (%s)", folder, error)
         return
@@ -87,13 +89,8 @@ def keep_plan(cache: ArtifactCache, plan: Plan, revision: int, target: Target) -
 
 
 def _folder(problem: str, solver: str, revision: int, config: str, target: Target) -> str:
-    key = _digest(_FORMAT, problem, solver, str(revision), config, target.name, *_instructions(target))
+    key = digest_of(_FORMAT, problem, solver, str(revision), config, target.name, *_instructions(target))
     return f"plans/{key[:40]}"
-
-
-def _seal(folder: str, maker: str, payload: bytes) -> bytes:
-    """What binds a plan to the choice that it was made for: the sha256 of the file's name and content."""
-    return hashlib.sha256(f"{folder}/{maker}.plan\n".encode() + payload).digest()
 
 
 def _instructions(target: Target) -> tuple[str, ...]:
@@ -103,12 +100,13 @@ def _instructions(target: Target) -> tuple[str, ...]:
     return ()
 
 
-def _maker(target: Target) -> str:
+def maker_of(target: Target) -> str:
     """What makes plans and their sources: the generator, and every fact of the target that it may ask for."""
-    return _digest(generator_digest(), repr(target))[:16]
+    return digest_of(generator_digest(target.family), repr(target))[:16]
 
 
-def _digest(*parts: str) -> str:
+def digest_of(*parts: str) -> str:
+    """The sha256 (hex) of texts, each with its length."""
     texts = [part.encode() for part in parts]
     return hashlib.sha256(b"".join([len(text).to_bytes(8, "little") + text for text in texts])).hexdigest()
 
@@ -140,6 +138,11 @@ def _load(file: str, cache: ArtifactCache, *, stale: bool) -> HeldPlan | None:
     except PlanError as error:
         _log.warning("plan %s cannot be used (%s); it counts as missing", file, error)
         return None
+    return with_artifacts(serial, cache, stale=stale)
+
+
+def with_artifacts(serial: Serial, cache: ArtifactCache, *, stale: bool) -> HeldPlan | None:
+    """A plan with what it counts; None where one of its artifacts is not in the cache, or not whole."""
     held = []
     for digest in serial.artifacts:
         artifact = cache.find(digest)
@@ -157,7 +160,7 @@ def plan_in(path: Path, data: bytes) -> Plan:
 def _unsealed(file: str, data: bytes) -> bytes:
     """The serialised plan in a file that lies under its own name."""
     folder, name = os.path.split(file)
-    seal, payload = data[:32], data[32:]
-    if _seal(f"plans/{os.path.basename(folder)}", name.removesuffix(".plan"), payload) != seal:
+    payload = unbind(f"plans/{os.path.basename(folder)}/{name}", data)
+    if payload is None:
         raise PlanError("it is damaged")
     return payload

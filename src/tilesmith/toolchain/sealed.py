@@ -1,4 +1,8 @@
-"""Small records in files of their own: one line of JSON, then the sha256 of that line."""
+"""What shows that no byte of a file has changed.
+
+A small record in a file of its own: one line of JSON, then the sha256 of that line (``seal``). Bytes that must lie
+under their own name: the sha256 of the name and of the bytes, then the bytes (``bind``).
+"""
 
 from __future__ import annotations
 
@@ -23,3 +27,14 @@ def unseal(data: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
+
+
+def bind(name: str, payload: bytes) -> bytes:
+    """The bytes of a file that holds ``payload`` and must be called ``name`` (its path in the folder)."""
+    return hashlib.sha256(f"{name}\n".encode() + payload).digest() + payload
+
+
+def unbind(name: str, data: bytes) -> bytes | None:
+    """The payload in a file of this name; None if any byte of either is not as ``bind`` took it."""
+    payload = data[32:]
+    return payload if data[:32] == hashlib.sha256(f"{name}\n".encode() + payload).digest() else None

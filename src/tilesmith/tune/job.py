@@ -76,7 +76,7 @@ class Job:
 
     def plan(self, point: Point, draft: Draft, digests: Sequence[str]) -> Plan:
         solver = self.candidates[point.arm].solver
-        provenance = f"{point.arm}/{solver.revision} generator {generator_digest()}"
+        provenance = f"{point.arm}/{solver.revision} generator {generator_digest(self.target.family)}"
         return assemble(draft, self.signature, point.arm, str(point.config), self.target, digests, provenance)
 
     def blank(self, point: Point) -> Record:
@@ -84,8 +84,8 @@ class Job:
         return Record(
             self.problem, self.target.name, point.arm, str(point.config),
             revision=self.everyone[point.arm].solver.revision, compiler=self.compiler.identity,
-            generator=f"tilesmith {__version__} {generator_digest()}", host=self.host.name, date=self.host.date,
-            origin=self.origin,
+            generator=f"tilesmith {__version__} {generator_digest(self.target.family)}", host=self.host.name,
+            date=self.host.date, origin=self.origin,
         )  # fmt: skip
 
 

@@ -1,0 +1,41 @@
+"""The state of a database's file: what differs whenever anything in it does, told without opening the database."""
+
+from __future__ import annotations
+
+import os
+
+from tilesmith.db.store import RECORDS
+
+_OTHERS = ("-journal", "-wal", RECORDS)  # beside a file that is being written, or of which more is to be read
+_HEADER = 100
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)  # what lies beside a link tells nothing of its file
+
+
+def state_of(path: str) -> list[int | str] | None:
+    """Which file it is, its times, size and header; empty where there is none, None where that tells too little.
+
+    SQLite counts its transactions in the header: two within one tick of the file system's clock differ there. While one
+    is under way, or has been left half done, there is a journal.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NOFOLLOW)
+    except FileNotFoundError:
+        state: list[int | str] = []
+    except (OSError, ValueError):
+        return None
+    else:
+        try:
+            about = os.fstat(descriptor)
+            header = os.read(descriptor, _HEADER)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        state = [
+            about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns, header.hex(),
+        ]  # fmt: skip
+    exists = os.access
+    for other in _OTHERS:
+        if exists(path + other, os.F_OK):
+            return None
+    return state

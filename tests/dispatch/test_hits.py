@@ -1,0 +1,268 @@
+"""A hit that is kept for the next process stands as long as nothing that it rests on has changed."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tilesmith import env
+from tilesmith.db.state import state_of
+from tilesmith.db.store import RECORDS, Database
+from tilesmith.dispatch import hits, launchable
+from tilesmith.dispatch.facts import open_databases
+from tilesmith.dispatch.launchable import forget_launchables, get_launchable
+from tilesmith.errors import NoCompilerError
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.targets.detect import host_target
+from tilesmith.toolchain import plans
+from tilesmith.toolchain.sealed import bind, unbind
+
+SMALL = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC")
+TARGET = host_target(1)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A database of two layers and a cache that hold ``SMALL``'s answer."""
+    team, user = tmp_path / "team.db", tmp_path / "user.db"
+    monkeypatch.setenv("TILESMITH_DB_PATH", f"{team}{os.pathsep}{user}")
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
+    get_launchable(SMALL, target=TARGET, mode="hybrid")
+    return tmp_path
+
+
+@pytest.fixture
+def ask(place, monkeypatch):
+    """``get_launchable`` as a fresh process calls it; ``ask.looked`` says whether the last one asked the databases."""
+    real = launchable.resolve
+
+    def watched(*arguments):
+        asking.looked = True
+        return real(*arguments)
+
+    def asking(signature=SMALL, target=TARGET, mode="hybrid", **more):
+        forget_launchables()
+        asking.looked = False
+        return get_launchable(signature, target=target, mode=mode, **more)
+
+    monkeypatch.setattr(launchable, "resolve", watched)
+    return asking
+
+
+def kept(place: Path) -> Path:
+    (path,) = (place / "cache" / "hits").iterdir()
+    return path
+
+
+def test_the_third_process_asks_no_database(ask):
+    first = ask()
+    assert ask.looked
+    for mode in ("hybrid", "fast", "strict"):
+        found = ask(mode=mode)
+        assert not ask.looked
+        assert found.choice == first.choice
+        assert found.plan == first.plan
+        assert found.remembered
+    x, w = SMALL.get_sample_args(seed=1)
+    assert (found(x, w) == first(x, w)).all()
+
+
+@pytest.mark.parametrize("mode", ["normal", "trust_verify"])
+def test_modes_that_measure_ask(ask, mode):
+    for _ in range(3):
+        ask(mode=mode)
+        assert ask.looked
+
+
+def test_strict_keeps_nothing(ask, place):
+    for _ in range(2):
+        ask(mode="strict")
+        assert ask.looked
+    assert not (place / "cache" / "hits").exists()
+
+
+def a_record(database: Database) -> object:
+    return replace(database.best(SMALL.canonical.key(), TARGET.name), date="2030-01-01T00:00:00Z")
+
+
+def test_every_change_of_a_layer_is_seen(ask, place):
+    """A write to either file, within one tick of the clock or with the clock turned back, another file, none."""
+    ask()
+    user = Database.open(place / "user.db")
+    record = a_record(user)
+
+    def written():
+        times = os.stat(place / "user.db")
+        user.put_result(replace(record, time_us=0.125))
+        os.utime(place / "user.db", ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    def team_written():
+        shutil.copy(place / "user.db", place / "team.db")
+        team = Database.open(place / "team.db")
+        team.put_result(replace(record, time_us=0.5))
+        team.close()
+
+    def replaced():
+        shutil.copy(place / "user.db", place / "other.db")
+        os.replace(place / "other.db", place / "user.db")
+
+    for change in (written, team_written, replaced):
+        ask()
+        assert not ask.looked, change.__name__
+        change()
+        assert ask().choice.basis == "database"
+        assert ask.looked, change.__name__
+        open_databases.__globals__["_opened"].clear()  # as a new process, which opens the file that is there now
+        ask()
+    assert ask().choice.time_us == 0.125
+    user.close()
+
+
+def test_two_transactions_within_a_tick(place):
+    """Size and times may be the same: SQLite's counter in the header is not."""
+    path = str(place / "user.db")
+    database = Database.open(path)
+    record = a_record(database)
+    states = []
+    for time_us in (1.5, 2.5):
+        database.put_result(replace(record, time_us=time_us))
+        states.append(state_of(path)[5])
+    assert states[0] != states[1]
+
+
+@pytest.mark.parametrize("other", ["-journal", "-wal", RECORDS])
+def test_a_file_that_is_being_written_tells_nothing(ask, place, other):
+    ask()
+    (place / f"user.db{other}").write_bytes(b"")
+    assert state_of(str(place / "user.db")) is None
+    open_databases.__globals__["_opened"].clear()
+    kept(place).unlink()
+    for _ in range(2):
+        ask()
+        assert ask.looked
+    assert not list((place / "cache" / "hits").iterdir())
+
+
+def test_a_link_tells_nothing(place):
+    (place / "link.db").symlink_to(place / "user.db")
+    assert state_of(str(place / "link.db")) is None
+    assert state_of(str(place / "none.db")) == []
+    assert state_of(str(place)) is None
+    assert state_of("a\0b") is None
+
+
+def test_layers_that_are_old_are_not_kept(ask, place):
+    """This process holds what the file was; the file has another answer now."""
+    team = Database.open(place / "user.db")
+    record = a_record(team)
+    team.close()
+    ask()
+    opened = open_databases()
+    copy = place / "copy.db"
+    shutil.copy(place / "user.db", copy)
+    changed = Database.open(copy)
+    changed.put_result(replace(record, time_us=0.25))
+    changed.close()
+    os.replace(copy, place / "user.db")
+    assert ask().choice.time_us != 0.25
+    assert open_databases() is opened
+    assert ask().choice.time_us != 0.25
+    assert ask.looked
+    open_databases.__globals__["_opened"].clear()
+    for _ in range(2):
+        assert ask().choice.time_us == 0.25
+    assert not ask.looked
+
+
+def test_other_questions_ask(ask, place, monkeypatch):
+    """Each part of what a hit is kept for, changed by itself."""
+    ask()
+    ask()
+    assert not ask.looked
+    for change in (
+        {"signature": replace(SMALL, dilation=2)}, {"target": host_target(2)}, {"only": "c_reference"},
+        {"database": place / "user.db"}, {"cache": place / "elsewhere"},
+    ):  # fmt: skip
+        ask(**change)
+        assert ask.looked, change
+    with monkeypatch.context() as changed:
+        changed.setattr(plans, "generator_digest", lambda _: "another generator")
+        ask()
+        assert ask.looked
+    with monkeypatch.context() as changed:
+        spec = place / "spec.toml"
+        spec.write_text('[[choice]]\nproblem = "*"\nsolver = "c_reference"\n')
+        changed.setenv(env.TUNING_SPEC_PATH.name, str(spec))
+        assert ask().solver == "c_reference"
+    ask()  # the others have measured, and so changed the database
+    ask()
+    assert not ask.looked
+
+
+def test_a_plan_of_another_generator_is_not_kept(ask, place, monkeypatch):
+    """It serves where there is no compiler, and must not do so for ever where there is one."""
+    monkeypatch.setattr(plans, "generator_digest", lambda _: "another generator")
+    with monkeypatch.context() as changed:
+        changed.setattr("tilesmith.toolchain.cache.find_toolchain", refuse)
+        for _ in range(2):
+            assert ask().remembered
+            assert ask.looked
+    assert not (place / "cache" / "hits").exists()
+    assert not ask().remembered
+
+
+def refuse(*_):
+    raise NoCompilerError("no C compiler: install one")
+
+
+def test_a_lost_kernel_is_made_again(ask, place):
+    ask()
+    for path in (place / "cache" / "objects").iterdir():
+        path.unlink()
+    ask()
+    assert ask.looked
+    assert ask()
+    assert not ask.looked
+
+
+def test_a_hit_of_another_form_is_a_miss(ask, place, caplog):
+    ask()
+    path = kept(place)
+    name, whole = f"hits/{path.name}", path.read_bytes()
+    line, _, plan = unbind(name, whole).partition(b"\n")
+    record = json.loads(line)
+    for changed in ([], {}, {**record, "choice": record["choice"][:-1]}, {**record, "choice": None}):
+        path.write_bytes(bind(name, json.dumps(changed).encode() + b"\n" + plan))
+        assert ask().choice.basis == "database"
+        assert ask.looked
+        assert path.read_bytes() == whole  # and kept again
+    path.write_bytes(whole[:-1])
+    ask()
+    assert ask.looked
+    assert not caplog.text
+
+
+def test_a_cache_that_cannot_be_written_keeps_none_and_says_nothing(ask, place, monkeypatch, caplog):
+    def failing(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(hits.keep_hit.__globals__["publish"], "__code__", failing.__code__)
+    for _ in range(2):
+        ask()
+        assert ask.looked
+    assert not caplog.text
+
+
+def test_an_answer_from_a_url_is_not_kept(place):
+    """The copy that was fetched may be old, and says nothing of what lies there."""
+    cache = launchable.open_cache()
+    resolved = launchable.resolve(SMALL, TARGET, "hybrid", open_databases(), cache, "")
+    named = launchable.named_databases()
+    for url in ("https://example.invalid/a.db", "file:///a.db"):
+        hits.keep(SMALL, TARGET, "hybrid", replace(named, places=(url, *named.places[1:])), cache, "", resolved)
+        assert not (place / "cache" / "hits").exists()
+    hits.keep(SMALL, TARGET, "hybrid", named, cache, "", resolved)
+    assert kept(place)
