@@ -18,9 +18,8 @@ from rich.table import Table
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.dispatch.bench_records import Bench
 from tilesmith.dispatch.benchmark import LIBRARIES, bench, library_version
-from tilesmith.dispatch.facts import open_databases, target_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
-from tilesmith.dispatch.planning import open_cache
+from tilesmith.dispatch.places import open_cache, open_databases, target_of
 from tilesmith.errors import TilesmithError
 from tilesmith.measure.machine import machine_of
 from tilesmith.problems.work import flops

@@ -22,8 +22,8 @@ from pathlib import Path
 
 CHILD = """
 import json, sys
-from tilesmith.dispatch.facts import open_databases
-from tilesmith.dispatch.planning import open_cache
+from tilesmith.dispatch.places import open_databases
+from tilesmith.dispatch.places import open_cache
 from tilesmith.dispatch.resolve import decide
 from tilesmith.problems.signature import parse_key
 from tilesmith.targets.detect import host_target

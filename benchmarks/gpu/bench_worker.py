@@ -31,8 +31,7 @@ class Problems:
     def __init__(self) -> None:
         import torch
 
-        from tilesmith.dispatch.facts import lasting_databases
-        from tilesmith.dispatch.planning import open_cache
+        from tilesmith.dispatch.places import lasting_databases, open_cache
         from tilesmith.measure.machine import machine_of
         from tilesmith.solvers.external import library
         from tilesmith.targets.detect_cuda import cuda_target_of

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from check_cases import odd_problems
 
-from tilesmith.dispatch.choose import Choice, choose
+from tilesmith.dispatch.choice import Choice
+from tilesmith.dispatch.choose import choose
 from tilesmith.dispatch.facts import options_of
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.driver import read_commands

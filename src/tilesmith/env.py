@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 _HOME = PlatformDirs("tilesmith", appauthor=False)  # asks the environment each time
 
+_SYSTEM = Path(os.path.join(sys.prefix, "share", "tilesmith"))
+
 # One entry of a list of layers: a URL, whose colons (of its scheme, a password, a port) part nothing, or a path.
 _LAYER = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/:@]*:[^/@]*@)?(?:\[[^\]]*\]|[^/:]*)(?::[0-9]+(?![^/:]))?[^:]*|[^:]+"
@@ -113,10 +115,6 @@ def _user_layer() -> tuple[str, ...]:
     return (os.path.join(_HOME.user_data_dir, "tilesmith.db"),)
 
 
-def _system_folder() -> Path:
-    return Path(os.path.join(sys.prefix, "share", "tilesmith"))
-
-
 _SWITCH = "one of 1, 0, on, off, true, false, yes, no"
 
 CACHE_ON: Variable[bool] = Variable(
@@ -145,7 +143,7 @@ DB_PATH: Variable[tuple[str, ...]] = Variable(
     "database layers; a later one wins over an earlier one, and the last is written", _layers,
 )  # fmt: skip
 SYSTEM_DB_PATH: Variable[Path] = Variable(
-    "TILESMITH_SYSTEM_DB_PATH", _system_folder, "share/tilesmith under Python's prefix", "a folder's path",
+    "TILESMITH_SYSTEM_DB_PATH", lambda: _SYSTEM, "share/tilesmith under Python's prefix", "a folder's path",
     "where packages install databases: every *.db in it is a layer below those of TILESMITH_DB_PATH", _folder,
 )  # fmt: skip
 LOG_CMD: Variable[bool] = Variable(

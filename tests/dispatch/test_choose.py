@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tilesmith.db.records import Record
-from tilesmith.dispatch.choose import Answer, Choice, Option, Unknown, choose
+from tilesmith.dispatch.choice import Choice
+from tilesmith.dispatch.choose import Answer, Option, Unknown, choose
 from tilesmith.errors import NoSolutionError
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.solvers.table import CUDA_SOLVERS, Candidate

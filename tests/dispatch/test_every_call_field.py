@@ -10,7 +10,7 @@ import pytest
 
 from problem_changes import conv_changes, gemm_changes
 from tilesmith import conv, gemm, get_launchable
-from tilesmith.dispatch import eager, hits, launchable
+from tilesmith.dispatch import eager, keeping, launchable, resolve
 from tilesmith.dispatch.launchable import forget_launchables
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.targets.detect import host_target
@@ -128,8 +128,8 @@ def decided(monkeypatch):
         seen.append(signature)
         return len(seen)
 
-    monkeypatch.setattr(launchable, "resolve", resolved)
-    monkeypatch.setattr(hits, "keep", lambda *_: None)
+    monkeypatch.setattr(resolve, "resolve", resolved)
+    monkeypatch.setattr(keeping, "keep", lambda *_: None)
     monkeypatch.setattr(launchable, "_loaded", lambda signature, target, number, *rest, **more: number)
     return seen
 

@@ -11,9 +11,9 @@ import pytest
 from tilesmith import env
 from tilesmith.db.state import state_of
 from tilesmith.db.store import RECORDS, Database
-from tilesmith.dispatch import hits, launchable
-from tilesmith.dispatch.facts import open_databases
+from tilesmith.dispatch import keeping, launchable, resolve
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable
+from tilesmith.dispatch.places import open_databases
 from tilesmith.errors import NoCompilerError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.targets.detect import host_target
@@ -37,7 +37,7 @@ def place(tmp_path, monkeypatch):
 @pytest.fixture
 def ask(place, monkeypatch):
     """``get_launchable`` as a fresh process calls it; ``ask.looked`` says whether the last one asked the databases."""
-    real = launchable.resolve
+    real = resolve.resolve
 
     def watched(*arguments):
         asking.looked = True
@@ -48,7 +48,7 @@ def ask(place, monkeypatch):
         asking.looked = False
         return get_launchable(signature, target=target, mode=mode, **more)
 
-    monkeypatch.setattr(launchable, "resolve", watched)
+    monkeypatch.setattr(resolve, "resolve", watched)
     return asking
 
 
@@ -249,7 +249,7 @@ def test_a_cache_that_cannot_be_written_keeps_none_and_says_nothing(ask, place, 
     def failing(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(hits.keep_hit.__globals__["publish"], "__code__", failing.__code__)
+    monkeypatch.setattr(keeping.keep_hit.__globals__["publish"], "__code__", failing.__code__)
     for _ in range(2):
         ask()
         assert ask.looked
@@ -259,10 +259,10 @@ def test_a_cache_that_cannot_be_written_keeps_none_and_says_nothing(ask, place, 
 def test_an_answer_from_a_url_is_not_kept(place):
     """The copy that was fetched may be old, and says nothing of what lies there."""
     cache = launchable.open_cache()
-    resolved = launchable.resolve(SMALL, TARGET, "hybrid", open_databases(), cache, "")
+    resolved = resolve.resolve(SMALL, TARGET, "hybrid", open_databases(), cache, "")
     named = launchable.named_databases()
     for url in ("https://example.invalid/a.db", "file:///a.db"):
-        hits.keep(SMALL, TARGET, "hybrid", replace(named, places=(url, *named.places[1:])), cache, "", resolved)
+        keeping.keep(SMALL, TARGET, "hybrid", replace(named, places=(url, *named.places[1:])), cache, "", resolved)
         assert not (place / "cache" / "hits").exists()
-    hits.keep(SMALL, TARGET, "hybrid", named, cache, "", resolved)
+    keeping.keep(SMALL, TARGET, "hybrid", named, cache, "", resolved)
     assert kept(place)

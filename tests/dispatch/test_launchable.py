@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 import tilesmith
 from tilesmith import ConvSignature, GemmSignature, get_launchable
-from tilesmith.dispatch.facts import open_databases
 from tilesmith.dispatch.launchable import forget_launchables
 from tilesmith.dispatch.measuring import check_launchable
+from tilesmith.dispatch.places import open_databases
 from tilesmith.errors import ArgumentError, EnvironmentValueError, NoCompilerError, NoSolutionError, TargetError
 from tilesmith.targets.cpu import cpu_target
 

@@ -10,8 +10,9 @@ from tilesmith import ConvSignature, get_launchable
 from tilesmith.cli.main import run
 from tilesmith.db.records import Record
 from tilesmith.dispatch import resolve
-from tilesmith.dispatch.choose import NEAREST, PREDICTION
-from tilesmith.dispatch.facts import open_databases, options_of
+from tilesmith.dispatch.choice import NEAREST, PREDICTION
+from tilesmith.dispatch.facts import options_of
+from tilesmith.dispatch.places import open_databases
 from tilesmith.errors import NoSolutionError
 from tilesmith.solvers.solver import parse_config
 from tilesmith.targets.detect import host_target

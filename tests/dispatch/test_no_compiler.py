@@ -11,9 +11,8 @@ import pytest
 
 from tilesmith import ConvSignature, get_launchable
 from tilesmith.db.store import Database
-from tilesmith.dispatch.facts import open_databases, target_of
 from tilesmith.dispatch.launchable import forget_launchables
-from tilesmith.dispatch.planning import open_cache
+from tilesmith.dispatch.places import open_cache, open_databases, target_of
 from tilesmith.errors import NoCompilerError, NoSolutionError
 from tilesmith.solvers.table import candidates
 from tilesmith.tune.session import tune

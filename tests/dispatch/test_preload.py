@@ -11,8 +11,7 @@ import tilesmith
 from tilesmith import CachePopulator, ConvSignature, GemmSignature
 from tilesmith.cli.main import run
 from tilesmith.dispatch import preload, resolve
-from tilesmith.dispatch.facts import open_databases
-from tilesmith.dispatch.planning import open_cache
+from tilesmith.dispatch.places import open_cache, open_databases
 from tilesmith.errors import ArgumentError, CommandError, CompileError, FileFormatError
 from tilesmith.toolchain.cache import ArtifactCache
 

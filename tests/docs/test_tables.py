@@ -12,8 +12,8 @@ import tilesmith.errors
 from tilesmith import env
 from tilesmith.cli.main import VERBS, run
 from tilesmith.db.records import Record, Search
-from tilesmith.dispatch.facts import open_databases
 from tilesmith.dispatch.launchable import get_launchable
+from tilesmith.dispatch.places import open_databases
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver import parse_command
 from tilesmith.problems.epilogue import ACTIVATIONS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import time
@@ -10,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from tilesmith import env
-from tilesmith.db.connect import LOG
 from tilesmith.toolchain.files import publish
 
 DAY_S = 86_400.0
 AGAIN_S = 600.0  # after a URL that could not be reached
 TIMEOUT_S = 10.0
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_log = logging.getLogger("tilesmith.db")
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -39,7 +40,7 @@ def kept_copy(url: str, fetch: bool = True) -> Path:
         publish(folder, path, _fetch(url))
     except (OSError, ValueError) as error:  # urllib's errors are OSErrors, and ValueErrors for what is no URL
         kept = f"its copy of {age / DAY_S:.0f} days ago is used" if age is not None else "it counts as empty"
-        LOG.warning("database %s cannot be fetched (%s); %s", url, getattr(error, "reason", None) or error, kept)
+        _log.warning("database %s cannot be fetched (%s); %s", url, getattr(error, "reason", None) or error, kept)
         with suppress(OSError):
             os.utime(path, (time.time(), time.time() - DAY_S + AGAIN_S))
     return path

@@ -12,15 +12,12 @@ from dataclasses import dataclass, replace
 
 from tilesmith.db.layers import Answer
 from tilesmith.db.records import Record
+from tilesmith.dispatch.choice import DATABASE, MEASUREMENT, NEAREST, PREDICTION, SPEC, Choice, Considered
 from tilesmith.errors import NoSolutionError
 from tilesmith.measure.timing import preferred
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import Candidate
 
-# What an answer rests on.
-DATABASE, NEAREST, PREDICTION, MEASUREMENT, SPEC = (
-    "database", "nearest target", "prediction", "measurement", "tuning spec",
-)  # fmt: skip
 NOTHING: frozenset[tuple[str, str]] = frozenset()
 
 
@@ -35,40 +32,6 @@ class Option:
     @property
     def accepted(self) -> bool:
         return isinstance(self.candidate.verdict, Accepted)
-
-
-@dataclass(frozen=True)
-class Considered:
-    """One line of the trace: a candidate, why it was refused or passed over, and its numbers."""
-
-    solver: str
-    reason: str
-    config: str = ""
-    predicted_us: float | None = None
-    time_us: float | None = None
-    spread_us: float | None = None
-    layer: str = ""
-    chosen: bool = False
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The decision.
-
-    ``basis`` is ``database``, ``nearest target``, ``prediction``, ``measurement`` or ``tuning spec``; ``layer`` names
-    the database or file, ``role`` says whether it is a ``system``, ``team`` or ``user`` layer, ``record`` is what it
-    holds. ``time_us`` is the record's time, None if it was measured on another target. The trace has predictions only
-    where they were needed (``Launchable.trace`` has them all).
-    """
-
-    solver: str
-    config: str
-    basis: str
-    layer: str
-    time_us: float | None
-    trace: tuple[Considered, ...]
-    role: str = ""
-    record: Record | None = None
 
 
 @dataclass(frozen=True)

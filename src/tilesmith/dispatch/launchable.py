@@ -1,4 +1,8 @@
-"""``get_launchable``: a problem, once decided and compiled, as something to call."""
+"""``get_launchable``: a problem, once decided and compiled, as something to call.
+
+What a hit needs is imported with this module, so that a hit imports nothing. What decides (solvers, cost models, the
+databases' SQLite) is imported by the first call that must: most processes never do.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +14,31 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-# What a call needs is imported with this module, so that a hit imports nothing.
 import ml_dtypes  # noqa: F401
 import numpy as np  # noqa: F401
 
 from tilesmith import env
-from tilesmith.db import sqlite_store  # noqa: F401
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
 from tilesmith.dispatch import hits
-from tilesmith.dispatch.choose import Choice, Considered
-from tilesmith.dispatch.facts import device_ordinal, named_databases, open_databases, target_of, with_predictions
-from tilesmith.dispatch.planning import build, open_cache, strict_cache
-from tilesmith.dispatch.resolve import Resolved, check_mode, resolve
+from tilesmith.dispatch.choice import Choice, Considered, Resolved
+from tilesmith.dispatch.places import (
+    check_mode,
+    device_ordinal,
+    named_databases,
+    open_cache,
+    open_databases,
+    strict_cache,
+    target_of,
+)
 from tilesmith.errors import ArgumentError, LaunchError
 from tilesmith.plan.records import Plan
 from tilesmith.problems import canonical, keys  # noqa: F401
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.driver import command_of
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.executable import Executable
-from tilesmith.solvers.external.candidate import is_external, takes_part
-from tilesmith.solvers.table import candidates
+from tilesmith.solvers.external.names import is_external, takes_part
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import memo
 from tilesmith.toolchain.cache import ArtifactCache
@@ -117,6 +123,8 @@ class Launchable:
     @property
     def trace(self) -> tuple[Considered, ...]:
         """Every candidate: why it was refused or passed over, its prediction and its time."""
+        from tilesmith.dispatch.facts import with_predictions
+
         return with_predictions(self.choice.trace, self.signature, self.target)
 
     def __repr__(self) -> str:
@@ -175,9 +183,11 @@ def get_launchable(
             ordinal = max(0, device_ordinal(device or "cuda"))
             resolved = hits.recall(signature, target, mode, named, held, only)
             if resolved is None:
+                from tilesmith.dispatch import keeping, resolve
+
                 layers = open_databases(named, readonly=strict)
-                resolved = resolve(signature, target, mode, layers, held, only, ordinal, external)
-                hits.keep(signature, target, mode, named, held, only, resolved)
+                resolved = resolve.resolve(signature, target, mode, layers, held, only, ordinal, external)
+                keeping.keep(signature, target, mode, named, held, only, resolved)
             asked.launch = _loaded(signature, target, resolved, ordinal, held, compiles=not strict)
         return asked.launch
 
@@ -193,6 +203,9 @@ def _loaded(
         # A shared object may lie whole where the system refuses to run it.
         if not compiles or (whole and target.family != "cpu") or not cache.give_up(error):
             raise
+        from tilesmith.dispatch.planning import build
+        from tilesmith.solvers.table import candidates
+
         plan = resolved.built.plan
         candidate = next(each for each in candidates(signature, target) if each.name == plan.solver)
         built = build(signature, candidate, plan.config, target, cache)
@@ -212,5 +225,7 @@ def log_command(signature: Signature) -> None:
         if signature in _logged:
             return
         _logged.add(signature)
+    from tilesmith.problems.driver import command_of
+
     sys.stderr.write(f"{command_of(signature)}\n")  # in one piece, whatever other threads write
     sys.stderr.flush()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.dispatch.launchable import Launchable
-from tilesmith.dispatch.planning import open_cache
+from tilesmith.dispatch.places import open_cache
 from tilesmith.measure.accuracy import Accuracy, check_specials, plant_specials, verify
 from tilesmith.measure.arrays import aligned_arrays
 from tilesmith.measure.device_bench import DeviceBench

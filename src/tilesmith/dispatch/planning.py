@@ -3,71 +3,22 @@
 from __future__ import annotations
 
 import logging
-import os
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 
 from tilesmith import env
-from tilesmith.errors import ArgumentError, CompileError, NoCompilerError, NoSolutionError, PlanError
+from tilesmith.dispatch.choice import Built
+from tilesmith.errors import CompileError, NoCompilerError, NoSolutionError, PlanError
 from tilesmith.plan.assemble import assemble
-from tilesmith.plan.records import Plan
-from tilesmith.plan.serial import Serial, encode, read_head
+from tilesmith.plan.serial import encode, read_head
 from tilesmith.problems.driver import command_of
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.solver import Config, parse_config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.target import CpuTarget, Target
-from tilesmith.toolchain.cache import Artifact, ArtifactCache
-from tilesmith.toolchain.files import scratch_of_process
+from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.plans import HeldPlan, find_plan, keep_plan
 
 _log = logging.getLogger("tilesmith.dispatch")
-
-
-@dataclass(frozen=True)
-class Built:
-    """A plan and the artifacts that it counts; ``remembered`` when nothing had to be generated."""
-
-    serial: Serial
-    artifacts: tuple[Artifact, ...]
-    remembered: bool
-
-    @property
-    def plan(self) -> Plan:
-        return self.serial.plan
-
-
-def open_cache(place: ArtifactCache | Path | str | None = None) -> ArtifactCache:
-    """The artifact cache at ``place``; None is what the environment says."""
-    if isinstance(place, ArtifactCache):
-        return place
-    if place is not None:
-        if not isinstance(place, str | os.PathLike):
-            raise ArgumentError(f"cache {place!r} is neither a path nor an ArtifactCache")
-        return _cache(str(place))
-    return _cache(str(env.CACHE_DIR.get())) if env.CACHE_ON.get() else _passing_cache()
-
-
-@lru_cache(maxsize=16)
-def _cache(place: str) -> ArtifactCache:
-    return ArtifactCache(place)
-
-
-@lru_cache(maxsize=1)
-def _passing_cache() -> ArtifactCache:
-    """A cache that goes when the process ends."""
-    return ArtifactCache(scratch_of_process())
-
-
-def strict_cache(place: ArtifactCache | Path | str | None = None) -> ArtifactCache:
-    """The cache that ``strict`` mode reads; ``NoSolutionError`` where the environment switches it off."""
-    if place is None and not env.CACHE_ON.get():
-        raise NoSolutionError(
-            "strict mode runs what the cache holds, and TILESMITH_CACHE_ON=0 switches the cache off; unset it"
-        )
-    return open_cache(place)
 
 
 def preload_command(signature: Signature, target: Target) -> str:

@@ -16,10 +16,12 @@ from pathlib import Path
 from tilesmith import env
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
-from tilesmith.dispatch.choose import Choice, Option, choose
-from tilesmith.dispatch.facts import answers_of, lasting_databases, open_databases, options_of, target_of
-from tilesmith.dispatch.planning import held_plan, open_cache, strict_cache
-from tilesmith.dispatch.resolve import check_mode, decide, resolve
+from tilesmith.dispatch.choice import Choice
+from tilesmith.dispatch.choose import Option, choose
+from tilesmith.dispatch.facts import answers_of, options_of
+from tilesmith.dispatch.places import check_mode, lasting_databases, open_cache, open_databases, strict_cache, target_of
+from tilesmith.dispatch.planning import held_plan
+from tilesmith.dispatch.resolve import decide, resolve
 from tilesmith.dispatch.sources import write_sources
 from tilesmith.dispatch.spec import spec_choice
 from tilesmith.errors import (

@@ -5,31 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilesmith import env
 from tilesmith.db.layers import Layers
 from tilesmith.db.records import Record
-from tilesmith.dispatch.choose import (
-    DATABASE,
-    MEASUREMENT,
-    NEAREST,
-    NOTHING,
-    PREDICTION,
-    SPEC,
-    Choice,
-    choose,
-    held,
-    matches,
-    outdated,
-    recorded,
-    usable,
-)
+from tilesmith.dispatch.choice import DATABASE, MEASUREMENT, NEAREST, PREDICTION, SPEC, Built, Choice, Resolved
+from tilesmith.dispatch.choose import NOTHING, choose, held, matches, outdated, recorded, usable
 from tilesmith.dispatch.facts import answers_of, bare_options_of, near_answers_of, options_of, revisions_of
-from tilesmith.dispatch.planning import Built, build, held_plan, preload_command
+from tilesmith.dispatch.planning import build, held_plan, preload_command
 from tilesmith.dispatch.spec import spec_choice
 from tilesmith.errors import (
-    ArgumentError,
     CompileError,
     LaunchError,
     NoCompilerError,
@@ -39,7 +25,7 @@ from tilesmith.errors import (
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.timing import Timing
 from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.external.candidate import is_external, takes_part
+from tilesmith.solvers.external.names import is_external, takes_part
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import memo
@@ -50,14 +36,6 @@ TRUSTED_RATIO = 1.1
 _measuring = threading.RLock()
 _told: set[tuple[str, str]] = set()  # pairs of targets, of which one's records stand for the other's
 _log = logging.getLogger("tilesmith.dispatch")
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """A choice and what runs it."""
-
-    choice: Choice
-    built: Built
 
 
 def resolve(
@@ -185,15 +163,6 @@ def decide(
     )
     assert isinstance(answer, Choice)
     return answer
-
-
-def check_mode(mode: str | None) -> str:
-    """The mode of a call, else that of the environment."""
-    if mode is None:
-        return env.FIND_MODE.get()
-    if mode not in env.FIND_MODES:
-        raise ArgumentError(f"mode {mode!r} does not exist; known: {', '.join(env.FIND_MODES)}")
-    return mode
 
 
 def _candidate(signature: Signature, target: Target, name: str) -> Candidate:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilesmith import env
 from tilesmith.db.layers import Layers
-from tilesmith.dispatch.choose import Choice
+from tilesmith.dispatch.choice import Choice
 from tilesmith.dispatch.resolve import decide
 from tilesmith.errors import FileFormatError
 from tilesmith.plan.records import Source

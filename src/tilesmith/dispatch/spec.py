@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith import env
-from tilesmith.dispatch.choose import SPEC, Choice, Option, marked
+from tilesmith.dispatch.choice import SPEC, Choice
+from tilesmith.dispatch.choose import Option, marked
 from tilesmith.dispatch.spec_pattern import Pattern, parse_pattern
 from tilesmith.errors import FileFormatError, ProblemError, TargetError
 from tilesmith.problems.rewrite import Signature

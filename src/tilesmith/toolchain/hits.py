@@ -53,7 +53,7 @@ def plan_of_hit(path: Path, data: bytes) -> Plan:
 
 
 def _name(problem: str, places: Sequence[str], target: Target) -> str:
-    return f"hits/{digest_of(_FORMAT, problem, maker_of(target), *places)[:40]}.hit"
+    return f"hits/{digest_of(_FORMAT, problem, *maker_of(target), *places)[:40]}.hit"
 
 
 def _content(name: str, data: bytes) -> tuple[dict[str, Any], Serial]:

@@ -55,7 +55,7 @@ def find_plan(
     found = find_todays_plan(cache, problem, solver, revision, config, target)
     if found is not None:
         return found
-    name, maker = _folder(problem, solver, revision, config, target), maker_of(target)
+    name, maker = _folder(problem, solver, revision, config, target), _maker(target)
     for path in _youngest_first([folder / name for folder in cache.folders()]):
         if path.stem != maker and (found := _load(str(path), cache, stale=True)) is not None:
             return found
@@ -67,7 +67,7 @@ def find_todays_plan(
 ) -> HeldPlan | None:
     """The plan of a choice that today's generator made for this very target: so the solver takes the problem here."""
     memo.recall(cache)
-    name = f"{_folder(problem, solver, revision, config, target)}/{maker_of(target)}.plan"
+    name = f"{_folder(problem, solver, revision, config, target)}/{_maker(target)}.plan"
     for folder in cache.folders():
         found = _load(f"{folder}/{name}", cache, stale=False)
         if found is not None:
@@ -78,7 +78,7 @@ def find_todays_plan(
 def keep_plan(cache: ArtifactCache, plan: Plan, revision: int, target: Target) -> None:
     """Keep a plan; where it cannot be written the next process makes it again, and nothing else is lost."""
     folder = _folder(plan.problem, plan.solver, revision, plan.config, target)
-    name = f"{folder}/{maker_of(target)}.plan"
+    name = f"{folder}/{_maker(target)}.plan"
     payload = encode(plan)
     try:
         cache.publish(name, bind(name, payload))
@@ -100,9 +100,13 @@ def _instructions(target: Target) -> tuple[str, ...]:
     return ()
 
 
-def maker_of(target: Target) -> str:
+def maker_of(target: Target) -> tuple[str, str]:
     """What makes plans and their sources: the generator, and every fact of the target that it may ask for."""
-    return digest_of(generator_digest(target.family), repr(target))[:16]
+    return generator_digest(target.family), repr(target)
+
+
+def _maker(target: Target) -> str:
+    return digest_of(*maker_of(target))[:16]
 
 
 def digest_of(*parts: str) -> str:

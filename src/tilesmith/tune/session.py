@@ -16,7 +16,7 @@ from tilesmith.measure.device_check import can_check_on_device
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.plan.records import Plan
 from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.external.candidate import takes_part
+from tilesmith.solvers.external.names import takes_part
 from tilesmith.solvers.solver import parse_config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.detect import usable_cores

@@ -27,9 +27,8 @@ from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, dump_json, note, progress, table
 from tilesmith.dispatch.bench_records import Bench
 from tilesmith.dispatch.benchmark import LIBRARIES, bench, default_libraries, library_version
-from tilesmith.dispatch.facts import device_ordinal, lasting_databases, target_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
-from tilesmith.dispatch.planning import open_cache
+from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError, CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.machine import Machine, machine_of

@@ -15,7 +15,6 @@ import numpy as np
 
 from tilesmith.cli.terminal import print_json
 from tilesmith.db.find_text import algorithm_of
-from tilesmith.dispatch.facts import device_ordinal, lasting_databases, target_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.measuring import (
     call_on_arrays,
@@ -25,7 +24,7 @@ from tilesmith.dispatch.measuring import (
     steady_call,
     time_launchable,
 )
-from tilesmith.dispatch.planning import open_cache
+from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import CommandError, FileFormatError
 from tilesmith.measure.accuracy import Accuracy, check
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes

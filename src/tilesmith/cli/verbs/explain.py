@@ -11,11 +11,11 @@ from tilesmith import env
 from tilesmith.cli.options import PROBLEMS, device_option, dtype_option, json_flag, mode_option, threads_option
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import print_json, table
-from tilesmith.dispatch.choose import DATABASE, NEAREST, SPEC, Choice
-from tilesmith.dispatch.facts import open_databases, target_of, with_predictions
-from tilesmith.dispatch.planning import open_cache
-from tilesmith.dispatch.resolve import check_mode, decide
-from tilesmith.solvers.external.candidate import is_external
+from tilesmith.dispatch.choice import DATABASE, NEAREST, SPEC, Choice
+from tilesmith.dispatch.facts import with_predictions
+from tilesmith.dispatch.places import check_mode, open_cache, open_databases, target_of
+from tilesmith.dispatch.resolve import decide
+from tilesmith.solvers.external.names import is_external
 
 
 @click.command(

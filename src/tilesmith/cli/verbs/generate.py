@@ -10,8 +10,7 @@ from tilesmith import env
 from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, threads_option
 from tilesmith.cli.problem_list import read_problems
 from tilesmith.cli.terminal import complain, print_json
-from tilesmith.dispatch.facts import open_databases, target_of
-from tilesmith.dispatch.planning import open_cache
+from tilesmith.dispatch.places import open_cache, open_databases, target_of
 from tilesmith.dispatch.resolve import decide
 from tilesmith.dispatch.sources import compiler_command, write_source
 from tilesmith.errors import ArgumentError, NoCompilerError

@@ -7,8 +7,7 @@ import click
 from tilesmith.cli.options import PROBLEMS, Number, device_option, json_flag, seed_option, threads_option
 from tilesmith.cli.problem_list import read_problems
 from tilesmith.cli.terminal import complain, note, print_json, progress
-from tilesmith.dispatch.facts import device_ordinal, lasting_databases, target_of
-from tilesmith.dispatch.planning import open_cache
+from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
 from tilesmith.tune.retune import Retuned, Stale, retune, stale_problems, today
 from tilesmith.tune.session import STRATEGIES

@@ -7,16 +7,15 @@ says that they are faster than every generated kernel.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
-from tilesmith import env
 from tilesmith.errors import PlanError
 from tilesmith.plan.records import Draft
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers import reasons
+from tilesmith.solvers.external.names import CUBLAS_NAME, CUDNN_NAME
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.target import CudaTarget, Target
@@ -62,8 +61,7 @@ class LibrarySolver:
         raise PlanError(f"{self.name} generates nothing: it is called through PyTorch")
 
 
-CUDNN, CUBLAS = LibrarySolver("torch_cudnn", "cudnn"), LibrarySolver("torch_cublas", "cublas")
-NAMES = (CUDNN.name, CUBLAS.name)
+CUDNN, CUBLAS = LibrarySolver(CUDNN_NAME, "cudnn"), LibrarySolver(CUBLAS_NAME, "cublas")
 
 
 def external_candidate(signature: Signature, target: Target) -> Candidate | None:
@@ -73,14 +71,3 @@ def external_candidate(signature: Signature, target: Target) -> Candidate | None
     solver = CUBLAS if isinstance(signature.canonical, GemmSignature) else CUDNN
     geometry = signature.geometry
     return Candidate(solver, "", geometry, solver.applicable(geometry, target))
-
-
-def is_external(solver: str) -> bool:
-    """Whether a record's solver is one of these."""
-    return solver in NAMES
-
-
-def takes_part() -> bool:
-    """PyTorch with CUDA is loaded in this process, and TILESMITH_EXTERNAL lets its kernels take part."""
-    version = getattr(sys.modules.get("torch"), "version", None)
-    return getattr(version, "cuda", None) is not None and env.EXTERNAL.get()

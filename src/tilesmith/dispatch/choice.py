@@ -1,0 +1,70 @@
+"""A choice, what it rests on, and what runs it: all that a hit needs of a decision, so no solver is imported here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.db.records import Record
+from tilesmith.plan.records import Plan
+from tilesmith.plan.serial import Serial
+from tilesmith.toolchain.cache import Artifact
+
+# What an answer rests on.
+DATABASE, NEAREST, PREDICTION, MEASUREMENT, SPEC = (
+    "database", "nearest target", "prediction", "measurement", "tuning spec",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Considered:
+    """One line of the trace: a candidate, why it was refused or passed over, and its numbers."""
+
+    solver: str
+    reason: str
+    config: str = ""
+    predicted_us: float | None = None
+    time_us: float | None = None
+    spread_us: float | None = None
+    layer: str = ""
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The decision.
+
+    ``basis`` is ``database``, ``nearest target``, ``prediction``, ``measurement`` or ``tuning spec``; ``layer`` names
+    the database or file, ``role`` says whether it is a ``system``, ``team`` or ``user`` layer, ``record`` is what it
+    holds. ``time_us`` is the record's time, None if it was measured on another target. The trace has predictions only
+    where they were needed (``Launchable.trace`` has them all).
+    """
+
+    solver: str
+    config: str
+    basis: str
+    layer: str
+    time_us: float | None
+    trace: tuple[Considered, ...]
+    role: str = ""
+    record: Record | None = None
+
+
+@dataclass(frozen=True)
+class Built:
+    """A plan and the artifacts that it counts; ``remembered`` when nothing had to be generated."""
+
+    serial: Serial
+    artifacts: tuple[Artifact, ...]
+    remembered: bool
+
+    @property
+    def plan(self) -> Plan:
+        return self.serial.plan
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A choice and what runs it."""
+
+    choice: Choice
+    built: Built
