@@ -33,7 +33,6 @@ from typing import Any
 
 from homes import arrays, heard, is_right, place
 
-import tilesmith.runtime.executable  # noqa: F401  # all that a worker imports, so that its start is a fork
 from plan_samples import SMALL
 from tilesmith import conv
 from tilesmith.db.files import records_folder

@@ -114,7 +114,6 @@ def torment(seconds: float, seed: int, part: int, parts: int, state: Path) -> No
     """The ``part``-th of ``parts`` equal shares of the cases that have not been tried."""
     from homes import arrays, heard, in_child, is_right, place
 
-    import tilesmith.runtime.executable  # noqa: F401  # what a call imports is imported once, before the forks
     from tilesmith import conv
     from tilesmith.db.records import Record
     from tilesmith.dispatch.places import open_databases

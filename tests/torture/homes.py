@@ -16,6 +16,12 @@ from typing import Any
 
 import numpy as np
 
+# All that a call may import, once, before the forks of who imports this.
+import tilesmith.db.sqlite_store
+import tilesmith.dispatch.keeping
+import tilesmith.dispatch.resolve
+import tilesmith.runtime.executable
+import tilesmith.tune.session  # noqa: F401
 from tilesmith import ConvSignature
 
 _PATIENCE_S = 60  # for one child
