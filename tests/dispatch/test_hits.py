@@ -129,7 +129,7 @@ def test_two_transactions_within_a_tick(place):
     states = []
     for time_us in (1.5, 2.5):
         database.put_result(replace(record, time_us=time_us))
-        states.append(state_of(path)[5])
+        states.append(state_of(path)[4])
     assert states[0] != states[1]
 
 

@@ -15,7 +15,8 @@ def state_of(path: str) -> list[int | str] | None:
     """Which file it is, its times, size and header; empty where there is none, None where that tells too little.
 
     SQLite counts its transactions in the header: two within one tick of the file system's clock differ there. While one
-    is under way, or has been left half done, there is a journal.
+    is under way, or has been left half done, there is a journal. The number of the device is left out: machines that
+    share a file system number it each as they like.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NOFOLLOW)
@@ -31,11 +32,8 @@ def state_of(path: str) -> list[int | str] | None:
             return None
         finally:
             os.close(descriptor)
-        state = [
-            about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns, header.hex(),
-        ]  # fmt: skip
-    exists = os.access
+        state = [about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns, header.hex()]
     for other in _OTHERS:
-        if exists(path + other, os.F_OK):
+        if os.access(path + other, os.F_OK):
             return None
     return state
