@@ -298,3 +298,19 @@ def test_a_damaged_version_of_the_file_format_does_not_make_it_read_only(store, 
         database.put_result(replace(FULL, solver="another"))
     assert "damaged" in caplog.text
     assert {record.solver for record in Database.open(store).ranking(P, T)} == {"c_dense", "another"}
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_damaged_name_in_a_file_of_another_version(store, readonly):
+    """SQLite's message quotes the name, which is no text; a file of another version is read through a copy."""
+    raw = sqlite3.connect(store, isolation_level=None)
+    raw.execute("PRAGMA user_version = 1")
+    raw.close()
+    whole = store.read_bytes()
+    at = whole.index(b"CREATE TABLE results")
+    for place in (at + 15, at + 5, whole.rindex(b"results", 0, at) + 2):
+        store.write_bytes(whole[:place] + b"\x97" + whole[place + 1 :])
+        database = Database.open(store, readonly=readonly)
+        assert database.ranking(P, T) in ((), (FULL,))
+        database.put_result(FULL)
+        database.close()

@@ -90,7 +90,7 @@ def _is_something_else(path: Path) -> bool:
 
 def memory() -> sqlite3.Connection:
     """An empty database that lives as long as this process."""
-    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection = _empty()
     migrate(connection)
     return connection
 
@@ -240,6 +240,12 @@ def _connect(path: Path, readonly: bool = False) -> sqlite3.Connection:
     return connection
 
 
+def _empty() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=_Connection)
+    connection.text_factory = _text
+    return connection
+
+
 # Text that is damaged is text still: its seal tells.
 _text = partial(str, encoding="utf-8", errors="replace")
 
@@ -302,8 +308,7 @@ def _foreign(path: Path, version: int) -> sqlite3.Connection:
 
 def _copy(path: Path) -> sqlite3.Connection:
     """What a file holds that must not be written, in memory, lifted to this schema."""
-    target = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    target.text_factory = _text
+    target = _empty()
     try:
         with contextlib.closing(_connect(path, readonly=True)) as source:
             source.backup(target)
