@@ -99,8 +99,8 @@ def search_table(data: dict) -> str:
         f"## The search (`{data['target'].partition(':')[0]}`)",
         "",
         f"{host['date']}, {host['cpu']}, {host['cores']} cores, load {host['load']}, target `{data['target']}`, "
-        f"{host['compiler'].split(';')[0]}. `python benchmarks/search.py`: three choices, each from an "
-        "empty database, run interleaved. Above 1 the second of the two is faster.",
+        f"{host['compiler'].split(';')[0]}. `python benchmarks/search.py --every {data.get('every', 1)}`: three "
+        "choices, each from an empty database, run interleaved. Above 1 the second of the two is faster.",
         "",
         f"| problem | tuned, s | untuned / tuned | a search {data['times']:.0f} times as long, s | tuned / long |",
         "|---|---:|---:|---:|---:|",

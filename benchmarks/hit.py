@@ -5,7 +5,7 @@
 Each process does what a user's does: it imports ``get_launchable``, describes a problem, and asks for it, with the
 defaults of a user who has set nothing. The clock runs from the call to its return: what CPU this is is found out, the
 database's file is opened and has not changed, answer, plan and kernels are checked byte by byte, loaded and bound.
-Nothing is imported meanwhile. The least of all processes is what it costs; the median tells how busy the machine was.
+Nothing is imported meanwhile.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ from pathlib import Path
 
 CHILD = """
 import json, sys
-from tilesmith.dispatch.places import open_databases
-from tilesmith.dispatch.places import open_cache
+from tilesmith.dispatch.places import open_cache, open_databases
 from tilesmith.dispatch.resolve import decide
 from tilesmith.problems.signature import parse_key
 from tilesmith.targets.detect import host_target

@@ -97,8 +97,8 @@ def main() -> int:
         row = compare(item, target, options.times, options.long_strategy)
         rows.append(row)
         data = {
-            "target": target.name, "times": options.times, "long_strategy": options.long_strategy,
-            "host": host, "results": rows, "summary": summary(rows),
+            "target": target.name, "times": options.times, "every": options.every,
+            "long_strategy": options.long_strategy, "host": host, "results": rows, "summary": summary(rows),
         }  # fmt: skip
         out.write_text(json.dumps(data, indent=1) + "\n")
         print(
