@@ -18,6 +18,8 @@ def problems():
             for tb in (False, True):
                 yield _gemm(131, 77, 93, ta, tb, dtype=dtype, lda=200, ldb=202, ldc=100), True
         yield _gemm(70, 66, 4098, dtype=dtype, epilogue=FULL), False
+        yield _gemm(1, 77, 96, tb=True, dtype=dtype), False
+        yield _gemm(5, 77, 96, tb=True, ldc=80, dtype=dtype), True
         yield _gemm(33, 129, 100, batch=3, tb=True, alpha=0.5, beta=2.0, dtype=dtype), False
         for mode in MODES:
             yield _conv((3, 9, 11, 7), (5, 3, 3, 7), mode, padding=1, dtype=dtype), True
@@ -39,6 +41,11 @@ def problems():
                 True,
             )
             yield _conv((2, 6, 6, 16), (16, 2, 2, 16), mode, stride=3, dtype=dtype), True
+            # Rows of the result that are no 16 bytes: a single one, and with a gap that belongs to the user.
+            yield _conv((1, 3, 3, 35), (37, 3, 3, 35), mode, dtype=dtype), False
+            yield _conv((2, 7, 8, 37), (45, 3, 3, 37), mode, padding=1, input_strides=(7 * 8 * 40, 8 * 40, 40, 1),
+                        output_strides=(7 * 8 * 48, 8 * 48, 48, 1), kernel_strides=(9 * 40, 3 * 40, 40, 1),
+                        dtype=dtype), True  # fmt: skip
         yield _conv((2, 13, 14, 20), (72, 3, 3, 20), padding=1, epilogue=FULL, dtype=dtype), False
         yield _conv((2, 13, 14, 20), (72, 3, 3, 20), "bwd", padding=1, stride=2, epilogue=FULL, dtype=dtype), True
         yield _conv((2, 13, 14, 20), (72, 3, 3, 10), "bwd", padding=1, groups=2, dtype=dtype,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilesmith.plan.assemble import assemble
-from tilesmith.plan.records import TensorMap
+from tilesmith.plan.records import Space, TensorMap
 from tilesmith.plan.slots import slots_of
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
@@ -22,6 +22,7 @@ from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
 from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_tile_sm90 import HaloTile
 from tilesmith.solvers.solver import Accepted, Rejected
+from tilesmith.solvers.table import candidates
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
 from tilesmith.toolchain.build import build_unit
 from torch_answer import torch_answer
@@ -202,6 +203,54 @@ def test_maps_read_zeros_beyond_the_last_channel_on_both_sides():
         (launch,) = solver.draft(geometry, solver.default_config(geometry, H200), H200).run[:1]
         pixels, filter_ = (p for p in launch.parameters[:2] if isinstance(p, TensorMap))
         assert pixels.dims[0] == filter_.dims[0] == 72
+
+
+ODD = [
+    *(conv((1, 3, 3, 35), (37, 3, 3, 35), mode) for mode in MODES),
+    *(conv((2, 8, 8, 35), (40, 1, 1, 35), mode, input_strides=(2560, 320, 40, 1)) for mode in MODES),
+    *(conv((2, 7, 8, 37), (45, 3, 3, 37), mode, padding=1, input_strides=(2240, 320, 40, 1), dtype="fp16",
+           output_strides=(2688, 384, 48, 1), kernel_strides=(360, 120, 40, 1)) for mode in MODES),
+    *(conv((2, 8, 8, 35), (41, 3, 3, 35), mode, padding=1) for mode in MODES),
+    gemm(1, 77, 96, trans_b=True), gemm(5, 77, 96, trans_b=True, ldc=80), gemm(5, 77, 96, trans_b=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("signature", ODD, ids=lambda s: s.key())
+def test_maps_store_whole_rows_into_the_users_result(signature):
+    """What a tensor map stores ends at a multiple of 16 bytes: a row of 35 elements would take 5 of what follows."""
+    result = len(slots_of(signature)) - 1
+    drafts = 0
+    for candidate in candidates(signature, H200):
+        if not isinstance(candidate.verdict, Accepted) or "wgmma" not in candidate.name:
+            continue
+        solver, geometry = candidate.solver, candidate.geometry
+        for config in (solver.default_config(geometry, H200), *solver.ranked(geometry, H200)[:20]):
+            drafts += 1
+            parameters = [p for step in solver.draft(geometry, config, H200).run for p in step.parameters]
+            for held in (p for p in parameters if isinstance(p, TensorMap)):
+                assert (held.pointer.space, held.pointer.index) != (Space.SLOT, result) or held.dims[0] % 8 == 0
+    assert drafts
+
+
+def test_copies_in_the_workspace_are_stored_through_maps():
+    signature = conv((2, 8, 8, 35), (41, 3, 3, 35), padding=1)
+    found = next(c for c in candidates(signature, H200) if c.name == "wgmma_conv_nhwc")
+    config = found.solver.default_config(found.geometry, H200)
+    (inner,) = (step for step in found.solver.draft(found.geometry, config, H200).run if "wgmma" in step.symbol)
+    stored = inner.parameters[2]
+    assert isinstance(stored, TensorMap)
+    assert (stored.pointer.space, stored.dims[0]) == (Space.WORKSPACE, 41)
+
+
+def test_results_that_are_repaired_one_by_one_are_no_pairs():
+    """The second of a pair, repaired alone, would read its residual as a pair from an odd element."""
+    shape = ((2, 14, 14, 64), (72, 3, 3, 64), "bwd")
+    for epilogue, pairs in ((FULL, "false"), (Epilogue(bias=True, activation="gelu"), "true")):
+        geometry = conv(*shape, padding=1, stride=2, epilogue=epilogue).canonical.geometry
+        solver = ConvSm90Solver()
+        for config in solver.ranked(geometry, H200)[:20]:
+            source = solver.draft(geometry, config, H200).sources[0]
+            assert f"constexpr bool EVEN = {pairs};" in source.text
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ class TensorView:
     """A tensor as logical axes ``(N, C, D, H, W)``; a filter's are ``(K, C/groups, D, H, W)``.
 
     Element ``(n, c, d, h, w)`` lies at ``n*s[0] + (c // vector)*s[1] + c % vector + d*s[2] + h*s[3] + w*s[4]`` elements
-    (with ``vector == 1``: ``c*s[1]``). ``name`` is the slot: ``x``, ``w`` or ``y``.
+    (with ``vector == 1``: ``c*s[1]``). ``name`` is the slot: ``x``, ``w`` or ``y``. ``owns_gaps`` says that what lies
+    between the elements may be overwritten: in a plan's own copy, never in a user's tensor.
     """
 
     name: str
@@ -25,6 +26,7 @@ class TensorView:
     shape: tuple[int, int, int, int, int]
     strides: tuple[int, int, int, int, int]
     vector: int = 1
+    owns_gaps: bool = False
 
     @property
     def channels_last(self) -> bool:

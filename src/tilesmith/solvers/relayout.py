@@ -159,10 +159,11 @@ def view_bytes(view: TensorView) -> int:
 
 
 def channels_last(view: TensorView, multiple: int = 1) -> TensorView:
-    """The same tensor as ``N, D, H, W, C``, the channels of a pixel padded to a multiple of ``multiple`` elements."""
+    """A copy of the tensor as ``N, D, H, W, C``; channels of a pixel are padded to a multiple of ``multiple``."""
     _, c, d, h, w = view.shape
     pitch = -(-c // multiple) * multiple
-    return replace(view, strides=(d * h * w * pitch, 1, h * w * pitch, w * pitch, pitch), vector=1)
+    strides = (d * h * w * pitch, 1, h * w * pitch, w * pitch, pitch)
+    return replace(view, strides=strides, vector=1, owns_gaps=pitch > c)
 
 
 def _added(sources: list[Source], source: Source, launch: Launch) -> Launch:

@@ -20,6 +20,7 @@ from tilesmith.solvers.cuda.form_sm90 import (
     refuse_dtypes,
     slot,
     steps_along,
+    stores_whole,
 )
 from tilesmith.solvers.solver import Rejected
 
@@ -188,7 +189,7 @@ def _placed(g: ConvGeometry, view: TensorView, base: tuple[int, ...], out: objec
     rows = view.shape[0] * prod(view.shape[2:])
     (row,) = steps_along((rows,), (step,))
     mapped = None
-    if aligned(row) and view.dtype in HALVES:
+    if aligned(row) and view.dtype in HALVES and stores_whole(view.shape[1], view.owns_gaps):
         mapped = Tiled(out, (view.shape[1], rows, 1), (row, 8))  # type: ignore[arg-type]
     return Placed(0, step, 1), mapped
 
@@ -203,9 +204,10 @@ def _weights(g: ConvGeometry, window: Window, filter_: Tiled, taps: Taps) -> Sm9
         return Rejected(reasons.LAYOUT, "pixels of y are no multiples of 16 bytes")
     dy = Tiled(slot(0), (g.k, pixels, 1), (step, 8))
     count = len(taps.offset)
+    stores = g.w.dtype in HALVES and stores_whole(g.c, g.w.owns_gaps)
     return Sm90Form(
         kind="wrw", dtype=g.x.dtype, out_dtype=g.w.dtype, rows=g.k, cols=count * (-(-g.c // 64)) * 64, layers=1,
         reduced=pixels, a=dy, b=window, a_columns=True, b_columns=True,
         placed=Placed(0, g.w.strides[0] if g.k > 1 else count * g.c, 1, filter_.strides[0]),
-        mapped=filter_ if g.w.dtype in HALVES else None, out=filter_.pointer, taps=taps, channels=g.c,
+        mapped=filter_ if stores else None, out=filter_.pointer, taps=taps, channels=g.c,
     )  # fmt: skip

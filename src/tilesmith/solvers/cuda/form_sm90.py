@@ -134,6 +134,14 @@ def aligned(*strides: int) -> bool:
     return all(stride % 8 == 0 and stride > 0 for stride in strides)
 
 
+def stores_whole(channels: int, owns_gaps: bool = False) -> bool:
+    """Whether tensor maps can store rows of so many 16-bit elements.
+
+    What they store ends at a multiple of 16 bytes (seen on an H200), so other rows need gaps that may be overwritten.
+    """
+    return channels % 8 == 0 or owns_gaps
+
+
 def refuse_dtypes(a: str, b: str, c: str, acc: str) -> Rejected | None:
     if a != b or a not in HALVES:
         return Rejected(reasons.DTYPE, f"{a} x {b}")
@@ -168,7 +176,7 @@ def gemm_form(g: GemmGeometry, transposed: bool = False) -> Sm90Form | Rejected:
     mapped = None
     layer_step, row_step = steps_along((g.batch, g.m), (layer, row))
     out = slot(2 + g.epilogue.bias + g.epilogue.residual)
-    if aligned(layer_step, row_step) and g.c.dtype in HALVES:
+    if aligned(layer_step, row_step) and g.c.dtype in HALVES and stores_whole(g.n):
         mapped = Tiled(out, (g.n, g.m, g.batch), (row_step, layer_step))
     rows, cols = (g.n, g.m) if transposed else (g.m, g.n)
     (first, first_columns), (second, second_columns) = (b, a) if transposed else (a, b)

@@ -8,7 +8,7 @@ from tilesmith.plan.records import Draft
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
-from tilesmith.solvers.cuda.form_sm90 import Sm90Form, aligned, steps_along
+from tilesmith.solvers.cuda.form_sm90 import Sm90Form, aligned, steps_along, stores_whole
 from tilesmith.solvers.cuda.halo_draft_sm90 import halo_draft
 from tilesmith.solvers.cuda.halo_tile_sm90 import HaloTile, halo_seconds
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
@@ -25,7 +25,7 @@ class HaloSm90Solver:
     """
 
     name = "wgmma_halo"
-    revision = 3
+    revision = 4
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
@@ -84,6 +84,8 @@ def _halo_form(g: ConvGeometry) -> Sm90Form | Rejected:
     sizes = (result.shape[0], *result.shape[2:])
     if not aligned(*steps_along(sizes, (result.strides[0], *result.strides[2:]))):
         return Rejected(reasons.LAYOUT, f"pixels of {result.name} are no multiples of 16 bytes")
+    if not stores_whole(result.shape[1], result.owns_gaps):
+        return Rejected(reasons.LAYOUT, f"channels of {result.name} are no multiples of 16 bytes")
     return form
 
 

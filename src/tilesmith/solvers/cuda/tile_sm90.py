@@ -126,8 +126,10 @@ class Sm90Tile:
 
     @cached_property
     def even(self) -> bool:
-        """Whether pairs of neighbouring results lie on pairs in memory."""
+        """Whether neighbouring results are finished and stored as pairs, which lie on pairs in memory."""
         placed, form = self.form.placed, self.form
+        if form.halo and form.residual is not None:  # a repaired result is finished alone, also the second of a pair
+            return False
         cols = form.channels if form.kind == "wrw" else form.cols
         steps = (*(placed.pixels or (placed.layer, placed.row)), placed.tap if form.kind == "wrw" else 0)
         return placed.column == 1 and cols % 2 == 0 and all(step % 2 == 0 for step in steps)
