@@ -20,6 +20,7 @@ enum {
   INVALID_IMAGE = 200,
   INVALID_CONTEXT = 201,
   NOT_FOUND = 500,
+  NOT_READY = 600,
   LAUNCH_FAILED = 719,
   CAPTURE_UNSUPPORTED = 900
 };
@@ -60,7 +61,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char log_text[1 << 20];
 static size_t log_size;
 static char failing[64];
-static int failing_code;
+static int failing_code, early;
 static launcher run_kernel;
 static int started, captures, compute_major = 9;
 static context contexts[DEVICES] = {{0, 0}, {1, 0}};
@@ -116,6 +117,9 @@ API void fake_fail_next(const char *name, int code) {
 }
 API void fake_set_launcher(launcher callback) {
   run_kernel = callback;
+}
+API void fake_set_early(int count) { /* so many queries find the device at their event already */
+  early = count;
 }
 API void fake_set_major(int major) {
   compute_major = major;
@@ -446,6 +450,11 @@ API int cuEventSynchronize(void *event) {
   (void)event;
   NOT_RECORDING;
   return OK;
+}
+API int cuEventQuery(void *event) {
+  (void)event;
+  BEGIN("cuEventQuery");
+  return early > 0 && early-- ? OK : NOT_READY;
 }
 API int cuEventElapsedTime(float *ms, void *from, void *to) {
   (void)from;

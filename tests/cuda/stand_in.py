@@ -53,6 +53,10 @@ class StandIn:
     def fail_next(self, name: str, code: int) -> None:
         self.library.fake_fail_next(name.encode(), code)
 
+    def come_early(self, count: int) -> None:
+        """The next queries of so many events find the device there already."""
+        self.library.fake_set_early(count)
+
     def emulate(self, source: Source) -> None:
         """Make the kernel of ``source`` runnable; several threads may ask for the same one."""
         with self._compiling:

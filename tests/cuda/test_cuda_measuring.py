@@ -8,12 +8,14 @@ from cuda_chain import CACHE, H200, executable
 from tilesmith.dispatch.places import device_ordinal, target_of
 from tilesmith.errors import TargetError
 from tilesmith.measure.device_bench import DeviceBench
-from tilesmith.measure.device_timing import METHOD
+from tilesmith.measure.device_flush import WAIT_CYCLES, Flush
+from tilesmith.measure.device_timing import METHOD, interleave_on_device
 from tilesmith.measure.oracle import oracle
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.serial import encode
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.samples import sample_args
+from tilesmith.runtime.device import Stream, device
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
 from tilesmith.solvers.solver import Config
 from tilesmith.solvers.table import candidates
@@ -85,6 +87,23 @@ def test_a_bench_checks_and_times(emulating):
     assert timings["a"].median_us == pytest.approx(250)  # the stand-in's events are always a quarter of a ms apart
     assert timings["b"].method == METHOD
     assert not [line for line in emulating.log() if line.startswith("launch") and "stream=0 " in line]
+
+
+def test_samples_that_the_host_queued_too_late_are_taken_again(cuda, monkeypatch):
+    place = device(0)
+    flush, stream, waits = Flush(place, 1 << 20, 1), Stream(place), []
+    monkeypatch.setattr(flush, "queue", lambda stream, wait: waits.append(wait))
+    calls = []
+    cuda.come_early(1)
+    timings = interleave_on_device({"a": lambda: calls.append(1)}, stream, flush, budget_s=9, rounds=3)
+    first, *others = waits
+    assert len(calls) == 1 + len(waits)  # the first call of all is no sample
+    assert (first, set(others)) == (WAIT_CYCLES, {2 * WAIT_CYCLES})
+    assert timings["a"].samples == 3
+    cuda.come_early(10**6)  # a host that is always too late: the samples are kept in the end
+    assert interleave_on_device({"a": lambda: None}, stream, flush, budget_s=9, rounds=3)["a"].samples == 3
+    assert max(waits) == 16 * WAIT_CYCLES
+    cuda.come_early(0)
 
 
 def test_the_worker_refuses_and_races(checking, tmp_path):

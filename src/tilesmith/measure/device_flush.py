@@ -75,9 +75,9 @@ class Flush:
         place.synchronize()
         self._kernel, self._blocks = _kernel(place), 4 * blocks
 
-    def queue(self, stream: Stream) -> None:
+    def queue(self, stream: Stream, wait_cycles: int = WAIT_CYCLES) -> None:
         memory = self._memory
-        self._kernel.launch(stream, self._blocks, _BLOCK, memory.address, memory.nbytes // 16, WAIT_CYCLES)
+        self._kernel.launch(stream, self._blocks, _BLOCK, memory.address, memory.nbytes // 16, wait_cycles)
 
 
 @lru_cache(maxsize=64)

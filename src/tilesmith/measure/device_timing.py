@@ -4,7 +4,8 @@ Method
 ------
 - A *sample* is one run between two events on a stream, behind a kernel that reads twice the L2 cache
   (``device_flush``): so every operand comes from memory, and the host has queued the run before that kernel ends. What
-  an event costs is part of the time, for every candidate alike.
+  an event costs is part of the time, for every candidate alike. Samples for which the host came too late (the device
+  was at the first event before the last was queued) are taken again, behind a kernel that waits twice as long.
 - A *round* takes one sample of each candidate, in an order that rotates; for short kernels a round takes several
   samples each, so that the host waits for the device once a round.
 - After a sample of a kernel longer than ``LONG_S`` the device rests ten times as long: a card at its power limit
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tilesmith.measure.device_flush import Flush
+from tilesmith.measure.device_flush import WAIT_CYCLES, Flush
 from tilesmith.measure.timing import Timing, quantile, summarize
 from tilesmith.runtime.device import Event, Stream
 
@@ -28,6 +29,7 @@ LONG_S: Final = 100e-6
 REST: Final = 10.0
 _ROUND_S: Final = 200e-6  # samples of one candidate in a round, together, without what flushes the cache
 _MOST: Final = 16
+_LONGEST_WAIT: Final = 16 * WAIT_CYCLES
 
 
 @dataclass
@@ -36,6 +38,13 @@ class _Series:
     seconds: float
     samples: list[float] = field(default_factory=list)
     dropped: bool = False
+
+
+@dataclass
+class _Pace:
+    """Cycles for which the device waits before each sample, for every candidate alike."""
+
+    wait: int = WAIT_CYCLES
 
 
 def interleave_on_device(
@@ -57,11 +66,13 @@ def interleave_on_device(
     """
     note = before or (lambda name: None)
     started = time.perf_counter()
-    series = {}
+    series, pace = {}, _Pace()
     for name, call in callables.items():
         note(name)
-        _sample(call, stream, flush, 1)  # the first call may load code
-        series[name] = _Series(call, (estimates or {}).get(name) or _sample(call, stream, flush, 1)[0])
+        call()  # the first may load code
+        stream.synchronize()
+        item = series[name] = _Series(call, (estimates or {}).get(name, 0.0))
+        item.seconds = item.seconds or _sample(call, stream, flush, 1, pace)[0]
     names = list(series)
     for done in range(rounds):
         if done >= 3 and time.perf_counter() - started > budget_s:
@@ -73,7 +84,7 @@ def interleave_on_device(
                 continue
             note(name)
             count = max(1, min(_MOST, round(_ROUND_S / max(item.seconds, 1e-9))))
-            item.samples += _sample(item.call, stream, flush, count)
+            item.samples += _sample(item.call, stream, flush, count, pace)
             item.seconds = quantile(sorted(item.samples), 0.5)
             if item.seconds > LONG_S:
                 time.sleep(REST * item.seconds)
@@ -84,15 +95,19 @@ def interleave_on_device(
     return {name: summarize(item.samples, (), METHOD) for name, item in series.items()}
 
 
-def _sample(call: Callable[[], object], stream: Stream, flush: Flush, count: int) -> list[float]:
+def _sample(call: Callable[[], object], stream: Stream, flush: Flush, count: int, pace: _Pace) -> list[float]:
     """Seconds of ``count`` runs; the host waits once, at the end."""
-    pairs = []
-    for _ in range(count):
-        begin, end = Event(stream.device), Event(stream.device)
-        flush.queue(stream)
-        begin.record(stream)
-        call()
-        end.record(stream)
-        pairs.append((begin, end))
-    pairs[-1][1].synchronize()
-    return [end.microseconds_since(begin) * 1e-6 for begin, end in pairs]
+    while True:
+        pairs, late = [], False
+        for _ in range(count):
+            begin, end = Event(stream.device), Event(stream.device)
+            flush.queue(stream, pace.wait)
+            begin.record(stream)
+            call()
+            end.record(stream)
+            late = late or begin.passed
+            pairs.append((begin, end))
+        pairs[-1][1].synchronize()
+        if not late or pace.wait >= _LONGEST_WAIT:
+            return [end.microseconds_since(begin) * 1e-6 for begin, end in pairs]
+        pace.wait *= 2

@@ -18,6 +18,7 @@ from tilesmith.targets.cuda_driver import driver
 _NON_BLOCKING = 1
 _CAPTURE_RELAXED = 2
 _POINTER_DEVICE = 9
+_NOT_READY = 600
 
 
 class Device:
@@ -256,6 +257,12 @@ class Event:
     def synchronize(self) -> None:
         with self.device.current():
             driver().call("cuEventSynchronize", self._handle)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the device has come to it; a failed kernel, which ``synchronize`` tells of, counts as passed."""
+        with self.device.current():
+            return driver().result("cuEventQuery", self._handle) != _NOT_READY
 
     def microseconds_since(self, earlier: Event) -> float:
         """Time between two recorded events that have passed."""
