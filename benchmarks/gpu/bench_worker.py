@@ -1,9 +1,10 @@
 """The process that tunes and measures problems for ``gpu_bench.py`` on one GPU: tasks on stdin, answers on stdout.
 
-A task is ``{"command", "direction", "tune_seconds", "seconds", "external"}``. Each problem is tuned as ``tilesmith
-tune --generated-only`` does, in a measuring process that stays warm, and measured as ``tilesmith bench
---generated-only`` does. Where that is not clearly faster than the library, PyTorch's own kernel races
-(``dispatch.library_race``), and what a PyTorch program gets then is measured once more.
+A task is ``{"command", "direction", "tune", "tune_seconds", "seconds", "external"}``. Each problem is tuned as
+``tilesmith tune --generated-only`` does, in a measuring process that stays warm (unless ``tune`` holds what an earlier
+search has found), and measured as ``tilesmith bench --generated-only`` does. Where that is not clearly faster than the
+library, PyTorch's own kernel races (``dispatch.library_race``), and what a PyTorch program gets then is measured once
+more.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class Problems:
         signature = next(signature for direction, signature in found if direction == task["direction"])
         began = time.monotonic()
         row = {"tune": None, "bench": None, "external": None, "raced": task["external"]}
-        row["tune"] = self.tuned(signature, task["tune_seconds"])
+        row["tune"] = task["tune"] or self.tuned(signature, task["tune_seconds"])
+        if task["tune"]:
+            self.remember(signature, task["tune"])
         tuned = time.monotonic()
         launch = self.launchable(signature, external=False)
         row["bench"] = self.benched(launch, task["seconds"])
@@ -76,6 +79,17 @@ class Problems:
         kept = ("speedup", "trials", "new_trials", "failed", "seconds", "ended", "stages")
         record = {name: getattr(result.record, name) for name in ("solver", "config", "time_us")}
         return record | {name: getattr(result, name) for name in kept}
+
+    def remember(self, signature, found: dict) -> None:
+        """Put what an earlier search has found into the database."""
+        from tilesmith.db.records import Record
+        from tilesmith.solvers.table import candidates
+
+        problem, solver = signature.canonical, found["solver"]
+        (candidate,) = candidates(problem, self.target, (solver,))
+        self.layers.writable.put_result(Record(
+            problem.key(), self.target.name, solver, found["config"], candidate.solver.revision, found["time_us"]
+        ))  # fmt: skip
 
     def launchable(self, signature, external: bool):
         from tilesmith.dispatch.launchable import get_launchable

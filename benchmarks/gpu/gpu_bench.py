@@ -1,7 +1,7 @@
 """`make gpu-bench`: tunes the problem lists on a GPU, measures them beside cuDNN and cuBLAS, writes the docs' tables.
 
-    python benchmarks/gpu/gpu_bench.py [--time-limit SECONDS] [--tune-seconds S] [--again] [--generated-only]
-        [LIST ...]
+    python benchmarks/gpu/gpu_bench.py [--time-limit SECONDS] [--tune-seconds S] [--again | --remeasure]
+        [--generated-only] [LIST ...]
 
 All lists of benchmarks/problems that are for GPUs, on every GPU of the machine at once, a process each
 (``bench_worker.py`` says what is done with a problem). The user database of the run is build/gpu-bench/.
@@ -45,7 +45,8 @@ def main() -> int:
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds; what is left is left")
     parser.add_argument("--tune-seconds", type=float, default=12.0, help="of a problem")
     parser.add_argument("--seconds", type=float, default=1.5, help="measuring time of a problem")
-    parser.add_argument("--again", action="store_true", help="measure anew what is there")
+    parser.add_argument("--again", action="store_true", help="search and measure anew what is there")
+    parser.add_argument("--remeasure", action="store_true", help="measure anew what is there, without a search")
     parser.add_argument("--sample", type=int, default=1, help="every n-th problem alone")
     parser.add_argument("--generated-only", action="store_true", help="leave PyTorch's kernels out of every race")
     options = parser.parse_args()
@@ -60,10 +61,11 @@ def main() -> int:
     book = Book(tables.RESULTS / f"gpu_bench_{slug(cuda_devices()[0].name)}.json", command)
     todo = [
         {"list": name, "command": text, "direction": direction, "tune_seconds": options.tune_seconds,
-         "seconds": options.seconds, "external": not options.generated_only}
+         "seconds": options.seconds, "external": not options.generated_only,
+         "tune": None if options.again else book.search(name, text, direction)}
         for name in options.lists or LISTS
         for text, direction, _ in listed(name)[:: options.sample]
-        if options.again or not book.has(name, text, direction)
+        if options.again or options.remeasure or not book.has(name, text, direction)
     ]  # fmt: skip
     count = len(cuda_devices())
     print(f"{len(todo)} problems on {count} x {cuda_devices()[0].name}", flush=True)
@@ -116,6 +118,10 @@ class Book:
     def has(self, *problem: str) -> bool:
         row = self._rows.get(problem, {})  # type: ignore[call-overload]
         return bool((row.get("bench") or {}).get("status") == "ok")
+
+    def search(self, *problem: str) -> dict | None:
+        """What the search found for a problem that is there."""
+        return self._rows[problem]["tune"] if self.has(*problem) else None  # type: ignore[index]
 
     def add(self, name: str, task: Task, row: dict) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ import argparse
 import json
 import statistics
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -86,7 +87,13 @@ def main() -> int:
         staged.replace(path)
         return data["summary"]
 
+    lock = threading.Lock()
+
     def took(ordinal: int, task: Task, answer: dict) -> None:
+        with lock:
+            note(ordinal, task, answer)
+
+    def note(ordinal: int, task: Task, answer: dict) -> None:
         reason = answer.get("died") or answer.get("failed")
         if reason:
             failed.append(task["key"])
