@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tilesmith.db import connect
 from tilesmith.db.records import Record, Search
 from tilesmith.db.schema import FIELDS, TABLES
 from tilesmith.db.seal import seal_of, values_of
@@ -314,3 +315,29 @@ def test_a_damaged_name_in_a_file_of_another_version(store, readonly):
         assert database.ranking(P, T) in ((), (FULL,))
         database.put_result(FULL)
         database.close()
+
+
+SHIFTED = Path(__file__).parents[1] / "fuzz" / "corpus" / "database" / "bytes-inserted-in-the-schema"
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_schema_that_sqlite_finds_no_memory_for_is_damaged(tmp_path, caplog, readonly):
+    path = tmp_path / "t.db"
+    path.write_bytes(SHIFTED.read_bytes())
+    with pytest.raises(MemoryError):
+        sqlite3.connect(path).execute("SELECT name FROM sqlite_master").fetchall()
+    database = Database.open(path, readonly=readonly)
+    assert database.ranking(P, T) == ()
+    database.put_result(FULL)
+    database.close()
+    assert "a damaged description of its tables" in caplog.text
+    assert path.read_bytes() == SHIFTED.read_bytes() if readonly else Database.open(path).ranking(P, T) == (FULL,)
+
+
+def test_memory_that_is_missing_is_no_damage(tmp_path, monkeypatch):
+    path = tmp_path / "t.db"
+    path.write_bytes(SHIFTED.read_bytes())
+    monkeypatch.setattr(connect, "_PLENTY", 1 << 62)
+    with pytest.raises(MemoryError):
+        Database.open(path).ranking(P, T)
+    assert [each.name for each in tmp_path.iterdir()] == ["t.db"]

@@ -25,6 +25,7 @@ BUSY_S = 10.0
 PATIENCE_S = 60.0  # for a file that other processes hold
 _MAGIC = b"SQLite format 3\0"
 _SIDE_FILES = ("-journal", "-wal", "-shm")
+_PLENTY = 1 << 26  # bytes: more than SQLite takes for a database of ours
 
 
 def open_file(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
@@ -218,16 +219,42 @@ def _is_sound(path: Path) -> bool:
         return False
 
 
-class _Connection(sqlite3.Connection):
-    """NOTE: where SQLite's message quotes a damaged name, Python raises UnicodeDecodeError in place of its error."""
+@contextlib.contextmanager
+def _telling_damage() -> Iterator[None]:
+    """NOTE: where SQLite's message quotes a damaged name, Python raises UnicodeDecodeError in place of its error; and
+    some damaged schemas SQLite takes for more than memory holds."""
+    try:
+        yield
+    except UnicodeDecodeError as garbled:
+        reason = f"a damaged name ({garbled.object!r})"
+    except MemoryError:
+        bytes(_PLENTY)  # raises once more where it is memory that is missing
+        reason = "a damaged description of its tables"
+    else:
+        return
+    error = sqlite3.DatabaseError(reason)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    raise error
 
+
+class _Cursor(sqlite3.Cursor):
+    def __next__(self) -> Any:
+        with _telling_damage():
+            return super().__next__()
+
+    def fetchone(self) -> Any:
+        with _telling_damage():
+            return super().fetchone()
+
+    def fetchall(self) -> list[Any]:
+        with _telling_damage():
+            return super().fetchall()
+
+
+class _Connection(sqlite3.Connection):
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
-        try:
-            return super().execute(*arguments)
-        except UnicodeDecodeError as garbled:
-            error = sqlite3.DatabaseError(f"a damaged name ({garbled.object!r})")
-            error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-            raise error from None
+        with _telling_damage():
+            return self.cursor(_Cursor).execute(*arguments)
 
 
 def _connect(path: Path, readonly: bool = False) -> sqlite3.Connection:
