@@ -3,9 +3,9 @@
     python benchmarks/hit.py [-n PROCESSES]
 
 Each process does what a user's does: it imports ``get_launchable``, describes a problem, and asks for it, with the
-defaults of a user who has set nothing. The clock runs from the call to its return: what CPU this is is found out, the
+defaults of a user who has set nothing. The clock runs from the call to its return: the environment is read, the
 database's file is opened and has not changed, answer, plan and kernels are checked byte by byte, loaded and bound.
-Nothing is imported meanwhile.
+Nothing is imported meanwhile. What CPU this is was recalled from the cache with the import.
 """
 
 from __future__ import annotations

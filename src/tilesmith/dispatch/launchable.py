@@ -6,6 +6,7 @@ databases' SQLite) is imported by the first call that must: most processes never
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -31,7 +32,7 @@ from tilesmith.dispatch.places import (
     strict_cache,
     target_of,
 )
-from tilesmith.errors import ArgumentError, LaunchError
+from tilesmith.errors import ArgumentError, LaunchError, TilesmithError
 from tilesmith.plan.records import Plan
 from tilesmith.problems import canonical, keys  # noqa: F401
 from tilesmith.problems.conv import ConvSignature
@@ -229,3 +230,17 @@ def log_command(signature: Signature) -> None:
 
     sys.stderr.write(f"{command_of(signature)}\n")  # in one piece, whatever other threads write
     sys.stderr.flush()
+
+
+def _look_ahead() -> None:
+    """Recall which machine this is, and what generates its plans, from the cache that the environment names now.
+
+    Every process asks, so it is asked with the import. It decides nothing: a call reads the environment again, and
+    where that names another cache then, that cache is asked too.
+    """
+    with contextlib.suppress(TilesmithError, OSError):
+        if env.CACHE_ON.get() and memo.recall(open_cache()):
+            target_of(None, None)
+
+
+_look_ahead()

@@ -18,11 +18,11 @@ from tilesmith.toolchain.sealed import seal, unseal
 _done: set[str] = set()  # caches of which the memo was read, or written
 
 
-def recall(cache: ArtifactCache) -> None:
-    """Take over what another process has found out, where it holds for this one."""
+def recall(cache: ArtifactCache) -> bool:
+    """Take over what another process has found out, where it holds for this one; False if it has kept nothing."""
     place = str(cache.directory)
     if place in _done:
-        return
+        return True
     for folder in cache.folders():
         found = kept_in(folder)
         if found is not None:
@@ -31,7 +31,8 @@ def recall(cache: ArtifactCache) -> None:
             if detect.boot_id():
                 detect.recall_host_cpu(cpu)
             _done.add(place)
-            return
+            return True
+    return False
 
 
 def kept_in(folder: Path) -> tuple[dict[str, str], detect.HostCpu] | None:
