@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -20,7 +21,8 @@ from tilesmith.errors import EnvironmentValueError
 
 T = TypeVar("T")
 
-_HOME = PlatformDirs("tilesmith", appauthor=False)  # asks the environment each time
+_HOME = PlatformDirs("tilesmith", appauthor=False)  # asks the environment each time: these variables of it
+_ASKED = ("HOME", "USERPROFILE", "LOCALAPPDATA") if os.name == "nt" else ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
 
 _SYSTEM = Path(os.path.join(sys.prefix, "share", "tilesmith"))
 
@@ -108,11 +110,17 @@ def _solver(text: str) -> str:
 
 
 def _user_cache() -> Path:
-    return Path(_HOME.user_cache_dir)
+    return _user_places(*map(os.environ.get, _ASKED))[0]
 
 
 def _user_layer() -> tuple[str, ...]:
-    return (os.path.join(_HOME.user_data_dir, "tilesmith.db"),)
+    return _user_places(*map(os.environ.get, _ASKED))[1]
+
+
+@lru_cache(maxsize=8)
+def _user_places(*asked: str | None) -> tuple[Path, tuple[str, ...]]:
+    """The user's cache and layer, for as long as the variables that say where they lie are these."""
+    return Path(_HOME.user_cache_dir), (os.path.join(_HOME.user_data_dir, "tilesmith.db"),)
 
 
 _SWITCH = "one of 1, 0, on, off, true, false, yes, no"

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 
 import pytest
 
@@ -90,3 +91,19 @@ def test_bad_values_are_refused(monkeypatch, name, value):
 def test_misspelt_names_are_found(monkeypatch):
     monkeypatch.setenv("TILESMITH_FINDMODE", "fast")
     assert env.unknown_names() == ("TILESMITH_FINDMODE",)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other variables")
+def test_the_users_folders_follow_the_environment(monkeypatch, tmp_path):
+    monkeypatch.delenv("TILESMITH_CACHE_DIR", raising=False)
+    monkeypatch.delenv("TILESMITH_DB_PATH", raising=False)
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for home in ("first", "second", "first"):
+        monkeypatch.setenv("HOME", str(tmp_path / home))
+        assert tmp_path / home / ".cache" / "tilesmith" == env.CACHE_DIR.get()
+        assert env.DB_PATH.get() == (str(tmp_path / home / ".local/share/tilesmith/tilesmith.db"),)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "c"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "d"))
+    assert env.CACHE_DIR.get() == tmp_path / "c" / "tilesmith"
+    assert env.DB_PATH.get() == (str(tmp_path / "d" / "tilesmith" / "tilesmith.db"),)

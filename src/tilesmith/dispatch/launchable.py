@@ -43,6 +43,7 @@ from tilesmith.solvers.external.names import is_external, takes_part
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import memo
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.plans import maker_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -240,7 +241,7 @@ def _look_ahead() -> None:
     """
     with contextlib.suppress(TilesmithError, OSError):
         if env.CACHE_ON.get() and memo.recall(open_cache()):
-            target_of(None, None)
+            maker_of(target_of(None, None))
 
 
 _look_ahead()

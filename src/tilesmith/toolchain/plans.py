@@ -15,6 +15,7 @@ import hashlib
 import logging
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from tilesmith.errors import PlanError
@@ -102,7 +103,12 @@ def _instructions(target: Target) -> tuple[str, ...]:
 
 def maker_of(target: Target) -> tuple[str, str]:
     """What makes plans and their sources: the generator, and every fact of the target that it may ask for."""
-    return generator_digest(target.family), repr(target)
+    return generator_digest(target.family), _facts(target)
+
+
+@lru_cache(maxsize=64)
+def _facts(target: Target) -> str:
+    return repr(target)
 
 
 def _maker(target: Target) -> str:
