@@ -320,12 +320,21 @@ def test_a_damaged_name_in_a_file_of_another_version(store, readonly):
 SHIFTED = Path(__file__).parents[1] / "fuzz" / "corpus" / "database" / "bytes-inserted-in-the-schema"
 
 
-@pytest.mark.parametrize("readonly", [True, False])
-def test_a_schema_that_sqlite_finds_no_memory_for_is_damaged(tmp_path, caplog, readonly):
+@pytest.fixture
+def shifted(tmp_path):
     path = tmp_path / "t.db"
     path.write_bytes(SHIFTED.read_bytes())
-    with pytest.raises(MemoryError):
+    try:
         sqlite3.connect(path).execute("SELECT name FROM sqlite_master").fetchall()
+    except MemoryError:
+        return path
+    except sqlite3.DatabaseError:
+        pytest.skip(f"SQLite {sqlite3.sqlite_version} says what is wrong")
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_a_schema_that_sqlite_finds_no_memory_for_is_damaged(shifted, caplog, readonly):
+    path = shifted
     database = Database.open(path, readonly=readonly)
     assert database.ranking(P, T) == ()
     database.put_result(FULL)
@@ -334,10 +343,8 @@ def test_a_schema_that_sqlite_finds_no_memory_for_is_damaged(tmp_path, caplog, r
     assert path.read_bytes() == SHIFTED.read_bytes() if readonly else Database.open(path).ranking(P, T) == (FULL,)
 
 
-def test_memory_that_is_missing_is_no_damage(tmp_path, monkeypatch):
-    path = tmp_path / "t.db"
-    path.write_bytes(SHIFTED.read_bytes())
+def test_memory_that_is_missing_is_no_damage(shifted, monkeypatch):
     monkeypatch.setattr(connect, "_PLENTY", 1 << 62)
     with pytest.raises(MemoryError):
-        Database.open(path).ranking(P, T)
-    assert [each.name for each in tmp_path.iterdir()] == ["t.db"]
+        Database.open(shifted).ranking(P, T)
+    assert [each.name for each in shifted.parent.iterdir()] == ["t.db"]
