@@ -167,3 +167,11 @@ def test_half_lines_are_streamed_by_small_tiles_alone():
         streamed = [n for n in (2, 6, 8, 10) if space.contains(default.replace(rows=1, cols=n, stream=1))]
         assert tuple(streamed) == cells
         assert default["stream"] == (arch != "x86_64-v2")
+
+
+def test_half_lines_wait_for_no_sum_over_a_groups_channels():
+    """A store of half a line that is followed by much arithmetic goes to memory by itself."""
+    large = {"shared_layout": "NHWC", "padding": 1, "groups": 32}
+    geometry = ConvSignature((16, 56, 56, 128), (128, 3, 3, 4), **large).geometry
+    for arch, streams in (("x86_64-v3", 0), ("x86_64-v4", 1)):
+        assert GroupedSolver().default_config(geometry, CPU_TARGETS[arch])["stream"] == streams
