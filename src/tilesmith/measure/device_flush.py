@@ -75,7 +75,7 @@ class Flush:
         place.synchronize()
         self._kernel, self._blocks = _kernel(place), 4 * blocks
 
-    def queue(self, stream: Stream, wait_cycles: int = WAIT_CYCLES) -> None:
+    def queue(self, stream: Stream, wait_cycles: int) -> None:
         memory = self._memory
         self._kernel.launch(stream, self._blocks, _BLOCK, memory.address, memory.nbytes // 16, wait_cycles)
 

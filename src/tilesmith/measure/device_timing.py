@@ -5,7 +5,8 @@ Method
 - A *sample* is one run between two events on a stream, behind a kernel that reads twice the L2 cache
   (``device_flush``): so every operand comes from memory, and the host has queued the run before that kernel ends. What
   an event costs is part of the time, for every candidate alike. Samples for which the host came too late (the device
-  was at the first event before the last was queued) are taken again, behind a kernel that waits twice as long.
+  was at the first event before the last was queued) are taken again, behind a kernel that waits twice as long, up to
+  ``_LONGEST_WAIT``: a host that is late even then has its samples kept.
 - A *round* takes one sample of each candidate, in an order that rotates; for short kernels a round takes several
   samples each, so that the host waits for the device once a round.
 - After a sample of a kernel longer than ``LONG_S`` the device rests ten times as long: a card at its power limit

@@ -163,8 +163,8 @@ def _open_lines(target: CpuTarget) -> int:
 def _worth_streaming(lanes: LaneMap, target: CpuTarget) -> bool:
     """Whether stores that pass the caches by fill their lines soon: at once, or within a depthwise sum.
 
-    NOTE: on a Zen 3, 3x3 with 32 groups of 4 channels, 28x28 and batch 8 takes 2.0 to 2.8 ms with stores of half a line
-    in tiles of several rows, 1.2 ms in one row, and 1.1 to 1.3 ms without such stores.
+    NOTE: on a Zen 3, 3x3 with 32 groups of 4 channels, 28x28 and batch 8 takes 2.5 ms with stores of half a line in
+    tiles of several rows, tuned and without such stores 1.0 ms (benchmarks/results/search_t1.json).
     """
     return target.vector_bytes >= 64 or (target.vector_bytes >= 32 and lanes.steps == 1)
 
