@@ -33,7 +33,7 @@ from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.tune import measuring
 from tilesmith.tune.book import Book
 from tilesmith.tune.job import make_job
-from tilesmith.tune.playoff import choose_finalists, in_order
+from tilesmith.tune.playoff import ROUNDS, choose_finalists, in_order
 from tilesmith.tune.session import STRATEGIES, tune
 from tilesmith.tune.space import Point
 
@@ -175,6 +175,35 @@ def test_the_untuned_default_and_near_solvers_are_finalists():
     default = tried("best", SLOW, 0, 3.0)
     assert job.untuned == default
     assert choose_finalists(job, book) == [*top, near, default]
+
+
+@pytest.mark.parametrize(
+    ("second_leg", "winner"),
+    [
+        ({RIGHT: 9.0, SLOW: 10.0}, RIGHT),
+        ({RIGHT: 18.0, SLOW: 20.0}, RIGHT),  # a machine that is slower now
+        ({RIGHT: 11.0, SLOW: 10.0}, SLOW),  # it was faster for a moment alone
+        ({RIGHT: 10.1, SLOW: 10.0}, SLOW),  # a tie goes to the default
+    ],
+)
+def test_who_replaces_the_untuned_default_beats_it_twice(place, monkeypatch, second_leg, winner):
+    playoffs = []
+
+    def race(self, points, rounds, budget_s, drop_ratio):
+        leg = {RIGHT: 9.0, SLOW: 10.0}
+        if rounds == ROUNDS:
+            playoffs.append(points)
+            leg = leg if len(playoffs) == 1 else second_leg
+        times = {point: leg[point.config["kind"]] + point.config["spin"] for point in points}
+        return {point: Timing(us, 0.2, 9, "", us) for point, us in times.items()}
+
+    monkeypatch.setattr(measuring.Measurer, "race", race)
+    result = search(place, Planted(kinds=(RIGHT, SLOW), spins=(0, 200)))
+    assert len(playoffs) == 2
+    assert result.record.config == f"kind={winner} spin=0"
+    assert place["database"].best(result.problem, result.target) == result.record
+    assert result.speedup == pytest.approx(10.0 / 9.0 if winner == RIGHT else 1.0)
+    assert f"k{winner}" in result.plan.run[0].symbol  # what was compiled alone last
 
 
 def test_each_solver_gets_its_answer(place):

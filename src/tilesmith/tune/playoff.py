@@ -1,9 +1,13 @@
-"""The end of a search: the finalists and the untuned default head to head, and the winner's kernels into the cache."""
+"""The end of a search: the finalists and the untuned default head to head, and the winner's kernels into the cache.
+
+There are two legs, before and after the winner is compiled alone: for some seconds a neighbour on the core can favour
+one kernel by more than 10 %, and who replaces the untuned default must beat it in both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilesmith.db.store import Database
 from tilesmith.errors import CompileError, NoSolutionError
@@ -21,6 +25,7 @@ from tilesmith.tune.units import UnitBuilder
 FINALISTS = 4
 NEAR = 1.15  # an arm whose best is within this of the fastest takes part
 ROUNDS = 31
+SECOND_LEG = 1 / 3  # of the playoff's time
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,29 @@ def play(job: Job, measurer: Measurer, units: UnitBuilder, budget_s: float) -> O
     leader = min(common, key=lambda point: before[point], default=None)
     drift = book.time_s[leader] / before[leader] if leader is not None else 1.0
     return Outcome(tuple(in_order(job, timings)), timings, drift)
+
+
+def confirm(job: Job, measurer: Measurer, outcome: Outcome, budget_s: float) -> Outcome:
+    """Time those before the untuned default once more, for ``budget_s`` seconds: their worse leg against it counts."""
+    book, first, untuned = measurer.book, outcome.timings, job.untuned
+    ready = [point for point in outcome.order if book.records[point].ok and str(point) in measurer.runner.loaded]
+    if untuned not in ready or ready[0] == untuned:
+        return outcome
+    ahead = ready[: ready.index(untuned)]
+    again = measurer.race([*ahead, untuned], ROUNDS, budget_s, None)
+    timings = {point: timing for point, timing in first.items() if book.records[point].ok}
+    for point in ahead:
+        if point in again and untuned in again:
+            second = _scaled(again[point], first[untuned].median_us / again[untuned].median_us)
+            timings[point] = max(first[point], second, key=lambda timing: timing.median_us)
+            book.add(point, timed(book.records[point], timings[point]), timings[point].median_us * 1e-6)
+    return Outcome(tuple(in_order(job, timings)), timings, outcome.drift)
+
+
+def _scaled(timing: Timing, factor: float) -> Timing:
+    return replace(
+        timing, median_us=timing.median_us * factor, spread_us=timing.spread_us * factor, low_us=timing.low_us * factor
+    )
 
 
 def choose_finalists(job: Job, book: Book) -> list[Point]:
@@ -86,6 +114,11 @@ class Shipped:
     point: Point
     plan: Plan
     artifacts: tuple[Artifact, ...]
+
+
+def first_of_ours(job: Job, order: Sequence[Point]) -> Point | None:
+    """The best generated kernel."""
+    return next((point for point in order if point.arm in job.candidates), None)
 
 
 def ship(job: Job, measurer: Measurer, units: UnitBuilder, order: Sequence[Point], cache: ArtifactCache) -> Shipped:

@@ -30,7 +30,7 @@ from tilesmith.tune.compiling import Line
 from tilesmith.tune.job import Job, make_job
 from tilesmith.tune.measuring import Measurer
 from tilesmith.tune.model import Model
-from tilesmith.tune.playoff import Outcome, keep, play, ship
+from tilesmith.tune.playoff import SECOND_LEG, Outcome, confirm, first_of_ours, keep, play, ship
 from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import DONE, PLAYOFF, SEARCH, Listener, Progress, silent
 from tilesmith.tune.runner import Runner
@@ -142,8 +142,11 @@ def tune(
             ended = search.run(measurer, units)
             search.tell(PLAYOFF)
             budget.reached("playoff")
-            outcome = play(job, measurer, units, budget.playoff_s)
+            outcome = play(job, measurer, units, budget.playoff_s * (1 - SECOND_LEG))
             shipped = ship(job, measurer, units, outcome.order, cache)
+            outcome = confirm(job, measurer, outcome, budget.playoff_s * SECOND_LEG)
+            if first_of_ours(job, outcome.order) != shipped.point:
+                shipped = ship(job, measurer, units, outcome.order, cache)
             # What is tuned here launches wherever the cache is, with no compiler and no generator.
             keep_plan(cache, shipped.plan, job.candidates[shipped.point.arm].solver.revision, target)
             budget.reached("shipped")
