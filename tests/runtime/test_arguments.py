@@ -110,6 +110,8 @@ def test_whatever_is_given_is_refused_in_one_line(bound):
         (np.broadcast_to(x[:1], x.shape), r"got \(0, 0, 0, 0\)|got \(0, 1, 1, 1\)"),
         (shifted, "aligned to its elements of 4 bytes"),
         (np.ma.masked_array(x.astype(np.float16)), "float16"),
+        (np.ma.masked_array(x), "has a mask"),
+        (np.ma.masked_array(x, x > 0), r"pass numpy.ma.filled\(...\)"),
     ]
     for value, words in cases:
         with pytest.raises(ArgumentError, match=words) as caught:

@@ -32,6 +32,8 @@ def refuse(slot: Slot, given: object, writable: bool) -> None:
         raise ArgumentError(f"{name} must be a plain strided tensor, got {kind.__module__}.{kind.__qualname__}")
     if any(n > 1 and a != b for n, a, b in zip(shape, slot.strides, strides, strict=True)):
         raise ArgumentError(f"{name} must have strides {slot.strides} (in elements), got {strides}")
+    if hasattr(given, "mask"):
+        raise ArgumentError(f"{name} has a mask, which no kernel reads; pass numpy.ma.filled(...) of it")
     if not aligned:
         raise ArgumentError(f"{name} must be aligned to its elements of {dtype(slot.dtype).nbytes} bytes")
     if writable and not getattr(getattr(given, "flags", None), "writeable", True):

@@ -152,7 +152,13 @@ tensor_kind tensor_kind_of(PyObject *object) {
 /* --- what it is ----------------------------------------------------------------------------------------------------
  */
 
+/* A subclass that says which elements count: reading them all would be wrong. */
+static int is_masked(PyObject *object) {
+  return !PyArray_CheckExact(object) && PyObject_HasAttrString(object, "mask");
+}
+
 static int check_numpy(const tensor_spec *spec, PyObject *object, int writable, void **address) {
+  if (is_masked(object)) return 0;
   PyArrayObject *array = (PyArrayObject *)object;
   PyArray_Descr *dtype = PyArray_DESCR(array), *wanted = (PyArray_Descr *)spec->numpy_dtype;
   if (dtype != wanted && !PyArray_EquivTypes(dtype, wanted)) return 0;
