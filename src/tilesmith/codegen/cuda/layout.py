@@ -46,6 +46,13 @@ def layout_copy(
     return _tiles(reads, writes, rest, unit, read, write, target)
 
 
+def copied_unit(source: TensorView, result: TensorView) -> int:
+    """Bytes that a copy's threads move as one: 16 where tiles are transposed, else what is contiguous on both sides."""
+    axes, unit = _in_units(common_axes(source, result), dtype(source.dtype).nbytes)
+    reads, writes = (next((axis for axis in axes if axis[side] == 1), None) for side in (1, 2))
+    return unit if reads is None or writes is None or reads is writes else _MOST
+
+
 def _in_units(axes: list[Axis], nbytes: int) -> tuple[list[Axis], int]:
     """The axes with strides in units of as many bytes as move together."""
     both = next((axis for axis in axes if axis[1] == axis[2] == 1), None)

@@ -27,8 +27,8 @@ class CpuCopies:
     ) -> tuple[Source, Launch]:
         return layout_copy(source, result, read, write, target)
 
-    def seconds(self, view: TensorView, target: CpuTarget) -> float:
-        return 2 * view_bytes(view) / _BYTES_PER_SECOND / target.cores + _LAUNCH_SECONDS
+    def seconds(self, view: TensorView, wanted: TensorView, target: CpuTarget) -> float:
+        return 2 * view_bytes(wanted) / _BYTES_PER_SECOND / target.cores + _LAUNCH_SECONDS
 
 
 CPU_COPIES = CpuCopies()

@@ -20,6 +20,7 @@ _SCATTERED_LOAD = 0.6  # cycles of an element that comes from a sector of its ow
 _NARROW_LOAD = 0.2  # cycles of a load of fewer than 16 bytes: lanes that load one part leave gaps
 _HELD_LOAD, _HELD_WARPS = 0.25, 8  # cycles of one that passes through registers, and the warps that hide its wait
 _TILE = 5000  # cycles of a convolution's tile beside its steps: taps, places of pixels, the first loads
+_RESULT = (0.25, 0.1)  # cycles of a result beside its store, of matrix products and others: not hidden before or after
 _SCATTERED_STORE = 0.4  # results a cycle, each into a sector of its own
 _LOAD_SLOTS = 10  # issue slots of a copy instruction with its address
 
@@ -37,7 +38,9 @@ def predicted_seconds(t: MmaTile) -> float:
     work *= max(1.0, 4 / (busy * t.warps)) * (1.0 if form.kind == "gemm" else _GATHER)
     per_step = max(work, _latency(t) / (t.value["stages"] - 1)) + _STEP
     stored = 24 if form.out_vector > 1 else 8 if form.out.channel == 1 else _SCATTERED_STORE
-    epilogue = 600 + busy * t.block_m * t.block_n / stored + (0 if form.kind == "gemm" else _TILE)
+    results = busy * t.block_m * t.block_n
+    epilogue = 600 + results / stored
+    epilogue += _RESULT[0] * results if form.kind == "gemm" else _RESULT[1] * results + _TILE
     cycles = _START + waves * (steps * per_step + epilogue)
     seconds = max(cycles / clock, _moved(form) / (0.8 * target.bytes_per_s))
     if t.split > 1:

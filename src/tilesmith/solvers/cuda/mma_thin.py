@@ -24,6 +24,7 @@ _START = (6.0e-6, 7.3e-6)  # seconds of the launches with their first rows, and 
 _NORM = (2.07, 6.0)  # how far moving, computing and waiting overlap
 _ROWS_BUSY, _ROWS_WAIT = (6.1, 13.2), (42.0, 39.0)  # cycles of 16 rows: of a product along k, of 8 columns
 _ROWS_FETCH = 6.7  # cycles of a product whose part of the filter is fetched
+_FILTER = 230  # cycles of a part of the filter that a thread brings into shared memory, beyond those of 256 threads
 _WEIGHTS_BUSY, _WEIGHTS_WAIT = (0.99, 0.63), (3.07, 7.6)  # of a load, of a product
 _SLAB_BUSY, _SLAB_WAIT = (24.0, 22.0), (0.0, 257.0)  # cycles of a slab
 _PARTIAL_BYTES = 3.8e12  # bytes of partial sums a second
@@ -103,4 +104,13 @@ def _seconds(t: ThinTile) -> float:
     waiting = (wait + _SLAB_WAIT[kind]) * turns / target.clock_hz
     norm = _NORM[kind]
     overlapped = float((moving**norm + computing**norm + waiting**norm) ** (1 / norm))
-    return _START[kind] + overlapped + t.partial_bytes / _PARTIAL_BYTES
+    return _START[kind] + overlapped + t.partial_bytes / _PARTIAL_BYTES + _filter_seconds(t)
+
+
+def _filter_seconds(t: ThinTile) -> float:
+    """Seconds until blocks of few threads have the filter."""
+    if t.weights:
+        return 0.0
+    along, across = t.products
+    elements = along * 16 * across * 8
+    return _FILTER * elements * max(0.0, 1 / t.threads - 1 / 256) / t.target.clock_hz

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.codegen.cuda.layout import layout_copy
+from tilesmith.codegen.cuda.layout import copied_unit, layout_copy
 from tilesmith.plan.records import Launch, Pointer, Source
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import TensorView
@@ -10,8 +10,9 @@ from tilesmith.solvers.relayout import channels_last, view_bytes
 from tilesmith.targets.target import CudaTarget
 
 _CHUNK = 16  # bytes: what the bulk tensor copy engine counts in, and the widest load
-# Measured on an H200: of the memory's bandwidth that a copy reaches, and what a copy costs beside that.
-_SHARE, _SHARE_OF_BYTES = 0.9, 0.33
+# Measured on an H200: of the memory's bandwidth that a copy reaches, by the bytes that move as one (a transposition
+# moves them as 16), and what a copy costs beside that.
+_SHARE = {16: 0.9, 8: 0.6, 4: 0.45, 2: 0.33, 1: 0.33}
 _LAUNCH_SECONDS = 4.5e-6
 
 
@@ -32,9 +33,9 @@ class CudaCopies:
     ) -> tuple[Source, Launch]:
         return layout_copy(source, result, read, write, target)
 
-    def seconds(self, view: TensorView, target: CudaTarget) -> float:
-        share = _SHARE_OF_BYTES if dtype(view.dtype).nbytes == 1 else _SHARE
-        return 2 * view_bytes(view) / (share * target.bytes_per_s) + _LAUNCH_SECONDS
+    def seconds(self, view: TensorView, wanted: TensorView, target: CudaTarget) -> float:
+        share = _SHARE[1 if dtype(view.dtype).nbytes == 1 else copied_unit(view, wanted)]
+        return 2 * view_bytes(wanted) / (share * target.bytes_per_s) + _LAUNCH_SECONDS
 
 
 CUDA_COPIES = CudaCopies()

@@ -1,0 +1,75 @@
+"""What is chosen on an H200 where nothing was measured: kernels that were far from the fastest must not return."""
+
+import pytest
+
+from tilesmith.codegen.cuda.layout import copied_unit
+from tilesmith.dispatch.choice import Choice
+from tilesmith.dispatch.choose import choose
+from tilesmith.dispatch.facts import options_of
+from tilesmith.problems.driver import parse_command
+from tilesmith.problems.geometry import TensorView
+from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.relayout import CUDA_COPIES
+from tilesmith.solvers.relayout import channels_last
+from tilesmith.solvers.solver import Accepted, Rejected
+from tilesmith.solvers.table import candidates
+from tilesmith.targets.cuda import cuda_target
+
+TARGET = cuda_target("sm_90a", 132)
+NHWC = "-t 1 --in_layout NHWC --out_layout NHWC --fil_layout NHWC"
+
+
+def signature(sizes, direction=1, filter_="-y 1 -x 1"):
+    command = f"convbfp16 {sizes} {filter_} -F {direction} {NHWC}"
+    ((_, found),) = parse_command(command).signatures
+    return found.canonical
+
+
+@pytest.mark.parametrize(
+    ("problem", "solver"),
+    [
+        # measured: 12.7 us; the plain reference 147
+        (signature("-n 32 -c 1 -H 128 -W 128 -k 5"), "mma_thin@gemm"),
+        # 25.5 us; with copies of x to 40 channels 39.8
+        (signature("-n 64 -c 33 -H 56 -W 56 -k 96"), "mma_thin@gemm"),
+        # 36 us; mma_dense 58.5
+        (signature("-n 64 -c 100 -H 56 -W 56 -k 100"), "mma_thin@gemm"),
+        (signature("-n 64 -c 127 -H 56 -W 56 -k 128", 2), "mma_thin@gemm"),
+        # 39.8 us; the plain reference 178
+        (signature("-n 128 -c 8 -H 28 -W 28 -k 8 -g 4 -p 1 -q 1", 1, "-y 3 -x 3"), "mma_dense"),
+        # 57 us; 172 with the filter's 20 channels padded to 24
+        (signature("-n 33 -c 40 -H 56 -W 56 -k 40 -g 2 -p 1 -q 1", 1, "-y 3 -x 3"), "mma_dense"),
+    ],
+)
+def test_few_channels_do_not_get_slow_kernels(problem, solver):
+    found = choose(options_of(problem, TARGET), (), mode="fast")
+    assert isinstance(found, Choice)
+    assert found.solver == solver
+
+
+def test_a_filter_is_not_padded_for_nothing():
+    problem = signature("-n 33 -c 40 -H 56 -W 56 -k 40 -g 2 -p 1 -q 1", 1, "-y 3 -x 3")
+    verdicts = {candidate.name: candidate.verdict for candidate in candidates(problem, TARGET)}
+    assert isinstance(verdicts["mma_dense"], Accepted)
+    assert verdicts["mma_dense_nhwc"] == Rejected(reasons.UNCHANGED)
+    # Of a filter that lies otherwise a packed copy is worth making.
+    command = "convbfp16 -n 2 -c 40 -H 56 -W 56 -k 40 -g 2 -y 3 -x 3 -F 1 -t 1 --in_layout NHWC --out_layout NHWC"
+    ((_, other),) = parse_command(f"{command} --fil_layout NCHW").signatures
+    verdicts = {candidate.name: candidate.verdict for candidate in candidates(other.canonical, TARGET)}
+    assert isinstance(verdicts["mma_dense_nhwc"], Accepted)
+
+
+@pytest.mark.parametrize(("channels", "unit"), [(33, 2), (34, 4), (36, 8), (40, 16)])
+def test_copies_cost_by_what_moves_as_one(channels, unit):
+    view = TensorView(
+        "x", "bf16", (8, channels, 1, 30, 30), (900 * channels, 1, 900 * channels, 30 * channels, channels)
+    )
+    wanted = channels_last(view, 8)
+    assert copied_unit(view, wanted) == unit
+    alone = CUDA_COPIES.seconds(view, view, TARGET)
+    assert CUDA_COPIES.seconds(view, wanted, TARGET) > alone or unit == 16
+
+
+def test_a_transposition_moves_whole_chunks():
+    view = TensorView("x", "bf16", (8, 32, 1, 30, 30), (900 * 32, 900, 900, 30, 1))
+    assert copied_unit(view, channels_last(view, 8)) == 16
