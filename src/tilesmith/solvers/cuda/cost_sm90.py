@@ -16,7 +16,7 @@ _SHARED, _L2, _L2_UNSHARED = 160, 72, 56  # bytes a cycle and SM
 _LINE = 128
 _STEP, _ALONE, _THREE = 65, 17, 74  # cycles lost at each step of the ring, with two warpgroups, one and three
 _WEIGHTS_ALONE = 0.87  # of such a step of wrw with one warpgroup alone on an SM (six timings of 27 to 38 us)
-_BEYOND = 2.1  # of a step of pixels, when the last block of channels reaches beyond the last channel
+_BEYOND = 2.1  # of a step of pixels, when the last block of channels reaches beyond the last (not a block of 16 alone)
 _START = 22  # cycles before the first product and after the last result, beyond an empty kernel's
 _NEXT_CLUSTER = 2000  # cycles until a cluster takes the place of one that ended
 _EPILOGUE = 1120  # cycles of a tile's results
@@ -97,7 +97,7 @@ def _step_cycles(t: Sm90Tile) -> float:
     loads = (bm * a_span * _request(t.form.a) + columns * b_span / t.value["cast"] * _request(t.form.b)) / rate
     cycles = max(tensor, shared, loads) + _STEP + (_ALONE / t.value["mi"], 0, _THREE)[t.value["wgs"] - 1]
     v = t.value
-    if t.form.kind == "conv" and t.blocks * t.block_k > t.form.channels:
+    if t.form.kind == "conv" and t.blocks * t.block_k > t.form.channels and (t.blocks > 1 or t.block_k > 16):
         cycles *= _BEYOND
     alone = t.form.kind == "wrw" and (v["wgs"], v["mi"], v["per_sm"], v["slices"]) == (1, 1, 1, 1) and bn <= 192
     return cycles * _WEIGHTS_ALONE if alone else cycles
