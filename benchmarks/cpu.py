@@ -106,13 +106,14 @@ def search_table(data: dict) -> str:
         "|---|---:|---:|---:|---:|",
         *(
             f"| `{row['key'].split(';stride')[0].removeprefix('conv1;')}` | {row['seconds']:.1f} | "
-            f"{row['fast_over_tuned']:.3f} | {row['long_seconds']:.0f} | {row['tuned_over_long']:.3f} |"
+            f"{row['fast_over_tuned']:.3f}{' =' * (row['config']['fast'] == row['config']['short'])} | "
+            f"{row['long_seconds']:.0f} | {row['tuned_over_long']:.3f} |"
             for row in data["results"]
         ),
         "",
         f"Untuned over tuned **{summary['fast_over_tuned']:.3f}**, "
         f"tuned over long **{summary['tuned_over_long']:.3f}** (geomeans); "
-        f"median {summary['median_seconds']:.1f} s a problem.",
+        f"median {summary['median_seconds']:.1f} s a problem. `=`: the tuned choice is the untuned one.",
         "",
     ]
     return "\n".join(lines)
