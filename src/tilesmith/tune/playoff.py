@@ -1,7 +1,7 @@
 """The end of a search: the finalists and the untuned default head to head, and the winner's kernels into the cache.
 
 There are two legs, before and after the winner is compiled alone: for some seconds a neighbour on the core can favour
-one kernel by more than 10 %, and who replaces the untuned default must beat it in both.
+one kernel by more than 10 %, and who replaces the untuned default must not be slower than it in the second one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tilesmith.db.store import Database
 from tilesmith.errors import CompileError, NoSolutionError
-from tilesmith.measure.timing import Timing, preferred
+from tilesmith.measure.timing import Timing, is_tie, preferred
 from tilesmith.plan.records import Plan
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.tune.book import Book
@@ -55,7 +55,11 @@ def play(job: Job, measurer: Measurer, units: UnitBuilder, budget_s: float) -> O
 
 
 def confirm(job: Job, measurer: Measurer, outcome: Outcome, budget_s: float) -> Outcome:
-    """Time those before the untuned default once more, for ``budget_s`` seconds: their worse leg against it counts."""
+    """Time those before the untuned default once more, for ``budget_s`` seconds.
+
+    Of who is slower than it now, beyond the spread, this time counts. (Would the worse leg always count, noise alone
+    would cost every gain of a few percent.)
+    """
     book, first, untuned = measurer.book, outcome.timings, job.untuned
     ready = [point for point in outcome.order if book.records[point].ok and str(point) in measurer.runner.loaded]
     if untuned not in ready or ready[0] == untuned:
@@ -63,10 +67,10 @@ def confirm(job: Job, measurer: Measurer, outcome: Outcome, budget_s: float) -> 
     ahead = ready[: ready.index(untuned)]
     again = measurer.race([*ahead, untuned], ROUNDS, budget_s, None)
     timings = {point: timing for point, timing in first.items() if book.records[point].ok}
-    for point in ahead:
-        if point in again and untuned in again:
-            second = _scaled(again[point], first[untuned].median_us / again[untuned].median_us)
-            timings[point] = max(first[point], second, key=lambda timing: timing.median_us)
+    default = again.get(untuned, first[untuned])
+    for point in (point for point in ahead if point in again and untuned in again):
+        if again[point].median_us > default.median_us and not is_tie(again[point], default):
+            timings[point] = _scaled(again[point], first[untuned].median_us / default.median_us)
             book.add(point, timed(book.records[point], timings[point]), timings[point].median_us * 1e-6)
     return Outcome(tuple(in_order(job, timings)), timings, outcome.drift)
 
