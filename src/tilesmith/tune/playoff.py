@@ -25,7 +25,7 @@ from tilesmith.tune.units import UnitBuilder
 FINALISTS = 4
 NEAR = 1.15  # an arm whose best is within this of the fastest takes part
 ROUNDS = 31
-SECOND_LEG = 1 / 3  # of the playoff's time
+SECOND_LEG = 1 / 3  # of the first one's time
 
 
 @dataclass(frozen=True)

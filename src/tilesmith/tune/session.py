@@ -142,7 +142,7 @@ def tune(
             ended = search.run(measurer, units)
             search.tell(PLAYOFF)
             budget.reached("playoff")
-            outcome = play(job, measurer, units, budget.playoff_s * (1 - SECOND_LEG))
+            outcome = play(job, measurer, units, budget.playoff_s)
             shipped = ship(job, measurer, units, outcome.order, cache)
             outcome = confirm(job, measurer, outcome, budget.playoff_s * SECOND_LEG)
             if first_of_ours(job, outcome.order) != shipped.point:
@@ -204,9 +204,14 @@ class _Budget:
         return longest if self.max_seconds is None else min(longest, max(PLAYOFF_S[0], 0.12 * self.max_seconds))
 
     @property
+    def ending_s(self) -> float:
+        """Seconds of both legs of the playoff, and of the last compile between them."""
+        return self.playoff_s * (1 + SECOND_LEG) + SHIP_S
+
+    @property
     def left_s(self) -> float:
         """Seconds until the playoff must begin."""
-        return math.inf if self.max_seconds is None else self.max_seconds - self.playoff_s - SHIP_S - self.spent_s
+        return math.inf if self.max_seconds is None else self.max_seconds - self.ending_s - self.spent_s
 
     @property
     def out_of_time(self) -> bool:
