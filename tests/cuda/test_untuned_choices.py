@@ -1,4 +1,7 @@
-"""What is chosen on an H200 where nothing was measured: kernels that were far from the fastest must not return."""
+"""What is chosen on an H200 where nothing was measured: kernels that were far from the fastest must not return.
+
+Times are those of benchmarks/results/gpu_defaults_h200.jsonl.
+"""
 
 import pytest
 
@@ -59,15 +62,18 @@ def test_a_filter_is_not_padded_for_nothing():
     assert isinstance(verdicts["mma_dense_nhwc"], Accepted)
 
 
-@pytest.mark.parametrize(("channels", "unit"), [(33, 2), (34, 4), (36, 8), (40, 16)])
-def test_copies_cost_by_what_moves_as_one(channels, unit):
-    view = TensorView(
-        "x", "bf16", (8, channels, 1, 30, 30), (900 * channels, 1, 900 * channels, 30 * channels, channels)
-    )
-    wanted = channels_last(view, 8)
-    assert copied_unit(view, wanted) == unit
-    alone = CUDA_COPIES.seconds(view, view, TARGET)
-    assert CUDA_COPIES.seconds(view, wanted, TARGET) > alone or unit == 16
+def rows_of(channels):
+    sizes = (8, channels, 1, 30, 30)
+    return TensorView("x", "bf16", sizes, (900 * channels, 1, 900 * channels, 30 * channels, channels))
+
+
+def test_copies_cost_by_what_moves_as_one():
+    views = [rows_of(channels) for channels in (33, 34, 36, 40)]
+    wanted = [channels_last(view, 8) for view in views]
+    assert [copied_unit(*pair) for pair in zip(views, wanted, strict=True)] == [2, 4, 8, 16]
+    # The four copies are equally long.
+    seconds = [CUDA_COPIES.seconds(*pair, TARGET) for pair in zip(views, wanted, strict=True)]
+    assert sorted(set(seconds), reverse=True) == seconds
 
 
 def test_a_transposition_moves_whole_chunks():

@@ -67,10 +67,10 @@ def confirm(job: Job, measurer: Measurer, outcome: Outcome, budget_s: float) -> 
     ahead = ready[: ready.index(untuned)]
     again = measurer.race([*ahead, untuned], ROUNDS, budget_s, None)
     timings = {point: timing for point, timing in first.items() if book.records[point].ok}
-    default = again.get(untuned, first[untuned])
-    for point in (point for point in ahead if point in again and untuned in again):
-        if again[point].median_us > default.median_us and not is_tie(again[point], default):
-            timings[point] = _scaled(again[point], first[untuned].median_us / default.median_us)
+    for point in (point for point in ahead if {point, untuned} <= again.keys()):
+        now, default = again[point], again[untuned]
+        if now.median_us > default.median_us and not is_tie(now, default):
+            timings[point] = _scaled(now, first[untuned].median_us / default.median_us)
             book.add(point, timed(book.records[point], timings[point]), timings[point].median_us * 1e-6)
     return Outcome(tuple(in_order(job, timings)), timings, outcome.drift)
 
