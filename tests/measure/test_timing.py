@@ -1,5 +1,6 @@
 """The benchmark method: medians, spread, ties, rotation, early stopping, what a disturbed sample counts."""
 
+import random
 import time
 
 import pytest
@@ -60,6 +61,51 @@ def test_candidates_of_one_pool_stay_together():
     interleave({n: spin(2e-3) for n in "abc"}, budget_s=9, rounds=2, threads=2, owners=owners, before=seen.append)
     rounds = ["".join(owners[n][0] for n in seen[i : i + 3]) for i in range(3, 9, 3)]
     assert rounds == ["oot", "too"]
+
+
+class Clock:
+    """A thread's clock that calls set forward: by their own seconds, times what slows all of a round."""
+
+    def __init__(self, monkeypatch, candidates):
+        self.ns, self.calls, self.candidates = 0, 0, candidates
+        monkeypatch.setattr("tilesmith.measure.timing.time.thread_time_ns", lambda: self.ns)
+
+    def call(self, seconds, slowed, own=lambda turn: 1.0):
+        def run():
+            turn = self.calls // self.candidates
+            self.calls += 1
+            self.ns += round(seconds * slowed(turn) * own(turn) * 1e9)
+
+        return run
+
+
+def raced(calls, rounds=31):
+    return interleave(calls, budget_s=60, rounds=rounds, threads=1, estimates=dict.fromkeys(calls, 0.02))
+
+
+def test_what_slows_a_whole_round_hides_no_difference(monkeypatch):
+    slowed = lambda turn: 1.0 + 0.15 * (turn % 5)  # noqa: E731
+    clock = Clock(monkeypatch, 3)
+    result = raced({"a": clock.call(0.020, slowed), "b": clock.call(0.021, slowed), "c": clock.call(0.03, slowed)})
+    assert result["a"].median_us == pytest.approx(20e3 * 1.3, rel=1e-6)  # at the usual level
+    assert result["b"].median_us / result["a"].median_us == pytest.approx(1.05, rel=1e-6)
+    assert not is_tie(result["a"], result["b"])
+    alone = raced({"a": Clock(monkeypatch, 1).call(0.020, slowed)})["a"]
+    assert alone.spread_us > 0.05 * alone.median_us > 20 * result["a"].spread_us
+
+
+def test_scatter_of_their_own_stays_with_the_candidates(monkeypatch):
+    # Two candidates, each up and down by 10 % on its own: the spread is about that of samples taken one by one.
+    clock = Clock(monkeypatch, 2)
+    noise = random.Random(3)
+    values = [[noise.gauss(1.0, 0.1) for _ in range(200)] for _ in range(3)]
+    calls = {name: clock.call(0.02, lambda turn: 1.0, values[i].__getitem__) for i, name in enumerate("ab")}
+    result = raced(calls, 200)
+    clock = Clock(monkeypatch, 1)
+    alone = raced({"a": clock.call(0.02, lambda turn: 1.0, values[2].__getitem__)}, 200)["a"]
+    for name in "ab":
+        assert 0.75 < result[name].spread_us / alone.spread_us < 1.35
+        assert result[name].median_us == pytest.approx(20e3, rel=0.03)
 
 
 def test_clearly_slower_candidates_are_dropped_early():

@@ -16,8 +16,13 @@ Method
   NOTE: a library whose threads wait for each other then takes 10 to 300 times as long: 0.7 ms became 200 ms.
 - Idle workers of a thread pool may spin for some milliseconds. Candidates are grouped by the pool they use, and a pause
   of ``PAUSE_S`` and an untimed call stand between groups.
+- What slowed all candidates of a round is taken out of its samples: each is divided by the round's level, the median
+  over the candidates of a sample over its candidate's median (one step of Tukey's median polish; the median level is
+  1). A neighbour who has the caches for some rounds moves all alike, and would hide differences of some percent.
 - The result is the median. ``spread_us`` is the half-width of the median's notch, ``1.57 * IQR / sqrt(n)`` (McGill,
   Tukey, Larsen: Variations of Box Plots, 1978): medians further apart than their notches differ. Less is a tie.
+  A level is an estimate from ``k`` candidates, which takes a part of their own scatter with it: hence a factor
+  ``sqrt(k / (k - 1))``.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 K = TypeVar("K")
@@ -61,6 +66,16 @@ class Timing:
     disturbed: int = 0
 
 
+@dataclass(frozen=True)
+class _Sample:
+    """Seconds of a call, in which round, with how many processors, and whether one was seen to be missing."""
+
+    round: int
+    seconds: float
+    share: float
+    disturbed: bool
+
+
 @dataclass
 class _Series:
     """One candidate's samples."""
@@ -68,24 +83,21 @@ class _Series:
     call: Callable[[], object]
     owner: str
     seconds: float = 0.0  # of one call, roughly
-    kept: list[float] = field(default_factory=list)
-    shares: list[float] = field(default_factory=list)  # of processors, for each sample kept
-    disturbed: list[float] = field(default_factory=list)
+    samples: list[_Sample] = field(default_factory=list)
     dropped: bool = False
 
     @property
     def calls(self) -> int:
         return max(1, min(_MOST, round(SAMPLE_S / max(self.seconds, 1e-9))))
 
-    def all_samples(self) -> list[float]:
-        return self.kept + self.disturbed
+    def median(self) -> float:
+        return quantile(sorted(sample.seconds for sample in self.samples), 0.5)
 
-    def sorted_out(self) -> tuple[list[float], list[float]]:
+    def sorted_out(self) -> tuple[list[_Sample], list[_Sample]]:
         """Samples that had all the processors that this candidate ever had, and the others."""
-        least = SHARE * max(self.shares, default=0.0)
-        good = [seconds for seconds, share in zip(self.kept, self.shares, strict=True) if share >= least]
-        poor = [seconds for seconds, share in zip(self.kept, self.shares, strict=True) if share < least]
-        return good, self.disturbed + poor
+        least = SHARE * max((sample.share for sample in self.samples if not sample.disturbed), default=0.0)
+        good = [sample for sample in self.samples if not sample.disturbed and sample.share >= least]
+        return good, [sample for sample in self.samples if sample.disturbed or sample.share < least]
 
 
 def interleave(
@@ -137,12 +149,12 @@ def interleave(
                 continue
             note(name)
             previous = _switch(previous, item, threads, watch)
-            _sample(item, clock, watch)
+            _sample(item, done, clock, watch)
         watch.judge()
         if drop_ratio is not None and done >= 2:
             _drop_slow(series, drop_ratio)
     method = ONE_THREAD if threads == 1 else MORE_THREADS
-    return {name: summarize(*item.sorted_out(), method) for name, item in series.items()}
+    return _levelled(series, method)
 
 
 def summarize(kept: Sequence[float], disturbed: Sequence[float], method: str) -> Timing:
@@ -153,6 +165,27 @@ def summarize(kept: Sequence[float], disturbed: Sequence[float], method: str) ->
     notch = 1.57 * (upper - quarter) / len(samples) ** 0.5
     discarded, counted = (len(disturbed), 0) if enough else (0, len(disturbed))
     return Timing(middle, notch, len(samples), method, quarter, discarded, counted)
+
+
+def _levelled(series: Mapping[str, _Series], method: str) -> dict[str, Timing]:
+    """Every candidate's time, without what the candidates of a round have in common."""
+    sorted_out = {name: item.sorted_out() for name, item in series.items()}
+    of_round: dict[int, list[float]] = {}
+    for good, _ in sorted_out.values():
+        middle = quantile(sorted(sample.seconds for sample in good), 0.5) if good else 0.0
+        for sample in good:
+            of_round.setdefault(sample.round, []).append(sample.seconds / max(middle, 1e-12))
+    shared = {turn: found for turn, found in of_round.items() if len(found) > 1}
+    levels = {turn: quantile(sorted(found), 0.5) for turn, found in shared.items()}
+    usual = quantile(sorted(levels.values()), 0.5) if levels else 1.0
+    candidates = quantile(sorted(len(found) for found in shared.values()), 0.5) if shared else 0.0
+    wider = (candidates / (candidates - 1)) ** 0.5 if candidates else 1.0
+    result = {}
+    for name, parts in sorted_out.items():
+        kept, disturbed = ([s.seconds * usual / levels.get(s.round, usual) for s in part] for part in parts)
+        timing = summarize(kept, disturbed, method)
+        result[name] = replace(timing, spread_us=timing.spread_us * wider)
+    return result
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -224,7 +257,7 @@ class _Watch:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.on = threads > 1
-        self._pending: tuple[_Series, float, float, float] | None = None  # whose, seconds of a call, of all, share
+        self._pending: tuple[_Series, _Sample, float] | None = None  # whose, and seconds of all its calls
         self._before = (0, 0)
         self._used = 0
 
@@ -233,11 +266,11 @@ class _Watch:
         self._before = _lost() if self.on else (0, 0)
         self._used = time.process_time_ns() if self.on else 0
 
-    def end(self, item: _Series, seconds: float, elapsed: float) -> None:
+    def end(self, item: _Series, turn: int, seconds: float, elapsed: float) -> None:
         share = 1.0
         if self.on:  # the system may book time late: no sample had more processors than threads
             share = min(float(self.threads), (time.process_time_ns() - self._used) * 1e-9 / max(elapsed, 1e-9))
-        self._pending = (item, seconds, elapsed, share)
+        self._pending = (item, _Sample(turn, seconds, share, False), elapsed)
         if not self.on:
             self.judge()
 
@@ -245,18 +278,14 @@ class _Watch:
         """Decide on the last sample."""
         if self._pending is None:
             return
-        item, seconds, elapsed, share = self._pending
+        item, sample, elapsed = self._pending
         self._pending = None
         lost, waited = (now - before for now, before in zip(_lost(), self._before, strict=True)) if self.on else (0, 0)
         disturbed = lost > 0 or waited * 1e-9 > WAITED * elapsed
-        if disturbed:
-            item.disturbed.append(seconds)
-        else:
-            item.kept.append(seconds)
-            item.shares.append(share)
+        item.samples.append(replace(sample, disturbed=disturbed))
 
 
-def _sample(item: _Series, clock: Callable[[], int], watch: _Watch) -> None:
+def _sample(item: _Series, turn: int, clock: Callable[[], int], watch: _Watch) -> None:
     call, count = item.call, item.calls
     repeat = range(count)
     watch.begin()
@@ -264,7 +293,7 @@ def _sample(item: _Series, clock: Callable[[], int], watch: _Watch) -> None:
     for _ in repeat:
         call()
     elapsed = (clock() - begin) * 1e-9
-    watch.end(item, elapsed / count, elapsed)
+    watch.end(item, turn, elapsed / count, elapsed)
 
 
 def _lost() -> tuple[int, int]:
@@ -280,6 +309,6 @@ def _lost() -> tuple[int, int]:
 
 def _drop_slow(series: Mapping[str, _Series], ratio: float) -> None:
     running = [item for item in series.values() if not item.dropped]
-    best = min(quantile(sorted(item.all_samples()), 0.5) for item in running)
+    best = min(item.median() for item in running)
     for item in running:
-        item.dropped = min(item.all_samples()) > ratio * best
+        item.dropped = min(sample.seconds for sample in item.samples) > ratio * best
