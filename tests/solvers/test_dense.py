@@ -16,6 +16,8 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import rewrites
 from tilesmith.problems.samples import sample_args
 from tilesmith.solvers.c.dense import DenseSolver
+from tilesmith.solvers.c.dense_form import dense_form
+from tilesmith.solvers.c.dense_tiling import Tiling
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.targets.cpu import CPU_TARGETS
 from torch_answer import torch_answer, torch_gemm
@@ -111,6 +113,40 @@ def test_defaults_are_right(arch, dtype):
         arguments = sample_args(signature, 1)
         got = call_draft(draft, target, signature, arguments, result=initial(signature, arguments))
         assert_close(signature, logical(signature, got), answer(signature, arguments))
+
+
+ONE_LINE = [
+    (ConvSignature((2, 14, 13, 24), (40, 1, 1, 24), stride=2, epilogue=GELU, **NHWC), True),
+    (ConvSignature((2, 9, 7, 32), (48, 1, 1, 16), stride=(3, 1), groups=2, **NHWC), True),
+    (ConvSignature((2, 20, 11, 5), (17, 20, 1, 1), input_layout="NCHW", output_layout="NHWC"), True),
+    (ConvSignature((1, 3, 9, 6, 12), (20, 1, 1, 1, 12), stride=(1, 2, 1), shared_layout="NDHWC"), True),
+    (ConvSignature((2, 9, 5, 20), (16, 20, 1, 1), mode="bwd", input_layout="NHWC", output_layout="NCHW"), True),
+    (ConvSignature((2, 9, 5, 20), (16, 1, 1, 20), mode="bwd", stride=2, **NHWC), False),  # phases
+    (ConvSignature((1, 9, 6, 16), (24, 1, 1, 16), stride=2, output_strides=(400, 80, 24, 1), **NHWC), False),  # gaps
+    (ConvSignature((1, 8, 6, 16), (24, 1, 1, 16), stride=2, padding=1, **NHWC), False),
+    (ConvSignature((1, 9, 7, 16), (24, 3, 1, 16), stride=2, **NHWC), False),
+]
+
+
+@pytest.mark.parametrize("target", RUNNABLE, ids=lambda t: t.arch)
+def test_rows_that_are_one_line_are_walked_as_one(target):
+    cases = []
+    for signature, one_line in ONE_LINE:
+        problem = signature.geometry
+        space = SOLVER.search_space(problem, target)
+        default = SOLVER.default_config(problem, target)
+        for rows in space.axes["rows"]:
+            wanted = default.replace(pack=1, mh=1, mw=min(5, space.axes["mw"][-1]), nv=1, rows=rows, cols=0)
+            assert Tiling(dense_form(problem), wanted, target).one_line == one_line
+            cases.append((signature, SOLVER.draft(problem, wanted, target), wanted))
+        assert not one_line or not any(
+            space.contains(default.replace(pack=1, mh=2, mw=w, nv=1, rows=2)) for w in space.axes["mw"]
+        )
+    compile_drafts([draft for _, draft, _ in cases], target)
+    for signature, draft, config in cases:
+        arguments = sample_args(signature, 3)
+        got = call_draft(draft, target, signature, arguments, 1)
+        assert_close(signature, logical(signature, got), answer(signature, arguments)), config
 
 
 @pytest.mark.parametrize("target", RUNNABLE, ids=lambda t: t.arch)

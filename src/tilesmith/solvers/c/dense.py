@@ -24,7 +24,7 @@ class DenseSolver:
     """Register tiles of pixels times channels over a packed filter; x is read as it lies or from a packed strip."""
 
     name = "c_dense"
-    revision = 4
+    revision = 5
 
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         form = dense_form(problem)

@@ -58,8 +58,9 @@ def _phase_cycles(t: Tiling, phase: Phase) -> float:
     """All tiles of one phase, image and group."""
     segments = t.segment_count(phase)
     steps = segments * t.padded_run(t.run(phase)) // t.per_step
-    heights = _pieces(phase.count[1], t.rows, t.heights)
-    widths = _pieces(phase.count[2], t.cols, t.widths)
+    _, height, width = phase.count
+    heights = {1: 1} if t.one_line else _pieces(height, t.rows, t.heights)
+    widths = _pieces(height * width, t.rows * width, t.widths) if t.one_line else _pieces(width, t.cols, t.widths)
     total = 0.0
     for nv, blocks in ((t.value["nv"], t.full_blocks), (t.tail_vectors, 1 if t.tail_vectors else 0)):
         if not blocks:

@@ -188,7 +188,7 @@ def _main_text(t: Tiling, guarded: bool) -> str:
         step = f"        ahead += {walk};\n"
     call = (
         f"(xb, w + (ts_i64)kb * f->depth * {t.nr}, {MARK}_segments + f->seg, f->nseg, f->run,"
-        f" yb + {offset}{more}, nr, nc{outside});"
+        f" yb + {offset}{more}, {'1, nr * nc' if t.one_line else 'nr, nc'}{outside});"
     )
     calls = {False: f"{MARK}_walk{call}", True: f"{MARK}_walkt{call}"}
     tails = _tails(t)

@@ -48,6 +48,8 @@ def dense_space(form: DenseForm, target: CpuTarget) -> SearchSpace:
         t = Tiling(form, config, target)
         if value["kg"] > t.blocks or (value["unroll"] > 1 and t.unroll != value["unroll"]):
             return False
+        if value["mh"] > 1 and t.one_line:
+            return False
         return t.strip_bytes <= MAX_STRIP
 
     return SearchSpace(axes, allowed)
@@ -120,6 +122,11 @@ def _tiles(form: DenseForm, target: CpuTarget, space: SearchSpace, rows: int, co
             heights = [h for h in axes["mh"] if h <= base["rows"]]
             whole = max((h for h in heights if h * mw <= most), default=1) if mw == width else 1
             parted = [(h, max((w for w in axes["mw"] if w * h <= most), default=0)) for h in (2, 3) if h in heights]
-            for tall, wide in dict.fromkeys(((whole, mw), (1, mw), *((h, w) for h, w in parted if w))):
-                value = {**base, "mh": tall, "mw": wide, "nv": nv}
-                yield Config(tuple((name, value[name]) for name in NAMES))
+            shapes = dict.fromkeys(((whole, mw), (1, mw), *((h, w) for h, w in parted if w)))
+            found = [{"mh": tall, "mw": wide} for tall, wide in shapes]
+            # Where rows are one line, their length says nothing about a tile's.
+            found += [{"mh": 1, "mw": w, "pack": STRIP} for w in axes["mw"] if w in (most, most - 1)]
+            for more in found:
+                config = Config(tuple((name, (base | {"nv": nv} | more)[name]) for name in NAMES))
+                if "pack" not in more or Tiling(form, config, target).one_line:
+                    yield config

@@ -149,13 +149,27 @@ class Tiling:
         return min(self.value["mw"], self.form.count[2])
 
     @cached_property
+    def one_line(self) -> bool:
+        """Whether the rows of an item are one line of pixels, in the strip and in the result: tiles then go on from
+        one row to the next, and only the item's last one is narrow."""
+        form = self.form
+        single = len(form.phases) == 1 and len(form.taps) == 1 and form.step == form.spacing and not form.has_halo
+        whole = self.cols == form.count[2] and form.y_strides[4] == form.count[2] * form.y_strides[5]
+        return self.pack == STRIP and single and whole and form.out_step == (1, 1, 1) and form.count[1] > 1
+
+    @cached_property
     def heights(self) -> tuple[int, ...]:
         """Heights of tiles, largest first; taking the largest that fits covers every item."""
+        if self.one_line:
+            return (1,)
         counts = {phase.count[1] for phase, _ in self.form.kinds}
         return _tile_sizes(self.mh, {n for count in counts for n in _lengths(count, self.rows)})
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
+        if self.one_line:
+            _, height, width = self.form.count
+            return _tile_sizes(self.mw, {rows * width for rows in _lengths(height, self.rows)})
         counts = {phase.count[2] for phase, _ in self.form.kinds}
         return _tile_sizes(self.mw, {n for count in counts for n in _lengths(count, self.cols)})
 
