@@ -23,7 +23,7 @@ from tilesmith.tune.messages import Load, Loaded, Race, Raced, Ready, Refused, R
 from tilesmith.tune.process import WorkerDiedError, Workers
 from tilesmith.tune.session import tune
 
-QUICK = {"strategy": "exhaustive"}  # asks in no time
+QUICK = {"strategy": "exhaustive"}  # asks in no time, and does not end early by what stand-ins take
 GEMM = GemmSignature(256, 256, 256, dtype="bf16")
 OTHER = GemmSignature(256, 512, 256, dtype="bf16")
 
@@ -148,12 +148,12 @@ def test_a_slow_compiler_holds_nobody_up(place, monkeypatch):
 
 def test_the_winner_is_not_compiled_again(place, monkeypatch):
     started = compilers(monkeypatch, lambda number: 0.0)
-    result = tune(GEMM, H200, max_trials=12, max_seconds=120.0, **place)
+    result = tune(GEMM, H200, max_trials=12, max_seconds=120.0, **QUICK, **place)
     assert result.trials == 12
     kept = place["cache"].directory / "keys"
     assert len(list(kept.iterdir())) == len(result.artifacts)  # what lost is in no cache
     count = len(started)
-    again = tune(GEMM, H200, max_trials=12, max_seconds=120.0, **place)
+    again = tune(GEMM, H200, max_trials=12, max_seconds=120.0, **QUICK, **place)
     assert again.new_trials == 0
     assert again.record.config == result.record.config
     assert len(started) - count <= 6  # the finalists but the winner
@@ -187,7 +187,7 @@ def test_a_kernel_that_takes_the_context_with_it_costs_its_config_alone(place, m
         return Loaded(0.0, 1.0, self.timing(request.name), 0.0)
 
     monkeypatch.setattr(StandInWorker, "load", load)
-    result = tune(GEMM, H200, max_trials=10, max_seconds=120.0, **place)
+    result = tune(GEMM, H200, max_trials=10, max_seconds=120.0, **QUICK, **place)
     assert (result.trials, result.failed) == (10, 1)
     assert len(StandInWorker.made) == 2
     (failed,) = [r for r in place["database"].trials(result.problem, result.target) if not r.ok]

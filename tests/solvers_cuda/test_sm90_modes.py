@@ -145,6 +145,57 @@ def test_blocks_of_the_sum_have_room_beside_the_kernel():
     assert "BOUND_THREADS = 384;" in wide.sources[0].text  # too wide a product for so few registers
 
 
+def number(draft, name):
+    found = re.search(rf"\b{name} = (\d+);", draft.sources[0].text)
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.mark.parametrize("bk", [64, 128, 256])
+@pytest.mark.parametrize("m", [1, 5, 16, 40, 100])
+def test_of_few_rows_those_that_exist_are_copied(m, bk):
+    """A product reads 64 rows all the same: behind the last stage there must be memory."""
+    problem, wgs = gemm(m, 4096, 4096, trans_b=True), 1 + (m > 64)
+    chosen = config(wgs=wgs, bn=32, bk=bk)
+    assert SOLVER.search_space(problem, H200).contains(chosen)
+    draft = SOLVER.draft(problem, chosen, H200)
+    first, second = maps(draft.run[0])[:2]
+    assert (first.box, second.box) == ((64, m, 1), (64, 32, 1))
+    rows, stages = number(draft, "A_ROWS"), number(draft, "STAGES")
+    assert (number(draft, "A_READ"), rows) == (m, -(-m // 8) * 8)
+    parts, stage = bk // 64, (rows + 32) * bk * 2
+    read = (stages - 1) * stage + (parts - 1) * rows * 128 + 64 * wgs * 128
+    barriers = 16 * stages + 16
+    assert max(read, stages * stage) + barriers <= draft.run[0].shared_bytes <= H200.shared_bytes_per_block
+    as_columns = SOLVER.draft(problem, config(wgs=1, bn=min(m, 40) // 8 * 8 or 8, bk=bk, swap=1), H200)
+    first, second = maps(as_columns.run[0])[:2]
+    assert (first.box, second.box[1]) == ((64, 64, 1), min(m, min(m, 40) // 8 * 8 or 8))
+    if m % 8 == 0:  # contiguous rows come in slabs of 64
+        by_columns = SOLVER.draft(gemm(m, 4096, 4096, trans_a=True), config(wgs=wgs, bk=bk), H200)
+        assert {made.box for made in maps(by_columns.run[0])[:2]} == {(64, bk, 1)}
+
+
+def test_steps_are_deeper_where_memory_bounds():
+    few, square = (SOLVER.search_space(gemm(m, 4096, 4096), H200).axes for m in (128, 4096))
+    assert (few["bk"], square["bk"]) == ((64, 128, 256), (64,))
+    assert (few["stages"], square["stages"]) == ((0, 3, 4, 24), (0, 3, 4))
+    assert SOLVER.search_space(gemm(16, 4096, 128), H200).axes["bk"] == (64,)  # less than two deep steps
+    problem = gemm(128, 4096, 14336)
+    rings = [number(SOLVER.draft(problem, config(bk=128, stages=stages), H200), "STAGES") for stages in (0, 24)]
+    assert rings[0] < rings[1]
+    short = SOLVER.search_space(gemm(128, 4096, 128), H200)  # of two steps, whose ring is full anyway
+    assert short.allowed(config())
+    assert not short.allowed(config(stages=24))
+
+
+def test_a_gemm_takes_no_arguments_that_it_does_not_read():
+    draft = SOLVER.draft(gemm(300, 328, 200), config(), H200)
+    text = draft.sources[0].text
+    declared = text[text.index(f"{draft.sources[0].symbol}(") :].split("(", 1)[1].split(")", 1)[0].split(",")
+    assert len(declared) == len(draft.run[0].parameters) < 40
+    assert not any(name in " ".join(declared) for name in ("corner", "phases", "in_size", "filter_tap"))
+
+
 def test_the_untuned_choice_streams_the_weights_of_few_rows():
     for m in (1, 16):
         chosen = SOLVER.default_config(gemm(m, 4096, 4096, trans_b=True), H200)

@@ -6,7 +6,7 @@ from math import ceil, prod
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.form_sm90 import Tiled, Window
-from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
+from tilesmith.solvers.cuda.tile_sm90 import MAX_STAGES, Sm90Tile, streams
 
 # Fitted to 850 timings on an H200 (a log error of 0.11; the choice among those timed is 3 % from the best).
 # Cycles are of the clock under load.
@@ -26,6 +26,12 @@ _REDUCE, _SENT = 3400, 9.9  # cycles of a cluster's sum, and bytes a cycle that 
 _PAIRED, _PAIRED_TILE = 3000, 150  # cycles that a cluster that shares columns waits for itself, at its ends and a tile
 _HIDDEN = 0.23  # of an epilogue beside another tile's products
 _LATENCY = 2820  # cycles from asking for bytes of DRAM to their use
+# GEMMs that memory bounds (88 timings of eight of them): cycles until a stage is there again beside the one that is
+# held, bytes a cycle that fill it; what half-used boxes cost, a ring of all that fits (of few k-major rows, else), and
+# up to 16 rows as the columns of a tile.
+_REFILL, _FILLED = 1700, 55
+_HALF_USED = 0.2
+_FULL_RING_FEW, _FULL_RING, _FEW_AS_COLUMNS = 0.96, 1.03, 0.97
 _OVERLAP = 0.14  # what the lesser of computing and moving adds to the greater
 _SUM, _SUM_AFTER = 1.7e-6, 2.8e-6  # seconds of one more launch, whose blocks wait beside this one's or begin after them
 _PARTIAL_BYTES = 2.7e12  # bytes of partial sums a second, written and read through L2
@@ -66,8 +72,11 @@ def predicted_seconds(t: Sm90Tile) -> float:
     ring = t.stages * t.stage_bytes * busy
     loaded = steps * waves * t.stage_bytes * busy
     # Bytes in flight over the way from DRAM.
-    cycles = max(cycles, loaded / ring * _LATENCY if ring < loaded else _LATENCY)
-    computing, moving = (cycles + _START) / _CLOCK, _dram_seconds(t)
+    if streams(form, t.target):
+        cycles = max(cycles, steps * waves * (_REFILL + t.stage_bytes * busy / _FILLED) / (t.stages - 1), _LATENCY)
+    else:
+        cycles = max(cycles, loaded / ring * _LATENCY if ring < loaded else _LATENCY)
+    computing, moving = (cycles + _START) / _CLOCK, _dram_seconds(t) * _streaming(t)
     if split > 1 and v["slices"] > 1:
         moving *= _BOTH
     # The last tile's results leave when everything has been read.
@@ -75,7 +84,23 @@ def predicted_seconds(t: Sm90Tile) -> float:
     if v["slices"] > 1:
         partial = t.partial_quads * 16 * v["slices"]
         seconds += (_SUM if t.beside else _SUM_AFTER) + partial / _PARTIAL_BYTES
-    return seconds * (1 + _EXCHANGED * form.transposed) * (1 - _KEPT * v["resident"])
+    exchanged = _EXCHANGED * (form.transposed and not streams(form, t.target))
+    return seconds * (1 + exchanged) * (1 - _KEPT * v["resident"])
+
+
+def _streaming(t: Sm90Tile) -> float:
+    """What a GEMM that memory bounds takes in a tile of this kind, over its bytes."""
+    form = t.form
+    if not streams(form, t.target):
+        return 1.0
+    by_columns = form.a_columns if form.rows > form.cols else form.b_columns  # of the operand that streams
+    few = not by_columns and min(form.rows, form.cols) <= 64
+    factor = 1 + _HALF_USED * (t.b_read / t.block_n - 1) if form.b_columns else 1.0
+    if t.value["stages"] == MAX_STAGES and t.block_k == 64:
+        factor *= _FULL_RING_FEW if few else _FULL_RING
+    elif t.value["stages"] == MAX_STAGES and few:
+        factor *= _FULL_RING_FEW
+    return factor * _FEW_AS_COLUMNS if form.transposed and form.cols <= 16 else factor
 
 
 def _step_cycles(t: Sm90Tile) -> float:
@@ -85,16 +110,17 @@ def _step_cycles(t: Sm90Tile) -> float:
     columns = ceil(bn / slab) * slab
     tensor = bm * bn * t.block_k / _MACS
     # A product of 64 rows reads its operands from shared memory; the copies write them.
-    shared = (bm / 64 * (64 + bn) + bm + columns) * span / _SHARED
+    rows, columns = t.a_read, t.b_read if t.form.kind == "gemm" else columns
+    shared = (bm / 64 * (64 + bn) + rows + columns) * span / _SHARED
     if t.value["resident"]:
         columns = 0
     # Neighbouring SMs that read the same bytes share what L2 sends them; those of a split cluster read different ones.
-    rate = _L2 if t.value["split"] == 1 else _L2_UNSHARED
+    rate = _L2 if t.value["split"] == 1 or streams(t.form, t.target) else _L2_UNSHARED
     # NOTE: a row of fewer than 128 bytes takes the copy engine as long as a whole one (2 cycles, seen with 64 bytes).
     a_span, b_span = (span if by_columns else max(span, _LINE) for by_columns in (t.form.a_columns, t.form.b_columns))
     if t.form.b_columns and slab == 32:
         b_span *= 2
-    loads = (bm * a_span * _request(t.form.a) + columns * b_span / t.value["cast"] * _request(t.form.b)) / rate
+    loads = (rows * a_span * _request(t.form.a) + columns * b_span / t.value["cast"] * _request(t.form.b)) / rate
     cycles = max(tensor, shared, loads) + _STEP + (_ALONE / t.value["mi"], 0, _THREE)[t.value["wgs"] - 1]
     v = t.value
     if t.form.kind == "conv" and t.blocks * t.block_k > t.form.channels and (t.blocks > 1 or t.block_k > 16):

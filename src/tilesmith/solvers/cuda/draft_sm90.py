@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilesmith.plan.records import Draft, Im2col, Launch, TensorMap
 from tilesmith.solvers.cuda.form_sm90 import Tiled, Window
-from tilesmith.solvers.cuda.source_sm90 import SUM_THREADS, sum_groups, sum_source, tile_arguments, tile_source
+from tilesmith.solvers.cuda.source_sm90 import SUM_THREADS, passed, sum_groups, sum_source, tile_arguments, tile_source
 from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
 
 
@@ -12,7 +12,7 @@ def tile_draft(t: Sm90Tile) -> Draft:
     """The kernel, and after it the sum of its slices when there are several."""
     v = t.value
     arguments = tile_arguments(t)
-    source, parameters = tile_source(t, arguments), tuple(a.parameter for a in arguments)
+    source, parameters = tile_source(t, arguments), passed(arguments)
     launch = Launch(
         0, source.symbol, (t.grid, 1, 1), (*_maps(t), *parameters), (t.threads, 1, 1),
         (v["split"] * v["cast"], 1, 1), t.shared_bytes,
@@ -27,7 +27,7 @@ def tile_draft(t: Sm90Tile) -> Draft:
 
 def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
     form = t.form
-    a, b = _load(t, form.a, t.block_m, form.a_columns), _load(t, form.b, t.block_n // t.value["cast"], form.b_columns)
+    a, b = _load(t, form.a, t.a_read, form.a_columns), _load(t, form.b, t.b_read // t.value["cast"], form.b_columns)
     if t.store != "MAPPED" or form.mapped is None:
         return (a, b, a, a)  # the kernel does not read the last two
     tail = t.block_n % 64
@@ -41,7 +41,7 @@ def _load(t: Sm90Tile, operand: Tiled | Window, extent: int, by_columns: bool) -
     """The map that loads ``extent`` rows of one step; rows that are contiguous come in slabs of 64."""
     if isinstance(operand, Window):
         return _window(t, operand, t.value["slab"] if by_columns else t.block_k, t.block_k if by_columns else extent)
-    inner, across = (64, t.block_k) if by_columns else (t.block_k, extent)
+    inner, across = (64, t.block_k) if by_columns else (min(t.block_k, 64), extent)
     box = (inner, across, 1) if operand.across == 1 else (inner, 1, across)
     return _tiled(operand, t.form.dtype, box, inner * 2)
 

@@ -8,7 +8,7 @@ residue of the result's position modulo the stride. Backward weights has the fil
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from tilesmith.plan.records import Pointer, Space
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
@@ -115,6 +115,12 @@ class Sm90Form:
     def rank(self) -> int:
         window = self.a if isinstance(self.a, Window) else self.b
         return len(window.dims) if isinstance(window, Window) else 4
+
+    @cached_property
+    def intensity(self) -> float:
+        """Of a GEMM: operations over the bytes of reading and writing each element once."""
+        moved = self.rows * self.reduced + self.reduced * self.cols + self.rows * self.cols
+        return self.products / (self.layers * moved)
 
     @property
     def products(self) -> int:

@@ -12,7 +12,16 @@ from tilesmith.plan.records import Draft, Integer, Launch, Source, TensorMap
 from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.cuda.form_sm90 import Tiled, steps_along
 from tilesmith.solvers.cuda.halo_tile_sm90 import HaloTile
-from tilesmith.solvers.cuda.source_sm90 import TYPES, Argument, edge_strides, reciprocal, three, touched
+from tilesmith.solvers.cuda.source_sm90 import (
+    TYPES,
+    Argument,
+    declarations,
+    edge_strides,
+    passed,
+    reciprocal,
+    three,
+    touched,
+)
 
 
 @lru_cache(maxsize=1)
@@ -27,7 +36,7 @@ def halo_draft(t: HaloTile, result: TensorView) -> Draft:
     maps = _maps(t, result)
     return Draft(
         (source,),
-        (Launch(0, source.symbol, (t.grid, 1, 1), (*maps, *(a.parameter for a in arguments)), (t.threads, 1, 1),
+        (Launch(0, source.symbol, (t.grid, 1, 1), (*maps, *passed(arguments)), (t.threads, 1, 1),
                 shared_bytes=t.shared_bytes),),
     )  # fmt: skip
 
@@ -39,7 +48,7 @@ def _source(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
         "CONSTANTS": _constants(t),
         "PRODUCT": product_text("product", t.block_n, form.dtype, form.b_columns, False),
         "FIELDS": "".join(f"  {a.field}{a.name};\n" for a in arguments),
-        "PARAMETERS": ", ".join([*maps, *(a.declared for a in arguments)]),
+        "PARAMETERS": ", ".join([*maps, *declarations(arguments)]),
         "VALUES": ", ".join(a.cast for a in arguments),
         "TOUCH": touched(arguments),
         "ACTIVATION": activation_body(form.epilogue),

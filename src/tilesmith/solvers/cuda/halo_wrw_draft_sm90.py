@@ -11,7 +11,7 @@ from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Source, Spac
 from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form, slot, steps_along
 from tilesmith.solvers.cuda.halo_wrw_tile_sm90 import HaloWrwTile
-from tilesmith.solvers.cuda.source_sm90 import TYPES, Argument, reciprocal
+from tilesmith.solvers.cuda.source_sm90 import TYPES, Argument, declarations, passed, reciprocal
 
 _SUM_THREADS = 256
 
@@ -27,7 +27,7 @@ def halo_wrw_draft(t: HaloWrwTile, form: Sm90Form) -> Draft:
     maps = _maps(t)
     source = _source(t, arguments)
     launch = Launch(
-        0, source.symbol, t.grid, (*maps, *(a.parameter for a in arguments)), (t.threads, 1, 1),
+        0, source.symbol, t.grid, (*maps, *passed(arguments)), (t.threads, 1, 1),
         shared_bytes=t.shared_bytes,
     )  # fmt: skip
     if t.value["slices"] == 1:
@@ -35,7 +35,7 @@ def halo_wrw_draft(t: HaloWrwTile, form: Sm90Form) -> Draft:
     sum_source = _sum_source(t, arguments)
     blocks = -(-t.units * t.block_quads * _lanes(t) // _SUM_THREADS)
     step = Launch(
-        1, sum_source.symbol, (blocks, 1, 1), tuple(a.parameter for a in arguments), (_SUM_THREADS, 1, 1),
+        1, sum_source.symbol, (blocks, 1, 1), passed(arguments), (_SUM_THREADS, 1, 1),
         programmatic=True,
     )  # fmt: skip
     return Draft((source, sum_source), (launch, step), workspace_bytes=t.partial_bytes)
@@ -73,7 +73,7 @@ def _source(t: HaloWrwTile, arguments: tuple[Argument, ...]) -> Source:
     }  # fmt: skip
     holes = _holes(t, arguments, more)
     maps = [f"const __grid_constant__ ts_map {name}" for name in ("map_dy", "map_x")]
-    holes["PARAMETERS"] = ", ".join([*maps, *(a.declared for a in arguments)])
+    holes["PARAMETERS"] = ", ".join([*maps, *declarations(arguments)])
     holes["PRODUCT"] = product_text("product", t.columns, dtype, True, True)
     tile = f"h{v['th']}w{v['tw']}c{v['cw']}k{v['kw']}g{v['g']}x{v['wk']}x{v['wl']}x{v['li']}"
     return make_source(
@@ -84,7 +84,7 @@ def _source(t: HaloWrwTile, arguments: tuple[Argument, ...]) -> Source:
 def _sum_source(t: HaloWrwTile, arguments: tuple[Argument, ...]) -> Source:
     slices = t.value["slices"]
     holes = _holes(t, arguments, {"SLICES": slices, "LANES": _lanes(t)})
-    holes["PARAMETERS"] = ", ".join(a.declared for a in arguments)
+    holes["PARAMETERS"] = ", ".join(declarations(arguments))
     text = _filled(_template("_sum"), holes)
     return make_source("cuda", "sumhalowrw", t.geometry.w.dtype, f"s{slices}", t.target.arch, hopper_prelude(), text)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,13 +18,20 @@ _AT_ONCE = 8  # loads of partial sums that a thread has under way
 TYPES = {"bf16": "ts_bf16", "fp16": "ts_fp16", "fp32": "float"}
 
 
+# What a GEMM reads. The rest are zeros in the text: each line of arguments is a read before the first copy.
+_OF_GEMM = frozenset(
+    "out partial bias residual alpha beta total rows cols layers tiles_m tiles_n slices steps group all_m block_m "
+    "block_n a_layer b_layer by_tiles by_layers by_width by_group by_left by_parts out_layer out_row out_col".split()
+)
+
+
 @dataclass(frozen=True)
 class Argument:
-    """A value that the kernel takes at run time, under the name that its text has for it."""
+    """A value that the kernel takes at run time, under the name that its text has for it; ``None``: it is not read."""
 
     name: str
     field: str  # its type in the kernel
-    parameter: Parameter
+    parameter: Parameter | None
 
     @property
     def declared(self) -> str:
@@ -33,7 +40,16 @@ class Argument:
 
     @property
     def cast(self) -> str:
-        return f"({self.field.strip()}){self.name}"
+        return f"({self.field.strip()}){self.name if self.parameter is not None else 0}"
+
+
+def passed(arguments: tuple[Argument, ...]) -> tuple[Parameter, ...]:
+    """The values of a launch, in the order of ``declarations``."""
+    return tuple(a.parameter for a in arguments if a.parameter is not None)
+
+
+def declarations(arguments: tuple[Argument, ...]) -> list[str]:
+    return [a.declared for a in arguments if a.parameter is not None]
 
 
 @lru_cache(maxsize=3)
@@ -55,7 +71,7 @@ def tile_source(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "PLACE": _place(t, arguments, _numbers(t)),
         "TABLES": _tables(t),
         "PRODUCT": product_text("product", t.block_n, form.dtype, form.a_columns, form.b_columns),
-        "PARAMETERS": ", ".join([*maps, *(a.declared for a in arguments)]),
+        "PARAMETERS": ", ".join([*maps, *declarations(arguments)]),
         "VALUES": ", ".join(a.cast for a in arguments),
         "TOUCH": touched(arguments),
     }
@@ -78,7 +94,7 @@ def sum_source(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
     slices, form = t.value["slices"], t.form
     holes = {
         "PLACE": _place(t, arguments, {"SLICES": slices, "GROUPS": sum_groups(t)}),
-        "PARAMETERS": ", ".join(a.declared for a in arguments),
+        "PARAMETERS": ", ".join(declarations(arguments)),
         "VALUES": ", ".join(a.cast for a in arguments),
     }
     text = _filled(_template("_sum"), holes)
@@ -123,6 +139,7 @@ def _numbers(t: Sm90Tile) -> dict[str, int | str]:
     }  # fmt: skip
     numbers: dict[str, int | str] = {
         "STORE": t.store, "BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "CAST": v["cast"],
+        "A_ROWS": t.a_rows, "A_READ": t.a_read, "B_READ": t.b_read, "BEYOND_RING": t.beyond_ring,
         "MI": v["mi"], "WARPGROUPS": v["wgs"], "STAGES": t.stages,
         "SPLIT": v["split"], "PER_SM": v["per_sm"], "BOUND_THREADS": t.bound_threads, "BUFFERS": v["bufs"],
         "APART_BYTES": APART_BYTES, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
@@ -191,13 +208,16 @@ def tile_arguments(t: Sm90Tile) -> tuple[Argument, ...]:
     found += [Argument(name, "int ", Integer(value)) for name, value in narrow.items()]
     found += [Argument(f"by_{name}", "ts_u64 ", Integer(reciprocal(max(value, 1)))) for name, value in divisors.items()]
     found += [Argument(name, "ts_i64 ", Integer(value)) for name, value in wide.items()]
+    if form.kind == "gemm":
+        found = [a if a.name in _OF_GEMM else replace(a, parameter=None) for a in found]
     return tuple(found)
 
 
 def touched(arguments: tuple[Argument, ...]) -> str:
     """Text that reads one argument of each 64 bytes of them: a first read takes hundreds of cycles."""
-    pointers = [a for a in arguments[::8] if a.field.rstrip().endswith("*")]
-    plain = [a for a in arguments[::8] if a not in pointers]
+    found = [a for a in arguments if a.parameter is not None][::8]
+    pointers = [a for a in found if a.field.rstrip().endswith("*")]
+    plain = [a for a in found if a not in pointers]
     names = [f"(ts_u64)run.{a.name}" for a in pointers] + [f"run.{a.name}" for a in plain]
     return " ".join(f"ts_touch((ts_u32){name});" for name in names)
 

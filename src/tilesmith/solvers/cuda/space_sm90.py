@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 from tilesmith.solvers.cuda.cost_sm90 import bound_by_memory, predicted_seconds
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form
-from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
+from tilesmith.solvers.cuda.tile_sm90 import MAX_STAGES, Sm90Tile, streams
 from tilesmith.solvers.solver import Config, SearchSpace
 from tilesmith.targets.target import CudaTarget
 
@@ -35,10 +35,11 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
     forms = [form for swap in swaps if (form := form_of(swap)) is not None]
     kind = forms[0].kind
     widths = sorted({bn for form in forms for bn in _widths(form)})
-    depths = _depths(forms[0])
-    steps = max(max(Sm90Tile(form, _config(bk=depths[-1]), target).layer_steps) for form in forms)
+    depths = _depths(forms[0], target)
+    steps = max(max(Sm90Tile(form, _config(bk=min(depths)), target).layer_steps) for form in forms)
     axes = {
-        "wgs": (1, 2, 3), "mi": (1, 2), "bn": tuple(widths), "bk": depths, "stages": (0, 3, 4), "pp": (0, 1),
+        "wgs": (1, 2, 3), "mi": (1, 2), "bn": tuple(widths), "bk": depths, "stages": _rings(forms[0], target),
+        "pp": (0, 1),
         "split": tuple(s for s in range(1, 9) if s <= steps),
         "slices": tuple(s for s in _SLICES if s <= steps and (kind != "conv" or s <= 8)),
         "group": (1, 2, 4, 8, 16), "inner": (0, 1) if kind == "conv" and forms[0].taps.most > 1 else (0,),
@@ -53,6 +54,8 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
         if form is None or config["bn"] not in _widths(form):
             return False
         t = Sm90Tile(form, config, target)
+        if config["stages"] == MAX_STAGES and not _fuller(t):
+            return False
         if config["group"] > 1 and (t.tiles_n == 1 or config["group"] >= 2 * t.tiles_m):
             return False
         return t.fits and t.block_m < 2 * max(form.rows, 64)
@@ -75,12 +78,23 @@ def _widths(form: Sm90Form) -> tuple[int, ...]:
     return tuple(bn for bn in range(step, 257, step) if bn <= most) or (step,)
 
 
-def _depths(form: Sm90Form) -> tuple[int, ...]:
-    """Channels of a step: fewer than 64 where 64 would reach far beyond the last."""
+def _depths(form: Sm90Form, target: CudaTarget) -> tuple[int, ...]:
+    """Channels of a step: fewer than 64 where 64 would reach far beyond the last, more where memory bounds a GEMM."""
+    if form.kind == "gemm" and streams(form, target):
+        return tuple(bk for bk in (64, 128, 256) if bk == 64 or 2 * bk <= form.reduced)
     if form.kind != "conv":
         return (64,)
     found = [bk for bk in (64, 32, 16) if bk == 64 or -(-form.channels // bk) * bk < -(-form.channels // 64) * 64]
     return tuple(found)
+
+
+def _rings(form: Sm90Form, target: CudaTarget) -> tuple[int, ...]:
+    return (0, 3, 4, MAX_STAGES) if streams(form, target) else (0, 3, 4)
+
+
+def _fuller(t: Sm90Tile) -> bool:
+    """Whether a ring of all that fits is longer than the one that is worth it."""
+    return t.stages > Sm90Tile(t.form, t.config.replace(stages=0), t.target).stages
 
 
 def _slabs(form: Sm90Form) -> tuple[int, ...]:
@@ -136,13 +150,17 @@ def _candidates(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Iter
         assert form is not None
         widths = _widths(form)
         for wgs, mi, pp, per_sm in _SHAPES:
-            for bn, bk, slab in itertools.product(widths, _depths(form), _slabs(form)):
+            for bn, bk, slab in itertools.product(widths, _depths(form, target), _slabs(form)):
                 config = _config(wgs=wgs, mi=mi, pp=pp, bn=bn, bk=bk, swap=swap, per_sm=per_sm, slab=slab)
                 t, slots = Sm90Tile(form, config, target), target.cores * per_sm
                 many = t.tiles > 4 * slots and bn < min(64, widths[-1])  # narrow tiles are for few of them
                 if not t.fits or many or t.block_m >= 2 * max(form.rows, 64):
                     continue
                 yield config
+                full = config.replace(stages=MAX_STAGES)
+                fuller = MAX_STAGES in space.axes["stages"] and _fuller(Sm90Tile(form, full, target))
+                if fuller:
+                    yield full
                 if 1 in space.axes["resident"] and t.tiles > slots:
                     yield config.replace(resident=1)
                 if 2 in space.axes["cast"]:
@@ -150,6 +168,8 @@ def _candidates(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Iter
                 for split in (1,) if pp else space.axes["split"]:
                     if split > 1 and t.tiles * split <= slots:
                         yield config.replace(split=split)
+                        if bk > 64 and fuller:
+                            yield full.replace(split=split)
                 yield from (config.replace(slices=s) for s in _slices(t.tiles, slots, space))
 
 

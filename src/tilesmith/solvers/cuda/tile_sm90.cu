@@ -7,10 +7,17 @@ enum { MAPPED, ROWS, DIRECT, PARTIAL };
 @TABLES@
 @PRODUCT@
 constexpr int WG_ROWS = 64 * MI;
-constexpr int SPAN = BLOCK_K * 2, SLAB = 64 * SPAN; // bytes of a K-major row, of 64 rows or columns of an operand
+// K-major rows have 128 bytes at most: a deeper step has several parts, each with PART_K of every row.
+constexpr int PART_K = BLOCK_K < 64 ? BLOCK_K : 64, PARTS = BLOCK_K / PART_K, SPAN = PART_K * 2;
 constexpr int B_COLS = B_BY_COLUMNS ? (BLOCK_N + SLAB_COLS - 1) / SLAB_COLS * SLAB_COLS : BLOCK_N;
-constexpr int B_SLAB = SLAB_COLS * SPAN; // bytes of SLAB_COLS contiguous columns of B
-constexpr int A_BYTES = BLOCK_M * SPAN, B_BYTES = B_COLS * SPAN, STAGE = RESIDENT ? A_BYTES : A_BYTES + B_BYTES;
+constexpr int A_SLAB = 64 * (A_BY_COLUMNS ? BLOCK_K * 2 : SPAN); // bytes of 64 rows of A (of a part, when K-major)
+constexpr int B_SLAB = SLAB_COLS * BLOCK_K * 2;                  // bytes of SLAB_COLS contiguous columns of B
+constexpr int A_PART = A_ROWS * SPAN, B_PART = B_COLS * SPAN;
+constexpr int A_BYTES = A_ROWS * BLOCK_K * 2, B_BYTES = B_COLS * BLOCK_K * 2;
+constexpr int STAGE = RESIDENT ? A_BYTES : A_BYTES + B_BYTES;
+// What the copies bring: of a matrix with fewer rows than a tile, those that exist. The products of the others, whatever
+// lies there, are never stored.
+constexpr int A_LOADED = A_READ * BLOCK_K * 2, B_LOADED = B_READ * BLOCK_K * 2;
 constexpr int CHUNKS = (BLOCK_N + 63) / 64, TAIL = BLOCK_N % 64, BUFFER = 2048;
 // Sums as products leave them in a warp's registers: units of 16 x 8, a quad for each lane, STRIP units side by side. Each
 // block of a cluster adds up a share of them.
@@ -20,7 +27,7 @@ constexpr int EXCHANGED = SPLIT > 1 ? OWN + (SPLIT - 1) * SHARE * 512 : 0; // a 
 constexpr bool RECEIVE_APART = SPLIT > 1 && EXCHANGED <= APART_BYTES;
 constexpr int STAGING = SPLIT > 1 ? (RECEIVE_APART ? (EXCHANGED + 1023) / 1024 * 1024 : 0)
                                   : (STORE == MAPPED || STORE == ROWS ? WARPS * BUFFERS * BUFFER : 0);
-constexpr int RING = (STAGES * STAGE + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
+constexpr int RING = (STAGES * STAGE + BEYOND_RING + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
 static_assert(BLOCK_M == (PINGPONG ? WG_ROWS : WG_ROWS * WARPGROUPS) && SLICED == (STORE == PARTIAL), "as counted");
 static_assert(!PINGPONG || (WARPGROUPS == 2 && SPLIT == 1), "pingpong is for two");
 static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs are stored from registers");
@@ -216,6 +223,7 @@ TS_DEVICE void release(ts_u32 empty, int thread) {
 
 extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAMETERS@) {
   extern __shared__ __align__(1024) unsigned char ts_shared[];
+  if (threadIdx.x == WARPGROUPS * 128) ts_map_prefetch(&map_a), ts_map_prefetch(&map_b);
   const Run run = {@VALUES@};
   const ts_u32 ring = ts_shared_address(ts_shared), staging = ring + RING, barriers = staging + STAGING;
   const auto full = [=](ts_u32 stage) { return barriers + 8 * stage; };
@@ -233,7 +241,7 @@ extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAM
     ts_registers_grow<PRODUCT_REGISTERS>();
     if (CAST > 1 || RECEIVE_APART) ts_cluster_arrive();
     if (CAST > 1) ts_cluster_wait();
-    constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
+    constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(A_SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 B_LAYOUT =
         B_BY_COLUMNS ? ts_descriptor(B_SLAB, 16 * SLAB_COLS, 2 * SLAB_COLS) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 A_NEXT = A_BY_COLUMNS ? 128 : 2, B_NEXT = B_BY_COLUMNS ? 2 * SLAB_COLS : 2; // the next 16 of k
@@ -255,15 +263,18 @@ extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAM
       ts_u32 before = 0;
       for (int k = w.first; k < w.last; k++) {
         ts_wait(full(stage), phase);
-        const ts_u32 a = ring + stage * STAGE + (PINGPONG ? 0 : wg * MI * SLAB);
+        const ts_u32 a = ring + stage * STAGE + (PINGPONG ? 0 : wg * MI * A_SLAB);
         const ts_u32 b = RESIDENT ? kept + k * B_BYTES : ring + stage * STAGE + A_BYTES;
         ts_product_fence();
 #pragma unroll
         for (int i = 0; i < BLOCK_K / 16; i++) {
-          const ts_u64 bd = ts_at(B_LAYOUT, b) + i * B_NEXT;
+          const int part = i / (PART_K / 16), inner = i % (PART_K / 16);
+          const int a_at = A_BY_COLUMNS ? 0 : part * A_PART, b_at = B_BY_COLUMNS ? 0 : part * B_PART;
+          const ts_u64 bd = ts_at(B_LAYOUT, b + b_at) + (B_BY_COLUMNS ? i : inner) * B_NEXT;
 #pragma unroll
           for (int m = 0; m < MI; m++)
-            product(sums[m], ts_at(A_LAYOUT, a + m * SLAB) + i * A_NEXT, bd, k != w.first || i != 0);
+            product(sums[m], ts_at(A_LAYOUT, a + m * A_SLAB + a_at) + (A_BY_COLUMNS ? i : inner) * A_NEXT, bd,
+                    k != w.first || i != 0);
         }
         ts_product_commit();
         if (k > w.first) {
@@ -434,8 +445,6 @@ extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAM
     // The copying thread makes the barriers itself and waits for nobody: the first copies are under way before the
     // other warps are.
     if (threadIdx.x == WARPGROUPS * 128) {
-      ts_map_prefetch(&map_a);
-      ts_map_prefetch(&map_b);
       constexpr int READERS = PINGPONG ? 1 : WARPGROUPS;
       for (int i = 0; i < STAGES; i++) ts_barrier_init(full(i), 1), ts_barrier_init(empty(i), READERS * CAST);
       if (SPLIT > 1) ts_barrier_init(received, 1);
@@ -485,7 +494,7 @@ extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAM
         for (int k = w.first; k < w.last; k++) {
           ts_wait(empty(stage), phase ^ 1);
           const bool with_b = !RESIDENT || t == begin;
-          ts_expect(full(stage), RESIDENT && with_b ? A_BYTES + B_BYTES : STAGE);
+          ts_expect(full(stage), A_LOADED + (with_b ? B_LOADED : 0));
           const ts_u32 a = ring + stage * STAGE, b = RESIDENT ? kept + k * B_BYTES : a + A_BYTES, done = full(stage);
           // A cluster's blocks share their columns, and each brings its part of them to all.
           constexpr int SLABS = B_COLS / SLAB_COLS / CAST;
@@ -498,16 +507,19 @@ extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAM
             const int at = k * BLOCK_K, la = w.layer * run.a_layer, lb = w.layer * run.b_layer;
             if (A_BY_COLUMNS) {
 #pragma unroll
-              for (int q = 0; q < BLOCK_M / 64; q++) ts_load3(a + q * SLAB, &map_a, done, row + q * 64, at, la);
+              for (int q = 0; q < BLOCK_M / 64; q++) ts_load3(a + q * A_SLAB, &map_a, done, row + q * 64, at, la);
             } else {
-              ts_load3(a, &map_a, done, at, row, la);
+#pragma unroll
+              for (int i = 0; i < PARTS; i++) ts_load3(a + i * A_PART, &map_a, done, at + i * PART_K, row, la);
             }
             if (!with_b) {
             } else if (B_BY_COLUMNS) {
 #pragma unroll
-              for (int q = first_slab; q < first_slab + SLABS; q++) load_b(q * SLAB, column + q * 64, at, lb);
+              for (int q = first_slab; q < first_slab + SLABS; q++) load_b(q * B_SLAB, column + q * 64, at, lb);
             } else {
-              load_b(part * (B_BYTES / CAST), at, column + part * (BLOCK_N / CAST), lb);
+#pragma unroll
+              for (int i = 0; i < PARTS; i++)
+                load_b(i * B_PART + part * (B_PART / CAST), at + i * PART_K, column + part * (BLOCK_N / CAST), lb);
             }
           } else if (KIND == CONV) {
             // A phase that no tap reaches still needs zeros: channels beyond the last are zeros.
@@ -518,7 +530,7 @@ extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAM
             if (!with_b) {
             } else if (B_BY_COLUMNS) {
 #pragma unroll
-              for (int q = first_slab; q < first_slab + SLABS; q++) load_b(q * SLAB, column + q * 64, of, channel);
+              for (int q = first_slab; q < first_slab + SLABS; q++) load_b(q * B_SLAB, column + q * 64, of, channel);
             } else {
               load_b(part * (B_BYTES / CAST), channel, of, column + part * (BLOCK_N / CAST));
             }
@@ -530,7 +542,7 @@ extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAM
           } else {
 #pragma unroll
             for (int q = 0; q < BLOCK_M / 64; q++)
-              ts_load3(a + q * SLAB, &map_a, done, row + q * 64, k * BLOCK_K, 0);
+              ts_load3(a + q * A_SLAB, &map_a, done, row + q * 64, k * BLOCK_K, 0);
 #pragma unroll
             for (int q = 0; q < B_COLS / SLAB_COLS; q++)
               load_pixels(run, b + q * B_SLAB, &map_b, done, slab_channel[q], p, slab_tap[q]);

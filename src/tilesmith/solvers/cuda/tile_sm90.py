@@ -30,10 +30,17 @@ _BESIDE = {
 _BESIDE_BYTES = 4096  # of shared memory for them, and what the system takes
 _BARRIERS = 512
 MAX_STAGES = 24
-# NOTE: all that blocks have under way together should not be too much for L2: 144 KB on an SM were 2-12 % faster than
-# 216 KB on an H200 (128 x 4096 x 14336, 64 x 11008 x 4096, 384 x 128 x 147456), and 96 KB 4-20 % slower.
+# NOTE: all that blocks have under way together should not be too much for L2: with steps of 64, 144 KB on an SM were
+# 2-12 % faster than 216 KB on an H200 (128 x 4096 x 14336, 64 x 11008 x 4096, 384 x 128 x 147456), and 96 KB 4-20 %
+# slower. Deeper steps are few, and two are always held: there, and for few rows of k-major operands, all that fit is
+# up to 8 % faster (1 and 16 x 4096 x 4096).
 _STREAM_BYTES = 163840
 APART_BYTES = 16384  # up to which a cluster's sums have memory of their own, beside the ring
+
+
+def streams(form: Sm90Form, target: CudaTarget) -> bool:
+    """Whether reading and writing each element once takes a GEMM longer than its products do."""
+    return form.kind == "gemm" and form.intensity * target.bytes_per_s < target.bf16_flops / 1.3
 
 
 def sm90_registers(warpgroups: int, per_sm: int, sums: int) -> tuple[int, int]:
@@ -71,25 +78,41 @@ class Sm90Tile:
         return self.value["bk"]
 
     @cached_property
+    def a_read(self) -> int:
+        """Rows that a step copies: of a matrix with fewer than a tile, those that exist (64 at a time by columns)."""
+        return self.block_m if self.form.kind != "gemm" or self.form.a_columns else min(self.block_m, self.form.rows)
+
+    @cached_property
+    def a_rows(self) -> int:
+        """Rows that a stage has room for: swizzled eight at a time."""
+        return -(-self.a_read // 8) * 8
+
+    @cached_property
+    def b_read(self) -> int:
+        """Columns that a step copies, by all blocks of a cluster together."""
+        if self.form.b_columns:
+            return -(-self.block_n // self.value["slab"]) * self.value["slab"]
+        few = self.form.kind == "gemm" and self.value["cast"] == 1
+        return min(self.block_n, self.form.cols) if few else self.block_n
+
+    @cached_property
+    def beyond_ring(self) -> int:
+        """Bytes that products of rows without room read behind the last stage."""
+        part = self.a_rows * min(self.block_k, 64) * 2
+        read = self.a_rows * self.block_k * 2 - part + self.block_m * min(self.block_k, 64) * 2
+        return max(0, read - self.stage_bytes)
+
+    @cached_property
     def stages(self) -> int:
-        """Stages of the ring; a config's 0 stands for all that fit, or that are worth it where memory bounds."""
-        if self.value["stages"]:
+        """Stages of the ring; a config's 0 stands for as many as are worth it, ``MAX_STAGES`` for all that fit."""
+        if 0 < self.value["stages"] < MAX_STAGES:
             return self.value["stages"]
-        room = self._shared_limit - self._staging_bytes - self._kept_bytes - _BARRIERS - 512
-        if self._streams:
+        room = self._shared_limit - self._staging_bytes - self._kept_bytes - self.beyond_ring - _BARRIERS - 512
+        if not self.value["stages"] and streams(self.form, self.target):
             room = min(room, _STREAM_BYTES // self.value["per_sm"])
         # A block that has several tiles reads ahead of the one that it computes.
         alone = self.tiles * self.value["split"] * self.value["cast"] <= self.target.cores * self.value["per_sm"]
         return min(room // self.stage_bytes, MAX_STAGES, max(2, *self.layer_steps) if alone else MAX_STAGES)
-
-    @cached_property
-    def _streams(self) -> bool:
-        """Whether reading and writing each element once takes a GEMM longer than its products do."""
-        form = self.form
-        if form.kind != "gemm":
-            return False
-        moved = form.layers * 2 * (form.rows * form.reduced + form.reduced * form.cols + form.rows * form.cols)
-        return moved / self.target.bytes_per_s > 1.3 * form.products * 2 / self.target.bf16_flops
 
     @cached_property
     def _b_bytes(self) -> int:
@@ -99,7 +122,7 @@ class Sm90Tile:
 
     @cached_property
     def stage_bytes(self) -> int:
-        return self.block_m * self.block_k * 2 + (0 if self.value["resident"] else self._b_bytes)
+        return self.a_rows * self.block_k * 2 + (0 if self.value["resident"] else self._b_bytes)
 
     @cached_property
     def _kept_bytes(self) -> int:
@@ -136,7 +159,7 @@ class Sm90Tile:
 
     @cached_property
     def shared_bytes(self) -> int:
-        ring = -(-self.stages * self.stage_bytes // 1024) * 1024
+        ring = -(-(self.stages * self.stage_bytes + self.beyond_ring) // 1024) * 1024
         return ring + self._staging_bytes + _BARRIERS + self._kept_bytes
 
     @cached_property
