@@ -57,7 +57,7 @@ class Demo:
     bench_seconds: float
 
 
-CPU = Demo("cpu", "demo.txt", LIBRARIES["cpu"], "oneDNN", 15.0, 0.45)
+CPU = Demo("cpu", "demo.txt", LIBRARIES["cpu"], "oneDNN", 15.0, 0.35)
 GPU = Demo("cuda", "demo_gpu.txt", LIBRARIES["cuda"], "cuDNN or cuBLAS", 10.0, 0.3)
 
 
