@@ -91,7 +91,7 @@ def long_sums():
                 made = [CACHE.get_or_build(source, TARGET) for source in draft.sources]
                 plan = assemble(draft, signature, candidate.name, str(config), TARGET, [a.digest for a in made])
                 paths = {a.digest: a.path for a in made}
-                verdict = bench.check(Executable(plan, [paths[d] for d in plan.artifacts])).verdict
+                verdict = bench.check(Executable(plan, [paths[d] for d in plan.artifacts]))
                 facts = {"key": signature.key()[:90], "solver": candidate.name, "config": str(config)}
                 share = verdict.error / max(verdict.bound, 1e-300)
                 note(part="long", **facts, ok=verdict.ok, share=share, error=verdict.error, message=verdict.message)

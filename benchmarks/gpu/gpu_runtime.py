@@ -113,6 +113,52 @@ def check_streams_and_graphs():
     report("first call inside a graph", torch.equal(first, fresh(half, filter_)))
 
 
+def check_chains():
+    """Each call reads what the call ahead of it wrote, and writes what that one read: it may begin before that ends."""
+    import torch
+
+    image, pixels = {"padding": 1, "shared_layout": "NHWC", "dtype": "bf16"}, (8, 28, 28)
+    problems = {
+        "gemm": GemmSignature(256, 512, 512, dtype="bf16"),
+        "gemm of few rows": GemmSignature(16, 4096, 4096, dtype="bf16"),
+        "gemm of odd sizes": GemmSignature(77, 129, 129, dtype="fp16"),
+        "conv": ConvSignature((*pixels, 64), (64, 3, 3, 64), **image),
+        "conv of odd channels": ConvSignature((*pixels, 21), (21, 3, 3, 21), **image),
+        "conv of planes": ConvSignature((8, 32, 28, 28), (32, 32, 3, 3), padding=1, dtype="bf16"),
+        "depthwise": ConvSignature((*pixels, 64), (64, 3, 3, 1), groups=64, **image),
+    }
+    for name, signature in problems.items():
+        run = launch(signature)
+        x, w = torch_args(sample_args(signature), "cuda")
+        w = w / (w.numel() // w.shape[0]) ** 0.5  # so that numbers neither grow nor vanish
+        two = [x.clone(), torch.empty_like(x)]
+
+        def chain(wait, run=run, w=w, two=two):
+            for i in range(40):
+                run(two[i % 2], w, out=two[(i + 1) % 2])
+                if wait:
+                    torch.cuda.synchronize()
+
+        chain(True)
+        truth = two[0].clone()
+        two[0].copy_(x)
+        chain(False)
+        torch.cuda.synchronize()
+        on_stream = torch.equal(two[0], truth)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            two[0].copy_(x)
+            chain(False)
+        two[0].fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        good = bool(truth.isfinite().all()) and bool((truth != x).any())
+        report(
+            f"chain of {name}", good and on_stream and torch.equal(two[0], truth), solver=run.solver,
+            on_stream=on_stream, largest=float(truth.float().abs().max()),
+        )  # fmt: skip
+
+
 def check_threads():
     import torch
 
@@ -320,8 +366,8 @@ def check_external():
 
 
 CHECKS = (
-    check_torch, check_prepared_and_out, check_streams_and_graphs, check_threads, check_cupy, check_dlpack,
-    check_errors, check_devices, check_external, check_host_time, check_tuning_on_each_device,
+    check_torch, check_prepared_and_out, check_streams_and_graphs, check_chains, check_threads, check_cupy,
+    check_dlpack, check_errors, check_devices, check_external, check_host_time, check_tuning_on_each_device,
 )  # fmt: skip
 
 

@@ -64,10 +64,10 @@ def compare(task: Task, workers: Workers) -> dict:
         bench = DeviceBench(signature, values, truth, target, 0, CHECKS)
         calls = {}
         for run, launch in launches.items():
-            checked = bench.check(launch.executable)
-            if not checked.verdict.ok:
-                raise ValueError(f"{run}: {launch.config}: {checked.verdict.message}")
-            calls[run] = checked.plan.run
+            verdict = bench.check(launch.executable)
+            if not verdict.ok:
+                raise ValueError(f"{run}: {launch.config}: {verdict.message}")
+            calls[run] = bench.timed.plan(launch.executable).run
         timing = bench.time(calls, budget_s=RACE_S, rounds=ROUNDS)
     return {
         "us": {run: each.median_us for run, each in timing.items()},

@@ -95,8 +95,6 @@ def _emulated(source: Source) -> Path:
         text = text.replace(mma_prelude(), f'#include "{HERE / "emulated_mma.h"}"\n')
         text = text.replace("extern __shared__ __align__(128) unsigned char memory[];",
                             "unsigned char *const memory = emulated_shared;")  # fmt: skip
-        # Kernels run one after the other here.
-        text = text.replace('asm volatile("griddepcontrol.wait;" ::: "memory");', ";")
     head = re.search(r'extern "C" __global__ void [^{]*?' + source.symbol + r"\(([^)]*)\)", text)
     assert head is not None
     types = [re.sub(r"\w+$", "", parameter.strip()) for parameter in head[1].split(",")]

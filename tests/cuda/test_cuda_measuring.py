@@ -81,10 +81,11 @@ def test_a_bench_checks_and_times(emulating):
     values = sample_args(CONV)
     bench = DeviceBench(CONV, values, oracle(CONV, values), H200)
     made = executable(CONV, CudaReferenceSolver().draft(CONV.geometry, Config(()), H200), emulating)
-    checked = bench.check(made)
-    assert checked.verdict.ok
-    timings = bench.time({"a": checked.plan.run, "b": checked.plan.run}, budget_s=0.05, rounds=4, drop_ratio=1.1)
-    assert timings["a"].median_us == pytest.approx(250)  # the stand-in's events are always a quarter of a ms apart
+    assert bench.check(made).ok
+    plan = bench.timed.plan(made)
+    timings = bench.time({"a": plan.run, "b": plan.run}, budget_s=0.05, rounds=4, drop_ratio=1.1)
+    # The stand-in's events are always a quarter of a ms apart, whatever lies between them: here four calls.
+    assert timings["a"].median_us == pytest.approx(250 / 4)
     assert timings["b"].method == METHOD
     assert not [line for line in emulating.log() if line.startswith("launch") and "stream=0 " in line]
 
@@ -95,13 +96,16 @@ def test_samples_that_the_host_queued_too_late_are_taken_again(cuda, monkeypatch
     monkeypatch.setattr(flush, "queue", lambda stream, wait: waits.append(wait))
     calls = []
     cuda.come_early(1)
-    timings = interleave_on_device({"a": lambda: calls.append(1)}, stream, flush, budget_s=9, rounds=3)
+    timings = interleave_on_device({"a": calls.append}, stream, flush, calls=3, budget_s=9, rounds=3)
     first, *others = waits
-    assert len(calls) == 1 + len(waits)  # the first call of all is no sample
+    assert calls[:2] == [0, 0]  # a first call that loads code, and a sample that tells how many make a row
+    assert calls[-3:] == [0, 1, 2]  # each of the row on tensors of its own
+    assert len(calls) == 1 + 1 + 1 + 3 * (len(waits) - 1)
     assert (first, set(others)) == (WAIT_CYCLES, {2 * WAIT_CYCLES})
     assert timings["a"].samples == 3
     cuda.come_early(10**6)  # a host that is always too late: the samples are kept in the end
-    assert interleave_on_device({"a": lambda: None}, stream, flush, budget_s=9, rounds=3)["a"].samples == 3
+    once = interleave_on_device({"a": lambda place: None}, stream, flush, calls=1, budget_s=9, rounds=3)
+    assert once["a"].samples == 3
     assert max(waits) == 16 * WAIT_CYCLES
     cuda.come_early(0)
 

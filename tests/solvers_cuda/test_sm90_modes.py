@@ -131,24 +131,20 @@ def test_a_stream_keeps_to_what_is_worth_having_under_way():
     assert stages_of(gemm(128, 4096, 14336)) * 256 * 128 <= 163840 < stages_of(gemm(4096, 4096, 4096)) * 256 * 128
 
 
-def test_blocks_of_the_sum_have_room_beside_the_kernel():
-    problem = gemm(512, 128, 50176, trans_a=True)
-    for chosen in (config(slices=16), config(slices=33, wgs=1), config(slices=33, wgs=1, bn=64, per_sm=2)):
-        draft = SOLVER.draft(problem, chosen, H200)
-        product, count = draft.run[0], chosen["per_sm"]
-        assert count * (product.shared_bytes + 1024) + 2048 + 1024 <= H200.shared_bytes_per_sm
-        bound = re.search(r"BOUND_THREADS = (\d+);", draft.sources[0].text)
-        assert bound is not None
-        registers = 512 // -(-int(bound[1]) * count // 128) // 8 * 8  # of a thread: those of whole warps a scheduler
-        assert registers * product.block[0] * count + 56 * 128 <= 2**16
-    wide = SOLVER.draft(problem, config(slices=16, bn=256), H200)
-    assert "BOUND_THREADS = 384;" in wide.sources[0].text  # too wide a product for so few registers
-
-
 def number(draft, name):
     found = re.search(rf"\b{name} = (\d+);", draft.sources[0].text)
     assert found is not None
     return int(found[1])
+
+
+@pytest.mark.parametrize(("sizes", "swap", "once"), [
+    ((4096, 4096, 4096), 0, (0, 0)),  # bound by products: operands are read again from L2
+    ((16, 4096, 4096), 0, (0, 1)), ((16, 4096, 4096), 1, (1, 0)), ((50176, 64, 64), 0, (1, 0)),
+    ((96, 128, 50176), 0, (1, 1)),
+])  # fmt: skip
+def test_what_is_read_once_need_not_stay_in_l2(sizes, swap, once):
+    draft = SOLVER.draft(gemm(*sizes), config(wgs=1, bn=64 if min(sizes) > 16 else 32, swap=swap), H200)
+    assert (number(draft, "A_ONCE"), number(draft, "B_ONCE")) == once
 
 
 @pytest.mark.parametrize("bk", [64, 128, 256])

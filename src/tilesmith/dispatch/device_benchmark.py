@@ -6,7 +6,7 @@ that the library offers for tensors as the signature lays them. Device events ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any
@@ -21,6 +21,7 @@ from tilesmith.measure.accuracy import Accuracy
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_check import can_check_on_device
 from tilesmith.measure.device_library import check_library
+from tilesmith.measure.device_timing import Call
 from tilesmith.measure.machine import Machine, roofline_seconds
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.measure.oracle import logical
@@ -41,22 +42,22 @@ def bench_on_device(
     require_memory(reference + 3 * tensor_bytes(signature), "the tensors of this problem and their reference")
     values = sample_args(signature, seed)
     place = device_bench_of(launch, values)
-    checked = place.check(launch.executable)
-    verdict = checked.verdict
+    verdict = place.check(launch.executable)
     if not verdict.ok:
         return _failed(verdict)
     side = _torch_side(against, launch)
     with _on_stream(side, place, launch):
-        ours: Callable[[], object] = checked.plan.run
-        prepare_us = place.quick(checked.plan.prepare).median_us if launch.prepares else 0.0
+        plan = place.timed.plan(launch.executable)
+        ours: Call = plan.run
+        prepare_us = place.quick(plan.prepare).median_us if launch.prepares else 0.0
         if launch.external is not None:
             assert side is not None
-            tensors = side.device_tensors(signature, values, launch.ordinal)
+            row = side.device_tensors(signature, values, launch.ordinal, place.calls)
             call = side.library_call(signature, launch.config)
-            verdict = check_library(place, signature, side, lambda: call(*tensors))
+            ours, prepare_us = lambda at: call(*row[at]), 0.0
+            verdict = check_library(place, signature, side, ours)
             if not verdict.ok:
                 return _failed(verdict)
-            ours, prepare_us = lambda: call(*tensors), 0.0
         calls, missing = {OURS: ours}, {}
         for library in against:
             theirs, missing[library] = _modes(library, side, launch, place, values)
@@ -105,10 +106,10 @@ def _on_stream(side: Any, place: DeviceBench, launch: Launchable) -> AbstractCon
 
 def _modes(
     library: str, side: Any, launch: Launchable, place: DeviceBench, values: tuple[Any, ...]
-) -> tuple[dict[str, Callable[[], object]], str]:
+) -> tuple[dict[str, Call], str]:
     """The calls of a library whose numbers are right, or why there is none."""
     signature, found, wrong = launch.signature.canonical, {}, []
-    for mode in side.modes(library, signature, values, launch.ordinal):
+    for mode in side.modes(library, signature, values, launch.ordinal, place.calls):
         if _is_right(side, signature, place, mode):
             found[mode.name] = mode.run
         else:
@@ -121,16 +122,16 @@ def _modes(
 def _is_right(side: Any, signature: Signature, place: DeviceBench, mode: Any) -> bool:
     """Within our own bound, or as close as another algorithm or order of additions may come."""
 
-    def result() -> Any:
-        return mode.laid(mode.run())
+    def result(at: int) -> Any:
+        return mode.laid(mode.run(at))
 
     if check_library(place, signature, side, result).ok:
         return True
-    found = logical(signature, side.array_of(result()))
+    found = logical(signature, side.array_of(result(0)))
     return is_close(np.ascontiguousarray(found), place.checker.truth)
 
 
-def _fastest(calls: Mapping[str, Callable[[], object]], place: DeviceBench, seconds: float) -> list[str]:
+def _fastest(calls: Mapping[str, Call], place: DeviceBench, seconds: float) -> list[str]:
     if len(calls) < 2:
         return list(calls)
     timings = place.time(calls, budget_s=seconds, rounds=QUICK_ROUNDS, drop_ratio=NEAR)

@@ -7,15 +7,18 @@ launchable of this process should call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
+from typing import Any
 
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database
 from tilesmith.dispatch.launchable import Launchable, forget_launchables
 from tilesmith.dispatch.measuring import device_bench_of
 from tilesmith.measure.device_library import check_library
+from tilesmith.measure.device_timing import Call
 from tilesmith.problems.samples import sample_args
 from tilesmith.tune.job import make_job
 from tilesmith.tune.measuring import timed
@@ -36,31 +39,36 @@ def race_library(launch: Launchable, database: Database, *, seconds: float = 1.0
     side = import_module("tilesmith.solvers.external.library")
     values = sample_args(signature, seed)
     place = device_bench_of(launch, values)
-    checked = place.check(launch.executable)
+    mine_checked = place.check(launch.executable)
     with side.on_stream(launch.ordinal, place.checker.stream.handle, side.uses_tf32(signature)):
-        tensors = side.device_tensors(signature, values, launch.ordinal)
-        calls: dict[str, Callable[[], object]] = {OURS: checked.plan.run}
+        row = side.device_tensors(signature, values, launch.ordinal, place.calls)
+        calls: dict[str, Call] = {OURS: place.timed.plan(launch.executable).run}
         records = {}
         library = "cublas" if "cublas" in job.library_points[0].arm else "cudnn"
         for point in job.library_points:
             call = side.library_call(signature, str(point.config))
-            verdict = check_library(place, signature, side, lambda call=call: call(*tensors))  # type: ignore[misc]
+            run = partial(_call_at, call, row)
+            verdict = check_library(place, signature, side, run)
             if verdict.ok:
-                calls[str(point)] = lambda call=call: call(*tensors)  # type: ignore[misc]
+                calls[str(point)] = run
                 records[str(point)] = replace(
                     job.blank(point), error=verdict.error, bound=verdict.bound, compiler=side.version(library)
                 )
-        if not records or not checked.verdict.ok:
+        if not records or not mine_checked.ok:
             return ()
         timings = place.time(calls, budget_s=seconds, rounds=ROUNDS)
     best = min(records, key=lambda name: timings[name].median_us)
     mine = launch.choice.record or Record(
         job.problem, launch.target.name, launch.solver, launch.config,
         revision=job.candidates[launch.solver].solver.revision, compiler=job.compiler.identity, host=job.host.name,
-        date=job.host.date, error=checked.verdict.error, bound=checked.verdict.bound,
+        date=job.host.date, error=mine_checked.error, bound=mine_checked.bound,
     )  # fmt: skip
     found = (timed(mine, timings[OURS]), timed(records[best], timings[best]))
     for record in found:
         database.put_result(record)
     forget_launchables()
     return found
+
+
+def _call_at(call: Callable[..., Any], row: Sequence[tuple[Any, ...]], place: int) -> Any:
+    return call(*row[place])

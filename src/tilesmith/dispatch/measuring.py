@@ -63,7 +63,7 @@ def time_launchable(launch: Launchable, *, budget_s: float = 0.5, rounds: int = 
     """The median time of ``run`` on sample arguments, the filter packed before: what records hold."""
     if isinstance(launch.target, CudaTarget):
         bench = device_bench(launch, seed)
-        plan = bench.checker.timed.plan(launch.executable)
+        plan = bench.timed.plan(launch.executable)
         return bench.time({"": plan.run}, budget_s=budget_s, rounds=rounds)[""]
     signature, executable = launch.signature.canonical, launch.executable
     arrays = aligned_arrays(signature, sample_args(signature, seed))
@@ -115,7 +115,7 @@ def check_launchable(launch: Launchable, seed: int = 0, truth: Oracle | None = N
     Raises ``LaunchError`` when the memory that is free does not hold the tensors.
     """
     if isinstance(launch.target, CudaTarget):
-        return device_bench(launch, seed, truth).check(launch.executable).verdict
+        return device_bench(launch, seed, truth).check(launch.executable)
     require_memory(check_bytes(launch.signature) + launch.plan.workspace_bytes, "checking this problem")
     return verify(checked_call(launch), launch.signature, seed, truth)
 
@@ -129,6 +129,6 @@ def check_launchable_specials(launch: Launchable, seed: int = 0) -> Accuracy:
     def check_planted(values: tuple[Any, ...]) -> Accuracy:
         with np.errstate(all="ignore"):  # NaN and Inf are for the host to check
             truth = device_oracle(launch.signature.canonical, values, target, launch.ordinal, open_cache())
-            return device_bench_of(launch, values, truth).check(launch.executable).verdict
+            return device_bench_of(launch, values, truth).check(launch.executable)
 
     return plant_specials(check_planted, launch.signature.canonical, seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,14 @@ class DeviceTensor:
         self.address = self.memory.address + self._pad + self.first
         self.upload()
 
+    def twin(self) -> DeviceTensor:
+        """The same bytes in memory of their own."""
+        made = copy(self)
+        made.memory = DeviceMemory(self.memory.device, self.memory.nbytes)
+        made.memory.copy_from(self.memory)
+        made.address = made.memory.address + self._pad + self.first
+        return made
+
     def upload(self) -> None:
         """The host's bytes to the device."""
         self.memory.write(self.host.memory, self._pad)
@@ -50,13 +58,18 @@ class DeviceTensor:
 
 
 class DevicePlan:
-    """A CUDA plan with addresses, workspace and packed filter: queued on a stream without any checks."""
+    """A CUDA plan with addresses, workspace (or another's) and packed filter: queued on a stream without any checks."""
 
-    def __init__(self, executable: Executable, place: Device, stream: Stream, slots: Sequence[int]) -> None:
+    def __init__(
+        self, executable: Executable, place: Device, stream: Stream, slots: Sequence[int],
+        workspace: DeviceMemory | None = None,
+    ) -> None:  # fmt: skip
         plan = executable.plan
         self.executable = executable
         self._ordinal, self._stream, self._slots = place.ordinal, stream, tuple(slots)
-        self._workspace = DeviceMemory(place, plan.workspace_bytes) if plan.workspace_bytes else None
+        if workspace is None and plan.workspace_bytes:
+            workspace = DeviceMemory(place, plan.workspace_bytes)
+        self.workspace = workspace
         self._packed = DeviceMemory(place, plan.packed_bytes) if plan.packed_bytes else None
         executable.load_on(place.ordinal)
 
@@ -68,30 +81,50 @@ class DevicePlan:
 
     def poison(self) -> None:
         """Fill the workspace and the packed filter with NaNs."""
-        for memory in (self._workspace, self._packed):
+        for memory in (self.workspace, self._packed):
             if memory is not None:
                 memory.fill(POISON, self._stream)
 
     def _queue(self, prepare: bool) -> None:
-        packed, workspace = (memory.address if memory else 0 for memory in (self._packed, self._workspace))
+        packed, workspace = (memory.address if memory else 0 for memory in (self._packed, self.workspace))
         self.executable.run_on(
             self._ordinal, self._stream.handle, self._slots, packed, workspace, prepare=prepare
         )  # fmt: skip
 
 
+class TimedPlan:
+    """A plan on every place of a row: its workspace is one, its packed filters are as many as the filters."""
+
+    def __init__(self, plans: Sequence[DevicePlan]) -> None:
+        self.executable = plans[0].executable
+        self._plans = tuple(plans)
+
+    def prepare(self, at: int) -> None:
+        self._plans[at].prepare()
+
+    def run(self, at: int) -> None:
+        self._plans[at].run()
+
+
 class TimedTensors:
-    """A problem's tensors once more, as allocators place them: times are taken on these, from whatever a check left."""
+    """A problem's tensors as allocators place them, once for each call of a row: times are taken on these."""
 
-    def __init__(self, place: Device, stream: Stream, operands: Sequence[GuardedArray], result: GuardedArray) -> None:
+    def __init__(
+        self, place: Device, stream: Stream, operands: Sequence[GuardedArray], result: GuardedArray, calls: int
+    ) -> None:
         self._place, self._stream = place, stream
-        self._tensors = [DeviceTensor(place, array, TIMED_ALIGNMENT) for array in (*operands, result)]
+        first = [DeviceTensor(place, array, TIMED_ALIGNMENT) for array in (*operands, result)]
+        self._row = [first, *([tensor.twin() for tensor in first] for _ in range(calls - 1))]
 
-    def plan(self, executable: Executable) -> DevicePlan:
-        """``executable`` on these tensors, its filter packed."""
-        made = DevicePlan(executable, self._place, self._stream, [tensor.address for tensor in self._tensors])
-        made.prepare()
+    def plan(self, executable: Executable) -> TimedPlan:
+        """``executable`` on these tensors, its filters packed."""
+        plans: list[DevicePlan] = []
+        for tensors in self._row:
+            slots, workspace = [tensor.address for tensor in tensors], plans[0].workspace if plans else None
+            plans.append(DevicePlan(executable, self._place, self._stream, slots, workspace))
+            plans[-1].prepare()
         self._stream.synchronize()
-        return made
+        return TimedPlan(plans)
 
 
 class DeviceRechecker(Rechecker):
@@ -114,10 +147,6 @@ class DeviceRechecker(Rechecker):
     def plan(self, executable: Executable) -> DevicePlan:
         """``executable`` on this problem's tensors."""
         return DevicePlan(executable, self.place, self.stream, self.slots)
-
-    @cached_property
-    def timed(self) -> TimedTensors:
-        return TimedTensors(self.place, self.stream, self.operands, self.result)
 
     def check_plan(self, plan: DevicePlan, *, poison: bool) -> Accuracy:
         """Prepare and run on the device, in guarded memory full of NaN, and check everything it did."""

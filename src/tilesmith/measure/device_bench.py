@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 from numpy.typing import NDArray
 
 from tilesmith.measure.accuracy import Accuracy
-from tilesmith.measure.device_arrays import DevicePlan, DeviceRechecker
+from tilesmith.measure.device_arrays import DevicePlan, DeviceRechecker, TimedTensors
 from tilesmith.measure.device_check import DeviceChecker, can_check_on_device
 from tilesmith.measure.device_flush import Flush
-from tilesmith.measure.device_timing import interleave_on_device
+from tilesmith.measure.device_timing import Call, calls_in_row, interleave_on_device
+from tilesmith.measure.machine import card_machine, roofline_seconds
+from tilesmith.measure.memory import tensor_bytes
 from tilesmith.measure.oracle import Oracle
 from tilesmith.measure.timing import Timing
 from tilesmith.problems.rewrite import Signature
@@ -23,14 +25,6 @@ from tilesmith.toolchain.cache import ArtifactCache
 
 QUICK_ROUNDS = 3
 QUICK_S = 0.01
-
-
-@dataclass(frozen=True)
-class Checked:
-    """What was found of a plan's numbers, and the plan ready for timing, on tensors as allocators place them."""
-
-    plan: DevicePlan
-    verdict: Accuracy
 
 
 class _Foreign:
@@ -76,15 +70,24 @@ class DeviceBench:
             answer = truth if isinstance(truth, Oracle) else truth()
             self.checker = DeviceRechecker(signature, values, answer, place)
         self.flush = Flush(place, target.l2_bytes, target.cores)
+        least_s = roofline_seconds(signature, target, card_machine(target, ordinal))
+        #: Calls in a row, each on tensors of its own: what a callable that is timed must have.
+        self.calls = calls_in_row(least_s, tensor_bytes(signature))
 
-    def check(self, executable: Executable) -> Checked:
+    @cached_property
+    def timed(self) -> TimedTensors:
+        """The tensors that a plan is timed on, with whatever a check left in their twins."""
+        checker = self.checker
+        return TimedTensors(checker.place, checker.stream, checker.operands, checker.result, self.calls)
+
+    def check(self, executable: Executable) -> Accuracy:
         """Run twice, first with poisoned memory and then with what that run left; the first wrong verdict counts."""
         plan = self.checker.plan(executable)
         for poison in (True, False):
             verdict = self.checker.check_plan(plan, poison=poison)
             if not verdict.ok:
-                return Checked(plan, verdict)
-        return Checked(self.checker.timed.plan(executable), verdict)
+                break
+        return verdict
 
     def check_foreign(self, call: Callable[[], tuple[int, object]], nbytes: int) -> Accuracy:
         """The numbers of another library: ``call`` queues its work on this problem's stream and returns the address of
@@ -94,7 +97,7 @@ class DeviceBench:
 
     def time(
         self,
-        callables: Mapping[str, Callable[[], object]],
+        callables: Mapping[str, Call],
         *,
         budget_s: float,
         rounds: int,
@@ -104,10 +107,10 @@ class DeviceBench:
     ) -> dict[str, Timing]:
         """``measure.device_timing.interleave_on_device`` on this problem's stream."""
         return interleave_on_device(
-            callables, self.checker.stream, self.flush, budget_s=budget_s, rounds=rounds, drop_ratio=drop_ratio,
-            before=before, estimates=estimates,
+            callables, self.checker.stream, self.flush, calls=self.calls, budget_s=budget_s, rounds=rounds,
+            drop_ratio=drop_ratio, before=before, estimates=estimates,
         )  # fmt: skip
 
-    def quick(self, call: Callable[[], object]) -> Timing:
+    def quick(self, call: Call) -> Timing:
         """A rough first time."""
         return self.time({"": call}, budget_s=QUICK_S, rounds=QUICK_ROUNDS)[""]

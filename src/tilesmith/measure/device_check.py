@@ -20,7 +20,7 @@ from tilesmith.codegen.cuda.scalar import POINTEE, scalar_prelude
 from tilesmith.codegen.symbols import make_source
 from tilesmith.measure.accuracy import Accuracy, check, describe_wrong, error_bound, overflow_from
 from tilesmith.measure.arrays import GuardedArray, guarded_operands, guarded_result
-from tilesmith.measure.device_arrays import DevicePlan, DeviceTensor, TimedTensors
+from tilesmith.measure.device_arrays import DevicePlan, DeviceTensor
 from tilesmith.measure.oracle import Oracle, logical
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Draft, Source
@@ -143,10 +143,6 @@ class DeviceChecker:
     def check_result(self, found: Array) -> Accuracy:
         """The numbers of a result that the host has."""
         return check(found, self.truth, self.signature)
-
-    @cached_property
-    def timed(self) -> TimedTensors:
-        return TimedTensors(self.place, self.stream, self.operands, self.result)
 
     def check_plan(self, plan: DevicePlan, *, poison: bool) -> Accuracy:
         """Prepare and run on the device, in guarded memory full of NaN, and check everything it did."""

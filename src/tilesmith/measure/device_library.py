@@ -13,9 +13,9 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.rewrite import Signature
 
 
-def check_library(bench: DeviceBench, signature: Signature, side: Any, run: Callable[[], Any]) -> Accuracy:
-    """The numbers of ``run()``, a tensor that lies as the canonical ``signature`` says; as those of any plan."""
+def check_library(bench: DeviceBench, signature: Signature, side: Any, run: Callable[[int], Any]) -> Accuracy:
+    """The numbers of ``run(0)``, a tensor that lies as the canonical ``signature`` says; as those of any plan."""
     slot = arguments(signature)[-1]
     if slot.nbytes == math.prod(slot.shape) * dtype(slot.dtype).nbytes:
-        return bench.check_foreign(lambda: side.address_of(run()), slot.nbytes)
-    return bench.checker.check_result(side.array_of(run()))
+        return bench.check_foreign(lambda: side.address_of(run(0)), slot.nbytes)
+    return bench.checker.check_result(side.array_of(run(0)))

@@ -2,10 +2,13 @@
 
 Method
 ------
-- A *sample* is one run between two events on a stream, behind a kernel that reads twice the L2 cache
-  (``device_flush``): so every operand comes from memory, and the host has queued the run before that kernel ends. What
-  an event costs is part of the time, for every candidate alike. Samples for which the host came too late (the device
-  was at the first event before the last was queued) are taken again, behind a kernel that waits twice as long, up to
+- A *sample* is a row of calls between two events on a stream, one right behind the other as in a model: the time of a
+  call is the row's, divided. Each call has tensors of its own, and before the row a kernel reads twice the L2 cache
+  (``device_flush``): so every operand comes from memory. Rows last about ``_ROW_S``, so that what an event costs counts
+  little; a call that lasts longer than that is a row alone. All candidates have rows of one length, but those so slow
+  that it would take over ``_LONGEST_ROW_S``.
+- The host has queued the row before the kernel ahead of it ends. Samples for which it came too late (the device was at
+  the first event before the last was queued) are taken again, behind a kernel that waits twice as long, up to
   ``_LONGEST_WAIT``: a host that is late even then has its samples kept.
 - A *round* takes one sample of each candidate, in an order that rotates; for short kernels a round takes several
   samples each, so that the host waits for the device once a round.
@@ -25,18 +28,31 @@ from tilesmith.measure.device_flush import WAIT_CYCLES, Flush
 from tilesmith.measure.timing import Timing, quantile, summarize
 from tilesmith.runtime.device import Event, Stream
 
-METHOD: Final = "device events, cold L2, median"
+METHOD: Final = "device events around rows of calls, cold L2, median"
 LONG_S: Final = 100e-6
 REST: Final = 10.0
+_ROW_S: Final = 120e-6
+_LONGEST_ROW_S: Final = 1e-3
+_MOST_CALLS: Final = 16
+_ROW_BYTES: Final = 512 << 20  # the tensors of a row, together
 _ROUND_S: Final = 200e-6  # samples of one candidate in a round, together, without what flushes the cache
 _MOST: Final = 16
 _LONGEST_WAIT: Final = 16 * WAIT_CYCLES
 
+#: Queues a call on the tensors of a place in the row.
+Call = Callable[[int], object]
+
+
+def calls_in_row(least_s: float, nbytes: float) -> int:
+    """The calls of a sample, for a problem that takes ``least_s`` seconds at least on tensors of ``nbytes``."""
+    return max(1, min(_MOST_CALLS, int(_ROW_S / least_s), int(_ROW_BYTES / nbytes)))
+
 
 @dataclass
 class _Series:
-    call: Callable[[], object]
-    seconds: float
+    call: Call
+    seconds: float  # of one call
+    calls: int = 1
     samples: list[float] = field(default_factory=list)
     dropped: bool = False
 
@@ -49,10 +65,11 @@ class _Pace:
 
 
 def interleave_on_device(
-    callables: Mapping[str, Callable[[], object]],
+    callables: Mapping[str, Call],
     stream: Stream,
     flush: Flush,
     *,
+    calls: int,
     budget_s: float,
     rounds: int,
     drop_ratio: float | None = None,
@@ -61,19 +78,23 @@ def interleave_on_device(
 ) -> dict[str, Timing]:
     """Time every candidate: ``rounds`` rounds, or as many as ``budget_s`` seconds allow (three at least).
 
-    Each callable queues its work on ``stream``. With ``drop_ratio``, a candidate whose every sample is slower than
-    that many times the best one's median is left out after three rounds. ``estimates`` are seconds of a call.
-    Raises ``LaunchError`` for work that the device refuses.
+    Each callable queues its work on ``stream``, for ``calls`` places in a row. With ``drop_ratio``, a candidate whose
+    every sample is slower than that many times the best one's median is left out after three rounds. ``estimates`` are
+    seconds of a call. Raises ``LaunchError`` for work that the device refuses.
     """
     note = before or (lambda name: None)
     started = time.perf_counter()
     series, pace = {}, _Pace()
     for name, call in callables.items():
         note(name)
-        call()  # the first may load code
+        call(0)  # the first may load code
         stream.synchronize()
         item = series[name] = _Series(call, (estimates or {}).get(name, 0.0))
-        item.seconds = item.seconds or _sample(call, stream, flush, 1, pace)[0]
+        item.seconds = item.seconds or _sample(item, stream, flush, 1, pace)[0]
+        item.calls = max(1, min(calls, int(_LONGEST_ROW_S / max(item.seconds, 1e-9))))
+        held = [call(place) for place in range(item.calls)]  # the first row may allocate memory
+        stream.synchronize()
+        del held
     names = list(series)
     for done in range(rounds):
         if done >= 3 and time.perf_counter() - started > budget_s:
@@ -84,8 +105,8 @@ def interleave_on_device(
             if item.dropped:
                 continue
             note(name)
-            count = max(1, min(_MOST, round(_ROUND_S / max(item.seconds, 1e-9))))
-            item.samples += _sample(item.call, stream, flush, count, pace)
+            count = max(1, min(_MOST, round(_ROUND_S / max(item.seconds * item.calls, 1e-9))))
+            item.samples += _sample(item, stream, flush, count, pace)
             item.seconds = quantile(sorted(item.samples), 0.5)
             if item.seconds > LONG_S:
                 time.sleep(REST * item.seconds)
@@ -96,19 +117,20 @@ def interleave_on_device(
     return {name: summarize(item.samples, (), METHOD) for name, item in series.items()}
 
 
-def _sample(call: Callable[[], object], stream: Stream, flush: Flush, count: int, pace: _Pace) -> list[float]:
-    """Seconds of ``count`` runs; the host waits once, at the end."""
+def _sample(item: _Series, stream: Stream, flush: Flush, count: int, pace: _Pace) -> list[float]:
+    """Seconds of a call in each of ``count`` rows; the host waits once, at the end."""
     while True:
         pairs, late = [], False
         for _ in range(count):
             begin, end = Event(stream.device), Event(stream.device)
             flush.queue(stream, pace.wait)
             begin.record(stream)
-            call()
+            held = [item.call(place) for place in range(item.calls)]  # until the end: memory of its own for each result
             end.record(stream)
+            del held
             late = late or begin.passed
             pairs.append((begin, end))
         pairs[-1][1].synchronize()
         if not late or pace.wait >= _LONGEST_WAIT:
-            return [end.microseconds_since(begin) * 1e-6 for begin, end in pairs]
+            return [end.microseconds_since(begin) * 1e-6 / item.calls for begin, end in pairs]
         pace.wait *= 2

@@ -62,7 +62,7 @@ def machine_of(target: Target, cache: ArtifactCache, ordinal: int = 0) -> Machin
     Those of a GPU (of CUDA device ``ordinal``) are known without a measurement.
     """
     if isinstance(target, CudaTarget):
-        return _card(target, ordinal)
+        return card_machine(target, ordinal)
     host = host_facts(find_compiler().identity)
     key = hashlib.sha256(f"{_FORMAT}\0{host.name}\0{target}".encode()).hexdigest()[:32]
     name = f"machine/{key}.json"
@@ -92,7 +92,8 @@ def measure_machine(target: CpuTarget, cache: ArtifactCache) -> Machine:
     )  # fmt: skip
 
 
-def _card(target: CudaTarget, ordinal: int) -> Machine:
+def card_machine(target: CudaTarget, ordinal: int) -> Machine:
+    """The peaks of a GPU."""
     host = host_facts("", cuda_devices()[ordinal])
     return Machine(
         target.name, host.name, host.date, target.fp32_flops, target.fp64_flops, target.bf16_flops,

@@ -12,6 +12,7 @@ from typing import Any
 from tilesmith.errors import LaunchError
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_library import check_library
+from tilesmith.measure.device_timing import Call
 from tilesmith.measure.oracle import Oracle
 from tilesmith.problems.samples import sample_args
 from tilesmith.problems.signature import parse_key
@@ -30,12 +31,12 @@ class DeviceWorker:
         target = cuda_target_of(setup.device)
         signature = parse_key(setup.problem)
         self._signature, self._values, self._ordinal = signature, sample_args(signature, setup.seed), setup.device
-        self._torch: tuple[Any, tuple[Any, ...]] | None = None
+        self._torch: tuple[Any, list[tuple[Any, ...]]] | None = None
         self._held = ExitStack()
         self.bench = DeviceBench(
             signature, self._values, partial(truth_of, setup), target, setup.device, ArtifactCache(setup.cache)
         )
-        self.calls: dict[str, Callable[[], object]] = {}
+        self.calls: dict[str, Call] = {}
         self.seconds: dict[str, float] = {}
 
     def is_well(self) -> bool:
@@ -57,13 +58,13 @@ class DeviceWorker:
     def load(self, request: Load) -> Loaded | Refused:
         """Check a plan; if it is right, keep it for races."""
         self.note.write(request.name)
-        checked = self.bench.check(Executable(request.plan, [Path(path) for path in request.artifacts]))
-        verdict, plan = checked.verdict, checked.plan
+        executable = Executable(request.plan, [Path(path) for path in request.artifacts])
+        verdict = self.bench.check(executable)
         if not verdict.ok:
             return Refused(f"wrong numbers: {verdict.message}", verdict.error, verdict.bound)
+        plan = self.bench.timed.plan(executable)
         quick = self.bench.quick(plan.run)
-        prepares = plan.executable.prepares
-        prepare_us = self.bench.quick(plan.prepare).median_us if prepares else 0.0
+        prepare_us = self.bench.quick(plan.prepare).median_us if executable.prepares else 0.0
         self.calls[request.name] = plan.run
         self.seconds[request.name] = quick.low_us * 1e-6
         return Loaded(verdict.error, verdict.bound, quick, prepare_us)
@@ -71,11 +72,11 @@ class DeviceWorker:
     def load_library(self, request: LoadLibrary) -> Loaded | Refused:
         """PyTorch's own kernel, on this problem's stream and numbers."""
         self.note.write(request.name)
-        side, tensors = self._library()
+        side, row = self._library()
         call = side.library_call(self._signature, request.config)
 
-        def run() -> Any:
-            return call(*tensors)
+        def run(place: int) -> Any:
+            return call(*row[place])
 
         verdict = check_library(self.bench, self._signature, side, run)
         if not verdict.ok:
@@ -86,13 +87,16 @@ class DeviceWorker:
         library = "cublas" if self._signature.key().startswith("gemm") else "cudnn"
         return Loaded(verdict.error, verdict.bound, quick, 0.0, side.version(library))
 
-    def _library(self) -> tuple[Any, tuple[Any, ...]]:
-        """PyTorch's side and the problem's tensors; from the first call on, PyTorch works on this problem's stream."""
+    def _library(self) -> tuple[Any, list[tuple[Any, ...]]]:
+        """PyTorch's side and the problem's tensors for each call of a row.
+
+        From the first use on, PyTorch works on this problem's stream.
+        """
         if self._torch is None:
             side = import_module("tilesmith.solvers.external.library")
             tf32 = side.uses_tf32(self._signature)
             self._held.enter_context(side.on_stream(self._ordinal, self.bench.checker.stream.handle, tf32))
-            self._torch = side, side.device_tensors(self._signature, self._values, self._ordinal)
+            self._torch = side, side.device_tensors(self._signature, self._values, self._ordinal, self.bench.calls)
         return self._torch
 
     def race(self, request: Race) -> Raced:

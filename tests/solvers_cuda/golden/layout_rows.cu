@@ -9,6 +9,9 @@ extern "C" __global__ void __launch_bounds__(256) ts_layout_b128_rows__sm_90a_go
   typedef ts_layout_b128_rows__sm_90a_golden_i64 i64;
   typedef ts_layout_b128_rows__sm_90a_golden_u32 u32;
   typedef ts_layout_b128_rows__sm_90a_golden_unit Unit;
+#if __CUDA_ARCH__ >= 900 // it may have begun before the kernel ahead has ended
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
   u32 item = blockIdx.x;
   const u32 first = item % (u32)chunks * (256 * 4) + threadIdx.x;
   item /= (u32)chunks;

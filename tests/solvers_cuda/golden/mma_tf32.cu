@@ -256,6 +256,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
     }
   }
   __syncthreads();
+  wait_previous();
 
   // --- what does not change along k ---
   // Rows and columns beyond the last are copies of the last: their results are not stored.

@@ -94,6 +94,14 @@ TS_DEVICE void ts_load3(ts_u32 to, const ts_map *map, ts_u32 barrier, int x, int
                "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
                : "memory");
 }
+// The same for what is read once: it is the first to leave L2.
+TS_DEVICE void ts_load3_once(ts_u32 to, const ts_map *map, ts_u32 barrier, int x, int y, int z) {
+  asm volatile("{ .reg .b64 first; createpolicy.fractional.L2::evict_first.b64 first, 1.0;\n"
+               "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+               "[%0], [%1, {%3,%4,%5}], [%2], first; }" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+               : "memory");
+}
 // Into the same place of all the blocks of a cluster that `blocks` has bits for; each one's barrier counts the bytes.
 TS_DEVICE void ts_load3_cast(ts_u32 to, const ts_map *map, ts_u32 barrier, int x, int y, int z, ts_u32 blocks) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "

@@ -24,6 +24,9 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(@PARAMETERS@) {
   constexpr int PITCH = @PITCH@, GAP = READ > 2 ? READ : P;
   __shared__ Held tile[Q / EACH][PITCH];
 
+#if __CUDA_ARCH__ >= 900 // it may have begun before the kernel ahead has ended
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
   u32 item = blockIdx.x;
   const u32 p0 = item % (u32)tiles_p * P;
   item /= (u32)tiles_p;

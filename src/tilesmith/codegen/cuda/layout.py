@@ -141,7 +141,7 @@ def _made(
     if grid > _MAX_GRID:
         raise ValueError(f"a layout copy of {grid} blocks is too large for one launch")
     values: tuple[Parameter, ...] = (read, write, *(Integer(value) for value in names.values()))
-    return made, Launch(0, made.symbol, (grid, 1, 1), values, (_THREADS, 1, 1))
+    return made, Launch(0, made.symbol, (grid, 1, 1), values, (_THREADS, 1, 1), programmatic=target.has_cluster)
 
 
 @lru_cache(maxsize=2)

@@ -9,6 +9,9 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(@PARAMETERS@) {
   typedef @SYM@_i64 i64;
   typedef @SYM@_u32 u32;
   typedef @SYM@_unit Unit;
+#if __CUDA_ARCH__ >= 900 // it may have begun before the kernel ahead has ended
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
   u32 item = blockIdx.x;
   const u32 first = item % (u32)chunks * (256 * @EACH@) + threadIdx.x;
   item /= (u32)chunks;

@@ -11,6 +11,13 @@ typedef long long i64;
 
 TS_MMA_DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
+// Where kernels may begin before the one ahead of them has ended: waits for its end. Every block has to.
+TS_MMA_DEVICE void wait_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // --- asynchronous copies: what lies beyond `valid` bytes becomes zero, and is not read ---
 template <int BYTES> TS_MMA_DEVICE void copy_async(u32 to, const void *from, int valid) {
   if constexpr (BYTES == 16)

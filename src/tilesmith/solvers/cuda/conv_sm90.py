@@ -19,7 +19,7 @@ class ConvSm90Solver:
     """Channels-last tensors whose pixels are multiples of 16 bytes, one group."""
 
     name = "wgmma_conv"
-    revision = 4
+    revision = 5
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):

@@ -26,14 +26,14 @@ _REDUCE, _SENT = 3400, 9.9  # cycles of a cluster's sum, and bytes a cycle that 
 _PAIRED, _PAIRED_TILE = 3000, 150  # cycles that a cluster that shares columns waits for itself, at its ends and a tile
 _HIDDEN = 0.23  # of an epilogue beside another tile's products
 _LATENCY = 2820  # cycles from asking for bytes of DRAM to their use
-# GEMMs that memory bounds (88 timings of eight of them): cycles until a stage is there again beside the one that is
+# GEMMs that memory bounds (183 timings of eight of them): cycles until a stage is there again beside the one that is
 # held, bytes a cycle that fill it; what half-used boxes cost, a ring of all that fits (of few k-major rows, else), and
 # up to 16 rows as the columns of a tile.
 _REFILL, _FILLED = 1700, 55
 _HALF_USED = 0.2
 _FULL_RING_FEW, _FULL_RING, _FEW_AS_COLUMNS = 0.96, 1.03, 0.97
 _OVERLAP = 0.14  # what the lesser of computing and moving adds to the greater
-_SUM, _SUM_AFTER = 1.7e-6, 2.8e-6  # seconds of one more launch, whose blocks wait beside this one's or begin after them
+_SUM = 1.7e-6  # seconds of one more launch
 _PARTIAL_BYTES = 2.7e12  # bytes of partial sums a second, written and read through L2
 _EXCHANGED, _KEPT = 0.02, 0.03  # of the time: what turning results around costs, what columns that stay save
 _TORN_SECTOR, _TORN_LINE = 420, 100  # bytes of DRAM for 32 bytes, or 128, that two tiles write
@@ -83,7 +83,7 @@ def predicted_seconds(t: Sm90Tile) -> float:
     seconds = max(computing, moving) + _OVERLAP * min(computing, moving) + epilogue / _CLOCK
     if v["slices"] > 1:
         partial = t.partial_quads * 16 * v["slices"]
-        seconds += (_SUM if t.beside else _SUM_AFTER) + partial / _PARTIAL_BYTES
+        seconds += _SUM + partial / _PARTIAL_BYTES
     exchanged = _EXCHANGED * (form.transposed and not streams(form, t.target))
     return seconds * (1 + exchanged) * (1 - _KEPT * v["resident"])
 

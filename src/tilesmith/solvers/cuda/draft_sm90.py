@@ -15,7 +15,7 @@ def tile_draft(t: Sm90Tile) -> Draft:
     source, parameters = tile_source(t, arguments), passed(arguments)
     launch = Launch(
         0, source.symbol, (t.grid, 1, 1), (*_maps(t), *parameters), (t.threads, 1, 1),
-        (v["split"] * v["cast"], 1, 1), t.shared_bytes,
+        (v["split"] * v["cast"], 1, 1), t.shared_bytes, programmatic=True,
     )  # fmt: skip
     if v["slices"] == 1:
         return Draft((source,), (launch,))

@@ -18,7 +18,7 @@ class GemmSm90Solver:
     """Operands whose rows are multiples of 16 bytes; results of any pitch."""
 
     name = "wgmma_gemm"
-    revision = 5
+    revision = 6
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, GemmGeometry):

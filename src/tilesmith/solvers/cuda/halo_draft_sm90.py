@@ -37,7 +37,7 @@ def halo_draft(t: HaloTile, result: TensorView) -> Draft:
     return Draft(
         (source,),
         (Launch(0, source.symbol, (t.grid, 1, 1), (*maps, *passed(arguments)), (t.threads, 1, 1),
-                shared_bytes=t.shared_bytes),),
+                shared_bytes=t.shared_bytes, programmatic=True),),
     )  # fmt: skip
 
 

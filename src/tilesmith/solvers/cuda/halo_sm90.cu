@@ -91,6 +91,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
     __syncwarp();
     ts_named_arrive(15, (WARPGROUPS + 1) * 128);
     ts_registers_shrink<COPY_REGISTERS>();
+    ts_wait_previous();
     if (thread == 0) {
       ts_u32 slot = 0, phase = 0;
       for (int t = blockIdx.x; t < run.tiles; t += gridDim.x) {
@@ -144,6 +145,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
     ts_u32 slot = 0, window_phase = 0, stage = 0, filter_phase = 0;
     int turn = 0;
     if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
+    ts_wait_previous();
     for (int t = blockIdx.x; t < run.tiles; t += gridDim.x, turn++) {
       if (PINGPONG && (turn & 1) != wg) {
         const ts_u32 next = slot + BLOCKS, next_stage = stage + BLOCKS * TAPS;

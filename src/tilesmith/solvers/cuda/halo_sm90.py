@@ -25,7 +25,7 @@ class HaloSm90Solver:
     """
 
     name = "wgmma_halo"
-    revision = 4
+    revision = 5
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):

@@ -28,7 +28,7 @@ def halo_wrw_draft(t: HaloWrwTile, form: Sm90Form) -> Draft:
     source = _source(t, arguments)
     launch = Launch(
         0, source.symbol, t.grid, (*maps, *passed(arguments)), (t.threads, 1, 1),
-        shared_bytes=t.shared_bytes,
+        shared_bytes=t.shared_bytes, programmatic=True,
     )  # fmt: skip
     if t.value["slices"] == 1:
         return Draft((source,), (launch,))

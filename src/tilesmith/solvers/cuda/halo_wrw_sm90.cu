@@ -69,6 +69,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
     ts_named_arrive(15, (WARPGROUPS + 1) * 128);
     ts_registers_shrink<COPY_REGISTERS>();
     if (thread == 0) {
+      ts_wait_previous();
       ts_u32 stage = 0, phase = 0;
       const int dw = run.corner_w, dh = run.corner_h + row_of(u.lines), dd = run.corner_d + u.t * run.dilation_d;
       int rest = ts_quotient(first, run.by_tiles_w), next = ts_quotient(rest, run.by_tiles_h);
@@ -105,6 +106,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
     constexpr ts_u64 A_NEXT = DY_SPAN, B_NEXT = SPAN; // the next 16 pixels, in units of 16 bytes
     float sums[LINES_EACH][COLUMNS / 2];
     ts_u32 stage = 0, phase = 0, before = 0, line[LINES_EACH];
+    ts_wait_previous();
 #pragma unroll
     for (int i = 0; i < LINES_EACH; i++) line[i] = (start_of(u.lines + wg / K_GROUPS * LINES_EACH + i) - row_of(u.lines) * WINDOW_W) * SPAN;
     for (int t = 0; t < count; t++) {

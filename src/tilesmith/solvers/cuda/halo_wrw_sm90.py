@@ -28,7 +28,7 @@ class HaloWrwSm90Solver:
     """
 
     name = "wgmma_halo_wrw"
-    revision = 1
+    revision = 2
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):

@@ -25,7 +25,7 @@ from tilesmith.targets.target import CudaTarget
 class MmaDenseSolver:
     """Every layout without vectors, any channel counts, groups, strides, dilations, epilogues; fp32 sums."""
 
-    revision = 3
+    revision = 4
 
     def __init__(self, exact: bool) -> None:
         self.exact = exact

@@ -31,12 +31,13 @@ def mma_draft(t: MmaTile) -> Draft:
     dtypes = "".join(dict.fromkeys((t.form.dtype, t.form.b_dtype, t.form.out_dtype)))
     op = ("ffma" if t.exact else "mma") + t.form.kind
     source = _source(t, op, dtypes, tile, _tile_text(t), parameters)
-    launch = Launch(0, source.symbol, (t.grid, 1, 1), values, (t.threads, 1, 1), shared_bytes=t.shared_bytes)
+    launch = Launch(0, source.symbol, (t.grid, 1, 1), values, (t.threads, 1, 1), shared_bytes=t.shared_bytes,
+                    programmatic=t.target.has_cluster)  # fmt: skip
     if t.split == 1:
         return Draft((source,), (launch,))
     total = _source(t, op + "sum", dtypes, "s1", _text("sum"), parameters)
     blocks = -(-t.form.layers * t.form.rows * t.pitch // 4 // _SUM_THREADS)
-    step = Launch(1, total.symbol, (blocks, 1, 1), values, (_SUM_THREADS, 1, 1))
+    step = Launch(1, total.symbol, (blocks, 1, 1), values, (_SUM_THREADS, 1, 1), programmatic=t.target.has_cluster)
     return Draft((source, total), (launch, step), workspace_bytes=t.partial_bytes)
 
 

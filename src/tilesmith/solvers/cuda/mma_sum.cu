@@ -9,6 +9,7 @@ constexpr int NOWHERE = -1;
 extern "C" __global__ void __launch_bounds__(256) @SYM@(@PARAMETERS@) {
 @UNPACK@
 @PLACE@
+  wait_previous();
   constexpr int N = OUT_VECTOR < 4 ? OUT_VECTOR : 4;
   const int layers = groups * phase_d * phase_h * phase_w, quads = pitch / 4;
   const i64 at = (i64)blockIdx.x * 256 + threadIdx.x, slab = (i64)layers * rows * quads;

@@ -38,7 +38,7 @@ class MmaThinSolver:
     """
 
     name = "mma_thin"
-    revision = 1
+    revision = 2
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, GemmGeometry):

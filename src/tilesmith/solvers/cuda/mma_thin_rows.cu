@@ -39,6 +39,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
   const i64 slabs = (rows + SLAB - 1) / SLAB, stride = (i64)gridDim.x * WARPS;
   const i64 first = (i64)blockIdx.x * WARPS + warp;
   const int stages = RING + warp * STAGES * STAGE;
+  wait_previous();
 #pragma unroll
   for (int s = 0; s < STAGES - 1; s++) {
     load_slab<32, K, PAD_A>(memory, stages + s * STAGE, a, first + s * stride, rows, lane);

@@ -28,11 +28,12 @@ def thin_draft(t: ThinTile) -> Draft:
     source = _source(t, form.kind)
     if not t.weights:
         parameters = (slots[0], slots[1], bias, out, length, row, column, alpha)
-        launch = Launch(0, source.symbol, (t.blocks, 1, 1), parameters, (t.threads, 1, 1), shared_bytes=t.shared_bytes)
+        launch = Launch(0, source.symbol, (t.blocks, 1, 1), parameters, (t.threads, 1, 1),
+                        shared_bytes=t.shared_bytes, programmatic=t.target.has_cluster)  # fmt: skip
         return Draft((source,), (launch,))
     total, partial = _source(t, "total"), Pointer(Space.WORKSPACE)
     first = Launch(0, source.symbol, (t.blocks, 1, 1), (slots[0], slots[1], partial, length), (t.threads, 1, 1),
-                   shared_bytes=t.shared_bytes)  # fmt: skip
+                   shared_bytes=t.shared_bytes, programmatic=t.target.has_cluster)  # fmt: skip
     parameters_of_total = (partial, bias, out, Integer(t.blocks), row, column, alpha)
     second = Launch(1, total.symbol, (t.sums * t.team, 1, 1), parameters_of_total, (32, 8, 1),
                     programmatic=t.target.has_cluster)  # fmt: skip
@@ -69,8 +70,6 @@ def _constants(t: ThinTile, part: str) -> str:
         flags |= {"BIAS": form.bias, "SCALED": form.alpha != 1.0}
     if part == "rows":
         flags["HELD"] = t.held
-    if part == "total":
-        flags["PROGRAMMATIC"] = t.target.has_cluster
     lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
     lines += [f"typedef {form.dtype} Element;", f"typedef {_TYPES.get(form.out_dtype, form.out_dtype)} Out;"]

@@ -10,7 +10,7 @@ constexpr bool PAIRS_A = (M + PAD_A) % 2 == 0, PAIRS_B = (N + PAD_B) % 2 == 0 &&
 extern "C" __global__ void __launch_bounds__(256) @SYM@(const float *partial, const Out *bias, Out *out, i64 parts,
                                                         i64 out_row, i64 out_column, double p_alpha) {
   __shared__ float gathered[8][32];
-  if constexpr (PROGRAMMATIC) asm volatile("griddepcontrol.wait;" ::: "memory");
+  wait_previous();
   const int lane = threadIdx.x, tile = blockIdx.x / SUMS, at = blockIdx.x % SUMS;
   const i64 step = (i64)gridDim.x * 32;
   const float *const from = partial + (i64)blockIdx.x * 32 + lane;

@@ -38,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
     load_slab<READERS, N, PAD_B>(memory, stages + stage * STAGE + STAGE_A, b, slab, rows, reader);
     copy_commit();
   };
+  wait_previous();
 #pragma unroll
   for (int s = 0; s < STAGES - 1; s++) load(s, first + s * stride);
   float sums[TILES_M][TILES_N][4] = {};

@@ -135,13 +135,13 @@ def _numbers(t: Sm90Tile) -> dict[str, int | str]:
     flags = {
         "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
         "TAPS_INNER": bool(v["inner"]), "REPAIR": form.halo, "SLICED": v["slices"] > 1, "MIXED": bool(v["mix"]),
-        "LAYERED": form.layers > 1, "RESIDENT": bool(v["resident"]),
+        "LAYERED": form.layers > 1, "RESIDENT": bool(v["resident"]), "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
     }  # fmt: skip
     numbers: dict[str, int | str] = {
         "STORE": t.store, "BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "CAST": v["cast"],
         "A_ROWS": t.a_rows, "A_READ": t.a_read, "B_READ": t.b_read, "BEYOND_RING": t.beyond_ring,
         "MI": v["mi"], "WARPGROUPS": v["wgs"], "STAGES": t.stages,
-        "SPLIT": v["split"], "PER_SM": v["per_sm"], "BOUND_THREADS": t.bound_threads, "BUFFERS": v["bufs"],
+        "SPLIT": v["split"], "PER_SM": v["per_sm"], "BUFFERS": v["bufs"],
         "APART_BYTES": APART_BYTES, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
     }  # fmt: skip
     return numbers | {name: int(value) for name, value in flags.items()}

@@ -221,7 +221,7 @@ TS_DEVICE void release(ts_u32 empty, int thread) {
   if (CAST > 1 && thread == 32) ts_peer_arrive(ts_peer_address(empty, ts_cluster_rank() ^ 1));
 }
 
-extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAMETERS@) {
+extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SYM@(@PARAMETERS@) {
   extern __shared__ __align__(1024) unsigned char ts_shared[];
   if (threadIdx.x == WARPGROUPS * 128) ts_map_prefetch(&map_a), ts_map_prefetch(&map_b);
   const Run run = {@VALUES@};
@@ -232,8 +232,6 @@ extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAM
   const int warp = __shfl_sync(~0u, thread >> 5, 0), rank = SPLIT * CAST > 1 ? (int)ts_cluster_rank() : 0;
   const ts_u32 received = barriers + 16 * STAGES, own = RECEIVE_APART ? staging : ring;
   const ts_u32 kept = (received + 8 + 1023) / 1024 * 1024; // B's steps, when they stay
-  // The sum of the slices waits for this kernel's end by itself: its blocks take each SM as soon as it is free.
-  if (SLICED) ts_launch_next();
   const int begin = blockIdx.x / (SPLIT * CAST), stride = gridDim.x / (SPLIT * CAST);
 
   if (wg < WARPGROUPS) {
@@ -248,6 +246,7 @@ extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAM
     ts_u32 stage = 0, phase = 0, buffer = 0;
     int turn = 0;
     if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
+    ts_wait_previous();
     for (int t = begin; t < run.total; t += stride, turn++) {
       const Work w = work_at(run, t, rank);
       if (PINGPONG && (turn & 1) != wg) {
@@ -465,6 +464,7 @@ extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAM
     if (CAST > 1 || RECEIVE_APART) ts_cluster_arrive();
     if (CAST > 1) ts_cluster_wait(); // until the peers have their barriers
     if (threadIdx.x == WARPGROUPS * 128) {
+      ts_wait_previous();
       ts_u32 stage = 0, phase = 0;
       for (int t = begin; t < run.total; t += stride) {
         const Work w = work_at(run, t, rank);
@@ -499,18 +499,23 @@ extern "C" __global__ void __launch_bounds__(BOUND_THREADS, PER_SM) @SYM@(@PARAM
           // A cluster's blocks share their columns, and each brings its part of them to all.
           constexpr int SLABS = B_COLS / SLAB_COLS / CAST;
           const int part = CAST > 1 ? rank : 0, first_slab = part * SLABS;
+          const auto load_a = [&](int offset, int x, int y, int z) {
+            if (A_ONCE) ts_load3_once(a + offset, &map_a, done, x, y, z);
+            else ts_load3(a + offset, &map_a, done, x, y, z);
+          };
           const auto load_b = [&](int offset, int x, int y, int z) {
-            if (CAST > 1) ts_load3_cast(b + offset, &map_b, done, x, y, z, (1 << CAST) - 1);
+            if (B_ONCE) ts_load3_once(b + offset, &map_b, done, x, y, z);
+            else if (CAST > 1) ts_load3_cast(b + offset, &map_b, done, x, y, z, (1 << CAST) - 1);
             else ts_load3(b + offset, &map_b, done, x, y, z);
           };
           if (KIND == GEMM) {
             const int at = k * BLOCK_K, la = w.layer * run.a_layer, lb = w.layer * run.b_layer;
             if (A_BY_COLUMNS) {
 #pragma unroll
-              for (int q = 0; q < BLOCK_M / 64; q++) ts_load3(a + q * A_SLAB, &map_a, done, row + q * 64, at, la);
+              for (int q = 0; q < BLOCK_M / 64; q++) load_a(q * A_SLAB, row + q * 64, at, la);
             } else {
 #pragma unroll
-              for (int i = 0; i < PARTS; i++) ts_load3(a + i * A_PART, &map_a, done, at + i * PART_K, row, la);
+              for (int i = 0; i < PARTS; i++) load_a(i * A_PART, at + i * PART_K, row, la);
             }
             if (!with_b) {
             } else if (B_BY_COLUMNS) {

@@ -18,16 +18,6 @@ _REGISTERS = {
     (1, 2): (((192, 64), 96),),  # NOTE: ptxas refuses 64x216 here, though setmaxnreg grants the registers
     (2, 2): (((88, 64), 40),),
 }
-# The same where blocks of the kernel that sums slices lie beside this one's: the threads that a block's registers are
-# counted for, the widest product and the most sums, and the registers.
-# NOTE: ptxas counts whole warps a scheduler, and refuses products whose sums alone nearly fill a thread's share.
-_BESIDE = {
-    (1, 1): (384, 256, 128, (240, 96)),
-    (2, 1): (512, 192, 128, (168, 48)),
-    (1, 2): (288, 128, 64, (136, 56)),
-    (2, 2): (448, 64, 40, (80, 56)),
-}
-_BESIDE_BYTES = 4096  # of shared memory for them, and what the system takes
 _BARRIERS = 512
 MAX_STAGES = 24
 # NOTE: all that blocks have under way together should not be too much for L2: with steps of 64, 144 KB on an SM were
@@ -164,26 +154,22 @@ class Sm90Tile:
 
     @cached_property
     def _shared_limit(self) -> int:
-        room = self.target.shared_bytes_per_sm - (_BESIDE_BYTES if self.beside else 0)
-        of_sm = room // self.value["per_sm"] - 1024  # of which the system takes 1 KB a block
+        of_sm = self.target.shared_bytes_per_sm // self.value["per_sm"] - 1024  # the system takes 1 KB a block
         return min(of_sm, self.target.shared_bytes_per_block)
 
     @cached_property
     def registers(self) -> tuple[int, int]:
         """Registers a thread of the multiplying and of the copying warpgroups."""
-        return self.beside[3] if self.beside else sm90_registers(self.value["wgs"], self.value["per_sm"], self.sums)
+        return sm90_registers(self.value["wgs"], self.value["per_sm"], self.sums)
 
     @cached_property
-    def beside(self) -> tuple[int, int, int, tuple[int, int]] | None:
-        """The line of the table above that this kernel keeps to, so that the sum of its slices can start early."""
-        found = _BESIDE.get((self.value["wgs"], self.value["per_sm"]))
-        fits = found is not None and self.value["slices"] > 1 and self.block_n <= found[1] and self.sums <= found[2]
-        return found if fits else None
-
-    @cached_property
-    def bound_threads(self) -> int:
-        """Threads that a block's registers are counted for."""
-        return self.beside[0] if self.beside else self.threads
+    def read_once(self) -> tuple[bool, bool]:
+        """Whether A's, and B's, elements need not stay in L2: those that a GEMM bound by memory has most of."""
+        form = self.form
+        if not streams(form, self.target):
+            return False, False
+        a, b = form.rows, form.cols  # elements, over the length of the sums
+        return 2 * a >= b, 2 * b >= a and self.value["cast"] == 1
 
     @cached_property
     def partial_quads(self) -> int:

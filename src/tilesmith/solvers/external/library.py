@@ -81,10 +81,11 @@ def uses_tf32(signature: Signature) -> bool:
 
 @dataclass(frozen=True)
 class DeviceMode:
-    """One way to compute the problem: ``run`` is what is timed, ``laid`` puts its result as the signature lays it."""
+    """One way to compute the problem: ``run`` is what is timed, on the tensors of a place in a row of calls; ``laid``
+    puts its result as the signature lays it."""
 
     name: str
-    run: Callable[[], torch.Tensor]
+    run: Callable[[int], torch.Tensor]
     laid: Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -203,9 +204,10 @@ class GemmCall:
 
 
 def modes(
-    library: str, signature: Signature, values: tuple[np.ndarray[Any, Any], ...], ordinal: int
+    library: str, signature: Signature, values: tuple[np.ndarray[Any, Any], ...], ordinal: int, calls: int
 ) -> tuple[DeviceMode, ...]:
-    """Every way of ``library`` (``cudnn``, ``cublas``) to compute ``signature`` from sample values, on a device.
+    """Every way of ``library`` (``cudnn``, ``cublas``) to compute ``signature`` from sample values, on a device, with
+    tensors for each of ``calls``.
 
     To be called, like what it returns, inside ``on_stream``. Ways that PyTorch refuses are left out.
     """
@@ -213,30 +215,33 @@ def modes(
         return ()
     if not {slot.dtype for slot in arguments(signature)} <= set(TORCH_DTYPES):
         return ()
-    tensors = device_tensors(signature, values, ordinal)
+    row = device_tensors(signature, values, ordinal, calls)
     if isinstance(signature, GemmSignature):
         both = {name: GemmCall(signature, name) for name in BLAS}
-        found = [DeviceMode(name, partial(call.compute, tensors), call.laid) for name, call in both.items()]
+        ways = {name: [partial(call.compute, tensors) for tensors in row] for name, call in both.items()}
+        found = [DeviceMode(name, partial(_run_at, ways[name]), call.laid) for name, call in both.items()]
     elif signature.mode == "bgrad":
         return ()
     else:
         conv = ConvCall(signature)
-        found = [DeviceMode(name, run, conv.laid) for name, run in conv.modes(tensors).items()]
+        each = [conv.modes(tensors) for tensors in row]
+        found = [DeviceMode(name, partial(_run_at, [way[name] for way in each]), conv.laid) for name in each[0]]
     return tuple(mode for mode in found if _runs(mode))
 
 
 def device_tensors(
-    signature: Signature, values: tuple[np.ndarray[Any, Any], ...], ordinal: int
-) -> tuple[torch.Tensor, ...]:
-    """Sample values as the signature's tensors on a device, pitches kept; in the order of its arguments."""
+    signature: Signature, values: tuple[np.ndarray[Any, Any], ...], ordinal: int, calls: int = 1
+) -> list[tuple[torch.Tensor, ...]]:
+    """Sample values as the signature's tensors on a device, pitches kept; in the order of its arguments. ``calls``
+    times, in memory of its own each time."""
     *inputs, result = arguments(signature)
     slots = [*inputs, result][: len(values)] if len(values) > len(inputs) else inputs
-    return tuple(
-        tensor
-        if _lies(tensor, slot.strides)
-        else torch.empty_strided(slot.shape, slot.strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-        for slot, tensor in zip(slots, torch_args(values, f"cuda:{ordinal}"), strict=True)
-    )
+
+    def placed_as(slot: Slot, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(slot.shape, slot.strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+    given = torch_args(values, f"cuda:{ordinal}")
+    return [tuple(placed_as(slot, tensor) for slot, tensor in zip(slots, given, strict=True)) for _ in range(calls)]
 
 
 def array_of(result: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -254,9 +259,13 @@ def address_of(result: torch.Tensor) -> tuple[int, torch.Tensor]:
     return result.data_ptr(), result
 
 
+def _run_at(ways: Sequence[Callable[[], torch.Tensor]], place: int) -> torch.Tensor:
+    return ways[place]()
+
+
 def _runs(mode: DeviceMode) -> bool:
     try:
-        mode.run()
+        mode.run(0)
     except (RuntimeError, NotImplementedError):  # no kernel for these types
         return False
     return True
