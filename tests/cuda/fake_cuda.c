@@ -351,6 +351,14 @@ API int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
   *address = (uint64_t)(uintptr_t)aligned_alloc(512, (bytes + 511) / 512 * 512);
   return *address ? OK : OUT_OF_MEMORY;
 }
+static size_t free_bytes = (size_t)64 << 30;
+API void fake_set_free(size_t bytes) { free_bytes = bytes; }
+API int cuMemGetInfo_v2(size_t *free_now, size_t *total) {
+  BEGIN("cuMemGetInfo_v2");
+  NEED_CONTEXT;
+  *free_now = free_bytes, *total = (size_t)80 << 30;
+  return OK;
+}
 API int cuMemFree_v2(uint64_t address) {
   free((void *)(uintptr_t)address);
   return OK;

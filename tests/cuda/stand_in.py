@@ -57,6 +57,10 @@ class StandIn:
         """The next queries of so many events find the device there already."""
         self.library.fake_set_early(count)
 
+    def leave(self, nbytes: int) -> None:
+        """So much memory is free on each device."""
+        self.library.fake_set_free(ctypes.c_size_t(nbytes))
+
     def emulate(self, source: Source) -> None:
         """Make the kernel of ``source`` runnable; several threads may ask for the same one."""
         with self._compiling:

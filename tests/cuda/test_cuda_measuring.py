@@ -9,11 +9,12 @@ from tilesmith.dispatch.places import device_ordinal, target_of
 from tilesmith.errors import TargetError
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_flush import WAIT_CYCLES, Flush
-from tilesmith.measure.device_timing import METHOD, interleave_on_device
+from tilesmith.measure.device_timing import METHOD, calls_in_row, interleave_on_device
 from tilesmith.measure.oracle import oracle
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.serial import encode
 from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import Stream, device
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
@@ -88,6 +89,22 @@ def test_a_bench_checks_and_times(emulating):
     assert timings["a"].median_us == pytest.approx(250 / 4)
     assert timings["b"].method == METHOD
     assert not [line for line in emulating.log() if line.startswith("launch") and "stream=0 " in line]
+
+
+def test_rows_are_as_long_as_time_and_memory_allow(cuda):
+    def calls(m, n, k):
+        signature = GemmSignature(m, n, k, dtype="bf16").canonical
+        values = sample_args(signature)
+        return DeviceBench(signature, values, oracle(signature, values), H200).calls
+
+    assert calls(64, 64, 64) == 16
+    assert calls_in_row(7.9e-6, 33.6e6, 64e9) == 15  # those of 1 x 4096 x 4096: 120 us at the roofline
+    assert calls_in_row(21e-6, 92e6, 64e9) == 5
+    assert calls_in_row(1.0, 1e6, 64e9) == 1
+    assert calls_in_row(1e-6, 1e9, 64e9) == 1  # one that fits is tried
+    cuda.leave(8 * 5 * 3 * 64 * 64 * 2)
+    assert calls(64, 64, 64) == 5
+    cuda.leave(64 << 30)
 
 
 def test_samples_that_the_host_queued_too_late_are_taken_again(cuda, monkeypatch):

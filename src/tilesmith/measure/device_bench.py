@@ -72,7 +72,7 @@ class DeviceBench:
         self.flush = Flush(place, target.l2_bytes, target.cores)
         least_s = roofline_seconds(signature, target, card_machine(target, ordinal))
         #: Calls in a row, each on tensors of its own: what a callable that is timed must have.
-        self.calls = calls_in_row(least_s, tensor_bytes(signature))
+        self.calls = calls_in_row(least_s, tensor_bytes(signature), place.free_bytes)
 
     @cached_property
     def timed(self) -> TimedTensors:

@@ -34,7 +34,8 @@ REST: Final = 10.0
 _ROW_S: Final = 120e-6
 _LONGEST_ROW_S: Final = 1e-3
 _MOST_CALLS: Final = 16
-_ROW_BYTES: Final = 512 << 20  # the tensors of a row, together
+_ROW_BYTES: Final = 512 << 20  # the tensors of a row, together,
+_ROW_SHARE: Final = 8  # and at most one part in so many of the memory that is free
 _ROUND_S: Final = 200e-6  # samples of one candidate in a round, together, without what flushes the cache
 _MOST: Final = 16
 _LONGEST_WAIT: Final = 16 * WAIT_CYCLES
@@ -43,9 +44,10 @@ _LONGEST_WAIT: Final = 16 * WAIT_CYCLES
 Call = Callable[[int], object]
 
 
-def calls_in_row(least_s: float, nbytes: float) -> int:
+def calls_in_row(least_s: float, nbytes: float, free_bytes: float) -> int:
     """The calls of a sample, for a problem that takes ``least_s`` seconds at least on tensors of ``nbytes``."""
-    return max(1, min(_MOST_CALLS, int(_ROW_S / least_s), int(_ROW_BYTES / nbytes)))
+    room = min(_ROW_BYTES, free_bytes / _ROW_SHARE)
+    return max(1, min(_MOST_CALLS, int(_ROW_S / least_s), int(room / nbytes)))
 
 
 @dataclass

@@ -45,6 +45,14 @@ class Device:
         with self.current():
             driver().call("cuCtxSynchronize")
 
+    @property
+    def free_bytes(self) -> int:
+        """Memory that nobody has taken."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        with self.current():
+            driver().call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
 
 @lru_cache(maxsize=64)
 def device(ordinal: int) -> Device:
