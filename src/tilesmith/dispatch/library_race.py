@@ -39,7 +39,9 @@ def race_library(launch: Launchable, database: Database, *, seconds: float = 1.0
     side = import_module("tilesmith.solvers.external.library")
     values = sample_args(signature, seed)
     place = device_bench_of(launch, values)
-    mine_checked = place.check(launch.executable)
+    checked = place.check(launch.executable)
+    if not checked.ok:
+        return ()
     with side.on_stream(launch.ordinal, place.checker.stream.handle, side.uses_tf32(signature)):
         row = side.device_tensors(signature, values, launch.ordinal, place.calls)
         calls: dict[str, Call] = {OURS: place.timed.plan(launch.executable).run}
@@ -54,14 +56,14 @@ def race_library(launch: Launchable, database: Database, *, seconds: float = 1.0
                 records[str(point)] = replace(
                     job.blank(point), error=verdict.error, bound=verdict.bound, compiler=side.version(library)
                 )
-        if not records or not mine_checked.ok:
+        if not records:
             return ()
         timings = place.time(calls, budget_s=seconds, rounds=ROUNDS)
     best = min(records, key=lambda name: timings[name].median_us)
     mine = launch.choice.record or Record(
         job.problem, launch.target.name, launch.solver, launch.config,
         revision=job.candidates[launch.solver].solver.revision, compiler=job.compiler.identity, host=job.host.name,
-        date=job.host.date, error=mine_checked.error, bound=mine_checked.bound,
+        date=job.host.date, error=checked.error, bound=checked.bound,
     )  # fmt: skip
     found = (timed(mine, timings[OURS]), timed(records[best], timings[best]))
     for record in found:
