@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
@@ -73,6 +76,24 @@ def test_a_launch_is_what_the_plan_says(cuda, artifact):
     assert "allow ts_kernel attribute=8 value=200000" in log
     x, w, y = addresses(slots)
     assert caught.parameters == [[x, -3, w, y, 0.5]]
+
+
+@pytest.mark.parametrize(("version", "early"), [("12020", 0), ("12030", 1)])
+def test_no_launch_is_early_where_graphs_cannot_hold_it(version, early):
+    """In a process of its own: a driver that was opened stays."""
+    program = """
+import os
+from stand_in import stand_in
+cuda = stand_in()
+os.environ["TILESMITH_LIBCUDA"] = str(cuda.path)
+from test_cuda_runtime import CACHE, EMPTY, H200, addresses, load, memory
+slots, packed, workspace = memory()
+load(CACHE.get_or_build(EMPTY, H200)).run_on(0, 0, addresses(slots), packed.address, workspace.address)
+print(*cuda.log(), sep="\\n")
+"""
+    env = os.environ | {"FAKE_CUDA_VERSION": version, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert f" early={early} stream=0" in done.stdout, done.stderr
 
 
 def test_tensor_maps_are_what_the_plan_says(cuda, artifact):
@@ -277,9 +298,6 @@ def test_a_large_cluster_is_allowed_first(cuda, artifact):
 
 def test_without_a_driver(tmp_path):
     """In a process of its own: a driver that was opened stays."""
-    import subprocess
-    import sys
-
     program = (
         "import sys\nfrom tilesmith.runtime._runtime import cuda_open\nfrom tilesmith.targets.detect_cuda import *\n"
         "assert not has_cuda()\n"

@@ -58,6 +58,7 @@ static ts_status open_library(const char *path, ts_error *error) {
   }
   driver = found;
   init_result = driver.init(0);
+  if (init_result == 0 && driver.driver_version(&driver.version) != 0) driver.version = 0;
   atomic_store(&is_open, 1);
   return TS_OK;
 }

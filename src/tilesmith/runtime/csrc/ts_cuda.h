@@ -38,7 +38,11 @@ enum { CU_ATTRIBUTE_CLUSTER_DIMENSION = 4, CU_ATTRIBUTE_PROGRAMMATIC_STREAM_SERI
 enum { CU_FUNCTION_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8, CU_FUNCTION_NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14 };
 enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
 
+/* The first version that captures a launch that may begin early; before, kernels begin when all ahead is done. */
+enum { CU_VERSION_OF_EARLY_CAPTURE = 12030 };
+
 typedef struct ts_driver {
+  int version;
   cu_result (*init)(unsigned flags);
   cu_result (*driver_version)(int *version);
   cu_result (*error_name)(cu_result result, const char **text);

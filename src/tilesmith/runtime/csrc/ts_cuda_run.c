@@ -283,7 +283,7 @@ static ts_status launch(const call *now, const ts_step *step, ts_error *error) {
     for (int i = 0; i < 3; i++)
       cluster->value.cluster[i] = (unsigned)step->cluster[i];
   }
-  if (step->programmatic) {
+  if (step->programmatic && now->driver->version >= CU_VERSION_OF_EARLY_CAPTURE) {
     cu_launch_attribute *early = &attributes[config.attribute_count++];
     memset(early, 0, sizeof *early);
     early->id = CU_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
