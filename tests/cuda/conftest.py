@@ -15,6 +15,7 @@ def cuda(monkeypatch) -> StandIn:
     found = stand_in()
     monkeypatch.setenv("TILESMITH_LIBCUDA", str(found.path))
     found.executes(False)
+    found.leave(64 << 30)
     found.log()
     return found
 

@@ -352,7 +352,7 @@ API int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
   *address = (uint64_t)(uintptr_t)aligned_alloc(512, (bytes + 511) / 512 * 512);
   return *address ? OK : OUT_OF_MEMORY;
 }
-static size_t free_bytes = (size_t)64 << 30;
+static size_t free_bytes;
 API void fake_set_free(size_t bytes) { free_bytes = bytes; }
 API int cuMemGetInfo_v2(size_t *free_now, size_t *total) {
   BEGIN("cuMemGetInfo_v2");

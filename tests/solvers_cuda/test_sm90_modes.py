@@ -147,6 +147,13 @@ def test_what_is_read_once_need_not_stay_in_l2(sizes, swap, once):
     assert (number(draft, "A_ONCE"), number(draft, "B_ONCE")) == once
 
 
+def test_a_matrix_that_all_layers_share_stays_in_l2():
+    chosen = config(wgs=1, bn=32)
+    for shared, once in (({}, 1), ({"stride_a": 0}, 0)):
+        draft = SOLVER.draft(gemm(2048, 32, 512, batch=64, **shared), chosen, H200)
+        assert (number(draft, "A_ONCE"), number(draft, "B_ONCE")) == (once, 0)
+
+
 @pytest.mark.parametrize("bk", [64, 128, 256])
 @pytest.mark.parametrize("m", [1, 5, 16, 40, 100])
 def test_of_few_rows_those_that_exist_are_copied(m, bk):

@@ -20,7 +20,7 @@ from tilesmith.errors import ArgumentError
 from tilesmith.measure.accuracy import Accuracy
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_check import can_check_on_device
-from tilesmith.measure.device_library import check_library
+from tilesmith.measure.device_library import call_on_row, check_library
 from tilesmith.measure.device_timing import Call
 from tilesmith.measure.machine import Machine, roofline_seconds
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
@@ -53,8 +53,7 @@ def bench_on_device(
         if launch.external is not None:
             assert side is not None
             row = side.device_tensors(signature, values, launch.ordinal, place.calls)
-            call = side.library_call(signature, launch.config)
-            ours, prepare_us = lambda at: call(*row[at]), 0.0
+            ours, prepare_us = call_on_row(side.library_call(signature, launch.config), row), 0.0
             verdict = check_library(place, signature, side, ours)
             if not verdict.ok:
                 return _failed(verdict)

@@ -7,17 +7,14 @@ launchable of this process should call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
-from typing import Any
 
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database
 from tilesmith.dispatch.launchable import Launchable, forget_launchables
 from tilesmith.dispatch.measuring import device_bench_of
-from tilesmith.measure.device_library import check_library
+from tilesmith.measure.device_library import call_on_row, check_library
 from tilesmith.measure.device_timing import Call
 from tilesmith.problems.samples import sample_args
 from tilesmith.tune.job import make_job
@@ -49,7 +46,7 @@ def race_library(launch: Launchable, database: Database, *, seconds: float = 1.0
         library = "cublas" if "cublas" in job.library_points[0].arm else "cudnn"
         for point in job.library_points:
             call = side.library_call(signature, str(point.config))
-            run = partial(_call_at, call, row)
+            run = call_on_row(call, row)
             verdict = check_library(place, signature, side, run)
             if verdict.ok:
                 calls[str(point)] = run
@@ -70,7 +67,3 @@ def race_library(launch: Launchable, database: Database, *, seconds: float = 1.0
         database.put_result(record)
     forget_launchables()
     return found
-
-
-def _call_at(call: Callable[..., Any], row: Sequence[tuple[Any, ...]], place: int) -> Any:
-    return call(*row[place])

@@ -65,7 +65,7 @@ class DevicePlan:
         workspace: DeviceMemory | None = None,
     ) -> None:  # fmt: skip
         plan = executable.plan
-        self.executable = executable
+        self._executable = executable
         self._ordinal, self._stream, self._slots = place.ordinal, stream, tuple(slots)
         if workspace is None and plan.workspace_bytes:
             workspace = DeviceMemory(place, plan.workspace_bytes)
@@ -87,16 +87,15 @@ class DevicePlan:
 
     def _queue(self, prepare: bool) -> None:
         packed, workspace = (memory.address if memory else 0 for memory in (self._packed, self.workspace))
-        self.executable.run_on(
+        self._executable.run_on(
             self._ordinal, self._stream.handle, self._slots, packed, workspace, prepare=prepare
         )  # fmt: skip
 
 
 class TimedPlan:
-    """A plan on every place of a row: its workspace is one, its packed filters are as many as the filters."""
+    """A plan on every place of a row: its workspace is one, each place has a packed filter."""
 
     def __init__(self, plans: Sequence[DevicePlan]) -> None:
-        self.executable = plans[0].executable
         self._plans = tuple(plans)
 
     def prepare(self, at: int) -> None:

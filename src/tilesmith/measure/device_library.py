@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilesmith.measure.accuracy import Accuracy
@@ -11,6 +11,11 @@ from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.rewrite import Signature
+
+
+def call_on_row(call: Callable[..., Any], row: Sequence[Sequence[Any]]) -> Callable[[int], Any]:
+    """``call`` on the tensors of a place in a row."""
+    return lambda place: call(*row[place])
 
 
 def check_library(bench: DeviceBench, signature: Signature, side: Any, run: Callable[[int], Any]) -> Accuracy:

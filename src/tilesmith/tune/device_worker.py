@@ -11,7 +11,7 @@ from typing import Any
 
 from tilesmith.errors import LaunchError
 from tilesmith.measure.device_bench import DeviceBench
-from tilesmith.measure.device_library import check_library
+from tilesmith.measure.device_library import call_on_row, check_library
 from tilesmith.measure.device_timing import Call
 from tilesmith.measure.oracle import Oracle
 from tilesmith.problems.samples import sample_args
@@ -73,11 +73,7 @@ class DeviceWorker:
         """PyTorch's own kernel, on this problem's stream and numbers."""
         self.note.write(request.name)
         side, row = self._library()
-        call = side.library_call(self._signature, request.config)
-
-        def run(place: int) -> Any:
-            return call(*row[place])
-
+        run = call_on_row(side.library_call(self._signature, request.config), row)
         verdict = check_library(self.bench, self._signature, side, run)
         if not verdict.ok:
             return Refused(f"wrong numbers: {verdict.message}", verdict.error, verdict.bound)

@@ -164,12 +164,16 @@ class Sm90Tile:
 
     @cached_property
     def read_once(self) -> tuple[bool, bool]:
-        """Whether A's, and B's, elements need not stay in L2: those that a GEMM bound by memory has most of."""
+        """Whether A's, and B's, elements need not stay in L2: those that a GEMM bound by memory has most of.
+
+        What all layers share is read for each of them.
+        """
         form = self.form
         if not streams(form, self.target):
             return False, False
+        own_a, own_b = (isinstance(x, Tiled) and x.dims[2] == form.layers for x in (form.a, form.b))
         a, b = form.rows, form.cols  # elements, over the length of the sums
-        return 2 * a >= b, 2 * b >= a and self.value["cast"] == 1
+        return own_a and 2 * a >= b, own_b and 2 * b >= a and self.value["cast"] == 1
 
     @cached_property
     def partial_quads(self) -> int:
