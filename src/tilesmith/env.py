@@ -93,6 +93,13 @@ def _folder(text: str) -> Path:
     return path
 
 
+def _folders(text: str) -> tuple[Path, ...]:
+    found = tuple(_path(part.strip()) for part in text.split(os.pathsep) if part.strip())
+    if not all(path.is_absolute() for path in found):
+        raise ValueError(text)
+    return found
+
+
 def _layers(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in _LAYER.findall(text) if part.strip())
 
@@ -132,6 +139,10 @@ CACHE_ON: Variable[bool] = Variable(
 CACHE_DIR: Variable[Path] = Variable(
     "TILESMITH_CACHE_DIR", _user_cache, "the user's cache folder", "a folder's path",
     "where the artifact cache lies", _folder,
+)  # fmt: skip
+TRUST_FOLDER: Variable[tuple[Path, ...]] = Variable(
+    "TILESMITH_TRUST_FOLDER", lambda: (), "none", f"a list of absolute paths of folders separated by {os.pathsep!r}",
+    "folders of caches and databases that are used although other users own them or can write to them", _folders,
 )  # fmt: skip
 TUNING_SPEC_PATH: Variable[Path | None] = Variable(
     "TILESMITH_TUNING_SPEC_PATH", lambda: None, "none", "a file's path",
@@ -177,8 +188,8 @@ EXTERNAL: Variable[bool] = Variable(
 )  # fmt: skip
 
 VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read only, so covariance is safe
-    CACHE_ON, CACHE_DIR, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH, LOG_CMD, ONLY_SOLVER, NUM_THREADS,
-    LIBCUDA, EXTERNAL,
+    CACHE_ON, CACHE_DIR, TRUST_FOLDER, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH, LOG_CMD, ONLY_SOLVER,
+    NUM_THREADS, LIBCUDA, EXTERNAL,
 )  # fmt: skip
 
 

@@ -148,10 +148,14 @@ def test_clear_leaves_what_is_not_the_caches(folder, capsys):
     assert kinds(inventory(folder)) == [FOREIGN]
     assert [path.name for path in folder.rglob("*") if path.is_file()] == ["notes.txt"]
     assert clear(folder) == ()
-    (empty, *_) = (folder / "plans").iterdir()
-    age(empty, 1)
+
+
+def test_clear_leaves_no_empty_folders(folder):
     clear(folder)
-    assert not empty.exists()
+    assert list(folder.iterdir()) == []
+    (folder / "plans" / "of another version").mkdir(parents=True)
+    prune(folder, max_bytes=0)
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("remove", [clear, lambda folder: prune(folder, max_bytes=0)])

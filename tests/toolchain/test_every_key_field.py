@@ -67,9 +67,10 @@ ARTIFACT_FIELDS = {
     },
     Compiler: {
         "kind": ("clang", ("gcc",)), "version": ("2", ("gcc", "zig")),
-        "command": "where a compiler lies changes nothing that it makes",
+        "command": (("gcc", "-O3"), ("gcc", "zig")), "resolved": (("/opt/gcc",), ("gcc", "zig")),
+        "environment": (("COMPILER_PATH=/opt",), ("gcc", "zig")),
     },
-    Nvrtc: {"version": ((12, 8), ("nvrtc",)), "library": "where a compiler lies changes nothing that it makes"},
+    Nvrtc: {"version": ((12, 8), ("nvrtc",)), "library": ("another.so", ("nvrtc",))},
 }  # fmt: skip
 
 

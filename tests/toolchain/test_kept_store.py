@@ -26,7 +26,10 @@ CUBIN = "11480aea9cab97036d2e49d4d5678c580bf78c88e845f9c0e93d0093c72dc587"
 
 @pytest.fixture
 def cache(tmp_path):
-    return ArtifactCache(shutil.copytree(STORE, tmp_path / "cache"))
+    copy = shutil.copytree(STORE, tmp_path / "cache")
+    for path in (copy, *copy.rglob("*")):  # a checkout may let its group write, which a cache must not
+        path.chmod(path.stat().st_mode & ~0o022)
+    return ArtifactCache(copy)
 
 
 def test_kernels_are_found(cache):

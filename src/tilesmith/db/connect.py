@@ -17,14 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tilesmith.db.admission import SIDE_FILES, why_refused
 from tilesmith.db.schema import FIELDS, TABLES, VERSION, check_tables, is_ours, migrate, version_of
 from tilesmith.db.seal import seal_of
 
 LOG = logging.getLogger("tilesmith.db")
 BUSY_S = 10.0
 PATIENCE_S = 60.0  # for a file that other processes hold
+_told: set[tuple[Path, str]] = set()  # files that cannot be used, and why: each is warned of once
 _MAGIC = b"SQLite format 3\0"
-_SIDE_FILES = ("-journal", "-wal", "-shm")
 _PLENTY = 1 << 26  # bytes: more than SQLite takes for a database of ours
 
 
@@ -45,7 +46,9 @@ def open_file(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
                 reason = again
     except OSError as error:
         reason = error
-    LOG.warning("database %s cannot be used (%s); this process works without it", path, reason)
+    level = logging.INFO if (path, str(reason)) in _told else logging.WARNING
+    _told.add((path, str(reason)))
+    LOG.log(level, "database %s cannot be used (%s); this process works without it", path, reason)
     return memory(), False
 
 
@@ -68,6 +71,8 @@ def why_unreadable(path: Path) -> str | None:
         with contextlib.closing(_connect(path, readonly=True)) as connection:
             if version_of(connection) == VERSION:
                 check_tables(connection)
+    except OSError as error:
+        return str(error)
     except sqlite3.Error as error:
         if is_damage(error):
             return str(error)
@@ -154,7 +159,7 @@ def set_aside(path: Path, error: Exception) -> None:
                 return
             aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
             path.replace(aside)
-            for suffix in _SIDE_FILES:
+            for suffix in SIDE_FILES:
                 with contextlib.suppress(FileNotFoundError):
                     Path(f"{path}{suffix}").replace(f"{aside}{suffix}")
             kept = _salvage(aside, path)
@@ -258,6 +263,9 @@ class _Connection(sqlite3.Connection):
 
 
 def _connect(path: Path, readonly: bool = False) -> sqlite3.Connection:
+    reason = why_refused(path)
+    if reason is not None:
+        raise OSError(reason)
     name = f"{path.absolute().as_uri()}?mode=ro" if readonly else str(path)
     connection = sqlite3.connect(
         name, uri=readonly, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=32,
@@ -284,7 +292,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
         LOG.warning("database %s cannot be written; what this process measures is kept in memory", path)
         return copy, False
     if not exists:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     connection = _connect(path)
     try:
         version = version_of(connection)

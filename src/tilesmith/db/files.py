@@ -25,8 +25,9 @@ from tilesmith.db.lines import line_of, read_line
 from tilesmith.db.records import Record, Search
 from tilesmith.db.store import RECORDS, Database, Table, in_order
 from tilesmith.errors import FileFormatError
-from tilesmith.toolchain.files import publish, sweep
+from tilesmith.toolchain.files import publish, read, sweep
 
+_BYTES = 1 << 20  # of a record
 _TABLES = ("results", "trials", "searches")
 
 
@@ -40,7 +41,7 @@ def must_be_files(path: Path) -> bool:
     try:
         exists = os.path.exists(path)
         if not exists:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         reason = trial.why_not(path.parent, thorough=not exists)
         if reason is None:
             return False
@@ -186,7 +187,7 @@ class FileDatabase(Database):
     def _look(self, place: str) -> tuple[Record | Search | None, str]:
         """The record at a place, or why there is none (nothing, when it is not there or comes from a newer version)."""
         try:
-            found = read_line((self.folder / place).read_bytes().decode("utf-8", "replace"))
+            found = read_line(read(str(self.folder / place), _BYTES, own=True).decode("utf-8", "replace"))
         except FileNotFoundError:
             return None, ""
         except (OSError, FileFormatError) as error:

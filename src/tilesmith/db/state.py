@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from tilesmith.db.store import RECORDS
 
 _OTHERS = ("-journal", "-wal", RECORDS)  # beside a file that is being written, or of which more is to be read
 _HEADER = 100
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)  # what lies beside a link tells nothing of its file
+# What lies beside a link tells nothing of its file; a FIFO would make who opens it wait.
+_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def state_of(path: str) -> list[int | str] | None:
@@ -19,7 +21,7 @@ def state_of(path: str) -> list[int | str] | None:
     share a file system number it each as they like.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NOFOLLOW)
+        descriptor = os.open(path, _FLAGS)
     except FileNotFoundError:
         state: list[int | str] = []
     except (OSError, ValueError):
@@ -27,6 +29,8 @@ def state_of(path: str) -> list[int | str] | None:
     else:
         try:
             about = os.fstat(descriptor)
+            if not stat.S_ISREG(about.st_mode):
+                return None
             header = os.read(descriptor, _HEADER)
         except OSError:
             return None

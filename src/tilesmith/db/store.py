@@ -36,12 +36,15 @@ class Database(ABC):
         One SQLite file; where its folder cannot hold one (``db.trial``), a folder of files beside it. With ``tried``
         false the trial of a file that is there waits for ``for_writing``: who reads alone needs none.
         """
+        from tilesmith.db.admission import why_refused
         from tilesmith.db.files import FileDatabase, must_be_files
         from tilesmith.db.sqlite_store import SqliteDatabase
 
         if path is None:
             return SqliteDatabase.in_memory()
         file = Path(path)
+        if why_refused(file) is not None:  # which opening it says
+            return SqliteDatabase.at(file, readonly)
         waits = not readonly and not tried and os.path.exists(file)
         if os.path.isdir(f"{file}{RECORDS}") or (not (readonly or waits) and must_be_files(file)):
             return FileDatabase(file, readonly)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import astuple, replace
 from typing import Any
 
@@ -35,7 +36,7 @@ def recall(
     if record.get("states") != [state_of(place) for place in named.places]:
         return None
     choice = _choice_of(record.get("choice"))
-    held = with_artifacts(serial, cache, stale=False)
+    held = with_artifacts(serial, cache, target, stale=False)
     if choice is None or held is None:
         return None
     if mode != "strict":
@@ -48,7 +49,8 @@ def may_stand(mode: str, only: str) -> bool:
 
 
 def places_of(named: Named) -> tuple[str, ...]:
-    return (str(named.system), *named.places)
+    """What says which answers a hit stands for: the layers, and which folders of other users were trusted for them."""
+    return (str(named.system), os.environ.get(env.TRUST_FOLDER.name, ""), *named.places)
 
 
 def values_of(choice: Choice) -> list[Any]:

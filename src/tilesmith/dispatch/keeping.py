@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from tilesmith.db.admission import why_refused
 from tilesmith.db.layers import Layers, open_layers
 from tilesmith.db.remote import is_url
 from tilesmith.db.state import state_of
@@ -34,7 +37,7 @@ def keep(
     ):  # fmt: skip
         return
     states = [state_of(place) for place in named.places]
-    if None in states:
+    if None in states or any(why_refused(Path(place)) is not None for place in named.places):
         return
     layers = open_layers(named.places, readonly=True, system=named.system)
     answers = answers_of(signature, target, layers)

@@ -7,7 +7,6 @@ databases' SQLite) is imported by the first call that must: most processes never
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import threading
@@ -23,6 +22,7 @@ from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
 from tilesmith.dispatch import hits
 from tilesmith.dispatch.choice import Choice, Considered, Resolved
+from tilesmith.dispatch.log import start_logging
 from tilesmith.dispatch.places import (
     check_mode,
     device_ordinal,
@@ -165,7 +165,7 @@ def get_launchable(
     memo.recall(held)
     target = target_of(target, threads, device)
     if env.LOG.is_set:
-        logging.getLogger("tilesmith").setLevel(env.LOG.get().upper())
+        start_logging()
     if env.LOG_CMD.get():
         log_command(signature)
     only = env.ONLY_SOLVER.get() if only is None else only
@@ -197,21 +197,22 @@ def get_launchable(
 def _loaded(
     signature: Signature, target: Target, resolved: Resolved, ordinal: int, cache: ArtifactCache, *, compiles: bool
 ) -> Launchable:
-    """A launchable of what was resolved; where the cache's folder fails to give its files, they are made elsewhere."""
-    try:
-        return Launchable(signature, target, resolved, ordinal)
-    except LaunchError as error:
-        whole = all(cache.find(artifact.digest) for artifact in resolved.built.artifacts)
-        # A shared object may lie whole where the system refuses to run it.
-        if not compiles or (whole and target.family != "cpu") or not cache.give_up(error):
-            raise
+    """A launchable of what was resolved. A CPU kernel that cannot be loaded is made anew, at last in another folder."""
+    attempts = 0
+    while True:
+        try:
+            return Launchable(signature, target, resolved, ordinal)
+        except LaunchError as error:
+            attempts += 1
+            anew = attempts == 1 and cache.refuse(resolved.built.artifacts, error)
+            if not compiles or target.family != "cpu" or not (anew or cache.give_up(error)):
+                raise
         from tilesmith.dispatch.planning import build
         from tilesmith.solvers.table import candidates
 
         plan = resolved.built.plan
         candidate = next(each for each in candidates(signature, target) if each.name == plan.solver)
-        built = build(signature, candidate, plan.config, target, cache)
-        return Launchable(signature, target, replace(resolved, built=built), ordinal)
+        resolved = replace(resolved, built=build(signature, candidate, plan.config, target, cache))
 
 
 def forget_launchables() -> None:

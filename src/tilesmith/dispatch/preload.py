@@ -27,6 +27,7 @@ from tilesmith.dispatch.spec import spec_choice
 from tilesmith.errors import (
     ArgumentError,
     CommandError,
+    FileFormatError,
     InterruptedSearchError,
     NoSolutionError,
     TilesmithError,
@@ -37,6 +38,7 @@ from tilesmith.solvers.solver import parse_config
 from tilesmith.targets.detect import usable_cores
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.trust import why_distrusted
 from tilesmith.tune.space import HOPELESS
 
 SOURCES = "sources"  # of the cache folder: what ``device=""`` writes
@@ -185,8 +187,10 @@ class CachePopulator:
             ordinal = int(device.partition(":")[2] or 0)
             only = env.ONLY_SOLVER.get()
             choice = resolve(signature, target, self.mode, layers, self._cache, only, ordinal).choice
-            if len(self._cache.folders()) > 1:
-                raise NoSolutionError(f"the cache folder {self._cache.directory} cannot be written")
+            if not self._cache.lasts:
+                raise NoSolutionError(
+                    f"the cache folder {self._cache.directory} cannot be written, or others can: see the warning"
+                )
             if self.mode not in ("fast", "strict"):
                 # What another process will do.
                 resolve(signature, target, "strict", layers, self._cache, only, ordinal)
@@ -202,6 +206,9 @@ class CachePopulator:
         root = Path(self._out) if self._out is not None else self._cache.directory / SOURCES
         target = self._target or target_of(None, self._threads)
         layers = open_databases(self._database, readonly=True)
+        distrusted = why_distrusted(root) or why_distrusted(root.parent) if self._out is None else None
+        if distrusted is not None:
+            raise FileFormatError(f"{root}: nothing is written there: {distrusted}")
         for signature in self.signatures:
             name = signature.get_func_name()
             try:

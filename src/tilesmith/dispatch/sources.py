@@ -19,6 +19,7 @@ from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import unit_text
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.compilers import command_line, compiler_for
+from tilesmith.toolchain.files import read, replace
 from tilesmith.toolchain.nvrtc import find_nvrtc
 
 _LONGEST_NAME = 200  # file systems take 255 bytes
@@ -46,11 +47,18 @@ def write_source(source: Source, folder: Path) -> Path:
     text = unit_text([source])
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or path.read_text(errors="replace") != text:
-            path.write_text(text)
+        if not _holds(path, text.encode()):
+            replace(path, text.encode())
     except OSError as error:
         raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None
     return path
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        return read(str(path)) == data
+    except OSError:
+        return False
 
 
 def compiler_command(target: Target, source: Source) -> str:

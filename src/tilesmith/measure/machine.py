@@ -28,6 +28,7 @@ from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.compilers import find_compiler
+from tilesmith.toolchain.files import read
 from tilesmith.toolchain.sealed import seal, unseal
 
 _FORMAT = 1
@@ -225,7 +226,7 @@ def _aligned(nbytes: int) -> Any:
 
 def _read(path: Path, target: str, host: str) -> Machine | None:
     try:
-        machine = Machine(**(unseal(path.read_bytes()) or {}))
+        machine = Machine(**(unseal(read(str(path), own=True)) or {}))
         numbers = (machine.fp32_flops, machine.fp64_flops, machine.cache_bandwidth, machine.memory_bandwidth)
         sound = (machine.target, machine.host) == (target, host) and all(number > 0 for number in numbers)
     except (OSError, TypeError):

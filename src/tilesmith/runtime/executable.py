@@ -21,6 +21,7 @@ from tilesmith.runtime.arguments import refuse, refuse_overlap
 from tilesmith.runtime.device_call import DeviceCalls
 from tilesmith.targets.cuda_driver import library_path
 from tilesmith.toolchain.cache import Artifact
+from tilesmith.toolchain.files import read
 
 __all__ = ["Bound", "Executable", "PackedFilter", "Prepared"]
 
@@ -31,8 +32,8 @@ class Executable:
     """``plan``, ready to run on any number of threads at a time.
 
     ``artifacts[i]`` is the file of ``plan.artifacts[i]``. The digest of a path is checked here; an ``Artifact`` is
-    what the cache has just checked. Raises ``PlanError`` for a plan that breaks a rule, ``LaunchError`` for artifacts
-    that are missing, damaged, or lack a symbol.
+    what the cache has just checked. The bytes that were checked are those that are loaded. Raises ``PlanError`` for a
+    plan that breaks a rule, ``LaunchError`` for artifacts that are missing, damaged, or lack a symbol.
     """
 
     def __init__(self, plan: Plan | Serial | bytes, artifacts: Sequence[Path | Artifact]) -> None:
@@ -43,10 +44,10 @@ class Executable:
         self._serial = serial = plan
         if len(artifacts) != len(serial.artifacts):
             raise LaunchError(f"the plan counts {len(serial.artifacts)} artifacts, got {len(artifacts)} files")
-        files = tuple(map(_checked_file, serial.artifacts, artifacts))
+        checked = tuple(map(_checked, serial.artifacts, artifacts))
         if serial.family == "cuda":
             cuda_open(library_path())
-        self._loaded = LoadedPlan(serial.data, files)
+        self._loaded = LoadedPlan(serial.data, checked)
 
     @property
     def plan(self) -> Plan:
@@ -147,15 +148,17 @@ def _entry(slot: Slot) -> tuple[Slot, str, Any, tuple[int, ...], tuple[int, ...]
     return slot, slot.dtype, dtype(slot.dtype).numpy(), slot.shape, slot.strides, slot.nbytes
 
 
-def _checked_file(digest: str, artifact: Path | Artifact) -> str:
+def _checked(digest: str, artifact: Path | Artifact) -> tuple[bytes, str]:
+    """The bytes of an artifact, and where they lie."""
     if isinstance(artifact, Artifact):
         if artifact.digest != digest:
             raise LaunchError(f"artifact {artifact.file} is another: its sha256 is not the plan's {digest}")
-        return artifact.file
+        return artifact.data, artifact.file
     try:
-        found = hashlib.sha256(artifact.read_bytes()).hexdigest()
+        data = read(str(artifact))
     except OSError as error:
         raise LaunchError(f"artifact {artifact} cannot be read: {error.strerror}") from None
+    found = hashlib.sha256(data).hexdigest()
     if found != digest:
         raise LaunchError(f"artifact {artifact} is damaged: its sha256 is {found}, the plan says {digest}")
-    return str(artifact)
+    return data, str(artifact)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import shlex
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +21,9 @@ from tilesmith.toolchain.nvrtc import Nvrtc, find_nvrtc
 from tilesmith.toolchain.resources import KernelResources, read_resources
 
 COMPILE_S = 600.0
+_log = logging.getLogger("tilesmith.compiler")
+# The class and the machine in an ELF header, by the first word of a target's name for zig.
+_ELF = {"x86_64": (2, 62), "aarch64": (2, 183)}
 
 Toolchain = Compiler | Nvrtc
 
@@ -62,12 +68,30 @@ def build_unit(
     os.close(descriptor)
     try:
         log = _compile(unit_text(sources), target, Path(staged), compiler, limit_s)
+        with open(staged, "rb") as file:
+            reason = why_it_cannot_run(file.read(20), target)
+        if reason is not None:
+            raise CompileError(
+                f"{compiler.identity} makes binaries that {target.name} cannot run ({reason}); "
+                "set CC to a compiler that makes them, without flags such as -m32"
+            )
         os.replace(staged, out_path)
         return read_resources(log)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(staged)
         raise
+
+
+def why_it_cannot_run(binary: bytes, target: Target) -> str | None:
+    """Why an ELF file (its first 20 bytes are enough) is not for this CPU target; None if it may be."""
+    expected = _ELF.get(target.zig_target.partition("-")[0]) if isinstance(target, CpuTarget) else None
+    if expected is None or binary[:4] != b"\x7fELF" or len(binary) < 20:
+        return None
+    found = binary[4], int.from_bytes(binary[18:20], "little")
+    if found == expected:
+        return None
+    return f"ELF class {32 * found[0]}, machine {found[1]}; wanted: class {32 * expected[0]}, machine {expected[1]}"
 
 
 def exact_command(compiler: Toolchain, target: Target, source: str, output: str) -> tuple[str, ...]:
@@ -85,18 +109,21 @@ def _compile(text: str, target: Target, out_path: Path, compiler: Toolchain, lim
         # The name is fixed: compilers write it into the binary, and one source must always make the same bytes.
         (folder / "unit.c").write_text(text)
         command = exact_command(compiler, target, "unit.c", str(out_path))
+        _log.debug("in %s: %s", folder, shlex.join(command))
+        began = time.perf_counter()
         try:
             with open(folder / "unit.c", encoding="utf-8") as unit:
                 # Its own temporary files lie here too, so that a compiler that is killed leaves none.
                 done = subprocess.run(
                     command, cwd=folder, stdin=unit, capture_output=True, text=True, timeout=limit_s,
-                    check=False, env={**os.environ, "TMPDIR": str(folder)},
+                    check=False, env={**compiler.environment_of(os.environ), "TMPDIR": str(folder)},
                 )  # fmt: skip
             output, status = f"{done.stderr}\n{done.stdout}", done.returncode
         except subprocess.TimeoutExpired:
             raise CompileError(f"{compiler.identity} did not end within {limit_s:.1f} s") from None
         except OSError as error:
             output, status = f"error: {error}", 1
+    _log.debug("exit status %d after %.0f ms", status, (time.perf_counter() - began) * 1e3)
     if status == 0:
         return output
     lines = [line.strip() for line in output.splitlines() if line.strip()]

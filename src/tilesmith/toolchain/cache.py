@@ -2,8 +2,9 @@
 
 An entry is two files. ``keys/<key>.json`` says which binary a key stands for, and carries its own checksum;
 ``objects/<digest>.so`` (``.cubin`` for a GPU) is the binary, named by the sha256 of its bytes. Both are checked on
-every load. Writers stage a file, fsync and rename it, so readers see whole files alone; losing a race to another writer
-changes nothing. Of several processes that miss the same kernel one compiles it while the others wait (``files.turn``).
+every load, and what has been checked is what is loaded: an ``Artifact`` holds the bytes. Writers stage a file, fsync
+and rename it, so readers see whole files alone; losing a race to another writer changes nothing. Of several processes
+that miss the same kernel one compiles it while the others wait (``files.turn``).
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import hashlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +25,27 @@ from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import files
-from tilesmith.toolchain.build import Toolchain, build_unit, find_toolchain, flags_of, unit_text
+from tilesmith.toolchain.build import Toolchain, build_unit, find_toolchain, flags_of, unit_text, why_it_cannot_run
 from tilesmith.toolchain.resources import KernelResources
 from tilesmith.toolchain.sealed import seal, unseal
+from tilesmith.toolchain.trust import why_distrusted
 
 _FORMAT = "tilesmith artifact 2"
 _SUFFIXES = (".so", ".cubin")
 _HEX = frozenset("0123456789abcdef")
 _EM_CUDA = 190  # e_machine of a cubin's ELF header
-_TURN_S = 120.0  # to wait for another process that compiles the same kernel
+_TURN_S = 20.0  # to wait for another process that compiles the same kernel: it may be stopped
+_KEY_BYTES = 1 << 20  # of a key's file
 _log = logging.getLogger("tilesmith.cache")
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled binary: ``digest`` is the sha256 (hex) of the bytes of ``file``, just verified."""
+    """A compiled binary: ``digest`` is the sha256 (hex) of ``data``, the bytes that ``file`` held just now."""
 
     digest: str
     file: str
+    data: bytes = field(repr=False, compare=False)
 
     @property
     def path(self) -> Path:
@@ -51,32 +56,38 @@ class ArtifactCache:
     """Compiled kernels under ``directory``, shared by any number of processes and threads.
 
     A directory that cannot be written, or fails while it is, degrades to a temporary one for the rest of the process,
-    with one warning; what it holds is still read.
+    with one warning; what it holds is still read. Nothing is read from a directory that others can write
+    (``toolchain.trust``).
     """
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
         self._fallback: Path | None = None
         self._abandoned = False
+        self._admitted = False  # nobody else can write there
+        self._refused: set[str] = set()  # binaries that are whole, and could not be loaded
         self._falling = threading.Lock()
         self._swept = False
         self._told = False  # that the directory fails
 
     def find(self, digest: str) -> Artifact | None:
         """The binary with this digest, verified; None if there is none that is whole."""
-        if len(digest) != 64 or not _HEX.issuperset(digest):
+        if len(digest) != 64 or not _HEX.issuperset(digest) or digest in self._refused:
             return None
         for folder in self.folders():
             for suffix in _SUFFIXES:
-                file = _object_file(folder, digest, suffix)
-                found = _digest_of(file)
-                if found == digest:
-                    return Artifact(digest, file)
+                found = self._read_object(_object_file(folder, digest, suffix), digest)
                 if found is not None:
-                    _log.warning(
-                        "cache entry %s is damaged (its bytes have sha256 %s); it counts as missing", file, found
-                    )
+                    return found
         return None
+
+    def refuse(self, artifacts: Sequence[Artifact], error: Exception) -> bool:
+        """Binaries that are whole and could not be loaded count as missing from now on; False if they did before."""
+        digests = {artifact.digest for artifact in artifacts} - self._refused
+        if digests:
+            self._refused |= digests
+            _log.warning("a kernel of cache %s cannot be loaded (%s); it is built again", self.directory, error)
+        return bool(digests)
 
     def resources(
         self, source: Source, target: Target, compiler: Toolchain | None = None
@@ -85,7 +96,7 @@ class ArtifactCache:
         key = artifact_key(source, target, compiler or find_toolchain(target))
         for folder in self.folders():
             with contextlib.suppress(OSError):
-                record = read_entry(_key_path(folder, key).read_bytes(), key)
+                record = read_entry(files.read(_key_file(folder, key), _KEY_BYTES, own=True), key)
                 if record is not None:
                     return tuple(
                         KernelResources(**{**r, "warnings": tuple(r["warnings"])}) for r in record["resources"]
@@ -94,7 +105,7 @@ class ArtifactCache:
 
     def lookup(self, source: Source, target: Target, compiler: Toolchain | None = None) -> Artifact | None:
         """The artifact of ``source`` if it is here and whole."""
-        return self._load(artifact_key(source, target, compiler or find_toolchain(target)))
+        return self._load(artifact_key(source, target, compiler or find_toolchain(target)), target)
 
     def get_or_build(self, source: Source, target: Target, compiler: Toolchain | None = None) -> Artifact:
         """The artifact of ``source``, compiled if it is not here or damaged.
@@ -103,7 +114,7 @@ class ArtifactCache:
         """
         compiler = compiler or find_toolchain(target)
         key = artifact_key(source, target, compiler)
-        return self._load(key) or self._build(key, source, target, compiler)
+        return self._load(key, target) or self._build(key, source, target, compiler)
 
     def get_or_build_many(
         self, sources: Sequence[Source], target: Target, compiler: Toolchain | None = None
@@ -121,7 +132,7 @@ class ArtifactCache:
                 return error
 
         distinct = list(dict.fromkeys(sources))
-        missing = [s for s in distinct if self._load(artifact_key(s, target, compiler)) is None]
+        missing = [s for s in distinct if self._load(artifact_key(s, target, compiler), target) is None]
         # The work happens in compiler processes, so threads are enough to start them and wait.
         workers = max(1, min(len(missing), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1))
         with ThreadPoolExecutor(workers) as pool:
@@ -133,33 +144,66 @@ class ArtifactCache:
     ) -> Artifact:
         """The binary at ``path``, which ``build_unit`` made of ``source`` alone: it is not compiled again here."""
         key = artifact_key(source, target, compiler)
-        artifact = self._put_object(path.read_bytes())
+        artifact = self._put_object(files.read(str(path)))
         self.publish(f"keys/{key}.json", _entry(key, artifact.digest, source.symbol, compiler.identity, resources))
         return artifact
 
     def store(self, path: Path) -> Artifact:
         """Keep a copy of a binary made elsewhere; it can be found by its digest."""
-        return self._put_object(path.read_bytes())
+        return self._put_object(files.read(str(path)))
 
     # --- files ----------------------------------------------------------------------------------------------------
 
     def folders(self) -> tuple[Path, ...]:
         """Where files are looked for: the directory, and the temporary one that takes its place."""
+        if not self._admitted:
+            self._admit()
         if self._fallback is None:
-            return (self.directory,)
+            return () if self._abandoned else (self.directory,)
         return (self._fallback,) if self._abandoned else (self.directory, self._fallback)
 
     def publish(self, name: str, data: bytes) -> Path:
         """Keep a file: in the directory, else in the temporary one. ``OSError`` when neither takes it."""
-        if self._fallback is None:
-            try:
-                files.publish(self.directory, self.directory / name, data)
-                return self.directory / name
-            except OSError as error:
-                self._fall_back(error)
-        assert self._fallback is not None
-        files.publish(self._fallback, self._fallback / name, data)
-        return self._fallback / name
+        place = self.place()
+        try:
+            files.publish(place, place / name, data)
+        except OSError as error:
+            if place == self._fallback:
+                raise
+            self._fall_back(error)
+            place = self.place()
+            files.publish(place, place / name, data)
+        return place / name
+
+    def offer(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Keep a file that saves the next process some work, if that is possible; if not, nothing is said."""
+        with contextlib.suppress(OSError):
+            for folder in self.folders()[:1]:
+                files.publish(folder, folder / name, data, durable=durable)
+
+    def place(self) -> Path:
+        """The folder that is written: the last of ``folders``. ``OSError`` where there is none."""
+        folders = self.folders()
+        if not folders:
+            self._fall_back(None)
+            folders = self.folders()
+        return folders[-1]
+
+    def _admit(self) -> None:
+        """Look once a process who can write to the directory."""
+        with self._falling:
+            if self._admitted:
+                return
+            reason = why_distrusted(self.directory)
+            if reason is not None:
+                self.tell("cache folder %s is not used: %s. Kernels go to a temporary folder", self.directory, reason)
+                self._abandoned = True
+            self._admitted = True
+
+    @property
+    def lasts(self) -> bool:
+        """Whether what is kept outlives the process: the directory can be used."""
+        return self.folders() == (self.directory,)
 
     def give_up(self, error: Exception) -> bool:
         """Look at the directory no more: what lies there cannot be loaded. False if it was given up before."""
@@ -170,13 +214,16 @@ class ArtifactCache:
         except OSError:
             return False
         self._abandoned = True
+        self._refused.clear()  # they may have been as good as any
         return True
 
-    def _fall_back(self, error: Exception) -> None:
+    def _fall_back(self, error: Exception | None) -> None:
+        """Begin a temporary folder; without an ``error`` it has been said why."""
         with self._falling:
             if self._fallback is None:
                 folder = files.scratch_of_process()
-                self.tell("cache directory %s cannot be used (%s); using %s", self.directory, error, folder)
+                if error is not None:
+                    self.tell("cache directory %s cannot be used (%s); using %s", self.directory, error, folder)
                 self._fallback = folder
 
     def tell(self, text: str, *values: object) -> None:
@@ -184,33 +231,55 @@ class ArtifactCache:
         _log.log(logging.INFO if self._told else logging.WARNING, text, *values)
         self._told = True
 
-    def _load(self, key: str) -> Artifact | None:
+    def _load(self, key: str, target: Target) -> Artifact | None:
         for folder in self.folders():
-            path = _key_path(folder, key)
+            file = _key_file(folder, key)
             try:
-                data = path.read_bytes()
+                data = files.read(file, _KEY_BYTES, own=True)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                self.tell("cache entry %s cannot be read (%s); it counts as missing", path, error)
+                self.tell("cache entry %s cannot be read (%s); it counts as missing", file, error)
                 continue
             entry = read_entry(data, key)
             if entry is None:
-                _log.warning("cache entry %s is damaged; its kernel is built again", path)
+                _log.warning("cache entry %s is damaged; its kernel is built again", file)
                 continue
             digest = str(entry["digest"])
             artifact = self.find(digest)
+            reason = why_it_cannot_run(artifact.data, target) if artifact is not None else None
+            if reason is not None:
+                _log.warning("cache entry %s is for another machine (%s); its kernel is built again", file, reason)
+                continue
             if artifact is not None:
+                _log.debug("cache hit: %s %s in %s", entry["symbol"], key, artifact.file)
                 return artifact
-            if not any(os.path.exists(_object_file(folder, digest, suffix)) for suffix in _SUFFIXES):  # else: told
+            if digest not in self._refused and not any(
+                os.path.lexists(_object_file(folder, digest, suffix)) for suffix in _SUFFIXES  # else: told
+            ):  # fmt: skip
                 level = logging.INFO if self._abandoned else logging.WARNING  # it lies where we look no more
-                _log.log(level, "cache entry %s has lost its binary %s; its kernel is built again", path, digest)
+                _log.log(level, "cache entry %s has lost its binary %s; its kernel is built again", file, digest)
+        return None
+
+    def _read_object(self, file: str, digest: str) -> Artifact | None:
+        try:
+            data = files.read(file, own=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self.tell("cache entry %s cannot be read (%s); it counts as missing", file, error)
+            return None
+        found = hashlib.sha256(data).hexdigest()
+        if found == digest:
+            return Artifact(digest, file, data)
+        _log.warning("cache entry %s is damaged (its bytes have sha256 %s); it counts as missing", file, found)
         return None
 
     def _build(self, key: str, source: Source, target: Target, compiler: Toolchain) -> Artifact:
-        with files.turn(self.folders()[-1], key, _TURN_S):
+        _log.debug("cache miss: %s %s", source.symbol, key)
+        with files.turn(self._turns(), key, _TURN_S):
             # Another process may have compiled it while this one waited.
-            found = self._load(key)
+            found = self._load(key, target)
             if found is None:
                 try:
                     found = self._compile(key, source, target, compiler)
@@ -218,14 +287,25 @@ class ArtifactCache:
                     raise CompileError(f"{source.symbol}: no folder takes the compiled kernel ({error})") from None
         if not self._swept:
             self._swept = True
-            files.sweep(self.directory)
+            files.sweep(self.place())
         return found
 
+    def _turns(self) -> Path:
+        """Where processes wait for each other; none does where nothing can be written."""
+        try:
+            return self.place()
+        except OSError:
+            return self.directory
+
     def _compile(self, key: str, source: Source, target: Target, compiler: Toolchain) -> Artifact:
+        began = time.perf_counter()
         with files.scratch() as folder:
             out = folder / "kernel.so"
             resources = build_unit([source], target, out, compiler)
-            return self.keep(source, target, compiler, out, resources)
+            made = self.keep(source, target, compiler, out, resources)
+        milliseconds = (time.perf_counter() - began) * 1e3
+        _log.info("compiled %s in %.0f ms with %s: %s", source.symbol, milliseconds, compiler.identity, made.file)
+        return made
 
     def _put_object(self, data: bytes) -> Artifact:
         digest = hashlib.sha256(data).hexdigest()
@@ -233,9 +313,10 @@ class ArtifactCache:
         suffix = _SUFFIXES[is_cubin]
         for folder in self.folders():
             file = _object_file(folder, digest, suffix)
-            if _digest_of(file) == digest:
-                return Artifact(digest, file)
-        return Artifact(digest, str(self.publish(f"objects/{digest}{suffix}", data)))
+            with contextlib.suppress(OSError):
+                if files.read(file, own=True) == data:
+                    return Artifact(digest, file, data)
+        return Artifact(digest, str(self.publish(f"objects/{digest}{suffix}", data)), data)
 
 
 def artifact_key(source: Source, target: Target, compiler: Toolchain) -> str:
@@ -244,7 +325,8 @@ def artifact_key(source: Source, target: Target, compiler: Toolchain) -> str:
     The number of cores is no part of it: every thread count runs the same kernel.
     """
     unit = unit_text([source])
-    parts = (_FORMAT, source.language, source.symbol, unit, compiler.identity, target.arch, *flags_of(compiler, target))
+    made_by = (compiler.fingerprint, target.arch, *flags_of(compiler, target))
+    parts = (_FORMAT, source.language, source.symbol, unit, *made_by)
     digest = hashlib.sha256()
     for part in parts:
         text = part.encode()
@@ -252,19 +334,12 @@ def artifact_key(source: Source, target: Target, compiler: Toolchain) -> str:
     return digest.hexdigest()
 
 
-def _key_path(folder: Path, key: str) -> Path:
-    return folder / "keys" / f"{key}.json"
+def _key_file(folder: Path, key: str) -> str:
+    return f"{folder}/keys/{key}.json"
 
 
 def _object_file(folder: Path, digest: str, suffix: str) -> str:
     return f"{folder}/objects/{digest}{suffix}"
-
-
-def _digest_of(file: str) -> str | None:
-    try:
-        return hashlib.sha256(files.read(file)).hexdigest()
-    except OSError:
-        return None
 
 
 def _entry(key: str, digest: str, symbol: str, compiler: str, resources: Sequence[KernelResources]) -> bytes:

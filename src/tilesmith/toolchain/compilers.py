@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,6 +18,9 @@ from tilesmith.targets.target import CpuTarget
 # One standard for all: gcc 15 would take C23 by default. Generated code is measured, not read, so its warnings
 # are off; a kernel links with nothing, so nothing that needs a library's help may be switched on by a distribution.
 _COMMON = (
+    # Behind the flags of CC, and of a script that CC names: nothing may allow another arithmetic than C's.
+    "-fno-fast-math", "-fno-unsafe-math-optimizations", "-fno-associative-math", "-fno-reciprocal-math",
+    "-fno-finite-math-only", "-fsigned-zeros", "-fno-rounding-math",
     "-std=gnu11", "-w", "-O2", "-fPIC", "-shared", "-nostdlib",
     "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-falign-functions=64",
     "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
@@ -26,20 +30,48 @@ _SMALL = ("-s", "-Wl,-z,noseparate-code,-z,norelro,--hash-style=gnu,--build-id=n
 _LINK = _SMALL if sys.platform == "linux" else ()  # other systems' linkers have other options
 _ON_PATH = ("cc", "gcc", "clang")
 _PROBE_SECONDS = 60.0
+# Variables that say where gcc or clang find their parts, or that wrappers of distributions take flags from. Those that
+# say where headers and libraries lie change nothing here: a unit includes and links none.
+_READ_BY_COMPILERS = (
+    "COMPILER_PATH", "GCC_EXEC_PREFIX", "NIX_CFLAGS_COMPILE", "NIX_CFLAGS_LINK", "NIX_LDFLAGS", "LDEMULATION",
+    "LD_RUN_PATH", "MACOSX_DEPLOYMENT_TARGET", "SDKROOT",
+)  # fmt: skip
+_ASKED_FOR = ("CC", *_READ_BY_COMPILERS[:2])  # a hit asks: no more than it must
+_WITHHELD = ("CCC_OVERRIDE_OPTIONS",)  # clang lets it edit every flag, those behind CC's too
+# Flags of CC that change what kernels compute and that no later flag takes back.
+_REFUSED = (
+    "-fsingle-precision-constant", "-ffp-model", "-fdenormal-fp-math", "-mfpmath", "-mdaz-ftz", "-mrecip",
+    "-msoft-float", "-mfloat-abi", "-fexcess-precision",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler: ``command`` starts it, ``kind`` is ``gcc``, ``clang`` or ``zig``, ``version`` its own words."""
+    """A C compiler: ``command`` starts it, ``kind`` is ``gcc``, ``clang`` or ``zig``, ``version`` its own words.
+
+    ``resolved`` are the files that the command's words name, ``environment`` the variables that it reads.
+    """
 
     command: tuple[str, ...]
     kind: str
     version: str
+    resolved: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
 
     @property
     def identity(self) -> str:
-        """What a cache key holds of it: two compilers with one identity make the same binary."""
-        return f"{self.kind} {self.version}"
+        """What messages and records say of it: its version, and the flags and variables that it was given."""
+        given = (*self.command[1:], *self.environment) if self.kind != "zig" else self.environment
+        return f"{self.kind} {self.version}" + (f" with {' '.join(given)}" if given else "")
+
+    @property
+    def fingerprint(self) -> str:
+        """What an artifact's key holds of it: all that can differ between two compilers, where they lie included."""
+        return repr((self.kind, self.version, self.command, self.resolved, self.environment))
+
+    def environment_of(self, process: Mapping[str, str]) -> dict[str, str]:
+        """The environment of its process."""
+        return {name: value for name, value in process.items() if name not in _WITHHELD}
 
     def flags(self, target: CpuTarget) -> tuple[str, ...]:
         """Everything between the command and its files, for one shared object."""
@@ -52,9 +84,19 @@ class Compiler:
 def find_compiler() -> Compiler:
     """The compiler of ``$CC``, else the first of cc, gcc and clang that runs, else the ziglang wheel.
 
-    Raises ``NoCompilerError`` when there is none, or when ``$CC`` names one that does not run.
+    Raises ``NoCompilerError`` when there is none, or when ``$CC`` names one that does not run, or a flag that changes
+    what kernels compute.
     """
-    return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""))
+    return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""), _environment())
+
+
+def asked_for() -> tuple[str, ...]:
+    """The words that say which C compiler is wanted, before any is looked for: a plan is kept for these."""
+    return tuple([f"{name}={os.environ[name]}" for name in _ASKED_FOR if name in os.environ])
+
+
+def _environment() -> tuple[str, ...]:
+    return tuple(f"{name}={os.environ[name]}" for name in _READ_BY_COMPILERS if os.environ.get(name))
 
 
 def compiler_for(target: CpuTarget) -> Compiler:
@@ -85,12 +127,16 @@ def command_line(compiler: Compiler, target: CpuTarget, source: str, output: str
 
 
 @lru_cache(maxsize=8)
-def _find(cc: str, path: str) -> Compiler:
+def _find(cc: str, path: str, environment: tuple[str, ...]) -> Compiler:
     if cc.strip():
         try:
-            compiler = _probe(tuple(shlex.split(cc)))
+            words = tuple(shlex.split(cc))
         except ValueError:  # a quote that is not closed
-            compiler = None
+            words = ()
+        refused = next((word for word in words[1:] if word.startswith(_REFUSED)), None)
+        if refused is not None:
+            raise NoCompilerError(f"CC={cc!r}: {refused} changes what kernels compute; set CC without it, or unset it")
+        compiler = _probe(words) if words else None
         if compiler is None:
             raise NoCompilerError(f"CC={cc!r} does not run; set CC to a C compiler, or unset it")
         return compiler
@@ -142,8 +188,11 @@ def _probe(command: tuple[str, ...]) -> Compiler | None:
     else:
         kind = "clang" if "clang" in done.stdout else "gcc"
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    found = [shutil.which(word) for word in command if not word.startswith("-")]
+    resolved = tuple(os.path.realpath(file) for file in found if file is not None)
     # clang's second line names the machine that it compiles for; zig is told that machine, and names the host's kernel.
-    return Compiler(command, kind, "; ".join(lines[:2] if kind == "clang" else lines[:1]))
+    version = "; ".join(lines[:2] if kind == "clang" else lines[:1])
+    return Compiler(command, kind, version, resolved, _environment())
 
 
 def _for_zig(flags: tuple[str, ...]) -> tuple[str, ...]:

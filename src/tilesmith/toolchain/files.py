@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from tilesmith.toolchain.trust import is_allowed, reason_of, why_distrusted
 
 try:
     import fcntl
@@ -23,35 +27,94 @@ except ImportError:  # Windows
 
 STAGING, LOCKS = "staging", "locks"
 _SCRATCH = "tilesmith-work-"  # folders among the system's temporary files
+MOST_BYTES = 1 << 26  # of a file of the cache: a hundred times the largest kernel
 _CHUNK = 1 << 16  # of a file that comes in pieces
+# A FIFO without a writer does not stop who opens it, and a terminal does not become that of the process.
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_TRIES = 4  # to publish a file while somebody clears the cache
 _DAY_S = 86_400.0
 _GRACE_S = 1.0  # between making a file and locking it
 _POLL_S = 0.01
 
 
-def read(file: str) -> bytes:
-    """The bytes of a file, with nothing between it and the system: a hit reads four."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+def read(file: str, limit: int = MOST_BYTES, *, own: bool = False) -> bytes:
+    """The bytes of a regular file, ``limit`` at most; ``OSError`` names what else lies there. It never waits.
+
+    Links are followed to a file. With ``own`` a file that somebody else can have written is refused
+    (``toolchain.trust``). A device may act when it is opened, so what lies there is asked first.
+    """
+    if not stat.S_ISREG(mode := os.stat(file).st_mode):
+        raise OSError(errno.EINVAL, f"it is {kind_of(mode)}, not a file", file)
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | _AT_ONCE)
     try:
-        size = os.fstat(descriptor).st_size
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):  # it has been replaced meanwhile
+            raise OSError(errno.EINVAL, f"it is {kind_of(about.st_mode)}, not a file", file)
+        if own and (reason := reason_of(about)) is not None and not is_allowed(file):
+            raise PermissionError(errno.EACCES, reason, file)
+        size = about.st_size
+        if size > limit:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, more than the {limit} that such a file may have", file)
         data = os.read(descriptor, size + 1)
         if len(data) == size:
             return data
-        parts = [data]
+        parts, count = [data], len(data)
         while parts[-1]:
+            if count > limit:
+                raise OSError(errno.EFBIG, f"it has more than the {limit} bytes that such a file may have", file)
             parts.append(os.read(descriptor, _CHUNK))
+            count += len(parts[-1])
         return b"".join(parts)
     finally:
         os.close(descriptor)
+
+
+def kind_of(mode: int) -> str:
+    """What ``st_mode`` says of something that is no regular file, in words."""
+    kinds = {
+        stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link",
+        stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+    }  # fmt: skip
+    return kinds.get(stat.S_IFMT(mode), "something else")
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Write a file in one step; what lay there before, a FIFO too, is not opened."""
+    descriptor, staged = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:32]}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.chmod(staged, 0o644)
+        os.replace(staged, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(staged)
+        raise
 
 
 def publish(root: Path, path: Path, data: bytes, *, durable: bool = True) -> None:
     """Write ``path``, somewhere under ``root``, so that it is seen whole or not at all: stage, fsync, rename.
 
     What need not be ``durable`` is not synced: after a power cut it may be in pieces, which its seal must tell.
+    ``OSError`` where it cannot be written, or where others could write to ``root`` as well (``toolchain.trust``).
     """
+    for again in range(_TRIES, 0, -1):
+        try:
+            return _publish(root, path, data, durable)
+        except FileNotFoundError:  # ``cache clear`` has just removed a folder that was empty
+            if again == 1:
+                raise
+
+
+def _publish(root: Path, path: Path, data: bytes, durable: bool) -> None:
     staging = root / STAGING
-    staging.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not os.path.isdir(staging):
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)  # Path.mkdir's mode is that of the last folder alone
+        staging.mkdir(mode=0o700, exist_ok=True)
+    reason = why_distrusted(root)
+    if reason is not None:
+        raise PermissionError(errno.EACCES, reason, str(root))
     descriptor, staged = tempfile.mkstemp(dir=staging)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -108,7 +171,8 @@ def scratch_of_process() -> Path:
 
 def sweep(root: Path) -> int:
     """Remove what processes that are gone have left in ``root`` and among the temporary files; says how many."""
-    places = [(root / STAGING, ""), (root / LOCKS, "")]
+    # What lies behind a link is not ours to remove.
+    places = [(root / name, "") for name in (STAGING, LOCKS) if not os.path.islink(root / name)]
     with contextlib.suppress(OSError):  # no folder for temporary files
         places.append((Path(tempfile.gettempdir()), _SCRATCH))
     count = 0
@@ -116,7 +180,7 @@ def sweep(root: Path) -> int:
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith(prefix) and _is_mine(entry):
-                    count += _sweep_one(Path(entry.path), entry.is_dir(follow_symlinks=False))
+                    count += _sweep_one(entry)
     return count
 
 
@@ -124,13 +188,17 @@ def _is_mine(entry: os.DirEntry[str]) -> bool:
     with contextlib.suppress(OSError):
         about = entry.stat(follow_symlinks=False)
         owned = not hasattr(os, "getuid") or about.st_uid == os.getuid()
-        return owned and not entry.is_symlink() and time.time() - about.st_mtime > _GRACE_S
+        return owned and time.time() - about.st_mtime > _GRACE_S
     return False
 
 
-def _sweep_one(path: Path, is_folder: bool) -> bool:
+def _sweep_one(entry: os.DirEntry[str]) -> bool:
+    path, is_folder = Path(entry.path), entry.is_dir(follow_symlinks=False)
     try:
-        descriptor = os.open(path, (os.O_RDONLY if is_folder else os.O_RDWR) | os.O_CLOEXEC)
+        if not is_folder and not entry.is_file(follow_symlinks=False):  # a FIFO, link or device: nobody works on it
+            os.unlink(path)
+            return True
+        descriptor = os.open(path, (os.O_RDONLY if is_folder else os.O_RDWR) | os.O_CLOEXEC | _AT_ONCE | _NO_LINK)
     except OSError:
         return False
     try:
@@ -165,7 +233,7 @@ def _take(path: Path, seconds: float) -> int | None:
         descriptor = None
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _AT_ONCE | _NO_LINK, 0o600)
             free = _hold(descriptor)
             while free is False and time.monotonic() < deadline:
                 time.sleep(_POLL_S)

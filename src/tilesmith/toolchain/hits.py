@@ -6,8 +6,8 @@ plan. Its content is one line of JSON, then the plan. Who takes it must see firs
 
 from __future__ import annotations
 
-import contextlib
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from tilesmith.plan.records import Plan
 from tilesmith.plan.serial import Serial, decode, read_head
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
-from tilesmith.toolchain.files import publish, read
+from tilesmith.toolchain.files import read
 from tilesmith.toolchain.plans import digest_of, maker_of
 from tilesmith.toolchain.sealed import bind, unbind
 
 _FORMAT = "tilesmith hit 1"
+_log = logging.getLogger("tilesmith.cache")
 
 
 def find_hit(
@@ -31,9 +32,11 @@ def find_hit(
     name = _name(problem, places, target)
     for folder in cache.folders():
         try:
-            return _content(name, read(f"{folder}/{name}"))
+            found = _content(name, read(f"{folder}/{name}", own=True))
         except (OSError, PlanError):
             continue  # what it was made from is asked, and says what is wrong there
+        _log.debug("cache hit: %s/%s", folder, name)
+        return found
     return None
 
 
@@ -43,8 +46,7 @@ def keep_hit(
     """Keep it for the next process, if the cache can be written; one that loses it asks the databases again."""
     name = _name(problem, places, target)
     payload = json.dumps(record).encode() + b"\n" + plan.data
-    with contextlib.suppress(OSError):
-        publish(cache.directory, cache.directory / name, bind(name, payload), durable=False)
+    cache.offer(name, bind(name, payload), durable=False)
 
 
 def plan_of_hit(path: Path, data: bytes) -> Plan:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import re
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -21,7 +22,7 @@ from tilesmith.errors import PlanError
 from tilesmith.plan.records import Plan
 from tilesmith.plan.serial import decode
 from tilesmith.toolchain.cache import read_entry
-from tilesmith.toolchain.files import LOCKS, STAGING, sweep
+from tilesmith.toolchain.files import LOCKS, STAGING, kind_of, read, sweep
 from tilesmith.toolchain.hits import plan_of_hit
 from tilesmith.toolchain.plans import plan_in
 from tilesmith.toolchain.sealed import unseal
@@ -63,14 +64,17 @@ def inventory(folder: Path, *, verify: bool = False) -> tuple[Entry, ...]:
     entries = []
     for root, folders, names in os.walk(folder):
         folders.sort()
-        for name in sorted(names):
+        for name in sorted([*names, *(each for each in folders if os.path.islink(os.path.join(root, each)))]):
             path = Path(root) / name
             with contextlib.suppress(OSError):  # it has gone meanwhile
                 about = path.stat(follow_symlinks=False)
                 kind = _KINDS.get(path.relative_to(folder).parts[0], FOREIGN)
                 if len(path.relative_to(folder).parts) == 1:
                     kind = FOREIGN
-                entries.append(_described(Entry(path, kind, about.st_size, about.st_mtime), verify))
+                entry = Entry(path, kind, about.st_size, about.st_mtime)
+                if kind != FOREIGN and not stat.S_ISREG(path.stat().st_mode if path.exists() else about.st_mode):
+                    entry = replace(entry, damage=f"it is {kind_of(about.st_mode)}, not a file")
+                entries.append(entry if entry.damage else _described(entry, verify))
     return _with_lost_kernels(entries) if verify else tuple(entries)
 
 
@@ -116,7 +120,7 @@ def prune(
 
 
 def clear(folder: Path) -> tuple[Entry, ...]:
-    """Remove everything that is part of the cache, but what others are making now; returns what went."""
+    """Remove all that is part of the cache, folders too, but what others are making now; returns what went."""
     sweep(folder)
     return _remove(folder, [each for each in inventory(folder) if each.kind not in (PASSING, FOREIGN)])
 
@@ -130,15 +134,15 @@ def remove_damaged(folder: Path) -> tuple[Entry, ...]:
 
 
 def _described(entry: Entry, verify: bool) -> Entry:
-    read: Callable[[Entry, bytes], Entry] | None = {
+    understand: Callable[[Entry, bytes], Entry] | None = {
         KEY: _key, PLAN: _plan, HIT: _hit, KERNEL: _kernel, MACHINE: _machine,
     }.get(entry.kind)  # fmt: skip
     if entry.kind == SOURCE:
         return replace(entry, what=entry.path.parent.name)
-    if read is None or (entry.kind == KERNEL and not verify):
+    if understand is None or (entry.kind == KERNEL and not verify):
         return entry
     try:
-        return read(entry, entry.path.read_bytes())
+        return understand(entry, read(str(entry.path), own=True))
     except OSError as error:
         return replace(entry, damage=f"cannot be read: {error.strerror or error}")
 
@@ -207,11 +211,15 @@ def _remove(folder: Path, entries: Iterable[Entry]) -> tuple[Entry, ...]:
         except FileNotFoundError:
             continue
         gone.append(entry)
-    # Not those of now: another process may just have made one, and be about to publish a file there.
-    for parent in (folder / "plans", folder / "sources"):
-        with contextlib.suppress(OSError), os.scandir(parent) as found:
-            for each in found:
-                with contextlib.suppress(OSError):  # it is not empty
-                    if time.time() - each.stat().st_mtime > _YOUNG_S:
-                        os.rmdir(each.path)
+    for name in _KINDS:
+        _remove_empty(folder / name)
     return tuple(gone)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a folder without files, and those in it; who is about to publish a file there makes it again."""
+    if folder.is_symlink():  # what lies behind it is not the cache's
+        return
+    for root, _, _ in os.walk(folder, topdown=False):
+        with contextlib.suppress(OSError):  # it is not empty
+            os.rmdir(root)

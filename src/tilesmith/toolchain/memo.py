@@ -6,15 +6,15 @@ which files of the package, and for which boot of which machine: neither can hav
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 from tilesmith.solvers import generation
 from tilesmith.targets import detect
 from tilesmith.toolchain.cache import ArtifactCache
-from tilesmith.toolchain.files import publish, read
+from tilesmith.toolchain.files import read
 from tilesmith.toolchain.sealed import seal, unseal
 
+_BYTES = 1 << 20
 _done: set[str] = set()  # caches of which the memo was read, or written
 
 
@@ -38,7 +38,7 @@ def recall(cache: ArtifactCache) -> bool:
 def kept_in(folder: Path) -> tuple[dict[str, str], detect.HostCpu] | None:
     """The generator's digests and the CPU, as a process has kept them; None if any byte of it is another."""
     try:
-        record = unseal(read(f"{folder}/{_name()}")) or {}
+        record = unseal(read(f"{folder}/{_name()}", _BYTES, own=True)) or {}
         digests = {family: str(record["digests"][family]) for family in generation.FAMILIES}
         return digests, detect.HostCpu(str(record["arch"]), *map(int, record["caches"]))
     except (OSError, KeyError, TypeError, ValueError):
@@ -54,8 +54,7 @@ def remember(cache: ArtifactCache) -> None:
     cpu = detect.host_cpu()
     digests = {family: generation.generator_digest(family) for family in generation.FAMILIES}
     record = {"digests": digests, "arch": cpu.arch, "caches": cpu.caches}
-    with contextlib.suppress(OSError):
-        publish(cache.directory, cache.directory / _name(), seal(record))
+    cache.offer(_name(), seal(record))
 
 
 def _name() -> str:

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +23,7 @@ _FIRST = {
 }  # fmt: skip
 _INSTALL = "pip install 'tilesmith[cuda]', or install a CUDA toolkit"
 _LIBRARY = re.compile(r"libnvrtc\.so\.(\d+)(?:\.(\d+))?(?:\.\d+)*")
+_WITHHELD = ("NVRTC_PREPEND_FLAGS", "NVRTC_APPEND_FLAGS")  # flags such as --use_fast_math, behind ours
 _PROGRAM = Path(__file__).with_name("nvrtc_program.py")
 
 
@@ -35,8 +36,22 @@ class Nvrtc:
 
     @property
     def identity(self) -> str:
-        """What a cache key holds of it."""
+        """What messages and records say of it."""
         return f"nvrtc {self.version[0]}.{self.version[1]}"
+
+    @property
+    def fingerprint(self) -> str:
+        """What an artifact's key holds of it: its file and size too, for updates of one version bear its number."""
+        file = os.path.realpath(self.library)
+        try:
+            size = os.stat(file).st_size
+        except OSError:  # it is found by the loader
+            size = 0
+        return repr((self.version, file, size))
+
+    def environment_of(self, process: Mapping[str, str]) -> dict[str, str]:
+        """The environment of its process."""
+        return {name: value for name, value in process.items() if name not in _WITHHELD}
 
     def flags(self, target: CudaTarget) -> tuple[str, ...]:
         """The options of one compilation. Raises ``NoCompilerError`` for an arch that this version does not know."""

@@ -24,7 +24,9 @@ from tilesmith.plan.serial import Serial, check_header, decode, encode, read_hea
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain import memo
+from tilesmith.toolchain.build import why_it_cannot_run
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
+from tilesmith.toolchain.compilers import asked_for
 from tilesmith.toolchain.files import read
 from tilesmith.toolchain.sealed import bind, unbind
 
@@ -58,7 +60,7 @@ def find_plan(
         return found
     name, maker = _folder(problem, solver, revision, config, target), _maker(target)
     for path in _youngest_first([folder / name for folder in cache.folders()]):
-        if path.stem != maker and (found := _load(str(path), cache, stale=True)) is not None:
+        if path.stem != maker and (found := _load(str(path), cache, target, stale=True)) is not None:
             return found
     return None
 
@@ -70,7 +72,7 @@ def find_todays_plan(
     memo.recall(cache)
     name = f"{_folder(problem, solver, revision, config, target)}/{_maker(target)}.plan"
     for folder in cache.folders():
-        found = _load(f"{folder}/{name}", cache, stale=False)
+        found = _load(f"{folder}/{name}", cache, target, stale=False)
         if found is not None:
             return found
     return None
@@ -101,9 +103,11 @@ def _instructions(target: Target) -> tuple[str, ...]:
     return ()
 
 
-def maker_of(target: Target) -> tuple[str, str]:
-    """What makes plans and their sources: the generator, and every fact of the target that it may ask for."""
-    return generator_digest(target.family), _facts(target)
+def maker_of(target: Target) -> tuple[str, ...]:
+    """What makes plans and their kernels: the generator, every fact of the target that it may ask for, and what the
+    environment says of the compiler (nothing is compiled to find a plan, so the compiler itself is not asked)."""
+    made_by = generator_digest(target.family), _facts(target)
+    return (*made_by, *asked_for()) if isinstance(target, CpuTarget) else made_by
 
 
 @lru_cache(maxsize=64)
@@ -130,9 +134,9 @@ def _youngest_first(folders: list[Path]) -> list[Path]:
     return [path for _, path in sorted(dated, reverse=True)]
 
 
-def _load(file: str, cache: ArtifactCache, *, stale: bool) -> HeldPlan | None:
+def _load(file: str, cache: ArtifactCache, target: Target, *, stale: bool) -> HeldPlan | None:
     try:
-        data = read(file)
+        data = read(file, own=True)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -148,15 +152,20 @@ def _load(file: str, cache: ArtifactCache, *, stale: bool) -> HeldPlan | None:
     except PlanError as error:
         _log.warning("plan %s cannot be used (%s); it counts as missing", file, error)
         return None
-    return with_artifacts(serial, cache, stale=stale)
+    _log.debug("cache hit: %s", file)
+    return with_artifacts(serial, cache, target, stale=stale)
 
 
-def with_artifacts(serial: Serial, cache: ArtifactCache, *, stale: bool) -> HeldPlan | None:
-    """A plan with what it counts; None where one of its artifacts is not in the cache, or not whole."""
+def with_artifacts(serial: Serial, cache: ArtifactCache, target: Target, *, stale: bool) -> HeldPlan | None:
+    """A plan with what it counts; None where one of its artifacts is missing, damaged, or for another machine."""
     held = []
     for digest in serial.artifacts:
         artifact = cache.find(digest)
         if artifact is None:
+            return None
+        reason = why_it_cannot_run(artifact.data, target)
+        if reason is not None:
+            _log.warning("cache entry %s is for another machine (%s); it counts as missing", artifact.file, reason)
             return None
         held.append(artifact)
     return HeldPlan(serial, tuple(held), stale)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -106,7 +105,7 @@ class UnitBuilder:
             return False
         path = self._next_path()
         try:
-            shutil.copyfile(held.path, path)
+            path.write_bytes(held.data)
         except OSError:
             return False
         self._units[source.symbol] = path

@@ -65,8 +65,8 @@ int launch_failed(ts_status status, const ts_error *error) {
 static PyObject *loaded_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
   (void)keywords;
   Py_buffer bytes;
-  PyObject *paths;
-  if (!PyArg_ParseTuple(arguments, "y*O!", &bytes, &PyTuple_Type, &paths)) return NULL;
+  PyObject *artifacts;
+  if (!PyArg_ParseTuple(arguments, "y*O!", &bytes, &PyTuple_Type, &artifacts)) return NULL;
   loaded_plan *self = (loaded_plan *)type->tp_alloc(type, 0);
   ts_error error = {""};
   if (self == NULL) goto failed;
@@ -74,11 +74,14 @@ static PyObject *loaded_new(PyTypeObject *type, PyObject *arguments, PyObject *k
   self->sizes = ts_plan_get_sizes(self->plan);
   self->workspaces.nbytes = (size_t)self->sizes.workspace_bytes;
   self->packed.nbytes = (size_t)self->sizes.packed_bytes;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(paths); i++) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(artifacts); i++) {
+    Py_buffer image;
     PyObject *path;
-    if (!PyUnicode_FSConverter(PyTuple_GET_ITEM(paths, i), &path)) goto failed;
-    ts_status status = ts_plan_bind_file(self->plan, (uint32_t)i, PyBytes_AS_STRING(path), &error);
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(artifacts, i), "y*O&", &image, PyUnicode_FSConverter, &path)) goto failed;
+    ts_status status =
+        ts_plan_bind_bytes(self->plan, (uint32_t)i, image.buf, (size_t)image.len, PyBytes_AS_STRING(path), &error);
     Py_DECREF(path);
+    PyBuffer_Release(&image);
     if (launch_failed(status, &error)) goto failed;
   }
   PyBuffer_Release(&bytes);
@@ -187,7 +190,8 @@ static PyMethodDef loaded_methods[] = {
 };
 
 static PyType_Slot loaded_slots[] = {
-    {Py_tp_doc, "LoadedPlan(bytes, paths): a serialised plan with its artifacts, in the plan's order."},
+    {Py_tp_doc,
+     "LoadedPlan(bytes, artifacts): a serialised plan with its artifacts in its order, each (checked bytes, path)."},
     {Py_tp_new, loaded_new},
     {Py_tp_dealloc, loaded_dealloc},
     {Py_tp_methods, loaded_methods},

@@ -68,8 +68,12 @@ const uint8_t *ts_plan_get_digest(const ts_plan *plan, uint32_t index);
 
 /* Bind an artifact's symbols from the shared object at `path`, which the caller has checked against the digest. */
 ts_status ts_plan_bind_file(ts_plan *plan, uint32_t artifact, const char *path, ts_error *error);
-/* Bind a CUDA artifact's image (a cubin), which is copied. */
+/* Bind an artifact from its bytes, which the caller has checked against the digest: a cubin, which is copied, or a
+ * shared object, which Linux loads from memory. */
 ts_status ts_plan_bind_image(ts_plan *plan, uint32_t artifact, const void *image, size_t size, ts_error *error);
+/* The same; a shared object that the system does not load from memory is loaded from `path`, where its bytes lie. */
+ts_status ts_plan_bind_bytes(ts_plan *plan, uint32_t artifact, const void *bytes, size_t size, const char *path,
+                             ts_error *error);
 /* Bind one kernel that is linked into the program. */
 ts_status ts_plan_bind_kernel(ts_plan *plan, const char *symbol, ts_kernel kernel, ts_error *error);
 

@@ -1,4 +1,5 @@
 /* Binding kernels to a plan, and running its steps. */
+#include "ts_image.h"
 #include "ts_plan.h"
 #include "ts_pool.h"
 
@@ -6,12 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 void ts_plan_close(ts_plan *plan) {
   if (plan == NULL) return;
   if (plan->family == TS_CUDA) ts_cuda_close(plan);
   for (uint32_t i = 0; plan->libraries != NULL && i < plan->sizes.artifacts; i++)
-    if (plan->libraries[i] != NULL) dlclose(plan->libraries[i]);
+    if (plan->libraries[i] != NULL) ts_image_close(plan->libraries[i]);
   free(plan->arena);
   free(plan);
 }
@@ -66,7 +68,8 @@ static ts_status bind_steps(ts_plan *plan, ts_step *steps, uint32_t count, uint3
 }
 
 static ts_status bind_cubin(ts_plan *plan, uint32_t artifact, const char *path, ts_error *error) {
-  FILE *file = fopen(path, "rb");
+  struct stat about;
+  FILE *file = stat(path, &about) == 0 && S_ISREG(about.st_mode) ? fopen(path, "rb") : NULL;
   long size = -1;
   if (file != NULL && fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0) rewind(file);
   char *image = size > 0 ? malloc((size_t)size) : NULL;
@@ -80,24 +83,45 @@ static ts_status bind_cubin(ts_plan *plan, uint32_t artifact, const char *path, 
   return status;
 }
 
+/* Without `bytes`, or where they cannot be loaded from memory, the file at `path` is. */
+static ts_status bind_library(ts_plan *plan, uint32_t artifact, const void *bytes, size_t size, const char *path,
+                              ts_error *error) {
+  if (plan->libraries[artifact] != NULL)
+    return ts_fail(error, TS_BAD_ARGUMENT, "artifact %u is bound already", artifact);
+  void *library = bytes == NULL ? NULL : ts_image_open(plan->digests + 32 * (size_t)artifact, bytes, size);
+  if (library == NULL) {
+    struct stat about;
+    if (path == NULL) return ts_fail(error, TS_NOT_LOADED, "artifact %u cannot be loaded from memory", artifact);
+    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) /* opening a FIFO would wait */
+      return ts_fail(error, TS_NOT_LOADED, "artifact %u is no file: %s", artifact, path);
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) return ts_fail(error, TS_NOT_LOADED, "artifact %u cannot be opened: %s", artifact, dlerror());
+  }
+  plan->libraries[artifact] = library;
+  ts_status status = bind_steps(plan, plan->prepare, plan->sizes.prepare_steps, artifact, error);
+  return status != TS_OK ? status : bind_steps(plan, plan->run, plan->sizes.run_steps, artifact, error);
+}
+
+ts_status ts_plan_bind_bytes(ts_plan *plan, uint32_t artifact, const void *bytes, size_t size, const char *path,
+                             ts_error *error) {
+  if (plan == NULL || bytes == NULL || size == 0)
+    return ts_fail(error, TS_BAD_ARGUMENT, "plan and bytes must be there");
+  if (artifact >= plan->sizes.artifacts)
+    return ts_fail(error, TS_BAD_ARGUMENT, "artifact %u of %u", artifact, plan->sizes.artifacts);
+  if (plan->family == TS_CUDA) return ts_cuda_bind_image(plan, artifact, bytes, size, error);
+  return bind_library(plan, artifact, bytes, size, path, error);
+}
+
 ts_status ts_plan_bind_image(ts_plan *plan, uint32_t artifact, const void *image, size_t size, ts_error *error) {
-  if (plan == NULL || image == NULL || size == 0 || artifact >= plan->sizes.artifacts || plan->family != TS_CUDA)
-    return ts_fail(error, TS_BAD_ARGUMENT, "an image binds to an artifact of a CUDA plan");
-  return ts_cuda_bind_image(plan, artifact, image, size, error);
+  return ts_plan_bind_bytes(plan, artifact, image, size, NULL, error);
 }
 
 ts_status ts_plan_bind_file(ts_plan *plan, uint32_t artifact, const char *path, ts_error *error) {
   if (plan == NULL || path == NULL) return ts_fail(error, TS_BAD_ARGUMENT, "plan and path must not be NULL");
   if (artifact >= plan->sizes.artifacts)
     return ts_fail(error, TS_BAD_ARGUMENT, "artifact %u of %u", artifact, plan->sizes.artifacts);
-  if (plan->libraries[artifact] != NULL)
-    return ts_fail(error, TS_BAD_ARGUMENT, "artifact %u is bound already", artifact);
   if (plan->family == TS_CUDA) return bind_cubin(plan, artifact, path, error);
-  plan->libraries[artifact] = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (plan->libraries[artifact] == NULL)
-    return ts_fail(error, TS_NOT_LOADED, "artifact %u cannot be opened: %s", artifact, dlerror());
-  ts_status status = bind_steps(plan, plan->prepare, plan->sizes.prepare_steps, artifact, error);
-  return status != TS_OK ? status : bind_steps(plan, plan->run, plan->sizes.run_steps, artifact, error);
+  return bind_library(plan, artifact, NULL, 0, path, error);
 }
 
 ts_status ts_plan_bind_kernel(ts_plan *plan, const char *symbol, ts_kernel kernel, ts_error *error) {

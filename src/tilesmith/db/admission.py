@@ -1,0 +1,30 @@
+"""Whether what lies at a database's path may be opened: a file, in a folder where nobody else can write."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from tilesmith.db.store import RECORDS
+from tilesmith.toolchain.files import kind_of
+from tilesmith.toolchain.trust import why_distrusted
+
+SIDE_FILES = ("-journal", "-wal", "-shm")  # SQLite opens and believes them as it does the file
+
+
+def why_refused(path: Path) -> str | None:
+    """Why a database is not opened: one line that says what to type. None if it may be, or if nothing lies there.
+
+    Opening a FIFO would wait for ever. Whoever can write to the folder can put a journal beside the file.
+    """
+    for name in (str(path), *(f"{path}{suffix}" for suffix in SIDE_FILES)):
+        try:
+            mode = os.stat(name).st_mode
+        except (OSError, ValueError):
+            continue
+        if not stat.S_ISREG(mode):
+            return f"{name} is {kind_of(mode)}, not a file"
+        if (reason := why_distrusted(name)) is not None:
+            return reason
+    return why_distrusted(path.parent) or why_distrusted(f"{path}{RECORDS}")
