@@ -127,7 +127,7 @@ def _compiler(kind: str) -> list[str]:
         import ziglang  # noqa: F401
 
         return [sys.executable, "-m", "ziglang", kind]
-    raise RuntimeError(f"no {kind} compiler was found; install gcc, or pip install 'tilesmith[cc]'")
+    raise RuntimeError(f"no {kind} compiler was found; install gcc, or pip install ziglang")
 
 
 def _run(command: list[str]) -> None:

@@ -27,11 +27,11 @@ def test_a_gpu_is_named_with_its_compiler(cuda):
 
 def test_a_gpu_without_its_compiler(monkeypatch):
     def none():
-        raise NoCompilerError("no NVRTC, the CUDA compiler library, was found; pip install 'tilesmith[cuda]'")
+        raise NoCompilerError("no NVRTC, the CUDA compiler library, was found; pip install nvidia-cuda-nvrtc")
 
     monkeypatch.setattr(health, "find_nvrtc", none)
     found = next(check for check in examine() if check.name == "gpu")
-    assert (found.status, found.advice) == (PROBLEM, "pip install 'tilesmith[cuda]'")
+    assert (found.status, found.advice) == (PROBLEM, "pip install nvidia-cuda-nvrtc")
 
 
 def test_preload_for_a_gpu(place, monkeypatch):

@@ -77,7 +77,7 @@ def test_no_compiler_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     compilers._find.cache_clear()
     try:
-        with pytest.raises(NoCompilerError, match=r"apt install gcc.*pip install tilesmith\[cc\]"):
+        with pytest.raises(NoCompilerError, match=r"apt install gcc.*pip install ziglang"):
             find_compiler()
         monkeypatch.setenv("CC", "/nonexistent/cc -m64")
         with pytest.raises(NoCompilerError, match="CC='/nonexistent/cc -m64'"):

@@ -98,6 +98,6 @@ def test_too_old_and_missing_are_one_line(monkeypatch):
         Nvrtc("/x", (12, 2)).flags(CUDA_TARGETS["sm_100a"])
     nvrtc_module._find.cache_clear()
     monkeypatch.setattr(nvrtc_module, "_candidates", lambda homes: iter(["/nowhere/libnvrtc.so.13"]))
-    with pytest.raises(NoCompilerError, match="no NVRTC.*pip install 'tilesmith"):
+    with pytest.raises(NoCompilerError, match="no NVRTC.*pip install nvidia-cuda-nvrtc"):
         find_nvrtc()
     nvrtc_module._find.cache_clear()

@@ -72,8 +72,9 @@ def _package() -> Iterator[Check]:
         importlib.import_module("tilesmith.runtime._runtime")
     except ImportError as error:
         yield Check(
-            "tilesmith", PROBLEM, f"the C runtime cannot be loaded: {error}", "pip install --force-reinstall tilesmith"
-        )
+            "tilesmith", PROBLEM, f"the C runtime cannot be loaded: {error}",
+            "install the wheel or the checkout again, with pip's --force-reinstall",
+        )  # fmt: skip
         return
     target = host_target()
     yield Check("tilesmith", FINE, f"{__version__} on {target.name}, {cpu_model()}, {usable_cores()} usable cores")

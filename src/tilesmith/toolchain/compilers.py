@@ -116,7 +116,7 @@ def compiler_for(target: CpuTarget) -> Compiler:
     if other is None:
         raise NoCompilerError(
             f"no compiler here makes {machine} binaries; install one (Debian, Ubuntu: "
-            f"`apt install gcc-{machine.replace('_', '-')}-linux-gnu`, or `pip install tilesmith[cc]`)"
+            f"`apt install gcc-{machine.replace('_', '-')}-linux-gnu`, or `pip install ziglang`)"
         )
     return other
 
@@ -150,7 +150,7 @@ def _find(cc: str, path: str, environment: tuple[str, ...]) -> Compiler:
         return compiler
     raise NoCompilerError(
         "no C compiler: none of cc, gcc, clang on PATH runs; install one (Debian, Ubuntu: `apt install gcc`) "
-        "or the one on PyPI (`pip install tilesmith[cc]`)"
+        "or the one on PyPI (`pip install ziglang`)"
     )
 
 

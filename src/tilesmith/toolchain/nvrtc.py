@@ -21,7 +21,7 @@ _FIRST = {
     (8, 0): (11, 1), (8, 6): (11, 1), (8, 7): (11, 5), (8, 9): (11, 8), (9, 0): (12, 0), (10, 0): (12, 8),
     (12, 0): (12, 8),
 }  # fmt: skip
-_INSTALL = "pip install 'tilesmith[cuda]', or install a CUDA toolkit"
+_INSTALL = "pip install nvidia-cuda-nvrtc, or install a CUDA toolkit"
 _LIBRARY = re.compile(r"libnvrtc\.so\.(\d+)(?:\.(\d+))?(?:\.\d+)*")
 _WITHHELD = ("NVRTC_PREPEND_FLAGS", "NVRTC_APPEND_FLAGS")  # flags such as --use_fast_math, behind ours
 _PROGRAM = Path(__file__).with_name("nvrtc_program.py")
