@@ -1,16 +1,42 @@
 """One class per failure that a user can meet.
 
 Every message is one line that names the value and the rule it breaks. The command line prints it as it is and
-exits with the class's ``exit_status``.
+exits with the class's ``exit_status``. A value of any length may be named: ``shortened`` cuts what nobody would read.
 """
 
 from __future__ import annotations
+
+import re
+
+LONGEST_WORD = 600  # characters that a message repeats of one value: keys of problems and most paths are shorter
+LONGEST_MESSAGE = 4000
+_LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
+
+
+def shortened(message: str) -> str:
+    """``message`` without the middle of its long words and, if it is still long, without its own middle.
+
+    What comes first names the place, and what comes last is the rule: both stay.
+    """
+    if len(message) <= LONGEST_WORD:
+        return message
+    return _cut(_LONG_WORD.sub(lambda found: _cut(found[0], LONGEST_WORD), message), LONGEST_MESSAGE)
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    kept = (most - 40) // 2
+    return f"{text[:kept]}...({len(text) - 2 * kept} characters left out)...{text[-kept:]}"
 
 
 class TilesmithError(Exception):
     """Base of every error that Tilesmith raises on purpose."""
 
     exit_status = 2
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(shortened(each) if isinstance(each, str) else each for each in args))
 
 
 class ProblemError(TilesmithError, ValueError):

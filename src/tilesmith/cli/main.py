@@ -37,6 +37,7 @@ VERBS: Final = {
 EXAMINER: Final = "doctor"
 DRIVER: Final = "MIOpenDriver"
 BASES: Final = ("conv", "gemm")
+MAX_WORDS: Final = 1 << 14  # of a command line: click takes a second for 40,000 of them
 
 
 class _Verbs(click.Group):
@@ -111,6 +112,9 @@ def run(arguments: Sequence[str]) -> int:
         _check_environment(bool(arguments) and arguments[0] == EXAMINER)
         if not arguments:
             complain("a verb or a driver command is missing (see `tilesmith --help`)")
+            return 2
+        if len(arguments) > MAX_WORDS:
+            complain(f"a command line of {len(arguments)} words: at most {MAX_WORDS} are read")
             return 2
         words = _driver_words(arguments)
         if words is not None:

@@ -13,11 +13,12 @@ from typing import Any
 import click
 
 from tilesmith import env
+from tilesmith.errors import shortened
 
 
 def complain(message: str) -> None:
-    """One line on stderr, whatever the message holds."""
-    click.echo(f"tilesmith: {' '.join(message.split())}", err=True)
+    """One line on stderr, whatever the message holds, and of bounded length."""
+    click.echo(f"tilesmith: {' '.join(shortened(message).split())}", err=True)
 
 
 def note(message: str) -> None:

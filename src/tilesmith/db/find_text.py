@@ -16,6 +16,7 @@ from tilesmith.db.records import Record
 from tilesmith.errors import FileFormatError, ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.find_key import find_key, parse_find_key
+from tilesmith.problems.lengths import check_length
 from tilesmith.problems.signature import parse_key
 
 UNKNOWN_REVISION = 0  # of a solver that is not ours, or a line that does not say
@@ -54,6 +55,7 @@ def find_line(problem: str, records: Sequence[Record]) -> str:
 
 def read_find_line(text: str, target: str) -> tuple[Record, ...]:
     """The records of a line, measured on ``target``. Raises ``FileFormatError``, ``ProblemError``."""
+    check_length("find-db line", text, FileFormatError)
     key, equal, content = text.strip().partition("=")
     if not equal or not content:
         raise FileFormatError("is no line KEY=SOLVER:TIME_MS,WORKSPACE,ALGORITHM;...")

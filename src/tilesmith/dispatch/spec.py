@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -29,6 +30,8 @@ from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import Target
 
+MAX_SPEC = 1 << 22  # bytes: tens of thousands of choices
+_MOST_LINES = 200  # of one choice
 _FIELDS = ("problem", "target", "solver", "config")
 _HEADER = re.compile(r"""\s*\[\[\s*["']?choice["']?\s*\]\]""")
 
@@ -125,8 +128,12 @@ def read_spec(path: Path) -> tuple[Entry, ...]:
 @lru_cache(maxsize=8)
 def _read(path: Path, mtime: int, size: int) -> tuple[Entry, ...]:
     """The choices of the file as it is now: its time and size are part of the memo's key."""
+    with path.open("rb") as file:
+        raw = file.read(MAX_SPEC + 1)
+    if len(raw) > MAX_SPEC:
+        raise FileFormatError(f"{path}: larger than {MAX_SPEC >> 20} MiB: this is no tuning spec")
     try:
-        text = path.read_bytes().decode()
+        text = raw.decode()
         document = tomllib.loads(text)
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
@@ -214,11 +221,27 @@ def _line_of(rows: list[str], name: str, begin: int) -> int:
 def _syntax_line(text: str) -> str:
     """``:LINE`` up to which the text can still become TOML: the first line whose end no longer parses."""
     rows = text.splitlines(keepends=True)
-    good = 0
-    for number in range(1, len(rows) + 1):
-        try:
-            tomllib.loads("".join(rows[:number]))
-        except (ValueError, RecursionError):
-            continue
-        good = number
-    return f":{min(good + 1, max(1, len(rows)))}"
+    heads = [0, *(number for number, row in enumerate(rows) if number and _HEADER.match(row)), len(rows)]
+    whole = _last(range(len(heads)), lambda place: _parses(rows[: heads[place]]))
+    begin = heads[whole]
+    choice = rows[begin : heads[min(whole + 1, len(heads) - 1)]]
+    # A line inside a value of several lines does not parse, and one behind that value does: each is tried.
+    good = next((count for count in range(min(len(choice), _MOST_LINES), 0, -1) if _parses(choice[:count])), 0)
+    if good == _MOST_LINES < len(choice):
+        good = _last(range(good, len(choice)), lambda count: _parses(choice[:count])) + good
+    if good == len(choice):  # it contradicts what comes before it
+        good = 0
+    return f":{min(begin + good + 1, max(1, len(rows)))}"
+
+
+def _last(places: range, parses: Callable[[int], bool]) -> int:
+    """The last index of ``places`` that parses, of which the first does and none behind one that does not."""
+    return bisect_left(places, True, lo=1, key=lambda place: not parses(place)) - 1
+
+
+def _parses(rows: Sequence[str]) -> bool:
+    try:
+        tomllib.loads("".join(rows))
+    except (ValueError, RecursionError):
+        return False
+    return True

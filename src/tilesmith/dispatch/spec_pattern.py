@@ -19,6 +19,7 @@ from tilesmith.errors import ProblemError, TilesmithError
 from tilesmith.problems.driver import command_of, parse_command
 from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, Flag, Value, flags_of
 from tilesmith.problems.keys import CONV_VERSION, GEMM_VERSION
+from tilesmith.problems.lengths import check_length
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.signature import parse_key
 
@@ -58,6 +59,7 @@ class Pattern:
 
 def parse_pattern(text: str) -> Pattern:
     """Read a pattern; ``ProblemError`` names what it breaks."""
+    check_length("pattern", text, ProblemError)
     if ";" in text or text.startswith((CONV_VERSION, GEMM_VERSION)):
         return _key_pattern(text)
     try:

@@ -12,6 +12,7 @@ import re
 from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.layouts import default_layout, parse_layout
+from tilesmith.problems.lengths import check_length
 
 _DTYPES = {
     "FP64": "fp64", "FP32": "fp32", "FP16": "fp16", "BF16": "bf16", "BFP16": "bf16", "FP8": "fp8e4m3",
@@ -50,6 +51,7 @@ def find_key(signature: ConvSignature) -> str:
 
 def parse_find_key(text: str) -> ConvSignature:
     """The problem of a key; ``ProblemError`` for text that is none, or a problem that cannot exist."""
+    check_length("find-db key", text, ProblemError)
     parts = text.split("-")
     end = _END.fullmatch(parts[-1])
     if end is None:

@@ -19,6 +19,7 @@ from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.lengths import check_length
 
 CONV_VERSION = "conv1"
 GEMM_VERSION = "gemm1"
@@ -178,6 +179,7 @@ _Sig = TypeVar("_Sig", ConvSignature, GemmSignature)
 
 def _parse(text: str, version: str, head: int, build: Callable[[_Fields], _Sig], key: Callable[[_Sig], str]) -> _Sig:
     """Read a key, and print it again: only text that comes back unchanged is a key."""
+    check_length("key", text, ProblemError)
     parts = text.split(";") if isinstance(text, str) else [""]
     if parts[0] != version:
         raise ProblemError(f"{text!r} is no {version} key")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tilesmith.errors import CommandError, FileFormatError
 from tilesmith.problems.driver.command import DriverCommand
 from tilesmith.problems.driver.parse import parse_command
+from tilesmith.problems.lengths import MAX_FILE
 
 
 class CommandLine(NamedTuple):
@@ -23,12 +24,15 @@ class CommandLine(NamedTuple):
 def read_commands(path: Path | str) -> Iterator[CommandLine]:
     """Every command of a file with its line number; a bad line is an item with its error, and the rest still follows.
 
-    Raises ``FileFormatError`` when the file itself cannot be read.
+    Raises ``FileFormatError`` when the file itself cannot be read, or is far too large for a list.
     """
     try:
-        raw = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            raw = file.read(MAX_FILE + 1)
     except OSError as error:
         raise FileFormatError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if len(raw) > MAX_FILE:
+        raise FileFormatError(f"{path}: larger than {MAX_FILE >> 20} MiB; a list of commands has one command a line")
     return _lines(str(path), raw)
 
 

@@ -11,6 +11,7 @@ from tilesmith.errors import CommandError, ProblemError
 from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, Flag, Value, flags_of
 from tilesmith.problems.integers import MAX_SIZE
 from tilesmith.problems.layouts import parse_layout
+from tilesmith.problems.lengths import check_length
 
 _COMMENT = re.compile(r"(^|\s)#.*")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -19,6 +20,7 @@ _DRIVERS = ("MIOpenDriver", "tilesmith")
 
 def split_command(text: str) -> tuple[str, dict[str, str]]:
     """``(base, {long name: value text})`` as given, without ``# comments`` and whatever precedes the driver's name."""
+    check_length("command", text, CommandError)
     try:
         words = shlex.split(_COMMENT.sub("", text))
     except ValueError as error:
