@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
+import tilesmith
 from tilesmith import ConvSignature, Epilogue, GemmSignature, get_launchable
 from tilesmith.cli.main import run
 from tilesmith.problems.driver import command_of, read_commands
@@ -159,6 +161,45 @@ def test_what_has_no_signature_is_told():
     assert count == 1
 
 
+def test_calls_of_tilesmith_itself_are_met_and_their_results_are_right():
+    small = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC")
+    product = GemmSignature(5, 4, 7)
+    x, w = small.get_sample_args()
+    before = get_launchable(small, mode="fast")
+
+    def program():
+        for _ in range(2):
+            tilesmith.gemm(A, C, mode="fast")  # tensors of PyTorch
+            tilesmith.gemm(A.numpy(), C.numpy(), mode="fast")
+        layer = get_launchable(small, mode="fast")
+        packed = layer.prepare(w)
+        assert np.allclose(layer(x, w), packed(x))
+        assert np.allclose(before(x, w), packed(x, out=np.empty(small.output_shape, np.float32)))
+
+    for _ in range(2):  # each trace begins with nothing
+        tilesmith.gemm(A, C, mode="fast")  # known before, as in a program that has run for a while
+        assert met(program) == {product: 4, small: 3}
+    assert get_launchable(small, mode="fast")(x, w).shape == small.output_shape
+
+
+def test_what_tilesmith_asks_of_pytorch_is_met_once():
+    """Copies of tensors that lie as no kernel reads them, and PyTorch's own kernel where that is the choice."""
+    turned = randn(7, 5).t()
+    problems = met(lambda: (tilesmith.gemm(turned, C, mode="fast"), A @ C))
+    assert problems == {GemmSignature(5, 4, 7): 2}
+
+
+def test_calls_in_threads_of_the_program_are_met():
+    def program():
+        threads = [threading.Thread(target=lambda: tilesmith.gemm(A.numpy(), C.numpy(), mode="fast")) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert met(program) == {GemmSignature(5, 4, 7): 4}
+
+
 def test_every_problem_has_a_command():
     model = torch.nn.Sequential(torch.nn.Conv1d(3, 4, 3), torch.nn.ConvTranspose1d(4, 2, 3), torch.nn.Linear(8, 2))
     for signature in met(lambda: model(randn(2, 3, 8)).sum().backward()):
@@ -183,18 +224,6 @@ def script(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
     return path
-
-
-def tilesmith(*words, **kwargs):
-    code = "from tilesmith.cli.main import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        **kwargs,
-    )
 
 
 def test_the_verb(script, tmp_path):
@@ -227,6 +256,14 @@ def test_failing_scripts_keep_what_was_met(script, tmp_path, capsys, monkeypatch
     assert "ValueError: broken" in err
     assert out.splitlines() == [f"# met by {script}", "gemm --a_h 2 --a_w 2 --b_w 2 --transA 0 --transB 0  # 1 call"]
     assert sys.argv[0] != str(script)
+
+
+def test_the_verb_sees_a_program_that_calls_tilesmith_alone(script, capsys):
+    script.write_text("import numpy, tilesmith\na = numpy.ones((4, 6), 'f')\ntilesmith.gemm(a, a, trans_b=True)\n")
+    assert run(["trace", str(script)]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1:] == ["gemm --a_h 4 --a_w 6 --b_w 4 --transA 0 --transB 1  # 1 call"]
+    assert err == "1 problems met in 1 calls, 0 calls not described\n"
 
 
 def test_a_script_that_is_not_there(tmp_path, capsys):

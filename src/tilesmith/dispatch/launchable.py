@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes  # noqa: F401
@@ -63,6 +64,9 @@ _lock = threading.Lock()  # of the two tables, never held while a problem is dec
 _known: dict[tuple[Any, ...], _Asked] = {}
 _logged: set[Signature] = set()
 _LIMIT = 4096
+# Called with the problem of each call, and the call: ``watch_calls``.
+Watcher = Callable[[Signature, Callable[[], Any]], Any]
+_watcher: Watcher | None = None
 
 
 class Launchable:
@@ -91,6 +95,8 @@ class Launchable:
             from tilesmith.solvers.external.bound import ExternalBound
 
             self.bound = ExternalBound(signature, resolved.choice.config, self.bound)
+        if _watcher is not None:
+            self.bound = _Watched(signature, self.bound, _watcher)
 
     def __call__(self, *tensors: Any, out: Any = None) -> Any:
         """Run; raises ``ArgumentError`` for tensors that are not what the signature says."""
@@ -131,6 +137,29 @@ class Launchable:
 
     def __repr__(self) -> str:
         return f"Launchable({self.signature.key()!r}, {self.target.name}, {self.solver} {self.config})"
+
+
+class _Watched:
+    """A bound plan whose calls are told to a watcher, which makes them."""
+
+    def __init__(self, signature: Signature, bound: Callable[..., Any], watcher: Watcher) -> None:
+        self._signature, self._bound, self._watcher = signature, bound, watcher
+
+    def __call__(self, *tensors: Any, out: Any = None) -> Any:
+        return self._watcher(self._signature, partial(self._bound, *tensors, out=out))
+
+    def prepare(self, filter_: Any) -> _Watched:
+        return _Watched(self._signature, self._bound.prepare(filter_), self._watcher)  # type: ignore[attr-defined]
+
+
+def watch_calls(watcher: Watcher | None) -> None:
+    """Have ``watcher`` make every call of the launchables that are made from now on; None: nobody watches.
+
+    Launchables that exist stay as they are, so the tables of those that are kept are emptied.
+    """
+    global _watcher
+    _watcher = watcher
+    forget_launchables()
 
 
 def get_launchable(

@@ -1,20 +1,26 @@
 """The problems that a PyTorch program meets, forward and backward, with how often it meets them.
 
-A dispatch mode sees each operator below autograd, so the backward pass is met as it is run. Threads that the program
-starts itself, other processes and compiled graphs are not seen (``torch.compile`` is switched off by the command line).
+A dispatch mode sees each operator of PyTorch below autograd, so the backward pass is met as it is run. Calls of
+Tilesmith itself, which are no operators of PyTorch, are met by watching its launchables. Operators in threads that the
+program starts itself, other processes and compiled graphs are not seen (``torch.compile`` is switched off by the
+command line).
 """
 
 from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tilesmith.dispatch.eager import forget
+from tilesmith.dispatch.launchable import watch_calls
 from tilesmith.errors import ProblemError
 from tilesmith.problems.rewrite import Signature
 from tilesmith.torch_ops.describe import conv_problem, gemm_problem
@@ -25,26 +31,64 @@ aten = torch.ops.aten
 class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """``with Trace() as trace: model(x)``; ``problems`` counts what was met, in the order in which it came.
 
-    ``others`` counts the convolutions and products that no signature describes, by operator and reason.
+    ``others`` counts the convolutions and products that no signature describes, by operator and reason. Of Tilesmith's
+    own calls those are met whose launchable was made inside.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.problems: dict[Signature, int] = {}
         self.others: dict[str, int] = {}
+        self._count = threading.Lock()
+        self._here = threading.local()  # whether this thread is inside a call of Tilesmith
+
+    def __enter__(self) -> Trace:
+        forget()  # what was called before is looked up anew, and so watched
+        watch_calls(self._call)
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        super().__exit__(*failure)  # type: ignore[no-untyped-call]
+        watch_calls(None)
+        forget()
+
+    @contextmanager
+    def _again(self) -> Iterator[None]:
+        """The mode alone, for the operators of which another one is made."""
+        super().__enter__()  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            super().__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    def _meet(self, signature: Signature) -> None:
+        with self._count:
+            self.problems[signature] = self.problems.get(signature, 0) + 1
+
+    def _call(self, signature: Signature, call: Callable[[], Any]) -> Any:
+        """A call of Tilesmith; what it asks of PyTorch (its own kernels, too) is part of it."""
+        self._meet(signature)
+        before, self._here.inside = getattr(self._here, "inside", False), True
+        try:
+            return call()
+        finally:
+            self._here.inside = before
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         read = _READERS.get(func)
+        if getattr(self._here, "inside", False):
+            return func(*args, **kwargs)
         if read is None:
             # Outside autograd PyTorch asks for conv2d or linear itself, which are made of operators that are known.
-            with self:
+            with self._again():
                 result = func.decompose(*args, **kwargs)
             return func(*args, **kwargs) if result is NotImplemented else result
         result = func(*args, **kwargs)
         try:
             for signature in read(result, *args, **kwargs):
-                self.problems[signature] = self.problems.get(signature, 0) + 1
+                self._meet(signature)
         except ProblemError as error:
             text = f"{func}: {error}"
             self.others[text] = self.others.get(text, 0) + 1

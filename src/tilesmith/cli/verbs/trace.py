@@ -40,7 +40,10 @@ def command(script: Path, arguments: tuple[str, ...], out: Path | None, as_json:
     try:
         tracing: Any = import_module("tilesmith.torch_ops.trace")
     except ImportError as error:
-        raise ArgumentError(f"a trace needs PyTorch ({error}); install it: pip install torch") from None
+        raise ArgumentError(
+            f"a trace needs PyTorch ({error}); install it: pip install torch "
+            "(without it, TILESMITH_LOG_CMD=1 prints the problems of Tilesmith's own calls)"
+        ) from None
     trace = tracing.Trace()
     quiet: Any = contextlib.nullcontext() if out is not None else contextlib.redirect_stdout(sys.stderr)
     status = 0
