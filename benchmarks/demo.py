@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.dispatch.bench_records import Bench
+from tilesmith.dispatch.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.dispatch.benchmark import LIBRARIES, bench, library_version
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.places import open_cache, open_databases, target_of
@@ -96,14 +96,14 @@ def find(items: tuple[Item, ...], target: Target, seconds: float) -> int:
 
 
 def row(item: Item, launch: Launchable, found: Bench) -> list[str]:
-    if found.status != "ok" or not found.time_us:
+    if found.status == FAILED or not found.time_us:
         return [short(item), launch.solver, found.reason, "", "", "", "", ""]
     library, them = next(iter(found.against.items()), ("", None))
     return [
         short(item), launch.solver, f"{found.time_us:.0f}", f"{flops(item.signature) / found.time_us * 1e-3:.0f}",
         f"{(found.roofline or 0) * 100:.0f} %", f"{found.error:.1e} < {found.bound:.1e}",
         f"{them.time_us:.0f}" if them else "-",
-        "disturbed" if found.reason else f"{found.ratio[library]:.2f}x" if them else "-",
+        DISTURBED if found.status == DISTURBED else f"{found.ratio[library]:.2f}x" if them else "-",
     ]  # fmt: skip
 
 
@@ -119,14 +119,15 @@ def main() -> int:
     table = Table()
     for name in ("problem", "solver", "us", "GFLOP/s", "roofline", "error < bound", f"{demo.title} us", "faster"):
         table.add_column(name, justify="left" if name in ("problem", "solver") else "right", overflow="fold")
-    ratios, failed = [], 0
+    ratios, failed, disturbed = [], 0, 0
     with console.status(f"measuring beside {demo.title} ..."):
         for item in items:
             launch = get_launchable(item.signature, target=target, external=False)
             found = bench(launch, machine, demo.libraries, seconds=demo.bench_seconds)
             table.add_row(*row(item, launch, found))
-            failed += found.status != "ok"
-            ratios += [] if found.reason else found.ratio.values()
+            failed += found.status == FAILED
+            disturbed += found.status == DISTURBED
+            ratios += found.ratio.values() if found.status == OK else []
     console.print(table)
     mean = (
         f"geomean {statistics.geometric_mean(ratios):.2f}x the best of {demo.title}" if ratios else "nothing to compare"
@@ -136,8 +137,11 @@ def main() -> int:
         f"every result checked against float64; {mean}; {remembered}; {time.perf_counter() - start:.1f} s",
         highlight=False,
     )
-    if len(ratios) < len(items) - failed:
-        console.print("disturbed: other processes took the cores; run it again when they rest.", highlight=False)
+    if disturbed:
+        console.print(
+            f"{disturbed} of {len(items)} left out of the mean: other processes took the cores; run it again when "
+            "they rest.", highlight=False,
+        )  # fmt: skip
     if new:
         console.print("Run it again: what was found is remembered.", highlight=False)
     return 1 if failed else 0

@@ -31,6 +31,7 @@ from tilesmith.toolchain.compilers import find_compiler
 from tilesmith.tune.session import tune
 
 ROOT = Path(__file__).parents[1]
+DISTURBED = 3  # exit status: some rows are left out of the summary
 ROUNDS = 41
 RACE_SECONDS = 3.0
 
@@ -64,12 +65,18 @@ def compare(item: Item, target: Target, times: float, strategy: str) -> dict:
         "config": {"fast": fast.config, "short": short.config, "long": long.config},
         "seconds": seconds, "trials": trials, "long_seconds": long_seconds, "long_trials": long_trials,
         "fast_over_tuned": us["fast"] / us["short"], "tuned_over_long": us["short"] / us["long"],
+        "disturbed": sum(each.disturbed for each in timing.values()),
     }  # fmt: skip
 
 
-def summary(rows: list[dict]) -> dict:
+def summary(found: list[dict]) -> dict:
+    """Of the problems that no other process has disturbed; the others are counted."""
+    rows = [row for row in found if not row.get("disturbed")]
+    if not rows:
+        return {"problems": 0, "disturbed": len(found)}
     return {
         "problems": len(rows),
+        "disturbed": len(found) - len(rows),
         "fast_over_tuned": statistics.geometric_mean(row["fast_over_tuned"] for row in rows),
         "tuned_over_long": statistics.geometric_mean(row["tuned_over_long"] for row in rows),
         "median_seconds": statistics.median(row["seconds"] for row in rows),
@@ -90,6 +97,7 @@ def main() -> int:
     host = host_facts(find_compiler().identity).as_dict()
     old = json.loads(out.read_text()) if out.exists() else {}
     rows = old["results"] if old and (old["target"], old["host"]["compiler"]) == (target.name, host["compiler"]) else []
+    rows = [row for row in rows if not row.get("disturbed")]  # the others are measured again
     known = {row["key"] for row in rows}
     for item in read_problems([options.file]).items[:: options.every]:
         if item.signature.key() in known:
@@ -102,11 +110,12 @@ def main() -> int:
         }  # fmt: skip
         out.write_text(json.dumps(data, indent=1) + "\n")
         print(
-            f"{row['key'][:90]}: untuned {row['fast_over_tuned']:.3f}x tuned; tuned in {row['seconds']:.1f} s, "
+            f"{row['key'][:90]}: {'disturbed: ' if row['disturbed'] else ''}untuned {row['fast_over_tuned']:.3f}x "
+            f"tuned; tuned in {row['seconds']:.1f} s, "
             f"{row['tuned_over_long']:.3f}x a search of {row['long_seconds']:.0f} s", flush=True,
         )  # fmt: skip
     print(json.dumps(summary(rows), indent=1))
-    return 0
+    return DISTURBED if summary(rows)["disturbed"] else 0
 
 
 if __name__ == "__main__":

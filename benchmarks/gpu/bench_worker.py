@@ -102,8 +102,8 @@ class Problems:
 
         found = bench(launch, self.machine, LIBRARIES, seconds=seconds)
         self.about["method"] = found.method or self.about.get("method", "")
-        kept = ("time_us", "spread_us", "samples", "prepare_us", "gflops", "roofline", "error", "bound", "status",
-                "reason", "ratio")  # fmt: skip
+        kept = ("time_us", "spread_us", "samples", "disturbed", "discarded", "prepare_us", "gflops", "roofline",
+                "error", "bound", "status", "reason", "ratio")  # fmt: skip
         row = {name: getattr(found, name) for name in kept} | {"solver": launch.solver, "config": launch.config}
         return row | {"against": {name: asdict(them) for name, them in found.against.items()}}
 

@@ -31,14 +31,17 @@ from tilesmith.targets.detect_cuda import cuda_devices  # noqa: E402
 
 LONGEST_S = 90.0  # of one problem, beyond its searches
 MEASURE_S = 8.0
+DISTURBED = 3  # exit status: some rows are left out of the summary
 
 
-def summary(rows: list[dict]) -> dict:
-    """Means and medians over the problems that were searched."""
+def summary(found: list[dict]) -> dict:
+    """Means and medians over the problems that were searched; those whose times say little are left out and counted."""
+    rows = [row for row in found if not row.get("disturbed")]
     if not rows:
-        return {"problems": 0}
+        return {"problems": 0, "disturbed": len(found)}
     made = {
         "problems": len(rows),
+        "disturbed": len(found) - len(rows),
         "untuned_over_tuned": statistics.geometric_mean(r["us"]["fast"] / r["us"]["tuned"] for r in rows),
         "untuned_over_tuned_worst": max(r["us"]["fast"] / r["us"]["tuned"] for r in rows),
         "seconds": statistics.median(r["tuned_seconds"] for r in rows),
@@ -65,7 +68,8 @@ def main() -> int:
     deadline, card = time.monotonic() + args.time_limit, cuda_devices()[0]
     path = tables.RESULTS / f"gpu_search_{slug(card.name)}.json"
     held = json.loads(path.read_text())["results"] if path.exists() and not args.again else []
-    rows = {row["key"]: row for row in held if row.get("generator") == generator_digest("cuda")}
+    good = [row for row in held if row.get("generator") == generator_digest("cuda") and not row.get("disturbed")]
+    rows = {row["key"]: row for row in good}
     wanted: dict[str, Task] = {}
     for name in args.lists or LISTS:
         for _, _, signature in listed(name):
@@ -113,9 +117,10 @@ def main() -> int:
     left = hands.work(tasks, took, lambda task: time.monotonic() + needed < deadline)
     for name, value in write().items():
         print(f"{name}: {value:.3f}" if isinstance(value, float) else f"{name}: {value}")
-    print(f"{len(left)} left, {len(failed)} failed; {path.relative_to(ROOT)}")
+    disturbed = sum(bool(row.get("disturbed")) for row in rows.values())
+    print(f"{len(left)} left, {len(failed)} failed, {disturbed} disturbed; {path.relative_to(ROOT)}")
     tables.write_page()
-    return 1 if failed else 0
+    return 1 if failed else DISTURBED if disturbed else 0
 
 
 if __name__ == "__main__":

@@ -72,6 +72,7 @@ def compare(task: Task, workers: Workers) -> dict:
     return {
         "us": {run: each.median_us for run, each in timing.items()},
         "spread_us": {run: each.spread_us for run, each in timing.items()},
+        "disturbed": sum(each.disturbed for each in timing.values()),
         "config": {run: f"{launch.solver} {launch.config}" for run, launch in launches.items()}, **facts,
     }  # fmt: skip
 

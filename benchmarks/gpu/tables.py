@@ -17,9 +17,11 @@ Rows = list[dict]
 
 
 def ratio(row: dict, side: str = "bench") -> float | None:
-    """Theirs over ours, of the library that computes the problem."""
-    found = (row.get(side) or {}).get("ratio") or {}
-    return next(iter(found.values()), None)
+    """Theirs over ours, of the library that computes the problem; none where the times say little."""
+    found = row.get(side) or {}
+    if found.get("status", "ok") != "ok":
+        return None
+    return next(iter((found.get("ratio") or {}).values()), None)
 
 
 def portfolio(row: dict) -> float | None:
@@ -54,12 +56,15 @@ def library_roofline(row: dict) -> float | None:
 
 def figures(rows: Rows) -> dict[str, float | None]:
     """One line of the summary."""
-    good = [row for row in rows if (row.get("bench") or {}).get("status") == "ok"]
+    statuses = [(row.get("bench") or {}).get("status") for row in rows]
+    good = [row for row, status in zip(rows, statuses, strict=True) if status == "ok"]
+    disturbed = statuses.count("disturbed")
     tuned = [row["tune"] for row in rows if row.get("tune")]
     searched = [found for found in tuned if found["trials"] > 1]  # else the untuned choice is all that was measured
     return {
         "problems": len(rows),
-        "failed": len(rows) - len(good),
+        "failed": len(rows) - len(good) - disturbed,
+        "disturbed": disturbed,
         "geomean": geomean(map(ratio, good)),
         "least": least(map(ratio, good)),
         "below": sum((ratio(row) or 1.0) < 0.95 for row in good),
@@ -76,6 +81,7 @@ def figures(rows: Rows) -> dict[str, float | None]:
 COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "problems": ("problems", lambda v: f"{v:.0f}"),
     "failed": ("failed", lambda v: f"{v:.0f}"),
+    "disturbed": ("disturbed", lambda v: f"{v:.0f}"),
     "geomean": ("library / ours, geomean", lambda v: f"**{v:.3f}**"),
     "least": ("least", lambda v: f"{v:.2f}"),
     "below": ("below 0.95", lambda v: f"{v:.0f}"),
@@ -171,10 +177,11 @@ def search_lines(data: dict) -> list[str]:
     found = data["summary"]
     if not found.get("problems"):
         return []
+    disturbed = [f"| left out: the host was late | {found['disturbed']} |"] if found.get("disturbed") else []
     lines = [
         "## Search", "", f"{data['date']}, {data['gpus']} x {data['gpu']}, `{data['command']}`: each search in an "
         "empty database, the three choices then interleaved in one process.", "", "| | |", "|---|---:|",
-        f"| problems | {found['problems']} |",
+        f"| problems | {found['problems']} |", *disturbed,
         f"| seconds of a search, median | {found['seconds']:.1f} |",
         f"| configs measured, median | {found['configs']:.0f} |",
         f"| untuned time / tuned, geomean (worst) | {found['untuned_over_tuned']:.3f} "

@@ -7,6 +7,8 @@ import pytest
 
 from tilesmith import env
 from tilesmith.cli.main import VERBS, run
+from tilesmith.cli.verbs.bench import DISTURBED_STATUS
+from tilesmith.dispatch.bench_records import Against, Bench
 from tilesmith.problems.signature import parse_key
 
 SMALL = "-n 1 -c 8 -H 8 -W 8 -k 8 -y 3 -x 3 -p 1 -q 1"
@@ -239,8 +241,8 @@ def test_bench_writes_the_documented_json(listing, tmp_path, capsys):
     assert [row["direction"] for row in result["results"]] == ["fwd", "wrw"]
     for row in result["results"]:
         assert set(row) == {
-            "command", "key", "direction", "solver", "config", "time_us", "spread_us", "samples", "prepare_us",
-            "gflops", "roofline", "error", "bound", "status", "reason", "against", "ratio",
+            "command", "key", "direction", "solver", "config", "time_us", "spread_us", "samples", "disturbed",
+            "discarded", "prepare_us", "gflops", "roofline", "error", "bound", "status", "reason", "against", "ratio",
         }  # fmt: skip
         assert row["status"] == "ok"
         theirs = row["against"]["onednn"]
@@ -249,7 +251,8 @@ def test_bench_writes_the_documented_json(listing, tmp_path, capsys):
     ratios = [row["ratio"]["onednn"] for row in result["results"]]
     assert result["summary"]["min"]["onednn"] == min(ratios)
     assert result["summary"]["geomean"]["onednn"] == pytest.approx((ratios[0] * ratios[1]) ** 0.5)
-    assert "summary" in capsys.readouterr().out
+    mean = result["summary"]["geomean"]["onednn"]
+    assert f"onednn over ours: geomean {mean:.3f}, least {min(ratios):.3f}, 2 problems" in capsys.readouterr().out
 
 
 def test_bench_gives_problems_another_type(listing, capsys):
@@ -257,7 +260,65 @@ def test_bench_gives_problems_another_type(listing, capsys):
     result = json.loads(capsys.readouterr().out)
     assert all("x=bf16" in row["key"] and "y=bf16" in row["key"] for row in result["results"])
     assert result["results"][0]["command"].startswith("convbfp16")
-    assert result["summary"] == {"geomean": {}, "min": {}}
+    assert result["summary"] == {"problems": 2, "disturbed": 0, "failed": 0, "geomean": {}, "min": {}}
+
+
+def test_bench_beside_nothing_prints_no_empty_summary(listing, capsys):
+    assert run(["bench", listing, "--against", "none", "--seconds", "0.05"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3  # the head of the table and its rows
+    assert all("{" not in line and "summary" not in line for line in lines)
+
+
+@pytest.fixture
+def benched(monkeypatch):
+    """The rows that ``bench`` finds, in their order: their status, and theirs over ours."""
+    todo = []
+
+    def bench(launch, machine, against, **options):
+        status, ratio = todo.pop(0)
+        reason = {"ok": "", "failed": "wrong numbers: all of them"}.get(status, "these times say little")
+        if status == "failed":
+            return Bench(status, reason)
+        beside = {"onednn": Against(10.0 * ratio, 0.1, "a mode")}
+        return Bench(status, reason, 10.0, 0.1, 21, 5 * bool(reason), 3, 0.0, 1.0, 0.5, 0.0, 1.0, "m", beside)
+
+    monkeypatch.setattr("tilesmith.cli.verbs.bench.bench", bench)
+    return todo
+
+
+def test_rows_that_are_disturbed_are_marked_counted_and_in_no_summary(listing, capsys, tmp_path, benched):
+    benched += [("disturbed", 429.0), ("ok", 2.0)]
+    out = tmp_path / "out.json"
+    words = ["bench", listing, "--against", "onednn", "--json", str(out)]
+    assert run(words) == DISTURBED_STATUS == 3
+    captured = capsys.readouterr()
+    head, first, second, mean, left_out = captured.out.splitlines()
+    assert [line.split()[-2] for line in (first, second)] == ["disturbed", "ok"]
+    assert mean == "onednn over ours: geomean 2.000, least 2.000, 1 problems"
+    assert left_out.startswith("1 of 2 left out: disturbed by other processes")
+    assert "warning: conv" in captured.err
+    assert "[1/2] disturbed conv" in captured.err
+    result = json.loads(out.read_text())
+    assert [(row["status"], row["disturbed"], row["discarded"]) for row in result["results"]] == [
+        ("disturbed", 5, 3), ("ok", 0, 3)
+    ]  # fmt: skip
+    assert result["summary"] == {
+        "problems": 2, "disturbed": 1, "failed": 0, "geomean": {"onednn": pytest.approx(2.0)}, "min": {"onednn": 2.0}
+    }  # fmt: skip
+    benched += [("ok", 1.5)]
+    assert run([*words, "--resume"]) == 0  # what was disturbed is measured again, and nothing else
+    assert not benched
+    assert json.loads(out.read_text())["summary"]["min"] == {"onednn": 1.5}
+
+
+def test_a_failure_counts_for_more_than_a_disturbance(listing, capsys, benched):
+    benched += [("disturbed", 0.5), ("failed", 0.0)]
+    assert run(["bench", listing, "--against", "onednn"]) == 1
+    out = capsys.readouterr().out
+    assert "geomean" not in out
+    assert "1 of 2 left out: failed" in out
+    assert "1 of 2 left out: disturbed" in out
 
 
 def test_bench_reports_failures_and_goes_on(listing, capsys, monkeypatch):

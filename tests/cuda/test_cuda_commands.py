@@ -104,7 +104,23 @@ def test_a_library_with_wrong_numbers_has_no_ratio(libraries, capsys, monkeypatc
     assert run(["bench", *CONV.split(), "--device", "cuda", "--against", "cudnn", "--seconds", "0.05"]) == 0
     captured = capsys.readouterr()
     assert "cudnn: wrong numbers: channels_last" in captured.err
-    assert "'geomean': {}" in captured.out
+    assert "geomean" not in captured.out
+
+
+def test_rows_for_which_the_host_was_late_are_counted_and_in_no_summary(libraries, device, capsys, tmp_path):
+    out = tmp_path / "out.json"
+    words = ["bench", *CONV.split(), "--device", "cuda", "--against", "cudnn", "--seconds", "0.05"]
+    device.come_early(10**9)
+    try:
+        assert run([*words, "--json", str(out)]) == 3
+    finally:
+        device.come_early(0)
+    (row,) = json.loads(out.read_text())["results"]
+    assert row["status"] == "disturbed"
+    assert row["disturbed"] >= row["samples"] > 0
+    assert "the host was late for" in row["reason"]
+    assert json.loads(out.read_text())["summary"]["geomean"] == {}
+    assert "1 of 1 left out: disturbed" in capsys.readouterr().out
 
 
 def test_libraries_belong_to_devices(device, capsys):

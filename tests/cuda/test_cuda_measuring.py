@@ -121,7 +121,8 @@ def test_samples_that_the_host_queued_too_late_are_taken_again(cuda, monkeypatch
     assert timings["a"].samples == 3
     cuda.come_early(10**6)  # a host that is always too late: the samples are kept in the end
     once = interleave_on_device({"a": lambda place: None}, stream, flush, calls=1, budget_s=9, rounds=3)
-    assert once["a"].samples == 3
+    assert (once["a"].samples, once["a"].disturbed) == (3, 3)
+    assert timings["a"].disturbed == 0
     assert max(waits) == 16 * WAIT_CYCLES
     cuda.come_early(0)
 

@@ -46,6 +46,44 @@ def test_figures():
     assert (failed["failed"], failed["least"]) == (1, 0.9)
 
 
+def test_disturbed_rows_are_counted_and_in_no_figure():
+    import search
+
+    rows = [row(CONV.format(c=8, g=1), 1.44), row(CONV.format(c=8, g=1), 429.0, status="disturbed", reason="late")]
+    rows.append(row(CONV.format(c=8, g=1), 1.0, external=9.7))
+    rows[2]["external"]["status"] = "disturbed"
+    found = tables.figures(rows)
+    assert (found["problems"], found["failed"], found["disturbed"]) == (3, 0, 1)
+    assert found["geomean"] == pytest.approx(1.2)
+    assert found["with_external"] == pytest.approx(1.44)
+    assert "| disturbed: late |" in "\n".join(tables.problems("some", rows))
+    searched = {"us": {"fast": 12.0, "tuned": 10.0}, "tuned_seconds": 4.0, "tuned_trials": 9}
+    noise = searched | {"us": {"fast": 900.0, "tuned": 1.0}, "disturbed": 7}
+    found = search.summary([searched, noise])
+    assert (found["problems"], found["disturbed"], found["untuned_over_tuned"]) == (1, 1, pytest.approx(1.2))
+    assert search.summary([noise]) == {"problems": 0, "disturbed": 1}
+
+
+def test_disturbed_rows_of_a_cpu_are_counted_and_in_no_figure(monkeypatch):
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import cpu
+
+    command = "conv -n 1 -c 8 -H 9 -W 9 -k 8 -y 3 -x 3 -u 1 -g 1 -F 1"
+    good = {
+        "command": command, "direction": "fwd", "status": "ok", "reason": "", "solver": "s", "time_us": 1.0,
+        "spread_us": 0.1, "prepare_us": 0.0, "gflops": 1.0, "roofline": 0.5, "against": {"onednn": {"time_us": 2.0}},
+        "ratio": {"onednn": 2.0},
+    }  # fmt: skip
+    noise = good | {"status": "disturbed", "reason": "other processes", "ratio": {"onednn": 429.0}}
+    host = dict.fromkeys(("date", "cpu", "cores", "load", "onednn", "compiler", "method"), "x")
+    # What an older version of bench has summed up is not read.
+    data = {"host": host, "target": "x:1", "results": [good, noise], "summary": {"geomean": {"onednn": 29.3}}}
+    text = cpu.table("fp32_t1", data)
+    assert "Geomean **2.000**, least 2.000. 1 of 2 left out." in text
+    assert "| disturbed: other processes |" in text
+    assert "No ratio. 1 of 1 left out." in cpu.table("fp32_t1", data | {"results": [noise]})
+
+
 def test_tables_tell_dense_layers_apart_and_name_problems():
     rows = [row(CONV.format(c=3, g=1), 2.0), row(CONV.format(c=16, g=16), 2.0), row(CONV.format(c=8, g=1), 2.0)]
     lines = tables.summary({"some": rows})

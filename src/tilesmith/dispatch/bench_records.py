@@ -12,6 +12,7 @@ from tilesmith.measure.oracle import Oracle
 from tilesmith.measure.timing import Timing
 
 OURS = "tilesmith"
+OK, DISTURBED, FAILED = "ok", "disturbed", "failed"
 NEAR = 1.2  # modes within this of a library's fastest run against ours
 ROUNDS = 21
 ROUNDS_A_SECOND = 20  # of measuring time, where that is more: short problems would end before a slow neighbour does
@@ -30,9 +31,11 @@ class Against:
 
 @dataclass(frozen=True)
 class Bench:
-    """One problem measured. ``status`` is ``ok`` or ``failed`` with a ``reason``; a ratio is theirs over ours.
-    The ``reason`` of one that is ok says that other processes disturbed its times.
+    """One problem measured. ``status`` is ``ok``, or with a ``reason`` ``failed`` or ``disturbed``: its numbers are
+    right, and its times say little. A ratio is theirs over ours.
 
+    Of all samples taken of it, ``disturbed`` are part of the medians though other processes had a core (on a GPU: the
+    host was late), and ``discarded`` are no part of them for that reason.
     ``roofline`` is the least time that the machine allows over the time taken: 1 is perfect.
     """
 
@@ -41,6 +44,8 @@ class Bench:
     time_us: float | None = None
     spread_us: float | None = None
     samples: int = 0
+    disturbed: int = 0
+    discarded: int = 0
     prepare_us: float | None = None
     gflops: float | None = None
     roofline: float | None = None
@@ -55,6 +60,19 @@ class Bench:
         if not self.time_us:
             return {}
         return {name: them.time_us / self.time_us for name, them in self.against.items()}
+
+
+def disturbance(timings: Mapping[str, Timing], what: str) -> str:
+    """What to know before believing these times; empty when every sample that counts was undisturbed.
+
+    ``what`` says what disturbs there, as the beginning of a sentence.
+    """
+    told = [
+        f"{timing.disturbed} of {timing.samples} samples of {name}"
+        for name, timing in timings.items()
+        if timing.disturbed
+    ]
+    return f"{what} {', '.join(told)}: these times say little" if told else ""
 
 
 def is_close(result: np.ndarray[Any, Any], truth: Oracle) -> bool:

@@ -15,14 +15,26 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from tilesmith.dispatch.bench_records import NEAR, OURS, ROUNDS, ROUNDS_A_SECOND, Bench, best_mode, is_close
+from tilesmith.dispatch.bench_records import (
+    DISTURBED,
+    FAILED,
+    NEAR,
+    OK,
+    OURS,
+    ROUNDS,
+    ROUNDS_A_SECOND,
+    Bench,
+    best_mode,
+    disturbance,
+    is_close,
+)
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.measuring import check_launchable, steady_call, time_prepare
 from tilesmith.errors import ArgumentError
 from tilesmith.measure.machine import Machine, roofline_seconds
 from tilesmith.measure.memory import keep_freed_memory, oracle_bytes, require_memory, tensor_bytes
 from tilesmith.measure.oracle import Oracle, oracle
-from tilesmith.measure.timing import Timing, interleave
+from tilesmith.measure.timing import interleave
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args, torch_args
 from tilesmith.problems.work import flops
@@ -47,7 +59,7 @@ def bench(
     truth = oracle(signature, arguments)
     verdict = check_launchable(launch, seed, truth)
     if not verdict.ok:
-        return Bench("failed", f"wrong numbers: {verdict.message}", error=verdict.error, bound=verdict.bound)
+        return Bench(FAILED, f"wrong numbers: {verdict.message}", error=verdict.error, bound=verdict.bound)
     keep_freed_memory()
     # Beside PyTorch we use its tensors: what allocating a result costs is then the same for both.
     ours_arguments = torch_args(arguments, "cpu") if against else arguments
@@ -67,14 +79,18 @@ def bench(
     with _quiet(against):
         rounds = max(ROUNDS, round(ROUNDS_A_SECOND * seconds))
         timings = interleave(calls, budget_s=seconds, rounds=rounds, threads=threads, owners=owners, patient=True)
-    reason = _disturbance(timings)
+    reason = disturbance(timings, "other processes took cores during")
+    disturbed = sum(timing.disturbed for timing in timings.values())
+    discarded = sum(timing.discarded for timing in timings.values())
     ours = timings.pop(OURS)
     return Bench(
-        status="ok",
+        status=DISTURBED if reason else OK,
         reason=reason,
         time_us=ours.median_us,
         spread_us=ours.spread_us,
         samples=ours.samples,
+        disturbed=disturbed,
+        discarded=discarded,
         prepare_us=time_prepare(launch, arguments),
         gflops=flops(signature) / ours.median_us * 1e-3,
         roofline=roofline_seconds(signature, launch.target, machine) / ours.median_us * 1e6,
@@ -124,16 +140,6 @@ def _side(library: str) -> Any:
         return import_module(f"tilesmith.solvers.external.{_MODULES[library]}")
     except ImportError as error:
         raise ArgumentError(f"{library} is measured through PyTorch ({error}); install it: pip install torch") from None
-
-
-def _disturbance(timings: Mapping[str, Timing]) -> str:
-    """What to know before believing these times; empty when every sample that counts had its cores."""
-    told = [
-        f"{timing.disturbed} of {timing.samples} samples of {name}"
-        for name, timing in timings.items()
-        if timing.disturbed
-    ]
-    return f"other processes took cores during {', '.join(told)}: these times say little" if told else ""
 
 
 def _fastest(calls: Mapping[str, Callable[[], object]], threads: int, seconds: float) -> list[str]:

@@ -13,7 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.dispatch.bench_records import NEAR, OURS, ROUNDS, Bench, best_mode, is_close
+from tilesmith.dispatch.bench_records import (
+    DISTURBED,
+    FAILED,
+    NEAR,
+    OK,
+    OURS,
+    ROUNDS,
+    Bench,
+    best_mode,
+    disturbance,
+    is_close,
+)
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.measuring import device_bench_of
 from tilesmith.errors import ArgumentError
@@ -63,12 +74,18 @@ def bench_on_device(
             near = _fastest(theirs, place, seconds / 4)
             calls |= {f"{library} {mode}": theirs[mode] for mode in near}
         timings = place.time(calls, budget_s=seconds, rounds=ROUNDS)
+    reason = disturbance(timings, "the host was late for")
+    disturbed = sum(timing.disturbed for timing in timings.values())
+    discarded = sum(timing.discarded for timing in timings.values())
     mine = timings.pop(OURS)
     return Bench(
-        status="ok",
+        status=DISTURBED if reason else OK,
+        reason=reason,
         time_us=mine.median_us,
         spread_us=mine.spread_us,
         samples=mine.samples,
+        disturbed=disturbed,
+        discarded=discarded,
         prepare_us=prepare_us,
         gflops=flops(signature) / mine.median_us * 1e-3,
         roofline=roofline_seconds(signature, launch.target, machine) / mine.median_us * 1e6,
@@ -81,7 +98,7 @@ def bench_on_device(
 
 
 def _failed(verdict: Accuracy) -> Bench:
-    return Bench("failed", f"wrong numbers: {verdict.message}", error=verdict.error, bound=verdict.bound)
+    return Bench(FAILED, f"wrong numbers: {verdict.message}", error=verdict.error, bound=verdict.bound)
 
 
 def _torch_side(against: Sequence[str], launch: Launchable) -> Any:

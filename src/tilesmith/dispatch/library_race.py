@@ -27,7 +27,8 @@ OURS = "ours"
 def race_library(launch: Launchable, database: Database, *, seconds: float = 1.0, seed: int = 0) -> tuple[Record, ...]:
     """Time a CUDA launchable and the library's own kernels, interleaved, and remember all: then the database decides.
 
-    The records, the launchable's first; nothing where the library does not compute the problem, or computes it wrong.
+    The records, the launchable's first; nothing where the library does not compute the problem, or computes it wrong,
+    or where the host was late for too many samples.
     """
     signature = launch.signature.canonical
     job = make_job(signature, launch.target, "tune", device=launch.ordinal, external=True)
@@ -56,6 +57,8 @@ def race_library(launch: Launchable, database: Database, *, seconds: float = 1.0
         if not records:
             return ()
         timings = place.time(calls, budget_s=seconds, rounds=ROUNDS)
+    if any(timing.disturbed for timing in timings.values()):
+        return ()
     best = min(records, key=lambda name: timings[name].median_us)
     mine = launch.choice.record or Record(
         job.problem, launch.target.name, launch.solver, launch.config,

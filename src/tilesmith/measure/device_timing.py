@@ -9,7 +9,8 @@ Method
   that it would take over ``_LONGEST_ROW_S``.
 - The host has queued the row before the kernel ahead of it ends. Samples for which it came too late (the device was at
   the first event before the last was queued) are taken again, behind a kernel that waits twice as long, up to
-  ``_LONGEST_WAIT``: a host that is late even then has its samples kept.
+  ``_LONGEST_WAIT``. Those for which it is late even then are discarded as long as five others remain; else they are
+  part of the median, and counted (``Timing.disturbed``).
 - A *round* takes one sample of each candidate, in an order that rotates; for short kernels a round takes several
   samples each, so that the host waits for the device once a round.
 - After a sample of a kernel longer than ``LONG_S`` the device rests ten times as long: a card at its power limit
@@ -56,6 +57,7 @@ class _Series:
     seconds: float  # of one call
     calls: int = 1
     samples: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)  # samples for which the host was late
     dropped: bool = False
 
 
@@ -92,7 +94,7 @@ def interleave_on_device(
         call(0)  # the first may load code
         stream.synchronize()
         item = series[name] = _Series(call, (estimates or {}).get(name, 0.0))
-        item.seconds = item.seconds or _sample(item, stream, flush, 1, pace)[0]
+        item.seconds = item.seconds or _sample(item, stream, flush, 1, pace)[0][0]
         item.calls = max(1, min(calls, int(_LONGEST_ROW_S / max(item.seconds, 1e-9))))
         held = [call(place) for place in range(item.calls)]  # the first row may allocate memory
         stream.synchronize()
@@ -108,21 +110,22 @@ def interleave_on_device(
                 continue
             note(name)
             count = max(1, min(_MOST, round(_ROUND_S / max(item.seconds * item.calls, 1e-9))))
-            item.samples += _sample(item, stream, flush, count, pace)
-            item.seconds = quantile(sorted(item.samples), 0.5)
+            for seconds, late in _sample(item, stream, flush, count, pace):
+                (item.late if late else item.samples).append(seconds)
+            item.seconds = quantile(sorted(item.samples or item.late), 0.5)
             if item.seconds > LONG_S:
                 time.sleep(REST * item.seconds)
         if drop_ratio is not None and done >= 2:
             best = min(item.seconds for item in series.values() if not item.dropped)
             for item in series.values():
-                item.dropped = item.dropped or min(item.samples) > drop_ratio * best
-    return {name: summarize(item.samples, (), METHOD) for name, item in series.items()}
+                item.dropped = item.dropped or min(item.samples or item.late) > drop_ratio * best
+    return {name: summarize(item.samples, item.late, METHOD) for name, item in series.items()}
 
 
-def _sample(item: _Series, stream: Stream, flush: Flush, count: int, pace: _Pace) -> list[float]:
-    """Seconds of a call in each of ``count`` rows; the host waits once, at the end."""
+def _sample(item: _Series, stream: Stream, flush: Flush, count: int, pace: _Pace) -> list[tuple[float, bool]]:
+    """Seconds of a call in each of ``count`` rows, and whether the host was late; it waits once, at the end."""
     while True:
-        pairs, late = [], False
+        rows = []
         for _ in range(count):
             begin, end = Event(stream.device), Event(stream.device)
             flush.queue(stream, pace.wait)
@@ -130,9 +133,8 @@ def _sample(item: _Series, stream: Stream, flush: Flush, count: int, pace: _Pace
             held = [item.call(place) for place in range(item.calls)]  # until the end: memory of its own for each result
             end.record(stream)
             del held
-            late = late or begin.passed
-            pairs.append((begin, end))
-        pairs[-1][1].synchronize()
-        if not late or pace.wait >= _LONGEST_WAIT:
-            return [end.microseconds_since(begin) * 1e-6 / item.calls for begin, end in pairs]
+            rows.append((begin, end, begin.passed))
+        rows[-1][1].synchronize()
+        if pace.wait >= _LONGEST_WAIT or not any(late for _, _, late in rows):
+            return [(end.microseconds_since(begin) * 1e-6 / item.calls, late) for begin, end, late in rows]
         pace.wait *= 2

@@ -53,8 +53,9 @@ _TASKS: Final = "/proc/self/task"
 class Timing:
     """Microseconds of one call: median, its spread (see the module), samples kept, and the clock that was read.
 
-    ``low_us`` is the lower quartile, ``discarded`` the number of samples during which a core was missing. ``disturbed``
-    counts such samples that are part of the median all the same, because too few others were left.
+    ``low_us`` is the lower quartile, ``discarded`` the number of samples during which a core was missing (on a GPU: for
+    which the host was late). ``disturbed`` counts such samples that are part of the median all the same, because too
+    few others were left.
     """
 
     median_us: float

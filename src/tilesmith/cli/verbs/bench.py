@@ -25,7 +25,7 @@ from tilesmith.cli.options import (
 )
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, dump_json, note, progress, table
-from tilesmith.dispatch.bench_records import Bench
+from tilesmith.dispatch.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.dispatch.benchmark import LIBRARIES, bench, default_libraries, library_version
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_cache, target_of
@@ -38,6 +38,7 @@ from tilesmith.toolchain.build import find_toolchain
 
 Row = dict[str, Any]
 NOTHING = "none"
+DISTURBED_STATUS = 3  # exit status: all numbers are right, and some times say little
 _FAILURES = (NoSolutionError, CompileError, LaunchError, PlanError)
 
 
@@ -101,12 +102,11 @@ def command(
                 found = bench(launch, machine, libraries, seconds=seconds, seed=seed)
                 method = found.method or method
             except _FAILURES as error:
-                launch, found = None, Bench("failed", str(error))
+                launch, found = None, Bench(FAILED, str(error))
             rows[_name(item)] = _row(item, launch, found)
-            if found.status != "ok":
-                complain(f"{item.command} ({item.direction}): {found.reason}")
-            elif found.reason:
-                complain(f"warning: {item.command} ({item.direction}): {found.reason}")
+            if found.status != OK:
+                severity = "" if found.status == FAILED else "warning: "
+                complain(f"{severity}{item.command} ({item.direction}): {found.reason}")
             step(_line(item, launch, found))
             if json_path not in (None, "-"):  # what is measured is kept, whatever happens to the rest
                 _write(Path(str(json_path)), dump_json(_result(listing.items, rows, place, machine, method, libraries)))
@@ -120,8 +120,8 @@ def command(
     click.echo(
         dump_json(result) if json_path == "-" else _report(ordered, libraries, result["summary"]), nl=json_path != "-"
     )
-    failed = any(row["status"] != "ok" for row in ordered)
-    return listing.status or (1 if failed else 0)
+    statuses = {row["status"] for row in ordered}
+    return listing.status or (1 if FAILED in statuses else DISTURBED_STATUS if DISTURBED in statuses else 0)
 
 
 def _libraries(against: Sequence[str], target: Target) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ def _held(path: str | None, items: Sequence[Item]) -> dict[tuple[str, str], Row]
         return {}
     try:
         held = json.loads(Path(path).read_text())
-        found = {(row["command"], row["direction"]): row for row in held["results"] if row["status"] == "ok"}
+        found = {(row["command"], row["direction"]): row for row in held["results"] if row["status"] == OK}
     except (OSError, ValueError, KeyError, TypeError):
         raise FileFormatError(f"{path}: holds no results of bench; remove it, or leave --resume out") from None
     wanted = {_name(item) for item in items}
@@ -191,6 +191,8 @@ def _row(item: Item, launch: Launchable | None, found: Bench) -> Row:
         "time_us": found.time_us,
         "spread_us": found.spread_us,
         "samples": found.samples,
+        "disturbed": found.disturbed,
+        "discarded": found.discarded,
         "prepare_us": found.prepare_us,
         "gflops": found.gflops,
         "roofline": found.roofline,
@@ -205,10 +207,15 @@ def _row(item: Item, launch: Launchable | None, found: Bench) -> Row:
     }
 
 
-def _summary(rows: list[Row], against: tuple[str, ...]) -> dict[str, dict[str, float]]:
-    summary: dict[str, dict[str, float]] = {"geomean": {}, "min": {}}
+def _summary(rows: list[Row], against: tuple[str, ...]) -> dict[str, Any]:
+    """Of the rows whose times count; the others are counted."""
+    good = [row for row in rows if row["status"] == OK]
+    summary: dict[str, Any] = {
+        "problems": len(rows), "geomean": {}, "min": {},
+        **{status: sum(row["status"] == status for row in rows) for status in (DISTURBED, FAILED)},
+    }  # fmt: skip
     for name in against:
-        ratios = [row["ratio"][name] for row in rows if name in row["ratio"]]
+        ratios = [row["ratio"][name] for row in good if name in row["ratio"]]
         if ratios:
             summary["geomean"][name] = statistics.geometric_mean(ratios)
             summary["min"][name] = min(ratios)
@@ -230,17 +237,18 @@ def _host(place: Place, machine: Machine, method: str, against: tuple[str, ...])
 
 
 def _line(item: Item, launch: Launchable | None, found: Bench) -> str:
-    if found.status != "ok" or launch is None:
+    if found.status == FAILED or launch is None:
         return f"failed {item.command} ({item.direction})"
     beside = "".join(
         f"; {name} {them.time_us:.1f} us ({them.mode}): {found.ratio[name]:.3f}x"
         for name, them in found.against.items()
     )
     missing = "".join(f"; {name}: {reason}" for name, reason in found.missing.items())
-    return f"{item.command} ({item.direction}): {launch.solver} {found.time_us:.1f} us{beside}{missing}"
+    mark = "" if found.status == OK else f"{found.status} "
+    return f"{mark}{item.command} ({item.direction}): {launch.solver} {found.time_us:.1f} us{beside}{missing}"
 
 
-def _report(rows: list[Row], against: tuple[str, ...], summary: object) -> str:
+def _report(rows: list[Row], against: tuple[str, ...], summary: dict[str, Any]) -> str:
     headers = ["direction", "solver", "time_us", "spread_us", "gflops", "roofline", *against, "status", "key"]
     cells = [
         [
@@ -249,7 +257,18 @@ def _report(rows: list[Row], against: tuple[str, ...], summary: object) -> str:
         ]
         for row in rows
     ]  # fmt: skip
-    return f"{table(headers, cells)}\nsummary: {summary}"
+    return "\n".join([table(headers, cells), *_summary_lines(rows, summary)])
+
+
+def _summary_lines(rows: list[Row], summary: dict[str, Any]) -> list[str]:
+    """One line a library, and one for the rows that are in no summary."""
+    lines = []
+    for name, mean in summary["geomean"].items():
+        count = sum(row["status"] == OK and name in row["ratio"] for row in rows)
+        lines.append(f"{name} over ours: geomean {mean:.3f}, least {summary['min'][name]:.3f}, {count} problems")
+    told = {DISTURBED: "disturbed by other processes: measure again when they rest", FAILED: "failed"}
+    lines += [f"{summary[status]} of {len(rows)} left out: {why}" for status, why in told.items() if summary[status]]
+    return lines
 
 
 def _check_writable(path: str | None) -> None:
