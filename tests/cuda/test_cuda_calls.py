@@ -76,6 +76,37 @@ def test_out_and_prepared(emulating):
     right(call.run((x, w), None, packed).array)
 
 
+class Versioned(Tensor):
+    """Counts how often it was written, as PyTorch's tensors do."""
+
+    _version = 0
+    is_leaf = True
+
+    def _is_view(self):
+        return False
+
+
+def test_out_raises_the_version_and_a_leaf_is_refused(emulating, monkeypatch):
+    from torch.autograd import graph
+
+    def increment(tensor):
+        tensor._version += 1
+
+    monkeypatch.setattr(graph, "increment_version", increment)
+    call = bound(CONV, emulating)
+    x, w = map(Tensor, VALUES)
+    for given in (x, Tensor(VALUES[0], skew=4)):  # the way through C, and the one through Python
+        out = Versioned(np.zeros((2, 5, 6, 4), np.float32))
+        call(given, w, out=out)
+        assert out._version == 1
+        call.prepare(w)(given, out=out)
+        assert out._version == 2
+        out.requires_grad = True
+        with pytest.raises(ArgumentError, match="out is a leaf that requires a gradient"):
+            call(given, w, out=out)
+        assert out._version == 2
+
+
 def test_a_tensor_that_begins_anywhere_is_copied(emulating):
     call = bound(CONV, emulating)
     x, w = Tensor(VALUES[0], skew=4), Tensor(VALUES[1])

@@ -9,6 +9,7 @@ import numpy as np
 
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.layouts import dense_strides, parse_layout
+from tilesmith.runtime.torch_rules import refuse_own_operators
 
 TORCH_NAMES = {
     "torch.float64": "fp64", "torch.float32": "fp32", "torch.float16": "fp16", "torch.bfloat16": "bf16",
@@ -76,6 +77,7 @@ def describe(name: str, array: Any) -> Laid:
         if strides is None:
             return Laid(shape, None, dtype, odd=True)
     elif is_torch(array):
+        refuse_own_operators(name, array)
         device = str(array.device)
         if array.device.type not in ("cpu", "cuda"):
             raise ArgumentError(f"{name} is on device {device}; pass it on the CPU or a CUDA device")

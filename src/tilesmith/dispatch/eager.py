@@ -15,6 +15,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import default_layout, parse_layout
 from tilesmith.problems.rewrite import Signature
+from tilesmith.runtime.torch_rules import between_graphs, refuse_watched
 
 Axes = int | Sequence[int]
 _Call = Callable[..., Any]
@@ -31,6 +32,7 @@ _MEMO_LIMIT = 4096
 _NAMES = {"conv": ("x", "w", "b", "residual"), "gemm": ("a", "b", "c", "bias", "residual")}
 
 
+@between_graphs
 def conv(
     x: Any,
     w: Any,
@@ -99,11 +101,12 @@ def conv(
         pass
     except TilesmithError:
         raise
-    except (AttributeError, TypeError, RuntimeError):  # not an array, one without a shape, or an option that is a list
+    except (AttributeError, TypeError, RuntimeError, ValueError):  # no array, one without a shape, or a list as option
         quick = None
     return _long_way("conv", _conv_call, (x, w, b, residual), options, quick)
 
 
+@between_graphs
 def gemm(
     a: Any,
     b: Any,
@@ -145,7 +148,7 @@ def gemm(
         pass
     except TilesmithError:
         raise
-    except (AttributeError, TypeError, RuntimeError):
+    except (AttributeError, TypeError, RuntimeError, ValueError):
         quick = None
     return _long_way("gemm", _gemm_call, (a, b, c, bias, residual), options, quick)
 
@@ -179,12 +182,13 @@ def _long_way(
     quick: tuple[Any, ...] | None,
 ) -> Any:
     """Find the call by everything that decides it, or make it; then call it."""
+    refuse_watched(arrays)
     try:
         key: Any = (op, *map(_look, _NAMES[op], arrays), options)
         call = _memo.get(key)
     except TilesmithError:
         raise
-    except (AttributeError, TypeError, RuntimeError):
+    except (AttributeError, TypeError, RuntimeError, ValueError):
         key = call = None
     if call is None:
         call = make(*arrays, *options)

@@ -40,6 +40,7 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.torch_rules import between_graphs
 from tilesmith.solvers.external.names import is_external, takes_part
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import memo
@@ -98,10 +99,12 @@ class Launchable:
         if _watcher is not None:
             self.bound = _Watched(signature, self.bound, _watcher)
 
+    @between_graphs
     def __call__(self, *tensors: Any, out: Any = None) -> Any:
         """Run; raises ``ArgumentError`` for tensors that are not what the signature says."""
         return self.bound(*tensors, out=out)
 
+    @between_graphs
     def prepare(self, filter_: Any) -> Callable[..., Any]:
         """A callable of the other tensors: the filter (``w``, or a GEMM's ``b``) is packed now, and must not change."""
         prepared: Callable[..., Any] = self.bound.prepare(filter_)  # type: ignore[attr-defined]
@@ -162,6 +165,7 @@ def watch_calls(watcher: Watcher | None) -> None:
     forget_launchables()
 
 
+@between_graphs
 def get_launchable(
     signature: Signature,
     *,

@@ -7,6 +7,7 @@ from typing import Any
 from tilesmith.errors import ArgumentError
 from tilesmith.plan.records import Slot
 from tilesmith.problems.dtypes import dtype
+from tilesmith.runtime.torch_rules import is_tensor, refuse_own_operators, refuse_watched
 
 # Exact answers to "do these two strided tensors share an element?" can take for ever; beyond this, the answer is yes.
 _OVERLAP_WORK = 10**6
@@ -15,6 +16,9 @@ _OVERLAP_WORK = 10**6
 def refuse(slot: Slot, given: object, writable: bool) -> None:
     """Raise ``ArgumentError`` with both what ``slot`` wants and what ``given`` has."""
     name, kind = slot.name, type(given)
+    refuse_watched((given,))
+    if is_tensor(given):
+        refuse_own_operators(name, given)
     facts = _facts(given)
     if facts is None:
         raise ArgumentError(

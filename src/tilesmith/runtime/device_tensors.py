@@ -17,6 +17,7 @@ from tilesmith.plan.records import Slot
 from tilesmith.problems.dtypes import dtype
 from tilesmith.runtime.device import DeviceArray, DeviceMemory, device, device_of
 from tilesmith.runtime.dlpack import DLPACK_CUDA, read_capsule
+from tilesmith.runtime.torch_rules import is_tensor, refuse_own_operators
 
 ALIGNMENT = 16
 _LEGACY_STREAM = 1
@@ -70,11 +71,12 @@ class _Torch:
         return made, made.data_ptr()
 
     def copy(self, to: Any, values: Any) -> None:
-        to.copy_(values)
+        with sys.modules["torch"].no_grad():  # no gradient is recorded, also for a c that requires one
+            to.copy_(values)
 
     def clone(self, tensor: Any) -> Any | None:
         made = tensor.new_empty_strided(tuple(tensor.shape), tensor.stride())
-        made.copy_(tensor)
+        self.copy(made, tensor)
         return made
 
 
@@ -168,6 +170,8 @@ def check_view(slot: Slot, view: DeviceView, writable: bool) -> None:
 
 
 def _torch_view(slot: Slot, given: Any) -> DeviceView:
+    if is_tensor(given):
+        refuse_own_operators(slot.name, given)
     place = given.device
     if place.type != "cuda":
         raise ArgumentError(f"{slot.name} must be on a CUDA device, got a tensor on device {place}")

@@ -35,6 +35,8 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     own calls those are met whose launchable was made inside.
     """
 
+    tilesmith_may_run = True  # every operator is run, and none is recorded to be run again
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.problems: dict[Signature, int] = {}

@@ -1,5 +1,6 @@
 /* A plan bound for calling with the user's arguments: check, allocate the result, run. */
 #include "bound.h"
+#include "torch_rules.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -74,9 +75,8 @@ static int launch(bound_plan *self, void *const *slots, packed_filter *packed) {
   return launch_failed(status, NULL);
 }
 
-static PyObject *call(bound_plan *self, packed_filter *packed, PyObject *const *arguments, Py_ssize_t count,
-                      PyObject *out) {
-  if (self->loaded->sizes.is_cuda) return device_call(self, packed, arguments, count, out);
+static PyObject *host_call(bound_plan *self, packed_filter *packed, PyObject *const *arguments, Py_ssize_t count,
+                           PyObject *out) {
   const int skip = packed != NULL ? self->filter : NO_INPUT;
   if (bound_check_count(self, count, skip) < 0) return NULL;
   void *slots[MAX_INPUTS + 1], *addresses[MAX_INPUTS], *result;
@@ -121,6 +121,17 @@ static PyObject *call(bound_plan *self, packed_filter *packed, PyObject *const *
 failed:
   Py_DECREF(out);
   return NULL;
+}
+
+static PyObject *call(bound_plan *self, packed_filter *packed, PyObject *const *arguments, Py_ssize_t count,
+                      PyObject *out) {
+  const int written = out != NULL && tensor_is_torch(out);
+  if (count && tensor_is_torch(arguments[0]) && torch_check_call(arguments, count) < 0) return NULL;
+  if (written && torch_check_result(out) < 0) return NULL;
+  PyObject *done = self->loaded->sizes.is_cuda ? device_call(self, packed, arguments, count, out)
+                                               : host_call(self, packed, arguments, count, out);
+  if (done != NULL && written && torch_note_written(out) < 0) Py_CLEAR(done);
+  return done;
 }
 
 int bound_check_count(bound_plan *self, Py_ssize_t got, int skip) {
@@ -192,6 +203,7 @@ static PyObject *bound_pack(bound_plan *self, PyObject *const *arguments, Py_ssi
     PyErr_Format(argument_error, "pack takes the filter and, at most, where to pack it; got %zd arguments", count);
     return NULL;
   }
+  if (tensor_is_torch(arguments[0]) && torch_check_call(arguments, 1) < 0) return NULL;
   if (self->loaded->sizes.is_cuda)
     return PyObject_CallMethod(self->device_calls, "pack", "OO", arguments[0], count == 2 ? arguments[1] : Py_None);
   if (count == 2 && arguments[1] != Py_None) {

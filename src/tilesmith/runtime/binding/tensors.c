@@ -112,10 +112,26 @@ static struct known_type {
 } known_types[KNOWN_TYPES];
 static unsigned next_known;
 
+/* A subclass of PyTorch's tensors that computes its operators itself: what its memory holds, if it has any, is not for
+ * others to read. */
+static int has_own_operators(PyObject *type) {
+  PyObject *torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");
+  PyObject *plain = torch ? PyObject_GetAttrString(torch, "Tensor") : NULL;
+  PyObject *common = plain ? PyObject_GetAttrString(plain, "__torch_dispatch__") : NULL;
+  PyObject *own = common ? PyObject_GetAttrString(type, "__torch_dispatch__") : NULL;
+  const int differs = own != NULL && own != common;
+  PyErr_Clear();
+  Py_XDECREF(plain);
+  Py_XDECREF(common);
+  Py_XDECREF(own);
+  return differs;
+}
+
 static struct known_type *learn_type(PyTypeObject *type) {
   struct known_type known = {type, NULL, KIND_UNKNOWN, 0};
   PyObject *object = (PyObject *)type;
-  if (PyObject_HasAttr(object, name_new_empty_strided) && PyObject_HasAttr(object, name_data_ptr)) {
+  if (PyObject_HasAttr(object, name_new_empty_strided) && PyObject_HasAttr(object, name_data_ptr) &&
+      !has_own_operators(object)) {
     known.kind = KIND_TORCH;
     known.has_neg = PyObject_HasAttr(object, name_is_neg);
     PyObject *capsule = PyObject_GetAttrString(object, "__dlpack_c_exchange_api__");
@@ -147,6 +163,11 @@ static const struct known_type *type_of(PyObject *object) {
 
 tensor_kind tensor_kind_of(PyObject *object) {
   return PyArray_Check(object) ? KIND_NUMPY : type_of(object)->kind;
+}
+
+int tensor_is_torch(PyObject *object) {
+  const tensor_kind kind = tensor_kind_of(object);
+  return kind == KIND_DLPACK || kind == KIND_TORCH;
 }
 
 /* --- what it is ----------------------------------------------------------------------------------------------------

@@ -37,6 +37,9 @@ void spec_clear(tensor_spec *spec);
 
 tensor_kind tensor_kind_of(PyObject *object);
 
+/* Whether it is PyTorch's, or offers what PyTorch's tensors do. */
+int tensor_is_torch(PyObject *object);
+
 /* The exchange table of the type of `object`; NULL if it has none. */
 const struct dl_exchange *tensor_exchange(PyObject *object);
 /* As tensor_check, of a tensor of a type with this table: on a CUDA device, its address a multiple of 16. */

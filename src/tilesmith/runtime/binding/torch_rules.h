@@ -1,0 +1,17 @@
+/* What PyTorch asks of a call that is none of its operators. Messages: runtime/torch_rules.py. */
+#ifndef TORCH_RULES_H
+#define TORCH_RULES_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+/* 0, or -1 with ArgumentError set if a trace, a dispatch mode or a transform watches this thread. */
+int torch_check_call(PyObject *const *tensors, Py_ssize_t count);
+
+/* 0, or -1 with ArgumentError set if `out` must not be written because a gradient is recorded for it. */
+int torch_check_result(PyObject *out);
+
+/* Count the version of `out` up, if it has one; -1 with an exception set if that fails. */
+int torch_note_written(PyObject *out);
+
+#endif
