@@ -1,5 +1,10 @@
 """Preloading and examining a machine with a GPU, against the stand-in for its driver."""
 
+import copy
+import pickle
+from types import SimpleNamespace
+
+import fake_tensors
 import pytest
 
 from tilesmith import CachePopulator, GemmSignature, get_launchable
@@ -42,3 +47,29 @@ def test_preload_for_a_gpu(place, monkeypatch):
     assert list((place / "cache" / "objects").glob("*.cubin"))
     monkeypatch.setattr("tilesmith.toolchain.cache.build_unit", lambda *args: pytest.fail("compiled again"))
     assert get_launchable(SMALL, device="cuda", mode="fast").remembered
+
+
+def test_a_launchable_for_a_gpu_is_copied_and_saved(monkeypatch):
+    pytest.importorskip("torch")
+    stream = SimpleNamespace(cuda_stream=0)
+    monkeypatch.setattr("torch.cuda", SimpleNamespace(current_stream=lambda index: stream))
+    a, b = map(fake_tensors.Tensor, SMALL.get_sample_args())
+    launch = get_launchable(SMALL, device="cuda:0", mode="fast")
+    again, layer = pickle.loads(pickle.dumps((launch, launch.bound)))
+    assert (again.solver, again.config, again.target, again.ordinal) == (
+        launch.solver, launch.config, launch.target, launch.ordinal,
+    )  # fmt: skip
+    assert layer(a, b).shape == (8, 8)
+    assert copy.deepcopy(launch) is launch
+
+
+def test_pytorchs_own_kernel_is_saved_with_the_plan_for_all_others(monkeypatch):
+    from tilesmith.dispatch import launchable as launching
+
+    monkeypatch.setattr(launching, "takes_part", lambda: True)
+    launch = get_launchable(SMALL, device="cuda", mode="fast", only="torch_cublas")
+    data = pickle.dumps((launch, launch.bound))
+    again, _ = pickle.loads(data)
+    assert (again.solver, again.plan.solver) == ("torch_cublas", launch.plan.solver)
+    monkeypatch.setattr(launching, "takes_part", lambda: False)
+    assert not launching.is_external(pickle.loads(data)[0].solver)

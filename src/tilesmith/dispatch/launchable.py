@@ -7,6 +7,8 @@ databases' SQLite) is imported by the first call that must: most processes never
 from __future__ import annotations
 
 import contextlib
+import copyreg
+import logging
 import os
 import sys
 import threading
@@ -24,6 +26,7 @@ from tilesmith.db.store import Database
 from tilesmith.dispatch import hits
 from tilesmith.dispatch.choice import Choice, Considered, Resolved
 from tilesmith.dispatch.log import start_logging
+from tilesmith.dispatch.origin import Origin, Request, kept_filter, laid_filter
 from tilesmith.dispatch.places import (
     check_mode,
     device_ordinal,
@@ -33,13 +36,22 @@ from tilesmith.dispatch.places import (
     strict_cache,
     target_of,
 )
-from tilesmith.errors import ArgumentError, LaunchError, TilesmithError
+from tilesmith.errors import (
+    ArgumentError,
+    CompileError,
+    LaunchError,
+    NoCompilerError,
+    NoSolutionError,
+    PlanError,
+    TargetError,
+    TilesmithError,
+)
 from tilesmith.plan.records import Plan
 from tilesmith.problems import canonical, keys  # noqa: F401
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
-from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.executable import Bound, Executable, Prepared
 from tilesmith.runtime.torch_rules import between_graphs
 from tilesmith.solvers.external.names import is_external, takes_part
 from tilesmith.targets.target import Target
@@ -68,6 +80,9 @@ _LIMIT = 4096
 # Called with the problem of each call, and the call: ``watch_calls``.
 Watcher = Callable[[Signature, Callable[[], Any]], Any]
 _watcher: Watcher | None = None
+_log = logging.getLogger("tilesmith.dispatch")
+
+ANYTHING = Request()
 
 
 class Launchable:
@@ -79,9 +94,14 @@ class Launchable:
     GEMM ``a, b, [bias], [residual], [c]``.
     The result is of the kind of the first; ``out=`` gives its memory. Safe to call from several threads at once.
     No gradient is recorded, also for tensors that require one (``conv`` and ``gemm`` refuse those).
+
+    ``copy`` and ``pickle`` take it, and what ``prepare`` returns. In another process the same kernel is found or
+    compiled again; where that cannot be had, as on another machine, ``get_launchable`` decides anew.
     """
 
-    def __init__(self, signature: Signature, target: Target, resolved: Resolved, ordinal: int = 0) -> None:
+    def __init__(
+        self, signature: Signature, target: Target, resolved: Resolved, ordinal: int = 0, request: Request = ANYTHING
+    ) -> None:
         self.signature = signature
         self.target = target
         self.ordinal = ordinal  # of the CUDA device that it was asked for; calls run where their tensors are
@@ -95,7 +115,13 @@ class Launchable:
         if self.external is not None:
             from tilesmith.solvers.external.bound import ExternalBound
 
+            plan = executable.plan
+            self.origin = Origin(signature, target, self.choice, plan.solver, plan.config, request)
+            self.bound.origin = self.origin
             self.bound = ExternalBound(signature, resolved.choice.config, self.bound)
+        else:
+            self.origin = Origin(signature, target, self.choice, self.choice.solver, self.choice.config, request)
+            self.bound.origin = self.origin
         if _watcher is not None:
             self.bound = _Watched(signature, self.bound, _watcher)
 
@@ -137,6 +163,15 @@ class Launchable:
         from tilesmith.dispatch.facts import with_predictions
 
         return with_predictions(self.choice.trace, self.signature, self.target)
+
+    def __copy__(self) -> Launchable:
+        return self  # nothing of it ever changes
+
+    def __deepcopy__(self, memo: object) -> Launchable:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (self.origin,)
 
     def __repr__(self) -> str:
         return f"Launchable({self.signature.key()!r}, {self.target.name}, {self.solver} {self.config})"
@@ -192,7 +227,7 @@ def get_launchable(
     """
     if not isinstance(signature, ConvSignature | GemmSignature):
         raise ArgumentError(f"{type(signature).__name__} is no signature; make a ConvSignature or a GemmSignature")
-    mode = check_mode(mode)
+    wanted, mode = mode, check_mode(mode)
     strict = mode == "strict"  # reads, and never writes a byte
     held = strict_cache(cache) if strict else open_cache(cache)
     memo.recall(held)
@@ -223,18 +258,20 @@ def get_launchable(
                 layers = open_databases(named, readonly=strict)
                 resolved = resolve.resolve(signature, target, mode, layers, held, only, ordinal, external)
                 keeping.keep(signature, target, mode, named, held, only, resolved)
-            asked.launch = _loaded(signature, target, resolved, ordinal, held, compiles=not strict)
+            request = Request(device, threads, wanted, None if cache is None else str(held.directory))
+            asked.launch = _loaded(signature, target, resolved, ordinal, held, request, compiles=not strict)
         return asked.launch
 
 
 def _loaded(
-    signature: Signature, target: Target, resolved: Resolved, ordinal: int, cache: ArtifactCache, *, compiles: bool
-) -> Launchable:
+    signature: Signature, target: Target, resolved: Resolved, ordinal: int, cache: ArtifactCache, request: Request, *,
+    compiles: bool,
+) -> Launchable:  # fmt: skip
     """A launchable of what was resolved. A CPU kernel that cannot be loaded is made anew, at last in another folder."""
     attempts = 0
     while True:
         try:
-            return Launchable(signature, target, resolved, ordinal)
+            return Launchable(signature, target, resolved, ordinal, request)
         except LaunchError as error:
             attempts += 1
             anew = attempts == 1 and cache.refuse(resolved.built.artifacts, error)
@@ -246,6 +283,68 @@ def _loaded(
         plan = resolved.built.plan
         candidate = next(each for each in candidates(signature, target) if each.name == plan.solver)
         resolved = replace(resolved, built=build(signature, candidate, plan.config, target, cache))
+
+
+# --- copies and saved models ------------------------------------------------------------------------------------------
+
+
+def _made_again(origin: Origin) -> Launchable:
+    """The launchable with the same kernel; decided anew where this machine, or this version, cannot have it."""
+    asked = origin.request
+    strict = check_mode(asked.mode) == "strict"
+    held = strict_cache(asked.cache) if strict else open_cache(asked.cache)
+    try:
+        resolved = _same_kernel(origin, held, compiles=not strict)
+    except (TargetError, PlanError, NoSolutionError, NoCompilerError, CompileError) as error:
+        _log.warning("%s %s, which was saved, is not to be had here (%s)", origin.solver, origin.config, error)
+        return get_launchable(
+            origin.signature, device=asked.device, threads=asked.threads, mode=asked.mode, cache=asked.cache
+        )
+    ordinal = max(0, device_ordinal(asked.device or "cuda"))
+    return _loaded(origin.signature, origin.target, resolved, ordinal, held, asked, compiles=not strict)
+
+
+def _same_kernel(origin: Origin, cache: ArtifactCache, *, compiles: bool) -> Resolved:
+    from tilesmith.dispatch.planning import build
+    from tilesmith.solvers.solver import Accepted
+    from tilesmith.solvers.table import candidates
+
+    signature, target = origin.signature, target_of(origin.target, None, origin.request.device)
+    if is_external(origin.choice.solver) and not takes_part():
+        raise NoSolutionError(f"{origin.choice.solver} does not take part here")
+    found = [each for each in candidates(signature, target, (origin.solver,)) if isinstance(each.verdict, Accepted)]
+    if not found:
+        raise NoSolutionError(f"{origin.solver} does not compute this problem here")
+    return Resolved(origin.choice, build(signature, found[0], origin.config, target, cache, compiles=compiles))
+
+
+def _bound_again(origin: Origin) -> Any:
+    return _made_again(origin).bound
+
+
+def _prepared_again(origin: Origin, filter_: Any) -> Any:
+    return _made_again(origin).prepare(laid_filter(origin.signature, filter_))
+
+
+def _origin_of(bound: Any) -> Origin:
+    origin: Origin | None = bound.origin
+    if origin is None:
+        raise TypeError(
+            "a plan that was bound by hand cannot be saved; save the Launchable of get_launchable(signature)"
+        )
+    return origin
+
+
+def _reduced_bound(bound: Bound) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    return _bound_again, (_origin_of(bound),)
+
+
+def _reduced_layer(layer: Prepared) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    return _prepared_again, (_origin_of(layer.bound), kept_filter(layer.packed.filter))
+
+
+copyreg.pickle(Bound, _reduced_bound)
+copyreg.pickle(Prepared, _reduced_layer)
 
 
 def forget_launchables() -> None:

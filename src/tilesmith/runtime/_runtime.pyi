@@ -15,7 +15,8 @@ class LoadedPlan:
     def load_on(self, device: int, /) -> None: ...
     def pack_of(self, filter: Any, filter_address: int, owner: Any, address: int, /) -> PackedFilter: ...
 
-class PackedFilter: ...
+class PackedFilter:
+    filter: Any
 
 class Prepared:
     bound: Bound
@@ -23,6 +24,7 @@ class Prepared:
     def __call__(self, *tensors: Any, out: Any = None) -> Any: ...
 
 class Bound:
+    origin: Any
     def __init__(
         self,
         loaded: LoadedPlan,

@@ -166,9 +166,15 @@ static void packed_dealloc(packed_filter *self) {
   Py_DECREF(type);
 }
 
+static PyMemberDef packed_members[] = {
+    {"filter", T_OBJECT_EX, offsetof(packed_filter, filter), READONLY, "The filter itself."},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyType_Slot packed_slots[] = {
     {Py_tp_doc, "A filter as prepare has packed it."},
     {Py_tp_dealloc, packed_dealloc},
+    {Py_tp_members, packed_members},
     {0, NULL},
 };
 
@@ -329,6 +335,7 @@ static void bound_dealloc(bound_plan *self) {
   Py_XDECREF(self->refuse);
   Py_XDECREF(self->overlap);
   Py_XDECREF(self->device_calls);
+  Py_XDECREF(self->origin);
   type->tp_free(self);
   Py_DECREF(type);
 }
@@ -352,6 +359,7 @@ static PyMethodDef bound_methods[] = {
 
 static PyMemberDef bound_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(bound_plan, vectorcall), READONLY, NULL},
+    {"origin", T_OBJECT, offsetof(bound_plan, origin), 0, "What its maker keeps here to make it again, or None."},
     {NULL, 0, 0, 0, NULL},
 };
 

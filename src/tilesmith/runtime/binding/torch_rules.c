@@ -36,14 +36,15 @@ static int answers_yes(question *one, PyObject *torch) {
 
 /* Whether tensors may have tangents now: forward-mode derivatives. */
 static int in_dual_level(PyObject *torch) {
-  static PyObject *facts;
+  static PyObject *facts, *name_level;
   if (facts == NULL) {
+    name_level = PyUnicode_InternFromString("_current_level");
     static const char *const path[3] = {"autograd", "forward_ad"};
     PyObject *module = find(torch, path);
     facts = PyModule_Check(module) ? Py_NewRef(PyModule_GetDict(module)) : Py_NewRef(Py_None);
     Py_DECREF(module);
   }
-  PyObject *level = facts == Py_None ? NULL : PyDict_GetItemString(facts, "_current_level");
+  PyObject *level = facts == Py_None ? NULL : PyDict_GetItemWithError(facts, name_level);
   return level != NULL && PyLong_Check(level) && PyLong_AsLong(level) >= 0;
 }
 
@@ -57,7 +58,8 @@ static int ask_python(const char *name, PyObject *argument) {
 }
 
 int torch_check_call(PyObject *const *tensors, Py_ssize_t count) {
-  PyObject *torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");
+  static PyObject *torch;
+  if (torch == NULL) torch = Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), "torch"));
   if (torch == NULL) return 0;
   int watched = in_dual_level(torch);
   for (int i = 0; i < QUESTIONS && !watched; i++)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -52,28 +53,17 @@ class ExternalBound:
 
     def prepare(self, filter_: Any) -> Callable[..., Any]:
         """A callable of the other tensors. Nothing is packed until a call needs the plan."""
-        held: list[Callable[..., Any]] = []
-        lock = threading.Lock()
-        place = min(FILTER, len(self._expected) - 1)
-
-        def packed() -> Callable[..., Any]:
-            with lock:
-                if not held:
-                    held.append(self._own.prepare(filter_))  # type: ignore[attr-defined]
-            return held[0]
-
         if not isinstance(filter_, torch.Tensor):
-            return packed()
+            prepared: Callable[..., Any] = self._own.prepare(filter_)  # type: ignore[attr-defined]
+            return prepared
+        return ExternalPrepared(self, filter_)
 
-        def call(*others: Any, out: Any = None) -> Any:
-            tensors = (*others[:place], filter_, *others[place:])
-            if out is None and self._fits(tensors) and (tensors[0].device.index in self._met.__dict__):
-                return self(*tensors)
-            if out is None and self._fits(tensors) and not is_capturing():
-                return self(*tensors)
-            return packed()(*others, out=out)
+    def takes(self, tensors: Sequence[Any]) -> bool:
+        """Whether a call with these, without ``out=``, runs PyTorch's kernel now."""
+        return self._fits(tensors) and (tensors[0].device.index in self._met.__dict__ or not is_capturing())
 
-        return call
+    def __reduce__(self) -> Any:
+        return copyreg.dispatch_table[type(self._own)](self._own)  # as what made both of them says
 
     def _fits(self, tensors: Sequence[Any]) -> bool:
         """Whether these are PyTorch's tensors as the signature says, all on one device."""
@@ -90,3 +80,29 @@ class ExternalBound:
             if tensor.device != tensors[0].device:
                 return False
         return True
+
+
+class ExternalPrepared:
+    """An ``ExternalBound`` with its filter."""
+
+    def __init__(self, bound: ExternalBound, filter_: torch.Tensor) -> None:
+        self._bound, self._filter = bound, filter_
+        self._place = min(FILTER, len(bound._expected) - 1)
+        self._held: list[Callable[..., Any]] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, *others: Any, out: Any = None) -> Any:
+        tensors = (*others[: self._place], self._filter, *others[self._place :])
+        if out is None and self._bound.takes(tensors):
+            return self._bound(*tensors)
+        return self._packed()(*others, out=out)
+
+    def _packed(self) -> Callable[..., Any]:
+        """The plan's own prepared form, made when a call needs it."""
+        with self._lock:
+            if not self._held:
+                self._held.append(self._bound._own.prepare(self._filter))  # type: ignore[attr-defined]
+        return self._held[0]
+
+    def __reduce__(self) -> Any:
+        return copyreg.dispatch_table[type(self._packed())](self._packed())
