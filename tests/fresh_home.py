@@ -1,10 +1,11 @@
-"""Every test has a database of its own; kernels compiled by one serve the others."""
+"""Every test has a database of its own; kernels compiled by one serve the others. The level of the CPU stays capped."""
 
 import os
 
 import pytest
 
 from tilesmith.dispatch.eager import forget
+from tilesmith.env import CPU_LEVEL
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +16,7 @@ def cache_dir(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def home(monkeypatch, tmp_path, cache_dir):
     for name in list(os.environ):
-        if name.startswith("TILESMITH_"):
+        if name.startswith("TILESMITH_") and name != CPU_LEVEL.name:
             monkeypatch.delenv(name)
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(cache_dir))
     monkeypatch.setenv("TILESMITH_DB_PATH", str(tmp_path / "test.db"))

@@ -34,6 +34,7 @@ _LAYER = re.compile(
 )
 FIND_MODES = ("fast", "hybrid", "normal", "trust_verify", "strict")
 MAX_THREADS = 1024  # of a launch: what a plan may count
+CPU_LEVELS = ("x86_64-v2", "x86_64-v3", "x86_64-v4", "x86_64-v4-bf16")  # of x86-64, lowest first
 LOG_LEVELS = ("error", "warning", "info", "debug")
 
 
@@ -177,7 +178,11 @@ NUM_THREADS: Variable[int | None] = Variable(
     "TILESMITH_NUM_THREADS", lambda: None, "all usable cores", f"an integer from 1 to {MAX_THREADS}",
     "threads of a launch when the call names none", _threads,
 )  # fmt: skip
-
+CPU_LEVEL: Variable[str | None] = Variable(
+    "TILESMITH_CPU_LEVEL", lambda: None, "the processor's", f"one of {', '.join(CPU_LEVELS)}",
+    "the highest level of x86-64 that kernels for this machine use; one that the processor lacks changes nothing",
+    _choice(CPU_LEVELS),
+)  # fmt: skip
 LIBCUDA: Variable[str] = Variable(
     "TILESMITH_LIBCUDA", lambda: "", "libcuda.so.1", "a library's path or name",
     "the library of the CUDA driver; tests put a stand-in in its place", lambda text: str(_path(text)),
@@ -189,7 +194,7 @@ EXTERNAL: Variable[bool] = Variable(
 
 VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read only, so covariance is safe
     CACHE_ON, CACHE_DIR, TRUST_FOLDER, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH, LOG_CMD, ONLY_SOLVER,
-    NUM_THREADS, LIBCUDA, EXTERNAL,
+    NUM_THREADS, CPU_LEVEL, LIBCUDA, EXTERNAL,
 )  # fmt: skip
 
 

@@ -134,7 +134,8 @@ def decided(monkeypatch):
     return seen
 
 
-def test_launchables_by_argument(decided, tmp_path, monkeypatch):
+def test_launchables_by_argument(decided, tmp_path, monkeypatch, processor):
+    processor("x86_64-v3")
     here = host_target(1)
     arguments = [
         {"mode": "normal"}, {"threads": 2}, {"database": tmp_path / "another.db"}, {"cache": tmp_path / "cache"},
@@ -146,6 +147,7 @@ def test_launchables_by_argument(decided, tmp_path, monkeypatch):
     environments = [
         {"TILESMITH_DB_PATH": str(tmp_path / "b.db")}, {"TILESMITH_CACHE_DIR": str(tmp_path / "b")},
         {"TILESMITH_FIND_MODE": "hybrid"}, {"TILESMITH_NUM_THREADS": "2"}, {"TILESMITH_ONLY_SOLVER": "c_reference"},
+        {"TILESMITH_CPU_LEVEL": "x86_64-v2"},
     ]  # fmt: skip
     for options, environment in (*((each, {}) for each in arguments), *(({}, each) for each in environments)):
         forget_launchables()

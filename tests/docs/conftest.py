@@ -5,12 +5,13 @@ import os
 import pytest
 
 from tilesmith.dispatch.eager import forget
+from tilesmith.env import CPU_LEVEL
 
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch, tmp_path):
     for name in list(os.environ):
-        if name.startswith("TILESMITH_"):
+        if name.startswith("TILESMITH_") and name != CPU_LEVEL.name:
             monkeypatch.delenv(name)
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TILESMITH_DB_PATH", str(tmp_path / "tilesmith.db"))

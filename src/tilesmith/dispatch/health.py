@@ -27,7 +27,7 @@ from tilesmith.dispatch.spec import read_spec
 from tilesmith.errors import CompileError, EnvironmentValueError, LaunchError, NoCompilerError, TilesmithError
 from tilesmith.plan.records import Source
 from tilesmith.targets.cuda import cuda_arch, cuda_target
-from tilesmith.targets.detect import cpu_model, host_target, usable_cores
+from tilesmith.targets.detect import cpu_model, hidden_arch, host_target, usable_cores
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.toolchain.build import build_unit
 from tilesmith.toolchain.compilers import find_compiler
@@ -77,7 +77,10 @@ def _package() -> Iterator[Check]:
         )  # fmt: skip
         return
     target = host_target()
-    yield Check("tilesmith", FINE, f"{__version__} on {target.name}, {cpu_model()}, {usable_cores()} usable cores")
+    hidden = hidden_arch()
+    capped = f" (TILESMITH_CPU_LEVEL hides {hidden})" if hidden else ""
+    what = f"{__version__} on {target.name}{capped}, {cpu_model()}, {usable_cores()} usable cores"
+    yield Check("tilesmith", FINE, what)
 
 
 def _environment() -> Iterator[Check]:

@@ -13,7 +13,8 @@ from tilesmith import env
 from tilesmith.db.layers import Layers, open_layers
 from tilesmith.db.store import Database
 from tilesmith.errors import ArgumentError, DatabaseError, NoSolutionError, TargetError
-from tilesmith.targets.detect import host_target
+from tilesmith.targets.cpu import archs_within
+from tilesmith.targets.detect import hidden_arch, host_target
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import ArtifactCache
@@ -125,7 +126,9 @@ def target_of(target: Target | None, threads: int | None, device: str | None = N
         raise TargetError(f"threads {threads} and target {target.name} disagree: a target's cores are its threads")
     host = host_target(target.cores)
     if not runs_on(target, host):
-        raise TargetError(f"target {target.name} does not run on this machine, which is {host.name}")
+        capped = target.arch in archs_within(hidden_arch())
+        advice = "; TILESMITH_CPU_LEVEL caps it, unset that" if capped else ""
+        raise TargetError(f"target {target.name} does not run on this machine, which is {host.name}{advice}")
     return target
 
 

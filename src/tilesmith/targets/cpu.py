@@ -108,3 +108,9 @@ def x86_arch(features: frozenset[str]) -> str:
         missing = ", ".join(sorted(_X86_LEVELS[0][1] - features))
         raise TargetError(f"this CPU lacks {missing}; x86_64-v2 is the least that Tilesmith runs on")
     return best
+
+
+def archs_within(arch: str) -> tuple[str, ...]:
+    """The archs whose kernels a CPU of ``arch`` runs, lowest first; ``arch`` is the last."""
+    levels = [level for level, _ in _X86_LEVELS]
+    return tuple(levels[: levels.index(arch) + 1]) if arch in levels else (arch,)

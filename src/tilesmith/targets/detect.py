@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from tilesmith import env
 from tilesmith.errors import TargetError
-from tilesmith.targets.cpu import cpu_target, x86_arch
+from tilesmith.targets.cpu import archs_within, cpu_target, x86_arch
 from tilesmith.targets.target import CpuTarget
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -20,13 +21,30 @@ _UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
 
 
 def host_target(cores: int | None = None) -> CpuTarget:
-    """The target that this process runs on, for ``cores`` threads (default: all cores that it may use)."""
-    return cpu_target_of_host(usable_cores() if cores is None else cores)
+    """The target that this process runs on, for ``cores`` threads (default: all cores that it may use).
+
+    ``TILESMITH_CPU_LEVEL`` caps its level.
+    """
+    return _capped_target(usable_cores() if cores is None else cores, env.CPU_LEVEL.get())
+
+
+def host_targets(cores: int | None = None) -> tuple[CpuTarget, ...]:
+    """Every target whose kernels this process may run, lowest first: ``host_target`` is the last."""
+    host = host_target(cores)
+    return tuple(cpu_target(arch, host.cores, host_cpu().caches) for arch in archs_within(host.arch))
+
+
+def hidden_arch() -> str:
+    """The processor's arch where ``TILESMITH_CPU_LEVEL`` hides it, else nothing."""
+    found = host_cpu().arch
+    return found if host_target(1).arch != found else ""
 
 
 @dataclass(frozen=True)
 class HostCpu:
-    """What does not change until the next boot: the arch, and bytes of the caches, 0 where the system does not tell."""
+    """What does not change until the next boot: the highest arch of the processor, whatever caps it, and bytes of its
+    caches, 0 where the system does not tell.
+    """
 
     arch: str
     l1_bytes: int
@@ -65,10 +83,10 @@ def boot_id() -> str:
 
 
 @lru_cache(maxsize=64)
-def cpu_target_of_host(cores: int) -> CpuTarget:
-    """``host_target`` with the number of cores given."""
+def _capped_target(cores: int, level: str | None) -> CpuTarget:
     host = host_cpu()
-    return cpu_target(host.arch, cores, host.caches)
+    arch = level if level in archs_within(host.arch) else host.arch
+    return cpu_target(arch, cores, host.caches)
 
 
 def usable_cores() -> int:
