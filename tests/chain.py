@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import levels
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Draft
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.executable import Executable
-from tilesmith.targets.detect import host_target
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.compilers import find_compiler
 from tilesmith.tune.units import UnitBuilder
+
+TWO_THREADS = replace(levels.HIGHEST, cores=2)
 
 
 @cache
@@ -25,7 +28,7 @@ def _builder(target: Target) -> tuple[UnitBuilder, tempfile.TemporaryDirectory[s
 
 def executables(pairs: Sequence[tuple[Signature, Draft]], target: Target | None = None) -> list[Executable]:
     """One executable for each problem and draft; all sources go to one compiler call."""
-    target = target or host_target(2)
+    target = target or TWO_THREADS
     builder = _builder(target)[0]
     found = []
     for (signature, draft), paths in zip(pairs, builder.build([draft for _, draft in pairs]), strict=True):

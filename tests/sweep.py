@@ -14,12 +14,13 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+import levels
 from sweep_problems import problems
 from tilesmith.errors import TilesmithError
 from tilesmith.measure.accuracy import check, planted_copy
@@ -34,8 +35,6 @@ from tilesmith.problems.signature import parse_key
 from tilesmith.runtime.executable import Executable
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import candidates
-from tilesmith.targets.cpu import CPU_TARGETS
-from tilesmith.targets.detect import host_target
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.compilers import find_compiler
 from tilesmith.tune.space import random_point
@@ -43,6 +42,8 @@ from tilesmith.tune.units import UnitBuilder
 from torch_answer import torch_answer, torch_gemm
 
 BATCH = 25
+TARGETS = tuple(replace(target, cores=2) for target in levels.HERE)
+TWO_THREADS = TARGETS[-1]
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ def run_batch(batch: list[Signature], target: Target, builder: UnitBuilder, star
 
 def sweep(count: int, start: int = 0, targets: tuple[Target, ...] = (), keys: tuple[str, ...] = ()) -> Report:
     """Run ``count`` random problems, or those of ``keys``, dealt to ``targets`` in turn."""
-    targets = targets or (host_target(2),)
+    targets = targets or (TWO_THREADS,)
     report = Report()
     found = [parse_key(key) for key in keys] if keys else random_problems(count, start)
     with tempfile.TemporaryDirectory(prefix="tilesmith-sweep-") as folder:
@@ -197,18 +198,11 @@ def print_report(report: Report) -> None:
     print(f"{report.signatures} signatures, {sum(report.runs.values())} runs, {len(report.failures)} wrong")
 
 
-def host_targets() -> tuple[Target, ...]:
-    """This machine's target, and those below it that it runs as well."""
-    host = host_target(2)
-    below = [t for t in CPU_TARGETS.values() if t.arch.split("-")[0] == host.arch.split("-")[0] and t.arch < host.arch]
-    return (host, host, *(t for t in below if t.arch != "x86_64-v2"))
-
-
 def main() -> int:
     keys = tuple(argument for argument in sys.argv[1:] if not argument.isdecimal())
     numbers = [int(argument) for argument in sys.argv[1:] if argument.isdecimal()]
     count, start = numbers[0] if numbers else 2000, numbers[1] if len(numbers) > 1 else 0
-    report = sweep(count, start, host_targets() if not keys else (), keys)
+    report = sweep(count, start, (TWO_THREADS, *TARGETS) if not keys else (), keys)
     print_report(report)
     return 1 if report.failures else 0
 

@@ -9,6 +9,8 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 
+torch.set_num_threads(1)  # two that wait for each other on a busy machine take many times as long
+
 
 def torch_answer(sig: ConvSignature, args: tuple[np.ndarray, ...]) -> np.ndarray:
     """The same through PyTorch's float64 operations and their gradients; logical shapes."""

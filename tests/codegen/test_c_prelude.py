@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 import torch
 
+import levels
 from tilesmith.codegen.c.epilogue import scalar_activation, vector_activation
 from tilesmith.codegen.c.prelude import c_prelude
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.targets.cpu import CPU_TARGETS
 from tilesmith.targets.target import CpuTarget
+from tilesmith.toolchain.compilers import find_compiler
 
-FLAGS = Path("/proc/cpuinfo").read_text().split("flags", 1)[1].split("\n", 1)[0].split()
-NEEDS = {"x86_64-v2": "sse4_2", "x86_64-v3": "avx2", "x86_64-v4": "avx512bw", "x86_64-v4-bf16": "avx512_bf16"}
-RUNNABLE = [CPU_TARGETS[arch] for arch, flag in NEEDS.items() if flag in FLAGS]
 NUMPY = {"fp32": np.float32, "fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 SPECIAL = np.array(
     [0.0, -0.0, np.nan, np.inf, -np.inf, 1e-40, -3e38, 65519.0, 65520.0, 1e-7, -6e-8, 448.0, 464.0, 465.0]
@@ -28,8 +27,11 @@ SPECIAL = np.array(
 
 def build(text: str, target: CpuTarget, folder: Path) -> ctypes.CDLL:
     (folder / "k.c").write_text(text)
-    command = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-fno-math-errno", "-fno-trapping-math", *target.flags]
-    subprocess.run([*command, "-fPIC", "-shared", "-o", str(folder / "k.so"), str(folder / "k.c")], check=True)
+    compiler = find_compiler()
+    flags = [flag for flag in compiler.flags(target) if flag != "-w"]
+    # clang tells of functions of the prelude that a text does not use; gcc does not.
+    command = [*compiler.command, *flags, "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
+    subprocess.run([*command, "-o", str(folder / "k.so"), str(folder / "k.c")], check=True)
     return ctypes.CDLL(str(folder / "k.so"))
 
 
@@ -48,9 +50,8 @@ def samples() -> np.ndarray:
     return np.concatenate([SPECIAL.astype(np.float32), spread.astype(np.float32), bits])
 
 
-@pytest.mark.parametrize("target", RUNNABLE, ids=lambda t: t.arch)
-def test_conversions_are_those_of_numpy(target, tmp_path):
-    text = c_prelude(target)
+def test_conversions_are_those_of_numpy(level, tmp_path):
+    text = c_prelude(level)
     for d in ("fp32", "fp16", "bf16", "fp8e4m3", "fp8e5m2"):
         text += loop(f"put_{d}(const float *x, char *y, long n, long size)", "1", f"ts_put_{d}(y + i * size, x[i])")
         text += loop(f"get_{d}(const char *y, float *x, long n, long size)", "1", f"x[i] = ts_get_{d}(y + i * size)")
@@ -61,7 +62,7 @@ def test_conversions_are_those_of_numpy(target, tmp_path):
         )
         text += loop(f"store_{d}(const float *x, char *y, long n, long size)", "TS_LANES", store)
         text += loop(f"load_{d}(const char *y, float *x, long n, long size)", "TS_LANES", load)
-    lib = build(text, target, tmp_path)
+    lib = build(text, level, tmp_path)
     x = samples()
     x = x[: len(x) // 16 * 16]
     kinds = {**NUMPY, "fp8e4m3": ml_dtypes.float8_e4m3fn, "fp8e5m2": ml_dtypes.float8_e5m2}
@@ -72,7 +73,7 @@ def test_conversions_are_those_of_numpy(target, tmp_path):
         for verb in ("put", "store") if name in NUMPY else ("put",):
             got = np.zeros_like(want)
             source = x
-            if verb == "store" and name == "bf16" and target.bf16_dot:
+            if verb == "store" and name == "bf16" and level.bf16_dot:
                 source, want = x[np.abs(x) >= 2.0**-126], want[np.abs(x) >= 2.0**-126]  # flushed by the instruction
                 source, want = source[: len(source) // 16 * 16].copy(), want[: len(source) // 16 * 16]
                 got = np.zeros_like(want)
@@ -89,14 +90,13 @@ def test_conversions_are_those_of_numpy(target, tmp_path):
             assert np.array_equal(got, every.astype(np.float32), equal_nan=True), (verb, name)
 
 
-@pytest.mark.parametrize("target", RUNNABLE, ids=lambda t: t.arch)
-def test_partial_vectors_touch_only_their_lanes(target, tmp_path):
-    text = c_prelude(target)
+def test_partial_vectors_touch_only_their_lanes(level, tmp_path):
+    text = c_prelude(level)
     for d in NUMPY:
         text += f"void copy_{d}(const void *x, void *y, int n) {{ ts_store_n_{d}(y, ts_load_n_{d}(x, n), n); }}\n"
         text += f"void whole_{d}(const void *x, float *y, int n) {{ ts_store_fp32(y, ts_load_n_{d}(x, n)); }}\n"
-    lib = build(text, target, tmp_path)
-    lanes = target.lanes(4)
+    lib = build(text, level, tmp_path)
+    lanes = level.lanes(4)
     page = 4096
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
@@ -136,15 +136,14 @@ def phi_gelu(x: np.ndarray) -> np.ndarray:
     return (t * 0.5 * torch.special.erfc(-t / 2**0.5)).numpy()
 
 
-@pytest.mark.parametrize("target", RUNNABLE, ids=lambda t: t.arch)
-def test_activations(target, tmp_path):
-    text = c_prelude(target)
+def test_activations(level, tmp_path):
+    text = c_prelude(level)
     for i, (epilogue, _) in enumerate(ACTIVATIONS):
         text += (vector_activation(epilogue) + scalar_activation(epilogue)).replace("@SYM@", f"e{i}")
         vector = f"ts_store_fp32(y + i, e{i}_act(ts_load_fp32(x + i)))"
         text += loop(f"v{i}(const float *x, float *y, long n)", "TS_LANES", vector)
         text += loop(f"s{i}(const double *x, double *y, long n)", "1", f"y[i] = e{i}_act1(x[i])")
-    lib = build(text, target, tmp_path)
+    lib = build(text, level, tmp_path)
     rng = np.random.default_rng(2)
     special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, 88.8, -88.0, -104.0, -1000.0, 1000.0, 3e38]
     x = np.concatenate([special, rng.uniform(-20, 20, 20_000), rng.standard_normal(4_084)]).astype(np.float32)
@@ -167,9 +166,8 @@ def test_activations(target, tmp_path):
             assert (np.abs(got[finite] - want[finite]) <= bound).all(), epilogue
 
 
-@pytest.mark.skipif("avx512_bf16" not in FLAGS, reason="this CPU has no bf16 dot products")
-def test_bf16_dot(tmp_path):
-    target = CPU_TARGETS["x86_64-v4-bf16"]
+@pytest.mark.parametrize("target", [each for each in levels.HERE if each.bf16_dot], ids=lambda t: t.arch)
+def test_bf16_dot(target, tmp_path):
     text = c_prelude(target) + (
         "void dot(const void *a, const void *b, float *y) { ts_store_fp32(y, ts_dot_bf16(ts_load_fp32(y),"
         " *(const ts_vi_at *)a, ts_pair_bf16(b))); }\n"

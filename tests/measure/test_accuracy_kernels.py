@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from chain import TWO_THREADS as TARGET
 from chain import executables, function
 from tilesmith.measure.accuracy import check_specials, verify
 from tilesmith.plan.records import Draft
@@ -16,9 +17,7 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.solvers.c.reference import ReferenceSolver
 from tilesmith.solvers.c.relayout import CPU_COPIES
 from tilesmith.solvers.relayout import Relayout
-from tilesmith.targets.detect import host_target
 
-TARGET = host_target(2)
 FWD = ConvSignature((2, 9, 11, 7), (20, 9, 3, 3), padding=1, stride=2, epilogue=Epilogue(bias=True, activation="relu"))
 BWD = ConvSignature((2, 9, 11, 7), (20, 9, 3, 3), padding=1, stride=2, mode="bwd")
 EDGES = ConvSignature((2, 9, 11, 7), (20, 9, 3, 3), mode="bwd")  # its edges meet fewer taps

@@ -16,13 +16,9 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import parse_layout
-from tilesmith.targets.cpu import CPU_TARGETS
 from tilesmith.targets.target import CpuTarget
 from tilesmith.toolchain.build import build_unit
 
-FLAGS = Path("/proc/cpuinfo").read_text().split("flags", 1)[1].split("\n", 1)[0].split()
-NEEDS = {"x86_64-v2": "sse4_2", "x86_64-v3": "avx2", "x86_64-v4": "avx512bw", "x86_64-v4-bf16": "avx512_bf16"}
-RUNNABLE = [CPU_TARGETS[arch] for arch, flag in NEEDS.items() if flag in FLAGS]
 BAND = 256  # elements before and behind the result that nothing may touch
 
 

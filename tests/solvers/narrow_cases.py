@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
-from draft_call import RUNNABLE, call_draft, compile_drafts, logical
+from draft_call import call_draft, compile_drafts, logical
 
 from tilesmith.plan.slots import slots_of
 from tilesmith.problems.layouts import parse_layout
@@ -15,7 +16,18 @@ from tilesmith.solvers.solver import Accepted
 from torch_answer import torch_answer
 
 ROUNDOFF = {"fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
-PAIRS = [("x86_64-v2", "fp16"), ("x86_64-v3", "fp32"), ("x86_64-v4-bf16", "bf16")]
+
+
+def dtype_of(level):
+    """The type that a level's defaults are tried with: each of the three on some level."""
+    return "bf16" if level.vector_bytes == 64 else "fp32" if level.fp16_convert else "fp16"
+
+
+def wild_dtypes(level):
+    """The types that NaN and Inf are tried with: levels take turns, but bf16 products have text of their own."""
+    if level.bf16_dot:
+        return ("fp32", "bf16")
+    return ("bf16",) if level.vector_bytes == 32 else ("fp32",)
 
 
 def with_dtype(signature, name):
@@ -67,19 +79,23 @@ def assert_right(signature, draft, target, seed=1, chunk=0):
     assert not bad.any(), f"{bad.sum()} of {bad.size} wrong: {signature}"
 
 
+@cache
+def planted(signature, place, special):
+    """Arguments with two special elements in one of them, and their answer; the same on every level."""
+    arguments = sample_args(signature, 4)
+    chosen, rng = arguments[place], np.random.default_rng(5 + place)
+    for _ in range(2):
+        chosen[tuple(rng.integers(0, n) for n in chosen.shape)] = special
+    return arguments, torch_answer(signature, arguments)
+
+
 def assert_specials_spread(solver, signatures, target, places):
     """A NaN or Inf planted in each argument reaches exactly the results whose sums contain it."""
-    drafts = draft_all(solver, signatures, target)
-    rng = np.random.default_rng(5)
-    for signature, draft in zip(signatures, drafts, strict=True):
+    for signature, draft in zip(signatures, draft_all(solver, signatures, target), strict=True):
         for place in places:
             for special in (np.nan, np.inf):
-                arguments = sample_args(signature, 4)
-                chosen = arguments[place]
-                for _ in range(2):
-                    chosen[tuple(rng.integers(0, n) for n in chosen.shape)] = special
+                arguments, want = planted(signature, place, special)
                 got = on_user_axes(signature, call_draft(draft, target, signature, arguments)).astype(np.float64)
-                want = torch_answer(signature, arguments)
                 assert (np.isnan(got) == np.isnan(want)).all(), signature
                 assert (np.isposinf(got) == np.isposinf(want)).all(), signature
                 assert (np.isneginf(got) == np.isneginf(want)).all(), signature
@@ -95,10 +111,3 @@ def sweep_configs(solver, signatures, target, seed):
     for signature, draft in zip(chosen, draft_all(solver, chosen, target, rng), strict=True):
         for chunk in (0, 1):
             assert_right(signature, draft, target, 2, chunk)
-
-
-def target_of(arch):
-    import pytest
-
-    found = [target for target in RUNNABLE if target.arch == arch]
-    return found[0] if found else pytest.skip(f"this CPU cannot run {arch}")

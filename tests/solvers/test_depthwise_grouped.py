@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from draft_call import RUNNABLE
 from narrow_cases import (
-    PAIRS,
     assert_right,
     assert_specials_spread,
     draft_all,
+    dtype_of,
     sweep_configs,
-    target_of,
+    wild_dtypes,
     with_dtype,
 )
 
+import levels
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.solvers.c.depthwise import DepthwiseSolver
@@ -53,42 +53,36 @@ GROUPED = [
 ]
 
 
-@pytest.mark.parametrize(("arch", "dtype"), PAIRS)
-def test_defaults_are_right(arch, dtype):
-    target = target_of(arch)
+def test_defaults_are_right(level):
     for solver, plain in ((DepthwiseSolver(), DEPTHWISE), (GroupedSolver(), GROUPED)):
-        signatures = [with_dtype(s, dtype) for s in plain]
-        for signature, draft in zip(signatures, draft_all(solver, signatures, target), strict=True):
-            assert_right(signature, draft, target)
+        signatures = [with_dtype(s, dtype_of(level)) for s in plain]
+        for signature, draft in zip(signatures, draft_all(solver, signatures, level), strict=True):
+            assert_right(signature, draft, level)
 
 
-def test_any_filter_layout_is_read():
-    solver, target = GroupedSolver(), RUNNABLE[-1]
+def test_any_filter_layout_is_read(level):
+    solver = GroupedSolver()
     signature = ConvSignature((1, 6, 7, 24), (16, 6, 3, 3), groups=4, padding=1, kernel_layout="NCHW",
                               input_layout="NHWC", output_layout="NHWC")  # fmt: skip
-    assert_right(signature, draft_all(solver, [signature], target)[0], target)
+    assert_right(signature, draft_all(solver, [signature], level)[0], level)
 
 
-@pytest.mark.parametrize("target", RUNNABLE, ids=lambda t: t.arch)
-def test_random_configs_are_right(target):
-    sweep_configs(DepthwiseSolver(), DEPTHWISE, target, 3)
-    sweep_configs(GroupedSolver(), GROUPED, target, 4)
+def test_random_configs_are_right(level):
+    sweep_configs(DepthwiseSolver(), DEPTHWISE, level, 3)
+    sweep_configs(GroupedSolver(), GROUPED, level, 4)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-def test_specials_reach_what_they_should(dtype):
-    target = RUNNABLE[-1]
+def test_specials_reach_what_they_should(level):
     depthwise = [DEPTHWISE[i] for i in (0, 1, 3, 4, 5, 6)]
     grouped = [s for s in GROUPED if s.epilogue.is_identity]
-    assert_specials_spread(DepthwiseSolver(), [with_dtype(s, dtype) for s in depthwise], target, (0, 1))
-    assert_specials_spread(GroupedSolver(), [with_dtype(s, dtype) for s in grouped], target, (0, 1))
+    for dtype in wild_dtypes(level):
+        assert_specials_spread(DepthwiseSolver(), [with_dtype(s, dtype) for s in depthwise], level, (0, 1))
+        assert_specials_spread(GroupedSolver(), [with_dtype(s, dtype) for s in grouped], level, (0, 1))
 
 
-def test_streaming_stores_are_right():
+@pytest.mark.parametrize("target", [each for each in levels.HERE if each.vector_bytes >= 32], ids=lambda t: t.arch)
+def test_streaming_stores_are_right(target):
     """Stores past the caches need aligned addresses; odd channel counts do not have them."""
-    target = RUNNABLE[-1]
-    if target.vector_bytes < 32:
-        pytest.skip("no such stores on this CPU")
     solver = DepthwiseSolver()
     for dtype in ("fp32", "bf16"):
         for channels in (32, 35):
@@ -100,7 +94,7 @@ def test_streaming_stores_are_right():
 
 
 def test_one_artifact_serves_every_batch():
-    target, solver = RUNNABLE[-1], DepthwiseSolver()
+    target, solver = CPU_TARGETS["x86_64-v4-bf16"], DepthwiseSolver()
     first, second = (ConvSignature((n, 9, 9, 32), (32, 3, 3, 1), padding=1, groups=32, **NHWC).geometry for n in (1, 5))
     config = solver.default_config(first, target)
     assert solver.draft(first, config, target).sources == solver.draft(second, config, target).sources

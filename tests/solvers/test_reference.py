@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chain import executables, function
+from chain import TWO_THREADS, executables, function
 from tilesmith.measure.accuracy import check, check_specials, verify
 from tilesmith.measure.arrays import guarded_operands, guarded_result
 from tilesmith.measure.oracle import oracle
@@ -21,14 +21,12 @@ from tilesmith.solvers.c.finite import NOTE_BYTES, finite_check
 from tilesmith.solvers.c.reference import ReferenceSolver, guarded_reference
 from tilesmith.solvers.solver import Accepted
 from tilesmith.targets.cpu import CPU_TARGETS
-from tilesmith.targets.detect import host_target
 
-TARGET = host_target(2)
 SOLVER = ReferenceSolver()
 FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8e4m3", "fp8e5m2")
 
 
-def draft(signature, target=TARGET):
+def draft(signature, target=TWO_THREADS):
     geometry = signature.geometry
     assert SOLVER.applicable(geometry, target) == Accepted()
     config = SOLVER.default_config(geometry, target)
@@ -48,22 +46,25 @@ def problems_of(name):
 
 
 @pytest.mark.parametrize("name", FLOATS)
-def test_every_direction(name):
+def test_every_direction(name, level):
     signatures = list(problems_of(name))
-    for signature, built in zip(signatures, executables([(s, draft(s)) for s in signatures]), strict=True):
+    target = replace(level, cores=2)
+    built_ones = executables([(s, draft(s, target)) for s in signatures], target)
+    for signature, built in zip(signatures, built_ones, strict=True):
         call = function(built, signature)
         for verdict in (verify(call, signature, 1), check_specials(call, signature, 2)):
             assert verdict.ok, f"{signature.key()}: {verdict.message}"
 
 
-def test_integers_are_exact():
+def test_integers_are_exact(level):
     signatures = [
         ConvSignature((2, 40, 9, 8), (19, 40, 3, 3), padding=1, stride=2, dtype="int8",
                       epilogue=Epilogue(bias=True, residual=True, activation="clamp", low=-300.5, high=2000.0)),
         ConvSignature((2, 12, 6), (12, 5, 4), transposed=True, stride=3, groups=3, dtype="int8"),
         GemmSignature(m=40, n=20, k=100, alpha=-3.0, beta=2.0, dtype="int8"),
     ]  # fmt: skip
-    for signature, built in zip(signatures, executables([(s, draft(s)) for s in signatures]), strict=True):
+    built_ones = executables([(s, draft(s, level)) for s in signatures], level)
+    for signature, built in zip(signatures, built_ones, strict=True):
         assert verify(function(built, signature), signature).ok
 
 
@@ -110,13 +111,13 @@ def test_a_huge_stride_makes_no_item_for_positions_that_are_not_there():
 
 @pytest.mark.parametrize("name", ["fp16", "bf16", "fp8e4m3", "fp8e5m2"])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_conversions_agree_with_ml_dtypes(name):
+def test_conversions_agree_with_ml_dtypes(name, level):
     """A 1x1 product with 1 loads every bit pattern, and stores float64 values around every rounding point."""
     kind = dtype(name).numpy()
     bits = np.arange(2 ** (8 * kind.itemsize), dtype=f"u{kind.itemsize}")
     up = GemmSignature(m=bits.size, n=1, k=1, a_dtype=name, b_dtype="fp64", c_dtype="fp64", acc_dtype="fp64")
     down = GemmSignature(m=6 * bits.size, n=1, k=1, a_dtype="fp64", b_dtype="fp64", c_dtype=name, acc_dtype="fp64")
-    load, store = executables([(s, draft(s)) for s in (up, down)])
+    load, store = executables([(s, draft(s, level)) for s in (up, down)], level)
     every = bits.view(kind).reshape(-1, 1)
     one = np.ones((1, 1))
     wide = every.astype(np.float64)
@@ -138,8 +139,8 @@ def test_conversions_agree_with_ml_dtypes(name):
 def guarded_draft(signature, view):
     """The note of the filter, then the guarded reference alone."""
     note = Pointer(Space.PACKED)
-    check, steps = finite_check(view, Pointer(Space.SLOT, 1), note, TARGET)
-    source, launch = guarded_reference(signature.geometry, TARGET, note)
+    check, steps = finite_check(view, Pointer(Space.SLOT, 1), note, TWO_THREADS)
+    source, launch = guarded_reference(signature.geometry, TWO_THREADS, note)
     assert isinstance(launch, Launch)
     steps = tuple(replace(step, artifact=1) if isinstance(step, Launch) else step for step in steps)
     return Draft((source, check), (launch,), steps, packed_bytes=NOTE_BYTES)
@@ -172,4 +173,4 @@ def test_guarded_reference_runs_only_for_filters_that_are_not_finite(name, mode)
 def test_integers_have_no_note():
     signature = ConvSignature((1, 4, 3, 3), (4, 4, 1, 1), dtype="int8")
     with pytest.raises(ValueError, match="no Inf"):
-        finite_check(signature.geometry.w, Pointer(Space.SLOT, 1), Pointer(Space.PACKED), TARGET)
+        finite_check(signature.geometry.w, Pointer(Space.SLOT, 1), Pointer(Space.PACKED), TWO_THREADS)

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from chain import TWO_THREADS as TARGET
 from chain import executables, function
 from tilesmith.codegen.axes import common_axes
 from tilesmith.codegen.c.layout import layout_copy
@@ -26,9 +27,7 @@ from tilesmith.solvers.c.relayout import CPU_COPIES
 from tilesmith.solvers.relayout import Relayout
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.targets.cpu import cpu_target
-from tilesmith.targets.detect import host_target
 
-TARGET = host_target(2)
 LAYOUTS = ("NCDHW", "NDHWC", "NCDHWc4", "NCDHWc8", "DCHNW")
 SHAPES = ((2, 24, 2, 5, 7), (1, 64, 1, 9, 37), (3, 8, 1, 1, 1), (1, 40, 3, 1, 1))
 
@@ -59,7 +58,7 @@ def addresses(view):
 
 
 @pytest.mark.parametrize("name", ["fp64", "fp32", "bf16", "int8"])
-def test_copies_between_all_layouts(name):
+def test_copies_between_all_layouts(name, level):
     kind = np.dtype(f"u{dtype(name).nbytes}")
     cases = [
         (shape, a, b, gap)
@@ -69,24 +68,24 @@ def test_copies_between_all_layouts(name):
     copies, sources = [], {}
     for shape, a, b, gap in cases:
         (v, sizes, strides), (u, to_sizes, to_strides) = view_of(a, shape, name, gap), view_of(b, shape, name, gap)
-        source, launch = layout_copy(v, u, Pointer(Space.SLOT, 0), Pointer(Space.SLOT, 1), TARGET)
+        source, launch = layout_copy(v, u, Pointer(Space.SLOT, 0), Pointer(Space.SLOT, 1), level)
         sources[source] = None
         copies.append((v, u, sizes, strides, to_sizes, to_strides, source, launch))
     assert len(sources) == 1  # sizes and strides are run-time numbers
     for v, u, sizes, strides, to_sizes, to_strides, source, launch in copies:
         values = np.random.default_rng(0).integers(0, 250, sizes).astype(kind)
         read, write = guarded(kind, sizes, strides, values), guarded(kind, to_sizes, to_strides)
-        run_copy(source, launch, read.array, write.array)
+        run_copy(source, launch, read.array, write.array, level)
         found, want = (np.lib.stride_tricks.as_strided(a.array, (10**9,), (kind.itemsize,)) for a in (write, read))
         np.testing.assert_array_equal(found[addresses(u)], want[addresses(v)])
         assert write.trespass() == ""
 
 
-def run_copy(source, launch, read, write):
+def run_copy(source, launch, read, write, target):
     """Every item on its own, last first."""
     import draft_call
 
-    library = draft_call._library((source,), TARGET)
+    library = draft_call._library((source,), target)
     pointers = {0: read.ctypes.data, 1: write.ctypes.data}
     draft_call._launch(library, launch, lambda pointer: pointers[pointer.index], 1)
 

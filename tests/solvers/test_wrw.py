@@ -5,15 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import pytest
-from draft_call import RUNNABLE
 from narrow_cases import (
-    PAIRS,
     assert_right,
     assert_specials_spread,
     draft_all,
+    dtype_of,
     sweep_configs,
-    target_of,
+    wild_dtypes,
     with_dtype,
 )
 
@@ -73,37 +71,31 @@ def narrow_for(target):
     return found
 
 
-@pytest.mark.parametrize(("arch", "dtype"), PAIRS)
-def test_defaults_are_right(arch, dtype):
-    target = target_of(arch)
+def test_defaults_are_right(level):
     for solver, plain in ((WrwSolver(), DENSE), (BgradSolver(), BIAS)):
-        signatures = [with_dtype(s, dtype) for s in plain]
-        for signature, draft in zip(signatures, draft_all(solver, signatures, target), strict=True):
-            assert_right(signature, draft, target)
+        signatures = [with_dtype(s, dtype_of(level)) for s in plain]
+        for signature, draft in zip(signatures, draft_all(solver, signatures, level), strict=True):
+            assert_right(signature, draft, level)
 
 
-@pytest.mark.parametrize(("arch", "dtype"), PAIRS)
-def test_narrow_defaults_are_right(arch, dtype):
-    target = target_of(arch)
-    signatures = [with_dtype(s, dtype) for s in narrow_for(target)]
-    for signature, draft in zip(signatures, draft_all(WrwGroupedSolver(), signatures, target), strict=True):
-        assert_right(signature, draft, target)
+def test_narrow_defaults_are_right(level):
+    signatures = [with_dtype(s, dtype_of(level)) for s in narrow_for(level)]
+    for signature, draft in zip(signatures, draft_all(WrwGroupedSolver(), signatures, level), strict=True):
+        assert_right(signature, draft, level)
 
 
-@pytest.mark.parametrize("target", RUNNABLE, ids=lambda t: t.arch)
-def test_random_configs_are_right(target):
-    sweep_configs(WrwSolver(), DENSE, target, 5)
-    sweep_configs(BgradSolver(), BIAS, target, 6)
-    sweep_configs(WrwGroupedSolver(), narrow_for(target), target, 7)
+def test_random_configs_are_right(level):
+    sweep_configs(WrwSolver(), DENSE, level, 5)
+    sweep_configs(BgradSolver(), BIAS, level, 6)
+    sweep_configs(WrwGroupedSolver(), narrow_for(level), level, 7)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-def test_specials_reach_what_they_should(dtype):
-    target = RUNNABLE[-1]
-    assert_specials_spread(WrwSolver(), [with_dtype(s, dtype) for s in DENSE], target, (0, 1))
-    narrow = [with_dtype(s, dtype) for s in narrow_for(target)]
-    assert_specials_spread(WrwGroupedSolver(), narrow, target, (0, 1))
-    assert_specials_spread(BgradSolver(), [with_dtype(s, dtype) for s in BIAS[:2]], target, (0,))
+def test_specials_reach_what_they_should(level):
+    for dtype in wild_dtypes(level):
+        assert_specials_spread(WrwSolver(), [with_dtype(s, dtype) for s in DENSE], level, (0, 1))
+        narrow = [with_dtype(s, dtype) for s in narrow_for(level)]
+        assert_specials_spread(WrwGroupedSolver(), narrow, level, (0, 1))
+        assert_specials_spread(BgradSolver(), [with_dtype(s, dtype) for s in BIAS[:2]], level, (0,))
 
 
 def test_several_threads_share_the_work():
@@ -114,30 +106,28 @@ def test_several_threads_share_the_work():
         assert draft.run[0].grid[0] >= 8
 
 
-def test_results_do_not_depend_on_who_computes():
+def test_results_do_not_depend_on_who_computes(level):
     """Split sums are added in a fixed order, whatever the order of the items."""
     from draft_call import call_draft
 
     from tilesmith.problems.samples import sample_args
 
-    target = RUNNABLE[-1]
     signature = DENSE[0]
     solver, problem = WrwSolver(), signature.geometry
-    config = solver.default_config(problem, target).replace(splits=4, px=64)
-    draft = solver.draft(problem, config, target)
+    config = solver.default_config(problem, level).replace(splits=4, px=64)
+    draft = solver.draft(problem, config, level)
     arguments = sample_args(signature, 8)
-    results = [call_draft(draft, target, signature, arguments, chunk) for chunk in (0, 1)]
+    results = [call_draft(draft, level, signature, arguments, chunk) for chunk in (0, 1)]
     assert np.array_equal(*results)
 
 
-def test_long_sums_keep_their_precision():
-    target = RUNNABLE[-1]
+def test_long_sums_keep_their_precision(level):
     for solver, signature in (
         (WrwSolver(), ConvSignature((1, 300, 301, 2), (4, 1, 1, 2), **NHWC)),
         (WrwGroupedSolver(), ConvSignature((1, 300, 301, 8), (8, 1, 1, 1), groups=8, **NHWC)),
         (BgradSolver(), ConvSignature((1, 300, 301, 2), (4, 1, 1, 2), shared_layout="NHWC", mode="bgrad")),
     ):
-        assert_right(signature, draft_all(solver, [signature], target)[0], target)
+        assert_right(signature, draft_all(solver, [signature], level)[0], level)
 
 
 def test_passes_hold_every_tap_once():
