@@ -240,7 +240,7 @@ def test_public_names():
 
 
 def test_a_call_costs_little():
-    """The whole of a 1x1x1x1 convolution beside PyTorch's, in one process."""
+    """The whole of a 1x1x1x1 convolution beside PyTorch's, in the processor time of one thread."""
     import time
 
     x, w = torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1, 1)
@@ -249,10 +249,10 @@ def test_a_call_costs_little():
     def best(call):
         times = []
         for _ in range(15):
-            begin = time.perf_counter()
+            begin = time.thread_time()
             for _ in range(2000):
                 call()
-            times.append(time.perf_counter() - begin)
+            times.append(time.thread_time() - begin)
         return min(times)
 
     with torch.inference_mode():

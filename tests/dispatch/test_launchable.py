@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import levels
 import tilesmith
 from tilesmith import ConvSignature, GemmSignature, get_launchable
 from tilesmith.dispatch.launchable import forget_launchables
 from tilesmith.dispatch.measuring import check_launchable
 from tilesmith.dispatch.places import open_databases
 from tilesmith.errors import ArgumentError, EnvironmentValueError, NoCompilerError, NoSolutionError, TargetError
-from tilesmith.targets.cpu import cpu_target
+from tilesmith.targets.cpu import CPU_TARGETS, cpu_target
 
 SMALL = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC")
 
@@ -159,15 +160,16 @@ def test_log_cmd_prints_problems_as_commands(monkeypatch, capfd):
 
 
 def test_targets(monkeypatch):
-    host = get_launchable(SMALL).target
-    lower = cpu_target("x86_64-v3" if host.arch.startswith("x86") else host.arch, 2)
-    launch = get_launchable(SMALL, target=lower)
-    assert launch.plan.target == lower.name
-    assert check_launchable(launch).ok
-    with pytest.raises(TargetError, match="does not run on this machine"):
-        get_launchable(SMALL, target=cpu_target("aarch64" if host.arch.startswith("x86") else "x86_64-v4"))
-    with pytest.raises(TargetError, match="disagree"):
-        get_launchable(SMALL, target=lower, threads=1)
+    for lower in levels.HERE:
+        target = replace(lower, cores=2)
+        launch = get_launchable(SMALL, target=target)
+        assert launch.plan.target == target.name
+        assert check_launchable(launch).ok
+        with pytest.raises(TargetError, match="disagree"):
+            get_launchable(SMALL, target=target, threads=1)
+    for arch in set(CPU_TARGETS) - {target.arch for target in levels.HERE}:
+        with pytest.raises(TargetError, match="does not run on this machine"):
+            get_launchable(SMALL, target=cpu_target(arch))
     assert get_launchable(SMALL, threads=2).plan.threads == 2
 
 

@@ -3,20 +3,21 @@
 import re
 import sys
 from dataclasses import replace
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilesmith import ConvSignature, GemmSignature, get_launchable, host_target
+from tilesmith import ConvSignature, GemmSignature, get_launchable
+from tilesmith.dispatch.facts import options_of
 from tilesmith.dispatch.launchable import forget_launchables
 from tilesmith.dispatch.measuring import check_launchable
-from tilesmith.dispatch.spec import read_spec
+from tilesmith.dispatch.spec import read_spec, spec_choice
 from tilesmith.dispatch.spec_pattern import parse_pattern
 from tilesmith.errors import FileFormatError, ProblemError
 from tilesmith.problems.driver import command_of
+from tilesmith.targets.cpu import cpu_target
 
 sys.path.append(str(Path(__file__).parents[1] / "problems"))
 from problem_strategies import conv_signatures, gemm_signatures
@@ -246,12 +247,15 @@ def test_the_example_of_the_guide(monkeypatch, tmp_path):
     path = tmp_path / "choices.toml"
     path.write_text(text)
     first, second = read_spec(path)
-    assert first.fits(GemmSignature(64, 64, 64), host_target(1))
+    assert first.fits(GemmSignature(64, 64, 64), cpu_target("x86_64-v2"))
     conv = ConvSignature((8, 14, 14, 64), (32, 3, 3, 64), padding=1, shared_layout="NHWC")
     assert second.pattern.matches(conv)
     assert not second.pattern.matches(replace(conv, input_shape=(9, 14, 14, 64)))
     monkeypatch.setenv("TILESMITH_TUNING_SPEC_PATH", str(path))
-    choice = get_launchable(conv, mode="fast").choice
-    if fnmatch(host_target(1).name, second.target):
+    for arch in ("x86_64-v4", "x86_64-v4-bf16"):
+        target = cpu_target(arch)
+        choice = spec_choice(conv, target, options_of(conv, target))
         assert (choice.solver, choice.layer) == ("c_dense", f"{path}:5")
         assert "nv=2 " in choice.config
+    other = cpu_target("x86_64-v3")
+    assert spec_choice(conv, other, options_of(conv, other)) is None

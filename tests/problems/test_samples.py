@@ -75,11 +75,17 @@ def test_pitches_hold_nan(dtype):
     assert all(memory[4:] == -1) if dtype == "int8" else np.isnan(memory[4:]).all()
 
 
-def test_large_tensors_are_fast():
+def test_large_tensors_are_faster_than_random_numbers():
     sig = ConvSignature((32, 256, 56, 56), (256, 256, 1, 1), dtype="bf16")
-    start = time.perf_counter()
     x, _ = sample_args(sig)
-    assert time.perf_counter() - start < 2
+
+    def seconds(call):  # of this process, however busy the machine is
+        begin = time.process_time()
+        call()
+        return time.process_time() - begin
+
+    an_eighth = min(seconds(lambda: np.random.default_rng(0).standard_normal(x.size // 8, np.float32)) for _ in "12")
+    assert min(seconds(lambda: sample_args(sig)) for _ in "12") < 8 * an_eighth
     assert x.nbytes > 5e7
     assert (x[0] != x[1]).any()
 

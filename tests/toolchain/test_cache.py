@@ -68,7 +68,7 @@ def test_everything_that_makes_the_binary_is_in_the_key():
         (source, dataclasses.replace(TARGET, flags=(*TARGET.flags, "-O1")), compiler),
         (source, dataclasses.replace(TARGET, arch="other"), compiler),
         (source, TARGET, dataclasses.replace(compiler, version="0")),
-        (source, TARGET, dataclasses.replace(compiler, kind="clang")),
+        (source, TARGET, dataclasses.replace(compiler, kind="another")),
     ]
     assert len({artifact_key(*variant) for variant in variants}) == len(variants)
     assert artifact_key(source, dataclasses.replace(TARGET, cores=77), compiler) == artifact_key(*variants[0])

@@ -50,7 +50,7 @@ from tilesmith.toolchain.plans import find_plan, keep_plan
 TARGET = host_target(1)
 NEW_EACH_S, AT_ONCE = 0.5, 3  # new kernels come in groups
 PROBLEMS = 40
-KILL_EACH_S = 0.15
+KILL_EACH_S, LEAST = 0.15, 4  # kills, however slow the machine is
 LAST = 10**6  # the kernel of the process that comes after all
 
 
@@ -184,7 +184,7 @@ def torment(processes: int, seconds: float, seed: int, home: Path) -> Outcome:
     names = (f"{i}" for i in range(10**9))
     alive = {start(home, name, begun, f"{seed} {name}"): name for name, _ in zip(names, range(processes), strict=False)}
     killed: set[str] = set()
-    while time.monotonic() < begun + seconds:
+    while time.monotonic() < begun + seconds or len(killed) < LEAST:
         time.sleep(rng.expovariate(1 / KILL_EACH_S))
         child = rng.choice(list(alive))
         os.kill(child, signal.SIGKILL)

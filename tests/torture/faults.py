@@ -39,12 +39,13 @@ KINDS = {
 ONCE_ONLY = ("EINTR",)
 PROBLEM = "torture"
 OPERATIONS = "operations"  # the file of the state that says, by operation, whether it can be short
+LEAST = 6  # cases of each share, however slow the machine is
 COUNT = -1  # the part of whoever writes it
 
 
 def main() -> int:
     options = argparse.ArgumentParser()
-    options.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
+    options.add_argument("--seconds", type=float, default=float("inf"), help=f"stop after this time and {LEAST} cases")
     options.add_argument("--seed", type=int, default=0, help="of the order in which cases are tried")
     options.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="who share the cases")
     options.add_argument("--state", type=Path, help="where cases that have been tried are kept")
@@ -184,11 +185,12 @@ def torment(seconds: float, seed: int, part: int, parts: int, state: Path) -> No
         return
     cases, tried = cases_of(state), tried_in(state)
     random.Random(seed).shuffle(cases)
-    begun = time.monotonic()
+    begun, done = time.monotonic(), 0
     with (state / f"{part}-of-{parts}.jsonl").open("a") as log:
         for kind, lasting, at in [case for case in cases[part::parts] if case not in tried]:
-            if time.monotonic() - begun > seconds:
+            if time.monotonic() - begun > seconds and done >= LEAST:
                 break
+            done += 1
             fresh()
             told = in_child(lambda at=at, error=KINDS[kind], lasting=lasting: publish(at, error, lasting))
             after = in_child(healthy)

@@ -26,7 +26,7 @@ def run(script: str, *arguments: str) -> dict:
 def test_a_crowd_that_is_killed_at_random(more):
     found = run("crowd.py", "--processes", "8", "--seconds", "4", "--seed", "1", *more)
     assert found["ok"], found
-    assert found["kills"] > 3
+    assert found["kills"] >= 4
     assert found["records"] > 3
 
 
