@@ -17,10 +17,10 @@ RUN := $(BIN)/python
 READY := $(VENV)/.setup $(VENV)/.torch
 endif
 
-.PHONY: help setup system demo test sweep style quality docs bench gpu-test gpu-bench gpu-search gpu-all clean
+.PHONY: help setup system demo test test-levels sweep style quality docs bench gpu-test gpu-bench gpu-search gpu-all clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 13
 
 setup: $(VENV)/.setup  ## .venv with the package and its command, .venv/bin/tilesmith
 
@@ -49,6 +49,13 @@ demo: $(READY)  ## tune real convolutions on this machine, check them, compare w
 test: $(VENV)/.dev  ## everything that CI runs: quality, docs, tests
 	$(MAKE) --no-print-directory quality docs
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+LEVELS := x86_64-v2 x86_64-v3 x86_64-v4
+# Folders whose tests run no kernel of a CPU, or bring their own target.
+NO_LEVEL := cuda solvers_cuda db fuzz plan problems torture
+test-levels: $(VENV)/.dev  ## the tests that run CPU kernels, as on processors of lower levels; LEVELS='x86_64-v3' runs one
+	@set -e; for level in $(LEVELS); do echo "TILESMITH_CPU_LEVEL=$$level"; \
+	  TILESMITH_CPU_LEVEL=$$level $(BIN)/python -m pytest -n 2 --dist loadgroup $(NO_LEVEL:%=--ignore=tests/%); done
 
 sweep: $(VENV)/.dev  ## 2,000 random signatures against PyTorch float64
 	$(BIN)/python tests/sweep.py 2000
