@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "tilesmith"
 # A file imports only from its own entry or from entries above it.
 ORDER = [
-    "errors", "env", "problems", "targets", "plan", "codegen", "solvers", "toolchain", "runtime", "measure", "db",
-    "tune", "dispatch", "torch_ops", "cli",
+    "errors", "env", "reading", "problems", "targets", "plan", "codegen", "solvers", "toolchain", "runtime", "measure",
+    "db", "tune", "dispatch", "torch_ops", "cli",
 ]  # fmt: skip
 TORCH_FOLDERS = {"solvers/external", "torch_ops"}
 LONGEST = 800

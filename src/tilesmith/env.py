@@ -111,6 +111,12 @@ def _threads(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{0,6})?", text, re.ASCII) is None or not 0.1 <= float(text) <= 3600:
+        raise ValueError(text)
+    return float(text)
+
+
 def _solver(text: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_.@-]+", text) is None:
         raise ValueError(text)
@@ -166,6 +172,11 @@ SYSTEM_DB_PATH: Variable[Path] = Variable(
     "TILESMITH_SYSTEM_DB_PATH", lambda: _SYSTEM, "share/tilesmith under Python's prefix", "a folder's path",
     "where packages install databases: every *.db in it is a layer below those of TILESMITH_DB_PATH", _folder,
 )  # fmt: skip
+DB_TIMEOUT: Variable[float] = Variable(
+    "TILESMITH_DB_TIMEOUT", lambda: 5.0, "5", "a number of seconds from 0.1 to 3600",
+    "how long one call waits for its databases in all (held by other processes, or fetched) before it works without",
+    _seconds,
+)  # fmt: skip
 LOG_CMD: Variable[bool] = Variable(
     "TILESMITH_LOG_CMD", lambda: False, "0", _SWITCH,
     "print every problem met, once, as a driver command to stderr", _switch,
@@ -193,8 +204,8 @@ EXTERNAL: Variable[bool] = Variable(
 )  # fmt: skip
 
 VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read only, so covariance is safe
-    CACHE_ON, CACHE_DIR, TRUST_FOLDER, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH, LOG_CMD, ONLY_SOLVER,
-    NUM_THREADS, CPU_LEVEL, LIBCUDA, EXTERNAL,
+    CACHE_ON, CACHE_DIR, TRUST_FOLDER, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH, DB_TIMEOUT, LOG_CMD,
+    ONLY_SOLVER, NUM_THREADS, CPU_LEVEL, LIBCUDA, EXTERNAL,
 )  # fmt: skip
 
 

@@ -63,6 +63,10 @@ class FileFormatError(TilesmithError, ValueError):
     """A file that cannot be read as what it should be; names the file and the line."""
 
 
+class RecordError(TilesmithError, ValueError):
+    """A database record with a field outside its rule."""
+
+
 class NoCompilerError(TilesmithError, RuntimeError):
     """No compiler was found; says what to install."""
 

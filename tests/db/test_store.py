@@ -27,7 +27,14 @@ def path(tmp_path):
 
 def test_what_is_recorded_is_read_back_by_another_process(path):
     full = record(
-        revision=3, prepare_us=5.5, workspace=4096, method="m", compiler="gcc 12", generator="0.1", host="h", date="d"
+        revision=3,
+        prepare_us=5.5,
+        workspace=4096,
+        method="m",
+        compiler="gcc 12",
+        generator="0.1",
+        host="h",
+        date="2026-01-02",
     )
     first = Database.open(path)
     first.record_trials([full])

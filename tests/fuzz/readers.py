@@ -138,7 +138,7 @@ def read_hit_file(data: bytes, folder: Path) -> None:
 
 HIT = {
     "states": [[1, 2, 3]],
-    "choice": ["c_dense", "mr=6", "database", "a.db", 1.5, "user", astuple(RECORD), [["c_dense", ""]]],
+    "choice": ["a.db", "user", astuple(RECORD), [["c_dense", ""]]],
 }
 
 

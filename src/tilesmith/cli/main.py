@@ -1,6 +1,7 @@
 """The entry point: verbs are imported when they are asked for, and every failure is one line with an exit status.
 
-Exit status: 0 fine, 1 a check failed, 2 usage, 3 times that say little, 130 stopped by Ctrl-C. Data goes to stdout, everything else to stderr.
+Exit status: 0 fine, 1 a check failed, 2 usage, 3 times that say little, 130 stopped by Ctrl-C. Data goes to stdout,
+everything else to stderr.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from typing import Any
 
 from tilesmith.db.admission import SIDE_FILES, why_refused
 from tilesmith.db.schema import FIELDS, TABLES, VERSION, check_tables, is_ours, migrate, version_of
-from tilesmith.db.seal import seal_of
+from tilesmith.db.seal import sound_record, sound_search
+from tilesmith.errors import RecordError
 
 LOG = logging.getLogger("tilesmith.db")
 BUSY_S = 10.0
@@ -197,10 +198,11 @@ def _whole_rows(damaged: Path, table: str, names: tuple[str, ...]) -> Iterator[t
             contextlib.closing(_connect(damaged, readonly=True)) as source,
         ):
             order = f"problem {direction}, target {direction}"
+            sound = sound_search if table == "searches" else sound_record
             for row in source.execute(f"SELECT {', '.join(names)} FROM {table} ORDER BY {order}"):
-                with contextlib.suppress(TypeError, ValueError):
-                    if row[-1] == seal_of(row[:-1]):
-                        yield row
+                with contextlib.suppress(RecordError):
+                    sound(row[:-1], row[-1])
+                    yield row
 
 
 def _is_sound(path: Path) -> bool:

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tilesmith.db.find_text import find_line, read_find_line, target_of_file
 from tilesmith.db.lines import line_of, read_line
-from tilesmith.db.records import Record, Search
+from tilesmith.db.records import RECORD_RULES, Record, Search
 from tilesmith.db.store import Database, Table
-from tilesmith.errors import FileFormatError, ProblemError
+from tilesmith.errors import ArgumentError, FileFormatError, ProblemError
+from tilesmith.reading import lines_named
 
 NEWEST, FASTEST, MINE = "newest", "fastest", "mine"
 TABLES: tuple[Table, ...] = ("results", "trials")
+LONGEST_LINE, MOST_PIPED, MOST_BAD = 1 << 20, 1 << 30, 1000  # bytes of a line and of a pipe, lines
 _CHUNK = 1000
 
 # Whether the incoming record (first) takes the place of the one held (second).
 POLICIES: dict[str, Callable[[Record, Record], bool]] = {
-    NEWEST: lambda new, held: new.date > held.date,
+    NEWEST: lambda new, held: _moment(new) > _moment(held),
     FASTEST: lambda new, held: _speed(new) > _speed(held),
     MINE: lambda new, held: False,
 }
+
+
+def _moment(record: Record) -> str:
+    """When a record was measured; nothing for one from the future, which would stay the newest for years."""
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return record.date if record.date < tomorrow else ""
 
 
 def _speed(record: Record) -> tuple[int, bool, float]:
@@ -122,28 +131,31 @@ def import_file(path: Path, into: Database, policy: str, target: str | None = No
     """Read a file of JSON lines or of MIOpen's find-db text. A bad line is noted with its number, the rest is read.
 
     ``target`` is that of find-db text; without it, what the file's name says. Raises ``FileFormatError`` for a file
-    that cannot be read, or text whose target nothing says.
+    that cannot be read, or text whose target nothing says, and ``ArgumentError`` for a ``target`` that is no name.
     """
+    expected = RECORD_RULES["target"].breaks(target) if target else ""
+    if expected:
+        raise ArgumentError(f"target {target!r} is not {expected}; write it as gfx90a:104")
     taken = Taken()
     return merge(_read(path, target or target_of_file(path.name), taken), into, policy, taken)
 
 
 def _read(path: Path, target: str | None, taken: Taken) -> Iterator[tuple[Table, Record]]:
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, 1):
-                line = raw.decode("utf-8", "replace").strip()
-                if line:
-                    try:
-                        yield from _records(line, target, taken)
-                    except _NoTargetError:
-                        raise FileFormatError(
-                            f"{path}: find-db text does not say its target; name it with --target, such as gfx90a:104"
-                        ) from None
-                    except (FileFormatError, ProblemError) as error:
-                        taken.bad.append(f"{path}:{number}: {error}")
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be read: {error.strerror or error}") from None
+    for number, raw in enumerate(lines_named(path, LONGEST_LINE, MOST_PIPED), 1):
+        if raw is None:
+            taken.bad.append(f"{path}:{number}: is longer than {LONGEST_LINE} bytes, which no record is")
+        elif line := raw.decode("utf-8", "replace").strip():
+            try:
+                yield from _records(line, target, taken)
+            except _NoTargetError:
+                raise FileFormatError(
+                    f"{path}: find-db text does not say its target; name it with --target, such as gfx90a:104"
+                ) from None
+            except (FileFormatError, ProblemError) as error:
+                taken.bad.append(f"{path}:{number}: {error}")
+        if len(taken.bad) >= MOST_BAD:
+            taken.bad.append(f"{path}: has {MOST_BAD} bad lines up to here; the rest was not read")
+            return
 
 
 class _NoTargetError(Exception):
@@ -152,7 +164,7 @@ class _NoTargetError(Exception):
 
 def _records(line: str, target: str | None, taken: Taken) -> Iterator[tuple[Table, Record]]:
     if not line.startswith("{"):
-        answers = read_find_line(line, target or "")
+        answers = read_find_line(line, target or "unknown")
         if target is None:
             raise _NoTargetError
         yield from (("results", record) for record in answers)

@@ -225,4 +225,5 @@ def _digest(text: str) -> str:
 
 def _folder(target: str) -> str:
     """A target's name as the name of a folder."""
-    return quote(target, safe="") or "none"
+    name = quote(target, safe="")
+    return name.replace(".", "%2E") if not name.strip(".") else name  # "." and ".." are other folders

@@ -8,12 +8,11 @@ is needed to launch. Without it (MIOpen's own solvers, mostly) a record is a tim
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 
 from tilesmith.db.records import Record
-from tilesmith.errors import FileFormatError, ProblemError
+from tilesmith.errors import FileFormatError, ProblemError, RecordError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.find_key import find_key, parse_find_key
 from tilesmith.problems.lengths import check_length
@@ -71,17 +70,20 @@ def _entry(entry: str, problem: str, target: str) -> Record:
         fields = fields[:3]
     try:
         time_us, workspace = float(fields[0]) * 1000, int(fields[1])
-        if not (_SOLVER.fullmatch(name) and math.isfinite(time_us) and time_us > 0 and 0 <= workspace < 1 << 62):
+        if not _SOLVER.fullmatch(name):
             raise ValueError
         revision, config = _ours(fields[3]) if len(fields) > 3 else (UNKNOWN_REVISION, "")
     except (ValueError, IndexError):
         raise FileFormatError(
             f"has the entry {entry[:120]!r}, which is no SOLVER:TIME_MS,WORKSPACE,ALGORITHM"
         ) from None
-    return Record(
-        problem, target, name, config, revision=revision, time_us=time_us, spread_us=0.0, workspace=workspace,
-        method="find-db", origin="import",
-    )  # fmt: skip
+    try:
+        return Record(
+            problem, target, name, config, revision=revision, time_us=time_us, spread_us=0.0, workspace=workspace,
+            method="find-db", origin="import",
+        )  # fmt: skip
+    except RecordError as error:
+        raise FileFormatError(f"has the entry {entry[:120]!r}, a {error}") from None
 
 
 def _ours(text: str) -> tuple[int, str]:

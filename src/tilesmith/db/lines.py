@@ -11,7 +11,7 @@ from typing import Any
 
 from tilesmith.db.records import Record, Search
 from tilesmith.db.seal import RECORD_FIELDS, SEARCH_FIELDS, seal_of, sound_record, sound_search, values_of
-from tilesmith.errors import FileFormatError
+from tilesmith.errors import FileFormatError, RecordError
 
 _KINDS = {"results": "tilesmith result", "trials": "tilesmith trial", "searches": "tilesmith search"}
 _TABLES = {kind: table for table, kind in _KINDS.items()}
@@ -29,7 +29,8 @@ def line_of(table: str, record: Record | Search) -> str:
 def read_line(text: str) -> tuple[str, Record | Search] | None:
     """The table and the record of a line; None for one of a newer format.
 
-    Raises ``FileFormatError`` for text that is no JSON object, lacks a field, has one too many, or breaks its seal.
+    Raises ``FileFormatError`` for text that is no JSON object, lacks a field, has one too many, breaks its seal, or has
+    a field outside its rule.
     """
     try:
         line = json.loads(text)
@@ -49,10 +50,10 @@ def read_line(text: str) -> tuple[str, Record | Search] | None:
         if name not in names:
             raise FileFormatError(f"has the field {name!r}, which does not exist")
     values = tuple(line[name] for name in names)
-    record = sound_search(values, seal) if table == "searches" else sound_record(values, seal)
-    if record is None:
-        raise FileFormatError("is damaged: its seal does not fit its fields")
-    return table, record
+    try:
+        return table, sound_search(values, seal) if table == "searches" else sound_record(values, seal)
+    except RecordError as error:
+        raise FileFormatError(f"is damaged: {error}") from None
 
 
 def _format_of(value: Any) -> tuple[str, int]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Final
+from typing import Any, Final
 
 from tilesmith.db.seal import REAL_FIELDS, RECORD_FIELDS, SEARCH_FIELDS, seal_of
 
@@ -99,11 +99,19 @@ _DECLARED: Final = """
 """
 
 
+def _seal_of_row(*values: Any) -> str:
+    """The seal of a row of an older version; one that no Tilesmith wrote gets none, and the others are lifted."""
+    try:
+        return seal_of(values)
+    except (TypeError, ValueError, OverflowError):
+        return ""
+
+
 def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> None:
     """Bring a file of this or an older version to the newest one; each step in one transaction, safe in a race."""
     if version_of(connection) >= len(steps):
         return
-    connection.create_function("tilesmith_seal", -1, lambda *values: seal_of(values), deterministic=True)
+    connection.create_function("tilesmith_seal", -1, _seal_of_row, deterministic=True)
     for number, step in enumerate(steps):
         connection.execute("BEGIN IMMEDIATE")
         try:

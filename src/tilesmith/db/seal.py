@@ -7,13 +7,15 @@ sha256 over its values in the order of the record's fields, each with its type a
 from __future__ import annotations
 
 import hashlib
-import math
+from collections.abc import Callable
 from dataclasses import fields
-from itertools import compress
-from operator import contains, index
-from typing import Any
+from operator import attrgetter, index
+from typing import Any, TypeVar
 
-from tilesmith.db.records import STATUSES, Record, Search
+from tilesmith.db.records import Record, Search
+from tilesmith.errors import RecordError
+
+R = TypeVar("R", Record, Search)
 
 _FORMAT = b"tilesmith record 1;"  # part of every seal: never changed
 _HEX = 32
@@ -39,52 +41,32 @@ def seal_of(values: tuple[Any, ...]) -> str:
 
 
 def values_of(record: Record | Search) -> tuple[Any, ...]:
-    """The values of a record as a file can hold them: numbers that are no numbers become None, text is UTF-8."""
-    names = RECORD_FIELDS if isinstance(record, Record) else SEARCH_FIELDS
-    values = []
-    for name in names:
-        value = getattr(record, name)
-        if isinstance(value, str):
-            value = value.encode("utf-8", "replace").decode()
-        elif name in REAL_FIELDS and value is not None:
-            value = float(value) if math.isfinite(value) else None
-        values.append(value)
-    return tuple(values)
+    """The values of a record in the order of its fields."""
+    return _RECORD_VALUES(record) if isinstance(record, Record) else _SEARCH_VALUES(record)
 
 
-def sound_record(values: tuple[Any, ...], seal: object) -> Record | None:
-    """The record of these values; None unless they are what was sealed, and make sense."""
+_RECORD_VALUES: Callable[[Record], tuple[Any, ...]] = attrgetter(*RECORD_FIELDS)
+_SEARCH_VALUES: Callable[[Search], tuple[Any, ...]] = attrgetter(*SEARCH_FIELDS)
+
+
+def sound_record(values: tuple[Any, ...], seal: object) -> Record:
+    """The record of these values; ``RecordError`` unless they are what was sealed, each within its rule."""
+    return _sound(Record, values, seal)
+
+
+def sound_search(values: tuple[Any, ...], seal: object) -> Search:
+    """The search of these values; ``RecordError`` unless they are what was sealed, each within its rule."""
+    return _sound(Search, values, seal)
+
+
+def _sound(kind: Callable[..., R], values: tuple[Any, ...], seal: object) -> R:
     try:
-        if seal != seal_of(values):
-            return None
-        return Record(*values) if _makes_sense(values) else None
+        holds = seal == seal_of(values)
     except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def sound_search(values: tuple[Any, ...], seal: object) -> Search | None:
-    """The search of these values; None unless they are what was sealed."""
-    try:
-        return Search(*values) if seal == seal_of(values) else None
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _makes_sense(values: tuple[Any, ...]) -> bool:
-    """Every field is of its type, and a time is a time."""
-    return (
-        all(map(contains, _TYPES, map(type, values)))
-        and all(map(_COUNTS.__contains__, compress(values, _IS_COUNT)))
-        and all(map(math.isfinite, filter(None, compress(values, _RECORD_REAL))))
-        and values[_STATUS] in STATUSES
-        and (values[_TIME] is None or values[_TIME] > 0)
-    )
-
-
-_TEXT, _COUNT, _REAL = frozenset((str,)), frozenset((int,)), frozenset((float, int, type(None)))
-_TYPES = tuple(
-    _REAL if item.name in REAL_FIELDS else _COUNT if item.type == "int" else _TEXT for item in fields(Record)
-)
-_IS_COUNT = tuple(kind is _COUNT for kind in _TYPES)
-_COUNTS = range(1 << 63)
-_STATUS, _TIME = RECORD_FIELDS.index("status"), RECORD_FIELDS.index("time_us")
+        holds = False
+    if not holds:
+        raise RecordError("its seal does not fit its fields")
+    record = kind(*values)
+    if values_of(record) != values:  # the seal holds, but no Tilesmith writes a number or text that is none
+        raise RecordError("it holds a number that is none, or text that is not Unicode")
+    return record

@@ -33,6 +33,7 @@ from tilesmith.db.records import Record, Search
 from tilesmith.db.schema import FIELDS, TABLES, check_tables
 from tilesmith.db.seal import seal_of, sound_record, sound_search, values_of
 from tilesmith.db.store import Database, Table, in_order
+from tilesmith.errors import RecordError
 
 T = TypeVar("T")
 _CHUNK = 500
@@ -117,10 +118,13 @@ class SqliteDatabase(Database):
 
     def search(self, problem: str, target: str) -> Search | None:
         rows = self._rows(f"{_SELECT['searches']} WHERE problem = ? AND target = ?", [problem, target])
-        found = sound_search(rows[0][:-1], rows[0][-1]) if rows else None
-        if rows and found is None:
-            self._complain(rows[0])
-        return found
+        if not rows:
+            return None
+        try:
+            return sound_search(rows[0][:-1], rows[0][-1])
+        except RecordError as error:
+            self._complain(rows[0], error)
+            return None
 
     def records(self, table: Table) -> Iterator[Record]:
         keys = ", ".join(_KEYS[table])
@@ -150,23 +154,31 @@ class SqliteDatabase(Database):
         found = [str(row[0]) for row in self._rows("PRAGMA integrity_check(20)", [])]
         lines = [f"{self.name}: {line}" for line in found if line != "ok"]
         for table in TABLES:
-            lines += [f"{self.name}: {table}: a damaged row ({_shown(row)})" for row in self._damaged(table)]
+            lines += [
+                f"{self.name}: {table}: a damaged row ({_shown(row)}): {reason}" for row, reason in self._damaged(table)
+            ]
         return tuple(lines)
 
     def repair(self) -> int:
         count = 0
         for table in TABLES:
-            rows = self._damaged(table)
+            rows = [row for row, _ in self._damaged(table)]
             where = " AND ".join(f"{name} IS ?" for name in (*FIELDS[table][:4], "seal"))
             count += self._write(f"DELETE FROM {table} WHERE {where}", [(*row[:4], row[-1]) for row in rows])
         return count
 
     # --- access ---------------------------------------------------------------------------------------------------
 
-    def _damaged(self, table: str) -> list[tuple[Any, ...]]:
-        rows = self._rows(_SELECT[table], [])
+    def _damaged(self, table: str) -> list[tuple[tuple[Any, ...], str]]:
+        """The rows that are not used, with what is wrong with each."""
         read = sound_search if table == "searches" else sound_record
-        return [row for row in rows if read(row[:-1], row[-1]) is None]
+        found = []
+        for row in self._rows(_SELECT[table], []):
+            try:
+                read(row[:-1], row[-1])
+            except RecordError as error:
+                found.append((row, str(error)))
+        return found
 
     def _get(self, table: str, where: str, values: list[str]) -> tuple[Record, ...]:
         rows = self._rows(f"{_SELECT[table]} WHERE {where}", values)
@@ -174,13 +186,16 @@ class SqliteDatabase(Database):
 
     def _record(self, row: tuple[Any, ...]) -> Record | None:
         """A row as a record; a row whose seal is broken, or that no Tilesmith wrote, is a miss."""
-        record = sound_record(row[:-1], row[-1])
-        if record is None:
-            self._complain(row)
-        return record
+        try:
+            return sound_record(row[:-1], row[-1])
+        except RecordError as error:
+            self._complain(row, error)
+            return None
 
-    def _complain(self, row: tuple[Any, ...]) -> None:
-        LOG.warning("database %s: a damaged row (%s) is not used; see `tilesmith db check`", self.name, _shown(row))
+    def _complain(self, row: tuple[Any, ...], error: RecordError) -> None:
+        LOG.warning(
+            "database %s: a damaged row (%s) is not used: %s; see `tilesmith db check`", self.name, _shown(row), error
+        )
 
     def _rows(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         return self._run(lambda connection: connection.execute(query, values).fetchall()) or []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import astuple, replace
+from dataclasses import astuple
+from math import isfinite
 from typing import Any
 
 from tilesmith import env
@@ -11,7 +12,7 @@ from tilesmith.db.layers import Layers
 from tilesmith.db.records import Record
 from tilesmith.db.state import state_of
 from tilesmith.db.store import Database
-from tilesmith.dispatch.choice import Built, Choice, Considered, Resolved
+from tilesmith.dispatch.choice import DATABASE, Built, Choice, Considered, Resolved
 from tilesmith.dispatch.places import Named
 from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.target import Target
@@ -54,17 +55,26 @@ def places_of(named: Named) -> tuple[str, ...]:
 
 
 def values_of(choice: Choice) -> list[Any]:
-    """What JSON can hold of a choice, each number as it is."""
+    """What JSON can hold of a choice: what is not in its record, the record, and the trace."""
     assert choice.record is not None
-    bare = replace(choice, trace=(), record=None)
-    return [*astuple(bare)[:5], choice.role, astuple(choice.record), [astuple(line) for line in choice.trace]]
+    return [choice.layer, choice.role, astuple(choice.record), [astuple(line) for line in choice.trace]]
 
 
 def _choice_of(values: Any) -> Choice | None:
-    """The choice of these values; None if another version wrote them."""
+    """The choice of these values; None if no Tilesmith of this version wrote them."""
     try:
-        solver, config, basis, layer, time_us, role, record, trace = values
-        considered = tuple([Considered(*line) for line in trace])
-        return Choice(solver, config, basis, layer, time_us, considered, role, Record(*record))
-    except (TypeError, ValueError):
+        layer, role, fields, lines = values
+        record, trace = Record(*fields), tuple([Considered(*line) for line in lines])
+        texts: list[Any] = [layer, role]
+        sound = record.ok
+        for line in trace:
+            texts += (line.solver, line.reason, line.config, line.layer)
+            for number in (line.predicted_us, line.time_us, line.spread_us):
+                sound = sound and (number is None or isfinite(number))
+            sound = sound and type(line.chosen) is bool
+        sound = sound and set(map(type, texts)) == {str}
+    except (TypeError, ValueError, OverflowError):  # a field outside its rule is a ValueError, too
         return None
+    if not sound:
+        return None
+    return Choice(record.solver, record.config, DATABASE, layer, record.time_us, trace, role, record)

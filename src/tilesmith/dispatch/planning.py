@@ -70,7 +70,7 @@ def build(
         return Built(held.serial, held.artifacts, remembered=True)
 
 
-def _existing(candidate: Candidate, config: str, target: Target) -> Config:
+def existing_config(candidate: Candidate, config: str, target: Target) -> Config:
     """The config; ``PlanError`` for one that the solver does not have here (an imported record may say anything)."""
     try:
         found = parse_config(config)
@@ -82,7 +82,7 @@ def _existing(candidate: Candidate, config: str, target: Target) -> Config:
 
 
 def _make(signature: Signature, candidate: Candidate, config: str, target: Target, cache: ArtifactCache) -> Built:
-    draft = candidate.solver.draft(candidate.geometry, _existing(candidate, config, target), target)
+    draft = candidate.solver.draft(candidate.geometry, existing_config(candidate, config, target), target)
     artifacts = []
     for artifact in cache.get_or_build_many(draft.sources, target):
         if isinstance(artifact, CompileError):

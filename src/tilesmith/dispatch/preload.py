@@ -20,7 +20,7 @@ from tilesmith.dispatch.choice import Choice
 from tilesmith.dispatch.choose import Option, choose
 from tilesmith.dispatch.facts import answers_of, options_of
 from tilesmith.dispatch.places import check_mode, lasting_databases, open_cache, open_databases, strict_cache, target_of
-from tilesmith.dispatch.planning import held_plan
+from tilesmith.dispatch.planning import existing_config, held_plan
 from tilesmith.dispatch.resolve import decide, resolve
 from tilesmith.dispatch.sources import write_sources
 from tilesmith.dispatch.spec import spec_choice
@@ -34,7 +34,6 @@ from tilesmith.errors import (
 )
 from tilesmith.problems.driver import parse_command, read_commands
 from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.solver import parse_config
 from tilesmith.targets.detect import usable_cores
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
@@ -165,7 +164,8 @@ class CachePopulator:
             for option in _wanted(signature, target, layers, self._cache, self.mode):
                 candidate = option.candidate
                 if held_plan(signature, candidate, option.config, target, self._cache) is None:
-                    draft = candidate.solver.draft(candidate.geometry, parse_config(option.config), target)
+                    config = existing_config(candidate, option.config, target)
+                    draft = candidate.solver.draft(candidate.geometry, config, target)
                     for source in draft.sources:
                         self._cache.get_or_build(source, target)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import shlex
 from pathlib import Path
 
 from tilesmith import env
 from tilesmith.db.layers import Layers
 from tilesmith.dispatch.choice import Choice
+from tilesmith.dispatch.choose import NOTHING
+from tilesmith.dispatch.planning import existing_config
 from tilesmith.dispatch.resolve import decide
-from tilesmith.errors import FileFormatError
+from tilesmith.errors import FileFormatError, PlanError
 from tilesmith.plan.records import Source
 from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.solver import parse_config
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import unit_text
@@ -23,6 +25,7 @@ from tilesmith.toolchain.files import read, replace
 from tilesmith.toolchain.nvrtc import find_nvrtc
 
 _LONGEST_NAME = 200  # file systems take 255 bytes
+_log = logging.getLogger("tilesmith.dispatch")
 
 
 def write_sources(
@@ -32,9 +35,19 @@ def write_sources(
 
     Nothing is compiled or measured. Raises ``NoSolutionError``, ``FileFormatError``.
     """
-    choice = decide(signature, target, "fast", layers, cache, env.ONLY_SOLVER.get(), external=False)
-    candidate = next(each for each in candidates(signature, target) if each.name == choice.solver)
-    draft = candidate.solver.draft(candidate.geometry, parse_config(choice.config), target)
+    without = NOTHING
+    while True:
+        choice = decide(
+            signature, target, "fast", layers, cache, env.ONLY_SOLVER.get(), external=False, without=without
+        )
+        candidate = next(each for each in candidates(signature, target) if each.name == choice.solver)
+        try:
+            config = existing_config(candidate, choice.config, target)
+            break
+        except PlanError as error:  # of a record that another program wrote
+            _log.warning("%s; the next best is used", error)
+        without |= {(choice.solver, choice.config)}
+    draft = candidate.solver.draft(candidate.geometry, config, target)
     folder = root / _folder_name(signature.get_func_name())
     for source in draft.sources:
         write_source(source, folder)

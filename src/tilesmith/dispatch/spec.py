@@ -23,6 +23,7 @@ from tilesmith.dispatch.choose import Option, marked
 from tilesmith.dispatch.spec_pattern import Pattern, parse_pattern
 from tilesmith.errors import FileFormatError, ProblemError, TargetError
 from tilesmith.problems.rewrite import Signature
+from tilesmith.reading import read_named
 from tilesmith.solvers.solver import Config, SearchSpace, parse_config
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
 from tilesmith.targets.cpu import CPU_TARGETS
@@ -30,7 +31,7 @@ from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import Target
 
-MAX_SPEC = 1 << 22  # bytes: tens of thousands of choices
+MOST_BYTES = 1 << 22  # tens of thousands of choices
 _MOST_LINES = 200  # of one choice
 _FIELDS = ("problem", "target", "solver", "config")
 _HEADER = re.compile(r"""\s*\[\[\s*["']?choice["']?\s*\]\]""")
@@ -128,12 +129,9 @@ def read_spec(path: Path) -> tuple[Entry, ...]:
 @lru_cache(maxsize=8)
 def _read(path: Path, mtime: int, size: int) -> tuple[Entry, ...]:
     """The choices of the file as it is now: its time and size are part of the memo's key."""
-    with path.open("rb") as file:
-        raw = file.read(MAX_SPEC + 1)
-    if len(raw) > MAX_SPEC:
-        raise FileFormatError(f"{path}: larger than {MAX_SPEC >> 20} MiB: this is no tuning spec")
+    data = read_named(path, MOST_BYTES, pipes=False)  # it is read again by each process that needs it
     try:
-        text = raw.decode()
+        text = data.decode()
         document = tomllib.loads(text)
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1

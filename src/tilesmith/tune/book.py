@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tilesmith.db.records import Record
+from tilesmith.errors import RecordError
 from tilesmith.tune.space import Point
 
 
@@ -42,8 +43,11 @@ class Book:
     def rescaled(self, point: Point, factor: float) -> Record:
         """A record whose time is put on another session scale."""
         record = self.records[point]
-        assert record.spread_us is not None
-        return replace(record, time_us=self.time_s[point] * 1e6 * factor, spread_us=record.spread_us * factor)
+        spread_us = None if record.spread_us is None else record.spread_us * factor  # an imported one may have none
+        try:
+            return replace(record, time_us=self.time_s[point] * 1e6 * factor, spread_us=spread_us)
+        except RecordError:  # an imported time at the edge of what a record holds
+            return record
 
     @property
     def failures(self) -> int:

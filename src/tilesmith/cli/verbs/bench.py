@@ -32,6 +32,7 @@ from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_ca
 from tilesmith.errors import ArgumentError, CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.machine import Machine, machine_of
+from tilesmith.reading import read_named
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import find_toolchain
@@ -39,6 +40,7 @@ from tilesmith.toolchain.build import find_toolchain
 Row = dict[str, Any]
 NOTHING = "none"
 DISTURBED_STATUS = 3  # exit status: all numbers are right, and some times say little
+_MOST_HELD = 256 << 20  # bytes of an earlier run's rows
 _FAILURES = (NoSolutionError, CompileError, LaunchError, PlanError)
 
 
@@ -148,10 +150,11 @@ def _held(path: str | None, items: Sequence[Item]) -> dict[tuple[str, str], Row]
         raise ArgumentError("--resume goes on from a file: name it with --json")
     if not Path(path).exists():
         return {}
+    data = read_named(path, _MOST_HELD)
     try:
-        held = json.loads(Path(path).read_text())
+        held = json.loads(data)
         found = {(row["command"], row["direction"]): row for row in held["results"] if row["status"] == OK}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise FileFormatError(f"{path}: holds no results of bench; remove it, or leave --resume out") from None
     wanted = {_name(item) for item in items}
     return {name: row for name, row in found.items() if name in wanted}

@@ -7,7 +7,6 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -32,6 +31,7 @@ from tilesmith.measure.oracle import oracle
 from tilesmith.problems.driver import DriverCommand, RunOptions, lines, parse_command
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
+from tilesmith.reading import read_named
 from tilesmith.solvers.table import candidates
 
 _FIND, _BEST = "-1", "0"
@@ -186,10 +186,7 @@ def _arguments(command: DriverCommand, direction: str, signature: Signature) -> 
 
 
 def _read(name: str, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    try:
-        data = Path(name).read_bytes()
-    except OSError as error:
-        raise FileFormatError(f"{name}: cannot be read: {error.strerror or error}") from None
+    data = read_named(name, like.size * like.itemsize)
     if len(data) != like.size * like.itemsize:
         raise FileFormatError(f"{name}: holds {len(data)} bytes, a tensor of {like.shape} {like.dtype} needs "
                               f"{like.size * like.itemsize}")  # fmt: skip

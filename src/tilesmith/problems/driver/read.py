@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tilesmith.errors import CommandError, FileFormatError
+from tilesmith.errors import CommandError
 from tilesmith.problems.driver.command import DriverCommand
 from tilesmith.problems.driver.parse import parse_command
 from tilesmith.problems.lengths import MAX_FILE
+from tilesmith.reading import read_named
 
 
 class CommandLine(NamedTuple):
@@ -26,14 +27,7 @@ def read_commands(path: Path | str) -> Iterator[CommandLine]:
 
     Raises ``FileFormatError`` when the file itself cannot be read, or is far too large for a list.
     """
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(MAX_FILE + 1)
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be read: {error.strerror or error}") from None
-    if len(raw) > MAX_FILE:
-        raise FileFormatError(f"{path}: larger than {MAX_FILE >> 20} MiB; a list of commands has one command a line")
-    return _lines(str(path), raw)
+    return _lines(str(path), read_named(path, MAX_FILE))
 
 
 def _lines(path: str, raw: bytes) -> Iterator[CommandLine]:
