@@ -194,9 +194,7 @@ def test_a_file_that_is_replaced_in_use_gets_what_is_written(tmp_path):
 
 
 def test_a_busy_file_is_waited_for_and_nothing_is_lost(tmp_path, monkeypatch):
-    from tilesmith.db import connect
-
-    monkeypatch.setattr(connect, "BUSY_S", 0.05)  # SQLite gives up often; the store does not
+    monkeypatch.setenv("TILESMITH_DB_TIMEOUT", "60")
     path = tmp_path / "t.db"
     database = Database.open(path)
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -210,9 +208,7 @@ def test_a_busy_file_is_waited_for_and_nothing_is_lost(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["new", "old"])
 def test_a_busy_file_is_waited_for_when_it_is_opened(kind, tmp_path, monkeypatch, caplog):
     """Crowds begin on one cold file: each must bring it to the newest schema, or see that another has."""
-    from tilesmith.db import connect
-
-    monkeypatch.setattr(connect, "BUSY_S", 0.05)
+    monkeypatch.setenv("TILESMITH_DB_TIMEOUT", "60")
     path = tmp_path / "t.db"
     if kind == "old":
         shutil.copy(STORES / "v1.db", path)

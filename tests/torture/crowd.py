@@ -92,6 +92,7 @@ class Worker:
 
     def __init__(self, home: Path, name: str, begun: float, seed: str) -> None:
         place(home)
+        os.environ["TILESMITH_DB_TIMEOUT"] = "60"  # a crowd waits for its turn
         self.cache = ArtifactCache(home / "cache")
         self.database = Database.open(home / "data" / "tilesmith.db")
         self.name, self.begun, self.random = name, begun, random.Random(seed)

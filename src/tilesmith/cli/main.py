@@ -17,6 +17,7 @@ import click
 
 from tilesmith import env
 from tilesmith.cli.terminal import complain, start_logging
+from tilesmith.db.waiting import patiently
 from tilesmith.errors import TilesmithError
 
 # Verb -> its one-line help. Each lives in the file of its name in cli/verbs/.
@@ -36,6 +37,7 @@ VERBS: Final = {
     "env": "print every environment variable",
 }
 EXAMINER: Final = "doctor"
+_PATIENT: Final = ("db", "tune", "retune", "preload")  # work on databases: it waits longer for them than a call may
 DRIVER: Final = "MIOpenDriver"
 BASES: Final = ("conv", "gemm")
 MAX_WORDS: Final = 1 << 14  # of a command line: click takes a second for 40,000 of them
@@ -123,7 +125,8 @@ def run(arguments: Sequence[str]) -> int:
 
             return run_command(words)
         try:
-            result = group.main(list(arguments), prog_name="tilesmith", standalone_mode=False)
+            with patiently() if arguments[0] in _PATIENT else contextlib.nullcontext():
+                result = group.main(list(arguments), prog_name="tilesmith", standalone_mode=False)
         except SystemExit:  # click's answer to a reader that has gone
             raise BrokenPipeError from None
         return result if isinstance(result, int) else 0

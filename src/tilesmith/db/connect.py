@@ -1,18 +1,21 @@
 """Opening a database file whatever state it is in: nothing here ever fails a convolution.
 
 A damaged file is renamed aside, and a fresh one begins with every record of it that is whole. A file that cannot be
-written, or comes from a newer Tilesmith or another program, is replaced by memory for this process. Each degradation
-is one warning of the logger ``tilesmith.db``.
+written, or that another process holds for longer than is waited (``db.waiting``), is replaced by a copy in memory; one
+that comes from a newer Tilesmith or another program, or that is no file, by memory that is empty. Each degradation is
+one warning of the logger ``tilesmith.db``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import sqlite3
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,26 +23,53 @@ from typing import Any
 from tilesmith.db.admission import SIDE_FILES, why_refused
 from tilesmith.db.schema import FIELDS, TABLES, VERSION, check_tables, is_ours, migrate, version_of
 from tilesmith.db.seal import sound_record, sound_search
+from tilesmith.db.waiting import left_s, must_stop, operation
 from tilesmith.errors import RecordError
+from tilesmith.reading import read_regular, why_no_file
 
 LOG = logging.getLogger("tilesmith.db")
-BUSY_S = 10.0
-PATIENCE_S = 60.0  # for a file that other processes hold
+POLL_S = 0.01  # between two tries, where SQLite itself did not wait
 _told: set[tuple[Path, str]] = set()  # files that cannot be used, and why: each is warned of once
 _MAGIC = b"SQLite format 3\0"
+_STEPS = 100_000  # of SQLite's machine, between two looks at the clock: some milliseconds
+_MOST_COPIED = 1 << 30  # bytes of a file that is read without a lock
 _PLENTY = 1 << 26  # bytes: more than SQLite takes for a database of ours
 
 
-def open_file(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
-    """A connection with the newest schema, and whether what is written to it reaches the file."""
+@dataclass(frozen=True)
+class Opened:
+    """A connection with the newest schema; ``persistent`` if what is written to it reaches the file, ``in_place`` if
+    what is read comes from the file as it is then. ``held``: a copy, because another process had the file.
+    """
+
+    connection: sqlite3.Connection
+    persistent: bool = False
+    in_place: bool = False
+    held: bool = False
+
+
+def open_file(path: Path, readonly: bool) -> Opened:
+    """What can be had of the file at ``path``, at the latest when no more may be waited."""
+    with operation():
+        return _opened(path, readonly)
+
+
+def _opened(path: Path, readonly: bool) -> Opened:
     try:
+        check_kinds(path)
         return _open_patiently(path, readonly)
     except sqlite3.DatabaseError as error:
         reason: Exception = error
+        if is_busy(error):
+            LOG.warning(
+                "database %s is held by another process (%s); what it held is read from a copy, and what this process "
+                "measures is kept in memory", path, error,
+            )  # fmt: skip
+            return Opened(snapshot(path), held=True)
         if (is_damage(error) or is_sealed_off(path, error)) and not readonly:
             if _is_something_else(path):  # named by mistake
                 LOG.warning("%s is no database; it stays as it is, and this process works without it", path)
-                return memory(), False
+                return Opened(memory())
             set_aside(path, error)
             try:
                 return _open(path)
@@ -50,18 +80,30 @@ def open_file(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
     level = logging.INFO if (path, str(reason)) in _told else logging.WARNING
     _told.add((path, str(reason)))
     LOG.log(level, "database %s cannot be used (%s); this process works without it", path, reason)
-    return memory(), False
+    return Opened(memory())
 
 
-def _open_patiently(path: Path, readonly: bool) -> tuple[sqlite3.Connection, bool]:
-    """Many that begin on one cold file take turns at it, and a machine with much to do lets one wait for long."""
-    deadline = time.monotonic() + PATIENCE_S
+def _open_patiently(path: Path, readonly: bool) -> Opened:
+    """Many that begin on one cold file take turns at it."""
     while True:
         try:
             return _open_readonly(path) if readonly else _open(path)
         except sqlite3.DatabaseError as error:
-            if not is_busy(error) or time.monotonic() > deadline:
+            if not is_busy(error) or left_s() == 0.0:
                 raise
+        time.sleep(POLL_S)
+
+
+def check_kinds(path: Path) -> None:
+    """``OSError`` where SQLite would wait for a pipe or read a device: the database, or a file that belongs to it."""
+    name = str(path)
+    for place in (name, *(name + suffix for suffix in SIDE_FILES)):
+        try:
+            wrong = why_no_file(os.stat(place).st_mode)
+        except OSError:
+            continue
+        if wrong:
+            raise OSError(errno.EINVAL, f"{os.path.basename(place)} {wrong}")
 
 
 def why_unreadable(path: Path) -> str | None:
@@ -69,11 +111,12 @@ def why_unreadable(path: Path) -> str | None:
     if not path.exists():
         return None
     try:
-        with contextlib.closing(_connect(path, readonly=True)) as connection:
+        check_kinds(path)
+        with operation(), contextlib.closing(_connect(path, readonly=True)) as connection:
             if version_of(connection) == VERSION:
                 check_tables(connection)
-    except OSError as error:
-        return str(error)
+    except OSError as failure:
+        return failure.strerror or str(failure)
     except sqlite3.Error as error:
         if is_damage(error):
             return str(error)
@@ -87,7 +130,7 @@ def why_unreadable(path: Path) -> str | None:
 def _is_something_else(path: Path) -> bool:
     """Neither the name nor the first bytes are those of a database; a damaged one keeps one of the two."""
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file:  # a regular file: others are not opened
             first = file.read(len(_MAGIC))
     except OSError:
         return False
@@ -105,9 +148,12 @@ def memory() -> sqlite3.Connection:
 def snapshot(path: Path | None) -> sqlite3.Connection:
     """What can still be read of a file, in memory; empty if nothing can."""
     try:
-        return _copy(path) if path is not None else memory()
+        if path is not None:
+            check_kinds(path)
+            return _copy(path)
     except (sqlite3.Error, OSError):
-        return memory()
+        pass
+    return memory()
 
 
 def identity(path: Path) -> tuple[int, int] | None:
@@ -119,7 +165,16 @@ def identity(path: Path) -> tuple[int, int] | None:
     return about.st_dev, about.st_ino
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes with a file that is not read in place; None where there is none."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        return None
+    return about.st_ino, about.st_mtime_ns, about.st_size
+
+
+def is_damage(error: Exception) -> bool:
     """The file's bytes are not a database of ours (as opposed to: it is locked, read-only, or the disk is full).
 
     What we ask is right SQL, so an SQL error says that the file's own description of its tables has changed.
@@ -128,7 +183,7 @@ def is_damage(error: sqlite3.Error) -> bool:
     return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
 
-def is_sealed_off(path: Path, error: sqlite3.Error) -> bool:
+def is_sealed_off(path: Path, error: Exception) -> bool:
     """SQLite takes the file for read-only because of a damaged version number in its header, not of the file system."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY and _has_bad_versions(path)
 
@@ -143,10 +198,15 @@ def _has_bad_versions(path: Path) -> bool:
     return not set(versions) <= {1, 2}
 
 
-def is_busy(error: sqlite3.Error) -> bool:
+def is_busy(error: Exception) -> bool:
     """Another process has the file at the moment."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def wait_no_longer(connection: sqlite3.Connection) -> None:
+    """Let SQLite wait for locks as long as may be waited now."""
+    connection.execute(f"PRAGMA busy_timeout = {int(left_s() * 1000)}")
 
 
 def set_aside(path: Path, error: Exception) -> None:
@@ -155,7 +215,7 @@ def set_aside(path: Path, error: Exception) -> None:
 
     lock = FileLock(f"{path}.lock")
     try:
-        with lock.acquire(timeout=BUSY_S):
+        with lock.acquire(timeout=left_s()):
             if _is_sound(path):  # another process has begun a fresh one
                 return
             aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
@@ -176,7 +236,7 @@ def set_aside(path: Path, error: Exception) -> None:
 
 def _salvage(damaged: Path, fresh: Path) -> int:
     """Copy every row whose seal holds; says how many. A row that others have written since stays."""
-    connection, _ = _open(fresh)
+    connection = _open(fresh).connection
     count = 0
     with contextlib.closing(connection):
         for table in TABLES:
@@ -222,8 +282,8 @@ def _is_sound(path: Path) -> bool:
                 empty = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
                 return 0 < version < VERSION or (version == 0 and empty)
             return version == VERSION  # all columns and another version: the number is damaged
-    except sqlite3.DatabaseError:
-        return False
+    except sqlite3.DatabaseError as error:
+        return is_busy(error)  # somebody works with it
 
 
 @contextlib.contextmanager
@@ -270,16 +330,21 @@ def _connect(path: Path, readonly: bool = False) -> sqlite3.Connection:
         raise OSError(reason)
     name = f"{path.absolute().as_uri()}?mode=ro" if readonly else str(path)
     connection = sqlite3.connect(
-        name, uri=readonly, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=32,
+        name, uri=readonly, timeout=left_s(), isolation_level=None, check_same_thread=False, cached_statements=32,
         factory=_Connection,
     )  # fmt: skip
-    connection.text_factory = _text
-    return connection
+    return _guarded(connection)
 
 
 def _empty() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=_Connection)
+    return _guarded(connection)
+
+
+def _guarded(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.text_factory = _text
+    # What a file makes of a statement, by a view or a trigger, may have no end.
+    connection.set_progress_handler(must_stop, _STEPS)
     return connection
 
 
@@ -287,12 +352,12 @@ def _empty() -> sqlite3.Connection:
 _text = partial(str, encoding="utf-8", errors="replace")
 
 
-def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
+def _open(path: Path) -> Opened:
     exists = os.path.exists(path)
     if exists and not os.access(path, os.W_OK):
         copy = _copy(path)  # if that fails too, who opens it says so
         LOG.warning("database %s cannot be written; what this process measures is kept in memory", path)
-        return copy, False
+        return Opened(copy)
     if not exists:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     connection = _connect(path)
@@ -300,7 +365,7 @@ def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
         version = version_of(connection)
         if version > VERSION or (version == 0 and not is_ours(connection)):
             connection.close()
-            return _foreign(path, version), False
+            return Opened(_foreign(path, version))
         if version < VERSION:
             migrate(connection)
             check_tables(connection)
@@ -309,30 +374,39 @@ def _open(path: Path) -> tuple[sqlite3.Connection, bool]:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY and not is_sealed_off(path, error):
             copy = _copy(path)
             LOG.warning("database %s cannot be written (%s); what this process measures is kept in memory", path, error)
-            return copy, False
+            return Opened(copy)
         raise
     except BaseException:
         connection.close()
         raise
-    return connection, True
+    return Opened(connection, persistent=True, in_place=True)
 
 
-def _open_readonly(path: Path) -> tuple[sqlite3.Connection, bool]:
+def _open_readonly(path: Path) -> Opened:
     """Read in place when the schema is ours and the file can be locked; else a copy in memory. Makes no file."""
     if not path.exists():
-        return memory(), False
+        return Opened(memory())
     connection = _connect(path, readonly=True)
     try:
         if version_of(connection) == VERSION:
             check_tables(connection)
-            return connection, False
-    except sqlite3.OperationalError:
-        pass
+            return Opened(connection, in_place=True)
+    except sqlite3.OperationalError as error:
+        if is_busy(error):
+            connection.close()
+            raise
     except BaseException:
         connection.close()
         raise
     connection.close()
-    return _copy(path), False
+    return Opened(_copy(path))
+
+
+def _stop_when_busy(status: int, remaining: int, total: int) -> None:
+    if status & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) and left_s() == 0.0:
+        error = sqlite3.OperationalError("database is locked")
+        error.sqlite_errorcode = status
+        raise error
 
 
 def _foreign(path: Path, version: int) -> sqlite3.Connection:
@@ -348,10 +422,13 @@ def _copy(path: Path) -> sqlite3.Connection:
     target = _empty()
     try:
         with contextlib.closing(_connect(path, readonly=True)) as source:
-            source.backup(target)
+            # NOTE: without a look at the clock, Python's loop tries a file that another process holds for ever.
+            source.backup(target, progress=_stop_when_busy, sleep=POLL_S)
     except sqlite3.OperationalError:
         # No lock is to be had, or a writer died and left a journal. The bytes as they are: seals tell what is whole.
-        target.deserialize(path.read_bytes())
+        target.close()
+        target = _empty()
+        target.deserialize(read_regular(path, _MOST_COPIED))
     version = version_of(target)
     if version > VERSION or (version == 0 and not is_ours(target)):
         target.close()

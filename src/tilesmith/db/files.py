@@ -73,6 +73,9 @@ class FileDatabase(Database):
     def kind(self) -> str:
         return "one file a record"
 
+    def is_current(self) -> bool:
+        return os.path.isdir(self.folder)
+
     def close(self) -> None:
         """Nothing is open."""
 

@@ -71,15 +71,27 @@ def open_layers(paths: Sequence[str | os.PathLike[str]], readonly: bool = False,
     how many of the first are installed ones.
     """
     last = len(paths) - 1
-    databases = []
-    for place, path in enumerate(paths):
-        name = os.fspath(path)
-        if is_url(name):
-            database = Database.open(kept_copy(name, fetch=not readonly), readonly=True)
-            database.source = name
-        else:
-            database = Database.open(name, readonly=readonly or place < last, tried=False)
-        databases.append(database)
+    databases = [_at(os.fspath(path), readonly or place < last, fetch=not readonly) for place, path in enumerate(paths)]
     if not paths or is_url(os.fspath(paths[-1])) or last < system:
         databases.append(Database.open(None))
     return Layers(tuple(databases), system)
+
+
+def reopened(layers: Layers, paths: Sequence[str | os.PathLike[str]]) -> Layers:
+    """Layers that were opened at ``paths``, to be written: those whose files are others now are opened again.
+
+    The others stay, with what this process keeps in memory of those that cannot be written.
+    """
+    databases = list(layers.databases)
+    for place, path in enumerate(paths):
+        if not databases[place].is_current():
+            databases[place] = _at(os.fspath(path), place < len(paths) - 1, fetch=True)
+    return Layers(tuple(databases), layers.system)
+
+
+def _at(name: str, readonly: bool, *, fetch: bool) -> Database:
+    if not is_url(name):
+        return Database.open(name, readonly=readonly, tried=False)
+    database = Database.open(kept_copy(name, fetch=fetch), readonly=True)
+    database.source = name
+    return database

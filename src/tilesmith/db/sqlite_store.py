@@ -17,7 +17,9 @@ from typing import Any, TypeVar
 
 from tilesmith.db.connect import (
     LOG,
-    PATIENCE_S,
+    POLL_S,
+    Opened,
+    check_kinds,
     identity,
     is_busy,
     is_damage,
@@ -26,6 +28,8 @@ from tilesmith.db.connect import (
     open_file,
     set_aside,
     snapshot,
+    stamp,
+    wait_no_longer,
     why_unreadable,
 )
 from tilesmith.db.files import FileDatabase, must_be_files
@@ -33,6 +37,7 @@ from tilesmith.db.records import Record, Search
 from tilesmith.db.schema import FIELDS, TABLES, check_tables
 from tilesmith.db.seal import seal_of, sound_record, sound_search, values_of
 from tilesmith.db.store import Database, Table, in_order
+from tilesmith.db.waiting import left_s, operation
 from tilesmith.errors import RecordError
 
 T = TypeVar("T")
@@ -49,16 +54,12 @@ _PUT = {
 class SqliteDatabase(Database):
     """A find-db and perf-db in one SQLite file, or in memory."""
 
-    def __init__(
-        self, path: Path | None, connection: sqlite3.Connection, persistent: bool, readonly: bool, waits: bool = False
-    ) -> None:
+    def __init__(self, path: Path | None, opened: Opened, readonly: bool, waits: bool = False) -> None:
         self.path = path
         self._waits = waits  # for its trial
         self._instead: Database | None = None  # when it has failed the trial
         self.readonly = readonly
-        self.persistent = persistent
-        self._connection = connection
-        self._file = identity(path) if path is not None and persistent else None
+        self._take(opened)
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._checked: sqlite3.Connection | None = None  # whose tables are what they should be
@@ -66,13 +67,12 @@ class SqliteDatabase(Database):
     @staticmethod
     def at(path: Path, readonly: bool, waits: bool = False) -> SqliteDatabase:
         """The file at ``path``, or what stands for it; ``waits`` for the trial of its folder until it is written."""
-        connection, persistent = open_file(path, readonly)
-        return SqliteDatabase(path, connection, persistent, readonly, waits)
+        return SqliteDatabase(path, open_file(path, readonly), readonly, waits)
 
     @staticmethod
     def in_memory() -> SqliteDatabase:
         """A database that goes with the process."""
-        return SqliteDatabase(None, memory(), persistent=False, readonly=False)
+        return SqliteDatabase(None, Opened(memory()), readonly=False)
 
     @property
     def kind(self) -> str:
@@ -238,17 +238,20 @@ class SqliteDatabase(Database):
         return self.persistent and self.path is not None and identity(self.path) != self._file
 
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Do ``work``; if the file fails, warn, and do it again on what takes the file's place."""
-        with self._lock:
+        """Do ``work``; if the file fails, or is held for too long, warn, and do it on what takes the file's place."""
+        with self._lock, operation():
             if self._process != os.getpid():
                 self._reopen()  # SQLite connections must not be carried across a fork
-            deadline = time.monotonic() + PATIENCE_S
             while True:
                 try:
+                    if self._in_place and self.path is not None:
+                        check_kinds(self.path)
+                        wait_no_longer(self._connection)
                     return work(self._connection)
-                except sqlite3.Error as error:
-                    if is_busy(error) and time.monotonic() < deadline:
-                        continue  # SQLite itself has waited
+                except (sqlite3.Error, OSError) as error:
+                    if is_busy(error) and left_s() > 0:
+                        time.sleep(POLL_S)
+                        continue
                     self._degrade(error)
                     break
             try:
@@ -257,13 +260,25 @@ class SqliteDatabase(Database):
                 LOG.warning("database %s failed twice (%s); nothing was kept", self.name, error)
                 return None
 
+    def _take(self, opened: Opened) -> None:
+        self._connection, self.persistent, self._in_place = opened.connection, opened.persistent, opened.in_place
+        self._held = opened.held
+        self._file = identity(self.path) if self.path is not None and self._in_place else None
+        self._stamp = stamp(self.path) if self.path is not None else None
+
+    def is_current(self) -> bool:
+        if self.path is None:
+            return True
+        if self._in_place:
+            return identity(self.path) == self._file
+        return not self._held and stamp(self.path) == self._stamp
+
     def _reopen(self) -> None:
         if self.path is not None:
-            self._connection, self.persistent = open_file(self.path, self.readonly)
-            self._file = identity(self.path) if self.persistent else None
+            self._take(open_file(self.path, self.readonly))
         self._process = os.getpid()
 
-    def _degrade(self, error: sqlite3.Error) -> None:
+    def _degrade(self, error: Exception) -> None:
         if self._is_replaced():
             self._connection.close()
             self._reopen()
@@ -274,7 +289,7 @@ class SqliteDatabase(Database):
             self._reopen()
             return
         LOG.warning("database %s failed (%s); what follows is kept in memory", self.name, error)
-        self._connection, self.persistent = snapshot(self.path), False
+        self._take(Opened(snapshot(self.path), held=is_busy(error)))
 
 
 def _shown(row: Sequence[Any]) -> str:

@@ -54,6 +54,10 @@ class Database(ABC):
         """This database, or the one that takes its place where its folder cannot hold it: asked before each write."""
         return self
 
+    @abstractmethod
+    def is_current(self) -> bool:
+        """What is read is what lies at ``path`` now; not a copy of what another process held, or of another file."""
+
     @property
     @abstractmethod
     def kind(self) -> str:

@@ -80,8 +80,8 @@ def left_s() -> float:
 
 
 def must_stop() -> bool:
-    """A statement runs for longer than its call may wait: one that was asked for by itself may take its time."""
-    return not _waiting.patient and left_s() == 0.0
+    """A statement runs for longer than its call may wait; one that no call waits for may take its time."""
+    return _waiting.left is not None and left_s() == 0.0
 
 
 def _may_wait_s() -> float:

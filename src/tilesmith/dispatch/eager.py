@@ -9,6 +9,7 @@ import numpy as np
 
 from tilesmith.dispatch.arrays import Laid, as_pitched, check_gradient, contiguous, describe, turned
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable
+from tilesmith.dispatch.places import forget_databases
 from tilesmith.errors import ArgumentError, TilesmithError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
@@ -154,11 +155,15 @@ def gemm(
 
 
 def forget() -> None:
-    """Empty the memo: the next call of each kind decides anew (after a change of environment or database)."""
+    """Empty the memo: the next call of each kind decides anew (after a change of environment or database).
+
+    Databases whose files were deleted or replaced are opened again.
+    """
     _memo.clear()
     _quick.clear()
     _by_filter.clear()
     forget_launchables()
+    forget_databases()
 
 
 def _unrecorded() -> bool:

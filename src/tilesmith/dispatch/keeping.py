@@ -13,7 +13,7 @@ from tilesmith.dispatch.choice import DATABASE, Resolved
 from tilesmith.dispatch.choose import recorded
 from tilesmith.dispatch.facts import answers_of, revisions_of
 from tilesmith.dispatch.hits import may_stand, places_of, values_of
-from tilesmith.dispatch.places import Named
+from tilesmith.dispatch.places import Named, open_databases
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.external.names import is_external
 from tilesmith.targets.target import Target
@@ -35,6 +35,9 @@ def keep(
         not isinstance(named, Named) or mode == "strict" or not may_stand(mode, only)
         or resolved.choice.basis != DATABASE or not resolved.built.remembered or any(map(is_url, named.places))
     ):  # fmt: skip
+        return
+    # What was read from a copy of a file that another process holds would be waited for once more.
+    if not all(database.is_current() for database in open_databases(named).databases):
         return
     states = [state_of(place) for place in named.places]
     if None in states or any(why_refused(Path(place)) is not None for place in named.places):

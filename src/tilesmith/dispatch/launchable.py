@@ -23,6 +23,7 @@ import numpy as np  # noqa: F401
 from tilesmith import env
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
+from tilesmith.db.waiting import one_call
 from tilesmith.dispatch import hits
 from tilesmith.dispatch.choice import Choice, Considered, Resolved
 from tilesmith.dispatch.log import start_logging
@@ -255,9 +256,10 @@ def get_launchable(
             if resolved is None:
                 from tilesmith.dispatch import keeping, resolve
 
-                layers = open_databases(named, readonly=strict)
-                resolved = resolve.resolve(signature, target, mode, layers, held, only, ordinal, external)
-                keeping.keep(signature, target, mode, named, held, only, resolved)
+                with one_call():
+                    layers = open_databases(named, readonly=strict)
+                    resolved = resolve.resolve(signature, target, mode, layers, held, only, ordinal, external)
+                    keeping.keep(signature, target, mode, named, held, only, resolved)
             request = Request(device, threads, wanted, None if cache is None else str(held.directory))
             asked.launch = _loaded(signature, target, resolved, ordinal, held, request, compiles=not strict)
         return asked.launch

@@ -10,8 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from tilesmith import env
-from tilesmith.db.layers import Layers, open_layers
+from tilesmith.db.layers import Layers, open_layers, reopened
 from tilesmith.db.store import Database
+from tilesmith.db.waiting import one_call
 from tilesmith.errors import ArgumentError, DatabaseError, NoSolutionError, TargetError
 from tilesmith.targets.cpu import archs_within
 from tilesmith.targets.detect import hidden_arch, host_target
@@ -34,6 +35,7 @@ class Named:
 _opened: dict[Named, Layers] = {}
 # Those opened to be read alone, with the stamps of their files.
 _read: dict[Named, tuple[tuple[object, ...], Layers]] = {}
+_doubted: set[Named] = set()  # of the first, those to be looked at before the next use
 _opening = threading.Lock()
 
 
@@ -63,7 +65,7 @@ def open_databases(
         return named
     if isinstance(named, Database):
         return Layers((named,))
-    with _opening:
+    with _opening, one_call():
         if readonly:
             stamps = tuple(_stamp(place) for place in named.places)
             held = _read.get(named)
@@ -72,7 +74,17 @@ def open_databases(
             return held[1]
         if named not in _opened:
             _opened[named] = open_layers(named.places, system=named.system)
+        elif named in _doubted:
+            _opened[named] = reopened(_opened[named], named.places)
+        _doubted.discard(named)
         return _opened[named]
+
+
+def forget_databases() -> None:
+    """The next call looks whether the files of its layers are still those that this process has opened."""
+    with _opening:
+        _doubted.update(_opened)
+        _read.clear()
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tilesmith.db.records import Record, Search
 from tilesmith.db.store import Database
+from tilesmith.db.waiting import patiently
 from tilesmith.errors import InterruptedSearchError, TilesmithError
 from tilesmith.measure.device_check import can_check_on_device
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
@@ -84,6 +85,7 @@ class TuneResult:
         return self.default.time_us / self.record.time_us
 
 
+@patiently()
 def tune(
     signature: Signature,
     target: Target,
