@@ -127,6 +127,22 @@ def why_unreadable(path: Path) -> str | None:
     return None
 
 
+def why_no_database(data: bytes) -> str:
+    """Why these bytes are no database of ours, of any version; empty if they are one."""
+    with contextlib.closing(_empty()) as connection:
+        try:
+            # A file in the mode of a write-ahead log is as good; in memory there is no such mode.
+            connection.deserialize(data[:18] + b"\1\1" + data[20:])
+            version = version_of(connection)
+            if version == VERSION:
+                check_tables(connection)
+            elif version < VERSION and not is_ours(connection):
+                return "it belongs to another program"
+        except sqlite3.Error as error:
+            return str(error)
+    return ""
+
+
 def _is_something_else(path: Path) -> bool:
     """Neither the name nor the first bytes are those of a database; a damaged one keeps one of the two."""
     try:

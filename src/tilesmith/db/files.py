@@ -194,7 +194,7 @@ class FileDatabase(Database):
         except FileNotFoundError:
             return None, ""
         except (OSError, FileFormatError) as error:
-            return None, f"cannot be read: {error}"
+            return None, f"cannot be read: {getattr(error, 'strerror', None) or error}"
         if found is None:
             return None, ""
         table, record = found

@@ -6,16 +6,19 @@ import hashlib
 import logging
 import os
 import re
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from tilesmith import env
+from tilesmith.db.waiting import left_s, operation
+from tilesmith.reading import read_regular
 from tilesmith.toolchain.files import publish
 
 DAY_S = 86_400.0
 AGAIN_S = 600.0  # after a URL that could not be reached
-TIMEOUT_S = 10.0
+MOST_BYTES = 256 << 20  # of a database that is fetched
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _log = logging.getLogger("tilesmith.db")
 _SQLITE = b"SQLite format 3\0"
@@ -28,8 +31,9 @@ def is_url(name: str) -> bool:
 def kept_copy(url: str, fetch: bool = True) -> Path:
     """The kept copy of what lies at ``url``, which is asked for again after a day. Never raises.
 
-    An unreachable URL costs one warning; then the kept copy is read, however old, and if there is none the layer is
-    empty. ``fetch`` false leaves the network alone.
+    A URL that cannot be reached, that does not give all of a database of ``MOST_BYTES`` within the time that may be
+    waited, or that gives none, costs one warning; then the kept copy is read, however old, and if there is none the
+    layer is empty. ``fetch`` false leaves the network alone.
     """
     folder = env.CACHE_DIR.get()
     path = folder / "layers" / f"{hashlib.sha256(url.encode('utf-8', 'replace')).hexdigest()[:32]}.db"
@@ -37,10 +41,13 @@ def kept_copy(url: str, fetch: bool = True) -> Path:
     if not fetch or (age is not None and age < DAY_S):
         return path
     try:
-        publish(folder, path, _fetch(url))
+        with operation():
+            data = _fetched(url, left_s())
+        publish(folder, path, data)
     except (OSError, ValueError) as error:  # urllib's errors are OSErrors, and ValueErrors for what is no URL
         kept = f"its copy of {age / DAY_S:.0f} days ago is used" if age is not None else "it counts as empty"
-        _log.warning("database %s cannot be fetched (%s); %s", url, getattr(error, "reason", None) or error, kept)
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        _log.warning("database %s cannot be fetched (%s); %s", url, " ".join(str(reason).split()), kept)
         with suppress(OSError):
             os.utime(path, (time.time(), time.time() - DAY_S + AGAIN_S))
     return path
@@ -53,18 +60,42 @@ def _age_s(path: Path) -> float | None:
         return None
 
 
-def _fetch(url: str) -> bytes:
-    import http.client
-    import urllib.request
-
+def _fetched(url: str, seconds: float) -> bytes:
+    """What lies at ``url``; ``OSError`` or ``ValueError`` if it is no database, is too long, or takes too long."""
     scheme = url.partition("://")[0].lower()
     if scheme not in ("http", "https", "file"):
         raise ValueError(f"{scheme}:// is not known; known: http, https, file")
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as reply:
-            data: bytes = reply.read()
-    except http.client.HTTPException as error:
-        raise OSError(f"{type(error).__name__}: {error}") from None
+    data = _of_file(url) if scheme == "file" else _of_server(url, seconds)
     if not data.startswith(_SQLITE):
         raise ValueError("what lies there is no SQLite file")
+    from tilesmith.db.connect import why_no_database
+
+    reason = why_no_database(data)  # it would take the place of a copy that can be read
+    if reason:
+        raise ValueError(f"what lies there cannot be read as a database: {reason}")
     return data
+
+
+def _of_file(url: str) -> bytes:
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise ValueError(f"{parts.netloc!r} is not this machine; write file:///PATH")
+    return read_regular(url2pathname(parts.path), MOST_BYTES)
+
+
+def _of_server(url: str, seconds: float) -> bytes:
+    """NOTE: a timeout of a socket is that of each piece, and looking up a name has none: so the request has a thread
+    of its own, which is left alone when the time is over. Its connection is closed, so that it ends soon."""
+    from tilesmith.db.request import Request
+
+    request = Request(url, seconds, MOST_BYTES)
+    thread = threading.Thread(target=request.run, name="tilesmith-fetch", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        request.give_up()
+        raise TimeoutError(f"it did not come within {seconds:.1f} s")
+    return request.result()
