@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.errors import ArgumentError
-from tilesmith.problems.layouts import dense_strides, parse_layout
+from tilesmith.problems.layouts import dense_strides
 from tilesmith.runtime.torch_rules import refuse_own_operators
 
 TORCH_NAMES = {
@@ -25,8 +25,8 @@ _NUMPY_NAMES = {
 class Laid:
     """How an array lies: ``strides`` (elements) is None when it is dense in its own order of axes.
 
-    ``odd`` says that its strides are no whole numbers of elements: it can be used as a copy alone. ``device`` is
-    ``cpu`` or a CUDA device such as ``cuda:0``.
+    ``odd`` says that its strides are no whole numbers of elements: it can be used as a copy alone. ``steps`` are its
+    strides as they are, also where they say nothing. ``device`` is ``cpu`` or a CUDA device such as ``cuda:0``.
     """
 
     shape: tuple[int, ...]
@@ -34,27 +34,7 @@ class Laid:
     dtype: str
     odd: bool = False
     device: str = "cpu"
-
-
-@dataclass(frozen=True)
-class Placed:
-    """An array as a signature can name it, and how to get there: ``order`` of axes (None: as they are), or a copy."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...] | None
-    layout: str
-    order: tuple[int, ...] | None = None
-    copy: bool = False
-
-    @property
-    def as_is(self) -> bool:
-        return self.order is None and not self.copy
-
-    def take(self, array: Any) -> Any:
-        """``array`` with its axes in order."""
-        if self.copy:
-            return contiguous(array)
-        return array if self.order is None else turned(array, self.order)
+    steps: tuple[int, ...] | None = None
 
 
 def is_torch(array: Any) -> bool:
@@ -93,7 +73,7 @@ def describe(name: str, array: Any) -> Laid:
     else:
         raise ArgumentError(f"{name} is a {type(array).__name__}; pass a NumPy array or a PyTorch CPU tensor")
     dense = all(n == 1 or a == b for n, a, b in zip(shape, strides, dense_strides(shape), strict=True))
-    return Laid(shape, None if dense else strides, dtype, device=device)
+    return Laid(shape, None if dense else strides, dtype, device=device, steps=strides)
 
 
 def check_gradient(name: str, tensor: Any) -> None:
@@ -106,54 +86,6 @@ def check_gradient(name: str, tensor: Any) -> None:
         raise ArgumentError(
             f"{name} requires a gradient, which this call does not record; use torch.no_grad() or {name}.detach()"
         )
-
-
-def as_pitched(laid: Laid, layout: str) -> Placed:
-    """How a signature can name an array: its axes in the order in which they lie in memory, or a dense copy.
-
-    A channels-last tensor called ``NCHW`` becomes ``NHWC``. Strides that are no pitches (negative, zero, overlapping)
-    cost a copy.
-    """
-    parsed = parse_layout(layout)
-    if laid.strides is None or len(laid.shape) != parsed.rank:
-        return Placed(laid.shape, None, layout, copy=laid.odd)  # the signature says what is wrong with the axes
-    order = _memory_order(laid.shape, laid.strides)
-    moved = order != tuple(range(len(order)))
-    shape = tuple(laid.shape[axis] for axis in order)
-    strides = tuple(laid.strides[axis] for axis in order)
-    if (parsed.vector > 1 and (moved or strides[-1] != 1)) or not _are_pitches(shape, strides):
-        return Placed(laid.shape, None, layout, copy=True)
-    name = "".join(parsed.order[axis] for axis in order) if moved else layout
-    dense = all(n == 1 or a == b for n, a, b in zip(shape, strides, dense_strides(shape), strict=True))
-    return Placed(shape, None if dense else _with_unit_strides(shape, strides), name, order if moved else None)
-
-
-def _memory_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Axes by descending stride; one of size 1, whose stride says nothing, keeps its place among all axes."""
-    moving = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: -strides[a])
-    following = iter(moving)
-    return tuple(axis if shape[axis] == 1 else next(following) for axis in range(len(shape)))
-
-
-def _with_unit_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """The same memory with the strides of unit axes as dense ones would be: one spelling for one tensor."""
-    result = list(strides)
-    inner = 1
-    for axis in range(len(shape) - 1, -1, -1):
-        if shape[axis] == 1:
-            result[axis] = inner
-        inner = max(inner, result[axis] * shape[axis])
-    return tuple(result)
-
-
-def _are_pitches(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    inner = 1
-    for size, stride in reversed(list(zip(shape, strides, strict=True))):
-        if size > 1:
-            if stride < inner:
-                return False
-            inner = stride * size
-    return True
 
 
 def turned(array: Any, order: tuple[int, ...]) -> Any:

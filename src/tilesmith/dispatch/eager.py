@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.dispatch.arrays import Laid, as_pitched, check_gradient, contiguous, describe, turned
-from tilesmith.dispatch.launchable import forget_launchables, get_launchable
+from tilesmith.dispatch.arrays import Laid, check_gradient, contiguous, describe, turned
+from tilesmith.dispatch.launchable import Launchable, forget_launchables, get_launchable
+from tilesmith.dispatch.layout_names import Placed, place, result_order
 from tilesmith.dispatch.places import forget_databases
 from tilesmith.errors import ArgumentError, TilesmithError
+from tilesmith.plan.slots import arguments, relaid
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.layouts import default_layout, parse_layout
+from tilesmith.problems.layouts import default_layout, dense_strides, parse_layout
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.torch_rules import between_graphs, refuse_watched
 
@@ -228,15 +230,15 @@ def _look(name: str, array: Any) -> Any:
     return (array.shape, array.stride(), array.dtype, array.device)
 
 
-def _bound(signature: Signature, threads: int | None, mode: str | None, given: dict[str, Laid]) -> _Call:
-    """The bound plan for the device of the operands; ``threads`` says nothing of a GPU."""
+def _launchable(signature: Signature, threads: int | None, mode: str | None, given: dict[str, Laid]) -> Launchable:
+    """The launchable for the device of the operands; ``threads`` says nothing of a GPU."""
     (first, one), (second, two) = given.items()
     if one.device != two.device:
         raise ArgumentError(f"{first} is on {one.device}, {second} is on {two.device}: they must be on one device")
     on_cpu = one.device == "cpu"
     return get_launchable(
         signature, threads=threads if on_cpu else None, device=None if on_cpu else one.device, mode=mode
-    ).bound
+    )
 
 
 def _tuple(value: Any) -> Any:
@@ -255,41 +257,76 @@ def _conv_call(
     named = next((text for text in (input_layout, kernel_layout, output_layout, shared_layout) if text), None)
     dims = parse_layout(named).spatial_dims if named else rank - 2
     default = str(default_layout(dims)) if dims in (1, 2, 3) else ""
-    layouts = [text or shared_layout or default for text in (input_layout, kernel_layout, output_layout)]
     epilogue = Epilogue(b is not None, activation, residual is not None, slope, low, high)
     if not default:
         # The signature says what is wrong with this number of axes.
         ConvSignature(given["x"].shape, given["w"].shape)
-    placed_x, placed_w = as_pitched(given["x"], layouts[0]), as_pitched(given["w"], layouts[1])
-    asked = parse_layout(layouts[2], dims)
-    follows = not (output_layout or shared_layout) and placed_x.order is not None and asked.vector == 1
-    layout_y = placed_x.layout if follows else str(asked)
-    signature = ConvSignature(
-        placed_x.shape, placed_w.shape, stride=_tuple(stride), padding=_tuple(padding), dilation=_tuple(dilation),
-        groups=groups, transposed=transposed, output_padding=_tuple(output_padding), dtype=given["x"].dtype,
-        acc_dtype=acc_dtype,
-        input_layout=placed_x.layout, kernel_layout=placed_w.layout, output_layout=layout_y,
-        input_strides=placed_x.strides, kernel_strides=placed_w.strides, epilogue=epilogue,
+    layouts = [
+        str(parse_layout(text or shared_layout or default, dims))
+        for text in (input_layout, kernel_layout, output_layout)
+    ]  # fmt: skip
+    free = not (output_layout or shared_layout)
+    lies = result_order(given["x"], given["w"], layouts) if free else layouts[2]
+    options = {
+        "stride": _tuple(stride), "padding": _tuple(padding), "dilation": _tuple(dilation), "groups": groups,
+        "transposed": transposed, "output_padding": _tuple(output_padding), "dtype": given["x"].dtype,
+        "acc_dtype": acc_dtype, "epilogue": epilogue,
+    }  # fmt: skip
+    # Its sizes are known once the signature is checked, so there is one with the layouts as they were given first.
+    plain = ConvSignature(
+        given["x"].shape, given["w"].shape, input_layout=layouts[0], kernel_layout=layouts[1], output_layout=layouts[2],
+        **options,
     )  # fmt: skip
-    # How the result's axes lie in memory, and the way back to the order that was asked for.
-    order = tuple(asked.order.index(axis) for axis in layout_y) if follows else None
-    back = tuple(layout_y.index(axis) for axis in asked.order) if follows else None
-    shape = tuple(signature.output_shape[axis] for axis in back) if back else signature.output_shape
+    shape, back = plain.output_shape, [lies.index(axis) for axis in layouts[2]] if lies != layouts[2] else None
+    dense = dense_strides(parse_layout(lies).layout_shape(plain.output_logical))
+    strides = tuple(dense[axis] for axis in back) if back else dense
+    y = Laid(shape, strides if back else None, plain.output_dtype, steps=strides)
+    placed = place((given["x"], given["w"], y), layouts)
+    signature = _placed_signature(placed, options)
     _check_like("b", b, (signature.output_logical[1],), signature.output_dtype)
     _check_like("residual", residual, shape, signature.output_dtype)
-    launch = _bound(signature, threads, mode, given)
+    launch = _launchable(signature, threads, mode, given)
     plain_bias = b is None or describe("b", b).strides is None
-    if placed_x.as_is and placed_w.as_is and back is None and residual is None and plain_bias:
-        return _AsIs(launch)
+    taken = _as_they_lie(launch, placed, given, y)
+    if taken is not None and residual is None and plain_bias:
+        return _AsIs(taken)
+    order = placed[2].order
+    returned = None if order is None else tuple(order.index(axis) for axis in range(len(order)))
 
     def call(x: Any, w: Any, b: Any, z: Any) -> Any:
-        arguments = [placed_x.take(x), placed_w.take(w)]
-        arguments += [] if b is None else [contiguous(b)]
-        arguments += [] if z is None else [contiguous(turned(z, order) if order else z)]
-        y = launch(*arguments)
-        return turned(y, back) if back else y
+        operands = [placed[0].take(x), placed[1].take(w)]
+        operands += [] if b is None else [contiguous(b)]
+        operands += [] if z is None else [contiguous(turned(z, order) if order else z)]
+        y = launch.bound(*operands)
+        return turned(y, returned) if returned else y
 
     return call
+
+
+def _placed_signature(placed: tuple[Placed, ...], options: dict[str, Any]) -> ConvSignature:
+    x, w, y = placed
+    return ConvSignature(
+        x.shape, w.shape, input_layout=x.layout, kernel_layout=w.layout, output_layout=y.layout,
+        input_strides=x.strides, kernel_strides=w.strides, output_strides=y.strides, **options,
+    )  # fmt: skip
+
+
+def _as_they_lie(launch: Launchable, placed: tuple[Placed, ...], given: dict[str, Laid], y: Laid) -> _Call | None:
+    """The plan bound for the arrays with their axes as they came, so that a call turns none; None if one is copied.
+
+    It takes the operands with these very strides: those of unit axes decide in which order the result lies.
+    """
+    if launch.external is not None or any(each.copy for each in placed):
+        return None
+    *inputs, result = arguments(launch.signature)
+    for index, laid in enumerate(given.values()):
+        assert laid.steps is not None
+        inputs[index] = relaid(inputs[index], laid.shape, laid.steps)
+    assert y.steps is not None
+    turned_result = relaid(result, y.shape, y.steps)
+    if launch.signature.epilogue.residual:
+        inputs[-1] = relaid(inputs[-1], y.shape, y.steps)
+    return launch.executable.bind(launch.signature, (*inputs, turned_result))
 
 
 def _gemm_call(
@@ -328,7 +365,7 @@ def _gemm_call(
     _check_like("bias", bias, (n,), signature.c_dtype)
     _check_like("residual", residual, result, signature.c_dtype)
     _check_like("c", c if beta != 0 else None, result, signature.c_dtype)
-    launch = _bound(signature, threads, mode, given)
+    launch = _launchable(signature, threads, mode, given).bound
     squeeze = ranks == {3} and batch == 1
     plain_bias = bias is None or describe("bias", bias).strides is None
     if plain_bias and not (None in rows.values() or squeeze or c is not None or residual is not None):

@@ -25,6 +25,7 @@ from tilesmith.errors import (
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.timing import Timing
 from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.spellings import other_spellings
 from tilesmith.solvers.external.names import is_external, takes_part
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import Target
@@ -49,11 +50,21 @@ def resolve(
     Raises ``NoSolutionError``, ``NoCompilerError``.
     """
     external = takes_part() if external is None else external
+    if mode != "normal" and not only:
+        signature = _as_held(signature, target, layers)
     hit = _hit(signature, target, mode, layers, cache, only)
     found = hit or _decided_and_built(signature, target, mode, layers, cache, only, device, external)
     if mode == "trust_verify" and found.choice.basis == DATABASE and found.choice.layer != layers.databases[-1].name:
         return _verify(signature, target, found, layers, cache, only, device)
     return found
+
+
+def _as_held(signature: Signature, target: Target, layers: Layers) -> Signature:
+    """The problem under the key that a database holds it under: where axes of size 1 leave it several, any of them."""
+    others = other_spellings(signature)
+    if not others or answers_of(signature, target, layers):
+        return signature
+    return next((each for each in others if answers_of(each, target, layers)), signature)
 
 
 def _hit(

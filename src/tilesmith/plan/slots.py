@@ -78,6 +78,11 @@ def slots_of(signature: ConvSignature | GemmSignature) -> tuple[Slot, ...]:
     )  # fmt: skip
 
 
+def relaid(slot: Slot, shape: tuple[int, ...], strides: tuple[int, ...]) -> Slot:
+    """The same memory with its axes in another order."""
+    return Slot(slot.name, slot.dtype, shape, strides, slot.nbytes, slot.is_output)
+
+
 def span_bytes(dtype_name: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
     """Bytes from the first to the last element of a strided tensor."""
     if not prod(shape):

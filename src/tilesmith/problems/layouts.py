@@ -81,6 +81,11 @@ def default_layout(spatial_dims: int) -> Layout:
     return Layout("NC" + _SPATIAL[spatial_dims])
 
 
+def channels_last(spatial_dims: int) -> Layout:
+    """``NWC``, ``NHWC`` or ``NDHWC``."""
+    return Layout("N" + _SPATIAL[spatial_dims] + "C")
+
+
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Element strides of a dense tensor, last axis contiguous."""
     strides = [1] * len(shape)

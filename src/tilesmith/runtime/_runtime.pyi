@@ -28,7 +28,7 @@ class Bound:
     def __init__(
         self,
         loaded: LoadedPlan,
-        inputs: tuple[tuple[Slot, str, Any, tuple[int, ...], tuple[int, ...], int], ...],
+        inputs: tuple[tuple[Slot, str, Any, tuple[int, ...], tuple[int, ...], int, bool], ...],
         slot_of: tuple[int, ...],
         result: tuple[Slot, str, Any, tuple[int, ...], tuple[int, ...], int],
         filter: int,

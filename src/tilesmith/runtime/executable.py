@@ -16,6 +16,7 @@ from tilesmith.plan.slots import arguments
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.spellings import other_spellings
 from tilesmith.runtime._runtime import Bound, LoadedPlan, PackedFilter, Prepared, cuda_open
 from tilesmith.runtime.arguments import refuse, refuse_overlap
 from tilesmith.runtime.device_call import DeviceCalls
@@ -60,18 +61,21 @@ class Executable:
         has_filter = len(inputs) > FILTER_SLOT and inputs[FILTER_SLOT].name in ("w", "b")
         return self._bind(inputs, range(len(inputs)), result, _NONE, has_filter)
 
-    def bind(self, signature: Signature) -> Bound:
+    def bind(self, signature: Signature, lying: Sequence[Slot] = ()) -> Bound:
         """The plan as a function of the tensors of ``signature``, in the order of its arguments.
 
         ``bound(x, w, out=None)`` takes NumPy arrays or PyTorch CPU tensors, checks them, and returns ``out`` or a new
         tensor of the kind of its arguments. ``bound.prepare(w)`` packs the filter now and returns a function of the
         other tensors. Raises ``LaunchError`` when the plan is for another problem; calls raise ``ArgumentError``.
         No gradient is recorded, and what reads as the filter must not change after ``prepare``.
+
+        ``lying`` are the arguments and the result with their axes in an order of the caller's; operands must then have
+        these very strides, those of unit axes too.
         """
         problem = signature.canonical.key()
-        if problem != self._serial.problem:
+        if problem != self._serial.problem and not self._is_for(signature):
             raise LaunchError(f"the plan is for {self._serial.problem}, not for {problem}")
-        *inputs, result = arguments(signature)
+        *inputs, result = lying or arguments(signature)
         order = signature.canonical_order
         slot_of = [_NONE] * len(order)
         for place, argument in enumerate(order):
@@ -82,7 +86,11 @@ class Executable:
             inputs.append(result)
             slot_of[initial] = _NONE
         has_filter = isinstance(signature, GemmSignature) or signature.mode in ("fwd", "bwd")
-        return self._bind(inputs, slot_of, result, initial, has_filter)
+        return self._bind(inputs, slot_of, result, initial, has_filter, exact=2 if lying else 0)
+
+    def _is_for(self, signature: Signature) -> bool:
+        """Whether the plan is for this problem under another key."""
+        return any(each.key() == self._serial.problem for each in other_spellings(signature))
 
     @property
     def threads(self) -> int:
@@ -125,15 +133,17 @@ class Executable:
         self._loaded.poison()
 
     def _bind(
-        self, inputs: Sequence[Slot], slot_of: Sequence[int], result: Slot, initial: int, has_filter: bool
-    ) -> Bound:
+        self, inputs: Sequence[Slot], slot_of: Sequence[int], result: Slot, initial: int, has_filter: bool,
+        exact: int = 0,
+    ) -> Bound:  # fmt: skip
+        """``exact`` is of how many operands the strides of unit axes are compared too."""
         filter_ = list(slot_of).index(FILTER_SLOT) if has_filter else _NONE
         calls = None
         if self._serial.family == "cuda":
             calls = DeviceCalls(self._loaded, self.plan, inputs, slot_of, result, filter_, initial)
         return Bound(
             self._loaded,
-            tuple(_entry(slot) for slot in inputs),
+            tuple((*_entry(slot), index < exact) for index, slot in enumerate(inputs)),
             tuple(slot_of),
             _entry(result),
             filter_,

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
-from tilesmith.dispatch.arrays import TORCH_NAMES, Laid, Placed, as_pitched
+from tilesmith.dispatch.arrays import TORCH_NAMES, Laid
+from tilesmith.dispatch.layout_names import place
 from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
@@ -42,9 +43,9 @@ def conv_problem(
     if dims not in (1, 2, 3):
         raise ProblemError(f"a convolution of {dims} spatial axes")
     layout = str(default_layout(dims))
-    placed = [_placed(tensor, layout) for tensor in (x, w, y)]
-    (px, _), (pw, _), (py, _) = placed
-    names = [name for _, name in placed]
+    laid = [_laid(tensor) for tensor in (x, w, y)]
+    px, pw, py = place(laid, [layout] * 3)
+    names = [each.dtype for each in laid]
     signature = ConvSignature(
         px.shape, pw.shape, mode=mode, stride=_axes(stride, dims), padding=_axes(padding, dims),
         dilation=_axes(dilation, dims), groups=groups, transposed=transposed,
@@ -82,11 +83,10 @@ def gemm_problem(
     )  # fmt: skip
 
 
-def _placed(tensor: torch.Tensor, layout: str) -> tuple[Placed, str]:
+def _laid(tensor: torch.Tensor) -> Laid:
     shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
     dense = all(n == 1 or a == b for n, a, b in zip(shape, strides, dense_strides(shape), strict=True))
-    dtype = _dtype(tensor)
-    return as_pitched(Laid(shape, None if dense else strides, dtype), layout), dtype
+    return Laid(shape, None if dense else strides, _dtype(tensor), steps=strides)
 
 
 def _matrix(tensor: torch.Tensor) -> tuple[bool, int | None, int | None]:

@@ -59,8 +59,8 @@ int spec_init(tensor_spec *spec, PyObject *entry) {
   PyObject *record, *dtype, *shape, *strides;
   const char *name;
   long long nbytes;
-  if (!PyArg_ParseTuple(entry, "OsO!O!O!L", &record, &name, &PyArrayDescr_Type, &dtype, &PyTuple_Type, &shape,
-                        &PyTuple_Type, &strides, &nbytes))
+  if (!PyArg_ParseTuple(entry, "OsO!O!O!L|p", &record, &name, &PyArrayDescr_Type, &dtype, &PyTuple_Type, &shape,
+                        &PyTuple_Type, &strides, &nbytes, &spec->exact))
     return -1;
   size_t i = 0;
   while (i < sizeof dtypes / sizeof *dtypes && strcmp(dtypes[i].name, name) != 0)
@@ -187,7 +187,8 @@ static int check_numpy(const tensor_spec *spec, PyObject *object, int writable, 
   if (writable && !PyArray_ISWRITEABLE(array)) return 0;
   const npy_intp *sizes = PyArray_DIMS(array), *strides = PyArray_STRIDES(array);
   for (int i = 0; i < spec->axes; i++)
-    if (sizes[i] != spec->sizes[i] || (sizes[i] > 1 && strides[i] != spec->steps[i] * spec->itemsize)) return 0;
+    if (sizes[i] != spec->sizes[i] || ((sizes[i] > 1 || spec->exact) && strides[i] != spec->steps[i] * spec->itemsize))
+      return 0;
   *address = PyArray_DATA(array);
   return *address != NULL;
 }
@@ -202,7 +203,7 @@ static int check_dlpack(const tensor_spec *spec, PyObject *object, const dl_exch
     return 0;
   for (int i = 0; i < spec->axes; i++) {
     if (tensor.shape[i] != spec->sizes[i]) return 0;
-    if (tensor.strides != NULL && spec->sizes[i] > 1 && tensor.strides[i] != spec->steps[i]) return 0;
+    if (tensor.strides != NULL && (spec->sizes[i] > 1 || spec->exact) && tensor.strides[i] != spec->steps[i]) return 0;
   }
   if (tensor.strides == NULL && !spec->dense) return 0;
   if (tensor.data == NULL) return 0;
@@ -226,7 +227,7 @@ static PyObject *torch_dtype(tensor_spec *spec) {
 static int sizes_equal(PyObject *sequence, const tensor_spec *spec, const int64_t *wanted, int skip_unit) {
   if (sequence == NULL || !PyTuple_Check(sequence) || PyTuple_GET_SIZE(sequence) != spec->axes) return 0;
   for (int i = 0; i < spec->axes; i++) {
-    if (skip_unit && spec->sizes[i] == 1) continue;
+    if (skip_unit && spec->sizes[i] == 1 && !spec->exact) continue;
     if (PyLong_AsLongLong(PyTuple_GET_ITEM(sequence, i)) != wanted[i]) return 0;
   }
   return 1;

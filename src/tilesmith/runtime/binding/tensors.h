@@ -8,7 +8,7 @@
 
 #define MAX_AXES 8
 
-/* What one argument must be. Strides count elements; the strides of unit axes do not matter. */
+/* What one argument must be. Strides count elements; the strides of unit axes do not matter, unless `exact` says so. */
 typedef struct tensor_spec {
   PyObject *record;          /* the Python Slot, for messages */
   PyObject *shape;           /* tuple */
@@ -23,6 +23,7 @@ typedef struct tensor_spec {
   int64_t nbytes; /* from the first to the last element */
   int axes;
   int dense;
+  int exact;
   uint8_t dlpack_code;
 } tensor_spec;
 
@@ -31,7 +32,7 @@ typedef enum tensor_kind { KIND_UNKNOWN, KIND_NUMPY, KIND_DLPACK, KIND_TORCH } t
 /* Imports NumPy's C functions; -1 with an exception set if there is none. */
 int tensors_import(void);
 
-/* From (record, dtype name, numpy.dtype, shape, strides, nbytes); -1 with an exception set. */
+/* From (record, dtype name, numpy.dtype, shape, strides, nbytes[, exact]); -1 with an exception set. */
 int spec_init(tensor_spec *spec, PyObject *entry);
 void spec_clear(tensor_spec *spec);
 

@@ -1,0 +1,134 @@
+"""How a problem's tensors are named: by the order in which their axes lie in memory, the same however unit axes lie.
+
+The stride of an axis of size 1 says nothing about memory, so several names fit a tensor with such axes: a dense one of
+shape ``(8, 1, 28, 28)`` is ``NCHW`` and ``NHWC`` at once. All tensors of a problem are named together: channels-last if
+all of them lie so, else channels-first if all of them do, else each as the result where it fits, or by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilesmith.dispatch.arrays import Laid, contiguous, turned
+from tilesmith.problems.layouts import channels_last, default_layout, dense_strides, parse_layout
+from tilesmith.problems.spellings import Axes, follows, own_order
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An array as a signature can name it, and how to get there: ``order`` of axes (None: as they are), or a copy."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    layout: str
+    order: tuple[int, ...] | None = None
+    copy: bool = False
+
+    def take(self, array: Any) -> Any:
+        """``array`` with its axes in order."""
+        if self.copy:
+            array = contiguous(array)
+        return array if self.order is None else turned(array, self.order)
+
+
+def place(tensors: Sequence[Laid], layouts: Sequence[str]) -> tuple[Placed, ...]:
+    """How a signature names the tensors of a problem, the result last; ``layouts`` are the orders of their axes.
+
+    A channels-last tensor whose axes are called ``NCHW`` becomes ``NHWC``. Strides that are no pitches (negative, zero,
+    overlapping) cost a copy.
+    """
+    parsed = [parse_layout(text) for text in layouts]
+    if any(len(laid.shape) != layout.rank or layout.vector > 1 for laid, layout in zip(tensors, parsed, strict=True)):
+        # A vector's axis stays where it is; of wrong numbers of axes the signature says what is wrong.
+        return tuple(_as_named(laid, text) for laid, text in zip(tensors, layouts, strict=True))
+    axes = [_axes(laid, text) for laid, text in zip(tensors, layouts, strict=True)]
+    copied = [laid.odd or own_order(found) is None for laid, found in zip(tensors, axes, strict=True)]
+    dense = [Laid(laid.shape, None, laid.dtype) if copy else laid for laid, copy in zip(tensors, copied, strict=True)]
+    axes = [_axes(laid, text) for laid, text in zip(dense, layouts, strict=True)]
+    standard = tuple(str(make(parsed[-1].spatial_dims)) for make in (channels_last, default_layout))
+    common = next((name for name in standard if all(follows(each, name) for each in axes)), None)
+    result = common or _first(axes[-1], standard)
+    return tuple(
+        _placed(each, text, common or _first(each, (result, *standard)), copy)
+        for each, text, copy in zip(axes, layouts, copied, strict=True)
+    )
+
+
+def result_order(x: Laid, w: Laid, layouts: Sequence[str]) -> str:
+    """In which order the result of a convolution lies when nothing says so; ``layouts`` are those of x, w and y.
+
+    As PyTorch lays it, whose rule reads strides of unit axes too: channels-last if it takes x or w for channels-last
+    (``suggest_memory_format`` in its ``c10/core/MemoryFormat.h``; it knows no such tensors of one spatial axis).
+    Else, and where x or w have layouts of their own, in the order in which x lies, channels-first if that fits.
+    """
+    parsed = [parse_layout(text) for text in layouts]
+    dims = parsed[0].spatial_dims
+    if max(layout.vector for layout in parsed) > 1 or x.odd or 0 in (*x.shape, *w.shape):
+        return layouts[2]
+    if any(len(laid.shape) != dims + 2 for laid in (x, w)):
+        return layouts[2]
+    default = str(default_layout(dims))
+    if dims > 1 and set(layouts) == {default} and any(_suggests_channels_last(each, default) for each in (x, w)):
+        return str(channels_last(dims))
+    axes = _axes(x, layouts[0])
+    if own_order(axes) is None or follows(axes, layouts[0]):
+        return layouts[2]
+    return _first(axes, (str(channels_last(dims)), default))
+
+
+def _suggests_channels_last(laid: Laid, layout: str) -> bool:
+    if laid.steps is None:
+        return False
+    named = dict(zip(layout, zip(laid.shape, laid.steps, strict=True), strict=True))
+    innermost = 0
+    for axis in ("C", "W", "H", *("D" * ("D" in named)), "N"):
+        size, step = named[axis]
+        if step < innermost or (axis == "N" and innermost == named["C"][1]):
+            return False
+        innermost = step * size if size > 1 else step
+    return named["C"][1] != 0
+
+
+def _axes(laid: Laid, layout: str) -> Axes:
+    strides = laid.strides or dense_strides(laid.shape)
+    return dict(zip(layout, zip(laid.shape, strides, strict=True), strict=True))
+
+
+def _first(axes: Axes, names: Sequence[str]) -> str:
+    """The first of the names that fits, else the order in which the axes lie."""
+    found = next((name for name in names if follows(axes, name)), None) or own_order(axes)
+    assert found is not None
+    return found
+
+
+def _as_named(laid: Laid, layout: str) -> Placed:
+    parsed = parse_layout(layout)
+    if laid.strides is None or len(laid.shape) != parsed.rank:
+        return Placed(laid.shape, None, layout, copy=laid.odd)
+    pitched = _pitches(laid.shape, laid.strides) and (parsed.vector == 1 or laid.strides[-1] == 1)
+    return Placed(laid.shape, laid.strides if pitched else None, layout, copy=not pitched)
+
+
+def _placed(axes: Axes, layout: str, name: str, copy: bool) -> Placed:
+    shape = tuple(axes[letter][0] for letter in name)
+    strides = _with_unit_strides(shape, tuple(axes[letter][1] for letter in name))
+    order = None if name == layout else tuple(layout.index(letter) for letter in name)
+    return Placed(shape, None if strides == dense_strides(shape) else strides, name, order, copy)
+
+
+def _with_unit_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """The same memory with the strides of unit axes as dense ones would be: one spelling for one tensor."""
+    result = list(strides)
+    inner = 1
+    for axis in range(len(shape) - 1, -1, -1):
+        if shape[axis] == 1:
+            result[axis] = inner
+        inner = max(inner, result[axis] * shape[axis])
+    return tuple(result)
+
+
+def _pitches(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    letters = "abcdefgh"[: len(shape)]
+    return follows(dict(zip(letters, zip(shape, strides, strict=True), strict=True)), letters)
