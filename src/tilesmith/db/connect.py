@@ -57,6 +57,7 @@ def open_file(path: Path, readonly: bool) -> Opened:
 def _opened(path: Path, readonly: bool) -> Opened:
     try:
         check_kinds(path)
+        _must_be_admitted(path)
         return _open_patiently(path, readonly)
     except sqlite3.DatabaseError as error:
         reason: Exception = error
@@ -340,10 +341,14 @@ class _Connection(sqlite3.Connection):
             return self.cursor(_Cursor).execute(*arguments)
 
 
-def _connect(path: Path, readonly: bool = False) -> sqlite3.Connection:
+def _must_be_admitted(path: Path) -> None:
     reason = why_refused(path)
     if reason is not None:
         raise OSError(reason)
+
+
+def _connect(path: Path, readonly: bool = False) -> sqlite3.Connection:
+    _must_be_admitted(path)
     name = f"{path.absolute().as_uri()}?mode=ro" if readonly else str(path)
     connection = sqlite3.connect(
         name, uri=readonly, timeout=left_s(), isolation_level=None, check_same_thread=False, cached_statements=32,

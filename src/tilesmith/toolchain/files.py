@@ -107,11 +107,21 @@ def publish(root: Path, path: Path, data: bytes, *, durable: bool = True) -> Non
                 raise
 
 
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it for this user alone, whatever the process grants otherwise."""
+    if os.path.isdir(folder):
+        return
+    _make_folder(folder.parent)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:  # another process was faster
+        if not os.path.isdir(folder):
+            raise
+
+
 def _publish(root: Path, path: Path, data: bytes, durable: bool) -> None:
     staging = root / STAGING
-    if not os.path.isdir(staging):
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)  # Path.mkdir's mode is that of the last folder alone
-        staging.mkdir(mode=0o700, exist_ok=True)
+    _make_folder(staging)
     reason = why_distrusted(root)
     if reason is not None:
         raise PermissionError(errno.EACCES, reason, str(root))
@@ -123,7 +133,7 @@ def _publish(root: Path, path: Path, data: bytes, durable: bool) -> None:
             file.flush()
             if durable:
                 os.fsync(descriptor)
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_folder(path.parent)
             os.replace(staged, path)  # before the lock is let go
     except BaseException:
         with contextlib.suppress(OSError):
@@ -232,7 +242,7 @@ def _take(path: Path, seconds: float) -> int | None:
     while True:
         descriptor = None
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_folder(path.parent)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _AT_ONCE | _NO_LINK, 0o600)
             free = _hold(descriptor)
             while free is False and time.monotonic() < deadline:
