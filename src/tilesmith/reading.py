@@ -11,7 +11,7 @@ import os
 import select
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,8 @@ STDIN: Final = "/dev/stdin"
 SILENCE_S: Final = 60.0  # of a pipe, before it counts as broken
 _MIB = 1 << 20
 _CHUNK = 1 << 16
-_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+# A pipe without a writer does not stop who opens it, and a terminal does not become that of the process.
+AT_ONCE = getattr(os, "OAT_ONCE", 0) | getattr(os, "O_NOCTTY", 0)
 _KINDS = (
     (stat.S_ISDIR, "a folder"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"), (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -29,25 +30,43 @@ _KINDS = (
 
 
 def why_no_file(mode: int) -> str:
-    """What lies there, by its ``st_mode``, if it is no regular file; empty for one."""
+    """What lies there, by its ``st_mode``, if it is no regular file (``is a pipe, not a file``); empty for one."""
     if stat.S_ISREG(mode):
         return ""
     return next((f"is {name}, not a file" for test, name in _KINDS if test(mode)), "is not a file")
 
 
-def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """The bytes of a file of the store; ``OSError`` for anything but a regular file of at most ``most`` bytes."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NONBLOCK)
+def read_regular(
+    path: str | os.PathLike[str], most: int, admit: Callable[[os.stat_result], None] = lambda about: None
+) -> bytes:
+    """The bytes of a regular file of the store, ``most`` at most; ``OSError`` names what else lies there.
+
+    It never waits. Links are followed to a file. ``admit`` raises ``OSError`` for a file that must not be read, once it
+    is open. A device may act when it is opened, so what lies there is asked first.
+    """
+    if not stat.S_ISREG(mode := os.stat(path).st_mode):
+        raise _no_file(mode, path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | AT_ONCE)
     try:
         about = os.fstat(descriptor)
-        wrong = why_no_file(about.st_mode)
-        if wrong:
-            raise OSError(errno.EINVAL, wrong, os.fspath(path))
-        if about.st_size > most:
-            raise OSError(errno.EFBIG, f"holds {about.st_size} bytes, more than {most}", os.fspath(path))
-        return b"".join(_chunks(descriptor, most, waits=False))
+        if not stat.S_ISREG(about.st_mode):  # it has been replaced meanwhile
+            raise _no_file(about.st_mode, path)
+        admit(about)
+        size = about.st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, more than {most}", os.fspath(path))
+        data = os.read(descriptor, size + 1)
+        if len(data) == size:
+            return data
+        return data + b"".join(_chunks(descriptor, most - len(data), waits=False)) if data else data
+    except _TooLongError:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes", os.fspath(path)) from None
     finally:
         os.close(descriptor)
+
+
+def _no_file(mode: int, path: str | os.PathLike[str]) -> OSError:
+    return OSError(errno.EINVAL, f"it {why_no_file(mode)}", os.fspath(path))
 
 
 def read_named(path: Path | str, most: int, *, pipes: bool = True) -> bytes:
@@ -84,7 +103,7 @@ def _named(path: Path | str, most: int | None, most_piped: int | None = None, *,
         mode = os.stat(path).st_mode  # before it is opened: a device may do something then
         if not (standard or (pipes and stat.S_ISFIFO(mode))) and (wrong := why_no_file(mode)):
             raise FileFormatError(f"{path}: cannot be read: it {wrong}")
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | AT_ONCE)
         try:
             about = os.fstat(descriptor)
             regular = stat.S_ISREG(about.st_mode)

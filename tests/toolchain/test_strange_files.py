@@ -152,7 +152,7 @@ def test_verify_names_what_is_no_file_and_repair_removes_it(home, capsys):
     assert run(["cache", "ls"]) == 0
     capsys.readouterr()
     assert run(["cache", "verify"]) == 1
-    assert "it is a FIFO, not a file" in capsys.readouterr().err
+    assert "it is a pipe, not a file" in capsys.readouterr().err
     assert run(["cache", "verify", "--repair"]) == 0
     assert not [entry for entry in inventory(home / "cache", verify=True) if entry.damage]
     (home / "cache" / "plans").mkdir(exist_ok=True)
@@ -185,9 +185,9 @@ def test_locks_and_staged_files_of_another_kind_are_swept_up(home):
 def test_reading_is_bounded_and_names_what_it_met(tmp_path):
     (tmp_path / "ten").write_bytes(bytes(10))
     assert files.read(str(tmp_path / "ten"), 10) == bytes(10)
-    with pytest.raises(OSError, match="it has 10 bytes, more than the 9"):
+    with pytest.raises(OSError, match="it has 10 bytes, more than 9"):
         files.read(str(tmp_path / "ten"), 9)
-    with pytest.raises(OSError, match="it has more than the 4 bytes"):
+    with pytest.raises(OSError, match="it has more than 4 bytes"):
         files.read("/proc/self/status", 4)  # a file whose size is not told
     with pytest.raises(OSError, match="it is a device, not a file"):
         files.read("/dev/zero")
@@ -227,7 +227,7 @@ def test_a_record_that_is_no_file_is_not_used(tmp_path):
     (file,) = records_folder(path).rglob("results/**/*.json")
     make("a FIFO", file)
     assert database.ranking(RECORD.problem, RECORD.target) == ()
-    assert "a FIFO" in "".join(database.check())
+    assert "a pipe" in "".join(database.check())
 
 
 def test_the_state_of_a_fifo_is_told_at_once(tmp_path):

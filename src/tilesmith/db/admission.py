@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 from tilesmith.db.store import RECORDS
-from tilesmith.toolchain.files import kind_of
+from tilesmith.reading import why_no_file
 from tilesmith.toolchain.trust import why_distrusted
 
 SIDE_FILES = ("-journal", "-wal", "-shm")  # SQLite opens and believes them as it does the file
@@ -16,15 +15,15 @@ SIDE_FILES = ("-journal", "-wal", "-shm")  # SQLite opens and believes them as i
 def why_refused(path: Path) -> str | None:
     """Why a database is not opened: one line that says what to type. None if it may be, or if nothing lies there.
 
-    Opening a FIFO would wait for ever. Whoever can write to the folder can put a journal beside the file.
+    Opening a pipe would wait for ever. Whoever can write to the folder can put a journal beside the file.
     """
     for name in (str(path), *(f"{path}{suffix}" for suffix in SIDE_FILES)):
         try:
             mode = os.stat(name).st_mode
         except (OSError, ValueError):
             continue
-        if not stat.S_ISREG(mode):
-            return f"{name} is {kind_of(mode)}, not a file"
+        if wrong := why_no_file(mode):
+            return f"{name} {wrong}"
         if (reason := why_distrusted(name)) is not None:
             return reason
     return why_distrusted(path.parent) or why_distrusted(f"{path}{RECORDS}")

@@ -9,7 +9,6 @@ one warning of the logger ``tilesmith.db``.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import sqlite3
@@ -25,7 +24,7 @@ from tilesmith.db.schema import FIELDS, TABLES, VERSION, check_tables, is_ours, 
 from tilesmith.db.seal import sound_record, sound_search
 from tilesmith.db.waiting import left_s, must_stop, operation
 from tilesmith.errors import RecordError
-from tilesmith.reading import read_regular, why_no_file
+from tilesmith.reading import read_regular
 
 LOG = logging.getLogger("tilesmith.db")
 POLL_S = 0.01  # between two tries, where SQLite itself did not wait
@@ -56,8 +55,7 @@ def open_file(path: Path, readonly: bool) -> Opened:
 
 def _opened(path: Path, readonly: bool) -> Opened:
     try:
-        check_kinds(path)
-        _must_be_admitted(path)
+        must_be_admitted(path)
         return _open_patiently(path, readonly)
     except sqlite3.DatabaseError as error:
         reason: Exception = error
@@ -95,24 +93,12 @@ def _open_patiently(path: Path, readonly: bool) -> Opened:
         time.sleep(POLL_S)
 
 
-def check_kinds(path: Path) -> None:
-    """``OSError`` where SQLite would wait for a pipe or read a device: the database, or a file that belongs to it."""
-    name = str(path)
-    for place in (name, *(name + suffix for suffix in SIDE_FILES)):
-        try:
-            wrong = why_no_file(os.stat(place).st_mode)
-        except OSError:
-            continue
-        if wrong:
-            raise OSError(errno.EINVAL, f"{os.path.basename(place)} {wrong}")
-
-
 def why_unreadable(path: Path) -> str | None:
     """Why nothing can be read of what lies at ``path``; None for a database of any version, and for nothing at all."""
     if not path.exists():
         return None
     try:
-        check_kinds(path)
+        must_be_admitted(path)
         with operation(), contextlib.closing(_connect(path, readonly=True)) as connection:
             if version_of(connection) == VERSION:
                 check_tables(connection)
@@ -166,7 +152,7 @@ def snapshot(path: Path | None) -> sqlite3.Connection:
     """What can still be read of a file, in memory; empty if nothing can."""
     try:
         if path is not None:
-            check_kinds(path)
+            must_be_admitted(path)
             return _copy(path)
     except (sqlite3.Error, OSError):
         pass
@@ -341,14 +327,14 @@ class _Connection(sqlite3.Connection):
             return self.cursor(_Cursor).execute(*arguments)
 
 
-def _must_be_admitted(path: Path) -> None:
+def must_be_admitted(path: Path) -> None:
     reason = why_refused(path)
     if reason is not None:
         raise OSError(reason)
 
 
 def _connect(path: Path, readonly: bool = False) -> sqlite3.Connection:
-    _must_be_admitted(path)
+    must_be_admitted(path)
     name = f"{path.absolute().as_uri()}?mode=ro" if readonly else str(path)
     connection = sqlite3.connect(
         name, uri=readonly, timeout=left_s(), isolation_level=None, check_same_thread=False, cached_statements=32,

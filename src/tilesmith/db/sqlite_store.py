@@ -19,12 +19,12 @@ from tilesmith.db.connect import (
     LOG,
     POLL_S,
     Opened,
-    check_kinds,
     identity,
     is_busy,
     is_damage,
     is_sealed_off,
     memory,
+    must_be_admitted,
     open_file,
     set_aside,
     snapshot,
@@ -245,7 +245,7 @@ class SqliteDatabase(Database):
             while True:
                 try:
                     if self._in_place and self.path is not None:
-                        check_kinds(self.path)
+                        must_be_admitted(self.path)
                         wait_no_longer(self._connection)
                     return work(self._connection)
                 except (sqlite3.Error, OSError) as error:

@@ -12,12 +12,12 @@ import contextlib
 import errno
 import os
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tilesmith.reading import AT_ONCE, read_regular
 from tilesmith.toolchain.trust import is_allowed, reason_of, why_distrusted
 
 try:
@@ -29,8 +29,6 @@ STAGING, LOCKS = "staging", "locks"
 _SCRATCH = "tilesmith-work-"  # folders among the system's temporary files
 MOST_BYTES = 1 << 26  # of a file of the cache: a hundred times the largest kernel
 _CHUNK = 1 << 16  # of a file that comes in pieces
-# A FIFO without a writer does not stop who opens it, and a terminal does not become that of the process.
-_AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _TRIES = 4  # to publish a file while somebody clears the cache
 _DAY_S = 86_400.0
@@ -39,44 +37,16 @@ _POLL_S = 0.01
 
 
 def read(file: str, limit: int = MOST_BYTES, *, own: bool = False) -> bytes:
-    """The bytes of a regular file, ``limit`` at most; ``OSError`` names what else lies there. It never waits.
+    """The bytes of a regular file, ``limit`` at most, at once; ``OSError`` names what else lies there.
 
-    Links are followed to a file. With ``own`` a file that somebody else can have written is refused
-    (``toolchain.trust``). A device may act when it is opened, so what lies there is asked first.
+    With ``own`` a file that somebody else can have written is refused (``toolchain.trust``).
     """
-    if not stat.S_ISREG(mode := os.stat(file).st_mode):
-        raise OSError(errno.EINVAL, f"it is {kind_of(mode)}, not a file", file)
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | _AT_ONCE)
-    try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):  # it has been replaced meanwhile
-            raise OSError(errno.EINVAL, f"it is {kind_of(about.st_mode)}, not a file", file)
+
+    def admit(about: os.stat_result) -> None:
         if own and (reason := reason_of(about)) is not None and not is_allowed(file):
             raise PermissionError(errno.EACCES, reason, file)
-        size = about.st_size
-        if size > limit:
-            raise OSError(errno.EFBIG, f"it has {size} bytes, more than the {limit} that such a file may have", file)
-        data = os.read(descriptor, size + 1)
-        if len(data) == size:
-            return data
-        parts, count = [data], len(data)
-        while parts[-1]:
-            if count > limit:
-                raise OSError(errno.EFBIG, f"it has more than the {limit} bytes that such a file may have", file)
-            parts.append(os.read(descriptor, _CHUNK))
-            count += len(parts[-1])
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
 
-
-def kind_of(mode: int) -> str:
-    """What ``st_mode`` says of something that is no regular file, in words."""
-    kinds = {
-        stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link",
-        stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-    }  # fmt: skip
-    return kinds.get(stat.S_IFMT(mode), "something else")
+    return read_regular(file, limit, admit)
 
 
 def replace(path: Path, data: bytes) -> None:
@@ -208,7 +178,7 @@ def _sweep_one(entry: os.DirEntry[str]) -> bool:
         if not is_folder and not entry.is_file(follow_symlinks=False):  # a FIFO, link or device: nobody works on it
             os.unlink(path)
             return True
-        descriptor = os.open(path, (os.O_RDONLY if is_folder else os.O_RDWR) | os.O_CLOEXEC | _AT_ONCE | _NO_LINK)
+        descriptor = os.open(path, (os.O_RDONLY if is_folder else os.O_RDWR) | os.O_CLOEXEC | AT_ONCE | _NO_LINK)
     except OSError:
         return False
     try:
@@ -243,7 +213,7 @@ def _take(path: Path, seconds: float) -> int | None:
         descriptor = None
         try:
             _make_folder(path.parent)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _AT_ONCE | _NO_LINK, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | AT_ONCE | _NO_LINK, 0o600)
             free = _hold(descriptor)
             while free is False and time.monotonic() < deadline:
                 time.sleep(_POLL_S)

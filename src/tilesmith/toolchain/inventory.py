@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import re
-import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -21,8 +20,9 @@ from pathlib import Path
 from tilesmith.errors import PlanError
 from tilesmith.plan.records import Plan
 from tilesmith.plan.serial import decode
+from tilesmith.reading import why_no_file
 from tilesmith.toolchain.cache import read_entry
-from tilesmith.toolchain.files import LOCKS, STAGING, kind_of, read, sweep
+from tilesmith.toolchain.files import LOCKS, STAGING, read, sweep
 from tilesmith.toolchain.hits import plan_of_hit
 from tilesmith.toolchain.plans import plan_in
 from tilesmith.toolchain.sealed import unseal
@@ -72,8 +72,8 @@ def inventory(folder: Path, *, verify: bool = False) -> tuple[Entry, ...]:
                 if len(path.relative_to(folder).parts) == 1:
                     kind = FOREIGN
                 entry = Entry(path, kind, about.st_size, about.st_mtime)
-                if kind != FOREIGN and not stat.S_ISREG(path.stat().st_mode if path.exists() else about.st_mode):
-                    entry = replace(entry, damage=f"it is {kind_of(about.st_mode)}, not a file")
+                if kind != FOREIGN and why_no_file(path.stat().st_mode if path.exists() else about.st_mode):
+                    entry = replace(entry, damage=f"it {why_no_file(about.st_mode)}")
                 entries.append(entry if entry.damage else _described(entry, verify))
     return _with_lost_kernels(entries) if verify else tuple(entries)
 
