@@ -185,6 +185,26 @@ def test_the_verbs_meet_hostile_records(tmp_path, monkeypatch, capsys):
     assert Database.open(tmp_path / "user.db", readonly=True).check() == ()
 
 
+def test_keys_that_are_no_text_are_passed_once_and_can_be_removed(tmp_path, caplog):
+    """Bytes that are no UTF-8 read as another text, in front of them: a reader of many rows would never get past."""
+    database = Database.open(tmp_path / "t.db")
+    raw = sqlite3.connect(tmp_path / "t.db", isolation_level=None)
+    row = sealed(GOOD)
+    for table in ("results", "trials"):
+        raw.execute("BEGIN")
+        for number in range(1200):
+            key = b"\xff%d" % number if number % 2 else b"%d" % number
+            cast = "?" if number % 3 else "CAST(? AS TEXT)"
+            raw.execute(f"INSERT INTO {table} VALUES ({cast}, {', '.join('?' * 20)})", (key, *row[1:]))
+        raw.execute("COMMIT")
+        assert list(database.records(table)) == []
+    database.put_result(Record(**GOOD))
+    assert list(database.records("results")) == [Record(**GOOD)]
+    assert len(database.check()) == database.repair() == 2400
+    assert database.check() == ()
+    assert list(database.records("results")) == [Record(**GOOD)]
+
+
 @pytest.mark.parametrize("date", ["9999-12-31T23:59:59Z", "2999-01-01", "1970-01-01T00:00:00Z"])
 def test_a_record_from_the_future_does_not_stay_the_newest(date):
     from tilesmith.db.exchange import merge

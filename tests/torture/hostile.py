@@ -1,4 +1,4 @@
-"""Sealed records with hostile fields, through every mode and by every way that a record enters, end typed.
+"""Sealed records with hostile fields, by every way that a record enters, through every mode: answers or typed errors.
 
 Each record changes one to five fields of a good one, and lies in a store of its own, where a call meets it. Modes that
 measure do so in earnest for every ``--measure``-th record; for the others a search is stood in for.

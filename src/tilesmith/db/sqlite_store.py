@@ -42,7 +42,16 @@ from tilesmith.errors import RecordError
 
 T = TypeVar("T")
 _CHUNK = 500
-_KEYS = {"results": ("problem", "target", "solver"), "trials": ("problem", "target", "solver", "config")}
+_KEYS = {
+    "results": ("problem", "target", "solver"),
+    "trials": ("problem", "target", "solver", "config"),
+    "searches": ("problem", "target"),
+}
+_SELECT_KEYED = {
+    table: f"SELECT {', '.join(FIELDS[table])}, seal, {', '.join(f'CAST({name} AS BLOB)' for name in _KEYS[table])} "
+    f"FROM {table}"
+    for table in TABLES
+}
 _SELECT = {table: f"SELECT {', '.join(FIELDS[table])}, seal FROM {table}" for table in TABLES}
 _PUT = {
     table: f"INSERT OR REPLACE INTO {table} ({', '.join(FIELDS[table])}, seal) "
@@ -127,19 +136,21 @@ class SqliteDatabase(Database):
             return None
 
     def records(self, table: Table) -> Iterator[Record]:
-        keys = ", ".join(_KEYS[table])
-        last: tuple[Any, ...] | None = None
+        names, keys = _KEYS[table], ", ".join(_KEYS[table])
+        # Keys are compared as the bytes that they are: text that is damaged reads as other text, before or behind it.
+        texts = " AND ".join(f"typeof({name}) = 'text'" for name in names)
+        marks = ", ".join(["CAST(? AS TEXT)"] * len(names))
+        last: tuple[Any, ...] = ()
         while True:  # in pieces, so that nobody waits for whoever reads it all
-            marks = ", ".join("?" * len(_KEYS[table]))
-            where = f"WHERE ({keys}) > ({marks})" if last is not None else ""
-            rows = self._rows(f"{_SELECT[table]} {where} ORDER BY {keys} LIMIT {_CHUNK}", list(last or ()))
+            where = f"{texts} AND ({keys}) > ({marks})" if last else texts
+            rows = self._rows(f"{_SELECT_KEYED[table]} WHERE {where} ORDER BY {keys} LIMIT {_CHUNK}", last)
             for row in rows:
-                record = self._record(row)
+                record = self._record(row[: -len(names)])
                 if record is not None:
                     yield record
             if len(rows) < _CHUNK:
                 return
-            last = tuple(rows[-1][: len(_KEYS[table])])
+            last = row[-len(names) :]
 
     def remove(self, table: Table, records: Sequence[Record]) -> int:
         where = " AND ".join(f"{name} = ?" for name in _KEYS[table])
@@ -155,29 +166,30 @@ class SqliteDatabase(Database):
         lines = [f"{self.name}: {line}" for line in found if line != "ok"]
         for table in TABLES:
             lines += [
-                f"{self.name}: {table}: a damaged row ({_shown(row)}): {reason}" for row, reason in self._damaged(table)
+                f"{self.name}: {table}: a damaged row ({_shown(row)}): {reason}"
+                for row, _, reason in self._damaged(table)
             ]
         return tuple(lines)
 
     def repair(self) -> int:
         count = 0
         for table in TABLES:
-            rows = [row for row, _ in self._damaged(table)]
-            where = " AND ".join(f"{name} IS ?" for name in (*FIELDS[table][:4], "seal"))
-            count += self._write(f"DELETE FROM {table} WHERE {where}", [(*row[:4], row[-1]) for row in rows])
+            where = " AND ".join(f"CAST({name} AS BLOB) IS ?" for name in _KEYS[table])
+            count += self._write(f"DELETE FROM {table} WHERE {where}", [keys for _, keys, _ in self._damaged(table)])
         return count
 
     # --- access ---------------------------------------------------------------------------------------------------
 
-    def _damaged(self, table: str) -> list[tuple[tuple[Any, ...], str]]:
-        """The rows that are not used, with what is wrong with each."""
+    def _damaged(self, table: str) -> list[tuple[tuple[Any, ...], tuple[Any, ...], str]]:
+        """The rows that are not used, with the bytes of their keys, and what is wrong with each."""
         read = sound_search if table == "searches" else sound_record
-        found = []
-        for row in self._rows(_SELECT[table], []):
+        count, found = len(_KEYS[table]), []
+        for values in self._rows(_SELECT_KEYED[table], []):
+            row, keys = values[:-count], values[-count:]
             try:
                 read(row[:-1], row[-1])
             except RecordError as error:
-                found.append((row, str(error)))
+                found.append((row, keys, str(error)))
         return found
 
     def _get(self, table: str, where: str, values: list[str]) -> tuple[Record, ...]:
