@@ -36,7 +36,7 @@ def quick(monkeypatch):
 
 
 @settings(
-    max_examples=12, deadline=None, derandomize=True, database=None,
+    max_examples=8, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
 )  # fmt: skip
 @given(several=st.lists(values_like(GOOD, SOLVERS), min_size=1, max_size=8), way=st.sampled_from(WAYS))
