@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tilesmith.measure.timing import ONE_THREAD, Timing, interleave, is_tie, quantile, summarize
+from tilesmith.measure.timing import ONE_THREAD, SAMPLE_S, Timing, interleave, is_tie, quantile, summarize
 
 
 def spin(seconds):
@@ -37,16 +37,11 @@ def test_wall_time_is_read_for_more_than_one_thread():
     assert interleave({"a": lambda: time.sleep(0.002)}, budget_s=1, rounds=3, threads=1)["a"].median_us < 1000
 
 
-def test_fast_calls_are_repeated_until_a_sample_is_long_enough():
-    calls = 0
-
-    def call():
-        nonlocal calls
-        calls += 1
-
-    result = interleave({"a": call}, budget_s=1, rounds=3, threads=1)
-    assert calls > 3000
-    assert 0 < result["a"].median_us < 10
+def test_fast_calls_are_repeated_until_a_sample_is_long_enough(monkeypatch):
+    clock = Clock(monkeypatch, 1)
+    result = interleave({"a": clock.call(1e-6, lambda turn: 1.0)}, budget_s=1, rounds=3, threads=1)
+    assert clock.calls >= 3 * SAMPLE_S / 1e-6
+    assert result["a"].median_us == pytest.approx(1)
 
 
 def test_order_rotates_and_every_candidate_is_sampled_in_each_round():
