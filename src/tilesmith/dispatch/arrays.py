@@ -9,6 +9,7 @@ import numpy as np
 
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.layouts import dense_strides
+from tilesmith.runtime.arguments import refuse_swapped
 from tilesmith.runtime.torch_rules import refuse_own_operators
 
 TORCH_NAMES = {
@@ -50,8 +51,10 @@ def describe(name: str, array: Any) -> Laid:
     device = "cpu"
     if isinstance(array, np.ndarray):
         shape, dtype, item = array.shape, _NUMPY_NAMES.get(array.dtype.name), array.itemsize
-        if dtype is None or not array.dtype.isnative:
-            raise ArgumentError(f"{name} has dtype {array.dtype}; known: {', '.join(_NUMPY_NAMES)}")
+        refuse_swapped(name, array)
+        if dtype is None:
+            known = ", ".join(_NUMPY_NAMES)
+            raise ArgumentError(f"{name} has dtype {array.dtype}; known: {known}; type {name}.astype(np.float32)")
         steps = array.strides
         strides = tuple(step // item for step in steps) if all(step % item == 0 for step in steps) else None
         if strides is None:
@@ -64,11 +67,15 @@ def describe(name: str, array: Any) -> Laid:
         check_gradient(name, array)
         dtype = TORCH_NAMES.get(str(array.dtype))
         if dtype is None:
-            raise ArgumentError(f"{name} has dtype {array.dtype}; known: {', '.join(TORCH_NAMES)}")
+            typed = "dequantize()" if getattr(array, "is_quantized", False) else "to(torch.float32)"
+            known = ", ".join(TORCH_NAMES)
+            raise ArgumentError(f"{name} has dtype {array.dtype}; known: {known}; type {name}.{typed}")
         if getattr(array, "is_nested", False):
             raise ArgumentError(f"{name} is a nested tensor; only dense tensors are read")
         if str(array.layout) != "torch.strided":
-            raise ArgumentError(f"{name} has layout {array.layout}; only dense tensors are read")
+            raise ArgumentError(
+                f"{name} has layout {array.layout}; only dense tensors are read; type {name}.to_dense()"
+            )
         shape, strides = tuple(array.shape), tuple(array.stride())
     else:
         raise ArgumentError(f"{name} is a {type(array).__name__}; pass a NumPy array or a PyTorch CPU tensor")

@@ -14,10 +14,12 @@ from tilesmith.dispatch.places import forget_databases
 from tilesmith.errors import ArgumentError, TilesmithError
 from tilesmith.plan.slots import arguments, relaid
 from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import default_layout, dense_strides, parse_layout
 from tilesmith.problems.rewrite import Signature
+from tilesmith.runtime.arguments import mixed, to_type
 from tilesmith.runtime.torch_rules import between_graphs, refuse_watched
 
 Axes = int | Sequence[int]
@@ -252,8 +254,12 @@ def _conv_call(
     mode: str | None, acc_dtype: str,
 ) -> _Call:  # fmt: skip
     given = {"x": describe("x", x), "w": describe("w", w)}
-    _same_dtype(given)
-    rank = len(given["x"].shape)
+    _same_kind({"x": x, "w": w, "b": b, "residual": residual}, given)
+    rank, filter_rank = (len(laid.shape) for laid in given.values())
+    if rank != filter_rank and rank in (3, 4, 5) and not (input_layout or kernel_layout or shared_layout):
+        typed = "; an input without a batch axis needs one: type x[None]" if rank + 1 == filter_rank else ""
+        shapes = f"x {given['x'].shape} has {rank} axes, w {given['w'].shape} has {filter_rank}"
+        raise ArgumentError(f"{shapes}: they must be equal{typed}")
     named = next((text for text in (input_layout, kernel_layout, output_layout, shared_layout) if text), None)
     dims = parse_layout(named).spatial_dims if named else rank - 2
     default = str(default_layout(dims)) if dims in (1, 2, 3) else ""
@@ -335,13 +341,13 @@ def _gemm_call(
     mode: str | None, acc_dtype: str,
 ) -> _Call:  # fmt: skip
     given = {"a": describe("a", a), "b": describe("b", b)}
-    _same_dtype(given)
+    _same_kind({"a": a, "b": b, "c": c, "bias": bias, "residual": residual}, given)
     ranks = {len(laid.shape) for laid in given.values()}
     if ranks not in ({2}, {3}):
         shapes = ", ".join(f"{name} {laid.shape}" for name, laid in given.items())
-        raise ArgumentError(f"{shapes}: matrices have two axes, or three with the batch first")
+        raise ArgumentError(f"{shapes}: matrices have two axes, or three with the batch first{_shared(given, a)}")
     if beta != 0 and c is None:
-        raise ArgumentError(f"beta is {beta}, and no c is given")
+        raise ArgumentError(f"beta is {beta}, and no c is given; pass c, or beta=0")
     batch = given["a"].shape[0] if ranks == {3} else 1
     if ranks == {3} and given["b"].shape[0] != batch:
         raise ArgumentError(f"a has {batch} matrices, b has {given['b'].shape[0]}: the batches must be equal")
@@ -384,6 +390,17 @@ def _gemm_call(
     return call
 
 
+def _shared(given: dict[str, Laid], a: Any) -> str:
+    """What to type where a batch meets one matrix; empty for anything else."""
+    ranks = {name: len(laid.shape) for name, laid in given.items()}
+    if sorted(ranks.values()) != [2, 3]:
+        return ""
+    (batched,), (single,) = ([name for name in ranks if ranks[name] == rank] for rank in (3, 2))
+    shape = (given[batched].shape[0], *given[single].shape)
+    typed = f"np.broadcast_to({single}, {shape})" if isinstance(a, np.ndarray) else f"{single}.expand{shape}"
+    return f"; to share {single} between all batches, type {typed}"
+
+
 def _rows(laid: Laid) -> tuple[int | None, int | None] | None:
     """Leading dimension and batch stride of a matrix with contiguous rows; None when it must be copied."""
     if laid.strides is None:
@@ -398,10 +415,18 @@ def _rows(laid: Laid) -> tuple[int | None, int | None] | None:
     return lead, step[0] if batch and batch[0] > 1 else None
 
 
-def _same_dtype(given: dict[str, Laid]) -> None:
-    (first, one), (second, two) = given.items()
-    if one.dtype != two.dtype:
-        raise ArgumentError(f"{first} has dtype {one.dtype}, {second} has dtype {two.dtype}: they must be equal")
+def _same_kind(arrays: dict[str, Any], given: dict[str, Laid]) -> None:
+    """Raise ``ArgumentError`` unless all arrays are of one library, and the operands of one dtype."""
+    (first, one), *others = ((name, array) for name, array in arrays.items() if array is not None)
+    for name, other in others:
+        if isinstance(one, np.ndarray) != isinstance(other, np.ndarray):
+            raise ArgumentError(mixed(first, one, name, other))
+    (first, a), (second, b) = given.items()
+    if a.dtype != b.dtype:
+        typed = to_type(arrays[second], str(known_dtype(a.dtype).numpy()))
+        raise ArgumentError(
+            f"{first} has dtype {a.dtype}, {second} has dtype {b.dtype}: they must be equal; type {second}.{typed}"
+        )
 
 
 def _check_like(name: str, array: Any, shape: tuple[int, ...], dtype: str) -> None:

@@ -205,7 +205,7 @@ def watch_calls(watcher: Watcher | None) -> None:
 def get_launchable(
     signature: Signature,
     *,
-    target: Target | None = None,
+    target: Target | str | None = None,
     device: str | None = None,
     mode: str | None = None,
     threads: int | None = None,
@@ -216,8 +216,8 @@ def get_launchable(
 ) -> Launchable:
     """The launchable for a problem: decided by ``mode`` (default: TILESMITH_FIND_MODE), compiled or remembered.
 
-    ``device`` is ``cpu``, ``cuda`` or ``cuda:1``; ``target`` (default: the device's, or this machine with ``threads``
-    threads) must run here. ``database`` and ``cache`` replace those
+    ``device`` is ``cpu``, ``cuda`` or ``cuda:1``; ``target``, or its name (default: the device's, or this machine with
+    ``threads`` threads), must run here. ``database`` and ``cache`` replace those
     of the environment, ``only`` names a solver in place of TILESMITH_ONLY_SOLVER. ``external`` says whether
     PyTorch's own CUDA kernels take part (default: where PyTorch is loaded, unless TILESMITH_EXTERNAL is 0); where one
     is chosen, it runs for PyTorch's tensors, and the best generated kernel for all others. A second call with the
@@ -251,7 +251,7 @@ def get_launchable(
         return asked.launch
     with asked.turn:  # one thread decides a problem; others that ask for it wait, those that ask for another do not
         if asked.launch is None:
-            ordinal = max(0, device_ordinal(device or "cuda"))
+            ordinal = max(0, device_ordinal("cuda" if device is None else device))
             resolved = hits.recall(signature, target, mode, named, held, only)
             if resolved is None:
                 from tilesmith.dispatch import keeping, resolve
@@ -260,7 +260,9 @@ def get_launchable(
                     layers = open_databases(named, readonly=strict)
                     resolved = resolve.resolve(signature, target, mode, layers, held, only, ordinal, external)
                     keeping.keep(signature, target, mode, named, held, only, resolved)
-            request = Request(device, threads, wanted, None if cache is None else str(held.directory))
+            request = Request(
+                None if device is None else str(device), threads, wanted, None if cache is None else str(held.directory)
+            )
             asked.launch = _loaded(signature, target, resolved, ordinal, held, request, compiles=not strict)
         return asked.launch
 

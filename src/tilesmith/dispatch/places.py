@@ -13,10 +13,12 @@ from tilesmith import env
 from tilesmith.db.layers import Layers, open_layers, reopened
 from tilesmith.db.store import Database
 from tilesmith.db.waiting import one_call
+from tilesmith.env import MAX_THREADS
 from tilesmith.errors import ArgumentError, DatabaseError, NoSolutionError, TargetError
 from tilesmith.targets.cpu import archs_within
 from tilesmith.targets.detect import hidden_arch, host_target
 from tilesmith.targets.detect_cuda import cuda_target_of
+from tilesmith.targets.names import as_target
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.files import scratch_of_process
@@ -109,22 +111,26 @@ def lasting_databases() -> Layers:
 
 def device_ordinal(device: str) -> int:
     """The ordinal that ``cuda`` or ``cuda:N`` names, -1 for ``cpu``; ``TargetError`` for anything else."""
-    if device == "cpu":
+    name = str(device) if type(device).__module__ == "torch" else device  # torch.device("cuda:1")
+    if name == "cpu":
         return -1
-    match = _DEVICE.fullmatch(device) if isinstance(device, str) else None
+    match = _DEVICE.fullmatch(name) if isinstance(name, str) else None
     if match is None:
         raise TargetError(f"device {device!r} does not exist; write it as cpu, cuda or cuda:1")
     return int(match[1] or 0)
 
 
-def target_of(target: Target | None, threads: int | None, device: str | None = None) -> Target:
-    """The target of a call: of ``device`` (``cpu``, ``cuda``, ``cuda:1``), else the host's.
+def target_of(target: Target | str | None, threads: int | None, device: str | None = None) -> Target:
+    """The target of a call, or its name: of ``device`` (``cpu``, ``cuda``, ``cuda:1``), else the host's.
 
     Raises ``TargetError`` for one that this machine cannot run, or two numbers of threads.
     """
-    if target is not None and not isinstance(target, Target):
-        raise TargetError(f"target {target!r} is no target; make one with host_target() or parse_target()")
-    ordinal = device_ordinal(device or ("cpu" if target is None or target.family == "cpu" else "cuda"))
+    if target is not None:
+        target = as_target(target)
+    if threads is not None and (type(threads) is not int or not 1 <= threads <= MAX_THREADS):
+        raise TargetError(f"threads {threads!r} is not an integer from 1 to {MAX_THREADS}")
+    family = "cpu" if target is None or target.family == "cpu" else "cuda"
+    ordinal = device_ordinal(family if device is None else device)
     if ordinal >= 0:
         found = cuda_target_of(ordinal)
         if target is not None and not runs_on(target, found):

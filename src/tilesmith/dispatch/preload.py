@@ -35,6 +35,7 @@ from tilesmith.errors import (
 from tilesmith.problems.driver import parse_command, read_commands
 from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.detect import usable_cores
+from tilesmith.targets.names import as_target
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.trust import why_distrusted
@@ -88,7 +89,7 @@ class CachePopulator:
         threads: int | None = None,
         database: Layers | Database | str | os.PathLike[str] | None = None,
         out: Path | str | None = None,
-        target: Target | None = None,
+        target: Target | str | None = None,
     ) -> None:
         found = list(signatures)
         self.bad_lines: list[CommandError] = []
@@ -104,7 +105,8 @@ class CachePopulator:
         self.signatures: list[Signature] = list(dict.fromkeys(found))
         self.devices = tuple(dict.fromkeys(devices))
         self.mode = check_mode(mode)
-        self._threads, self._database, self._out, self._target = threads, database, out, target
+        self._threads, self._database, self._out = threads, database, out
+        self._target = None if target is None else as_target(target)
         self._cache = strict_cache(cache_dir) if self.mode == "strict" else open_cache(cache_dir)
         if cache_dir is None and not env.CACHE_ON.get() and any(devices):
             raise ArgumentError("TILESMITH_CACHE_ON=0 switches off the cache that is to be filled; unset it")

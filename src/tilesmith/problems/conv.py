@@ -14,6 +14,7 @@ from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, whole_number, whole_numbers
 from tilesmith.problems.layouts import default_layout, dense_strides, parse_layout
+from tilesmith.problems.other_names import padding_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,7 +67,9 @@ class ConvSignature:
         for name in ("input_shape", "kernel_shape"):
             self._put(name, whole_numbers(name, getattr(self, name), 1, MAX_SIZE))
         dims = self._resolve_layouts()
-        for name, least in (("stride", 1), ("padding", 0), ("dilation", 1), ("output_padding", 0)):
+        for name, least in (("stride", 1), ("dilation", 1), ("output_padding", 0), ("padding", 0)):
+            if name == "padding" and isinstance(self.padding, str):
+                raise ProblemError(padding_text(self.padding, self.kernel_logical[2:], self.stride, self.dilation))
             self._put(name, _per_axis(name, getattr(self, name), dims, least))
         if self.mode not in MODES:
             raise ProblemError(f"mode {self.mode!r} does not exist; known: {', '.join(MODES)}")
@@ -148,7 +151,10 @@ class ConvSignature:
             raise ProblemError(f"groups {self.groups} does not divide the {outer} output channels")
         if inner != c:
             what = "first axis" if self.transposed else f"second axis times groups {self.groups}"
-            raise ProblemError(f"the filter's {what} is {inner}, the input has {c} channels")
+            raise ProblemError(
+                f"the filter's {what} is {inner}, the input has {c} channels; axes are read as {self.input_layout}, "
+                f"the filter's as {self.kernel_layout}: name others by shared_layout=, input_layout= or kernel_layout="
+            )
         if outer > MAX_SIZE:
             raise ProblemError(f"{outer} output channels; sizes end at 2^31-1")
 
@@ -299,11 +305,20 @@ class ConvSignature:
 
 def _per_axis(name: str, value: object, dims: int, least: int) -> tuple[int, ...]:
     """One integer a spatial axis, each from ``least`` to 2^31-1; a single one stands for all."""
+    if isinstance(value, str):
+        digits = value.strip()
+        typed = f"type {name}={digits}" if digits.isascii() and digits.isdecimal() else "give an integer"
+        raise ProblemError(
+            f"{name} {value!r} is text; it is an integer, or one for each of {dims} spatial axes; {typed}"
+        )
     if not isinstance(value, tuple | list):
         try:
             value = tuple(value)  # type: ignore[arg-type]  # the test is the call
         except TypeError:
             value = (value,) * dims
     if len(value) != dims:
-        raise ProblemError(f"{name} {tuple(value)} has {len(value)} values, the problem has {dims} spatial axes")
+        raise ProblemError(
+            f"{name} {tuple(value)} has {len(value)} values, the problem has {dims} spatial axes; "
+            f"give one value, or {dims}"
+        )
     return tuple(whole_number(name, item, least, MAX_SIZE) for item in value)

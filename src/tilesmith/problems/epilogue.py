@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from tilesmith.errors import ProblemError
+from tilesmith.problems.other_names import activation_to_type
 
 ACTIVATIONS = ("none", "relu", "leaky_relu", "silu", "gelu", "clamp")
 
@@ -27,8 +28,10 @@ class Epilogue:
     high: float = 6.0
 
     def __post_init__(self) -> None:
-        if self.activation not in ACTIVATIONS:
-            raise ProblemError(f"activation {self.activation!r} does not exist; known: {', '.join(ACTIVATIONS)}")
+        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
+            typed = activation_to_type(self.activation, ACTIVATIONS)
+            rule = f"type {typed}" if typed else f"known: {', '.join(ACTIVATIONS)}"
+            raise ProblemError(f"activation {self.activation!r} does not exist; {rule}")
         for name in ("bias", "residual"):
             if not isinstance(getattr(self, name), bool):
                 raise ProblemError(f"{name} must be True or False, got {getattr(self, name)!r}")

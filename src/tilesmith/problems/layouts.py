@@ -61,7 +61,8 @@ def parse_layout(name: str, spatial_dims: int | None = None) -> Layout:
     if match is not None and sorted(match[1]) == sorted("NCH"):  # some call the only spatial axis H
         return parse_layout(name.replace("H", "W").replace("h", "w"), spatial_dims)
     if match is None or sorted(match[1]) not in [sorted("NC" + s) for s in _SPATIAL.values()]:
-        raise ProblemError(f"layout {name!r} does not exist; a layout is an order of NCW, NCHW or NCDHW, such as NHWC")
+        hint = "; type 'NHWC'" if "channels_last" in str(name) else ", such as NHWC"
+        raise ProblemError(f"layout {name!r} does not exist; a layout is an order of NCW, NCHW or NCDHW{hint}")
     layout = Layout(match[1], int(match[2] or 1))
     if layout.vector not in VECTOR_WIDTHS:
         raise ProblemError(f"layout {name!r}: vector width {layout.vector} is not one of {VECTOR_WIDTHS[1:]}")

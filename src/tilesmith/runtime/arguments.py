@@ -7,6 +7,7 @@ from typing import Any
 from tilesmith.errors import ArgumentError
 from tilesmith.plan.records import Slot
 from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.layouts import dense_strides
 from tilesmith.runtime.torch_rules import is_tensor, refuse_own_operators, refuse_watched
 
 # Exact answers to "do these two strided tensors share an element?" can take for ever; beyond this, the answer is yes.
@@ -15,7 +16,9 @@ _OVERLAP_WORK = 10**6
 
 def refuse(slot: Slot, given: object, writable: bool) -> None:
     """Raise ``ArgumentError`` with both what ``slot`` wants and what ``given`` has."""
-    name, kind = slot.name, type(given)
+    import numpy as np
+
+    name, kind = "out" if writable else slot.name, type(given)
     refuse_watched((given,))
     if is_tensor(given):
         refuse_own_operators(name, given)
@@ -29,13 +32,18 @@ def refuse(slot: Slot, given: object, writable: bool) -> None:
         raise ArgumentError(f"{name} must be on the CPU, got a tensor on device {device}")
     wanted = str(dtype(slot.dtype).numpy())
     if element != wanted:
-        raise ArgumentError(f"{name} must have dtype {wanted}, got {element}")
+        refuse_swapped(name, given)
+        typed = to_type(given, wanted)
+        raise ArgumentError(f"{name} must have dtype {wanted}, got {element}; type {name}.{typed}")
     if shape != slot.shape:
         raise ArgumentError(f"{name} must have shape {slot.shape}, got {shape}")
     if strides is None:
         raise ArgumentError(f"{name} must be a plain strided tensor, got {kind.__module__}.{kind.__qualname__}")
     if any(n > 1 and a != b for n, a, b in zip(shape, slot.strides, strides, strict=True)):
-        raise ArgumentError(f"{name} must have strides {slot.strides} (in elements), got {strides}")
+        dense = slot.strides == dense_strides(slot.shape)
+        copied = f"np.ascontiguousarray({name})" if isinstance(given, np.ndarray) else f"{name}.contiguous()"
+        typed = f"; type {copied}" if dense and not writable else ""
+        raise ArgumentError(f"{name} must have strides {slot.strides} (in elements), got {strides}{typed}")
     if hasattr(given, "mask"):
         raise ArgumentError(f"{name} has a mask, which no kernel reads; pass numpy.ma.filled(...) of it")
     if not aligned:
@@ -45,6 +53,41 @@ def refuse(slot: Slot, given: object, writable: bool) -> None:
     if callable(getattr(given, "is_neg", None)) and given.is_neg():  # type: ignore[attr-defined]
         raise ArgumentError(f"{name} is a lazily negated view; call resolve_neg() on it")
     raise ArgumentError(f"{name} of type {kind.__module__}.{kind.__qualname__} has no memory that can be read")
+
+
+def refuse_swapped(name: str, given: Any) -> None:
+    """Raise ``ArgumentError`` for a NumPy array of another byte order than this machine's."""
+    element = getattr(given, "dtype", None)
+    if getattr(element, "isnative", True):
+        return
+    order = "big" if element.byteorder == ">" else "little"  # type: ignore[union-attr]
+    raise ArgumentError(
+        f"{name} is {order}-endian ({element.str}), and kernels read this machine's byte order alone; "  # type: ignore[union-attr]
+        f"type {name}.astype({name}.dtype.newbyteorder('='))"
+    )
+
+
+def to_type(given: Any, wanted: str) -> str:
+    """The method that makes a tensor of this dtype (NumPy's name for it) of another."""
+    import numpy as np
+
+    if not isinstance(given, np.ndarray):
+        return f"to(torch.{wanted})"
+    return f"astype({'np' if wanted in np.sctypeDict else 'ml_dtypes'}.{wanted})"
+
+
+def mixed(first: str, one: Any, second: str, other: Any) -> str:
+    """What is wrong with two arguments of two libraries."""
+    import numpy as np
+
+    kinds = [("NumPy array" if isinstance(each, np.ndarray) else "PyTorch tensor") for each in (one, other)]
+    typed = f"torch.from_numpy({second})" if isinstance(other, np.ndarray) else f"{second}.numpy()"
+    return f"{first} is a {kinds[0]}, {second} is a {kinds[1]}: give one kind; type {typed}"
+
+
+def refuse_mixed(first_slot: Slot, first: object, second_slot: Slot, second: object) -> None:
+    """Raise ``ArgumentError`` for arguments of two libraries."""
+    raise ArgumentError(mixed(first_slot.name, first, second_slot.name, second))
 
 
 def refuse_overlap(first_slot: Slot, first: object, second_slot: Slot, second: object) -> None:

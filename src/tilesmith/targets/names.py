@@ -8,6 +8,15 @@ from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
 from tilesmith.targets.target import Target
 
 
+def as_target(target: Target | str) -> Target:
+    """A target, or the one of this name; ``TargetError`` for anything else."""
+    if isinstance(target, str):
+        return parse_target(target)
+    if not isinstance(target, Target):
+        raise TargetError(f"target {target!r} is no target; write it as 'x86_64-v4:2', or give host_target()")
+    return target
+
+
 def parse_target(text: str) -> Target:
     """The target named ``arch:cores``; the inverse of ``target.name``.
 

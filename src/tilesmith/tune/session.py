@@ -21,6 +21,7 @@ from tilesmith.solvers.external.names import takes_part
 from tilesmith.solvers.solver import parse_config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.detect import usable_cores
+from tilesmith.targets.names import as_target
 from tilesmith.targets.target import CudaTarget, Target
 from tilesmith.toolchain.build import COMPILE_S
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
@@ -88,7 +89,7 @@ class TuneResult:
 @patiently()
 def tune(
     signature: Signature,
-    target: Target,
+    target: Target | str,
     *,
     database: Database,
     cache: ArtifactCache,
@@ -115,6 +116,7 @@ def tune(
     Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, and ``InterruptedSearchError``
     after Ctrl-C, when all that was measured is kept. ``LaunchError`` if the problem is too large for the memory.
     """
+    target = as_target(target)
     if strategy not in STRATEGIES:
         raise TilesmithError(f"strategy {strategy!r} does not exist; known: {', '.join(STRATEGIES)}")
     for name, value in (("max_trials", max_trials), ("max_seconds", max_seconds)):

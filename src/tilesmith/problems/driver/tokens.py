@@ -70,11 +70,18 @@ def _read_integer(base: str, flag: Flag, text: str, ranged: bool) -> int:
     if text == "" and flag.long == "bias":  # its default in MIOpen
         return 0
     if not _INTEGER.fullmatch(text):
-        raise CommandError(f"{base}: flag {flag} {text!r} is not an integer")
+        same = flag.long.startswith("pad_") and text.lower() in ("same", "valid")
+        hint = f"; type -z {text.lower()}" if same else ""
+        raise CommandError(f"{base}: flag {flag} {text!r} is not an integer{hint}")
     # Python refuses to read thousands of digits, and none of that many is in a range.
     value = int(text) if len(text) < 64 else MAX_SIZE**8
     if ranged and not flag.least <= value <= flag.most:
         most = "2^31-1" if flag.most == MAX_SIZE else str(flag.most)
+        if flag.least == flag.most:
+            name = f"-{flag.short}" if flag.short else f"--{flag.long}"
+            raise CommandError(
+                f"{base}: flag {flag} {text} is not supported: {flag.meaning}; type {name} {most}, or leave it out"
+            )
         raise CommandError(f"{base}: flag {flag} {text} is not from {flag.least} to {most}")
     return value
 

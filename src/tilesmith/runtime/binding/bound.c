@@ -17,6 +17,16 @@ static void refuse(bound_plan *self, tensor_spec *spec, PyObject *object, int wr
   Py_XDECREF(done);
 }
 
+/* Two libraries among the arguments: runtime/arguments.py says which. */
+static void refuse_mixed(tensor_spec *first, PyObject *one, tensor_spec *second, PyObject *other) {
+  PyObject *words = PyImport_ImportModule("tilesmith.runtime.arguments");
+  PyObject *done =
+      words ? PyObject_CallMethod(words, "refuse_mixed", "OOOO", first->record, one, second->record, other) : NULL;
+  if (done != NULL) PyErr_SetString(argument_error, "arguments are of two libraries; give one kind");
+  Py_XDECREF(words);
+  Py_XDECREF(done);
+}
+
 static int refuse_count(bound_plan *self, Py_ssize_t got, int skip) {
   PyObject *names = PyUnicode_FromString("");
   for (int i = 0; names != NULL && i < self->input_count; i++) {
@@ -94,7 +104,7 @@ static PyObject *host_call(bound_plan *self, packed_filter *packed, PyObject *co
         return NULL;
       }
       if (tensor_kind_of(objects[i]) != kind) {
-        PyErr_SetString(argument_error, "arguments are partly NumPy arrays, partly PyTorch tensors; give one kind");
+        refuse_mixed(&self->inputs[skip == 0], objects[skip == 0], spec, objects[i]);
         return NULL;
       }
     }
