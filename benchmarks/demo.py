@@ -20,7 +20,7 @@ from tilesmith.dispatch.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.dispatch.benchmark import LIBRARIES, bench, library_version
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.places import open_cache, open_databases, target_of
-from tilesmith.errors import TilesmithError
+from tilesmith.errors import OutOfTimeError, TilesmithError
 from tilesmith.measure.machine import machine_of
 from tilesmith.problems.work import flops
 from tilesmith.targets.detect_cuda import has_cuda
@@ -83,11 +83,15 @@ def find(items: tuple[Item, ...], target: Target, seconds: float) -> int:
         if held is not None and held.strategy != "defaults" and held.ended != INTERRUPTED:
             continue
         new += 1
-        with console.status(f"tuning {short(item)} ..."):
-            result = tune(
-                item.signature, target, database=layers.writable, cache=cache, max_seconds=seconds,
-                external=False,
-            )  # fmt: skip
+        try:
+            with console.status(f"tuning {short(item)} ..."):
+                result = tune(
+                    item.signature, target, database=layers.writable, cache=cache, max_seconds=seconds,
+                    external=False,
+                )  # fmt: skip
+        except OutOfTimeError as error:  # on a very slow machine what is known without a search is shown
+            console.print(f"  {short(item)}: {error}", highlight=False)
+            continue
         console.print(
             f"  {short(item)}: {result.new_trials} kernels checked and timed in {result.seconds:.1f} s, "
             f"best {result.record.solver} {result.record.config}", highlight=False,

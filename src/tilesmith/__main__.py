@@ -1,6 +1,9 @@
 """``python -m tilesmith``, and the command ``tilesmith``: the command line."""
 
 import sys
+import time
+
+_BEGAN = time.monotonic()
 
 
 def main() -> None:
@@ -9,7 +12,7 @@ def main() -> None:
         from tilesmith.cli.main import main as run
     except KeyboardInterrupt:
         sys.exit(130)
-    run()
+    run(_BEGAN)
 
 
 if __name__ == "__main__":

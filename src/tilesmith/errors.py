@@ -87,6 +87,10 @@ class LaunchError(TilesmithError, RuntimeError):
     exit_status = 1
 
 
+class OutOfTimeError(LaunchError):
+    """A search whose seconds were over before it had an answer; what it had measured is kept."""
+
+
 class NoSolutionError(TilesmithError, LookupError):
     """No solver fits, or ``strict`` mode met a problem that the databases do not hold."""
 

@@ -258,7 +258,7 @@ def test_output_that_cannot_be_written(tmp_path):
 def test_a_file_that_fails_is_named(monkeypatch, capsys):
     from tilesmith.cli import main as cli_main
 
-    def fail(arguments):
+    def fail(arguments, began=None):
         raise OSError(28, "No space left on device", "/tmp/somewhere")
 
     monkeypatch.setattr(cli_main, "run", fail)

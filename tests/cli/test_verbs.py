@@ -220,7 +220,7 @@ def test_env_prints_every_variable(capsys, monkeypatch):
 
 def test_tune_remembers(capsys):
     command = f"conv {SMALL} -F 1 {NHWC}"
-    assert run(["tune", command, "--trials", "6", "--seconds", "3", "--json"]) == 0
+    assert run(["tune", command, "--trials", "6", "--seconds", "60", "--json"]) == 0
     captured = capsys.readouterr()
     (row,) = lines_of(captured.out)
     assert row["time_us"] > 0

@@ -71,7 +71,7 @@ def test_a_second_process_compiles_and_measures_nothing(tmp_path, cache, mode):
 @pytest.mark.parametrize("mode", ["hybrid", "strict"])
 def test_a_tuned_problem_launches_without_a_compiler(tmp_path, cache, mode):
     result = tune(
-        SMALL, target_of(None, None), database=open_databases().writable, cache=cache, max_trials=6, max_seconds=3
+        SMALL, target_of(None, None), database=open_databases().writable, cache=cache, max_trials=6, max_seconds=60
     )
     before = files(cache.directory)
     basis, remembered, _, _, _ = launch_elsewhere(tmp_path, mode)

@@ -67,7 +67,7 @@ def test_json_fields(verb, capsys, tmp_path):
         "trace": ["trace", "--json", str(tmp_path / "script.py")],
         "cache": ["cache", "ls", "--json"],
         "db": ["db", "query", "--db", str(ROOT / "tests" / "db" / "stores" / "v2.db"), "--json"],
-        "tune": ["tune", *PROBLEM.split(), "--trials", "1", "--seconds", "2", "--json"],
+        "tune": ["tune", *PROBLEM.split(), "--trials", "1", "--seconds", "60", "--json"],
         "bench": [
             "bench",
             *PROBLEM.split(),

@@ -16,6 +16,7 @@ from typing import Final
 import click
 
 from tilesmith import env
+from tilesmith.cli import seconds
 from tilesmith.cli.terminal import complain, start_logging
 from tilesmith.db.waiting import patiently
 from tilesmith.errors import TilesmithError
@@ -81,13 +82,13 @@ def group() -> None:
     pass
 
 
-def main() -> None:
-    """The command ``tilesmith``."""
+def main(began: float | None = None) -> None:
+    """The command ``tilesmith``, whose process began at this moment of ``time.monotonic``."""
     for name in ("stdout", "stderr"):  # one that was closed at the start takes what is written, and forgets it
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
-        status = run(sys.argv[1:])
+        status = run(sys.argv[1:], began)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of stdout has gone: nothing is wrong here
         _forget_output()
@@ -109,8 +110,9 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], began: float | None = None) -> int:
     """Run one command line; returns its exit status."""
+    seconds.begin(began)
     try:
         _check_environment(bool(arguments) and arguments[0] == EXAMINER)
         if not arguments:

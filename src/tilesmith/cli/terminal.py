@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import click
 
 from tilesmith import env
 from tilesmith.errors import shortened
+from tilesmith.tune.progress import Listener, Progress
+
+EVERY_S = 10.0  # between two lines about a search, where they stay
+REFRESH_S = 0.5  # on a terminal, where they do not
 
 
 def complain(message: str) -> None:
@@ -68,31 +74,64 @@ def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+class Steps:
+    """What a verb has done, shown as it comes: call it with a line for each item done; ``search`` shows one search."""
+
+    def __init__(self, done: Callable[[str], None], show: Callable[[str], None], every_s: float) -> None:
+        self._done, self._show, self._every_s = done, show, every_s
+
+    def __call__(self, text: str) -> None:
+        self._done(text)
+
+    @contextmanager
+    def search(self, name: str, budget_s: float | None) -> Iterator[Listener]:
+        """A listener for a search, which may be silent for long: its state is shown at regular times."""
+        began, over, states = time.monotonic(), threading.Event(), [""]
+        budget = "" if budget_s is None else f" of {budget_s:.0f}"
+
+        def listen(progress: Progress) -> None:
+            best = "" if progress.best_us is None else f", best {progress.best_us:.1f} us ({progress.best.split()[0]})"
+            failed = f", {progress.failed} failed" if progress.failed else ""
+            states[0] = f": {progress.trials} configs{failed}{best}"
+
+        def show() -> None:
+            while not over.wait(self._every_s):
+                self._show(f"{name}: searching, {time.monotonic() - began:.0f}{budget} s{states[0]}")
+
+        clock = threading.Thread(target=show, daemon=True)
+        clock.start()
+        try:
+            yield listen
+        finally:
+            over.set()
+            clock.join()
+            self._show("")
+
+
 @contextmanager
-def progress(total: int, what: str) -> Iterator[Any]:
-    """A callable ``step(text)`` for each item done: a bar on a terminal, one line an item elsewhere."""
+def progress(total: int, what: str) -> Iterator[Steps]:
+    """``Steps`` of a verb: a bar on a terminal, one line an item elsewhere, and one each 10 seconds of a search."""
     if not sys.stderr.isatty():
-        done = 0
-
-        def step(text: str) -> None:
-            nonlocal done
-            done += 1
-            note(f"[{done}/{total}] {text}")
-
-        yield step
+        count = itertools.count(1)
+        yield Steps(
+            lambda text: note(f"[{next(count)}/{total}] {text}"), lambda text: note(text) if text else None, EVERY_S
+        )
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+    from rich.table import Column
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=False) as bar:
+    text_column = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+    columns = (text_column, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=False) as bar:
         task = bar.add_task(what, total=total)
 
         def advance(text: str) -> None:
             bar.console.print(text, highlight=False, markup=False)
             bar.advance(task)
 
-        yield advance
+        yield Steps(advance, lambda text: bar.update(task, description=text or what), REFRESH_S)
 
 
 class _Stderr(logging.Handler):

@@ -38,6 +38,7 @@ from tilesmith.targets.detect import usable_cores
 from tilesmith.targets.names import as_target
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.processes import Processes
 from tilesmith.toolchain.trust import why_distrusted
 from tilesmith.tune.space import HOPELESS
 
@@ -162,6 +163,8 @@ class CachePopulator:
     def _compile_all(self, device: str, target: Target, layers: Layers, workers: int, tell: Listener) -> None:
         """Compile what the problems may need. What fails here fails again, with its reason, when it is settled."""
 
+        compilers = Processes()
+
         def one(signature: Signature) -> None:
             for option in _wanted(signature, target, layers, self._cache, self.mode):
                 candidate = option.candidate
@@ -169,7 +172,8 @@ class CachePopulator:
                     config = existing_config(candidate, option.config, target)
                     draft = candidate.solver.draft(candidate.geometry, config, target)
                     for source in draft.sources:
-                        self._cache.get_or_build(source, target)
+                        with compilers:
+                            self._cache.get_or_build(source, target)
 
         pool = ThreadPoolExecutor(workers)
         try:
@@ -180,6 +184,9 @@ class CachePopulator:
                     if error is not None:
                         _log.info("%s: %s", signature.get_func_name(), error)
                     tell(Step(signature, device, COMPILED, "" if error is None else str(error)))
+        except BaseException:
+            compilers.end()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

@@ -18,6 +18,7 @@ from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.compilers import Compiler, command_line, find_compiler
 from tilesmith.toolchain.files import scratch
 from tilesmith.toolchain.nvrtc import Nvrtc, find_nvrtc
+from tilesmith.toolchain.processes import run
 from tilesmith.toolchain.resources import KernelResources, read_resources
 
 COMPILE_S = 600.0
@@ -26,6 +27,10 @@ _log = logging.getLogger("tilesmith.compiler")
 _ELF = {"x86_64": (2, 62), "aarch64": (2, 183)}
 
 Toolchain = Compiler | Nvrtc
+
+
+class SlowCompilerError(CompileError):
+    """The compiler did not end within its limit, which may have been short: the source is not refused."""
 
 
 def find_toolchain(target: Target) -> Toolchain:
@@ -114,13 +119,13 @@ def _compile(text: str, target: Target, out_path: Path, compiler: Toolchain, lim
         try:
             with open(folder / "unit.c", encoding="utf-8") as unit:
                 # Its own temporary files lie here too, so that a compiler that is killed leaves none.
-                done = subprocess.run(
-                    command, cwd=folder, stdin=unit, capture_output=True, text=True, timeout=limit_s,
-                    check=False, env={**compiler.environment_of(os.environ), "TMPDIR": str(folder)},
+                done = run(
+                    command, cwd=folder, stdin=unit, timeout=limit_s,
+                    env={**compiler.environment_of(os.environ), "TMPDIR": str(folder)},
                 )  # fmt: skip
             output, status = f"{done.stderr}\n{done.stdout}", done.returncode
         except subprocess.TimeoutExpired:
-            raise CompileError(f"{compiler.identity} did not end within {limit_s:.1f} s") from None
+            raise SlowCompilerError(f"{compiler.identity} did not end within {limit_s:.1f} s") from None
         except OSError as error:
             output, status = f"error: {error}", 1
     _log.debug("exit status %d after %.0f ms", status, (time.perf_counter() - began) * 1e3)

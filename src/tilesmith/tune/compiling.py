@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tilesmith.plan.records import Draft
 from tilesmith.toolchain.build import COMPILE_S
+from tilesmith.tune.clock import TimeOverError
 from tilesmith.tune.job import Job
 from tilesmith.tune.space import Point
 from tilesmith.tune.units import UnitBuilder
@@ -66,10 +67,10 @@ class Line:
     def take(self, most: int | None, wait_s: float) -> list[Built]:
         """Up to ``most`` points that are ready, in the order of ``submit``: at least one, unless ``wait_s`` is over.
 
-        None: all, when all are ready.
+        None: all, when all are ready or ``wait_s`` is over. What there was no time to compile is passed over.
         """
         if most is None:
-            wait({work for each in self._waiting for work in each.work})
+            wait({work for each in self._waiting for work in each.work}, None if math.isinf(wait_s) else wait_s)
         deadline = time.monotonic() + wait_s
         while not (ready := [each for each in self._waiting if each.ready][:most]) and self._waiting:
             left = deadline - time.monotonic()
@@ -79,7 +80,7 @@ class Line:
             wait(unready, None if math.isinf(left) else left, FIRST_COMPLETED)
         gone = set(map(id, ready))
         self._waiting = [each for each in self._waiting if id(each) not in gone]
-        return [self._built(each) for each in ready]
+        return [self._built(each) for each in ready if not self._units.is_cut(each.draft)]
 
     def drop(self) -> set[Future[None]]:
         """Forget what is waiting; the compilers that run go on, and are told."""
@@ -95,7 +96,13 @@ class Line:
 
 
 def build(job: Job, units: UnitBuilder, points: Sequence[Point], limit_s: float = COMPILE_S) -> list[Built]:
-    """Generate and compile; a kernel that takes longer than ``limit_s`` seconds counts as failed."""
+    """Generate and compile; a kernel that takes longer than ``limit_s`` seconds counts as failed.
+
+    Raises ``TimeOverError`` where the search has no time for all of them.
+    """
     line = Line(job, units, lambda: limit_s)
     line.submit(points)
-    return line.take(None, 0.0)
+    built = line.take(None, math.inf)
+    if len(built) < len(points):
+        raise TimeOverError
+    return built

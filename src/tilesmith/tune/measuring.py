@@ -33,10 +33,11 @@ ROUNDS = 7
 class Measurer:
     """Measures in ``runner`` and keeps what it finds in ``book``."""
 
-    def __init__(self, job: Job, runner: Runner, book: Book) -> None:
+    def __init__(self, job: Job, runner: Runner, book: Book, library_s: Callable[[], float] | None = None) -> None:
         self.job = job
         self.runner = runner
         self.book = book
+        self.library_s = library_s or (lambda: LIBRARY_S)  # seconds that PyTorch's own kernels may take now
 
     def measure(self, batch: Sequence[Built], out_of_time: Callable[[], bool]) -> list[Point]:
         """Check every config, race the promising ones with the fastest so far; the points that it came to."""
@@ -80,9 +81,15 @@ class Measurer:
         return reply.quick
 
     def load_library(self, point: Point) -> Point | None:
-        """Have the worker load PyTorch's own kernel; None, and a failed record, where it cannot be used."""
+        """Have the worker load PyTorch's own kernel; None, and a failed record, where it cannot be used.
+
+        None alone where there is no time for it: it may cost the worker, and the search must still come to its end.
+        """
         blank = self.job.blank(point)
-        reply = self.runner.load_library(str(point), point.arm, str(point.config), LIBRARY_S)
+        limit = min(LIBRARY_S, self.library_s())
+        reply = self.runner.load_library(str(point), point.arm, str(point.config), limit) if limit > 0 else None
+        if reply is None or (isinstance(reply, Refused) and limit < LIBRARY_S and self.library_s() <= 0):
+            return None
         if isinstance(reply, Refused):
             failed = blank.failed(reply.reason)
             self.book.add(point, replace(failed, error=reply.error, bound=reply.bound), None)

@@ -15,6 +15,7 @@ from tilesmith.measure.timing import Timing, is_tie, preferred
 from tilesmith.plan.records import Plan
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.tune.book import Book
+from tilesmith.tune.clock import TimeOverError
 from tilesmith.tune.compiling import build
 from tilesmith.tune.job import Job
 from tilesmith.tune.measuring import Measurer, timed
@@ -65,7 +66,10 @@ def confirm(job: Job, measurer: Measurer, outcome: Outcome, budget_s: float) -> 
     if untuned not in ready or ready[0] == untuned:
         return outcome
     ahead = ready[: ready.index(untuned)]
-    again = measurer.race([*ahead, untuned], ROUNDS, budget_s, None)
+    try:
+        again = measurer.race([*ahead, untuned], ROUNDS, budget_s, None)
+    except TimeOverError:  # the first leg counts alone
+        return outcome
     timings = {point: timing for point, timing in first.items() if book.records[point].ok}
     for point in (point for point in ahead if {point, untuned} <= again.keys()):
         now, default = again[point], again[untuned]

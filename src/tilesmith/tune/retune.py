@@ -16,6 +16,7 @@ from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import find_toolchain
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.tune.progress import Listener
 from tilesmith.tune.session import TuneResult, tune
 
 STARTS = 4  # of the old answers, to begin the search with
@@ -103,6 +104,8 @@ def retune(
     max_seconds: float | None = 15.0,
     seed: int = 0,
     device: int = 0,
+    progress: Listener | None = None,
+    started: float | None = None,
 ) -> Retuned:
     """Search one problem anew, beginning with its old answers. What is not of today then goes from the answers.
 
@@ -113,6 +116,7 @@ def retune(
     result = tune(
         stale.signature, target, database=database, cache=cache, strategy=strategy, max_trials=max_trials,
         max_seconds=max_seconds, seed=seed, device=device, first=_configs(old[:STARTS]),
+        progress=progress, started=started,
     )  # fmt: skip
     database.remove("results", [r for r in database.ranking(problem, target.name) if now.changes(r)])
     return Retuned(stale, result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import TracebackType
 
 from tilesmith.errors import LaunchError
 from tilesmith.measure.timing import Timing
+from tilesmith.tune.clock import Clock, TimeOverError
 from tilesmith.tune.messages import (
     Load,
     Loaded,
@@ -41,16 +43,20 @@ class Heat:
 class Runner:
     """Measures plans of one problem in a process of their own. A context manager; ``folder`` is for its files.
 
-    The process comes from ``workers`` and goes back there, if it is well.
+    The process comes from ``workers`` and goes back there, if it is well. A request that is under way when ``clock`` is
+    over is ended with the process (``TimeOverError``); where the clock is moved, the next one starts another.
     """
 
     def __init__(
         self, problem: str, threads: int, seed: int, folder: Path, device: int = -1, cache: Path | None = None,
-        workers: Workers | None = None,
+        workers: Workers | None = None, clock: Clock | None = None,
     ) -> None:  # fmt: skip
         self._setup = Setup(problem, seed, str(folder / "oracle.npy"), device, str(cache or folder / "cache"))
         self._threads = threads
         self._workers = workers
+        self._clock = clock or Clock()
+        #: Seconds of the longest check so far.
+        self.check_s = 0.0
         self._worker: WorkerProcess | None = None
         self._ready = False
         self._loaded: dict[str, Load | LoadLibrary] = {}
@@ -82,6 +88,7 @@ class Runner:
         return self._load(LoadLibrary(name, library, config), limit_s)
 
     def _load(self, request: Load | LoadLibrary, limit_s: float) -> Loaded | Refused:
+        began = time.monotonic()
         try:
             reply = self._ask(request, limit_s)
         except WorkerDiedError as death:
@@ -89,6 +96,8 @@ class Runner:
             return Refused(str(death))
         if isinstance(reply, Loaded):
             self._loaded[request.name] = request
+            if isinstance(request, Load):
+                self.check_s = max(self.check_s, time.monotonic() - began)
             return reply
         assert isinstance(reply, Refused)
         if reply.last:
@@ -129,10 +138,9 @@ class Runner:
     def unload(self, names: Sequence[str]) -> None:
         """Give the memory of plans back."""
         gone = tuple(name for name in names if self._loaded.pop(name, None) is not None)
-        if gone:
+        if gone and self._worker is not None:
             # A dead worker is met at the next request.
             with contextlib.suppress(WorkerDiedError):
-                assert self._worker is not None
                 self._worker.send(Unload(gone))
 
     @property
@@ -178,15 +186,30 @@ class Runner:
         self._await_ready()
         assert self._worker is not None
         self._worker.send(request)
-        return self._worker.receive(limit_s)
+        return self._receive(limit_s)
+
+    def _receive(self, limit_s: float) -> Reply:
+        """The worker's reply. Raises ``WorkerDiedError``; ``TimeOverError`` where the clock was the shorter limit."""
+        assert self._worker is not None
+        try:
+            return self._worker.receive(max(0.0, min(limit_s, self._clock.left_s())))
+        except WorkerDiedError:
+            if self._clock.over and self._worker.alive:
+                self._kill()
+                raise TimeOverError from None
+            raise
 
     def _await_ready(self) -> None:
+        if self._clock.over:
+            raise TimeOverError
+        if self._worker is None:  # it was ended by the clock, which has been moved since
+            self._replace()
         for attempt in range(DEATHS):
             if self._ready:
                 return
             assert self._worker is not None
             try:
-                reply = self._worker.receive(SETUP_S)
+                reply = self._receive(SETUP_S)
             except WorkerDiedError as death:
                 if attempt == DEATHS - 1:
                     raise LaunchError(f"nothing can be measured: the worker process {death}") from None

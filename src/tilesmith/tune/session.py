@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tilesmith.db.records import Record, Search
 from tilesmith.db.store import Database
 from tilesmith.db.waiting import patiently
-from tilesmith.errors import InterruptedSearchError, TilesmithError
+from tilesmith.errors import InterruptedSearchError, OutOfTimeError, TilesmithError
 from tilesmith.measure.device_check import can_check_on_device
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.plan.records import Plan
@@ -28,11 +28,12 @@ from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.files import scratch
 from tilesmith.toolchain.plans import keep_plan
 from tilesmith.tune.book import Book
+from tilesmith.tune.clock import Clock, TimeOverError
 from tilesmith.tune.compiling import Line
 from tilesmith.tune.job import Job, make_job
 from tilesmith.tune.measuring import Measurer
 from tilesmith.tune.model import Model
-from tilesmith.tune.playoff import SECOND_LEG, Outcome, confirm, first_of_ours, keep, play, ship
+from tilesmith.tune.playoff import FINALISTS, SECOND_LEG, Outcome, confirm, first_of_ours, keep, play, ship
 from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import DONE, PLAYOFF, SEARCH, Listener, Progress, silent
 from tilesmith.tune.runner import Runner
@@ -49,7 +50,11 @@ LEAST = 5  # configs that a search on a GPU measures, if they are compiled when 
 AHEAD = 2  # points that are on their way for each of a GPU's compilers
 SLOW_S = 5.0  # a kernel that takes a GPU's compiler longer is not worth the batch that waits for it
 PLAYOFF_S = (0.3, 1.5)  # seconds, at least and at most
-SHIP_S = 0.5
+SHIP_S = 0.5  # to compile the winner alone, at least
+LATE_SHARE, LATE_S = 0.2, 2.0  # how much longer than its budget a search may take: the larger of the two
+EXIT_S = 0.5  # of that: to write the databases, and to end the processes
+RESTART_S = 1.5  # for a worker in the place of one that was ended
+LIBRARY_SHARE, LIBRARY_S = 0.3, 4.0  # for PyTorch, which the worker may have to load: of the budget, and at most
 CONVERGED, BUDGET, INTERRUPTED = "converged", "budget", "interrupted"
 
 
@@ -61,7 +66,8 @@ class TuneResult:
     ``trials`` counts all configs known for the problem, ``new_trials`` those of this search, ``failed`` those that
     crashed, hung, computed wrong numbers or did not compile. ``ended`` is ``converged`` or ``budget``. ``stages`` says
     where the time went: seconds until the worker was ``ready``, until the ``first`` config was measured, until the
-    ``playoff`` began, and until the winner was ``shipped``.
+    ``playoff`` began, and until the winner was ``shipped``. ``disturbed`` counts the samples of the winner's time and
+    of the untuned choice's that other processes disturbed, and that count because too few others were left.
     """
 
     problem: str
@@ -77,6 +83,7 @@ class TuneResult:
     plan: Plan
     artifacts: tuple[Artifact, ...]
     stages: Mapping[str, float]
+    disturbed: int = 0
 
     @property
     def speedup(self) -> float | None:
@@ -103,6 +110,7 @@ def tune(
     external: bool | None = None,
     first: Sequence[tuple[str, str]] = (),
     workers: Workers | None = None,
+    started: float | None = None,
 ) -> TuneResult:
     """Find the best config for a problem on this machine, record every trial, and keep the winner's kernels.
 
@@ -113,10 +121,15 @@ def tune(
     in the playoff (default: where PyTorch is loaded and TILESMITH_EXTERNAL lets them); the worker loads PyTorch then.
     ``first`` are solvers with configs to begin with, such as the best ones of a like machine; those that do not exist
     here are passed over. ``workers`` keeps a device's measuring process for the next search.
-    Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, and ``InterruptedSearchError``
-    after Ctrl-C, when all that was measured is kept. ``LaunchError`` if the problem is too large for the memory.
+    ``max_seconds`` is a promise: the search ends within a fifth or two seconds more, the larger of the two, and counts
+    from ``started`` (of ``time.monotonic``; default: now). The strategy ``defaults``, which a call waits for because
+    nothing is known, only aims at it.
+    Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, ``OutOfTimeError`` if the seconds
+    were over before there was an answer, and ``InterruptedSearchError`` after Ctrl-C; all that was measured is kept.
+    ``LaunchError`` if the problem is too large for the memory.
     """
     target = as_target(target)
+    started = time.monotonic() if started is None else started
     if strategy not in STRATEGIES:
         raise TilesmithError(f"strategy {strategy!r} does not exist; known: {', '.join(STRATEGIES)}")
     for name, value in (("max_trials", max_trials), ("max_seconds", max_seconds)):
@@ -126,9 +139,10 @@ def tune(
     wanted = 3 * tensor_bytes(signature) if on_device else oracle_bytes(signature) + 2 * tensor_bytes(signature)
     require_memory(wanted, "what a search checks against")
     finding = strategy == "defaults"
-    budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1])
+    budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1], not finding, started)
     external = takes_part() if external is None else external
     job = make_job(signature, target, "find" if finding else "tune", among, device, external)
+    budget.library = job.library is not None
     arms = worthwhile(list(job.arms.values()))
     search = _Search(job, STRATEGIES[strategy](arms, seed), database, budget, progress or silent)
     search.resume()
@@ -138,12 +152,14 @@ def tune(
     try:
         with ExitStack() as held:
             folder = held.enter_context(scratch())
-            units = UnitBuilder(folder, target, job.compiler, search.compilers, cache)
+            clock = search.clock
+            units = UnitBuilder(folder, target, job.compiler, search.compilers, cache, clock, search.slow_s)
             held.callback(units.close)
             kept = workers if search.streams else None
-            runner = Runner(job.problem, target.cores, seed, folder, job.device, cache.directory, kept)
-            measurer = Measurer(job, held.enter_context(runner), search.book)
+            runner = Runner(job.problem, target.cores, seed, folder, job.device, cache.directory, kept, clock)
+            measurer = Measurer(job, held.enter_context(runner), search.book, budget.library_s)
             ended = search.run(measurer, units)
+            clock.ends = budget.deadline
             search.tell(PLAYOFF)
             budget.reached("playoff")
             outcome = play(job, measurer, units, budget.playoff_s)
@@ -154,6 +170,13 @@ def tune(
             # What is tuned here launches wherever the cache is, with no compiler and no generator.
             keep_plan(cache, shipped.plan, job.candidates[shipped.point.arm].solver.revision, target)
             budget.reached("shipped")
+    except TimeOverError:
+        ended = BUDGET
+        known = len(search.book.records)
+        raise OutOfTimeError(
+            f"the {max_seconds:.1f} s of the search were over before {_unreached(budget, search.book)}; {known} trials "
+            f"of {job.problem} are kept, and the next search goes on from there: give it more (--seconds, max_seconds)"
+        ) from None
     except KeyboardInterrupt:
         raise InterruptedSearchError(
             f"search stopped after {len(search.book.records)} trials of {job.problem}; they are kept, "
@@ -169,13 +192,22 @@ def tune(
         )
     search.tell(DONE, shipped.point)
     book = search.book
-    default = book.records.get(job.untuned)
+    default, winner = book.records.get(job.untuned), _winner(job, outcome, shipped.point)
+    timings = [outcome.timings[point] for point in {winner, job.untuned} if point in outcome.timings]
     return TuneResult(
-        job.problem, target.name, book.records[_winner(job, outcome, shipped.point)],
+        job.problem, target.name, book.records[winner],
         default if default is not None and default.ok else None,
         database.ranking(job.problem, target.name), len(book.records), len(book.records) - search.known, book.failures,
         budget.spent_s, ended, shipped.plan, shipped.artifacts, dict(budget.stages),
+        sum(timing.disturbed for timing in timings),
     )  # fmt: skip
+
+
+def _unreached(budget: _Budget, book: Book) -> str:
+    """What a search that ran out of time did not come to."""
+    if "ready" not in budget.stages:
+        return "the data and its float64 reference were made"
+    return "its winner was compiled, checked and timed" if book.time_s else "a config was measured"
 
 
 def _winner(job: Job, outcome: Outcome, shipped: Point) -> Point:
@@ -185,13 +217,22 @@ def _winner(job: Job, outcome: Outcome, shipped: Point) -> Point:
 
 @dataclass
 class _Budget:
-    """Trials and seconds; seconds include the playoff and the last compile."""
+    """Trials and seconds; seconds include the playoff and the last compile.
+
+    ``compile_s``, ``check_s`` and ``best_s`` are what the search has met: the shortest compilation, the longest check
+    of a config, the fastest kernel. With ``library`` PyTorch's own kernels are loaded in the playoff.
+    """
 
     max_trials: int | None
     max_seconds: float | None
     longest_playoff_s: float
+    promised: bool = True
     started: float = field(default_factory=time.monotonic)
     trials: int = 0
+    compile_s: float = 0.0
+    check_s: float = 0.0
+    best_s: float = 0.0
+    library: bool = False
     stages: dict[str, float] = field(default_factory=dict)
 
     def reached(self, stage: str) -> None:
@@ -208,9 +249,37 @@ class _Budget:
         return longest if self.max_seconds is None else min(longest, max(PLAYOFF_S[0], 0.12 * self.max_seconds))
 
     @property
+    def races_s(self) -> float:
+        """Seconds of both legs of the playoff. Each of the finalists runs three times at least in a leg."""
+        least = 3 * (FINALISTS + 1) * self.best_s
+        return max(self.playoff_s, least) + max(self.playoff_s * SECOND_LEG, least)
+
+    @property
     def ending_s(self) -> float:
-        """Seconds of both legs of the playoff, and of the last compile between them."""
-        return self.playoff_s * (1 + SECOND_LEG) + SHIP_S
+        """Seconds of the playoff, of the last compile between its legs, and of PyTorch where it takes part.
+
+        The winner is checked once more, and some finalists may have to be loaded anew.
+        """
+        library_s = min(LIBRARY_S, LIBRARY_SHARE * (self.max_seconds or math.inf)) if self.library else 0.0
+        return self.races_s + max(SHIP_S, self.compile_s) + 3 * self.check_s + library_s
+
+    @property
+    def deadline(self) -> float:
+        """When everything has to be over, as a moment of ``time.monotonic``: the promise."""
+        if self.max_seconds is None or not self.promised:
+            return math.inf
+        return self.started + self.max_seconds + max(LATE_SHARE * self.max_seconds, LATE_S) - EXIT_S
+
+    @property
+    def cut(self) -> float:
+        """When what the search waits for is ended, so that there is still time for its ending: another worker, if
+        there is something that it can load, and the playoff."""
+        return self.deadline - self.ending_s - (RESTART_S if self.best_s else 0.0)
+
+    def library_s(self) -> float:
+        """Seconds that PyTorch's own kernels may take now, and the playoff still comes to its end."""
+        after = self.races_s + max(SHIP_S, self.compile_s) + (FINALISTS + 1) * self.check_s + RESTART_S
+        return self.deadline - time.monotonic() - after
 
     @property
     def left_s(self) -> float:
@@ -233,6 +302,7 @@ class _Search:
         self.job, self.strategy, self.database = job, strategy, database
         self.budget, self.listener = budget, listener
         self.book = Book()
+        self.clock = Clock()
         self.known = 0
         self.first: list[Point] = []
         # A GPU's kernels leave the host's cores to the compilers, but for the one that queues them.
@@ -241,6 +311,7 @@ class _Search:
         # Compilers beside a measurement would disturb it, unless they have cores of their own.
         self.overlap = self.streams or spare > 0
         self.compilers = max(1, spare) if self.overlap else usable_cores()
+        self.slow_s = SLOW_S if self.streams else COMPILE_S
 
     def resume(self) -> None:
         """Take over the trials of earlier searches that say something about today's kernels on this machine."""
@@ -272,8 +343,27 @@ class _Search:
         self.strategy.expect(self.first)
 
     def run(self, measurer: Measurer, units: UnitBuilder) -> str:
-        """Measure until the strategy has nothing left or the budget is spent; says which."""
+        """Measure until the strategy has nothing left or the budget is spent; says which.
+
+        Raises ``TimeOverError`` if nothing was measured by then.
+        """
+        self.clock.ends = self.budget.cut
         line = Line(self.job, units, self._compile_s)
+        cut = False
+        try:
+            self._measure_all(line, measurer, units)
+        except TimeOverError:
+            if not self.book.time_s:
+                raise
+            cut = True
+        running = line.drop()
+        if not self.streams:
+            wait(running)  # beside compilers nothing can be timed on a CPU; theirs is the search's time, which is over
+        cut = cut or units.has_cut or self.budget.out_of_time or self.budget.grant(1) == 0
+        return BUDGET if cut else CONVERGED
+
+    def _measure_all(self, line: Line, measurer: Measurer, units: UnitBuilder) -> None:
+        """The loop: what is compiled is measured, and the strategy learns of it."""
         # While the defaults are compiled, the strategy finds what comes next.
         line.submit(
             self._next(len(self.strategy.arms) if self.streams else BATCH, first=not self.book.records), self._first_s
@@ -290,9 +380,9 @@ class _Search:
             if not len(line):
                 break
             # The first answer is waited for; then what is not compiled when the time is over is not looked at.
-            patience = max(0.0, self.budget.left_s) if self.book.time_s else math.inf
+            patience = max(0.0, self.budget.left_s if self.book.time_s else self.clock.left_s())
             built = line.take(BATCH if self.streams else None, patience)
-            if not built:
+            if not built and (len(line) or self.budget.out_of_time):
                 break
             if self.overlap and not self.streams:
                 line.submit(self._next(BATCH))
@@ -302,13 +392,18 @@ class _Search:
             self.database.record_trials([self.book.records[point] for point in reached])
             if self.book.time_s:
                 self.budget.reached("first")
+            self._learn(measurer, units)
             self.tell(SEARCH)
             if self._is_over() and self.book.time_s:
                 break
-        running = line.drop()
-        if not self.streams:
-            wait(running)  # beside compilers nothing can be timed on a CPU
-        return BUDGET if self.budget.out_of_time or self.budget.grant(1) == 0 else CONVERGED
+
+    def _learn(self, measurer: Measurer, units: UnitBuilder) -> None:
+        """What the ending will take, by what was met so far."""
+        self.budget.compile_s = units.least_s if math.isfinite(units.least_s) else 0.0
+        self.budget.check_s = measurer.runner.check_s
+        best = self.book.best()
+        self.budget.best_s = self.book.time_s[best] if best is not None else 0.0
+        self.clock.ends = self.budget.cut
 
     def _is_over(self) -> bool:
         """No time is left, and something was measured of what could be."""
@@ -334,8 +429,7 @@ class _Search:
 
     def _compile_s(self) -> float:
         """How long a compiler may take; what ends with the budget is never looked at."""
-        slowest = SLOW_S if self.streams else COMPILE_S
-        return min(slowest, max(1.0, self.budget.left_s)) if self.book.time_s else slowest
+        return min(self.slow_s, max(0.0, self.budget.left_s)) if self.book.time_s else self.slow_s
 
     def _first_s(self) -> float:
         """The same for the defaults: without them there may be no answer at all."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -10,13 +12,18 @@ from pathlib import Path
 from tilesmith.errors import CompileError
 from tilesmith.plan.records import Draft, Source
 from tilesmith.targets.target import CpuTarget, Target
-from tilesmith.toolchain.build import COMPILE_S, Toolchain, build_unit
+from tilesmith.toolchain.build import COMPILE_S, SlowCompilerError, Toolchain, build_unit
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.processes import Processes
 from tilesmith.toolchain.resources import KernelResources
+from tilesmith.tune.clock import Clock, TimeOverError
 
 
 class UnitBuilder:
     """``build`` and ``start`` may be called from one thread at a time; ``parallel`` is the number of compilers.
+
+    Nothing is compiled beyond ``clock``. A kernel whose compiler had ``slow_s`` seconds and did not end has failed; of
+    one that had less nothing is known.
 
     A kernel that ``cache`` holds is not compiled again. C kernels share compiler calls. Those of a GPU have one each:
     a call costs a tenth of a second beside a compilation of half a second and more, and what is compiled alone is
@@ -24,24 +31,33 @@ class UnitBuilder:
     """
 
     def __init__(
-        self, folder: Path, target: Target, compiler: Toolchain, parallel: int, cache: ArtifactCache | None = None
-    ) -> None:
+        self, folder: Path, target: Target, compiler: Toolchain, parallel: int, cache: ArtifactCache | None = None,
+        clock: Clock | None = None, slow_s: float = COMPILE_S,
+    ) -> None:  # fmt: skip
         self._folder = folder
         self._target = target
         self._compiler = compiler
         self._parallel = parallel
         self._cache = cache
+        self._clock = clock or Clock()
+        self._slow_s = slow_s
+        self._processes = Processes()
+        #: Seconds of the shortest compilation so far.
+        self.least_s = math.inf
         self._pool = ThreadPoolExecutor(parallel)  # the work is done in processes
         self._units: dict[str, Path] = {}  # by symbol
         self._errors: dict[str, str] = {}
+        self._cut: set[str] = set()  # for which there was no time: nothing is known of them
         self._work: dict[str, Future[None]] = {}
         self._alone: dict[str, tuple[Source, tuple[KernelResources, ...]]] = {}
+        self._paths_alone: dict[str, Path] = {}
         self._digests: dict[Path, str] = {}
         self._count = 0
 
     def close(self) -> None:
-        """What waits for a compiler is dropped; those that run end by themselves."""
+        """What waits for a compiler is dropped; those that run are ended."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._processes.end()
 
     def build(self, drafts: Sequence[Draft], limit_s: float = COMPILE_S) -> list[tuple[Path, ...] | str]:
         """For each draft its sources' binaries, or why one does not compile (within ``limit_s`` seconds)."""
@@ -59,8 +75,9 @@ class UnitBuilder:
             for draft in drafts
             for source in draft.sources
             if source.symbol not in self._units and source.symbol not in self._errors
-            and (source.symbol not in self._work or self._work[source.symbol].cancelled())
+            and (source.symbol not in self._work or self._work[source.symbol].cancelled() or source.symbol in self._cut)
         }  # fmt: skip
+        self._cut -= fresh.keys()
         sources = [source for source in fresh.values() if not self._take(source)]
         count = self._parallel if isinstance(self._target, CpuTarget) else max(1, len(sources))
         for group in (sources[i::count] for i in range(count)):
@@ -78,6 +95,15 @@ class UnitBuilder:
                 return self._trouble(source)
         return tuple(self._units[source.symbol] for source in draft.sources)
 
+    @property
+    def has_cut(self) -> bool:
+        """Whether something was not compiled because there was no time."""
+        return bool(self._cut)
+
+    def is_cut(self, draft: Draft | str) -> bool:
+        """Whether there was no time to compile a draft: that says nothing about it."""
+        return isinstance(draft, Draft) and any(source.symbol in self._cut for source in draft.sources)
+
     def digest(self, path: Path) -> str:
         """The sha256 (hex) of a unit."""
         if path not in self._digests:
@@ -85,12 +111,36 @@ class UnitBuilder:
         return self._digests[path]
 
     def keep(self, sources: Sequence[Source]) -> None:
-        """Put binaries that were compiled here, each alone, into the cache."""
+        """Put binaries, each compiled alone, into the cache; what a compiler refuses is left to the cache to tell.
+
+        Raises ``TimeOverError`` where there is no time to compile them.
+        """
+        cache = self._cache
+        if cache is None:
+            return
+        held = {symbol: source for symbol, (source, _) in self._alone.items()}
+        missing = [
+            source for source in dict.fromkeys(sources)
+            if held.get(source.symbol) != source and cache.lookup(source, self._target, self._compiler) is None
+        ]  # fmt: skip
+        for work in [self._pool.submit(self._build_alone, source, self._next_path()) for source in missing]:
+            work.result()
         for source in sources:
-            if self._cache is not None and source.symbol in self._alone:
-                text, resources = self._alone[source.symbol]
-                if text == source:
-                    self._cache.keep(source, self._target, self._compiler, self._units[source.symbol], resources)
+            text, resources = self._alone.get(source.symbol, (None, ()))
+            if text == source:
+                path = self._paths_alone[source.symbol]
+                cache.keep(source, self._target, self._compiler, path, resources)
+
+    def _build_alone(self, source: Source, path: Path) -> None:
+        try:
+            resources = self._compile([source], path, self._clock.left_s())
+        except SlowCompilerError:
+            if self._clock.over:
+                raise TimeOverError from None
+            return
+        except CompileError:
+            return
+        self._alone[source.symbol], self._paths_alone[source.symbol] = (source, resources), path
 
     def _trouble(self, source: Source) -> str:
         """Why a compilation that is over has left nothing."""
@@ -112,9 +162,13 @@ class UnitBuilder:
         return True
 
     def _build_group(self, group: Sequence[Source], path: Path, limit_s: Callable[[], float]) -> None:
+        limit = min(limit_s(), self._clock.left_s())
         try:
-            resources = build_unit(group, self._target, path, self._compiler, limit_s())
+            resources = self._compile(group, path, limit)
         except CompileError as error:
+            if isinstance(error, SlowCompilerError) and (limit < self._slow_s or self._clock.over):
+                self._cut.update(source.symbol for source in group)
+                return
             if len(group) == 1:
                 self._errors[group[0].symbol] = str(error)
                 return
@@ -126,6 +180,16 @@ class UnitBuilder:
             self._units[source.symbol] = path
         if len(group) == 1:
             self._alone[group[0].symbol] = group[0], resources
+            self._paths_alone[group[0].symbol] = path
+
+    def _compile(self, group: Sequence[Source], path: Path, limit_s: float) -> tuple[KernelResources, ...]:
+        if limit_s <= 0:
+            raise SlowCompilerError("there is no time left to compile it")
+        began = time.monotonic()
+        with self._processes:
+            resources = build_unit(group, self._target, path, self._compiler, min(limit_s, COMPILE_S))
+        self.least_s = min(self.least_s, time.monotonic() - began)
+        return resources
 
     def _next_path(self) -> Path:
         self._count += 1

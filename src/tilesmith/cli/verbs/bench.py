@@ -36,6 +36,7 @@ from tilesmith.reading import read_named
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import find_toolchain
+from tilesmith.tune.progress import Listener
 
 Row = dict[str, Any]
 NOTHING = "none"
@@ -100,7 +101,12 @@ def command(
             if time_limit is not None and time.monotonic() - started > time_limit:
                 break
             try:
-                launch = _launchable(item, place, mode, tune_seconds if tunes else None, external, seed)
+                if tunes:
+                    with step.search(f"{item.command} ({item.direction})", tune_seconds) as listener:
+                        _tune(item, place, tune_seconds, external, seed, listener)
+                launch = get_launchable(
+                    item.signature, target=place.target, device=place.device, mode=mode, external=external
+                )
                 found = bench(launch, machine, libraries, seconds=seconds, seed=seed)
                 method = found.method or method
             except _FAILURES as error:
@@ -171,17 +177,13 @@ def _result(
     }  # fmt: skip
 
 
-def _launchable(
-    item: Item, place: Place, mode: str | None, tune_seconds: float | None, external: bool | None, seed: int
-) -> Launchable:
-    if tune_seconds is not None:
-        from tilesmith.tune.session import tune
+def _tune(item: Item, place: Place, tune_seconds: float, external: bool | None, seed: int, listener: Listener) -> None:
+    from tilesmith.tune.session import tune
 
-        tune(
-            item.signature, place.target, database=lasting_databases().writable, cache=open_cache(),
-            max_seconds=tune_seconds, seed=seed, device=place.ordinal, external=external,
-        )  # fmt: skip
-    return get_launchable(item.signature, target=place.target, device=place.device, mode=mode, external=external)
+    tune(
+        item.signature, place.target, database=lasting_databases().writable, cache=open_cache(),
+        max_seconds=tune_seconds, seed=seed, device=place.ordinal, external=external, progress=listener,
+    )  # fmt: skip
 
 
 def _row(item: Item, launch: Launchable | None, found: Bench) -> Row:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 import numpy as np
 
-from tilesmith.cli.terminal import print_json
+from tilesmith.cli.seconds import take
+from tilesmith.cli.terminal import complain, print_json, progress
 from tilesmith.db.find_text import algorithm_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.measuring import (
@@ -24,17 +26,25 @@ from tilesmith.dispatch.measuring import (
     time_launchable,
 )
 from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_cache, target_of
-from tilesmith.errors import CommandError, FileFormatError
+from tilesmith.errors import CommandError, FileFormatError, OutOfTimeError
 from tilesmith.measure.accuracy import Accuracy, check
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.measure.oracle import oracle
 from tilesmith.problems.driver import DriverCommand, RunOptions, lines, parse_command
+from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
 from tilesmith.reading import read_named
 from tilesmith.solvers.table import candidates
 
 _FIND, _BEST = "-1", "0"
+SEARCH_S = 60.0  # of --search 1, for each direction
+LEAST_S = 0.1
+NO_SEARCH = "--seconds has no effect: a gemm command has no --search (use `tilesmith tune`)"
+_FILE_FLAGS = {
+    "in_data": "--in_data (-d)", "weights": "--weights (-e)", "in_bias": "--in_bias (-a)",
+    "dout_data": "--dout_data (-D)",
+}  # fmt: skip
 # MIOpen's numbers of algorithms: GEMM, direct, implicit GEMM.
 _ALGORITHMS = {"GEMM": 0, "Direct": 1, "ImplicitGEMM": 5}
 _DUMPS = {"fwd": "dump_fwd_out", "bwd": "dump_bwd_din", "wrw": "dump_bwd_dwei", "bgrad": "dump_bwd_db"}
@@ -53,15 +63,20 @@ class Ran:
 def run_command(words: Sequence[str]) -> int:
     """Run ``[MIOpenDriver] BASE FLAGS``; exit status 1 if a result is wrong.
 
-    Behind the driver's flags may stand two of ours: ``--device cuda[:N]``, and ``--json``, which prints one object a
-    direction in place of the driver's lines.
+    Behind the driver's flags may stand some of ours: ``--device cuda[:N]``, ``--seconds S`` of a search (``-s 1``), and
+    ``--json``, which prints one object a direction in place of the driver's lines.
     """
-    given, device, as_json = _own_flags(words)
+    given, own = _own_flags(words)
+    device, as_json = own.device, own.as_json
     device_ordinal(device)  # one that does not exist is better met before anything is printed
     command = parse_command(shlex.join(given))
+    for text in unheeded(command, own.seconds):
+        complain(f"warning: {text}")
     if not as_json:
         click.echo(lines.command_line(" ".join(given[1:] if given[0].endswith("MIOpenDriver") else given)))
     status = 0
+    if command.options.search:
+        status = _search(command, device, SEARCH_S if own.seconds is None else own.seconds)
     for direction, signature in command.signatures:
         ran = _run(command, direction, signature, device)
         if ran.verdict is not None and not ran.verdict.ok:
@@ -74,19 +89,83 @@ def run_command(words: Sequence[str]) -> int:
     return status
 
 
-def _own_flags(words: Sequence[str]) -> tuple[list[str], str, bool]:
-    """The driver's words, the device, and whether JSON is asked for."""
-    given, device, as_json = list(words), "cpu", False
+@dataclass(frozen=True)
+class Own:
+    """The flags that are not the driver's."""
+
+    device: str = "cpu"
+    as_json: bool = False
+    seconds: float | None = None
+
+
+def _own_flags(words: Sequence[str]) -> tuple[list[str], Own]:
+    """The driver's words, and our flags behind them."""
+    given, own = list(words), Own()
     while len(given) > 1:
+        name, equals, value = given[-1].partition("=")
         if given[-1] == "--json":
-            as_json, given = True, given[:-1]
-        elif given[-1].startswith("--device="):
-            device, given = given[-1].partition("=")[2], given[:-1]
-        elif given[-2] == "--device":
-            device, given = given[-1], given[:-2]
+            own, given = replace(own, as_json=True), given[:-1]
+        elif name in ("--device", "--seconds") and equals:
+            own, given = _with(own, name, value), given[:-1]
+        elif given[-2] in ("--device", "--seconds"):
+            own, given = _with(own, given[-2], given[-1]), given[:-2]
         else:
             break
-    return given, device, as_json
+    return given, own
+
+
+def _with(own: Own, name: str, value: str) -> Own:
+    if name == "--device":
+        return replace(own, device=value)
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not LEAST_S <= seconds < math.inf:
+        raise CommandError(f"--seconds {value!r} is not a number of seconds, {LEAST_S} at least")
+    return replace(own, seconds=seconds)
+
+
+def unheeded(command: DriverCommand, seconds: float | None = None) -> list[str]:
+    """What a command asks for that has no effect, and what to type; without these words it would be passed over."""
+    o, found = command.options, []
+    if o.wall and not o.time:
+        found.append(f"--wall (-w) {o.wall} prints nothing without --time (-t) 1")
+    if o.iterations != RunOptions.iterations and not o.time:
+        found.append(f"--iter (-i) {o.iterations} counts for --time (-t) 1 alone")
+    if o.verification_cache:
+        found.append("--verification_cache (-C) is not used: the reference is made anew for each check")
+    if seconds is not None and not o.search:
+        found.append("--seconds counts for --search (-s) 1 alone; write both" if not command.is_gemm else NO_SEARCH)
+    read = {name for direction, signature in command.signatures for name in _files_of(direction, signature)}
+    for name, flag in _FILE_FLAGS.items():
+        if getattr(o, name) and name not in read:
+            found.append(f"{flag} is read by none of the directions {', '.join(d for d, _ in command.signatures)}")
+    return found
+
+
+def _search(command: DriverCommand, device: str, seconds: float) -> int:
+    """Search each direction; one that finds nothing in time is told, and runs what is known without."""
+    from tilesmith.tune.session import tune
+
+    target, status = target_of(None, None, device), 0
+    with progress(len(command.signatures), "search") as step:
+        for direction, signature in command.signatures:
+            try:
+                with step.search(direction, seconds) as listener:
+                    found = tune(
+                        signature, target, database=lasting_databases().writable, cache=open_cache(),
+                        max_seconds=seconds, device=max(0, device_ordinal(device)), progress=listener, started=take(),
+                    )  # fmt: skip
+            except OutOfTimeError as error:
+                complain(f"{direction}: {error}")
+                status = error.exit_status
+                continue
+            step(
+                f"{direction}: {found.record.solver} {found.record.config} {found.record.time_us:.1f} us, "
+                f"{found.new_trials} new trials in {found.seconds:.1f} s"
+            )
+    return status
 
 
 def _run(command: DriverCommand, direction: str, signature: Signature, device: str) -> Ran:
@@ -125,13 +204,6 @@ def _kernel_ms(launch: Launchable, arguments: Sequence[Any], iterations: int) ->
 
 def _launchable(signature: Signature, options: RunOptions, device: str) -> Launchable:
     target = target_of(None, None, device)
-    if options.search:
-        from tilesmith.tune.session import tune
-
-        tune(
-            signature, target, database=lasting_databases().writable, cache=open_cache(), strategy="exhaustive",
-            max_seconds=None, device=max(0, device_ordinal(device)),
-        )  # fmt: skip
     if options.solution in (_FIND, _BEST) or options.solution.startswith("-"):
         return get_launchable(signature, device=device)
     names = [candidate.name for candidate in candidates(signature, target)]
@@ -172,17 +244,22 @@ def _files(options: RunOptions) -> bool:
 def _arguments(command: DriverCommand, direction: str, signature: Signature) -> tuple[Any, ...]:
     """Sample arguments, those replaced that the command reads from files."""
     arguments = list(sample_args(signature))
-    o = command.options
-    files = {
-        "fwd": (o.in_data, o.weights, o.in_bias),
-        "bwd": (o.dout_data, o.weights),
-        "wrw": (o.dout_data, o.in_data),
-        "bgrad": (o.dout_data,),
-    }[direction]
-    for place, name in enumerate(files[: len(arguments)]):
+    for place, option in enumerate(_files_of(direction, signature)):
+        name = getattr(command.options, option)
         if name:
             arguments[place][...] = _read(name, arguments[place])
     return tuple(arguments)
+
+
+def _files_of(direction: str, signature: Signature) -> tuple[str, ...]:
+    """The options that name the files of a direction's first arguments, in their order."""
+    if isinstance(signature, GemmSignature):
+        return ()
+    bias = ("in_bias",) if signature.epilogue.bias else ()
+    return {
+        "fwd": ("in_data", "weights", *bias), "bwd": ("dout_data", "weights"), "wrw": ("dout_data", "in_data"),
+        "bgrad": ("dout_data",),
+    }[direction]  # fmt: skip
 
 
 def _read(name: str, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -6,6 +6,7 @@ import click
 
 from tilesmith.cli.options import PROBLEMS, Number, device_option, json_flag, seed_option, threads_option
 from tilesmith.cli.problem_list import read_problems
+from tilesmith.cli.seconds import take
 from tilesmith.cli.terminal import complain, note, print_json, progress
 from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
@@ -43,10 +44,11 @@ def command(
     with progress(len(found), "retune") as step:
         for each in found:
             try:
-                done = retune(
-                    each, target, now, database=database, cache=cache, strategy=strategy, max_trials=trials,
-                    max_seconds=seconds, seed=seed, device=ordinal,
-                )  # fmt: skip
+                with step.search(each.answer.problem, seconds) as listener:
+                    done = retune(
+                        each, target, now, database=database, cache=cache, strategy=strategy, max_trials=trials,
+                        max_seconds=seconds, seed=seed, device=ordinal, progress=listener, started=take(),
+                    )  # fmt: skip
             except (NoSolutionError, CompileError, LaunchError) as error:
                 complain(f"{each.answer.problem}: {error}; its old answer stays")
                 failed += 1

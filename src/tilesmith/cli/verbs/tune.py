@@ -18,6 +18,7 @@ from tilesmith.cli.options import (
     threads_option,
 )
 from tilesmith.cli.problem_list import Item, read_problems
+from tilesmith.cli.seconds import take
 from tilesmith.cli.terminal import complain, note, print_json, progress
 from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
@@ -46,11 +47,12 @@ def command(
     with progress(len(listing.items), "tune") as step, Workers() as workers:
         for item in listing.items:
             try:
-                result = tune(
-                    item.signature, target, database=layers.writable, cache=cache, strategy=strategy,
-                    max_trials=trials, max_seconds=seconds, seed=seed,
-                    device=max(0, device_ordinal(device)), external=external, workers=workers,
-                )  # fmt: skip
+                with step.search(f"{item.command} ({item.direction})", seconds) as listener:
+                    result = tune(
+                        item.signature, target, database=layers.writable, cache=cache, strategy=strategy,
+                        max_trials=trials, max_seconds=seconds, seed=seed, progress=listener,
+                        device=max(0, device_ordinal(device)), external=external, workers=workers, started=take(),
+                    )  # fmt: skip
             except (NoSolutionError, CompileError, LaunchError) as error:
                 complain(f"{item.command} ({item.direction}): {error}")
                 failed += 1
@@ -62,8 +64,11 @@ def command(
             else:
                 click.echo(f"{item.signature.key()} {result.record.solver} {result.record.config}")
     if results:
-        speedups = [result.speedup for result in results if result.speedup]
+        good = [result for result in results if not result.disturbed]
+        speedups = [result.speedup for result in good if result.speedup]
         gain = f", {statistics.geometric_mean(speedups):.3f}x over untuned" if speedups else ""
+        if len(good) < len(results):
+            gain += f" ({len(results) - len(good)} left out: disturbed by other processes)"
         middle = statistics.median(result.seconds for result in results)
         note(f"{len(results)} problems tuned, median {middle:.1f} s a problem{gain}")
     return listing.status or (1 if failed else 0)
@@ -74,7 +79,8 @@ def _record(item: Item, result: TuneResult) -> dict[str, object]:
         "command": item.command, "key": item.signature.key(), "direction": item.direction, "target": result.target,
         "solver": result.record.solver, "config": result.record.config, "time_us": result.record.time_us,
         "spread_us": result.record.spread_us, "speedup": result.speedup, "trials": result.trials,
-        "new_trials": result.new_trials, "failed": result.failed, "seconds": result.seconds, "ended": result.ended,
+        "new_trials": result.new_trials, "failed": result.failed, "disturbed": result.disturbed,
+        "seconds": result.seconds, "ended": result.ended,
         "stages": dict(result.stages),
         "ranking": [asdict(record) for record in result.ranking],
     }  # fmt: skip

@@ -84,7 +84,7 @@ CONV_FLAGS: tuple[Flag, ...] = (
     Flag("iter", "i", "int", 10, 1, meaning="iterations"),
     _choice("time", "t", 0, 1, "1 prints times"),
     _choice("wall", "w", 0, 2, "1 prints wall-clock times, 2 with a warm-up"),
-    _choice("search", "s", 0, 1, "1 tunes exhaustively"),
+    _choice("search", "s", 0, 1, "1 searches first, for a minute at most (`--seconds`)"),
     _text("solution", "S", "-1", "below 0: find; 0: the best; else an id or a name"),
     _choice("verify", "V", 1, 1, "1 checks the result"),
     _text("verification_cache", "C", "", "folder for reference results"),

@@ -1,0 +1,88 @@
+"""The seconds of a search on a device are a promise, too: a fifth more or two seconds, whatever is slow there."""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar
+
+import pytest
+from cuda_chain import H200
+from test_cuda_searching import GEMM, QUICK, StandInWorker, compilers, place  # noqa: F401
+
+from tilesmith.errors import OutOfTimeError
+from tilesmith.tune import process, runner
+from tilesmith.tune.messages import Load, LoadLibrary, Race, Setup
+from tilesmith.tune.process import WorkerDiedError
+from tilesmith.tune.session import tune
+
+SECONDS, SLACK_S = 1.0, 2.0  # the budget, and what a busy machine may take on top of what is promised
+
+
+class SlowWorker(StandInWorker):
+    """Takes its time for some kinds of requests."""
+
+    takes: ClassVar[dict[type, float]] = {}
+
+    def send(self, request):
+        super().send(request)
+        self.asked = type(request)
+        if isinstance(request, LoadLibrary):
+            self.replies.append(self.load(request))
+
+    def receive(self, limit_s):
+        seconds = self.takes.get(self.asked, 0.0)
+        time.sleep(min(seconds, limit_s))
+        if seconds > limit_s:
+            raise WorkerDiedError(f"did not end within {limit_s:.1f} s")
+        return super().receive(limit_s)
+
+
+@pytest.fixture
+def slow(place, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(process, "WorkerProcess", SlowWorker)
+    monkeypatch.setattr(runner, "WorkerProcess", SlowWorker)
+
+    def search(takes, **options):
+        monkeypatch.setattr(SlowWorker, "takes", takes)
+        began = time.monotonic()
+        try:
+            return tune(GEMM, H200, max_seconds=SECONDS, **QUICK, **(place | options))
+        except OutOfTimeError as error:
+            return error
+        finally:
+            assert time.monotonic() - began < SECONDS + 2.0 + SLACK_S
+
+    return search
+
+
+@pytest.mark.parametrize("request_kind", [Setup, Load, Race, LoadLibrary])
+def test_a_worker_that_does_not_answer_keeps_nobody(slow, place, monkeypatch, request_kind):  # noqa: F811
+    compilers(monkeypatch, lambda number: 0.0)
+    found = slow({request_kind: 100.0}, external=True)
+    assert isinstance(found, OutOfTimeError) or found.record.ok
+    if request_kind is Setup:
+        assert "before the data and its float64 reference were made" in str(found)
+    # What was ended by the clock says nothing of a config, nor of PyTorch's kernels.
+    assert [
+        record.reason for record in place["database"].trials(GEMM.canonical.key(), H200.name) if not record.ok
+    ] == []
+    assert all(worker.dead for worker in StandInWorker.made)
+
+
+def test_compilers_that_do_not_end_keep_nobody(slow, monkeypatch):
+    compilers(monkeypatch, lambda number: 100.0)
+    found = slow({})
+    assert isinstance(found, OutOfTimeError)
+    assert "before a config was measured" in str(found)
+
+
+def test_pytorch_has_the_time_that_the_playoff_leaves(slow, place, monkeypatch):  # noqa: F811
+    """It is loaded in the playoff; where that takes longer than there is, the generated kernels race alone."""
+    compilers(monkeypatch, lambda number: 0.0)
+    monkeypatch.setattr("tilesmith.tune.session.LATE_S", 4.0)
+    monkeypatch.setattr("test_cuda_promise.SLACK_S", 5.0)
+    found = slow({LoadLibrary: 100.0}, external=True, max_trials=3)
+    assert found.record.ok
+    assert any(isinstance(request, LoadLibrary) for worker in StandInWorker.made for request in worker.seen)
+    assert len(StandInWorker.made) == 2  # the one that was loading it is gone
+    assert all(not record.solver.startswith("torch") for record in found.ranking)
