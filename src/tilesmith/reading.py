@@ -22,7 +22,7 @@ SILENCE_S: Final = 60.0  # of a pipe, before it counts as broken
 _MIB = 1 << 20
 _CHUNK = 1 << 16
 # A pipe without a writer does not stop who opens it, and a terminal does not become that of the process.
-AT_ONCE = getattr(os, "OAT_ONCE", 0) | getattr(os, "O_NOCTTY", 0)
+AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _KINDS = (
     (stat.S_ISDIR, "a folder"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"), (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
