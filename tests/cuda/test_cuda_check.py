@@ -10,6 +10,7 @@ from cuda_chain import CACHE, H200, executable
 
 from tilesmith.measure import device_check
 from tilesmith.measure.accuracy import error_bound
+from tilesmith.measure.device_arrays import DeviceRechecker
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_check import DeviceChecker, can_check_on_device
 from tilesmith.measure.oracle import oracle
@@ -86,9 +87,11 @@ def test_what_is_wrong_is_found_and_told(checking):
     cases = (
         (write(mine._output, 6, nan), r"1 of 120 elements wrong; at \(0, 3, 0, 0\): nan, should be"),
         (write(mine._output, 0, large), r"1 of 120 elements wrong; at \(0, 0, 0, 0\): inf, should be"),
-        (lambda: mine._output.memory.copy_from(mine._initial), "120 of 120 elements wrong"),
+        (lambda: mine.clear(0xFF), "120 of 120 elements wrong"),
         (write(mine._output, size, nan), "wrote outside the result: 2 bytes changed behind the tensor"),
         (write(mine._output, -2, b"\0\0"), "wrote outside the result: 2 bytes changed before the tensor"),
+        (write(mine._output, -60_000, b"\0\0"), "2 bytes changed before the tensor, the nearest 59999 bytes"),
+        (write(mine._output, size + 60_000, b"\0\0"), "2 bytes changed behind the tensor"),
         (write(mine._inputs[1], 8, nan), "wrote to argument 1, which it may only read"),
     )
     for wrong, message in cases:
@@ -96,6 +99,66 @@ def test_what_is_wrong_is_found_and_told(checking):
         assert not verdict.ok
         assert re.search(message, verdict.message), verdict.message
         assert mine.check_plan(plan, poison=True).ok  # everything was put right
+
+
+class Spoiled:
+    """A plan whose result ``spoil(array, address, runs)`` changes where it lies."""
+
+    def __init__(self, plan, tensor, spoil):
+        self.plan, self.tensor, self.spoil, self.runs = plan, tensor, spoil, 0
+        self.prepare, self.fill = plan.prepare, plan.fill
+
+    def run(self, second=False, pieces=0):
+        self.runs += 1
+        self.plan.run(second)
+        array = np.empty(self.tensor.host.array.shape, self.tensor.host.array.dtype)
+        self.tensor.read(array.reshape(-1).view(np.uint8), 0)
+        self.spoil(array, self.tensor.address, self.runs)
+        self.tensor.memory.write(array.reshape(-1).view(np.uint8), self.tensor._pad + self.tensor.first)
+
+
+def lose_nans(array, address, runs):
+    array[np.isnan(array.astype(np.float32))] = 0
+
+
+# What certify must see, and what it says; all of it passes the first check.
+LATE = {
+    "NaN becomes 0": (lose_nans, "with NaN and Inf in the operands"),
+    "wrong at multiples of 64": (lambda a, address, runs: address % 64 or a.fill(0), "64 bytes after"),
+    "wrong 32 bytes after 512": (lambda a, address, runs: address % 512 != 32 or a.fill(0), "32 bytes after"),
+    "wrong from the third run on": (lambda a, address, runs: runs > 2 and a.fill(0), "elements wrong"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("on_device", [True, False], ids=["on the device", "on the host"])
+def test_what_may_be_chosen_is_checked_further(on_device, checking):
+    signature = PROBLEMS[3]
+    values = sample_args(signature)
+    made = reference(signature, checking)
+    mine = checker(signature) if on_device else DeviceRechecker(signature, values, oracle(signature, values), device(0))
+    for _ in range(2):
+        assert mine.check(mine.plan(made)).ok
+        verdict = mine.certify(mine.plan(made))
+        assert verdict.ok, verdict.message
+    for name, (spoil, words) in LATE.items():
+        plan = Spoiled(mine.plan(made), mine._output, spoil)
+        assert mine.check(plan).ok, name
+        verdict = mine.certify(plan)
+        assert not verdict.ok, name
+        assert words in verdict.message, verdict.message
+    assert mine.check(mine.plan(made)).ok
+
+
+def test_what_was_timed_is_compared_after_its_last_call(checking):
+    for signature in (PROBLEMS[3], GemmSignature(7, 9, 11, beta=0.5).canonical):
+        values = sample_args(signature)
+        bench = DeviceBench(signature, values, lambda: oracle(signature, values), H200, 0, CACHE)  # noqa: B023
+        plan = bench.timed.plan(reference(signature, checking))
+        bench.quick(plan.run)
+        assert bench.compare_last().ok
+        assert bench.compare(plan.run).ok
+        assert "after repeated calls" in bench.compare(lambda place: None).message
+        assert bench.checker.adds or "after repeated calls" in bench.compare_last().message
 
 
 def test_what_the_host_must_check():

@@ -93,7 +93,7 @@ def test_the_plan_of_the_winner_runs_and_is_right(place):
         (CRASH, "crashed (SIGSEGV)"),
         (BROKEN, "refused generated source"),
         (STALE, "wrong numbers"),
-        (OUTSIDE, "outside the result"),
+        (OUTSIDE, "behind the result"),
         (INPUT, "argument 0"),
         (GENERATOR, "a bug in the solver"),
     ],
@@ -189,7 +189,7 @@ def test_the_untuned_default_and_near_solvers_are_finalists():
 def test_who_replaces_the_untuned_default_is_not_slower_the_second_time(place, monkeypatch, second_leg, winner):
     playoffs = []
 
-    def race(self, points, rounds, budget_s, drop_ratio):
+    def race(self, points, rounds, budget_s, drop_ratio, compares=False):
         leg = {RIGHT: 9.0, SLOW: 10.0}
         if rounds == ROUNDS:
             playoffs.append(points)

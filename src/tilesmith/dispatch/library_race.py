@@ -38,7 +38,7 @@ def race_library(launch: Launchable, database: Database, *, seconds: float = 1.0
     values = sample_args(signature, seed)
     place = device_bench_of(launch, values)
     checked = place.check(launch.executable)
-    if not checked.ok:
+    if not checked.ok or not place.certify(launch.executable).ok:
         return ()
     with side.on_stream(launch.ordinal, place.checker.stream.handle, side.uses_tf32(signature)):
         row = side.device_tensors(signature, values, launch.ordinal, place.calls)

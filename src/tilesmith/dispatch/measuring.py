@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.places import open_cache
-from tilesmith.measure.accuracy import Accuracy, check_specials, plant_specials, verify
+from tilesmith.measure.accuracy import Accuracy, plant_specials, verify
 from tilesmith.measure.arrays import aligned_arrays
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_oracle import device_oracle
@@ -110,21 +111,39 @@ def checked_call(launch: Launchable) -> Callable[..., object]:
 
 
 def check_launchable(launch: Launchable, seed: int = 0, truth: Oracle | None = None) -> Accuracy:
-    """The numbers of a launchable against the float64 oracle, in guarded memory.
+    """The numbers of a launchable against the float64 oracle: every check of ``measure.checker``.
 
-    Raises ``LaunchError`` when the memory that is free does not hold the tensors.
+    On a CPU they run in a process of their own, which a kernel that crashes takes with it. Raises ``LaunchError`` when
+    the memory that is free does not hold the tensors.
     """
     if isinstance(launch.target, CudaTarget):
-        return device_bench(launch, seed, truth).check(launch.executable)
+        bench = device_bench(launch, seed, truth)
+        verdict = bench.check(launch.executable)
+        certified = bench.certify(launch.executable) if verdict.ok else verdict
+        return verdict if certified.ok else certified
     require_memory(check_bytes(launch.signature) + launch.plan.workspace_bytes, "checking this problem")
+    problem = launch.signature.canonical
+    same = problem == launch.signature
+    verdict = _verified_apart(launch, seed, truth if same else None)
+    if same or not verdict.ok:
+        return verdict
+    # The plan is right; so must be what makes this signature's arguments those of its plan.
     return verify(checked_call(launch), launch.signature, seed, truth)
+
+
+def _verified_apart(launch: Launchable, seed: int, truth: Oracle | None = None, specials: bool = False) -> Accuracy:
+    from tilesmith.tune.verifying import verify_apart
+
+    executable = launch.executable
+    files = tuple(map(Path, executable.files))
+    return verify_apart(executable.data, files, launch.signature.canonical, seed, truth, specials)
 
 
 def check_launchable_specials(launch: Launchable, seed: int = 0) -> Accuracy:
     """``measure.accuracy.check_specials`` of a launchable, on its device."""
     target = launch.target
     if not isinstance(target, CudaTarget):
-        return check_specials(checked_call(launch), launch.signature, seed)
+        return _verified_apart(launch, seed, specials=True)
 
     def check_planted(values: tuple[Any, ...]) -> Accuracy:
         with np.errstate(all="ignore"):  # NaN and Inf are for the host to check

@@ -108,6 +108,13 @@ def check(result: Array, truth: Oracle, signature: Signature, origin: Sequence[i
     return replace(verdict, worst_index=_placed(verdict.worst_index, origin))
 
 
+def check_in_parts(result: Array, signature: Signature, arguments: Sequence[Array]) -> Accuracy:
+    """``check`` against an oracle that is made of ``arguments`` now, a part of a large problem at a time."""
+    return _worst(
+        check(result[part.result], truth_of(part), part.signature, part.origin) for part in parts(signature, arguments)
+    )
+
+
 def verify(call: Callee, signature: Signature, seed: int = 0, truth: Oracle | None = None) -> Accuracy:
     """Run ``call(*arguments, out)`` on sample arguments in guarded memory and check everything it did.
 
@@ -177,11 +184,7 @@ def _run(
     if truth is not None:
         verdict = check(out.array, truth, signature)
     else:
-        arguments = [*(operand.array for operand in operands), *initial]
-        verdict = _worst(
-            check(out.array[part.result], truth_of(part), part.signature, part.origin)
-            for part in parts(signature, arguments)
-        )
+        verdict = check_in_parts(out.array, signature, [*(operand.array for operand in operands), *initial])
     if verdict.ok and (found := out.trespass()):
         message = f"wrote outside the result: {found}"
         return Accuracy(False, verdict.error, verdict.bound, verdict.worst_index, message)
@@ -253,7 +256,7 @@ def _check_floats(found: Array, truth: Oracle, signature: Signature, origin: Seq
     finite = np.isfinite(value)
     error = np.abs(found - value)
     right = np.where(finite, error <= bound, (found == value) | (np.isnan(found) & np.isnan(value)))
-    out_name = _result_dtype(signature)
+    out_name = result_dtype(signature)
     beyond = np.abs(value) + bound >= overflow_from(signature)
     if out_name == "fp8e4m3":  # it has no Inf
         right = np.where(np.isinf(value), np.isnan(found), right | (beyond & np.isnan(found)))
@@ -272,7 +275,7 @@ def _check_floats(found: Array, truth: Oracle, signature: Signature, origin: Seq
 
 def error_bound(truth: Oracle, signature: Signature) -> Array:
     """The largest error that a right kernel can make, for each element (see the module's text)."""
-    out_name = _result_dtype(signature)
+    out_name = result_dtype(signature)
     _, least, normal = _RANGES[out_name]
     sums = signature.geometry.acc_dtype
     accumulate = dtype(sums).epsilon
@@ -309,7 +312,8 @@ def _truncations(signature: Signature, length: int) -> int:
     return -(-length // _CUT) if narrow and g.acc_dtype == "fp32" else 0
 
 
-def _result_dtype(signature: Signature) -> str:
+def result_dtype(signature: Signature) -> str:
+    """The element type of a call's result."""
     if isinstance(signature, GemmSignature):
         return signature.c_dtype
     return {
@@ -328,7 +332,7 @@ def _first(wrong: Array) -> tuple[int, ...]:
 
 def overflow_from(signature: Signature) -> float:
     """The magnitude from which a result may round to Inf."""
-    name = _result_dtype(signature)
+    name = result_dtype(signature)
     return _RANGES[name][0] * (1 + 0.999 * dtype(name).epsilon)
 
 

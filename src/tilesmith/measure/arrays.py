@@ -22,8 +22,8 @@ from tilesmith.problems.gemm import GemmSignature
 
 Array = NDArray[Any]
 
-GUARD_BYTES = 4096
-_FILL = 0xFF
+BAND_BYTES = 64 << 10
+FILL = 0xFF
 _ALIGNMENT = 64
 
 
@@ -40,20 +40,20 @@ class GuardedArray:
         span = _span(self.array.shape, self.array.strides, self.array.dtype.itemsize)
         before, body, after = self.memory[:first], self.memory[first : first + span], self.memory[first + span :]
         if not _untouched(before):
-            changed = np.flatnonzero(before != _FILL)
+            changed = np.flatnonzero(before != FILL)
             return (
                 f"{changed.size} bytes changed before the tensor, the nearest {first - changed[-1]} bytes ahead of it"
             )
         if not _untouched(after):
-            changed = np.flatnonzero(after != _FILL)
+            changed = np.flatnonzero(after != FILL)
             return f"{changed.size} bytes changed behind the tensor, the nearest {changed[0]} bytes after its end"
         if span > self.array.size * self.array.dtype.itemsize:
             gaps = body.copy()
             elements = np.ndarray((*self.array.shape, self.array.dtype.itemsize), np.uint8, gaps, 0,
                                   (*self.array.strides, 1))  # fmt: skip
-            elements[...] = _FILL
+            elements[...] = FILL
             if not _untouched(gaps):
-                changed = np.flatnonzero(gaps != _FILL)
+                changed = np.flatnonzero(gaps != FILL)
                 return f"{changed.size} bytes changed in the gaps of the tensor, the first at byte {changed[0]}"
         return ""
 
@@ -67,9 +67,9 @@ def guarded(
     """
     steps = [step * kind.itemsize for step in strides]
     span = _span(shape, steps, kind.itemsize)
-    memory = np.full(span + 2 * GUARD_BYTES + 2 * _ALIGNMENT, _FILL, np.uint8)
-    at = memory.__array_interface__["data"][0] + GUARD_BYTES
-    offset = GUARD_BYTES + -at % _ALIGNMENT + kind.itemsize
+    memory = np.full(span + 2 * BAND_BYTES + 2 * _ALIGNMENT, FILL, np.uint8)
+    at = memory.__array_interface__["data"][0] + BAND_BYTES
+    offset = BAND_BYTES + -at % _ALIGNMENT + kind.itemsize
     array: Array = np.ndarray(tuple(shape), kind, memory.data, offset, tuple(steps))
     if values is not None:
         array[...] = values
@@ -101,7 +101,7 @@ def _span(shape: Sequence[int], steps: Sequence[int], itemsize: int) -> int:
 
 
 def _untouched(part: NDArray[np.uint8]) -> bool:
-    return part.size == 0 or bool((part == _FILL).all())
+    return part.size == 0 or bool((part == FILL).all())
 
 
 def aligned_arrays(signature: ConvSignature | GemmSignature, values: tuple[Any, ...]) -> list[Any]:
@@ -123,3 +123,8 @@ def aligned_arrays(signature: ConvSignature | GemmSignature, values: tuple[Any, 
             array[...] = content
         arrays.append(array)
     return arrays
+
+
+def clear(array: Array, byte: int) -> None:
+    """Set every byte of the elements of an array, and no other."""
+    array.view(f"u{array.dtype.itemsize}")[...] = int.from_bytes(bytes([byte]) * array.dtype.itemsize, "little")

@@ -2,46 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.measure.accuracy import Accuracy
-from tilesmith.measure.arrays import GuardedArray
+from tilesmith.measure.arrays import GuardedArray, clear, guarded_operands, guarded_result
+from tilesmith.measure.checker import NAN, Checker, Values
 from tilesmith.measure.oracle import Oracle
-from tilesmith.measure.recheck import Rechecker
-from tilesmith.problems.conv import ConvSignature
+from tilesmith.measure.placed import Place, turn_signs
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.device import Device, DeviceMemory, Stream
 from tilesmith.runtime.executable import Executable
 
-ALIGNMENT = 16  # for checks: all that a kernel may rely on
 TIMED_ALIGNMENT = 512  # for times: where the allocators of CUDA and PyTorch begin
 POISON = 0xFF  # in every floating-point format all ones are a NaN
+# Bytes after a multiple of 512: kernels may rely on multiples of 16.
+PAST = {Place.LOW: 16, Place.HIGH: 0, Place.ELEMENT: 32, Place.PAST_16: 64, Place.PAST_32: 128, Place.PAST_48: 256}
 _LOOKED_AT = 64 << 20  # operands up to this size are compared after each call, larger ones after the first
 
 
 class DeviceTensor:
-    """A guarded array's twin on a device: its first element at a multiple of ``alignment`` bytes and no more."""
+    """A guarded array's twin on a device: its first element ``past`` bytes after a multiple of 512."""
 
-    def __init__(self, place: Device, host: GuardedArray, alignment: int = ALIGNMENT) -> None:
+    def __init__(self, place: Device, host: GuardedArray, past: int = PAST[Place.LOW]) -> None:
         self.host = host
         #: Bytes of the host's memory before its first element.
         self.first = host.array.__array_interface__["data"][0] - host.memory.__array_interface__["data"][0]
-        self._pad = TIMED_ALIGNMENT + alignment - self.first % TIMED_ALIGNMENT
-        self.memory = DeviceMemory(place, host.memory.nbytes + self._pad)
+        self.memory = DeviceMemory(place, host.memory.nbytes + 3 * TIMED_ALIGNMENT)
+        self.lay(past)
+
+    def lay(self, past: int) -> None:
+        """The host's bytes to the device, at another place; NaNs around them."""
+        self.memory.fill(POISON)
+        self.memory.device.synchronize()
+        self._pad = 2 * TIMED_ALIGNMENT + past - (self.memory.address + self.first) % TIMED_ALIGNMENT
         self.address = self.memory.address + self._pad + self.first
         self.upload()
+        self._sum = zlib.crc32(self.host.memory.data)
+
+    @property
+    def differs(self) -> bool:
+        """Whether the device's bytes have changed since they were laid."""
+        now = np.empty(self.host.memory.nbytes, np.uint8)
+        self.download(now)
+        return zlib.crc32(now.data) != self._sum
+
+    def clear(self, byte: int) -> None:
+        """Set every byte from the first element to the last one of an array without gaps."""
+        begin = self._pad + self.first
+        self.memory.fill(byte, None, begin, begin + self.host.array.nbytes)
+        self.memory.device.synchronize()
 
     def twin(self) -> DeviceTensor:
         """The same bytes in memory of their own."""
         made = copy(self)
         made.memory = DeviceMemory(self.memory.device, self.memory.nbytes)
-        made.memory.copy_from(self.memory)
-        made.address = made.memory.address + self._pad + self.first
+        if (made.memory.address - self.memory.address) % TIMED_ALIGNMENT:
+            made.lay(self.address % TIMED_ALIGNMENT)
+        else:
+            made.memory.copy_from(self.memory)
+            made.address = made.memory.address + self._pad + self.first
         return made
 
     def upload(self) -> None:
@@ -61,35 +88,48 @@ class DevicePlan:
     """A CUDA plan with addresses, workspace (or another's) and packed filter: queued on a stream without any checks."""
 
     def __init__(
-        self, executable: Executable, place: Device, stream: Stream, slots: Sequence[int],
+        self, executable: Executable, place: Device, stream: Stream, slots: Sequence[int] | Callable[[], Sequence[int]],
         workspace: DeviceMemory | None = None,
     ) -> None:  # fmt: skip
+        """``slots`` may be a function, of tensors that move."""
         plan = executable.plan
         self._executable = executable
-        self._ordinal, self._stream, self._slots = place.ordinal, stream, tuple(slots)
+        self._place, self._stream = place, stream
+        self._slots = slots if callable(slots) else lambda: slots
         if workspace is None and plan.workspace_bytes:
             workspace = DeviceMemory(place, plan.workspace_bytes)
         self.workspace = workspace
-        self._packed = DeviceMemory(place, plan.packed_bytes) if plan.packed_bytes else None
+        self._packed: dict[bool, DeviceMemory] = {}
+        self._packed_of(False)
         executable.load_on(place.ordinal)
 
-    def prepare(self) -> None:
-        self._queue(prepare=True)
+    def prepare(self, second: bool = False, pieces: int = 0) -> None:
+        self._queue(second, prepare=True)
 
-    def run(self) -> None:
-        self._queue(prepare=False)
+    def run(self, second: bool = False, pieces: int = 0) -> None:
+        """A grid's blocks are the device's to order: ``pieces`` says nothing here."""
+        self._queue(second, prepare=False)
 
     def poison(self) -> None:
-        """Fill the workspace and the packed filter with NaNs."""
-        for memory in (self.workspace, self._packed):
-            if memory is not None:
-                memory.fill(POISON, self._stream)
+        """Fill the workspace and the packed filters with NaNs."""
+        self.fill(POISON)
 
-    def _queue(self, prepare: bool) -> None:
-        packed, workspace = (memory.address if memory else 0 for memory in (self._packed, self.workspace))
+    def fill(self, byte: int) -> None:
+        for memory in (self.workspace, *self._packed.values()):
+            if memory is not None:
+                memory.fill(byte, self._stream)
+
+    def _packed_of(self, second: bool) -> DeviceMemory | None:
+        nbytes = self._executable.plan.packed_bytes
+        if nbytes and second not in self._packed:
+            self._packed[second] = DeviceMemory(self._place, nbytes)
+        return self._packed.get(second)
+
+    def _queue(self, second: bool, *, prepare: bool) -> None:
+        packed, workspace = (memory.address if memory else 0 for memory in (self._packed_of(second), self.workspace))
         self._executable.run_on(
-            self._ordinal, self._stream.handle, self._slots, packed, workspace, prepare=prepare
-        )  # fmt: skip
+            self._place.ordinal, self._stream.handle, self._slots(), packed, workspace, prepare=prepare
+        )
 
 
 class TimedPlan:
@@ -112,7 +152,7 @@ class TimedTensors:
         self, place: Device, stream: Stream, operands: Sequence[GuardedArray], result: GuardedArray, calls: int
     ) -> None:
         self._place, self._stream = place, stream
-        first = [DeviceTensor(place, array, TIMED_ALIGNMENT) for array in (*operands, result)]
+        first = [DeviceTensor(place, array, 0) for array in (*operands, result)]
         self._row = [first, *([tensor.twin() for tensor in first] for _ in range(calls - 1))]
 
     def plan(self, executable: Executable) -> TimedPlan:
@@ -125,19 +165,49 @@ class TimedTensors:
         self._stream.synchronize()
         return TimedPlan(plans)
 
+    @property
+    def result(self) -> DeviceTensor:
+        """Where the first call of a row writes."""
+        return self._row[0][-1]
 
-class DeviceRechecker(Rechecker):
-    """``Rechecker`` for plans on a device. ``signature`` is canonical, so that its arguments are a plan's slots."""
+
+class QueuedPlan(Protocol):
+    """What one run needs of a plan."""
+
+    def poison(self) -> None: ...
+
+    def prepare(self) -> None: ...
+
+    def run(self) -> None: ...
+
+
+class DeviceChecks(Checker):
+    """The side of ``Checker`` that moves tensors on a device.
+
+    ``signature`` is canonical, so that its arguments are a plan's slots. The guarded arrays of the host keep the first
+    arguments: ``TimedTensors`` are made of them. Bands of 64 KB stand where the host has inaccessible pages.
+    """
+
+    sides = ((Place.LOW, Values.FIRST), (Place.LOW, Values.FIRST))  # what is timed, and compared, lies elsewhere
 
     def __init__(
-        self, signature: ConvSignature | GemmSignature, values: tuple[NDArray[Any], ...], truth: Oracle, place: Device
-    ) -> None:
-        super().__init__(signature, values, truth)
-        self.place = place
-        self.stream = Stream(place)
+        self, signature: Signature, values: tuple[NDArray[Any], ...], truth: Oracle | None, place: Device,
+        seed: int = 0,
+    ) -> None:  # fmt: skip
+        self.place, self.stream = place, Stream(place)
+        self.operands = guarded_operands(signature, values)
+        self.result = guarded_result(signature, values)
+        super().__init__(signature, values, truth, self.result.array, seed)
+        self._initial = self.result.memory.copy()
+        self.adds = isinstance(signature, GemmSignature) and signature.beta != 0
         self._inputs = [DeviceTensor(place, operand) for operand in self.operands]
         self._output = DeviceTensor(place, self.result)
-        self._looked = False
+        self._laid = Place.LOW, Values.FIRST
+
+    @property
+    def truth(self) -> Oracle:
+        assert self._truth is not None
+        return self._truth
 
     @property
     def slots(self) -> tuple[int, ...]:
@@ -145,23 +215,73 @@ class DeviceRechecker(Rechecker):
 
     def plan(self, executable: Executable) -> DevicePlan:
         """``executable`` on this problem's tensors."""
-        return DevicePlan(executable, self.place, self.stream, self.slots)
+        return DevicePlan(executable, self.place, self.stream, lambda: self.slots)
 
-    def check_plan(self, plan: DevicePlan, *, poison: bool) -> Accuracy:
-        """Prepare and run on the device, in guarded memory full of NaN, and check everything it did."""
+    @abstractmethod
+    def check_tensor(self, tensor: DeviceTensor) -> Accuracy:
+        """The numbers of a result of the first arguments that lies anywhere on the device."""
 
-        def call(*arrays: NDArray[Any]) -> None:
-            self._output.upload()
-            if poison:
-                plan.poison()
-            plan.prepare()
-            plan.run()
-            self.stream.synchronize()
-            self._output.download()
-            small = sum(operand.memory.nbytes for operand in self.operands) <= _LOOKED_AT
-            if small or not self._looked:
-                for tensor in self._inputs:
-                    tensor.download()
-                self._looked = True
+    def reset(self, tensor: DeviceTensor) -> None:
+        """A result that lies anywhere on the device as it is before a call."""
+        self.result.memory[...] = self._initial
+        tensor.upload()
 
-        return self.check_call(call)
+    def check_plan(self, plan: QueuedPlan, *, poison: bool) -> Accuracy:
+        """One run in guarded memory full of NaN, with everything it did checked."""
+        self._lay(*self.sides[0])
+        self.clear(NAN)
+        if poison:
+            plan.poison()
+        plan.prepare()
+        plan.run()
+        return self._verdict(self.sides[0][1])
+
+    def lay(self, place: Place, values: tuple[NDArray[Any], ...], turned: int) -> None:
+        for i, (tensor, value, first) in enumerate(zip(self._inputs, values, self._values, strict=False)):
+            if i < turned:
+                turn_signs(value, tensor.host.array)
+            elif value is not first:
+                tensor.host.array[...] = value
+            tensor.lay(PAST[place])
+            if i < turned or value is not first:
+                tensor.host.array[...] = first
+        self.result.memory[...] = self._initial
+        self._output.lay(PAST[place])
+
+    def where(self, place: Place) -> str:
+        return f"{PAST[place]} bytes after a multiple of 512"
+
+    def finish(self) -> None:
+        self.stream.synchronize()
+
+
+class DeviceRechecker(DeviceChecks):
+    """Checks on the host what a device has computed."""
+
+    _looked = False
+
+    def clear(self, byte: int) -> None:
+        self.result.memory[...] = self._initial
+        if not self.adds:
+            clear(self.result.array, byte)
+        self._output.upload()
+
+    def found(self) -> NDArray[Any]:
+        self._output.download()
+        return self.result.array
+
+    def check_tensor(self, tensor: DeviceTensor) -> Accuracy:
+        tensor.download()
+        return self.check_result(tensor.host.array)
+
+    def trespass(self) -> str:
+        if found := self.result.trespass():
+            return f"wrote outside the result: {found}"
+        small = sum(operand.memory.nbytes for operand in self.operands) <= _LOOKED_AT
+        if not small and self._looked:
+            return ""
+        self._looked = True
+        for place, tensor in enumerate(self._inputs):
+            if tensor.differs:
+                return f"wrote to argument {place}, which it may only read"
+        return ""

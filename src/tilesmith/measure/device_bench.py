@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from numpy.typing import NDArray
 
 from tilesmith.measure.accuracy import Accuracy
-from tilesmith.measure.device_arrays import DevicePlan, DeviceRechecker, TimedTensors
+from tilesmith.measure.device_arrays import DeviceRechecker, TimedTensors
 from tilesmith.measure.device_check import DeviceChecker, can_check_on_device
 from tilesmith.measure.device_flush import Flush
 from tilesmith.measure.device_timing import Call, calls_in_row, interleave_on_device
@@ -44,6 +45,10 @@ class _Foreign:
         self._stream.synchronize()
         copy_on_device(self._stream.device, self._out, address, self._nbytes)
         del held
+
+
+def _repeated(verdict: Accuracy) -> Accuracy:
+    return verdict if verdict.ok else replace(verdict, message=f"after repeated calls: {verdict.message}")
 
 
 class DeviceBench:
@@ -81,19 +86,31 @@ class DeviceBench:
         return TimedTensors(checker.place, checker.stream, checker.operands, checker.result, self.calls)
 
     def check(self, executable: Executable) -> Accuracy:
-        """Run twice, first with poisoned memory and then with what that run left; the first wrong verdict counts."""
-        plan = self.checker.plan(executable)
-        for poison in (True, False):
-            verdict = self.checker.check_plan(plan, poison=poison)
-            if not verdict.ok:
-                break
-        return verdict
+        """What every config must pass (``measure.checker``)."""
+        return self.checker.check(self.checker.plan(executable))
+
+    def certify(self, executable: Executable) -> Accuracy:
+        """What a config must pass besides before it may be chosen."""
+        return self.checker.certify(self.checker.plan(executable))
+
+    def compare_last(self) -> Accuracy:
+        """What the last timed call left, which lies where allocators lay tensors; a GEMM may have added to it often."""
+        if self.checker.adds:
+            return Accuracy(True, 0.0, 0.0, ())
+        return _repeated(self.checker.check_tensor(self.timed.result))
+
+    def compare(self, call: Call) -> Accuracy:
+        """Call once more, into memory full of NaN, and compare."""
+        self.checker.reset(self.timed.result)
+        call(0)
+        self.checker.finish()
+        return _repeated(self.checker.check_tensor(self.timed.result))
 
     def check_foreign(self, call: Callable[[], tuple[int, object]], nbytes: int) -> Accuracy:
         """The numbers of another library: ``call`` queues its work on this problem's stream and returns the address of
         its result, which lies as the problem's does and has no gaps, and whatever owns it."""
         foreign = _Foreign(call, nbytes, self.checker.slots[-1], self.checker.stream)
-        return self.checker.check_plan(cast(DevicePlan, foreign), poison=False)
+        return self.checker.check_plan(foreign, poison=False)
 
     def time(
         self,

@@ -18,10 +18,13 @@ from numpy.typing import NDArray
 
 from tilesmith.codegen.cuda.scalar import POINTEE, scalar_prelude
 from tilesmith.codegen.symbols import make_source
-from tilesmith.measure.accuracy import Accuracy, check, describe_wrong, error_bound, overflow_from
-from tilesmith.measure.arrays import GuardedArray, guarded_operands, guarded_result
-from tilesmith.measure.device_arrays import DevicePlan, DeviceTensor
+from tilesmith.measure.accuracy import Accuracy, describe_wrong, error_bound, overflow_from
+from tilesmith.measure.arrays import FILL, GuardedArray
+from tilesmith.measure.checker import NAN, Values
+from tilesmith.measure.device_arrays import DeviceChecks, DevicePlan, DeviceTensor
+from tilesmith.measure.judge import logical_index
 from tilesmith.measure.oracle import Oracle, logical
+from tilesmith.measure.placed import Place
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Draft, Source
 from tilesmith.plan.slots import arguments
@@ -30,7 +33,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.problems.layouts import dense_strides
 from tilesmith.problems.rewrite import Signature
-from tilesmith.runtime.device import Device, DeviceMemory, Stream
+from tilesmith.runtime.device import Device, DeviceMemory
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.kernel import Kernel
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
@@ -57,20 +60,17 @@ def can_check_on_device(signature: Signature) -> bool:
     return plain and dense and g.epilogue.is_identity and slot.dtype in _RESULTS and g.acc_dtype != "int32"
 
 
-class DeviceChecker:
+class DeviceChecker(DeviceChecks):
     """Checks plans of one canonical problem on a device. ``values`` are its sample arguments, free of NaN and Inf."""
 
     def __init__(
-        self, signature: Signature, values: tuple[Array, ...], target: CudaTarget, place: Device, cache: ArtifactCache
-    ) -> None:
-        self.signature, self.place, self.stream = signature, place, Stream(place)
+        self, signature: Signature, values: tuple[Array, ...], target: CudaTarget, place: Device, cache: ArtifactCache,
+        seed: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__(signature, values, None, place, seed)
         self._target, self._cache = target, cache
-        self.operands = guarded_operands(signature, values)
-        self.result = guarded_result(signature, values)
-        self._inputs = [DeviceTensor(place, operand) for operand in self.operands]
         self._pristine = [_twin(tensor) for tensor in self._inputs]
-        self._output = DeviceTensor(place, self.result)
-        self._initial = _twin(self._output)
+        self._blank = _twin(self._output)
         self._report = DeviceMemory(place, 3 * 8 * _BLOCKS)
         sources = [_kernel_source("compare", self.result, target), _kernel_source("differ", self.result, target)]
         names = dict.fromkeys(operand.array.dtype for operand in self.operands[:2])
@@ -132,40 +132,41 @@ class DeviceChecker:
 
     # --- checks -------------------------------------------------------------------------------------------------------
 
-    @property
-    def slots(self) -> tuple[int, ...]:
-        return tuple(tensor.address for tensor in (*self._inputs, self._output))
+    def lay(self, place: Place, values: tuple[Array, ...], turned: int) -> None:
+        super().lay(place, values, turned)
+        for memory, tensor in zip((*self._pristine, self._blank), (*self._inputs, self._output), strict=True):
+            memory.copy_from(tensor.memory)
 
-    def plan(self, executable: Executable) -> DevicePlan:
-        """``executable`` on this problem's tensors."""
-        return DevicePlan(executable, self.place, self.stream, self.slots)
+    def clear(self, byte: int) -> None:
+        self._output.memory.copy_from(self._blank)
+        if byte != NAN:
+            self._output.clear(byte)
+
+    def found(self) -> Array:
+        self._output.download()
+        return self.result.array
+
+    def judged(self, values: Values) -> Accuracy:
+        """On the device; what is NaN or Inf is compared by the host, which takes it out."""
+        if values is Values.SPECIAL:
+            return super().judged(values)
+        return self.check_tensor(self._output)
 
     def check_result(self, found: Array) -> Accuracy:
-        """The numbers of a result that the host has."""
-        return check(found, self.truth, self.signature)
+        self.result.array[...] = found
+        self._output.upload()
+        return self.check_tensor(self._output)
 
-    def check_plan(self, plan: DevicePlan, *, poison: bool) -> Accuracy:
-        """Prepare and run on the device, in guarded memory full of NaN, and check everything it did."""
-        self._output.memory.copy_from(self._initial)
-        if poison:
-            plan.poison()
-        plan.prepare()
-        plan.run()
-        self.stream.synchronize()
-        verdict = self._verdict()
-        trouble = self._trespass() if verdict.ok else ""
-        return replace(verdict, ok=False, message=trouble) if trouble else verdict
-
-    def _verdict(self) -> Accuracy:
+    def check_tensor(self, tensor: DeviceTensor) -> Accuracy:
         self._compare.launch(
-            self.stream, _BLOCKS, _THREADS, self._output.address, self._value.address, self._norm.address,
+            self.stream, _BLOCKS, _THREADS, tensor.address, self._value.address, self._norm.address,
             self.result.array.size, *self._bound, self._report.address,
         )  # fmt: skip
         report = self._reported(3)
         wrong, worst = int(report[:, 0].sum()), report[int(np.argmax(report[:, 1]))]
         flat, share = int(worst[2]), float(worst[1])
-        found, value, bound = self._element(flat)
-        at = _logical_index(self.signature, tuple(int(i) for i in np.unravel_index(flat, self.result.array.shape)))
+        found, value, bound = self._element(tensor, flat)
+        at = logical_index(self.signature, tuple(int(i) for i in np.unravel_index(flat, self.result.array.shape)))
         if not wrong:
             return Accuracy(True, share * bound, bound, at)
         return Accuracy(
@@ -173,10 +174,10 @@ class DeviceChecker:
             describe_wrong(wrong, self.result.array.size, at, found, value, bound),
         )  # fmt: skip
 
-    def _element(self, flat: int) -> tuple[float, float, float]:
+    def _element(self, tensor: DeviceTensor, flat: int) -> tuple[float, float, float]:
         """An element as it was found, as it should be, and its bound."""
         raw = np.empty(1, self.result.array.dtype)
-        self._output.read(raw.view(np.uint8), flat * raw.itemsize)
+        tensor.read(raw.view(np.uint8), flat * raw.itemsize)
         pair = np.empty(2, np.float64)
         for i, memory in enumerate((self._value, self._norm)):
             memory.read(pair[i : i + 1].view(np.uint8), 8 * flat)
@@ -184,13 +185,12 @@ class DeviceChecker:
         bound = of_norm * float(np.sqrt(pair[1])) + of_value * abs(float(pair[0])) + fixed
         return float(raw.astype(np.float64)[0]), float(pair[0]), bound
 
-    def _trespass(self) -> str:
-        """What was written outside the result, in words; operands are put right again."""
+    def trespass(self) -> str:
         first, span = self._output.first, self.result.array.nbytes
         for begin, end in ((0, first), (first + span, self.result.memory.nbytes)):
             part = np.empty(end - begin, np.uint8)
             self._output.read(part, begin - first)
-            if (part != 0xFF).any():
+            if (part != FILL).any():
                 self._output.download()
                 return f"wrote outside the result: {self.result.trespass()}"
         for place, (tensor, pristine) in enumerate(zip(self._inputs, self._pristine, strict=True)):
@@ -199,7 +199,6 @@ class DeviceChecker:
                 self.stream, _BLOCKS, _THREADS, tensor.memory.address, pristine.address, words, self._report.address
             )
             if self._reported(1).any():
-                tensor.memory.copy_from(pristine)
                 return f"wrote to argument {place}, which it may only read"
         return ""
 
@@ -241,13 +240,6 @@ def _bound_of(signature: Signature) -> tuple[float, float, float, float]:
 def _length(signature: Signature) -> int:
     g = signature.geometry
     return int(g.k if isinstance(g, GemmGeometry) else g.reduction_length)
-
-
-def _logical_index(signature: Signature, index: tuple[int, ...]) -> tuple[int, ...]:
-    """The place in the logical axes of an element of the result's layout."""
-    sizes = (2, 3, 5, 7, 11)[: len(index)]  # all different, so that they name the axes
-    order = logical(signature, np.empty(sizes, np.int8)).shape
-    return tuple(index[sizes.index(size)] for size in order)
 
 
 def _kernel_source(name: str, result: GuardedArray, target: CudaTarget) -> Source:

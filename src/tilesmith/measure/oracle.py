@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -77,6 +78,19 @@ def logical(signature: ConvSignature | GemmSignature, result: Array) -> Array:
     if isinstance(signature, GemmSignature) or signature.mode == "bgrad":
         return result
     return _logical(result, _result_layout(signature))
+
+
+def write_oracle(path: Path, truth: Oracle) -> None:
+    """Put an answer into a file, all at once."""
+    staged = path.with_suffix(".tmp.npz")
+    np.savez(staged, value=truth.value, norm=truth.norm, addends=truth.addends, length=np.int64(truth.length))
+    staged.replace(path)
+
+
+def read_oracle(path: Path) -> Oracle:
+    """What ``write_oracle`` has put there."""
+    with np.load(path) as kept:
+        return Oracle(kept["value"], kept["norm"], kept["addends"], int(kept["length"]))
 
 
 # --- convolution ------------------------------------------------------------------------------------------------------

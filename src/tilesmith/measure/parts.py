@@ -68,48 +68,70 @@ def _added(a: Oracle, b: Oracle) -> Oracle:
     return Oracle(a.value + b.value, np.hypot(a.norm, b.norm), a.addends, a.length)
 
 
+def one_part(signature: ConvSignature | GemmSignature, arguments: Sequence[Array], at: int) -> Part:
+    """The problem of one image, or of one row of each matrix; a gradient of weights or bias has its sum alone.
+
+    ``at`` may count from the end.
+    """
+    if isinstance(signature, GemmSignature):
+        at %= signature.m
+        return _rows(signature, arguments, slice(at, at + 1))
+    at %= _count(signature)
+    return _some_images(signature, arguments, slice(at, at + 1))
+
+
 def _images(signature: ConvSignature, arguments: Sequence[Array], elements: int) -> Iterator[Part]:
     """The problem for a few images at a time."""
-    x_axis, y_axis = (parse_layout(name).order.index("N") for name in (signature.input_layout, signature.output_layout))
-    count = signature.input_shape[x_axis]
+    count = _count(signature)
     sizes = sum(int(np.prod(shape, dtype=np.int64)) for shape in (signature.input_shape, signature.output_shape))
     step = max(1, elements * count // sizes)
+    for first in range(0, count, step):
+        images = slice(first, min(first + step, count))
+        if images == slice(0, count):
+            yield Part(signature, tuple(arguments), (), (0,) * _rank(signature))
+            return
+        yield _some_images(signature, arguments, images)
+
+
+def _some_images(signature: ConvSignature, arguments: Sequence[Array], images: slice) -> Part:
+    x_axis, y_axis = (parse_layout(name).order.index("N") for name in (signature.input_layout, signature.output_layout))
     # Which axis of each argument counts images; the filter and the bias have none.
     result_axis = y_axis if signature.mode == "fwd" else x_axis
     axes: list[int | None] = {"fwd": [x_axis, None], "bwd": [y_axis, None], "wrw": [y_axis, x_axis], "bgrad": [y_axis]}[
         signature.mode
     ]  # type: ignore[assignment]
     axes += [None] * signature.epilogue.bias + [result_axis] * signature.epilogue.residual
-    for first in range(0, count, step):
-        images = slice(first, min(first + step, count))
-        if images == slice(0, count):
-            yield Part(signature, tuple(arguments), (), (0,) * _rank(signature))
-            return
-        shape = list(signature.input_shape)
-        shape[x_axis] = images.stop - images.start
-        small = replace(
-            signature, input_shape=tuple(shape), input_strides=None, kernel_strides=None, output_strides=None
-        )
-        views = tuple(a if axis is None else a[_at(axis, images)] for a, axis in zip(arguments, axes, strict=True))
-        yield Part(small, views, _at(result_axis, images), (first, *[0] * (_rank(signature) - 1)))
+    shape = list(signature.input_shape)
+    shape[x_axis] = images.stop - images.start
+    small = replace(signature, input_shape=tuple(shape), input_strides=None, kernel_strides=None, output_strides=None)
+    views = tuple(a if axis is None else a[_at(axis, images)] for a, axis in zip(arguments, axes, strict=True))
+    summed = signature.mode not in ("fwd", "bwd")
+    where = () if summed else _at(result_axis, images)
+    return Part(small, views, where, (images.start, *[0] * (_rank(signature) - 1)))
 
 
 def _gemm_parts(signature: GemmSignature, arguments: Sequence[Array], elements: int) -> Iterator[Part]:
     """Some rows of one matrix, or of every matrix of a batch, at a time."""
-    a, b, *extra = arguments
-    step = max(1, elements * signature.m // max(1, a.size + signature.batch * signature.m * signature.n))
-    rank = len(signature.c_shape)
-    bias = [extra.pop(0)] if signature.epilogue.bias else []
+    step = max(1, elements * signature.m // max(1, arguments[0].size + signature.batch * signature.m * signature.n))
     if step >= signature.m:
-        yield Part(signature, tuple(arguments), (), (0,) * rank)
+        yield Part(signature, tuple(arguments), (), (0,) * len(signature.c_shape))
         return
-    plain = {f"ld{name}": None for name in "abc"} | {f"stride_{name}": None for name in "abc"}
     for first in range(0, signature.m, step):
-        rows = slice(first, min(first + step, signature.m))
-        small = replace(signature, m=rows.stop - rows.start, **plain)  # type: ignore[arg-type]
-        mine = a[..., :, rows] if signature.trans_a else a[..., rows, :]
-        views = (mine, b, *bias, *(term[..., rows, :] for term in extra))
-        yield Part(small, views, (Ellipsis, rows, slice(None)), (*[0] * (rank - 2), first, 0))
+        yield _rows(signature, arguments, slice(first, min(first + step, signature.m)))
+
+
+def _rows(signature: GemmSignature, arguments: Sequence[Array], rows: slice) -> Part:
+    a, b, *extra = arguments
+    bias = [extra.pop(0)] if signature.epilogue.bias else []
+    plain = {f"ld{name}": None for name in "abc"} | {f"stride_{name}": None for name in "abc"}
+    small = replace(signature, m=rows.stop - rows.start, **plain)  # type: ignore[arg-type]
+    mine = a[..., :, rows] if signature.trans_a else a[..., rows, :]
+    views = (mine, b, *bias, *(term[..., rows, :] for term in extra))
+    return Part(small, views, (Ellipsis, rows, slice(None)), (*[0] * (len(signature.c_shape) - 2), rows.start, 0))
+
+
+def _count(signature: ConvSignature) -> int:
+    return signature.input_shape[parse_layout(signature.input_layout).order.index("N")]
 
 
 def _rank(signature: ConvSignature) -> int:

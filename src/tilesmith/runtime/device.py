@@ -111,12 +111,14 @@ class DeviceMemory:
             )  # fmt: skip
             driver().call("cuStreamSynchronize", ctypes.c_void_p(None))
 
-    def fill(self, value: int, stream: Stream | None = None) -> None:
-        """Set every byte; on ``stream`` without waiting."""
+    def fill(self, value: int, stream: Stream | None = None, begin: int = 0, end: int | None = None) -> None:
+        """Set every byte, or those from ``begin`` to before ``end``; on ``stream`` without waiting."""
+        end = self.nbytes if end is None else end
+        assert 0 <= begin <= end <= self.nbytes
         with self.device.current():
             driver().call(
-                "cuMemsetD8Async", ctypes.c_uint64(self.address), ctypes.c_ubyte(value), ctypes.c_size_t(self.nbytes),
-                ctypes.c_void_p(stream.handle if stream else None),
+                "cuMemsetD8Async", ctypes.c_uint64(self.address + begin), ctypes.c_ubyte(value),
+                ctypes.c_size_t(end - begin), ctypes.c_void_p(stream.handle if stream else None),
             )  # fmt: skip
 
     def __del__(self) -> None:

@@ -48,7 +48,13 @@ class Executable:
         checked = tuple(map(_checked, serial.artifacts, artifacts))
         if serial.family == "cuda":
             cuda_open(library_path())
+        self.files = tuple([file for _, file in checked])
         self._loaded = LoadedPlan(serial.data, checked)
+
+    @property
+    def data(self) -> bytes:
+        """The serialised plan."""
+        return self._serial.data
 
     @property
     def plan(self) -> Plan:
@@ -127,6 +133,17 @@ class Executable:
         """Queue a CUDA plan (or its prepare part) on a stream; everything is an address on the device."""
         run = self._loaded.prepare_on if prepare else self._loaded.run_on
         run(device, stream, tuple(slots), packed, workspace)
+
+    def run_at(
+        self, slots: Sequence[int], packed: int, workspace: int, *, prepare: bool = False, pieces: int = 0,
+        fill: int = 0,
+    ) -> None:  # fmt: skip
+        """Run a CPU plan (or its prepare part) on addresses, which nobody looks at: for checks.
+
+        With ``pieces`` all of it runs on the calling thread, as it does while another call has the pool: the items of
+        each launch in that many pieces, the last first, every byte of scratch ``fill`` at the beginning of each.
+        """
+        self._loaded.run_at(prepare, tuple(slots), packed, workspace, pieces, fill)
 
     def poison(self) -> None:
         """Fill the workspace and the packed filter of the next call with NaNs: what a kernel does not write shows."""

@@ -12,10 +12,14 @@ from tilesmith.tune.space import Point
 
 @dataclass
 class Book:
-    """Trials of one problem. ``time_s`` are seconds on this search's one scale (see ``measuring``), fit for ranking."""
+    """Trials of one problem. ``time_s`` are seconds on this search's one scale (see ``measuring``), fit for ranking.
+
+    ``certified`` are those that have passed every check in this search: the only ones that may be chosen.
+    """
 
     records: dict[Point, Record] = field(default_factory=dict)
     time_s: dict[Point, float] = field(default_factory=dict)
+    certified: set[Point] = field(default_factory=set)
 
     def add(self, point: Point, record: Record, seconds: float | None) -> None:
         self.records[point] = record
@@ -23,6 +27,7 @@ class Book:
             self.time_s[point] = seconds
         else:
             self.time_s.pop(point, None)
+            self.certified.discard(point)
 
     def fastest(self, count: int) -> list[Point]:
         """Ties in the order of names."""
@@ -37,6 +42,15 @@ class Book:
         wanted = set(arms)
         for point in self.fastest(len(self.time_s)):
             if point.arm in wanted:
+                found.setdefault(point.arm, point)
+        return found
+
+    def best_certified_of(self, arms: Iterable[str]) -> dict[str, Point]:
+        """The fastest point of each arm that has one which may be chosen."""
+        found: dict[str, Point] = {}
+        wanted = set(arms)
+        for point in self.fastest(len(self.time_s)):
+            if point.arm in wanted and point in self.certified:
                 found.setdefault(point.arm, point)
         return found
 

@@ -19,7 +19,19 @@ from tilesmith.problems.signature import parse_key
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.toolchain.cache import ArtifactCache
-from tilesmith.tune.messages import Load, Loaded, LoadLibrary, Race, Raced, Refused, Setup, Unload
+from tilesmith.tune.messages import (
+    Certified,
+    Certify,
+    Load,
+    Loaded,
+    LoadLibrary,
+    Race,
+    Raced,
+    Refused,
+    Setup,
+    Unload,
+    refused,
+)
 from tilesmith.tune.note import Note
 
 
@@ -37,6 +49,7 @@ class DeviceWorker:
             signature, self._values, partial(truth_of, setup), target, setup.device, ArtifactCache(setup.cache)
         )
         self.calls: dict[str, Call] = {}
+        self.executables: dict[str, Executable] = {}  # of plans, whose results lie where they are timed
         self.seconds: dict[str, float] = {}
 
     def is_well(self) -> bool:
@@ -50,6 +63,7 @@ class DeviceWorker:
     def close(self) -> None:
         """Give everything back but the context, and PyTorch if it is loaded."""
         self.calls.clear()
+        self.executables.clear()
         self._held.close()
         if self._torch is not None:
             side, self._torch = self._torch[0], None
@@ -61,13 +75,20 @@ class DeviceWorker:
         executable = Executable(request.plan, [Path(path) for path in request.artifacts])
         verdict = self.bench.check(executable)
         if not verdict.ok:
-            return Refused(f"wrong numbers: {verdict.message}", verdict.error, verdict.bound)
+            return refused(verdict)
         plan = self.bench.timed.plan(executable)
         quick = self.bench.quick(plan.run)
+        if not (last := self.bench.compare_last()).ok:
+            return refused(last)
         prepare_us = self.bench.quick(plan.prepare).median_us if executable.prepares else 0.0
-        self.calls[request.name] = plan.run
+        self.calls[request.name], self.executables[request.name] = plan.run, executable
         self.seconds[request.name] = quick.low_us * 1e-6
         return Loaded(verdict.error, verdict.bound, quick, prepare_us)
+
+    def certify(self, request: Certify) -> Certified | Refused:
+        self.note.write(request.name)
+        verdict = self.bench.certify(self.executables[request.name])
+        return Certified() if verdict.ok else refused(verdict)
 
     def load_library(self, request: LoadLibrary) -> Loaded | Refused:
         """PyTorch's own kernel, on this problem's stream and numbers."""
@@ -76,7 +97,7 @@ class DeviceWorker:
         run = call_on_row(side.library_call(self._signature, request.config), row)
         verdict = check_library(self.bench, self._signature, side, run)
         if not verdict.ok:
-            return Refused(f"wrong numbers: {verdict.message}", verdict.error, verdict.bound)
+            return refused(verdict)
         quick = self.bench.quick(run)
         self.calls[request.name] = run
         self.seconds[request.name] = quick.low_us * 1e-6
@@ -97,14 +118,18 @@ class DeviceWorker:
 
     def race(self, request: Race) -> Raced:
         calls = {name: self.calls[name] for name in request.names}
-        return Raced(
-            self.bench.time(
-                calls, budget_s=request.budget_s, rounds=request.rounds, drop_ratio=request.drop_ratio,
-                before=self.note.write, estimates=self.seconds,
-            )
+        timings = self.bench.time(
+            calls, budget_s=request.budget_s, rounds=request.rounds, drop_ratio=request.drop_ratio,
+            before=self.note.write, estimates=self.seconds,
         )  # fmt: skip
+        wrong = {}
+        for name in request.names if request.compares else ():
+            self.note.write(name)
+            if name in self.executables and not (verdict := self.bench.compare(self.calls[name])).ok:
+                wrong[name] = refused(verdict)
+        return Raced(timings, wrong)
 
     def unload(self, request: Unload) -> None:
         for name in request.names:
-            self.calls.pop(name, None)
-            self.seconds.pop(name, None)
+            for held in (self.calls, self.executables, self.seconds):
+                held.pop(name, None)

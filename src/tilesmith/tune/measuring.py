@@ -28,6 +28,7 @@ KEPT = 4  # of the fastest plans stay loaded
 QUICK = 1.25  # first estimates are rough: a race decides among those within this of the fastest
 DROP = 1.1
 ROUNDS = 7
+CERTIFIED_RUNS = 3  # times what the first check may take
 
 
 class Measurer:
@@ -52,9 +53,17 @@ class Measurer:
                 estimates[built.point] = quick
         if estimates:
             self._rank(estimates)
-        keep = {str(point) for point in self.book.fastest(KEPT)} | {str(self.job.untuned)}
+        # Each solver's best is checked in the end: what stays loaded is not compiled again.
+        kept = {*self.book.fastest(KEPT), *self.book.fastest_of(self.job.everyone).values(), self.job.untuned}
+        keep = set(map(str, kept))
         self.runner.unload([name for name in self.runner.loaded if name not in keep])
         return reached
+
+    def secure(self) -> None:
+        """Check the fastest config that is loaded so that it may be chosen, after an interruption."""
+        self.runner.recover()
+        while (best := self._leader({})) is not None and not self.certify(best):
+            pass
 
     def load(self, built: Built) -> Timing | None:
         """Check a config and estimate its time; None, and a failed record, when it cannot be used."""
@@ -70,8 +79,7 @@ class Measurer:
             return None
         reply = self.check(str(point), point, plan, [by_digest[digest] for digest in plan.artifacts])
         if isinstance(reply, Refused):
-            failed = blank.failed(reply.reason)
-            self.book.add(point, replace(failed, error=reply.error, bound=reply.bound), None)
+            self._fail(point, reply)
             return None
         record = replace(
             timed(blank, reply.quick), error=reply.error, bound=reply.bound, prepare_us=reply.prepare_us,
@@ -85,33 +93,56 @@ class Measurer:
 
         None alone where there is no time for it: it may cost the worker, and the search must still come to its end.
         """
-        blank = self.job.blank(point)
         limit = min(LIBRARY_S, self.library_s())
         reply = self.runner.load_library(str(point), point.arm, str(point.config), limit) if limit > 0 else None
         if reply is None or (isinstance(reply, Refused) and limit < LIBRARY_S and self.library_s() <= 0):
             return None
         if isinstance(reply, Refused):
-            failed = blank.failed(reply.reason)
-            self.book.add(point, replace(failed, error=reply.error, bound=reply.bound), None)
+            self._fail(point, reply)
             return None
-        record = replace(timed(blank, reply.quick), error=reply.error, bound=reply.bound, compiler=reply.made_by)
+        record = replace(
+            timed(self.job.blank(point), reply.quick), error=reply.error, bound=reply.bound, compiler=reply.made_by
+        )
         self.book.add(point, record, reply.quick.low_us * 1e-6)
+        self.book.certified.add(point)  # what a library computes here is all that can be checked of it
         return point
+
+    def certify(self, point: Point) -> bool:
+        """Check a loaded config as one must be checked that may be chosen; a failed record where it may not."""
+        if point not in self.book.certified:
+            refused = self.runner.certify(str(point), CERTIFIED_RUNS * self.limit_s(point))
+            if refused is not None:
+                self._fail(point, refused)
+                return False
+            self.book.certified.add(point)
+        return True
 
     def check(self, name: str, point: Point, plan: Plan, paths: Sequence[Path]) -> Loaded | Refused:
         """Load a plan in the worker under ``name``."""
         return self.runner.load(name, encode(plan), paths, self.limit_s(point))
 
+    def check_all(self, name: str, point: Point, plan: Plan, paths: Sequence[Path]) -> Refused | None:
+        """All checks of a plan, which is not kept; why it may not be used, if so."""
+        reply = self.check(name, point, plan, paths)
+        refused = reply if isinstance(reply, Refused) else None
+        if refused is None:
+            refused = self.runner.certify(name, CERTIFIED_RUNS * self.limit_s(point))
+        self.runner.unload([name])
+        return refused
+
     def race(
-        self, points: Sequence[Point], rounds: int, budget_s: float, drop_ratio: float | None
+        self, points: Sequence[Point], rounds: int, budget_s: float, drop_ratio: float | None, compares: bool = False
     ) -> dict[Point, Timing]:
-        """Time loaded configs head to head; those that die are recorded as failed."""
+        """Time loaded configs head to head; those that die are recorded as failed.
+
+        So are, with ``compares``, those whose numbers are wrong after the last call.
+        """
         named = {str(point): point for point in points}
         longest = max((self.book.time_s.get(point, 0.0) for point in points), default=0.0)
         limit = 20.0 + 4 * budget_s + 100 * len(points) * max(longest, 2e-3)
-        heat = self.runner.race(list(named), rounds, budget_s, limit, drop_ratio)
-        for name, reason in heat.failed.items():
-            self.book.add(named[name], self.book.records[named[name]].failed(reason), None)
+        heat = self.runner.race(list(named), rounds, budget_s, limit, drop_ratio, compares)
+        for name, refused in heat.failed.items():
+            self._fail(named[name], refused)
         return {named[name]: timing for name, timing in heat.timings.items()}
 
     def _rank(self, estimates: dict[Point, Timing]) -> None:
@@ -135,6 +166,11 @@ class Measurer:
         loaded = set(self.runner.loaded)
         ordered = self.book.fastest(len(self.book.time_s))
         return next((point for point in ordered if point not in fresh and str(point) in loaded), None)
+
+    def _fail(self, point: Point, refused: Refused) -> None:
+        """A failed record of a config."""
+        record = self.book.records.get(point, self.job.blank(point)).failed(refused.reason)
+        self.book.add(point, replace(record, error=refused.error, bound=refused.bound), None)
 
     def limit_s(self, point: Point) -> float:
         """How long checking one config may take before it counts as hanging."""

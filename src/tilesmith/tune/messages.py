@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from tilesmith.measure.accuracy import Accuracy
 from tilesmith.measure.timing import Timing
 
 _LENGTH = struct.Struct("<I")
@@ -33,6 +34,27 @@ class Load(msgspec.Struct, frozen=True, tag=True):
     artifacts: tuple[str, ...]
 
 
+class Certify(msgspec.Struct, frozen=True, tag=True):
+    """Check a loaded plan as one must be checked that may be chosen."""
+
+    name: str
+
+
+class Verify(msgspec.Struct, frozen=True, tag=True):
+    """All checks of one plan of any problem, without a ``Setup``; nothing is kept.
+
+    The oracle's answer is read from the file ``oracle``; without one it is made in parts, which fit the memory.
+    ``specials`` plants NaN and Inf in one operand after the other.
+    """
+
+    problem: str
+    seed: int
+    plan: bytes
+    artifacts: tuple[str, ...]
+    oracle: str = ""
+    specials: bool = False
+
+
 class LoadLibrary(msgspec.Struct, frozen=True, tag=True):
     """Load PyTorch and check and time its own kernel for the problem: ``config`` of the solver ``library``."""
 
@@ -42,13 +64,14 @@ class LoadLibrary(msgspec.Struct, frozen=True, tag=True):
 
 
 class Race(msgspec.Struct, frozen=True, tag=True):
-    """Time loaded plans against each other (``measure.timing.interleave``)."""
+    """Time loaded plans against each other (``measure.timing.interleave``); ``compares`` their results afterwards."""
 
     names: tuple[str, ...]
     rounds: int
     budget_s: float
     threads: int
     drop_ratio: float | None
+    compares: bool = False
 
 
 class Unload(msgspec.Struct, frozen=True, tag=True):
@@ -89,12 +112,34 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     last: bool = False
 
 
+class Certified(msgspec.Struct, frozen=True, tag=True):
+    """The plan has passed every check."""
+
+
+class Verified(msgspec.Struct, frozen=True, tag=True):
+    """``measure.accuracy.Accuracy``."""
+
+    ok: bool
+    error: float
+    bound: float
+    worst_index: tuple[int, ...]
+    message: str
+
+
+def refused(verdict: Accuracy) -> Refused:
+    """What is said of wrong numbers."""
+    return Refused(f"wrong numbers: {verdict.message}", verdict.error, verdict.bound)
+
+
 class Raced(msgspec.Struct, frozen=True, tag=True):
+    """Times, and what is wrong with the last results of some."""
+
     timings: dict[str, Timing]
+    wrong: dict[str, Refused] = {}
 
 
-Request = Setup | Load | LoadLibrary | Race | Unload | Rest
-Reply = Ready | Loaded | Refused | Raced
+Request = Setup | Load | Certify | Verify | LoadLibrary | Race | Unload | Rest
+Reply = Ready | Loaded | Certified | Verified | Refused | Raced
 
 _requests = msgspec.msgpack.Decoder(Request)
 _replies = msgspec.msgpack.Decoder(Reply)

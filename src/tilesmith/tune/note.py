@@ -1,15 +1,22 @@
-"""A few bytes shared with the worker: which kernel is running. They outlive the worker, so a crash has a name."""
+"""A few bytes shared with the worker, which outlive it: which kernel runs, and where it was when the worker died."""
 
 from __future__ import annotations
 
+import json
 import mmap
+from collections.abc import Sequence
 from pathlib import Path
 
-_SIZE = 4096
+from tilesmith.measure.fences import FENCE_BYTES
+from tilesmith.measure.host_check import Region
+from tilesmith.runtime._runtime import watch_faults
+
+# The name, an address, and what lies where.
+_NAME, _ADDRESS, _REGIONS, _SIZE = 0, 4096, 4104, 8192
 
 
 class Note:
-    """One short text in a file mapped by both processes."""
+    """Short texts in a file mapped by both processes."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -18,9 +25,37 @@ class Note:
             self._memory = mmap.mmap(file.fileno(), _SIZE)
 
     def write(self, text: str) -> None:
-        data = text.encode()[: _SIZE - 2]
-        self._memory[0 : len(data) + 2] = len(data).to_bytes(2, "little") + data
+        """The kernel that runs from now on."""
+        self._put(text, _NAME, _ADDRESS)
 
     def read(self) -> str:
-        length = int.from_bytes(self._memory[0:2], "little")
-        return self._memory[2 : 2 + length].decode(errors="replace")
+        return self._get(_NAME)
+
+    def watch(self, regions: Sequence[Region]) -> None:
+        """What lies where from now on."""
+        self._put(json.dumps(regions), _REGIONS, _SIZE)
+
+    def watch_faults(self) -> None:
+        """From now on an access that ends this process is noted."""
+        watch_faults(memoryview(self._memory)[_ADDRESS:_REGIONS])
+
+    def fault(self) -> str:
+        """Of what memory the access was that ended the process, in words; empty if that is not known."""
+        address = int.from_bytes(self._memory[_ADDRESS:_REGIONS], "little")
+        text = self._get(_REGIONS)
+        for name, begin, end, sealed in json.loads(text) if address and text else ():
+            if begin <= address < end:
+                return f"wrote to {name}, which it may only read" if sealed else ""
+            if begin - FENCE_BYTES <= address < begin:
+                return f"used memory that lies before {name}, {begin - address} from its first byte"
+            if end <= address < end + FENCE_BYTES:
+                return f"used memory that lies behind {name}, {address - end + 1} from its last byte"
+        return ""
+
+    def _put(self, text: str, begin: int, end: int) -> None:
+        data = text.encode()[: end - begin - 2]
+        self._memory[begin : begin + len(data) + 2] = len(data).to_bytes(2, "little") + data
+
+    def _get(self, begin: int) -> str:
+        length = int.from_bytes(self._memory[begin : begin + 2], "little")
+        return self._memory[begin + 2 : begin + 2 + length].decode(errors="replace")

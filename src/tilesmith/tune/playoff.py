@@ -2,11 +2,17 @@
 
 There are two legs, before and after the winner is compiled alone: for some seconds a neighbour on the core can favour
 one kernel by more than 10 %, and who replaces the untuned default must not be slower than it in the second one.
+
+The finalists are compared once more after their last timed call. What becomes an answer has passed every check of
+``measure.checker``: the winner as it is compiled alone, and each other solver's best. Where a config fails, the next
+fastest takes its place; where all have failed, a solver that the search left out for being slow: the plain reference at
+last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tilesmith.db.store import Database
@@ -19,7 +25,6 @@ from tilesmith.tune.clock import TimeOverError
 from tilesmith.tune.compiling import build
 from tilesmith.tune.job import Job
 from tilesmith.tune.measuring import Measurer, timed
-from tilesmith.tune.messages import Loaded
 from tilesmith.tune.space import Point
 from tilesmith.tune.units import UnitBuilder
 
@@ -27,6 +32,8 @@ FINALISTS = 4
 NEAR = 1.15  # an arm whose best is within this of the fastest takes part
 ROUNDS = 31
 SECOND_LEG = 1 / 3  # of the first one's time
+CERTIFIED = 16  # times a call takes: what certifying its config takes, about
+ATTEMPTS = 16  # to find a config of a solver that passes every check
 
 
 @dataclass(frozen=True)
@@ -38,15 +45,40 @@ class Outcome:
     drift: float
 
 
+def decide(
+    job: Job, measurer: Measurer, units: UnitBuilder, cache: ArtifactCache, budget_s: float, most_s: float
+) -> tuple[Outcome, Shipped]:
+    """Both legs, of which the first takes ``budget_s`` seconds, and the winner in the cache.
+
+    ``most_s`` is what checking another solver's best may take.
+
+    Raises ``NoSolutionError`` if nothing works.
+    """
+    while True:  # until what wins can be launched; what cannot has failed, and is not met again
+        outcome = play(job, measurer, units, budget_s)
+        shipped = ship(job, measurer, units, outcome.order, cache)
+        if shipped is None:
+            continue
+        outcome = confirm(job, measurer, outcome, budget_s * SECOND_LEG)
+        if first_of_ours(job, outcome.order) != shipped.point:
+            shipped = ship(job, measurer, units, outcome.order, cache)
+        if shipped is not None:
+            with suppress(TimeOverError):  # what is not checked by then is no answer
+                certify_answers(job, measurer, units, outcome.order, most_s)
+            return outcome, shipped
+
+
 def play(job: Job, measurer: Measurer, units: UnitBuilder, budget_s: float) -> Outcome:
     """Time the finalists for ``budget_s`` seconds. Raises ``NoSolutionError`` if none works."""
     book = measurer.book
-    finalists = _loaded(job, measurer, units, choose_finalists(job, book))
-    before = dict(book.time_s)
-    finalists += [point for point in map(measurer.load_library, job.library_points) if point is not None]
-    timings = measurer.race(finalists, ROUNDS, budget_s, None) if finalists else {}
-    if not timings:
-        raise NoSolutionError(nothing_works(book))
+    timings: dict[Point, Timing] = {}
+    while not timings:
+        finalists = _loaded(job, measurer, units, choose_finalists(job, book))
+        finalists = finalists or [last_resort(job, measurer, units)]
+        before = dict(book.time_s)
+        libraries = [point for point in job.library_points if point not in book.records or book.records[point].ok]
+        finalists += [point for point in map(measurer.load_library, libraries) if point is not None]
+        timings = measurer.race(finalists, ROUNDS, budget_s, None, compares=True)
     for point, timing in timings.items():
         book.add(point, timed(book.records[point], timing), timing.median_us * 1e-6)
     common = [point for point in timings if point in before]
@@ -67,7 +99,7 @@ def confirm(job: Job, measurer: Measurer, outcome: Outcome, budget_s: float) -> 
         return outcome
     ahead = ready[: ready.index(untuned)]
     try:
-        again = measurer.race([*ahead, untuned], ROUNDS, budget_s, None)
+        again = measurer.race([*ahead, untuned], ROUNDS, budget_s, None, compares=True)
     except TimeOverError:  # the first leg counts alone
         return outcome
     timings = {point: timing for point, timing in first.items() if book.records[point].ok}
@@ -94,6 +126,40 @@ def choose_finalists(job: Job, book: Book) -> list[Point]:
     if job.untuned not in book.records or book.records[job.untuned].ok:
         found.append(job.untuned)
     return list(dict.fromkeys(found))
+
+
+def is_answer(book: Book, point: Point, most_s: float) -> bool:
+    """Whether a solver's best is worth the time of checking it as an answer: what is far slower is not launched."""
+    fastest = book.time_s[book.fastest(1)[0]]
+    return book.time_s[point] <= max(NEAR * fastest, most_s / CERTIFIED)
+
+
+def certify_answers(job: Job, measurer: Measurer, units: UnitBuilder, order: Sequence[Point], most_s: float) -> None:
+    """Check each solver's best as what may be launched, where the winner cannot be; else its next.
+
+    Those that would take over ``most_s`` seconds are left out, unless they are as fast as the winner, about.
+    """
+    book = measurer.book
+    for name in job.candidates:
+        ranked = dict.fromkeys([*order, *book.fastest(len(book.time_s))])
+        points = [point for point in ranked if point.arm == name and point in book.time_s]
+        for point in [point for point in points if is_answer(book, point, most_s)][:ATTEMPTS]:
+            if any(measurer.certify(loaded) for loaded in _loaded(job, measurer, units, [point])):
+                break
+
+
+def last_resort(job: Job, measurer: Measurer, units: UnitBuilder) -> Point:
+    """The first solver that works of those that the search left out, the plain reference at last.
+
+    Raises ``NoSolutionError`` if there is none.
+    """
+    defaults = [Point(arm.name, arm.default) for arm in job.arms.values()]
+    left_out = [point for point in defaults if point not in measurer.book.records]
+    for point in sorted(left_out, key=lambda point: (job.candidates[point.arm].plain, job.predict(point))):
+        for built in build(job, units, [point]):
+            if measurer.load(built) is not None:
+                return point
+    raise NoSolutionError(nothing_works(measurer.book))
 
 
 def in_order(job: Job, timings: dict[Point, Timing]) -> list[Point]:
@@ -129,26 +195,35 @@ def first_of_ours(job: Job, order: Sequence[Point]) -> Point | None:
     return next((point for point in order if point.arm in job.candidates), None)
 
 
-def ship(job: Job, measurer: Measurer, units: UnitBuilder, order: Sequence[Point], cache: ArtifactCache) -> Shipped:
-    """The best kernels of ours, each compiled alone, into the cache, and check what will be launched; else the next."""
+def ship(
+    job: Job, measurer: Measurer, units: UnitBuilder, order: Sequence[Point], cache: ArtifactCache
+) -> Shipped | None:
+    """The best kernels of ours, each compiled alone, into the cache, and check what will be launched; else the next.
+
+    None if none of them can be.
+    """
     for point in (point for point in order if point.arm in job.candidates):
         shipped = _compiled(job, point, units, cache)
         if isinstance(shipped, Shipped):
             paths = [artifact.path for artifact in shipped.artifacts]
-            reply = measurer.check(f"shipped {point}", point, shipped.plan, paths)
-            if isinstance(reply, Loaded):
+            refused = measurer.check_all(f"shipped {point}", point, shipped.plan, paths)
+            if refused is None:
+                measurer.book.certified.add(point)
                 return shipped
-            error = f"compiled alone: {reply.reason}"
+            error = f"compiled alone: {refused.reason}"
         else:
             error = shipped
         measurer.book.add(point, measurer.book.records[point].failed(error), None)
-    raise NoSolutionError(nothing_works(measurer.book))
+    return None
 
 
 def keep(job: Job, book: Book, outcome: Outcome | None, database: Database) -> None:
-    """Write each solver's answer: its best finalist, else its fastest on the playoff's scale, else its failure."""
-    bests = book.fastest_of(job.everyone)
-    finalists = [point for point in outcome.order if point in book.time_s] if outcome else []
+    """Write each solver's answer: its best finalist, else its fastest on the playoff's scale, else its failure.
+
+    What has not passed every check is no answer: a solver that has nothing else gets none.
+    """
+    bests = book.best_certified_of(job.everyone)
+    finalists = [point for point in outcome.order if point in book.certified] if outcome else []
     for point in reversed(finalists):
         bests[point.arm] = point
     for name in job.everyone:
@@ -157,8 +232,10 @@ def keep(job: Job, book: Book, outcome: Outcome | None, database: Database) -> N
             database.put_result(book.records[best])
         elif best is not None:
             database.put_result(book.rescaled(best, outcome.drift if outcome is not None else 1.0))
-        elif failed := [record for point, record in book.records.items() if point.arm == name and not record.ok]:
-            database.put_result(failed[0])
+        elif name not in book.fastest_of([name]):
+            failed = [record for point, record in book.records.items() if point.arm == name and not record.ok]
+            for record in failed[:1]:
+                database.put_result(record)
 
 
 def nothing_works(book: Book) -> str:

@@ -12,8 +12,11 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
@@ -36,13 +39,7 @@ class WorkerProcess:
         self._buffer = bytearray()
         package = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tilesmith.tune.worker", str(folder / "note")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # Ctrl-C is for the session, which then ends the worker
-        )
+        self._process = _starter(os.getpid()).submit(_start, folder / "note", path).result()
 
     @property
     def alive(self) -> bool:
@@ -86,18 +83,44 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return "closed its pipe"
         if status < 0:
+            fault = self.note.fault()
+            told = f": it {fault}" if fault else ""
             try:
-                return f"crashed ({signal.Signals(-status).name})"
+                return f"crashed ({signal.Signals(-status).name}){told}"
             except ValueError:
-                return f"crashed (signal {-status})"
+                return f"crashed (signal {-status}){told}"
         return f"ended with status {status}"
 
 
-class Workers:
-    """A context manager: inside, searches that are given it find the worker of the last problem on their device."""
+def _start(note: Path, path: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tilesmith.tune.worker", str(note)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,  # Ctrl-C is for the session, which then ends the worker
+    )
 
-    def __init__(self) -> None:
-        self._idle: dict[int, WorkerProcess] = {}
+
+@lru_cache(maxsize=1)
+def _starter(process: int) -> ThreadPoolExecutor:
+    """A thread that lives as long as this process (its number; a fork's child has no threads).
+
+    NOTE: Linux ends a worker that asked for it (``PR_SET_PDEATHSIG``) with the thread that has started it.
+    """
+    return ThreadPoolExecutor(1, "tilesmith-starter")
+
+
+class Workers:
+    """A context manager: inside, searches that are given it find the worker of the last problem on their device.
+
+    ``most`` are kept idle for each device; safe to call from several threads.
+    """
+
+    def __init__(self, most: int = 1) -> None:
+        self._most = most
+        self._idle: dict[int, list[WorkerProcess]] = {}
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Workers:
         return self
@@ -105,17 +128,26 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        while self._idle:
-            self._idle.popitem()[1].kill()
+        self.close()
+
+    def close(self) -> None:
+        """End all that are idle."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for worker in (worker for workers in idle.values() for worker in workers):
+            worker.kill()
 
     def take(self, device: int) -> WorkerProcess:
         """The idle worker of a device (-1: the CPU), or a new one."""
-        held = self._idle.pop(device, None)
-        if held is not None and held.alive:
-            return held
-        if held is not None:
+        while True:
+            with self._lock:
+                idle = self._idle.get(device)
+                held = idle.pop() if idle else None
+            if held is None:
+                return WorkerProcess()
+            if held.alive:
+                return held
             held.kill()
-        return WorkerProcess()
 
     def give(self, device: int, worker: WorkerProcess) -> None:
         """Keep a worker that owes no reply; it forgets its problem."""
@@ -124,7 +156,9 @@ class Workers:
         except WorkerDiedError:
             worker.kill()
             return
-        before = self._idle.pop(device, None)
-        self._idle[device] = worker
+        with self._lock:
+            idle = self._idle.setdefault(device, [])
+            idle.append(worker)
+            before = idle.pop(0) if len(idle) > self._most else None
         if before is not None:
             before.kill()

@@ -13,6 +13,8 @@ from tilesmith.errors import LaunchError
 from tilesmith.measure.timing import Timing
 from tilesmith.tune.clock import Clock, TimeOverError
 from tilesmith.tune.messages import (
+    Certified,
+    Certify,
     Load,
     Loaded,
     LoadLibrary,
@@ -37,7 +39,7 @@ class Heat:
     """What a race found: times, and why some have none."""
 
     timings: dict[str, Timing] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, Refused] = field(default_factory=dict)
 
 
 class Runner:
@@ -60,6 +62,7 @@ class Runner:
         self._worker: WorkerProcess | None = None
         self._ready = False
         self._loaded: dict[str, Load | LoadLibrary] = {}
+        self._interrupted = False
         self.restarts = 0
 
     def __enter__(self) -> Runner:
@@ -87,6 +90,22 @@ class Runner:
         """The same for PyTorch's own kernel."""
         return self._load(LoadLibrary(name, library, config), limit_s)
 
+    def certify(self, name: str, limit_s: float) -> Refused | None:
+        """Check a loaded plan as one must be checked that may be chosen; why it may not be, if so."""
+        if name not in self._loaded:
+            return Refused("it was lost with the worker")
+        try:
+            reply = self._ask(Certify(name), limit_s)
+        except WorkerDiedError as death:
+            del self._loaded[name]
+            self._replace()
+            return Refused(str(death))
+        if isinstance(reply, Certified):
+            return None
+        assert isinstance(reply, Refused)
+        self._forget(name, reply)
+        return reply
+
     def _load(self, request: Load | LoadLibrary, limit_s: float) -> Loaded | Refused:
         began = time.monotonic()
         try:
@@ -105,33 +124,39 @@ class Runner:
         return reply
 
     def race(
-        self, names: Sequence[str], rounds: int, budget_s: float, limit_s: float, drop_ratio: float | None = None
-    ) -> Heat:
-        """Time loaded plans, interleaved. Who kills the worker is out, and the others start again."""
+        self, names: Sequence[str], rounds: int, budget_s: float, limit_s: float, drop_ratio: float | None = None,
+        compares: bool = False,
+    ) -> Heat:  # fmt: skip
+        """Time loaded plans, interleaved. Who kills the worker is out, and the others start again.
+
+        With ``compares`` a plan whose numbers are wrong after its last call is out, too.
+        """
         heat = Heat()
         running = [name for name in names if name in self._loaded]
-        heat.failed = {name: "it was lost with the worker" for name in names if name not in self._loaded}
+        heat.failed = {name: Refused("it was lost with the worker") for name in names if name not in self._loaded}
         while running:
             self._await_ready()
             assert self._worker is not None
             self._worker.note.write("")
             try:
-                reply = self._ask(Race(tuple(running), rounds, budget_s, self._threads, drop_ratio), limit_s)
+                reply = self._ask(Race(tuple(running), rounds, budget_s, self._threads, drop_ratio, compares), limit_s)
             except WorkerDiedError as death:
                 culprit = self._worker.note.read()
                 # Without a name nobody can be spared: better no answer than an endless one.
                 out = [culprit] if culprit in running else list(running)
-                heat.failed.update(dict.fromkeys(out, str(death)))
+                heat.failed.update(dict.fromkeys(out, Refused(str(death))))
                 for name in out:
                     self._loaded.pop(name, None)
                 self._replace()
                 running = [name for name in running if name not in out and name in self._loaded]
                 continue
             if isinstance(reply, Raced):
-                heat.timings = reply.timings
+                heat.timings = {name: timing for name, timing in reply.timings.items() if name not in reply.wrong}
+                heat.failed.update(reply.wrong)
+                self.unload(tuple(reply.wrong))
             else:
                 assert isinstance(reply, Refused)
-                heat.failed.update(dict.fromkeys(running, reply.reason))
+                heat.failed.update(dict.fromkeys(running, reply))
             break
         return heat
 
@@ -147,11 +172,25 @@ class Runner:
     def loaded(self) -> tuple[str, ...]:
         return tuple(self._loaded)
 
+    def recover(self) -> None:
+        """After an interruption: a worker that owes no reply, with all that was loaded."""
+        if self._interrupted:
+            self._interrupted = False
+            self._replace()
+
     def await_ready(self) -> None:
         """Wait until the worker has the problem's arguments and oracle. Raises ``LaunchError`` if it never will."""
         self._await_ready()
 
     # --- the process ----------------------------------------------------------------------------------------------
+
+    def _forget(self, name: str, refused: Refused) -> None:
+        """Give back a plan that is refused, or replace a worker that has ended with it."""
+        if refused.last:
+            self._loaded.pop(name, None)
+            self._replace()
+        else:
+            self.unload([name])
 
     def _begin(self, worker: WorkerProcess) -> None:
         self._worker, self._ready = worker, False
@@ -185,8 +224,12 @@ class Runner:
     def _ask(self, request: Request, limit_s: float) -> Reply:
         self._await_ready()
         assert self._worker is not None
-        self._worker.send(request)
-        return self._receive(limit_s)
+        try:
+            self._worker.send(request)
+            return self._receive(limit_s)
+        except KeyboardInterrupt:  # a reply that comes later would be taken for that of the next request
+            self._interrupted = True
+            raise
 
     def _receive(self, limit_s: float) -> Reply:
         """The worker's reply. Raises ``WorkerDiedError``; ``TimeOverError`` where the clock was the shorter limit."""

@@ -6,13 +6,13 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 from tilesmith.db.records import Record, Search
 from tilesmith.db.store import Database
 from tilesmith.db.waiting import patiently
-from tilesmith.errors import InterruptedSearchError, OutOfTimeError, TilesmithError
+from tilesmith.errors import InterruptedSearchError, LaunchError, OutOfTimeError, TilesmithError
 from tilesmith.measure.device_check import can_check_on_device
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.plan.records import Plan
@@ -33,7 +33,7 @@ from tilesmith.tune.compiling import Line
 from tilesmith.tune.job import Job, make_job
 from tilesmith.tune.measuring import Measurer
 from tilesmith.tune.model import Model
-from tilesmith.tune.playoff import FINALISTS, SECOND_LEG, Outcome, confirm, first_of_ours, keep, play, ship
+from tilesmith.tune.playoff import CERTIFIED, FINALISTS, SECOND_LEG, Outcome, decide, is_answer, keep
 from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import DONE, PLAYOFF, SEARCH, Listener, Progress, silent
 from tilesmith.tune.runner import Runner
@@ -55,6 +55,7 @@ LATE_SHARE, LATE_S = 0.2, 2.0  # how much longer than its budget a search may ta
 EXIT_S = 0.5  # of that: to write the databases, and to end the processes
 RESTART_S = 1.5  # for a worker in the place of one that was ended
 LIBRARY_SHARE, LIBRARY_S = 0.3, 4.0  # for PyTorch, which the worker may have to load: of the budget, and at most
+ANSWER_S = 0.5  # for further checks of a solver's best that is not the winner
 CONVERGED, BUDGET, INTERRUPTED = "converged", "budget", "interrupted"
 
 
@@ -136,7 +137,7 @@ def tune(
         if value is not None and not value > 0:
             raise TilesmithError(f"{name} must be above 0, got {value}")
     on_device = isinstance(target, CudaTarget) and can_check_on_device(signature.canonical)
-    wanted = 3 * tensor_bytes(signature) if on_device else oracle_bytes(signature) + 2 * tensor_bytes(signature)
+    wanted = 3 * tensor_bytes(signature) if on_device else oracle_bytes(signature) + 3 * tensor_bytes(signature)
     require_memory(wanted, "what a search checks against")
     finding = strategy == "defaults"
     budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1], not finding, started)
@@ -158,15 +159,16 @@ def tune(
             kept = workers if search.streams else None
             runner = Runner(job.problem, target.cores, seed, folder, job.device, cache.directory, kept, clock)
             measurer = Measurer(job, held.enter_context(runner), search.book, budget.library_s)
-            ended = search.run(measurer, units)
+            try:
+                ended = search.run(measurer, units)
+            except KeyboardInterrupt:
+                with suppress(KeyboardInterrupt, LaunchError, TimeOverError):  # a second one does not wait
+                    measurer.secure()
+                raise
             clock.ends = budget.deadline
             search.tell(PLAYOFF)
             budget.reached("playoff")
-            outcome = play(job, measurer, units, budget.playoff_s)
-            shipped = ship(job, measurer, units, outcome.order, cache)
-            outcome = confirm(job, measurer, outcome, budget.playoff_s * SECOND_LEG)
-            if first_of_ours(job, outcome.order) != shipped.point:
-                shipped = ship(job, measurer, units, outcome.order, cache)
+            outcome, shipped = decide(job, measurer, units, cache, budget.playoff_s, budget.answer_s)
             # What is tuned here launches wherever the cache is, with no compiler and no generator.
             keep_plan(cache, shipped.plan, job.candidates[shipped.point.arm].solver.revision, target)
             budget.reached("shipped")
@@ -233,6 +235,7 @@ class _Budget:
     check_s: float = 0.0
     best_s: float = 0.0
     library: bool = False
+    certify_s: float = 0.0  # what the further checks of each solver's best will take
     stages: dict[str, float] = field(default_factory=dict)
 
     def reached(self, stage: str) -> None:
@@ -249,6 +252,11 @@ class _Budget:
         return longest if self.max_seconds is None else min(longest, max(PLAYOFF_S[0], 0.12 * self.max_seconds))
 
     @property
+    def answer_s(self) -> float:
+        """Seconds for further checks of a solver's best that is not the winner."""
+        return math.inf if self.max_seconds is None else ANSWER_S
+
+    @property
     def races_s(self) -> float:
         """Seconds of both legs of the playoff. Each of the finalists runs three times at least in a leg."""
         least = 3 * (FINALISTS + 1) * self.best_s
@@ -258,10 +266,10 @@ class _Budget:
     def ending_s(self) -> float:
         """Seconds of the playoff, of the last compile between its legs, and of PyTorch where it takes part.
 
-        The winner is checked once more, and some finalists may have to be loaded anew.
+        The winner is checked once more, some finalists may have to be loaded anew, and each solver's best is certified.
         """
         library_s = min(LIBRARY_S, LIBRARY_SHARE * (self.max_seconds or math.inf)) if self.library else 0.0
-        return self.races_s + max(SHIP_S, self.compile_s) + 3 * self.check_s + library_s
+        return self.races_s + max(SHIP_S, self.compile_s) + 3 * self.check_s + library_s + self.certify_s
 
     @property
     def deadline(self) -> float:
@@ -278,7 +286,7 @@ class _Budget:
 
     def library_s(self) -> float:
         """Seconds that PyTorch's own kernels may take now, and the playoff still comes to its end."""
-        after = self.races_s + max(SHIP_S, self.compile_s) + (FINALISTS + 1) * self.check_s + RESTART_S
+        after = self.races_s + max(SHIP_S, self.compile_s) + (FINALISTS + 1) * self.check_s + self.certify_s + RESTART_S
         return self.deadline - time.monotonic() - after
 
     @property
@@ -403,6 +411,10 @@ class _Search:
         self.budget.check_s = measurer.runner.check_s
         best = self.book.best()
         self.budget.best_s = self.book.time_s[best] if best is not None else 0.0
+        if best is not None:
+            bests = self.book.fastest_of(self.job.candidates).values()
+            answers = [point for point in bests if is_answer(self.book, point, self.budget.answer_s)]
+            self.budget.certify_s = CERTIFIED * sum(self.book.time_s[point] for point in answers)
         self.clock.ends = self.budget.cut
 
     def _is_over(self) -> bool:

@@ -18,11 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from tilesmith.measure.arrays import aligned_arrays
-from tilesmith.measure.oracle import Oracle, oracle
-from tilesmith.measure.recheck import Rechecker
+from tilesmith.measure.host_check import HostChecker, HostPlan, RepeatedCall, verify_plan
+from tilesmith.measure.oracle import Oracle, oracle, read_oracle, write_oracle
 from tilesmith.measure.timing import interleave
 from tilesmith.plan.check import FILTER_SLOT
 from tilesmith.problems.rewrite import Signature
@@ -33,6 +31,8 @@ from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.tune.device_worker import DeviceWorker
 from tilesmith.tune.messages import (
+    Certified,
+    Certify,
     Load,
     Loaded,
     LoadLibrary,
@@ -44,8 +44,11 @@ from tilesmith.tune.messages import (
     Rest,
     Setup,
     Unload,
+    Verified,
+    Verify,
     frame,
     read_request,
+    refused,
 )
 from tilesmith.tune.note import Note
 
@@ -62,10 +65,13 @@ class Bench:
         self.signature = parse_key(setup.problem)
         self.note = note
         values = sample_args(self.signature, setup.seed)
-        self.checker = Rechecker(self.signature, values, _truth(self.signature, values, Path(setup.oracle)))
-        # Checks use memory that begins anywhere; times are taken on tensors as allocators place them.
+        truth = _truth(self.signature, values, Path(setup.oracle))
+        self.checker = HostChecker(self.signature, values, truth, setup.seed)
+        self.checker.watch = note.watch
+        # Checks lay the tensors anywhere; times are taken on tensors as allocators place them.
         self.arrays = aligned_arrays(self.signature, values)
-        self.calls: dict[str, Callable[[], object]] = {}
+        self.plans: dict[str, HostPlan] = {}
+        self.calls: dict[str, RepeatedCall] = {}
         self.seconds: dict[str, float] = {}
 
     def load(self, request: Load) -> Loaded | Refused:
@@ -73,46 +79,57 @@ class Bench:
         self.note.write(request.name)
         executable = Executable(request.plan, [Path(path) for path in request.artifacts])
         threads = executable.plan.threads
-        for poison in (True, False):  # the second call meets the memory that the first one left
-            if poison:
-                executable.poison()
-            verdict = self.checker.check_call(lambda *arrays: executable.run(arrays))
-            if not verdict.ok:
-                return Refused(f"wrong numbers: {verdict.message}", verdict.error, verdict.bound)
-        call, prepare = self._calls(executable)
-        quick = interleave({"": call}, budget_s=QUICK_S, rounds=QUICK_ROUNDS, threads=threads)[""]
+        plan = self.checker.plan(executable)
+        verdict = self.checker.check(plan)
+        if not verdict.ok:
+            return refused(verdict)
+        call = RepeatedCall(self.checker, executable, self.arrays)
+        quick = interleave({"": call.run}, budget_s=QUICK_S, rounds=QUICK_ROUNDS, threads=threads)[""]
+        if not call.adds and not (last := call.compare_last()).ok:
+            return refused(last)
         prepare_us = 0.0
-        if prepare is not None:
+        if call.packed is not None:
+            prepare = partial(executable.prepare, self.arrays[FILTER_SLOT], call.packed)
             timing = interleave({"": prepare}, budget_s=QUICK_S, rounds=QUICK_ROUNDS, threads=threads)[""]
             prepare_us = timing.median_us
-        self.calls[request.name] = call
+        self.plans[request.name], self.calls[request.name] = plan, call
         self.seconds[request.name] = quick.low_us * 1e-6
         return Loaded(verdict.error, verdict.bound, quick, prepare_us)
 
-    def _calls(self, executable: Executable) -> tuple[Callable[[], object], Callable[[], object] | None]:
-        """What is timed: ``run`` with the filter packed before, and ``prepare``."""
-        if not executable.prepares:
-            return executable.hold(self.arrays), None
-        weights = self.arrays[FILTER_SLOT]
-        packed = executable.prepare(weights)
-        return executable.hold(self.arrays, packed), partial(executable.prepare, weights, packed)
+    def certify(self, request: Certify) -> Certified | Refused:
+        self.note.write(request.name)
+        verdict = self.checker.certify(self.plans[request.name])
+        return Certified() if verdict.ok else refused(verdict)
 
     def load_library(self, request: LoadLibrary) -> Refused:
         """PyTorch's kernels take part on GPUs alone."""
         return Refused(f"{request.library} runs on CUDA devices")
 
     def race(self, request: Race) -> Raced:
-        calls = {name: self.calls[name] for name in request.names}
+        calls = {name: self.calls[name].run for name in request.names}
         timings = interleave(
             calls, budget_s=request.budget_s, rounds=request.rounds, threads=request.threads,
             drop_ratio=request.drop_ratio, before=self.note.write, estimates=self.seconds,
         )  # fmt: skip
-        return Raced(timings)
+        wrong = {}
+        for name in request.names if request.compares else ():
+            self.note.write(name)
+            if not (verdict := self.calls[name].compare()).ok:
+                wrong[name] = refused(verdict)
+        return Raced(timings, wrong)
 
     def unload(self, request: Unload) -> None:
         for name in request.names:
-            self.calls.pop(name, None)
-            self.seconds.pop(name, None)
+            for held in (self.plans, self.calls, self.seconds):
+                held.pop(name, None)
+
+
+def verify(request: Verify, note: Note) -> Verified:
+    """All checks of one plan."""
+    executable = Executable(request.plan, [Path(path) for path in request.artifacts])
+    truth = read_oracle(Path(request.oracle)) if request.oracle else None
+    verdict = verify_plan(executable, parse_key(request.problem), request.seed, truth, request.specials, note.watch)
+    return Verified(verdict.ok, verdict.error, verdict.bound, verdict.worst_index, verdict.message)
 
 
 def main() -> None:
@@ -120,7 +137,9 @@ def main() -> None:
     _die_with_the_session()
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    serve(sys.stdin.buffer, replies, Note(Path(sys.argv[1])))
+    note = Note(Path(sys.argv[1]))
+    note.watch_faults()
+    serve(sys.stdin.buffer, replies, note)
 
 
 def serve(requests: BinaryIO, replies: Any, note: Note) -> None:
@@ -139,10 +158,14 @@ def serve(requests: BinaryIO, replies: Any, note: Note) -> None:
                 started = time.perf_counter()
                 bench = Bench(request, note) if request.device < 0 else DeviceWorker(request, note, _device_truth)
                 reply = Ready(time.perf_counter() - started)
+            elif isinstance(request, Verify):
+                reply = verify(request, note)
             elif bench is None:
                 reply = Refused("no problem is set up")
             elif isinstance(request, Load):
                 reply = bench.load(request)
+            elif isinstance(request, Certify):
+                reply = bench.certify(request)
             elif isinstance(request, LoadLibrary):
                 reply = bench.load_library(request)
             elif isinstance(request, Race):
@@ -188,12 +211,9 @@ def _truth(
 ) -> Oracle:
     """The oracle's answer, computed by the first worker and read by those that follow it."""
     if path.exists():
-        with np.load(path) as kept:
-            return Oracle(kept["value"], kept["norm"], kept["addends"], int(kept["length"]))
+        return read_oracle(path)
     truth = compute(signature, values)
-    staged = path.with_suffix(".tmp.npz")
-    np.savez(staged, value=truth.value, norm=truth.norm, addends=truth.addends, length=np.int64(truth.length))
-    staged.replace(path)
+    write_oracle(path, truth)
     return truth
 
 

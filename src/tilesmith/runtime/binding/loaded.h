@@ -43,6 +43,9 @@ void buffer_drop(buffer_list *list);
 /* -1 with LaunchError set if `status` is not TS_OK. */
 int launch_failed(ts_status status, const ts_error *error);
 
+/* watch_faults(8 bytes): the address of an access that ends the process goes there. */
+PyObject *watch_faults(PyObject *module, PyObject *buffer);
+
 int bound_types_init(PyObject *module);
 
 #endif

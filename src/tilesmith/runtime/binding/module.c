@@ -114,6 +114,18 @@ static PyObject *loaded_poison(loaded_plan *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
+static int read_slots(loaded_plan *self, PyObject *addresses, void **slots) {
+  if (PyTuple_GET_SIZE(addresses) != (Py_ssize_t)self->sizes.slots || self->sizes.slots > TS_MOST_SLOTS) {
+    PyErr_Format(PyExc_ValueError, "the plan has %u slots", self->sizes.slots);
+    return -1;
+  }
+  for (uint32_t i = 0; i < self->sizes.slots; i++) {
+    slots[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
+    if (PyErr_Occurred()) return -1;
+  }
+  return 0;
+}
+
 /* prepare_on(device, stream, filter, packed, workspace), run_on(device, stream, slots, packed, workspace): addresses.
  */
 static PyObject *loaded_on(loaded_plan *self, PyObject *arguments, int preparing) {
@@ -121,16 +133,9 @@ static PyObject *loaded_on(loaded_plan *self, PyObject *arguments, int preparing
   unsigned long long stream, packed, workspace;
   PyObject *addresses;
   void *slots[TS_MOST_SLOTS] = {NULL};
-  if (!PyArg_ParseTuple(arguments, "iKO!KK", &device, &stream, &PyTuple_Type, &addresses, &packed, &workspace))
+  if (!PyArg_ParseTuple(arguments, "iKO!KK", &device, &stream, &PyTuple_Type, &addresses, &packed, &workspace) ||
+      read_slots(self, addresses, slots) < 0)
     return NULL;
-  if (PyTuple_GET_SIZE(addresses) != (Py_ssize_t)self->sizes.slots || self->sizes.slots > TS_MOST_SLOTS) {
-    PyErr_Format(PyExc_ValueError, "the plan has %u slots", self->sizes.slots);
-    return NULL;
-  }
-  for (uint32_t i = 0; i < self->sizes.slots; i++) {
-    slots[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
-    if (PyErr_Occurred()) return NULL;
-  }
   ts_error error = {""};
   ts_status status;
   PyThreadState *thread = PyEval_SaveThread();
@@ -163,6 +168,32 @@ static PyObject *loaded_load_on(loaded_plan *self, PyObject *device) {
   Py_RETURN_NONE;
 }
 
+/* run_at(preparing, slots, packed, workspace, pieces, fill): a CPU plan's part on addresses, for checks; `pieces` 0 is
+ * the pool. */
+static PyObject *loaded_run_at(loaded_plan *self, PyObject *arguments) {
+  int preparing, fill;
+  unsigned int pieces;
+  unsigned long long packed, workspace;
+  void *slots[TS_MOST_SLOTS] = {NULL};
+  PyObject *addresses;
+  if (!PyArg_ParseTuple(arguments, "pO!KKIi", &preparing, &PyTuple_Type, &addresses, &packed, &workspace, &pieces,
+                        &fill) ||
+      read_slots(self, addresses, slots) < 0)
+    return NULL;
+  ts_status status;
+  PyThreadState *thread = PyEval_SaveThread();
+  void *pack = (void *)(uintptr_t)packed, *work = (void *)(uintptr_t)workspace;
+  if (pieces)
+    status = ts_plan_run_in_pieces(self->plan, preparing ? TS_PREPARE : TS_RUN, slots, pack, work, pieces, fill);
+  else if (preparing)
+    status = ts_plan_prepare(self->plan, slots, pack, work);
+  else
+    status = ts_plan_run(self->plan, slots, pack, work);
+  PyEval_RestoreThread(thread);
+  if (launch_failed(status, NULL)) return NULL;
+  Py_RETURN_NONE;
+}
+
 /* pack_of(filter, its address, owner, address): the packed filter in device memory that `owner` keeps alive. */
 static PyObject *loaded_pack_of(loaded_plan *self, PyObject *arguments) {
   PyObject *filter, *owner;
@@ -183,6 +214,9 @@ static PyMethodDef loaded_methods[] = {
      "prepare_on(device, stream, slots, packed, workspace): run a CUDA plan's prepare part; all are addresses."},
     {"run_on", (PyCFunction)loaded_run_on, METH_VARARGS,
      "run_on(device, stream, slots, packed, workspace): run a CUDA plan; all are addresses."},
+    {"run_at", (PyCFunction)loaded_run_at, METH_VARARGS,
+     "run_at(preparing, slots, packed, workspace, pieces, fill): run a part of a CPU plan; all are addresses. On the\n"
+     "pool, or with pieces > 0 on the calling thread alone, in that many pieces, the last first."},
     {"load_on", (PyCFunction)loaded_load_on, METH_O, "load_on(device): load a CUDA plan's kernels now."},
     {"pack_of", (PyCFunction)loaded_pack_of, METH_VARARGS, NULL},
     {"poison", (PyCFunction)loaded_poison, METH_NOARGS, "Fill every idle buffer with bytes that are NaNs."},
@@ -213,6 +247,8 @@ static PyObject *module_cuda_open(PyObject *module, PyObject *name) {
 }
 
 static PyMethodDef module_methods[] = {
+    {"watch_faults", watch_faults, METH_O,
+     "watch_faults(buffer of 8 bytes): the address of an access that ends the process goes there."},
     {"cuda_open", module_cuda_open, METH_O, "cuda_open(library or None): open the CUDA driver; LaunchError without."},
     {NULL, NULL, 0, NULL},
 };

@@ -81,6 +81,12 @@ ts_status ts_plan_bind_kernel(ts_plan *plan, const char *symbol, ts_kernel kerne
  * `workspace` are aligned as the plan says, and NULL when their size is 0. Prepare reads slot 1, the filter, alone. */
 ts_status ts_plan_prepare(const ts_plan *plan, void *const *slots, void *packed, void *workspace);
 ts_status ts_plan_run(const ts_plan *plan, void *const *slots, const void *packed, void *workspace);
+/* For checks: the same on the calling thread alone, as a call runs while another one holds the pool. The items of each
+ * launch come in `pieces` pieces (1: all at once), the last piece first, and every byte of scratch is `fill` at the
+ * beginning of each: what the pool's threads may do in some order, in the one that shows most. */
+typedef enum ts_part { TS_PREPARE, TS_RUN } ts_part;
+ts_status ts_plan_run_in_pieces(const ts_plan *plan, ts_part part, void *const *slots, void *packed, void *workspace,
+                                uint32_t pieces, int fill);
 
 /* --- CUDA plans ---
  *

@@ -150,7 +150,10 @@ static void start_workers(uint32_t threads) {
   if (pool.workers + 1 >= threads) return;
   pthread_once(&once, watch_forks);
   sigset_t every, before;
-  sigfillset(&every); /* signals are for the program's own threads */
+  sigfillset(&every); /* signals are for the program's own threads, but for those of what a thread does itself */
+  const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+    sigdelset(&every, faults[i]);
   pthread_sigmask(SIG_SETMASK, &every, &before);
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) == 0) {

@@ -147,8 +147,20 @@ static void *address(const ts_pointer *pointer, void *const *slots, char *packed
   return base + pointer->offset;
 }
 
+/* One launch on the calling thread, its items in pieces of whole chunks, the last piece first. */
+static void run_pieces(const ts_work *work, uint32_t pieces, int fill) {
+  const int64_t chunks = work->items > 0 ? (work->items - 1) / work->chunk + 1 : 0;
+  for (int64_t k = (int64_t)pieces - 1; k >= 0; k--) {
+    const int64_t begin = chunks * k / pieces * work->chunk, end = chunks * (k + 1) / pieces * work->chunk;
+    if (begin == end) continue;
+    if (work->scratch != NULL) memset(work->scratch, fill, (size_t)work->scratch_stride);
+    work->kernel(work->p, work->s, work->scratch, begin, end < work->items ? end : work->items);
+  }
+}
+
+/* `pieces` 0: on the pool. */
 static void run_steps(const ts_plan *plan, const ts_step *steps, uint32_t count, void *const *slots, char *packed,
-                      char *workspace) {
+                      char *workspace, uint32_t pieces, int fill) {
   void *p[TS_MAX_PARAMETERS];
   char *scratch = workspace == NULL ? NULL : workspace + plan->scratch_offset;
   ts_team team = {plan->sizes.threads, TS_TEAM_NOT_ASKED};
@@ -161,7 +173,10 @@ static void run_steps(const ts_plan *plan, const ts_step *steps, uint32_t count,
     for (uint32_t k = 0; k < step->pointer_count; k++)
       p[k] = address(&step->pointers[k], slots, packed, workspace);
     const ts_work work = {step->kernel, p, step->scalars, scratch, plan->scratch_stride, step->items, step->chunk};
-    ts_team_run(&team, &work);
+    if (pieces)
+      run_pieces(&work, pieces, fill);
+    else
+      ts_team_run(&team, &work);
   }
   ts_team_leave(&team);
 }
@@ -174,16 +189,19 @@ static ts_status check_memory(const ts_plan *plan, const void *packed, const voi
   return TS_OK;
 }
 
-ts_status ts_plan_prepare(const ts_plan *plan, void *const *slots, void *packed, void *workspace) {
+static ts_status prepare(const ts_plan *plan, void *const *slots, void *packed, void *workspace, uint32_t pieces,
+                         int fill) {
   if (plan == NULL || slots == NULL || plan->family != TS_CPU) return TS_BAD_ARGUMENT;
   if (plan->sizes.prepare_steps == 0) return TS_OK;
   ts_status status = check_memory(plan, packed, workspace);
   if (status == TS_OK && plan->sizes.slots > 1 && slots[1] == NULL) status = TS_BAD_ARGUMENT;
-  if (status == TS_OK) run_steps(plan, plan->prepare, plan->sizes.prepare_steps, slots, packed, workspace);
+  if (status == TS_OK)
+    run_steps(plan, plan->prepare, plan->sizes.prepare_steps, slots, packed, workspace, pieces, fill);
   return status;
 }
 
-ts_status ts_plan_run(const ts_plan *plan, void *const *slots, const void *packed, void *workspace) {
+static ts_status run(const ts_plan *plan, void *const *slots, const void *packed, void *workspace, uint32_t pieces,
+                     int fill) {
   if (plan == NULL || slots == NULL || plan->family != TS_CPU) return TS_BAD_ARGUMENT;
   ts_status status = check_memory(plan, packed, workspace);
   for (uint32_t i = 0; status == TS_OK && i < plan->sizes.slots; i++)
@@ -191,7 +209,22 @@ ts_status ts_plan_run(const ts_plan *plan, void *const *slots, const void *packe
   if (status == TS_OK) {
     char *readable;
     memcpy(&readable, &packed, sizeof readable); /* one array holds both kinds of pointer; run only reads it */
-    run_steps(plan, plan->run, plan->sizes.run_steps, slots, readable, workspace);
+    run_steps(plan, plan->run, plan->sizes.run_steps, slots, readable, workspace, pieces, fill);
   }
   return status;
+}
+
+ts_status ts_plan_prepare(const ts_plan *plan, void *const *slots, void *packed, void *workspace) {
+  return prepare(plan, slots, packed, workspace, 0, 0);
+}
+
+ts_status ts_plan_run(const ts_plan *plan, void *const *slots, const void *packed, void *workspace) {
+  return run(plan, slots, packed, workspace, 0, 0);
+}
+
+ts_status ts_plan_run_in_pieces(const ts_plan *plan, ts_part part, void *const *slots, void *packed, void *workspace,
+                                uint32_t pieces, int fill) {
+  if (pieces == 0) return TS_BAD_ARGUMENT;
+  if (part == TS_PREPARE) return prepare(plan, slots, packed, workspace, pieces, fill);
+  return run(plan, slots, packed, workspace, pieces, fill);
 }

@@ -1,0 +1,108 @@
+"""NaN and Inf in the operands of one run, and whether each has reached the results that contain it, and no others.
+
+They stand in the filter and in one image (in one row of a GEMM), and the oracle is asked about that image alone.
+Elsewhere the results are those of the run without them, but for the channels that a planted element of the filter
+reaches. A gradient of weights is a sum over images: it is NaN or Inf where the sum over that image is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilesmith.measure.accuracy import Accuracy, check, check_in_parts, describe_wrong, result_dtype
+from tilesmith.measure.arrays import guarded
+from tilesmith.measure.oracle import Oracle, logical, oracle
+from tilesmith.measure.parts import Part, one_part
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.rewrite import Signature
+
+Array = NDArray[Any]
+
+_KINDS: Final = ((np.nan, np.inf), (-np.inf, np.nan))  # of each factor: in a corner, and anywhere
+_AT: Final = -1  # the last image, or row
+
+
+@dataclass(frozen=True)
+class Specials:
+    """``values`` are the arguments of the run; ``part`` is the image, and ``truth`` the oracle's answer for it.
+
+    ``reached`` are the channels (the columns of a GEMM) that the planted elements of the filter reach.
+    """
+
+    signature: Signature
+    values: tuple[Array, ...]
+    part: Part
+    truth: Oracle
+    reached: NDArray[np.intp]
+
+    def check(self, found: Array, known: Array, judge: Callable[[Array], Accuracy]) -> Accuracy:
+        """``known`` is a right result of the run without NaN and Inf, ``judge`` gives the verdict on such results."""
+        rest = found.copy()
+        view, same = logical(self.signature, rest), logical(self.signature, known)
+        if not np.shares_memory(view, rest):  # a layout that splits channels has no such view
+            return check_in_parts(found, self.signature, self.values)
+        if _sums(self.signature):
+            verdict = self._check_sums(view, same)
+        else:
+            with np.errstate(all="ignore"):
+                verdict = check(found[self.part.result], self.truth, self.part.signature, self.part.origin)
+            rest[self.part.result] = known[self.part.result]
+            channels = (..., self.reached) if isinstance(self.signature, GemmSignature) else (slice(None), self.reached)
+            view[channels] = same[channels]
+        return judge(rest) if verdict.ok else verdict
+
+    def _check_sums(self, view: Array, same: Array) -> Accuracy:
+        """The NaN and Inf of a sum over images; they are replaced by numbers."""
+        special = ~np.isfinite(self.truth.value)
+        with np.errstate(all="ignore"):
+            found, wanted = view[special].astype(np.float64), self.truth.value[special]
+        if result_dtype(self.signature) == "fp8e4m3":  # it has no Inf
+            wanted = np.full_like(wanted, np.nan)
+        wrong = ~((found == wanted) | (np.isnan(found) & np.isnan(wanted)))
+        view[special] = same[special]
+        if not wrong.any():
+            return Accuracy(True, 0.0, 0.0, ())
+        first = int(np.argmax(wrong))
+        at = tuple(int(i) for i in np.argwhere(special)[first])
+        count = int(np.count_nonzero(wrong))
+        message = describe_wrong(count, view.size, at, float(found[first]), float(wanted[first]), 0.0)
+        return Accuracy(False, float("inf"), 0.0, at, message)
+
+
+def plant(signature: Signature, values: tuple[Array, ...], seed: int) -> Specials:
+    """NaN and Inf in both factors of each product; ``signature`` is canonical."""
+    factors = values[:2] if len(values) > 1 else values
+    copies = tuple(_copy(factor) for factor in factors)
+    part = one_part(signature, (*copies, *values[len(factors) :]), _AT)
+    rng = np.random.default_rng([seed, 98])
+    for factor, (corner, anywhere) in zip(part.arguments[: len(factors)], _KINDS, strict=False):
+        factor[tuple(int(rng.integers(size)) for size in factor.shape)] = anywhere
+        factor[tuple((size - 1) * int(rng.integers(2)) for size in factor.shape)] = corner
+    reached = np.empty(0, np.intp)
+    if not _sums(signature):
+        bare = replace(part.signature, epilogue=Epilogue())
+        if isinstance(bare, GemmSignature):
+            bare = replace(bare, beta=0.0)
+        clean = one_part(signature, values, _AT).arguments[0]
+        numbers = oracle(bare, (clean, part.arguments[1])).value
+        axis = numbers.ndim - 1 if isinstance(signature, GemmSignature) else 1
+        others = tuple(i for i in range(numbers.ndim) if i != axis)
+        reached = np.flatnonzero(~np.isfinite(numbers).all(axis=others))
+    planted = (*copies, *values[len(factors) :])
+    return Specials(signature, planted, part, oracle(part.signature, part.arguments), reached)
+
+
+def _sums(signature: Signature) -> bool:
+    return not isinstance(signature, GemmSignature) and signature.mode not in ("fwd", "bwd")
+
+
+def _copy(array: Array) -> Array:
+    """With the array's own strides: batches may share memory."""
+    strides = [step // array.itemsize for step in array.strides]
+    return guarded(array.dtype, array.shape, strides, array).array
