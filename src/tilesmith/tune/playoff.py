@@ -11,7 +11,7 @@ last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -32,7 +32,6 @@ FINALISTS = 4
 NEAR = 1.15  # an arm whose best is within this of the fastest takes part
 ROUNDS = 31
 SECOND_LEG = 1 / 3  # of the first one's time
-CERTIFIED = 16  # times a call takes: what certifying its config takes, about
 ATTEMPTS = 16  # to find a config of a solver that passes every check
 
 
@@ -46,11 +45,16 @@ class Outcome:
 
 
 def decide(
-    job: Job, measurer: Measurer, units: UnitBuilder, cache: ArtifactCache, budget_s: float, most_s: float
+    job: Job,
+    measurer: Measurer,
+    units: UnitBuilder,
+    cache: ArtifactCache,
+    budget_s: float,
+    left_s: Callable[[], float],
 ) -> tuple[Outcome, Shipped]:
     """Both legs, of which the first takes ``budget_s`` seconds, and the winner in the cache.
 
-    ``most_s`` is what checking another solver's best may take.
+    ``left_s`` says how many seconds there are for checking the other solvers' bests.
 
     Raises ``NoSolutionError`` if nothing works.
     """
@@ -64,7 +68,7 @@ def decide(
             shipped = ship(job, measurer, units, outcome.order, cache)
         if shipped is not None:
             with suppress(TimeOverError):  # what is not checked by then is no answer
-                certify_answers(job, measurer, units, outcome.order, most_s)
+                certify_answers(job, measurer, units, outcome.order, left_s)
             return outcome, shipped
 
 
@@ -128,22 +132,19 @@ def choose_finalists(job: Job, book: Book) -> list[Point]:
     return list(dict.fromkeys(found))
 
 
-def is_answer(book: Book, point: Point, most_s: float) -> bool:
-    """Whether a solver's best is worth the time of checking it as an answer: what is far slower is not launched."""
-    fastest = book.time_s[book.fastest(1)[0]]
-    return book.time_s[point] <= max(NEAR * fastest, most_s / CERTIFIED)
-
-
-def certify_answers(job: Job, measurer: Measurer, units: UnitBuilder, order: Sequence[Point], most_s: float) -> None:
+def certify_answers(
+    job: Job, measurer: Measurer, units: UnitBuilder, order: Sequence[Point], left_s: Callable[[], float]
+) -> None:
     """Check each solver's best as what may be launched, where the winner cannot be; else its next.
 
-    Those that would take over ``most_s`` seconds are left out, unless they are as fast as the winner, about.
+    The fastest solver comes first. Those for which no time is left are no answers.
     """
     book = measurer.book
-    for name in job.candidates:
-        ranked = dict.fromkeys([*order, *book.fastest(len(book.time_s))])
-        points = [point for point in ranked if point.arm == name and point in book.time_s]
-        for point in [point for point in points if is_answer(book, point, most_s)][:ATTEMPTS]:
+    ranked = list(dict.fromkeys([*order, *book.fastest(len(book.time_s))]))
+    for name in dict.fromkeys(point.arm for point in ranked if point.arm in job.candidates):
+        for point in [point for point in ranked if point.arm == name and point in book.time_s][:ATTEMPTS]:
+            if point not in book.certified and measurer.runner.certify_s > left_s():
+                return
             if any(measurer.certify(loaded) for loaded in _loaded(job, measurer, units, [point])):
                 break
 

@@ -59,6 +59,7 @@ class Runner:
         self._clock = clock or Clock()
         #: Seconds of the longest check so far.
         self.check_s = 0.0
+        self.certify_s = 0.0
         self._worker: WorkerProcess | None = None
         self._ready = False
         self._loaded: dict[str, Load | LoadLibrary] = {}
@@ -94,12 +95,14 @@ class Runner:
         """Check a loaded plan as one must be checked that may be chosen; why it may not be, if so."""
         if name not in self._loaded:
             return Refused("it was lost with the worker")
+        began = time.monotonic()
         try:
             reply = self._ask(Certify(name), limit_s)
         except WorkerDiedError as death:
             del self._loaded[name]
             self._replace()
             return Refused(str(death))
+        self.certify_s = max(self.certify_s, time.monotonic() - began)
         if isinstance(reply, Certified):
             return None
         assert isinstance(reply, Refused)

@@ -33,7 +33,7 @@ from tilesmith.tune.compiling import Line
 from tilesmith.tune.job import Job, make_job
 from tilesmith.tune.measuring import Measurer
 from tilesmith.tune.model import Model
-from tilesmith.tune.playoff import CERTIFIED, FINALISTS, SECOND_LEG, Outcome, decide, is_answer, keep
+from tilesmith.tune.playoff import FINALISTS, SECOND_LEG, Outcome, decide, keep
 from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import DONE, PLAYOFF, SEARCH, Listener, Progress, silent
 from tilesmith.tune.runner import Runner
@@ -55,7 +55,7 @@ LATE_SHARE, LATE_S = 0.2, 2.0  # how much longer than its budget a search may ta
 EXIT_S = 0.5  # of that: to write the databases, and to end the processes
 RESTART_S = 1.5  # for a worker in the place of one that was ended
 LIBRARY_SHARE, LIBRARY_S = 0.3, 4.0  # for PyTorch, which the worker may have to load: of the budget, and at most
-ANSWER_S = 0.5  # for further checks of a solver's best that is not the winner
+ANSWER_S = 0.5  # for further checks of the solvers' bests beside the winner, at least
 CONVERGED, BUDGET, INTERRUPTED = "converged", "budget", "interrupted"
 
 
@@ -221,8 +221,8 @@ def _winner(job: Job, outcome: Outcome, shipped: Point) -> Point:
 class _Budget:
     """Trials and seconds; seconds include the playoff and the last compile.
 
-    ``compile_s``, ``check_s`` and ``best_s`` are what the search has met: the shortest compilation, the longest check
-    of a config, the fastest kernel. With ``library`` PyTorch's own kernels are loaded in the playoff.
+    ``compile_s``, ``check_s``, ``certify_s`` and ``best_s`` are what the search has met: the shortest compilation, the
+    longest check of a config, the longest of one that may be chosen, the fastest kernel. With ``library`` PyTorch's own kernels are loaded in the playoff.
     """
 
     max_trials: int | None
@@ -234,8 +234,8 @@ class _Budget:
     compile_s: float = 0.0
     check_s: float = 0.0
     best_s: float = 0.0
+    certify_s: float = 0.0
     library: bool = False
-    certify_s: float = 0.0  # what the further checks of each solver's best will take
     stages: dict[str, float] = field(default_factory=dict)
 
     def reached(self, stage: str) -> None:
@@ -251,10 +251,13 @@ class _Budget:
         longest = self.longest_playoff_s
         return longest if self.max_seconds is None else min(longest, max(PLAYOFF_S[0], 0.12 * self.max_seconds))
 
-    @property
     def answer_s(self) -> float:
-        """Seconds for further checks of a solver's best that is not the winner."""
-        return math.inf if self.max_seconds is None else ANSWER_S
+        """Seconds that are left for further checks of the solvers' bests beside the winner."""
+        return (
+            math.inf
+            if self.max_seconds is None or not self.promised
+            else max(ANSWER_S, self.max_seconds) - self.spent_s
+        )
 
     @property
     def races_s(self) -> float:
@@ -266,7 +269,7 @@ class _Budget:
     def ending_s(self) -> float:
         """Seconds of the playoff, of the last compile between its legs, and of PyTorch where it takes part.
 
-        The winner is checked once more, some finalists may have to be loaded anew, and each solver's best is certified.
+        The winner is checked and certified once more, and some finalists may have to be loaded anew.
         """
         library_s = min(LIBRARY_S, LIBRARY_SHARE * (self.max_seconds or math.inf)) if self.library else 0.0
         return self.races_s + max(SHIP_S, self.compile_s) + 3 * self.check_s + library_s + self.certify_s
@@ -412,9 +415,12 @@ class _Search:
         best = self.book.best()
         self.budget.best_s = self.book.time_s[best] if best is not None else 0.0
         if best is not None:
-            bests = self.book.fastest_of(self.job.candidates).values()
-            answers = [point for point in bests if is_answer(self.book, point, self.budget.answer_s)]
-            self.budget.certify_s = CERTIFIED * sum(self.book.time_s[point] for point in answers)
+            # What the winner's last checks take grows with its tensors, not with its time: the first best one tells.
+            ready = [point for point in self.book.fastest(LEAST) if str(point) in measurer.runner.loaded]
+            if self.budget.promised and not self.book.certified:
+                for point in ready[:1]:
+                    measurer.certify(point)
+            self.budget.certify_s = measurer.runner.certify_s
         self.clock.ends = self.budget.cut
 
     def _is_over(self) -> bool:
