@@ -58,25 +58,33 @@ class Specials:
         return judge(rest) if verdict.ok else verdict
 
     def _check_sums(self, view: Array, same: Array) -> Accuracy:
-        """The NaN and Inf of a sum over images; they are replaced by numbers."""
-        special = ~np.isfinite(self.truth.value)
-        with np.errstate(all="ignore"):
-            found, wanted = view[special].astype(np.float64), self.truth.value[special]
-        if result_dtype(self.signature) == "fp8e4m3":  # it has no Inf
-            wanted = np.full_like(wanted, np.nan)
-        wrong = ~((found == wanted) | (np.isnan(found) & np.isnan(wanted)))
-        view[special] = same[special]
-        if not wrong.any():
-            return Accuracy(True, 0.0, 0.0, ())
-        first = int(np.argmax(wrong))
-        at = tuple(int(i) for i in np.argwhere(special)[first])
-        count = int(np.count_nonzero(wrong))
-        message = describe_wrong(count, view.size, at, float(found[first]), float(wanted[first]), 0.0)
-        return Accuracy(False, float("inf"), 0.0, at, message)
+        return check_sums(view, same, self.truth.value, result_dtype(self.signature))
 
 
-def plant(signature: Signature, values: tuple[Array, ...], seed: int) -> Specials:
-    """NaN and Inf in both factors of each product; ``signature`` is canonical."""
+def check_sums(view: Array, same: Array, truth: Array, kind: str) -> Accuracy:
+    """The NaN and Inf of ``view``, a result of dtype ``kind``, against those of ``truth``, its float64 sums.
+
+    They are replaced in ``view`` by the numbers of ``same``, a right result of the run without NaN and Inf.
+    """
+    special = ~np.isfinite(truth)
+    with np.errstate(all="ignore"):
+        found, wanted = view[special].astype(np.float64), truth[special]
+    if kind == "fp8e4m3":  # it has no Inf
+        wanted = np.full_like(wanted, np.nan)
+    wrong = ~((found == wanted) | (np.isnan(found) & np.isnan(wanted)))
+    view[special] = same[special]
+    if not wrong.any():
+        return Accuracy(True, 0.0, 0.0, ())
+    first = int(np.argmax(wrong))
+    at = tuple(int(i) for i in np.argwhere(special)[first])
+    count = int(np.count_nonzero(wrong))
+    message = describe_wrong(count, view.size, at, float(found[first]), float(wanted[first]), 0.0)
+    return Accuracy(False, float("inf"), 0.0, at, message)
+
+
+def planted(signature: Signature, values: tuple[Array, ...], seed: int) -> tuple[tuple[Array, ...], Part]:
+    """The arguments with NaN and Inf in both factors of each product, and the image (or row) that has those of the
+    first factor; ``signature`` is canonical."""
     factors = values[:2] if len(values) > 1 else values
     copies = tuple(_copy(factor) for factor in factors)
     part = one_part(signature, (*copies, *values[len(factors) :]), _AT)
@@ -84,6 +92,12 @@ def plant(signature: Signature, values: tuple[Array, ...], seed: int) -> Special
     for factor, (corner, anywhere) in zip(part.arguments[: len(factors)], _KINDS, strict=False):
         factor[tuple(int(rng.integers(size)) for size in factor.shape)] = anywhere
         factor[tuple((size - 1) * int(rng.integers(2)) for size in factor.shape)] = corner
+    return (*copies, *values[len(factors) :]), part
+
+
+def plant(signature: Signature, values: tuple[Array, ...], seed: int) -> Specials:
+    """``planted`` arguments with the oracle's answer for the image; ``signature`` is canonical."""
+    changed, part = planted(signature, values, seed)
     reached = np.empty(0, np.intp)
     if not _sums(signature):
         bare = replace(part.signature, epilogue=Epilogue())
@@ -94,8 +108,7 @@ def plant(signature: Signature, values: tuple[Array, ...], seed: int) -> Special
         axis = numbers.ndim - 1 if isinstance(signature, GemmSignature) else 1
         others = tuple(i for i in range(numbers.ndim) if i != axis)
         reached = np.flatnonzero(~np.isfinite(numbers).all(axis=others))
-    planted = (*copies, *values[len(factors) :])
-    return Specials(signature, planted, part, oracle(part.signature, part.arguments), reached)
+    return Specials(signature, changed, part, oracle(part.signature, part.arguments), reached)
 
 
 def _sums(signature: Signature) -> bool:

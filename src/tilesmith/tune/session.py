@@ -222,7 +222,8 @@ class _Budget:
     """Trials and seconds; seconds include the playoff and the last compile.
 
     ``compile_s``, ``check_s``, ``certify_s`` and ``best_s`` are what the search has met: the shortest compilation, the
-    longest check of a config, the longest of one that may be chosen, the fastest kernel. With ``library`` PyTorch's own kernels are loaded in the playoff.
+    longest check of a config, the longest of one that may be chosen, the fastest kernel. With ``library`` PyTorch's own
+    kernels are loaded in the playoff.
     """
 
     max_trials: int | None
