@@ -105,6 +105,8 @@ def search_table(data: dict) -> str:
     shown = [row for row in data["results"] if not row.get("disturbed")]
     out = len(data["results"]) - len(shown)
     left = f" {out} of {len(data['results'])} left out: other processes disturbed them." if out else ""
+    if not shown:
+        return ""
     lines = [
         f"## The search (`{data['target'].partition(':')[0]}`)",
         "",

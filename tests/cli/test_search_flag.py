@@ -51,7 +51,9 @@ def test_a_search_has_a_budget_and_tells_its_state_on_a_pipe(searches, capsys):
     assert "searching" not in captured.out
 
 
-@pytest.mark.parametrize("words", [["--seconds", "7.5"], ["--seconds=7.5", "--json"], ["--json", "--seconds", "7.5"]])
+@pytest.mark.parametrize(
+    "words", [["--seconds", "7.5"], ["--seconds=7.5", "--json"], ["--json", "--seconds", "7.5", "-t", "1"]]
+)
 def test_seconds_of_a_search(words, searches, capsys):
     assert run([*SMALL.split(), "-F", "1", "-s", "1", *words]) == 0
     ((_, seconds, late),) = searches

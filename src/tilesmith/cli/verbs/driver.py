@@ -63,7 +63,7 @@ class Ran:
 def run_command(words: Sequence[str]) -> int:
     """Run ``[MIOpenDriver] BASE FLAGS``; exit status 1 if a result is wrong.
 
-    Behind the driver's flags may stand some of ours: ``--device cuda[:N]``, ``--seconds S`` of a search (``-s 1``), and
+    Among the driver's flags may stand some of ours: ``--device cuda[:N]``, ``--seconds S`` of a search (``-s 1``), and
     ``--json``, which prints one object a direction in place of the driver's lines.
     """
     given, own = _own_flags(words)
@@ -99,18 +99,17 @@ class Own:
 
 
 def _own_flags(words: Sequence[str]) -> tuple[list[str], Own]:
-    """The driver's words, and our flags behind them."""
-    given, own = list(words), Own()
-    while len(given) > 1:
-        name, equals, value = given[-1].partition("=")
-        if given[-1] == "--json":
-            own, given = replace(own, as_json=True), given[:-1]
-        elif name in ("--device", "--seconds") and equals:
-            own, given = _with(own, name, value), given[:-1]
-        elif given[-2] in ("--device", "--seconds"):
-            own, given = _with(own, given[-2], given[-1]), given[:-2]
+    """The driver's words, and our flags, which may stand anywhere among them: the driver has none of their names."""
+    given, own, left = [], Own(), list(words)
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.partition("=")
+        if word == "--json":
+            own = replace(own, as_json=True)
+        elif name in ("--device", "--seconds") and (equals or left):
+            own = _with(own, name, value if equals else left.pop(0))
         else:
-            break
+            given.append(word)
     return given, own
 
 
