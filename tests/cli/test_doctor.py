@@ -1,6 +1,7 @@
 """``tilesmith doctor``: each thing that can be wrong is named, with what to type."""
 
 import json
+import os
 
 import pytest
 
@@ -85,6 +86,22 @@ def test_folders_that_cannot_be_written(monkeypatch, tmp_path):
         found = check(name)
         assert found.status == PROBLEM, name
         assert found.advice
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system's access lists are not read")
+def test_folders_that_others_can_write_are_named_with_what_to_type(monkeypatch, tmp_path):
+    for name in ("cache", "data"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(0o777)
+    monkeypatch.setenv("TILESMITH_DB_PATH", str(tmp_path / "data" / "x.db"))
+    (tmp_path / "data" / "x.db").touch()
+    for name, folder in (("cache folder", "cache"), ("database", "data")):
+        found = check(name)
+        assert found.status == PROBLEM
+        assert found.detail.endswith("is not used: every user can write to it")
+        assert f"`export TILESMITH_TRUST_FOLDER={tmp_path / folder}`" in found.advice
+    monkeypatch.setenv("TILESMITH_TRUST_FOLDER", str(tmp_path))
+    assert check("cache folder").status != PROBLEM
 
 
 def test_a_full_disk(monkeypatch):

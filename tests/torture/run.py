@@ -28,6 +28,7 @@ PARTS = {
     ),
     "crowd on files": ("tests/torture/crowd.py", ["--files", "--seconds", "60"], ["--files", "--seconds", "6"]),
     "flips": ("tests/torture/flips.py", ["--every", "1"], ["--every", "31"]),
+    "damages": ("tests/torture/damages.py", ["--cases", "1000"], ["--cases", "50"]),
     "faults": ("tests/torture/faults.py", [], ["--seconds", "15"]),
     "hostile records": ("tests/torture/hostile.py", [], ["--records", "40", "--measure", "20"]),
     "same choice": ("benchmarks/same_choice.py", ["-n", "1000"], ["-n", "20"]),

@@ -36,6 +36,12 @@ def test_every_kind_of_file_is_damaged():
         assert found["tried"] > 200
 
 
+def test_a_store_that_is_damaged_in_every_way():
+    found = run("damages.py", "--cases", "40", "--deadline", "40")
+    assert not any(found[name] for name in ("wrong", "crashed", "raised", "blocked")), found
+    assert found["kinds"]["strange"] == 4
+
+
 def test_file_operations_fail():
     found = run("faults.py", "--seconds", "6")
     assert not found["wrong"], found["wrong"]

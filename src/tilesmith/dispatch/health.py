@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilesmith import __version__, env
+from tilesmith.db.admission import why_refused
 from tilesmith.db.connect import LOG
 from tilesmith.db.remote import is_url
 from tilesmith.db.store import Database
@@ -33,6 +34,7 @@ from tilesmith.toolchain.build import build_unit
 from tilesmith.toolchain.compilers import find_compiler
 from tilesmith.toolchain.inventory import inventory
 from tilesmith.toolchain.nvrtc import find_nvrtc
+from tilesmith.toolchain.trust import why_distrusted
 
 FINE, NOTE, PROBLEM = "fine", "note", "problem"
 _MIB = 1 << 20
@@ -167,6 +169,11 @@ def _cache_folder() -> Iterator[Check]:
         yield Check("cache folder", NOTE, "the cache is off: each process compiles anew", "unset TILESMITH_CACHE_ON")
         return
     folder = env.CACHE_DIR.get()
+    distrusted = why_distrusted(folder)
+    if distrusted is not None:
+        what, _, advice = distrusted.partition("; type ")
+        yield Check("cache folder", PROBLEM, f"{folder} is not used: {what}", advice)
+        return
     yield from _folder("cache folder", folder, "TILESMITH_CACHE_DIR", runs=True)
 
 
@@ -252,6 +259,11 @@ def _databases() -> Iterator[Check]:
                 yield Check(
                     "database", PROBLEM, f"{path} does not exist", "remove it from TILESMITH_DB_PATH, or put it there"
                 )
+            continue
+        refused = why_refused(file)
+        if refused is not None:
+            what, _, advice = refused.partition("; type ")
+            yield Check("database", PROBLEM, f"{path} is not used: {what}", advice or "remove it, or name another")
             continue
         yield _database(path)
 
