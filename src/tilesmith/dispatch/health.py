@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import sqlite3
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -197,10 +198,11 @@ def _folder(name: str, folder: Path, variable: str, *, runs: bool) -> Iterator[C
         )
         return
     if refused:
+        in_memory = sys.platform == "linux"  # where kernels are loaded from, unless the system forbids that, too
         yield Check(
             name,
-            PROBLEM,
-            f"kernels in {folder} cannot be run: {refused}",
+            NOTE if in_memory else PROBLEM,
+            f"kernels in {folder} cannot be run{' from their files, only from memory' * in_memory}: {refused}",
             f"export {variable}=FOLDER, on a disk that is not mounted noexec",
         )
         return
