@@ -11,11 +11,13 @@ import pytest
 from cuda_chain import H200, executable
 from fake_tensors import Exporter, Interface, Tensor
 
+from tilesmith.dispatch.empty import EmptyBound
 from tilesmith.errors import ArgumentError
 from tilesmith.measure.accuracy import check
 from tilesmith.measure.oracle import oracle
 from tilesmith.plan.records import Draft, Launch, Memset, Pointer, Source, Space
 from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import DeviceArray, device
@@ -105,6 +107,27 @@ def test_out_raises_the_version_and_a_leaf_is_refused(emulating, monkeypatch):
         with pytest.raises(ArgumentError, match="out is a leaf that requires a gradient"):
             call(given, w, out=out)
         assert out._version == 2
+
+
+def test_problems_without_elements(emulating):
+    """Of an empty batch, and sums of no products: by the library of the tensors, without any kernel."""
+    for kind in (Tensor, Interface, Exporter):
+        x, w = kind(np.zeros((0, 4, 6, 6), np.float32)), kind(np.zeros((5, 4, 3, 3), np.float32))
+        call = EmptyBound(ConvSignature((0, 4, 6, 6), (5, 4, 3, 3)), "cuda")
+        assert tuple(call(x, w).shape) == (0, 5, 4, 4)
+        assert tuple(call.prepare(w)(x).shape) == (0, 5, 4, 4)
+        gradient = EmptyBound(ConvSignature((0, 4, 6, 6), (5, 4, 3, 3), mode="wrw"), "cuda")
+        dy = kind(np.zeros((0, 5, 4, 4), np.float32))
+        out = Tensor(np.ones((5, 4, 3, 3), np.float32))
+        assert gradient(dy, x, out=out) is out
+        assert not out.array.any()
+        with pytest.raises(ArgumentError, match=r"x must have shape \(0, 4, 6, 6\)"):
+            gradient(dy, kind(np.zeros((0, 4, 6, 7), np.float32)))
+    zeros = [Interface(np.zeros(shape, np.float32)) for shape in ((3, 0), (0, 4), (4,))]
+    biased = EmptyBound(GemmSignature(3, 4, 0, epilogue=Epilogue(bias=True)), "cuda")
+    with pytest.raises(ArgumentError, match="computed for NumPy arrays and PyTorch tensors"):
+        biased(*zeros)
+    assert not [line for line in emulating.log() if "Launch" in line]
 
 
 def test_a_tensor_that_begins_anywhere_is_copied(emulating):

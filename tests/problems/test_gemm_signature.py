@@ -53,11 +53,11 @@ def test_equal_memory_is_one_problem():
 @pytest.mark.parametrize(
     ("changes", "needs"),
     [
-        ({"m": 0}, "m must be an integer from 1 to 2^31-1, got 0"),
+        ({"m": -1}, "m must be an integer from 0 to 2^31-1, got -1"),
         ({"n": 2**31}, "2147483648"),
         ({"k": 3.0}, "3.0"),
         ({"batch": True}, "True"),
-        ({"batch": 0}, "batch"),
+        ({"batch": -1}, "batch"),
         ({"trans_a": 1}, "trans_a must be True or False"),
         ({"dtype": "fp7"}, "'fp7'"),
         ({"dtype": "int8", "c_dtype": "fp32"}, "int8 x int8"),

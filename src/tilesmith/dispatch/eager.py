@@ -283,6 +283,10 @@ def _conv_call(
         given["x"].shape, given["w"].shape, input_layout=layouts[0], kernel_layout=layouts[1], output_layout=layouts[2],
         **options,
     )  # fmt: skip
+    if plain.is_empty:
+        _check_like("b", b, (plain.output_channels,), plain.output_dtype)
+        _check_like("residual", residual, plain.output_shape, plain.output_dtype)
+        return _AsIs(_launchable(plain, threads, mode, given).bound)
     shape, back = plain.output_shape, [lies.index(axis) for axis in layouts[2]] if lies != layouts[2] else None
     dense = dense_strides(parse_layout(lies).layout_shape(plain.output_logical))
     strides = tuple(dense[axis] for axis in back) if back else dense
@@ -359,7 +363,8 @@ def _gemm_call(
         raise ArgumentError(
             f"a {given['a'].shape} has k = {k}, b {given['b'].shape} has k = {depth}: they must be equal"
         )
-    rows = {name: _rows(laid) for name, laid in given.items()}
+    empty = 0 in (batch, m, n, k)
+    rows = {name: (None, None) if empty else _rows(laid) for name, laid in given.items()}
     (lda, stride_a), (ldb, stride_b) = (found or (None, None) for found in rows.values())
     epilogue = Epilogue(bias is not None, activation, residual is not None, slope, low, high)
     signature = GemmSignature(

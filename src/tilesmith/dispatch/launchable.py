@@ -37,6 +37,7 @@ from tilesmith.dispatch.places import (
     strict_cache,
     target_of,
 )
+from tilesmith.dispatch.plain import tell_of_plain
 from tilesmith.errors import (
     ArgumentError,
     CompileError,
@@ -51,6 +52,7 @@ from tilesmith.plan.records import Plan
 from tilesmith.problems import canonical, keys  # noqa: F401
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.integers import refuse_empty
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.executable import Bound, Executable, Prepared
 from tilesmith.runtime.torch_rules import between_graphs
@@ -178,6 +180,39 @@ class Launchable:
         return f"Launchable({self.signature.key()!r}, {self.target.name}, {self.solver} {self.config})"
 
 
+class _Empty(Launchable):
+    """A problem without elements: nothing is decided, compiled or launched."""
+
+    def __init__(self, signature: Signature, target: Target, request: Request) -> None:
+        from tilesmith.dispatch.empty import EmptyBound
+
+        self.signature, self.target, self.request = signature, target, request
+        self.ordinal = 0
+        self.choice = Choice("none", "", "definition", "", None, ())
+        self.remembered = True
+        self.external = None
+        self.bound = EmptyBound(signature, target.family)
+
+    @property
+    def plan(self) -> Plan:
+        refuse_empty(self.signature)
+        raise AssertionError
+
+    @property
+    def prepares(self) -> bool:
+        return False
+
+    @property
+    def trace(self) -> tuple[Considered, ...]:
+        return ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Empty, (self.signature, self.target, self.request)
+
+    def __repr__(self) -> str:
+        return f"Launchable({self.signature!r}, {self.target.name}, no elements)"
+
+
 class _Watched:
     """A bound plan whose calls are told to a watcher, which makes them."""
 
@@ -231,16 +266,19 @@ def get_launchable(
     wanted, mode = mode, check_mode(mode)
     strict = mode == "strict"  # reads, and never writes a byte
     held = strict_cache(cache) if strict else open_cache(cache)
-    memo.recall(held)
+    if not signature.is_empty:
+        memo.recall(held)
     target = target_of(target, threads, device)
     if env.LOG.is_set:
         start_logging()
-    if env.LOG_CMD.get():
+    if env.LOG_CMD.get() and not signature.is_empty:
         log_command(signature)
     only = env.ONLY_SOLVER.get() if only is None else only
     if not isinstance(only, str):
         raise ArgumentError(f"only {only!r} is no solver's name")
     external = target.family == "cuda" and (takes_part() if external is None else external)
+    if signature.is_empty:
+        return _Empty(signature, target, Request(None if device is None else str(device), threads, wanted, None))
     named = named_databases(database)
     key = (signature, target, device, mode, named, str(held.directory), only, external)
     with _lock:
@@ -263,15 +301,19 @@ def get_launchable(
             request = Request(
                 None if device is None else str(device), threads, wanted, None if cache is None else str(held.directory)
             )
-            asked.launch = _loaded(signature, target, resolved, ordinal, held, request, compiles=not strict)
+            asked.launch = _loaded(
+                signature, target, resolved, ordinal, held, request, compiles=not strict, asked_for=only
+            )
         return asked.launch
 
 
 def _loaded(
     signature: Signature, target: Target, resolved: Resolved, ordinal: int, cache: ArtifactCache, request: Request, *,
-    compiles: bool,
+    compiles: bool, asked_for: str = "",
 ) -> Launchable:  # fmt: skip
     """A launchable of what was resolved. A CPU kernel that cannot be loaded is made anew, at last in another folder."""
+    if not asked_for:
+        tell_of_plain(signature, target, resolved.choice.solver)
     attempts = 0
     while True:
         try:

@@ -51,7 +51,7 @@ def resolve(
     """
     external = takes_part() if external is None else external
     if mode != "normal" and not only:
-        signature = _as_held(signature, target, layers)
+        signature = as_held(signature, target, layers)
     hit = _hit(signature, target, mode, layers, cache, only)
     found = hit or _decided_and_built(signature, target, mode, layers, cache, only, device, external)
     if mode == "trust_verify" and found.choice.basis == DATABASE and found.choice.layer != layers.databases[-1].name:
@@ -59,7 +59,7 @@ def resolve(
     return found
 
 
-def _as_held(signature: Signature, target: Target, layers: Layers) -> Signature:
+def as_held(signature: Signature, target: Target, layers: Layers) -> Signature:
     """The problem under the key that a database holds it under: where axes of size 1 leave it several, any of them."""
     others = other_spellings(signature)
     if not others or answers_of(signature, target, layers):

@@ -309,13 +309,13 @@ def _finish(
         if term is not None:
             value = value + term
             addends = addends + np.abs(term)
-    value = _activate(value, epilogue)
+    value = activate(value, epilogue)
     if acc_dtype == "int32":
         value = value.astype(np.int64)
     return Oracle(value, norm, addends, length)
 
 
-def _activate(v: Array, e: Epilogue) -> Array:
+def activate(v: Array, e: Epilogue) -> Array:
     """A comparison with NaN is false, so that NaN passes."""
     if e.activation == "relu":
         return np.where(v < 0, 0.0, v)

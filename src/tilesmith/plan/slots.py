@@ -54,13 +54,13 @@ def arguments(signature: ConvSignature | GemmSignature) -> tuple[Slot, ...]:
         channels = signature.n
     elif signature.mode == "bgrad":
         operands = [_tensor(signature, "dy", "output")]
-        result = _slot("db", signature.output_dtype, (signature.output_logical[1],), (1,), is_output=True)
+        result = _slot("db", signature.output_dtype, (signature.output_channels,), (1,), is_output=True)
         channels = 0
     else:
         *named, (name, tensor) = _CONV_TENSORS[signature.mode]
         operands = [_tensor(signature, *pair) for pair in named]
         result = _tensor(signature, name, tensor, is_output=True)
-        channels = (signature.input_logical if signature.mode == "bwd" else signature.output_logical)[1]
+        channels = signature.input_logical[1] if signature.mode == "bwd" else signature.output_channels
     if epilogue.bias:
         operands.append(_slot("bias", result.dtype, (channels,), (1,)))
     if epilogue.residual:

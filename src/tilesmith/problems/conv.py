@@ -12,7 +12,7 @@ from tilesmith.problems.dtypes import acc_dtype as known_acc_dtype
 from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import ConvGeometry
-from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, whole_number, whole_numbers
+from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, refuse_empty, whole_number, whole_numbers
 from tilesmith.problems.layouts import default_layout, dense_strides, parse_layout
 from tilesmith.problems.other_names import padding_text
 
@@ -65,8 +65,9 @@ class ConvSignature:
 
     def __post_init__(self) -> None:
         for name in ("input_shape", "kernel_shape"):
-            self._put(name, whole_numbers(name, getattr(self, name), 1, MAX_SIZE))
+            self._put(name, whole_numbers(name, getattr(self, name), 0, MAX_SIZE))
         dims = self._resolve_layouts()
+        self._check_sizes()
         for name, least in (("stride", 1), ("dilation", 1), ("output_padding", 0), ("padding", 0)):
             if name == "padding" and isinstance(self.padding, str):
                 raise ProblemError(padding_text(self.padding, self.kernel_logical[2:], self.stride, self.dilation))
@@ -111,6 +112,15 @@ class ConvSignature:
             if layout.vector > 1 and shape[-1] != layout.vector:
                 raise ProblemError(f"{name} {shape}: the last axis of layout {layout} must be {layout.vector}")
         return dims
+
+    def _check_sizes(self) -> None:
+        """A batch may be empty, and an input may have no channels (the filter then neither), as in PyTorch."""
+        may_be_empty = {"input": "NC", "kernel": "" if self.transposed else "C"}
+        for name, letters in may_be_empty.items():
+            layout, shape = parse_layout(getattr(self, f"{name}_layout")), getattr(self, f"{name}_shape")
+            for index, letter in enumerate(layout.order):
+                if letter not in letters:
+                    whole_number(f"{name}_shape[{index}]", shape[index], 1, MAX_SIZE)
 
     def _resolve_dtypes(self) -> None:
         base = known_dtype(self.dtype).name
@@ -226,10 +236,21 @@ class ConvSignature:
         """``(K, C/groups, *spatial)`` of the filter; ``(C, K/groups, *spatial)`` when transposed."""
         return parse_layout(self.kernel_layout).logical_shape(self.kernel_shape)
 
+    @property
+    def output_channels(self) -> int:
+        """``K``, of which a bias has one element each."""
+        return self.kernel_logical[1] * self.groups if self.transposed else self.kernel_logical[0]
+
+    @property
+    def is_empty(self) -> bool:
+        """No element of the input: the result is empty, or sums of no products. No kernel computes it."""
+        return 0 in self.input_shape
+
     @cached_property
     def output_logical(self) -> tuple[int, ...]:
         """``(N, K, *spatial)`` of the forward output."""
-        k = self.kernel_logical[1] * self.groups if self.transposed else self.kernel_logical[0]
+        # No channels in, none out: PyTorch has it so.
+        k = self.output_channels if self.input_logical[1] else 0
         sizes = []
         for i, size in enumerate(self.input_logical[2:]):
             reach = self.dilation[i] * (self.kernel_logical[2 + i] - 1) + 1
@@ -255,7 +276,7 @@ class ConvSignature:
         """
         from tilesmith.problems.canonical import canonical_conv
 
-        return canonical_conv(self)
+        return self if self.is_empty else canonical_conv(self)
 
     @property
     def canonical_order(self) -> tuple[int, ...]:
@@ -268,6 +289,7 @@ class ConvSignature:
         """The canonical problem as plain numbers in three spatial dimensions, for solvers."""
         from tilesmith.problems.canonical import conv_geometry
 
+        refuse_empty(self)
         return conv_geometry(self.canonical)
 
     # --- text and arguments ---------------------------------------------------------------------------------------

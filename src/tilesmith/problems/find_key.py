@@ -11,6 +11,7 @@ import re
 
 from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.integers import refuse_empty
 from tilesmith.problems.layouts import default_layout, parse_layout
 from tilesmith.problems.lengths import check_length
 
@@ -94,6 +95,7 @@ def _read(parts: list[str], mode: str, groups: int) -> ConvSignature:
         stride=stride, padding=padding, dilation=dilation, groups=groups, mode=mode,
         dtype=dtypes[0], input_dtype=dtypes[0], kernel_dtype=dtypes[1], output_dtype=_result(mode, dtypes),
     )  # fmt: skip
+    refuse_empty(signature)
     if signature.output_logical[2:] != tuple(result):
         raise ProblemError(f"the output's sizes are {_by(signature.output_logical[2:])}, not {_by(result)}")
     return signature

@@ -13,7 +13,7 @@ from tilesmith.problems.dtypes import acc_dtype as known_acc_dtype
 from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import GemmGeometry, MatrixView
-from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, whole_number
+from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, refuse_empty, whole_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +56,7 @@ class GemmSignature:
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch"):
-            self._put(name, whole_number(name, getattr(self, name), 1, MAX_SIZE))
+            self._put(name, whole_number(name, getattr(self, name), 0, MAX_SIZE))
         for name in ("trans_a", "trans_b", "deterministic"):
             if not isinstance(getattr(self, name), bool):
                 raise ProblemError(f"{name} must be True or False, got {getattr(self, name)!r}")
@@ -137,14 +137,14 @@ class GemmSignature:
     # --- the user's arrays ----------------------------------------------------------------------------------------
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        return (self.batch, *self._stored(name)) if self.batch > 1 else self._stored(name)
+        return self._stored(name) if self.batch == 1 else (self.batch, *self._stored(name))
 
     def _strides(self, name: str) -> tuple[int, ...]:
-        return (self._step(name), self._lead(name), 1) if self.batch > 1 else (self._lead(name), 1)
+        return (self._lead(name), 1) if self.batch == 1 else (self._step(name), self._lead(name), 1)
 
     @property
     def a_shape(self) -> tuple[int, ...]:
-        """``([batch,] m, k)``, or ``([batch,] k, m)`` with ``trans_a``; the batch axis is there when ``batch > 1``."""
+        """``([batch,] m, k)``, or ``([batch,] k, m)`` with ``trans_a``; the batch axis is not there with one batch."""
         return self._shape("a")
 
     @property
@@ -168,11 +168,18 @@ class GemmSignature:
     def c_strides(self) -> tuple[int, ...]:
         return self._strides("c")
 
+    @property
+    def is_empty(self) -> bool:
+        """An operand without elements: the result is empty, or sums of no products. No kernel computes it."""
+        return 0 in (self.batch, self.m, self.n, self.k)
+
     # --- canonical form -------------------------------------------------------------------------------------------
 
     @cached_property
     def canonical(self) -> GemmSignature:
         """The one spelling: an operand is not called transposed when that changes no address."""
+        if self.is_empty:
+            return self
         changes: dict[str, object] = {}
         # Stored k x m, with a unit axis, is m x k in the same memory; of the cases with a pitch only k == 1 is.
         if self.trans_a and (self.k == 1 or (self.m == 1 and self.lda is None)):
@@ -189,6 +196,7 @@ class GemmSignature:
     @cached_property
     def geometry(self) -> GemmGeometry:
         """The canonical problem as plain numbers, for solvers."""
+        refuse_empty(self)
         sig = self.canonical
 
         def view(name: str, rows: int, columns: int, transposed: bool) -> MatrixView:

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from typing import Protocol
 
 from tilesmith.errors import ProblemError
 
 MAX_SIZE = 2**31 - 1
 MAX_STRIDE = 2**62
 _POWERS = {MAX_SIZE: "2^31-1", MAX_STRIDE: "2^62"}
+
+
+class _Sized(Protocol):
+    @property
+    def is_empty(self) -> bool: ...
+
+
+def refuse_empty(problem: _Sized) -> None:
+    """Raise ``ProblemError`` for a problem that has no elements."""
+    if problem.is_empty:
+        raise ProblemError(
+            f"{problem} has no elements: no kernel computes it, and there is nothing to tune or store; "
+            "get_launchable, conv and gemm give its result"
+        )
 
 
 def whole_number(name: str, value: object, least: int, most: int) -> int:

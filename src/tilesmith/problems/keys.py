@@ -19,6 +19,7 @@ from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.integers import refuse_empty
 from tilesmith.problems.lengths import check_length
 
 CONV_VERSION = "conv1"
@@ -191,6 +192,7 @@ def _parse(text: str, version: str, head: int, build: Callable[[_Fields], _Sig],
         raise ProblemError(f"{text!r} is no {version} key: {error}") from None
     except (ValueError, IndexError):
         raise ProblemError(f"{text!r} is no {version} key") from None
+    refuse_empty(sig)
     if fields.values or key(sig.canonical) != text:
         raise ProblemError(f"{text!r} is no {version} key: it reads as {key(sig.canonical)!r}")
     return sig

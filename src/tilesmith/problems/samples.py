@@ -43,7 +43,7 @@ Operand = tuple[tuple[int, ...], tuple[int, ...] | None, str, float]
 def _operands(sig: ConvSignature | GemmSignature) -> list[Operand]:
     """Shape, strides, dtype and scale of each argument."""
     if isinstance(sig, GemmSignature):
-        scale = _scale(sig.c_dtype, sig.k)
+        scale = _scale(sig.c_dtype, max(1, sig.k))
         c: Operand = (sig.c_shape, sig.c_strides, sig.c_dtype, 1.0)
         operands: list[Operand] = [
             (sig.a_shape, sig.a_strides, sig.a_dtype, scale),
@@ -51,12 +51,13 @@ def _operands(sig: ConvSignature | GemmSignature) -> list[Operand]:
         ]
         return operands + _extras(sig, c, sig.n) + ([c] if sig.beta != 0 else [])
     result_dtype = {"fwd": sig.output_dtype, "bwd": sig.input_dtype, "wrw": sig.kernel_dtype}
-    scale = _scale(result_dtype.get(sig.mode, sig.output_dtype), sig.geometry.reduction_length)
+    length = 1 if sig.is_empty else sig.geometry.reduction_length
+    scale = _scale(result_dtype.get(sig.mode, sig.output_dtype), length)
     x: Operand = (sig.input_shape, sig.input_strides, sig.input_dtype, scale)
     w: Operand = (sig.kernel_shape, sig.kernel_strides, sig.kernel_dtype, scale)
     y: Operand = (sig.output_shape, sig.output_strides, sig.output_dtype, scale)
     if sig.mode == "fwd":
-        return [x, w, *_extras(sig, y, sig.output_logical[1])]
+        return [x, w, *_extras(sig, y, sig.output_channels)]
     if sig.mode == "bwd":
         return [y, w, *_extras(sig, x, sig.input_logical[1])]
     return [y, x] if sig.mode == "wrw" else [y]
@@ -89,7 +90,7 @@ def _tensor(rng: np.random.Generator, shape: tuple[int, ...], strides: Any, name
     view = pitched_empty(shape, strides and tuple(strides), kind.numpy())
     if strides is None or tuple(strides) == dense_strides(shape):
         flat = view.reshape(-1)
-        for start in range(0, size, count):
+        for start in range(0, size, max(1, count)):
             flat[start : start + count] = block[: size - start]
     else:
         view[...] = np.resize(block, size).reshape(shape)
@@ -102,6 +103,8 @@ def pitched_empty(shape: tuple[int, ...], strides: tuple[int, ...] | None, kind:
     Every byte of the gaps between pitched rows is 0xFF (NaN; -1 for integers). The alignment is PyTorch's; NumPy's own,
     16 bytes, would make most wide loads straddle two lines.
     """
+    if 0 in shape:
+        return np.empty(shape, kind)
     gaps = strides is not None and strides != dense_strides(shape)
     strides = strides or dense_strides(shape)
     span = (sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1) * kind.itemsize

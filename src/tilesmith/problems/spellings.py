@@ -42,7 +42,7 @@ def other_spellings(signature: ConvSignature | GemmSignature) -> tuple[ConvSigna
     These are: all tensors channels-last; all channels-first; and each by itself, a dense one as its axes came and any
     other by its strides with unit axes in their place, which is how ``conv`` once named arrays.
     """
-    if isinstance(signature, GemmSignature):
+    if isinstance(signature, GemmSignature) or signature.is_empty:
         return ()
     sig = signature.canonical
     layouts = [parse_layout(getattr(sig, f"{name}_layout")) for name in _TENSORS]

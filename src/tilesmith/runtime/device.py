@@ -45,6 +45,14 @@ class Device:
         with self.current():
             driver().call("cuCtxSynchronize")
 
+    def zero(self, address: int, nbytes: int, stream: int) -> None:
+        """Queue zeros for ``nbytes`` from ``address`` on."""
+        with self.current():
+            driver().call(
+                "cuMemsetD8Async", ctypes.c_uint64(address), ctypes.c_ubyte(0), ctypes.c_size_t(nbytes),
+                ctypes.c_void_p(stream),
+            )  # fmt: skip
+
     @property
     def free_bytes(self) -> int:
         """Memory that nobody has taken."""

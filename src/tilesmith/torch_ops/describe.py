@@ -16,6 +16,7 @@ from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.integers import refuse_empty
 from tilesmith.problems.layouts import default_layout, dense_strides
 
 Number = int | float | bool
@@ -54,6 +55,7 @@ def conv_problem(
         input_layout=px.layout, kernel_layout=pw.layout, output_layout=py.layout,
         input_strides=px.strides, kernel_strides=pw.strides, output_strides=py.strides, epilogue=Epilogue(bias=bias),
     )  # fmt: skip
+    refuse_empty(signature)
     if signature.output_shape != py.shape:
         raise ProblemError(f"the result is {signature.output_shape}, PyTorch has {py.shape}")
     return signature
@@ -76,11 +78,13 @@ def gemm_problem(
         raise ProblemError(f"a bias times {beta}")
     if added is not None and not is_bias and beta != 0 and tuple(added.shape[-2:]) != (m, n):
         raise ProblemError(f"a {tuple(added.shape)} that is spread over the result")
-    return GemmSignature(
+    signature = GemmSignature(
         m, n, k, batch=int(batch), trans_a=trans_a, trans_b=trans_b, dtype=_dtype(a), b_dtype=_dtype(b),
         alpha=float(alpha), beta=0.0 if added is None or is_bias else float(beta), lda=lda, ldb=ldb,
         stride_a=stride_a, stride_b=stride_b, epilogue=Epilogue(bias=is_bias and beta == 1),
     )  # fmt: skip
+    refuse_empty(signature)
+    return signature
 
 
 def _laid(tensor: torch.Tensor) -> Laid:

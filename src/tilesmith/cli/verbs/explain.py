@@ -14,8 +14,10 @@ from tilesmith.cli.terminal import print_json, table
 from tilesmith.dispatch.choice import DATABASE, NEAREST, SPEC, Choice
 from tilesmith.dispatch.facts import with_predictions
 from tilesmith.dispatch.places import check_mode, open_cache, open_databases, target_of
-from tilesmith.dispatch.resolve import decide
+from tilesmith.dispatch.plain import why_only_plain
+from tilesmith.dispatch.resolve import as_held, decide
 from tilesmith.solvers.external.names import is_external
+from tilesmith.targets.names import parse_target
 
 
 @click.command(
@@ -36,8 +38,9 @@ def command(
     asked = check_mode(mode)
     external = env.EXTERNAL.get() and find_spec("torch") is not None
     for item in listing.items:
+        held = item.signature if env.ONLY_SOLVER.get() else as_held(item.signature, target, layers)
         choice = decide(
-            item.signature, target, asked if asked == "strict" else "fast", layers, cache, env.ONLY_SOLVER.get(),
+            held, target, asked if asked == "strict" else "fast", layers, cache, env.ONLY_SOLVER.get(),
             external=external,
         )  # fmt: skip
         choice = replace(choice, trace=with_predictions(choice.trace, item.signature, target, external))
@@ -73,6 +76,8 @@ def _text(item: Item, target: str, choice: Choice) -> str:
         SPEC: f"by the {SPEC} {choice.layer}; nothing was measured",
     }.get(choice.basis, f"by {choice.basis}; nothing was measured")
     head = f"{item.command}\n{item.signature.key()}\n{target}: {choice.solver} {choice.config} ({why})"
+    plain = why_only_plain(item.signature, parse_target(target), choice.solver)
+    head += f"\n{plain}" if plain else ""
     if record is not None:
         evidence = (record.origin, record.date, record.host, record.compiler, record.generator)
         head += f"\nrecord: {record.time_us:.4g} us, {', '.join(part for part in evidence if part)}"
