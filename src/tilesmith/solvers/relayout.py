@@ -11,9 +11,10 @@ from typing import Generic, Protocol, TypeVar
 
 from tilesmith.plan.records import Draft, Launch, Memset, Parameter, Pointer, Source, Space, Step, TensorMap
 from tilesmith.plan.slots import slot_names, span_bytes
+from tilesmith.problems.features import features_of
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Solver
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Solver, refusal
 from tilesmith.targets.target import CpuTarget, CudaTarget
 
 Kind = TypeVar("Kind", bound=CpuTarget | CudaTarget)
@@ -68,6 +69,7 @@ class Relayout(Generic[Kind]):
         self.copies = copies
         self.name = f"{inner.name}_nhwc"
         self.own_revision = 1
+        self.features = inner.features | {"vector", "pitch"}
 
     @property
     def revision(self) -> int:
@@ -81,7 +83,8 @@ class Relayout(Generic[Kind]):
         padded = all(change.space == Space.PACKED and change.view.channels_last for change in changes)
         if not changes or (padded and isinstance(self.inner.applicable(problem, target), Accepted)):
             return Rejected(reasons.UNCHANGED)
-        return self.inner.applicable(self._changed(problem), target)
+        changed = self._changed(problem)
+        return refusal(self.inner, features_of(changed)) or self.inner.applicable(changed, target)
 
     def search_space(self, problem: Geometry, target: Kind) -> SearchSpace:
         return self.inner.search_space(self._changed(problem), target)

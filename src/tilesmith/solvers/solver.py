@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
+from tilesmith.solvers import reasons
 from tilesmith.targets.target import CpuTarget, CudaTarget
 
 Geometry = ConvGeometry | GemmGeometry
@@ -77,7 +78,14 @@ class Solver(Protocol[TargetKind_contra]):
         """Raised when generated code changes what a record says."""
         ...
 
-    def applicable(self, problem: Geometry, target: TargetKind_contra) -> Accepted | Rejected: ...
+    @property
+    def features(self) -> frozenset[str]:
+        """The features that it computes (``problems.features``); a problem that uses another never reaches it."""
+        ...
+
+    def applicable(self, problem: Geometry, target: TargetKind_contra) -> Accepted | Rejected:
+        """Whether it computes ``problem``, whose features are all among ``features``."""
+        ...
 
     def search_space(self, problem: Geometry, target: TargetKind_contra) -> SearchSpace: ...
 
@@ -92,3 +100,9 @@ class Solver(Protocol[TargetKind_contra]):
     def draft(self, problem: Geometry, config: Config, target: TargetKind_contra) -> Draft:
         """Sources and steps. Slots are counted in the order of ``slot_names(problem)``."""
         ...
+
+
+def refusal(solver: Solver[Any], features: frozenset[str]) -> Rejected | None:
+    """Why ``solver`` is not asked about a problem: it does not name all of its ``features``. None if it does."""
+    unknown = features - solver.features
+    return Rejected(reasons.FEATURE, ", ".join(sorted(unknown))) if unknown else None

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from tilesmith.problems.features import features_of
 from tilesmith.problems.rewrite import Signature, rewrites
 from tilesmith.solvers.c.bgrad import BgradSolver
 from tilesmith.solvers.c.dense import DenseSolver
@@ -25,7 +26,7 @@ from tilesmith.solvers.cuda.mma_thin import MmaThinSolver
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
 from tilesmith.solvers.cuda.relayout import CUDA_COPIES
 from tilesmith.solvers.relayout import Relayout
-from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver
+from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver, refusal
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
 
 _FAST_CPU: tuple[Solver[CpuTarget], ...] = (
@@ -94,10 +95,11 @@ def candidates(signature: Signature, target: Target, names: Collection[str] | No
 
     ``names`` limits them to some.
     """
-    forms = [(f"@{rewrite.name}" if rewrite.name else "", rewrite) for rewrite in rewrites(signature)]
+    forms = [(rewrite.name, rewrite.signature.geometry) for rewrite in rewrites(signature)]
+    asked = [(form, f"@{form}" if form else "", geometry, features_of(geometry)) for form, geometry in forms]
     return tuple(
-        Candidate(solver, form.name, form.signature.geometry, solver.applicable(form.signature.geometry, target))
+        Candidate(solver, form, geometry, refusal(solver, features) or solver.applicable(geometry, target))
         for solver in solvers_for(target)
-        for mark, form in forms
+        for form, mark, geometry, features in asked
         if names is None or solver.name + mark in names
     )

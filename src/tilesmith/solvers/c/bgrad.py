@@ -8,6 +8,7 @@ from math import ceil
 from tilesmith.codegen.c.prelude import c_prelude
 from tilesmith.codegen.symbols import MARK, make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Space
+from tilesmith.problems.features import USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
@@ -25,6 +26,7 @@ class BgradSolver:
 
     name = "c_bgrad"
     revision = 1
+    features = USUAL | WINDOW | {"bgrad", "groups"}
 
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):

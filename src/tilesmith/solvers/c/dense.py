@@ -7,6 +7,7 @@ from dataclasses import replace
 from tilesmith.codegen.c.prelude import c_prelude
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Memset, Parameter, Pointer, Source, Space, Step
+from tilesmith.problems.features import GEMM, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.c.dense_cost import predicted_seconds
@@ -25,6 +26,7 @@ class DenseSolver:
 
     name = "c_dense"
     revision = 5
+    features = USUAL | GEMM | WINDOW | {"fwd", "bwd", "groups"}
 
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         form = dense_form(problem)

@@ -12,6 +12,7 @@ from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Launch, Parameter, Pointer, Space
 from tilesmith.plan.slots import slot_names
 from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.features import EPILOGUE, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.c import grouped_kernel as kernel
@@ -39,6 +40,7 @@ class GroupedSolver:
     name = "c_grouped"
     op = "grouped"
     revision = 5
+    features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "groups"}
 
     def covers(self, problem: ConvGeometry) -> bool:
         """Which group widths are this solver's."""

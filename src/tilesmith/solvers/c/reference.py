@@ -11,6 +11,7 @@ from tilesmith.codegen.c.epilogue import scalar_activation
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Parameter, Pointer, Real, Source, Space
 from tilesmith.plan.slots import slot_names
+from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers.c import reference_text as text
 from tilesmith.solvers.c.scalar_text import TYPES, conversions
@@ -25,6 +26,7 @@ class ReferenceSolver:
 
     name = "c_reference"
     revision = 1
+    features = EVERYTHING
 
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         return Accepted()

@@ -8,6 +8,7 @@ from math import ceil
 from tilesmith.codegen.c.prelude import c_prelude
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Space
+from tilesmith.problems.features import USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.c.turns import items_a_turn
@@ -34,6 +35,7 @@ class WrwSolver:
 
     name = "c_wrw"
     revision = 1
+    features = USUAL | WINDOW | {"wrw", "groups"}
 
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):

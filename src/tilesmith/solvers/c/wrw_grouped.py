@@ -6,6 +6,7 @@ from tilesmith.codegen.c.prelude import c_prelude
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Space
 from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.features import USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.c import wrw_grouped_text as text
@@ -26,6 +27,7 @@ class WrwGroupedSolver:
 
     name = "c_wrw_grouped"
     revision = 1
+    features = USUAL | WINDOW | {"wrw", "groups"}
 
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilesmith.plan.records import Draft
+from tilesmith.problems.features import EPILOGUE, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
@@ -20,6 +21,7 @@ class ConvSm90Solver:
 
     name = "wgmma_conv"
     revision = 5
+    features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "wrw"}
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):

@@ -17,6 +17,7 @@ from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Parameter, Source, Space
 from tilesmith.plan.records import Pointer as To
 from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.features import EPILOGUE, USUAL
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_form import MAX_INDEX, RESULTS, widest
@@ -169,6 +170,7 @@ class DepthwiseCudaSolver:
 
     name = "cuda_depthwise"
     revision = 1
+    features = USUAL | EPILOGUE | {"fwd", "bwd", "wrw", "groups", "stride", "padding", "dilation"}
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):

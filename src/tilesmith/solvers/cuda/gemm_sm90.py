@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilesmith.plan.records import Draft
+from tilesmith.problems.features import GEMM, USUAL
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.cost_sm90 import predicted_seconds
@@ -19,6 +20,7 @@ class GemmSm90Solver:
 
     name = "wgmma_gemm"
     revision = 6
+    features = USUAL | GEMM
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, GemmGeometry):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilesmith.plan.records import Draft
+from tilesmith.problems.features import ACTIVATED, USUAL
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
@@ -26,6 +27,7 @@ class HaloSm90Solver:
 
     name = "wgmma_halo"
     revision = 5
+    features = USUAL | ACTIVATED | {"fwd", "bwd", "bias", "padding", "dilation", "depth"}
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):

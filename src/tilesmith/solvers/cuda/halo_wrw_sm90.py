@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from math import prod
 
 from tilesmith.plan.records import Draft
+from tilesmith.problems.features import USUAL
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
@@ -29,6 +30,7 @@ class HaloWrwSm90Solver:
 
     name = "wgmma_halo_wrw"
     revision = 2
+    features = USUAL | {"wrw", "padding", "dilation", "depth"}
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tilesmith.plan.records import Draft
+from tilesmith.problems.features import GEMM, USUAL, WINDOW
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_cost import predicted_seconds
 from tilesmith.solvers.cuda.mma_form import BYTES, MmaForm, mma_form
@@ -26,6 +27,7 @@ class MmaDenseSolver:
     """Every layout without vectors, any channel counts, groups, strides, dilations, epilogues; fp32 sums."""
 
     revision = 4
+    features = USUAL | GEMM | WINDOW | {"fwd", "bwd", "wrw", "groups", "acc=int32"}
 
     def __init__(self, exact: bool) -> None:
         self.exact = exact

@@ -10,6 +10,7 @@ from itertools import product
 from math import ceil
 
 from tilesmith.plan.records import Draft
+from tilesmith.problems.features import ACTIVATED, USUAL
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_thin_source import thin_draft
@@ -39,6 +40,7 @@ class MmaThinSolver:
 
     name = "mma_thin"
     revision = 2
+    features = USUAL | ACTIVATED | {"gemm", "bias", "alpha"}
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, GemmGeometry):

@@ -13,6 +13,7 @@ from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Parameter, Pointer, Real, Source, Space
 from tilesmith.plan.slots import slot_names
 from tilesmith.problems.epilogue import ACTIVATIONS
+from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers.cuda import reference_text as text
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
@@ -51,6 +52,7 @@ class CudaReferenceSolver:
 
     name = "cuda_reference"
     revision = 1
+    features = EVERYTHING
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         return Accepted()

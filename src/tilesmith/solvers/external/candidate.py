@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from tilesmith.errors import PlanError
 from tilesmith.plan.records import Draft
+from tilesmith.problems.features import CONV, GEMM, features_of
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers import reasons
 from tilesmith.solvers.external.names import CUBLAS_NAME, CUDNN_NAME
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, refusal
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.target import CudaTarget, Target
 
@@ -29,6 +30,7 @@ class LibrarySolver:
 
     name: str
     library: str
+    features: frozenset[str]
     revision: int = 1
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
@@ -61,7 +63,10 @@ class LibrarySolver:
         raise PlanError(f"{self.name} generates nothing: it is called through PyTorch")
 
 
-CUDNN, CUBLAS = LibrarySolver(CUDNN_NAME, "cudnn"), LibrarySolver(CUBLAS_NAME, "cublas")
+_SUMS = frozenset(("acc=fp32", "acc=fp64", "tf32", "pitch"))
+# cuDNN is asked for its fastest kernels, of which some add up in no fixed order.
+CUDNN = LibrarySolver(CUDNN_NAME, "cudnn", _SUMS | CONV - {"bgrad"})
+CUBLAS = LibrarySolver(CUBLAS_NAME, "cublas", _SUMS | GEMM | {"deterministic"})
 
 
 def external_candidate(signature: Signature, target: Target) -> Candidate | None:
@@ -70,4 +75,5 @@ def external_candidate(signature: Signature, target: Target) -> Candidate | None
         return None
     solver = CUBLAS if isinstance(signature.canonical, GemmSignature) else CUDNN
     geometry = signature.geometry
-    return Candidate(solver, "", geometry, solver.applicable(geometry, target))
+    verdict = refusal(solver, features_of(geometry)) or solver.applicable(geometry, target)
+    return Candidate(solver, "", geometry, verdict)
