@@ -7,7 +7,8 @@ the cases puts FIFOs, links, sockets and devices there, a tenth files and folder
 
 - wrong: numbers that are not the convolution's;
 - crashed: a process that a signal ended;
-- raised: any exception, but those of ``strict`` mode that name what is missing;
+- raised: any exception, but those of ``strict`` mode that name what is missing, and (counted as ``misnamed``) the one
+  that says that TILESMITH_CACHE_DIR names no folder, where something else has taken the place of the whole cache;
 - blocked: a call that took longer than the deadline.
 
     python tests/torture/damages.py [--cases 1000] [--seed 0] [--deadline 5]
@@ -40,7 +41,7 @@ from tilesmith.db.store import Database
 from tilesmith.dispatch.eager import forget
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.places import open_databases
-from tilesmith.errors import TilesmithError
+from tilesmith.errors import EnvironmentValueError, TilesmithError
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.detect import host_target
@@ -247,7 +248,7 @@ def work(home: Path, mode: str, harm: Callable[[], str] | None) -> dict[str, Any
     """What one process does; ``harm`` comes between its calls."""
     environment(home, mode)
     took: list[float] = []
-    wrong, raised, said = 0, [], ""
+    wrong, raised, misnamed, said = 0, [], [], ""
 
     def timed(call: Callable[[], Any]) -> None:
         nonlocal wrong
@@ -255,7 +256,9 @@ def work(home: Path, mode: str, harm: Callable[[], str] | None) -> dict[str, Any
         try:
             wrong += call() is False
         except TilesmithError as error:
-            if mode != "strict":
+            if isinstance(error, EnvironmentValueError) and not (home / "cache").is_dir():
+                misnamed.append(str(error))
+            elif mode != "strict":
                 raised.append(f"{type(error).__name__}: {error}")
         except Exception as error:
             raised.append(f"{type(error).__name__}: {error}")
@@ -274,7 +277,10 @@ def work(home: Path, mode: str, harm: Callable[[], str] | None) -> dict[str, Any
             timed(lambda: open_databases().writable.put_result(answer))
             timed(lambda: open_databases().writable.ranking("another", "t:1") == (answer,))
         timed(lambda: inventory(home / "cache", verify=True))
-    return {"wrong": wrong, "raised": raised, "took": max(took), "said": said, "warned": len(warnings)}
+    return {
+        "wrong": wrong, "raised": raised, "misnamed": misnamed, "took": max(took), "said": said,
+        "warned": len(warnings),
+    }  # fmt: skip
 
 
 def one_case(number: int, seed: int, kind: str, whole: Path, home: Path) -> tuple[str, str, Any]:
@@ -307,7 +313,7 @@ def torment(cases: int, seed: int, deadline: float, folder: Path) -> dict[str, A
         make_store(store, of_files=store is stores[0])
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0
     kinds = Counter[str]()
-    wrong, crashed, raised, blocked, warned, slowest = [], [], [], [], 0, 0.0
+    wrong, crashed, raised, blocked, misnamed, warned, slowest = [], [], [], [], 0, 0, 0.0
     for number in range(cases):
         kind = {0: "strange", 1: "foreign"}.get(number % 10, "plain")
         if kind == "foreign" and not is_root:
@@ -322,12 +328,14 @@ def torment(cases: int, seed: int, deadline: float, folder: Path) -> dict[str, A
         found = ended.value
         slowest = max(slowest, found["took"])
         warned += found["warned"] > 0
+        misnamed += len(found["misnamed"]) > 0
         wrong += [case] * bool(found["wrong"])
         raised += [f"{case}: {text}" for text in found["raised"]]
         blocked += [f"{case}: {found['took']:.1f} s"] * (found["took"] > deadline)
     return {
         "cases": cases, "seed": seed, "kinds": dict(kinds), "deadline_s": deadline, "slowest_call_s": round(slowest, 2),
-        "warned": warned, "wrong": wrong, "crashed": crashed, "raised": raised, "blocked": blocked,
+        "warned": warned, "misnamed": misnamed,
+        "wrong": wrong, "crashed": crashed, "raised": raised, "blocked": blocked,
     }  # fmt: skip
 
 
