@@ -22,6 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tilesmith.measure.host import host_facts
+from tilesmith.targets.detect_cuda import cuda_devices
+
 ROOT = Path(__file__).parents[1]
 PROBLEMS = ROOT / "benchmarks" / "problems"
 
@@ -87,7 +90,10 @@ def main() -> int:
     for row in failed:
         print(f"status {row['status']}: {row['command']}: {row['error']}")
     if options.json is not None:
-        head = {"date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "command": " ".join(sys.argv[1:])}
+        head = {
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "command": " ".join(sys.argv[1:]),
+            "machine": host_facts("", cuda_devices()[0] if options.device != "cpu" else None).name,
+        }  # fmt: skip
         options.json.write_text(json.dumps({**head, "cores": os.cpu_count(), **summary, "rows": rows}, indent=1) + "\n")
     return 1 if late or failed else 0
 
