@@ -114,7 +114,7 @@ def test_a_pipe_without_an_end_is_read_to_a_bound(tmp_path, monkeypatch):
     written(path, line, endless=True)
     with pytest.raises(FileFormatError, match="holds more than 1 MiB"):
         import_file(path, Database.open(None), "newest")
-    monkeypatch.setattr(lists, "MOST_BYTES", 1 << 16)
+    monkeypatch.setattr(lists, "MAX_FILE", 1 << 16)
     written(path, CONV.encode() + b"\n", endless=True)
     with pytest.raises(FileFormatError, match="holds more than 65536 bytes"):
         list(lists.read_commands(path))

@@ -57,7 +57,7 @@ def test_a_hit_does_little(hit):
     assert len([name for name in opened if name.endswith(".db")]) == 1, opened
     assert len(opened) <= 5, opened  # and the share of the CPU
     assert not any(kind.startswith(("subprocess", "socket")) for kind in kinds)
-    assert hit["calls"] < 280  # 20 of them check the fields of the kept record
+    assert hit["calls"] < 300  # 20 of them check the fields of the kept record, about as many whose files these are
 
 
 LATER = """
