@@ -9,7 +9,7 @@ import pytest
 from tilesmith.cli import terminal
 from tilesmith.cli.main import run
 from tilesmith.cli.verbs import driver
-from tilesmith.cli.verbs import tune as _  # noqa: F401  # takes session.tune when it is imported: the real one
+from tilesmith.cli.verbs import tune as tune_verb  # noqa: F401  # it takes session.tune with its import: the real one
 from tilesmith.db.records import Record
 from tilesmith.errors import OutOfTimeError
 from tilesmith.tune import session
