@@ -143,7 +143,7 @@ def test_there_must_be_a_layout_to_change():
     assert solver.applicable(GemmSignature(m=2, n=3, k=4).geometry, TARGET) == Rejected(reasons.OP)
     # What the solver refuses for other reasons stays refused.
     other = ConvSignature((2, 9, 8, 7), (12, 9, 3, 3), dtype="fp64")
-    assert solver.applicable(other.geometry, TARGET).reason == reasons.DTYPE
+    assert solver.applicable(other.geometry, TARGET) == Rejected(reasons.FEATURE, "acc=fp64")
 
 
 def test_steps_of_the_inner_solver_keep_their_workspace():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Launch, Pointer, Space
+from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.solvers.solver import Accepted, Config, Rejected, SearchSpace
 
@@ -107,6 +108,7 @@ class Spoiled:
 
     name: str
     revision: int = 1
+    features = EVERYTHING
 
     def applicable(self, problem, target):
         return Accepted() if problem == SIGNATURE.canonical.geometry else Rejected("another problem")
