@@ -16,6 +16,7 @@ from tilesmith.errors import ArgumentError
 from tilesmith.measure.accuracy import check
 from tilesmith.measure.oracle import oracle
 from tilesmith.plan.records import Draft, Launch, Memset, Pointer, Source, Space
+from tilesmith.plan.slots import arguments, relaid
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
@@ -107,6 +108,28 @@ def test_out_raises_the_version_and_a_leaf_is_refused(emulating, monkeypatch):
         with pytest.raises(ArgumentError, match="out is a leaf that requires a gradient"):
             call(given, w, out=out)
         assert out._version == 2
+
+
+def test_tensors_with_their_axes_in_another_order(emulating):
+    """As ``conv`` binds them: of the operands, strides of unit axes count too, for they say how the result lies."""
+    signature = ConvSignature((2, 5, 6, 1), (4, 3, 3, 1), shared_layout="NHWC", padding=1)
+    values = sample_args(signature)
+    draft = CudaReferenceSolver().draft(signature.canonical.geometry, Config(()), H200)
+    x, w, y = arguments(signature)
+    strides = ((30, 1, 6, 1), (9, 1, 3, 1), (120, 1, 24, 4))
+    lying = (
+        relaid(x, (2, 1, 5, 6), strides[0]),
+        relaid(w, (4, 1, 3, 3), strides[1]),
+        relaid(y, (2, 4, 5, 6), strides[2]),
+    )
+    call = executable(signature, draft, emulating).bind(signature, lying)
+    turned = [value.transpose(0, 3, 1, 2) for value in values]
+    got = call(*map(Tensor, turned, strides[:2]))
+    assert got.strides == strides[2]
+    right(got.array.transpose(0, 2, 3, 1), signature, values)
+    for skew in (0, 4):  # the way through C, and the one through Python
+        with pytest.raises(ArgumentError, match="x must have strides"):
+            call(Tensor(turned[0], (30, 30, 6, 1), skew=skew), Tensor(turned[1], strides[1]))
 
 
 def test_problems_without_elements(emulating):

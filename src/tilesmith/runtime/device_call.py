@@ -19,11 +19,12 @@ class DeviceCalls:
 
     def __init__(
         self, loaded: LoadedPlan, plan: Plan, inputs: Sequence[Slot], slot_of: Sequence[int], result: Slot,
-        filter_: int, initial: int,
+        filter_: int, initial: int, exact: int = 0,
     ) -> None:  # fmt: skip
+        """``exact`` is of how many inputs the strides of unit axes count."""
         self._loaded, self._plan = loaded, plan
         self._inputs, self._slot_of, self._result = tuple(inputs), tuple(slot_of), result
-        self._filter, self._initial = filter_, initial
+        self._filter, self._initial, self._exact = filter_, initial, exact
 
     def run(
         self, packed: PackedFilter | None, filter_: Any, filter_address: int, packed_address: int,
@@ -36,7 +37,10 @@ class DeviceCalls:
             if packed is not None and index == self._filter:
                 views.append(None)
             else:
-                views.append(self._read(slot, next(rest)))
+                found = self._read(slot, next(rest))
+                if index < self._exact and found.strides != slot.strides:
+                    raise ArgumentError(f"{slot.name} must have strides {slot.strides}, got {found.strides}")
+                views.append(found)
         first = next(view for view in views if view is not None)
         for slot, view in zip(self._inputs, views, strict=True):
             if view is not None and view.ordinal != first.ordinal:

@@ -157,7 +157,7 @@ class Executable:
         filter_ = list(slot_of).index(FILTER_SLOT) if has_filter else _NONE
         calls = None
         if self._serial.family == "cuda":
-            calls = DeviceCalls(self._loaded, self.plan, inputs, slot_of, result, filter_, initial)
+            calls = DeviceCalls(self._loaded, self.plan, inputs, slot_of, result, filter_, initial, exact)
         return Bound(
             self._loaded,
             tuple((*_entry(slot), index < exact) for index, slot in enumerate(inputs)),
