@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 from cuda_chain import H200
@@ -11,7 +12,7 @@ from test_cuda_searching import GEMM, QUICK, StandInWorker, compilers, place  # 
 
 from tilesmith.errors import OutOfTimeError
 from tilesmith.tune import process, runner
-from tilesmith.tune.messages import Load, LoadLibrary, Race, Setup
+from tilesmith.tune.messages import Certify, Load, LoadLibrary, Race, Setup
 from tilesmith.tune.process import WorkerDiedError
 from tilesmith.tune.session import tune
 
@@ -19,18 +20,19 @@ SECONDS, SLACK_S = 1.0, 2.0  # the budget, and what a busy machine may take on t
 
 
 class SlowWorker(StandInWorker):
-    """Takes its time for some kinds of requests."""
+    """Takes its time for some kinds of requests: seconds, or a function of the request that gives them."""
 
-    takes: ClassVar[dict[type, float]] = {}
+    takes: ClassVar[dict[type, float | Callable[[Any], float]]] = {}
 
     def send(self, request):
         super().send(request)
-        self.asked = type(request)
+        self.asked = request
         if isinstance(request, LoadLibrary):
             self.replies.append(self.load(request))
 
     def receive(self, limit_s):
-        seconds = self.takes.get(self.asked, 0.0)
+        seconds = self.takes.get(type(self.asked), 0.0)
+        seconds = seconds(self.asked) if callable(seconds) else seconds
         time.sleep(min(seconds, limit_s))
         if seconds > limit_s:
             raise WorkerDiedError(f"did not end within {limit_s:.1f} s")
@@ -67,6 +69,19 @@ def test_a_worker_that_does_not_answer_keeps_nobody(slow, place, monkeypatch, re
         record.reason for record in place["database"].trials(GEMM.canonical.key(), H200.name) if not record.ok
     ] == []
     assert all(worker.dead for worker in StandInWorker.made)
+
+
+def test_without_time_for_its_ending_a_search_answers_with_what_passed_every_check(slow, place, monkeypatch):  # noqa: F811
+    compilers(monkeypatch, lambda number: 0.0)
+    found = slow({Race: lambda request: 100.0 if request.compares else 0.0})
+    assert found.record.ok
+    assert found.ended == "budget"
+    certified = [request.name for worker in StandInWorker.made for request in worker.seen if type(request) is Certify]
+    assert f"{found.record.solver} {found.record.config}".strip() in certified
+    assert all(artifact.path.exists() for artifact in found.artifacts)
+    assert [record.config for record in place["database"].ranking(GEMM.canonical.key(), H200.name)] == [
+        found.record.config
+    ]
 
 
 def test_compilers_that_do_not_end_keep_nobody(slow, monkeypatch):

@@ -65,7 +65,7 @@ class StandInWorker:
         us = 10.0 + zlib.crc32(name.removeprefix("shipped ").encode()) % 997
         return Timing(us, 0.1, 9, "stand-in", us)
 
-    def kill(self):
+    def kill(self, patience_s=0.0):
         self.alive, self.dead = False, True
 
 

@@ -4,8 +4,10 @@ import math
 import random
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from tilesmith.solvers.solver import Config, SearchSpace
+from tilesmith.tune import model
 from tilesmith.tune.model import Model
 from tilesmith.tune.space import Arm, Point, cross, mutate, neighbours, points, some_points, worthwhile
 from tilesmith.tune.strategies import Defaults, Evolutionary, Exhaustive, Local, Random
@@ -141,6 +143,25 @@ def test_the_model_ends_by_itself_long_before_the_space_does():
     seen = run(Model(arms(), 0), 10**6)
     assert len(seen) < 0.8 * 2 * len(list(points(SPACE)))
     assert found(seen) < 1.02
+
+
+def test_linear_algebra_takes_one_thread(monkeypatch):
+    """With one for each core, small factorizations beside busy compilers took searches of 12 s to 45 s."""
+    seen, condition = [], model.condition
+
+    def threads():
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    def watched(*arguments):
+        seen.append(threads())
+        return condition(*arguments)
+
+    monkeypatch.setattr(model, "condition", watched)
+    with threadpool_limits(2, user_api="blas"):
+        run(Model(arms(), 0), 20)
+        assert seen
+        assert set().union(*seen) == {1}
+        assert threads() == {2}
 
 
 def test_an_arm_that_is_predicted_hopeless_is_left_out():

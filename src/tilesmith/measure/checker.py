@@ -105,8 +105,8 @@ class Checker(ABC):
     # --- what a device does -------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def lay(self, place: Place, values: tuple[Array, ...], turned: int) -> None:
-        """Lay every tensor there, the operands with these values, the first ``turned`` of them with their signs turned.
+    def lay(self, place: Place, values: Values) -> None:
+        """Lay every tensor there, the operands with these values (``operands_of`` and ``turned``).
 
         The operands must not be written from now on.
         """
@@ -174,9 +174,13 @@ class Checker(ABC):
     def _special(self, plan: CheckedPlan) -> Accuracy:
         if any(value.dtype.kind in "iu" for value in self._values):
             return Accuracy(True, 0.0, 0.0, ())
-        if self._known is None:  # the result of the run before is still there
-            self._known = self.found().copy(), Accuracy(True, 0.0, 0.0, ())
+        self.remember()
         return self._perform(plan, _SPECIAL)
+
+    def remember(self) -> None:
+        """Keep the result of the run before, which was right and is still there."""
+        if self._known is None:
+            self._known = self.found().copy(), Accuracy(True, 0.0, 0.0, ())
 
     def _perform(self, plan: CheckedPlan, run: Run) -> Accuracy:
         self._lay(run.place, run.values)
@@ -190,8 +194,7 @@ class Checker(ABC):
 
     def _lay(self, place: Place, values: Values) -> None:
         if self._laid != (place, values):
-            turned = values is Values.SECOND and self._turns
-            self.lay(place, self._operands(values), len(self._values[:2]) // 2 * 2 if turned else 0)
+            self.lay(place, values)
             self._laid = place, values
 
     # --- verdicts -----------------------------------------------------------------------------------------------------
@@ -245,8 +248,12 @@ class Checker(ABC):
         """Whether turned signs make the second arguments."""
         return not any(value.dtype.kind in "iu" for value in self._values[:2])
 
-    def _operands(self, values: Values) -> tuple[Array, ...]:
-        """Where signs are turned, those of the second arguments still stand."""
+    def turned(self, values: Values) -> int:
+        """Of how many operands, the first ones, the signs must still be turned."""
+        return len(self._values[:2]) // 2 * 2 if values is Values.SECOND and self._turns else 0
+
+    def operands_of(self, values: Values) -> tuple[Array, ...]:
+        """The arguments, but for the signs of those that are ``turned``."""
         if values is Values.SPECIAL:
             return self._specials.values
         return self._values if values is Values.FIRST or self._turns else self._redrawn

@@ -25,7 +25,7 @@ from tilesmith.measure.device_arrays import DeviceChecks, DevicePlan, DeviceTens
 from tilesmith.measure.judge import logical_index
 from tilesmith.measure.oracle import Oracle, logical
 from tilesmith.measure.placed import Place
-from tilesmith.measure.special import check_sums, planted
+from tilesmith.measure.special import Planting, plantings
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Draft, Source
 from tilesmith.plan.slots import arguments
@@ -34,7 +34,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.problems.layouts import dense_strides
 from tilesmith.problems.rewrite import Signature
-from tilesmith.runtime.device import Device, DeviceMemory
+from tilesmith.runtime.device import Device, DeviceMemory, copy_on_device
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.kernel import Kernel
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
@@ -70,20 +70,22 @@ class DeviceChecker(DeviceChecks):
     ) -> None:  # fmt: skip
         super().__init__(signature, values, None, place, seed)
         self._target, self._cache = target, cache
+        self._images = [tensor.image() for tensor in self._inputs]
         self._pristine = [_twin(tensor) for tensor in self._inputs]
         self._blank = _twin(self._output)
         self._report = DeviceMemory(place, 3 * 8 * _BLOCKS)
-        self._special_sums: NDArray[np.float64] | None = None
-        sources = [_kernel_source("compare", self.result, target), _kernel_source("differ", self.result, target)]
+        self._special_sums: DeviceMemory | None = None
+        self._right: DeviceMemory | None = None  # a right result, from its first element on
+        sources = [_source(name, self.result.array.dtype, target) for name in ("compare", "differ", "special", "turn")]
         names = dict.fromkeys(operand.array.dtype for operand in self.operands[:2])
-        squares = {kind: _squares_source(kind, target) for kind in names}
+        squares = {kind: _source("squares", kind, target) for kind in names}
         exact = [self._exact(), self._exact("fp32")]
         with ThreadPoolExecutor(8) as pool:  # compilers are processes
             for source in (source for each in exact for source in _reference(each, target).sources):
                 pool.submit(cache.get_or_build, source, target)  # an error is met where it is used
             made = pool.map(lambda source: Kernel(cache.get_or_build(source, target).path, source.symbol, place),
                             [*sources, *squares.values()])  # fmt: skip
-            self._compare, self._differ, *rest = list(made)
+            self._compare, self._differ, self._special_kernel, self._turn, *rest = list(made)
         self._squares = dict(zip(squares, rest, strict=True))
         self._value = self._sums([tensor.address for tensor in self._inputs[:2]], self._exact())
         self._norm = self._sums_of_squares()
@@ -132,8 +134,22 @@ class DeviceChecker(DeviceChecks):
 
     # --- checks -------------------------------------------------------------------------------------------------------
 
-    def lay(self, place: Place, values: tuple[Array, ...], turned: int) -> None:
-        super().lay(place, values, turned)
+    def image(self, operand: int, values: Values) -> DeviceMemory:
+        """The first values; ``lay`` makes the others of them."""
+        return self._images[operand]
+
+    def lay(self, place: Place, values: Values) -> None:
+        super().lay(place, values)
+        for operand, tensor in zip(self.operands[: self.turned(values)], self._inputs, strict=False):
+            size = operand.array.itemsize
+            words = -(-_elements(operand) * size // 8)  # what stands behind the last element stays NaN
+            signs = int.from_bytes((1 << 8 * size - 1).to_bytes(size, "little") * (8 // size), "little")
+            self._turn.launch(self.stream, _BLOCKS, _THREADS, tensor.address, words, signs)
+        self.stream.synchronize()
+        for planting in self._plantings if values is Values.SPECIAL else ():
+            array = self.operands[planting.operand].array
+            number = np.array([planting.number], array.dtype)
+            self._inputs[planting.operand].write(number.view(np.uint8), _address(planting.element) - _address(array))
         for memory, tensor in zip((*self._pristine, self._blank), (*self._inputs, self._output), strict=True):
             memory.copy_from(tensor.memory)
 
@@ -150,20 +166,38 @@ class DeviceChecker(DeviceChecks):
         """On the device; what is NaN or Inf is compared by the host, which takes it out."""
         if values is not Values.SPECIAL:
             return self.check_tensor(self._output)
-        assert self._known is not None
-        if self._special_sums is None:  # by the plain reference, from the operands as they lie now
-            sums = self._sums([tensor.address for tensor in self._inputs[:2]], self._exact())
-            self._special_sums = self._downloaded(sums)
-        found = self.found().copy()
-        verdict = check_sums(found, self._known[0], self._special_sums, _dtype_name(found.dtype))
-        return self.check_result(found) if verdict.ok else verdict
+        if (wrong := self._wrong_specials()) is not None:
+            return wrong
+        return self.check_tensor(self._output)
 
-    def _operands(self, values: Values) -> tuple[Array, ...]:
-        return self._planted if values is Values.SPECIAL else super()._operands(values)
+    def remember(self) -> None:
+        nbytes = self.result.array.nbytes
+        if self._right is None:
+            self._right = DeviceMemory(self.place, nbytes)
+        copy_on_device(self.place, self._right.address, self._output.address, nbytes)
+
+    def _wrong_specials(self) -> Accuracy | None:
+        """What is wrong with the NaN and Inf of the result; those that are right are taken out."""
+        assert self._right is not None
+        if self._special_sums is None:  # by the plain reference, from the operands as they lie now
+            self._special_sums = self._sums([tensor.address for tensor in self._inputs[:2]], self._exact())
+        self._special_kernel.launch(
+            self.stream, _BLOCKS, _THREADS, self._output.address, self._right.address, self._special_sums.address,
+            self.result.array.size, self._report.address,
+        )  # fmt: skip
+        report = self._reported(2)
+        count, flat = int(report[:, 0].sum()), int(report[:, 1].min())
+        if not count:
+            return None
+        wanted = np.empty(1, np.float64)
+        self._special_sums.read(wanted.view(np.uint8), 8 * flat)
+        found, at = self._number(self._output, flat), self._index(flat)
+        words = describe_wrong(count, self.result.array.size, at, found, float(wanted[0]), 0.0)
+        return Accuracy(False, float("inf"), 0.0, at, words)
 
     @cached_property
-    def _planted(self) -> tuple[Array, ...]:
-        return planted(self.signature, self._values, self._seed)[0]
+    def _plantings(self) -> list[Planting]:
+        return plantings(self.signature, tuple(operand.array for operand in self.operands), self._seed)[0]
 
     def _downloaded(self, sums: DeviceMemory) -> NDArray[np.float64]:
         found = np.empty(self.result.array.shape, np.float64)
@@ -184,7 +218,7 @@ class DeviceChecker(DeviceChecks):
         wrong, worst = int(report[:, 0].sum()), report[int(np.argmax(report[:, 1]))]
         flat, share = int(worst[2]), float(worst[1])
         found, value, bound = self._element(tensor, flat)
-        at = logical_index(self.signature, tuple(int(i) for i in np.unravel_index(flat, self.result.array.shape)))
+        at = self._index(flat)
         if not wrong:
             return Accuracy(True, share * bound, bound, at)
         return Accuracy(
@@ -192,16 +226,24 @@ class DeviceChecker(DeviceChecks):
             describe_wrong(wrong, self.result.array.size, at, found, value, bound),
         )  # fmt: skip
 
-    def _element(self, tensor: DeviceTensor, flat: int) -> tuple[float, float, float]:
-        """An element as it was found, as it should be, and its bound."""
+    def _index(self, flat: int) -> tuple[int, ...]:
+        """Where an element of the result is in the logical axes."""
+        return logical_index(self.signature, tuple(int(i) for i in np.unravel_index(flat, self.result.array.shape)))
+
+    def _number(self, tensor: DeviceTensor, flat: int) -> float:
+        """An element of a result as it was found."""
         raw = np.empty(1, self.result.array.dtype)
         tensor.read(raw.view(np.uint8), flat * raw.itemsize)
+        return float(raw.astype(np.float64)[0])
+
+    def _element(self, tensor: DeviceTensor, flat: int) -> tuple[float, float, float]:
+        """An element as it was found, as it should be, and its bound."""
         pair = np.empty(2, np.float64)
         for i, memory in enumerate((self._value, self._norm)):
             memory.read(pair[i : i + 1].view(np.uint8), 8 * flat)
         of_norm, of_value, fixed, _ = self._bound
         bound = of_norm * float(np.sqrt(pair[1])) + of_value * abs(float(pair[0])) + fixed
-        return float(raw.astype(np.float64)[0]), float(pair[0]), bound
+        return self._number(tensor, flat), float(pair[0]), bound
 
     def trespass(self) -> str:
         first, span = self._output.first, self.result.array.nbytes
@@ -237,6 +279,10 @@ def _twin(tensor: DeviceTensor) -> DeviceMemory:
     return made
 
 
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
 def _elements(operand: GuardedArray) -> int:
     """From the first to the last element of an operand, gaps included."""
     steps = (step // operand.array.itemsize for step in operand.array.strides)
@@ -260,20 +306,9 @@ def _length(signature: Signature) -> int:
     return int(g.k if isinstance(g, GemmGeometry) else g.reduction_length)
 
 
-def _kernel_source(name: str, result: GuardedArray, target: CudaTarget) -> Source:
-    return _source(name, _dtype_name(result.array.dtype), target)
-
-
-def _squares_source(kind: np.dtype[Any], target: CudaTarget) -> Source:
-    return _source("squares", _dtype_name(kind), target)
-
-
-def _source(name: str, dtype_name: str, target: CudaTarget) -> Source:
+def _source(name: str, kind: np.dtype[Any], target: CudaTarget) -> Source:
+    dtype_name = dtype(str(kind)).name
     text = Path(__file__).with_name(f"device_{name}.cu").read_text()
     for hole, value in (("@TYPE@", POINTEE[dtype_name]), ("@DTYPE@", dtype_name)):
         text = text.replace(hole, value)
     return make_source("cuda", f"check{name}", dtype_name, "t256", target.arch, scalar_prelude(), text)
-
-
-def _dtype_name(kind: np.dtype[Any]) -> str:
-    return dtype(str(kind)).name

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tilesmith.measure.accuracy import Accuracy, plant_specials
 from tilesmith.measure.arrays import aligned_arrays, clear
-from tilesmith.measure.checker import NAN, NUMBER, Checker
+from tilesmith.measure.checker import NAN, NUMBER, Checker, Values
 from tilesmith.measure.oracle import Oracle
 from tilesmith.measure.placed import Place, PlacedBytes, PlacedTensor
 from tilesmith.plan.check import FILTER_SLOT
@@ -67,10 +67,10 @@ class HostChecker(Checker):
             found.append((name, memory.address, memory.address + memory.nbytes, memory.sealed))
         return [region for region in found if region[2] > region[1]]
 
-    def lay(self, place: Place, values: tuple[Array, ...], turned: int) -> None:
+    def lay(self, place: Place, values: Values) -> None:
         self._place = place
-        for i, (tensor, value) in enumerate(zip(self.operands, values, strict=False)):
-            tensor.lay(place, value, turned=i < turned)
+        for i, (tensor, value) in enumerate(zip(self.operands, self.operands_of(values), strict=False)):
+            tensor.lay(place, value, turned=i < self.turned(values))
             tensor.seal()
 
     def clear(self, byte: int) -> None:

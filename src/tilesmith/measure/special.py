@@ -82,22 +82,35 @@ def check_sums(view: Array, same: Array, truth: Array, kind: str) -> Accuracy:
     return Accuracy(False, float("inf"), 0.0, at, message)
 
 
-def planted(signature: Signature, values: tuple[Array, ...], seed: int) -> tuple[tuple[Array, ...], Part]:
-    """The arguments with NaN and Inf in both factors of each product, and the image (or row) that has those of the
-    first factor; ``signature`` is canonical."""
-    factors = values[:2] if len(values) > 1 else values
-    copies = tuple(_copy(factor) for factor in factors)
-    part = one_part(signature, (*copies, *values[len(factors) :]), _AT)
+@dataclass(frozen=True)
+class Planting:
+    """``number`` to be written to ``element``, a view of one element of the argument ``operand``."""
+
+    operand: int
+    element: Array
+    number: float
+
+
+def plantings(signature: Signature, values: tuple[Array, ...], seed: int) -> tuple[list[Planting], Part]:
+    """NaN and Inf for both factors of each product, to be written in this order, and the image (or row) that has those
+    of the first factor; ``signature`` is canonical."""
+    part = one_part(signature, values, _AT)
     rng = np.random.default_rng([seed, 98])
-    for factor, (corner, anywhere) in zip(part.arguments[: len(factors)], _KINDS, strict=False):
-        factor[tuple(int(rng.integers(size)) for size in factor.shape)] = anywhere
-        factor[tuple((size - 1) * int(rng.integers(2)) for size in factor.shape)] = corner
-    return (*copies, *values[len(factors) :]), part
+    found = []
+    for operand, (factor, (corner, anywhere)) in enumerate(zip(part.arguments[:2], _KINDS, strict=False)):
+        random = tuple(int(rng.integers(size)) for size in factor.shape)
+        extreme = tuple((size - 1) * int(rng.integers(2)) for size in factor.shape)
+        for at, number in ((random, anywhere), (extreme, corner)):
+            found.append(Planting(operand, factor[tuple(slice(i, i + 1) for i in at)], number))
+    return found, part
 
 
 def plant(signature: Signature, values: tuple[Array, ...], seed: int) -> Specials:
     """``planted`` arguments with the oracle's answer for the image; ``signature`` is canonical."""
-    changed, part = planted(signature, values, seed)
+    changed = tuple(_copy(value) if place < 2 else value for place, value in enumerate(values))
+    planted, part = plantings(signature, changed, seed)
+    for planting in planted:
+        planting.element[...] = planting.number
     reached = np.empty(0, np.intp)
     if not _sums(signature):
         bare = replace(part.signature, epilogue=Epilogue())

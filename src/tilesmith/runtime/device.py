@@ -109,15 +109,10 @@ class DeviceMemory:
                 ctypes.c_size_t(into.nbytes),
             )  # fmt: skip
 
-    def copy_from(self, other: DeviceMemory) -> None:
-        """Copy all of another piece of memory of this size on the same device."""
-        assert other.nbytes == self.nbytes
-        with self.device.current():
-            driver().call(
-                "cuMemcpyDtoD_v2", ctypes.c_uint64(self.address), ctypes.c_uint64(other.address),
-                ctypes.c_size_t(self.nbytes),
-            )  # fmt: skip
-            driver().call("cuStreamSynchronize", ctypes.c_void_p(None))
+    def copy_from(self, other: DeviceMemory, offset: int = 0) -> None:
+        """Copy all of another piece of memory on the same device to ``offset`` bytes from the beginning."""
+        assert 0 <= offset <= self.nbytes - other.nbytes
+        copy_on_device(self.device, self.address + offset, other.address, other.nbytes)
 
     def fill(self, value: int, stream: Stream | None = None, begin: int = 0, end: int | None = None) -> None:
         """Set every byte, or those from ``begin`` to before ``end``; on ``stream`` without waiting."""

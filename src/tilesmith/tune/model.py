@@ -9,7 +9,7 @@ import numpy as np
 
 from tilesmith.tune.space import Arm, Point, neighbours
 from tilesmith.tune.strategies import Walk
-from tilesmith.tune.surrogate import Posterior, condition, fit
+from tilesmith.tune.surrogate import Posterior, condition, fit, one_thread
 
 POOL = 2000  # points of one arm that are ranked, at most
 CAUTION = (0.3, 1.0, 1.7)  # standard deviations of optimism, in turn
@@ -53,10 +53,11 @@ class Model(Walk):
             self._add(point)
         around = self._around()
         self._extend(around)
-        posterior = self._posterior()
-        chosen = self._choose(posterior, [self._index[point] for point in around], around_share)
-        everything = range(len(self._pool))
-        chosen += self._choose(posterior, everything, count - len(chosen))
+        with one_thread():
+            posterior = self._posterior()
+            chosen = self._choose(posterior, [self._index[point] for point in around], around_share)
+            everything = range(len(self._pool))
+            chosen += self._choose(posterior, everything, count - len(chosen))
         return [self._pool[index] for index in chosen]
 
     # --- the pool -------------------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ from tilesmith.toolchain.files import scratch
 from tilesmith.tune.messages import Reply, Request, Rest, frame, take_reply
 from tilesmith.tune.note import Note
 
+PATIENCE_S = 10.0
+
 
 class WorkerDiedError(Exception):
     """The worker crashed or did not answer; the message says which."""
@@ -68,13 +70,15 @@ class WorkerProcess:
                 self._buffer += data
         return reply
 
-    def kill(self) -> None:
+    def kill(self, patience_s: float = PATIENCE_S) -> None:
+        """End it. One that still gives a device's memory back after ``patience_s`` seconds is left to the system."""
         self._process.kill()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience_s)
         self._held.close()
 
     def _how_it_ended(self) -> str:

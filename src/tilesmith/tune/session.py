@@ -33,7 +33,7 @@ from tilesmith.tune.compiling import Line
 from tilesmith.tune.job import Job, make_job
 from tilesmith.tune.measuring import Measurer
 from tilesmith.tune.model import Model
-from tilesmith.tune.playoff import FINALISTS, SECOND_LEG, Outcome, decide, keep
+from tilesmith.tune.playoff import FINALISTS, SECOND_LEG, Outcome, decide, fall_back, keep
 from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import DONE, PLAYOFF, SEARCH, Listener, Progress, silent
 from tilesmith.tune.runner import Runner
@@ -168,7 +168,11 @@ def tune(
             clock.ends = budget.deadline
             search.tell(PLAYOFF)
             budget.reached("playoff")
-            outcome, shipped = decide(job, measurer, units, cache, budget.playoff_s, budget.answer_s)
+            try:
+                outcome, shipped = decide(job, measurer, units, cache, budget.playoff_s, budget.answer_s)
+            except TimeOverError:
+                ended = BUDGET
+                outcome, shipped = fall_back(job, measurer, units, cache)
             # What is tuned here launches wherever the cache is, with no compiler and no generator.
             keep_plan(cache, shipped.plan, job.candidates[shipped.point.arm].solver.revision, target)
             budget.reached("shipped")

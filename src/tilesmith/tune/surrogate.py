@@ -8,10 +8,13 @@ Processes for Machine Learning, 2006, algorithm 2.1.
 from __future__ import annotations
 
 import itertools
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
 
@@ -64,6 +67,21 @@ class Posterior:
         row = covariance / scale
         self.variance = np.maximum(self.variance - row**2, 1e-12)
         self.whitened = np.vstack([self.whitened, row])
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_thread() -> AbstractContextManager[None]:
+    """A context in which linear algebra takes one thread.
+
+    The matrices have a hundred rows. With a thread for each core, beside compilers on all cores, each factorization
+    waits for the last of its threads to be scheduled: seen as searches of 45 s where 12 were given.
+    """
+    limited: AbstractContextManager[None] = _libraries().limit(limits=1, user_api="blas")
+    return limited
 
 
 def fit(arms: Array, steps: Array, residuals: Array) -> Kernel:
