@@ -1,6 +1,7 @@
 """``tilesmith db`` and ``tilesmith retune`` end to end: what they print, what they change, how they exit."""
 
 import json
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -172,6 +173,17 @@ def test_check_tells_of_a_file_of_which_nothing_can_be_read(user, tmp_path, monk
     assert "1 damaged" in told
     assert run(["db", "check", "--db", str(garbage), "--repair"]) == 0
     assert run(["db", "check"]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+def test_export_does_not_wait_for_the_reader_of_a_fifo(user, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    assert run(["db", "export", "--out", str(tmp_path / "pipe")]) == 2
+    assert f"{tmp_path / 'pipe'}: cannot be written" in capsys.readouterr().err
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert run(["db", "export", "--out", str(tmp_path / "pipe")]) == 0
+    assert json.loads(os.read(reader, 1 << 20).splitlines()[0])
+    os.close(reader)
 
 
 @pytest.mark.parametrize("words", [["merge"], ["query", "--db"], ["stats", "--db"], ["export", "--db"]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -250,6 +251,13 @@ def _shown(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    """Like ``os.open``, but an error where a FIFO has no reader, for which opening would wait."""
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
 def _write(lines: Iterable[str], out: str | None) -> int:
     count = 0
     if out is None:
@@ -258,7 +266,7 @@ def _write(lines: Iterable[str], out: str | None) -> int:
             count += 1
         return count
     try:
-        with Path(out).open("w", encoding="utf-8") as file:
+        with open(out, "w", encoding="utf-8", opener=_open_at_once) as file:
             for line in lines:
                 file.write(f"{line}\n")
                 count += 1
