@@ -150,21 +150,20 @@ def test_an_entry_of_another_elf_class_is_one_miss(tmp_path, caplog):
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems' binaries are no ELF files")
 def test_a_plan_whose_kernel_is_of_another_machine_costs_its_own_entry_alone(tmp_path, caplog):
     """As a process left it whose compiler made such files: plan, key and kernel are whole and agree."""
+    from tilesmith.db.upkeep import revision_of
     from tilesmith.dispatch.places import open_cache
     from tilesmith.toolchain.plans import find_todays_plan, keep_plan
 
     launch = get_launchable(SMALL)
     cache = open_cache()
-    held = find_todays_plan(cache, launch.plan.problem, launch.solver, 1, launch.config, TARGET)
-    revision = 1
-    while held is None:
-        revision += 1
-        held = find_todays_plan(cache, launch.plan.problem, launch.solver, revision, launch.config, TARGET)
+    revision, target = revision_of(launch.solver), host_target(int(launch.plan.target.split(":")[1]))
+    held = find_todays_plan(cache, launch.plan.problem, launch.solver, revision, launch.config, target)
+    assert held is not None
     digests = []
     for number, artifact in enumerate(held.artifacts):
         (tmp_path / f"{number}.so").write_bytes(of_32_bits(artifact.data))
         digests.append(cache.store(tmp_path / f"{number}.so").digest)
-    keep_plan(cache, replace(held.plan, artifacts=tuple(digests)), revision, TARGET)
+    keep_plan(cache, replace(held.plan, artifacts=tuple(digests)), revision, target)
     forget()
     again = get_launchable(SMALL)
     assert again.plan.artifacts == launch.plan.artifacts
