@@ -162,8 +162,13 @@ API int cuDeviceGet(int *device, int ordinal) {
   *device = ordinal;
   return OK;
 }
+static char device_name[64] = "NVIDIA H200";
+API void fake_set_name(const char *name) {
+  snprintf(device_name, sizeof device_name, "%s", name);
+}
 API int cuDeviceGetName(char *name, int size, int device) {
-  snprintf(name, (size_t)size, "Stand-in %d", device);
+  (void)device;
+  snprintf(name, (size_t)size, "%s", device_name);
   return OK;
 }
 API int cuDeviceTotalMem_v2(size_t *bytes, int device) {
@@ -173,7 +178,15 @@ API int cuDeviceTotalMem_v2(size_t *bytes, int device) {
 }
 API int cuDeviceGetAttribute(int *value, int attribute, int device) {
   (void)device;
-  *value = attribute == 16 ? 132 : attribute == 38 ? 50 << 20 : attribute == 75 ? compute_major : 0;
+  switch (attribute) {
+    case 13: *value = 1500 * 1000; break;   // kHz
+    case 16: *value = 132; break;           // SMs
+    case 36: *value = 2000 * 1000; break;   // kHz of the memory
+    case 37: *value = 4096; break;          // bits of its bus
+    case 38: *value = 50 << 20; break;      // bytes of L2
+    case 75: *value = compute_major; break;
+    default: *value = 0;
+  }
   return OK;
 }
 API int cuDevicePrimaryCtxRetain(context **made, int device) {

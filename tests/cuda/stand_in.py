@@ -61,6 +61,10 @@ class StandIn:
         """So much memory is free on each device."""
         self.library.fake_set_free(ctypes.c_size_t(nbytes))
 
+    def call_devices(self, name: str) -> None:
+        """What the driver calls its devices, from the next process on, or once ``detect_cuda`` has forgotten."""
+        self.library.fake_set_name(name.encode())
+
     def emulate(self, source: Source) -> None:
         """Make the kernel of ``source`` runnable; several threads may ask for the same one."""
         with self._compiling:

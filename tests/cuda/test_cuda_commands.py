@@ -90,8 +90,8 @@ def test_bench_beside_the_libraries(libraries, capsys, tmp_path):
     assert run(["bench", str(listing), "--device", "cuda", "--seconds", "0.05", "--json", str(out)]) == 0
     result = json.loads(out.read_text())
     conv, gemm = result["results"]
-    assert result["target"] == "sm_90a:132"
-    assert (result["host"]["gpu"], result["host"]["bf16_flops"]) == ("Stand-in 0", 790e12)
+    assert result["target"] == "sm_90a:132:h200"
+    assert (result["host"]["gpu"], result["host"]["bf16_flops"]) == ("NVIDIA H200", 790e12)
     assert {"cudnn", "cublas"} <= set(result["host"])
     assert (conv["solver"], conv["status"], conv["against"]["cudnn"]["time_us"]) == ("cuda_reference", "ok", 62.5)
     assert (conv["ratio"], gemm["ratio"]) == ({"cudnn": 1.0}, {"cublas": 1.0})
@@ -160,7 +160,7 @@ def test_verify_and_its_planted_numbers(device, capsys):
 
 def record(solver, time_us, revision=1, **more):
     key = signature_of(CONV).canonical.key()
-    return Record(key, "sm_90a:132", solver, "", revision=revision, time_us=time_us, spread_us=1.0, **more)
+    return Record(key, "sm_90a:132:h200", solver, "", revision=revision, time_us=time_us, spread_us=1.0, **more)
 
 
 @pytest.fixture

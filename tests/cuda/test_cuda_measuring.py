@@ -20,6 +20,7 @@ from tilesmith.runtime.device import Stream, device
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
 from tilesmith.solvers.solver import Config
 from tilesmith.solvers.table import candidates
+from tilesmith.targets import detect_cuda
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_arch
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of
 from tilesmith.targets.names import parse_target
@@ -32,11 +33,35 @@ CONV = ConvSignature((1, 3, 6, 6), (5, 3, 3, 3)).canonical
 
 def test_devices_and_their_targets(cuda):
     first, second = cuda_devices()
-    assert (first.name, first.sms, first.driver, second.ordinal) == ("Stand-in 0", 132, "13.0", 1)
-    assert cuda_target_of(1).name == "sm_90a:132"
+    assert (first.name, first.sms, first.driver, second.ordinal) == ("NVIDIA H200", 132, "13.0", 1)
+    assert cuda_target_of(1).name == "sm_90a:132:h200"
     assert cuda_target_of(0).l2_bytes == 50 << 20
     with pytest.raises(TargetError, match="cuda:2 does not exist; this machine has 2 CUDA devices"):
         cuda_target_of(2)
+
+
+@pytest.mark.parametrize(
+    ("name", "card", "bytes_per_s", "estimated"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100-80gb-hbm3", 0.9 * 3.35e12, False),
+        ("NVIDIA H200 NVL", "h200-nvl", 0.9 * 2.048e12, True),  # as the stand-in's driver reports its memory
+    ],
+)
+def test_another_card_of_the_arch_has_facts_of_its_own(cuda, monkeypatch, name, card, bytes_per_s, estimated):
+    detect_cuda._devices.cache_clear()
+    cuda.call_devices(name)
+    try:
+        target = cuda_target_of(0)
+        assert (target.name, target.estimated) == (f"sm_90a:132:{card}", estimated)
+        assert target.bytes_per_s == pytest.approx(bytes_per_s)
+        assert target.bytes_per_s < H200.bytes_per_s
+        if estimated:
+            assert target.bf16_flops == pytest.approx(H200.bf16_flops * 1.5e9 / H200.clock_hz)
+        with pytest.raises(TargetError, match=f"sm_90a:132:h200 does not run on cuda:0, which is sm_90a:132:{card}"):
+            target_of(H200, None)
+    finally:
+        cuda.call_devices("NVIDIA H200")
+        detect_cuda._devices.cache_clear()
 
 
 @pytest.mark.parametrize("arch", CUDA_TARGETS)
@@ -55,7 +80,7 @@ def test_archs_without_a_record():
     for major, minor in ((7, 5), (9, 1), (13, 0)):
         with pytest.raises(TargetError, match=f"compute capability {major}.{minor} are not supported"):
             cuda_arch(major, minor)
-    for text in ("sm_75:40", "sm_90a:0", "sm_90a:2000", "sm_90a:x"):
+    for text in ("sm_75:40", "sm_90a:0", "sm_90a:2000", "sm_90a:x", "sm_90a:132:b200"):
         with pytest.raises(TargetError):
             parse_target(text)
 
@@ -65,9 +90,9 @@ def test_devices_by_name(cuda):
     for name in ("gpu", "cuda:", "cuda:x", "cpu:0", "cuda:-1", "cuda:" + "9" * 5000, 3):
         with pytest.raises(TargetError, match="write it as cpu, cuda or cuda:1"):
             device_ordinal(name)
-    assert target_of(None, None, "cuda:1").name == "sm_90a:132"
-    assert target_of(parse_target("sm_90a:132"), None).name == "sm_90a:132"
-    with pytest.raises(TargetError, match="sm_80:108 does not run on cuda:0, which is sm_90a:132"):
+    assert target_of(None, None, "cuda:1").name == "sm_90a:132:h200"
+    assert target_of(parse_target("sm_90a:132"), None).name == "sm_90a:132:h200"
+    with pytest.raises(TargetError, match="sm_80:108:a100-sxm4-40gb does not run on cuda:0, which is sm_90a:132:h200"):
         target_of(parse_target("sm_80"), None)
     with pytest.raises(TargetError, match="does not run on the CPU"):
         target_of(H200, None, "cpu")

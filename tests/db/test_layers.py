@@ -150,27 +150,29 @@ def test_installed_layers_alone_are_not_written(tmp_path):
 
 def test_the_nearest_targets_come_first():
     names = [
-        "sm_90a:114", "sm_90a:132", "sm_90a:78", "sm_80:108", "sm_100a:148", "x86_64-v4:2", "gfx90a:104", "sm_90a:x",
-        "",
+        "sm_90a:114:h100-pcie", "sm_90a:132:h200", "sm_90a:132:h100-80gb-hbm3", "sm_90a:78:x", "sm_80:108:a100",
+        "sm_100a:148:b200", "x86_64-v4:2:zen5", "gfx90a:104", "sm_90a:x", "sm_90a:132:H 100", "",
     ]  # fmt: skip
-    assert nearest_first(parse_target("sm_90a:132"), names) == ("sm_90a:114", "sm_90a:78", "sm_100a:148", "sm_80:108")
+    assert nearest_first(parse_target("sm_90a:132:h200"), names) == (
+        "sm_90a:132:h100-80gb-hbm3", "sm_90a:114:h100-pcie", "sm_90a:78:x", "sm_100a:148:b200", "sm_80:108:a100",
+    )  # fmt: skip
     assert nearest_first(parse_target("sm_86:84"), ["sm_89:142", "sm_80:108", "sm_90a:132", "sm_86:46"]) == (
         "sm_86:46", "sm_80:108", "sm_89:142", "sm_90a:132",
     )  # fmt: skip
-    cpus = ["x86_64-v4:8", "x86_64-v4:1", "x86_64-v3:2", "aarch64:2", "sm_90a:132"]
-    assert nearest_first(parse_target("x86_64-v4:2"), cpus) == (
-        "x86_64-v4:1", "x86_64-v4:8", "x86_64-v3:2", "aarch64:2",
+    cpus = ["x86_64-v4:8:zen5", "x86_64-v4:1:zen4", "x86_64-v4:1:zen5", "x86_64-v3:2:zen5", "aarch64:2", "sm_90a:132"]
+    assert nearest_first(parse_target("x86_64-v4:2:zen5"), cpus) == (
+        "x86_64-v4:1:zen5", "x86_64-v4:1:zen4", "x86_64-v4:8:zen5", "x86_64-v3:2:zen5", "aarch64:2",
     )  # fmt: skip
 
 
 def test_answers_of_near_targets_are_grouped_by_target(tmp_path):
     team, user = tmp_path / "team.db", tmp_path / "user.db"
-    Database.open(team).put_result(record("t", target="x86_64-v4:8"))
-    Database.open(user).put_result(record("u", target="x86_64-v4:4"))
+    Database.open(team).put_result(record("t", target="x86_64-v4:8:zen5"))
+    Database.open(user).put_result(record("u", target="x86_64-v4:4:zen5"))
     Database.open(user).put_result(record("own"))
     layers = open_layers([team, user])
     groups = layers.near(P, parse_target(T))
     assert [[(a.record.solver, a.record.target, a.role) for a in group] for group in groups] == [
-        [("u", "x86_64-v4:4", "user")], [("t", "x86_64-v4:8", "team")],
+        [("u", "x86_64-v4:4:zen5", "user")], [("t", "x86_64-v4:8:zen5", "team")],
     ]  # fmt: skip
     assert layers.near("nothing", parse_target(T)) == ()

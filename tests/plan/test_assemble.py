@@ -36,7 +36,7 @@ def test_memory_and_artifacts():
     assert plan.workspace_bytes == 128 + 3 * 8192
     assert plan.artifacts == (one, two)
     assert [step.artifact for step in (*plan.prepare, *plan.run)] == [0, 1, 0]
-    assert (plan.problem, plan.target, plan.provenance) == (FWD.canonical.key(), "x86_64-v4:3", "tuned")
+    assert (plan.problem, plan.target, plan.provenance) == (FWD.canonical.key(), "x86_64-v4:3:generic", "tuned")
 
 
 def test_no_scratch_no_workspace():

@@ -16,8 +16,12 @@ V4 = [*V3, *"avx512f avx512bw avx512cd avx512dq avx512vl".split()]
 @pytest.mark.parametrize("cores", [1, 2, 96])
 def test_names_round_trip(arch, cores):
     target = cpu_target(arch, cores)
-    assert target.name == f"{arch}:{cores}"
+    assert target.name == f"{arch}:{cores}:generic"
     assert parse_target(target.name) == target
+    assert parse_target(f"{arch}:{cores}") == target
+    named = cpu_target(arch, cores, card="zen5")
+    assert named.name == f"{arch}:{cores}:zen5"
+    assert parse_target(named.name) == named != target
 
 
 @pytest.mark.parametrize(
@@ -29,6 +33,12 @@ def test_names_round_trip(arch, cores):
         ("x86_64-v4:two", "'two'"),
         ("x86_64-v4:-1", "'-1'"),
         ("x86_64-v4:99999", "99999"),
+        ("x86_64-v4:2:", "ends where a card should stand"),
+        ("x86_64-v4:2:zen5:x", "'2:zen5:x'"),
+        ("x86_64-v4:2:Zen 5", "'Zen 5'"),
+        ("x86_64-v4:2:" + "z" * 49, "'zzz"),
+        ("sm_90a:132:H200", "'H200'"),
+        ("sm_80:108:h200", "a card of sm_90a"),
         ("", "''"),
     ],
 )

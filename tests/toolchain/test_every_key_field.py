@@ -48,7 +48,8 @@ ARTIFACT_FIELDS = {
     CpuTarget: {
         "arch": ("other", ("gcc", "zig")), "flags": (("-march=x86-64-v4", "-O1"), ("gcc", "zig")),
         "zig_target": ("aarch64-linux-gnu", ("zig",)),
-        "cores": "every number of threads runs the same kernel", "vector_bytes": TEXT_SAYS,
+        "cores": "every number of threads runs the same kernel",
+        "card": "every processor of an arch runs the same kernel", "vector_bytes": TEXT_SAYS,
         "vector_registers": TEXT_SAYS, "bf16_dot": TEXT_SAYS, "fp16_convert": TEXT_SAYS, "fma_per_cycle": TEXT_SAYS,
         "l1_bytes": TEXT_SAYS, "l2_bytes": TEXT_SAYS, "l3_bytes": TEXT_SAYS,
     },
@@ -57,7 +58,7 @@ ARTIFACT_FIELDS = {
         **{
             name: TEXT_SAYS
             for name in (
-                "cores", "shared_bytes_per_block", "shared_bytes_per_sm", "registers_per_sm", "threads_per_sm",
+                "cores", "card", "estimated", "shared_bytes_per_block", "shared_bytes_per_sm", "registers_per_sm", "threads_per_sm",
                 "blocks_per_sm", "has_bf16", "has_cp_async", "has_fp8", "has_tma", "has_cluster", "has_wgmma",
                 "has_tcgen05", "fp64_mma", "l2_bytes", "clock_hz", "bytes_per_s", "bf16_flops", "fp8_flops",
                 "int8_flops", "tf32_flops", "fp32_flops", "fp64_flops",

@@ -28,9 +28,8 @@ from tilesmith.db.trial import why_not
 from tilesmith.dispatch.spec import read_spec
 from tilesmith.errors import CompileError, EnvironmentValueError, LaunchError, NoCompilerError, TilesmithError
 from tilesmith.plan.records import Source
-from tilesmith.targets.cuda import cuda_arch, cuda_target
 from tilesmith.targets.detect import cpu_model, hidden_arch, host_target, usable_cores
-from tilesmith.targets.detect_cuda import cuda_devices
+from tilesmith.targets.detect_cuda import cuda_devices, target_of_device
 from tilesmith.toolchain.build import build_unit
 from tilesmith.toolchain.compilers import find_compiler
 from tilesmith.toolchain.inventory import inventory
@@ -150,7 +149,7 @@ def _gpu() -> Iterator[Check]:
     for device in devices:
         what = f"cuda:{device.ordinal} {device.name}, {device.sms} SMs, driver {device.driver}"
         try:
-            target = cuda_target(cuda_arch(device.major, device.minor), device.sms)
+            target = target_of_device(device)
             nvrtc = find_nvrtc()
             nvrtc.flags(target)
         except NoCompilerError as error:

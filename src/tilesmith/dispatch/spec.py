@@ -27,7 +27,7 @@ from tilesmith.reading import read_named
 from tilesmith.solvers.solver import Config, SearchSpace, parse_config
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
 from tilesmith.targets.cpu import CPU_TARGETS
-from tilesmith.targets.cuda import CUDA_TARGETS
+from tilesmith.targets.cuda import CUDA_ARCHS
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import Target
 
@@ -53,7 +53,9 @@ class Entry:
         return _place(self.path, self.lines, name)
 
     def fits(self, signature: Signature, target: Target) -> bool:
-        return fnmatchcase(target.name, self.target) and self.pattern.matches(signature)
+        # A pattern without a card, such as ``x86_64-v4:2``, is for every card.
+        named = fnmatchcase(target.name, self.target) or fnmatchcase(target.name, f"{self.target}:*")
+        return named and self.pattern.matches(signature)
 
 
 def spec_choice(signature: Signature, target: Target, options: tuple[Option, ...]) -> Choice | None:
@@ -185,8 +187,8 @@ def _check_target(text: str) -> None:
     arch = text.partition(":")[0]
     if not re.search(r"[*?\[]", text):
         parse_target(text)
-    elif not any(fnmatchcase(known, arch) for known in (*CPU_TARGETS, *CUDA_TARGETS)):
-        raise TargetError(f"target {text!r} fits no arch; known: {', '.join((*CPU_TARGETS, *CUDA_TARGETS))}")
+    elif not any(fnmatchcase(known, arch) for known in (*CPU_TARGETS, *CUDA_ARCHS)):
+        raise TargetError(f"target {text!r} fits no arch; known: {', '.join((*CPU_TARGETS, *CUDA_ARCHS))}")
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------

@@ -9,11 +9,13 @@ from dataclasses import replace
 
 from tilesmith.env import MAX_THREADS
 from tilesmith.errors import TargetError
+from tilesmith.targets.cards import CARD_LENGTH, CARD_TEXT, GENERIC
 from tilesmith.targets.target import CpuTarget
 
 _X86_64_V2 = CpuTarget(
     arch="x86_64-v2",
     cores=1,
+    card=GENERIC,
     vector_bytes=16,
     vector_registers=16,
     bf16_dot=False,
@@ -55,6 +57,7 @@ _X86_64_V4_BF16 = replace(
 _AARCH64 = CpuTarget(
     arch="aarch64",
     cores=1,
+    card=GENERIC,
     vector_bytes=16,
     vector_registers=32,
     bf16_dot=False,
@@ -80,8 +83,8 @@ _X86_LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
 )
 
 
-def cpu_target(arch: str, cores: int = 1, caches: tuple[int, int, int] = (0, 0, 0)) -> CpuTarget:
-    """The record of ``arch`` with ``cores`` threads and bytes of its caches (0: the record's).
+def cpu_target(arch: str, cores: int = 1, caches: tuple[int, int, int] = (0, 0, 0), card: str = GENERIC) -> CpuTarget:
+    """The record of ``arch`` with ``cores`` threads, bytes of its caches (0: the record's), and a processor's name.
 
     Raises ``TargetError`` if there is none.
     """
@@ -90,11 +93,18 @@ def cpu_target(arch: str, cores: int = 1, caches: tuple[int, int, int] = (0, 0, 
         raise TargetError(f"target arch {arch!r} does not exist; known: {', '.join(CPU_TARGETS)}")
     if isinstance(cores, bool) or not isinstance(cores, int) or not 1 <= cores <= MAX_THREADS:
         raise TargetError(f"target cores {cores!r} is not an integer from 1 to {MAX_THREADS}")
+    check_card(card)
     l1, l2, l3 = caches
     return replace(
-        record, cores=cores, l1_bytes=l1 or record.l1_bytes, l2_bytes=l2 or record.l2_bytes,
+        record, cores=cores, card=card, l1_bytes=l1 or record.l1_bytes, l2_bytes=l2 or record.l2_bytes,
         l3_bytes=l3 or record.l3_bytes,
     )  # fmt: skip
+
+
+def check_card(card: str) -> None:
+    """``TargetError`` unless ``card`` may stand in a target's name."""
+    if CARD_TEXT.fullmatch(card) is None or len(card) > CARD_LENGTH:
+        raise TargetError(f"target card {card!r} is not lower-case words and digits joined by hyphens, such as h200")
 
 
 def x86_arch(features: frozenset[str]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from tilesmith import env
 from tilesmith.errors import TargetError
 from tilesmith.targets.cpu import archs_within, cpu_target, x86_arch
+from tilesmith.targets.processors import processor_text
 from tilesmith.targets.target import CpuTarget
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -42,11 +43,12 @@ def hidden_arch() -> str:
 
 @dataclass(frozen=True)
 class HostCpu:
-    """What does not change until the next boot: the highest arch of the processor, whatever caps it, and bytes of its
-    caches, 0 where the system does not tell.
+    """What does not change until the next boot: the highest arch of the processor, whatever caps it, the processor's
+    name in targets, and bytes of its caches, 0 where the system does not tell.
     """
 
     arch: str
+    card: str
     l1_bytes: int
     l2_bytes: int
     l3_bytes: int
@@ -64,7 +66,7 @@ def host_cpu() -> HostCpu:
     if _recalled is not None:
         return _recalled
     found = _cache_sizes(_CACHES)
-    return HostCpu(_host_arch(), *(found.get(level, 0) for level in (1, 2, 3)))
+    return HostCpu(_host_arch(), processor_text(_lines(_CPUINFO)), *(found.get(level, 0) for level in (1, 2, 3)))
 
 
 def recall_host_cpu(found: HostCpu) -> None:
@@ -86,7 +88,7 @@ def boot_id() -> str:
 def _capped_target(cores: int, level: str | None) -> CpuTarget:
     host = host_cpu()
     arch = level if level in archs_within(host.arch) else host.arch
-    return cpu_target(arch, cores, host.caches)
+    return cpu_target(arch, cores, host.caches, host.card)
 
 
 def usable_cores() -> int:

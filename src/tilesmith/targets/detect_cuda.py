@@ -7,16 +7,20 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilesmith.errors import LaunchError, TargetError
-from tilesmith.targets.cuda import cuda_arch, cuda_target
+from tilesmith.targets.cards import card_of, card_text
+from tilesmith.targets.cuda import cuda_arch, with_card
 from tilesmith.targets.cuda_driver import driver, library_path
 from tilesmith.targets.target import CudaTarget
 
-_SMS, _L2_BYTES, _MAJOR, _MINOR = 16, 38, 75, 76
+_CLOCK_KHZ, _SMS, _MEMORY_KHZ, _BUS_BITS, _L2_BYTES, _MAJOR, _MINOR = 13, 16, 36, 37, 38, 75, 76
 
 
 @dataclass(frozen=True)
 class CudaDevice:
-    """A device as its driver describes it; ``driver`` is the CUDA version that the driver offers, such as 13.0."""
+    """A device as its driver describes it; ``driver`` is the CUDA version that the driver offers, such as 13.0.
+
+    ``clock_hz`` is the boost clock, ``bytes_per_s`` what the memory could move; 0 where the driver does not tell.
+    """
 
     ordinal: int
     name: str
@@ -26,6 +30,8 @@ class CudaDevice:
     l2_bytes: int
     memory_bytes: int
     driver: str
+    clock_hz: float = 0.0
+    bytes_per_s: float = 0.0
 
 
 def cuda_devices() -> tuple[CudaDevice, ...]:
@@ -50,7 +56,14 @@ def cuda_target_of(ordinal: int = 0) -> CudaTarget:
     if not 0 <= ordinal < len(devices):
         raise TargetError(f"device cuda:{ordinal} does not exist; this machine has {len(devices)} CUDA devices")
     device = devices[ordinal]
-    target = cuda_target(cuda_arch(device.major, device.minor), device.sms)
+    return target_of_device(device)
+
+
+def target_of_device(device: CudaDevice) -> CudaTarget:
+    """The target of a device: the record of its card, else facts estimated from what the driver tells."""
+    arch = cuda_arch(device.major, device.minor)
+    card = card_of(arch, card_text(device.name), device.sms, device.clock_hz, device.bytes_per_s)
+    target = with_card(arch, card)
     return replace(target, l2_bytes=device.l2_bytes) if device.l2_bytes else target
 
 
@@ -74,8 +87,11 @@ def _device(ordinal: int) -> CudaDevice:
         cuda.call("cuDeviceGetAttribute", ctypes.byref(value), number, handle)
         return value.value
 
+    # Memory moves bits at both edges of its clock.
+    bytes_per_s = 2e3 * attribute(_MEMORY_KHZ) * attribute(_BUS_BITS) / 8
+
     version = f"{cuda.version // 1000}.{cuda.version % 1000 // 10}"
     return CudaDevice(
         ordinal, name.value.decode(errors="replace"), attribute(_MAJOR), attribute(_MINOR), attribute(_SMS),
-        attribute(_L2_BYTES), memory.value, version,
+        attribute(_L2_BYTES), memory.value, version, 1e3 * attribute(_CLOCK_KHZ), bytes_per_s,
     )  # fmt: skip

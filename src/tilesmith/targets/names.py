@@ -1,11 +1,14 @@
-"""Targets by name: ``arch:cores``, such as ``x86_64-v4:2`` and ``sm_90a:132``."""
+"""Targets by name: ``arch:cores:card``, such as ``x86_64-v4:2:zen5`` and ``sm_90a:132:h200``."""
 
 from __future__ import annotations
 
 from tilesmith.errors import TargetError
+from tilesmith.targets.cards import GENERIC
 from tilesmith.targets.cpu import CPU_TARGETS, cpu_target
-from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
+from tilesmith.targets.cuda import CUDA_ARCHS, cuda_target
 from tilesmith.targets.target import Target
+
+_FORM = "write it as x86_64-v4:2:zen5 (arch, cores, processor) or sm_90a:132:h200 (arch, SMs, card)"
 
 
 def as_target(target: Target | str) -> Target:
@@ -18,19 +21,23 @@ def as_target(target: Target | str) -> Target:
 
 
 def parse_target(text: str) -> Target:
-    """The target named ``arch:cores``; the inverse of ``target.name``.
+    """The target named ``arch:cores:card``; the inverse of ``target.name``.
 
-    Without ``:cores``, one core of a CPU, or the SMs of a common card of a GPU's arch.
+    What is left out: of a CPU one core and the processor ``generic``, of a GPU the SMs and the name of the arch's
+    common card (``targets/cards.py``). Raises ``TargetError``.
     """
     if not isinstance(text, str):
-        raise TargetError(f"target {text!r} is no text; write it as x86_64-v4:2")
-    arch, colon, count = text.partition(":")
-    if colon and not (count.isascii() and count.isdecimal() and len(count) < 10):
-        raise TargetError(f"target {text!r}: {count!r} is not a number of cores; write it as x86_64-v4:2")
-    cores = int(count) if colon else None
-    if arch in CUDA_TARGETS:
-        return cuda_target(arch, cores)
+        raise TargetError(f"target {text!r} is no text; {_FORM}")
+    arch, *rest = text.split(":")
+    count, card = (*rest, "", "")[:2]
+    if len(rest) > 2 or (rest and not (count.isascii() and count.isdecimal() and len(count) < 10)):
+        raise TargetError(f"target {text!r}: {':'.join(rest)!r} is not a number of cores and a card; {_FORM}")
+    if len(rest) == 2 and not card:
+        raise TargetError(f"target {text!r} ends where a card should stand; {_FORM}")
+    cores = int(count) if rest else None
+    if arch in CUDA_ARCHS:
+        return cuda_target(arch, cores, card)
     if arch not in CPU_TARGETS:
-        known = ", ".join((*CPU_TARGETS, *CUDA_TARGETS))
+        known = ", ".join((*CPU_TARGETS, *CUDA_ARCHS))
         raise TargetError(f"target arch {arch!r} does not exist; known: {known}")
-    return cpu_target(arch, 1 if cores is None else cores)
+    return cpu_target(arch, 1 if cores is None else cores, card=card or GENERIC)

@@ -13,8 +13,9 @@ from tilesmith.targets.target import CpuTarget, Target
 def nearest_first(target: Target, names: Iterable[str]) -> tuple[str, ...]:
     """Those of ``names`` that are targets of the same family, without ``target`` itself.
 
-    First the same arch with another number of cores (or SMs), the nearest number first; then archs of the same
-    instruction set (or major compute capability); then the rest of the family. Ties in the order of names.
+    First the same arch with the nearest number of cores (or SMs), of two with the same number the same card first; then
+    archs of the same instruction set (or major compute capability); then the rest of the family. Ties in the order of
+    names.
     """
     ranked = []
     for name in names:
@@ -23,8 +24,9 @@ def nearest_first(target: Target, names: Iterable[str]) -> tuple[str, ...]:
         except TargetError:  # a newer Tilesmith's, or another program's
             continue
         if name != target.name and other.family == target.family:
-            ranked.append((_kin(target, other), abs(math.log(other.cores / target.cores)), name))
-    return tuple(name for _, _, name in sorted(ranked))
+            distance = abs(math.log(other.cores / target.cores))
+            ranked.append((_kin(target, other), distance, other.card != target.card, name))
+    return tuple(name for *_, name in sorted(ranked))
 
 
 def _kin(target: Target, other: Target) -> int:

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 class CpuTarget:
     """A CPU: ``cores`` is the number of threads a plan uses; sizes are bytes per core but for ``l3_bytes``.
 
+    ``card`` names the processor (``zen4``), ``generic`` where it is not known.
+
     ``vector_bytes`` and ``vector_registers`` describe the widest vectors; ``bf16_dot`` says that it multiplies
     pairs of bf16 into fp32. ``fma_per_cycle`` counts vector multiply-adds that one core starts in a cycle.
     """
 
     arch: str
     cores: int
+    card: str
     vector_bytes: int
     vector_registers: int
     bf16_dot: bool
@@ -30,8 +33,8 @@ class CpuTarget:
 
     @property
     def name(self) -> str:
-        """``arch:cores``, such as ``x86_64-v4:2``; the database key of the target."""
-        return f"{self.arch}:{self.cores}"
+        """``arch:cores:card``, such as ``x86_64-v4:2:zen5``; the database key of the target."""
+        return f"{self.arch}:{self.cores}:{self.card}"
 
     def lanes(self, nbytes: int) -> int:
         """Elements of ``nbytes`` in one vector."""
@@ -39,16 +42,38 @@ class CpuTarget:
 
 
 @dataclass(frozen=True)
-class CudaTarget:
-    """A CUDA GPU: ``cores`` is the number of SMs; sizes are bytes, ``shared_bytes_per_block`` at most of a block.
+class Card:
+    """A GPU card: what it sustains. Peaks count a multiply-add as two, on dense operands; 0: its arch lacks the type.
+
+    ``clock_hz`` is the boost clock, ``bytes_per_s`` what a large copy moves. ``measured`` figures were taken on such a
+    card; ``estimated`` ones are scaled from another card of the arch, as there is no record of this one.
+    """
+
+    name: str
+    arch: str
+    cores: int
+    l2_bytes: int
+    clock_hz: float
+    bytes_per_s: float
+    bf16_flops: float
+    fp8_flops: float
+    int8_flops: float
+    tf32_flops: float
+    fp32_flops: float
+    fp64_flops: float
+    measured: bool = False
+    estimated: bool = False
+
+
+@dataclass(frozen=True)
+class CudaArch:
+    """What all GPUs of an arch have. Sizes are bytes, ``shared_bytes_per_block`` at most of a block.
 
     ``has_tma``: bulk tensor copies and tensor maps; ``has_wgmma``: warpgroup products (sm_90a alone); ``has_tcgen05``:
-    tensor-memory products; ``fp64_mma``: fp64 tensor cores. Peaks count a multiply-add as two and are sustained
-    figures for dense operands; 0 means that the arch lacks the type. ``clock_hz`` is the boost clock.
+    tensor-memory products; ``fp64_mma``: fp64 tensor cores.
     """
 
     arch: str
-    cores: int
     cc_major: int
     cc_minor: int
     nvrtc_arch: str
@@ -65,6 +90,14 @@ class CudaTarget:
     has_wgmma: bool
     has_tcgen05: bool
     fp64_mma: bool
+
+
+@dataclass(frozen=True)
+class CudaTarget(CudaArch):
+    """A CUDA GPU: its arch, ``cores`` SMs, and the facts of its card (``Card`` says what they mean)."""
+
+    cores: int
+    card: str
     l2_bytes: int
     clock_hz: float
     bytes_per_s: float
@@ -74,13 +107,14 @@ class CudaTarget:
     tf32_flops: float
     fp32_flops: float
     fp64_flops: float
+    estimated: bool = False
 
     family = "cuda"
 
     @property
     def name(self) -> str:
-        """``arch:SMs``, such as ``sm_90a:132``; the database key of the target."""
-        return f"{self.arch}:{self.cores}"
+        """``arch:SMs:card``, such as ``sm_90a:132:h200``; the database key of the target."""
+        return f"{self.arch}:{self.cores}:{self.card}"
 
 
 Target = CpuTarget | CudaTarget

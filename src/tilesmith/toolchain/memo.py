@@ -40,7 +40,7 @@ def kept_in(folder: Path) -> tuple[dict[str, str], detect.HostCpu] | None:
     try:
         record = unseal(read(f"{folder}/{_name()}", _BYTES, own=True)) or {}
         digests = {family: str(record["digests"][family]) for family in generation.FAMILIES}
-        return digests, detect.HostCpu(str(record["arch"]), *map(int, record["caches"]))
+        return digests, detect.HostCpu(str(record["arch"]), str(record["card"]), *map(int, record["caches"]))
     except (OSError, KeyError, TypeError, ValueError):
         return None
 
@@ -53,7 +53,7 @@ def remember(cache: ArtifactCache) -> None:
     _done.add(place)
     cpu = detect.host_cpu()
     digests = {family: generation.generator_digest(family) for family in generation.FAMILIES}
-    record = {"digests": digests, "arch": cpu.arch, "caches": cpu.caches}
+    record = {"digests": digests, "arch": cpu.arch, "card": cpu.card, "caches": cpu.caches}
     cache.offer(_name(), seal(record))
 
 

@@ -58,8 +58,8 @@ def find_plan(
     found = find_todays_plan(cache, problem, solver, revision, config, target)
     if found is not None:
         return found
-    name, maker = _folder(problem, solver, revision, config, target), _maker(target)
-    for path in _youngest_first([folder / name for folder in cache.folders()]):
+    names, maker = _folders(problem, solver, revision, config, target), _maker(target)
+    for path in _youngest_first([folder / name for folder in cache.folders() for name in names]):
         if path.stem != maker and (found := _load(str(path), cache, target, stale=True)) is not None:
             return found
     return None
@@ -70,7 +70,7 @@ def find_todays_plan(
 ) -> HeldPlan | None:
     """The plan of a choice that today's generator made for this very target: so the solver takes the problem here."""
     memo.recall(cache)
-    name = f"{_folder(problem, solver, revision, config, target)}/{_maker(target)}.plan"
+    name = f"{_folders(problem, solver, revision, config, target)[0]}/{_maker(target)}.plan"
     for folder in cache.folders():
         found = _load(f"{folder}/{name}", cache, target, stale=False)
         if found is not None:
@@ -80,7 +80,7 @@ def find_todays_plan(
 
 def keep_plan(cache: ArtifactCache, plan: Plan, revision: int, target: Target) -> None:
     """Keep a plan; where it cannot be written the next process makes it again, and nothing else is lost."""
-    folder = _folder(plan.problem, plan.solver, revision, plan.config, target)
+    folder = _folders(plan.problem, plan.solver, revision, plan.config, target)[0]
     name = f"{folder}/{_maker(target)}.plan"
     payload = encode(plan)
     try:
@@ -91,9 +91,11 @@ def keep_plan(cache: ArtifactCache, plan: Plan, revision: int, target: Target) -
     memo.remember(cache)
 
 
-def _folder(problem: str, solver: str, revision: int, config: str, target: Target) -> str:
-    key = digest_of(_FORMAT, problem, solver, str(revision), config, target.name, *_instructions(target))
-    return f"plans/{key[:40]}"
+def _folders(problem: str, solver: str, revision: int, config: str, target: Target) -> tuple[str, str]:
+    """Where the plans of a choice lie, and where versions whose targets had no card have put them."""
+    names, facts = (target.name, f"{target.arch}:{target.cores}"), _instructions(target)
+    keys = [digest_of(_FORMAT, problem, solver, str(revision), config, name, *facts)[:40] for name in names]
+    return f"plans/{keys[0]}", f"plans/{keys[1]}"
 
 
 def _instructions(target: Target) -> tuple[str, ...]:
