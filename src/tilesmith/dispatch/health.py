@@ -158,7 +158,8 @@ def _gpu() -> Iterator[Check]:
         except TilesmithError as error:
             yield Check("gpu", NOTE, f"{what}: {error}")
         else:
-            yield Check("gpu", FINE, f"{what}: {target.name}, {nvrtc.identity} ({nvrtc.library})")
+            guess = ", no record of this card: its peaks are estimated" if target.estimated else ""
+            yield Check("gpu", FINE, f"{what}: {target.name}{guess}, {nvrtc.identity} ({nvrtc.library})")
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------

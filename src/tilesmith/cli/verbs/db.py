@@ -38,7 +38,7 @@ def command() -> None:
 
 
 _words = click.argument("words", nargs=-1, metavar="[FILE|COMMAND|KEY]", type=click.UNPROCESSED)
-_target = click.option("--target", default="", help="Of this target alone, such as x86_64-v4:2.")
+_target = click.option("--target", default="", help="Of this target alone, such as x86_64-v4:2:zen5.")
 _solver = click.option("--solver", default="", help="Of this solver alone.")
 _trials = click.option("--trials", is_flag=True, help="Every config that was tried, not each solver's best alone.")
 _db = click.option("--db", "path", help="This database (default: the one of TILESMITH_DB_PATH that is written).")
