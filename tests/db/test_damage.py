@@ -17,7 +17,7 @@ from tilesmith.db.schema import FIELDS, TABLES
 from tilesmith.db.seal import seal_of, values_of
 from tilesmith.db.store import Database
 
-P, T = "conv/1/some-problem", "x86_64-v4:2"
+P, T = "conv/1/some-problem", "x86_64-v4:2:zen4"
 FULL = Record(
     P, T, "c_dense", "mh=1 mw=8", 3, 12.5, 0.125, 41, 3.5, 4096, 2e-5, 8e-5, "ok", "", "median", "gcc 12", "g", "h",
     "2026-01-02", "tune",

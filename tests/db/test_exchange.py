@@ -16,7 +16,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.find_key import find_key, parse_find_key
 
 SIGNATURE = ConvSignature((2, 28, 28, 16), (32, 3, 3, 8), padding=1, groups=2, shared_layout="NHWC", dtype="bf16")
-P, T = SIGNATURE.key(), "x86_64-v4:2"
+P, T = SIGNATURE.key(), "x86_64-v4:2:zen4"
 
 
 def record(solver="c_dense", config="mh=1 mw=8", time_us=10.0, **more):

@@ -18,7 +18,7 @@ from tilesmith.errors import RecordError, TilesmithError
 from tilesmith.problems.conv import ConvSignature
 
 SIGNATURE = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC")
-P, T = SIGNATURE.key(), "x86_64-v4:2"
+P, T = SIGNATURE.key(), "x86_64-v4:2:zen4"
 GOOD = {
     "problem": P, "target": T, "solver": "c_dense", "config": "mh=1 mw=8", "revision": 1, "time_us": 12.5,
     "spread_us": 0.25, "samples": 31, "prepare_us": 2.0, "workspace": 4096, "error": 0.5, "bound": 1.0, "status": OK,

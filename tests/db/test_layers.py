@@ -16,7 +16,7 @@ from tilesmith.db.store import Database
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.near import nearest_first
 
-P, T = "conv/1/some-problem", "x86_64-v4:2"
+P, T = "conv/1/some-problem", "x86_64-v4:2:zen4"
 
 
 def record(solver="dense", config="mr=8 nv=2", time_us=10.0, **more):

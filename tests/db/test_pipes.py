@@ -11,7 +11,7 @@ from tilesmith.db.records import Record
 from tilesmith.db.state import state_of
 from tilesmith.db.store import Database
 
-P, T = "conv/1/some-problem", "x86_64-v4:2"
+P, T = "conv/1/some-problem", "x86_64-v4:2:zen4"
 RECORD = Record(P, T, "dense", "mr=8", time_us=10.0)
 SLACK_S = 20.0  # of a busy machine; without care it is for ever
 KINDS = ("pipe", "device", "folder", "link to a pipe")

@@ -14,7 +14,7 @@ from tilesmith.db.files import FileDatabase, records_folder
 from tilesmith.db.records import Record, Search
 from tilesmith.db.store import Database
 
-P, T = "conv/1/some-problem", "x86_64-v4:2"
+P, T = "conv/1/some-problem", "x86_64-v4:2:zen4"
 SEARCH = Search(P, T, "model", 7, 40, 9.5, "converged", "2026-01-02")
 
 
@@ -77,7 +77,7 @@ def test_where_the_trial_fails_records_are_files_told_once(tmp_path, no_locks, c
     assert again.search(P, T) == SEARCH
     assert again.problems() == ((P, T),)
     assert again.targets_of(P) == (T,)
-    assert again.ranking(P, "x86_64-v4:1") == ()
+    assert again.ranking(P, "x86_64-v4:1:zen4") == ()
     assert again.remove("results", [record()]) == 1
     assert [r.solver for r in database.ranking(P, T)] == ["fast", "bad"]
     assert database.persistent

@@ -13,7 +13,7 @@ from tilesmith.db import schema
 from tilesmith.db.records import FAILED, Record, Search
 from tilesmith.db.store import Database
 
-P, T = "conv/1/some-problem", "x86_64-v4:2"
+P, T = "conv/1/some-problem", "x86_64-v4:2:zen4"
 
 
 def record(solver="dense", config="mr=8 nv=2", time_us=10.0, **more):
@@ -45,7 +45,7 @@ def test_what_is_recorded_is_read_back_by_another_process(path):
     assert second.trials(P, T) == (full,)
     assert second.best(P, T) == full
     assert second.problems() == ((P, T),)
-    assert second.best(P, "x86_64-v4:1") is None
+    assert second.best(P, "x86_64-v4:1:zen4") is None
 
 
 def test_ranking_is_by_time_with_failures_last_and_never_chosen(path):

@@ -17,7 +17,7 @@ from tilesmith.db.layers import open_layers
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database
 
-P, T = "conv/1/some-problem", "x86_64-v4:2"
+P, T = "conv/1/some-problem", "x86_64-v4:2:zen4"
 RECORD = Record(P, T, "dense", "mr=8", time_us=10.0)
 WAIT_S, SLACK_S = 0.4, 10.0
 OK = b"HTTP/1.1 200 OK\r\n"

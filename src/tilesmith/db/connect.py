@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.db.admission import SIDE_FILES, why_refused
-from tilesmith.db.schema import FIELDS, TABLES, VERSION, check_tables, is_ours, migrate, version_of
+from tilesmith.db.schema import FIELDS, SAME_COLUMNS, TABLES, VERSION, check_tables, is_ours, migrate, version_of
 from tilesmith.db.seal import sound_record, sound_search
 from tilesmith.db.waiting import left_s, must_stop, operation
 from tilesmith.errors import RecordError
@@ -284,7 +284,7 @@ def _is_sound(path: Path) -> bool:
             except sqlite3.OperationalError:
                 empty = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
                 return 0 < version < VERSION or (version == 0 and empty)
-            return version == VERSION  # all columns and another version: the number is damaged
+            return version >= SAME_COLUMNS  # all columns and an earlier version: the number is damaged
     except sqlite3.DatabaseError as error:
         return is_busy(error)  # somebody works with it
 

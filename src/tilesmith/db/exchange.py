@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from tilesmith.db.cards import named
 from tilesmith.db.find_text import find_line, read_find_line, target_of_file
 from tilesmith.db.lines import line_of, read_line
 from tilesmith.db.records import RECORD_RULES, Record, Search
@@ -173,4 +174,4 @@ def _records(line: str, target: str | None, taken: Taken) -> Iterator[tuple[Tabl
     if found is None:
         taken.newer += 1
     elif not isinstance(found[1], Search):
-        yield ("trials" if found[0] == "trials" else "results"), found[1]
+        yield ("trials" if found[0] == "trials" else "results"), named(found[1])

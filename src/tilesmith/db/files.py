@@ -7,7 +7,9 @@ in a file of its own that is staged, synced and renamed: no locks are needed, an
     trials/PROBLEM/TARGET/SOLVER-CONFIG.json
     searches/PROBLEM/TARGET/search.json
 
-Once the folder is there every process uses it. What the file ``NAME.db`` held before is taken over.
+Once the folder is there every process uses it. What the file ``NAME.db`` held before is taken over. Records of versions
+whose targets named no card lie under such a target, and count for the card that their host names (``db.cards``); one
+under the card's own name counts before them.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 from tilesmith.db import trial
+from tilesmith.db.cards import named, without_card
 from tilesmith.db.connect import LOG
 from tilesmith.db.lines import line_of, read_line
 from tilesmith.db.records import Record, Search
@@ -95,7 +99,7 @@ class FileDatabase(Database):
         return in_order(self._under("results", problem, target))
 
     def targets_of(self, problem: str) -> tuple[str, ...]:
-        return tuple(sorted({r.target for r in self._all(f"results/{_digest(problem)}") if isinstance(r, Record)}))
+        return tuple(sorted({r.target for r in self._named("results", self._all(f"results/{_digest(problem)}"))}))
 
     def problems(self, target: str | None = None) -> tuple[tuple[str, str], ...]:
         found = {(record.problem, record.target) for record in self.records("results")}
@@ -110,11 +114,10 @@ class FileDatabase(Database):
         return found if isinstance(found, Search) else None
 
     def records(self, table: Table) -> Iterator[Record]:
-        found = [record for record in self._all(table) if isinstance(record, Record)]
-        yield from sorted(found, key=lambda r: (r.problem, r.target, r.solver, r.config))
+        yield from sorted(self._named(table, self._all(table)), key=lambda r: (r.problem, r.target, r.solver, r.config))
 
     def remove(self, table: Table, records: Sequence[Record]) -> int:
-        return sum(self._remove(_place(table, record)) for record in records)
+        return sum(max(map(self._remove, _places_of(table, record))) for record in records)
 
     def check(self) -> tuple[str, ...]:
         return tuple(f"{self.folder / place}: {reason}" for place, reason in self._damaged())
@@ -162,8 +165,20 @@ class FileDatabase(Database):
         self._held[place] = record
 
     def _under(self, table: str, problem: str, target: str) -> list[Record]:
-        found = self._all(f"{table}/{_digest(problem)}/{_folder(target)}")
-        return [r for r in found if isinstance(r, Record) and (r.problem, r.target) == (problem, target)]
+        folders = dict.fromkeys((target, without_card(target)))
+        found = [r for name in folders for r in self._all(f"{table}/{_digest(problem)}/{_folder(name)}")]
+        return [r for r in self._named(table, found) if (r.problem, r.target) == (problem, target)]
+
+    def _named(self, table: str, found: Iterable[Record | Search]) -> list[Record]:
+        """The records with cards in their targets; of two for the same place, the one that had its card before."""
+        records: dict[str, Record] = {}
+        for record in found:
+            if isinstance(record, Record):
+                lifted = named(record)
+                place = _place(table, lifted)
+                if lifted is record or place not in records:
+                    records[place] = lifted
+        return list(records.values())
 
     def _all(self, under: str) -> list[Record | Search]:
         places = dict.fromkeys(
@@ -220,6 +235,14 @@ def _place(table: str, record: Record | Search) -> str:
     if table == "results":
         return f"{base}/{_digest(record.solver)}.json"
     return f"{base}/{_digest(record.solver)}-{_digest(record.config)}.json"
+
+
+def _places_of(table: str, record: Record) -> tuple[str, ...]:
+    """Where a record lies, and where it would if its target named no card and its host said that it is this one."""
+    plain = replace(record, target=without_card(record.target))
+    return _place(table, record), *(
+        (_place(table, plain),) if named(plain).target == record.target != plain.target else ()
+    )
 
 
 def _digest(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, Final
 
+from tilesmith.db.cards import with_card
 from tilesmith.db.seal import REAL_FIELDS, RECORD_FIELDS, SEARCH_FIELDS, seal_of
 
 APPLICATION: Final = 0x54534442  # "TSDB": whose file this is, for programs that list files
@@ -21,10 +22,14 @@ _EVIDENCE = """
     error REAL, bound REAL, status TEXT NOT NULL, reason TEXT NOT NULL, method TEXT NOT NULL, compiler TEXT NOT NULL,
     generator TEXT NOT NULL, host TEXT NOT NULL, date TEXT NOT NULL, origin TEXT NOT NULL
 """
-_SEALED = (
-    "problem, target, solver, config, revision, time_us, spread_us, samples, prepare_us, workspace, error, bound, "
-    "status, reason, method, compiler, generator, host, date, origin"
+_SEALED_EVIDENCE = (
+    "solver, config, revision, time_us, spread_us, samples, prepare_us, workspace, error, bound, status, reason, "
+    "method, compiler, generator, host, date, origin"
 )
+_SEALED_SEARCH = "strategy, seed, trials, seconds, ended, date"
+_HOST = """coalesce(
+    (SELECT host FROM results AS r WHERE r.problem = searches.problem AND r.target = searches.target LIMIT 1),
+    (SELECT host FROM trials AS t WHERE t.problem = searches.problem AND t.target = searches.target LIMIT 1), '')"""
 
 # Each entry lifts a file by one version; the first makes an empty file version 1.
 STEPS: Final[tuple[str, ...]] = (
@@ -42,12 +47,29 @@ STEPS: Final[tuple[str, ...]] = (
     ALTER TABLE results ADD COLUMN seal TEXT NOT NULL DEFAULT '';
     ALTER TABLE trials ADD COLUMN seal TEXT NOT NULL DEFAULT '';
     ALTER TABLE searches ADD COLUMN seal TEXT NOT NULL DEFAULT '';
-    UPDATE results SET seal = tilesmith_seal({_SEALED});
-    UPDATE trials SET seal = tilesmith_seal({_SEALED});
-    UPDATE searches SET seal = tilesmith_seal(problem, target, strategy, seed, trials, seconds, ended, date);
+    UPDATE results SET seal = tilesmith_seal(problem, target, {_SEALED_EVIDENCE});
+    UPDATE trials SET seal = tilesmith_seal(problem, target, {_SEALED_EVIDENCE});
+    UPDATE searches SET seal = tilesmith_seal(problem, target, {_SEALED_SEARCH});
+    """,
+    # Targets name the card. A search has no host: it gets the card of what was measured in it, so it comes first. What
+    # is damaged stays as it is, or its new seal would make it whole.
+    f"""
+    UPDATE searches SET
+        target = tilesmith_card(target, {_HOST}),
+        seal = tilesmith_seal(problem, tilesmith_card(target, {_HOST}), {_SEALED_SEARCH})
+        WHERE seal = tilesmith_seal(problem, target, {_SEALED_SEARCH});
+    UPDATE results SET
+        target = tilesmith_card(target, host),
+        seal = tilesmith_seal(problem, tilesmith_card(target, host), {_SEALED_EVIDENCE})
+        WHERE seal = tilesmith_seal(problem, target, {_SEALED_EVIDENCE});
+    UPDATE trials SET
+        target = tilesmith_card(target, host),
+        seal = tilesmith_seal(problem, tilesmith_card(target, host), {_SEALED_EVIDENCE})
+        WHERE seal = tilesmith_seal(problem, target, {_SEALED_EVIDENCE});
     """,
 )
 VERSION: Final = len(STEPS)
+SAME_COLUMNS: Final = 2  # the first version with today's columns
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -107,11 +129,16 @@ def _seal_of_row(*values: Any) -> str:
         return ""
 
 
+def _card_of_row(target: Any, host: Any) -> Any:
+    return with_card(target, host) if isinstance(target, str) and isinstance(host, str) else target
+
+
 def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> None:
     """Bring a file of this or an older version to the newest one; each step in one transaction, safe in a race."""
     if version_of(connection) >= len(steps):
         return
     connection.create_function("tilesmith_seal", -1, _seal_of_row, deterministic=True)
+    connection.create_function("tilesmith_card", 2, _card_of_row, deterministic=True)
     for number, step in enumerate(steps):
         connection.execute("BEGIN IMMEDIATE")
         try:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tilesmith.db.cards import without_card
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database, Table
 from tilesmith.solvers.solver import Solver
@@ -32,7 +33,8 @@ def is_outdated(record: Record) -> bool:
 class Wanted:
     """Which records; every condition that is given must hold.
 
-    ``problems`` are keys, ``target`` and ``solver`` names (``solver`` in any form, or one ``solver@form``),
+    ``problems`` are keys, ``target`` and ``solver`` names (``target`` without its end for all that begin so, such as
+    ``sm_90a:132`` for every card; ``solver`` in any form, or one ``solver@form``),
     ``older_than`` days of age.
     """
 
@@ -54,7 +56,7 @@ class Wanted:
             oldest = (datetime.now(UTC) - timedelta(days=self.older_than)).strftime("%Y-%m-%dT%H:%M:%SZ")
         return (
             (self.problems is None or record.problem in self.problems)
-            and self.target in ("", record.target)
+            and (self.target in ("", record.target) or record.target.startswith(f"{self.target}:"))
             and self.solver in ("", record.solver, record.solver.partition("@")[0])
             and (not self.failed or not record.ok)
             and (not self.outdated or is_outdated(record))
@@ -65,7 +67,7 @@ class Wanted:
 def select(database: Database, table: Table, wanted: Wanted) -> Iterator[Record]:
     """The records of a table that are wanted, in the order of their keys."""
     records: Iterable[Record]
-    if wanted.problems is not None and wanted.target:
+    if wanted.problems is not None and without_card(wanted.target) != wanted.target:
         read = database.ranking if table == "results" else database.trials
         records = (record for problem in sorted(wanted.problems) for record in read(problem, wanted.target))
     else:
