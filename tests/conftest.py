@@ -38,7 +38,7 @@ def processor(monkeypatch):
     monkeypatch.delenv(CPU_LEVEL.name, raising=False)
 
     def become(arch, *caches):
-        monkeypatch.setattr(detect, "_recalled", detect.HostCpu(arch, *(caches or (0, 0, 0))))
+        monkeypatch.setattr(detect, "_recalled", detect.HostCpu(arch, "generic", *(caches or (0, 0, 0))))
         detect._capped_target.cache_clear()
 
     yield become

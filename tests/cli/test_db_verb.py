@@ -40,7 +40,12 @@ def test_query_by_command_key_target_and_solver(user, capsys):
     assert [row["solver"] for row in rows(capsys)] == ["c_dense", "c_depthwise", "c_reference"]
     assert run(["db", "query", GEMM_KEY, "--json"]) == 0
     (row,) = rows(capsys)
-    assert (row["target"], row["role"], row["layer"], row["outdated"]) == ("sm_90a:132", "user", str(user), False)
+    assert (row["target"], row["role"], row["layer"], row["outdated"]) == (
+        "sm_90a:132:generic",
+        "user",
+        str(user),
+        False,
+    )
     assert run(["db", "query", "--target", T, "--solver", "c_dense", "--trials", "--json"]) == 0
     assert [row["time_us"] for row in rows(capsys)] == [12.5]
     assert run(["db", "query", "--solver", "c_reference"]) == 0
@@ -120,10 +125,10 @@ def test_stats(user, capsys):
     (found,) = rows(capsys)
     assert (found["problems"], found["results"], found["trials"], found["failed"]) == (2, 5, 4, 1)
     assert found["outdated"] >= 1  # the others may have been revised since the store was written
-    assert found["targets"] == {"sm_90a:132": 1, "x86_64-v2:9": 1, T: 3}
+    assert found["targets"] == {"sm_90a:132:generic": 1, "x86_64-v2:9": 1, f"{T}:generic": 3}
     assert found["role"] == "user"
     assert run(["db", "stats"]) == 0
-    assert "sm_90a:132 1" in capsys.readouterr().out
+    assert "sm_90a:132:generic 1" in capsys.readouterr().out
 
 
 def test_prune(user, capsys):

@@ -236,7 +236,7 @@ def test_stores_of_every_version_are_readable_for_ever(name, readonly, tmp_path,
         ("c_dense", 12.5, True), ("c_reference", 250.0, True), ("c_depthwise", None, False),
     ]  # fmt: skip
     assert [(r.solver, r.config, r.target, r.origin) for r in gemm] == [
-        ("gemm_sm90", "bm=128 bn=64", "sm_90a:132", "find")
+        ("gemm_sm90", "bm=128 bn=64", "sm_90a:132:generic", "find")  # its host names no card
     ]
     dense = conv[0]
     assert dense.config == "mh=1 mw=8 nv=1 rows=8 cols=0 unroll=2 kg=1 kout=0 cb=0 cpad=0 pack=1 pf=0"

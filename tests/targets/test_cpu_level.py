@@ -74,7 +74,9 @@ def test_a_target_above_the_cap_is_refused_by_name(processor, monkeypatch):
     assert target_of(above, None) == above
     monkeypatch.setenv("TILESMITH_CPU_LEVEL", V3)
     assert target_of(cpu_target(V2, 2), None).arch == V2
-    with pytest.raises(TargetError, match="x86_64-v4:2 does not run .* is x86_64-v3:2; TILESMITH_CPU_LEVEL caps it"):
+    with pytest.raises(
+        TargetError, match="x86_64-v4:2:generic does not run .* is x86_64-v3:2:generic; TILESMITH_CPU_LEVEL caps it"
+    ):
         target_of(above, None)
     with pytest.raises(TargetError, match="which is x86_64-v3:2$"):
         target_of(cpu_target(BF16, 2), None)

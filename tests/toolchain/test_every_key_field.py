@@ -271,10 +271,10 @@ def test_records_by_target_solver_and_config(kind, tmp_path):
     if kind == "files":
         records_folder(path).mkdir()
     database = Database.open(None if kind == "memory" else path)
-    record = Record("p", "x86_64-v4:2", "s", "mr=1", time_us=1.0)
+    record = Record("p", "x86_64-v4:2:zen4", "s", "mr=1", time_us=1.0)
     database.put_result(record)
     database.record_trials([record])
-    for target in ("x86_64-v4:3", "x86_64-v3:2", "sm_90a:2"):
+    for target in ("x86_64-v4:2:zen5", "x86_64-v4:3:zen4", "x86_64-v3:2:zen4", "sm_90a:2:zen4"):
         assert database.ranking("p", target) == ()
         assert database.trials("p", target) == ()
     assert database.ranking("q", record.target) == ()

@@ -168,7 +168,7 @@ def _records(line: str, target: str | None, taken: Taken) -> Iterator[tuple[Tabl
         answers = read_find_line(line, target or "unknown")
         if target is None:
             raise _NoTargetError
-        yield from (("results", record) for record in answers)
+        yield from (("results", named(record)) for record in answers)
         return
     found = read_line(line)
     if found is None:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from tilesmith.errors import TargetError
 from tilesmith.targets.cards import GENERIC
-from tilesmith.targets.cpu import CPU_TARGETS, cpu_target
+from tilesmith.targets.cpu import CPU_TARGETS, archs_within, cpu_target
 from tilesmith.targets.cuda import CUDA_ARCHS, cuda_target
-from tilesmith.targets.target import Target
+from tilesmith.targets.detect import host_cpu
+from tilesmith.targets.target import CpuTarget, Target
 
 _FORM = "write it as x86_64-v4:2:zen5 (arch, cores, processor) or sm_90a:132:h200 (arch, SMs, card)"
 
 
 def as_target(target: Target | str) -> Target:
-    """A target, or the one of this name; ``TargetError`` for anything else."""
+    """A target, or the one of this name; ``TargetError`` for anything else.
+
+    A name that leaves the processor out means this machine's, where that runs the arch.
+    """
     if isinstance(target, str):
-        return parse_target(target)
+        found = parse_target(target)
+        if isinstance(found, CpuTarget) and target.count(":") < 2 and found.arch in archs_within(host_cpu().arch):
+            return cpu_target(found.arch, found.cores, host_cpu().caches, host_cpu().card)
+        return found
     if not isinstance(target, Target):
         raise TargetError(f"target {target!r} is no target; write it as 'x86_64-v4:2', or give host_target()")
     return target
