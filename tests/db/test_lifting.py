@@ -32,8 +32,9 @@ OLD = (
 )
 NAMED = ("sm_90a:132:h200", "sm_90a:132:h200", "sm_90a:132:h100-80gb-hbm3", "x86_64-v4-bf16:2:zen4", "sm_90a:132:h200")
 SEARCHES = (
-    Search("p", "sm_90a:132", "model", 0, 9, 1.5, "budget", DATE), Search("q", "sm_90a:132", "model", 0, 3, 1.0, "budget", DATE),
-)  # fmt: skip
+    Search("p", "sm_90a:132", "model", 0, 9, 1.5, "budget", DATE),
+    Search("q", "sm_90a:132", "model", 0, 3, 1.0, "budget", DATE),
+)
 
 
 @pytest.fixture(autouse=True)

@@ -58,8 +58,9 @@ ARTIFACT_FIELDS = {
         **{
             name: TEXT_SAYS
             for name in (
-                "cores", "card", "estimated", "shared_bytes_per_block", "shared_bytes_per_sm", "registers_per_sm", "threads_per_sm",
-                "blocks_per_sm", "has_bf16", "has_cp_async", "has_fp8", "has_tma", "has_cluster", "has_wgmma",
+                "cores", "card", "estimated", "shared_bytes_per_block", "shared_bytes_per_sm", "registers_per_sm",
+                "threads_per_sm", "blocks_per_sm", "has_bf16", "has_cp_async", "has_fp8", "has_tma", "has_cluster",
+                "has_wgmma",
                 "has_tcgen05", "fp64_mma", "l2_bytes", "clock_hz", "bytes_per_s", "bf16_flops", "fp8_flops",
                 "int8_flops", "tf32_flops", "fp32_flops", "fp64_flops",
             )
