@@ -91,16 +91,16 @@ bench: $(VENV)/.setup $(VENV)/.torch  ## the benchmark tables of the docs, writt
 	$(BIN)/python benchmarks/cpu.py
 
 gpu-test: $(READY)  ## everything that needs a GPU: numbers, graphs, streams, the sanitizer; ARGS='--time-limit 500 resnet50'
-	$(RUN) benchmarks/gpu/gpu_test.py $(ARGS)
+	$(RUN) benchmarks/gpu/run.py test $(ARGS)
 
 gpu-bench: $(READY)  ## tune and measure the lists on a GPU, write the tables of the docs; ARGS='--time-limit 500 resnet50'
-	$(RUN) benchmarks/gpu/gpu_bench.py $(ARGS)
+	$(RUN) benchmarks/gpu/run.py bench $(ARGS)
 
 gpu-search: $(READY)  ## untuned, tuned, and a search three times as long on a GPU; ARGS='--every 9 --time-limit 300'
-	$(RUN) benchmarks/gpu/search.py $(ARGS)
+	$(RUN) benchmarks/gpu/run.py search $(ARGS)
 
 gpu-all: $(READY)  ## gpu-bench, gpu-test and gpu-search within one time limit; ARGS='--time-limit 560 bench test'
-	$(RUN) benchmarks/gpu/gpu_all.py $(ARGS)
+	$(RUN) benchmarks/gpu/run.py all $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist site

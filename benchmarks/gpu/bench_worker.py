@@ -1,4 +1,4 @@
-"""The process that tunes and measures problems for ``gpu_bench.py`` on one GPU: tasks on stdin, answers on stdout.
+"""The process that tunes and measures problems for ``bench.py`` on one GPU: tasks on stdin, answers on stdout.
 
 A task is ``{"command", "direction", "tune", "tune_seconds", "seconds", "external"}``. Each problem is tuned as
 ``tilesmith tune --generated-only`` does, in a measuring process that stays warm (unless ``tune`` holds what an earlier
@@ -20,7 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
-from hands import Task, keep_to_my_cores, tasks_of_stdin  # noqa: E402
+from workers import Task, keep_to_my_cores, tasks_of_stdin  # noqa: E402
 
 CLEARLY = 1.03
 LIBRARIES = ("cudnn", "cublas")

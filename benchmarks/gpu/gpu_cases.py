@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from check_cases import odd_problems
+from odd_problems import odd_problems
 
 from tilesmith.dispatch.choice import Choice
 from tilesmith.dispatch.choose import choose
@@ -77,11 +77,8 @@ def list_cases(names: Iterable[str]) -> Iterator[Case]:
 
 
 def small_problems() -> list[Signature]:
-    """Odd sizes, tails, strides, dilations, groups, dtypes, epilogues."""
-    from mma_cases import problems
-
-    found = [*odd_problems(), *(signature for signature, _ in problems())]
-    return list({signature.canonical.key(): signature.canonical for signature in found}.values())
+    """``odd_problems``, each once."""
+    return list({signature.canonical.key(): signature.canonical for signature in odd_problems()}.values())
 
 
 def kernel_cases(target: CudaTarget) -> Iterator[Case]:

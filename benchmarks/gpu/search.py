@@ -21,10 +21,10 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 import tables  # noqa: E402
-from card import facts, slug  # noqa: E402
-from gpu_bench import DISTURBED, LISTS  # noqa: E402
+from bench import DISTURBED, LISTS  # noqa: E402
 from gpu_cases import listed  # noqa: E402
-from hands import Hands, Task  # noqa: E402
+from machine import facts, slug  # noqa: E402
+from workers import Task, WorkerPool  # noqa: E402
 
 from tilesmith.solvers.generation import generator_digest  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_devices  # noqa: E402
@@ -112,8 +112,8 @@ def main() -> int:
     tasks = [wanted[key] for key in chosen if key not in rows]
     folder = ROOT / "build" / "gpu-search"
     folder.mkdir(parents=True, exist_ok=True)
-    hands = Hands(HERE / "search_worker.py", len(cuda_devices()), folder / "log", needed + LONGEST_S)
-    left = hands.work(tasks, took, lambda task: time.monotonic() + needed < deadline)
+    pool = WorkerPool(HERE / "search_worker.py", len(cuda_devices()), folder / "log", needed + LONGEST_S)
+    left = pool.work(tasks, took, lambda task: time.monotonic() + needed < deadline)
     for name, value in write().items():
         print(f"{name}: {value:.3f}" if isinstance(value, float) else f"{name}: {value}")
     disturbed = sum(bool(row.get("disturbed")) for row in rows.values())

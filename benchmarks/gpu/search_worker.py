@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
-from hands import Task, keep_to_my_cores, tasks_of_stdin  # noqa: E402
+from workers import Task, keep_to_my_cores, tasks_of_stdin  # noqa: E402
 
 from tilesmith.db.store import Database  # noqa: E402
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable  # noqa: E402

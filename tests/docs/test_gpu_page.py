@@ -98,7 +98,7 @@ def test_tables_tell_dense_layers_apart_and_name_problems():
 
 
 def test_every_list_has_a_place():
-    import gpu_bench
+    import bench as gpu_bench
     from gpu_cases import list_names, listed
 
     assert set(gpu_bench.LISTS) == set(list_names()) - {"demo", "demo_gpu", "cpu_fp32"}
@@ -143,7 +143,7 @@ def test_searches_and_checks_have_their_tables():
 
 
 def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
-    import gpu_bench
+    import bench as gpu_bench
     from gpu_cases import listed
 
     monkeypatch.setattr(gpu_bench, "facts", lambda command: {"command": command})
@@ -170,7 +170,7 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
 HAND = """
 import json, os, sys, time
 sys.path.insert(0, {folder!r})
-from hands import keep_to_my_cores, tasks_of_stdin
+from workers import keep_to_my_cores, tasks_of_stdin
 keep_to_my_cores()
 for task in tasks_of_stdin():
     if task["name"] == "crash":
@@ -182,14 +182,14 @@ for task in tasks_of_stdin():
 
 
 def test_a_process_that_dies_or_hangs_costs_its_task_alone(tmp_path, monkeypatch):
-    import hands
+    import workers
 
-    monkeypatch.setattr(hands, "START_S", 5.0)
+    monkeypatch.setattr(workers, "START_S", 5.0)
     script = tmp_path / "hand.py"
     script.write_text(HAND.format(folder=str(ROOT / "benchmarks" / "gpu")))
     tasks = [{"name": name} for name in ("a", "crash", "b", "hang", "c", "d", "e", "never")]
     found = {}
-    left = hands.Hands(script, 2, tmp_path / "log", 1.0).work(
+    left = workers.WorkerPool(script, 2, tmp_path / "log", 1.0).work(
         tasks, lambda ordinal, task, answer: found.update({task["name"]: answer}), lambda task: task["name"] != "never"
     )
     assert left == [{"name": "never"}]

@@ -1,6 +1,6 @@
 """`make gpu-bench`: tunes the problem lists on a GPU, measures them beside cuDNN and cuBLAS, writes the docs' tables.
 
-    python benchmarks/gpu/gpu_bench.py [--time-limit SECONDS] [--tune-seconds S] [--again | --remeasure]
+    python benchmarks/gpu/bench.py [--time-limit SECONDS] [--tune-seconds S] [--again | --remeasure]
         [--generated-only] [LIST ...]
 
 All lists of benchmarks/problems that are for GPUs, on every GPU of the machine at once, a process each
@@ -23,9 +23,9 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 import tables  # noqa: E402
-from card import facts, slug  # noqa: E402
 from gpu_cases import listed  # noqa: E402
-from hands import Hands, Task  # noqa: E402
+from machine import facts, slug  # noqa: E402
+from workers import Task, WorkerPool  # noqa: E402
 
 from tilesmith.errors import TilesmithError  # noqa: E402
 from tilesmith.solvers.generation import generator_digest  # noqa: E402
@@ -85,8 +85,8 @@ def main() -> int:
               flush=True)  # fmt: skip
 
     needed = options.tune_seconds + options.seconds + MEASURE_S
-    hands = Hands(HERE / "bench_worker.py", count, FOLDER / "log", options.tune_seconds + LONGEST_S)
-    left = len(hands.work(todo, took, lambda task: time.monotonic() + needed < deadline))
+    pool = WorkerPool(HERE / "bench_worker.py", count, FOLDER / "log", options.tune_seconds + LONGEST_S)
+    left = len(pool.work(todo, took, lambda task: time.monotonic() + needed < deadline))
     book.spent(time.monotonic() - began, len(todo) - left, count)
     book.write()
     for line in tables.summary(book.lists()):

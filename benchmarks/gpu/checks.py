@@ -1,6 +1,6 @@
 """`make gpu-test`: everything that needs a GPU, on every GPU of the machine at once.
 
-    python benchmarks/gpu/gpu_test.py [--time-limit SECONDS] [--again] [--commands FILE...] [--max-gflop G] [PART ...]
+    python benchmarks/gpu/checks.py [--time-limit SECONDS] [--again] [--commands FILE...] [--max-gflop G] [PART ...]
 
 Parts: ``runtime`` (tensors of other libraries, streams, graphs, threads, devices, host time), a name of
 benchmarks/problems (each problem by the kernel that is predicted fastest; none may be left to the reference),
@@ -32,9 +32,9 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 import tables  # noqa: E402
-from card import facts, slug  # noqa: E402
 from gpu_cases import TOOLS, Case, gflop_of, kernel_cases, list_cases, list_names, sanitizer_cases  # noqa: E402
-from hands import environment  # noqa: E402
+from machine import facts, slug  # noqa: E402
+from workers import environment  # noqa: E402
 
 from tilesmith.errors import TilesmithError  # noqa: E402
 from tilesmith.solvers.generation import generator_digest  # noqa: E402
@@ -168,7 +168,7 @@ def run_runtime(state: State) -> None:
     rows = FOLDER / "runtime.jsonl"
     rows.unlink(missing_ok=True)
     with open(FOLDER / "runtime.log", "w") as log:
-        words = [sys.executable, str(HERE / "gpu_runtime.py"), str(rows)]
+        words = [sys.executable, str(HERE / "checks_runtime.py"), str(rows)]
         code = subprocess.run(words, stderr=log, check=False).returncode
     found = [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
     if code:
@@ -205,7 +205,7 @@ def run_share(number: int, cases: list[Case], state: State, deadline: float) -> 
 
 
 def start_worker(number: int, listing: Path, start: int, results: Path, tool: str = "") -> subprocess.Popen:
-    words = [sys.executable, str(HERE / "gpu_worker.py"), str(listing), str(start), str(results)]
+    words = [sys.executable, str(HERE / "checks_worker.py"), str(listing), str(start), str(results)]
     if tool:
         words = ["compute-sanitizer", "--tool", tool, *SANITIZER, *words]
     results.write_text("")

@@ -1,27 +1,36 @@
 """Where the cycles of sm_90a kernels go: clocks read inside the kernels of some problems.
 
-python benchmarks/gpu/inside.py FILE      lines KEY|SOLVER|CONFIG: a problem's key; what is not the untuned choice
+python benchmarks/gpu/probes/inside.py FILE    lines KEY|SOLVER|CONFIG, with what differs from the untuned choice
 
 Prints for each, as means over the blocks, in cycles from the kernel's first instruction: to the end of making barriers,
 to the copying warps' begin, to their first tile, to the first copy, to the first operands, to the end of the first
 tile's products, to the end of its results, to the block's end; and the cycles that the first multiplying warpgroup
-waited for operands after the first. The kernel's length is by the device's timer, and by two events around it.
+waited for operands after the first. The kernel's length is by the device's timer.
 """
 
-import ctypes
-import shutil
+from __future__ import annotations
+
 import statistics
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
-from sm90 import BUILD, SOLVERS, TARGET, flush_buffer, microseconds  # noqa: E402
+import numpy as np
 
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parents[2] / "src")]
+
+from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
+from tilesmith.plan.assemble import assemble  # noqa: E402
+from tilesmith.plan.records import Draft, Launch, Pointer, Space  # noqa: E402
+from tilesmith.problems.samples import sample_args  # noqa: E402
 from tilesmith.problems.signature import parse_key  # noqa: E402
+from tilesmith.runtime.executable import Executable  # noqa: E402
 from tilesmith.solvers.solver import parse_config  # noqa: E402
+from tilesmith.solvers.table import CUDA_SOLVERS  # noqa: E402
+from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
+from tilesmith.toolchain.cache import ArtifactCache  # noqa: E402
+from tilesmith.toolchain.files import scratch  # noqa: E402
 
 BLOCKS, SLOTS = 512, 16
 _HEAD = """
@@ -33,17 +42,26 @@ static __device__ __forceinline__ unsigned long long ts_now() {
   return t;
 }
 """.replace("BLOCKS", str(BLOCKS)).replace("SLOTS", str(SLOTS))
+_READ = f"""
+extern "C" __global__ void ts_read_stamps(unsigned long long *to) {{
+  for (int i = threadIdx.x; i < {BLOCKS * SLOTS}; i += blockDim.x) to[i] = ts_stamps[i];
+}}
+"""
+NAMES = {
+    "barriers": 9, "begun": 10, "tile": 11, "copy": 1, "operands": 2, "products": 3, "results": 4, "end": 5,
+    "waited": 8,
+}  # fmt: skip
 _FILTER = """if (!RESIDENT) ts_wait(filter_full(stage), filter_phase);
           else if (turn < WARPGROUPS) ts_wait(filter_full(item < MOST ? item : MOST - 1), 0);"""
 _FIRST = "if (ts_first) ts_first = false, TS_STAMP({0}, clock64() - ts_entry);"
 
 
-def _waited(wait, first):
+def _waited(wait: str, first: bool) -> str:
     stamp = "if (threadIdx.x == 0) { if (ts_first) { ts_first = false; TS_STAMP(2, clock64() - ts_entry); } else "
     return f"{{ const long long b = clock64(); {wait} {stamp if first else 'if (threadIdx.x == 0) {'} ts_wait_sum += clock64() - b; }} }}"  # noqa: E501
 
 
-def patched(text):
+def patched(text: str) -> str:
     """The kernel with clocks; the places are those that both templates share."""
     entry = "long long ts_entry = clock64(), ts_wait_sum = 0; bool ts_first = true, ts_tile = true, ts_done = true;"
     rules = [
@@ -85,67 +103,47 @@ def patched(text):
     )
     for old, new in rules:
         text = text.replace(old, new.replace("{0}", next_tile).replace("{1}", end))
-    return _HEAD + text
+    return _HEAD + text + _READ
 
 
-def compiled(source):
-    BUILD.mkdir(exist_ok=True)
-    cubin, text = BUILD / f"{source.symbol}_inside.cubin", BUILD / f"{source.symbol}_inside.cu"
-    if cubin.exists() and not shutil.which("nvcc"):  # compiled on another machine, with --compile
-        return str(cubin)
-    text.write_text(source.prelude + patched(source.text))
-    flags = ["-cubin", "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-diag-suppress", "177"]
-    done = subprocess.run(["nvcc", *flags, "-o", str(cubin), str(text)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(done.stderr[-1500:])
-    return str(cubin)
+def with_clocks(draft: Draft) -> Draft:
+    """The first kernel with clocks in it, and a last one that copies what they showed behind the workspace."""
+    first, *others = draft.sources
+    clocked = replace(first, text=patched(first.text))
+    to = Pointer(Space.WORKSPACE, 0, draft.workspace_bytes)
+    read = Launch(0, "ts_read_stamps", (1, 1, 1), (to,), block=(256, 1, 1))
+    nbytes = draft.workspace_bytes + 8 * BLOCKS * SLOTS
+    return replace(draft, sources=(clocked, *others), run=(*draft.run, read), workspace_bytes=nbytes)
 
 
-def main(file, *options):
-    cases = []
-    for line in Path(file).read_text().splitlines():
-        key, solver, config = line.split("|")
-        geometry = parse_key(key).geometry
-        chosen = SOLVERS[solver].default_config(geometry, TARGET).replace(**dict(parse_config(config).values))
-        cases.append((key, solver, chosen, SOLVERS[solver].draft(geometry, chosen, TARGET)))
-    sources = {source.symbol: source for *_, draft in cases for source in draft.sources}
-    with ThreadPoolExecutor() as pool:
-        cubins = dict(zip(sources, pool.map(compiled, sources.values()), strict=True))
-    if "--compile" in options:
-        return
-    import torch
-    from device import Bound, cu
-    from device import _modules as modules
-    from problem import Problem
-
-    flush = flush_buffer()
-    for key, _solver, config, draft in cases:
-        problem = Problem(parse_key(key))
-        bound = Bound(draft, [cubins[source.symbol] for source in draft.sources], problem.slots)
-        for _ in range(3):
-            us = microseconds(bound, flush, 5)
-        flush.sum()
-        bound()
-        torch.cuda.synchronize()
-        address, size = ctypes.c_uint64(), ctypes.c_size_t()
-        module = modules[cubins[draft.sources[0].symbol]]
-        cu.cuModuleGetGlobal_v2(ctypes.byref(address), ctypes.byref(size), module, b"ts_stamps")
-        raw = (ctypes.c_uint64 * (BLOCKS * SLOTS))()
-        cu.cuMemcpyDtoH_v2(raw, address, ctypes.c_size_t(BLOCKS * SLOTS * 8))
-        count = min(BLOCKS, draft.run[0].grid[0])
-        rows = [raw[i * SLOTS : i * SLOTS + SLOTS] for i in range(count)]
-        names = {
-            "barriers": 9, "begun": 10, "tile": 11, "copy": 1, "operands": 2, "products": 3, "results": 4, "end": 5,
-            "waited": 8,
-        }  # fmt: skip
-        means = {name: round(statistics.mean(row[i] for row in rows)) for name, i in names.items()}
-        begin, end = min(r[6] for r in rows), max(r[7] for r in rows)
-        late = max(r[6] for r in rows) - begin
-        worst = max(r[5] for r in rows)
-        print(f"{key[:90]} {config}\n   events {us:.1f} us, inside {(end - begin) / 1e3:.2f} us, blocks start within "
-              f"{late / 1e3:.2f} us, longest {worst} cycles, {means}", flush=True)  # fmt: skip
-        del problem
-        torch.cuda.empty_cache()
+def main(file: str) -> None:
+    target, solvers = cuda_target_of(0), {solver.name: solver for solver in CUDA_SOLVERS}
+    with scratch() as folder:
+        cache = ArtifactCache(folder)
+        for line in Path(file).read_text().splitlines():
+            key, name, wanted = line.split("|")
+            signature, solver = parse_key(key), solvers[name]
+            default = solver.default_config(signature.geometry, target)
+            config = default.replace(**dict(parse_config(wanted).values))
+            plain = solver.draft(signature.geometry, config, target)
+            draft = with_clocks(plain)
+            made = [cache.get_or_build(source, target) for source in draft.sources]
+            plan = assemble(draft, signature, name, str(config), target, [artifact.digest for artifact in made])
+            values = sample_args(signature)
+            bench = DeviceBench(signature, values, lambda: None, target, 0, cache)
+            run = bench.checker.plan(Executable(plan, [artifact.path for artifact in made]))
+            run.prepare()
+            for _ in range(3):
+                run.run()
+            bench.checker.finish()
+            raw = np.empty((BLOCKS, SLOTS), np.uint64)
+            run.workspace.read(raw.reshape(-1).view(np.uint8), plain.workspace_bytes)
+            rows = raw[: min(BLOCKS, plain.run[0].grid[0])].astype(np.int64)
+            means = {word: round(statistics.mean(rows[:, place].tolist())) for word, place in NAMES.items()}
+            begin, end = rows[:, 6].min(), rows[:, 7].max()
+            late, worst = rows[:, 6].max() - begin, rows[:, 5].max()
+            print(f"{key[:90]} {config}\n   inside {(end - begin) / 1e3:.2f} us, blocks start within "
+                  f"{late / 1e3:.2f} us, longest {worst} cycles, {means}", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

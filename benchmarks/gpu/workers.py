@@ -48,7 +48,7 @@ def tasks_of_stdin() -> Iterator[Task]:
         yield json.loads(line)
 
 
-class Hands:
+class WorkerPool:
     """``script`` is started once a GPU; ``log`` takes what its processes say on stderr.
 
     ``longest_s`` is how long a task may take before its process counts as hanging.
@@ -64,8 +64,8 @@ class Hands:
         """Give every task to a process; ``took(ordinal, task, answer)`` gets what it answers, ``{"died": why}`` where
         it does not. A task is begun while ``starts(task)``; returns those that were not."""
         left = deque(tasks)
-        with ThreadPoolExecutor(self._count) as pool:
-            jobs = [pool.submit(self._one, ordinal, left, took, starts) for ordinal in range(self._count)]
+        with ThreadPoolExecutor(self._count) as threads:
+            jobs = [threads.submit(self._one, ordinal, left, took, starts) for ordinal in range(self._count)]
         for job in jobs:
             job.result()
         return list(left)

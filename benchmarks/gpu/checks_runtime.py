@@ -1,6 +1,6 @@
 """What only a GPU shows of the runtime: tensors of other libraries, streams, graphs, threads, devices, host time.
 
-``gpu_runtime.py RESULTS`` writes a JSON line a check; ``gpu_test.py`` runs it.
+``checks_runtime.py RESULTS`` writes a JSON line a check; ``checks.py`` runs it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 import numpy as np  # noqa: E402
-from gpu_worker import CACHE  # noqa: E402
+from checks_worker import CACHE  # noqa: E402
 
 from tilesmith.dispatch.launchable import get_launchable  # noqa: E402
 from tilesmith.problems.conv import ConvSignature  # noqa: E402

@@ -1,6 +1,6 @@
 """What rows of calls, and launches that begin early, do to the times of tuned kernels; beside PyTorch's own.
 
-    python benchmarks/gpu/rows.py [LIST ...]
+    python benchmarks/gpu/probes/rows.py [LIST ...]
 
 Takes the choices of benchmarks/results/gpu_bench_<card>.json (default: those of gemm_llm), and launches each as it is
 and with nothing that begins early. Times are those of single calls between two events and those of rows, all of a
@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
-from card import slug  # noqa: E402
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[2] / "src")]
+from checks_worker import CACHE  # noqa: E402
 from gpu_cases import accepted  # noqa: E402
-from gpu_worker import CACHE  # noqa: E402
+from machine import slug  # noqa: E402
 
 from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
 from tilesmith.measure.device_oracle import device_oracle  # noqa: E402
@@ -75,21 +75,22 @@ def times_of(signature: Signature, solver: str, config: str, target) -> dict[tup
                 continue
             for name in OURS:
                 found[kind, name] = timings[name].median_us
-            found[kind, "library"] = min(t.median_us for name, t in timings.items() if name not in OURS)
+            if theirs := [timing.median_us for name, timing in timings.items() if name not in OURS]:
+                found[kind, "library"] = min(theirs)
     library.empty_cache()
     return found
 
 
 def main(*lists: str) -> int:
     target = cuda_target_of(0)
-    path = HERE.parent / "results" / f"gpu_bench_{slug(cuda_devices()[0].name)}.json"
+    path = HERE.parents[1] / "results" / f"gpu_bench_{slug(cuda_devices()[0].name)}.json"
     held = json.loads(path.read_text())["lists"]
     ratios: dict[tuple[str, str], list[float]] = {}
     for row in (row for name in lists or ("gemm_llm",) for row in held[name]):
         signature = dict(parse_command(row["command"]).signatures)[row["direction"]].canonical
         times = times_of(signature, row["bench"]["solver"], row["bench"]["config"], target)
         for kind, name in times:
-            if name in OURS:
+            if name in OURS and (kind, "library") in times:
                 ratios.setdefault((kind, name), []).append(times[kind, "library"] / times[kind, name])
         print(signature.key()[:90], ", ".join(f"{' '.join(key)} {us:.2f}" for key, us in times.items()), flush=True)
     for key, found in ratios.items():

@@ -1,6 +1,6 @@
-"""The process that runs cases of `make gpu-test` on one device: ``gpu_worker.py CASES START RESULTS``.
+"""The process that runs cases of `make gpu-test` on one device: ``checks_worker.py CASES START RESULTS``.
 
-A kernel may kill it or hang; ``gpu_test.py`` then starts another behind that case. Each result is a JSON line.
+A kernel may kill it or hang; ``checks.py`` then starts another behind that case. Each result is a JSON line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 import numpy as np  # noqa: E402
 from gpu_cases import SPECIAL_FLOPS, TOOLS, Case, chosen  # noqa: E402
-from hands import keep_to_my_cores  # noqa: E402
+from workers import keep_to_my_cores  # noqa: E402
 
 from tilesmith.errors import LaunchError  # noqa: E402
 from tilesmith.measure.accuracy import Accuracy, planted_copy  # noqa: E402
