@@ -204,7 +204,7 @@ def test_a_target_may_be_text_wherever_a_target_is_taken(tmp_path, monkeypatch):
     assert found.target.name == name
     assert get_launchable(SIGNATURE, target=f"{arch}:2").target.cores == 2
     other = "aarch64:4" if arch.startswith("x86") else "x86_64-v2:4"
-    with pytest.raises(TargetError, match=f"target {other} does not run on this machine"):
+    with pytest.raises(TargetError, match=f"target {other}:generic does not run on this machine"):
         get_launchable(SIGNATURE, target=other)
     populator = CachePopulator(signatures=[SIGNATURE], devices=[""], target=other, out=tmp_path)
     populator.run()

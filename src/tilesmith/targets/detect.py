@@ -32,7 +32,7 @@ def host_target(cores: int | None = None) -> CpuTarget:
 def host_targets(cores: int | None = None) -> tuple[CpuTarget, ...]:
     """Every target whose kernels this process may run, lowest first: ``host_target`` is the last."""
     host = host_target(cores)
-    return tuple(cpu_target(arch, host.cores, host_cpu().caches) for arch in archs_within(host.arch))
+    return tuple(cpu_target(arch, host.cores, host_cpu().caches, host.card) for arch in archs_within(host.arch))
 
 
 def hidden_arch() -> str:
