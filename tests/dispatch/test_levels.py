@@ -15,6 +15,7 @@ from tilesmith.dispatch.eager import forget
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.measuring import check_launchable
 from tilesmith.problems.conv import ConvSignature
+from tilesmith.targets.detect import host_cpu
 
 PROBLEMS = [
     ConvSignature((1, 9, 8, 16), (24, 3, 3, 16), padding=1, shared_layout="NHWC", mode=mode, dtype=dtype)
@@ -61,7 +62,7 @@ def test_a_hit_that_is_kept_under_one_cap_is_no_hit_under_another(monkeypatch, t
             done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
             name, found, result = json.loads(done.stdout)
-            assert (name, found) == (f"{target.arch}:1", basis)
+            assert (name, found) == (f"{target.arch}:1:{host_cpu().card}", basis)
             np.testing.assert_allclose(np.array(result), want, atol=1e-4)
 
 
