@@ -13,6 +13,7 @@ from tilesmith.solvers.cuda.form_sm90 import Sm90Form
 from tilesmith.solvers.cuda.space_sm90 import sm90_default, sm90_ranked, sm90_space
 from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 
@@ -42,7 +43,7 @@ class ConvSm90Solver:
         return sm90_ranked(lambda swap: None if swap else _form(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return predicted_seconds(Sm90Tile(_form(problem), config, target))
+        return predicted_seconds(Sm90Tile(_form(problem), config, target), fit_of(target).tile)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return tile_draft(Sm90Tile(_form(problem), config, target))

@@ -22,6 +22,8 @@ from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_form import MAX_INDEX, RESULTS, widest
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.targets.fits.choose import fit_of
+from tilesmith.targets.fits.fit import DepthwiseFit
 from tilesmith.targets.target import CudaTarget
 
 _TYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": "float"}
@@ -29,7 +31,6 @@ _MAX_TAPS = 128
 _MAX_UNROLLED = 4096  # multiply-adds of a thread's tile
 _MAX_SUMS = 112
 _IN_REGISTERS = 56  # filter elements of a thread; more lie in shared memory
-_START, _LAUNCH = 3000, 2.0e-6
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ class DepthwiseCudaSolver:
         return _default(_conv(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return _seconds(DepthwiseTile(_conv(problem), config, target))
+        return _seconds(DepthwiseTile(_conv(problem), config, target), fit_of(target).depthwise)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         t = DepthwiseTile(_conv(problem), config, target)
@@ -244,10 +245,11 @@ def _candidates(g: ConvGeometry, target: CudaTarget) -> list[Config]:
 
 @lru_cache(maxsize=512)
 def _default(g: ConvGeometry, target: CudaTarget) -> Config:
-    return min(_candidates(g, target), key=lambda config: _seconds(DepthwiseTile(g, config, target)))
+    fit = fit_of(target).depthwise
+    return min(_candidates(g, target), key=lambda config: _seconds(DepthwiseTile(g, config, target), fit))
 
 
-def _seconds(t: DepthwiseTile) -> float:
+def _seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     """Loads through the L1 cache, multiply-adds, DRAM: the slowest, by waves of blocks."""
     g, v, target = t.g, t.value, t.target
     size = dtype(g.x.dtype).nbytes
@@ -260,24 +262,24 @@ def _seconds(t: DepthwiseTile) -> float:
     warps = t.tiles * t.channel_blocks * t.row_blocks * t.lanes / 32
     per_thread = min(255, t.registers)
     resident = min(target.registers_per_sm // (per_thread * 32), target.threads_per_sm // 32)
-    # A load instruction moves vec * size * 32 bytes; the L1 cache gives 64 a cycle.
-    loads = vectors * max(4.0, v["vec"] * size * 32 / 64)
-    issue = (t.work * 1.15 + vectors * (6 + v["vec"]) + 60) / 4
+    # A load instruction moves vec * size * 32 bytes.
+    loads = vectors * max(4.0, v["vec"] * size * 32 / fit.l1)
+    issue = (t.work * fit.issue + vectors * (6 + v["vec"]) + 60) / 4
     if t.in_shared:
         issue += t.work / v["tw"] / v["vec"] / 4
-    hidden = float(min(1.0, resident / 16) ** 0.5)
-    cycles = warps / target.cores * max(loads, issue) / hidden + _START
+    hidden = float(min(1.0, resident / fit.hiding) ** 0.5)
+    cycles = warps / target.cores * max(loads, issue) / hidden + fit.start
     waves = warps / target.cores / resident
     if not t.weights and waves > 1:
         cycles *= ceil(waves) / waves if waves < 4 else 1.0
     idle = (t.tiles_h * v["th"] * t.tiles_w * v["tw"]) / (t.image[0] * t.image[1])
     pixels = g.n * (g.input[1] * g.input[2] + g.output[1] * g.output[2])
     moved = pixels * g.c * size * (1.0 if idle < 2 else 1.1)
-    busy, moving = cycles / (0.95 * target.clock_hz), moved / (0.8 * target.bytes_per_s)
-    seconds = max(busy, moving) + 0.5 * min(busy, moving)  # the two overlap, but not quite
+    busy, moving = cycles / (fit.clock * target.clock_hz), moved / (fit.bandwidth * target.bytes_per_s)
+    seconds = max(busy, moving) + fit.overlap * min(busy, moving)  # the two overlap, but not quite
     if t.weights:
         partial = t.parts * g.filter[1] * g.filter[2] * g.c * 4
-        seconds += _LAUNCH + 2 * partial / (0.5 * target.bytes_per_s)
+        seconds += fit.second_kernel + 2 * partial / (fit.partial_bandwidth * target.bytes_per_s)
     return seconds
 
 

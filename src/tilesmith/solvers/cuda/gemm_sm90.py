@@ -12,6 +12,7 @@ from tilesmith.solvers.cuda.form_sm90 import Sm90Form, gemm_form
 from tilesmith.solvers.cuda.space_sm90 import sm90_default, sm90_ranked, sm90_space
 from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 
@@ -41,7 +42,7 @@ class GemmSm90Solver:
         return sm90_ranked(lambda swap: _form(problem, swap), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return predicted_seconds(_tile(problem, config, target))
+        return predicted_seconds(_tile(problem, config, target), fit_of(target).tile)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return tile_draft(_tile(problem, config, target))

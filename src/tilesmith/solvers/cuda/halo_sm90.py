@@ -13,6 +13,7 @@ from tilesmith.solvers.cuda.form_sm90 import Sm90Form, aligned, steps_along, sto
 from tilesmith.solvers.cuda.halo_draft_sm90 import halo_draft
 from tilesmith.solvers.cuda.halo_tile_sm90 import HaloTile, halo_seconds
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _SHAPES = ((1, 0), (2, 0), (2, 1), (3, 0))  # wgs, pp
@@ -55,11 +56,11 @@ class HaloSm90Solver:
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
         """Configs worth measuring, the untuned choice first."""
-        form = _form(problem)
-        return sorted(_candidates(form, target), key=lambda config: halo_seconds(HaloTile(form, config, target)))
+        form, fit = _form(problem), fit_of(target).halo
+        return sorted(_candidates(form, target), key=lambda config: halo_seconds(HaloTile(form, config, target), fit))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return halo_seconds(HaloTile(_form(problem), config, target))
+        return halo_seconds(HaloTile(_form(problem), config, target), fit_of(target).halo)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)

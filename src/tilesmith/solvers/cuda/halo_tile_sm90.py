@@ -9,12 +9,11 @@ from math import ceil
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form, Window
 from tilesmith.solvers.cuda.tile_sm90 import sm90_registers
 from tilesmith.solvers.solver import Config
+from tilesmith.targets.fits.fit import HaloFit
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 512
 _MAX_BOX = 256
-_FEW_CHANNELS = 1.5  # what few channels on either side cost beside their padding: ten timings of 34 to 363 us
-_LATENCY = 800  # cycles from asking for a filter's tap, which lies in L2, to its use
 
 
 @dataclass(frozen=True)
@@ -145,29 +144,29 @@ class HaloTile:
         return self.stages >= 2 and self.shared_bytes <= self.target.shared_bytes_per_block
 
 
-def halo_seconds(t: HaloTile) -> float:
+def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
     """Estimated seconds, as in ``cost_sm90``."""
     taps = len(t.rows)
     bm, bn, span = t.block_m, t.block_n, t.block_k * 2
-    tensor = bm * bn * t.block_k / 2048
-    shared = (bm / 64 * (64 + bn) + (0 if t.value["resident"] else bm)) * span / 128
-    loads = (0 if t.value["resident"] else bm) * span / 48
-    step = max(tensor, shared, loads) + 30
+    tensor = bm * bn * t.block_k / fit.macs
+    shared = (bm / 64 * (64 + bn) + (0 if t.value["resident"] else bm)) * span / fit.shared
+    loads = (0 if t.value["resident"] else bm) * span / fit.l2
+    step = max(tensor, shared, loads) + fit.step
     if not t.value["resident"]:  # a tap's filter must arrive while those before it are multiplied
-        step = max(step, _LATENCY / (t.stages - 1))
-    block = max(taps * step, t.window_bytes / 48)
+        step = max(step, fit.latency / (t.stages - 1))
+    block = max(taps * step, t.window_bytes / fit.l2)
     waves = ceil(t.tiles / t.target.cores)
-    epilogue = 500 + bm * bn / 12
-    hidden = 0.15 if t.pingpong and waves > 1 else 1.0
-    cycles = waves * (t.blocks * block + epilogue * hidden) + 2800
+    epilogue = fit.epilogue + bm * bn / fit.stored
+    hidden = fit.hidden if t.pingpong and waves > 1 else 1.0
+    cycles = waves * (t.blocks * block + epilogue * hidden) + fit.start
     if t.pingpong and waves == 1:
-        cycles += t.blocks * block * 0.15
+        cycles += t.blocks * block * fit.pingpong_alone
     form = t.form
     pixels = 1
     for size in t.pixels.dims[1:]:
         pixels *= size
     moved = 2 * (pixels * form.channels + form.rows * form.cols + taps * form.channels * form.cols)
     if min(form.channels, form.cols) < 16:
-        cycles *= _FEW_CHANNELS
-    busy, moving = cycles / 1.7e9, moved / (0.85 * t.target.bytes_per_s)
-    return max(busy, moving) + 0.15 * min(busy, moving)
+        cycles *= fit.few_channels
+    busy, moving = cycles / fit.clock, moved / (fit.bandwidth * t.target.bytes_per_s)
+    return max(busy, moving) + fit.overlap * min(busy, moving)

@@ -15,6 +15,7 @@ from tilesmith.solvers.cuda.form_sm90 import Sm90Form, aligned, steps_along
 from tilesmith.solvers.cuda.halo_wrw_draft_sm90 import halo_wrw_draft
 from tilesmith.solvers.cuda.halo_wrw_tile_sm90 import HaloWrwTile, halo_wrw_seconds, taps_along
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _MOST_SLICES = 132
@@ -59,11 +60,11 @@ class HaloWrwSm90Solver:
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
         """Configs worth measuring, the untuned choice first."""
-        g = _covered(problem)
-        return sorted(_candidates(g, target), key=lambda config: halo_wrw_seconds(HaloWrwTile(g, config, target)))
+        g, fit = _covered(problem), fit_of(target).halo_wrw
+        return sorted(_candidates(g, target), key=lambda config: halo_wrw_seconds(HaloWrwTile(g, config, target), fit))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return halo_wrw_seconds(HaloWrwTile(_covered(problem), config, target))
+        return halo_wrw_seconds(HaloWrwTile(_covered(problem), config, target), fit_of(target).halo_wrw)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         g = _covered(problem)

@@ -9,6 +9,7 @@ from math import ceil, prod
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.cuda.tile_sm90 import sm90_registers
 from tilesmith.solvers.solver import Config
+from tilesmith.targets.fits.fit import HaloWrwFit
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 256
@@ -232,30 +233,19 @@ def taps_along(g: ConvGeometry) -> int:
     return g.filter[1] if g.filter[2] == 1 else g.filter[2]
 
 
-# Fitted to 152 timings on an H200 (a log error of 0.06). Cycles are of the clock under load.
-_CLOCK = 1.7e9
-_SHARED, _L2 = 141, 56  # bytes a cycle and SM
-_BOX = 80  # cycles of a copy, however small
-_LATENCY = 900  # cycles from asking for a stage to its first bytes
-_START, _FIRST = 3900, 40  # cycles before the first product, and bytes a cycle of the first copy
-_SCATTERED, _STORED = 0.56, 20  # groups of four sums a cycle, as results and as partial sums
-_SUM, _PARTIAL_BYTES = 2.2e-6, 3.1e12  # seconds of the second kernel, and bytes of partial sums a second
-_OVERLAP = 0.1  # what the lesser of computing and moving adds to the greater
-
-
-def halo_wrw_seconds(t: HaloWrwTile) -> float:
+def halo_wrw_seconds(t: HaloWrwTile, fit: HaloWrwFit) -> float:
     """Estimated seconds, as in ``cost_sm90``."""
     v, g = t.value, t.geometry
     products = t.warpgroups * v["li"]
     stage = prod(t.window) * v["cw"] * 2 + t.window[0] * v["th"] * v["kw"] * 2 * v["wk"]
-    step = max(products * t.columns / 2, (products * (64 + t.columns) * 32 + stage / t.steps) / _SHARED)
+    step = max(products * t.columns / 2, (products * (64 + t.columns) * 32 + stage / t.steps) / fit.shared)
     boxes = 1 + v["wk"] * (1 if t.whole else v["th"])
-    tile = max(t.steps * step, stage / _L2, boxes * _BOX, (_LATENCY + stage / _L2) / (t.stages - 1))
+    tile = max(t.steps * step, stage / fit.l2, boxes * fit.box, (fit.latency + stage / fit.l2) / (t.stages - 1))
     sliced = v["slices"] > 1
     waves, count = ceil(prod(t.grid) / t.target.cores), ceil(t.tiles / v["slices"])
-    stored = t.block_quads / (_STORED if sliced else _SCATTERED)
-    busy = waves * (count * tile + _START + stage / _FIRST + stored) / _CLOCK
+    stored = t.block_quads / (fit.stored if sliced else fit.scattered)
+    busy = waves * (count * tile + fit.start + stage / fit.first + stored) / fit.clock
     moved = 2 * (g.n * prod(g.input) * g.c + g.n * prod(g.output) * g.k)
-    moving = moved / (0.85 * t.target.bytes_per_s)
-    seconds = max(busy, moving) + _OVERLAP * min(busy, moving)
-    return seconds + (_SUM + t.partial_bytes / _PARTIAL_BYTES if sliced else 0.0)
+    moving = moved / (fit.bandwidth * t.target.bytes_per_s)
+    seconds = max(busy, moving) + fit.overlap * min(busy, moving)
+    return seconds + (fit.second_kernel + t.partial_bytes / fit.partial_bytes if sliced else 0.0)

@@ -20,6 +20,7 @@ from tilesmith.solvers.cuda.mma_source import mma_draft
 from tilesmith.solvers.cuda.mma_space import mma_default, mma_space
 from tilesmith.solvers.cuda.mma_tile import MmaTile
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 
@@ -56,7 +57,7 @@ class MmaDenseSolver:
         return _default(self._form(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return predicted_seconds(MmaTile(self._form(problem), config, target))
+        return predicted_seconds(MmaTile(self._form(problem), config, target), fit_of(target).mma)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return mma_draft(MmaTile(self._form(problem), config, target))

@@ -12,6 +12,7 @@ from tilesmith.solvers.cuda.mma_cost import predicted_seconds
 from tilesmith.solvers.cuda.mma_form import MmaForm
 from tilesmith.solvers.cuda.mma_tile import MmaTile
 from tilesmith.solvers.solver import Config, SearchSpace
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -47,12 +48,13 @@ def mma_space(form: MmaForm, target: CudaTarget) -> SearchSpace:
 def mma_default(form: MmaForm, target: CudaTarget) -> Config:
     """The cost model's choice among some hundreds of tiles."""
     space = mma_space(form, target)
+    fit = fit_of(target).mma
     best, least = None, float("inf")
     for config in _candidates(form, space, target):
         t = MmaTile(form, config, target)
         if not t.fits:
             continue
-        seconds = predicted_seconds(t)
+        seconds = predicted_seconds(t, fit)
         if seconds < least:
             best, least = config, seconds
     if best is None:

@@ -18,6 +18,7 @@ from tilesmith.solvers.cuda.cost_sm90 import bound_by_memory, predicted_seconds
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form
 from tilesmith.solvers.cuda.tile_sm90 import MAX_STAGES, Sm90Tile, streams
 from tilesmith.solvers.solver import Config, SearchSpace
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _FEW_BYTES = 2**22  # of columns that stay in L2 beside what streams through it
@@ -116,12 +117,13 @@ def sm90_ranked(form_of: FormOf, target: CudaTarget) -> list[Config]:
 
 def _sorted(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> list[Config]:
     found: list[tuple[float, int, Config]] = []
+    fit = fit_of(target).tile
     for config in _candidates(form_of, space, target):
         form = form_of(config["swap"])
         assert form is not None
         t = Sm90Tile(form, config, target)
         if t.fits:
-            found.append((predicted_seconds(t), len(found), config))
+            found.append((predicted_seconds(t, fit), len(found), config))
     if not found:
         raise ValueError("no tile fits this problem")
     return [config for _, _, config in sorted(found, key=lambda item: item[:2])]
@@ -135,7 +137,7 @@ def _grouped(config: Config, form_of: FormOf, space: SearchSpace, target: CudaTa
     if config["resident"] or (config["slices"] > 1 and t.block_n <= t.block_m):
         return config
     columns = form.cols * form.reduced * len(form.taps.offset) * 2
-    if columns < _FEW_BYTES and bound_by_memory(t):
+    if columns < _FEW_BYTES and bound_by_memory(t, fit_of(target).tile):
         return config  # they stay in L2: whole rows are written at a time
     for group in (16, 8, 4, 2) if config["swap"] else (8, 4, 2):
         wide = config.replace(group=group)
