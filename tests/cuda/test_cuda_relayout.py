@@ -130,7 +130,7 @@ def test_solvers_reach_every_layout(signature, emulating):
             checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
             verdict = checker.check_plan(checker.plan(made), poison=True)
             assert verdict.ok, verdict.message
-    inside = solver.inner.predict(solver._changed(geometry), config, H200)
+    inside = solver.inner.predict(solver.changed(geometry), config, H200)
     assert solver.predict(geometry, config, H200) > inside
 
 

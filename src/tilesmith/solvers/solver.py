@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -93,13 +93,31 @@ class Solver(Protocol[TargetKind_contra]):
         """Always inside the search space, found in constant time."""
         ...
 
+    def ranked(self, problem: Geometry, target: TargetKind_contra) -> Sequence[Config]:
+        """Configs worth measuring, the most promising first.
+
+        Empty where the solver has no order of its own (``Unranked``): a search then draws points of the space.
+        """
+        ...
+
     def predict(self, problem: Geometry, config: Config, target: TargetKind_contra) -> float:
-        """Estimated seconds of ``run``; only the order of the estimates of one problem matters."""
+        """Estimated seconds of ``run``, on one scale for all solvers of a target, so that they can be compared.
+
+        Infinite for what is measured or not used. What was measured on a card comes from its fit (``targets/fits``).
+        """
         ...
 
     def draft(self, problem: Geometry, config: Config, target: TargetKind_contra) -> Draft:
         """Sources and steps. Slots are counted in the order of ``slot_names(problem)``."""
         ...
+
+
+class Unranked:
+    """A base for solvers without an order of their own."""
+
+    def ranked(self, problem: Geometry, target: Any) -> Sequence[Config]:
+        """None: a search draws points of the space."""
+        return ()
 
 
 def refusal(solver: Solver[Any], features: frozenset[str]) -> Rejected | None:

@@ -11,7 +11,7 @@ from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Space
 from tilesmith.problems.features import USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
 from tilesmith.targets.target import CpuTarget
 
 _C_TYPES = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
@@ -21,7 +21,7 @@ _RUN = 256
 _JOINED = 4096
 
 
-class BgradSolver:
+class BgradSolver(Unranked):
     """``bgrad`` of a tensor whose channels, or whose rows, are contiguous."""
 
     name = "c_bgrad"

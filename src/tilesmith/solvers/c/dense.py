@@ -17,11 +17,11 @@ from tilesmith.solvers.c.dense_pack import filter_text
 from tilesmith.solvers.c.dense_space import dense_default, dense_space, smallest_item
 from tilesmith.solvers.c.dense_tiling import NOTE_BYTES, Tiling
 from tilesmith.solvers.c.reference import guarded_reference
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
 from tilesmith.targets.target import CpuTarget
 
 
-class DenseSolver:
+class DenseSolver(Unranked):
     """Register tiles of pixels times channels over a packed filter; x is read as it lies or from a packed strip."""
 
     name = "c_dense"

@@ -21,7 +21,7 @@ from tilesmith.solvers.c.grouped_cost import predicted_seconds
 from tilesmith.solvers.c.grouped_lanes import LaneMap, lane_map
 from tilesmith.solvers.c.grouped_tile import UNROLLED
 from tilesmith.solvers.c.turns import items_a_turn
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
 from tilesmith.targets.target import CpuTarget
 
 # Multiply-adds in one kernel's text: more compile for seconds.
@@ -34,7 +34,7 @@ _COLLECTED = 6
 _DTYPES = ("fp32", "bf16", "fp16")
 
 
-class GroupedSolver:
+class GroupedSolver(Unranked):
     """``fwd`` and ``bwd`` with more than one group, neither depthwise nor of one channel a side."""
 
     name = "c_grouped"

@@ -22,7 +22,7 @@ from tilesmith.solvers.c.wrw_tiling import (
     reads_in_place,
     tiling,
 )
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
 from tilesmith.targets.target import CpuTarget
 
 _DTYPES = ("fp32", "bf16", "fp16")
@@ -30,7 +30,7 @@ _MAX_SCRATCH = 32 * 1024 * 1024
 _MAX_PARTIAL = 256 * 1024 * 1024
 
 
-class WrwSolver:
+class WrwSolver(Unranked):
     """``wrw`` from channels-last tensors to a filter of any layout."""
 
     name = "c_wrw"

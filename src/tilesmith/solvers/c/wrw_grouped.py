@@ -13,7 +13,7 @@ from tilesmith.solvers.c import wrw_grouped_text as text
 from tilesmith.solvers.c.grouped_lanes import LaneMap, groups_per_vector
 from tilesmith.solvers.c.turns import items_a_turn
 from tilesmith.solvers.c.wrw_cost import grouped_seconds
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
 from tilesmith.targets.target import CpuTarget
 
 _DTYPES = ("fp32", "bf16", "fp16")
@@ -22,7 +22,7 @@ _MAX_ZERO_ROW = 4 * 1024 * 1024
 _MAX_PARTIAL = 64 * 1024 * 1024
 
 
-class WrwGroupedSolver:
+class WrwGroupedSolver(Unranked):
     """``wrw`` with several groups in a vector, from channels-last tensors to a filter of any layout."""
 
     name = "c_wrw_grouped"

@@ -43,10 +43,14 @@ class ConvSm90Solver:
         return sm90_ranked(lambda swap: None if swap else _form(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return predicted_seconds(Sm90Tile(_form(problem), config, target), fit_of(target).tile)
+        return predicted_seconds(self.tile(problem, config, target), fit_of(target).tile)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> Sm90Tile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return Sm90Tile(_form(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
-        return tile_draft(Sm90Tile(_form(problem), config, target))
+        return tile_draft(self.tile(problem, config, target))
 
 
 def _form(problem: Geometry) -> Sm90Form:

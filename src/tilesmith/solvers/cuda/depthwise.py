@@ -21,7 +21,7 @@ from tilesmith.problems.features import EPILOGUE, USUAL
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_form import MAX_INDEX, RESULTS, widest
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.fits.fit import DepthwiseFit
 from tilesmith.targets.target import CudaTarget
@@ -166,7 +166,7 @@ def vector_of(g: ConvGeometry) -> int:
     return found
 
 
-class DepthwiseCudaSolver:
+class DepthwiseCudaSolver(Unranked):
     """One input and one output channel a group, channels-last, images in two dimensions, sums in fp32."""
 
     name = "cuda_depthwise"
@@ -210,10 +210,14 @@ class DepthwiseCudaSolver:
         return _default(_conv(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return _seconds(DepthwiseTile(_conv(problem), config, target), fit_of(target).depthwise)
+        return depthwise_seconds(self.tile(problem, config, target), fit_of(target).depthwise)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> DepthwiseTile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return DepthwiseTile(_conv(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
-        t = DepthwiseTile(_conv(problem), config, target)
+        t = self.tile(problem, config, target)
         return _weights_draft(t) if t.weights else _gather_draft(t)
 
 
@@ -246,10 +250,10 @@ def _candidates(g: ConvGeometry, target: CudaTarget) -> list[Config]:
 @lru_cache(maxsize=512)
 def _default(g: ConvGeometry, target: CudaTarget) -> Config:
     fit = fit_of(target).depthwise
-    return min(_candidates(g, target), key=lambda config: _seconds(DepthwiseTile(g, config, target), fit))
+    return min(_candidates(g, target), key=lambda config: depthwise_seconds(DepthwiseTile(g, config, target), fit))
 
 
-def _seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
+def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     """Loads through the L1 cache, multiply-adds, DRAM: the slowest, by waves of blocks."""
     g, v, target = t.g, t.value, t.target
     size = dtype(g.x.dtype).nbytes

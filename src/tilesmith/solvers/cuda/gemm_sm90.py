@@ -42,10 +42,14 @@ class GemmSm90Solver:
         return sm90_ranked(lambda swap: _form(problem, swap), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return predicted_seconds(_tile(problem, config, target), fit_of(target).tile)
+        return predicted_seconds(self.tile(problem, config, target), fit_of(target).tile)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> Sm90Tile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return _tile(problem, config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
-        return tile_draft(_tile(problem, config, target))
+        return tile_draft(self.tile(problem, config, target))
 
 
 def _form(problem: Geometry, swap: int) -> Sm90Form | None:

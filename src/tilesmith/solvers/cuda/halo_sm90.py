@@ -60,11 +60,15 @@ class HaloSm90Solver:
         return sorted(_candidates(form, target), key=lambda config: halo_seconds(HaloTile(form, config, target), fit))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return halo_seconds(HaloTile(_form(problem), config, target), fit_of(target).halo)
+        return halo_seconds(self.tile(problem, config, target), fit_of(target).halo)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> HaloTile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return HaloTile(_form(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)
-        return halo_draft(HaloTile(_form(problem), config, target), _result(problem))
+        return halo_draft(self.tile(problem, config, target), _result(problem))
 
 
 def _result(g: ConvGeometry) -> TensorView:

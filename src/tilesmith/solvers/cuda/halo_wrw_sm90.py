@@ -64,7 +64,11 @@ class HaloWrwSm90Solver:
         return sorted(_candidates(g, target), key=lambda config: halo_wrw_seconds(HaloWrwTile(g, config, target), fit))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return halo_wrw_seconds(HaloWrwTile(_covered(problem), config, target), fit_of(target).halo_wrw)
+        return halo_wrw_seconds(self.tile(problem, config, target), fit_of(target).halo_wrw)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> HaloWrwTile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return HaloWrwTile(_covered(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         g = _covered(problem)

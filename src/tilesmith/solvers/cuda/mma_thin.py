@@ -56,10 +56,14 @@ class MmaThinSolver:
         return list(_ranked(_form(problem), target))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return _seconds(ThinTile(_form(problem), config, target), fit_of(target).thin)
+        return thin_seconds(self.tile(problem, config, target), fit_of(target).thin)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> ThinTile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return ThinTile(_form(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
-        return thin_draft(ThinTile(_form(problem), config, target))
+        return thin_draft(self.tile(problem, config, target))
 
 
 def _form(problem: Geometry) -> ThinForm:
@@ -76,11 +80,11 @@ def _ranked(form: ThinForm, target: CudaTarget) -> tuple[Config, ...]:
     tiles = [tile for config in configs if (tile := ThinTile(form, config, target)).fits]
     fit = fit_of(target).thin
     # Of equals, one block an SM, which reads the filter once, and one stage to spare.
-    order = sorted(tiles, key=lambda t: (round(_seconds(t, fit) * 1e8), t.value["blocks"], abs(t.stages - 3)))
+    order = sorted(tiles, key=lambda t: (round(thin_seconds(t, fit) * 1e8), t.value["blocks"], abs(t.stages - 3)))
     return tuple(tile.config for tile in order)
 
 
-def _seconds(t: ThinTile, fit: ThinFit) -> float:
+def thin_seconds(t: ThinTile, fit: ThinFit) -> float:
     """Estimated seconds: a stream of memory, the work of an SM's units, and what a warp waits for itself."""
     form, target, kind = t.form, t.target, int(t.weights)
     turns = ceil(ceil(form.length / t.slab) / (t.blocks * t.rings))

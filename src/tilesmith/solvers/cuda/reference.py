@@ -16,7 +16,7 @@ from tilesmith.problems.epilogue import ACTIVATIONS
 from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers.cuda import reference_text as text
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
@@ -47,7 +47,7 @@ _NARROW = _Tile(256, 8, 8, 4, 2)  # for groups of few channels
 _NARROW_COLUMNS = 8
 
 
-class CudaReferenceSolver:
+class CudaReferenceSolver(Unranked):
     """Covers every problem; last in the table."""
 
     name = "cuda_reference"

@@ -17,7 +17,7 @@ from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers import reasons
 from tilesmith.solvers.external.names import CUBLAS_NAME, CUDNN_NAME
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, refusal
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked, refusal
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.target import CudaTarget, Target
 
@@ -25,7 +25,7 @@ FLOATS = ("fp64", "fp32", "fp16", "bf16")
 
 
 @dataclass(frozen=True)
-class LibrarySolver:
+class LibrarySolver(Unranked):
     """One library behind PyTorch. ``lt=1`` of a GEMM's config is cuBLASLt, ``lt=0`` cuBLAS."""
 
     name: str
