@@ -14,8 +14,9 @@ from tilesmith.solvers.cuda.halo_tile_sm90 import halo_seconds
 from tilesmith.solvers.cuda.halo_wrw_tile_sm90 import halo_wrw_seconds
 from tilesmith.solvers.cuda.mma_cost import predicted_seconds as mma_seconds
 from tilesmith.solvers.cuda.mma_thin import thin_seconds
+from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.relayout import Relayout
-from tilesmith.solvers.solver import Accepted, parse_config
+from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.fits.fit import Fit
 
@@ -66,7 +67,7 @@ def timings(paths: list[Path], target) -> list[Timing]:
 
 
 def _timing(key: str, candidate, config: str, seconds: float, target) -> Timing | None:
-    solver, geometry, point, copies = candidate.solver, candidate.geometry, parse_config(config), 0.0
+    solver, geometry, point, copies = candidate.solver, candidate.geometry, read_config(candidate.name, config), 0.0
     try:
         if not solver.search_space(geometry, target).contains(point):
             return None

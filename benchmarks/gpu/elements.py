@@ -85,7 +85,9 @@ def long_sums():
             g = candidate.geometry
             default = candidate.solver.default_config(g, TARGET)
             space = candidate.solver.search_space(g, TARGET)
-            configs = [default] + [default.replace(split=s) for s in (1, 2, 8) if "split" in space.axes]
+            configs = [default] + [
+                default.replace(**{n: s}) for n in ("cluster_k", "split_k") for s in (1, 2, 8) if n in space.axes
+            ]
             for config in dict.fromkeys(c for c in configs if space.contains(c)):
                 draft = candidate.solver.draft(g, config, TARGET)
                 made = [CACHE.get_or_build(source, TARGET) for source in draft.sources]

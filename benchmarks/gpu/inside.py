@@ -21,7 +21,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 from sm90 import BUILD, SOLVERS, TARGET, flush_buffer, microseconds  # noqa: E402
 
 from tilesmith.problems.signature import parse_key  # noqa: E402
-from tilesmith.solvers.solver import parse_config  # noqa: E402
+from tilesmith.solvers.old_names import read_config  # noqa: E402
 
 BLOCKS, SLOTS = 512, 16
 _HEAD = """
@@ -106,7 +106,7 @@ def main(file, *options):
     for line in Path(file).read_text().splitlines():
         key, solver, config = line.split("|")
         geometry = parse_key(key).geometry
-        chosen = SOLVERS[solver].default_config(geometry, TARGET).replace(**dict(parse_config(config).values))
+        chosen = SOLVERS[solver].default_config(geometry, TARGET).replace(**dict(read_config(solver, config).values))
         cases.append((key, solver, chosen, SOLVERS[solver].draft(geometry, chosen, TARGET)))
     sources = {source.symbol: source for *_, draft in cases for source in draft.sources}
     with ThreadPoolExecutor() as pool:

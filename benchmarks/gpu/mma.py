@@ -28,7 +28,12 @@ _ALL = (DepthwiseCudaSolver(), MmaThinSolver(), _DENSE, MmaDenseSolver(exact=Tru
 sm90.SOLVERS = {s.name: s for s in _ALL}
 sm90.__file__ = __file__  # the worker is this program
 TARGET = sm90.TARGET
-WANTS = ({"split": 3}, {"bm": 128, "bn": 128, "split": 1}, {"bk": 64, "split": 2}, {"stages": 2, "split": 1})
+WANTS = (
+    {"split_k": 3},
+    {"block_m": 128, "block_n": 128, "split_k": 1},
+    {"block_k": 64, "split_k": 2},
+    {"stages": 2, "split_k": 1},
+)
 
 
 def points(solver, g, count, seed=0, wants=()):

@@ -20,7 +20,8 @@ sys.path[:0] = [str(HERE.parents[1] / "src")]
 from tilesmith.problems.rewrite import rewrites  # noqa: E402
 from tilesmith.problems.signature import parse_key  # noqa: E402
 from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver  # noqa: E402
-from tilesmith.solvers.solver import Accepted, parse_config  # noqa: E402
+from tilesmith.solvers.old_names import read_config  # noqa: E402
+from tilesmith.solvers.solver import Accepted  # noqa: E402
 from tilesmith.targets.cuda import cuda_target  # noqa: E402
 
 EMPTY_US = 3.7  # what two events measure around a kernel that does nothing
@@ -37,7 +38,7 @@ def timed(files):
             for rewrite in rewrites(parse_key(row["key"])):
                 geometry = rewrite.signature.geometry
                 if isinstance(SOLVER.applicable(geometry, TARGET), Accepted):
-                    times = {parse_config(c): us for c, us in row["all"].items() if c != "torch"}
+                    times = {read_config(SOLVER.name, c): us for c, us in row["all"].items() if c != "torch"}
                     found[row["key"]] = (row["key"], geometry, times)
                     break
     return list(found.values())

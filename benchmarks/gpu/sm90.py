@@ -28,12 +28,17 @@ from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver  # noqa: E402
 from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver  # noqa: E402
 from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver  # noqa: E402
 from tilesmith.solvers.cuda.halo_wrw_sm90 import HaloWrwSm90Solver  # noqa: E402
-from tilesmith.solvers.solver import Accepted, parse_config  # noqa: E402
+from tilesmith.solvers.old_names import read_config  # noqa: E402
+from tilesmith.solvers.solver import Accepted  # noqa: E402
 from tilesmith.targets.cuda import cuda_target  # noqa: E402
 from tilesmith.toolchain.build import build_unit  # noqa: E402
 
 TARGET = cuda_target("sm_90a", 132)
 SOLVERS = {s.name: s for s in (GemmSm90Solver(), HaloSm90Solver(), HaloWrwSm90Solver(), ConvSm90Solver())}
+_KINDS = (
+    "warpgroups", "products_m", "pingpong", "swap_mn", "block_k", "blocks_per_sm", "resident", "cluster_m", "slab_n",
+    "warpgroups_k", "warpgroups_lines", "block_c",
+)  # fmt: skip
 PATIENCE, HANGS = 15, 4  # seconds without a new case after which a worker counts as hung, and how many may
 OUT = Path(os.environ.get("OUT", "."))
 BUILD = Path(tempfile.gettempdir()) / f"sm90_cubins{os.environ.get('SM90_DEBUG', '')}"
@@ -67,17 +72,17 @@ def variants(key, count, seed=0, names=("",)):
             for rank, chosen in enumerate(solver.ranked(g, TARGET)):
                 config = chosen
                 v = dict(config.values)
-                kind = tuple(
-                    v.get(n)
-                    for n in ("wgs", "mi", "pp", "swap", "bk", "per_sm", "resident", "cast", "slab", "wk", "wl", "cw")
-                )
-                sums = (v.get("split", 1) > 1, v.get("slices", 1) > 1)
+                kind = tuple(v.get(n) for n in _KINDS)
+                sums = (v.get("cluster_k", 1) > 1, max(v.get("split_k", 1), v.get("split_n", 1)) > 1)
                 seen[kind] = seen.get(kind, 0) + 1
                 seen[kind, sums] = seen.get((kind, sums), 0) + 1
                 if seen[kind] > 3 or seen[kind, sums] > 2:
                     continue
-                if rank and "group" in v:
-                    free = {name: rng.choice(space.axes[name]) for name in ("group", "inner", "mix", "bufs")}
+                if rank and "group_m" in v:
+                    free = {
+                        name: rng.choice(space.axes[name])
+                        for name in ("group_m", "taps_inner", "mix_layers", "store_buffers")
+                    }
                     other = config.replace(**free)
                     config = other if space.contains(other) else config
                 seconds = solver.predict(g, config, TARGET)
@@ -116,7 +121,7 @@ def compile_all(drafts):
 
 def draft_of(case):
     solver = SOLVERS[case.solver]
-    return solver.draft(parse_key(case.form).geometry, parse_config(case.config), TARGET)
+    return solver.draft(parse_key(case.form).geometry, read_config(case.solver, case.config), TARGET)
 
 
 def flush_buffer():

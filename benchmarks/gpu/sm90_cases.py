@@ -76,11 +76,12 @@ def problems():
 
 
 WANTED = (
-    {"pp": 1}, {"split": 2}, {"split": 3}, {"split": 4, "per_sm": 2}, {"split": 5}, {"split": 8}, {"swap": 1},
-    {"swap": 1, "split": 2}, {"swap": 1, "pp": 1}, {"swap": 1, "slices": 3}, {"slices": 3}, {"split": 2, "slices": 2},
-    {"wgs": 3}, {"mi": 2}, {"per_sm": 2}, {"bk": 16}, {"resident": 1}, {"resident": 1, "pp": 1},
-    {"resident": 1, "swap": 1}, {"slab": 32}, {"cast": 2}, {"cast": 2, "pp": 1},
-    {"cast": 2, "swap": 1}, {"cast": 2, "mi": 2},
+    {"pingpong": 1}, {"cluster_k": 2}, {"cluster_k": 3}, {"cluster_k": 4, "blocks_per_sm": 2}, {"cluster_k": 5},
+    {"cluster_k": 8}, {"swap_mn": 1}, {"swap_mn": 1, "cluster_k": 2}, {"swap_mn": 1, "pingpong": 1},
+    {"swap_mn": 1, "split_k": 3}, {"split_k": 3}, {"cluster_k": 2, "split_k": 2}, {"warpgroups": 3},
+    {"products_m": 2}, {"blocks_per_sm": 2}, {"block_k": 16}, {"resident": 1}, {"resident": 1, "pingpong": 1},
+    {"resident": 1, "swap_mn": 1}, {"slab_n": 32}, {"cluster_m": 2}, {"cluster_m": 2, "pingpong": 1},
+    {"cluster_m": 2, "swap_mn": 1}, {"cluster_m": 2, "products_m": 2},
 )  # fmt: skip
 
 

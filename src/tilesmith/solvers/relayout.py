@@ -14,7 +14,7 @@ from tilesmith.plan.slots import slot_names, span_bytes
 from tilesmith.problems.features import features_of
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Solver, refusal
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Solver, refusal
 from tilesmith.targets.target import CpuTarget, CudaTarget
 
 Kind = TypeVar("Kind", bound=CpuTarget | CudaTarget)
@@ -70,6 +70,10 @@ class Relayout(Generic[Kind]):
         self.name = f"{inner.name}_nhwc"
         self.own_revision = 1
         self.features = inner.features | {"vector", "pitch"}
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.inner.axes
 
     @property
     def revision(self) -> int:

@@ -33,7 +33,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Config:
-    """One point of a search space: named integers in a fixed order. Printed as ``mr=14 nv=2``."""
+    """One point of a search space: named integers in a fixed order. Printed as ``tile_h=2 vectors=3``."""
 
     values: tuple[tuple[str, int], ...]
 
@@ -44,12 +44,34 @@ class Config:
         return dict(self.values)[name]
 
     def replace(self, **changes: int) -> Config:
+        """The config with other values of some of its axes; ``KeyError`` for an axis that it has not."""
+        unknown = changes.keys() - {name for name, _ in self.values}
+        if unknown:
+            raise KeyError(", ".join(sorted(unknown)))
         return Config(tuple((name, changes.get(name, value)) for name, value in self.values))
 
 
 def parse_config(text: str) -> Config:
     """The inverse of ``str(config)``."""
     return Config(tuple((name, int(value)) for name, value in (part.split("=") for part in text.split())))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a search space, and one sentence about it.
+
+    ``values`` are those that it has for any problem, of which a problem may have fewer; empty where they follow from
+    the sizes of the problem.
+    """
+
+    name: str
+    values: tuple[int, ...]
+    says: str
+
+
+def values_of(axes: Sequence[Axis]) -> dict[str, tuple[int, ...]]:
+    """The values of each axis, by its name."""
+    return {axis.name: axis.values for axis in axes}
 
 
 @dataclass(frozen=True)
@@ -81,6 +103,11 @@ class Solver(Protocol[TargetKind_contra]):
     @property
     def features(self) -> frozenset[str]:
         """The features that it computes (``problems.features``); a problem that uses another never reaches it."""
+        ...
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes of its search spaces, in the order of its configs' names: the reference page is made of them."""
         ...
 
     def applicable(self, problem: Geometry, target: TargetKind_contra) -> Accepted | Rejected:

@@ -27,6 +27,7 @@ class ReferenceSolver(Unranked):
     name = "c_reference"
     revision = 1
     features = EVERYTHING
+    axes = ()
 
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         return Accepted()

@@ -10,7 +10,7 @@ from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
 from tilesmith.solvers.cuda.cost_sm90 import predicted_seconds
 from tilesmith.solvers.cuda.draft_sm90 import tile_draft
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form
-from tilesmith.solvers.cuda.space_sm90 import sm90_default, sm90_ranked, sm90_space
+from tilesmith.solvers.cuda.space_sm90 import AXES, sm90_default, sm90_ranked, sm90_space
 from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
 from tilesmith.targets.fits.choose import fit_of
@@ -23,6 +23,7 @@ class ConvSm90Solver:
     name = "wgmma_conv"
     revision = 5
     features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "wrw"}
+    axes = AXES
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):

@@ -15,10 +15,10 @@ _LINE = 128
 def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     form, v = t.form, t.value
     bm, bn = t.block_m, t.block_n
-    per_sm, split = v["per_sm"], v["split"]
+    per_sm, split = v["blocks_per_sm"], v["cluster_k"]
     steps = sum(t.layer_steps) / len(t.layer_steps) / t.parts
-    blocks = t.tiles * split * v["cast"]
-    slots = t.target.cores * per_sm // v["cast"] * v["cast"]
+    blocks = t.tiles * split * v["cluster_m"]
+    slots = t.target.cores * per_sm // v["cluster_m"] * v["cluster_m"]
     if split > 1:
         slots = fit.clusters[per_sm - 1][split - 2] * split
     waves = ceil(blocks / slots)
@@ -36,7 +36,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     cycles = waves * steps * per_step + (waves - 1) * epilogue * hidden
     if split > 1:
         cycles += (waves - 1) * fit.next_cluster
-    if v["cast"] > 1:
+    if v["cluster_m"] > 1:
         cycles += fit.paired + waves * fit.paired_tile
     ring = t.stages * t.stage_bytes * busy
     loaded = steps * waves * t.stage_bytes * busy
@@ -47,12 +47,12 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     else:
         cycles = max(cycles, loaded / ring * fit.latency if ring < loaded else fit.latency)
     computing, moving = (cycles + fit.start) / fit.clock, _dram_seconds(t, fit) * _streaming(t, fit)
-    if split > 1 and v["slices"] > 1:
+    if split > 1 and v["split_k"] > 1:
         moving *= fit.both
     # The last tile's results leave when everything has been read.
     seconds = max(computing, moving) + fit.overlap * min(computing, moving) + epilogue / fit.clock
-    if v["slices"] > 1:
-        partial = t.partial_quads * 16 * v["slices"]
+    if v["split_k"] > 1:
+        partial = t.partial_quads * 16 * v["split_k"]
         seconds += fit.second_kernel + partial / fit.partial_bytes
     exchanged = fit.exchanged * (form.transposed and not streams(form, t.target))
     return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"])
@@ -76,7 +76,7 @@ def _streaming(t: Sm90Tile, fit: TileFit) -> float:
 def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
     """Cycles of one step of one tile."""
     bm, bn, span = t.block_m, t.block_n, t.block_k * 2
-    slab = t.value["slab"] if t.form.b_columns else 1
+    slab = t.value["slab_n"] if t.form.b_columns else 1
     columns = ceil(bn / slab) * slab
     tensor = bm * bn * t.block_k / fit.macs
     # A product of 64 rows reads its operands from shared memory; the copies write them.
@@ -85,18 +85,22 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
     if t.value["resident"]:
         columns = 0
     # Neighbouring SMs that read the same bytes share what L2 sends them; those of a split cluster read different ones.
-    rate = fit.l2 if t.value["split"] == 1 or streams(t.form, t.target) else fit.l2_unshared
+    rate = fit.l2 if t.value["cluster_k"] == 1 or streams(t.form, t.target) else fit.l2_unshared
     # NOTE: a row of fewer than 128 bytes takes the copy engine as long as a whole one (2 cycles, seen with 64 bytes).
     a_span, b_span = (span if by_columns else max(span, _LINE) for by_columns in (t.form.a_columns, t.form.b_columns))
     if t.form.b_columns and slab == 32:
         b_span *= 2
-    loads = (rows * a_span * _request(t.form.a) + columns * b_span / t.value["cast"] * _request(t.form.b)) / rate
-    lost = (fit.step_alone / t.value["mi"], 0, fit.step_three)[t.value["wgs"] - 1]
+    loads = (rows * a_span * _request(t.form.a) + columns * b_span / t.value["cluster_m"] * _request(t.form.b)) / rate
+    lost = (fit.step_alone / t.value["products_m"], 0, fit.step_three)[t.value["warpgroups"] - 1]
     cycles = max(tensor, shared, loads) + fit.step + lost
     v = t.value
     if t.form.kind == "conv" and t.blocks * t.block_k > t.form.channels and (t.blocks > 1 or t.block_k > 16):
         cycles *= fit.beyond
-    alone = t.form.kind == "wrw" and (v["wgs"], v["mi"], v["per_sm"], v["slices"]) == (1, 1, 1, 1) and bn <= 192
+    alone = (
+        t.form.kind == "wrw"
+        and (v["warpgroups"], v["products_m"], v["blocks_per_sm"], v["split_k"]) == (1, 1, 1, 1)
+        and bn <= 192
+    )
     return cycles * fit.weights_alone if alone else cycles
 
 

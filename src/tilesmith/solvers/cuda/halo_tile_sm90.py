@@ -35,7 +35,7 @@ class HaloTile:
 
     @property
     def pingpong(self) -> bool:
-        return bool(self.value["pp"])
+        return bool(self.value["pingpong"])
 
     @cached_property
     def reach(self) -> tuple[int, int, int]:
@@ -47,7 +47,7 @@ class HaloTile:
     @cached_property
     def window(self) -> tuple[int, int, int]:
         """The window's size (W, H, D)."""
-        return self.value["tw"] + self.reach[0], self.value["th"] + self.reach[1], 1 + self.reach[2]
+        return self.value["tile_w"] + self.reach[0], self.value["tile_h"] + self.reach[1], 1 + self.reach[2]
 
     @cached_property
     def rows(self) -> tuple[int, ...]:
@@ -58,15 +58,15 @@ class HaloTile:
     @cached_property
     def block_n(self) -> int:
         """Columns of a product: pixels, and what lies between the end of a row and the next."""
-        return ceil(((self.value["th"] - 1) * self.window[0] + self.value["tw"]) / 8) * 8
+        return ceil(((self.value["tile_h"] - 1) * self.window[0] + self.value["tile_w"]) / 8) * 8
 
     @property
     def block_k(self) -> int:
-        return self.value["bk"]
+        return self.value["block_k"]
 
     @cached_property
     def block_m(self) -> int:
-        return 64 * (1 if self.pingpong else self.value["wgs"])
+        return 64 * (1 if self.pingpong else self.value["warpgroups"])
 
     @cached_property
     def blocks(self) -> int:
@@ -84,7 +84,7 @@ class HaloTile:
 
     @cached_property
     def _fixed_bytes(self) -> int:
-        staging = ceil(self.value["th"] * self.value["tw"] * 128 / 1024) * 1024 * self.value["wgs"]
+        staging = ceil(self.value["tile_h"] * self.value["tile_w"] * 128 / 1024) * 1024 * self.value["warpgroups"]
         return self.value["windows"] * self.window_bytes + staging + 512 + _BARRIERS + 1024
 
     @cached_property
@@ -105,7 +105,7 @@ class HaloTile:
     @cached_property
     def across(self) -> tuple[int, int]:
         """Tiles along W and H."""
-        return ceil(self.pixels.base[0] / self.value["tw"]), ceil(self.pixels.base[1] / self.value["th"])
+        return ceil(self.pixels.base[0] / self.value["tile_w"]), ceil(self.pixels.base[1] / self.value["tile_h"])
 
     @cached_property
     def depth(self) -> int:
@@ -122,24 +122,24 @@ class HaloTile:
 
     @property
     def threads(self) -> int:
-        return (self.value["wgs"] + 1) * 128
+        return (self.value["warpgroups"] + 1) * 128
 
     @cached_property
     def registers(self) -> tuple[int, int]:
-        return sm90_registers(self.value["wgs"], 1, self.block_n // 2)
+        return sm90_registers(self.value["warpgroups"], 1, self.block_n // 2)
 
     @cached_property
     def fits(self) -> bool:
         v = self.value
         if (
-            self.block_n > (192 if v["wgs"] == 3 else 256)
+            self.block_n > (192 if v["warpgroups"] == 3 else 256)
             or max(self.window) > _MAX_BOX
-            or (self.pingpong and v["wgs"] != 2)
+            or (self.pingpong and v["warpgroups"] != 2)
         ):
             return False
         if v["resident"] and self.tiles_m > 1:
             return False
-        if v["th"] > self.pixels.base[1] or v["tw"] > self.pixels.base[0]:
+        if v["tile_h"] > self.pixels.base[1] or v["tile_w"] > self.pixels.base[0]:
             return False
         return self.stages >= 2 and self.shared_bytes <= self.target.shared_bytes_per_block
 

@@ -53,9 +53,9 @@ def _step_cycles(t: MmaTile, busy: int, fit: MmaFit) -> tuple[float, float, floa
     peak = peaks.get(form.dtype, target.bf16_flops) * (fit.exact if t.exact else fit.mma)
     tensor = 2.0 * bm * bn * bk / (peak / (target.clock_hz * target.cores))
     # Each warp reads its rows and columns; the copies write them.
-    read = 1.0 * (bm * v["wn"] + bn * v["wm"]) * bk * size
+    read = 1.0 * (bm * v["warps_n"] + bn * v["warps_m"]) * bk * size
     if t.exact:  # a thread's rows and columns, 16 bytes for each 4 of k; lanes share most of them
-        wide = bm // v["wm"] // 4 + bn // v["wn"] // 8
+        wide = bm // v["warps_m"] // 4 + bn // v["warps_n"] // 8
         read = t.warps * wide * bk / 4 * 2.5 * fit.shared
     shared = (read + (bm + bn) * bk * size) / fit.shared
     for operand, extent in ((form.a, bm), (form.b, bn)):

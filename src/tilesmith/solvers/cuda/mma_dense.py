@@ -17,7 +17,7 @@ from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_cost import predicted_seconds
 from tilesmith.solvers.cuda.mma_form import BYTES, MmaForm, mma_form
 from tilesmith.solvers.cuda.mma_source import mma_draft
-from tilesmith.solvers.cuda.mma_space import mma_default, mma_space
+from tilesmith.solvers.cuda.mma_space import AXES, mma_default, mma_space
 from tilesmith.solvers.cuda.mma_tile import MmaTile
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
 from tilesmith.targets.fits.choose import fit_of
@@ -29,6 +29,7 @@ class MmaDenseSolver(Unranked):
 
     revision = 4
     features = USUAL | GEMM | WINDOW | {"fwd", "bwd", "wrw", "groups", "acc=int32"}
+    axes = AXES
 
     def __init__(self, exact: bool) -> None:
         self.exact = exact

@@ -15,24 +15,26 @@ from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_thin_source import thin_draft
 from tilesmith.solvers.cuda.mma_thin_tile import ThinForm, ThinTile, thin_form
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.fits.fit import ThinFit
 from tilesmith.targets.target import CudaTarget
 
-_AXES = {"warps": (2, 4, 8, 16), "rows": (16, 32, 64), "stages": (2, 3, 4, 6), "blocks": (1, 2, 3, 4, 6)}
+AXES = (
+    Axis("warps", (2, 4, 8, 16), "Warps of a block, each with a ring of its own."),
+    Axis("stage_rows", (16, 32, 64), "Rows of a stage of a ring."),
+    Axis("stages", (2, 3, 4, 6), "Stages of each ring."),
+    Axis("blocks_per_sm", (1, 2, 3, 4, 6), "Blocks that share an SM."),
+)
 
 
 class MmaThinSolver:
-    """Results of up to 128 columns from sums of up to 256; and sums over rows of up to 128 x 128 results.
-
-    Axes: ``warps`` of a block, each with a ring of its own of ``stages`` times ``rows`` rows; ``blocks`` that share
-    an SM.
-    """
+    """Results of up to 128 columns from sums of up to 256; and sums over rows of up to 128 x 128 results."""
 
     name = "mma_thin"
     revision = 2
     features = USUAL | ACTIVATED | {"gemm", "bias", "alpha"}
+    axes = AXES
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, GemmGeometry):
@@ -46,7 +48,7 @@ class MmaThinSolver:
 
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
         form = _form(problem)
-        return SearchSpace(_AXES, lambda config: ThinTile(form, config, target).fits)
+        return SearchSpace(values_of(AXES), lambda config: ThinTile(form, config, target).fits)
 
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
         return _ranked(_form(problem), target)[0]
@@ -76,11 +78,15 @@ def _form(problem: Geometry) -> ThinForm:
 
 @lru_cache(maxsize=256)
 def _ranked(form: ThinForm, target: CudaTarget) -> tuple[Config, ...]:
-    configs = (Config(tuple(zip(_AXES, values, strict=True))) for values in product(*_AXES.values()))
+    configs = (
+        Config(tuple(zip(values_of(AXES), values, strict=True))) for values in product(*values_of(AXES).values())
+    )
     tiles = [tile for config in configs if (tile := ThinTile(form, config, target)).fits]
     fit = fit_of(target).thin
     # Of equals, one block an SM, which reads the filter once, and one stage to spare.
-    order = sorted(tiles, key=lambda t: (round(thin_seconds(t, fit) * 1e8), t.value["blocks"], abs(t.stages - 3)))
+    order = sorted(
+        tiles, key=lambda t: (round(thin_seconds(t, fit) * 1e8), t.value["blocks_per_sm"], abs(t.stages - 3))
+    )
     return tuple(tile.config for tile in order)
 
 

@@ -53,6 +53,7 @@ class CudaReferenceSolver(Unranked):
     name = "cuda_reference"
     revision = 1
     features = EVERYTHING
+    axes = ()
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         return Accepted()
