@@ -119,10 +119,21 @@ def _solver_of(signature, target, config: str) -> str:
     """The first solver whose configs have these axes: results of searches do not name it."""
     from tilesmith.solvers.solver import Accepted
 
-    names = [part.partition("=")[0] for part in config.split()]
     found = [c for c in _candidates(signature, target) if isinstance(c.verdict, Accepted)]
     axes = {c.name: [name for name, _ in c.solver.default_config(c.geometry, target).values] for c in found}
-    return next((name for name, held in axes.items() if held == names), "none")
+    named = {name: [axis for axis, _ in _read(name, config).values] for name in axes}
+    return next((name for name, held in axes.items() if held == named[name]), "none")
+
+
+def _read(solver: str, config: str):
+    """A config by the names of its axes, those of former days too (a version before these knows only its own)."""
+    try:
+        from tilesmith.solvers.old_names import read_config
+    except ImportError:
+        from tilesmith.solvers.solver import parse_config
+
+        return parse_config(config)
+    return read_config(solver, config)
 
 
 @lru_cache(maxsize=64)
@@ -144,7 +155,7 @@ def _digest(signature, target, solver: str, config: str) -> str:
     from tilesmith.dispatch.choose import choose
     from tilesmith.dispatch.facts import options_of
     from tilesmith.errors import TilesmithError
-    from tilesmith.solvers.solver import Accepted, parse_config
+    from tilesmith.solvers.solver import Accepted
 
     signature = signature.canonical
     try:
@@ -152,7 +163,7 @@ def _digest(signature, target, solver: str, config: str) -> str:
             choice = choose(options_of(signature, target), (), mode="fast")
             solver, config = choice.solver, choice.config
         found = next(c for c in _candidates(signature, target) if c.name == solver and isinstance(c.verdict, Accepted))
-        draft = found.solver.draft(found.geometry, parse_config(config), target)
+        draft = found.solver.draft(found.geometry, _read(solver, config), target)
     except (TilesmithError, ValueError, KeyError, StopIteration) as error:
         return f"none ({type(error).__name__})"
     text = repr(draft)

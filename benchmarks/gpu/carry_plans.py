@@ -18,7 +18,8 @@ from tilesmith.problems.driver import parse_command
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.signature import parse_key
 from tilesmith.solvers.generation import generator_digest
-from tilesmith.solvers.solver import Config, parse_config
+from tilesmith.solvers.old_names import read_config
+from tilesmith.solvers.solver import Config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.cuda import cuda_target
 from tilesmith.targets.target import CudaTarget
@@ -40,7 +41,7 @@ def plans(row: dict, target: CudaTarget) -> str:
     untuned = choose(options_of(signature, target), (), mode="fast")
     assert isinstance(untuned, Choice)
     return "".join(
-        plan(candidate, parse_config(choice["config"]), target)
+        plan(candidate, read_config(candidate.name, choice["config"]), target)
         for choice in (row["bench"], {"solver": untuned.solver, "config": untuned.config})
         for candidate in accepted(signature, target)
         if candidate.name == choice["solver"]

@@ -115,7 +115,16 @@ def test_solvers_reach_every_layout(signature, emulating):
     geometry, solver = signature.geometry, Relayout(MmaDenseSolver(exact=False), CUDA_COPIES)
     assert solver.applicable(geometry, H200) == Accepted()
     config = Config(
-        (("bm", 16), ("bn", 32), ("bk", 32), ("wm", 1), ("wn", 1), ("stages", 2), ("split", 1), ("walk", 1))
+        (
+            ("block_m", 16),
+            ("block_n", 32),
+            ("block_k", 32),
+            ("warps_m", 1),
+            ("warps_n", 1),
+            ("stages", 2),
+            ("split_k", 1),
+            ("group_m", 1),
+        )
     )
     assert solver.search_space(geometry, H200).contains(config)
     draft = solver.draft(geometry, config, H200)
@@ -130,7 +139,7 @@ def test_solvers_reach_every_layout(signature, emulating):
             checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
             verdict = checker.check_plan(checker.plan(made), poison=True)
             assert verdict.ok, verdict.message
-    inside = solver.inner.predict(solver._changed(geometry), config, H200)
+    inside = solver.inner.predict(solver.changed(geometry), config, H200)
     assert solver.predict(geometry, config, H200) > inside
 
 

@@ -18,7 +18,7 @@ from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
 from tilesmith.solvers.solver import Accepted, Config
 
 SOLVER = MmaDenseSolver(exact=False)
-NAMES = ("bm", "bn", "bk", "wm", "wn", "stages", "split", "walk")
+NAMES = ("block_m", "block_n", "block_k", "warps_m", "warps_n", "stages", "split_k", "group_m")
 FULL = Epilogue(bias=True, activation="clamp", residual=True, low=-3.0, high=2000.0)
 
 

@@ -22,7 +22,7 @@ SOLVER = MmaThinSolver()
 
 
 def config(*values: int) -> Config:
-    return Config(tuple(zip(("warps", "rows", "stages", "blocks"), values, strict=True)))
+    return Config(tuple(zip(("warps", "stage_rows", "stages", "blocks_per_sm"), values, strict=True)))
 
 
 def conv(mode: str, c: int, k: int, **more):

@@ -169,8 +169,8 @@ def test_bad_patterns(pattern, said):
         ({"target": "sparc:1"}, 8, "sparc"),
         ({"target": "sparc:*"}, 8, "fits no arch"),
         ({"config": "mh=x"}, 8, "mh=x"),
-        ({"config": "mh=1 height=2"}, 8, "has no 'height'; known: mh, mw"),
-        ({"config": "mh=77"}, 8, "mh=77 is outside the search space of c_dense; mh is one of 1, "),
+        ({"config": "tile_h=1 height=2"}, 8, "has no 'height'; known: tile_h, tile_w"),
+        ({"config": "tile_h=77"}, 8, "tile_h=77 is outside the search space of c_dense; tile_h is one of 1, "),
         ({"confg": "mh=1"}, 8, "'confg' does not exist in a choice; known: problem, target"),
         ({"config": 7}, 8, "config is text in quotes, got 7"),
     ],
@@ -256,6 +256,6 @@ def test_the_example_of_the_guide(monkeypatch, tmp_path):
         target = cpu_target(arch)
         choice = spec_choice(conv, target, options_of(conv, target))
         assert (choice.solver, choice.layer) == ("c_dense", f"{path}:5")
-        assert "nv=2 " in choice.config
+        assert "vectors=2 " in choice.config
     other = cpu_target("x86_64-v3")
     assert spec_choice(conv, other, options_of(conv, other)) is None

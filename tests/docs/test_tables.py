@@ -144,3 +144,9 @@ def test_errors():
     known = [name for name in vars(tilesmith.errors) if name.endswith("Error") and name != "TilesmithError"]
     used = [name for name in known if any(re.search(rf"(?<!sqlite3\.)\b{name}\b", text) for text in sources)]
     assert documented == used
+
+
+def test_the_page_of_axes_is_that_of_the_solvers():
+    import axes
+
+    assert axes.PAGE.read_text() == axes.page(), "type `python tests/docs/axes.py`"

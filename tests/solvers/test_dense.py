@@ -132,12 +132,15 @@ def test_rows_that_are_one_line_are_walked_as_one(level):
         problem = signature.geometry
         space = SOLVER.search_space(problem, level)
         default = SOLVER.default_config(problem, level)
-        for rows in space.axes["rows"]:
-            wanted = default.replace(pack=1, mh=1, mw=min(5, space.axes["mw"][-1]), nv=1, rows=rows, cols=0)
+        for rows in space.axes["item_rows"]:
+            wanted = default.replace(
+                pack=1, tile_h=1, tile_w=min(5, space.axes["tile_w"][-1]), vectors=1, item_rows=rows, item_columns=0
+            )
             assert Tiling(dense_form(problem), wanted, level).one_line == one_line
             cases.append((signature, SOLVER.draft(problem, wanted, level), wanted))
         assert not one_line or not any(
-            space.contains(default.replace(pack=1, mh=2, mw=w, nv=1, rows=2)) for w in space.axes["mw"]
+            space.contains(default.replace(pack=1, tile_h=2, tile_w=w, vectors=1, item_rows=2))
+            for w in space.axes["tile_w"]
         )
     compile_drafts([draft for _, draft, _ in cases], level)
     for signature, draft, config in cases:
@@ -184,8 +187,8 @@ def test_every_axis_alone(level):
         for name, values in space.axes.items():
             for value in values[-3:]:
                 config = default.replace(**{name: value})
-                if name == "kout":
-                    config = config.replace(kg=2)
+                if name == "groups_outer":
+                    config = config.replace(channel_groups=2)
                 if space.contains(config):
                     cases.append((signature, SOLVER.draft(problem, config, level)))
     compile_drafts([draft for _, draft in cases], level)
@@ -234,7 +237,7 @@ def test_one_artifact_serves_every_batch_and_length():
         texts.add(SOLVER.draft(problem, config, target).sources)
     assert len(texts) == 1
     gemms = [GemmSignature(m=m, n=64, k=32).geometry for m in (560, 1680)]
-    config = SOLVER.default_config(gemms[0], target).replace(cols=112, mw=14, nv=2)
+    config = SOLVER.default_config(gemms[0], target).replace(item_columns=112, tile_w=14, vectors=2)
     assert len({SOLVER.draft(g, config, target).sources for g in gemms}) == 1
 
 
@@ -284,8 +287,8 @@ def test_few_registers_do_not_leave_a_narrow_rest():
     problem = ConvSignature((1, 56, 56, 64), (64, 3, 3, 64), padding=1, **NHWC).geometry
     target = CPU_TARGETS["x86_64-v3"]
     config = SOLVER.default_config(problem, target)
-    assert config["mh"] > 1
-    one_row = config.replace(mh=1, mw=6)
+    assert config["tile_h"] > 1
+    one_row = config.replace(tile_h=1, tile_w=6)
     assert SOLVER.predict(problem, config, target) < SOLVER.predict(problem, one_row, target)
 
 
@@ -296,7 +299,7 @@ def test_threads_share_strips_where_there_are_enough(cores):
     target = replace(CPU_TARGETS["x86_64-v3"], cores=cores)
     config = SOLVER.default_config(problem, target)
     for rows, kg in ((56, 4), (4, 4), (1, 2)):
-        (launch,) = SOLVER.draft(problem, config.replace(rows=rows, kg=kg, kout=0), target).run
+        (launch,) = SOLVER.draft(problem, config.replace(item_rows=rows, channel_groups=kg, groups_outer=0), target).run
         items, together = launch.grid[0], launch.block[0]
         assert items == 8 * 56 // rows * kg
         if cores == 1:
@@ -322,7 +325,13 @@ def test_asking_for_the_next_input_changes_nothing(level):
     for signature in signatures:
         problem, before = signature.geometry, len(cases)
         space, default = SOLVER.search_space(problem, target), SOLVER.default_config(problem, target).replace(pack=0)
-        for changes in ({}, {"rows": 2}, {"kg": 2}, {"kg": 2, "kout": 1}, {"mh": 1, "mw": 3, "nv": 1, "rows": 1}):
+        for changes in (
+            {},
+            {"item_rows": 2},
+            {"channel_groups": 2},
+            {"channel_groups": 2, "groups_outer": 1},
+            {"tile_h": 1, "tile_w": 3, "vectors": 1, "item_rows": 1},
+        ):
             config = default.replace(**changes)
             if space.contains(config):
                 draft = SOLVER.draft(problem, config, target)

@@ -89,7 +89,7 @@ def test_streaming_stores_are_right(target):
             signature = ConvSignature(
                 (1, 6, 7, channels), (channels, 3, 3, 1), padding=1, groups=channels, dtype=dtype, **NHWC
             )
-            config = solver.default_config(signature.geometry, target).replace(stream=1)
+            config = solver.default_config(signature.geometry, target).replace(stream_stores=1)
             assert_right(signature, solver.draft(signature.geometry, config, target), target)
 
 
@@ -158,9 +158,9 @@ def test_half_lines_are_streamed_by_small_tiles_alone():
         target = CPU_TARGETS[arch]
         space, default = solver.search_space(problem, target), solver.default_config(problem, target)
         assert space.contains(default)
-        streamed = [n for n in (2, 6, 8, 10) if space.contains(default.replace(rows=1, cols=n, stream=1))]
+        streamed = [n for n in (2, 6, 8, 10) if space.contains(default.replace(tile_h=1, tile_w=n, stream_stores=1))]
         assert tuple(streamed) == cells
-        assert default["stream"] == (arch != "x86_64-v2")
+        assert default["stream_stores"] == (arch != "x86_64-v2")
 
 
 def test_half_lines_wait_for_no_sum_over_a_groups_channels():
@@ -168,4 +168,4 @@ def test_half_lines_wait_for_no_sum_over_a_groups_channels():
     large = {"shared_layout": "NHWC", "padding": 1, "groups": 32}
     geometry = ConvSignature((16, 56, 56, 128), (128, 3, 3, 4), **large).geometry
     for arch, streams in (("x86_64-v3", 0), ("x86_64-v4", 1)):
-        assert GroupedSolver().default_config(geometry, CPU_TARGETS[arch])["stream"] == streams
+        assert GroupedSolver().default_config(geometry, CPU_TARGETS[arch])["stream_stores"] == streams

@@ -114,7 +114,7 @@ def test_results_do_not_depend_on_who_computes(level):
 
     signature = DENSE[0]
     solver, problem = WrwSolver(), signature.geometry
-    config = solver.default_config(problem, level).replace(splits=4, px=64)
+    config = solver.default_config(problem, level).replace(split_n=4, strip_pixels=64)
     draft = solver.draft(problem, config, level)
     arguments = sample_args(signature, 8)
     results = [call_draft(draft, level, signature, arguments, chunk) for chunk in (0, 1)]
@@ -180,6 +180,7 @@ def test_predictions_prefer_full_registers():
     solver = WrwSolver()
     config = solver.default_config(problem, target)
     times = [
-        solver.predict(problem, config.replace(mr=mr, nv=nv), target) for mr, nv in ((12, 2), (6, 2), (2, 2), (1, 1))
+        solver.predict(problem, config.replace(tile_m=mr, vectors=nv), target)
+        for mr, nv in ((12, 2), (6, 2), (2, 2), (1, 1))
     ]
     assert all(a < b for a, b in pairwise(times))

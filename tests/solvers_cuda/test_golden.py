@@ -22,7 +22,7 @@ from tilesmith.targets.cuda import CUDA_TARGETS
 
 FOLDER = Path(__file__).with_name("golden")
 H200 = CUDA_TARGETS["sm_90a"]
-TILE = "bm=32 bn=64 bk=32 wm=1 wn=2 stages=2 split=2 walk=1"
+TILE = "block_m=32 block_n=64 block_k=32 warps_m=1 warps_n=2 stages=2 split_k=2 group_m=1"
 
 
 def layout(multiple: int) -> Source:

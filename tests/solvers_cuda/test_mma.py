@@ -179,7 +179,16 @@ def test_the_untuned_choice_lies_in_the_space_and_makes_a_plan(signature):
 
 def test_sizes_are_no_part_of_the_text():
     config = Config(
-        (("bm", 64), ("bn", 64), ("bk", 32), ("wm", 2), ("wn", 2), ("stages", 3), ("split", 2), ("walk", 1))
+        (
+            ("block_m", 64),
+            ("block_n", 64),
+            ("block_k", 32),
+            ("warps_m", 2),
+            ("warps_n", 2),
+            ("stages", 3),
+            ("split_k", 2),
+            ("group_m", 1),
+        )
     )
     texts = set()
     for signature in (

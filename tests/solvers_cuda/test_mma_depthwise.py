@@ -50,13 +50,13 @@ def test_blocks_cover_all_channels_and_pixels(signature):
     geometry = signature.canonical.geometry
     t = DepthwiseTile(geometry, SOLVER.default_config(geometry, H200), H200)
     assert t.lanes * t.slots <= 256
-    assert t.channel_blocks * t.lanes * t.value["vec"] >= geometry.c
-    assert (t.channel_blocks - 1) * t.lanes * t.value["vec"] < geometry.c
+    assert t.channel_blocks * t.lanes * t.value["channels_per_thread"] >= geometry.c
+    assert (t.channel_blocks - 1) * t.lanes * t.value["channels_per_thread"] < geometry.c
     if not t.weights:
         assert t.parts * t.slots >= t.tiles
     if t.back:
-        assert t.value["th"] % geometry.stride[1] == 0
-        assert t.value["tw"] % geometry.stride[2] == 0
+        assert t.value["rows_per_thread"] % geometry.stride[1] == 0
+        assert t.value["columns_per_thread"] % geometry.stride[2] == 0
 
 
 def test_channels_move_together_as_strides_allow():

@@ -135,7 +135,7 @@ def test_windows_hold_what_their_taps_read(signature):
         return
     t = HaloTile(conv_form(g), solver.default_config(g, H200), H200)
     w, h, d = t.window
-    last = max(t.rows) + (t.value["th"] - 1) * w + t.value["tw"] - 1
+    last = max(t.rows) + (t.value["tile_h"] - 1) * w + t.value["tile_w"] - 1
     assert last < w * h * d
     for row, offset in zip(t.rows, t.form.taps.offset, strict=True):
         assert (row % w, row // w % h, row // w // h) == tuple(offset >> 8 * i & 255 for i in range(3))
@@ -299,20 +299,20 @@ def test_untuned_kernels_compile_without_spills(tmp_path):
 @pytest.mark.parametrize(
     "want",
     [
-        {"pp": 1},
-        {"split": 8},
-        {"slices": 3},
-        {"wgs": 3},
-        {"per_sm": 2},
-        {"bk": 16},
-        {"bk": 128, "swap": 1},
-        {"bk": 256, "wgs": 1, "mi": 1, "slices": 1},
-        {"stages": 24, "slices": 1},
-        {"swap": 1},
+        {"pingpong": 1},
+        {"cluster_k": 8},
+        {"split_k": 3},
+        {"warpgroups": 3},
+        {"blocks_per_sm": 2},
+        {"block_k": 16},
+        {"block_k": 128, "swap_mn": 1},
+        {"block_k": 256, "warpgroups": 1, "products_m": 1, "split_k": 1},
+        {"stages": 24, "split_k": 1},
+        {"swap_mn": 1},
         {"resident": 1},
-        {"split": 3, "bn": 16},
-        {"cast": 2},
-        {"cast": 2, "swap": 1},
+        {"cluster_k": 3, "block_n": 16},
+        {"cluster_m": 2},
+        {"cluster_m": 2, "swap_mn": 1},
     ],
     ids=str,
 )

@@ -71,52 +71,55 @@ def run_block(t: HaloWrwTile, launch: Launch, part: tuple[int, int, int, int], d
     kb, cb, plane, lines = part
     map_dy, map_x = (p for p in launch.parameters if isinstance(p, TensorMap))
     w_pitch = t.window[0]
-    chunk = v["wl"] * v["li"]
+    chunk = v["warpgroups_lines"] * v["lines"]
     tiles_w, tiles_h = t.across
     deep = t.geometry_is_deep
-    sums = np.zeros((t.warpgroups, v["li"], 64, t.columns))
+    sums = np.zeros((t.warpgroups, v["lines"], 64, t.columns))
     for tile in range(t.tiles):
         rest, wt = divmod(tile, tiles_w)
         rest, ht = divmod(rest, tiles_h)
         n, d = divmod(rest, g.output[0])
-        w, h = wt * v["tw"], ht * v["th"]
-        window = np.full((t.x_rows, v["cw"]), 0.0)
-        at = (cb * v["cw"], w - g.padding[2], h - g.padding[1] + t.part_rows[lines // chunk])
+        w, h = wt * v["tile_w"], ht * v["tile_h"]
+        window = np.full((t.x_rows, v["block_c"]), 0.0)
+        at = (cb * v["block_c"], w - g.padding[2], h - g.padding[1] + t.part_rows[lines // chunk])
         depth = d - g.padding[0] + plane * g.dilation[0]
         loaded = box(x, map_x, (*at, depth, n) if deep else (*at, n))
         window[: len(loaded)] = loaded
-        for group in range(v["wk"]):
-            pixels = np.zeros((t.dy_rows, v["kw"]))
-            for i in range(1 if t.whole else v["th"]):
-                at = ((kb * v["wk"] + group) * v["kw"], w, h + i)
+        for group in range(v["warpgroups_k"]):
+            pixels = np.zeros((t.dy_rows, v["product_k"]))
+            for i in range(1 if t.whole else v["tile_h"]):
+                at = ((kb * v["warpgroups_k"] + group) * v["product_k"], w, h + i)
                 loaded = box(dy, map_dy, (*at, d, n) if deep else (*at, n))
                 begin = t.dy_lead + i * w_pitch
-                assert v["kw"] == 64 or begin % 2 == 0  # copies begin at multiples of 128 bytes
+                assert v["product_k"] == 64 or begin % 2 == 0  # copies begin at multiples of 128 bytes
                 pixels[begin : begin + len(loaded)] = loaded
             a = pixels[: t.steps * 16]
-            if v["kw"] == 32:
+            if v["product_k"] == 32:
                 a = np.concatenate((a, pixels[t.row_step :][: t.steps * 16]), 1)
             assert a.shape == (t.steps * 16, 64)
-            for line_group in range(v["wl"]):
-                for i in range(v["li"]):
-                    first = t.line_rows[lines + line_group * v["li"] + i]
-                    for tap in range(v["g"]):
+            for line_group in range(v["warpgroups_lines"]):
+                for i in range(v["lines"]):
+                    first = t.line_rows[lines + line_group * v["lines"] + i]
+                    for tap in range(v["taps"]):
                         rows = window[first + tap * t.tap_step :][: t.steps * 16]
                         assert len(rows) == t.steps * 16
-                        wg = line_group * v["wk"] + group
-                        sums[wg, i][:, tap * v["cw"] : (tap + 1) * v["cw"]] += a.T @ rows
+                        wg = line_group * v["warpgroups_k"] + group
+                        sums[wg, i][:, tap * v["block_c"] : (tap + 1) * v["block_c"]] += a.T @ rows
     for wg in range(t.warpgroups):
-        for i in range(v["li"]):
-            line = lines + wg // v["wk"] * v["li"] + i
+        for i in range(v["lines"]):
+            line = lines + wg // v["warpgroups_k"] * v["lines"] + i
             for column in range(t.columns):
-                across, along = line // t.pieces, line % t.pieces * v["g"] + column // v["cw"]
+                across, along = line // t.pieces, line % t.pieces * v["taps"] + column // v["block_c"]
                 r, s = (along, across) if t.along_h else (across * t.rows_each, along)
-                c, k0 = cb * v["cw"] + column % v["cw"], (kb * v["wk"] + wg % v["wk"]) * v["kw"]
+                c, k0 = (
+                    cb * v["block_c"] + column % v["block_c"],
+                    (kb * v["warpgroups_k"] + wg % v["warpgroups_k"]) * v["product_k"],
+                )
                 rows = sums[wg, i, :, column]
-                for half in (0,) if v["kw"] == 64 else (1, 0):  # the second row of taps comes first
+                for half in (0,) if v["product_k"] == 64 else (1, 0):  # the second row of taps comes first
                     if r + half < g.filter[1] and s < g.filter[2] and c < g.c and k0 < g.k:
-                        found = rows if v["kw"] == 64 else rows[32 * (1 - half) :][:32]
-                        out[k0 : k0 + v["kw"], plane, r + half, s, c] += found[: g.k - k0]
+                        found = rows if v["product_k"] == 64 else rows[32 * (1 - half) :][:32]
+                        out[k0 : k0 + v["product_k"], plane, r + half, s, c] += found[: g.k - k0]
 
 
 @pytest.mark.parametrize("signature", SMALL, ids=lambda s: s.key()[:70])
@@ -129,7 +132,7 @@ def test_windows_and_lines_add_up_to_the_weights(signature):
         t = HaloWrwTile(geometry, config, H200)
         launch = SOLVER.draft(geometry, config, H200).run[0]
         found = np.zeros((geometry.k, *geometry.filter, geometry.c))
-        chunk = t.value["wl"] * t.value["li"]
+        chunk = t.value["warpgroups_lines"] * t.value["lines"]
         blocks_k, blocks_c = t.blocks
         for kb in range(blocks_k):
             for cb in range(blocks_c):
@@ -169,7 +172,7 @@ def test_sizes_are_no_part_of_the_text():
         conv((64, 56, 56, 64), (64, 3, 3, 64), padding=1),
         conv((3, 58, 56, 128), (256, 3, 3, 128), padding=0),
     )
-    config = SOLVER.default_config(signatures[0].geometry, H200).replace(tw=28, slices=7)
+    config = SOLVER.default_config(signatures[0].geometry, H200).replace(tile_w=28, split_n=7)
     drafts = [SOLVER.draft(signature.geometry, config, H200) for signature in signatures]
     assert drafts[0].sources == drafts[1].sources
     assert drafts[0].run != drafts[1].run
@@ -183,11 +186,11 @@ def test_a_copy_brings_what_its_barrier_counts():
             t = HaloWrwTile(geometry, config, H200)
             launch = SOLVER.draft(geometry, config, H200).run[0]
             map_dy, map_x = (p for p in launch.parameters if isinstance(p, TensorMap))
-            assert map_x.box[:3] == (t.value["cw"], *t.window)
-            assert map_dy.box[1] * map_dy.box[2] == t.window[0] * t.value["th"] if t.whole else t.value["tw"]
-            assert np.prod(map_x.box) <= t.x_rows * t.value["cw"]
+            assert map_x.box[:3] == (t.value["block_c"], *t.window)
+            assert map_dy.box[1] * map_dy.box[2] == t.window[0] * t.value["tile_h"] if t.whole else t.value["tile_w"]
+            assert np.prod(map_x.box) <= t.x_rows * t.value["block_c"]
             assert max(*map_x.box, *map_dy.box) <= 256
-            assert np.prod(launch.grid) * t.block_quads * 16 == t.partial_bytes or t.value["slices"] == 1
+            assert np.prod(launch.grid) * t.block_quads * 16 == t.partial_bytes or t.value["split_n"] == 1
 
 
 @pytest.mark.parametrize(
@@ -218,8 +221,8 @@ def test_kernels_compile_without_spills(tmp_path):
         geometry = signature.canonical.geometry
         drafts.append(SOLVER.draft(geometry, SOLVER.default_config(geometry, H200), H200))
     geometry, configs = points(LARGE[3], 40, 1)
-    for name, value in (("wk", 2), ("li", 2), ("cw", 32), ("g", 1)):
-        config = next(c for c in configs if c[name] == value).replace(slices=1)
+    for name, value in (("warpgroups_k", 2), ("lines", 2), ("block_c", 32), ("taps", 1)):
+        config = next(c for c in configs if c[name] == value).replace(split_n=1)
         drafts.append(SOLVER.draft(geometry, config, H200))
     sources = {source.symbol: source for draft in drafts for source in draft.sources}
     found = build_unit(list(sources.values()), H200, tmp_path / "unit.cubin")

@@ -18,8 +18,9 @@ from tilesmith.targets.cuda import cuda_target
 H200 = cuda_target("sm_90a", 132)
 SOLVER = GemmSm90Solver()
 BASE = {
-    "wgs": 2, "mi": 1, "bn": 128, "bk": 64, "stages": 0, "pp": 0, "split": 1, "slices": 1, "group": 1, "inner": 0,
-    "swap": 0, "per_sm": 1, "mix": 0, "bufs": 2, "slab": 64, "resident": 0, "cast": 1,
+    "warpgroups": 2, "products_m": 1, "block_n": 128, "block_k": 64, "stages": 0, "pingpong": 0, "cluster_k": 1,
+    "split_k": 1, "group_m": 1, "taps_inner": 0, "swap_mn": 0, "blocks_per_sm": 1, "mix_layers": 0,
+    "store_buffers": 2, "slab_n": 64, "resident": 0, "cluster_m": 1,
 }  # fmt: skip
 
 
@@ -43,27 +44,30 @@ def maps(launch):
 
 @pytest.mark.parametrize("split", range(2, 9))
 def test_a_split_tile_has_a_cluster_of_its_own(split):
-    (launch,) = launches(gemm(16, 4096, 4096), swap=1, bn=16, split=split)
+    (launch,) = launches(gemm(16, 4096, 4096), swap_mn=1, block_n=16, cluster_k=split)
     assert launch.cluster == (split, 1, 1)
     assert launch.grid == (4096 // 128 * split, 1, 1)
 
 
 def test_a_cluster_exchanges_sums_that_fit_beside_or_in_the_ring():
     space = SOLVER.search_space(gemm(512, 512, 65536), H200)
-    assert space.allowed(config(bn=256, split=2))
-    assert not space.allowed(config(bn=256, split=4))  # 7 quarters of 128 KB
-    assert not space.allowed(config(split=2, pp=1))
+    assert space.allowed(config(block_n=256, cluster_k=2))
+    assert not space.allowed(config(block_n=256, cluster_k=4))  # 7 quarters of 128 KB
+    assert not space.allowed(config(cluster_k=2, pingpong=1))
 
 
 def test_pairs_of_blocks_bring_half_of_their_columns_each():
-    alone, pair = launches(gemm(1000, 2000, 3000, trans_b=True)), launches(gemm(1000, 2000, 3000, trans_b=True), cast=2)
+    alone, pair = (
+        launches(gemm(1000, 2000, 3000, trans_b=True)),
+        launches(gemm(1000, 2000, 3000, trans_b=True), cluster_m=2),
+    )
     assert pair[0].cluster == (2, 1, 1)
     assert pair[0].grid[0] % 2 == 0
     assert maps(pair[0])[0] == maps(alone[0])[0]
     assert (maps(alone[0])[1].box[1], maps(pair[0])[1].box[1]) == (128, 64)
     space = SOLVER.search_space(gemm(1000, 2000, 3000), H200)
-    assert not space.allowed(config(bn=192, cast=2))  # three slabs of 64 contiguous columns
-    assert not SOLVER.search_space(gemm(100, 2000, 3000), H200).allowed(config(cast=2))
+    assert not space.allowed(config(block_n=192, cluster_m=2))  # three slabs of 64 contiguous columns
+    assert not SOLVER.search_space(gemm(100, 2000, 3000), H200).allowed(config(cluster_m=2))
 
 
 def test_blocks_that_keep_their_columns_walk_along_rows():
@@ -74,7 +78,7 @@ def test_blocks_that_keep_their_columns_walk_along_rows():
     assert kept.shared_bytes <= H200.shared_bytes_per_block
     space = SOLVER.search_space(problem, H200)
     assert not space.allowed(config(resident=1, group=8))
-    assert not space.allowed(config(resident=1, split=2))
+    assert not space.allowed(config(resident=1, cluster_k=2))
     assert not SOLVER.search_space(gemm(512, 384, 128), H200).allowed(config(resident=1))  # a tile a block
     assert plain.parameters != kept.parameters or plain.symbol != kept.symbol
 
@@ -88,7 +92,7 @@ def test_a_filter_of_several_phases_does_not_stay():
 
 
 def test_exchanged_tiles_leave_by_boxes_of_64_rows():
-    (launch,) = launches(gemm(1536, 1536, 1536), swap=1, bn=144)
+    (launch,) = launches(gemm(1536, 1536, 1536), swap_mn=1, block_n=144)
     stores = maps(launch)[2:]
     assert [m.box for m in stores] == [(64, 64, 1), (64, 16, 1)]
     assert stores[0].dims == (1536, 1536, 1)
@@ -97,14 +101,14 @@ def test_exchanged_tiles_leave_by_boxes_of_64_rows():
 def test_operands_may_be_exchanged_whatever_their_layout():
     """64 rows or a multiple, but any multiple of 8 columns: 3136 x 512 has 132 tiles only the other way around."""
     for b in (False, True):
-        assert SOLVER.search_space(gemm(1536, 1536, 1536, trans_b=b), H200).axes["swap"] == (0, 1)
-    assert SOLVER.default_config(gemm(3136, 512, 2048, trans_b=True), H200)["swap"] == 1
+        assert SOLVER.search_space(gemm(1536, 1536, 1536, trans_b=b), H200).axes["swap_mn"] == (0, 1)
+    assert SOLVER.default_config(gemm(3136, 512, 2048, trans_b=True), H200)["swap_mn"] == 1
 
 
 def test_the_sum_of_slices_reads_what_the_kernel_leaves():
     """Whole tiles as registers hold them; the sum has the kernel's arguments, and a thread for each quad and share."""
     problem = gemm(130, 4096, 14336, ldc=5000)
-    chosen = config(swap=1, bn=136, slices=20)
+    chosen = config(swap_mn=1, block_n=136, split_k=20)
     draft = SOLVER.draft(problem, chosen, H200)
     product, total = draft.run
     assert Pointer(Space.WORKSPACE) in product.parameters
@@ -124,7 +128,7 @@ def stages_of(problem, **values):
 def test_a_block_of_several_tiles_reads_ahead_of_them():
     short = {"trans_b": True}
     assert stages_of(gemm(512, 512, 128, **short)) == 2  # a tile a block: two steps
-    assert stages_of(gemm(50176, 512, 128, **short), bn=256, resident=1) > 4
+    assert stages_of(gemm(50176, 512, 128, **short), block_n=256, resident=1) > 4
 
 
 def test_a_stream_keeps_to_what_is_worth_having_under_way():
@@ -143,12 +147,12 @@ def number(draft, name):
     ((96, 128, 50176), 0, (1, 1)),
 ])  # fmt: skip
 def test_what_is_read_once_need_not_stay_in_l2(sizes, swap, once):
-    draft = SOLVER.draft(gemm(*sizes), config(wgs=1, bn=64 if min(sizes) > 16 else 32, swap=swap), H200)
+    draft = SOLVER.draft(gemm(*sizes), config(warpgroups=1, block_n=64 if min(sizes) > 16 else 32, swap_mn=swap), H200)
     assert (number(draft, "A_ONCE"), number(draft, "B_ONCE")) == once
 
 
 def test_a_matrix_that_all_layers_share_stays_in_l2():
-    chosen = config(wgs=1, bn=32)
+    chosen = config(warpgroups=1, block_n=32)
     for shared, once in (({}, 1), ({"stride_a": 0}, 0)):
         draft = SOLVER.draft(gemm(2048, 32, 512, batch=64, **shared), chosen, H200)
         assert (number(draft, "A_ONCE"), number(draft, "B_ONCE")) == (once, 0)
@@ -159,7 +163,7 @@ def test_a_matrix_that_all_layers_share_stays_in_l2():
 def test_of_few_rows_those_that_exist_are_copied(m, bk):
     """A product reads 64 rows all the same: behind the last stage there must be memory."""
     problem, wgs = gemm(m, 4096, 4096, trans_b=True), 1 + (m > 64)
-    chosen = config(wgs=wgs, bn=32, bk=bk)
+    chosen = config(warpgroups=wgs, block_n=32, block_k=bk)
     assert SOLVER.search_space(problem, H200).contains(chosen)
     draft = SOLVER.draft(problem, chosen, H200)
     first, second = maps(draft.run[0])[:2]
@@ -170,21 +174,23 @@ def test_of_few_rows_those_that_exist_are_copied(m, bk):
     read = (stages - 1) * stage + (parts - 1) * rows * 128 + 64 * wgs * 128
     barriers = 16 * stages + 16
     assert max(read, stages * stage) + barriers <= draft.run[0].shared_bytes <= H200.shared_bytes_per_block
-    as_columns = SOLVER.draft(problem, config(wgs=1, bn=min(m, 40) // 8 * 8 or 8, bk=bk, swap=1), H200)
+    as_columns = SOLVER.draft(
+        problem, config(warpgroups=1, block_n=min(m, 40) // 8 * 8 or 8, block_k=bk, swap_mn=1), H200
+    )
     first, second = maps(as_columns.run[0])[:2]
     assert (first.box, second.box[1]) == ((64, 64, 1), min(m, min(m, 40) // 8 * 8 or 8))
     if m % 8 == 0:  # contiguous rows come in slabs of 64
-        by_columns = SOLVER.draft(gemm(m, 4096, 4096, trans_a=True), config(wgs=wgs, bk=bk), H200)
+        by_columns = SOLVER.draft(gemm(m, 4096, 4096, trans_a=True), config(warpgroups=wgs, block_k=bk), H200)
         assert {made.box for made in maps(by_columns.run[0])[:2]} == {(64, bk, 1)}
 
 
 def test_steps_are_deeper_where_memory_bounds():
     few, square = (SOLVER.search_space(gemm(m, 4096, 4096), H200).axes for m in (128, 4096))
-    assert (few["bk"], square["bk"]) == ((64, 128, 256), (64,))
+    assert (few["block_k"], square["block_k"]) == ((64, 128, 256), (64,))
     assert (few["stages"], square["stages"]) == ((0, 3, 4, 24), (0, 3, 4))
-    assert SOLVER.search_space(gemm(16, 4096, 128), H200).axes["bk"] == (64,)  # less than two deep steps
+    assert SOLVER.search_space(gemm(16, 4096, 128), H200).axes["block_k"] == (64,)  # less than two deep steps
     problem = gemm(128, 4096, 14336)
-    rings = [number(SOLVER.draft(problem, config(bk=128, stages=stages), H200), "STAGES") for stages in (0, 24)]
+    rings = [number(SOLVER.draft(problem, config(block_k=128, stages=stages), H200), "STAGES") for stages in (0, 24)]
     assert rings[0] < rings[1]
     short = SOLVER.search_space(gemm(128, 4096, 128), H200)  # of two steps, whose ring is full anyway
     assert short.allowed(config())
@@ -202,19 +208,19 @@ def test_a_gemm_takes_no_arguments_that_it_does_not_read():
 def test_the_untuned_choice_streams_the_weights_of_few_rows():
     for m in (1, 16):
         chosen = SOLVER.default_config(gemm(m, 4096, 4096, trans_b=True), H200)
-        assert chosen["swap"] == 1
-        assert chosen["bn"] <= 16
+        assert chosen["swap_mn"] == 1
+        assert chosen["block_n"] <= 16
 
 
 def test_rows_that_begin_within_a_sector_cost_more():
     even, odd = gemm(1024, 2048, 3008, trans_b=True), gemm(1024, 2048, 3000, trans_b=True)
-    chosen = config(bn=128)
+    chosen = config(block_n=128)
     assert SOLVER.predict(odd, chosen, H200) > 1.1 * SOLVER.predict(even, chosen, H200)
 
 
 def test_epilogues_keep_the_ways_of_storing_that_can_apply_them():
     problem = gemm(300, 328, 2048, epilogue=Epilogue(bias=True, activation="gelu", residual=True))
     space = SOLVER.search_space(problem, H200)
-    assert space.allowed(config(split=2))
-    assert space.allowed(config(swap=1))
-    assert space.allowed(config(slices=2))
+    assert space.allowed(config(cluster_k=2))
+    assert space.allowed(config(swap_mn=1))
+    assert space.allowed(config(split_k=2))

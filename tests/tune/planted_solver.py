@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Launch, Pointer, Space
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.solvers.solver import Accepted, Config, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, SearchSpace, Unranked
 from tilesmith.solvers.table import Candidate
 
 M, N, K = 8, 16, 32
@@ -49,7 +49,7 @@ EXTRAS = {
 
 
 @dataclass
-class Planted:
+class Planted(Unranked):
     """``kinds`` are the behaviours of its search space, ``default`` that of its default config."""
 
     kinds: tuple[int, ...] = (RIGHT, SLOW)

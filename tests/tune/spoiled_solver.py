@@ -15,7 +15,7 @@ from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Launch, Pointer, Space
 from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.solvers.solver import Accepted, Config, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Rejected, SearchSpace, Unranked
 
 M, N, K = 48, 16, 32
 SIGNATURE = GemmSignature(m=M, n=N, k=K)
@@ -103,7 +103,7 @@ def spoiling_compiler(folder, command):
 
 
 @dataclass
-class Spoiled:
+class Spoiled(Unranked):
     """A solver whose one kernel has a fault, if the compiler puts it there."""
 
     name: str

@@ -57,7 +57,8 @@ def long_sums(target):
             g = candidate.geometry
             default = candidate.solver.default_config(g, target)
             space = candidate.solver.search_space(g, target)
-            configs = [default] + [default.replace(split=s) for s in (1, 2, 8) if "split" in space.axes]
+            splits = [name for name in ("cluster_k", "split_k") if name in space.axes]
+            configs = [default] + [default.replace(**{name: s}) for name in splits for s in (1, 2, 8)]
             for config in dict.fromkeys(c for c in configs if space.contains(c)):
                 draft = candidate.solver.draft(g, config, target)
                 made = [CACHE.get_or_build(source, target) for source in draft.sources]

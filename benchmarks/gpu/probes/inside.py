@@ -26,7 +26,7 @@ from tilesmith.plan.records import Draft, Launch, Pointer, Space  # noqa: E402
 from tilesmith.problems.samples import sample_args  # noqa: E402
 from tilesmith.problems.signature import parse_key  # noqa: E402
 from tilesmith.runtime.executable import Executable  # noqa: E402
-from tilesmith.solvers.solver import parse_config  # noqa: E402
+from tilesmith.solvers.old_names import read_config  # noqa: E402
 from tilesmith.solvers.table import CUDA_SOLVERS  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
 from tilesmith.toolchain.cache import ArtifactCache  # noqa: E402
@@ -124,7 +124,7 @@ def main(file: str) -> None:
             key, name, wanted = line.split("|")
             signature, solver = parse_key(key), solvers[name]
             default = solver.default_config(signature.geometry, target)
-            config = default.replace(**dict(parse_config(wanted).values))
+            config = default.replace(**dict(read_config(name, wanted).values))
             plain = solver.draft(signature.geometry, config, target)
             draft = with_clocks(plain)
             made = [cache.get_or_build(source, target) for source in draft.sources]

@@ -33,7 +33,7 @@ from tilesmith.problems.rewrite import Signature  # noqa: E402
 from tilesmith.problems.samples import sample_args  # noqa: E402
 from tilesmith.runtime.executable import Executable  # noqa: E402
 from tilesmith.solvers.external import library  # noqa: E402
-from tilesmith.solvers.solver import parse_config  # noqa: E402
+from tilesmith.solvers.old_names import read_config  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of  # noqa: E402
 
 OURS = ("early", "late")
@@ -43,7 +43,7 @@ ROUNDS, SECONDS = 21, 0.5
 def executables(signature: Signature, solver: str, config: str, target) -> Iterator[Executable]:
     """A choice as it is, and with no launch that may begin early."""
     candidate = next(each for each in accepted(signature, target) if each.name == solver)
-    draft = candidate.solver.draft(candidate.geometry, parse_config(config), target)
+    draft = candidate.solver.draft(candidate.geometry, read_config(candidate.name, config), target)
     made = [CACHE.get_or_build(source, target) for source in draft.sources]
     steps = [replace(step, programmatic=False) if isinstance(step, Launch) else step for step in draft.run]
     for each in (draft, replace(draft, run=tuple(steps))):

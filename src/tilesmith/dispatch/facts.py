@@ -10,7 +10,8 @@ from tilesmith.dispatch.choice import Considered
 from tilesmith.dispatch.choose import Option
 from tilesmith.problems.rewrite import FORMS, Signature
 from tilesmith.solvers.external.candidate import external_candidate
-from tilesmith.solvers.solver import Accepted, parse_config
+from tilesmith.solvers.old_names import read_config
+from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import Candidate, candidates, solvers_for
 from tilesmith.targets.target import Target
 
@@ -100,6 +101,6 @@ def _exists(candidate: Candidate | None, config: str, target: Target) -> bool:
     if candidate is None:
         return False
     try:
-        return candidate.solver.search_space(candidate.geometry, target).contains(parse_config(config))
+        return candidate.solver.search_space(candidate.geometry, target).contains(read_config(candidate.name, config))
     except (ValueError, KeyError):
         return False

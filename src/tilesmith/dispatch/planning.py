@@ -12,7 +12,8 @@ from tilesmith.plan.serial import encode, read_head
 from tilesmith.problems.driver import command_of
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
-from tilesmith.solvers.solver import Config, parse_config
+from tilesmith.solvers.old_names import read_config
+from tilesmith.solvers.solver import Config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import ArtifactCache
@@ -73,7 +74,7 @@ def build(
 def existing_config(candidate: Candidate, config: str, target: Target) -> Config:
     """The config; ``PlanError`` for one that the solver does not have here (an imported record may say anything)."""
     try:
-        found = parse_config(config)
+        found = read_config(candidate.name, config)
     except ValueError:
         raise PlanError(f"{candidate.name}: {config!r} is not NAME=INTEGER ...") from None
     if not candidate.solver.search_space(candidate.geometry, target).contains(found):

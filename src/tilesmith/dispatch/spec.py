@@ -7,6 +7,7 @@ solver's default). The last choice that fits a problem wins.
 
 from __future__ import annotations
 
+import logging
 import re
 import tomllib
 from bisect import bisect_left
@@ -24,7 +25,8 @@ from tilesmith.dispatch.spec_pattern import Pattern, parse_pattern
 from tilesmith.errors import FileFormatError, ProblemError, TargetError
 from tilesmith.problems.rewrite import Signature
 from tilesmith.reading import read_named
-from tilesmith.solvers.solver import Config, SearchSpace, parse_config
+from tilesmith.solvers.old_names import has_old_names, read_config
+from tilesmith.solvers.solver import Config, SearchSpace
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
 from tilesmith.targets.cpu import CPU_TARGETS
 from tilesmith.targets.cuda import CUDA_ARCHS
@@ -34,6 +36,7 @@ from tilesmith.targets.target import Target
 MOST_BYTES = 1 << 22  # tens of thousands of choices
 _MOST_LINES = 200  # of one choice
 _FIELDS = ("problem", "target", "solver", "config")
+_log = logging.getLogger("tilesmith.dispatch")
 _HEADER = re.compile(r"""\s*\[\[\s*["']?choice["']?\s*\]\]""")
 
 
@@ -110,7 +113,7 @@ def _config(entry: Entry, option: Option, target: Target) -> str:
         if value not in space.axes[name]:
             allowed = ", ".join(map(str, space.axes[name]))
             raise FileFormatError(f"{where} is outside the search space of {entry.solver}; {name} is one of {allowed}")
-    config = parse_config(option.config).replace(**dict(entry.config.values))
+    config = read_config(entry.solver, option.config).replace(**dict(entry.config.values))
     if not space.contains(config):
         raise FileFormatError(
             f"{entry.place('config')}: config {config} is outside the search space of {entry.solver}: "
@@ -148,7 +151,20 @@ def _read(path: Path, mtime: int, size: int) -> tuple[Entry, ...]:
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
         raise FileFormatError(f"{path}:1: choice is an array of tables: write each as [[choice]]")
     places = _places(text, choices)
-    return tuple(_entry(path, choice, lines) for choice, lines in zip(choices, places, strict=True))
+    entries = tuple(_entry(path, choice, lines) for choice, lines in zip(choices, places, strict=True))
+    _note_old_names(choices, entries)
+    return entries
+
+
+def _note_old_names(choices: Sequence[Mapping[str, str]], entries: Sequence[Entry]) -> None:
+    """Says once that axes of a file have names of former days, with the first config as it is written today."""
+    for choice, entry in zip(choices, entries, strict=True):
+        if entry.config is not None and has_old_names(entry.solver, choice["config"]):
+            _log.warning(
+                "%s: axes have new names (the old ones are read, too): config = \"%s\"",
+                entry.place("config"), entry.config,
+            )  # fmt: skip
+            return
 
 
 def _entry(path: Path, choice: dict[str, Any], lines: Mapping[str, int]) -> Entry:
@@ -176,7 +192,7 @@ def _entry(path: Path, choice: dict[str, Any], lines: Mapping[str, int]) -> Entr
         raise FileFormatError(f"{_place(path, lines, 'target')}: {error}") from None
     text = choice.get("config", "")
     try:
-        config = parse_config(text) if text else None
+        config = read_config(solver, text) if text else None
     except ValueError:
         raise FileFormatError(f"{_place(path, lines, 'config')}: config {text!r} is not NAME=INTEGER ...") from None
     return Entry(pattern, target, solver, config, path, lines)

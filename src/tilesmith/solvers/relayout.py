@@ -5,7 +5,7 @@ What is copied, how, and what that costs is the target family's (``Copies``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -14,7 +14,7 @@ from tilesmith.plan.slots import slot_names, span_bytes
 from tilesmith.problems.features import features_of
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Solver, refusal
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Solver, refusal
 from tilesmith.targets.target import CpuTarget, CudaTarget
 
 Kind = TypeVar("Kind", bound=CpuTarget | CudaTarget)
@@ -72,6 +72,10 @@ class Relayout(Generic[Kind]):
         self.features = inner.features | {"vector", "pitch"}
 
     @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.inner.axes
+
+    @property
     def revision(self) -> int:
         return self.inner.revision + self.own_revision - 1
 
@@ -83,28 +87,25 @@ class Relayout(Generic[Kind]):
         padded = all(change.space == Space.PACKED and change.view.channels_last for change in changes)
         if not changes or (padded and isinstance(self.inner.applicable(problem, target), Accepted)):
             return Rejected(reasons.UNCHANGED)
-        changed = self._changed(problem)
+        changed = self.changed(problem)
         return refusal(self.inner, features_of(changed)) or self.inner.applicable(changed, target)
 
     def search_space(self, problem: Geometry, target: Kind) -> SearchSpace:
-        return self.inner.search_space(self._changed(problem), target)
+        return self.inner.search_space(self.changed(problem), target)
 
     def default_config(self, problem: Geometry, target: Kind) -> Config:
-        return self.inner.default_config(self._changed(problem), target)
+        return self.inner.default_config(self.changed(problem), target)
 
-    @property
-    def ranked(self) -> Callable[[Geometry, Kind], list[Config]] | None:
-        """The inner solver's order of what is worth measuring, when it has one."""
-        found = getattr(self.inner, "ranked", None)
-        return found and (lambda problem, target: found(self._changed(problem), target))
+    def ranked(self, problem: Geometry, target: Kind) -> Sequence[Config]:
+        return self.inner.ranked(self.changed(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: Kind) -> float:
         moved = [change for change in self._changes(problem) if change.space == Space.WORKSPACE]
         copies = sum(self.copies.seconds(change.view, change.wanted, target) for change in moved)
-        return self.inner.predict(self._changed(problem), config, target) + copies
+        return self.inner.predict(self.changed(problem), config, target) + copies
 
     def draft(self, problem: Geometry, config: Config, target: Kind) -> Draft:
-        inner = self.inner.draft(self._changed(problem), config, target)
+        inner = self.inner.draft(self.changed(problem), config, target)
         sources = list(inner.sources)
         used = {
             Space.WORKSPACE: self._round_up(inner.workspace_bytes),
@@ -149,7 +150,7 @@ class Relayout(Generic[Kind]):
                 found.append(_Change(place, view, wanted, place == result, space))
         return tuple(found)
 
-    def _changed(self, problem: Geometry) -> ConvGeometry:
+    def changed(self, problem: Geometry) -> ConvGeometry:
         """``problem`` with its tensors as ``inner`` reads them."""
         assert isinstance(problem, ConvGeometry)
         x, w, y = (self.copies.wanted(view) for view in (problem.x, problem.w, problem.y))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -33,7 +33,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Config:
-    """One point of a search space: named integers in a fixed order. Printed as ``mr=14 nv=2``."""
+    """One point of a search space: named integers in a fixed order. Printed as ``tile_h=2 vectors=3``."""
 
     values: tuple[tuple[str, int], ...]
 
@@ -44,12 +44,34 @@ class Config:
         return dict(self.values)[name]
 
     def replace(self, **changes: int) -> Config:
+        """The config with other values of some of its axes; ``KeyError`` for an axis that it has not."""
+        unknown = changes.keys() - {name for name, _ in self.values}
+        if unknown:
+            raise KeyError(", ".join(sorted(unknown)))
         return Config(tuple((name, changes.get(name, value)) for name, value in self.values))
 
 
 def parse_config(text: str) -> Config:
     """The inverse of ``str(config)``."""
     return Config(tuple((name, int(value)) for name, value in (part.split("=") for part in text.split())))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a search space, and one sentence about it.
+
+    ``values`` are those that it has for any problem, of which a problem may have fewer; empty where they follow from
+    the sizes of the problem.
+    """
+
+    name: str
+    values: tuple[int, ...]
+    says: str
+
+
+def values_of(axes: Sequence[Axis]) -> dict[str, tuple[int, ...]]:
+    """The values of each axis, by its name."""
+    return {axis.name: axis.values for axis in axes}
 
 
 @dataclass(frozen=True)
@@ -83,6 +105,11 @@ class Solver(Protocol[TargetKind_contra]):
         """The features that it computes (``problems.features``); a problem that uses another never reaches it."""
         ...
 
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes of its search spaces, in the order of its configs' names: the reference page is made of them."""
+        ...
+
     def applicable(self, problem: Geometry, target: TargetKind_contra) -> Accepted | Rejected:
         """Whether it computes ``problem``, whose features are all among ``features``."""
         ...
@@ -93,13 +120,31 @@ class Solver(Protocol[TargetKind_contra]):
         """Always inside the search space, found in constant time."""
         ...
 
+    def ranked(self, problem: Geometry, target: TargetKind_contra) -> Sequence[Config]:
+        """Configs worth measuring, the most promising first.
+
+        Empty where the solver has no order of its own (``Unranked``): a search then draws points of the space.
+        """
+        ...
+
     def predict(self, problem: Geometry, config: Config, target: TargetKind_contra) -> float:
-        """Estimated seconds of ``run``; only the order of the estimates of one problem matters."""
+        """Estimated seconds of ``run``, on one scale for all solvers of a target, so that they can be compared.
+
+        Infinite for what is measured or not used. What was measured on a card comes from its fit (``targets/fits``).
+        """
         ...
 
     def draft(self, problem: Geometry, config: Config, target: TargetKind_contra) -> Draft:
         """Sources and steps. Slots are counted in the order of ``slot_names(problem)``."""
         ...
+
+
+class Unranked:
+    """A base for solvers without an order of their own."""
+
+    def ranked(self, problem: Geometry, target: Any) -> Sequence[Config]:
+        """None: a search draws points of the space."""
+        return ()
 
 
 def refusal(solver: Solver[Any], features: frozenset[str]) -> Rejected | None:

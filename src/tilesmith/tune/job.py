@@ -118,8 +118,7 @@ def _arm(candidate: Candidate, target: Target) -> Arm:
             known[config] = solver.predict(geometry, config, target)
         return known[config]
 
-    ranked = getattr(solver, "ranked", None)  # not every solver has an order of its own
     return Arm(
         candidate.name, solver.search_space(geometry, target), solver.default_config(geometry, target), predict,
-        partial(ranked, geometry, target) if ranked is not None else None,
+        partial(solver.ranked, geometry, target),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from tilesmith.errors import ProblemError
 from tilesmith.measure.host import host_facts
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.signature import parse_key
+from tilesmith.solvers.old_names import same_config
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import find_toolchain
@@ -61,7 +62,7 @@ class Retuned:
     @property
     def changed(self) -> bool:
         before, after = self.stale.answer, self.result.record
-        return (before.solver, before.config) != (after.solver, after.config)
+        return before.solver != after.solver or not same_config(before.solver, before.config, after.config)
 
 
 def today(target: Target, device: int = 0) -> Today:

@@ -18,7 +18,7 @@ from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.plan.records import Plan
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.external.names import takes_part
-from tilesmith.solvers.solver import parse_config
+from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.detect import usable_cores
 from tilesmith.targets.names import as_target
@@ -338,7 +338,7 @@ class _Search:
             if arm is None or not here or record.revision != job.candidates[arm.name].solver.revision:
                 continue
             try:
-                point = Point(arm.name, parse_config(record.config))
+                point = Point(arm.name, read_config(arm.name, record.config))
             except ValueError:
                 continue
             if arm.space.contains(point.config):
@@ -350,7 +350,7 @@ class _Search:
         """Put points before all that the strategy asks for."""
         for solver, config in first:
             try:
-                point = Point(solver, parse_config(config))
+                point = Point(solver, read_config(solver, config))
             except ValueError:
                 continue
             if solver in arms and self.job.arms[solver].space.contains(point.config):

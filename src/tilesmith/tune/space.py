@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilesmith.solvers.solver import Config, SearchSpace
 
@@ -18,24 +19,30 @@ HOPELESS = 10.0
 class Arm:
     """One accepted candidate of the solver table: its name, its space, its default and its cost model (seconds).
 
-    ``ranked`` are the points that the solver itself proposes, the most promising first; without it they are drawn.
+    ``ranked`` are the points that the solver itself proposes, the most promising first; where there are none, they are
+    drawn.
     """
 
     name: str
     space: SearchSpace
     default: Config
     predict: Callable[[Config], float]
-    ranked: Callable[[], Sequence[Config]] | None = None
+    ranked: Callable[[], Sequence[Config]] = tuple
+
+    @cached_property
+    def order(self) -> tuple[Config, ...]:
+        """What ``ranked`` answers."""
+        return tuple(self.ranked())
 
     @property
     def is_drawn(self) -> bool:
         """Whether its points are drawn at random: nobody ranks them, and they are too many to be listed."""
-        return self.ranked is None and product_size(self.space) > ENUMERATE
+        return product_size(self.space) > ENUMERATE and not self.order
 
     def promising(self, rng: random.Random, count: int) -> list[Config]:
         """Up to ``count`` points of the space."""
-        if self.ranked is not None:
-            return list(self.ranked())[:count]
+        if self.order:
+            return list(self.order[:count])
         found = some_points(self.space, self.default, rng, count)
         return found if len(found) <= count else rng.sample(found, count)
 

@@ -14,7 +14,8 @@ from tilesmith.dispatch.places import open_cache, open_databases, target_of
 from tilesmith.dispatch.resolve import decide
 from tilesmith.dispatch.sources import compiler_command, write_source
 from tilesmith.errors import ArgumentError, NoCompilerError
-from tilesmith.solvers.solver import Config, parse_config
+from tilesmith.solvers.old_names import read_config
+from tilesmith.solvers.solver import Config
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import Target
@@ -84,7 +85,7 @@ def _config(candidate: Candidate, target: Target, text: str) -> Config:
     if not isinstance(text, str) or not text:
         return candidate.solver.default_config(candidate.geometry, target)
     try:
-        config = parse_config(text)
+        config = read_config(candidate.name, text)
     except ValueError:
         raise ArgumentError(f"config {text!r} is not written as name=integer ...") from None
     if not candidate.solver.search_space(candidate.geometry, target).contains(config):

@@ -11,7 +11,7 @@ from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Space
 from tilesmith.problems.features import USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Unranked, values_of
 from tilesmith.targets.target import CpuTarget
 
 _C_TYPES = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
@@ -20,13 +20,19 @@ _RUN = 256
 # Pixels of one image below which rows are joined even if that leaves one row to share between threads.
 _JOINED = 4096
 
+AXES = (
+    Axis("vectors", (1, 2, 4, 8), "Vectors of channels that are summed at once."),
+    Axis("split_n", (1, 2, 4, 8, 16, 32, 64), "Shares of the rows, whose sums a second kernel adds."),
+)
 
-class BgradSolver:
+
+class BgradSolver(Unranked):
     """``bgrad`` of a tensor whose channels, or whose rows, are contiguous."""
 
     name = "c_bgrad"
     revision = 1
     features = USUAL | WINDOW | {"bgrad", "groups"}
+    axes = AXES
 
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
@@ -43,8 +49,8 @@ class BgradSolver:
         assert isinstance(problem, ConvGeometry)
         rows = _rows(_joined(problem))
         return SearchSpace(
-            {"nv": (1, 2, 4, 8), "splits": (1, 2, 4, 8, 16, 32, 64)},
-            lambda config: config["splits"] <= rows and config["nv"] + 2 <= target.vector_registers,
+            values_of(AXES),
+            lambda config: config["split_n"] <= rows and config["vectors"] + 2 <= target.vector_registers,
         )
 
     def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
@@ -54,7 +60,7 @@ class BgradSolver:
             splits *= 2
         vectors = ceil(problem.k / target.lanes(4))
         nv = 8 if vectors >= 8 or not problem.y.channels_last else 4 if vectors >= 4 else 2
-        return Config((("nv", min(nv, 8)), ("splits", splits)))
+        return Config((("vectors", min(nv, 8)), ("split_n", splits)))
 
     def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         """Bytes from memory at about 8 a cycle; narrow blocks visit each row more often."""
@@ -62,15 +68,15 @@ class BgradSolver:
         y = problem.y
         total = y.shape[0] * y.shape[1] * y.shape[2] * y.shape[3] * y.shape[4]
         vectors = ceil(problem.k / target.lanes(4))
-        visits = ceil(vectors / config["nv"]) if y.channels_last else 1
-        busy = min(target.cores, config["splits"])
-        return (total * 4 / 32e9 * (1 + 0.02 * visits) + config["splits"] * problem.k * 1e-9) / busy + 2e-6
+        visits = ceil(vectors / config["vectors"]) if y.channels_last else 1
+        busy = min(target.cores, config["split_n"])
+        return (total * 4 / 32e9 * (1 + 0.02 * visits) + config["split_n"] * problem.k * 1e-9) / busy + 2e-6
 
     def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)
         problem = _joined(problem)
-        prelude, y, splits = c_prelude(target), problem.y, config["splits"]
-        text = _last_body(problem, config["nv"]) if y.channels_last else _rows_body(problem, config["nv"])
+        prelude, y, splits = c_prelude(target), problem.y, config["split_n"]
+        text = _last_body(problem, config["vectors"]) if y.channels_last else _rows_body(problem, config["vectors"])
         tile = "x".join(str(value) for _, value in config.values)
         run = make_source("c", "bgrad", y.dtype, tile, target.arch, prelude, text)
         fold = make_source("c", "bgradsum", y.dtype, tile, target.arch, prelude, _fold_body(problem))

@@ -14,19 +14,20 @@ from tilesmith.solvers.c.dense_cost import predicted_seconds
 from tilesmith.solvers.c.dense_form import MAX_EXTENT, DenseForm, dense_form
 from tilesmith.solvers.c.dense_kernel import kernel_text
 from tilesmith.solvers.c.dense_pack import filter_text
-from tilesmith.solvers.c.dense_space import dense_default, dense_space, smallest_item
+from tilesmith.solvers.c.dense_space import AXES, dense_default, dense_space, smallest_item
 from tilesmith.solvers.c.dense_tiling import NOTE_BYTES, Tiling
 from tilesmith.solvers.c.reference import guarded_reference
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
 from tilesmith.targets.target import CpuTarget
 
 
-class DenseSolver:
+class DenseSolver(Unranked):
     """Register tiles of pixels times channels over a packed filter; x is read as it lies or from a packed strip."""
 
     name = "c_dense"
     revision = 5
     features = USUAL | GEMM | WINDOW | {"fwd", "bwd", "groups"}
+    axes = AXES
 
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         form = dense_form(problem)
@@ -59,7 +60,7 @@ class DenseSolver:
         t = Tiling(form, config, target)
         # fwd multiplies the zeros of the padding as the definition does; bwd has no products there.
         guarded = isinstance(problem, ConvGeometry) and problem.direction == "bwd" and form.has_halo
-        tile = f"m{t.mh}x{t.mw}v{config['nv']}"
+        tile = f"m{t.mh}x{t.mw}v{config['vectors']}"
         op = "dense" + ("gemm" if form.flat else "")
         prelude = c_prelude(target)
         run_source = make_source("c", op, _dtypes(form), tile, target.arch, prelude, kernel_text(t, guarded))

@@ -62,7 +62,7 @@ def _phase_cycles(t: Tiling, phase: Phase) -> float:
     heights = {1: 1} if t.one_line else _pieces(height, t.rows, t.heights)
     widths = _pieces(height * width, t.rows * width, t.widths) if t.one_line else _pieces(width, t.cols, t.widths)
     total = 0.0
-    for nv, blocks in ((t.value["nv"], t.full_blocks), (t.tail_vectors, 1 if t.tail_vectors else 0)):
+    for nv, blocks in ((t.value["vectors"], t.full_blocks), (t.tail_vectors, 1 if t.tail_vectors else 0)):
         if not blocks:
             continue
         for mh, tall in heights.items():
@@ -92,7 +92,7 @@ def _step_cycles(t: Tiling, pixels: int, nv: int) -> float:
     """One step of the reduction: the slowest of the arithmetic, its latency, the loads and the front end."""
     target = t.target
     products = pixels * nv
-    lines = -(-nv * t.lanes * t.per_step * t.element // LINE) if t.value["pf"] else 0
+    lines = -(-nv * t.lanes * t.per_step * t.element // LINE) if t.value["prefetch"] else 0
     loads = pixels + nv + 0.5 * lines
     issued = products + loads + 3 / t.unroll
     cycles = max(
@@ -131,17 +131,17 @@ def _filter_cycles(t: Tiling, compute: float) -> float:
     if block > 0.6 * target.l1_bytes:
         tiles = form.images * form.pixels / pixels / len(form.phases)
         # Most of it arrives in time; wide blocks over few pixels ask for more than the second level gives.
-        wanted = t.nr * t.element * t.per_step / (pixels * t.value["nv"] / target.fma_per_cycle)
+        wanted = t.nr * t.element * t.per_step / (pixels * t.value["vectors"] / target.fma_per_cycle)
         cycles += tiles * total / L2_BYTES * (0.05 if wanted < 24 else 0.2)
     if total <= 0.6 * target.l2_bytes:
         return cycles
     streams = form.images * t.places  # each item walks through the whole filter (of its group)
-    if t.value["kout"]:
+    if t.value["groups_outer"]:
         streams = streams if total / t.block_groups > 0.6 * target.l2_bytes else 1  # one group stays close by
     if block > 0.4 * target.l2_bytes:
         streams *= max(1, t.rows * t.cols // pixels)
     far = total > 0.6 * target.l3_bytes
-    ahead = t.value["pf"] * t.nr * t.per_step * t.element
+    ahead = t.value["prefetch"] * t.nr * t.per_step * t.element
     hidden = min(1.0, ahead / (12288 if far else 3072))
     arriving = streams * total / (DRAM_BYTES if far else L3_BYTES)
     # It arrives while the first tile of an item works; the other tiles find it in the second level.
@@ -168,12 +168,12 @@ def _pack_cycles(t: Tiling) -> float:
     form = t.form
     depth, rows, cols = t.strip_size
     items = form.images * form.groups * t.places * t.c_blocks
-    if t.value["kout"]:
+    if t.value["groups_outer"]:
         items *= t.block_groups
     pixels = items * depth * rows * cols
     contiguous = form.x_strides[2] == 1 or t.cb == 1
     if contiguous and (t.dot or form.x_dtype == "fp32"):
-        return items * depth * rows * 30 + pixels * (t.cb * t.element / COPY_BYTES + (6 if t.value["cpad"] else 1))
+        return items * depth * rows * 30 + pixels * (t.cb * t.element / COPY_BYTES + (6 if t.value["strip_pad"] else 1))
     return pixels * t.cb / (4.0 if contiguous else GATHER_ELEMENTS)
 
 

@@ -82,7 +82,7 @@ def _walk_text(t: Tiling, tail: bool) -> str:
     form = t.form
     down, right = t.tile_step
     y_down, y_right = form.y_strides[4] * form.out_step[1], form.y_strides[5] * form.out_step[2]
-    nr = t.lanes * (t.tail_vectors if tail else t.value["nv"])
+    nr = t.lanes * (t.tail_vectors if tail else t.value["vectors"])
     extra = f", const {MARK}_phase *f, int whole, ts_i64 z0, ts_i64 y0" if skips(t) else ""
     extra += ", const char *ahead" if t.lines_ahead else ""
     lines = [
@@ -183,7 +183,7 @@ def _main_text(t: Tiling, guarded: bool) -> str:
         row, pitch = (f"ox + {t.cols}", xs[5]) if form.flat else (f"oy + {first[1] + t.strip_size[1]}", xs[4])
         walk = t.lines_ahead * t.tiles_a_walk * CACHE_LINE
         reach = f"    const char *ahead = (const char *)(x0 + n * {xs[0]}LL + ({row}) * {pitch}LL);\n"
-        if t.block_groups > 1 and not t.value["kout"]:  # items that share a strip share what they ask for
+        if t.block_groups > 1 and not t.value["groups_outer"]:  # items that share a strip share what they ask for
             reach += f"    ahead += kg * {t.blocks} / {t.block_groups} * {walk * len(form.phases)}LL;\n"
         step = f"        ahead += {walk};\n"
     call = (
@@ -199,7 +199,7 @@ def _main_text(t: Tiling, guarded: bool) -> str:
     col_blocks = "s[2]" if form.flat else str(t.col_blocks)
     split = (
         "ts_i64 kg = item / places, nb = item % places;"
-        if t.value["kout"]
+        if t.value["groups_outer"]
         else f"ts_i64 kg = item % {t.block_groups}, nb = item / {t.block_groups};"
     )
     whole = "  const int whole = *(const int *)p[1]; /* a filter element is not finite: its product with 0 counts */\n"

@@ -8,13 +8,26 @@ from collections.abc import Iterator
 from tilesmith.solvers.c.dense_cost import predicted_seconds
 from tilesmith.solvers.c.dense_form import DenseForm, uses_dot
 from tilesmith.solvers.c.dense_tiling import DIRECT, STRIP, Tiling
-from tilesmith.solvers.solver import Config, SearchSpace
+from tilesmith.solvers.solver import Axis, Config, SearchSpace, values_of
 from tilesmith.targets.target import CpuTarget
 
-NAMES = ("mh", "mw", "nv", "rows", "cols", "unroll", "kg", "kout", "cb", "cpad", "pack", "pf")
+AXES = (
+    Axis("tile_h", (1, 2, 3, 4, 7), "Rows of pixels of a tile."),
+    Axis("tile_w", (), "Pixels of each of its rows."),
+    Axis("vectors", (1, 2, 3, 4, 6), "Vectors of output channels of a tile."),
+    Axis("item_rows", (), "Rows of pixels of an item, which one thread computes."),
+    Axis("item_columns", (), "Pixels of each of its rows; 0: all."),
+    Axis("unroll", (1, 2, 3, 4), "Steps of the reduction in a turn of the innermost loop."),
+    Axis("channel_groups", (1, 2, 4, 8, 16), "Groups of blocks of output channels, each an item of its own."),
+    Axis("groups_outer", (0, 1), "1: items of one such group follow one another, 0: items of the same pixels do."),
+    Axis("block_c", (0, 32, 64, 128, 256, 512), "Input channels that are reduced at a time; 0: all."),
+    Axis("strip_pad", (0, 4, 8, 16, 32), "Elements between the pixels of a packed strip."),
+    Axis("pack", (0, 1), "1: the input is packed into strips, 0: it is read as it lies."),
+    Axis("prefetch", (0, 8, 32, 96, 192), "Steps ahead that the filter is fetched; 0: never."),
+)
+NAMES = tuple(axis.name for axis in AXES)
 MAX_STRIP = 64 * 1024 * 1024
 _WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 16, 20, 24, 28)
-_PREFETCH = (0, 8, 32, 96, 192)
 
 
 def dense_space(form: DenseForm, target: CpuTarget) -> SearchSpace:
@@ -23,7 +36,7 @@ def dense_space(form: DenseForm, target: CpuTarget) -> SearchSpace:
     limit = accumulators(target, 1)
     even = [-(-width // parts) for parts in range(1, 9)]
     widths = sorted({w for w in (*_WIDTHS, *even) if w <= min(width, limit)})
-    heights = [h for h in (1, 2, 3, 4, 7) if h <= height and h * min(width, 3) <= limit]
+    heights = [h for h in values_of(AXES)["tile_h"] if h <= height and h * min(width, 3) <= limit]
     rows = sorted({r for r in (1, 2, 4, 7, 8, 14, 16, 28, 56, height) if r <= height and (r < 100 or r == height)})
     long_rows = form.flat or height == 1 or width > 128
     cols = sorted({c for c in (16, 28, 56, 112, 224, 448, 896) if c < width} | {0}) if long_rows else [0]
@@ -31,24 +44,26 @@ def dense_space(form: DenseForm, target: CpuTarget) -> SearchSpace:
     blocks = [cb for cb in (0, 32, 64, 128, 256, 512) if cb_fits(form, cb)]
     nvs = [v for v in (1, 2, 3, 4, 6) if v <= -(-form.k // target.lanes(4))]
     pad = target.vector_bytes // (2 if uses_dot(form, target) else 4)
-    axes = {
-        "mh": tuple(heights), "mw": tuple(widths), "nv": tuple(nvs), "rows": tuple(rows), "cols": tuple(cols),
-        "unroll": (1, 2, 3, 4), "kg": (1, 2, 4, 8, 16), "kout": (0, 1), "cb": tuple(blocks), "cpad": (0, pad),
-        "pack": tuple(packs), "pf": _PREFETCH,
+    axes = values_of(AXES) | {
+        "tile_h": tuple(heights), "tile_w": tuple(widths), "vectors": tuple(nvs), "item_rows": tuple(rows),
+        "item_columns": tuple(cols), "block_c": tuple(blocks), "strip_pad": (0, pad), "pack": tuple(packs),
     }  # fmt: skip
 
     def allowed(config: Config) -> bool:
         value = dict(config.values)
-        if value["mh"] * value["mw"] * value["nv"] > accumulators(target, value["nv"]) or value["mh"] > value["rows"]:
+        if (
+            value["tile_h"] * value["tile_w"] * value["vectors"] > accumulators(target, value["vectors"])
+            or value["tile_h"] > value["item_rows"]
+        ):
             return False
-        if 0 < value["cols"] < value["mw"] or (value["pack"] != STRIP and value["cpad"]):
+        if 0 < value["item_columns"] < value["tile_w"] or (value["pack"] != STRIP and value["strip_pad"]):
             return False
-        if value["kout"] and value["kg"] == 1:
+        if value["groups_outer"] and value["channel_groups"] == 1:
             return False
         t = Tiling(form, config, target)
-        if value["kg"] > t.blocks or (value["unroll"] > 1 and t.unroll != value["unroll"]):
+        if value["channel_groups"] > t.blocks or (value["unroll"] > 1 and t.unroll != value["unroll"]):
             return False
-        if value["mh"] > 1 and t.one_line:
+        if value["tile_h"] > 1 and t.one_line:
             return False
         return t.strip_bytes <= MAX_STRIP
 
@@ -87,13 +102,16 @@ def dense_default(form: DenseForm, target: CpuTarget) -> Config:
 def smallest_item(space: SearchSpace) -> Config:
     """The config with the shortest strip; the space is empty if that is too long."""
     least = {name: min(values) for name, values in space.axes.items()}
-    least["cols"] = min((n for n in space.axes["cols"] if n), default=0)
+    least["item_columns"] = min((n for n in space.axes["item_columns"] if n), default=0)
     return Config(tuple(least.items()))
 
 
 def _descend(form: DenseForm, best: Config, target: CpuTarget, space: SearchSpace) -> Config:
     """Improve ``best`` along one axis (or two that go together) after the other."""
-    together = ("rows", "cols", "pack cpad", "unroll", "pf", "kg kout", "cb", "rows", "cols")
+    together = (
+        "item_rows", "item_columns", "pack strip_pad", "unroll", "prefetch", "channel_groups groups_outer", "block_c",
+        "item_rows", "item_columns",
+    )  # fmt: skip
     for names in map(str.split, together):
         values = itertools.product(*(space.axes[name] for name in names))
         points = [best, *(best.replace(**dict(zip(names, point, strict=True))) for point in values)]
@@ -110,23 +128,26 @@ def _tiles(form: DenseForm, target: CpuTarget, space: SearchSpace, rows: int, co
     tiles of as many pixels in two or three rows: where registers are few, a row's rest is a narrow, slow tile."""
     width, axes = form.count[2], space.axes
     base = {
-        "unroll": 1, "kg": 1, "kout": 0, "cb": 0, "cpad": 0, "pack": axes["pack"][0], "pf": 0,
-        "rows": max(r for r in axes["rows"] if r <= max(rows, axes["rows"][0])),
-        "cols": 0 if width <= cols else max(c for c in axes["cols"] if c <= cols),
+        "unroll": 1, "channel_groups": 1, "groups_outer": 0, "block_c": 0, "strip_pad": 0, "pack": axes["pack"][0],
+        "prefetch": 0,
+        "item_rows": max(r for r in axes["item_rows"] if r <= max(rows, axes["item_rows"][0])),
+        "item_columns": 0 if width <= cols else max(c for c in axes["item_columns"] if c <= cols),
     }  # fmt: skip
-    for nv in axes["nv"]:
+    for nv in axes["vectors"]:
         limit = accumulators(target, nv) // nv
         for most in dict.fromkeys((limit, -(-limit * 2 // 3), 1)):
             parts = -(-width // max(1, most))
-            mw = max((w for w in axes["mw"] if w <= min(max(1, most), -(-width // parts))), default=axes["mw"][0])
-            heights = [h for h in axes["mh"] if h <= base["rows"]]
+            mw = max(
+                (w for w in axes["tile_w"] if w <= min(max(1, most), -(-width // parts))), default=axes["tile_w"][0]
+            )
+            heights = [h for h in axes["tile_h"] if h <= base["item_rows"]]
             whole = max((h for h in heights if h * mw <= most), default=1) if mw == width else 1
-            parted = [(h, max((w for w in axes["mw"] if w * h <= most), default=0)) for h in (2, 3) if h in heights]
+            parted = [(h, max((w for w in axes["tile_w"] if w * h <= most), default=0)) for h in (2, 3) if h in heights]
             shapes = dict.fromkeys(((whole, mw), (1, mw), *((h, w) for h, w in parted if w)))
-            found = [{"mh": tall, "mw": wide} for tall, wide in shapes]
+            found = [{"tile_h": tall, "tile_w": wide} for tall, wide in shapes]
             # Where rows are one line, their length says nothing about a tile's.
-            found += [{"mh": 1, "mw": w, "pack": STRIP} for w in axes["mw"] if w in (most, most - 1)]
+            found += [{"tile_h": 1, "tile_w": w, "pack": STRIP} for w in axes["tile_w"] if w in (most, most - 1)]
             for more in found:
-                config = Config(tuple((name, (base | {"nv": nv} | more)[name]) for name in NAMES))
+                config = Config(tuple((name, (base | {"vectors": nv} | more)[name]) for name in NAMES))
                 if "pack" not in more or Tiling(form, config, target).one_line:
                     yield config

@@ -1,4 +1,4 @@
-"""The micro-kernel: one tile of ``mh x mw`` pixels times ``nv`` vectors of channels, kept in registers.
+"""The micro-kernel: one tile of ``tile_h x tile_w`` pixels times ``vectors`` vectors of channels, kept in registers.
 
 For each segment and each step of its run: load ``nv`` vectors of the packed filter, splat one element of each pixel,
 multiply-add. Every pixel's offset is a constant, so there is nothing else in the loop.
@@ -18,7 +18,7 @@ def tile_name(mh: int, mw: int, tail: bool) -> str:
 def tile_text(t: Tiling, mh: int, mw: int, tail: bool) -> str:
     """One tile function; ``tail`` is the narrower last block of channels."""
     pixels = [(i, j) for i in range(mh) for j in range(mw)]
-    vectors = range(t.tail_vectors if tail else t.value["nv"])
+    vectors = range(t.tail_vectors if tail else t.value["vectors"])
     lines = [f"TS_NOINLINE void {tile_name(mh, mw, tail)}({MARK}_args) {{"]
     for p in range(len(pixels)):
         lines.append("  ts_vf " + ", ".join(f"a{p}_{v} = {{0}}" for v in vectors) + ";")
@@ -79,7 +79,7 @@ def _step(t: Tiling, offsets: list[int], nr: int, at: str, w_at: int, last: bool
     lines = ["    {"]
     for v in vectors:
         lines.append(f"      {kind} w{v} = *(const {kind}_at *)(w + {w_at + v * width});")
-    ahead = t.value["pf"]
+    ahead = t.value["prefetch"]
     if ahead:
         for byte in range(0, nr * t.per_step * t.element, 64):
             lines.append(f"      TS_PREFETCH((const char *)w + {(w_at + ahead * nr * t.per_step) * t.element + byte});")
@@ -98,7 +98,7 @@ def _step(t: Tiling, offsets: list[int], nr: int, at: str, w_at: int, last: bool
 
 def _stores(t: Tiling, pixels: list[tuple[int, int]], tail: bool) -> list[str]:
     form, epilogue = t.form, t.form.epilogue
-    vectors = t.tail_vectors if tail else t.value["nv"]
+    vectors = t.tail_vectors if tail else t.value["vectors"]
     d = form.y_dtype
     down, right = form.y_strides[4] * form.out_step[1], form.y_strides[5] * form.out_step[2]
     partial = t.c_blocks > 1

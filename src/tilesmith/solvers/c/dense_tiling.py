@@ -30,8 +30,8 @@ class Segment:
 class Tiling:
     """A config applied to a form. Lengths are in elements of the compute type unless they say bytes.
 
-    A tile is ``mh x mw`` pixels times ``nv`` vectors of channels. An item is ``rows`` x ``cols`` output indices of each
-    phase, times one of ``kg`` groups of channel blocks.
+    A tile is ``tile_h x tile_w`` pixels times ``vectors`` vectors of channels. An item is ``item_rows`` x
+    ``item_columns`` output indices of each phase, times one of ``channel_groups`` groups of channel blocks.
     """
 
     form: DenseForm
@@ -64,7 +64,7 @@ class Tiling:
 
     @cached_property
     def nr(self) -> int:
-        return self.lanes * self.value["nv"]
+        return self.lanes * self.value["vectors"]
 
     @cached_property
     def full_blocks(self) -> int:
@@ -90,12 +90,12 @@ class Tiling:
 
     @cached_property
     def block_groups(self) -> int:
-        return min(self.value["kg"], self.blocks)
+        return min(self.value["channel_groups"], self.blocks)
 
     @cached_property
     def cb(self) -> int:
         """Channels reduced at a time."""
-        return self.value["cb"] or self.form.c
+        return self.value["block_c"] or self.form.c
 
     @cached_property
     def c_blocks(self) -> int:
@@ -105,13 +105,13 @@ class Tiling:
 
     @cached_property
     def rows(self) -> int:
-        return min(self.value["rows"], self.form.count[1])
+        return min(self.value["item_rows"], self.form.count[1])
 
     @cached_property
     def cols(self) -> int:
         """Whole tiles, but for the last item of a row."""
         width = self.form.count[2]
-        wanted = min(self.value["cols"] or width, width)
+        wanted = min(self.value["item_columns"] or width, width)
         return wanted if wanted == width else max(1, wanted // self.mw) * self.mw
 
     @cached_property
@@ -136,17 +136,17 @@ class Tiling:
     def items_at_once(self) -> int:
         """Items handed out together: whole strips where they are shared, unless that leaves a thread few turns."""
         together, turns = items_a_turn(self.items, self.target), 8 * self.target.cores
-        if self.block_groups > 1 and not self.value["kout"] and self.items // turns >= self.block_groups:
+        if self.block_groups > 1 and not self.value["groups_outer"] and self.items // turns >= self.block_groups:
             together = -(-together // self.block_groups) * self.block_groups
         return together
 
     @cached_property
     def mh(self) -> int:
-        return min(self.value["mh"], self.rows)
+        return min(self.value["tile_h"], self.rows)
 
     @cached_property
     def mw(self) -> int:
-        return min(self.value["mw"], self.form.count[2])
+        return min(self.value["tile_w"], self.form.count[2])
 
     @cached_property
     def one_line(self) -> bool:
@@ -190,7 +190,7 @@ class Tiling:
     @cached_property
     def pixel(self) -> int:
         """From one pixel of the strip to the next."""
-        return self.cb + self.value["cpad"]
+        return self.cb + self.value["strip_pad"]
 
     @cached_property
     def x_pitch(self) -> Triple:
@@ -222,7 +222,7 @@ class Tiling:
     @cached_property
     def walks_a_strip(self) -> int:
         """Phases and channel blocks that read the same input before the next."""
-        blocks = -(-self.blocks // self.block_groups) if self.value["kout"] else self.blocks
+        blocks = -(-self.blocks // self.block_groups) if self.value["groups_outer"] else self.blocks
         return blocks * len(self.form.phases)
 
     @cached_property

@@ -21,7 +21,7 @@ from tilesmith.solvers.c.grouped_cost import predicted_seconds
 from tilesmith.solvers.c.grouped_lanes import LaneMap, lane_map
 from tilesmith.solvers.c.grouped_tile import UNROLLED
 from tilesmith.solvers.c.turns import items_a_turn
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Unranked, values_of
 from tilesmith.targets.target import CpuTarget
 
 # Multiply-adds in one kernel's text: more compile for seconds.
@@ -33,14 +33,24 @@ _MAX_ZERO_ROW = 4 * 1024 * 1024
 _COLLECTED = 6
 _DTYPES = ("fp32", "bf16", "fp16")
 
+AXES = (
+    Axis("tile_h", (1, 2, 3, 4, 5, 6, 7, 8), "Rows of pixels of a tile."),
+    Axis("tile_w", (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14), "Pixels of each of its rows."),
+    Axis("vectors", (1, 2, 3, 4), "Vectors of output channels of a tile, where a group fills some."),
+    Axis("item_blocks", (), "Blocks of channels of an item, which one thread computes."),
+    Axis("stream_stores", (0, 1), "1: stores pass the caches by."),
+    Axis("prefetch", (0, 1), "1: the next strip's inputs are fetched early."),
+)
 
-class GroupedSolver:
+
+class GroupedSolver(Unranked):
     """``fwd`` and ``bwd`` with more than one group, neither depthwise nor of one channel a side."""
 
     name = "c_grouped"
     op = "grouped"
     revision = 5
     features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "groups"}
+    axes = AXES
 
     def covers(self, problem: ConvGeometry) -> bool:
         """Which group widths are this solver's."""
@@ -73,31 +83,27 @@ class GroupedSolver:
         chunks = sorted({1, *(n for n in (2, 4, 8, 16, 32, 64) if n < blocks), blocks})
 
         def allowed(config: Config) -> bool:
-            lanes = lane_map(problem, target, config["nv"])
+            lanes = lane_map(problem, target, config["vectors"])
             spare = 2 + lanes.vectors if wide else 3
-            in_registers = config["rows"] * config["cols"] * lanes.vectors + spare <= target.vector_registers
+            in_registers = config["tile_h"] * config["tile_w"] * lanes.vectors + spare <= target.vector_registers
             vectors = ceil(lanes.outer / lanes.width)
             return (
                 in_registers
-                and (not config["stream"] or config["rows"] * config["cols"] <= _open_lines(target))
-                and (config["nv"] <= vectors if wide else config["nv"] == 1)
+                and (not config["stream_stores"] or config["tile_h"] * config["tile_w"] <= _open_lines(target))
+                and (config["vectors"] <= vectors if wide else config["vectors"] == 1)
                 and _statements(problem, lanes, config) <= _MAX_STATEMENTS
             )
 
-        return SearchSpace(
-            {
-                "rows": (1, 2, 3, 4, 5, 6, 7, 8),
-                "cols": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14),
-                "nv": (1, 2, 3, 4) if wide else (1,),
-                "chunk": tuple(chunks),
-                "stream": (0, 1),
-                "ahead": (0,) if wide else (0, 1),
-            },
-            allowed,
-        )
+        axes = values_of(AXES) | {
+            "vectors": (1, 2, 3, 4) if wide else (1,), "item_blocks": tuple(chunks),
+            "prefetch": (0,) if wide else (0, 1),
+        }  # fmt: skip
+        return SearchSpace(axes, allowed)
 
     def _smallest(self, problem: ConvGeometry, target: CpuTarget) -> Config:
-        return Config((("rows", 1), ("cols", 1), ("nv", 1), ("chunk", 1), ("stream", 0), ("ahead", 0)))
+        return Config(
+            (("tile_h", 1), ("tile_w", 1), ("vectors", 1), ("item_blocks", 1), ("stream_stores", 0), ("prefetch", 0))
+        )
 
     def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         """The best prediction among tiles of all shapes, with the chunk and stores that the sizes call for."""
@@ -106,26 +112,28 @@ class GroupedSolver:
         best = self._smallest(problem, target)
         # A large result would be gone from the caches before anybody reads it, and a large input is not in them.
         large = _footprint(problem) > target.l3_bytes // 8
-        ahead = int(large and 1 in space.axes["ahead"])
+        ahead = int(large and 1 in space.axes["prefetch"])
         found = []
-        for nv in space.axes["nv"]:
+        for nv in space.axes["vectors"]:
             lanes = lane_map(problem, target, nv)
-            chunk = _chunk(problem, lanes, space.axes["chunk"], target)
+            chunk = _chunk(problem, lanes, space.axes["item_blocks"], target)
             stream = int(large and _worth_streaming(lanes, target))
             for rows in (1, 2, 3, 4, 6):
                 for cols in (1, 2, 3, 4, 5, 6, 7, 8, 12, 14):
-                    config = best.replace(rows=rows, cols=cols, nv=nv, chunk=chunk, stream=stream, ahead=ahead)
+                    config = best.replace(
+                        tile_h=rows, tile_w=cols, vectors=nv, item_blocks=chunk, stream_stores=stream, prefetch=ahead
+                    )
                     if space.allowed(config):
                         found.append(config)
         return min(found, key=lambda config: self.predict(problem, config, target), default=best)
 
     def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         assert isinstance(problem, ConvGeometry)
-        return predicted_seconds(problem, lane_map(problem, target, config["nv"]), _schedule(config), target)
+        return predicted_seconds(problem, lane_map(problem, target, config["vectors"]), _schedule(config), target)
 
     def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)
-        lanes = lane_map(problem, target, config["nv"])
+        lanes = lane_map(problem, target, config["vectors"])
         schedule = _schedule(config)
         prelude = c_prelude(target)
         tile = "x".join(str(value) for _, value in config.values)
@@ -173,7 +181,11 @@ def _worth_streaming(lanes: LaneMap, target: CpuTarget) -> bool:
 
 def _schedule(config: Config) -> kernel.Schedule:
     return kernel.Schedule(
-        config["rows"], config["cols"], config["chunk"], bool(config["stream"]), bool(config["ahead"])
+        config["tile_h"],
+        config["tile_w"],
+        config["item_blocks"],
+        bool(config["stream_stores"]),
+        bool(config["prefetch"]),
     )
 
 
@@ -202,10 +214,13 @@ def _statements(problem: ConvGeometry, lanes: LaneMap, config: Config) -> int:
     steps = (2 if lanes.pairs and lanes.inner % 2 else 1) if lanes.splat else lanes.steps
     total = 0
     for p in axis_phases(problem, 2):
-        columns = sum(tile.width for tile in column_tiles(p, config["cols"])) * len(p.taps) * steps * lanes.vectors
-        for kind in kernel.strips(problem, config["rows"]):
+        columns = sum(tile.width for tile in column_tiles(p, config["tile_w"])) * len(p.taps) * steps * lanes.vectors
+        for kind in kernel.strips(problem, config["tile_h"]):
             rows = len(kind.depth.taps) * len(kind.height.taps) * kind.rows
-            if kind.rows == 1 and rows * min(config["cols"], p.count) * len(p.taps) * steps * lanes.vectors > UNROLLED:
+            if (
+                kind.rows == 1
+                and rows * min(config["tile_w"], p.count) * len(p.taps) * steps * lanes.vectors > UNROLLED
+            ):
                 rows = 1
             total += columns * rows
     return total * (2 if lanes.tail else 1)

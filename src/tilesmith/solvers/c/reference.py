@@ -15,18 +15,19 @@ from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers.c import reference_text as text
 from tilesmith.solvers.c.scalar_text import TYPES, conversions
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
 from tilesmith.targets.target import CpuTarget
 
 _SCALARS = ("alpha", "beta")
 
 
-class ReferenceSolver:
+class ReferenceSolver(Unranked):
     """Covers every problem; last in the table."""
 
     name = "c_reference"
     revision = 1
     features = EVERYTHING
+    axes = ()
 
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         return Accepted()

@@ -22,20 +22,34 @@ from tilesmith.solvers.c.wrw_tiling import (
     reads_in_place,
     tiling,
 )
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Unranked, values_of
 from tilesmith.targets.target import CpuTarget
 
 _DTYPES = ("fp32", "bf16", "fp16")
 _MAX_SCRATCH = 32 * 1024 * 1024
 _MAX_PARTIAL = 256 * 1024 * 1024
 
+AXES = (
+    Axis(
+        "tile_m",
+        (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16),
+        "Elements of a filter row (taps and input channels) of a tile.",
+    ),
+    Axis("vectors", (1, 2, 3, 4), "Vectors of output channels of a tile."),
+    Axis("strip_pixels", (64, 128, 256, 512, 1024, 2048, 4096, MAX_PIXELS), "Pixels of a strip, about."),
+    Axis("split_m", (1, 2, 4, 8, 16, 32), "Parts of the tiles, each an item of its own."),
+    Axis("split_n", (1, 2, 4, 8, 16, 32), "Shares of the strips, whose sums a second kernel adds."),
+    Axis("in_place", (0, 1), "1: operands are read where they lie, 0: they are copied into strips."),
+)
 
-class WrwSolver:
+
+class WrwSolver(Unranked):
     """``wrw`` from channels-last tensors to a filter of any layout."""
 
     name = "c_wrw"
     revision = 1
     features = USUAL | WINDOW | {"wrw", "groups"}
+    axes = AXES
 
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
@@ -61,7 +75,7 @@ class WrwSolver:
         width = target.lanes(4)
 
         def allowed(config: Config) -> bool:
-            mr, nv = config["mr"], config["nv"]
+            mr, nv = config["tile_m"], config["vectors"]
             t = tiling(form, config, target)
             return (
                 mr * nv + nv + 1 <= target.vector_registers
@@ -69,20 +83,10 @@ class WrwSolver:
                 and nv <= ceil(fan_k / width)
                 and t.scratch_bytes <= _MAX_SCRATCH
                 and t.partial_bytes <= _MAX_PARTIAL
-                and (not config["direct"] or (reads_in_place(form) and fan_k % (nv * width) == 0))
+                and (not config["in_place"] or (reads_in_place(form) and fan_k % (nv * width) == 0))
             )
 
-        return SearchSpace(
-            {
-                "mr": (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16),
-                "nv": (1, 2, 3, 4),
-                "px": (64, 128, 256, 512, 1024, 2048, 4096, MAX_PIXELS),
-                "parts": (1, 2, 4, 8, 16, 32),
-                "splits": (1, 2, 4, 8, 16, 32),
-                "direct": (0, 1),
-            },
-            allowed,
-        )
+        return SearchSpace(values_of(AXES), allowed)
 
     def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         assert isinstance(problem, ConvGeometry)
@@ -92,12 +96,12 @@ class WrwSolver:
         run = fan_c * (form.filter[2] if joins_columns(form) else 1)
         base = _smallest()
         if reads_in_place(form) and fan_k % width == 0:
-            base = base.replace(direct=1)
+            base = base.replace(in_place=1)
         found = []
         for mr, nv in _register_tiles(run, fan_k, width, target.vector_registers):
             for px in (128, 256, 512, 1024):
-                for direct in {0, base["direct"] if fan_k % (nv * width) == 0 else 0}:
-                    config = base.replace(mr=mr, nv=nv, px=px, direct=direct)
+                for direct in {0, base["in_place"] if fan_k % (nv * width) == 0 else 0}:
+                    config = base.replace(tile_m=mr, vectors=nv, strip_pixels=px, in_place=direct)
                     t = tiling(form, config, target)
                     if t.scratch_bytes <= _MAX_SCRATCH:
                         found.append((dense_seconds(t, replace(target, cores=1)), config))
@@ -112,7 +116,7 @@ class WrwSolver:
             splits = 1
             while have * parts * splits < wanted and splits * 2 <= min(32, t.units):
                 splits *= 2
-            base = base.replace(parts=parts, splits=splits)
+            base = base.replace(split_m=parts, split_n=splits)
         return base
 
     def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
@@ -149,7 +153,9 @@ class WrwSolver:
 
 
 def _smallest() -> Config:
-    return Config((("mr", 1), ("nv", 1), ("px", 64), ("parts", 1), ("splits", 1), ("direct", 0)))
+    return Config(
+        (("tile_m", 1), ("vectors", 1), ("strip_pixels", 64), ("split_m", 1), ("split_n", 1), ("in_place", 0))
+    )
 
 
 def _register_tiles(run: int, fan_k: int, width: int, registers: int) -> list[tuple[int, int]]:

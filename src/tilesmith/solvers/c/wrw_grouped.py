@@ -13,7 +13,7 @@ from tilesmith.solvers.c import wrw_grouped_text as text
 from tilesmith.solvers.c.grouped_lanes import LaneMap, groups_per_vector
 from tilesmith.solvers.c.turns import items_a_turn
 from tilesmith.solvers.c.wrw_cost import grouped_seconds
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Unranked, values_of
 from tilesmith.targets.target import CpuTarget
 
 _DTYPES = ("fp32", "bf16", "fp16")
@@ -21,13 +21,21 @@ _MAX_STATEMENTS = 12_000
 _MAX_ZERO_ROW = 4 * 1024 * 1024
 _MAX_PARTIAL = 64 * 1024 * 1024
 
+AXES = (
+    Axis("sums", (4, 6, 9, 12, 16, 20, 25, 27), "Taps that are summed at once."),
+    Axis("tile_w", (1, 2, 3, 4, 5, 6, 7, 8), "Pixels of dy that are held at once."),
+    Axis("item_blocks", (), "Blocks of channels of an item, which one thread computes."),
+    Axis("split_n", (1, 2, 4, 8, 16, 32, 64), "Shares of the rows, whose sums a second kernel adds."),
+)
 
-class WrwGroupedSolver:
+
+class WrwGroupedSolver(Unranked):
     """``wrw`` with several groups in a vector, from channels-last tensors to a filter of any layout."""
 
     name = "c_wrw_grouped"
     revision = 1
     features = USUAL | WINDOW | {"wrw", "groups"}
+    axes = AXES
 
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
@@ -43,7 +51,7 @@ class WrwGroupedSolver:
             return Rejected(reasons.LAYOUT, "channels are not contiguous")
         if problem.w.vector > 1:
             return Rejected(reasons.LAYOUT, "vector filter layout")
-        least = Config((("sums", 4), ("cols", 1), ("chunk", 1), ("splits", 1)))
+        least = Config((("sums", 4), ("tile_w", 1), ("item_blocks", 1), ("split_n", 1)))
         tiling = _tiling(problem, least, target)
         if tiling.zero_row * dtype(problem.x.dtype).nbytes > _MAX_ZERO_ROW:
             return Rejected(reasons.SIZE, f"rows of {problem.input[2]} x {problem.c}")
@@ -59,21 +67,13 @@ class WrwGroupedSolver:
         def allowed(config: Config) -> bool:
             tiling = _tiling(problem, config, target)
             return (
-                config["sums"] + config["cols"] + 3 <= target.vector_registers + 1
-                and config["splits"] <= max(1, problem.n * problem.output[0] * problem.output[1])
+                config["sums"] + config["tile_w"] + 3 <= target.vector_registers + 1
+                and config["split_n"] <= max(1, problem.n * problem.output[0] * problem.output[1])
                 and tiling.statements <= _MAX_STATEMENTS
                 and tiling.partial_bytes <= _MAX_PARTIAL
             )
 
-        return SearchSpace(
-            {
-                "sums": (4, 6, 9, 12, 16, 20, 25, 27),
-                "cols": (1, 2, 3, 4, 5, 6, 7, 8),
-                "chunk": tuple(chunks),
-                "splits": (1, 2, 4, 8, 16, 32, 64),
-            },
-            allowed,
-        )
+        return SearchSpace(values_of(AXES) | {"item_blocks": tuple(chunks)}, allowed)
 
     def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         assert isinstance(problem, ConvGeometry)
@@ -82,12 +82,12 @@ class WrwGroupedSolver:
         splits = 1
         while target.cores > 1 and splits < 8 * target.cores and splits * 2 <= min(64, rows):
             splits *= 2
-        least = Config((("sums", 4), ("cols", 1), ("chunk", 1), ("splits", splits)))
+        least = Config((("sums", 4), ("tile_w", 1), ("item_blocks", 1), ("split_n", splits)))
         candidates = [
-            least.replace(sums=a, cols=b, chunk=c)
+            least.replace(sums=a, tile_w=b, item_blocks=c)
             for a in space.axes["sums"]
-            for b in space.axes["cols"][:6]
-            for c in (1, space.axes["chunk"][-1])
+            for b in space.axes["tile_w"][:6]
+            for c in (1, space.axes["item_blocks"][-1])
         ]
         allowed = [config for config in candidates if space.allowed(config)]
         return min(allowed, key=lambda config: self.predict(problem, config, target), default=least)
@@ -130,4 +130,4 @@ def _lanes(problem: ConvGeometry, target: CpuTarget) -> LaneMap:
 def _tiling(problem: ConvGeometry, config: Config, target: CpuTarget) -> text.WrwGroupedTiling:
     lanes = _lanes(problem, target)
     parts = text.passes(problem.filter, lanes.steps, config["sums"])
-    return text.WrwGroupedTiling(problem, lanes, config["cols"], parts, config["chunk"], config["splits"])
+    return text.WrwGroupedTiling(problem, lanes, config["tile_w"], parts, config["item_blocks"], config["split_n"])

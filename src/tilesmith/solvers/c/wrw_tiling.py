@@ -224,11 +224,11 @@ def reads_in_place(problem: ConvGeometry) -> bool:
 def tiling(problem: ConvGeometry, config: Config, target: CpuTarget) -> WrwTiling:
     """``config`` applied to ``problem`` (which is ``flattened``)."""
     pairs = uses_pairs(problem, target)
-    planes, rows, cols = strip_shape(problem, config["px"], pairs)
+    planes, rows, cols = strip_shape(problem, config["strip_pixels"], pairs)
     first = WrwTiling(
         problem, target.lanes(4), pairs,
-        bool(config["direct"]), config["mr"], config["nv"],
-        planes, rows, cols, config["parts"], config["splits"],
+        bool(config["in_place"]), config["tile_m"], config["vectors"],
+        planes, rows, cols, config["split_m"], config["split_n"],
     )  # fmt: skip
     return replace(first, parts=min(first.parts, first.tiles), splits=min(first.splits, first.units))
 

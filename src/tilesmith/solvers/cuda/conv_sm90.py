@@ -10,9 +10,10 @@ from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
 from tilesmith.solvers.cuda.cost_sm90 import predicted_seconds
 from tilesmith.solvers.cuda.draft_sm90 import tile_draft
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form
-from tilesmith.solvers.cuda.space_sm90 import sm90_default, sm90_ranked, sm90_space
+from tilesmith.solvers.cuda.space_sm90 import AXES, sm90_default, sm90_ranked, sm90_space
 from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 
@@ -22,6 +23,7 @@ class ConvSm90Solver:
     name = "wgmma_conv"
     revision = 5
     features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "wrw"}
+    axes = AXES
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
@@ -42,10 +44,14 @@ class ConvSm90Solver:
         return sm90_ranked(lambda swap: None if swap else _form(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return predicted_seconds(Sm90Tile(_form(problem), config, target))
+        return predicted_seconds(self.tile(problem, config, target), fit_of(target).tile)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> Sm90Tile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return Sm90Tile(_form(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
-        return tile_draft(Sm90Tile(_form(problem), config, target))
+        return tile_draft(self.tile(problem, config, target))
 
 
 def _form(problem: Geometry) -> Sm90Form:

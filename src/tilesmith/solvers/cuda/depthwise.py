@@ -21,7 +21,9 @@ from tilesmith.problems.features import EPILOGUE, USUAL
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_form import MAX_INDEX, RESULTS, widest
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Unranked, values_of
+from tilesmith.targets.fits.choose import fit_of
+from tilesmith.targets.fits.fit import DepthwiseFit
 from tilesmith.targets.target import CudaTarget
 
 _TYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": "float"}
@@ -29,16 +31,20 @@ _MAX_TAPS = 128
 _MAX_UNROLLED = 4096  # multiply-adds of a thread's tile
 _MAX_SUMS = 112
 _IN_REGISTERS = 56  # filter elements of a thread; more lie in shared memory
-_START, _LAUNCH = 3000, 2.0e-6
+AXES = (
+    Axis("channels_per_thread", (1, 2, 4, 8), "Channels of a thread, which move at once."),
+    Axis("rows_per_thread", (1, 2, 3, 4, 6, 7, 8, 12, 14), "Rows of the results of a thread."),
+    Axis("columns_per_thread", (1, 2, 3, 4, 6, 7, 8, 12), "Results of each of its rows."),
+    Axis("threads", (64, 128, 256), "Threads of a block."),
+    Axis("rows_ahead", (0, 1, 2), "Rows that are fetched before they are needed; 0 for backward weights."),
+    Axis("filter_rows", (), "Rows of the filter that a thread of backward weights sums; 0 for the others."),
+    Axis("blocks_per_sm", (0, 2, 4, 8, 16), "Blocks of backward weights on each SM, about; 0 for the others."),
+)
 
 
 @dataclass(frozen=True)
 class DepthwiseTile:
-    """``g`` computed as ``config`` says: ``vec`` channels, ``th`` x ``tw`` results, ``threads`` a block.
-
-    ``ahead`` rows are fetched before they are needed; ``rows`` of the filter are summed by one thread of ``wrw``, whose
-    blocks number about ``per_sm`` for each SM.
-    """
+    """``g`` computed as ``config`` says; see the axes above."""
 
     g: ConvGeometry
     config: Config
@@ -59,7 +65,7 @@ class DepthwiseTile:
     @cached_property
     def lanes(self) -> int:
         """Threads side by side along channels: the fewest idle ones."""
-        vectors = self.g.c // self.value["vec"]
+        vectors = self.g.c // self.value["channels_per_thread"]
         most = min(self.value["threads"], vectors, 64)
         return min(range(max(1, most // 2), most + 1), key=lambda n: (-(-vectors // n) * n, -n))
 
@@ -70,7 +76,7 @@ class DepthwiseTile:
 
     @cached_property
     def channel_blocks(self) -> int:
-        return -(-(self.g.c // self.value["vec"]) // self.lanes)
+        return -(-(self.g.c // self.value["channels_per_thread"]) // self.lanes)
 
     @cached_property
     def image(self) -> tuple[int, int]:
@@ -80,11 +86,11 @@ class DepthwiseTile:
 
     @cached_property
     def tiles_h(self) -> int:
-        return -(-self.image[0] // self.value["th"])
+        return -(-self.image[0] // self.value["rows_per_thread"])
 
     @cached_property
     def tiles_w(self) -> int:
-        return -(-self.image[1] // self.value["tw"])
+        return -(-self.image[1] // self.value["columns_per_thread"])
 
     @property
     def tiles(self) -> int:
@@ -92,7 +98,7 @@ class DepthwiseTile:
 
     @cached_property
     def row_blocks(self) -> int:
-        return -(-self.g.filter[1] // self.value["rows"]) if self.weights else 1
+        return -(-self.g.filter[1] // self.value["filter_rows"]) if self.weights else 1
 
     @cached_property
     def parts(self) -> int:
@@ -100,57 +106,75 @@ class DepthwiseTile:
         whole = -(-self.tiles // self.slots)
         if not self.weights:
             return whole
-        wanted = self.target.cores * self.value["per_sm"] // (self.channel_blocks * self.row_blocks)
+        wanted = self.target.cores * self.value["blocks_per_sm"] // (self.channel_blocks * self.row_blocks)
         return max(1, min(whole, wanted))
 
     @cached_property
     def in_shared(self) -> bool:
-        return not self.weights and self.g.filter[1] * self.g.filter[2] * self.value["vec"] > _IN_REGISTERS
+        return (
+            not self.weights and self.g.filter[1] * self.g.filter[2] * self.value["channels_per_thread"] > _IN_REGISTERS
+        )
 
     @cached_property
     def shared_bytes(self) -> int:
         if self.weights:
-            return self.lanes * self.slots * self.value["vec"] * 4
-        return self.g.filter[1] * self.g.filter[2] * self.lanes * self.value["vec"] * 4 if self.in_shared else 0
+            return self.lanes * self.slots * self.value["channels_per_thread"] * 4
+        return (
+            self.g.filter[1] * self.g.filter[2] * self.lanes * self.value["channels_per_thread"] * 4
+            if self.in_shared
+            else 0
+        )
 
     @cached_property
     def work(self) -> int:
         """Multiply-adds of a thread's tile."""
         v = self.value
-        taps = (v["rows"] if self.weights else self.g.filter[1]) * self.g.filter[2]
+        taps = (v["filter_rows"] if self.weights else self.g.filter[1]) * self.g.filter[2]
         strided = self.g.stride[1] * self.g.stride[2] if self.back else 1
-        return v["th"] * v["tw"] * v["vec"] * taps // strided
+        return v["rows_per_thread"] * v["columns_per_thread"] * v["channels_per_thread"] * taps // strided
 
     @cached_property
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         v, g = self.value, self.g
-        words = v["vec"] * dtype(g.x.dtype).nbytes / 4
+        words = v["channels_per_thread"] * dtype(g.x.dtype).nbytes / 4
         step = (1, 1) if self.back else (g.stride[1], g.stride[2])
-        columns = (v["tw"] - 1) * step[1] + (g.filter[2] - 1) * g.dilation[2] + 1
+        columns = (v["columns_per_thread"] - 1) * step[1] + (g.filter[2] - 1) * g.dilation[2] + 1
         if self.weights:
-            sums = v["rows"] * g.filter[2] * v["vec"]
-            return int(sums + v["th"] * v["tw"] * (words + v["vec"] / 2) + columns * words + 48)
+            sums = v["filter_rows"] * g.filter[2] * v["channels_per_thread"]
+            return int(
+                sums
+                + v["rows_per_thread"] * v["columns_per_thread"] * (words + v["channels_per_thread"] / 2)
+                + columns * words
+                + 48
+            )
         # From shared memory the compiler still fetches it far ahead.
-        filter_ = g.filter[1] * g.filter[2] * v["vec"] // (2 if self.in_shared else 1)
-        return int(v["th"] * v["tw"] * v["vec"] + filter_ + columns * words * (v["ahead"] + 1) + 40)
+        filter_ = g.filter[1] * g.filter[2] * v["channels_per_thread"] // (2 if self.in_shared else 1)
+        return int(
+            v["rows_per_thread"] * v["columns_per_thread"] * v["channels_per_thread"]
+            + filter_
+            + columns * words * (v["rows_ahead"] + 1)
+            + 40
+        )
 
     @cached_property
     def fits(self) -> bool:
         v, g = self.value, self.g
-        if self.back and (v["th"] % g.stride[1] or v["tw"] % g.stride[2]):
+        if self.back and (v["rows_per_thread"] % g.stride[1] or v["columns_per_thread"] % g.stride[2]):
             return False
-        if self.weights and (v["rows"] * g.filter[2] * v["vec"] > _MAX_SUMS or v["rows"] > g.filter[1]):
+        if self.weights and (
+            v["filter_rows"] * g.filter[2] * v["channels_per_thread"] > _MAX_SUMS or v["filter_rows"] > g.filter[1]
+        ):
             return False
         # NOTE: beyond these heights the compiler gives up unrolling, and sums go through local memory: 2 to 10 times
         # slower (H200, NVRTC 13.0).
         tallest = 4 if g.filter[1] >= 5 else 8 if self.weights else 14
-        if v["th"] > max(tallest, g.stride[1] if self.back else 1):
+        if v["rows_per_thread"] > max(tallest, g.stride[1] if self.back else 1):
             return False
         taps = g.filter[1] * g.filter[2]
         if self.work > _MAX_UNROLLED or taps > _MAX_TAPS or self.registers > 200:
             return False
-        if v["vec"] > vector_of(g) or self.shared_bytes > 48 * 1024 or self.parts > MAX_INDEX:
+        if v["channels_per_thread"] > vector_of(g) or self.shared_bytes > 48 * 1024 or self.parts > MAX_INDEX:
             return False
         return self.channel_blocks <= 65535
 
@@ -165,12 +189,13 @@ def vector_of(g: ConvGeometry) -> int:
     return found
 
 
-class DepthwiseCudaSolver:
+class DepthwiseCudaSolver(Unranked):
     """One input and one output channel a group, channels-last, images in two dimensions, sums in fp32."""
 
     name = "cuda_depthwise"
     revision = 1
     features = USUAL | EPILOGUE | {"fwd", "bwd", "wrw", "groups", "stride", "padding", "dilation"}
+    axes = AXES
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
@@ -198,21 +223,26 @@ class DepthwiseCudaSolver:
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
         g = _conv(problem)
         weights = g.direction == "wrw"
-        axes = {
-            "vec": tuple(v for v in (1, 2, 4, 8) if v <= vector_of(g)), "th": (1, 2, 3, 4, 6, 7, 8, 12, 14),
-            "tw": (1, 2, 3, 4, 6, 7, 8, 12), "threads": (64, 128, 256), "ahead": (0,) if weights else (1, 2),
-            "rows": tuple(range(1, g.filter[1] + 1)) if weights else (0,), "per_sm": (2, 4, 8, 16) if weights else (0,),
-        }  # fmt: skip
+        axes = values_of(AXES) | {
+            "channels_per_thread": tuple(v for v in (1, 2, 4, 8) if v <= vector_of(g)),
+            "rows_ahead": (0,) if weights else (1, 2),
+            "filter_rows": tuple(range(1, g.filter[1] + 1)) if weights else (0,),
+            "blocks_per_sm": (2, 4, 8, 16) if weights else (0,),
+        }
         return SearchSpace(axes, lambda config: DepthwiseTile(g, config, target).fits)
 
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
         return _default(_conv(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return _seconds(DepthwiseTile(_conv(problem), config, target))
+        return depthwise_seconds(self.tile(problem, config, target), fit_of(target).depthwise)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> DepthwiseTile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return DepthwiseTile(_conv(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
-        t = DepthwiseTile(_conv(problem), config, target)
+        t = self.tile(problem, config, target)
         return _weights_draft(t) if t.weights else _gather_draft(t)
 
 
@@ -232,8 +262,9 @@ def _candidates(g: ConvGeometry, target: CudaTarget) -> list[Config]:
                 for threads in (128, 256):
                     for rows in {g.filter[1], (g.filter[1] + 1) // 2, 1} if weights else (0,):
                         config = Config(
-                            (("vec", vec), ("th", th), ("tw", tw), ("threads", threads), ("ahead", 0 if weights else 1),
-                             ("rows", rows), ("per_sm", 4 if weights else 0))
+                            (("channels_per_thread", vec), ("rows_per_thread", th), ("columns_per_thread", tw),
+                             ("threads", threads), ("rows_ahead", 0 if weights else 1), ("filter_rows", rows),
+                             ("blocks_per_sm", 4 if weights else 0))
                         )  # fmt: skip
                         t = DepthwiseTile(g, config, target)
                         # With two paths, for whole tiles and for others, the estimate is low for wide filters.
@@ -244,40 +275,41 @@ def _candidates(g: ConvGeometry, target: CudaTarget) -> list[Config]:
 
 @lru_cache(maxsize=512)
 def _default(g: ConvGeometry, target: CudaTarget) -> Config:
-    return min(_candidates(g, target), key=lambda config: _seconds(DepthwiseTile(g, config, target)))
+    fit = fit_of(target).depthwise
+    return min(_candidates(g, target), key=lambda config: depthwise_seconds(DepthwiseTile(g, config, target), fit))
 
 
-def _seconds(t: DepthwiseTile) -> float:
+def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     """Loads through the L1 cache, multiply-adds, DRAM: the slowest, by waves of blocks."""
     g, v, target = t.g, t.value, t.target
     size = dtype(g.x.dtype).nbytes
     step = (1, 1) if t.back else (g.stride[1], g.stride[2])
-    taps = v["rows"] if t.weights else g.filter[1]
+    taps = v["filter_rows"] if t.weights else g.filter[1]
     reach = (1 / g.stride[1], 1 / g.stride[2]) if t.back else (1.0, 1.0)
-    rows = (v["th"] * reach[0] - 1) * step[0] + (taps - 1) * g.dilation[1] * reach[0] + 1
-    columns = (v["tw"] * reach[1] - 1) * step[1] + (g.filter[2] - 1) * g.dilation[2] * reach[1] + 1
-    vectors = rows * columns + v["th"] * v["tw"] * (2 if g.epilogue.residual else 1)
+    rows = (v["rows_per_thread"] * reach[0] - 1) * step[0] + (taps - 1) * g.dilation[1] * reach[0] + 1
+    columns = (v["columns_per_thread"] * reach[1] - 1) * step[1] + (g.filter[2] - 1) * g.dilation[2] * reach[1] + 1
+    vectors = rows * columns + v["rows_per_thread"] * v["columns_per_thread"] * (2 if g.epilogue.residual else 1)
     warps = t.tiles * t.channel_blocks * t.row_blocks * t.lanes / 32
     per_thread = min(255, t.registers)
     resident = min(target.registers_per_sm // (per_thread * 32), target.threads_per_sm // 32)
-    # A load instruction moves vec * size * 32 bytes; the L1 cache gives 64 a cycle.
-    loads = vectors * max(4.0, v["vec"] * size * 32 / 64)
-    issue = (t.work * 1.15 + vectors * (6 + v["vec"]) + 60) / 4
+    # A load instruction moves vec * size * 32 bytes.
+    loads = vectors * max(4.0, v["channels_per_thread"] * size * 32 / fit.l1)
+    issue = (t.work * fit.issue + vectors * (6 + v["channels_per_thread"]) + 60) / 4
     if t.in_shared:
-        issue += t.work / v["tw"] / v["vec"] / 4
-    hidden = float(min(1.0, resident / 16) ** 0.5)
-    cycles = warps / target.cores * max(loads, issue) / hidden + _START
+        issue += t.work / v["columns_per_thread"] / v["channels_per_thread"] / 4
+    hidden = float(min(1.0, resident / fit.hiding) ** 0.5)
+    cycles = warps / target.cores * max(loads, issue) / hidden + fit.start
     waves = warps / target.cores / resident
     if not t.weights and waves > 1:
         cycles *= ceil(waves) / waves if waves < 4 else 1.0
-    idle = (t.tiles_h * v["th"] * t.tiles_w * v["tw"]) / (t.image[0] * t.image[1])
+    idle = (t.tiles_h * v["rows_per_thread"] * t.tiles_w * v["columns_per_thread"]) / (t.image[0] * t.image[1])
     pixels = g.n * (g.input[1] * g.input[2] + g.output[1] * g.output[2])
     moved = pixels * g.c * size * (1.0 if idle < 2 else 1.1)
-    busy, moving = cycles / (0.95 * target.clock_hz), moved / (0.8 * target.bytes_per_s)
-    seconds = max(busy, moving) + 0.5 * min(busy, moving)  # the two overlap, but not quite
+    busy, moving = cycles / (fit.clock * target.clock_hz), moved / (fit.bandwidth * target.bytes_per_s)
+    seconds = max(busy, moving) + fit.overlap * min(busy, moving)  # the two overlap, but not quite
     if t.weights:
         partial = t.parts * g.filter[1] * g.filter[2] * g.c * 4
-        seconds += _LAUNCH + 2 * partial / (0.5 * target.bytes_per_s)
+        seconds += fit.second_kernel + 2 * partial / (fit.partial_bandwidth * target.bytes_per_s)
     return seconds
 
 
@@ -290,8 +322,9 @@ def _constants(t: DepthwiseTile, out: str) -> str:
     g, v = t.g, t.value
     numbers = {
         "R": g.filter[1], "S": g.filter[2], "STRIDE_H": g.stride[1], "STRIDE_W": g.stride[2], "PAD_H": g.padding[1],
-        "PAD_W": g.padding[2], "DILATION_H": g.dilation[1], "DILATION_W": g.dilation[2], "TH": v["th"], "TW": v["tw"],
-        "VEC": v["vec"], "AHEAD": v["ahead"], "TAP_ROWS": v["rows"],
+        "PAD_W": g.padding[2], "DILATION_H": g.dilation[1], "DILATION_W": g.dilation[2], 
+        "TH": v["rows_per_thread"], "TW": v["columns_per_thread"],
+        "VEC": v["channels_per_thread"], "AHEAD": v["rows_ahead"], "TAP_ROWS": v["filter_rows"],
         "MIN_BLOCKS": 1,
     }  # fmt: skip
     flags = {

@@ -15,19 +15,22 @@ def tile_draft(t: Sm90Tile) -> Draft:
     source, parameters = tile_source(t, arguments), passed(arguments)
     launch = Launch(
         0, source.symbol, (t.grid, 1, 1), (*_maps(t), *parameters), (t.threads, 1, 1),
-        (v["split"] * v["cast"], 1, 1), t.shared_bytes, programmatic=True,
+        (v["cluster_k"] * v["cluster_m"], 1, 1), t.shared_bytes, programmatic=True,
     )  # fmt: skip
-    if v["slices"] == 1:
+    if v["split_k"] == 1:
         return Draft((source,), (launch,))
     adding = sum_source(t, arguments)
     blocks = -(-t.partial_quads * sum_groups(t) // SUM_THREADS)
     step = Launch(1, adding.symbol, (blocks, 1, 1), parameters, (SUM_THREADS, 1, 1), programmatic=True)
-    return Draft((source, adding), (launch, step), workspace_bytes=v["slices"] * t.partial_quads * 16)
+    return Draft((source, adding), (launch, step), workspace_bytes=v["split_k"] * t.partial_quads * 16)
 
 
 def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
     form = t.form
-    a, b = _load(t, form.a, t.a_read, form.a_columns), _load(t, form.b, t.b_read // t.value["cast"], form.b_columns)
+    a, b = (
+        _load(t, form.a, t.a_read, form.a_columns),
+        _load(t, form.b, t.b_read // t.value["cluster_m"], form.b_columns),
+    )
     if t.store != "MAPPED" or form.mapped is None:
         return (a, b, a, a)  # the kernel does not read the last two
     tail = t.block_n % 64
@@ -40,7 +43,7 @@ def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
 def _load(t: Sm90Tile, operand: Tiled | Window, extent: int, by_columns: bool) -> TensorMap:
     """The map that loads ``extent`` rows of one step; rows that are contiguous come in slabs of 64."""
     if isinstance(operand, Window):
-        return _window(t, operand, t.value["slab"] if by_columns else t.block_k, t.block_k if by_columns else extent)
+        return _window(t, operand, t.value["slab_n"] if by_columns else t.block_k, t.block_k if by_columns else extent)
     inner, across = (64, t.block_k) if by_columns else (min(t.block_k, 64), extent)
     box = (inner, across, 1) if operand.across == 1 else (inner, 1, across)
     return _tiled(operand, t.form.dtype, box, inner * 2)

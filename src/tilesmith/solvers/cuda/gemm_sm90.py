@@ -9,9 +9,10 @@ from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.cost_sm90 import predicted_seconds
 from tilesmith.solvers.cuda.draft_sm90 import tile_draft
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form, gemm_form
-from tilesmith.solvers.cuda.space_sm90 import sm90_default, sm90_ranked, sm90_space
+from tilesmith.solvers.cuda.space_sm90 import AXES, sm90_default, sm90_ranked, sm90_space
 from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 
@@ -21,6 +22,7 @@ class GemmSm90Solver:
     name = "wgmma_gemm"
     revision = 6
     features = USUAL | GEMM
+    axes = AXES
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, GemmGeometry):
@@ -41,10 +43,14 @@ class GemmSm90Solver:
         return sm90_ranked(lambda swap: _form(problem, swap), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return predicted_seconds(_tile(problem, config, target))
+        return predicted_seconds(self.tile(problem, config, target), fit_of(target).tile)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> Sm90Tile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return _tile(problem, config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
-        return tile_draft(_tile(problem, config, target))
+        return tile_draft(self.tile(problem, config, target))
 
 
 def _form(problem: Geometry, swap: int) -> Sm90Form | None:
@@ -59,7 +65,7 @@ def _form(problem: Geometry, swap: int) -> Sm90Form | None:
 
 
 def _tile(problem: Geometry, config: Config, target: CudaTarget) -> Sm90Tile:
-    form = _form(problem, config["swap"])
+    form = _form(problem, config["swap_mn"])
     if form is None:
         raise ValueError("the wgmma solver does not cover this problem")
     return Sm90Tile(form, config, target)

@@ -56,7 +56,7 @@ def _source(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
     text = _template()
     for name, value in holes.items():
         text = text.replace(f"@{name}@", value)
-    tile = f"m{t.block_m}h{v['th']}w{v['tw']}k{t.block_k}" + ("pp" if t.pingpong else f"w{v['wgs']}")
+    tile = f"m{t.block_m}h{v['tile_h']}w{v['tile_w']}k{t.block_k}" + ("pp" if t.pingpong else f"w{v['warpgroups']}")
     return make_source("cuda", "wgmmahalo", form.dtype, tile, t.target.arch, hopper_prelude(), text)
 
 
@@ -65,8 +65,8 @@ def _constants(t: HaloTile) -> str:
     product, copy = t.registers
     w, h, d = t.window
     numbers = {
-        "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "WARPGROUPS": v["wgs"], "WINDOWS": v["windows"],
-        "STAGES": 1 if v["resident"] else t.stages, "TILE_W": v["tw"], "TILE_H": v["th"], "WINDOW_W": w,
+        "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "WARPGROUPS": v["warpgroups"], "WINDOWS": v["windows"],
+        "STAGES": 1 if v["resident"] else t.stages, "TILE_W": v["tile_w"], "TILE_H": v["tile_h"], "WINDOW_W": w,
         "WINDOW_H": h, "WINDOW_D": d, "BLOCKS": t.blocks, "TAPS": len(t.rows), "RANK": form.rank,
         "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
     }  # fmt: skip
@@ -123,6 +123,6 @@ def _maps(t: HaloTile, result: TensorView) -> tuple[TensorMap, TensorMap, Tensor
     n, c, *sizes = result.shape
     dims = (c, *reversed(sizes[3 - spatial :]), n)
     strides = steps_along(dims[1:], (*reversed(result.strides[5 - spatial :]), result.strides[0]))
-    tile = (t.value["tw"], t.value["th"], 1)[:spatial]
+    tile = (t.value["tile_w"], t.value["tile_h"], 1)[:spatial]
     out = TensorMap(form.out, form.out_dtype, dims, tuple(2 * s for s in strides), (64, *tile, 1), ones, 128)
     return pixels, filter_, out

@@ -12,22 +12,29 @@ from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form, aligned, steps_along, stores_whole
 from tilesmith.solvers.cuda.halo_draft_sm90 import halo_draft
 from tilesmith.solvers.cuda.halo_tile_sm90 import HaloTile, halo_seconds
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, values_of
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
-_SHAPES = ((1, 0), (2, 0), (2, 1), (3, 0))  # wgs, pp
+_SHAPES = ((1, 0), (2, 0), (2, 1), (3, 0))  # warpgroups, pingpong
+AXES = (
+    Axis("warpgroups", (1, 2, 3), "Multiplying warpgroups of a block."),
+    Axis("pingpong", (0, 1), "1: each warpgroup has a tile of its own."),
+    Axis("tile_h", (), "Rows of pixels of a tile."),
+    Axis("tile_w", (), "Pixels of each of its rows."),
+    Axis("windows", (2, 3, 4), "Windows that are held at once."),
+    Axis("resident", (0, 1), "1: the filter stays in shared memory."),
+    Axis("block_k", (64, 32), "Channels of a step."),
+)
 
 
 class HaloSm90Solver:
-    """Forward and backward data, several taps, channels-last tensors whose pixels are multiples of 16 bytes.
-
-    Axes: ``wgs`` multiplying warpgroups, ``pp`` pingpong, ``th`` x ``tw`` pixels of a tile, ``windows`` held at once,
-    ``resident`` the filter stays in shared memory, ``bk`` channels of a step.
-    """
+    """Forward and backward data, several taps, channels-last tensors whose pixels are multiples of 16 bytes."""
 
     name = "wgmma_halo"
     revision = 5
     features = USUAL | ACTIVATED | {"fwd", "bwd", "bias", "padding", "dilation", "depth"}
+    axes = AXES
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
@@ -44,10 +51,7 @@ class HaloSm90Solver:
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
         form = _form(problem)
         widths, heights = _extents(form)
-        axes = {
-            "wgs": (1, 2, 3), "pp": (0, 1), "th": heights, "tw": widths, "windows": (2, 3, 4), "resident": (0, 1),
-            "bk": _depths(form),
-        }  # fmt: skip
+        axes = values_of(AXES) | {"tile_h": heights, "tile_w": widths, "block_k": _depths(form)}
         return SearchSpace(axes, lambda config: HaloTile(form, config, target).fits)
 
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
@@ -55,15 +59,19 @@ class HaloSm90Solver:
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
         """Configs worth measuring, the untuned choice first."""
-        form = _form(problem)
-        return sorted(_candidates(form, target), key=lambda config: halo_seconds(HaloTile(form, config, target)))
+        form, fit = _form(problem), fit_of(target).halo
+        return sorted(_candidates(form, target), key=lambda config: halo_seconds(HaloTile(form, config, target), fit))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return halo_seconds(HaloTile(_form(problem), config, target))
+        return halo_seconds(self.tile(problem, config, target), fit_of(target).halo)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> HaloTile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return HaloTile(_form(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)
-        return halo_draft(HaloTile(_form(problem), config, target), _result(problem))
+        return halo_draft(self.tile(problem, config, target), _result(problem))
 
 
 def _result(g: ConvGeometry) -> TensorView:
@@ -124,7 +132,8 @@ def _candidates(form: Sm90Form, target: CudaTarget) -> Iterator[Config]:
                 for bk in _depths(form):
                     for resident in (1, 0):
                         values = {
-                            "wgs": wgs, "pp": pp, "th": th, "tw": tw, "windows": 2, "resident": resident, "bk": bk
+                            "warpgroups": wgs, "pingpong": pp, "tile_h": th, "tile_w": tw, "windows": 2,
+                            "resident": resident, "block_k": bk,
                         }  # fmt: skip
                         config = Config(tuple(values.items()))
                         if HaloTile(form, config, target).fits:

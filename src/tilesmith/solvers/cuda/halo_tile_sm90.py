@@ -9,12 +9,11 @@ from math import ceil
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form, Window
 from tilesmith.solvers.cuda.tile_sm90 import sm90_registers
 from tilesmith.solvers.solver import Config
+from tilesmith.targets.fits.fit import HaloFit
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 512
 _MAX_BOX = 256
-_FEW_CHANNELS = 1.5  # what few channels on either side cost beside their padding: ten timings of 34 to 363 us
-_LATENCY = 800  # cycles from asking for a filter's tap, which lies in L2, to its use
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class HaloTile:
 
     @property
     def pingpong(self) -> bool:
-        return bool(self.value["pp"])
+        return bool(self.value["pingpong"])
 
     @cached_property
     def reach(self) -> tuple[int, int, int]:
@@ -48,7 +47,7 @@ class HaloTile:
     @cached_property
     def window(self) -> tuple[int, int, int]:
         """The window's size (W, H, D)."""
-        return self.value["tw"] + self.reach[0], self.value["th"] + self.reach[1], 1 + self.reach[2]
+        return self.value["tile_w"] + self.reach[0], self.value["tile_h"] + self.reach[1], 1 + self.reach[2]
 
     @cached_property
     def rows(self) -> tuple[int, ...]:
@@ -59,15 +58,15 @@ class HaloTile:
     @cached_property
     def block_n(self) -> int:
         """Columns of a product: pixels, and what lies between the end of a row and the next."""
-        return ceil(((self.value["th"] - 1) * self.window[0] + self.value["tw"]) / 8) * 8
+        return ceil(((self.value["tile_h"] - 1) * self.window[0] + self.value["tile_w"]) / 8) * 8
 
     @property
     def block_k(self) -> int:
-        return self.value["bk"]
+        return self.value["block_k"]
 
     @cached_property
     def block_m(self) -> int:
-        return 64 * (1 if self.pingpong else self.value["wgs"])
+        return 64 * (1 if self.pingpong else self.value["warpgroups"])
 
     @cached_property
     def blocks(self) -> int:
@@ -85,7 +84,7 @@ class HaloTile:
 
     @cached_property
     def _fixed_bytes(self) -> int:
-        staging = ceil(self.value["th"] * self.value["tw"] * 128 / 1024) * 1024 * self.value["wgs"]
+        staging = ceil(self.value["tile_h"] * self.value["tile_w"] * 128 / 1024) * 1024 * self.value["warpgroups"]
         return self.value["windows"] * self.window_bytes + staging + 512 + _BARRIERS + 1024
 
     @cached_property
@@ -106,7 +105,7 @@ class HaloTile:
     @cached_property
     def across(self) -> tuple[int, int]:
         """Tiles along W and H."""
-        return ceil(self.pixels.base[0] / self.value["tw"]), ceil(self.pixels.base[1] / self.value["th"])
+        return ceil(self.pixels.base[0] / self.value["tile_w"]), ceil(self.pixels.base[1] / self.value["tile_h"])
 
     @cached_property
     def depth(self) -> int:
@@ -123,51 +122,51 @@ class HaloTile:
 
     @property
     def threads(self) -> int:
-        return (self.value["wgs"] + 1) * 128
+        return (self.value["warpgroups"] + 1) * 128
 
     @cached_property
     def registers(self) -> tuple[int, int]:
-        return sm90_registers(self.value["wgs"], 1, self.block_n // 2)
+        return sm90_registers(self.value["warpgroups"], 1, self.block_n // 2)
 
     @cached_property
     def fits(self) -> bool:
         v = self.value
         if (
-            self.block_n > (192 if v["wgs"] == 3 else 256)
+            self.block_n > (192 if v["warpgroups"] == 3 else 256)
             or max(self.window) > _MAX_BOX
-            or (self.pingpong and v["wgs"] != 2)
+            or (self.pingpong and v["warpgroups"] != 2)
         ):
             return False
         if v["resident"] and self.tiles_m > 1:
             return False
-        if v["th"] > self.pixels.base[1] or v["tw"] > self.pixels.base[0]:
+        if v["tile_h"] > self.pixels.base[1] or v["tile_w"] > self.pixels.base[0]:
             return False
         return self.stages >= 2 and self.shared_bytes <= self.target.shared_bytes_per_block
 
 
-def halo_seconds(t: HaloTile) -> float:
+def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
     """Estimated seconds, as in ``cost_sm90``."""
     taps = len(t.rows)
     bm, bn, span = t.block_m, t.block_n, t.block_k * 2
-    tensor = bm * bn * t.block_k / 2048
-    shared = (bm / 64 * (64 + bn) + (0 if t.value["resident"] else bm)) * span / 128
-    loads = (0 if t.value["resident"] else bm) * span / 48
-    step = max(tensor, shared, loads) + 30
+    tensor = bm * bn * t.block_k / fit.macs
+    shared = (bm / 64 * (64 + bn) + (0 if t.value["resident"] else bm)) * span / fit.shared
+    loads = (0 if t.value["resident"] else bm) * span / fit.l2
+    step = max(tensor, shared, loads) + fit.step
     if not t.value["resident"]:  # a tap's filter must arrive while those before it are multiplied
-        step = max(step, _LATENCY / (t.stages - 1))
-    block = max(taps * step, t.window_bytes / 48)
+        step = max(step, fit.latency / (t.stages - 1))
+    block = max(taps * step, t.window_bytes / fit.l2)
     waves = ceil(t.tiles / t.target.cores)
-    epilogue = 500 + bm * bn / 12
-    hidden = 0.15 if t.pingpong and waves > 1 else 1.0
-    cycles = waves * (t.blocks * block + epilogue * hidden) + 2800
+    epilogue = fit.epilogue + bm * bn / fit.stored
+    hidden = fit.hidden if t.pingpong and waves > 1 else 1.0
+    cycles = waves * (t.blocks * block + epilogue * hidden) + fit.start
     if t.pingpong and waves == 1:
-        cycles += t.blocks * block * 0.15
+        cycles += t.blocks * block * fit.pingpong_alone
     form = t.form
     pixels = 1
     for size in t.pixels.dims[1:]:
         pixels *= size
     moved = 2 * (pixels * form.channels + form.rows * form.cols + taps * form.channels * form.cols)
     if min(form.channels, form.cols) < 16:
-        cycles *= _FEW_CHANNELS
-    busy, moving = cycles / 1.7e9, moved / (0.85 * t.target.bytes_per_s)
-    return max(busy, moving) + 0.15 * min(busy, moving)
+        cycles *= fit.few_channels
+    busy, moving = cycles / fit.clock, moved / (fit.bandwidth * t.target.bytes_per_s)
+    return max(busy, moving) + fit.overlap * min(busy, moving)

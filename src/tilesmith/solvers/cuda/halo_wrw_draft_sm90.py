@@ -30,7 +30,7 @@ def halo_wrw_draft(t: HaloWrwTile, form: Sm90Form) -> Draft:
         0, source.symbol, t.grid, (*maps, *passed(arguments)), (t.threads, 1, 1),
         shared_bytes=t.shared_bytes, programmatic=True,
     )  # fmt: skip
-    if t.value["slices"] == 1:
+    if t.value["split_n"] == 1:
         return Draft((source,), (launch,))
     sum_source = _sum_source(t, arguments)
     blocks = -(-t.units * t.block_quads * _lanes(t) // _SUM_THREADS)
@@ -44,7 +44,7 @@ def halo_wrw_draft(t: HaloWrwTile, form: Sm90Form) -> Draft:
 def _lanes(t: HaloWrwTile) -> int:
     """Threads that share the slices of a group of sums: each has up to 8 loads under way."""
     lanes = 1
-    while lanes < 16 and lanes * 8 < t.value["slices"]:
+    while lanes < 16 and lanes * 8 < t.value["split_n"]:
         lanes *= 2
     return lanes
 
@@ -65,24 +65,26 @@ def _source(t: HaloWrwTile, arguments: tuple[Argument, ...]) -> Source:
     product, copy = t.registers
     w, h = t.window
     more = {
-        "TILE_W": v["tw"], "TILE_H": v["th"], "WINDOW_W": w, "WINDOW_H": h, "X_ROWS": t.x_rows, "DY_ROWS": t.dy_rows,
+        "TILE_W": v["tile_w"], "TILE_H": v["tile_h"], "WINDOW_W": w, "WINDOW_H": h, "X_ROWS": t.x_rows,
+        "DY_ROWS": t.dy_rows,
         "STEPS": t.steps, "STAGES": t.stages, "LINES": t.lines, "DILATION_H": t.geometry.dilation[1],
         "DILATION_W": t.geometry.dilation[2], "DY_LEAD": t.dy_lead,
         "ROW_STEP": t.row_step, "GROUP_STEP": t.tap_step, "RANK": 5 if t.geometry_is_deep else 4,
-        "WHOLE": int(t.whole), "PARTIAL": int(v["slices"] > 1), "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
+        "WHOLE": int(t.whole), "PARTIAL": int(v["split_n"] > 1), "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
     }  # fmt: skip
     holes = _holes(t, arguments, more)
     maps = [f"const __grid_constant__ ts_map {name}" for name in ("map_dy", "map_x")]
     holes["PARAMETERS"] = ", ".join([*maps, *declarations(arguments)])
     holes["PRODUCT"] = product_text("product", t.columns, dtype, True, True)
-    tile = f"h{v['th']}w{v['tw']}c{v['cw']}k{v['kw']}g{v['g']}x{v['wk']}x{v['wl']}x{v['li']}"
+    groups = f"x{v['warpgroups_k']}x{v['warpgroups_lines']}x{v['lines']}"
+    tile = f"h{v['tile_h']}w{v['tile_w']}c{v['block_c']}k{v['product_k']}g{v['taps']}{groups}"
     return make_source(
         "cuda", "wgmmahalowrw", dtype, tile, t.target.arch, hopper_prelude(), _filled(_template(""), holes)
     )
 
 
 def _sum_source(t: HaloWrwTile, arguments: tuple[Argument, ...]) -> Source:
-    slices = t.value["slices"]
+    slices = t.value["split_n"]
     holes = _holes(t, arguments, {"SLICES": slices, "LANES": _lanes(t)})
     holes["PARAMETERS"] = ", ".join(declarations(arguments))
     text = _filled(_template("_sum"), holes)
@@ -92,8 +94,10 @@ def _sum_source(t: HaloWrwTile, arguments: tuple[Argument, ...]) -> Source:
 def _constants(t: HaloWrwTile, more: dict[str, int]) -> str:
     v, g = t.value, t.geometry
     numbers = {
-        "K_GROUPS": v["wk"], "LINE_GROUPS": v["wl"], "LINES_EACH": v["li"], "GROUP": v["g"], "SLAB_COLS": v["cw"],
-        "K_COLS": v["kw"], "LINE_PIECES": t.pieces, "LINE_PARTS": t.parts, "ALONG_H": int(t.along_h),
+        "K_GROUPS": v["warpgroups_k"], "LINE_GROUPS": v["warpgroups_lines"], "LINES_EACH": v["lines"],
+        "GROUP": v["taps"],
+        "SLAB_COLS": v["block_c"],
+        "K_COLS": v["product_k"], "LINE_PIECES": t.pieces, "LINE_PARTS": t.parts, "ALONG_H": int(t.along_h),
         "FILTER_H": g.filter[1], "FILTER_W": g.filter[2],
     } | more  # fmt: skip
     lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
@@ -104,14 +108,14 @@ def _constants(t: HaloWrwTile, more: dict[str, int]) -> str:
 def _arguments(t: HaloWrwTile, form: Sm90Form) -> tuple[Argument, ...]:
     g = t.geometry
     element = f"const {TYPES[g.x.dtype]} *"
-    partial = Pointer(Space.WORKSPACE) if t.value["slices"] > 1 else form.out
+    partial = Pointer(Space.WORKSPACE) if t.value["split_n"] > 1 else form.out
     found = [
         Argument("out", f"{TYPES[g.w.dtype]} *", form.out), Argument("partial", "float *", partial),
         Argument("dy", element, slot(0)), Argument("x", element, slot(1)),
     ]  # fmt: skip
     k_blocks, c_blocks = t.blocks
     tiles_w, tiles_h = t.across
-    each, more = divmod(t.tiles, t.value["slices"])
+    each, more = divmod(t.tiles, t.value["split_n"])
     narrow = {
         "units": t.units, "tiles_each": each, "tiles_more": more, "tiles_w": tiles_w, "tiles_h": tiles_h,
         "blocks_k": k_blocks, "blocks_c": c_blocks, "rows": g.k, "channels": g.c, "images": g.n,
@@ -135,8 +139,8 @@ def _arguments(t: HaloWrwTile, form: Sm90Form) -> tuple[Argument, ...]:
 def _maps(t: HaloWrwTile) -> tuple[TensorMap, TensorMap]:
     g, v = t.geometry, t.value
     w, h = t.window
-    dy = (w, v["th"]) if t.whole else (v["tw"], 1)
-    return _map(t, g.y, 0, v["kw"], dy), _map(t, g.x, 1, v["cw"], (w, h))
+    dy = (w, v["tile_h"]) if t.whole else (v["tile_w"], 1)
+    return _map(t, g.y, 0, v["product_k"], dy), _map(t, g.x, 1, v["block_c"], (w, h))
 
 
 def _map(t: HaloWrwTile, view: TensorView, index: int, channels: int, box: tuple[int, int]) -> TensorMap:

@@ -14,23 +14,34 @@ from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form, aligned, steps_along
 from tilesmith.solvers.cuda.halo_wrw_draft_sm90 import halo_wrw_draft
 from tilesmith.solvers.cuda.halo_wrw_tile_sm90 import HaloWrwTile, halo_wrw_seconds, taps_along
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, values_of
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _MOST_SLICES = 132
 _TRIED = 16  # extents of tiles, of each kind
+AXES = (
+    Axis("tile_h", (), "Rows of pixels of dy in a tile."),
+    Axis("tile_w", (), "Pixels of each of its rows."),
+    Axis("taps", (), "Neighbouring taps of a line: of a row of the filter, or of a column where rows have one."),
+    Axis("block_c", (64, 32), "Input channels of each tap of a product."),
+    Axis(
+        "product_k", (64, 32), "Output channels of a product; 32: with the line's taps in the next row of the filter."
+    ),
+    Axis("warpgroups_k", (1, 2, 3), "Multiplying warpgroups along output channels."),
+    Axis("warpgroups_lines", (1, 2, 3), "Multiplying warpgroups along lines of taps."),
+    Axis("lines", (1, 2, 3), "Lines of taps of each warpgroup."),
+    Axis("split_n", tuple(range(1, _MOST_SLICES + 1)), "Shares of the tiles that a second kernel adds."),
+)
 
 
 class HaloWrwSm90Solver:
-    """Weights, several taps in a plane of the filter, channels-last tensors whose pixels are multiples of 16 bytes.
-
-    Axes: ``th`` x ``tw`` pixels of a tile, ``g`` taps, ``cw`` input and ``kw`` output channels of a product, ``wk``
-    warpgroups along output channels and ``wl`` along lines of taps, ``li`` lines of each, ``slices`` along pixels.
-    """
+    """Weights, several taps in a plane of the filter, channels-last tensors whose pixels are multiples of 16 bytes."""
 
     name = "wgmma_halo_wrw"
     revision = 2
     features = USUAL | {"wrw", "padding", "dilation", "depth"}
+    axes = AXES
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
@@ -48,9 +59,9 @@ class HaloWrwSm90Solver:
         g = _covered(problem)
         widths, heights = _extents(g)
         tiles = g.n * g.output[0] * -(-g.output[1] // heights[0]) * -(-g.output[2] // widths[0])
-        axes = {
-            "th": heights, "tw": widths, "g": _groups(g), "cw": _slabs(g), "kw": _halves(g), "wk": (1, 2, 3),
-            "wl": (1, 2, 3), "li": (1, 2, 3), "slices": tuple(range(1, min(_MOST_SLICES, tiles) + 1)),
+        axes = values_of(AXES) | {
+            "tile_h": heights, "tile_w": widths, "taps": _groups(g), "block_c": _slabs(g), "product_k": _halves(g),
+            "split_n": tuple(range(1, min(_MOST_SLICES, tiles) + 1)),
         }  # fmt: skip
         return SearchSpace(axes, lambda config: HaloWrwTile(g, config, target).fits)
 
@@ -59,11 +70,15 @@ class HaloWrwSm90Solver:
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
         """Configs worth measuring, the untuned choice first."""
-        g = _covered(problem)
-        return sorted(_candidates(g, target), key=lambda config: halo_wrw_seconds(HaloWrwTile(g, config, target)))
+        g, fit = _covered(problem), fit_of(target).halo_wrw
+        return sorted(_candidates(g, target), key=lambda config: halo_wrw_seconds(HaloWrwTile(g, config, target), fit))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return halo_wrw_seconds(HaloWrwTile(_covered(problem), config, target))
+        return halo_wrw_seconds(self.tile(problem, config, target), fit_of(target).halo_wrw)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> HaloWrwTile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return HaloWrwTile(_covered(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         g = _covered(problem)
@@ -131,14 +146,14 @@ def _candidates(g: ConvGeometry, target: CudaTarget) -> Iterator[Config]:
             continue
         for wk, wl, li in _SHAPES:
             base = {
-                "th": heights[0], "tw": widths[0], "g": group, "cw": cw, "kw": kw, "wk": wk, "wl": wl, "li": li,
-                "slices": 1,
+                "tile_h": heights[0], "tile_w": widths[0], "taps": group, "block_c": cw, "product_k": kw,
+                "warpgroups_k": wk, "warpgroups_lines": wl, "lines": li, "split_n": 1,
             }  # fmt: skip
             config = Config(tuple(base.items()))
             if not HaloWrwTile(g, config, target).fits:
                 continue
             for tile in _promising(g, config, widths, heights, target):
-                yield from (tile.config.replace(slices=slices) for slices in _slices(tile))
+                yield from (tile.config.replace(split_n=slices) for slices in _slices(tile))
 
 
 def _promising(
@@ -149,7 +164,7 @@ def _promising(
     for tw, th in itertools.product(widths, heights):
         if th * tw > 640 or (th * tw < 100 and (th, tw) != (heights[-1], widths[-1])):
             continue
-        tile = HaloWrwTile(g, config.replace(th=th, tw=tw), target)
+        tile = HaloWrwTile(g, config.replace(tile_h=th, tile_w=tw), target)
         if tile.fits:
             found.append((g.n * prod(g.output) / (tile.tiles * tile.steps), len(found), tile))
     return [tile for _, _, tile in sorted(found, reverse=True)[:_TRIED]]

@@ -9,6 +9,7 @@ from math import ceil, prod
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.cuda.tile_sm90 import sm90_registers
 from tilesmith.solvers.solver import Config
+from tilesmith.targets.fits.fit import HaloWrwFit
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 256
@@ -20,12 +21,13 @@ _SUMS = {1: 128, 2: 128, 3: 96}
 
 @dataclass(frozen=True)
 class HaloWrwTile:
-    """``geometry`` (``wrw``, steps of 1) in tiles of ``th`` x ``tw`` pixels of dy.
+    """``geometry`` (``wrw``, steps of 1) in tiles of ``tile_h`` x ``tile_w`` pixels of dy.
 
-    A line is ``g`` neighbouring taps of a row of the filter (of a column, where rows have one tap): one product of
-    64 output channels and ``cw`` input channels of each of its taps; with ``kw`` = 32, of 32 output channels, and of
-    the line's taps and those in the next row of the filter. A block has ``wk`` x ``wl`` warpgroups: along output
-    channels, and along lines, of which each takes ``li``. Lines that the filter has not are thrown away.
+    A line is ``taps`` neighbouring taps of a row of the filter (of a column, where rows have one tap): one product of
+    64 output channels and ``block_c`` input channels of each of its taps; with ``product_k`` = 32, of 32 output
+    channels, and of the line's taps and those in the next row of the filter. A block has ``warpgroups_k`` x
+    ``warpgroups_lines`` warpgroups: along output channels, and along lines, of which each takes ``lines``. Lines that
+    the filter has not are thrown away.
     """
 
     geometry: ConvGeometry
@@ -38,7 +40,7 @@ class HaloWrwTile:
 
     @cached_property
     def warpgroups(self) -> int:
-        return self.value["wk"] * self.value["wl"]
+        return self.value["warpgroups_k"] * self.value["warpgroups_lines"]
 
     @cached_property
     def geometry_is_deep(self) -> bool:
@@ -53,7 +55,7 @@ class HaloWrwTile:
     @cached_property
     def pieces(self) -> int:
         """Lines of a row of taps."""
-        return ceil(taps_along(self.geometry) / self.value["g"])
+        return ceil(taps_along(self.geometry) / self.value["taps"])
 
     @cached_property
     def lines(self) -> int:
@@ -62,20 +64,20 @@ class HaloWrwTile:
     @property
     def rows_each(self) -> int:
         """Rows of the filter that a line has."""
-        return 64 // self.value["kw"]
+        return 64 // self.value["product_k"]
 
     @cached_property
     def parts(self) -> int:
         """Blocks that share the lines of a plane of taps."""
-        return ceil(self.lines / (self.value["wl"] * self.value["li"]))
+        return ceil(self.lines / (self.value["warpgroups_lines"] * self.value["lines"]))
 
     @cached_property
     def _line_starts(self) -> tuple[tuple[int, int], ...]:
         """Place (H, W) of each line's first tap, from the filter's."""
-        g = self.value["g"]
+        g = self.value["taps"]
         _, dh, dw = self.geometry.dilation
         found = []
-        for line in range(self.parts * self.value["wl"] * self.value["li"]):
+        for line in range(self.parts * self.value["warpgroups_lines"] * self.value["lines"]):
             across, along = divmod(min(line, self.lines - 1), self.pieces)
             r, s = (along * g, across) if self.along_h else (across * self.rows_each, along * g)
             found.append((r * dh, s * dw))
@@ -84,24 +86,24 @@ class HaloWrwTile:
     @cached_property
     def part_rows(self) -> tuple[int, ...]:
         """For each part, how far down its window begins."""
-        return tuple(r for r, _ in self._line_starts[:: self.value["wl"] * self.value["li"]])
+        return tuple(r for r, _ in self._line_starts[:: self.value["warpgroups_lines"] * self.value["lines"]])
 
     @cached_property
     def window(self) -> tuple[int, int]:
         """The window's size (W, H)."""
         _, r, s = self.geometry.filter
         _, dh, dw = self.geometry.dilation
-        chunk = self.value["wl"] * self.value["li"]
+        chunk = self.value["warpgroups_lines"] * self.value["lines"]
         deepest = 0
         for part, begin in enumerate(self.part_rows):
             last = max(row for row, _ in self._line_starts[part * chunk : (part + 1) * chunk])
-            last += ((min(self.value["g"], r) if self.along_h else self.rows_each) - 1) * dh
+            last += ((min(self.value["taps"], r) if self.along_h else self.rows_each) - 1) * dh
             deepest = max(deepest, min(last, (r - 1) * dh) - begin)
-        width = self.value["tw"] + (s - 1) * dw
+        width = self.value["tile_w"] + (s - 1) * dw
         if self.whole:  # the zeros before a row serve as those after the row above
             width -= min(self.geometry.padding[2], (s - 1) * dw)
         # Copies into shared memory begin at multiples of 128 bytes.
-        return (width + width % 2 if self.value["kw"] == 32 else width), self.value["th"] + deepest
+        return (width + width % 2 if self.value["product_k"] == 32 else width), self.value["tile_h"] + deepest
 
     @cached_property
     def tap_step(self) -> int:
@@ -117,12 +119,12 @@ class HaloWrwTile:
     @cached_property
     def dy_lead(self) -> int:
         """Zeros before the first pixel of dy, which the taps of a line's second row meet."""
-        return 0 if self.value["kw"] == 64 else self.row_step
+        return 0 if self.value["product_k"] == 64 else self.row_step
 
     @cached_property
     def line_rows(self) -> tuple[int, ...]:
         """For each line, the window's pixel that the tile's first one meets at the first tap."""
-        chunk = self.value["wl"] * self.value["li"]
+        chunk = self.value["warpgroups_lines"] * self.value["lines"]
         return tuple(
             (r - self.part_rows[i // chunk]) * self.window[0] + s for i, (r, s) in enumerate(self._line_starts)
         )
@@ -130,26 +132,26 @@ class HaloWrwTile:
     @cached_property
     def steps(self) -> int:
         """Products along a tile: its pixels, and what lies between the end of a row and the next, by sixteens."""
-        return ceil((self.dy_lead + (self.value["th"] - 1) * self.window[0] + self.value["tw"]) / 16)
+        return ceil((self.dy_lead + (self.value["tile_h"] - 1) * self.window[0] + self.value["tile_w"]) / 16)
 
     @cached_property
     def whole(self) -> bool:
         """Whether one copy brings all rows of dy, zeros between them: what follows a row lies outside of dy."""
-        return self.value["tw"] >= self.geometry.output[2]
+        return self.value["tile_w"] >= self.geometry.output[2]
 
     @cached_property
     def x_rows(self) -> int:
         w, h = self.window
-        return max(w * h, self.steps * 16 + max(self.line_rows) + (self.value["g"] - 1) * self.tap_step)
+        return max(w * h, self.steps * 16 + max(self.line_rows) + (self.value["taps"] - 1) * self.tap_step)
 
     @cached_property
     def dy_rows(self) -> int:
-        return self.dy_lead + max(self.steps * 16, self.window[0] * self.value["th"] if self.whole else 0)
+        return self.dy_lead + max(self.steps * 16, self.window[0] * self.value["tile_h"] if self.whole else 0)
 
     @cached_property
     def stage_bytes(self) -> int:
-        x = ceil(self.x_rows * self.value["cw"] * 2 / 1024) * 1024
-        return x + self.value["wk"] * ceil(self.dy_rows * self.value["kw"] * 2 / 1024) * 1024
+        x = ceil(self.x_rows * self.value["block_c"] * 2 / 1024) * 1024
+        return x + self.value["warpgroups_k"] * ceil(self.dy_rows * self.value["product_k"] * 2 / 1024) * 1024
 
     @cached_property
     def stages(self) -> int:
@@ -161,12 +163,12 @@ class HaloWrwTile:
 
     @cached_property
     def columns(self) -> int:
-        return self.value["g"] * self.value["cw"]
+        return self.value["taps"] * self.value["block_c"]
 
     @cached_property
     def sums(self) -> int:
         """Registers of sums a thread."""
-        return self.value["li"] * self.columns // 2
+        return self.value["lines"] * self.columns // 2
 
     @cached_property
     def registers(self) -> tuple[int, int]:
@@ -179,7 +181,9 @@ class HaloWrwTile:
     @cached_property
     def blocks(self) -> tuple[int, int]:
         """Blocks of output and of input channels."""
-        return ceil(self.geometry.k / (self.value["kw"] * self.value["wk"])), ceil(self.geometry.c / self.value["cw"])
+        return ceil(self.geometry.k / (self.value["product_k"] * self.value["warpgroups_k"])), ceil(
+            self.geometry.c / self.value["block_c"]
+        )
 
     @cached_property
     def units(self) -> int:
@@ -190,7 +194,7 @@ class HaloWrwTile:
     def across(self) -> tuple[int, int]:
         """Tiles along W and H."""
         _, p, q = self.geometry.output
-        return ceil(q / self.value["tw"]), ceil(p / self.value["th"])
+        return ceil(q / self.value["tile_w"]), ceil(p / self.value["tile_h"])
 
     @cached_property
     def tiles(self) -> int:
@@ -199,7 +203,7 @@ class HaloWrwTile:
     @property
     def grid(self) -> tuple[int, int, int]:
         """Blocks of output channels first: those that share the same pixels run together."""
-        return self.blocks[0], self.units // self.blocks[0], self.value["slices"]
+        return self.blocks[0], self.units // self.blocks[0], self.value["split_n"]
 
     @cached_property
     def block_quads(self) -> int:
@@ -208,7 +212,7 @@ class HaloWrwTile:
 
     @cached_property
     def partial_bytes(self) -> int:
-        return prod(self.grid) * self.block_quads * 16 if self.value["slices"] > 1 else 0
+        return prod(self.grid) * self.block_quads * 16 if self.value["split_n"] > 1 else 0
 
     @cached_property
     def fits(self) -> bool:
@@ -216,13 +220,15 @@ class HaloWrwTile:
         _, p, q = g.output
         if self.warpgroups > 3 or self.columns > 256 or self.sums > _SUMS[self.warpgroups]:
             return False
-        if v["th"] > p or v["tw"] > q or max(self.window) > _MAX_BOX or v["g"] > taps_along(g):
+        if v["tile_h"] > p or v["tile_w"] > q or max(self.window) > _MAX_BOX or v["taps"] > taps_along(g):
             return False
-        if v["kw"] == 32 and (self.along_h or g.filter[1] == 1):
+        if v["product_k"] == 32 and (self.along_h or g.filter[1] == 1):
             return False
-        if v["wl"] * v["li"] > self.lines or (v["wk"] > 1 and (v["wk"] - 1) * v["kw"] >= g.k):
+        if v["warpgroups_lines"] * v["lines"] > self.lines or (
+            v["warpgroups_k"] > 1 and (v["warpgroups_k"] - 1) * v["product_k"] >= g.k
+        ):
             return False
-        if v["slices"] > 1 and (v["slices"] > self.tiles or prod(self.grid) > 4 * self.target.cores):
+        if v["split_n"] > 1 and (v["split_n"] > self.tiles or prod(self.grid) > 4 * self.target.cores):
             return False  # more partial sums than there is use for
         return self.stages >= 2 and self.grid[1] < 2**16
 
@@ -232,30 +238,19 @@ def taps_along(g: ConvGeometry) -> int:
     return g.filter[1] if g.filter[2] == 1 else g.filter[2]
 
 
-# Fitted to 152 timings on an H200 (a log error of 0.06). Cycles are of the clock under load.
-_CLOCK = 1.7e9
-_SHARED, _L2 = 141, 56  # bytes a cycle and SM
-_BOX = 80  # cycles of a copy, however small
-_LATENCY = 900  # cycles from asking for a stage to its first bytes
-_START, _FIRST = 3900, 40  # cycles before the first product, and bytes a cycle of the first copy
-_SCATTERED, _STORED = 0.56, 20  # groups of four sums a cycle, as results and as partial sums
-_SUM, _PARTIAL_BYTES = 2.2e-6, 3.1e12  # seconds of the second kernel, and bytes of partial sums a second
-_OVERLAP = 0.1  # what the lesser of computing and moving adds to the greater
-
-
-def halo_wrw_seconds(t: HaloWrwTile) -> float:
+def halo_wrw_seconds(t: HaloWrwTile, fit: HaloWrwFit) -> float:
     """Estimated seconds, as in ``cost_sm90``."""
     v, g = t.value, t.geometry
-    products = t.warpgroups * v["li"]
-    stage = prod(t.window) * v["cw"] * 2 + t.window[0] * v["th"] * v["kw"] * 2 * v["wk"]
-    step = max(products * t.columns / 2, (products * (64 + t.columns) * 32 + stage / t.steps) / _SHARED)
-    boxes = 1 + v["wk"] * (1 if t.whole else v["th"])
-    tile = max(t.steps * step, stage / _L2, boxes * _BOX, (_LATENCY + stage / _L2) / (t.stages - 1))
-    sliced = v["slices"] > 1
-    waves, count = ceil(prod(t.grid) / t.target.cores), ceil(t.tiles / v["slices"])
-    stored = t.block_quads / (_STORED if sliced else _SCATTERED)
-    busy = waves * (count * tile + _START + stage / _FIRST + stored) / _CLOCK
+    products = t.warpgroups * v["lines"]
+    stage = prod(t.window) * v["block_c"] * 2 + t.window[0] * v["tile_h"] * v["product_k"] * 2 * v["warpgroups_k"]
+    step = max(products * t.columns / 2, (products * (64 + t.columns) * 32 + stage / t.steps) / fit.shared)
+    boxes = 1 + v["warpgroups_k"] * (1 if t.whole else v["tile_h"])
+    tile = max(t.steps * step, stage / fit.l2, boxes * fit.box, (fit.latency + stage / fit.l2) / (t.stages - 1))
+    sliced = v["split_n"] > 1
+    waves, count = ceil(prod(t.grid) / t.target.cores), ceil(t.tiles / v["split_n"])
+    stored = t.block_quads / (fit.stored if sliced else fit.scattered)
+    busy = waves * (count * tile + fit.start + stage / fit.first + stored) / fit.clock
     moved = 2 * (g.n * prod(g.input) * g.c + g.n * prod(g.output) * g.k)
-    moving = moved / (0.85 * t.target.bytes_per_s)
-    seconds = max(busy, moving) + _OVERLAP * min(busy, moving)
-    return seconds + (_SUM + t.partial_bytes / _PARTIAL_BYTES if sliced else 0.0)
+    moving = moved / (fit.bandwidth * t.target.bytes_per_s)
+    seconds = max(busy, moving) + fit.overlap * min(busy, moving)
+    return seconds + (fit.second_kernel + t.partial_bytes / fit.partial_bytes if sliced else 0.0)

@@ -17,17 +17,19 @@ from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_cost import predicted_seconds
 from tilesmith.solvers.cuda.mma_form import BYTES, MmaForm, mma_form
 from tilesmith.solvers.cuda.mma_source import mma_draft
-from tilesmith.solvers.cuda.mma_space import mma_default, mma_space
+from tilesmith.solvers.cuda.mma_space import AXES, mma_default, mma_space
 from tilesmith.solvers.cuda.mma_tile import MmaTile
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 
-class MmaDenseSolver:
+class MmaDenseSolver(Unranked):
     """Every layout without vectors, any channel counts, groups, strides, dilations, epilogues; fp32 sums."""
 
     revision = 4
     features = USUAL | GEMM | WINDOW | {"fwd", "bwd", "wrw", "groups", "acc=int32"}
+    axes = AXES
 
     def __init__(self, exact: bool) -> None:
         self.exact = exact
@@ -56,10 +58,14 @@ class MmaDenseSolver:
         return _default(self._form(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return predicted_seconds(MmaTile(self._form(problem), config, target))
+        return predicted_seconds(self.tile(problem, config, target), fit_of(target).mma)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> MmaTile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return MmaTile(self._form(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
-        return mma_draft(MmaTile(self._form(problem), config, target))
+        return mma_draft(self.tile(problem, config, target))
 
     def _form(self, problem: Geometry) -> MmaForm:
         form = mma_form(problem, self.exact)

@@ -27,7 +27,7 @@ def mma_draft(t: MmaTile) -> Draft:
     """The kernel, and after it the sum of its parts when k is split."""
     parameters = _parameters(t)
     values = tuple(value for _, _, value in parameters)
-    tile = "x".join(str(v) for n, v in t.config.values if n not in ("split", "walk"))
+    tile = "x".join(str(v) for n, v in t.config.values if n not in ("split_k", "group_m"))
     dtypes = "".join(dict.fromkeys((t.form.dtype, t.form.b_dtype, t.form.out_dtype)))
     op = ("ffma" if t.exact else "mma") + t.form.kind
     source = _source(t, op, dtypes, tile, _tile_text(t), parameters)
@@ -96,7 +96,8 @@ def _constants(t: MmaTile, is_sum: bool) -> str:
     }  # fmt: skip
     if not is_sum:
         numbers |= {
-            "BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "WARPS_M": v["wm"], "WARPS_N": v["wn"],
+            "BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "WARPS_M": v["warps_m"],
+            "WARPS_N": v["warps_n"],
             "STAGES": v["stages"], "MIN_BLOCKS": t.min_blocks, "A_VECTOR": form.a.vector, "B_VECTOR": form.b.vector,
             "TABLE_OFFSET": t.table_offset,
         }  # fmt: skip
@@ -142,7 +143,7 @@ def _parameters(t: MmaTile) -> list[tuple[str, str, Parameter]]:
     window = form.b if form.kind == "wrw" else form.a
     numbers = {
         "rows": form.rows, "cols": form.cols, "groups": form.groups, "tiles_m": t.tiles_m, "tiles_n": t.tiles_n,
-        "walk": t.value["walk"], "parts": t.split, "channels": form.channels, "pitch": t.pitch,
+        "walk": t.value["group_m"], "parts": t.split, "channels": form.channels, "pitch": t.pitch,
         "length": form.pixels if form.kind == "wrw" else form.channels, "taps_most": form.taps,
         "a_line": form.a.line, "a_channel": form.a.channel, "b_line": form.b.line, "b_channel": form.b.channel,
         "out_line": form.out.line, "out_channel": form.out.channel,

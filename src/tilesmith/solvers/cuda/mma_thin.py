@@ -15,32 +15,26 @@ from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_thin_source import thin_draft
 from tilesmith.solvers.cuda.mma_thin_tile import ThinForm, ThinTile, thin_form
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, values_of
+from tilesmith.targets.fits.choose import fit_of
+from tilesmith.targets.fits.fit import ThinFit
 from tilesmith.targets.target import CudaTarget
 
-_AXES = {"warps": (2, 4, 8, 16), "rows": (16, 32, 64), "stages": (2, 3, 4, 6), "blocks": (1, 2, 3, 4, 6)}
-# Fitted to 500 timings on an H200: log errors of 0.17 and 0.04; what is chosen among them is 1 and 3 % from the best.
-_SHARE = (0.86, 0.97)  # of the memory's bandwidth, for rows and for weights
-_START = (6.0e-6, 7.3e-6)  # seconds of the launches with their first rows, and of the sum of the blocks' sums
-_NORM = (2.07, 6.0)  # how far moving, computing and waiting overlap
-_ROWS_BUSY, _ROWS_WAIT = (6.1, 13.2), (42.0, 39.0)  # cycles of 16 rows: of a product along k, of 8 columns
-_ROWS_FETCH = 6.7  # cycles of a product whose part of the filter is fetched
-_FILTER = 230  # cycles of a part of the filter that a thread brings into shared memory, beyond those of 256 threads
-_WEIGHTS_BUSY, _WEIGHTS_WAIT = (0.99, 0.63), (3.07, 7.6)  # of a load, of a product
-_SLAB_BUSY, _SLAB_WAIT = (24.0, 22.0), (0.0, 257.0)  # cycles of a slab
-_PARTIAL_BYTES = 3.8e12  # bytes of partial sums a second
+AXES = (
+    Axis("warps", (2, 4, 8, 16), "Warps of a block, each with a ring of its own."),
+    Axis("stage_rows", (16, 32, 64), "Rows of a stage of a ring."),
+    Axis("stages", (2, 3, 4, 6), "Stages of each ring."),
+    Axis("blocks_per_sm", (1, 2, 3, 4, 6), "Blocks that share an SM."),
+)
 
 
 class MmaThinSolver:
-    """Results of up to 128 columns from sums of up to 256; and sums over rows of up to 128 x 128 results.
-
-    Axes: ``warps`` of a block, each with a ring of its own of ``stages`` times ``rows`` rows; ``blocks`` that share
-    an SM.
-    """
+    """Results of up to 128 columns from sums of up to 256; and sums over rows of up to 128 x 128 results."""
 
     name = "mma_thin"
     revision = 2
     features = USUAL | ACTIVATED | {"gemm", "bias", "alpha"}
+    axes = AXES
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, GemmGeometry):
@@ -54,7 +48,7 @@ class MmaThinSolver:
 
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
         form = _form(problem)
-        return SearchSpace(_AXES, lambda config: ThinTile(form, config, target).fits)
+        return SearchSpace(values_of(AXES), lambda config: ThinTile(form, config, target).fits)
 
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
         return _ranked(_form(problem), target)[0]
@@ -64,10 +58,14 @@ class MmaThinSolver:
         return list(_ranked(_form(problem), target))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return _seconds(ThinTile(_form(problem), config, target))
+        return thin_seconds(self.tile(problem, config, target), fit_of(target).thin)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> ThinTile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return ThinTile(_form(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
-        return thin_draft(ThinTile(_form(problem), config, target))
+        return thin_draft(self.tile(problem, config, target))
 
 
 def _form(problem: Geometry) -> ThinForm:
@@ -80,39 +78,44 @@ def _form(problem: Geometry) -> ThinForm:
 
 @lru_cache(maxsize=256)
 def _ranked(form: ThinForm, target: CudaTarget) -> tuple[Config, ...]:
-    configs = (Config(tuple(zip(_AXES, values, strict=True))) for values in product(*_AXES.values()))
+    configs = (
+        Config(tuple(zip(values_of(AXES), values, strict=True))) for values in product(*values_of(AXES).values())
+    )
     tiles = [tile for config in configs if (tile := ThinTile(form, config, target)).fits]
+    fit = fit_of(target).thin
     # Of equals, one block an SM, which reads the filter once, and one stage to spare.
-    order = sorted(tiles, key=lambda t: (round(_seconds(t) * 1e8), t.value["blocks"], abs(t.stages - 3)))
+    order = sorted(
+        tiles, key=lambda t: (round(thin_seconds(t, fit) * 1e8), t.value["blocks_per_sm"], abs(t.stages - 3))
+    )
     return tuple(tile.config for tile in order)
 
 
-def _seconds(t: ThinTile) -> float:
+def thin_seconds(t: ThinTile, fit: ThinFit) -> float:
     """Estimated seconds: a stream of memory, the work of an SM's units, and what a warp waits for itself."""
     form, target, kind = t.form, t.target, int(t.weights)
     turns = ceil(ceil(form.length / t.slab) / (t.blocks * t.rings))
     high = t.slab / 16
     if t.weights:
         products = t.tile[0] * t.tile[1]
-        busy = (_WEIGHTS_BUSY[0] * t.reads + _WEIGHTS_BUSY[1] * products) * t.team * high
-        wait = (_WEIGHTS_WAIT[0] * t.reads + _WEIGHTS_WAIT[1] * products) * high
+        busy = (fit.weights_busy[0] * t.reads + fit.weights_busy[1] * products) * t.team * high
+        wait = (fit.weights_wait[0] * t.reads + fit.weights_wait[1] * products) * high
     else:
         along, across = t.products
-        busy = (_ROWS_BUSY[0] * along + _ROWS_BUSY[1] * across) * high
-        busy += 0 if t.held else _ROWS_FETCH * along * across
-        wait = (_ROWS_WAIT[0] * along + _ROWS_WAIT[1] * across) * high
-    moving = form.moved_bytes / (_SHARE[kind] * target.bytes_per_s)
-    computing = (busy + _SLAB_BUSY[kind]) * turns * t.rings * ceil(t.blocks / target.cores) / target.clock_hz
-    waiting = (wait + _SLAB_WAIT[kind]) * turns / target.clock_hz
-    norm = _NORM[kind]
+        busy = (fit.rows_busy[0] * along + fit.rows_busy[1] * across) * high
+        busy += 0 if t.held else fit.rows_fetch * along * across
+        wait = (fit.rows_wait[0] * along + fit.rows_wait[1] * across) * high
+    moving = form.moved_bytes / (fit.bandwidth[kind] * target.bytes_per_s)
+    computing = (busy + fit.slab_busy[kind]) * turns * t.rings * ceil(t.blocks / target.cores) / target.clock_hz
+    waiting = (wait + fit.slab_wait[kind]) * turns / target.clock_hz
+    norm = fit.norm[kind]
     overlapped = float((moving**norm + computing**norm + waiting**norm) ** (1 / norm))
-    return _START[kind] + overlapped + t.partial_bytes / _PARTIAL_BYTES + _filter_seconds(t)
+    return fit.start[kind] + overlapped + t.partial_bytes / fit.partial_bytes + _filter_seconds(t, fit)
 
 
-def _filter_seconds(t: ThinTile) -> float:
+def _filter_seconds(t: ThinTile, fit: ThinFit) -> float:
     """Seconds until blocks of few threads have the filter."""
     if t.weights:
         return 0.0
     along, across = t.products
     elements = along * 16 * across * 8
-    return _FILTER * elements * max(0.0, 1 / t.threads - 1 / 256) / t.target.clock_hz
+    return fit.filter * elements * max(0.0, 1 / t.threads - 1 / 256) / t.target.clock_hz

@@ -63,7 +63,7 @@ def _constants(t: ThinTile, part: str) -> str:
     if t.weights:
         numbers |= {"TILES_M": t.tile[0], "TILES_N": t.tile[1], "PARTS_M": t.parts[0], "PARTS": t.team}
     if part != "total":
-        numbers |= {"SLAB": t.slab, "WARPS": t.warps, "STAGES": t.stages, "MIN_BLOCKS": t.value["blocks"]}
+        numbers |= {"SLAB": t.slab, "WARPS": t.warps, "STAGES": t.stages, "MIN_BLOCKS": t.value["blocks_per_sm"]}
     if part == "weights":
         numbers |= {"ROW_STEP": t.steps[0], "LANE_STEP": t.steps[1]}
     else:

@@ -122,7 +122,7 @@ class ThinTile:
     @property
     def slab(self) -> int:
         """Rows that a warp takes at a time."""
-        return self.value["rows"]
+        return self.value["stage_rows"]
 
     @property
     def stages(self) -> int:
@@ -225,7 +225,7 @@ class ThinTile:
     @cached_property
     def blocks(self) -> int:
         slabs = -(-self.form.length // self.slab)
-        return max(1, min(self.target.cores * self.value["blocks"], -(-slabs // self.rings)))
+        return max(1, min(self.target.cores * self.value["blocks_per_sm"], -(-slabs // self.rings)))
 
     @cached_property
     def partial_bytes(self) -> int:
@@ -258,9 +258,9 @@ class ThinTile:
         v, t = self.value, self.target
         if self.weights and self.team > 1 and self.team != self.warps:
             return False
-        if self.registers > min(255, t.registers_per_sm // (self.threads * v["blocks"])):
+        if self.registers > min(255, t.registers_per_sm // (self.threads * v["blocks_per_sm"])):
             return False
-        if self.threads * v["blocks"] > t.threads_per_sm or v["blocks"] > t.blocks_per_sm:
+        if self.threads * v["blocks_per_sm"] > t.threads_per_sm or v["blocks_per_sm"] > t.blocks_per_sm:
             return False
-        of_sm = t.shared_bytes_per_sm // v["blocks"] - 1024
+        of_sm = t.shared_bytes_per_sm // v["blocks_per_sm"] - 1024
         return self.shared_bytes <= min(of_sm, t.shared_bytes_per_block)

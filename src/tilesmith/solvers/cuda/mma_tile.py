@@ -28,19 +28,19 @@ class MmaTile:
 
     @property
     def block_m(self) -> int:
-        return self.value["bm"]
+        return self.value["block_m"]
 
     @property
     def block_n(self) -> int:
-        return self.value["bn"]
+        return self.value["block_n"]
 
     @property
     def block_k(self) -> int:
-        return self.value["bk"]
+        return self.value["block_k"]
 
     @property
     def warps(self) -> int:
-        return self.value["wm"] * self.value["wn"]
+        return self.value["warps_m"] * self.value["warps_n"]
 
     @property
     def threads(self) -> int:
@@ -48,7 +48,7 @@ class MmaTile:
 
     @property
     def split(self) -> int:
-        return self.value["split"]
+        return self.value["split_k"]
 
     @property
     def exact(self) -> bool:
@@ -71,7 +71,7 @@ class MmaTile:
     @cached_property
     def table_offset(self) -> int:
         """Where the ring, which later holds sums on their way out, ends."""
-        staged = 0 if self.exact else self.warps * 16 * (self.block_n // self.value["wn"] + 8) * 4
+        staged = 0 if self.exact else self.warps * 16 * (self.block_n // self.value["warps_n"] + 8) * 4
         return max(self.value["stages"] * self.stage_bytes, staged)
 
     @cached_property
@@ -109,7 +109,7 @@ class MmaTile:
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         v = self.value
-        warp_m, warp_n = self.block_m // v["wm"], self.block_n // v["wn"]
+        warp_m, warp_n = self.block_m // v["warps_m"], self.block_n // v["warps_n"]
         held = sum(
             self._load_registers(*operand) for operand in ((self.form.a, self.block_m), (self.form.b, self.block_n))
         )
@@ -155,8 +155,8 @@ class MmaTile:
     def fits(self) -> bool:
         """Whether such a kernel exists."""
         v, form = self.value, self.form
-        warp_m, warp_n = self.block_m // v["wm"], self.block_n // v["wn"]
-        if self.block_m % v["wm"] or self.block_n % v["wn"] or self.warps > 8:
+        warp_m, warp_n = self.block_m // v["warps_m"], self.block_n // v["warps_n"]
+        if self.block_m % v["warps_m"] or self.block_n % v["warps_n"] or self.warps > 8:
             return False
         least_n = 32 if self.exact and not form.b.by_k else 8 if self.exact else 16
         if warp_m % 16 or warp_n % least_n or not warp_m or not warp_n:

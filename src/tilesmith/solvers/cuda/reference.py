@@ -16,7 +16,8 @@ from tilesmith.problems.epilogue import ACTIVATIONS
 from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers.cuda import reference_text as text
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _SCALARS = ("alpha", "beta", "slope", "low", "high")
@@ -44,15 +45,15 @@ class _Tile:
 _SQUARE = _Tile(64, 64, 16, 4, 4)
 _NARROW = _Tile(256, 8, 8, 4, 2)  # for groups of few channels
 _NARROW_COLUMNS = 8
-_TILE_CYCLES = {64: (7900, 475), 8: (12300, 880)}  # of a tile by its columns: alone, and of each of its products' sums
 
 
-class CudaReferenceSolver:
+class CudaReferenceSolver(Unranked):
     """Covers every problem; last in the table."""
 
     name = "cuda_reference"
     revision = 1
     features = EVERYTHING
+    axes = ()
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         return Accepted()
@@ -64,11 +65,12 @@ class CudaReferenceSolver:
         return Config(())
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        """Tile after tile on each SM: a tenth of the fp64 rate at most, and what was measured on an H200 for a tile."""
+        """Tile after tile on each SM: a share of the fp64 rate at most, and what was measured for a tile."""
+        fit = fit_of(target).reference
         tile, tiles, depth = _extent(problem)
-        at_rate = 2.0 * tile.m * tile.n * depth * target.cores / (0.1 * target.fp64_flops)
-        alone, each = _TILE_CYCLES[tile.n]
-        return max(at_rate, (alone + each * depth) / target.clock_hz) * max(1.0, tiles / target.cores) + 5e-6
+        at_rate = 2.0 * tile.m * tile.n * depth * target.cores / (fit.fp64 * target.fp64_flops)
+        alone, each = fit.narrow_tile if tile.n == _NARROW_COLUMNS else fit.square_tile
+        return max(at_rate, (alone + each * depth) / target.clock_hz) * max(1.0, tiles / target.cores) + fit.start
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         source, launch = _reference(problem, target, None)

@@ -7,13 +7,11 @@ from tilesmith.plan.records import Launch, Pointer, Source
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.relayout import channels_last, view_bytes
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
+_UNITS = (16, 8, 4, 2, 1)  # bytes that a copy moves as one; a transposition moves them as 16
 _CHUNK = 16  # bytes: what the bulk tensor copy engine counts in, and the widest load
-# Measured on an H200: of the memory's bandwidth that a copy reaches, by the bytes that move as one (a transposition
-# moves them as 16), and what a copy costs beside that.
-_SHARE = {16: 0.9, 8: 0.6, 4: 0.45, 2: 0.33, 1: 0.33}
-_LAUNCH_SECONDS = 4.5e-6
 
 
 class CudaCopies:
@@ -34,8 +32,10 @@ class CudaCopies:
         return layout_copy(source, result, read, write, target)
 
     def seconds(self, view: TensorView, wanted: TensorView, target: CudaTarget) -> float:
-        share = _SHARE[1 if dtype(view.dtype).nbytes == 1 else copied_unit(view, wanted)]
-        return 2 * view_bytes(wanted) / (share * target.bytes_per_s) + _LAUNCH_SECONDS
+        fit = fit_of(target).copy
+        unit = 1 if dtype(view.dtype).nbytes == 1 else copied_unit(view, wanted)
+        share = fit.bandwidth[_UNITS.index(unit)]
+        return 2 * view_bytes(wanted) / (share * target.bytes_per_s) + fit.start
 
 
 CUDA_COPIES = CudaCopies()

@@ -75,8 +75,8 @@ def tile_source(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "VALUES": ", ".join(a.cast for a in arguments),
         "TOUCH": touched(arguments),
     }
-    groups = "pp" if t.pingpong else f"w{v['wgs']}"
-    tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['per_sm']}"
+    groups = "pp" if t.pingpong else f"w{v['warpgroups']}"
+    tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['blocks_per_sm']}"
     text = _filled(_template(""), holes)
     return make_source("cuda", f"wgmma{form.kind}", _dtypes(t), tile, t.target.arch, hopper_prelude(), text)
 
@@ -84,14 +84,14 @@ def tile_source(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
 def sum_groups(t: Sm90Tile) -> int:
     """Threads that share the slices of a quad: enough that each has all its loads under way at once."""
     groups = 1
-    while groups < 16 and groups * _AT_ONCE < t.value["slices"]:
+    while groups < 16 and groups * _AT_ONCE < t.value["split_k"]:
         groups *= 2
     return groups
 
 
 def sum_source(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
     """The kernel that adds up the slices of ``t``."""
-    slices, form = t.value["slices"], t.form
+    slices, form = t.value["split_k"], t.form
     holes = {
         "PLACE": _place(t, arguments, {"SLICES": slices, "GROUPS": sum_groups(t)}),
         "PARAMETERS": ", ".join(declarations(arguments)),
@@ -110,7 +110,7 @@ def _place(t: Sm90Tile, arguments: tuple[Argument, ...], more: dict[str, int | s
     """What the kernel and the sum of its slices share."""
     form, v = t.form, t.value
     numbers = more | {
-        "KIND": form.kind.upper(), "RANK": form.rank, "SLAB_COLS": v["slab"], "TAPS": len(form.taps.offset),
+        "KIND": form.kind.upper(), "RANK": form.rank, "SLAB_COLS": v["slab_n"], "TAPS": len(form.taps.offset),
     }  # fmt: skip
     flags = {
         "OUT_LINEAR": form.placed.pixels is None, "TRANSPOSED": form.transposed, "EVEN": t.even,
@@ -134,14 +134,16 @@ def _numbers(t: Sm90Tile) -> dict[str, int | str]:
     product, copy = t.registers
     flags = {
         "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
-        "TAPS_INNER": bool(v["inner"]), "REPAIR": form.halo, "SLICED": v["slices"] > 1, "MIXED": bool(v["mix"]),
-        "LAYERED": form.layers > 1, "RESIDENT": bool(v["resident"]), "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
+        "TAPS_INNER": bool(v["taps_inner"]), "REPAIR": form.halo, "SLICED": v["split_k"] > 1,
+        "MIXED": bool(v["mix_layers"]),
+        "LAYERED": form.layers > 1, "RESIDENT": bool(v["resident"]), "A_ONCE": t.read_once[0],
+        "B_ONCE": t.read_once[1],
     }  # fmt: skip
     numbers: dict[str, int | str] = {
-        "STORE": t.store, "BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "CAST": v["cast"],
+        "STORE": t.store, "BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "CAST": v["cluster_m"],
         "A_ROWS": t.a_rows, "A_READ": t.a_read, "B_READ": t.b_read, "BEYOND_RING": t.beyond_ring,
-        "MI": v["mi"], "WARPGROUPS": v["wgs"], "STAGES": t.stages,
-        "SPLIT": v["split"], "PER_SM": v["per_sm"], "BUFFERS": v["bufs"],
+        "MI": v["products_m"], "WARPGROUPS": v["warpgroups"], "STAGES": t.stages,
+        "SPLIT": v["cluster_k"], "PER_SM": v["blocks_per_sm"], "BUFFERS": v["store_buffers"],
         "APART_BYTES": APART_BYTES, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
     }  # fmt: skip
     return numbers | {name: int(value) for name, value in flags.items()}
@@ -172,7 +174,7 @@ def tile_arguments(t: Sm90Tile) -> tuple[Argument, ...]:
     window = form.a if isinstance(form.a, Window) else form.b if isinstance(form.b, Window) else None
     found = [
         Argument("out", f"{TYPES[form.out_dtype]} *", form.out),
-        Argument("partial", "float *", Pointer(Space.WORKSPACE) if t.value["slices"] > 1 else form.out),
+        Argument("partial", "float *", Pointer(Space.WORKSPACE) if t.value["split_k"] > 1 else form.out),
         Argument("bias", given, form.bias or form.out),
         Argument("residual", given, form.residual or form.out),
     ]
@@ -188,16 +190,16 @@ def tile_arguments(t: Sm90Tile) -> tuple[Argument, ...]:
     pixels = placed.pixels or (0, 0, 0, 0)
     wide |= dict(zip(("out_n", "out_d", "out_h", "out_w"), pixels, strict=True))
     wide |= edge_strides(form)
-    group, slices = t.value["group"], t.value["slices"]
+    group, slices = t.value["group_m"], t.value["split_k"]
     divisors = {
         "tiles": t.tiles_m * t.tiles_n, "layers": form.layers, "width": group * t.tiles_n, "group": group,
-        "left": t.tiles_m % group or group, "parts": slices * t.value["split"], "blocks": t.blocks,
+        "left": t.tiles_m % group or group, "parts": slices * t.value["cluster_k"], "blocks": t.blocks,
     }  # fmt: skip
     narrow = {
         "total": t.tiles, "rows": form.rows, "cols": form.cols, "layers": form.layers, "tiles_m": t.tiles_m,
         "tiles_n": t.tiles_n, "slices": slices, "steps": t.layer_steps[0], "group": group, "blocks": t.blocks,
-        "channels": form.channels, "all_m": t.tiles_m * t.value["cast"], "block_m": t.block_m, "block_n": t.block_n,
-        "a_layer": int(form.kind == "gemm" and isinstance(form.a, Tiled) and form.a.dims[2] > 1),
+        "channels": form.channels, "all_m": t.tiles_m * t.value["cluster_m"], "block_m": t.block_m,
+        "block_n": t.block_n, "a_layer": int(form.kind == "gemm" and isinstance(form.a, Tiled) and form.a.dims[2] > 1),
         "b_layer": int(form.kind == "gemm" and isinstance(form.b, Tiled) and form.b.dims[2] > 1),
     }  # fmt: skip
     for name, values in _window_numbers(window).items():

@@ -1,13 +1,4 @@
-"""Search space and untuned choice of the sm_90a kernel.
-
-Axes: ``wgs`` multiplying warpgroups, ``mi`` 64-row products of each, ``bn`` columns and ``bk`` depth of a step,
-``stages`` of the ring (0: all that fit), ``pp`` pingpong (a tile for each warpgroup), ``split`` blocks of a cluster
-along k, ``slices`` along k summed by a second kernel, ``group`` rows of tiles walked together, ``inner`` taps inside
-channels, ``swap`` rows and columns exchanged, ``per_sm`` blocks that share an SM,
-``mix`` layers side by side instead of one after the other, ``bufs`` stores a warp has under way, ``slab`` contiguous
-columns that one copy of ``wrw`` brings, ``resident`` columns that stay in shared memory for all tiles of a block,
-``cast`` blocks of a cluster that share their columns, of which each brings a part to all.
-"""
+"""Search space and untuned choice of the sm_90a kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +8,8 @@ from collections.abc import Callable, Iterator
 from tilesmith.solvers.cuda.cost_sm90 import bound_by_memory, predicted_seconds
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form
 from tilesmith.solvers.cuda.tile_sm90 import MAX_STAGES, Sm90Tile, streams
-from tilesmith.solvers.solver import Config, SearchSpace
+from tilesmith.solvers.solver import Axis, Config, SearchSpace, values_of
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _FEW_BYTES = 2**22  # of columns that stay in L2 beside what streams through it
@@ -27,7 +19,27 @@ _SHAPES = (  # wgs, mi, pp, per_sm
     (1, 1, 0, 1), (2, 1, 0, 1), (2, 1, 1, 1), (1, 2, 0, 1), (2, 2, 0, 1), (2, 2, 1, 1), (3, 1, 0, 1),
     (1, 1, 0, 2), (1, 2, 0, 2), (2, 1, 0, 2),
 )  # fmt: skip
+_CLUSTERS = tuple(range(1, 9))
 _SLICES = (*range(1, 17), 18, 20, 22, 24, 26, 28, 30, 33, 36, 40, 44, 48, 52, 60, 66, 88, 132)
+AXES = (
+    Axis("warpgroups", (1, 2, 3), "Multiplying warpgroups of a block."),
+    Axis("products_m", (1, 2), "Products of 64 rows of each warpgroup."),
+    Axis("block_n", tuple(range(8, 257, 8)), "Columns of a tile."),
+    Axis("block_k", (16, 32, 64, 128, 256), "Depth of a step of the ring."),
+    Axis("stages", (0, 3, 4, MAX_STAGES), "Stages of the ring; 0: as many as are worth it, 24: all that fit."),
+    Axis("pingpong", (0, 1), "1: each warpgroup has a tile of its own."),
+    Axis("cluster_k", _CLUSTERS, "Blocks of a cluster that share a tile along k, whose sums they send one another."),
+    Axis("split_k", _SLICES, "Parts of k that a second kernel adds."),
+    Axis("group_m", (1, 2, 4, 8, 16), "Rows of tiles that are walked together."),
+    Axis("taps_inner", (0, 1), "1: the taps of a block of channels follow one another, 0: the channels of a tap do."),
+    Axis("swap_mn", (0, 1), "1: rows and columns are exchanged."),
+    Axis("blocks_per_sm", (1, 2), "Blocks that share an SM."),
+    Axis("mix_layers", (0, 1), "1: the layers of backward data are computed side by side, 0: one after the other."),
+    Axis("store_buffers", (2, 4), "Stores that a warp has under way."),
+    Axis("slab_n", (64, 32), "Contiguous columns that a copy of backward weights brings."),
+    Axis("resident", (0, 1), "1: the columns stay in shared memory for all tiles of a block."),
+    Axis("cluster_m", (1, 2), "Blocks of a cluster that share their columns, of which each brings a part to all."),
+)
 
 
 def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
@@ -36,27 +48,27 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
     kind = forms[0].kind
     widths = sorted({bn for form in forms for bn in _widths(form)})
     depths = _depths(forms[0], target)
-    steps = max(max(Sm90Tile(form, _config(bk=min(depths)), target).layer_steps) for form in forms)
-    axes = {
-        "wgs": (1, 2, 3), "mi": (1, 2), "bn": tuple(widths), "bk": depths, "stages": _rings(forms[0], target),
-        "pp": (0, 1),
-        "split": tuple(s for s in range(1, 9) if s <= steps),
-        "slices": tuple(s for s in _SLICES if s <= steps and (kind != "conv" or s <= 8)),
-        "group": (1, 2, 4, 8, 16), "inner": (0, 1) if kind == "conv" and forms[0].taps.most > 1 else (0,),
-        "swap": swaps, "per_sm": (1, 2), "mix": (0, 1) if kind == "conv" and forms[0].layers > 1 else (0,),
-        "bufs": (2, 4) if any(form.mapped for form in forms) else (2,), "slab": _slabs(forms[0]),
-        "resident": (0, 1) if kind != "wrw" and (kind == "gemm" or forms[0].layers == 1) else (0,),
-        "cast": (1, 2) if kind != "wrw" else (1,),
+    steps = max(max(Sm90Tile(form, _config(block_k=min(depths)), target).layer_steps) for form in forms)
+    convolution, gemm = kind == "conv", kind == "gemm"
+    axes = values_of(AXES) | {
+        "block_n": tuple(widths), "block_k": depths, "stages": _rings(forms[0], target),
+        "cluster_k": tuple(s for s in _CLUSTERS if s <= steps),
+        "split_k": tuple(s for s in _SLICES if s <= steps and (not convolution or s <= 8)),
+        "taps_inner": (0, 1) if convolution and forms[0].taps.most > 1 else (0,), "swap_mn": swaps,
+        "mix_layers": (0, 1) if convolution and forms[0].layers > 1 else (0,),
+        "store_buffers": (2, 4) if any(form.mapped for form in forms) else (2,), "slab_n": _slabs(forms[0]),
+        "resident": (0, 1) if gemm or (convolution and forms[0].layers == 1) else (0,),
+        "cluster_m": (1, 2) if kind != "wrw" else (1,),
     }  # fmt: skip
 
     def allowed(config: Config) -> bool:
-        form = form_of(config["swap"])
-        if form is None or config["bn"] not in _widths(form):
+        form = form_of(config["swap_mn"])
+        if form is None or config["block_n"] not in _widths(form):
             return False
         t = Sm90Tile(form, config, target)
         if config["stages"] == MAX_STAGES and not _fuller(t):
             return False
-        if config["group"] > 1 and (t.tiles_n == 1 or config["group"] >= 2 * t.tiles_m):
+        if config["group_m"] > 1 and (t.tiles_n == 1 or config["group_m"] >= 2 * t.tiles_m):
             return False
         return t.fits and t.block_m < 2 * max(form.rows, 64)
 
@@ -65,8 +77,9 @@ def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
 
 def _config(**values: int) -> Config:
     base = {
-        "wgs": 2, "mi": 1, "bn": 128, "bk": 64, "stages": 0, "pp": 0, "split": 1, "slices": 1, "group": 1, "inner": 0,
-        "swap": 0, "per_sm": 1, "mix": 0, "bufs": 2, "slab": 64, "resident": 0, "cast": 1,
+        "warpgroups": 2, "products_m": 1, "block_n": 128, "block_k": 64, "stages": 0, "pingpong": 0, "cluster_k": 1,
+        "split_k": 1, "group_m": 1, "taps_inner": 0, "swap_mn": 0, "blocks_per_sm": 1, "mix_layers": 0,
+        "store_buffers": 2, "slab_n": 64, "resident": 0, "cluster_m": 1,
     }  # fmt: skip
     return Config(tuple((base | values).items()))
 
@@ -116,12 +129,13 @@ def sm90_ranked(form_of: FormOf, target: CudaTarget) -> list[Config]:
 
 def _sorted(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> list[Config]:
     found: list[tuple[float, int, Config]] = []
+    fit = fit_of(target).tile
     for config in _candidates(form_of, space, target):
-        form = form_of(config["swap"])
+        form = form_of(config["swap_mn"])
         assert form is not None
         t = Sm90Tile(form, config, target)
         if t.fits:
-            found.append((predicted_seconds(t), len(found), config))
+            found.append((predicted_seconds(t, fit), len(found), config))
     if not found:
         raise ValueError("no tile fits this problem")
     return [config for _, _, config in sorted(found, key=lambda item: item[:2])]
@@ -129,29 +143,38 @@ def _sorted(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> list[Con
 
 def _grouped(config: Config, form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Config:
     """``config`` with so many rows of tiles walked together that what its columns bring from DRAM is read once."""
-    form = form_of(config["swap"])
+    form = form_of(config["swap_mn"])
     assert form is not None
     t = Sm90Tile(form, config, target)
-    if config["resident"] or (config["slices"] > 1 and t.block_n <= t.block_m):
+    if config["resident"] or (config["split_k"] > 1 and t.block_n <= t.block_m):
         return config
     columns = form.cols * form.reduced * len(form.taps.offset) * 2
-    if columns < _FEW_BYTES and bound_by_memory(t):
+    if columns < _FEW_BYTES and bound_by_memory(t, fit_of(target).tile):
         return config  # they stay in L2: whole rows are written at a time
-    for group in (16, 8, 4, 2) if config["swap"] else (8, 4, 2):
-        wide = config.replace(group=group)
+    for group in (16, 8, 4, 2) if config["swap_mn"] else (8, 4, 2):
+        wide = config.replace(group_m=group)
         if space.contains(wide):
             return wide
     return config
 
 
 def _candidates(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Iterator[Config]:
-    for swap in space.axes["swap"]:
+    for swap in space.axes["swap_mn"]:
         form = form_of(swap)
         assert form is not None
         widths = _widths(form)
         for wgs, mi, pp, per_sm in _SHAPES:
             for bn, bk, slab in itertools.product(widths, _depths(form, target), _slabs(form)):
-                config = _config(wgs=wgs, mi=mi, pp=pp, bn=bn, bk=bk, swap=swap, per_sm=per_sm, slab=slab)
+                config = _config(
+                    warpgroups=wgs,
+                    products_m=mi,
+                    pingpong=pp,
+                    block_n=bn,
+                    block_k=bk,
+                    swap_mn=swap,
+                    blocks_per_sm=per_sm,
+                    slab_n=slab,
+                )
                 t, slots = Sm90Tile(form, config, target), target.cores * per_sm
                 many = t.tiles > 4 * slots and bn < min(64, widths[-1])  # narrow tiles are for few of them
                 if not t.fits or many or t.block_m >= 2 * max(form.rows, 64):
@@ -163,17 +186,17 @@ def _candidates(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Iter
                     yield full
                 if 1 in space.axes["resident"] and t.tiles > slots:
                     yield config.replace(resident=1)
-                if 2 in space.axes["cast"]:
-                    yield config.replace(cast=2)
-                for split in (1,) if pp else space.axes["split"]:
+                if 2 in space.axes["cluster_m"]:
+                    yield config.replace(cluster_m=2)
+                for split in (1,) if pp else space.axes["cluster_k"]:
                     if split > 1 and t.tiles * split <= slots:
-                        yield config.replace(split=split)
+                        yield config.replace(cluster_k=split)
                         if bk > 64 and fuller:
-                            yield full.replace(split=split)
-                yield from (config.replace(slices=s) for s in _slices(t.tiles, slots, space))
+                            yield full.replace(cluster_k=split)
+                yield from (config.replace(split_k=s) for s in _slices(t.tiles, slots, space))
 
 
 def _slices(tiles: int, slots: int, space: SearchSpace) -> set[int]:
     """The most slices that fill the SMs once, and twice."""
-    most = (max((s for s in space.axes["slices"] if s * tiles <= waves * slots), default=1) for waves in (1, 2))
+    most = (max((s for s in space.axes["split_k"] if s * tiles <= waves * slots), default=1) for waves in (1, 2))
     return {s for s in most if s > 1}

@@ -53,19 +53,19 @@ class Sm90Tile:
 
     @property
     def pingpong(self) -> bool:
-        return bool(self.value["pp"])
+        return bool(self.value["pingpong"])
 
     @cached_property
     def block_m(self) -> int:
-        return 64 * self.value["mi"] * (1 if self.pingpong else self.value["wgs"])
+        return 64 * self.value["products_m"] * (1 if self.pingpong else self.value["warpgroups"])
 
     @property
     def block_n(self) -> int:
-        return self.value["bn"]
+        return self.value["block_n"]
 
     @property
     def block_k(self) -> int:
-        return self.value["bk"]
+        return self.value["block_k"]
 
     @cached_property
     def a_read(self) -> int:
@@ -81,8 +81,8 @@ class Sm90Tile:
     def b_read(self) -> int:
         """Columns that a step copies, by all blocks of a cluster together."""
         if self.form.b_columns:
-            return -(-self.block_n // self.value["slab"]) * self.value["slab"]
-        few = self.form.kind == "gemm" and self.value["cast"] == 1
+            return -(-self.block_n // self.value["slab_n"]) * self.value["slab_n"]
+        few = self.form.kind == "gemm" and self.value["cluster_m"] == 1
         return min(self.block_n, self.form.cols) if few else self.block_n
 
     @cached_property
@@ -99,15 +99,18 @@ class Sm90Tile:
             return self.value["stages"]
         room = self._shared_limit - self._staging_bytes - self._kept_bytes - self.beyond_ring - _BARRIERS - 512
         if not self.value["stages"] and streams(self.form, self.target):
-            room = min(room, _STREAM_BYTES // self.value["per_sm"])
+            room = min(room, _STREAM_BYTES // self.value["blocks_per_sm"])
         # A block that has several tiles reads ahead of the one that it computes.
-        alone = self.tiles * self.value["split"] * self.value["cast"] <= self.target.cores * self.value["per_sm"]
+        alone = (
+            self.tiles * self.value["cluster_k"] * self.value["cluster_m"]
+            <= self.target.cores * self.value["blocks_per_sm"]
+        )
         return min(room // self.stage_bytes, MAX_STAGES, max(2, *self.layer_steps) if alone else MAX_STAGES)
 
     @cached_property
     def _b_bytes(self) -> int:
         """Bytes of a step's columns."""
-        slab = self.value["slab"] if self.form.b_columns else 1
+        slab = self.value["slab_n"] if self.form.b_columns else 1
         return -(-self.block_n // slab) * slab * self.block_k * 2
 
     @cached_property
@@ -121,10 +124,10 @@ class Sm90Tile:
 
     @cached_property
     def store(self) -> str:
-        form, split = self.form, self.value["split"] > 1
-        if self.value["slices"] > 1:
+        form, split = self.form, self.value["cluster_k"] > 1
+        if self.value["split_k"] > 1:
             return "PARTIAL"
-        if form.mapped is not None and self.value["slab"] == 64 and not split:
+        if form.mapped is not None and self.value["slab_n"] == 64 and not split:
             return "MAPPED"
         placed = form.placed
         if form.out_dtype == "fp32" or (split and form.halo) or (form.kind == "wrw" and not split):
@@ -154,13 +157,13 @@ class Sm90Tile:
 
     @cached_property
     def _shared_limit(self) -> int:
-        of_sm = self.target.shared_bytes_per_sm // self.value["per_sm"] - 1024  # the system takes 1 KB a block
+        of_sm = self.target.shared_bytes_per_sm // self.value["blocks_per_sm"] - 1024  # the system takes 1 KB a block
         return min(of_sm, self.target.shared_bytes_per_block)
 
     @cached_property
     def registers(self) -> tuple[int, int]:
         """Registers a thread of the multiplying and of the copying warpgroups."""
-        return sm90_registers(self.value["wgs"], self.value["per_sm"], self.sums)
+        return sm90_registers(self.value["warpgroups"], self.value["blocks_per_sm"], self.sums)
 
     @cached_property
     def read_once(self) -> tuple[bool, bool]:
@@ -173,30 +176,35 @@ class Sm90Tile:
             return False, False
         own_a, own_b = (isinstance(x, Tiled) and x.dims[2] == form.layers for x in (form.a, form.b))
         a, b = form.rows, form.cols  # elements, over the length of the sums
-        return own_a and 2 * a >= b, own_b and 2 * b >= a and self.value["cast"] == 1
+        return own_a and 2 * a >= b, own_b and 2 * b >= a and self.value["cluster_m"] == 1
 
     @cached_property
     def partial_quads(self) -> int:
         """Groups of four partial sums in a slice: tiles are kept whole."""
-        tiles = self.tiles_m * self.value["cast"] * self.tiles_n * self.form.layers
+        tiles = self.tiles_m * self.value["cluster_m"] * self.tiles_n * self.form.layers
         return tiles * self.block_m * self.block_n // 4
 
     @cached_property
     def _staging_bytes(self) -> int:
-        if self.value["split"] > 1:
+        if self.value["cluster_k"] > 1:
             return -(-self.exchanged_bytes // 1024) * 1024 if self.exchanged_bytes <= APART_BYTES else 0
-        return self.value["wgs"] * 4 * self.value["bufs"] * 2048 if self.store in ("MAPPED", "ROWS") else 0
+        return (
+            self.value["warpgroups"] * 4 * self.value["store_buffers"] * 2048 if self.store in ("MAPPED", "ROWS") else 0
+        )
 
     @cached_property
     def exchanged_bytes(self) -> int:
         """Shared memory of a block's partial sums and of those that its cluster sends it."""
-        units, split = self.value["wgs"] * 4 * self.value["mi"] * self.block_n // 8, self.value["split"]
+        units, split = (
+            self.value["warpgroups"] * 4 * self.value["products_m"] * self.block_n // 8,
+            self.value["cluster_k"],
+        )
         return (2 * split - 1) * -(-units // split) * 512 if split > 1 else 0
 
     @cached_property
     def tiles_m(self) -> int:
         """Tiles along rows; a cluster that shares columns counts as one."""
-        return -(-self.form.rows // (self.block_m * self.value["cast"]))
+        return -(-self.form.rows // (self.block_m * self.value["cluster_m"]))
 
     @cached_property
     def tiles_n(self) -> int:
@@ -205,14 +213,14 @@ class Sm90Tile:
     @cached_property
     def cols(self) -> int:
         """Columns of the result; those of ``wrw`` count whole slabs of channels."""
-        form, slab = self.form, self.value["slab"]
+        form, slab = self.form, self.value["slab_n"]
         return len(form.taps.offset) * self.blocks * slab if form.kind == "wrw" else form.cols
 
     @cached_property
     def blocks(self) -> int:
         """Blocks of channels in a tap (slabs of columns for ``wrw``)."""
         form = self.form
-        return -(-form.channels // (self.value["slab"] if form.kind == "wrw" else self.block_k))
+        return -(-form.channels // (self.value["slab_n"] if form.kind == "wrw" else self.block_k))
 
     @cached_property
     def layer_steps(self) -> tuple[int, ...]:
@@ -224,43 +232,47 @@ class Sm90Tile:
 
     @cached_property
     def parts(self) -> int:
-        return self.value["split"] * self.value["slices"]
+        return self.value["cluster_k"] * self.value["split_k"]
 
     @cached_property
     def tiles(self) -> int:
         """Tiles of the launch, slices counted, splits not; a cluster that shares columns has one."""
-        return self.tiles_m * self.tiles_n * self.form.layers * self.value["slices"]
+        return self.tiles_m * self.tiles_n * self.form.layers * self.value["split_k"]
 
     @cached_property
     def grid(self) -> int:
-        split, cast, slots = self.value["split"], self.value["cast"], self.target.cores * self.value["per_sm"]
+        split, cast, slots = (
+            self.value["cluster_k"],
+            self.value["cluster_m"],
+            self.target.cores * self.value["blocks_per_sm"],
+        )
         if self.value["resident"]:  # every block stays with its columns
             slots = slots // self.tiles_n * self.tiles_n
         return self.tiles * split if split > 1 else min(self.tiles, slots // cast) * cast
 
     @property
     def threads(self) -> int:
-        return (self.value["wgs"] + 1) * 128
+        return (self.value["warpgroups"] + 1) * 128
 
     @property
     def sums(self) -> int:
         """Registers of partial sums a thread."""
-        return self.value["mi"] * self.block_n // 2
+        return self.value["products_m"] * self.block_n // 2
 
     @cached_property
     def fits(self) -> bool:
         """Whether such a kernel exists."""
         v, form = self.value, self.form
-        wgs, split = v["wgs"], v["split"]
+        wgs, split = v["warpgroups"], v["cluster_k"]
         # NOTE: from 160 sums on, anything extra serialises wgmma; 192 lost wherever they were tried.
-        room = _REGISTERS.get((wgs, v["per_sm"]))
+        room = _REGISTERS.get((wgs, v["blocks_per_sm"]))
         if room is None or self.sums > room[-1][1] or self.block_m > 256:
             return False
         if self.pingpong and (wgs != 2 or split > 1 or self.sums > 128):
             return False
-        if form.kind == "wrw" and self.block_n % v["slab"]:
+        if form.kind == "wrw" and self.block_n % v["slab_n"]:
             return False
-        if v["bufs"] > 2 and self.store != "MAPPED":
+        if v["store_buffers"] > 2 and self.store != "MAPPED":
             return False
         # Boxes of a columns operand begin every 64 columns: a half-used last slab costs a whole one.
         if form.b_columns and self.block_n % 32:
@@ -271,9 +283,9 @@ class Sm90Tile:
             return False
         if v["resident"] and not self._can_keep:
             return False
-        if v["cast"] > 1 and not self._can_cast:
+        if v["cluster_m"] > 1 and not self._can_cast:
             return False
-        if v["slices"] > 1 and not self._can_slice:
+        if v["split_k"] > 1 and not self._can_slice:
             return False
         if form.out_dtype == "fp32" and self.pingpong:
             return False
@@ -291,12 +303,16 @@ class Sm90Tile:
         one = form.kind != "wrw" and (form.layers == 1 or (isinstance(form.b, Tiled) and form.b.dims[2] == 1))
         if form.kind == "conv" and form.layers > 1:
             return False
-        walks = v["group"] == 1 and self.tiles_n <= self.target.cores and self.tiles > self.target.cores * v["per_sm"]
-        return one and walks and self.parts == 1 and v["cast"] == 1
+        walks = (
+            v["group_m"] == 1
+            and self.tiles_n <= self.target.cores
+            and self.tiles > self.target.cores * v["blocks_per_sm"]
+        )
+        return one and walks and self.parts == 1 and v["cluster_m"] == 1
 
     @property
     def _can_cast(self) -> bool:
         """Whether the columns divide among the blocks of a cluster."""
         form, v = self.form, self.value
-        whole = -(-self.block_n // 64) % v["cast"] if form.b_columns else self.block_n % (8 * v["cast"])
-        return form.kind != "wrw" and v["split"] == 1 and not whole and form.rows > self.block_m
+        whole = -(-self.block_n // 64) % v["cluster_m"] if form.b_columns else self.block_n % (8 * v["cluster_m"])
+        return form.kind != "wrw" and v["cluster_k"] == 1 and not whole and form.rows > self.block_m

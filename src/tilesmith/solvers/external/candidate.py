@@ -17,7 +17,17 @@ from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers import reasons
 from tilesmith.solvers.external.names import CUBLAS_NAME, CUDNN_NAME
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, refusal
+from tilesmith.solvers.solver import (
+    Accepted,
+    Axis,
+    Config,
+    Geometry,
+    Rejected,
+    SearchSpace,
+    Unranked,
+    refusal,
+    values_of,
+)
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.target import CudaTarget, Target
 
@@ -25,13 +35,17 @@ FLOATS = ("fp64", "fp32", "fp16", "bf16")
 
 
 @dataclass(frozen=True)
-class LibrarySolver:
+class LibrarySolver(Unranked):
     """One library behind PyTorch. ``lt=1`` of a GEMM's config is cuBLASLt, ``lt=0`` cuBLAS."""
 
     name: str
     library: str
     features: frozenset[str]
     revision: int = 1
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (Axis("lt", (0, 1), "1: cuBLASLt, 0: cuBLAS."),) if self.library == "cublas" else ()
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if isinstance(problem, GemmGeometry) != (self.library == "cublas"):
@@ -51,7 +65,7 @@ class LibrarySolver:
         return Accepted()
 
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
-        return SearchSpace({"lt": (0, 1)} if self.library == "cublas" else {})
+        return SearchSpace(values_of(self.axes))
 
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
         return Config((("lt", 0),) if self.library == "cublas" else ())

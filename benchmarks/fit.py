@@ -1,0 +1,206 @@
+"""Makes the measured constants of a GPU card from timings, and says how good they are on problems left out.
+
+    python benchmarks/fit.py FILE... --target sm_90a:132 --card h200 [--folds 5] [--write]
+    python benchmarks/fit.py FILE... --target sm_90a:132 --check
+
+FILE is a database, or a file of benchmarks/results/ with timings of configs. Constants are multiplied by steps, one
+after the other, as long as the squared error of the logarithms of times falls; what no timing speaks of stays as the
+nearest card has it. Two tables are printed, both for problems that the constants in question were not made from:
+those of the nearest card, scaled (or, with --check, those that are committed), and those made from the other folds.
+For each problem, the config among those timed with the least estimate, over the fastest: geometric mean and worst;
+then the median of estimated over measured time. --write writes src/tilesmith/targets/fits/CARD.py; --check makes
+nothing and exits with 1 if the committed constants are worse than the limits below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import statistics
+import sys
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import get_type_hints
+
+from timings import Timing, timings
+
+from tilesmith.targets.fits.choose import fit_of, parts_of
+from tilesmith.targets.fits.fit import Fit
+from tilesmith.targets.fits.units import Unit
+from tilesmith.targets.names import parse_target
+
+FITS = Path(__file__).parents[1] / "src" / "tilesmith" / "targets" / "fits"
+STEPS = (1.3, 1.1, 1.03)
+PRIOR = 0.01  # of the squared logarithm of a constant's change, beside the mean squared error: what says little stays
+MOST_ABOVE, RATIOS = 1.15, (0.6, 1.6)  # --check: of the geometric mean, and of the median ratio
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--target", default="sm_90a:132")
+    parser.add_argument("--card", help="the card's name in targets, and of the file that is written")
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--check", action="store_true", help="judge the constants that are committed")
+    parser.add_argument("--write", action="store_true", help="write the constants made from all timings")
+    args = parser.parse_args()
+    target = parse_target(args.target)
+    start = fit_of(target)
+    rows = timings(args.files, target)
+    if not rows:
+        sys.exit("no timings of this target in these files")
+    print(f"{len(rows)} timings of {len({row.problem for row in rows})} problems on {target.name}")
+    held = judged((row, row.predict(start)) for row in rows)
+    show(f"constants of {start.card}", held)
+    if args.check:
+        above, ratio = held["all"][1], held["all"][3]
+        return 0 if above <= MOST_ABOVE and RATIOS[0] <= ratio <= RATIOS[1] else 1
+    left_out = []
+    for others, rest in folds(rows, args.folds):
+        fit = fitted(start, others)
+        left_out += [(row, row.predict(fit)) for row in rest]
+    show(f"made from timings, judged on problems left out ({args.folds} folds)", judged(left_out))
+    card = args.card or f"{target.arch}-{target.cores}"
+    made = replace(fitted(start, rows), card=card, arch=target.arch)
+    if args.write:
+        path = FITS / f"{card.replace('-', '_')}.py"
+        path.write_text(text_of(made, ", ".join(file.name for file in args.files)))
+        print(f"wrote {path}; add it to FITS in targets/fits/choose.py")
+    else:
+        show_changes(start, made)
+    return 0
+
+
+def folds(rows: list[Timing], count: int) -> Iterable[tuple[list[Timing], list[Timing]]]:
+    """The timings but for those of a share of the problems, and those."""
+    problems = sorted({row.problem for row in rows})
+    random.Random(0).shuffle(problems)
+    for number in range(count):
+        out = set(problems[number::count])
+        yield [row for row in rows if row.problem not in out], [row for row in rows if row.problem in out]
+
+
+def fitted(start: Fit, rows: list[Timing]) -> Fit:
+    """``start`` with the constants of each part that some of ``rows`` speak of changed to suit them."""
+    fit = start
+    for part in parts_of(start):
+        own = [row for row in rows if row.part == part.name]
+        if own:
+            fit = replace(fit, **{part.name: _part(fit, part.name, own)})
+    return fit
+
+
+def _part(fit: Fit, name: str, rows: list[Timing]):
+    first = best = getattr(fit, name)
+    weight = 1 / len(rows)
+    # A kernel that takes as long as its launch does says little of the rest.
+    logs = [math.log(row.seconds) for row in rows]
+
+    def loss(part) -> float:
+        whole = replace(fit, **{name: part})
+        try:
+            errors = (math.log(row.predict(whole)) - log for row, log in zip(rows, logs, strict=True))
+            change = sum(math.log(a / b) ** 2 for a, b in zip(_numbers(part), _numbers(first), strict=True) if b > 0)
+            return weight * sum(error * error for error in errors) + PRIOR * change / len(rows) ** 0.5
+        except (ValueError, ZeroDivisionError, OverflowError):
+            return math.inf
+
+    least = loss(best)
+    for step in STEPS:
+        moved = True
+        while moved:
+            moved = False
+            for place, number in enumerate(_numbers(best)):
+                for factor in (step, 1 / step):
+                    changed = _with(best, place, number * factor)
+                    now = loss(changed)
+                    if now < least * 0.999:
+                        best, least, moved = changed, now, True
+                        break
+    return best
+
+
+def _fittable(part) -> list[str]:
+    hints = get_type_hints(type(part), include_extras=True)
+    return [field.name for field in fields(part) if hints[field.name].__metadata__[0] is not Unit.CLUSTERS]
+
+
+def _numbers(part) -> list[float]:
+    values = (getattr(part, name) for name in _fittable(part))
+    return [number for value in values for number in (value if isinstance(value, tuple) else (value,))]
+
+
+def _with(part, place: int, number: float):
+    for name in _fittable(part):
+        value = getattr(part, name)
+        size = len(value) if isinstance(value, tuple) else 1
+        if place < size:
+            new = (*value[:place], number, *value[place + 1 :]) if isinstance(value, tuple) else number
+            return replace(part, **{name: new})
+        place -= size
+    raise IndexError(place)
+
+
+Table = dict[str, tuple[int, float, float, float]]
+
+
+def judged(said: Iterable[tuple[Timing, float]]) -> Table:
+    """By part and for all: problems, chosen over fastest (geometric mean, worst), estimated over measured."""
+    rows = list(said)
+    kinds = ["all", *sorted({row.part for row, _ in rows if row.part})]
+    table = {}
+    for kind in kinds:
+        own = [(row, seconds) for row, seconds in rows if kind in ("all", row.part)]
+        by_problem: dict[str, list[tuple[float, float]]] = {}
+        for row, seconds in own:
+            by_problem.setdefault(row.problem, []).append((seconds, row.seconds))
+        above = [min(found)[1] / min(t for _, t in found) for found in by_problem.values() if len(found) > 1] or [1.0]
+        ratio = statistics.median(seconds / row.seconds for row, seconds in own)
+        table[kind] = (len(by_problem), statistics.geometric_mean(above), max(above), ratio)
+    return table
+
+
+def show(title: str, table: Table) -> None:
+    print(f"\n{title}\n{'part':12} problems  chosen/fastest   worst  estimated/measured")
+    for kind, (count, above, worst, ratio) in table.items():
+        print(f"{kind:12} {count:8} {above:15.3f} {worst:7.2f} {ratio:19.2f}")
+
+
+def show_changes(start: Fit, made: Fit) -> None:
+    print("\nconstants that change, from all timings")
+    for part in parts_of(made):
+        before, after = getattr(start, part.name), getattr(made, part.name)
+        for name in _fittable(before):
+            if getattr(before, name) != getattr(after, name):
+                print(f"{part.name}.{name}: {getattr(before, name)} -> {_rounded(getattr(after, name))}")
+
+
+def text_of(fit: Fit, source: str) -> str:
+    """The file of a card: constants to four digits."""
+    parts = [type(getattr(fit, part.name)).__name__ for part in parts_of(fit)]
+    lines = [f'"""Constants of the card {fit.card}, made by `benchmarks/fit.py` from {source}."""', "",
+             "from __future__ import annotations", "",
+             "from tilesmith.targets.fits.fit import (", *(f"    {name}," for name in sorted([*parts, "Fit"])), ")", "",
+             f"{fit.card.upper().replace('-', '_')} = Fit("]  # fmt: skip
+    for field in fields(fit):
+        value = getattr(fit, field.name)
+        if is_dataclass(value):
+            lines.append(f"    {field.name}={type(value).__name__}(")
+            lines += [f"        {own.name}={_rounded(getattr(value, own.name))!r}," for own in fields(value)]
+            lines.append("    ),")
+        else:
+            text = f'"{value}"' if isinstance(value, str) else repr(value)
+            lines.append(f"    {field.name}={text},")
+    return "\n".join([*lines, ")", ""])
+
+
+def _rounded(value):
+    if isinstance(value, tuple):
+        return tuple(_rounded(one) for one in value)
+    return value if isinstance(value, int) else float(f"{value:.4g}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

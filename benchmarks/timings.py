@@ -1,0 +1,119 @@
+"""Timings of configs on a GPU card, each with the estimate of its time as a function of a fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilesmith.problems.signature import parse_key
+from tilesmith.solvers.cuda.cost_sm90 import predicted_seconds as tile_seconds
+from tilesmith.solvers.cuda.depthwise import depthwise_seconds
+from tilesmith.solvers.cuda.halo_tile_sm90 import halo_seconds
+from tilesmith.solvers.cuda.halo_wrw_tile_sm90 import halo_wrw_seconds
+from tilesmith.solvers.cuda.mma_cost import predicted_seconds as mma_seconds
+from tilesmith.solvers.cuda.mma_thin import thin_seconds
+from tilesmith.solvers.old_names import read_config
+from tilesmith.solvers.relayout import Relayout
+from tilesmith.solvers.solver import Accepted
+from tilesmith.solvers.table import candidates
+from tilesmith.targets.fits.fit import Fit
+
+# The part of a fit that a solver's estimate takes, and the estimate.
+ESTIMATES = {
+    "wgmma_gemm": ("tile", tile_seconds),
+    "wgmma_conv": ("tile", tile_seconds),
+    "wgmma_halo": ("halo", halo_seconds),
+    "wgmma_halo_wrw": ("halo_wrw", halo_wrw_seconds),
+    "mma_dense": ("mma", mma_seconds),
+    "ffma_dense": ("mma", mma_seconds),
+    "mma_thin": ("thin", thin_seconds),
+    "cuda_depthwise": ("depthwise", depthwise_seconds),
+}
+
+
+@dataclass(frozen=True)
+class Timing:
+    """``seconds`` of a config. ``part`` of a fit is what its estimate takes; empty where that is not fitted."""
+
+    problem: str
+    solver: str
+    seconds: float
+    part: str
+    predict: Callable[[Fit], float]
+
+
+def timings(paths: list[Path], target) -> list[Timing]:
+    """Of every config in the files that the solvers still have for its problem; the least where there are several."""
+    least: dict[tuple[str, str, str], float] = {}
+    for path in paths:
+        for key, solver, config, us in _rows(path, target.name):
+            held = least.get((key, solver, config), us)
+            least[key, solver, config] = min(held, us)
+    by_problem: dict[str, list[tuple[str, str, float]]] = {}
+    for (key, solver, config), us in least.items():
+        by_problem.setdefault(key, []).append((solver, config, us))
+    found = []
+    for key, rows in by_problem.items():
+        asked = {c.name: c for c in candidates(parse_key(key).canonical, target) if isinstance(c.verdict, Accepted)}
+        for solver, config, us in rows:
+            candidate = asked.get(solver) or asked.get(f"{solver}@gemm")
+            if candidate is not None:
+                timing = _timing(key, candidate, config, us * 1e-6, target)
+                if timing is not None:
+                    found.append(timing)
+    return found
+
+
+def _timing(key: str, candidate, config: str, seconds: float, target) -> Timing | None:
+    solver, geometry, point, copies = candidate.solver, candidate.geometry, read_config(candidate.name, config), 0.0
+    try:
+        if not solver.search_space(geometry, target).contains(point):
+            return None
+        whole = solver.predict(geometry, point, target)
+        if isinstance(solver, Relayout):
+            geometry = solver.changed(geometry)
+            copies = whole - solver.inner.predict(geometry, point, target)
+            solver = solver.inner
+        part, estimate = ESTIMATES.get(solver.name, ("", None))
+        if estimate is None:
+            return Timing(key, candidate.name, seconds, "", lambda fit: whole)
+        tile = solver.tile(geometry, point, target)
+    except (ValueError, KeyError):  # of a version whose configs had other axes
+        return None
+    return Timing(key, candidate.name, seconds, part, lambda fit: estimate(tile, getattr(fit, part)) + copies)
+
+
+def _rows(path: Path, target: str) -> Iterator[tuple[str, str, str, float]]:
+    """``(problem, solver, config, us)`` of a database, a file of lines, or what ``make gpu-bench`` writes."""
+    if path.suffix == ".db":
+        yield from _of_database(path, target)
+    elif path.suffix == ".jsonl":
+        for row in map(json.loads, path.read_text().splitlines()):
+            if "all" in row:
+                timed = ((c, us) for c, us in row["all"].items() if "=" in c)
+                yield from ((row["key"], row["solver"], config, us) for config, us in timed)
+            elif "config" in row and "time_us" in row:
+                yield row["key"], row["solver"], row["config"], row["time_us"]
+    else:
+        held = json.loads(path.read_text())
+        for row in (row for rows in held.get("lists", {}).values() for row in rows):
+            if "config" in row.get("bench", {}):
+                key = _key(row["command"], row["direction"])
+                yield key, row["bench"]["solver"], row["bench"]["config"], row["bench"]["time_us"]
+
+
+def _of_database(path: Path, target: str) -> Iterator[tuple[str, str, str, float]]:
+    from tilesmith.db.store import Database
+
+    database = Database.open(path, readonly=True)
+    for record in database.records("trials"):
+        if record.target == target and record.status == "ok" and record.time_us:
+            yield record.problem, record.solver, record.config, record.time_us
+
+
+def _key(command: str, direction: str) -> str:
+    from tilesmith.problems.driver import parse_command
+
+    return next(s.canonical.key() for name, s in parse_command(command).signatures if name == direction)

@@ -1,0 +1,198 @@
+"""The record of constants measured on a GPU card: each field has its unit and a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tilesmith.targets.fits.units import Unit
+
+Pair = tuple[float, float]
+Shares = tuple[float, ...]
+Counts = tuple[tuple[int, ...], ...]
+C, R, SECONDS, RATE, SHARE = Unit.CYCLES, Unit.PER_CYCLE, Unit.SECONDS, Unit.BYTES_PER_S, Unit.SHARE
+
+
+@dataclass(frozen=True)
+class TileFit:
+    """The sm_90a kernels of matrix products and of gathered convolutions (``solvers/cuda/cost_sm90.py``)."""
+
+    clock: Annotated[float, Unit.HERTZ, "The clock under load."]
+    macs: Annotated[float, R, "Multiply-adds that an SM starts."]
+    shared: Annotated[float, R, "Bytes of shared memory."]
+    l2: Annotated[float, R, "Bytes from L2 where neighbouring SMs read the same ones."]
+    l2_unshared: Annotated[float, R, "Bytes from L2 where the blocks of a cluster read different ones."]
+    step: Annotated[float, C, "Lost at each step of the ring."]
+    step_alone: Annotated[float, C, "Lost beside that with one warpgroup, over its products of 64 rows."]
+    step_three: Annotated[float, C, "Lost beside that with three warpgroups."]
+    weights_alone: Annotated[float, SHARE, "Of a step of wrw with one warpgroup alone on an SM."]
+    beyond: Annotated[float, SHARE, "Of a step of pixels whose last block of channels reaches beyond the last."]
+    start: Annotated[float, C, "Before the first product and after the last result, beyond an empty kernel's."]
+    next_cluster: Annotated[float, C, "Until a cluster takes the place of one that ended."]
+    epilogue: Annotated[float, C, "Of a tile's results, beside their stores."]
+    stored: Annotated[float, R, "Results stored through a tensor map or in rows."]
+    scattered: Annotated[float, R, "Results stored from registers."]
+    kept_sums: Annotated[float, R, "Partial sums stored."]
+    reduce: Annotated[float, C, "Of the sum of a cluster."]
+    sent: Annotated[float, R, "Bytes that the blocks of a cluster send one another."]
+    paired: Annotated[float, C, "That a cluster that shares columns waits at its ends."]
+    paired_tile: Annotated[float, C, "That it waits for each tile."]
+    hidden: Annotated[float, SHARE, "Of an epilogue, what shows beside another tile's products."]
+    latency: Annotated[float, C, "From asking for bytes of DRAM to their use."]
+    refill: Annotated[float, C, "Until a stage is there again, in a matrix product that memory bounds."]
+    filled: Annotated[float, R, "Bytes that fill such a stage."]
+    half_used: Annotated[float, SHARE, "What half-used boxes cost such a product."]
+    full_ring: Annotated[float, SHARE, "Of the time to move, with a ring of all that fits."]
+    full_ring_few: Annotated[float, SHARE, "The same for few rows of operands that are contiguous along k."]
+    few_as_columns: Annotated[float, SHARE, "The same for up to 16 rows as the columns of a tile."]
+    overlap: Annotated[float, SHARE, "What the lesser of computing and moving adds to the greater."]
+    second_kernel: Annotated[float, SECONDS, "Of one more launch."]
+    partial_bytes: Annotated[float, RATE, "Partial sums written and read through L2."]
+    exchanged: Annotated[float, SHARE, "Of the time, what exchanging rows and columns costs."]
+    kept: Annotated[float, SHARE, "Of the time, what columns that stay in shared memory save."]
+    torn_sector: Annotated[float, SHARE, "Bytes of DRAM for a sector of 32 that two tiles write."]
+    torn_line: Annotated[float, SHARE, "Bytes of DRAM for a line of 128 that two tiles write."]
+    both: Annotated[float, SHARE, "Of the time to move, for clusters along k of several slices."]
+    residual: Annotated[float, SHARE, "Of an epilogue that reads a residual or the former result."]
+    clusters: Annotated[Counts, Unit.CLUSTERS, "On the chip at once, by blocks an SM (1, 2) and by size (2 to 8)."]
+
+
+@dataclass(frozen=True)
+class HaloFit:
+    """The sm_90a kernel that reads each window of pixels once (``solvers/cuda/halo_tile_sm90.py``)."""
+
+    clock: Annotated[float, Unit.HERTZ, "The clock under load."]
+    macs: Annotated[float, R, "Multiply-adds that an SM starts."]
+    shared: Annotated[float, R, "Bytes of shared memory."]
+    l2: Annotated[float, R, "Bytes from L2."]
+    step: Annotated[float, C, "Lost at each tap of a block of channels."]
+    latency: Annotated[float, C, "From asking for a filter's tap, which lies in L2, to its use."]
+    epilogue: Annotated[float, C, "Of a tile's results, beside their stores."]
+    stored: Annotated[float, R, "Results stored."]
+    hidden: Annotated[float, SHARE, "Of an epilogue, what shows beside another tile's products."]
+    start: Annotated[float, C, "Before the first product and after the last result."]
+    pingpong_alone: Annotated[float, SHARE, "Of the products, what pingpong costs blocks of one tile."]
+    few_channels: Annotated[float, SHARE, "Of the cycles with few channels on either side, beside their padding."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    overlap: Annotated[float, SHARE, "What the lesser of computing and moving adds to the greater."]
+
+
+@dataclass(frozen=True)
+class HaloWrwFit:
+    """The sm_90a backward weights that read each window once (``solvers/cuda/halo_wrw_tile_sm90.py``)."""
+
+    clock: Annotated[float, Unit.HERTZ, "The clock under load."]
+    shared: Annotated[float, R, "Bytes of shared memory."]
+    l2: Annotated[float, R, "Bytes from L2."]
+    box: Annotated[float, C, "Of a copy, however small."]
+    latency: Annotated[float, C, "From asking for a stage to its first bytes."]
+    start: Annotated[float, C, "Before the first product."]
+    first: Annotated[float, R, "Bytes of the first copy."]
+    scattered: Annotated[float, R, "Groups of four sums stored as results."]
+    stored: Annotated[float, R, "Groups of four sums stored as partial sums."]
+    second_kernel: Annotated[float, SECONDS, "Of the second kernel."]
+    partial_bytes: Annotated[float, RATE, "Partial sums."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    overlap: Annotated[float, SHARE, "What the lesser of computing and moving adds to the greater."]
+
+
+@dataclass(frozen=True)
+class MmaFit:
+    """The portable kernel of dense problems (``solvers/cuda/mma_cost.py``)."""
+
+    clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
+    shared: Annotated[float, R, "Bytes of shared memory."]
+    l2: Annotated[float, R, "Bytes from L2."]
+    mma: Annotated[float, SHARE, "Of the tensor cores' peak, which newer archs reach with other instructions only."]
+    exact: Annotated[float, SHARE, "Of the fp32 peak."]
+    step: Annotated[float, C, "That a step of the ring costs beside its work."]
+    start: Annotated[float, C, "Of launch, tables and cold loads."]
+    gather: Annotated[float, SHARE, "Of a step of a matrix product, what one of a convolution costs."]
+    latency: Annotated[float, C, "Until the bytes of a stage are there."]
+    latency_in_order: Annotated[float, C, "The same for loads without asynchronous copies, which wait in order."]
+    scattered_load: Annotated[float, C, "Of an element that comes from a sector of its own."]
+    narrow_load: Annotated[float, C, "Of a load of fewer than 16 bytes: lanes that load one part leave gaps."]
+    held_load: Annotated[float, C, "Of a load that passes through registers."]
+    held_warps: Annotated[float, SHARE, "Warps that hide the wait of such a load."]
+    epilogue: Annotated[float, C, "Of a tile's results, beside their stores."]
+    tile: Annotated[float, C, "Of a convolution's tile beside its steps: taps, places of pixels, the first loads."]
+    result_gemm: Annotated[float, C, "Of a result of a matrix product, beside its store: not hidden."]
+    result_conv: Annotated[float, C, "Of a result of a convolution, beside its store: not hidden."]
+    stored_wide: Annotated[float, R, "Results stored several at once."]
+    stored: Annotated[float, R, "Results stored one by one, neighbours together."]
+    scattered_store: Annotated[float, R, "Results stored each into a sector of its own."]
+    load_slots: Annotated[float, SHARE, "Issue slots of a copy instruction with its address."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    second_kernel: Annotated[float, SECONDS, "Of one more launch."]
+    partial_bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what partial sums reach."]
+    partial: Annotated[float, SECONDS, "Of each part that the second kernel adds."]
+
+
+@dataclass(frozen=True)
+class ThinFit:
+    """The kernel of few channels on both sides (``solvers/cuda/mma_thin.py``). Pairs: for rows, for weights."""
+
+    bandwidth: Annotated[Pair, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    start: Annotated[Pair, SECONDS, "Of the launches with their first rows, and of the sum of the blocks' sums."]
+    norm: Annotated[Pair, Unit.EXPONENT, "How far moving, computing and waiting overlap."]
+    rows_busy: Annotated[Pair, C, "Of 16 rows, an SM's units: of a product along k, of 8 columns."]
+    rows_wait: Annotated[Pair, C, "The same, what a warp waits itself."]
+    rows_fetch: Annotated[float, C, "Of a product whose part of the filter is fetched."]
+    filter: Annotated[float, C, "Of a part of the filter that a thread brings, beyond those of 256 threads."]
+    weights_busy: Annotated[Pair, C, "Of a load and of a product of weights, an SM's units."]
+    weights_wait: Annotated[Pair, C, "The same, what a warp waits itself."]
+    slab_busy: Annotated[Pair, C, "Of a slab, an SM's units."]
+    slab_wait: Annotated[Pair, C, "Of a slab, what a warp waits itself."]
+    partial_bytes: Annotated[float, RATE, "Partial sums."]
+
+
+@dataclass(frozen=True)
+class DepthwiseFit:
+    """Depthwise convolution (``solvers/cuda/depthwise.py``)."""
+
+    clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
+    l1: Annotated[float, R, "Bytes from the L1 cache."]
+    issue: Annotated[float, SHARE, "Instructions of a multiply-add."]
+    hiding: Annotated[float, SHARE, "Resident warps that hide all waits."]
+    start: Annotated[float, C, "Of launch and cold loads."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    overlap: Annotated[float, SHARE, "What the lesser of computing and moving adds to the greater."]
+    second_kernel: Annotated[float, SECONDS, "Of one more launch."]
+    partial_bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what partial sums reach."]
+
+
+@dataclass(frozen=True)
+class ReferenceFit:
+    """The plain reference (``solvers/cuda/reference.py``). Pairs: of a tile alone, of each of its products' sums."""
+
+    fp64: Annotated[float, SHARE, "Of the fp64 peak, at most."]
+    square_tile: Annotated[Pair, C, "Of a tile of 64 x 64 results."]
+    narrow_tile: Annotated[Pair, C, "Of a tile of 8 columns."]
+    start: Annotated[float, SECONDS, "Of the launch."]
+
+
+@dataclass(frozen=True)
+class CopyFit:
+    """Layout copies before and after a kernel (``solvers/cuda/relayout.py``)."""
+
+    bandwidth: Annotated[Shares, SHARE, "Of the memory's bandwidth, by the bytes that move as one: 16, 8, 4, 2, 1."]
+    start: Annotated[float, SECONDS, "Of a copy, beside its bytes."]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What was measured on ``card``, which has this boost clock and this bandwidth; a part for each kernel."""
+
+    card: str
+    arch: str
+    cores: int
+    clock_hz: float
+    bytes_per_s: float
+    tile: TileFit
+    halo: HaloFit
+    halo_wrw: HaloWrwFit
+    mma: MmaFit
+    thin: ThinFit
+    depthwise: DepthwiseFit
+    reference: ReferenceFit
+    copy: CopyFit

@@ -1,0 +1,73 @@
+"""`benchmarks/fit.py`: constants are found again from times that they made, and judged on problems left out."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import fit as command  # noqa: E402
+from timings import timings  # noqa: E402
+
+from tilesmith.problems.gemm import GemmSignature  # noqa: E402
+from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver  # noqa: E402
+from tilesmith.targets.cuda import cuda_target  # noqa: E402
+from tilesmith.targets.fits.h200 import H200  # noqa: E402
+
+TARGET = cuda_target("sm_90a", 132)
+SIZES = [(m, n, k) for m in (512, 4096) for n in (512, 2048) for k in (256, 1024, 4096)]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """Timings of a card whose tensor cores give the portable kernel half of what an H200's do."""
+    solver, truth = MmaDenseSolver(exact=False), replace(H200, mma=replace(H200.mma, mma=H200.mma.mma / 2))
+    path, lines = tmp_path_factory.mktemp("timings") / "timings.jsonl", []
+    for m, n, k in SIZES:
+        signature = GemmSignature(m, n, k, dtype="bf16").canonical
+        config = solver.default_config(signature.geometry, TARGET)
+        for chosen in (config, config.replace(stages=2)):
+            lines.append({"key": signature.key(), "solver": solver.name, "config": str(chosen), "time_us": 1.0})
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return [replace(row, seconds=row.predict(truth)) for row in timings([path], TARGET)]
+
+
+def test_timings_are_read_with_their_estimates(rows):
+    assert len({row.problem for row in rows}) == len(SIZES)
+    assert {row.part for row in rows} == {"mma"}
+
+
+def test_problems_are_left_out_whole(rows):
+    for others, rest in command.folds(rows, 3):
+        assert rest
+        assert not {row.problem for row in others} & {row.problem for row in rest}
+        assert len(others) + len(rest) == len(rows)
+
+
+def test_a_constant_is_found_again_on_problems_left_out(rows):
+    before = command.judged((row, row.predict(H200)) for row in rows)["mma"][3]
+    others, rest = next(iter(command.folds(rows, 3)))
+    fit = command.fitted(H200, others)
+    after = command.judged((row, row.predict(fit)) for row in rest)["mma"][3]
+    assert abs(after - 1) < 0.05 < abs(before - 1)
+    assert (fit.tile, fit.thin) == (H200.tile, H200.thin)  # which no timing speaks of
+
+
+def test_the_choice_is_judged_by_its_time(rows):
+    first = replace(rows[0], seconds=2.0)
+    second = replace(rows[1], problem=first.problem, seconds=1.0)
+    assert command.judged([(first, 1.0), (second, 3.0)])["all"] == (1, 2.0, 2.0, 1.75)
+
+
+def test_the_file_of_a_card_says_what_was_made():
+    text = command.text_of(replace(H200, card="h100-pcie"), "timings.jsonl")
+    names: dict = {}
+    exec(compile(ast.parse(text), "fit", "exec"), names)
+    assert names["H100_PCIE"] == replace(H200, card="h100-pcie")
