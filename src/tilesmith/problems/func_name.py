@@ -25,10 +25,12 @@ def conv_func_name(sig: ConvSignature) -> str:
         f"w{_sizes(sig.kernel_shape)}_{sig.kernel_layout.lower()}",
         f"y_{sig.output_layout.lower()}",
         f"s{_sizes(sig.stride)}",
-        f"p{_sizes(sig.padding)}",
+        f"p{_sizes(sig.padding_low)}",
         f"d{_sizes(sig.dilation)}",
         f"g{sig.groups}",
     ]
+    if sig.padding_high != sig.padding_low:
+        parts.append(f"ph{_sizes(sig.padding_high)}")
     if any(sig.output_padding):
         parts.append(f"op{_sizes(sig.output_padding)}")
     for letter, strides in (("x", sig.input_strides), ("w", sig.kernel_strides), ("y", sig.output_strides)):

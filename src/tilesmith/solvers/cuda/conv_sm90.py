@@ -21,7 +21,7 @@ class ConvSm90Solver:
 
     name = "wgmma_conv"
     revision = 5
-    features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "wrw"}
+    features = USUAL | EPILOGUE | (WINDOW - {"padding_high"}) | {"fwd", "bwd", "wrw"}
 
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):

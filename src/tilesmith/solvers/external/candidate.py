@@ -65,7 +65,7 @@ class LibrarySolver:
 
 _SUMS = frozenset(("acc=fp32", "acc=fp64", "tf32", "pitch"))
 # cuDNN is asked for its fastest kernels, of which some add up in no fixed order.
-CUDNN = LibrarySolver(CUDNN_NAME, "cudnn", _SUMS | CONV - {"bgrad"})
+CUDNN = LibrarySolver(CUDNN_NAME, "cudnn", _SUMS | CONV - {"bgrad", "padding_high"})
 CUBLAS = LibrarySolver(CUBLAS_NAME, "cublas", _SUMS | GEMM | {"deterministic"})
 
 
