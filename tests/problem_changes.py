@@ -41,6 +41,7 @@ CONV_CHANGES = {
     "output_strides": (1100, 200, 13, 1),
     "epilogue": Epilogue(bias=True),
     "deterministic": True,
+    "workspace_limit": 0,
 }
 
 
@@ -73,6 +74,7 @@ GEMM_CHANGES = {
     "m": 7, "n": 7, "k": 7, "batch": 3, "trans_a": True, "trans_b": True, "a_dtype": "bf16", "b_dtype": "bf16",
     "c_dtype": "bf16", "acc_dtype": "fp64", "alpha": 2.0, "beta": 1.0, "lda": 9, "ldb": 9, "ldc": 9, "stride_a": 100,
     "stride_b": 0, "stride_c": 100, "epilogue": Epilogue(bias=True), "deterministic": True,
+    "workspace_limit": 4096,
 }  # fmt: skip
 
 

@@ -96,6 +96,7 @@ def conv_signatures(draw, modes: tuple[str, ...] = ("fwd", "bwd", "wrw", "bgrad"
             kernel_strides=draw(pitches(kernel_shape, vector)),
             epilogue=epilogue,
             deterministic=draw(st.booleans()),
+            workspace_limit=draw(st.sampled_from((None, None, None, 0, 1 << 20))),
             **dtypes,
         )
     except errors.ProblemError as error:
@@ -138,6 +139,7 @@ def gemm_signatures(draw) -> GemmSignature:
         beta=draw(st.sampled_from((0.0, 1.0, -3.0))),
         epilogue=epilogue,
         deterministic=draw(st.booleans()),
+        workspace_limit=draw(st.sampled_from((None, None, None, 0, 1 << 20))),
         **memory,
         **dtypes,
     )

@@ -57,7 +57,7 @@ def _bias_gradient(sig: ConvSignature) -> ConvSignature:
         input_shape=sig.output_shape, kernel_shape=(k, 1, *ones), groups=k, mode="bgrad",
         dtype=sig.output_dtype, acc_dtype=sums_of(sig.acc_dtype)["acc_dtype"],  # it multiplies nothing
         input_layout=sig.output_layout, kernel_layout=str(default_layout(dims)), output_layout=sig.output_layout,
-        output_strides=sig.output_strides, deterministic=sig.deterministic,
+        output_strides=sig.output_strides, deterministic=sig.deterministic, workspace_limit=sig.workspace_limit,
     )  # fmt: skip
 
 

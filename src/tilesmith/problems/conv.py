@@ -12,7 +12,7 @@ from tilesmith.problems.dtypes import acc_dtype as known_acc_dtype
 from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import ConvGeometry
-from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, refuse_empty, whole_number, whole_numbers
+from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, read_limit, refuse_empty, whole_number, whole_numbers
 from tilesmith.problems.layouts import default_layout, dense_strides, parse_layout
 from tilesmith.problems.padding import Padding, read_padding, sides
 
@@ -34,6 +34,8 @@ class ConvSignature:
     ``stride``, ``dilation``, ``output_padding`` are integers or one value a spatial axis. ``padding`` is that, or
     ``(low, high)`` for each axis, or ``"valid"``, ``"same"`` (PyTorch's) or ``"causal"`` (Keras'); it reads back as
     integers where both sides are equal, else as pairs.
+    ``workspace_limit`` is the most bytes of workspace (``Plan.workspace_bytes``, packed filters apart) that a plan may
+    need; None: any number.
     ``*_strides`` are element strides in the order of the layout's axes (None: dense), for tensors with a pitch.
     Output size: ``(in + low + high - dilation*(filter - 1) - 1) // stride + 1``; transposed:
     ``(in - 1)*stride - low - high + dilation*(filter - 1) + 1 + output_padding``.
@@ -64,6 +66,7 @@ class ConvSignature:
     output_strides: tuple[int, ...] | None = None
     epilogue: Epilogue = field(default=IDENTITY)
     deterministic: bool = False
+    workspace_limit: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("input_shape", "kernel_shape"):
@@ -81,6 +84,7 @@ class ConvSignature:
         self._put("padding", read_padding(self.padding, size, filter_, self.stride, self.dilation, self.transposed))
         if not isinstance(self.epilogue, Epilogue):
             raise ProblemError(f"epilogue must be an Epilogue, got {self.epilogue!r}")
+        self._put("workspace_limit", read_limit(self.workspace_limit))
         self._resolve_dtypes()
         self._check_channels()
         self._check_spatial()

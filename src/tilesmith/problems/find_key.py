@@ -48,7 +48,9 @@ def find_key(signature: ConvSignature) -> str:
     ]  # fmt: skip
     key = "-".join(parts)
     if parse_find_key(key).canonical != sig:
-        raise ProblemError("pitches, epilogues, accumulation types and determinism have no place in find-db keys")
+        raise ProblemError(
+            "pitches, epilogues, accumulation types, determinism and limits have no place in find-db keys"
+        )
     return key
 
 

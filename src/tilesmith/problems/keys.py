@@ -8,7 +8,8 @@
 What came later has a version of its own, so that a problem which uses none of it keeps its first key:
 
 - ``conv2;...`` is ``conv1;...`` with at least one of these behind it, in this order: ``padhi=`` (padding behind the
-  last element of each spatial axis, where it is not that of ``pad=``).
+  last element of each spatial axis, where it is not that of ``pad=``), ``wlim=`` (the most bytes of workspace).
+- ``gemm2;...`` is ``gemm1;...`` with ``wlim=`` behind it.
 
 Numbers are written as Python's ``repr``, which reads back to the same float. A version that is not among these is of a
 newer Tilesmith, or no key: reading it is a ``ProblemError``, and a database passes its records over.
@@ -29,7 +30,7 @@ from tilesmith.problems.integers import refuse_empty
 from tilesmith.problems.lengths import check_length
 
 CONV_VERSIONS = ("conv1", "conv2")  # what problems had from the start, and with what came later
-GEMM_VERSIONS = ("gemm1",)
+GEMM_VERSIONS = ("gemm1", "gemm2")
 VERSIONS = (*CONV_VERSIONS, *GEMM_VERSIONS)
 _TENSORS = (("x", "input"), ("w", "kernel"), ("y", "output"))
 _OPTIONAL_GEMM = (
@@ -59,9 +60,12 @@ def conv_key(sig: ConvSignature) -> str:
     return ";".join(parts + _tail(sig.epilogue, sig.deterministic) + later)
 
 
-def _later(sig: ConvSignature) -> list[str]:
+def _later(sig: ConvSignature | GemmSignature) -> list[str]:
     """The fields that keys of the first version do not have."""
-    return [f"padhi={_sizes(sig.padding_high)}"] if sig.padding_high != sig.padding_low else []
+    found = []
+    if isinstance(sig, ConvSignature) and sig.padding_high != sig.padding_low:
+        found.append(f"padhi={_sizes(sig.padding_high)}")
+    return found if sig.workspace_limit is None else [*found, f"wlim={sig.workspace_limit}"]
 
 
 def parse_conv_key(text: str) -> ConvSignature:
@@ -80,6 +84,7 @@ def parse_conv_key(text: str) -> ConvSignature:
             input_strides=_read_strides(fields, "xs"), kernel_strides=_read_strides(fields, "ws"),
             output_strides=_read_strides(fields, "ys"),
             epilogue=parse_epilogue(fields.take("epi", "")), deterministic=fields.flag("det"),
+            workspace_limit=_read_optional(fields, "wlim"),
         )  # fmt: skip
 
     return _parse(text, CONV_VERSIONS, 2, build, conv_key)
@@ -87,8 +92,9 @@ def parse_conv_key(text: str) -> ConvSignature:
 
 def gemm_key(sig: GemmSignature) -> str:
     """The key of a canonical signature."""
+    later = _later(sig)
     parts = [
-        GEMM_VERSIONS[0],
+        GEMM_VERSIONS[bool(later)],
         *(f"{name}={getattr(sig, name)}" for name in ("m", "n", "k", "batch")),
         f"a={sig.a_dtype},{'t' if sig.trans_a else 'n'}",
         f"b={sig.b_dtype},{'t' if sig.trans_b else 'n'}",
@@ -101,7 +107,7 @@ def gemm_key(sig: GemmSignature) -> str:
         value = getattr(sig, name)
         if value is not None:
             parts.append(f"{short}={value}")
-    return ";".join(parts + _tail(sig.epilogue, sig.deterministic))
+    return ";".join(parts + _tail(sig.epilogue, sig.deterministic) + later)
 
 
 def parse_gemm_key(text: str) -> GemmSignature:
@@ -117,6 +123,7 @@ def parse_gemm_key(text: str) -> GemmSignature:
             alpha=float(fields.take("alpha")), beta=float(fields.take("beta")),
             lda=lda, ldb=ldb, ldc=ldc, stride_a=sa, stride_b=sb, stride_c=sc,
             epilogue=parse_epilogue(fields.take("epi", "")), deterministic=fields.flag("det"),
+            workspace_limit=_read_optional(fields, "wlim"),
         )  # fmt: skip
 
     return _parse(text, GEMM_VERSIONS, 1, build, gemm_key)

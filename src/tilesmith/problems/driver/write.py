@@ -85,6 +85,7 @@ def _conv_values(sig: ConvSignature) -> tuple[str, dict[str, Value]]:
         "forw": {"fwd": 1, "bwd": 2, "wrw": 4, "bgrad": 8}[sig.mode],
         "in_layout": sig.input_layout, "fil_layout": sig.kernel_layout, "out_layout": sig.output_layout,
         "deterministic": int(sig.deterministic),
+        "workspace_limit": -1 if sig.workspace_limit is None else sig.workspace_limit,
     }  # fmt: skip
     for i, axis in enumerate(AXES[sig.spatial_dims]):
         values |= {
@@ -126,6 +127,7 @@ def _gemm_values(sig: GemmSignature) -> tuple[str, dict[str, Value]]:
         "batch_count": sig.batch, "a_h": sig.m, "a_w": sig.k, "b_w": sig.n, "alpha": sig.alpha, "beta": sig.beta,
         "transA": int(sig.trans_a), "transB": int(sig.trans_b), "epilogue": epilogue_text(sig.epilogue),
         "deterministic": int(sig.deterministic),
+        "workspace_limit": -1 if sig.workspace_limit is None else sig.workspace_limit,
     }  # fmt: skip
     for name in ("lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c"):
         value = getattr(sig, name)

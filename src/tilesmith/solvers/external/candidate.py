@@ -76,4 +76,6 @@ def external_candidate(signature: Signature, target: Target) -> Candidate | None
     solver = CUBLAS if isinstance(signature.canonical, GemmSignature) else CUDNN
     geometry = signature.geometry
     verdict = refusal(solver, features_of(geometry)) or solver.applicable(geometry, target)
+    if signature.workspace_limit is not None and isinstance(verdict, Accepted):
+        verdict = Rejected(reasons.WORKSPACE, "PyTorch says not how much its kernels take")
     return Candidate(solver, "", geometry, verdict)
