@@ -41,12 +41,14 @@ CONV_CHANGES = {
     "output_strides": (1100, 200, 13, 1),
     "epilogue": Epilogue(bias=True),
     "deterministic": True,
+    "workspace_limit": 0,
 }
 
 
 def conv_changes() -> dict[str, tuple[ConvSignature, ConvSignature]]:
     pairs = {name: (BASE, replace(BASE, **{name: value})) for name, value in CONV_CHANGES.items() if value is not None}
     square = replace(BASE, kernel_shape=(8, 2, 3, 4), stride=(1, 1), padding=(0, 1))
+    pairs["padding high"] = (BASE, replace(BASE, padding=((1, 2), (2, 2))))
     pairs["transposed"] = (square, replace(square, transposed=True))
     pairs["output_padding"] = (TRANSPOSED, replace(TRANSPOSED, output_padding=(1, 0)))
     one_group = replace(BASE, kernel_shape=(12, 2, 3, 8), groups=1)
@@ -72,6 +74,7 @@ GEMM_CHANGES = {
     "m": 7, "n": 7, "k": 7, "batch": 3, "trans_a": True, "trans_b": True, "a_dtype": "bf16", "b_dtype": "bf16",
     "c_dtype": "bf16", "acc_dtype": "fp64", "alpha": 2.0, "beta": 1.0, "lda": 9, "ldb": 9, "ldc": 9, "stride_a": 100,
     "stride_b": 0, "stride_c": 100, "epilogue": Epilogue(bias=True), "deterministic": True,
+    "workspace_limit": 4096,
 }  # fmt: skip
 
 

@@ -15,12 +15,9 @@ torch.set_num_threads(1)  # two that wait for each other on a busy machine take 
 def torch_answer(sig: ConvSignature, args: tuple[np.ndarray, ...]) -> np.ndarray:
     """The same through PyTorch's float64 operations and their gradients; logical shapes."""
     dims = sig.spatial_dims
-    name = f"conv_transpose{dims}d" if sig.transposed else f"conv{dims}d"
-    function = getattr(torch.nn.functional, name)
-    extra = (sig.output_padding, sig.groups, sig.dilation) if sig.transposed else (sig.dilation, sig.groups)
 
     def call(x, w):
-        return function(x, w, None, sig.stride, sig.padding, *extra)
+        return convolved(sig, x, w)
 
     def tensor(array, layout):
         return torch.tensor(np.ascontiguousarray(to_logical(array, layout)).astype(np.float64), requires_grad=True)
@@ -48,6 +45,22 @@ def torch_answer(sig: ConvSignature, args: tuple[np.ndarray, ...]) -> np.ndarray
         layout = sig.output_layout if sig.mode == "fwd" else sig.input_layout
         result = result + tensor(rest.pop(0), layout).detach()
     return activated(result, sig.epilogue).numpy()
+
+
+def convolved(sig: ConvSignature, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """The forward result; unequal padding is laid around x, or cut off the transposed result."""
+    dims = sig.spatial_dims
+    name = f"conv_transpose{dims}d" if sig.transposed else f"conv{dims}d"
+    function = getattr(torch.nn.functional, name)
+    extra = (sig.output_padding, sig.groups, sig.dilation) if sig.transposed else (sig.dilation, sig.groups)
+    if sig.padding_low == sig.padding_high:
+        return function(x, w, bias, sig.stride, sig.padding, *extra)
+    sides = list(zip(sig.padding_low, sig.padding_high, strict=True))
+    if not sig.transposed:
+        x = torch.nn.functional.pad(x, [side for pair in reversed(sides) for side in pair])
+        return function(x, w, bias, sig.stride, 0, *extra)
+    y = function(x, w, bias, sig.stride, 0, *extra)
+    return y[(..., *(slice(low, size - high) for (low, high), size in zip(sides, y.shape[2:], strict=True)))]
 
 
 def activated(v: torch.Tensor, e: Epilogue) -> torch.Tensor:

@@ -79,6 +79,8 @@ def test_every_direction(name, emulating):
     [
         ConvSignature((1, 5, 4, 6, 80), (70, 2, 3, 3, 80), shared_layout="NDHWC", padding=1, dilation=(2, 1, 1)),
         ConvSignature((2, 40, 6, 5), (40, 1, 3, 3), groups=40, padding=1, dtype="bf16"),
+        *(ConvSignature((2, 5, 6, 6), (8, 3, 4, 3), groups=2, padding=((0, 2), (3, 1)), stride=2, mode=mode,
+                        shared_layout="NHWC") for mode in ("fwd", "bwd", "wrw")),
         ConvSignature((1, 3, 7, 7), (5, 3, 3, 3), dtype="int8", padding=1,
                       epilogue=Epilogue(bias=True, residual=True, activation="clamp", low=-900.0, high=2000.0)),
         GemmSignature(5, 66, 7, dtype="int8", beta=2.0, epilogue=Epilogue(activation="relu")),

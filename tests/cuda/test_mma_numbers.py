@@ -31,9 +31,11 @@ def gemm(dtype, ta, tb, **more):
 
 
 def conv(mode, c=7, **more):
-    return ConvSignature((2, 5, 6, c), (9, 3, 2, c), mode=mode, padding=1, stride=(2, 1), shared_layout="NHWC", **more)
+    more = {"padding": 1} | more
+    return ConvSignature((2, 5, 6, c), (9, 3, 2, c), mode=mode, stride=(2, 1), shared_layout="NHWC", **more)
 
 
+BEHIND = {"padding": ((0, 3), (0, 2)), "dtype": "bf16"}  # zeros behind the image alone
 TF32, MIXED = {"acc_dtype": "tf32"}, {"a_dtype": "fp8e5m2", "b_dtype": "fp8e4m3", "c_dtype": "bf16"}
 CASES = [
     (gemm("bf16", False, False), tile(32, 64, 16, 2, 2, 2, 1, 1)),
@@ -54,6 +56,8 @@ CASES = [
     (conv("fwd", 8, dtype="fp32", **TF32), tile(32, 16, 16, 1, 1, 3, 1, 1)),
     (conv("wrw", 6, dtype="fp32", **TF32), tile(16, 64, 16, 1, 2, 3, 1, 1)),
     (conv("bwd", 8, dtype="bf16", output_dtype="bf16"), tile(32, 16, 32, 1, 1, 3, 2, 1)),
+    *((conv(mode, 8, **BEHIND), tile(32, 16, 32, 1, 1, 3, 1, 1)) for mode in ("fwd", "bwd")),
+    (conv("wrw", 8, **BEHIND), tile(16, 64, 16, 1, 2, 3, 1, 1)),
 ]  # fmt: skip
 
 

@@ -36,6 +36,11 @@ def test_every_line_reads_back_to_its_problem(signature):
     with contextlib.redirect_stderr(text):
         log_command(signature)
     (line,) = text.getvalue().splitlines()
+    if isinstance(signature, ConvSignature) and signature.padding_low != signature.padding_high:
+        if line.startswith("#"):
+            assert line.startswith(f"# {signature.key()} (no command has padding")
+            return
+        signature = signature.canonical
     ((_, found),) = parse_command(line).signatures
     assert found == signature
 

@@ -135,6 +135,8 @@ def test_a_problem_is_one_of_its_own_patterns(one, other):
     same = one.canonical == other.canonical
     assert parse_pattern(one.canonical.key()).matches(one)
     assert parse_pattern(one.canonical.key()).matches(other) == same
+    if isinstance(one, ConvSignature) and one.padding_low != one.padding_high:
+        return  # no command has unequal padding
     for spelling in (command_of(one), command_of(one.canonical)):
         assert parse_pattern(spelling).matches(one)
 

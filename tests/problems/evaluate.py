@@ -66,12 +66,15 @@ def _conv(g: ConvGeometry, take):
     if g.direction == "bgrad":
         view = TensorView("b", "fp64", (1, g.k, 1, 1, 1), (g.k, 1, 0, 0, 0))
         return t["y"].sum((0, 2, 3, 4)).reshape(view.shape), view
-    args = {"stride": g.stride, "padding": g.padding, "dilation": g.dilation, "groups": g.groups}
+    args = {"stride": g.stride, "dilation": g.dilation, "groups": g.groups}
+    around = [side for pair in reversed(tuple(zip(g.padding, g.padding_high, strict=True))) for side in pair]
+    padded = [n + a + b for n, a, b in zip(g.input, around[4::-2], around[5::-2], strict=True)]
     if g.direction == "fwd":
-        return F.conv3d(t["x"], t["w"], **args), g.y
+        return F.conv3d(F.pad(t["x"], around), t["w"], **args), g.y
     if g.direction == "bwd":
-        return torch.nn.grad.conv3d_input(g.x.shape, t["w"], t["y"], **args), g.x
-    return torch.nn.grad.conv3d_weight(t["x"], g.w.shape, t["y"], **args), g.w
+        dx = torch.nn.grad.conv3d_input((*g.x.shape[:2], *padded), t["w"], t["y"], **args)
+        return F.pad(dx, [-side for side in around]), g.x
+    return torch.nn.grad.conv3d_weight(F.pad(t["x"], around), g.w.shape, t["y"], **args), g.w
 
 
 def span(shape, strides) -> int:

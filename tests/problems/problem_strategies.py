@@ -59,6 +59,8 @@ def conv_signatures(draw, modes: tuple[str, ...] = ("fwd", "bwd", "wrw", "bgrad"
     taps = [draw(st.integers(1, 3)) for _ in range(dims)]
     stride = [draw(st.integers(1, 3)) for _ in range(dims)]
     padding = [draw(st.integers(0, 2)) for _ in range(dims)]
+    if draw(st.integers(0, 2)) == 0:
+        padding = [(low, draw(st.integers(0, 3))) for low in padding]
     dilation = [draw(st.integers(1, 2)) for _ in range(dims)]
     output_padding = [draw(st.integers(0, s - 1)) if transposed else 0 for s in stride]
     first, second = (c, k // groups) if transposed else (k, c // groups)
@@ -94,6 +96,7 @@ def conv_signatures(draw, modes: tuple[str, ...] = ("fwd", "bwd", "wrw", "bgrad"
             kernel_strides=draw(pitches(kernel_shape, vector)),
             epilogue=epilogue,
             deterministic=draw(st.booleans()),
+            workspace_limit=draw(st.sampled_from((None, None, None, 0, 1 << 20))),
             **dtypes,
         )
     except errors.ProblemError as error:
@@ -136,6 +139,7 @@ def gemm_signatures(draw) -> GemmSignature:
         beta=draw(st.sampled_from((0.0, 1.0, -3.0))),
         epilogue=epilogue,
         deterministic=draw(st.booleans()),
+        workspace_limit=draw(st.sampled_from((None, None, None, 0, 1 << 20))),
         **memory,
         **dtypes,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from evaluate import activate, evaluate, flat, span
 from hypothesis import given, settings
 from problem_strategies import conv_signatures
@@ -15,6 +14,7 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.layouts import parse_layout
 from tilesmith.problems.samples import sample_args
+from torch_answer import convolved
 
 LETTERS = {1: "W", 2: "HW", 3: "DHW"}
 
@@ -43,8 +43,6 @@ def in_layout(tensor: torch.Tensor, layout_name: str) -> np.ndarray:
 def reference(sig: ConvSignature, args: tuple[np.ndarray, ...]) -> np.ndarray:
     """PyTorch's own convolution, transposed convolution or gradient, on the user's arguments."""
     dims = sig.spatial_dims
-    convolve = getattr(F, f"conv_transpose{dims}d" if sig.transposed else f"conv{dims}d")
-    extra = {"output_padding": sig.output_padding} if sig.transposed else {}
     x = torch.zeros(sig.input_logical, dtype=torch.float64)
     w = torch.zeros(sig.kernel_logical, dtype=torch.float64)
     if sig.mode == "fwd":
@@ -55,9 +53,7 @@ def reference(sig: ConvSignature, args: tuple[np.ndarray, ...]) -> np.ndarray:
         x = logical(args[1], sig.input_layout)
     x.requires_grad_(), w.requires_grad_()
     bias = torch.zeros(sig.output_logical[1], dtype=torch.float64, requires_grad=True)
-    y = convolve(
-        x, w, bias, stride=sig.stride, padding=sig.padding, dilation=sig.dilation, groups=sig.groups, **extra
-    )  # fmt: skip
+    y = convolved(sig, x, w, bias)
     assert tuple(y.shape) == sig.output_logical
     if sig.mode == "fwd":
         result, layout = y, sig.output_layout
@@ -130,6 +126,47 @@ def test_equal_problems_are_one():
     assert a.input_strides == (160, 40, 10, 1)
 
 
+def test_padding_in_words_is_pytorchs_and_keras():
+    generator = torch.Generator().manual_seed(1)
+    for taps, dilation in ((4, 1), (5, 2), (2, 3), (1, 4)):
+        x, w = (torch.randn(s, generator=generator, dtype=torch.float64) for s in ((2, 3, 17), (4, 3, taps)))
+        for word in ("same", "valid"):
+            sig = ConvSignature(x.shape, w.shape, padding=word, dilation=dilation, dtype="fp64")
+            want = torch.nn.functional.conv1d(x, w, padding=word, dilation=dilation)
+            assert sig.output_logical == tuple(want.shape)
+            torch.testing.assert_close(convolved(sig, x, w), want)
+        # Keras: position t sees positions up to t * stride alone.
+        for stride in (1, 2, 3):
+            sig = ConvSignature(x.shape, w.shape, padding="causal", dilation=dilation, stride=stride, dtype="fp64")
+            assert sig.output_logical == (2, 4, -(-17 // stride))
+            left = torch.nn.functional.pad(x, (dilation * (taps - 1), 0))
+            want = torch.nn.functional.conv1d(left, w, stride=stride, dilation=dilation)
+            torch.testing.assert_close(convolved(sig, x, w), want)
+    assert ConvSignature((2, 3, 9, 9), (4, 3, 4, 5), padding="same").padding == ((1, 2), (2, 2))
+    assert ConvSignature((2, 3, 9, 9), (4, 3, 3, 5), padding="same").padding == (1, 2)
+    assert ConvSignature((2, 3, 9), (4, 3, 3), padding=((1, 2),)).padding == ((1, 2),)
+    with pytest.raises(ProblemError, match=r"type padding=\(\(1, 2\),\)"):
+        ConvSignature((2, 3, 9), (4, 3, 3), padding=(1, 2))
+
+
+def test_padding_that_no_tap_reaches_names_no_other_problem():
+    """Only what is read counts: low, and the output's size. Where equal sides give it, the key has version 1."""
+
+    def key(padding, stride=2, size=9):
+        return ConvSignature((1, 4, size), (4, 4, 3), stride=stride, padding=padding).key()
+
+    assert key(((1, 2),)) == key(((1, 1),)) == key(1)
+    assert key(1).startswith("conv1;")
+    assert key(((1, 3),)) == key(((1, 4),)) != key(1)
+    assert key(((1, 3),)).startswith("conv2;")
+    assert key(((1, 3),)).endswith(";acc=fp32;padhi=0x3")
+    assert key(((0, 1),)) == key(0)
+    assert key(((3, 0),), size=8) == key(((3, 1),), size=8) != key(3, size=8)
+    # A single output position has no stride.
+    assert key(((0, 2),), 9, 3) == key(0, 1, 3)
+    assert key(((0, 1),), 1, 2) == key(((0, 1),), 5, 2)
+
+
 def test_names_that_users_bring():
     sig = ConvSignature(input_shape=[2, 16, 32, 3], kernel_shape=[10, 2, 2, 3], shared_layout="NHWC", mode="wrw")
     assert [a.shape for a in sig.get_sample_args()] == [(2, 15, 31, 10), (2, 16, 32, 3)]
@@ -167,6 +204,16 @@ GOOD = {"input_shape": (2, 4, 8, 8), "kernel_shape": (6, 4, 3, 3)}
         ({"stride": 1.5}, "1.5"),
         ({"stride": "2"}, "stride"),
         ({"padding": -1}, "padding must be an integer from 0"),
+        ({"padding": (1, 2, 3)}, "3 values"),
+        ({"padding": ((1, 2), (3,))}, "(3,) of an axis has 1 values"),
+        ({"padding": ((1, 2), (0, -1))}, "got -1"),
+        ({"padding": "SAME"}, "type padding='same'"),
+        ({"padding": " 1 "}, "type padding=1"),
+        ({"padding": "full"}, "'valid', 'same', 'causal'"),
+        ({"padding": "same", "stride": 2}, "type padding=((0, 1), (0, 1))"),
+        ({"padding": "causal"}, "one spatial axis, the problem has 2"),
+        ({"padding": "same", "transposed": True, "kernel_shape": (4, 6, 3, 3)}, "transposed=False"),
+        ({"kernel_shape": (6, 4, 9, 12), "padding": ((1, 0), (1, 2))}, "input 8 + 1 + 2"),
         ({"dilation": 4}, "reach 9"),
         ({"dilation": 2**31 - 1}, "wider"),
         ({"groups": 3}, "groups 3 does not divide the 4"),

@@ -32,6 +32,7 @@ FIELDS = {
     ConvGeometry: {
         "direction": {"fwd", "bwd", "wrw", "bgrad"}, "n": SIZES, "c": SIZES, "k": SIZES, "groups": {"groups"},
         "input": {"depth"}, "filter": {"depth"}, "output": {"depth"}, "stride": {"stride"}, "padding": {"padding"},
+        "padding_high": {"padding_high"},
         "dilation": {"dilation"}, "x": {"pitch", "vector"}, "w": {"pitch", "vector"}, "y": {"pitch", "vector"},
         "acc_dtype": {"acc=fp32", "acc=fp64", "acc=int32"}, "deterministic": {"deterministic"}, "tf32": {"tf32"},
         "epilogue": {"bias", "residual", *ACTIVATIONS} - {"none"},

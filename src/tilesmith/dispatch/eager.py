@@ -44,7 +44,7 @@ def conv(
     b: Any = None,
     *,
     stride: Axes = 1,
-    padding: Axes = 0,
+    padding: Axes | Sequence[Sequence[int]] | str = 0,
     dilation: Axes = 1,
     groups: int = 1,
     transposed: bool = False,

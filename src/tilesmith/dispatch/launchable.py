@@ -406,9 +406,9 @@ def log_command(signature: Signature) -> None:
         if signature in _logged:
             return
         _logged.add(signature)
-    from tilesmith.problems.driver import command_of
+    from tilesmith.problems.driver import command_or_key
 
-    sys.stderr.write(f"{command_of(signature)}\n")  # in one piece, whatever other threads write
+    sys.stderr.write(f"{command_or_key(signature)}\n")  # in one piece, whatever other threads write
     sys.stderr.flush()
 
 

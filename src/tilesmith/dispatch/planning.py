@@ -6,7 +6,7 @@ import logging
 
 from tilesmith import env
 from tilesmith.dispatch.choice import Built
-from tilesmith.errors import CompileError, NoCompilerError, NoSolutionError, PlanError
+from tilesmith.errors import CommandError, CompileError, NoCompilerError, NoSolutionError, PlanError
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.serial import encode, read_head
 from tilesmith.problems.driver import command_of
@@ -27,7 +27,12 @@ def preload_command(signature: Signature, target: Target) -> str:
     # A process that is strict by its environment would only say once more that nothing is ready.
     mode = "--mode hybrid " if env.FIND_MODE.get() == "strict" else ""
     where = f"--threads {target.cores}" if isinstance(target, CpuTarget) else "--device cuda"
-    return f"tilesmith preload {mode}{where} {command_of(signature)}"
+    try:
+        return f"tilesmith preload {mode}{where} {command_of(signature)}"
+    except CommandError:  # a problem that no command describes
+        where = f"threads={target.cores}" if isinstance(target, CpuTarget) else "device='cuda'"
+        call = f"t.get_launchable(t.parse_key('{signature.key()}'), mode='hybrid', {where})"
+        return f'python -c "import tilesmith as t; {call}"'
 
 
 def held_plan(

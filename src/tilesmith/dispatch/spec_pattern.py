@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from tilesmith.errors import ProblemError, TilesmithError
+from tilesmith.errors import CommandError, ProblemError, TilesmithError
 from tilesmith.problems.driver import command_of, parse_command
 from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, Flag, Value, flags_of
-from tilesmith.problems.keys import CONV_VERSION, GEMM_VERSION
+from tilesmith.problems.keys import VERSIONS
 from tilesmith.problems.lengths import check_length
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.signature import parse_key
@@ -50,7 +50,9 @@ class Pattern:
         if self.key:
             return fnmatchcase(key, self.key) or key == self.key
         return key in self.whole or any(
-            self._fits(*_command(each)) for each in dict.fromkeys((signature, signature.canonical))
+            self._fits(*command)
+            for each in dict.fromkeys((signature, signature.canonical))
+            if (command := _command(each)) is not None
         )
 
     def _fits(self, base: str, values: Mapping[str, Value]) -> bool:
@@ -60,7 +62,7 @@ class Pattern:
 def parse_pattern(text: str) -> Pattern:
     """Read a pattern; ``ProblemError`` names what it breaks."""
     check_length("pattern", text, ProblemError)
-    if ";" in text or text.startswith((CONV_VERSION, GEMM_VERSION)):
+    if ";" in text or text.startswith(VERSIONS):
         return _key_pattern(text)
     try:
         words = shlex.split(text)
@@ -86,7 +88,7 @@ def parse_pattern(text: str) -> Pattern:
 
 def _key_pattern(text: str) -> Pattern:
     if _GLOB.search(text):
-        versions = (f"{CONV_VERSION};", f"{GEMM_VERSION};")
+        versions = tuple(f"{version};" for version in VERSIONS)
         if not any(version.startswith(_GLOB.split(text)[0][: len(version)]) for version in versions):
             raise ProblemError(f"problem {text!r} is no key of a problem (they begin with {' or '.join(versions)})")
         return Pattern(key=text)
@@ -136,8 +138,12 @@ def _whole(text: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1024)
-def _command(signature: Signature) -> tuple[str, Mapping[str, Value]]:
-    command = parse_command(command_of(signature))
+def _command(signature: Signature) -> tuple[str, Mapping[str, Value]] | None:
+    """Its name and the value of each flag; None for a problem that no command describes."""
+    try:
+        command = parse_command(command_of(signature))
+    except CommandError:
+        return None
     return command.base, dict(command.values)
 
 

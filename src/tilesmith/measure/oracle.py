@@ -168,7 +168,7 @@ def _linear(signature: ConvSignature, operands: Sequence[Array], kind: Any) -> A
     )  # fmt: skip
     window = _Window(
         signature.groups, _triple(large[2:], 1), _triple(signature.kernel_logical[2:], 1), _triple(small[2:], 1),
-        _triple(signature.stride, 1), _triple(signature.padding, 0), _triple(signature.dilation, 1),
+        _triple(signature.stride, 1), _triple(signature.padding_low, 0), _triple(signature.dilation, 1),
     )  # fmt: skip
     first, second = operands[:2]
     if signature.mode == "wrw":

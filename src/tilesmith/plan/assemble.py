@@ -42,13 +42,8 @@ def assemble(
                 raise PlanError(f"{solver}: step {step.symbol} counts source {step.artifact} of {len(place)}")
         return tuple(replace(s, artifact=place[s.artifact]) if isinstance(s, Launch) else s for s in steps)
 
-    launches = [step for step in (*draft.prepare, *draft.run) if isinstance(step, Launch)]
     alignment = ALIGNMENT[target.family]
-    threads, stride = 1, 0  # a GPU's shared memory is no part of the workspace
-    if target.family == "cpu":
-        threads = target.cores
-        stride = _round_up(max((launch.shared_bytes for launch in launches), default=0), SCRATCH_ALIGNMENT)
-    offset = _round_up(draft.workspace_bytes, alignment)
+    offset, threads, stride = _workspace(draft, target)
     plan = Plan(
         problem=signature.canonical.key(),
         target=target.name,
@@ -69,6 +64,22 @@ def assemble(
     )
     check_plan(plan)
     return plan
+
+
+def workspace_bytes(draft: Draft, target: Target) -> int:
+    """``Plan.workspace_bytes`` of the plan of ``draft``: on a CPU with the scratch memory of every thread."""
+    offset, threads, stride = _workspace(draft, target)
+    return offset + threads * stride
+
+
+def _workspace(draft: Draft, target: Target) -> tuple[int, int, int]:
+    """Where the threads' scratch memory begins, how many threads there are, and the bytes of each."""
+    offset = _round_up(draft.workspace_bytes, ALIGNMENT[target.family])
+    if target.family != "cpu":  # a GPU's shared memory is no part of the workspace
+        return offset, 1, 0
+    launches = [step for step in (*draft.prepare, *draft.run) if isinstance(step, Launch)]
+    scratch = max((launch.shared_bytes for launch in launches), default=0)
+    return offset, target.cores, _round_up(scratch, SCRATCH_ALIGNMENT)
 
 
 def _round_up(value: int, multiple: int) -> int:

@@ -8,6 +8,7 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import sums_of
 from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
 from tilesmith.problems.layouts import Layout, default_layout, dense_strides, parse_layout
+from tilesmith.problems.padding import canonical_high, joined, sides
 
 
 def canonical_conv(sig: ConvSignature) -> ConvSignature:
@@ -20,15 +21,20 @@ def canonical_conv(sig: ConvSignature) -> ConvSignature:
         sig = _with_height(sig)
     # What a single tap or a single position never reads must not make two equal problems differ.
     dilation = tuple(1 if f == 1 else d for f, d in zip(sig.kernel_logical[2:], sig.dilation, strict=True))
+    axes = zip(
+        sides(sig.padding), sig.input_logical[2:], sig.kernel_logical[2:], sig.stride, dilation, sig.output_logical[2:],
+        strict=True,
+    )  # fmt: skip
+    padding = joined(tuple((low, canonical_high(low, high, *rest)) for (low, high), *rest in axes))
     stride = tuple(
-        s if out > 1 else size + 2 * p - d * (f - 1)
-        for s, out, size, p, d, f in zip(
-            sig.stride, sig.output_logical[2:], sig.input_logical[2:], sig.padding, dilation, sig.kernel_logical[2:],
+        s if out > 1 else size + low + high - d * (f - 1)
+        for s, out, size, (low, high), d, f in zip(
+            sig.stride, sig.output_logical[2:], sig.input_logical[2:], sides(padding), dilation, sig.kernel_logical[2:],
             strict=True,
         )
     )  # fmt: skip
-    changed = (dilation, stride) != (sig.dilation, sig.stride)
-    return replace(sig, dilation=dilation, stride=stride) if changed else sig
+    changed = (dilation, stride, padding) != (sig.dilation, sig.stride, sig.padding)
+    return replace(sig, dilation=dilation, stride=stride, padding=padding) if changed else sig
 
 
 def _untransposed(sig: ConvSignature) -> ConvSignature:
@@ -51,7 +57,7 @@ def _bias_gradient(sig: ConvSignature) -> ConvSignature:
         input_shape=sig.output_shape, kernel_shape=(k, 1, *ones), groups=k, mode="bgrad",
         dtype=sig.output_dtype, acc_dtype=sums_of(sig.acc_dtype)["acc_dtype"],  # it multiplies nothing
         input_layout=sig.output_layout, kernel_layout=str(default_layout(dims)), output_layout=sig.output_layout,
-        output_strides=sig.output_strides, deterministic=sig.deterministic,
+        output_strides=sig.output_strides, deterministic=sig.deterministic, workspace_limit=sig.workspace_limit,
     )  # fmt: skip
 
 
@@ -67,8 +73,9 @@ def _with_height(sig: ConvSignature) -> ConvSignature:
             changes[f"{name}_shape"] = (*shape[:at], 1, *shape[at:])
         if strides is not None:
             changes[f"{name}_strides"] = (*strides[:at], strides[at] * shape[at], *strides[at:])
-    for name, unit in (("stride", 1), ("padding", 0), ("dilation", 1), ("output_padding", 0)):
+    for name, unit in (("stride", 1), ("dilation", 1), ("output_padding", 0)):
         changes[name] = (unit, *getattr(sig, name))
+    changes["padding"] = joined(((0, 0), *sides(sig.padding)))
     return replace(sig, **changes)  # type: ignore[arg-type]
 
 
@@ -78,7 +85,8 @@ def conv_geometry(sig: ConvSignature) -> ConvGeometry:
     return ConvGeometry(
         direction=sig.mode, n=x[0], c=x[1], k=y[1], groups=sig.groups,
         input=_triple(x[2:], 1), filter=_triple(w[2:], 1), output=_triple(y[2:], 1),
-        stride=_triple(sig.stride, 1), padding=_triple(sig.padding, 0), dilation=_triple(sig.dilation, 1),
+        stride=_triple(sig.stride, 1), padding=_triple(sig.padding_low, 0),
+        padding_high=_triple(sig.padding_high, 0), dilation=_triple(sig.dilation, 1),
         x=_view("x", sig.input_dtype, sig.input_layout, sig.input_shape, sig.input_strides),
         w=_view("w", sig.kernel_dtype, sig.kernel_layout, sig.kernel_shape, sig.kernel_strides),
         y=_view("y", sig.output_dtype, sig.output_layout, sig.output_shape, sig.output_strides),

@@ -12,9 +12,9 @@ from tilesmith.problems.dtypes import acc_dtype as known_acc_dtype
 from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import ConvGeometry
-from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, refuse_empty, whole_number, whole_numbers
+from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, read_limit, refuse_empty, whole_number, whole_numbers
 from tilesmith.problems.layouts import default_layout, dense_strides, parse_layout
-from tilesmith.problems.other_names import padding_text
+from tilesmith.problems.padding import Padding, read_padding, sides
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,10 +31,14 @@ class ConvSignature:
     its second (``C / groups``; ``K / groups`` when ``transposed``).
 
     Modes: ``fwd`` y from (x, w); ``bwd`` dx from (dy, w); ``wrw`` dw from (dy, x); ``bgrad`` db from (dy).
-    ``stride``, ``padding``, ``dilation``, ``output_padding`` are integers or one value a spatial axis.
+    ``stride``, ``dilation``, ``output_padding`` are integers or one value a spatial axis. ``padding`` is that, or
+    ``(low, high)`` for each axis, or ``"valid"``, ``"same"`` (PyTorch's) or ``"causal"`` (Keras'); it reads back as
+    integers where both sides are equal, else as pairs.
+    ``workspace_limit`` is the most bytes of workspace (``Plan.workspace_bytes``, packed filters apart) that a plan may
+    need; None: any number.
     ``*_strides`` are element strides in the order of the layout's axes (None: dense), for tensors with a pitch.
-    Output size: ``(in + 2*padding - dilation*(filter - 1) - 1) // stride + 1``; transposed:
-    ``(in - 1)*stride - 2*padding + dilation*(filter - 1) + 1 + output_padding``.
+    Output size: ``(in + low + high - dilation*(filter - 1) - 1) // stride + 1``; transposed:
+    ``(in - 1)*stride - low - high + dilation*(filter - 1) + 1 + output_padding``.
 
     Raises ``ProblemError`` for anything that breaks a rule.
     """
@@ -42,7 +46,7 @@ class ConvSignature:
     input_shape: tuple[int, ...]
     kernel_shape: tuple[int, ...]
     stride: tuple[int, ...] = 1  # type: ignore[assignment]  # normalised in __post_init__
-    padding: tuple[int, ...] = 0  # type: ignore[assignment]
+    padding: Padding = 0  # type: ignore[assignment]
     dilation: tuple[int, ...] = 1  # type: ignore[assignment]
     groups: int = 1
     transposed: bool = False
@@ -62,23 +66,25 @@ class ConvSignature:
     output_strides: tuple[int, ...] | None = None
     epilogue: Epilogue = field(default=IDENTITY)
     deterministic: bool = False
+    workspace_limit: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("input_shape", "kernel_shape"):
             self._put(name, whole_numbers(name, getattr(self, name), 0, MAX_SIZE))
         dims = self._resolve_layouts()
         self._check_sizes()
-        for name, least in (("stride", 1), ("dilation", 1), ("output_padding", 0), ("padding", 0)):
-            if name == "padding" and isinstance(self.padding, str):
-                raise ProblemError(padding_text(self.padding, self.kernel_logical[2:], self.stride, self.dilation))
+        for name, least in (("stride", 1), ("dilation", 1), ("output_padding", 0)):
             self._put(name, _per_axis(name, getattr(self, name), dims, least))
         if self.mode not in MODES:
             raise ProblemError(f"mode {self.mode!r} does not exist; known: {', '.join(MODES)}")
         for name in ("transposed", "deterministic"):
             if not isinstance(getattr(self, name), bool):
                 raise ProblemError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        size, filter_ = self.input_logical[2:], self.kernel_logical[2:]
+        self._put("padding", read_padding(self.padding, size, filter_, self.stride, self.dilation, self.transposed))
         if not isinstance(self.epilogue, Epilogue):
             raise ProblemError(f"epilogue must be an Epilogue, got {self.epilogue!r}")
+        self._put("workspace_limit", read_limit(self.workspace_limit))
         self._resolve_dtypes()
         self._check_channels()
         self._check_spatial()
@@ -174,20 +180,21 @@ class ConvSignature:
         if not self.transposed and any(self.output_padding):
             raise ProblemError(f"output_padding {self.output_padding} goes with transposed=True only")
         for i, size in enumerate(self.input_logical[2:]):
-            filter_, s, p = self.kernel_logical[2 + i], self.stride[i], self.padding[i]
+            filter_, s, (low, high) = self.kernel_logical[2 + i], self.stride[i], sides(self.padding)[i]
             d, extra = self.dilation[i], self.output_padding[i]
             reach = d * (filter_ - 1) + 1
             if self.transposed:
                 if extra >= s:
                     raise ProblemError(f"output_padding {extra} must be smaller than the stride {s}")
-                result = (size - 1) * s - 2 * p + reach + extra
+                result = (size - 1) * s - low - high + reach + extra
             else:
-                if reach > size + 2 * p:
+                if reach > size + low + high:
+                    padded = f"2*{low}" if low == high else f"{low} + {high}"
                     raise ProblemError(
                         f"filter of reach {reach} (size {filter_}, dilation {d}) is wider than the padded input "
-                        f"{size} + 2*{p}"
+                        f"{size} + {padded}"
                     )
-                result = (size + 2 * p - reach) // s + 1
+                result = (size + low + high - reach) // s + 1
             if not 1 <= result <= MAX_SIZE:
                 raise ProblemError(f"spatial axis {i}: output size {result} is outside 1 to 2^31-1")
 
@@ -237,6 +244,16 @@ class ConvSignature:
         return parse_layout(self.kernel_layout).logical_shape(self.kernel_shape)
 
     @property
+    def padding_low(self) -> tuple[int, ...]:
+        """Padding before the first element of each spatial axis."""
+        return tuple(low for low, _ in sides(self.padding))
+
+    @property
+    def padding_high(self) -> tuple[int, ...]:
+        """Padding behind the last element of each spatial axis."""
+        return tuple(high for _, high in sides(self.padding))
+
+    @property
     def output_channels(self) -> int:
         """``K``, of which a bias has one element each."""
         return self.kernel_logical[1] * self.groups if self.transposed else self.kernel_logical[0]
@@ -254,10 +271,11 @@ class ConvSignature:
         sizes = []
         for i, size in enumerate(self.input_logical[2:]):
             reach = self.dilation[i] * (self.kernel_logical[2 + i] - 1) + 1
+            padded = sum(sides(self.padding)[i])
             if self.transposed:
-                sizes.append((size - 1) * self.stride[i] - 2 * self.padding[i] + reach + self.output_padding[i])
+                sizes.append((size - 1) * self.stride[i] - padded + reach + self.output_padding[i])
             else:
-                sizes.append((size + 2 * self.padding[i] - reach) // self.stride[i] + 1)
+                sizes.append((size + padded - reach) // self.stride[i] + 1)
         return (self.input_logical[0], k, *sizes)
 
     @cached_property

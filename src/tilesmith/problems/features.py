@@ -15,7 +15,7 @@ Geometry = ConvGeometry | GemmGeometry
 
 ACTIVATED = frozenset(name for name in ACTIVATIONS if name != "none")
 EPILOGUE = ACTIVATED | {"bias", "residual"}
-WINDOW = frozenset(("stride", "padding", "dilation", "depth"))
+WINDOW = frozenset(("stride", "padding", "padding_high", "dilation", "depth"))
 # What every fast solver computes: fp32 sums in a fixed order, operands that may be rounded, and element strides.
 USUAL = frozenset(("acc=fp32", "tf32", "deterministic", "pitch"))
 CONV = EPILOGUE | WINDOW | {"fwd", "bwd", "wrw", "bgrad", "groups"}
@@ -40,6 +40,7 @@ FEATURES: dict[str, Callable[[Geometry], bool]] = {
     "groups": _conv(lambda g: g.groups > 1),
     "stride": _conv(lambda g: max(g.stride) > 1),
     "padding": _conv(lambda g: max(g.padding) > 0),
+    "padding_high": _conv(lambda g: g.padding_high != g.padding),
     "dilation": _conv(lambda g: max(g.dilation) > 1),
     "depth": _conv(lambda g: max(g.input[0], g.filter[0], g.output[0]) > 1 or g.padding[0] > 0),
     "vector": _conv(lambda g: max(g.x.vector, g.w.vector, g.y.vector) > 1),

@@ -31,6 +31,8 @@ def find_key(signature: ConvSignature) -> str:
     sig = signature.canonical
     if sig.mode not in _LETTERS:
         raise ProblemError(f"mode {sig.mode} has no find-db key")
+    if sig.padding_high != sig.padding_low:
+        raise ProblemError(f"padding {sig.padding}: unequal sides have no place in find-db keys")
     first, last = ("input", "output") if sig.mode == "fwd" else ("output", "input")
     n, channels, *sizes = getattr(sig, f"{first}_logical")
     _, others, *results = getattr(sig, f"{last}_logical")
@@ -39,14 +41,16 @@ def find_key(signature: ConvSignature) -> str:
     default = str(default_layout(sig.spatial_dims))
     parts = [
         *map(str, (channels, *sizes)), _by(sig.kernel_logical[2:]), *map(str, (others, *results, n)),
-        _by(sig.padding), _by(sig.stride), _by(sig.dilation), "0",
+        _by(sig.padding_low), _by(sig.stride), _by(sig.dilation), "0",
         *([default] if set(layouts) == {default} else layouts),
         dtypes[0] if len(set(dtypes)) == 1 else "".join(dtypes),
         _LETTERS[sig.mode] + (f"_g{sig.groups}" if sig.groups > 1 else ""),
     ]  # fmt: skip
     key = "-".join(parts)
     if parse_find_key(key).canonical != sig:
-        raise ProblemError("pitches, epilogues, accumulation types and determinism have no place in find-db keys")
+        raise ProblemError(
+            "pitches, epilogues, accumulation types, determinism and limits have no place in find-db keys"
+        )
     return key
 
 

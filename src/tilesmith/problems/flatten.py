@@ -7,6 +7,7 @@ from dataclasses import replace
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.integers import MAX_SIZE
 from tilesmith.problems.layouts import Layout, dense_strides, parse_layout
+from tilesmith.problems.padding import joined, sides
 
 _LETTERS = {1: "W", 2: "HW", 3: "DHW"}
 
@@ -27,13 +28,13 @@ def _drop_unit_axis(sig: ConvSignature) -> ConvSignature | None:
     if dims == 1:
         return None
     for i in range(dims):
-        if sig.input_logical[2 + i] == 1 and sig.kernel_logical[2 + i] == 1 and sig.padding[i] == 0:
+        if sig.input_logical[2 + i] == 1 and sig.kernel_logical[2 + i] == 1 and sides(sig.padding)[i] == (0, 0):
             return _without(sig, i, dict.fromkeys(("input", "kernel", "output"), 1))
     return None
 
 
 def _fold_depth(sig: ConvSignature) -> ConvSignature | None:
-    untouched = (sig.kernel_logical[2], sig.stride[0], sig.padding[0]) == (1, 1, 0)
+    untouched = (sig.kernel_logical[2], sig.stride[0], sides(sig.padding)[0]) == (1, 1, (0, 0))
     n, d = sig.input_logical[0], sig.input_logical[2]
     if sig.spatial_dims != 3 or not untouched or n * d > MAX_SIZE:
         return None
@@ -68,7 +69,8 @@ def _without(sig: ConvSignature, axis: int, folded: dict[str, int]) -> ConvSigna
         changes[f"{name}_strides"] = tuple(strides)
         if name != "output":
             changes[f"{name}_shape"] = tuple(shape)
-    for name in ("stride", "padding", "dilation", "output_padding"):
+    changes["padding"] = joined((*sides(sig.padding)[:axis], *sides(sig.padding)[axis + 1 :]))
+    for name in ("stride", "dilation", "output_padding"):
         values = getattr(sig, name)
         changes[name] = (*values[:axis], *values[axis + 1 :])
     return replace(sig, **changes)  # type: ignore[arg-type]

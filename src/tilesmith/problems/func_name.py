@@ -6,7 +6,6 @@ import re
 
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import default_acc_dtype
-from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.keys import epilogue_text
 
@@ -25,16 +24,18 @@ def conv_func_name(sig: ConvSignature) -> str:
         f"w{_sizes(sig.kernel_shape)}_{sig.kernel_layout.lower()}",
         f"y_{sig.output_layout.lower()}",
         f"s{_sizes(sig.stride)}",
-        f"p{_sizes(sig.padding)}",
+        f"p{_sizes(sig.padding_low)}",
         f"d{_sizes(sig.dilation)}",
         f"g{sig.groups}",
     ]
+    if sig.padding_high != sig.padding_low:
+        parts.append(f"ph{_sizes(sig.padding_high)}")
     if any(sig.output_padding):
         parts.append(f"op{_sizes(sig.output_padding)}")
     for letter, strides in (("x", sig.input_strides), ("w", sig.kernel_strides), ("y", sig.output_strides)):
         if strides is not None:
             parts.append(f"{letter}s{_sizes(strides)}")
-    return "_".join(parts + _tail(sig.epilogue, sig.deterministic))
+    return "_".join(parts + _tail(sig))
 
 
 def gemm_func_name(sig: GemmSignature) -> str:
@@ -52,7 +53,7 @@ def gemm_func_name(sig: GemmSignature) -> str:
         value = getattr(sig, name)
         if value is not None:
             parts.append(f"{name}{value}")
-    return "_".join(parts + _tail(sig.epilogue, sig.deterministic))
+    return "_".join(parts + _tail(sig))
 
 
 def _dtypes(tensors: tuple[str, str, str], acc: str) -> str:
@@ -61,9 +62,10 @@ def _dtypes(tensors: tuple[str, str, str], acc: str) -> str:
     return text if acc == default_acc_dtype(*tensors) else f"{text}_acc_{acc}"
 
 
-def _tail(epilogue: Epilogue, deterministic: bool) -> list[str]:
-    text = epilogue_text(epilogue)
-    return ([_identifier(text)] if text else []) + (["det"] if deterministic else [])
+def _tail(sig: ConvSignature | GemmSignature) -> list[str]:
+    text = epilogue_text(sig.epilogue)
+    limit = [] if sig.workspace_limit is None else [f"wlim{sig.workspace_limit}"]
+    return ([_identifier(text)] if text else []) + (["det"] if sig.deterministic else []) + limit
 
 
 def _identifier(text: str) -> str:

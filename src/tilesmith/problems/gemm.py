@@ -13,7 +13,7 @@ from tilesmith.problems.dtypes import acc_dtype as known_acc_dtype
 from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import GemmGeometry, MatrixView
-from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, refuse_empty, whole_number
+from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, read_limit, refuse_empty, whole_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,8 @@ class GemmSignature:
     n x k with ``trans_b``. ``lda``, ``ldb``, ``ldc`` are elements from one stored row to the next; ``stride_a``,
     ``stride_b``, ``stride_c`` from one batch to the next (None: dense). Matrices of several batches may interleave; a
     batch stride of 0 shares ``a`` or ``b`` between all batches. ``bias`` has one element per column, ``residual`` lies
-    as ``c`` does. With ``beta == 0``, ``c`` is not read.
+    as ``c`` does. With ``beta == 0``, ``c`` is not read. ``workspace_limit`` is the most bytes of workspace
+    (``Plan.workspace_bytes``) that a plan may need; None: any number.
 
     Raises ``ProblemError`` for anything that breaks a rule.
     """
@@ -53,6 +54,7 @@ class GemmSignature:
     stride_c: int | None = None
     epilogue: Epilogue = field(default=IDENTITY)
     deterministic: bool = False
+    workspace_limit: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch"):
@@ -62,6 +64,7 @@ class GemmSignature:
                 raise ProblemError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if not isinstance(self.epilogue, Epilogue):
             raise ProblemError(f"epilogue must be an Epilogue, got {self.epilogue!r}")
+        self._put("workspace_limit", read_limit(self.workspace_limit))
         self._resolve_dtypes()
         for name in ("alpha", "beta"):
             self._put(name, _factor(name, getattr(self, name), integer=self.acc_dtype == "int32"))

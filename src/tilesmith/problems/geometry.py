@@ -41,7 +41,9 @@ class ConvGeometry:
     ``direction`` is ``fwd`` (``y`` from ``x, w``), ``bwd`` (``x`` from ``y, w``), ``wrw`` (``w`` from ``y, x``) or
     ``bgrad`` (the sum of ``y`` over all but channels). ``x`` is the forward input or its gradient, ``y`` the forward
     output or its gradient.
-    ``output = (input + 2*padding - dilation*(filter - 1) - 1) // stride + 1`` in each dimension.
+    ``output = (input + padding + padding_high - dilation*(filter - 1) - 1) // stride + 1`` in each dimension.
+    ``padding`` lies before the first element, ``padding_high`` behind the last one; where they differ, the latter is
+    the least that gives the output.
     The epilogue applies to the result of ``fwd`` and ``bwd``.
     """
 
@@ -55,6 +57,7 @@ class ConvGeometry:
     output: Triple
     stride: Triple
     padding: Triple
+    padding_high: Triple
     dilation: Triple
     x: TensorView
     w: TensorView
@@ -63,6 +66,10 @@ class ConvGeometry:
     epilogue: Epilogue
     deterministic: bool
     tf32: bool = False  # operands may be rounded to TF32 before they are multiplied
+
+    @property
+    def is_padded(self) -> bool:
+        return any(self.padding) or any(self.padding_high)
 
     @property
     def reduction_length(self) -> int:

@@ -40,6 +40,11 @@ def whole_number(name: str, value: object, least: int, most: int) -> int:
     return number
 
 
+def read_limit(value: object) -> int | None:
+    """A ``workspace_limit``: bytes, or None for no limit."""
+    return None if value is None else whole_number("workspace_limit", value, 0, MAX_STRIDE)
+
+
 def whole_numbers(name: str, values: object, least: int, most: int) -> tuple[int, ...]:
     """A tuple of such numbers, from any iterable but a string."""
     if isinstance(values, str) or not isinstance(values, Iterable):

@@ -5,7 +5,14 @@
 - ``gemm1;m=4;n=5;k=6;batch=1;a=fp32,n;b=fp32,t;c=fp32;acc=fp32;alpha=1.0;beta=0.0``, then, only when present,
   ``lda= ldb= ldc= sa= sb= sc= epi= det``.
 
-Numbers are written as Python's ``repr``, which reads back to the same float.
+What came later has a version of its own, so that a problem which uses none of it keeps its first key:
+
+- ``conv2;...`` is ``conv1;...`` with at least one of these behind it, in this order: ``padhi=`` (padding behind the
+  last element of each spatial axis, where it is not that of ``pad=``), ``wlim=`` (the most bytes of workspace).
+- ``gemm2;...`` is ``gemm1;...`` with ``wlim=`` behind it.
+
+Numbers are written as Python's ``repr``, which reads back to the same float. A version that is not among these is of a
+newer Tilesmith, or no key: reading it is a ``ProblemError``, and a database passes its records over.
 """
 
 from __future__ import annotations
@@ -22,8 +29,9 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.integers import refuse_empty
 from tilesmith.problems.lengths import check_length
 
-CONV_VERSION = "conv1"
-GEMM_VERSION = "gemm1"
+CONV_VERSIONS = ("conv1", "conv2")  # what problems had from the start, and with what came later
+GEMM_VERSIONS = ("gemm1", "gemm2")
+VERSIONS = (*CONV_VERSIONS, *GEMM_VERSIONS)
 _TENSORS = (("x", "input"), ("w", "kernel"), ("y", "output"))
 _OPTIONAL_GEMM = (
     ("lda", "lda"), ("ldb", "ldb"), ("ldc", "ldc"), ("sa", "stride_a"), ("sb", "stride_b"), ("sc", "stride_c"),
@@ -32,14 +40,15 @@ _OPTIONAL_GEMM = (
 
 def conv_key(sig: ConvSignature) -> str:
     """The key of a canonical signature."""
+    later = _later(sig)
     parts = [
-        CONV_VERSION,
+        CONV_VERSIONS[bool(later)],
         sig.mode,
         f"x={sig.input_dtype},{sig.input_layout},{_sizes(sig.input_shape)}",
         f"w={sig.kernel_dtype},{sig.kernel_layout},{_sizes(sig.kernel_shape)}",
         f"y={sig.output_dtype},{sig.output_layout}",
         f"stride={_sizes(sig.stride)}",
-        f"pad={_sizes(sig.padding)}",
+        f"pad={_sizes(sig.padding_low)}",
         f"dil={_sizes(sig.dilation)}",
         f"groups={sig.groups}",
         f"acc={sig.acc_dtype}",
@@ -48,7 +57,15 @@ def conv_key(sig: ConvSignature) -> str:
         strides = getattr(sig, f"{name}_strides")
         if strides is not None:
             parts.append(f"{letter}s={_sizes(strides)}")
-    return ";".join(parts + _tail(sig.epilogue, sig.deterministic))
+    return ";".join(parts + _tail(sig.epilogue, sig.deterministic) + later)
+
+
+def _later(sig: ConvSignature | GemmSignature) -> list[str]:
+    """The fields that keys of the first version do not have."""
+    found = []
+    if isinstance(sig, ConvSignature) and sig.padding_high != sig.padding_low:
+        found.append(f"padhi={_sizes(sig.padding_high)}")
+    return found if sig.workspace_limit is None else [*found, f"wlim={sig.workspace_limit}"]
 
 
 def parse_conv_key(text: str) -> ConvSignature:
@@ -56,24 +73,28 @@ def parse_conv_key(text: str) -> ConvSignature:
 
     def build(fields: _Fields) -> ConvSignature:
         x, w, y = (fields.take(letter).split(",") for letter in "xwy")
+        low = _read_sizes(fields.take("pad"))
+        high = _read_strides(fields, "padhi") or low
         return ConvSignature(
             mode=fields.mode, input_shape=_read_sizes(x[2]), kernel_shape=_read_sizes(w[2]),
             input_dtype=x[0], kernel_dtype=w[0], output_dtype=y[0], dtype=x[0],
             input_layout=x[1], kernel_layout=w[1], output_layout=y[1],
-            stride=_read_sizes(fields.take("stride")), padding=_read_sizes(fields.take("pad")),
+            stride=_read_sizes(fields.take("stride")), padding=tuple(zip(low, high, strict=True)),
             dilation=_read_sizes(fields.take("dil")), groups=int(fields.take("groups")), acc_dtype=fields.take("acc"),
             input_strides=_read_strides(fields, "xs"), kernel_strides=_read_strides(fields, "ws"),
             output_strides=_read_strides(fields, "ys"),
             epilogue=parse_epilogue(fields.take("epi", "")), deterministic=fields.flag("det"),
+            workspace_limit=_read_optional(fields, "wlim"),
         )  # fmt: skip
 
-    return _parse(text, CONV_VERSION, 2, build, conv_key)
+    return _parse(text, CONV_VERSIONS, 2, build, conv_key)
 
 
 def gemm_key(sig: GemmSignature) -> str:
     """The key of a canonical signature."""
+    later = _later(sig)
     parts = [
-        GEMM_VERSION,
+        GEMM_VERSIONS[bool(later)],
         *(f"{name}={getattr(sig, name)}" for name in ("m", "n", "k", "batch")),
         f"a={sig.a_dtype},{'t' if sig.trans_a else 'n'}",
         f"b={sig.b_dtype},{'t' if sig.trans_b else 'n'}",
@@ -86,7 +107,7 @@ def gemm_key(sig: GemmSignature) -> str:
         value = getattr(sig, name)
         if value is not None:
             parts.append(f"{short}={value}")
-    return ";".join(parts + _tail(sig.epilogue, sig.deterministic))
+    return ";".join(parts + _tail(sig.epilogue, sig.deterministic) + later)
 
 
 def parse_gemm_key(text: str) -> GemmSignature:
@@ -102,9 +123,10 @@ def parse_gemm_key(text: str) -> GemmSignature:
             alpha=float(fields.take("alpha")), beta=float(fields.take("beta")),
             lda=lda, ldb=ldb, ldc=ldc, stride_a=sa, stride_b=sb, stride_c=sc,
             epilogue=parse_epilogue(fields.take("epi", "")), deterministic=fields.flag("det"),
+            workspace_limit=_read_optional(fields, "wlim"),
         )  # fmt: skip
 
-    return _parse(text, GEMM_VERSION, 1, build, gemm_key)
+    return _parse(text, GEMM_VERSIONS, 1, build, gemm_key)
 
 
 # --- epilogues ----------------------------------------------------------------------------------------------------
@@ -178,12 +200,15 @@ class _Fields:
 _Sig = TypeVar("_Sig", ConvSignature, GemmSignature)
 
 
-def _parse(text: str, version: str, head: int, build: Callable[[_Fields], _Sig], key: Callable[[_Sig], str]) -> _Sig:
+def _parse(
+    text: str, versions: tuple[str, ...], head: int, build: Callable[[_Fields], _Sig], key: Callable[[_Sig], str]
+) -> _Sig:
     """Read a key, and print it again: only text that comes back unchanged is a key."""
     check_length("key", text, ProblemError)
     parts = text.split(";") if isinstance(text, str) else [""]
-    if parts[0] != version:
-        raise ProblemError(f"{text!r} is no {version} key")
+    version = parts[0]
+    if version not in versions:
+        raise ProblemError(f"{text!r} is no {' or '.join(versions)} key")
     pairs = [part.partition("=") for part in parts[head:]]
     fields = _Fields(parts[1] if len(parts) > 1 else "", {name: value for name, _, value in pairs})
     try:

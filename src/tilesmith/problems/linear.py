@@ -51,7 +51,7 @@ def conv_as_gemm(g: ConvGeometry) -> GemmSignature | None:
     fwd: y[pixel, k] = x[pixel, taps c] @ w[k, taps c]^T. bwd: dx[pixel, taps c] = dy[pixel, k] @ w[k, taps c].
     wrw: dw[k, taps c] = dy[pixel, k]^T @ x[pixel, taps c].
     """
-    if g.direction == "bgrad" or g.groups != 1 or any(g.padding) or max(g.x.vector, g.w.vector, g.y.vector) > 1:
+    if g.direction == "bgrad" or g.groups != 1 or g.is_padded or max(g.x.vector, g.w.vector, g.y.vector) > 1:
         return None
     if g.direction == "bwd" and (not _covers_once(g) or (g.epilogue.bias and max(g.filter) > 1)):
         return None

@@ -25,6 +25,7 @@ from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
 from tilesmith.solvers.cuda.mma_thin import MmaThinSolver
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
 from tilesmith.solvers.cuda.relayout import CUDA_COPIES
+from tilesmith.solvers.limited import Limited
 from tilesmith.solvers.relayout import Relayout
 from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver, refusal
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
@@ -87,19 +88,21 @@ class Candidate:
     @property
     def plain(self) -> bool:
         """The plain reference: right for every problem, meant for those that nothing else computes."""
-        return self.solver in (CPU_SOLVERS[-1], CUDA_SOLVERS[-1])
+        solver = self.solver.inner if isinstance(self.solver, Limited) else self.solver
+        return solver in (CPU_SOLVERS[-1], CUDA_SOLVERS[-1])
 
 
 def candidates(signature: Signature, target: Target, names: Collection[str] | None = None) -> tuple[Candidate, ...]:
     """Every solver on every form of ``signature``, accepted or rejected with its reason, in order of priority.
 
-    ``names`` limits them to some.
+    ``names`` limits them to some. Under a ``workspace_limit`` each has only the configs that obey it.
     """
+    limit = signature.workspace_limit
     forms = [(rewrite.name, rewrite.signature.geometry) for rewrite in rewrites(signature)]
     asked = [(form, f"@{form}" if form else "", geometry, features_of(geometry)) for form, geometry in forms]
     return tuple(
         Candidate(solver, form, geometry, refusal(solver, features) or solver.applicable(geometry, target))
-        for solver in solvers_for(target)
+        for solver in (each if limit is None else Limited(each, limit) for each in solvers_for(target))
         for form, mark, geometry, features in asked
         if names is None or solver.name + mark in names
     )

@@ -15,7 +15,7 @@ import click
 from tilesmith.cli.options import json_flag
 from tilesmith.cli.terminal import note, print_json
 from tilesmith.errors import ArgumentError, FileFormatError
-from tilesmith.problems.driver import command_of
+from tilesmith.problems.driver import command_or_key
 from tilesmith.problems.rewrite import Signature
 
 
@@ -74,7 +74,7 @@ def command(script: Path, arguments: tuple[str, ...], out: Path | None, as_json:
 
 def _lines(script: Path, trace: Any) -> list[str]:
     lines = [f"# met by {script}"]
-    lines += [f"{command_of(signature)}  # {_times(count)}" for signature, count in trace.problems.items()]
+    lines += [f"{command_or_key(signature)}  # {_times(count)}" for signature, count in trace.problems.items()]
     return lines + [f"# not described: {text} ({_times(count)})" for text, count in trace.others.items()]
 
 
@@ -84,7 +84,7 @@ def _times(count: int) -> str:
 
 def _record(signature: Signature, count: int) -> dict[str, object]:
     return {
-        "command": command_of(signature), "key": signature.key(),
+        "command": command_or_key(signature), "key": signature.key(),
         "direction": getattr(signature, "mode", "fwd"), "func_name": signature.get_func_name(), "calls": count,
     }  # fmt: skip
 

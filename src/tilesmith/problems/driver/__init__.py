@@ -3,7 +3,7 @@
 from tilesmith.problems.driver.command import Direction, DriverCommand, RunOptions
 from tilesmith.problems.driver.parse import ConvParser, parse_command
 from tilesmith.problems.driver.read import CommandLine, read_commands
-from tilesmith.problems.driver.write import command_of
+from tilesmith.problems.driver.write import command_of, command_or_key
 
 __all__ = [
     "CommandLine",
@@ -12,6 +12,7 @@ __all__ = [
     "DriverCommand",
     "RunOptions",
     "command_of",
+    "command_or_key",
     "parse_command",
     "read_commands",
 ]

@@ -125,9 +125,15 @@ def _signature(base: str, values: dict[str, Value], mode: str) -> ConvSignature:
             input_strides=_strides(values, "in"), kernel_strides=_strides(values, "fil"),
             output_strides=_strides(values, "out"),
             epilogue=_epilogue(base, values, mode), deterministic=values["deterministic"] == 1,
+            workspace_limit=workspace_limit(values),
         )  # fmt: skip
     except ProblemError as error:
         raise CommandError(f"{base}: {error}") from None
+
+
+def workspace_limit(values: dict[str, Value]) -> int | None:
+    limit = int(values["workspace_limit"])
+    return None if limit < 0 else limit
 
 
 def _check_results(base: str, values: dict[str, Value], transposed: bool) -> None:

@@ -101,6 +101,7 @@ CONV_FLAGS: tuple[Flag, ...] = (
     _text("acc_type", "", "", "accumulation type: fp32, fp64 or tf32", own=True),
     _text("epilogue", "", "", "such as bias+residual+leaky_relu(0.1), on the result of fwd and bwd", own=True),
     _choice("deterministic", "", 0, 1, "1: the same bits at each call", own=True),
+    Flag("workspace_limit", "", "int", -1, -1, MAX_STRIDE, "most bytes of workspace; -1: any number", True),
 )
 
 GEMM_FLAGS: tuple[Flag, ...] = (
@@ -124,6 +125,7 @@ GEMM_FLAGS: tuple[Flag, ...] = (
     _text("acc_type", "", "", "accumulation type: fp32, fp64 or tf32", own=True),
     _text("epilogue", "", "", "such as bias+gelu", own=True),
     _choice("deterministic", "", 0, 1, "1: the same bits at each call", own=True),
+    Flag("workspace_limit", "", "int", -1, -1, MAX_STRIDE, "most bytes of workspace; -1: any number", True),
 )
 
 # Command names and the element type of their tensors. MIOpen has no fp64 commands and of GEMM only the first two.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from tilesmith.errors import CommandError, ProblemError
 from tilesmith.problems.driver.command import Direction
+from tilesmith.problems.driver.conv_problem import workspace_limit
 from tilesmith.problems.driver.flags import ACC_TYPES, CAST_TYPES, GEMM_BASES, GEMM_FLAGS, Value
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.keys import parse_epilogue
 
 _FLAGS = {flag.long: flag for flag in GEMM_FLAGS}
-_ROW_MAJOR_ONLY = [f.long for f in GEMM_FLAGS if f.own and f.long not in ("acc_type", "deterministic")]
+_ROW_MAJOR_ONLY = [
+    f.long for f in GEMM_FLAGS if f.own and f.long not in ("acc_type", "deterministic", "workspace_limit")
+]
 
 
 def gemm_directions(base: str, values: dict[str, Value]) -> tuple[Direction, ...]:
@@ -42,6 +45,7 @@ def _signature(base: str, values: dict[str, Value]) -> GemmSignature:
         lda=optional("lda", 0), ldb=optional("ldb", 0), ldc=optional("ldc", 0),
         stride_a=optional("stride_a", -1), stride_b=optional("stride_b", -1), stride_c=optional("stride_c", -1),
         epilogue=parse_epilogue(str(values["epilogue"])), deterministic=values["deterministic"] == 1,
+        workspace_limit=workspace_limit(values),
     )  # fmt: skip
 
 

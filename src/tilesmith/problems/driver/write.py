@@ -41,10 +41,26 @@ def format_command(base: str, values: dict[str, Value]) -> str:
 
 
 def command_of(signature: ConvSignature | GemmSignature) -> str:
-    """A command whose one problem is ``signature``; ``CommandError`` when the grammar has none for it."""
+    """A command whose one problem is ``signature``; ``CommandError`` when the grammar has none for it.
+
+    Commands have one padding for both sides of an axis.
+    """
     base, changes = _gemm_values(signature) if isinstance(signature, GemmSignature) else _conv_values(signature)
     values = {flag.long: flag.default for flag in flags_of(base)}
     return format_command(base, values | changes)
+
+
+def command_or_key(signature: ConvSignature | GemmSignature) -> str:
+    """For lists of commands: the command, that of the canonical spelling, or a comment with the key of a problem that
+    has no command."""
+    try:
+        return command_of(signature)
+    except CommandError as error:
+        why = error
+    try:
+        return command_of(signature.canonical)
+    except CommandError:
+        return f"# {signature.key()} ({why})"
 
 
 def _base(bases: dict[str, str], dtype: str) -> str:
@@ -55,6 +71,11 @@ def _base(bases: dict[str, str], dtype: str) -> str:
 
 
 def _conv_values(sig: ConvSignature) -> tuple[str, dict[str, Value]]:
+    if sig.padding_high != sig.padding_low:
+        raise CommandError(
+            f"no command has padding {sig.padding}: flags such as --pad_h pad both sides alike; in Python, name the "
+            "problem by its key: parse_key(signature.key())"
+        )
     n, c, *size = sig.input_logical
     integer = sig.acc_dtype == "int32"
     base = "convint8" if integer else _base(CONV_BASES, sig.input_dtype)
@@ -64,10 +85,11 @@ def _conv_values(sig: ConvSignature) -> tuple[str, dict[str, Value]]:
         "forw": {"fwd": 1, "bwd": 2, "wrw": 4, "bgrad": 8}[sig.mode],
         "in_layout": sig.input_layout, "fil_layout": sig.kernel_layout, "out_layout": sig.output_layout,
         "deterministic": int(sig.deterministic),
+        "workspace_limit": -1 if sig.workspace_limit is None else sig.workspace_limit,
     }  # fmt: skip
     for i, axis in enumerate(AXES[sig.spatial_dims]):
         values |= {
-            f"in_{axis}": size[i], f"fil_{axis}": sig.kernel_logical[2 + i], f"pad_{axis}": sig.padding[i],
+            f"in_{axis}": size[i], f"fil_{axis}": sig.kernel_logical[2 + i], f"pad_{axis}": sig.padding_low[i],
             f"conv_stride_{axis}": sig.stride[i], f"dilation_{axis}": sig.dilation[i],
             f"trans_output_pad_{axis}": sig.output_padding[i],
         }  # fmt: skip
@@ -105,6 +127,7 @@ def _gemm_values(sig: GemmSignature) -> tuple[str, dict[str, Value]]:
         "batch_count": sig.batch, "a_h": sig.m, "a_w": sig.k, "b_w": sig.n, "alpha": sig.alpha, "beta": sig.beta,
         "transA": int(sig.trans_a), "transB": int(sig.trans_b), "epilogue": epilogue_text(sig.epilogue),
         "deterministic": int(sig.deterministic),
+        "workspace_limit": -1 if sig.workspace_limit is None else sig.workspace_limit,
     }  # fmt: skip
     for name in ("lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c"):
         value = getattr(sig, name)

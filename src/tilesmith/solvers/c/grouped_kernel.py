@@ -101,7 +101,7 @@ def items_per_image(problem: ConvGeometry, lanes: LaneMap, schedule: Schedule) -
 
 def zero_row_elements(problem: ConvGeometry) -> int:
     """Length of the row of zeros that ``fwd`` reads above and below the image; 0 where no row leaves it."""
-    if problem.direction != "fwd" or not any(problem.padding[:2]):
+    if problem.direction != "fwd" or not any((*problem.padding[:2], *problem.padding_high[:2])):
         return 0
     return (problem.input[2] - 1) * problem.x.strides[4] + problem.c
 

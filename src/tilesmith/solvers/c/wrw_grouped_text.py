@@ -57,7 +57,8 @@ class WrwGroupedTiling:
     def zero_row(self) -> int:
         """Length of the row of zeros above and below the image; 0 where no row leaves it."""
         pr = self.problem
-        return (pr.input[2] - 1) * pr.x.strides[4] + pr.c if any(pr.padding[:2]) else 0
+        leaves = any((*pr.padding[:2], *pr.padding_high[:2]))
+        return (pr.input[2] - 1) * pr.x.strides[4] + pr.c if leaves else 0
 
 
 def passes(filter_: tuple[int, int, int], steps: int, budget: int) -> tuple[tuple[Cell, ...], ...]:

@@ -173,7 +173,7 @@ def _reach(problem: ConvGeometry, axis: int, count: int) -> int:
 
 def flattened(problem: ConvGeometry, target: CpuTarget) -> ConvGeometry:
     """A 1x1 problem without stride and padding as one plane of pixels, where both tensors' pixels are evenly spaced."""
-    if problem.filter != (1, 1, 1) or any(problem.padding) or problem.stride != (1, 1, 1):
+    if problem.filter != (1, 1, 1) or problem.is_padded or problem.stride != (1, 1, 1):
         return problem
     step_x, step_y = _pixel_step(problem.x), _pixel_step(problem.y)
     if step_x is None or step_y is None:
@@ -214,7 +214,7 @@ def reads_in_place(problem: ConvGeometry) -> bool:
         problem.dilation[2] == 1 and problem.groups == 1 and problem.x.strides[4] == problem.c
     )
     return (
-        not any(problem.padding)
+        not problem.is_padded
         and problem.x.dtype == problem.y.dtype == "fp32"
         and (joined or not joins_columns(problem))
         and problem.output[0] == 1

@@ -147,7 +147,8 @@ class MmaForm:
             return True
         if self.kind == "bwd":
             return False
-        return not any(self.padding)
+        reached = zip(self.base, self.stride, self.dilation, self.filter, self.size, strict=True)
+        return not any(self.padding) and all((o - 1) * s + d * (f - 1) < size for o, s, d, f, size in reached)
 
     @cached_property
     def out_vector(self) -> int:

@@ -79,7 +79,7 @@ class LibrarySolver(Unranked):
 
 _SUMS = frozenset(("acc=fp32", "acc=fp64", "tf32", "pitch"))
 # cuDNN is asked for its fastest kernels, of which some add up in no fixed order.
-CUDNN = LibrarySolver(CUDNN_NAME, "cudnn", _SUMS | CONV - {"bgrad"})
+CUDNN = LibrarySolver(CUDNN_NAME, "cudnn", _SUMS | CONV - {"bgrad", "padding_high"})
 CUBLAS = LibrarySolver(CUBLAS_NAME, "cublas", _SUMS | GEMM | {"deterministic"})
 
 
@@ -90,4 +90,6 @@ def external_candidate(signature: Signature, target: Target) -> Candidate | None
     solver = CUBLAS if isinstance(signature.canonical, GemmSignature) else CUDNN
     geometry = signature.geometry
     verdict = refusal(solver, features_of(geometry)) or solver.applicable(geometry, target)
+    if signature.workspace_limit is not None and isinstance(verdict, Accepted):
+        verdict = Rejected(reasons.WORKSPACE, "PyTorch says not how much its kernels take")
     return Candidate(solver, "", geometry, verdict)
