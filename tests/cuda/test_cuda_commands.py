@@ -14,6 +14,7 @@ from tilesmith.cli.main import run
 from tilesmith.db.layers import open_layers
 from tilesmith.db.records import Record
 from tilesmith.dispatch.launchable import get_launchable
+from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide
 from tilesmith.errors import NoSolutionError
 from tilesmith.measure.accuracy import check
@@ -175,9 +176,8 @@ def decided(device, monkeypatch, tmp_path):
         database = layers.writable
         database.put_result(record("cuda_reference", ours, CudaReferenceSolver().revision))
         database.put_result(record("torch_cudnn", theirs, **failed))
-        return decide(
-            signature_of(CONV), target, "hybrid", layers, ArtifactCache(tmp_path / "cache"), external=external
-        )
+        cache = ArtifactCache(tmp_path / "cache")
+        return decide(Request(signature_of(CONV), target, "hybrid", layers, cache, external=external))
 
     return find
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from tilesmith.db.layers import Answer, Layers
+from tilesmith.db.layers import Answer
 from tilesmith.dispatch.choice import Considered
 from tilesmith.dispatch.choose import Option
+from tilesmith.dispatch.request import Request
 from tilesmith.problems.rewrite import FORMS, Signature
 from tilesmith.solvers.external.candidate import external_candidate
 from tilesmith.solvers.solver import Accepted, parse_config
@@ -77,19 +78,17 @@ def with_predictions(
     return (*map(whole, options), *(line for line in trace if line.solver not in listed))
 
 
-def answers_of(signature: Signature, target: Target, layers: Layers) -> tuple[Answer, ...]:
+def answers_of(request: Request) -> tuple[Answer, ...]:
     """What every layer holds for the problem, the highest layer first."""
-    return layers.answers(signature.canonical.key(), target.name)
+    return request.layers.answers(request.problem, request.target.name)
 
 
-def near_answers_of(
-    signature: Signature, target: Target, layers: Layers, options: Sequence[Option]
-) -> tuple[tuple[Answer, ...], ...]:
+def near_answers_of(request: Request, options: Sequence[Option]) -> tuple[tuple[Answer, ...], ...]:
     """What the layers hold for other targets, the nearest first: answers whose config exists on this target, too."""
     known = {option.candidate.name: option.candidate for option in options if option.accepted}
     groups = []
-    for group in layers.near(signature.canonical.key(), target):
-        fit = tuple(a for a in group if _exists(known.get(a.record.solver), a.record.config, target))
+    for group in request.layers.near(request.problem, request.target):
+        fit = tuple(a for a in group if _exists(known.get(a.record.solver), a.record.config, request.target))
         if fit:
             groups.append(fit)
     return tuple(groups)
