@@ -13,7 +13,7 @@ _HOMES = {
     "GemmSignature": "tilesmith.problems.gemm",
     "Epilogue": "tilesmith.problems.epilogue",
     "parse_key": "tilesmith.problems.signature",
-    "CachePopulator": "tilesmith.dispatch.preload",
+    "CachePopulator": "tilesmith.ready.preload",
     "Launchable": "tilesmith.dispatch.launchable",
     "get_launchable": "tilesmith.dispatch.launchable",
     "conv": "tilesmith.dispatch.eager",
@@ -27,12 +27,12 @@ _HOMES = {
 if TYPE_CHECKING:
     from tilesmith.dispatch.eager import conv, forget, gemm
     from tilesmith.dispatch.launchable import Launchable, get_launchable
-    from tilesmith.dispatch.preload import CachePopulator
     from tilesmith.errors import TilesmithError
     from tilesmith.problems.conv import ConvSignature
     from tilesmith.problems.epilogue import Epilogue
     from tilesmith.problems.gemm import GemmSignature
     from tilesmith.problems.signature import parse_key
+    from tilesmith.ready.preload import CachePopulator
     from tilesmith.targets.detect import host_target
     from tilesmith.targets.names import parse_target
 

@@ -10,7 +10,6 @@ from tilesmith.dispatch.choice import Considered
 from tilesmith.dispatch.choose import Option
 from tilesmith.dispatch.request import Request
 from tilesmith.problems.rewrite import FORMS, Signature
-from tilesmith.solvers.external.candidate import external_candidate
 from tilesmith.solvers.solver import Accepted, parse_config
 from tilesmith.solvers.table import Candidate, candidates, solvers_for
 from tilesmith.targets.target import Target
@@ -19,19 +18,16 @@ from tilesmith.targets.target import Target
 def options_of(signature: Signature, target: Target, external: bool = False) -> tuple[Option, ...]:
     """Every candidate of the table; the accepted ones with their default config and predicted time.
 
-    With ``external``, PyTorch's own kernels come last: so a tie goes to a generated one.
+    Of another library's kernel (``external``) nothing is predicted: it is measured, or not used.
     """
     options = []
-    for candidate in candidates(signature, target):
-        if not isinstance(candidate.verdict, Accepted):
+    for candidate in candidates(signature, target, external=external):
+        if not isinstance(candidate.verdict, Accepted) or candidate.external is not None:
             options.append(Option(candidate))
             continue
         config = candidate.solver.default_config(candidate.geometry, target)
         seconds = candidate.solver.predict(candidate.geometry, config, target)
         options.append(Option(candidate, str(config), seconds))
-    library = external_candidate(signature, target) if external else None
-    if library is not None:
-        options.append(Option(library))
     return tuple(options)
 
 
@@ -39,9 +35,7 @@ def bare_options_of(
     signature: Signature, target: Target, names: Collection[str], external: bool = False
 ) -> tuple[Option, ...]:
     """The candidates of these names alone: where a database answers, nothing is predicted and no other is asked."""
-    options = [Option(candidate) for candidate in candidates(signature, target, names)]
-    library = external_candidate(signature, target) if external else None
-    return tuple(options if library is None else [*options, Option(library)])
+    return tuple(map(Option, candidates(signature, target, names, external)))
 
 
 def revisions_of(target: Target, names: Collection[str]) -> dict[str, int]:

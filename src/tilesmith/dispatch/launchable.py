@@ -56,7 +56,7 @@ from tilesmith.problems.integers import refuse_empty
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.executable import Bound, Executable, Prepared
 from tilesmith.runtime.torch_rules import between_graphs
-from tilesmith.solvers.external.names import is_external, takes_part
+from tilesmith.solvers.external.names import takes_part
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import memo
 from tilesmith.toolchain.cache import ArtifactCache
@@ -113,15 +113,13 @@ class Launchable:
         self.executable = executable = Executable(resolved.built.serial, resolved.built.artifacts)
         # The bound plan is the fast way: a C callable that does all of the above.
         self.bound: Callable[..., Any] = executable.bind(signature)
-        # PyTorch's own kernel, where that is the choice: it takes PyTorch's tensors, the plan all others.
-        self.external: str | None = resolved.choice.solver if is_external(resolved.choice.solver) else None
-        if self.external is not None:
-            from tilesmith.solvers.external.bound import ExternalBound
-
+        # Whether the plan is the choice's own. Else another library's kernel takes its calls, and the plan all others.
+        self.exportable = resolved.bind is None
+        if resolved.bind is not None:
             plan = executable.plan
             self.origin = Origin(signature, target, self.choice, plan.solver, plan.config, options)
             self.bound.origin = self.origin
-            self.bound = ExternalBound(signature, resolved.choice.config, self.bound)
+            self.bound = resolved.bind(signature, resolved.choice.config, self.bound)
         else:
             self.origin = Origin(signature, target, self.choice, self.choice.solver, self.choice.config, options)
             self.bound.origin = self.origin
@@ -190,7 +188,7 @@ class _Empty(Launchable):
         self.ordinal = 0
         self.choice = Choice("none", "", "definition", "", None, ())
         self.remembered = True
-        self.external = None
+        self.exportable = True
         self.bound = EmptyBound(signature, target.family)
 
     @property
@@ -276,7 +274,7 @@ def get_launchable(
     only = env.ONLY_SOLVER.get() if only is None else only
     if not isinstance(only, str):
         raise ArgumentError(f"only {only!r} is no solver's name")
-    external = target.family == "cuda" and (takes_part() if external is None else external)
+    external = target.family == "cuda" and takes_part(external)
     if signature.is_empty:
         return _Empty(signature, target, Options(None if device is None else str(device), threads, wanted, None))
     named = named_databases(database)
@@ -348,17 +346,19 @@ def _made_again(origin: Origin) -> Launchable:
 def _same_kernel(request: Request, origin: Origin) -> Resolved:
     from tilesmith.dispatch.planning import build
     from tilesmith.solvers.solver import Accepted
-    from tilesmith.solvers.table import candidates
+    from tilesmith.solvers.table import candidates, external_solver
 
     target = target_of(origin.target, None, origin.options.device)
-    if is_external(origin.choice.solver) and not takes_part():
+    library = external_solver(origin.choice.solver)
+    if library is not None and not library.is_here():
         raise NoSolutionError(f"{origin.choice.solver} does not take part here")
     found = [
         each for each in candidates(origin.signature, target, (origin.solver,)) if isinstance(each.verdict, Accepted)
     ]
     if not found:
         raise NoSolutionError(f"{origin.solver} does not compute this problem here")
-    return Resolved(origin.choice, build(replace(request, target=target), found[0], origin.config))
+    built = build(replace(request, target=target), found[0], origin.config)
+    return Resolved(origin.choice, built, None if library is None else library.bind)
 
 
 def _bound_again(origin: Origin) -> Any:

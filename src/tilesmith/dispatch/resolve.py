@@ -27,8 +27,7 @@ from tilesmith.measure.plan_time import time_plan
 from tilesmith.measure.timing import Timing
 from tilesmith.problems.spellings import other_spellings
 from tilesmith.runtime.executable import Executable
-from tilesmith.solvers.external.names import is_external
-from tilesmith.solvers.table import Candidate, candidates
+from tilesmith.solvers.table import Candidate, candidates, external_solver
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import memo
 from tilesmith.toolchain.plans import find_todays_plan
@@ -52,6 +51,7 @@ def resolve(request: Request) -> Resolved:
     if (
         request.mode == "trust_verify"
         and found.choice.basis == DATABASE
+        and found.bind is None  # the plan's time would say nothing of another library's kernel
         and found.choice.layer != layers.databases[-1].name
     ):
         return _verify(request, found)
@@ -76,7 +76,7 @@ def recorded_hit(request: Request) -> Resolved | None:
         return None
     answers = answers_of(request)
     names = {answer.record.solver for answer in answers}
-    if any(map(is_external, names)):
+    if any(map(external_solver, names)):
         return None
     choice = recorded(answers, revisions_of(request.target, names), strict=request.strict)
     if choice is None or choice.record is None:
@@ -95,12 +95,12 @@ def _decided_and_built(request: Request) -> Resolved:
     without = NOTHING
     while True:
         choice = decide(request, without)
-        if is_external(choice.solver):
+        candidate = _candidate(request, choice.solver)
+        if candidate.external is not None:
             # What was measured just now is not measured again.
             again = request.mode if request.mode in ("strict", "fast") else "hybrid"
             ours = resolve(replace(request, mode=again, only="", external=False))
-            return Resolved(choice, ours.built)
-        candidate = _candidate(request, choice.solver)
+            return Resolved(choice, ours.built, candidate.external.bind)
         try:
             built = build(request, candidate, choice.config)
             break
@@ -167,7 +167,7 @@ def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> C
 
 
 def _candidate(request: Request, name: str) -> Candidate:
-    return candidates(request.signature, request.target, (name,))[0]
+    return candidates(request.signature, request.target, (name,), request.external)[0]
 
 
 def _nothing_held(request: Request) -> str:

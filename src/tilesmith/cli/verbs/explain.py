@@ -17,7 +17,7 @@ from tilesmith.dispatch.places import check_mode, open_cache, open_databases, ta
 from tilesmith.dispatch.plain import why_only_plain
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import as_held, decide
-from tilesmith.solvers.external.names import is_external
+from tilesmith.solvers.table import external_solver
 from tilesmith.targets.names import parse_target
 
 
@@ -84,6 +84,6 @@ def _text(item: Item, target: str, choice: Choice) -> str:
         ["*" if line.chosen else "", line.solver, line.predicted_us, line.time_us, line.config, line.reason]
         for line in choice.trace
     ]
-    if is_external(choice.solver):
+    if external_solver(choice.solver) is not None:
         head += "\nfor PyTorch's tensors; all others, and processes without PyTorch, get the fastest generated kernel"
     return f"{head}\n{table(('', 'solver', 'predicted_us', 'time_us', 'config', 'reason'), rows)}\n"

@@ -13,8 +13,8 @@ from tilesmith.cli.terminal import complain, print_json
 from tilesmith.dispatch.places import open_cache, open_databases, target_of
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide
-from tilesmith.dispatch.sources import compiler_command, write_source
 from tilesmith.errors import ArgumentError, NoCompilerError
+from tilesmith.ready.sources import compiler_command, write_source
 from tilesmith.solvers.solver import Config, parse_config
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.names import parse_target

@@ -23,7 +23,6 @@ from tilesmith.dispatch.places import check_mode, lasting_databases, open_cache,
 from tilesmith.dispatch.planning import existing_config, held_plan
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide, resolve
-from tilesmith.dispatch.sources import write_sources
 from tilesmith.dispatch.spec import spec_choice
 from tilesmith.errors import (
     ArgumentError,
@@ -35,6 +34,7 @@ from tilesmith.errors import (
 )
 from tilesmith.problems.driver import parse_command, read_commands
 from tilesmith.problems.rewrite import Signature
+from tilesmith.ready.sources import write_sources
 from tilesmith.solvers.external.names import takes_part
 from tilesmith.targets.detect import usable_cores
 from tilesmith.targets.names import as_target
