@@ -22,6 +22,7 @@ _HOMES = {
     "host_target": "tilesmith.targets.detect",
     "parse_target": "tilesmith.targets.names",
     "TilesmithError": "tilesmith.errors",
+    "tune": "tilesmith.ready.tuning",
 }
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tilesmith.problems.gemm import GemmSignature
     from tilesmith.problems.signature import parse_key
     from tilesmith.ready.preload import CachePopulator
+    from tilesmith.ready.tuning import tune
     from tilesmith.targets.detect import host_target
     from tilesmith.targets.names import parse_target
 
@@ -50,17 +52,23 @@ __all__ = [
     "host_target",
     "parse_key",
     "parse_target",
+    "tune",
 ]
 
 
+def _public(name: str) -> Any:
+    """The object behind a public name."""
+    return getattr(import_module(_HOMES[name]), name)
+
+
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in _HOMES:
         raise AttributeError(f"module 'tilesmith' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    # The package of this name is called like the function (``tilesmith/tune/__init__.py`` says why).
+    value = import_module("tilesmith.tune") if name == "tune" else _public(name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted(__all__)

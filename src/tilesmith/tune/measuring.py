@@ -19,7 +19,7 @@ from tilesmith.problems.work import flops
 from tilesmith.tune.book import Book
 from tilesmith.tune.compiling import Built
 from tilesmith.tune.job import Job
-from tilesmith.tune.messages import Loaded, Refused
+from tilesmith.tune.messages import Load, Loaded, Refused
 from tilesmith.tune.runner import Runner
 from tilesmith.tune.space import Point
 
@@ -94,7 +94,8 @@ class Measurer:
         None alone where there is no time for it: it may cost the worker, and the search must still come to its end.
         """
         limit = min(EXTERNAL_S, self.external_s())
-        reply = self.runner.load_external(str(point), point.arm, str(point.config), limit) if limit > 0 else None
+        request = Load(str(point), solver=point.arm, config=str(point.config))
+        reply = self.runner.load(request, limit) if limit > 0 else None
         if reply is None or (isinstance(reply, Refused) and limit < EXTERNAL_S and self.external_s() <= 0):
             return None
         if isinstance(reply, Refused):
@@ -119,7 +120,7 @@ class Measurer:
 
     def check(self, name: str, point: Point, plan: Plan, paths: Sequence[Path]) -> Loaded | Refused:
         """Load a plan in the worker under ``name``."""
-        return self.runner.load(name, encode(plan), paths, self.limit_s(point))
+        return self.runner.load(Load(name, encode(plan), tuple(map(str, paths))), self.limit_s(point))
 
     def check_all(self, name: str, point: Point, plan: Plan, paths: Sequence[Path]) -> Refused | None:
         """All checks of a plan, which is not kept; why it may not be used, if so."""

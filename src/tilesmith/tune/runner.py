@@ -83,13 +83,23 @@ class Runner:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    def load(self, name: str, plan: bytes, artifacts: Sequence[Path], limit_s: float) -> Loaded | Refused:
+    def load(self, request: Load, limit_s: float) -> Loaded | Refused:
         """Check one plan and time a few calls; a crash, or no answer within ``limit_s`` seconds, is a refusal."""
-        return self._load(Load(name, plan, tuple(map(str, artifacts))), limit_s)
-
-    def load_external(self, name: str, solver: str, config: str, limit_s: float) -> Loaded | Refused:
-        """The same for another library's kernel."""
-        return self._load(Load(name, solver=solver, config=config), limit_s)
+        began = time.monotonic()
+        try:
+            reply = self._ask(request, limit_s)
+        except WorkerDiedError as death:
+            self._replace()
+            return Refused(str(death))
+        if isinstance(reply, Loaded):
+            self._loaded[request.name] = request
+            if request.plan:
+                self.check_s = max(self.check_s, time.monotonic() - began)
+            return reply
+        assert isinstance(reply, Refused)
+        if reply.last:
+            self._replace()
+        return reply
 
     def certify(self, name: str, limit_s: float) -> Refused | None:
         """Check a loaded plan as one must be checked that may be chosen; why it may not be, if so."""
@@ -107,23 +117,6 @@ class Runner:
             return None
         assert isinstance(reply, Refused)
         self._forget(name, reply)
-        return reply
-
-    def _load(self, request: Load, limit_s: float) -> Loaded | Refused:
-        began = time.monotonic()
-        try:
-            reply = self._ask(request, limit_s)
-        except WorkerDiedError as death:
-            self._replace()
-            return Refused(str(death))
-        if isinstance(reply, Loaded):
-            self._loaded[request.name] = request
-            if not request.solver:
-                self.check_s = max(self.check_s, time.monotonic() - began)
-            return reply
-        assert isinstance(reply, Refused)
-        if reply.last:
-            self._replace()
         return reply
 
     def race(
