@@ -15,7 +15,7 @@ from tilesmith.db.layers import open_layers
 from tilesmith.db.records import Record
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.request import Request
-from tilesmith.dispatch.resolve import decide
+from tilesmith.dispatch.resolve import decide, resolve
 from tilesmith.errors import NoSolutionError
 from tilesmith.measure.accuracy import check
 from tilesmith.measure.oracle import oracle
@@ -188,6 +188,19 @@ def test_the_faster_is_chosen_and_ties_go_to_ours(decided):
     assert decided(10.5, 10.0).solver == "cuda_reference"
     assert decided(20.0, 10.0, external=False).solver == "cuda_reference"
     assert decided(20.0, 9.0, status="failed").solver == "cuda_reference"
+
+
+def test_a_shipped_answer_of_another_library_is_not_measured_as_ours(decided, tmp_path, monkeypatch):
+    """The plan beside it is another kernel: its time would be kept under the library's name."""
+    decided(20.0, 10.0)
+    monkeypatch.setattr("tilesmith.dispatch.resolve._timed", lambda *_: pytest.fail("the plan was timed"))
+    layers = open_layers([tmp_path / "20.0-10.0-True.db", tmp_path / "user.db"])
+    cache = ArtifactCache(tmp_path / "cache")
+    target = cuda_target_of(0)
+    found = resolve(Request(signature_of(CONV), target, "trust_verify", layers, cache, external=True))
+    assert (found.choice.solver, found.built.plan.solver) == ("torch_cudnn", "cuda_reference")
+    assert found.bind is not None
+    assert layers.writable.ranking(signature_of(CONV).canonical.key(), target.name) == ()
 
 
 def test_explain_shows_it(decided, capsys, monkeypatch):
