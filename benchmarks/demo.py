@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.dispatch.bench_records import DISTURBED, FAILED, OK, Bench
-from tilesmith.dispatch.benchmark import LIBRARIES, bench, library_version
+from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
+from tilesmith.compare.benchmark import bench
+from tilesmith.compare.rivals import rivals_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.places import open_cache, open_databases, target_of
 from tilesmith.errors import OutOfTimeError, TilesmithError
@@ -51,14 +52,13 @@ class Demo:
 
     device: str
     problems: str
-    libraries: tuple[str, ...]
     title: str
     tune_seconds: float
     bench_seconds: float
 
 
-CPU = Demo("cpu", "demo.txt", LIBRARIES["cpu"], "oneDNN", 15.0, 0.35)
-GPU = Demo("cuda", "demo_gpu.txt", LIBRARIES["cuda"], "cuDNN or cuBLAS", 10.0, 0.3)
+CPU = Demo("cpu", "demo.txt", "oneDNN", 15.0, 0.35)
+GPU = Demo("cuda", "demo_gpu.txt", "cuDNN or cuBLAS", 10.0, 0.3)
 
 
 def place() -> Demo:
@@ -116,7 +116,8 @@ def main() -> int:
     demo = place()
     items = read_problems([str(FOLDER / demo.problems)]).items
     target = target_of(None, None, demo.device)
-    versions = "; ".join(map(library_version, demo.libraries))
+    rivals = tuple(rivals_of(target).values())
+    versions = "; ".join(rival.version() for rival in rivals)
     console.print(f"Tilesmith on {target.name}: {len(items)} problems, against {versions}", highlight=False)
     new = find(items, target, demo.tune_seconds)
     machine = machine_of(target, open_cache())
@@ -127,7 +128,7 @@ def main() -> int:
     with console.status(f"measuring beside {demo.title} ..."):
         for item in items:
             launch = get_launchable(item.signature, target=target, external=False)
-            found = bench(launch, machine, demo.libraries, seconds=demo.bench_seconds)
+            found = bench(launch, machine, rivals, seconds=demo.bench_seconds)
             table.add_row(*row(item, launch, found))
             failed += found.status == FAILED
             disturbed += found.status == DISTURBED

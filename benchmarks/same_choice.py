@@ -23,11 +23,12 @@ from pathlib import Path
 CHILD = """
 import json, sys
 from tilesmith.dispatch.places import open_cache, open_databases
+from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide
 from tilesmith.problems.signature import parse_key
 from tilesmith.targets.detect import host_target
 layers, cache, target = open_databases(readonly=True), open_cache(), host_target(1)
-choices = [decide(parse_key(key), target, "fast", layers, cache) for key in sys.argv[1:]]
+choices = [decide(Request(parse_key(key), target, "fast", layers, cache)) for key in sys.argv[1:]]
 print(json.dumps([[c.solver, c.config, c.basis, c.role] for c in choices]))
 """
 CONV = (

@@ -23,7 +23,6 @@ sys.path[:0] = [str(HERE), str(ROOT / "src")]
 from workers import Task, keep_to_my_cores, tasks_of_stdin  # noqa: E402
 
 CLEARLY = 1.03
-LIBRARIES = ("cudnn", "cublas")
 
 
 class Problems:
@@ -32,16 +31,17 @@ class Problems:
     def __init__(self) -> None:
         import torch
 
+        from tilesmith.compare.rivals import rivals_of
         from tilesmith.dispatch.places import lasting_databases, open_cache
         from tilesmith.measure.machine import machine_of
-        from tilesmith.solvers.external import library
         from tilesmith.targets.detect_cuda import cuda_target_of
         from tilesmith.tune.process import Workers
 
         torch.cuda.init()
         self.target, self.layers, self.cache = cuda_target_of(0), lasting_databases(), open_cache()
         self.machine, self.workers = machine_of(self.target, self.cache, 0), Workers()
-        self.about = {name: library.version(name) for name in LIBRARIES}
+        self.rivals = tuple(rivals_of(self.target).values())
+        self.about = {rival.name: rival.version() for rival in self.rivals}
 
     def row(self, task: Task) -> dict:
         """What ``gpu_bench`` keeps of a problem."""
@@ -98,9 +98,9 @@ class Problems:
 
     def benched(self, launch, seconds: float) -> dict:
         """A row as ``tilesmith bench --json`` writes it."""
-        from tilesmith.dispatch.benchmark import bench
+        from tilesmith.compare.benchmark import bench
 
-        found = bench(launch, self.machine, LIBRARIES, seconds=seconds)
+        found = bench(launch, self.machine, self.rivals, seconds=seconds)
         self.about["method"] = found.method or self.about.get("method", "")
         kept = ("time_us", "spread_us", "samples", "disturbed", "discarded", "prepare_us", "gflops", "roofline",
                 "error", "bound", "status", "reason", "ratio")  # fmt: skip
@@ -108,7 +108,7 @@ class Problems:
         return row | {"against": {name: asdict(them) for name, them in found.against.items()}}
 
     def raced(self, launch, seconds: float) -> bool:
-        from tilesmith.dispatch.library_race import race_library
+        from tilesmith.compare.library_race import race_library
 
         return bool(race_library(launch, self.layers.writable, seconds=seconds))
 

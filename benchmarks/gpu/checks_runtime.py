@@ -307,7 +307,7 @@ def check_tuning_on_each_device():
     from tilesmith.runtime.device import device_of
     from tilesmith.targets.detect_cuda import cuda_target_of
     from tilesmith.tune.device_worker import DeviceWorker
-    from tilesmith.tune.messages import Loaded, LoadLibrary, Setup
+    from tilesmith.tune.messages import Load, Loaded, Setup
     from tilesmith.tune.note import Note
     from tilesmith.tune.session import tune
 
@@ -324,7 +324,7 @@ def check_tuning_on_each_device():
             places = {device_of(address) for address in worker.bench.checker.slots}
             stream = worker.bench.checker.stream.device.ordinal
             before = torch.cuda.memory_allocated(ordinal)
-            reply = worker.load_library(LoadLibrary("theirs", "torch_cudnn", ""))
+            reply = worker.load(Load("theirs", solver="torch_cudnn"))
             there = torch.cuda.memory_allocated(ordinal) > before
             worker.close()
             database = Database.open(Path(folder) / f"{ordinal}.db")

@@ -13,7 +13,7 @@ _HOMES = {
     "GemmSignature": "tilesmith.problems.gemm",
     "Epilogue": "tilesmith.problems.epilogue",
     "parse_key": "tilesmith.problems.signature",
-    "CachePopulator": "tilesmith.dispatch.preload",
+    "CachePopulator": "tilesmith.ready.preload",
     "Launchable": "tilesmith.dispatch.launchable",
     "get_launchable": "tilesmith.dispatch.launchable",
     "conv": "tilesmith.dispatch.eager",
@@ -22,17 +22,19 @@ _HOMES = {
     "host_target": "tilesmith.targets.detect",
     "parse_target": "tilesmith.targets.names",
     "TilesmithError": "tilesmith.errors",
+    "tune": "tilesmith.ready.tuning",
 }
 
 if TYPE_CHECKING:
     from tilesmith.dispatch.eager import conv, forget, gemm
     from tilesmith.dispatch.launchable import Launchable, get_launchable
-    from tilesmith.dispatch.preload import CachePopulator
     from tilesmith.errors import TilesmithError
     from tilesmith.problems.conv import ConvSignature
     from tilesmith.problems.epilogue import Epilogue
     from tilesmith.problems.gemm import GemmSignature
     from tilesmith.problems.signature import parse_key
+    from tilesmith.ready.preload import CachePopulator
+    from tilesmith.ready.tuning import tune
     from tilesmith.targets.detect import host_target
     from tilesmith.targets.names import parse_target
 
@@ -50,17 +52,23 @@ __all__ = [
     "host_target",
     "parse_key",
     "parse_target",
+    "tune",
 ]
 
 
+def _public(name: str) -> Any:
+    """The object behind a public name."""
+    return getattr(import_module(_HOMES[name]), name)
+
+
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in _HOMES:
         raise AttributeError(f"module 'tilesmith' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    # The package of this name is called like the function (``tilesmith/tune/__init__.py`` says why).
+    value = import_module("tilesmith.tune") if name == "tune" else _public(name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted(__all__)

@@ -151,7 +151,7 @@ def test_a_compiler_that_cannot_be_split_into_words(capsys, monkeypatch, tmp_pat
 
 
 def test_a_library_that_is_not_installed(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tilesmith.solvers.external.onednn", None)
+    monkeypatch.setitem(sys.modules, "tilesmith.compare.onednn", None)
     line = refused(["bench", f"conv {GOOD} -F 1", "--against", "onednn"], capsys)
     assert "pip install torch" in line
 

@@ -8,7 +8,7 @@ import pytest
 from tilesmith import env
 from tilesmith.cli.main import VERBS, run
 from tilesmith.cli.verbs.bench import DISTURBED_STATUS
-from tilesmith.dispatch.bench_records import Against, Bench
+from tilesmith.compare.bench_records import Against, Bench
 from tilesmith.problems.signature import parse_key
 from tilesmith.targets.detect import host_target
 
@@ -326,7 +326,7 @@ def test_bench_reports_failures_and_goes_on(listing, capsys, monkeypatch):
     from tilesmith.measure.accuracy import Accuracy
 
     wrong = Accuracy(False, 3.0, 1.0, (0, 0), "1 of 9 elements wrong")
-    monkeypatch.setattr("tilesmith.dispatch.benchmark.check_launchable", lambda *args: wrong)
+    monkeypatch.setattr("tilesmith.compare.benchmark.check_launchable", lambda *args: wrong)
     assert run(["bench", listing, "--json", "-", "--seconds", "0.1"]) == 1
     captured = capsys.readouterr()
     rows = json.loads(captured.out)["results"]

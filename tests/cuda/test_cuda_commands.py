@@ -14,7 +14,8 @@ from tilesmith.cli.main import run
 from tilesmith.db.layers import open_layers
 from tilesmith.db.records import Record
 from tilesmith.dispatch.launchable import get_launchable
-from tilesmith.dispatch.resolve import decide
+from tilesmith.dispatch.request import Request
+from tilesmith.dispatch.resolve import decide, resolve
 from tilesmith.errors import NoSolutionError
 from tilesmith.measure.accuracy import check
 from tilesmith.measure.oracle import oracle
@@ -27,7 +28,7 @@ from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.tune.device_worker import DeviceWorker
 from tilesmith.tune.job import make_job
-from tilesmith.tune.messages import Loaded, LoadLibrary, Race, Refused, Setup
+from tilesmith.tune.messages import Load, Loaded, Race, Refused, Setup
 from tilesmith.tune.note import Note
 from tilesmith.tune.playoff import in_order
 from tilesmith.tune.space import Point
@@ -175,9 +176,8 @@ def decided(device, monkeypatch, tmp_path):
         database = layers.writable
         database.put_result(record("cuda_reference", ours, CudaReferenceSolver().revision))
         database.put_result(record("torch_cudnn", theirs, **failed))
-        return decide(
-            signature_of(CONV), target, "hybrid", layers, ArtifactCache(tmp_path / "cache"), external=external
-        )
+        cache = ArtifactCache(tmp_path / "cache")
+        return decide(Request(signature_of(CONV), target, "hybrid", layers, cache, external=external))
 
     return find
 
@@ -188,6 +188,19 @@ def test_the_faster_is_chosen_and_ties_go_to_ours(decided):
     assert decided(10.5, 10.0).solver == "cuda_reference"
     assert decided(20.0, 10.0, external=False).solver == "cuda_reference"
     assert decided(20.0, 9.0, status="failed").solver == "cuda_reference"
+
+
+def test_a_shipped_answer_of_another_library_is_not_measured_as_ours(decided, tmp_path, monkeypatch):
+    """The plan beside it is another kernel: its time would be kept under the library's name."""
+    decided(20.0, 10.0)
+    monkeypatch.setattr("tilesmith.dispatch.resolve._timed", lambda *_: pytest.fail("the plan was timed"))
+    layers = open_layers([tmp_path / "20.0-10.0-True.db", tmp_path / "user.db"])
+    cache = ArtifactCache(tmp_path / "cache")
+    target = cuda_target_of(0)
+    found = resolve(Request(signature_of(CONV), target, "trust_verify", layers, cache, external=True))
+    assert (found.choice.solver, found.built.plan.solver) == ("torch_cudnn", "cuda_reference")
+    assert found.bind is not None
+    assert layers.writable.ranking(signature_of(CONV).canonical.key(), target.name) == ()
 
 
 def test_explain_shows_it(decided, capsys, monkeypatch):
@@ -242,14 +255,14 @@ def test_the_worker_races_it(libraries, tmp_path, monkeypatch):
     signature = signature_of(CONV).canonical
     setup = Setup(signature.key(), 0, "", 0, str(tmp_path / "cache"))
     worker = DeviceWorker(setup, Note(tmp_path / "note"), lambda setup: None)
-    reply = worker.load_library(LoadLibrary("theirs", "torch_cudnn", ""))
+    reply = worker.load(Load("theirs", solver="torch_cudnn"))
     assert isinstance(reply, Loaded)
     assert reply.error <= reply.bound
     assert reply.made_by.startswith("cuDNN")
     assert set(worker.race(Race(("theirs",), 3, 0.01, 1, None)).timings) == {"theirs"}
     right = library.ConvCall.compute
     monkeypatch.setattr(library.ConvCall, "compute", lambda *given: right(*given) + 1)
-    refused = worker.load_library(LoadLibrary("wrong", "torch_cudnn", ""))
+    refused = worker.load(Load("wrong", solver="torch_cudnn"))
     assert isinstance(refused, Refused)
     assert "wrong numbers" in refused.reason
 
@@ -257,13 +270,13 @@ def test_the_worker_races_it(libraries, tmp_path, monkeypatch):
 def test_a_search_lets_it_race_in_the_playoff_alone(device, monkeypatch):
     target = cuda_target_of(0)
     job = make_job(signature_of(CONV), target, "tune", external=True)
-    assert job.library_points == [Point("torch_cudnn", Config(()))]
+    assert job.external_points == [Point("torch_cudnn", Config(()))]
     assert "torch_cudnn" not in job.arms
-    assert list(job.everyone)[-1] == "torch_cudnn"
+    assert list(job.candidates)[-1] == "torch_cudnn"
     gemm = make_job(signature_of(GEMM), target, "tune", external=True)
-    assert [str(point) for point in gemm.library_points] == ["torch_cublas lt=0", "torch_cublas lt=1"]
-    assert make_job(signature_of(CONV), target, "tune").library is None
-    ours, theirs = job.untuned, job.library_points[0]
+    assert [str(point) for point in gemm.external_points] == ["torch_cublas lt=0", "torch_cublas lt=1"]
+    assert make_job(signature_of(CONV), target, "tune").external_points == []
+    ours, theirs = job.untuned, job.external_points[0]
     time = Timing(10.0, 1.0, 9, "")
     assert in_order(job, {theirs: time, ours: time}) == [ours, theirs]
     assert in_order(job, {theirs: replace(time, median_us=8.0), ours: time}) == [theirs, ours]

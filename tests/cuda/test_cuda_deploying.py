@@ -8,8 +8,8 @@ import fake_tensors
 import pytest
 
 from tilesmith import CachePopulator, GemmSignature, get_launchable
-from tilesmith.dispatch import health
-from tilesmith.dispatch.health import FINE, PROBLEM, examine
+from tilesmith.doctor import health
+from tilesmith.doctor.health import FINE, PROBLEM, examine
 from tilesmith.errors import NoCompilerError
 from tilesmith.targets.detect_cuda import cuda_target_of
 
@@ -65,11 +65,14 @@ def test_a_launchable_for_a_gpu_is_copied_and_saved(monkeypatch):
 
 def test_pytorchs_own_kernel_is_saved_with_the_plan_for_all_others(monkeypatch):
     from tilesmith.dispatch import launchable as launching
+    from tilesmith.solvers.external import solver as external
 
-    monkeypatch.setattr(launching, "takes_part", lambda: True)
+    monkeypatch.setattr(launching, "takes_part", lambda wanted: True)
+    monkeypatch.setattr(external, "takes_part", lambda: True)
     launch = get_launchable(SMALL, device="cuda", mode="fast", only="torch_cublas")
     data = pickle.dumps((launch, launch.bound))
     again, _ = pickle.loads(data)
     assert (again.solver, again.plan.solver) == ("torch_cublas", launch.plan.solver)
-    monkeypatch.setattr(launching, "takes_part", lambda: False)
-    assert not launching.is_external(pickle.loads(data)[0].solver)
+    monkeypatch.setattr(launching, "takes_part", lambda wanted: False)
+    monkeypatch.setattr(external, "takes_part", lambda: False)
+    assert not pickle.loads(data)[0].solver.startswith("torch")

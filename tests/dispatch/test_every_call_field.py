@@ -10,7 +10,7 @@ import pytest
 
 from problem_changes import conv_changes, gemm_changes
 from tilesmith import conv, gemm, get_launchable
-from tilesmith.dispatch import eager, keeping, launchable, resolve
+from tilesmith.dispatch import eager, hits, launchable, resolve
 from tilesmith.dispatch.launchable import forget_launchables
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.targets.detect import host_target
@@ -124,13 +124,13 @@ def decided(monkeypatch):
     """The problems that are decided; none is compiled."""
     seen = []
 
-    def resolved(signature, *rest):
-        seen.append(signature)
+    def resolved(request):
+        seen.append(request.signature)
         return len(seen)
 
     monkeypatch.setattr(resolve, "resolve", resolved)
-    monkeypatch.setattr(keeping, "keep", lambda *_: None)
-    monkeypatch.setattr(launchable, "_loaded", lambda signature, target, number, *rest, **more: number)
+    monkeypatch.setattr(hits, "keep", lambda *_: None)
+    monkeypatch.setattr(launchable, "_loaded", lambda request, number, options: number)
     return seen
 
 

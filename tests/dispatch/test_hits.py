@@ -11,9 +11,10 @@ import pytest
 from tilesmith import env
 from tilesmith.db.state import state_of
 from tilesmith.db.store import RECORDS, Database
-from tilesmith.dispatch import keeping, launchable, resolve
+from tilesmith.dispatch import hits, launchable, resolve
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable
 from tilesmith.dispatch.places import open_databases
+from tilesmith.dispatch.request import Request
 from tilesmith.errors import NoCompilerError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.targets.detect import host_target
@@ -258,11 +259,12 @@ def test_a_cache_that_cannot_be_written_keeps_none_and_says_nothing(ask, place, 
 
 def test_an_answer_from_a_url_is_not_kept(place):
     """The copy that was fetched may be old, and says nothing of what lies there."""
-    cache = launchable.open_cache()
-    resolved = resolve.resolve(SMALL, TARGET, "hybrid", open_databases(), cache, "")
     named = launchable.named_databases()
+    request = Request(SMALL, TARGET, "hybrid", named, launchable.open_cache())
+    resolved = resolve.resolve(request)
     for url in ("https://example.invalid/a.db", "file:///a.db"):
-        keeping.keep(SMALL, TARGET, "hybrid", replace(named, places=(url, *named.places[1:])), cache, "", resolved)
+        fetched = replace(request, databases=replace(named, places=(url, *named.places[1:])))
+        hits.keep(fetched, resolved, resolve.recorded_hit)
         assert not (place / "cache" / "hits").exists()
-    keeping.keep(SMALL, TARGET, "hybrid", named, cache, "", resolved)
+    hits.keep(request, resolved, resolve.recorded_hit)
     assert kept(place)

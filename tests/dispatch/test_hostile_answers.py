@@ -25,8 +25,8 @@ from tilesmith.toolchain.sealed import bind, unbind
 def quick(monkeypatch):
     """A search that keeps one record, and a timer that fails: what is measured is not what is asked here."""
 
-    def measured(signature, target, strategy, layers, *rest):
-        layers.writable.put_result(Record(**GOOD | {"solver": "c_reference", "config": ""}))
+    def measured(request, *rest):
+        request.layers.writable.put_result(Record(**GOOD | {"solver": "c_reference", "config": ""}))
 
     def timed(*arguments):
         raise LaunchError("no time here")

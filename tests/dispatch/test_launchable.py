@@ -283,7 +283,7 @@ def test_trust_verify_searches_anew_for_the_solver_that_is_asked_for(tmp_path, m
     monkeypatch.setenv("TILESMITH_DB_PATH", f"{shipped}:{tmp_path / 'user.db'}")
     monkeypatch.setattr(
         "tilesmith.dispatch.resolve._measure",
-        lambda signature, target, strategy, layers, cache, device: layers.writable.put_result(found),
+        lambda request, strategy: request.layers.writable.put_result(found),
     )
     forget_launchables()
     assert get_launchable(SMALL, mode="trust_verify", only="c_reference").solver == "c_reference"

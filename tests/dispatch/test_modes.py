@@ -247,16 +247,12 @@ def shipped(tmp_path, monkeypatch):
 @pytest.fixture
 def calls(monkeypatch):
     """What is timed and searched."""
-    from tilesmith.dispatch import measuring
+    made, time_plan, measure = [], resolve.time_plan, resolve._measure
+    monkeypatch.setattr(resolve, "time_plan", lambda *a, **k: (made.append("time"), time_plan(*a, **k))[1])
 
-    made, time_launchable, measure = [], measuring.time_launchable, resolve._measure
-    monkeypatch.setattr(
-        measuring, "time_launchable", lambda *a, **k: (made.append("time"), time_launchable(*a, **k))[1]
-    )
-
-    def search(signature, target, strategy, *rest):
+    def search(request, strategy, *rest):
         made.append(strategy)
-        measure(signature, target, "defaults", *rest)  # in place of a long search
+        measure(request, "defaults", *rest)  # in place of a long search
 
     monkeypatch.setattr(resolve, "_measure", search)
     return made

@@ -10,9 +10,10 @@ import pytest
 import tilesmith
 from tilesmith import CachePopulator, ConvSignature, GemmSignature
 from tilesmith.cli.main import run
-from tilesmith.dispatch import preload, resolve
+from tilesmith.dispatch import resolve
 from tilesmith.dispatch.places import open_cache, open_databases
 from tilesmith.errors import ArgumentError, CommandError, CompileError, FileFormatError
+from tilesmith.ready import preload
 from tilesmith.toolchain.cache import ArtifactCache
 
 CONV = "conv -n 1 -c 16 -H 8 -W 8 -k 16 -y 3 -x 3 -p 1 -q 1 -F 1 -I NHWC -f NHWC -O NHWC"

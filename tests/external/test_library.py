@@ -14,11 +14,11 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args, torch_args
-from tilesmith.solvers.external.candidate import CUDNN, external_candidate
 from tilesmith.solvers.external.library import ConvCall, array_of, library_call
-from tilesmith.solvers.external.names import is_external, takes_part
+from tilesmith.solvers.external.names import takes_part
+from tilesmith.solvers.external.solver import CUDNN
 from tilesmith.solvers.solver import Accepted, Config
-from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
+from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS, candidates, external_solver
 from tilesmith.targets.cpu import CPU_TARGETS
 from tilesmith.targets.cuda import CUDA_TARGETS
 
@@ -84,6 +84,11 @@ def test_modes_are_those_of_the_layout():
                 torch.testing.assert_close(call(), wanted, rtol=1e-4, atol=1e-4)
 
 
+def external_candidate(signature, target):
+    *_, last = candidates(signature, target, external=True)
+    return last if last.external is not None else None
+
+
 def test_what_takes_part():
     conv = ConvSignature((2, 9, 8, 6), (10, 3, 3, 6), **LAST)
     assert external_candidate(conv, next(iter(CPU_TARGETS.values()))) is None
@@ -98,8 +103,8 @@ def test_what_takes_part():
         assert external_candidate(refused, H200).verdict != Accepted()
 
 
-def test_it_is_in_no_table_and_generates_nothing():
-    assert not [solver.name for solver in (*CPU_SOLVERS, *CUDA_SOLVERS) if is_external(solver.name)]
+def test_it_stands_behind_the_table_and_generates_nothing():
+    assert not [solver.name for solver in (*CPU_SOLVERS, *CUDA_SOLVERS) if external_solver(solver.name)]
     with pytest.raises(PlanError, match="torch_cudnn generates nothing"):
         CUDNN.draft(ConvSignature((2, 9, 8, 6), (10, 3, 3, 6), **LAST).geometry, Config(()), H200)
 

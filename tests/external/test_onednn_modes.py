@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from tilesmith.compare import onednn
+from tilesmith.compare.rival import Setting
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.solvers.external import onednn
+from tilesmith.targets.detect import host_target
 
 NUMPY = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16, "fp64": np.float64}
 TOLERANCE = {"fp32": 2e-5, "bf16": 3e-2, "fp64": 1e-12}
@@ -29,15 +31,20 @@ def wide(array):
     return torch.from_numpy(np.asarray(array).astype(np.float64))
 
 
-def agree(modes, want, dtype, least):
-    names = [mode.name for mode in modes]
-    assert set(least) <= set(names), names
-    scale = want.abs().max().item()
-    for mode in modes:
-        got = mode.result()
-        assert got.shape == tuple(want.shape), mode.name
-        error = (wide(got) - want).abs().max().item() / scale
-        assert error < TOLERANCE[dtype], (mode.name, error)
+def setting_of(signature, arguments, threads=1):
+    return Setting(signature, arguments, host_target(threads))
+
+
+def agree(signature, arguments, want, dtype, least, times=1):
+    with onednn.ways("onednn", setting_of(signature, arguments)) as ways:
+        names = [way.name for way in ways]
+        assert set(least) <= set(names), names
+        scale = want.abs().max().item()
+        for way in ways * times:
+            got = way.values(way.calls[0]())
+            assert got.shape == tuple(want.shape), way.name
+            error = (wide(got) - want).abs().max().item() / scale
+            assert error < TOLERANCE[dtype], (way.name, error)
 
 
 CONVS = [
@@ -80,7 +87,7 @@ def test_convolution(shape, mode, dtype):
     least = ["contiguous", "channels_last"]
     if sig.canonical.mode in ("fwd", "bwd"):
         least += prepacked(dtype)
-    agree(onednn.modes(sig, arguments, 1), want, dtype, least)
+    agree(sig, arguments, want, dtype, least)
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHWc4", "CHWN"])
@@ -96,7 +103,7 @@ def test_layouts_and_pitches(layout):
         "CHWN": lambda: x.transpose(3, 0, 1, 2),
         "NCHWc4": lambda: x.transpose(0, 1, 4, 2, 3).reshape(2, 8, 6, 7),
     }[layout]()
-    agree(onednn.modes(sig, (x, w), 1), F.conv2d(wide(logical), wide(w), padding=1), "fp32", ["prepacked"])
+    agree(sig, (x, w), F.conv2d(wide(logical), wide(w), padding=1), "fp32", ["prepacked"])
 
 
 def test_channel_pitch():
@@ -104,7 +111,7 @@ def test_channel_pitch():
     x, w = big[..., :8], draw((5, 8, 3, 3), "fp32", 2)
     strides = tuple(s // 4 for s in x.strides)
     sig = ConvSignature(x.shape, w.shape, input_layout="NHWC", kernel_layout="NCHW", input_strides=strides)
-    agree(onednn.modes(sig, (x, w), 1), F.conv2d(wide(x.transpose(0, 3, 1, 2)), wide(w)), "fp32", ["prepacked"])
+    agree(sig, (x, w), F.conv2d(wide(x.transpose(0, 3, 1, 2)), wide(w)), "fp32", ["prepacked"])
 
 
 @pytest.mark.parametrize("direction", ["fwd", "bwd"])
@@ -122,9 +129,8 @@ def test_epilogue(direction, activation, residual):
         "gelu": lambda: F.gelu(r), "clamp": lambda: r.clamp(-0.5, 1.5),
     }[activation]()  # fmt: skip
     arguments = (first, w, b, z) if residual else (first, w, b)
-    modes = onednn.modes(sig, arguments, 1)
-    agree(modes, want, "fp32", ["contiguous", "channels_last", "prepacked"])
-    agree(modes, want, "fp32", [])  # a second call is not fed the first one's result
+    # A second call is not fed the first one's result.
+    agree(sig, arguments, want, "fp32", ["contiguous", "channels_last", "prepacked"], times=2)
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
@@ -136,7 +142,7 @@ def test_gemm(ta, tb, batch, dtype):
     ka, kb = wide(a), wide(b)
     want = ((ka.mT if ta else ka) @ (kb.mT if tb else kb)).reshape(batch, 7, 12)
     least = ["mm", "linear", *prepacked(dtype)] if batch == 1 else ["mm"]
-    agree(onednn.modes(sig, (a, b), 1), want, dtype, least)
+    agree(sig, (a, b), want, dtype, least)
 
 
 def test_gemm_scaled_with_epilogue():
@@ -146,11 +152,12 @@ def test_gemm_scaled_with_epilogue():
     a, b, bias = draw((7, 20), "fp32", 1), draw((20, 12), "fp32", 2), draw((12,), "fp32", 3)
     z, c = draw((7, 12), "fp32", 4), draw((7, 12), "fp32", 5)
     want = (0.5 * wide(a) @ wide(b) - 2 * wide(c) + wide(bias) + wide(z)).relu().reshape(1, 7, 12)
-    agree(onednn.modes(sig, (a, b, bias, z, c), 1), want, "fp32", ["mm"])
+    agree(sig, (a, b, bias, z, c), want, "fp32", ["mm"])
 
 
 def test_threads_are_set_and_integers_have_no_mode():
     sig = ConvSignature((1, 4, 4, 4), (4, 4, 1, 1), dtype="int8")
     ones = np.ones((1, 4, 4, 4), np.int8)
-    assert onednn.modes(sig, (ones, np.ones((4, 4, 1, 1), np.int8)), 2) == ()
+    with onednn.ways("onednn", setting_of(sig, (ones, np.ones((4, 4, 1, 1), np.int8)), threads=2)) as ways:
+        assert ways == ()
     assert torch.get_num_threads() == 2

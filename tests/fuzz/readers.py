@@ -37,9 +37,8 @@ from tilesmith.solvers.solver import parse_config
 from tilesmith.targets.names import parse_target
 from tilesmith.toolchain import plans
 from tilesmith.toolchain.cache import _entry, read_entry
-from tilesmith.toolchain.hits import _content, plan_of_hit
 from tilesmith.toolchain.inventory import inventory, remove_damaged
-from tilesmith.toolchain.sealed import bind, unseal
+from tilesmith.toolchain.sealed import bind, unbind_with_record, unseal
 
 PROBLEMS = Path(__file__).parents[2] / "benchmarks" / "problems"
 KEYS = (
@@ -126,14 +125,14 @@ def read_plan_file(data: bytes, folder: Path) -> None:
 
 def read_hit_file(data: bytes, folder: Path) -> None:
     path = folder / "hits" / ("a" * 40 + ".hit")
-    with contextlib.suppress(PlanError):
-        plan_of_hit(path, data)
-        raise AssertionError("a hit of another name was used")
     name = f"hits/{path.name}"
     with contextlib.suppress(PlanError):
-        record, _ = _content(name, bind(name, data))
+        unbind_with_record(name, data)
+        raise AssertionError("a hit of another name was used")
+    with contextlib.suppress(PlanError):
+        record, plan = unbind_with_record(name, bind(name, data))
         _choice_of(record.get("choice"))
-        plan_of_hit(path, bind(name, data))
+        decode(plan)
 
 
 HIT = {

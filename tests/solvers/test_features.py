@@ -13,7 +13,6 @@ from tilesmith.problems.features import CONV, EVERYTHING, FEATURES, GEMM, featur
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.external.candidate import external_candidate
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.solvers.table import candidates, solvers_for
 from tilesmith.targets.cpu import cpu_target
@@ -63,11 +62,9 @@ def test_a_feature_that_nobody_knows_is_refused_by_every_solver(target, monkeypa
     assert all(isinstance(found[-1].verdict, Accepted) for found in before)
     monkeypatch.setitem(FEATURES, "time travel", lambda problem: True)
     for signature in PROBLEMS:
-        for candidate in candidates(signature, target):
+        for candidate in candidates(signature, target, external=True):
             assert isinstance(candidate.verdict, Rejected), candidate.name
             assert "time travel" in candidate.verdict.detail or candidate.verdict.reason != reasons.FEATURE
-        external = external_candidate(signature, target)
-        assert external is None or "time travel" in external.verdict.detail
 
 
 def test_solvers_name_known_features_alone():

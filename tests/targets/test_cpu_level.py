@@ -3,8 +3,8 @@
 import pytest
 
 from tilesmith import env
-from tilesmith.dispatch import health
 from tilesmith.dispatch.places import target_of
+from tilesmith.doctor import health
 from tilesmith.errors import EnvironmentValueError, TargetError
 from tilesmith.targets import cpu, detect
 from tilesmith.targets.cpu import CPU_TARGETS, archs_within, cpu_target

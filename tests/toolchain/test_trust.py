@@ -14,9 +14,9 @@ from tilesmith import ConvSignature, env, forget, get_launchable
 from tilesmith.db.layers import open_layers
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database
-from tilesmith.dispatch.preload import CachePopulator
 from tilesmith.errors import EnvironmentValueError, NoSolutionError
 from tilesmith.plan.records import Source
+from tilesmith.ready.preload import CachePopulator
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain import files, trust
 from tilesmith.toolchain.cache import ArtifactCache

@@ -25,16 +25,21 @@ from plan_samples import SMALL
 from tilesmith.db.files import records_folder
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database
+from tilesmith.dispatch import hits
+from tilesmith.dispatch.places import Named
+from tilesmith.dispatch.request import Request
 from tilesmith.plan.records import Source
-from tilesmith.plan.serial import encode, read_head
+from tilesmith.plan.serial import encode
+from tilesmith.problems.conv import ConvSignature
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain.cache import ArtifactCache
-from tilesmith.toolchain.hits import find_hit, keep_hit
 from tilesmith.toolchain.memo import kept_in
 from tilesmith.toolchain.plans import find_plan, keep_plan
+from tilesmith.toolchain.sealed import bind_with_record
 
 SOURCE = Source("c", "ts_answer", "", "int ts_answer(void) { return 42; }")
 TARGET = host_target(1)
+SIGNATURE = ConvSignature((1, 4, 6, 5), (8, 4, 3, 3))
 RECORD = Record(
     "conv1;fwd", "x86_64-v4:2", "c_dense", "mr=6,nr=2", revision=3, time_us=12.5, spread_us=0.25, samples=31,
     prepare_us=2.0, workspace=4096, error=0.5, bound=1.0, method="median", compiler="gcc 12", generator="0.1",
@@ -81,11 +86,13 @@ def cache_files(folder: Path, every: int) -> dict[str, Any]:
     (kept,) = (cache.directory / "plans").rglob("*.plan")
     (machine,) = (cache.directory / "machine").iterdir()
 
-    keep_hit(cache, plan.problem, (), TARGET, {"choice": "one"}, read_head(encode(plan)))
+    request, named = Request(SIGNATURE, TARGET, "hybrid", Named(()), cache), Named(())
+    name = hits._name(request, named)
+    cache.offer(name, bind_with_record(name, {"choice": "one"}, encode(plan)))
     (hit,) = (cache.directory / "hits").iterdir()
 
     def recalled() -> Any:
-        return find_hit(cache, plan.problem, (), TARGET)
+        return hits._find(request, named)
 
     def look() -> Any:
         return cache.lookup(SOURCE, TARGET)

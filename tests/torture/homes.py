@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+import tilesmith.db.admission
+
 # All that a call may import, once, before the forks of who imports this.
 import tilesmith.db.sqlite_store
-import tilesmith.dispatch.keeping
 import tilesmith.dispatch.resolve
 import tilesmith.runtime.executable
 import tilesmith.tune.session  # noqa: F401

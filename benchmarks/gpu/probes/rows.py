@@ -13,6 +13,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ from checks_worker import CACHE  # noqa: E402
 from gpu_cases import accepted  # noqa: E402
 from machine import slug  # noqa: E402
 
+from tilesmith.compare.rival import Setting  # noqa: E402
+from tilesmith.compare.rivals import rivals_of  # noqa: E402
 from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
 from tilesmith.measure.device_oracle import device_oracle  # noqa: E402
 from tilesmith.measure.device_timing import interleave_on_device  # noqa: E402
@@ -63,9 +66,11 @@ def times_of(signature: Signature, solver: str, config: str, target) -> dict[tup
             raise ValueError(f"{name}: {verdict.message}")
         calls[name] = bench.timed.plan(executable).run
     stream, found = bench.checker.stream, {}
-    with library.on_stream(0, stream.handle, library.uses_tf32(signature)):
-        for name in ("cudnn", "cublas"):
-            calls |= {f"{name} {m.name}": m.run for m in library.modes(name, signature, values, 0, bench.calls)}
+    setting = Setting(signature, values, target, 0, stream.handle, bench.calls)
+    with ExitStack() as held:
+        for name, rival in rivals_of(target).items():
+            for way in held.enter_context(rival.ways(setting)):
+                calls[f"{name} {way.name}"] = partial(lambda ways, place: ways[place](), way.calls)
         for kind, count in (("single", 1), ("row", bench.calls)):
             timings = interleave_on_device(
                 calls, stream, bench.flush, calls=count, budget_s=SECONDS, rounds=ROUNDS

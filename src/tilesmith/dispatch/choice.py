@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tilesmith.db.records import Record
 from tilesmith.plan.records import Plan
 from tilesmith.plan.serial import Serial
+from tilesmith.problems.rewrite import Signature
 from tilesmith.toolchain.cache import Artifact
 
 # What an answer rests on.
@@ -64,7 +67,12 @@ class Built:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A choice and what runs it."""
+    """A choice and what runs it.
+
+    Where the choice is another library's kernel, ``bind`` makes a callable of it (of the signature, the config, and the
+    bound plan, which is the best generated one and takes all calls that the library does not).
+    """
 
     choice: Choice
     built: Built
+    bind: Callable[[Signature, str, Callable[..., Any]], Callable[..., Any]] | None = None

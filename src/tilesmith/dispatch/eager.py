@@ -326,7 +326,7 @@ def _as_they_lie(launch: Launchable, placed: tuple[Placed, ...], given: dict[str
 
     It takes the operands with these very strides: those of unit axes decide in which order the result lies.
     """
-    if launch.external is not None or any(each.copy for each in placed):
+    if not launch.exportable or any(each.copy for each in placed):
         return None
     *inputs, result = arguments(launch.signature)
     for index, laid in enumerate(given.values()):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from tilesmith.db.layers import Answer, Layers
+from tilesmith.db.layers import Answer
 from tilesmith.dispatch.choice import Considered
 from tilesmith.dispatch.choose import Option
+from tilesmith.dispatch.request import Request
 from tilesmith.problems.rewrite import FORMS, Signature
-from tilesmith.solvers.external.candidate import external_candidate
 from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import Candidate, candidates, solvers_for
@@ -19,19 +19,16 @@ from tilesmith.targets.target import Target
 def options_of(signature: Signature, target: Target, external: bool = False) -> tuple[Option, ...]:
     """Every candidate of the table; the accepted ones with their default config and predicted time.
 
-    With ``external``, PyTorch's own kernels come last: so a tie goes to a generated one.
+    Of another library's kernel (``external``) nothing is predicted: it is measured, or not used.
     """
     options = []
-    for candidate in candidates(signature, target):
-        if not isinstance(candidate.verdict, Accepted):
+    for candidate in candidates(signature, target, external=external):
+        if not isinstance(candidate.verdict, Accepted) or candidate.external is not None:
             options.append(Option(candidate))
             continue
         config = candidate.solver.default_config(candidate.geometry, target)
         seconds = candidate.solver.predict(candidate.geometry, config, target)
         options.append(Option(candidate, str(config), seconds))
-    library = external_candidate(signature, target) if external else None
-    if library is not None:
-        options.append(Option(library))
     return tuple(options)
 
 
@@ -39,9 +36,7 @@ def bare_options_of(
     signature: Signature, target: Target, names: Collection[str], external: bool = False
 ) -> tuple[Option, ...]:
     """The candidates of these names alone: where a database answers, nothing is predicted and no other is asked."""
-    options = [Option(candidate) for candidate in candidates(signature, target, names)]
-    library = external_candidate(signature, target) if external else None
-    return tuple(options if library is None else [*options, Option(library)])
+    return tuple(map(Option, candidates(signature, target, names, external)))
 
 
 def revisions_of(target: Target, names: Collection[str]) -> dict[str, int]:
@@ -78,19 +73,17 @@ def with_predictions(
     return (*map(whole, options), *(line for line in trace if line.solver not in listed))
 
 
-def answers_of(signature: Signature, target: Target, layers: Layers) -> tuple[Answer, ...]:
+def answers_of(request: Request) -> tuple[Answer, ...]:
     """What every layer holds for the problem, the highest layer first."""
-    return layers.answers(signature.canonical.key(), target.name)
+    return request.layers.answers(request.problem, request.target.name)
 
 
-def near_answers_of(
-    signature: Signature, target: Target, layers: Layers, options: Sequence[Option]
-) -> tuple[tuple[Answer, ...], ...]:
+def near_answers_of(request: Request, options: Sequence[Option]) -> tuple[tuple[Answer, ...], ...]:
     """What the layers hold for other targets, the nearest first: answers whose config exists on this target, too."""
     known = {option.candidate.name: option.candidate for option in options if option.accepted}
     groups = []
-    for group in layers.near(signature.canonical.key(), target):
-        fit = tuple(a for a in group if _exists(known.get(a.record.solver), a.record.config, target))
+    for group in request.layers.near(request.problem, request.target):
+        fit = tuple(a for a in group if _exists(known.get(a.record.solver), a.record.config, request.target))
         if fit:
             groups.append(fit)
     return tuple(groups)

@@ -1,60 +1,123 @@
-"""A hit for the next process: what the databases answered stands as long as none of their files has changed."""
+"""What earlier processes found, kept for the next one: it stands as long as no file of the databases has changed.
+
+``hits/<key>.hit`` of the cache is bound to its name, which says the problem, the paths of the databases and what
+generated the plan. It holds a record (the choice, and the states of the databases that it comes from), then the plan.
+``recall`` reads it and imports nothing; ``keep`` writes it, in a process that has asked the databases.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from dataclasses import astuple
+from collections.abc import Callable
+from dataclasses import astuple, replace
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from tilesmith import env
-from tilesmith.db.layers import Layers
+from tilesmith.db.layers import open_layers
 from tilesmith.db.records import Record
+from tilesmith.db.remote import is_url
 from tilesmith.db.state import state_of
-from tilesmith.db.store import Database
 from tilesmith.dispatch.choice import DATABASE, Built, Choice, Considered, Resolved
-from tilesmith.dispatch.places import Named
-from tilesmith.problems.rewrite import Signature
-from tilesmith.targets.target import Target
+from tilesmith.dispatch.places import Named, open_databases
+from tilesmith.dispatch.request import Request
+from tilesmith.errors import PlanError
+from tilesmith.plan.serial import Serial, read_head
 from tilesmith.toolchain import memo
-from tilesmith.toolchain.cache import ArtifactCache
-from tilesmith.toolchain.hits import find_hit
-from tilesmith.toolchain.plans import with_artifacts
+from tilesmith.toolchain.files import read
+from tilesmith.toolchain.plans import digest_of, maker_of, with_artifacts
+from tilesmith.toolchain.sealed import bind_with_record, unbind_with_record
 
+_FORMAT = "tilesmith hit 1"
 _MODES = ("fast", "hybrid", "strict")  # those that take an answer of the databases as it is
+_log = logging.getLogger("tilesmith.cache")
 
 
-def recall(
-    signature: Signature, target: Target, mode: str, named: Layers | Database | Named, cache: ArtifactCache, only: str
-) -> Resolved | None:
+def recall(request: Request) -> Resolved | None:
     """What ``resolve`` would find now, if an earlier process has kept it."""
-    if not isinstance(named, Named) or not may_stand(mode, only):
+    named = _named(request)
+    if named is None:
         return None
-    found = find_hit(cache, signature.canonical.key(), places_of(named), target)
+    found = _find(request, named)
     if found is None:
         return None
     record, serial = found
-    if record.get("states") != [state_of(place) for place in named.places]:
+    if record.get("states") != [state_of(path) for path in named.places]:
         return None
     choice = _choice_of(record.get("choice"))
-    held = with_artifacts(serial, cache, target, stale=False)
+    held = with_artifacts(serial, request.cache, request.target, stale=False)
     if choice is None or held is None:
         return None
-    if mode != "strict":
-        memo.remember(cache)
+    if not request.strict:
+        memo.remember(request.cache)
     return Resolved(choice, Built(serial, held.artifacts, remembered=True))
 
 
-def may_stand(mode: str, only: str) -> bool:
-    return mode in _MODES and not only and env.TUNING_SPEC_PATH.get() is None
+def keep(request: Request, resolved: Resolved, look: Callable[[Request], Resolved | None]) -> None:
+    """Keep what was resolved, if ``look``, with the databases opened anew, finds it in every mode that may recall it.
+
+    NOTE: the layers of this process may be older than their files: a copy in memory, or a file that another has
+    replaced. That look is for the first process after each change.
+    """
+    from tilesmith.db.admission import why_refused
+
+    named = _named(request)
+    if (
+        named is None or request.strict or resolved.choice.basis != DATABASE or not resolved.built.remembered
+        or any(map(is_url, named.places))
+    ):  # fmt: skip
+        return
+    # What was read from a copy of a file that another process holds would be waited for once more.
+    if not all(database.is_current() for database in open_databases(named).databases):
+        return
+    states = [state_of(path) for path in named.places]
+    if None in states or any(why_refused(Path(path)) is not None for path in named.places):
+        return
+    layers = open_layers(named.places, readonly=True, system=named.system)
+    fresh = replace(request, databases=layers)
+    # Strict mode takes what the others may not: where they differ, each asks the databases.
+    found, strictly = look(fresh), look(replace(fresh, mode="strict"))
+    layers.close()
+    if found is None or strictly is None or not found.choice == strictly.choice == resolved.choice:
+        return
+    # The plan is today's generator's: what another made is made again as soon as there is a compiler.
+    if states == [state_of(path) for path in named.places]:
+        name = _name(request, named)
+        record = {"states": states, "choice": _values_of(found.choice)}
+        # If the cache can be written; a process that loses it asks the databases again.
+        request.cache.offer(name, bind_with_record(name, record, found.built.serial.data), durable=False)
 
 
-def places_of(named: Named) -> tuple[str, ...]:
-    """What says which answers a hit stands for: the layers, and which folders of other users were trusted for them."""
-    return (str(named.system), os.environ.get(env.TRUST_FOLDER.name, ""), *named.places)
+def _named(request: Request) -> Named | None:
+    """The paths of the databases, where a hit may answer for them; else None."""
+    if request.mode not in _MODES or request.only or env.TUNING_SPEC_PATH.get() is not None:
+        return None
+    return request.databases if isinstance(request.databases, Named) else None
 
 
-def values_of(choice: Choice) -> list[Any]:
+def _find(request: Request, named: Named) -> tuple[dict[str, Any], Serial] | None:
+    """The record and the plan, whose artifacts are still to be found; None if nothing is kept."""
+    name = _name(request, named)
+    for folder in request.cache.folders():
+        try:
+            record, plan = unbind_with_record(name, read(f"{folder}/{name}", own=True))
+            found = record, read_head(plan)
+        except (OSError, PlanError):
+            continue  # the databases are asked, and say what is wrong there
+        _log.debug("cache hit: %s/%s", folder, name)
+        return found
+    return None
+
+
+def _name(request: Request, named: Named) -> str:
+    # Besides the layers: which folders of other users were trusted for them.
+    databases = (str(named.system), os.environ.get(env.TRUST_FOLDER.name, ""), *named.places)
+    return f"hits/{digest_of(_FORMAT, request.problem, *maker_of(request.target), *databases)[:40]}.hit"
+
+
+def _values_of(choice: Choice) -> list[Any]:
     """What JSON can hold of a choice: what is not in its record, the record, and the trace."""
     assert choice.record is not None
     return [choice.layer, choice.role, astuple(choice.record), [astuple(line) for line in choice.trace]]

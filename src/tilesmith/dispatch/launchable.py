@@ -27,17 +27,17 @@ from tilesmith.db.waiting import one_call
 from tilesmith.dispatch import hits
 from tilesmith.dispatch.choice import Choice, Considered, Resolved
 from tilesmith.dispatch.log import start_logging
-from tilesmith.dispatch.origin import Origin, Request, kept_filter, laid_filter
+from tilesmith.dispatch.origin import Options, Origin, kept_filter, laid_filter
 from tilesmith.dispatch.places import (
     check_mode,
     device_ordinal,
     named_databases,
     open_cache,
-    open_databases,
     strict_cache,
     target_of,
 )
 from tilesmith.dispatch.plain import tell_of_plain
+from tilesmith.dispatch.request import Request
 from tilesmith.errors import (
     ArgumentError,
     CompileError,
@@ -56,7 +56,7 @@ from tilesmith.problems.integers import refuse_empty
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.executable import Bound, Executable, Prepared
 from tilesmith.runtime.torch_rules import between_graphs
-from tilesmith.solvers.external.names import is_external, takes_part
+from tilesmith.solvers.external.names import takes_part
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import memo
 from tilesmith.toolchain.cache import ArtifactCache
@@ -85,7 +85,7 @@ Watcher = Callable[[Signature, Callable[[], Any]], Any]
 _watcher: Watcher | None = None
 _log = logging.getLogger("tilesmith.dispatch")
 
-ANYTHING = Request()
+ANYTHING = Options()
 
 
 class Launchable:
@@ -103,7 +103,7 @@ class Launchable:
     """
 
     def __init__(
-        self, signature: Signature, target: Target, resolved: Resolved, ordinal: int = 0, request: Request = ANYTHING
+        self, signature: Signature, target: Target, resolved: Resolved, ordinal: int = 0, options: Options = ANYTHING
     ) -> None:
         self.signature = signature
         self.target = target
@@ -113,17 +113,15 @@ class Launchable:
         self.executable = executable = Executable(resolved.built.serial, resolved.built.artifacts)
         # The bound plan is the fast way: a C callable that does all of the above.
         self.bound: Callable[..., Any] = executable.bind(signature)
-        # PyTorch's own kernel, where that is the choice: it takes PyTorch's tensors, the plan all others.
-        self.external: str | None = resolved.choice.solver if is_external(resolved.choice.solver) else None
-        if self.external is not None:
-            from tilesmith.solvers.external.bound import ExternalBound
-
+        # Whether the plan is the choice's own. Else another library's kernel takes its calls, and the plan all others.
+        self.exportable = resolved.bind is None
+        if resolved.bind is not None:
             plan = executable.plan
-            self.origin = Origin(signature, target, self.choice, plan.solver, plan.config, request)
+            self.origin = Origin(signature, target, self.choice, plan.solver, plan.config, options)
             self.bound.origin = self.origin
-            self.bound = ExternalBound(signature, resolved.choice.config, self.bound)
+            self.bound = resolved.bind(signature, resolved.choice.config, self.bound)
         else:
-            self.origin = Origin(signature, target, self.choice, self.choice.solver, self.choice.config, request)
+            self.origin = Origin(signature, target, self.choice, self.choice.solver, self.choice.config, options)
             self.bound.origin = self.origin
         if _watcher is not None:
             self.bound = _Watched(signature, self.bound, _watcher)
@@ -183,14 +181,14 @@ class Launchable:
 class _Empty(Launchable):
     """A problem without elements: nothing is decided, compiled or launched."""
 
-    def __init__(self, signature: Signature, target: Target, request: Request) -> None:
+    def __init__(self, signature: Signature, target: Target, options: Options) -> None:
         from tilesmith.dispatch.empty import EmptyBound
 
-        self.signature, self.target, self.request = signature, target, request
+        self.signature, self.target, self.options = signature, target, options
         self.ordinal = 0
         self.choice = Choice("none", "", "definition", "", None, ())
         self.remembered = True
-        self.external = None
+        self.exportable = True
         self.bound = EmptyBound(signature, target.family)
 
     @property
@@ -207,7 +205,7 @@ class _Empty(Launchable):
         return ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Empty, (self.signature, self.target, self.request)
+        return _Empty, (self.signature, self.target, self.options)
 
     def __repr__(self) -> str:
         return f"Launchable({self.signature!r}, {self.target.name}, no elements)"
@@ -276,9 +274,9 @@ def get_launchable(
     only = env.ONLY_SOLVER.get() if only is None else only
     if not isinstance(only, str):
         raise ArgumentError(f"only {only!r} is no solver's name")
-    external = target.family == "cuda" and (takes_part() if external is None else external)
+    external = target.family == "cuda" and takes_part(external)
     if signature.is_empty:
-        return _Empty(signature, target, Request(None if device is None else str(device), threads, wanted, None))
+        return _Empty(signature, target, Options(None if device is None else str(device), threads, wanted, None))
     named = named_databases(database)
     key = (signature, target, device, mode, named, str(held.directory), only, external)
     with _lock:
@@ -290,45 +288,40 @@ def get_launchable(
     with asked.turn:  # one thread decides a problem; others that ask for it wait, those that ask for another do not
         if asked.launch is None:
             ordinal = max(0, device_ordinal("cuda" if device is None else device))
-            resolved = hits.recall(signature, target, mode, named, held, only)
+            request = Request(signature, target, mode, named, held, only, ordinal, external)
+            resolved = hits.recall(request)
             if resolved is None:
-                from tilesmith.dispatch import keeping, resolve
+                from tilesmith.dispatch import resolve
 
                 with one_call():
-                    layers = open_databases(named, readonly=strict)
-                    resolved = resolve.resolve(signature, target, mode, layers, held, only, ordinal, external)
-                    keeping.keep(signature, target, mode, named, held, only, resolved)
-            request = Request(
-                None if device is None else str(device), threads, wanted, None if cache is None else str(held.directory)
-            )
-            asked.launch = _loaded(
-                signature, target, resolved, ordinal, held, request, compiles=not strict, asked_for=only
-            )
+                    resolved = resolve.resolve(request)
+                    hits.keep(request, resolved, resolve.recorded_hit)
+            place = None if cache is None else str(held.directory)
+            options = Options(None if device is None else str(device), threads, wanted, place)
+            asked.launch = _loaded(request, resolved, options)
         return asked.launch
 
 
-def _loaded(
-    signature: Signature, target: Target, resolved: Resolved, ordinal: int, cache: ArtifactCache, request: Request, *,
-    compiles: bool, asked_for: str = "",
-) -> Launchable:  # fmt: skip
+def _loaded(request: Request, resolved: Resolved, options: Options) -> Launchable:
     """A launchable of what was resolved. A CPU kernel that cannot be loaded is made anew, at last in another folder."""
-    if not asked_for:
+    signature, target, cache = request.signature, request.target, request.cache
+    if not request.only:
         tell_of_plain(signature, target, resolved.choice.solver)
     attempts = 0
     while True:
         try:
-            return Launchable(signature, target, resolved, ordinal, request)
+            return Launchable(signature, target, resolved, request.device, options)
         except LaunchError as error:
             attempts += 1
             anew = attempts == 1 and cache.refuse(resolved.built.artifacts, error)
-            if not compiles or target.family != "cpu" or not (anew or cache.give_up(error)):
+            if request.strict or target.family != "cpu" or not (anew or cache.give_up(error)):
                 raise
         from tilesmith.dispatch.planning import build
         from tilesmith.solvers.table import candidates
 
         plan = resolved.built.plan
         candidate = next(each for each in candidates(signature, target) if each.name == plan.solver)
-        resolved = replace(resolved, built=build(signature, candidate, plan.config, target, cache))
+        resolved = replace(resolved, built=build(request, candidate, plan.config))
 
 
 # --- copies and saved models ------------------------------------------------------------------------------------------
@@ -336,32 +329,36 @@ def _loaded(
 
 def _made_again(origin: Origin) -> Launchable:
     """The launchable with the same kernel; decided anew where this machine, or this version, cannot have it."""
-    asked = origin.request
-    strict = check_mode(asked.mode) == "strict"
-    held = strict_cache(asked.cache) if strict else open_cache(asked.cache)
+    asked, mode = origin.options, check_mode(origin.options.mode)
+    held = strict_cache(asked.cache) if mode == "strict" else open_cache(asked.cache)
+    ordinal = max(0, device_ordinal(asked.device or "cuda"))
+    request = Request(origin.signature, origin.target, mode, named_databases(), held, device=ordinal)
     try:
-        resolved = _same_kernel(origin, held, compiles=not strict)
+        resolved = _same_kernel(request, origin)
     except (TargetError, PlanError, NoSolutionError, NoCompilerError, CompileError) as error:
         _log.warning("%s %s, which was saved, is not to be had here (%s)", origin.solver, origin.config, error)
         return get_launchable(
             origin.signature, device=asked.device, threads=asked.threads, mode=asked.mode, cache=asked.cache
         )
-    ordinal = max(0, device_ordinal(asked.device or "cuda"))
-    return _loaded(origin.signature, origin.target, resolved, ordinal, held, asked, compiles=not strict)
+    return _loaded(request, resolved, asked)
 
 
-def _same_kernel(origin: Origin, cache: ArtifactCache, *, compiles: bool) -> Resolved:
+def _same_kernel(request: Request, origin: Origin) -> Resolved:
     from tilesmith.dispatch.planning import build
     from tilesmith.solvers.solver import Accepted
-    from tilesmith.solvers.table import candidates
+    from tilesmith.solvers.table import candidates, external_solver
 
-    signature, target = origin.signature, target_of(origin.target, None, origin.request.device)
-    if is_external(origin.choice.solver) and not takes_part():
+    target = target_of(origin.target, None, origin.options.device)
+    library = external_solver(origin.choice.solver)
+    if library is not None and not library.is_here():
         raise NoSolutionError(f"{origin.choice.solver} does not take part here")
-    found = [each for each in candidates(signature, target, (origin.solver,)) if isinstance(each.verdict, Accepted)]
+    found = [
+        each for each in candidates(origin.signature, target, (origin.solver,)) if isinstance(each.verdict, Accepted)
+    ]
     if not found:
         raise NoSolutionError(f"{origin.solver} does not compute this problem here")
-    return Resolved(origin.choice, build(signature, found[0], origin.config, target, cache, compiles=compiles))
+    built = build(replace(request, target=target), found[0], origin.config)
+    return Resolved(origin.choice, built, None if library is None else library.bind)
 
 
 def _bound_again(origin: Origin) -> Any:

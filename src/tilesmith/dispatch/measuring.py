@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,16 @@ import numpy as np
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.places import open_cache
 from tilesmith.measure.accuracy import Accuracy, plant_specials, verify
-from tilesmith.measure.arrays import aligned_arrays
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_oracle import device_oracle
 from tilesmith.measure.memory import check_bytes, require_memory
 from tilesmith.measure.oracle import Oracle
+from tilesmith.measure.plan_time import FILTER, device_bench, time_plan
 from tilesmith.measure.timing import Timing, interleave
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import DeviceArray, device, to_device, to_host
 from tilesmith.targets.target import CudaTarget
-
-# Which argument is the filter: what ``prepare`` packs.
-FILTER = 1
 
 
 def steady_call(launch: Launchable, arguments: Sequence[Any]) -> Callable[[], object]:
@@ -61,16 +57,11 @@ def host_array(result: Any) -> np.ndarray[Any, Any]:
 
 
 def time_launchable(launch: Launchable, *, budget_s: float = 0.5, rounds: int = 21, seed: int = 0) -> Timing:
-    """The median time of ``run`` on sample arguments, the filter packed before: what records hold."""
-    if isinstance(launch.target, CudaTarget):
-        bench = device_bench(launch, seed)
-        plan = bench.timed.plan(launch.executable)
-        return bench.time({"": plan.run}, budget_s=budget_s, rounds=rounds)[""]
-    signature, executable = launch.signature.canonical, launch.executable
-    arrays = aligned_arrays(signature, sample_args(signature, seed))
-    packed = executable.prepare(arrays[FILTER]) if executable.prepares else None
-    call = executable.hold(arrays, packed)
-    return interleave({"ours": call}, budget_s=budget_s, rounds=rounds, threads=launch.target.cores)["ours"]
+    """The median time of its plan's ``run`` on sample arguments, the filter packed before: what records hold."""
+    return time_plan(
+        launch.executable, launch.signature, launch.target, open_cache(), launch.ordinal, budget_s=budget_s,
+        rounds=rounds, seed=seed,
+    )  # fmt: skip
 
 
 def time_prepare(launch: Launchable, arguments: Sequence[Any], *, rounds: int = 7) -> float:
@@ -84,18 +75,10 @@ def time_prepare(launch: Launchable, arguments: Sequence[Any], *, rounds: int = 
     return timings["prepare"].median_us
 
 
-def device_bench(launch: Launchable, seed: int = 0, truth: Oracle | None = None) -> DeviceBench:
-    """The problem of a launchable on its device; ``truth`` is the canonical problem's."""
-    return device_bench_of(launch, sample_args(launch.signature.canonical, seed), truth)
-
-
 def device_bench_of(launch: Launchable, values: tuple[Any, ...], truth: Oracle | None = None) -> DeviceBench:
-    """The same for arguments of one's own."""
-    target, signature = launch.target, launch.signature.canonical
-    assert isinstance(target, CudaTarget)
-    cache = open_cache()
-    find = partial(device_oracle, signature, values, target, launch.ordinal, cache)
-    return DeviceBench(signature, values, find if truth is None else truth, target, launch.ordinal, cache)
+    """The canonical problem of a launchable on its device, with these arguments; ``truth`` is the oracle's answer."""
+    assert isinstance(launch.target, CudaTarget)
+    return device_bench(launch.signature.canonical, values, launch.target, open_cache(), launch.ordinal, truth)
 
 
 def checked_call(launch: Launchable) -> Callable[..., object]:
@@ -117,7 +100,7 @@ def check_launchable(launch: Launchable, seed: int = 0, truth: Oracle | None = N
     the memory that is free does not hold the tensors.
     """
     if isinstance(launch.target, CudaTarget):
-        bench = device_bench(launch, seed, truth)
+        bench = device_bench_of(launch, sample_args(launch.signature.canonical, seed), truth)
         verdict = bench.check(launch.executable)
         certified = bench.certify(launch.executable) if verdict.ok else verdict
         return verdict if certified.ok else certified

@@ -20,8 +20,8 @@ _FILTER = 1  # among a signature's arguments, where there is one
 
 
 @dataclass(frozen=True)
-class Request:
-    """What was asked for beside the problem, as ``get_launchable`` takes it; what is None follows the environment."""
+class Options:
+    """What a call gave beside the problem, as ``get_launchable`` takes it; what is None follows the environment."""
 
     device: str | None = None
     threads: int | None = None
@@ -31,7 +31,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Origin:
-    """The problem, the request, and the kernel that runs: ``solver`` with ``config`` made the plan.
+    """The problem, the options, and the kernel that runs: ``solver`` with ``config`` made the plan.
 
     That is not ``choice`` where PyTorch's own kernel is chosen.
     """
@@ -41,7 +41,7 @@ class Origin:
     choice: Choice
     solver: str
     config: str
-    request: Request
+    options: Options
 
 
 def kept_filter(filter_: Any) -> Any:

@@ -6,6 +6,7 @@ import logging
 
 from tilesmith import env
 from tilesmith.dispatch.choice import Built
+from tilesmith.dispatch.request import Request
 from tilesmith.errors import CommandError, CompileError, NoCompilerError, NoSolutionError, PlanError
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.serial import encode, read_head
@@ -16,7 +17,6 @@ from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.solver import Config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.target import CpuTarget, Target
-from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.plans import HeldPlan, find_plan, keep_plan
 
 _log = logging.getLogger("tilesmith.dispatch")
@@ -35,40 +35,31 @@ def preload_command(signature: Signature, target: Target) -> str:
         return f'python -c "import tilesmith as t; {call}"'
 
 
-def held_plan(
-    signature: Signature, candidate: Candidate, config: str, target: Target, cache: ArtifactCache
-) -> HeldPlan | None:
+def held_plan(request: Request, candidate: Candidate, config: str) -> HeldPlan | None:
     """What the cache holds of ``candidate`` with ``config``: nothing is generated or compiled."""
-    problem = signature.canonical.key()
-    return find_plan(cache, problem, candidate.name, candidate.solver.revision, config, target)
+    revision = candidate.solver.revision
+    return find_plan(request.cache, request.problem, candidate.name, revision, config, request.target)
 
 
-def build(
-    signature: Signature,
-    candidate: Candidate,
-    config: str,
-    target: Target,
-    cache: ArtifactCache,
-    *,
-    compiles: bool = True,
-) -> Built:
-    """The plan of ``candidate`` with ``config`` for ``signature``.
+def build(request: Request, candidate: Candidate, config: str) -> Built:
+    """The plan of ``candidate`` with ``config`` for the problem.
 
-    With ``compiles`` false (``strict`` mode), a plan or an artifact that is not at hand raises ``NoSolutionError``.
+    In ``strict`` mode a plan or an artifact that is not at hand raises ``NoSolutionError``.
     Otherwise what is missing is generated and compiled: ``NoCompilerError``, ``CompileError``. A plan of another
     generator is made again, where there is a compiler.
     """
-    held = held_plan(signature, candidate, config, target, cache)
-    if held is not None and (not held.stale or not compiles):
+    held = held_plan(request, candidate, config)
+    if held is not None and (not held.stale or request.strict):
         return Built(held.serial, held.artifacts, remembered=True)
-    if not compiles:
+    if request.strict:
         raise NoSolutionError(
-            f"strict mode compiles nothing, and the cache {cache.directory} does not hold the kernel of "
-            f"{candidate.name} {config}; where there is a compiler, type `{preload_command(signature, target)}`, "
-            "or copy a cache that holds it to TILESMITH_CACHE_DIR"
+            f"strict mode compiles nothing, and the cache {request.cache.directory} does not hold the kernel of "
+            f"{candidate.name} {config}; where there is a compiler, type "
+            f"`{preload_command(request.signature, request.target)}`, or copy a cache that holds it to "
+            "TILESMITH_CACHE_DIR"
         )
     try:
-        return _make(signature, candidate, config, target, cache)
+        return _make(request, candidate, config)
     except NoCompilerError:
         if held is None:
             raise
@@ -87,7 +78,8 @@ def existing_config(candidate: Candidate, config: str, target: Target) -> Config
     return found
 
 
-def _make(signature: Signature, candidate: Candidate, config: str, target: Target, cache: ArtifactCache) -> Built:
+def _make(request: Request, candidate: Candidate, config: str) -> Built:
+    target, cache = request.target, request.cache
     draft = candidate.solver.draft(candidate.geometry, existing_config(candidate, config, target), target)
     artifacts = []
     for artifact in cache.get_or_build_many(draft.sources, target):
@@ -97,7 +89,7 @@ def _make(signature: Signature, candidate: Candidate, config: str, target: Targe
     revision = candidate.solver.revision
     provenance = f"{candidate.name}/{revision} generator {generator_digest(target.family)}"
     digests = [artifact.digest for artifact in artifacts]
-    plan = assemble(draft, signature, candidate.name, config, target, digests, provenance)
+    plan = assemble(draft, request.signature, candidate.name, config, target, digests, provenance)
     keep_plan(cache, plan, revision, target)
     by_digest = {artifact.digest: artifact for artifact in artifacts}
     return Built(read_head(encode(plan)), tuple(by_digest[digest] for digest in plan.artifacts), remembered=False)

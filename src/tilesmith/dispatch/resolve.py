@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilesmith import env
-from tilesmith.db.layers import Layers
 from tilesmith.db.records import Record
 from tilesmith.dispatch.choice import DATABASE, MEASUREMENT, NEAREST, PREDICTION, SPEC, Built, Choice, Resolved
 from tilesmith.dispatch.choose import NOTHING, choose, held, matches, outdated, recorded, usable
 from tilesmith.dispatch.facts import answers_of, bare_options_of, near_answers_of, options_of, revisions_of
 from tilesmith.dispatch.planning import build, held_plan, preload_command
+from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.spec import spec_choice
 from tilesmith.errors import (
     CompileError,
@@ -23,14 +23,13 @@ from tilesmith.errors import (
     PlanError,
 )
 from tilesmith.measure.host import host_facts
+from tilesmith.measure.plan_time import time_plan
 from tilesmith.measure.timing import Timing
-from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.spellings import other_spellings
-from tilesmith.solvers.external.names import is_external, takes_part
-from tilesmith.solvers.table import Candidate, candidates
+from tilesmith.runtime.executable import Executable
+from tilesmith.solvers.table import Candidate, candidates, external_solver
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import memo
-from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.plans import find_todays_plan
 
 TRUSTED_RATIO = 1.1
@@ -39,124 +38,115 @@ _told: set[tuple[str, str]] = set()  # pairs of targets, of which one's records 
 _log = logging.getLogger("tilesmith.dispatch")
 
 
-def resolve(
-    signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str = "",
-    device: int = 0, external: bool | None = None,
-) -> Resolved:  # fmt: skip
-    """The choice for a problem, compiled; ``only`` names the one solver that may be used.
+def resolve(request: Request) -> Resolved:
+    """The choice for a problem, compiled; where another library's kernel is chosen, the best generated one is compiled.
 
-    ``device`` is the ordinal of the CUDA device that measures. ``external`` says whether PyTorch's own kernels take
-    part (None: where PyTorch is loaded); where one is chosen, what is compiled is the best generated one.
     Raises ``NoSolutionError``, ``NoCompilerError``.
     """
-    external = takes_part() if external is None else external
-    if mode != "normal" and not only:
-        signature = as_held(signature, target, layers)
-    hit = _hit(signature, target, mode, layers, cache, only)
-    found = hit or _decided_and_built(signature, target, mode, layers, cache, only, device, external)
-    if mode == "trust_verify" and found.choice.basis == DATABASE and found.choice.layer != layers.databases[-1].name:
-        return _verify(signature, target, found, layers, cache, only, device)
+    layers = request.layers
+    request = replace(request, databases=layers)  # all that follows asks the layers as they were opened here
+    if request.mode != "normal" and not request.only:
+        request = as_held(request)
+    found = recorded_hit(request) or _decided_and_built(request)
+    if (
+        request.mode == "trust_verify"
+        and found.choice.basis == DATABASE
+        and found.bind is None  # the plan's time would say nothing of another library's kernel
+        and found.choice.layer != layers.databases[-1].name
+    ):
+        return _verify(request, found)
     return found
 
 
-def as_held(signature: Signature, target: Target, layers: Layers) -> Signature:
+def as_held(request: Request) -> Request:
     """The problem under the key that a database holds it under: where axes of size 1 leave it several, any of them."""
-    others = other_spellings(signature)
-    if not others or answers_of(signature, target, layers):
-        return signature
-    return next((each for each in others if answers_of(each, target, layers)), signature)
+    others = other_spellings(request.signature)
+    if not others or answers_of(request):
+        return request
+    spelled = (replace(request, signature=each) for each in others)
+    return next((each for each in spelled if answers_of(each)), request)
 
 
-def _hit(
-    signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str
-) -> Resolved | None:
+def recorded_hit(request: Request) -> Resolved | None:
     """What the databases answer where the plan of it is at hand as well: what most calls find, in the least time.
 
     No solver is asked: that today's generator made the plan, for this target, says that its solver takes the problem.
     """
-    if mode == "normal" or only or env.TUNING_SPEC_PATH.get() is not None:
+    if request.mode == "normal" or request.only or env.TUNING_SPEC_PATH.get() is not None:
         return None
-    answers = answers_of(signature, target, layers)
+    answers = answers_of(request)
     names = {answer.record.solver for answer in answers}
-    if any(map(is_external, names)):
+    if any(map(external_solver, names)):
         return None
-    choice = recorded(answers, revisions_of(target, names), strict=mode == "strict")
+    choice = recorded(answers, revisions_of(request.target, names), strict=request.strict)
     if choice is None or choice.record is None:
         return None
     plan = find_todays_plan(
-        cache, signature.canonical.key(), choice.solver, choice.record.revision, choice.config, target
+        request.cache, request.problem, choice.solver, choice.record.revision, choice.config, request.target
     )
     if plan is None:
         return None
-    if mode != "strict":
-        memo.remember(cache)
+    if not request.strict:
+        memo.remember(request.cache)
     return Resolved(choice, Built(plan.serial, plan.artifacts, remembered=True))
 
 
-def _decided_and_built(
-    signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str, device: int,
-    external: bool,
-) -> Resolved:  # fmt: skip
-    strict = mode == "strict"
+def _decided_and_built(request: Request) -> Resolved:
     without = NOTHING
     while True:
-        choice = decide(signature, target, mode, layers, cache, only, device, external, without)
-        if is_external(choice.solver):
-            again = mode if mode in ("strict", "fast") else "hybrid"  # what was measured just now is not measured again
-            ours = resolve(signature, target, again, layers, cache, "", device, external=False)
-            return Resolved(choice, ours.built)
-        candidate = _candidate(signature, target, choice.solver)
+        choice = decide(request, without)
+        candidate = _candidate(request, choice.solver)
+        if candidate.external is not None:
+            # What was measured just now is not measured again.
+            again = request.mode if request.mode in ("strict", "fast") else "hybrid"
+            ours = resolve(replace(request, mode=again, only="", external=False))
+            return Resolved(choice, ours.built, candidate.external.bind)
         try:
-            built = build(signature, candidate, choice.config, target, cache, compiles=not strict)
+            built = build(request, candidate, choice.config)
             break
         except (NoCompilerError, NoSolutionError) as error:
             # The chosen kernel is not here and cannot be made. Another answer of the databases may be at hand.
-            if choice.basis in (DATABASE, PREDICTION) and (
-                other := _at_hand(signature, target, choice, layers, cache, only)
-            ):
+            if choice.basis in (DATABASE, PREDICTION) and (other := _at_hand(request, choice)):
                 _log.warning("%s; %s %s, which is here, is used", error, other.choice.solver, other.choice.config)
                 return other
             if choice.basis != NEAREST:
                 raise
         except (CompileError, PlanError) as error:
-            if strict or choice.basis == SPEC:
+            if request.strict or choice.basis == SPEC:
                 raise
             _log.warning("%s %s cannot be built (%s); the next best is used", choice.solver, choice.config, error)
         without |= {(choice.solver, choice.config)}
     if choice.basis == NEAREST:
-        _tell_of_nearest(choice, target)
+        _tell_of_nearest(choice, request.target)
     return Resolved(choice, built)
 
 
-def decide(
-    signature: Signature, target: Target, mode: str, layers: Layers, cache: ArtifactCache, only: str = "",
-    device: int = 0, external: bool | None = None, without: frozenset[tuple[str, str]] = NOTHING,
-) -> Choice:  # fmt: skip
+def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> Choice:
     """The choice alone; measures what the mode wants measured. ``without`` are solvers with configs not to be had here.
 
     Raises ``NoSolutionError`` when nothing fits, or when no database answers and the mode is ``strict``.
     """
-    external = takes_part() if external is None else external
+    signature, target, mode, only = request.signature, request.target, request.mode, request.only
     if not only and env.TUNING_SPEC_PATH.get() is not None:
-        spec = spec_choice(signature, target, options_of(signature, target, external))
+        spec = spec_choice(signature, target, options_of(signature, target, request.external))
         if spec is not None:
             return spec
-    answers = answers_of(signature, target, layers)
+    answers = answers_of(request)
     if mode != "normal":
         names = {answer.record.solver for answer in answers}
         found = answers and held(
-            bare_options_of(signature, target, names, external), answers, only=only, without=without,
-            strict=mode == "strict",
+            bare_options_of(signature, target, names, request.external), answers, only=only, without=without,
+            strict=request.strict,
         )  # fmt: skip
         if found:
             return found
-    options = options_of(signature, target, external)
-    near = near_answers_of(signature, target, layers, options)
+    options = options_of(signature, target, request.external)
+    near = near_answers_of(request, options)
     answer = choose(options, answers, mode=mode, only=only, near=near, without=without)
     if isinstance(answer, Choice):
         return answer
-    if mode == "strict":
-        raise NoSolutionError(_nothing_held(signature, target, layers))
+    if request.strict:
+        raise NoSolutionError(_nothing_held(request))
     free = [o for o in options if o.accepted and (not only or matches(o.candidate, only))]
     measured = True
     if len(free) > 1:
@@ -164,11 +154,11 @@ def decide(
             known = {option.candidate.name: option.candidate.solver.revision for option in free}
             old = [answer for answer in answers if outdated(answer.record, known)]
             first = [(each.record.solver, each.record.config) for each in (*old[:3], *(near[0][:3] if near else ()))]
-            _measure(signature, target, "defaults", layers, cache, device, external, first)
+            _measure(request, "defaults", first)
         except (LaunchError, CompileError, NoCompilerError, OSError) as error:
             _log.warning("nothing could be measured (%s); an answer that is not measured is used", error)
             measured = False
-    answers = answers_of(signature, target, layers)
+    answers = answers_of(request)
     answer = choose(
         options, answers, mode=mode if measured else "fast", only=only, measured=measured, near=near, without=without
     )
@@ -176,16 +166,17 @@ def decide(
     return answer
 
 
-def _candidate(signature: Signature, target: Target, name: str) -> Candidate:
-    return candidates(signature, target, (name,))[0]
+def _candidate(request: Request, name: str) -> Candidate:
+    return candidates(request.signature, request.target, (name,), request.external)[0]
 
 
-def _nothing_held(signature: Signature, target: Target, layers: Layers) -> str:
+def _nothing_held(request: Request) -> str:
     """What to type, or to install, where ``strict`` mode has no answer."""
-    names = ", ".join(database.name for database in layers.databases)
+    names = ", ".join(database.name for database in request.layers.databases)
+    command = preload_command(request.signature, request.target)
     return (
-        f"strict mode: no database holds this problem for {target.name} (looked in {names}); where there is a "
-        f"compiler, type `{preload_command(signature, target)}`, or name a database that holds it in TILESMITH_DB_PATH"
+        f"strict mode: no database holds this problem for {request.target.name} (looked in {names}); where there is a "
+        f"compiler, type `{command}`, or name a database that holds it in TILESMITH_DB_PATH"
     )
 
 
@@ -201,35 +192,31 @@ def _tell_of_nearest(choice: Choice, target: Target) -> None:
     _told.add(pair)
 
 
-def _measure(
-    signature: Signature, target: Target, strategy: str, layers: Layers, cache: ArtifactCache, device: int,
-    external: bool = False, first: Sequence[tuple[str, str]] = (),
-) -> None:  # fmt: skip
+def _measure(request: Request, strategy: str, first: Sequence[tuple[str, str]] = ()) -> None:
     from tilesmith.tune.session import tune
 
     # Two searches at a time would measure each other. One that waited may find its answer recorded, and takes it over.
     with _measuring:
         tune(
-            signature, target, database=layers.writable, cache=cache, strategy=strategy, device=device,
-            external=external, first=first,
+            request.signature, request.target, database=request.layers.writable, cache=request.cache,
+            strategy=strategy, device=request.device, external=request.external, first=first,
         )  # fmt: skip
 
 
-def _at_hand(
-    signature: Signature, target: Target, choice: Choice, layers: Layers, cache: ArtifactCache, only: str
-) -> Resolved | None:
+def _at_hand(request: Request, choice: Choice) -> Resolved | None:
     """The best answer of the databases whose plan and artifacts are in the cache."""
+    names = {choice.solver, *(line.solver for line in choice.trace)}
     free = {
         option.candidate.name: option.candidate
-        for option in bare_options_of(signature, target, {choice.solver, *(line.solver for line in choice.trace)})
-        if option.accepted and (not only or matches(option.candidate, only))
+        for option in bare_options_of(request.signature, request.target, names)
+        if option.accepted and (not request.only or matches(option.candidate, request.only))
     }
     revisions = {name: candidate.solver.revision for name, candidate in free.items()}
-    for answer in answers_of(signature, target, layers):
+    for answer in answers_of(request):
         record = answer.record
         if not usable(record, revisions):
             continue
-        plan = held_plan(signature, free[record.solver], record.config, target, cache)
+        plan = held_plan(request, free[record.solver], record.config)
         if plan is not None:
             found = replace(
                 choice, basis=DATABASE, solver=record.solver, config=record.config, layer=answer.layer,
@@ -240,52 +227,51 @@ def _at_hand(
     return None
 
 
-def _verify(
-    signature: Signature, target: Target, shipped: Resolved, layers: Layers, cache: ArtifactCache, only: str,
-    device: int,
-) -> Resolved:  # fmt: skip
+def _verify(request: Request, shipped: Resolved) -> Resolved:
     """Measure a shipped answer once: keep it if it holds here, else search anew. Either way the layer that is written
     answers from now on.
     """
-    choice = shipped.choice
+    choice, writable = shipped.choice, request.layers.writable
     try:
         with _measuring:
-            timing = _timed(signature, target, shipped, device)
+            timing = _timed(request, shipped)
     except (LaunchError, MemoryError, OSError) as error:
         _log.warning("the shipped answer %s cannot be timed here (%s); it is used", choice.solver, error)
         return shipped
-    kept = _as_measured(target, choice, timing)
+    kept = _as_measured(request.target, choice, timing)
     if choice.time_us is not None and timing.median_us <= TRUSTED_RATIO * choice.time_us:
-        layers.writable.put_result(kept)
+        writable.put_result(kept)
         return shipped
     _log.warning(
         "the shipped answer %s takes %.1f us here, its record says %.1f us: searching anew",
         choice.solver, timing.median_us, choice.time_us or 0.0,
     )  # fmt: skip
     try:
-        _measure(signature, target, "model", layers, cache, device)
-        again = decide(signature, target, "hybrid", layers, cache, only, device)
-        built = build(signature, _candidate(signature, target, again.solver), again.config, target, cache)
+        ours = replace(request, external=False)
+        _measure(ours, "model")
+        again = decide(replace(ours, mode="hybrid"))
+        built = build(request, _candidate(request, again.solver), again.config)
     except (LaunchError, CompileError, NoCompilerError, NoSolutionError, PlanError, OSError) as error:
         _log.warning("the search failed (%s); the shipped answer is used", error)
     else:
         if again.time_us is None or again.time_us < timing.median_us:
             return Resolved(replace(again, basis=MEASUREMENT), built)
         _log.warning("the search found nothing faster; the shipped answer is used")
-    layers.writable.put_result(kept)
+    writable.put_result(kept)
     return shipped
 
 
-def _timed(signature: Signature, target: Target, shipped: Resolved, device: int) -> Timing:
+def _timed(request: Request, shipped: Resolved) -> Timing:
     """The time of a shipped answer here; of two when the first is too long, for a moment may be disturbed."""
-    from tilesmith.dispatch.launchable import Launchable
-    from tilesmith.dispatch.measuring import time_launchable
+    executable = Executable(shipped.built.serial, shipped.built.artifacts)
 
-    launch = Launchable(signature, target, shipped, device)
-    timing = time_launchable(launch)
+    def time_here() -> Timing:
+        return time_plan(executable, request.signature, request.target, request.cache, request.device)
+
+    timing = time_here()
     if shipped.choice.time_us is None or timing.median_us <= TRUSTED_RATIO * shipped.choice.time_us:
         return timing
-    return min(timing, time_launchable(launch), key=lambda each: each.median_us)
+    return min(timing, time_here(), key=lambda each: each.median_us)
 
 
 def _as_measured(target: Target, choice: Choice, timing: Timing) -> Record:

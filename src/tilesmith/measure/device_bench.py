@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -18,6 +19,8 @@ from tilesmith.measure.machine import card_machine, roofline_seconds
 from tilesmith.measure.memory import tensor_bytes
 from tilesmith.measure.oracle import Oracle
 from tilesmith.measure.timing import Timing
+from tilesmith.plan.slots import arguments
+from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.device import Stream, copy_on_device, device
 from tilesmith.runtime.executable import Executable
@@ -67,7 +70,7 @@ class DeviceBench:
         ordinal: int = 0,
         cache: ArtifactCache | None = None,
     ) -> None:
-        place = device(ordinal)
+        place, self.signature = device(ordinal), signature
         self.checker: DeviceRechecker | DeviceChecker
         if cache is not None and not isinstance(truth, Oracle) and can_check_on_device(signature):
             self.checker = DeviceChecker(signature, values, target, place, cache)
@@ -106,10 +109,18 @@ class DeviceBench:
         self.checker.finish()
         return _repeated(self.checker.check_tensor(self.timed.result))
 
-    def check_foreign(self, call: Callable[[], tuple[int, object]], nbytes: int) -> Accuracy:
-        """The numbers of another library: ``call`` queues its work on this problem's stream and returns the address of
-        its result, which lies as the problem's does and has no gaps, and whatever owns it."""
-        foreign = _Foreign(call, nbytes, self.checker.slots[-1], self.checker.stream)
+    def check_call(self, run: Callable[[int], Any], values: Callable[[Any], NDArray[Any]]) -> Accuracy:
+        """The numbers of another library: ``run(0)`` queues its work on this problem's stream and returns a tensor that
+        lies as the problem's result does; ``values`` reads one into a dense array."""
+        slot = arguments(self.signature)[-1]
+        if slot.nbytes != math.prod(slot.shape) * dtype(slot.dtype).nbytes:
+            return self.checker.check_result(values(run(0)))
+
+        def call() -> tuple[int, object]:
+            result = run(0)
+            return result.data_ptr(), result
+
+        foreign = _Foreign(call, slot.nbytes, self.checker.slots[-1], self.checker.stream)
         return self.checker.check_plan(foreign, poison=False)
 
     def time(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -39,6 +39,7 @@ class Limited(Generic[Kind]):
         self.name = inner.name
         self.revision = inner.revision
         self.features = inner.features
+        self.axes = inner.axes
 
     def applicable(self, problem: Geometry, target: Kind) -> Accepted | Rejected:
         verdict: Accepted | Rejected = self.inner.applicable(problem, target)
@@ -60,13 +61,9 @@ class Limited(Generic[Kind]):
         assert config is not None, "only of a problem that it takes"
         return config
 
-    @property
-    def ranked(self) -> Callable[[Geometry, Kind], list[Config]] | None:
-        """The inner solver's order of what is worth measuring, when it has one."""
-        found = getattr(self.inner, "ranked", None)
-        return found and (
-            lambda problem, target: [c for c in found(problem, target) if self._needs(problem, c, target) <= self.limit]
-        )
+    def ranked(self, problem: Geometry, target: Kind) -> Sequence[Config]:
+        """The inner solver's order of what is worth measuring, without what needs more."""
+        return [c for c in self.inner.ranked(problem, target) if self._needs(problem, c, target) <= self.limit]
 
     def predict(self, problem: Geometry, config: Config, target: Kind) -> float:
         seconds: float = self.inner.predict(problem, config, target)
@@ -90,8 +87,7 @@ def _least(solver: Any, problem: Geometry, target: Target, limit: int) -> _Least
     here = solver.default_config(problem, target)
     nbytes = _needs(solver, problem, here, target)
     space = solver.search_space(problem, target)
-    ranked = getattr(solver, "ranked", None)
-    tried = ranked(problem, target) if ranked is not None and nbytes > limit else []
+    tried: Sequence[Config] = solver.ranked(problem, target) if nbytes > limit else ()
     for _ in range(_STEPS):
         if nbytes <= limit:
             return _Least(here, nbytes)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tilesmith.problems.features import features_of
 from tilesmith.problems.rewrite import Signature, rewrites
+from tilesmith.solvers import reasons
 from tilesmith.solvers.c.bgrad import BgradSolver
 from tilesmith.solvers.c.dense import DenseSolver
 from tilesmith.solvers.c.depthwise import DepthwiseSolver
@@ -25,6 +26,7 @@ from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
 from tilesmith.solvers.cuda.mma_thin import MmaThinSolver
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
 from tilesmith.solvers.cuda.relayout import CUDA_COPIES
+from tilesmith.solvers.external.solver import EXTERNAL_SOLVERS, ExternalSolver
 from tilesmith.solvers.limited import Limited
 from tilesmith.solvers.relayout import Relayout
 from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver, refusal
@@ -91,18 +93,39 @@ class Candidate:
         solver = self.solver.inner if isinstance(self.solver, Limited) else self.solver
         return solver in (CPU_SOLVERS[-1], CUDA_SOLVERS[-1])
 
+    @property
+    def external(self) -> ExternalSolver | None:
+        """The solver, where it is another library's: its kernels are called there, and no plan can be exported."""
+        return self.solver if isinstance(self.solver, ExternalSolver) else None
 
-def candidates(signature: Signature, target: Target, names: Collection[str] | None = None) -> tuple[Candidate, ...]:
+
+def external_solver(name: str) -> ExternalSolver | None:
+    """The solver of another library that a record names; None for one of ours."""
+    return next((solver for solver in EXTERNAL_SOLVERS if solver.name == name), None)
+
+
+def candidates(
+    signature: Signature, target: Target, names: Collection[str] | None = None, external: bool = False
+) -> tuple[Candidate, ...]:
     """Every solver on every form of ``signature``, accepted or rejected with its reason, in order of priority.
 
-    ``names`` limits them to some. Under a ``workspace_limit`` each has only the configs that obey it.
+    ``names`` limits them to some. Under a ``workspace_limit`` each has only the configs that obey it. With ``external``
+    the other libraries' kernel for the problem comes last, so that a tie goes to one of ours, and whatever the names.
     """
     limit = signature.workspace_limit
     forms = [(rewrite.name, rewrite.signature.geometry) for rewrite in rewrites(signature)]
     asked = [(form, f"@{form}" if form else "", geometry, features_of(geometry)) for form, geometry in forms]
-    return tuple(
+    found = [
         Candidate(solver, form, geometry, refusal(solver, features) or solver.applicable(geometry, target))
         for solver in (each if limit is None else Limited(each, limit) for each in solvers_for(target))
         for form, mark, geometry, features in asked
         if names is None or solver.name + mark in names
-    )
+    ]
+    if external and isinstance(target, CudaTarget):
+        problem = signature.geometry
+        for solver in (each for each in EXTERNAL_SOLVERS if each.takes(problem)):
+            verdict = refusal(solver, features_of(problem)) or solver.applicable(problem, target)
+            if limit is not None and isinstance(verdict, Accepted):
+                verdict = Rejected(reasons.WORKSPACE, "PyTorch does not say how much its kernels take")
+            found.append(Candidate(solver, "", problem, verdict))
+    return tuple(found)

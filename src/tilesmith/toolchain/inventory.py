@@ -1,6 +1,6 @@
 """What lies in a cache folder: each file with its size, age and meaning; which are damaged; what may go.
 
-The folders are those of ``cache.py``, ``plans.py``, ``hits.py``, ``memo.py``, ``files.py``, of sources that were
+The folders are those of ``cache.py``, ``plans.py``, ``memo.py``, ``files.py``, of sources that were
 written (``sources``) and of databases that were fetched (``layers``). Files in other places are no part of the cache:
 they are named, and stay.
 """
@@ -23,9 +23,8 @@ from tilesmith.plan.serial import decode
 from tilesmith.reading import why_no_file
 from tilesmith.toolchain.cache import read_entry
 from tilesmith.toolchain.files import LOCKS, STAGING, read, sweep
-from tilesmith.toolchain.hits import plan_of_hit
 from tilesmith.toolchain.plans import plan_in
-from tilesmith.toolchain.sealed import unseal
+from tilesmith.toolchain.sealed import unbind_with_record, unseal
 
 KERNEL, KEY, PLAN, HIT, MACHINE, SOURCE, LAYER, PASSING, FOREIGN = (
     "kernel", "key", "plan", "hit", "machine", "source", "database copy", "passing", "foreign",
@@ -167,7 +166,7 @@ def _plan(entry: Entry, data: bytes) -> Entry:
 
 def _hit(entry: Entry, data: bytes) -> Entry:
     try:
-        plan = plan_of_hit(entry.path, data)
+        plan = decode(unbind_with_record(f"hits/{entry.path.name}", data)[1])
     except PlanError as error:
         return replace(entry, damage=str(error))
     return replace(entry, what=_plan_words(plan), refers=tuple(dict.fromkeys(plan.artifacts)))

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tilesmith.errors import LaunchError
 from tilesmith.measure.device_bench import DeviceBench
-from tilesmith.measure.device_library import call_on_row, check_library
 from tilesmith.measure.device_timing import Call
 from tilesmith.measure.oracle import Oracle
 from tilesmith.problems.samples import sample_args
 from tilesmith.problems.signature import parse_key
 from tilesmith.runtime.executable import Executable
+from tilesmith.solvers.external.solver import ExternalSolver
+from tilesmith.solvers.table import external_solver
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.tune.messages import (
@@ -24,7 +24,6 @@ from tilesmith.tune.messages import (
     Certify,
     Load,
     Loaded,
-    LoadLibrary,
     Race,
     Raced,
     Refused,
@@ -43,7 +42,7 @@ class DeviceWorker:
         target = cuda_target_of(setup.device)
         signature = parse_key(setup.problem)
         self._signature, self._values, self._ordinal = signature, sample_args(signature, setup.seed), setup.device
-        self._torch: tuple[Any, list[tuple[Any, ...]]] | None = None
+        self._external: Any = None  # the calls of another library, from the first use on
         self._held = ExitStack()
         self.bench = DeviceBench(
             signature, self._values, partial(truth_of, setup), target, setup.device, ArtifactCache(setup.cache)
@@ -61,17 +60,18 @@ class DeviceWorker:
         return True
 
     def close(self) -> None:
-        """Give everything back but the context, and PyTorch if it is loaded."""
+        """Give everything back but the context, and another library if it is loaded."""
         self.calls.clear()
         self.executables.clear()
+        self._external = None
         self._held.close()
-        if self._torch is not None:
-            side, self._torch = self._torch[0], None
-            side.empty_cache()
 
     def load(self, request: Load) -> Loaded | Refused:
-        """Check a plan; if it is right, keep it for races."""
+        """Check a plan, or another library's kernel; if it is right, keep it for races."""
         self.note.write(request.name)
+        solver = external_solver(request.solver)
+        if solver is not None:
+            return self._load_external(request, solver)
         executable = Executable(request.plan, [Path(path) for path in request.artifacts])
         verdict = self.bench.check(executable)
         if not verdict.ok:
@@ -90,31 +90,21 @@ class DeviceWorker:
         verdict = self.bench.certify(self.executables[request.name])
         return Certified() if verdict.ok else refused(verdict)
 
-    def load_library(self, request: LoadLibrary) -> Loaded | Refused:
-        """PyTorch's own kernel, on this problem's stream and numbers."""
-        self.note.write(request.name)
-        side, row = self._library()
-        run = call_on_row(side.library_call(self._signature, request.config), row)
-        verdict = check_library(self.bench, self._signature, side, run)
+    def _load_external(self, request: Load, solver: ExternalSolver) -> Loaded | Refused:
+        """The library works on this problem's stream and numbers, until the problem is over."""
+        if self._external is None:
+            bench = self.bench
+            self._external = self._held.enter_context(
+                solver.measured(self._signature, self._values, self._ordinal, bench.checker.stream.handle, bench.calls)
+            )
+        run = self._external.call(request.config)
+        verdict = self.bench.check_call(run, self._external.values)
         if not verdict.ok:
             return refused(verdict)
         quick = self.bench.quick(run)
         self.calls[request.name] = run
         self.seconds[request.name] = quick.low_us * 1e-6
-        library = "cublas" if self._signature.key().startswith("gemm") else "cudnn"
-        return Loaded(verdict.error, verdict.bound, quick, 0.0, side.version(library))
-
-    def _library(self) -> tuple[Any, list[tuple[Any, ...]]]:
-        """PyTorch's side and the problem's tensors for each call of a row.
-
-        From the first use on, PyTorch works on this problem's stream.
-        """
-        if self._torch is None:
-            side = import_module("tilesmith.solvers.external.library")
-            tf32 = side.uses_tf32(self._signature)
-            self._held.enter_context(side.on_stream(self._ordinal, self.bench.checker.stream.handle, tf32))
-            self._torch = side, side.device_tensors(self._signature, self._values, self._ordinal, self.bench.calls)
-        return self._torch
+        return Loaded(verdict.error, verdict.bound, quick, 0.0, solver.version())
 
     def race(self, request: Race) -> Raced:
         calls = {name: self.calls[name] for name in request.names}

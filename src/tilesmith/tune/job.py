@@ -13,7 +13,6 @@ from tilesmith.measure.host import HostFacts, host_facts
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Draft, Plan
 from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.external.candidate import external_candidate
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import Candidate, candidates
@@ -25,10 +24,7 @@ from tilesmith.tune.space import Arm, Point, points
 
 @dataclass(frozen=True)
 class Job:
-    """``signature`` is canonical; ``candidates`` are the accepted ones in the table's order, by name.
-
-    ``library`` is PyTorch's own kernel where it takes part: measured in the playoff alone, never searched.
-    """
+    """``signature`` is canonical; ``candidates`` are the accepted ones in the table's order, by name."""
 
     signature: Signature
     target: Target
@@ -37,7 +33,6 @@ class Job:
     host: HostFacts
     origin: str
     device: int = -1  # the CUDA device that measures; -1 is the CPU
-    library: Candidate | None = None
 
     @cached_property
     def problem(self) -> str:
@@ -46,20 +41,18 @@ class Job:
 
     @cached_property
     def arms(self) -> dict[str, Arm]:
-        return {name: _arm(candidate, self.target) for name, candidate in self.candidates.items()}
+        """What is searched: kernels of ours."""
+        return {name: _arm(each, self.target) for name, each in self.candidates.items() if each.external is None}
 
     @cached_property
-    def everyone(self) -> dict[str, Candidate]:
-        """All that may win, the library last."""
-        return self.candidates | ({self.library.name: self.library} if self.library is not None else {})
-
-    @cached_property
-    def library_points(self) -> list[Point]:
-        """Every way to call the library."""
-        if self.library is None:
-            return []
-        space = self.library.solver.search_space(self.library.geometry, self.target)
-        return [Point(self.library.name, config) for config in points(space)]
+    def external_points(self) -> list[Point]:
+        """Every way to call another library's kernel, which is measured in the playoff alone, never searched."""
+        spaces = {
+            name: each.solver.search_space(each.geometry, self.target)
+            for name, each in self.candidates.items()
+            if each.external is not None
+        }
+        return [Point(name, config) for name, space in spaces.items() for config in points(space)]
 
     @cached_property
     def untuned(self) -> Point:
@@ -83,7 +76,7 @@ class Job:
         """A record of ``point`` with the evidence that all of this search's records share."""
         return Record(
             self.problem, self.target.name, point.arm, str(point.config),
-            revision=self.everyone[point.arm].solver.revision, compiler=self.compiler.identity,
+            revision=self.candidates[point.arm].solver.revision, compiler=self.compiler.identity,
             generator=f"tilesmith {__version__} {generator_digest(self.target.family)}", host=self.host.name,
             date=self.host.date, origin=self.origin,
         )  # fmt: skip
@@ -96,17 +89,16 @@ def make_job(
     """Gather the facts. Raises ``NoSolutionError`` if no solver fits, and ``NoCompilerError``."""
     compiler = find_toolchain(target)
     canonical = signature.canonical
-    found = candidates(canonical, target) if among is None else among
-    accepted = {c.name: c for c in found if isinstance(c.verdict, Accepted)}
-    if not accepted:
-        raise NoSolutionError("no solver fits: " + "; ".join(f"{c.name}: {c.verdict}" for c in found))
+    found = candidates(canonical, target, None if among is None else (), external)
+    ours = [each for each in found if each.external is None] if among is None else among
+    others = [each for each in found if each.external is not None]
+    accepted = {each.name: each for each in (*ours, *others) if isinstance(each.verdict, Accepted)}
+    if not any(each.name in accepted for each in ours):
+        raise NoSolutionError("no solver fits: " + "; ".join(f"{each.name}: {each.verdict}" for each in ours))
     if isinstance(target, CpuTarget):
         return Job(canonical, target, accepted, compiler, host_facts(compiler.identity), origin)
     host = host_facts(compiler.identity, cuda_devices()[device])
-    library = external_candidate(canonical, target) if external else None
-    if library is not None and not isinstance(library.verdict, Accepted):
-        library = None
-    return Job(canonical, target, accepted, compiler, host, origin, device, library)
+    return Job(canonical, target, accepted, compiler, host, origin, device)
 
 
 def _arm(candidate: Candidate, target: Target) -> Arm:

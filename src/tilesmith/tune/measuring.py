@@ -19,11 +19,11 @@ from tilesmith.problems.work import flops
 from tilesmith.tune.book import Book
 from tilesmith.tune.compiling import Built
 from tilesmith.tune.job import Job
-from tilesmith.tune.messages import Loaded, Refused
+from tilesmith.tune.messages import Load, Loaded, Refused
 from tilesmith.tune.runner import Runner
 from tilesmith.tune.space import Point
 
-LIBRARY_S = 180.0  # to load PyTorch and let it try all its kernels
+EXTERNAL_S = 180.0  # to load another library and let it try all its kernels
 KEPT = 4  # of the fastest plans stay loaded
 QUICK = 1.25  # first estimates are rough: a race decides among those within this of the fastest
 DROP = 1.1
@@ -34,11 +34,11 @@ CERTIFIED_RUNS = 3  # times what the first check may take
 class Measurer:
     """Measures in ``runner`` and keeps what it finds in ``book``."""
 
-    def __init__(self, job: Job, runner: Runner, book: Book, library_s: Callable[[], float] | None = None) -> None:
+    def __init__(self, job: Job, runner: Runner, book: Book, external_s: Callable[[], float] | None = None) -> None:
         self.job = job
         self.runner = runner
         self.book = book
-        self.library_s = library_s or (lambda: LIBRARY_S)  # seconds that PyTorch's own kernels may take now
+        self.external_s = external_s or (lambda: EXTERNAL_S)  # seconds that other libraries' kernels may take now
 
     def measure(self, batch: Sequence[Built], out_of_time: Callable[[], bool]) -> list[Point]:
         """Check every config, race the promising ones with the fastest so far; the points that it came to."""
@@ -54,7 +54,7 @@ class Measurer:
         if estimates:
             self._rank(estimates)
         # Each solver's best is checked in the end: what stays loaded is not compiled again.
-        kept = {*self.book.fastest(KEPT), *self.book.fastest_of(self.job.everyone).values(), self.job.untuned}
+        kept = {*self.book.fastest(KEPT), *self.book.fastest_of(self.job.candidates).values(), self.job.untuned}
         keep = set(map(str, kept))
         self.runner.unload([name for name in self.runner.loaded if name not in keep])
         return reached
@@ -88,14 +88,15 @@ class Measurer:
         self.book.add(point, record, reply.quick.low_us * 1e-6)
         return reply.quick
 
-    def load_library(self, point: Point) -> Point | None:
-        """Have the worker load PyTorch's own kernel; None, and a failed record, where it cannot be used.
+    def load_external(self, point: Point) -> Point | None:
+        """Have the worker load another library's kernel; None, and a failed record, where it cannot be used.
 
         None alone where there is no time for it: it may cost the worker, and the search must still come to its end.
         """
-        limit = min(LIBRARY_S, self.library_s())
-        reply = self.runner.load_library(str(point), point.arm, str(point.config), limit) if limit > 0 else None
-        if reply is None or (isinstance(reply, Refused) and limit < LIBRARY_S and self.library_s() <= 0):
+        limit = min(EXTERNAL_S, self.external_s())
+        request = Load(str(point), solver=point.arm, config=str(point.config))
+        reply = self.runner.load(request, limit) if limit > 0 else None
+        if reply is None or (isinstance(reply, Refused) and limit < EXTERNAL_S and self.external_s() <= 0):
             return None
         if isinstance(reply, Refused):
             self._fail(point, reply)
@@ -119,7 +120,7 @@ class Measurer:
 
     def check(self, name: str, point: Point, plan: Plan, paths: Sequence[Path]) -> Loaded | Refused:
         """Load a plan in the worker under ``name``."""
-        return self.runner.load(name, encode(plan), paths, self.limit_s(point))
+        return self.runner.load(Load(name, encode(plan), tuple(map(str, paths))), self.limit_s(point))
 
     def check_all(self, name: str, point: Point, plan: Plan, paths: Sequence[Path]) -> Refused | None:
         """All checks of a plan, which is not kept; why it may not be used, if so."""

@@ -27,11 +27,16 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
 
 
 class Load(msgspec.Struct, frozen=True, tag=True):
-    """Bind a plan, run ``prepare``, check the numbers, and time a few calls."""
+    """Bind a plan, run ``prepare``, check the numbers, and time a few calls.
+
+    Without a plan: check and time a kernel of another library, ``config`` of its ``solver``.
+    """
 
     name: str
-    plan: bytes
-    artifacts: tuple[str, ...]
+    plan: bytes = b""
+    artifacts: tuple[str, ...] = ()
+    solver: str = ""
+    config: str = ""
 
 
 class Certify(msgspec.Struct, frozen=True, tag=True):
@@ -53,14 +58,6 @@ class Verify(msgspec.Struct, frozen=True, tag=True):
     artifacts: tuple[str, ...]
     oracle: str = ""
     specials: bool = False
-
-
-class LoadLibrary(msgspec.Struct, frozen=True, tag=True):
-    """Load PyTorch and check and time its own kernel for the problem: ``config`` of the solver ``library``."""
-
-    name: str
-    library: str
-    config: str
 
 
 class Race(msgspec.Struct, frozen=True, tag=True):
@@ -138,7 +135,7 @@ class Raced(msgspec.Struct, frozen=True, tag=True):
     wrong: dict[str, Refused] = {}
 
 
-Request = Setup | Load | Certify | Verify | LoadLibrary | Race | Unload | Rest
+Request = Setup | Load | Certify | Verify | Race | Unload | Rest
 Reply = Ready | Loaded | Certified | Verified | Refused | Raced
 
 _requests = msgspec.msgpack.Decoder(Request)

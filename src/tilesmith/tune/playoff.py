@@ -79,7 +79,7 @@ def fall_back(job: Job, measurer: Measurer, units: UnitBuilder, cache: ArtifactC
     """
     book = measurer.book
     for point in book.fastest(len(book.time_s)):
-        if point in book.certified and point.arm in job.candidates:
+        if point in book.certified and point.arm in job.arms:
             shipped = _compiled(job, point, units, cache)
             if isinstance(shipped, Shipped):
                 return Outcome((point,), {}, 1.0), shipped
@@ -94,8 +94,8 @@ def play(job: Job, measurer: Measurer, units: UnitBuilder, budget_s: float) -> O
         finalists = _loaded(job, measurer, units, choose_finalists(job, book))
         finalists = finalists or [last_resort(job, measurer, units)]
         before = dict(book.time_s)
-        libraries = [point for point in job.library_points if point not in book.records or book.records[point].ok]
-        finalists += [point for point in map(measurer.load_library, libraries) if point is not None]
+        others = [point for point in job.external_points if point not in book.records or book.records[point].ok]
+        finalists += [point for point in map(measurer.load_external, others) if point is not None]
         timings = measurer.race(finalists, ROUNDS, budget_s, None, compares=True)
     for point, timing in timings.items():
         book.add(point, timed(book.records[point], timing), timing.median_us * 1e-6)
@@ -140,7 +140,7 @@ def choose_finalists(job: Job, book: Book) -> list[Point]:
     found = book.fastest(FINALISTS)
     if found:
         near = NEAR * book.time_s[found[0]]
-        found += [point for point in book.fastest_of(job.candidates).values() if book.time_s[point] <= near]
+        found += [point for point in book.fastest_of(job.arms).values() if book.time_s[point] <= near]
     if job.untuned not in book.records or book.records[job.untuned].ok:
         found.append(job.untuned)
     return list(dict.fromkeys(found))
@@ -155,7 +155,7 @@ def certify_answers(
     """
     book = measurer.book
     ranked = list(dict.fromkeys([*order, *book.fastest(len(book.time_s))]))
-    for name in dict.fromkeys(point.arm for point in ranked if point.arm in job.candidates):
+    for name in dict.fromkeys(point.arm for point in ranked if point.arm in job.arms):
         for point in [point for point in ranked if point.arm == name and point in book.time_s][:ATTEMPTS]:
             if point not in book.certified and measurer.runner.certify_s > left_s():
                 return
@@ -180,9 +180,9 @@ def last_resort(job: Job, measurer: Measurer, units: UnitBuilder) -> Point:
 def in_order(job: Job, timings: dict[Point, Timing]) -> list[Point]:
     """The best first; a tie goes to the earlier solver of the table, then to its default, then to the earlier name.
 
-    PyTorch's own kernels stand behind the table.
+    Other libraries' kernels stand behind the table.
     """
-    place = {name: number for number, name in enumerate(job.everyone)}
+    place = {name: number for number, name in enumerate(job.candidates)}
 
     def rank(point: Point) -> tuple[int, bool, str]:
         arm = job.arms.get(point.arm)
@@ -207,7 +207,7 @@ class Shipped:
 
 def first_of_ours(job: Job, order: Sequence[Point]) -> Point | None:
     """The best generated kernel."""
-    return next((point for point in order if point.arm in job.candidates), None)
+    return next((point for point in order if point.arm in job.arms), None)
 
 
 def ship(
@@ -217,7 +217,7 @@ def ship(
 
     None if none of them can be.
     """
-    for point in (point for point in order if point.arm in job.candidates):
+    for point in (point for point in order if point.arm in job.arms):
         shipped = _compiled(job, point, units, cache)
         if isinstance(shipped, Shipped):
             paths = [artifact.path for artifact in shipped.artifacts]
@@ -237,11 +237,11 @@ def keep(job: Job, book: Book, outcome: Outcome | None, database: Database) -> N
 
     What has not passed every check is no answer: a solver that has nothing else gets none.
     """
-    bests = book.best_certified_of(job.everyone)
+    bests = book.best_certified_of(job.candidates)
     finalists = [point for point in outcome.order if point in book.certified] if outcome else []
     for point in reversed(finalists):
         bests[point.arm] = point
-    for name in job.everyone:
+    for name in job.candidates:
         best = bests.get(name)
         if best is not None and outcome is not None and best in outcome.timings:
             database.put_result(book.records[best])

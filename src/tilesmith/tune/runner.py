@@ -17,7 +17,6 @@ from tilesmith.tune.messages import (
     Certify,
     Load,
     Loaded,
-    LoadLibrary,
     Race,
     Raced,
     Ready,
@@ -63,7 +62,7 @@ class Runner:
         self.certify_s = 0.0
         self._worker: WorkerProcess | None = None
         self._ready = False
-        self._loaded: dict[str, Load | LoadLibrary] = {}
+        self._loaded: dict[str, Load] = {}
         self._interrupted = False
         self.restarts = 0
 
@@ -84,13 +83,23 @@ class Runner:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    def load(self, name: str, plan: bytes, artifacts: Sequence[Path], limit_s: float) -> Loaded | Refused:
+    def load(self, request: Load, limit_s: float) -> Loaded | Refused:
         """Check one plan and time a few calls; a crash, or no answer within ``limit_s`` seconds, is a refusal."""
-        return self._load(Load(name, plan, tuple(map(str, artifacts))), limit_s)
-
-    def load_library(self, name: str, library: str, config: str, limit_s: float) -> Loaded | Refused:
-        """The same for PyTorch's own kernel."""
-        return self._load(LoadLibrary(name, library, config), limit_s)
+        began = time.monotonic()
+        try:
+            reply = self._ask(request, limit_s)
+        except WorkerDiedError as death:
+            self._replace()
+            return Refused(str(death))
+        if isinstance(reply, Loaded):
+            self._loaded[request.name] = request
+            if request.plan:
+                self.check_s = max(self.check_s, time.monotonic() - began)
+            return reply
+        assert isinstance(reply, Refused)
+        if reply.last:
+            self._replace()
+        return reply
 
     def certify(self, name: str, limit_s: float) -> Refused | None:
         """Check a loaded plan as one must be checked that may be chosen; why it may not be, if so."""
@@ -108,23 +117,6 @@ class Runner:
             return None
         assert isinstance(reply, Refused)
         self._forget(name, reply)
-        return reply
-
-    def _load(self, request: Load | LoadLibrary, limit_s: float) -> Loaded | Refused:
-        began = time.monotonic()
-        try:
-            reply = self._ask(request, limit_s)
-        except WorkerDiedError as death:
-            self._replace()
-            return Refused(str(death))
-        if isinstance(reply, Loaded):
-            self._loaded[request.name] = request
-            if isinstance(request, Load):
-                self.check_s = max(self.check_s, time.monotonic() - began)
-            return reply
-        assert isinstance(reply, Refused)
-        if reply.last:
-            self._replace()
         return reply
 
     def race(

@@ -54,7 +54,7 @@ SHIP_S = 0.5  # to compile the winner alone, at least
 LATE_SHARE, LATE_S = 0.2, 2.0  # how much longer than its budget a search may take: the larger of the two
 EXIT_S = 0.5  # of that: to write the databases, and to end the processes
 RESTART_S = 1.5  # for a worker in the place of one that was ended
-LIBRARY_SHARE, LIBRARY_S = 0.3, 4.0  # for PyTorch, which the worker may have to load: of the budget, and at most
+EXTERNAL_SHARE, EXTERNAL_S = 0.3, 4.0  # for PyTorch, which the worker may have to load: of the budget, and at most
 ANSWER_S = 0.5  # for further checks of the solvers' bests beside the winner, at least
 CONVERGED, BUDGET, INTERRUPTED = "converged", "budget", "interrupted"
 
@@ -141,9 +141,8 @@ def tune(
     require_memory(wanted, "what a search checks against")
     finding = strategy == "defaults"
     budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1], not finding, started)
-    external = takes_part() if external is None else external
-    job = make_job(signature, target, "find" if finding else "tune", among, device, external)
-    budget.library = job.library is not None
+    job = make_job(signature, target, "find" if finding else "tune", among, device, takes_part(external))
+    budget.external = bool(job.external_points)
     arms = worthwhile(list(job.arms.values()))
     search = _Search(job, STRATEGIES[strategy](arms, seed), database, budget, progress or silent)
     search.resume()
@@ -158,7 +157,7 @@ def tune(
             held.callback(units.close)
             kept = workers if search.streams else None
             runner = Runner(job.problem, target.cores, seed, folder, job.device, cache.directory, kept, clock)
-            measurer = Measurer(job, held.enter_context(runner), search.book, budget.library_s)
+            measurer = Measurer(job, held.enter_context(runner), search.book, budget.external_s)
             try:
                 ended = search.run(measurer, units)
             except KeyboardInterrupt:
@@ -218,7 +217,7 @@ def _unreached(budget: _Budget, book: Book) -> str:
 
 def _winner(job: Job, outcome: Outcome, shipped: Point) -> Point:
     """The first in the playoff's order that works: what is launched from here on."""
-    return next(point for point in outcome.order if point == shipped or point.arm not in job.candidates)
+    return next(point for point in outcome.order if point == shipped or point.arm not in job.arms)
 
 
 @dataclass
@@ -226,8 +225,8 @@ class _Budget:
     """Trials and seconds; seconds include the playoff and the last compile.
 
     ``compile_s``, ``check_s``, ``certify_s`` and ``best_s`` are what the search has met: the shortest compilation, the
-    longest check of a config, the longest of one that may be chosen, the fastest kernel. With ``library`` PyTorch's own
-    kernels are loaded in the playoff.
+    longest check of a config, the longest of one that may be chosen, the fastest kernel. With ``external`` other
+    libraries' kernels are loaded in the playoff.
     """
 
     max_trials: int | None
@@ -240,7 +239,7 @@ class _Budget:
     check_s: float = 0.0
     best_s: float = 0.0
     certify_s: float = 0.0
-    library: bool = False
+    external: bool = False
     stages: dict[str, float] = field(default_factory=dict)
 
     def reached(self, stage: str) -> None:
@@ -276,8 +275,8 @@ class _Budget:
 
         The winner is checked and certified once more, and some finalists may have to be loaded anew.
         """
-        library_s = min(LIBRARY_S, LIBRARY_SHARE * (self.max_seconds or math.inf)) if self.library else 0.0
-        return self.races_s + max(SHIP_S, self.compile_s) + 3 * self.check_s + library_s + self.certify_s
+        external_s = min(EXTERNAL_S, EXTERNAL_SHARE * (self.max_seconds or math.inf)) if self.external else 0.0
+        return self.races_s + max(SHIP_S, self.compile_s) + 3 * self.check_s + external_s + self.certify_s
 
     @property
     def deadline(self) -> float:
@@ -292,8 +291,8 @@ class _Budget:
         there is something that it can load, and the playoff."""
         return self.deadline - self.ending_s - (RESTART_S if self.best_s else 0.0)
 
-    def library_s(self) -> float:
-        """Seconds that PyTorch's own kernels may take now, and the playoff still comes to its end."""
+    def external_s(self) -> float:
+        """Seconds that other libraries' kernels may take now, and the playoff still comes to its end."""
         after = self.races_s + max(SHIP_S, self.compile_s) + (FINALISTS + 1) * self.check_s + self.certify_s + RESTART_S
         return self.deadline - time.monotonic() - after
 

@@ -35,7 +35,6 @@ from tilesmith.tune.messages import (
     Certify,
     Load,
     Loaded,
-    LoadLibrary,
     Race,
     Raced,
     Ready,
@@ -101,10 +100,6 @@ class Bench:
         verdict = self.checker.certify(self.plans[request.name])
         return Certified() if verdict.ok else refused(verdict)
 
-    def load_library(self, request: LoadLibrary) -> Refused:
-        """PyTorch's kernels take part on GPUs alone."""
-        return Refused(f"{request.library} runs on CUDA devices")
-
     def race(self, request: Race) -> Raced:
         calls = {name: self.calls[name].run for name in request.names}
         timings = interleave(
@@ -166,8 +161,6 @@ def serve(requests: BinaryIO, replies: Any, note: Note) -> None:
                 reply = bench.load(request)
             elif isinstance(request, Certify):
                 reply = bench.certify(request)
-            elif isinstance(request, LoadLibrary):
-                reply = bench.load_library(request)
             elif isinstance(request, Race):
                 reply = bench.race(request)
             else:

@@ -25,8 +25,10 @@ from tilesmith.cli.options import (
 )
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, dump_json, note, progress, table
-from tilesmith.dispatch.bench_records import DISTURBED, FAILED, OK, Bench
-from tilesmith.dispatch.benchmark import LIBRARIES, bench, default_libraries, library_version
+from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
+from tilesmith.compare.benchmark import bench
+from tilesmith.compare.rival import Rival
+from tilesmith.compare.rivals import rivals_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError, CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
@@ -82,13 +84,13 @@ def command(
     listing = read_problems(words, dtype or "")
     place = Place(target_of(None, threads, device), device)
     target = place.target
-    libraries = _libraries(against, target)
+    rivals = _rivals(against, target)
+    libraries = tuple(rival.name for rival in rivals)
     _check_writable(json_path)
     rows = _held(json_path, listing.items) if resume else {}
     if tunes:
         lasting_databases()
-    for library in libraries:
-        library_version(library)  # one that is not installed is better met now
+    versions = {rival.name: rival.version() for rival in rivals}  # one that is not installed is better met now
     load = host_facts().load
     if isinstance(target, CpuTarget) and load > target.cores / 2 and target.cores > 1:
         # NOTE: a library whose threads wait for each other loses 10x and more when one of them has no core.
@@ -107,7 +109,7 @@ def command(
                 launch = get_launchable(
                     item.signature, target=place.target, device=place.device, mode=mode, external=external
                 )
-                found = bench(launch, machine, libraries, seconds=seconds, seed=seed)
+                found = bench(launch, machine, rivals, seconds=seconds, seed=seed)
                 method = found.method or method
             except _FAILURES as error:
                 launch, found = None, Bench(FAILED, str(error))
@@ -117,11 +119,11 @@ def command(
                 complain(f"{severity}{item.command} ({item.direction}): {found.reason}")
             step(_line(item, launch, found))
             if json_path not in (None, "-"):  # what is measured is kept, whatever happens to the rest
-                _write(Path(str(json_path)), dump_json(_result(listing.items, rows, place, machine, method, libraries)))
+                _write(Path(str(json_path)), dump_json(_result(listing.items, rows, place, machine, method, versions)))
     left = sum(_name(item) not in rows for item in listing.items)
     if left:
         note(f"{left} of {len(listing.items)} problems were not begun (--time-limit); --resume goes on")
-    result = _result(listing.items, rows, place, machine, method, libraries)
+    result = _result(listing.items, rows, place, machine, method, versions)
     if json_path not in (None, "-"):
         _write(Path(str(json_path)), dump_json(result))
     ordered = result["results"]
@@ -132,18 +134,18 @@ def command(
     return listing.status or (1 if FAILED in statuses else DISTURBED_STATUS if DISTURBED in statuses else 0)
 
 
-def _libraries(against: Sequence[str], target: Target) -> tuple[str, ...]:
-    """What is asked for, else the device's; ``ArgumentError`` for a library that is not measured there."""
+def _rivals(against: Sequence[str], target: Target) -> tuple[Rival, ...]:
+    """What is asked for, else what is installed; ``ArgumentError`` for a library that is not measured on the target."""
+    known = rivals_of(target)
     if not against:
-        return default_libraries(target)
+        return tuple(rival for rival in known.values() if rival.is_here())
     names = [name.strip() for word in against for name in word.split(",")]
-    known = LIBRARIES[target.family]
     for name in names:
         if name not in (*known, NOTHING):
             raise ArgumentError(
                 f"--against {name!r} is not measured on {target.family}; known there: {', '.join((*known, NOTHING))}"
             )
-    return tuple(dict.fromkeys(name for name in names if name != NOTHING))
+    return tuple(known[name] for name in dict.fromkeys(names) if name != NOTHING)
 
 
 def _name(item: Item) -> tuple[str, str]:
@@ -168,12 +170,12 @@ def _held(path: str | None, items: Sequence[Item]) -> dict[tuple[str, str], Row]
 
 def _result(
     items: Sequence[Item], rows: dict[tuple[str, str], Row], place: Place, machine: Machine, method: str,
-    libraries: tuple[str, ...],
+    versions: dict[str, str],
 ) -> dict[str, Any]:  # fmt: skip
     ordered = [rows[name] for name in dict.fromkeys(map(_name, items)) if name in rows]
     return {
-        "target": place.target.name, "host": _host(place, machine, method, libraries), "results": ordered,
-        "summary": _summary(ordered, libraries),
+        "target": place.target.name, "host": _host(place, machine, method, versions), "results": ordered,
+        "summary": _summary(ordered, tuple(versions)),
     }  # fmt: skip
 
 
@@ -227,7 +229,7 @@ def _summary(rows: list[Row], against: tuple[str, ...]) -> dict[str, Any]:
     return summary
 
 
-def _host(place: Place, machine: Machine, method: str, against: tuple[str, ...]) -> dict[str, object]:
+def _host(place: Place, machine: Machine, method: str, versions: dict[str, str]) -> dict[str, object]:
     target = place.target
     card = None if isinstance(target, CpuTarget) else cuda_devices()[place.ordinal]
     facts = host_facts(find_toolchain(target).identity, card).as_dict()
@@ -237,7 +239,7 @@ def _host(place: Place, machine: Machine, method: str, against: tuple[str, ...])
         **peaks,
         "threads": target.cores if isinstance(target, CpuTarget) else 1,
         "method": method,
-        **{name: library_version(name) for name in against},
+        **versions,
     }
 
 

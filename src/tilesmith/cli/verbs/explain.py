@@ -15,8 +15,9 @@ from tilesmith.dispatch.choice import DATABASE, NEAREST, SPEC, Choice
 from tilesmith.dispatch.facts import with_predictions
 from tilesmith.dispatch.places import check_mode, open_cache, open_databases, target_of
 from tilesmith.dispatch.plain import why_only_plain
+from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import as_held, decide
-from tilesmith.solvers.external.names import is_external
+from tilesmith.solvers.table import external_solver
 from tilesmith.targets.names import parse_target
 
 
@@ -35,14 +36,12 @@ def command(
     listing = read_problems(words, dtype or "")
     target, layers, cache = target_of(None, threads, device), open_databases(readonly=True), open_cache()
     # Explaining must not change what it explains: without an answer in a database the prediction decides.
-    asked = check_mode(mode)
+    asked, only = check_mode(mode), env.ONLY_SOLVER.get()
     external = env.EXTERNAL.get() and find_spec("torch") is not None
     for item in listing.items:
-        held = item.signature if env.ONLY_SOLVER.get() else as_held(item.signature, target, layers)
-        choice = decide(
-            held, target, asked if asked == "strict" else "fast", layers, cache, env.ONLY_SOLVER.get(),
-            external=external,
-        )  # fmt: skip
+        deciding = asked if asked == "strict" else "fast"
+        request = Request(item.signature, target, deciding, layers, cache, only, external=external)
+        choice = decide(request if only else as_held(request))
         choice = replace(choice, trace=with_predictions(choice.trace, item.signature, target, external))
         if as_json:
             print_json(_record(item, target.name, asked, choice))
@@ -85,6 +84,6 @@ def _text(item: Item, target: str, choice: Choice) -> str:
         ["*" if line.chosen else "", line.solver, line.predicted_us, line.time_us, line.config, line.reason]
         for line in choice.trace
     ]
-    if is_external(choice.solver):
+    if external_solver(choice.solver) is not None:
         head += "\nfor PyTorch's tensors; all others, and processes without PyTorch, get the fastest generated kernel"
     return f"{head}\n{table(('', 'solver', 'predicted_us', 'time_us', 'config', 'reason'), rows)}\n"

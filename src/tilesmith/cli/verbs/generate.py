@@ -11,9 +11,10 @@ from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, threads_opt
 from tilesmith.cli.problem_list import read_problems
 from tilesmith.cli.terminal import complain, print_json
 from tilesmith.dispatch.places import open_cache, open_databases, target_of
+from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide
-from tilesmith.dispatch.sources import compiler_command, write_source
 from tilesmith.errors import ArgumentError, NoCompilerError
+from tilesmith.ready.sources import compiler_command, write_source
 from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.solver import Config
 from tilesmith.solvers.table import Candidate, candidates
@@ -42,10 +43,8 @@ def command(
     missing = ""
     for item in listing.items:
         if solver is None:
-            choice = decide(
-                item.signature, target, "fast", open_databases(readonly=True), open_cache(), env.ONLY_SOLVER.get(),
-                external=False,
-            )  # fmt: skip
+            layers, only = open_databases(readonly=True), env.ONLY_SOLVER.get()
+            choice = decide(Request(item.signature, target, "fast", layers, open_cache(), only))
             solver_name, chosen = choice.solver, choice.config
         else:
             solver_name, chosen = solver, ""

@@ -9,10 +9,10 @@ import click
 from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, mode_option, threads_option
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, note, print_json, progress
-from tilesmith.dispatch.preload import COMPILED, FAILED, CachePopulator, Step
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, flags_of
 from tilesmith.problems.rewrite import Signature
+from tilesmith.ready.preload import COMPILED, FAILED, CachePopulator, Step
 from tilesmith.targets.names import parse_target
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from tilesmith.errors import CommandError, ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver.command import Direction
-from tilesmith.problems.driver.flags import ACC_TYPES, CAST_TYPES, CONV_BASES, CONV_FLAGS, Value
+from tilesmith.problems.driver.flags import ACC_TYPES, AXES, CAST_TYPES, CONV_BASES, CONV_FLAGS, Value
 from tilesmith.problems.driver.tokens import read_value
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.keys import parse_epilogue
 from tilesmith.problems.layouts import default_layout, parse_layout
 
-AXES = {1: "w", 2: "hw", 3: "dhw"}
 _FLAGS = {flag.long: flag for flag in CONV_FLAGS}
 _SPATIAL = ("in", "fil", "pad", "conv_stride", "dilation", "trans_output_pad")
 TENSORS = ("in", "fil", "out")

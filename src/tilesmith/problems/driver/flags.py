@@ -129,6 +129,8 @@ GEMM_FLAGS: tuple[Flag, ...] = (
 )
 
 # Command names and the element type of their tensors. MIOpen has no fp64 commands and of GEMM only the first two.
+AXES = {1: "w", 2: "hw", 3: "dhw"}  # spatial, by their number
+
 CONV_BASES = {
     "conv": "fp32", "convfp16": "fp16", "convbfp16": "bf16", "convint8": "int8", "convfp8": "fp8e4m3",
     "convbfp8": "fp8e5m2", "convfp64": "fp64",

@@ -6,8 +6,7 @@ import shlex
 
 from tilesmith.errors import CommandError
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.driver.conv_problem import AXES
-from tilesmith.problems.driver.flags import CAST_NAMES, CONV_BASES, GEMM_BASES, Value, flags_of
+from tilesmith.problems.driver.flags import AXES, CAST_NAMES, CONV_BASES, GEMM_BASES, Value, flags_of
 from tilesmith.problems.dtypes import default_acc_dtype
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature

@@ -1,4 +1,4 @@
-"""cuDNN and cuBLAS through PyTorch: one call on the user's tensors, and every way to measure beside ours.
+"""cuDNN and cuBLAS through PyTorch: one call on the user's tensors.
 
 cuDNN runs in benchmark mode with no limit on plans: it times all of them at the first call of a problem and keeps the
 fastest for this process. fp32 is exact unless the signature accumulates as TF32.
@@ -24,7 +24,7 @@ from tilesmith.problems.geometry import TensorView
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import torch_args
 from tilesmith.solvers.external.operators import ConvShape, Finish, argument_names, placed
-from tilesmith.solvers.external.tensors import TORCH_DTYPES, to_numpy
+from tilesmith.solvers.external.tensors import to_numpy
 
 FORMS = ("contiguous", "channels_last")
 BLAS = ("cublas", "cublaslt")
@@ -80,13 +80,36 @@ def uses_tf32(signature: Signature) -> bool:
 
 
 @dataclass(frozen=True)
-class DeviceMode:
-    """One way to compute the problem: ``run`` is what is timed, on the tensors of a place in a row of calls; ``laid``
-    puts its result as the signature lays it."""
+class Calls:
+    """Calls of a library on the tensors of each place in a row, to be checked and timed."""
 
-    name: str
-    run: Callable[[int], torch.Tensor]
-    laid: Callable[[torch.Tensor], torch.Tensor]
+    signature: Signature
+    row: Sequence[tuple[torch.Tensor, ...]]
+
+    def call(self, config: str) -> Callable[[int], torch.Tensor]:
+        """The call at a place; its result lies as the signature says."""
+        run, row = library_call(self.signature, config), self.row
+        return lambda place: run(*row[place])
+
+    @staticmethod
+    def values(result: torch.Tensor) -> np.ndarray[Any, Any]:
+        """A result as a dense array in host memory."""
+        return array_of(result)
+
+
+@contextmanager
+def measured(
+    signature: Signature, values: tuple[np.ndarray[Any, Any], ...], ordinal: int, stream: int, calls: int
+) -> Iterator[Calls]:
+    """Inside, PyTorch works on this stream of the driver; in the end it gives back the memory that it took."""
+    row: list[tuple[torch.Tensor, ...]] = []
+    try:
+        with on_stream(ordinal, stream, uses_tf32(signature)):
+            row += device_tensors(signature, values, ordinal, calls)
+            yield Calls(signature, row)
+    finally:
+        row.clear()
+        empty_cache()
 
 
 class ConvCall:
@@ -203,32 +226,6 @@ class GemmCall:
         return (found if alpha == 1 else found.mul_(alpha))[None], None
 
 
-def modes(
-    library: str, signature: Signature, values: tuple[np.ndarray[Any, Any], ...], ordinal: int, calls: int
-) -> tuple[DeviceMode, ...]:
-    """Every way of ``library`` (``cudnn``, ``cublas``) to compute ``signature`` from sample values, on a device, with
-    tensors for each of ``calls``.
-
-    To be called, like what it returns, inside ``on_stream``. Ways that PyTorch refuses are left out.
-    """
-    if isinstance(signature, GemmSignature) != (library == "cublas"):
-        return ()
-    if not {slot.dtype for slot in arguments(signature)} <= set(TORCH_DTYPES):
-        return ()
-    row = device_tensors(signature, values, ordinal, calls)
-    if isinstance(signature, GemmSignature):
-        both = {name: GemmCall(signature, name) for name in BLAS}
-        ways = {name: [partial(call.compute, tensors) for tensors in row] for name, call in both.items()}
-        found = [DeviceMode(name, partial(_run_at, ways[name]), call.laid) for name, call in both.items()]
-    elif signature.mode == "bgrad":
-        return ()
-    else:
-        conv = ConvCall(signature)
-        each = [conv.modes(tensors) for tensors in row]
-        found = [DeviceMode(name, partial(_run_at, [way[name] for way in each]), conv.laid) for name in each[0]]
-    return tuple(mode for mode in found if _runs(mode))
-
-
 def device_tensors(
     signature: Signature, values: tuple[np.ndarray[Any, Any], ...], ordinal: int, calls: int = 1
 ) -> list[tuple[torch.Tensor, ...]]:
@@ -252,23 +249,6 @@ def array_of(result: torch.Tensor) -> np.ndarray[Any, Any]:
 def empty_cache() -> None:
     """Give back the device memory that PyTorch keeps for later."""
     torch.cuda.empty_cache()
-
-
-def address_of(result: torch.Tensor) -> tuple[int, torch.Tensor]:
-    """Where a result lies, and what keeps it there."""
-    return result.data_ptr(), result
-
-
-def _run_at(ways: Sequence[Callable[[], torch.Tensor]], place: int) -> torch.Tensor:
-    return ways[place]()
-
-
-def _runs(mode: DeviceMode) -> bool:
-    try:
-        mode.run(0)
-    except (RuntimeError, NotImplementedError):  # no kernel for these types
-        return False
-    return True
 
 
 def _logical(view: TensorView, dims: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from torch.nn import functional
 
@@ -15,19 +12,6 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.geometry import ConvGeometry
 
 Call = Callable[[], torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Mode:
-    """One way to compute the problem. ``run`` is what is timed, inside ``inference()``; ``result`` gives its values.
-
-    ``result`` is dense ``(N, C, *spatial)`` for a convolution (a filter ``(K, C/groups, *spatial)``, a bias gradient
-    ``(K,)``), always of the canonical problem; ``(batch, m, n)`` for a GEMM.
-    """
-
-    name: str
-    run: Callable[[], object]
-    result: Callable[[], np.ndarray[Any, Any]]
 
 
 def argument_names(problem: ConvGeometry) -> tuple[str, ...]:

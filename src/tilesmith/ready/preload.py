@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilesmith import env
@@ -21,8 +21,8 @@ from tilesmith.dispatch.choose import Option, choose
 from tilesmith.dispatch.facts import answers_of, options_of
 from tilesmith.dispatch.places import check_mode, lasting_databases, open_cache, open_databases, strict_cache, target_of
 from tilesmith.dispatch.planning import existing_config, held_plan
+from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide, resolve
-from tilesmith.dispatch.sources import write_sources
 from tilesmith.dispatch.spec import spec_choice
 from tilesmith.errors import (
     ArgumentError,
@@ -34,6 +34,8 @@ from tilesmith.errors import (
 )
 from tilesmith.problems.driver import parse_command, read_commands
 from tilesmith.problems.rewrite import Signature
+from tilesmith.ready.sources import write_sources
+from tilesmith.solvers.external.names import takes_part
 from tilesmith.targets.detect import usable_cores
 from tilesmith.targets.names import as_target
 from tilesmith.targets.target import Target
@@ -132,10 +134,15 @@ class CachePopulator:
             target = target_of(None, self._threads, device)
             # Before anything is compiled for a database that forgets.
             layers = self._layers()
+            only, ordinal, external = env.ONLY_SOLVER.get(), int(device.partition(":")[2] or 0), takes_part()
+            requests = [
+                Request(signature, target, self.mode, layers, self._cache, only, ordinal, external)
+                for signature in self.signatures
+            ]
             if self.mode != "strict":
-                self._compile_all(device, target, layers, max_processes or usable_cores(), tell)
-            for signature in self.signatures:
-                self._settle(signature, device, target, layers, tell)
+                self._compile_all(device, requests, max_processes or usable_cores(), tell)
+            for request in requests:
+                self._settle(request, device, tell)
 
     def get_cache_status(self, func_name: str) -> dict[str, bool]:
         """Whether the problem with this ``get_func_name()`` is ready, by device; under ``""``: its sources lie there.
@@ -160,15 +167,16 @@ class CachePopulator:
             return lasting_databases()
         return open_databases(self._database, readonly=self.mode == "strict")
 
-    def _compile_all(self, device: str, target: Target, layers: Layers, workers: int, tell: Listener) -> None:
+    def _compile_all(self, device: str, requests: Sequence[Request], workers: int, tell: Listener) -> None:
         """Compile what the problems may need. What fails here fails again, with its reason, when it is settled."""
 
         compilers = Processes()
 
-        def one(signature: Signature) -> None:
-            for option in _wanted(signature, target, layers, self._cache, self.mode):
+        def one(request: Request) -> None:
+            target = request.target
+            for option in _wanted(request):
                 candidate = option.candidate
-                if held_plan(signature, candidate, option.config, target, self._cache) is None:
+                if held_plan(request, candidate, option.config) is None:
                     config = existing_config(candidate, option.config, target)
                     draft = candidate.solver.draft(candidate.geometry, config, target)
                     for source in draft.sources:
@@ -177,7 +185,7 @@ class CachePopulator:
 
         pool = ThreadPoolExecutor(workers)
         try:
-            waiting: dict[Future[None], Signature] = {pool.submit(one, each): each for each in self.signatures}
+            waiting: dict[Future[None], Signature] = {pool.submit(one, each): each.signature for each in requests}
             while waiting:
                 for future in wait(waiting, return_when=FIRST_COMPLETED).done:
                     signature, error = waiting.pop(future), future.exception()
@@ -190,19 +198,18 @@ class CachePopulator:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _settle(self, signature: Signature, device: str, target: Target, layers: Layers, tell: Listener) -> None:
+    def _settle(self, request: Request, device: str, tell: Listener) -> None:
+        signature = request.signature
         name = signature.get_func_name()
         try:
-            ordinal = int(device.partition(":")[2] or 0)
-            only = env.ONLY_SOLVER.get()
-            choice = resolve(signature, target, self.mode, layers, self._cache, only, ordinal).choice
+            choice = resolve(request).choice
             if not self._cache.lasts:
                 raise NoSolutionError(
                     f"the cache folder {self._cache.directory} cannot be written, or others can: see the warning"
                 )
             if self.mode not in ("fast", "strict"):
                 # What another process will do.
-                resolve(signature, target, "strict", layers, self._cache, only, ordinal)
+                resolve(replace(request, mode="strict"))
         except InterruptedSearchError:
             raise
         except (TilesmithError, OSError, MemoryError) as error:
@@ -214,14 +221,14 @@ class CachePopulator:
     def _write_all(self, tell: Listener) -> None:
         root = Path(self._out) if self._out is not None else self._cache.directory / SOURCES
         target = self._target or target_of(None, self._threads)
-        layers = open_databases(self._database, readonly=True)
+        layers, only = open_databases(self._database, readonly=True), env.ONLY_SOLVER.get()
         distrusted = why_distrusted(root) or why_distrusted(root.parent) if self._out is None else None
         if distrusted is not None:
             raise FileFormatError(f"{root}: nothing is written there: {distrusted}")
         for signature in self.signatures:
             name = signature.get_func_name()
             try:
-                choice, folder = write_sources(signature, target, layers, self._cache, root)
+                choice, folder = write_sources(Request(signature, target, "fast", layers, self._cache, only), root)
             except (TilesmithError, OSError) as error:
                 self._fail(signature, "", error, tell)
                 continue
@@ -242,14 +249,15 @@ class CachePopulator:
         tell(Step(signature, device, FAILED, reason))
 
 
-def _wanted(signature: Signature, target: Target, layers: Layers, cache: ArtifactCache, mode: str) -> list[Option]:
+def _wanted(request: Request) -> list[Option]:
     """What may have to be compiled: the answer that is known, else the defaults that will be measured."""
-    options, only = options_of(signature, target), env.ONLY_SOLVER.get()
+    signature, target, mode, only = request.signature, request.target, request.mode, request.only
+    options = options_of(signature, target)
     known = None if only else spec_choice(signature, target, options)
     if known is None and mode == "fast":
-        known = decide(signature, target, mode, layers, cache, only)
+        known = decide(request)
     if known is None:
-        found = choose(options, answers_of(signature, target, layers), mode=mode, only=only)
+        found = choose(options, answers_of(request), mode=mode, only=only)
         known = found if isinstance(found, Choice) else None
     if known is not None:
         return [Option(option.candidate, known.config) for option in options if option.candidate.name == known.solver]

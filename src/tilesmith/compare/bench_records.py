@@ -1,15 +1,22 @@
-"""What one benchmark of one problem says, and how other libraries' modes are judged."""
+"""What one benchmark of one problem says, and how the ways of other libraries are judged."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from tilesmith.compare.rival import Way
+from tilesmith.dispatch.launchable import Launchable
+from tilesmith.measure.accuracy import Accuracy
+from tilesmith.measure.machine import Machine, roofline_seconds
 from tilesmith.measure.oracle import Oracle
 from tilesmith.measure.timing import Timing
+from tilesmith.problems.work import flops
+
+Call = TypeVar("Call")
 
 OURS = "tilesmith"
 OK, DISTURBED, FAILED = "ok", "disturbed", "failed"
@@ -85,8 +92,58 @@ def is_close(result: np.ndarray[Any, Any], truth: Oracle) -> bool:
     return error <= FOREIGN_TOLERANCE * scale
 
 
-def best_mode(library: str, timings: Mapping[str, Timing]) -> Against | None:
-    """The fastest mode of ``library``; None if it has none."""
+def right_ways(ways: Sequence[Way], is_right: Callable[[Way], bool]) -> tuple[dict[str, Way], str]:
+    """The ways of a library whose numbers are right, by name; or why there is none."""
+    found, wrong = {}, []
+    for way in ways:
+        if is_right(way):
+            found[way.name] = way
+        else:
+            wrong.append(way.name)
+    if found:
+        return found, ""
+    return {}, f"wrong numbers: {', '.join(wrong)}" if wrong else "it does not compute this problem"
+
+
+def fastest(calls: dict[str, Call], race: Callable[[dict[str, Call]], Mapping[str, Timing]]) -> list[str]:
+    """Of one library's calls, those near its fastest in a short race."""
+    if len(calls) < 2:
+        return list(calls)
+    timings = race(calls)
+    best = min(timing.low_us for timing in timings.values())
+    return [name for name, timing in timings.items() if timing.low_us <= NEAR * best]
+
+
+def bench_of(
+    launch: Launchable, machine: Machine, verdict: Accuracy, timings: Mapping[str, Timing], missing: Mapping[str, str],
+    prepare_us: float, late: str,
+) -> Bench:  # fmt: skip
+    """The times of ``OURS`` and of the libraries' calls (``library way``) as what one benchmark says.
+
+    ``missing`` has each library, and why it has no call (empty: it has); ``late`` says what disturbs samples there.
+    """
+    reason, mine = disturbance(timings, late), timings[OURS]
+    return Bench(
+        status=DISTURBED if reason else OK,
+        reason=reason,
+        time_us=mine.median_us,
+        spread_us=mine.spread_us,
+        samples=mine.samples,
+        disturbed=sum(timing.disturbed for timing in timings.values()),
+        discarded=sum(timing.discarded for timing in timings.values()),
+        prepare_us=prepare_us,
+        gflops=flops(launch.signature) / mine.median_us * 1e-3,
+        roofline=roofline_seconds(launch.signature, launch.target, machine) / mine.median_us * 1e6,
+        error=verdict.error,
+        bound=verdict.bound,
+        method=mine.method,
+        against={library: best for library in missing if (best := _best_way(library, timings)) is not None},
+        missing={library: why for library, why in missing.items() if why},
+    )
+
+
+def _best_way(library: str, timings: Mapping[str, Timing]) -> Against | None:
+    """The fastest way of ``library``; None if it has none."""
     mine = {name: timing for name, timing in timings.items() if name.startswith(f"{library} ")}
     if not mine:
         return None

@@ -1,22 +1,24 @@
-"""PyTorch's own CUDA kernels as candidates: what is known of them without loading PyTorch.
+"""PyTorch's own CUDA kernels as solvers: what is known of them without loading PyTorch.
 
-They have no plan and no artifacts, so they stand in no table of solvers and in no package. A search measures them
-when it is asked to, and a launchable calls them on PyTorch's tensors (``library.py`` beside this file) where a record
-says that they are faster than every generated kernel.
+They have no plan that a package or a C library could hold, so they stand behind the table (``table.candidates``) where
+a caller lets them take part. A search measures them in its playoff, and a launchable calls them on PyTorch's tensors
+(``library.py`` beside this file) where a record says that they are faster than every generated kernel.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from tilesmith.errors import PlanError
 from tilesmith.plan.records import Draft
-from tilesmith.problems.features import CONV, GEMM, features_of
-from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.features import CONV, GEMM
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers import reasons
-from tilesmith.solvers.external.names import CUBLAS_NAME, CUDNN_NAME
+from tilesmith.solvers.external.names import CUBLAS_NAME, CUDNN_NAME, takes_part
 from tilesmith.solvers.solver import (
     Accepted,
     Axis,
@@ -25,17 +27,18 @@ from tilesmith.solvers.solver import (
     Rejected,
     SearchSpace,
     Unranked,
-    refusal,
     values_of,
 )
-from tilesmith.solvers.table import Candidate
-from tilesmith.targets.target import CudaTarget, Target
+from tilesmith.targets.target import CudaTarget
+
+if TYPE_CHECKING:
+    from tilesmith.solvers.external.library import Calls
 
 FLOATS = ("fp64", "fp32", "fp16", "bf16")
 
 
 @dataclass(frozen=True)
-class LibrarySolver(Unranked):
+class ExternalSolver(Unranked):
     """One library behind PyTorch. ``lt=1`` of a GEMM's config is cuBLASLt, ``lt=0`` cuBLAS."""
 
     name: str
@@ -47,8 +50,12 @@ class LibrarySolver(Unranked):
     def axes(self) -> tuple[Axis, ...]:
         return (Axis("lt", (0, 1), "1: cuBLASLt, 0: cuBLAS."),) if self.library == "cublas" else ()
 
+    def takes(self, problem: Geometry) -> bool:
+        """Whether this is the library for such problems, of which it may refuse some."""
+        return isinstance(problem, GemmGeometry) == (self.library == "cublas")
+
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
-        if isinstance(problem, GemmGeometry) != (self.library == "cublas"):
+        if not self.takes(problem):
             return Rejected(reasons.OP)
         if isinstance(problem, ConvGeometry) and problem.direction == "bgrad":
             return Rejected(reasons.DIRECTION, problem.direction)
@@ -76,20 +83,36 @@ class LibrarySolver(Unranked):
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         raise PlanError(f"{self.name} generates nothing: it is called through PyTorch")
 
+    # --- what a plan does elsewhere ---
+
+    def is_here(self) -> bool:
+        """Whether this process can call it, and is let to."""
+        return takes_part()
+
+    def version(self) -> str:
+        """What computes, for records. Loads PyTorch, like all below."""
+        from tilesmith.solvers.external.library import version
+
+        return version(self.library)
+
+    def bind(self, signature: Signature, config: str, own: Callable[..., Any]) -> Callable[..., Any]:
+        """A callable like the bound plan ``own``, which takes every call that is not for PyTorch."""
+        from tilesmith.solvers.external.bound import ExternalBound
+
+        return ExternalBound(signature, config, own)
+
+    def measured(
+        self, signature: Signature, values: tuple[Any, ...], ordinal: int, stream: int, calls: int
+    ) -> AbstractContextManager[Calls]:
+        """Inside, its calls on sample values: rows of ``calls`` on a stream of the driver."""
+        from tilesmith.solvers.external.library import measured
+
+        return measured(signature, values, ordinal, stream, calls)
+
 
 _SUMS = frozenset(("acc=fp32", "acc=fp64", "tf32", "pitch"))
 # cuDNN is asked for its fastest kernels, of which some add up in no fixed order.
-CUDNN = LibrarySolver(CUDNN_NAME, "cudnn", _SUMS | CONV - {"bgrad", "padding_high"})
-CUBLAS = LibrarySolver(CUBLAS_NAME, "cublas", _SUMS | GEMM | {"deterministic"})
+CUDNN = ExternalSolver(CUDNN_NAME, "cudnn", _SUMS | CONV - {"bgrad", "padding_high"})
+CUBLAS = ExternalSolver(CUBLAS_NAME, "cublas", _SUMS | GEMM | {"deterministic"})
 
-
-def external_candidate(signature: Signature, target: Target) -> Candidate | None:
-    """The library's side of a problem, refused or not; None for targets that have none."""
-    if not isinstance(target, CudaTarget):
-        return None
-    solver = CUBLAS if isinstance(signature.canonical, GemmSignature) else CUDNN
-    geometry = signature.geometry
-    verdict = refusal(solver, features_of(geometry)) or solver.applicable(geometry, target)
-    if signature.workspace_limit is not None and isinstance(verdict, Accepted):
-        verdict = Rejected(reasons.WORKSPACE, "PyTorch says not how much its kernels take")
-    return Candidate(solver, "", geometry, verdict)
+EXTERNAL_SOLVERS = (CUDNN, CUBLAS)

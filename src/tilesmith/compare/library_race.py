@@ -1,4 +1,4 @@
-"""The generated choice against PyTorch's own kernels, head to head, in the process that calls both.
+"""The generated choice against another library's own kernels, head to head, in the process that calls both.
 
 A search can let them race in its playoff (``tune.playoff``), in a process of its own. cuDNN chooses among its plans
 anew in every process, though, and not always the same: where both are close, this race is the one that tells what a
@@ -8,13 +8,11 @@ launchable of this process should call.
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database
 from tilesmith.dispatch.launchable import Launchable, forget_launchables
 from tilesmith.dispatch.measuring import device_bench_of
-from tilesmith.measure.device_library import call_on_row, check_library
 from tilesmith.measure.device_timing import Call
 from tilesmith.problems.samples import sample_args
 from tilesmith.tune.job import make_job
@@ -32,27 +30,24 @@ def race_library(launch: Launchable, database: Database, *, seconds: float = 1.0
     """
     signature = launch.signature.canonical
     job = make_job(signature, launch.target, "tune", device=launch.ordinal, external=True)
-    if not job.library_points or launch.external is not None:
+    library = next((each.external for each in job.candidates.values() if each.external is not None), None)
+    if library is None or not launch.exportable:
         return ()
-    side = import_module("tilesmith.solvers.external.library")
     values = sample_args(signature, seed)
     place = device_bench_of(launch, values)
     checked = place.check(launch.executable)
     if not checked.ok or not place.certify(launch.executable).ok:
         return ()
-    with side.on_stream(launch.ordinal, place.checker.stream.handle, side.uses_tf32(signature)):
-        row = side.device_tensors(signature, values, launch.ordinal, place.calls)
+    with library.measured(signature, values, launch.ordinal, place.checker.stream.handle, place.calls) as theirs:
         calls: dict[str, Call] = {OURS: place.timed.plan(launch.executable).run}
         records = {}
-        library = "cublas" if "cublas" in job.library_points[0].arm else "cudnn"
-        for point in job.library_points:
-            call = side.library_call(signature, str(point.config))
-            run = call_on_row(call, row)
-            verdict = check_library(place, signature, side, run)
+        for point in job.external_points:
+            run = theirs.call(str(point.config))
+            verdict = place.check_call(run, theirs.values)
             if verdict.ok:
                 calls[str(point)] = run
                 records[str(point)] = replace(
-                    job.blank(point), error=verdict.error, bound=verdict.bound, compiler=side.version(library)
+                    job.blank(point), error=verdict.error, bound=verdict.bound, compiler=library.version()
                 )
         if not records:
             return ()

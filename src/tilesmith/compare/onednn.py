@@ -7,65 +7,57 @@ change. Everything runs in inference mode. PyTorch picks oneDNN's kernels itself
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 
+from tilesmith.compare.onednn_gemm import gemm_calls
+from tilesmith.compare.rival import Setting, Way
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.geometry import TensorView
-from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.external.operators import Call, ConvShape, Finish, Mode, argument_names, placed
+from tilesmith.solvers.external.operators import Call, ConvShape, Finish, argument_names, placed
 from tilesmith.solvers.external.tensors import TORCH_DTYPES, logical_tensor, to_numpy
 
-NAME = "onednn"
 
-
-def inference() -> AbstractContextManager[Any]:
-    """PyTorch's inference mode for the calls inside."""
-    return torch.inference_mode()
-
-
-def version() -> str:
+def version(library: str) -> str:
     """PyTorch's version, for reports."""
     return f"torch {torch.__version__}"
 
 
-def modes(signature: Signature, arguments: Sequence[np.ndarray[Any, Any]], threads: int) -> tuple[Mode, ...]:
-    """Every way of PyTorch that computes ``signature`` from ``arguments`` (the user's arrays, in the user's order).
+@contextmanager
+def ways(library: str, setting: Setting) -> Iterator[tuple[Way, ...]]:
+    """``Rival.ways``, with PyTorch's inference mode inside. Sets PyTorch's number of threads.
 
-    Sets PyTorch's number of threads. Ways that PyTorch refuses for these types are left out; none left means that it
-    cannot compute this problem.
+    Ways that PyTorch refuses for these types are left out.
     """
-    torch.set_num_threads(threads)
-    if isinstance(signature, ConvSignature):
-        calls, shape = _conv_calls(signature, arguments), None
-    else:
-        from tilesmith.solvers.external.onednn_gemm import gemm_calls
-
-        calls, shape = gemm_calls(signature, arguments), (signature.batch, signature.m, signature.n)
-    return tuple(mode for name, make in calls.items() if (mode := _try(name, make, shape)) is not None)
-
-
-def _try(name: str, make: Callable[[], Call], shape: tuple[int, ...] | None) -> Mode | None:
-    """The mode, if its first call succeeds; its result comes in ``shape``."""
+    torch.set_num_threads(setting.target.cores)
+    signature = setting.signature
     with torch.inference_mode():
-        try:
-            call = make()
-            call()
-        except (RuntimeError, NotImplementedError):  # no kernel for these types
-            return None
+        if isinstance(signature, ConvSignature):
+            calls, shape = _conv_calls(signature, setting.values), None
+        else:
+            calls, shape = gemm_calls(signature, setting.values), (signature.batch, signature.m, signature.n)
+        yield tuple(way for name, make in calls.items() if (way := _try(name, make, shape)) is not None)
 
-    def result() -> np.ndarray[Any, Any]:
-        with torch.inference_mode():
-            value = to_numpy(call())
-        return value if shape is None else value.reshape(shape)
 
-    return Mode(name, call, result)
+def _try(name: str, make: Callable[[], Call], shape: tuple[int, ...] | None) -> Way | None:
+    """The way, if its first call succeeds; its result comes in ``shape``."""
+    try:
+        call = make()
+        call()
+    except (RuntimeError, NotImplementedError):  # no kernel for these types
+        return None
+    return Way(name, (call,), to_numpy if shape is None else partial(_shaped, shape))
+
+
+def _shaped(shape: tuple[int, ...], result: torch.Tensor) -> np.ndarray[Any, Any]:
+    return to_numpy(result).reshape(shape)
 
 
 def _conv_calls(signature: ConvSignature, arguments: Sequence[np.ndarray[Any, Any]]) -> dict[str, Callable[[], Call]]:

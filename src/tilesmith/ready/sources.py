@@ -7,19 +7,16 @@ import logging
 import shlex
 from pathlib import Path
 
-from tilesmith import env
-from tilesmith.db.layers import Layers
 from tilesmith.dispatch.choice import Choice
 from tilesmith.dispatch.choose import NOTHING
 from tilesmith.dispatch.planning import existing_config
+from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide
 from tilesmith.errors import FileFormatError, PlanError
 from tilesmith.plan.records import Source
-from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import unit_text
-from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.compilers import command_line, compiler_for
 from tilesmith.toolchain.files import read, replace
 from tilesmith.toolchain.nvrtc import find_nvrtc
@@ -28,18 +25,15 @@ _LONGEST_NAME = 200  # file systems take 255 bytes
 _log = logging.getLogger("tilesmith.dispatch")
 
 
-def write_sources(
-    signature: Signature, target: Target, layers: Layers, cache: ArtifactCache, root: Path
-) -> tuple[Choice, Path]:
-    """Write the sources of what mode ``fast`` chooses into a folder of the problem's own under ``root``.
+def write_sources(request: Request, root: Path) -> tuple[Choice, Path]:
+    """Write the sources of what is chosen, in mode ``fast``, into a folder of the problem's own under ``root``.
 
     Nothing is compiled or measured. Raises ``NoSolutionError``, ``FileFormatError``.
     """
+    signature, target = request.signature, request.target
     without = NOTHING
     while True:
-        choice = decide(
-            signature, target, "fast", layers, cache, env.ONLY_SOLVER.get(), external=False, without=without
-        )
+        choice = decide(request, without)
         candidate = next(each for each in candidates(signature, target) if each.name == choice.solver)
         try:
             config = existing_config(candidate, choice.config, target)

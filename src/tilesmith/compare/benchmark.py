@@ -1,0 +1,77 @@
+"""Ours beside another library's, in one process, interleaved; numbers of both sides checked before they count.
+
+Ours is what a user calls: the filter packed once, the result in new memory at each call, on PyTorch tensors as theirs.
+New memory comes from a heap that keeps what is freed, for both: faults of new pages can take longer than the kernel.
+Theirs is every way that the library offers for the problem; those within ``NEAR`` of its fastest in a first race run
+against ours, and the fastest there is the library's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
+
+from tilesmith.compare.bench_records import (
+    FAILED,
+    NEAR,
+    OURS,
+    ROUNDS,
+    ROUNDS_A_SECOND,
+    Bench,
+    bench_of,
+    fastest,
+    is_close,
+    right_ways,
+)
+from tilesmith.compare.device_benchmark import bench_on_device
+from tilesmith.compare.rival import Rival, Setting, Way
+from tilesmith.dispatch.launchable import Launchable
+from tilesmith.dispatch.measuring import check_launchable, steady_call, time_prepare
+from tilesmith.measure.machine import Machine
+from tilesmith.measure.memory import keep_freed_memory, oracle_bytes, require_memory, tensor_bytes
+from tilesmith.measure.oracle import oracle
+from tilesmith.measure.timing import Timing, interleave
+from tilesmith.problems.samples import sample_args, torch_args
+from tilesmith.targets.target import CudaTarget
+
+
+def bench(
+    launch: Launchable, machine: Machine, against: Sequence[Rival] = (), *, seconds: float = 2.0, seed: int = 0
+) -> Bench:
+    """Check and time one problem; ``against`` are rivals that run on the launchable's target (``rivals_of``)."""
+    if isinstance(launch.target, CudaTarget):
+        return bench_on_device(launch, machine, against, seconds=seconds, seed=seed)
+    signature, threads = launch.signature, launch.target.cores
+    require_memory(oracle_bytes(signature) + 2 * tensor_bytes(signature), "the float64 reference of this problem")
+    arguments = sample_args(signature, seed)
+    truth = oracle(signature, arguments)
+    verdict = check_launchable(launch, seed, truth)
+    if not verdict.ok:
+        return Bench(FAILED, f"wrong numbers: {verdict.message}", error=verdict.error, bound=verdict.bound)
+    keep_freed_memory()
+    # Beside PyTorch we use its tensors: what allocating a result costs is then the same for both.
+    ours_arguments = torch_args(arguments, "cpu") if against and find_spec("torch") is not None else arguments
+    calls: dict[str, Callable[[], object]] = {OURS: steady_call(launch, ours_arguments)}
+    owners = {OURS: OURS}
+    missing = {}
+
+    def is_right(way: Way) -> bool:
+        return is_close(way.values(way.calls[0]()), truth)
+
+    def race(theirs: dict[str, Callable[[], object]]) -> dict[str, Timing]:
+        return interleave(theirs, budget_s=seconds / 4, rounds=7, threads=threads, drop_ratio=NEAR)
+
+    with ExitStack() as held:
+        for rival in against:
+            found = held.enter_context(rival.ways(Setting(signature, arguments, launch.target)))
+            right, missing[rival.name] = right_ways(found, is_right)
+            theirs = {name: way.calls[0] for name, way in right.items()}
+            for name in fastest(theirs, race):
+                calls[f"{rival.name} {name}"] = theirs[name]
+                owners[f"{rival.name} {name}"] = rival.name
+        rounds = max(ROUNDS, round(ROUNDS_A_SECOND * seconds))
+        timings = interleave(calls, budget_s=seconds, rounds=rounds, threads=threads, owners=owners, patient=True)
+    prepare_us = time_prepare(launch, arguments)
+    late = "other processes took cores during"
+    return bench_of(launch, machine, verdict, timings, missing, prepare_us, late)

@@ -1,0 +1,59 @@
+"""cuDNN and cuBLAS through PyTorch: every way to compute a problem, to be measured beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from tilesmith.compare.rival import Setting, Way
+from tilesmith.plan.slots import arguments
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.solvers.external.library import (
+    BLAS,
+    ConvCall,
+    GemmCall,
+    array_of,
+    device_tensors,
+    on_stream,
+    uses_tf32,
+    version,
+)
+from tilesmith.solvers.external.tensors import TORCH_DTYPES
+
+__all__ = ["version", "ways"]
+
+
+@contextmanager
+def ways(library: str, setting: Setting) -> Iterator[tuple[Way, ...]]:
+    """``Rival.ways``, with PyTorch's work on the setting's stream inside. Ways that PyTorch refuses are left out."""
+    with on_stream(setting.ordinal, setting.stream, uses_tf32(setting.signature)):
+        yield tuple(way for way in _ways(library, setting) if _runs(way))
+
+
+def _ways(library: str, setting: Setting) -> list[Way]:
+    signature = setting.signature
+    if isinstance(signature, GemmSignature) != (library == "cublas"):
+        return []
+    if not {slot.dtype for slot in arguments(signature)} <= set(TORCH_DTYPES):
+        return []
+    if not isinstance(signature, GemmSignature) and signature.mode == "bgrad":
+        return []
+    row = device_tensors(signature, setting.values, setting.ordinal, setting.calls)
+    if isinstance(signature, GemmSignature):
+        both = {name: GemmCall(signature, name) for name in BLAS}
+        return [
+            Way(name, [partial(call.compute, tensors) for tensors in row], array_of, call.laid)
+            for name, call in both.items()
+        ]
+    conv = ConvCall(signature)
+    each = [conv.modes(tensors) for tensors in row]
+    return [Way(name, [ways[name] for ways in each], array_of, conv.laid) for name in each[0]]
+
+
+def _runs(way: Way) -> bool:
+    try:
+        way.calls[0]()
+    except (RuntimeError, NotImplementedError):  # no kernel for these types
+        return False
+    return True

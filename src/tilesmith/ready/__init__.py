@@ -1,0 +1,1 @@
+"""Lists of problems made ready for processes that follow."""

@@ -1,0 +1,108 @@
+"""A rival of another package is found by its entry point, checked, and timed like those that come with this one."""
+
+import json
+import logging
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from numpy_rival import RIVAL
+
+from tilesmith.cli.main import run
+from tilesmith.compare import rivals
+from tilesmith.compare.bench_records import Bench
+from tilesmith.compare.benchmark import bench
+from tilesmith.compare.rival import Rival, Way
+from tilesmith.compare.rivals import GROUP, rivals_of
+from tilesmith.dispatch.launchable import get_launchable
+from tilesmith.measure.machine import Machine
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.targets.cuda import CUDA_TARGETS
+from tilesmith.targets.detect import host_target
+
+HERE = host_target(1)
+GEMM = GemmSignature(24, 32, 16)
+MACHINE = Machine("here", "here", "", 1e9, 1e9, None, 1e9, 1e9)
+PAGE = Path(__file__).parents[2] / "docs" / "adding-a-rival.md"
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Entry points as an installed package declares them: ``add(name, place)``."""
+    found = []
+    monkeypatch.setattr(rivals, "entry_points", lambda group: found if group == GROUP else [])
+
+    def add(name="numpy", place="numpy_rival:RIVAL"):
+        found.append(EntryPoint(name, place, GROUP))
+
+    return add
+
+
+def test_the_packages_own():
+    assert list(rivals_of(HERE)) == ["onednn"]
+    assert list(rivals_of(CUDA_TARGETS["sm_90a"])) == ["cudnn", "cublas"]
+
+
+def test_a_rival_of_another_package(installed, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "fast")
+    out = tmp_path / "out.json"
+    words = ["gemm", "-m", "24", "-n", "32", "-k", "16", "--threads", "1", "--seconds", "0.05", "--json", str(out)]
+    assert run(["bench", *words, "--against", "numpy"]) == 2
+    assert "'numpy' is not measured on cpu; known there: onednn, none" in capsys.readouterr().err
+    installed()
+    assert run(["bench", *words, "--against", "numpy"]) in (0, 3)
+    result = json.loads(out.read_text())
+    (row,) = result["results"]
+    assert result["host"]["numpy"] == RIVAL.version()
+    assert row["ratio"]["numpy"] == pytest.approx(row["against"]["numpy"]["time_us"] / row["time_us"])
+
+
+def beside(rival: Rival) -> Bench:
+    return bench(get_launchable(GEMM, target=HERE, mode="fast"), MACHINE, [rival], seconds=0.05)
+
+
+class Wrong(type(RIVAL)):
+    """Computes something else in one of its ways, and in both with ``all_wrong``."""
+
+    def __init__(self, all_wrong=False):
+        self.all_wrong = all_wrong
+
+    def ways(self, setting):
+        held = super().ways(setting)
+        inside = held.__enter__()
+
+        class Held:
+            def __enter__(_):
+                wrong = [Way(way.name, (lambda way=way: way.calls[0]() + 1.0,), way.values) for way in inside]
+                return wrong if self.all_wrong else [wrong[0], inside[1]]
+
+            def __exit__(_, *rest):
+                return held.__exit__(*rest)
+
+        return Held()
+
+
+def test_a_way_with_wrong_numbers_is_not_timed():
+    assert beside(Wrong()).against["numpy"].mode == "einsum"
+    found = beside(Wrong(all_wrong=True))
+    assert found.against == {}
+    assert found.missing == {"numpy": "wrong numbers: matmul, einsum"}
+
+
+def test_a_problem_that_it_does_not_compute():
+    halves = GemmSignature(24, 32, 16, dtype="bf16")
+    launch = get_launchable(halves, target=HERE, mode="fast")
+    found = bench(launch, MACHINE, [RIVAL], seconds=0.05)
+    assert found.missing == {"numpy": "it does not compute this problem"}
+
+
+def test_one_that_cannot_be_loaded_is_told_and_left_out(installed, caplog):
+    installed("broken", "no_such_module_at_all:RIVAL")
+    with caplog.at_level(logging.WARNING):
+        assert list(rivals_of(HERE)) == ["onednn"]
+    assert "rival broken of no_such_module_at_all:RIVAL cannot be loaded" in caplog.text
+
+
+def test_the_page_shows_this_rival():
+    source = Path(__file__).with_name("numpy_rival.py").read_text()
+    assert source.partition('"""\n\n')[2] in PAGE.read_text()
