@@ -12,7 +12,6 @@ from tilesmith.errors import NoSolutionError
 from tilesmith.measure.accuracy import verify
 from tilesmith.plan.assemble import workspace_bytes
 from tilesmith.solvers import reasons
-from tilesmith.solvers.external.candidate import external_candidate
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.cuda import cuda_target
@@ -65,8 +64,8 @@ def test_a_config_that_needs_less_takes_the_place_of_the_default():
     none = accepted(replace(DEEP, workspace_limit=0), H200)
     assert split
     assert set(split) <= set(none)
-    library = external_candidate(replace(DEEP, workspace_limit=0), H200)
-    assert library is not None
+    *_, library = candidates(replace(DEEP, workspace_limit=0), H200, external=True)
+    assert library.external is not None
     assert isinstance(library.verdict, Rejected)
 
 

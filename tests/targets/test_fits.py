@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import get_type_hints
 
 import pytest
@@ -16,17 +16,8 @@ from tilesmith.targets.fits.units import Unit
 from tilesmith.targets.target import CudaTarget
 
 
-@dataclass(frozen=True)
-class Named(CudaTarget):
-    """A target that names its card."""
-
-    card: str = ""
-
-
 def named(card: str, **changes: float) -> CudaTarget:
-    target = cuda_target("sm_90a")
-    values = {field.name: getattr(target, field.name) for field in fields(CudaTarget)}
-    return Named(**(values | {"card": card} | changes))
+    return replace(cuda_target("sm_90a"), card=card, **changes)
 
 
 @pytest.mark.parametrize("fit", FITS, ids=lambda fit: fit.card)
