@@ -108,7 +108,7 @@ def test_every_list_has_a_place():
 
 
 def test_searches_and_checks_have_their_tables():
-    import gpu_test
+    import checks
     import search
 
     rows = [
@@ -133,7 +133,7 @@ def test_searches_and_checks_have_their_tables():
         {"name": "runtime: host time of a bound call", "part": "runtime", "ok": True, "ratio": 0.54, "ours": 8.4,
          "torch": 15.5},
     ]  # fmt: skip
-    data = gpu_test.summarized(tests) | {"left": 1, "too_large": 2} | about
+    data = checks.summarized(tests) | {"left": 1, "too_large": 2} | about
     text = "\n".join(tables.check_lines(data))
     assert "| list boo | 1 | 1 | 4 |" in text
     assert "left to the reference solver: 1; left out as too large: 2; not reached: 1" in text

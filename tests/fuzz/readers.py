@@ -46,7 +46,7 @@ KEYS = (
     "conv1;bwd;x=bf16,NHWC,2x18x33x12;w=bf16,NHWC,8x2x3x6;y=bf16,NHWC;stride=2x3;pad=0x0;dil=1x1;groups=2;acc=fp32",
 )
 RECORD = Record(
-    KEYS[0], "x86_64-v4:2", "c_dense", "mr=6 nr=2", revision=3, time_us=12.5, spread_us=0.25, samples=31,
+    KEYS[0], "x86_64-v4:2:zen4", "c_dense", "mr=6 nr=2", revision=3, time_us=12.5, spread_us=0.25, samples=31,
     prepare_us=2.0, workspace=4096, error=0.5, bound=1.0, method="median", date="2026-01-01T00:00:00Z",
 )  # fmt: skip
 FIND_LINES = (
@@ -173,7 +173,7 @@ def read_json_line(data: bytes, folder: Path) -> None:
         assert record in (RECORD, SEARCH), "a damaged record was read"
 
 
-SEARCH = Search(KEYS[0], "x86_64-v4:2", "model", 0, 9, 1.5, "converged", "2026-01-01T00:00:00Z")
+SEARCH = Search(KEYS[0], "x86_64-v4:2:zen4", "model", 0, 9, 1.5, "converged", "2026-01-01T00:00:00Z")
 
 
 def read_find_text(data: bytes, folder: Path) -> None:

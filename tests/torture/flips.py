@@ -41,7 +41,7 @@ SOURCE = Source("c", "ts_answer", "", "int ts_answer(void) { return 42; }")
 TARGET = host_target(1)
 SIGNATURE = ConvSignature((1, 4, 6, 5), (8, 4, 3, 3))
 RECORD = Record(
-    "conv1;fwd", "x86_64-v4:2", "c_dense", "mr=6,nr=2", revision=3, time_us=12.5, spread_us=0.25, samples=31,
+    "conv1;fwd", "x86_64-v4:2:zen4", "c_dense", "mr=6,nr=2", revision=3, time_us=12.5, spread_us=0.25, samples=31,
     prepare_us=2.0, workspace=4096, error=0.5, bound=1.0, method="median", compiler="gcc 12", generator="0.1",
     host="a host", date="2026-01-01T00:00:00Z",
 )  # fmt: skip
