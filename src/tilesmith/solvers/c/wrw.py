@@ -22,7 +22,17 @@ from tilesmith.solvers.c.wrw_tiling import (
     reads_in_place,
     tiling,
 )
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Unranked, values_of
+from tilesmith.solvers.solver import (
+    Accepted,
+    Axis,
+    Config,
+    Geometry,
+    Rejected,
+    SearchSpace,
+    Unranked,
+    remembered,
+    values_of,
+)
 from tilesmith.targets.target import CpuTarget
 
 _DTYPES = ("fp32", "bf16", "fp16")
@@ -51,6 +61,7 @@ class WrwSolver(Unranked):
     features = USUAL | WINDOW | {"wrw", "groups"}
     axes = AXES
 
+    @remembered
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
@@ -88,6 +99,7 @@ class WrwSolver(Unranked):
 
         return SearchSpace(values_of(AXES), allowed)
 
+    @remembered
     def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         assert isinstance(problem, ConvGeometry)
         form = flattened(problem, target)

@@ -13,7 +13,17 @@ from tilesmith.solvers.c import wrw_grouped_text as text
 from tilesmith.solvers.c.grouped_lanes import LaneMap, groups_per_vector
 from tilesmith.solvers.c.turns import items_a_turn
 from tilesmith.solvers.c.wrw_cost import grouped_seconds
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Unranked, values_of
+from tilesmith.solvers.solver import (
+    Accepted,
+    Axis,
+    Config,
+    Geometry,
+    Rejected,
+    SearchSpace,
+    Unranked,
+    remembered,
+    values_of,
+)
 from tilesmith.targets.target import CpuTarget
 
 _DTYPES = ("fp32", "bf16", "fp16")
@@ -37,6 +47,7 @@ class WrwGroupedSolver(Unranked):
     features = USUAL | WINDOW | {"wrw", "groups"}
     axes = AXES
 
+    @remembered
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
@@ -75,6 +86,7 @@ class WrwGroupedSolver(Unranked):
 
         return SearchSpace(values_of(AXES) | {"item_blocks": tuple(chunks)}, allowed)
 
+    @remembered
     def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         assert isinstance(problem, ConvGeometry)
         space = self.search_space(problem, target)
