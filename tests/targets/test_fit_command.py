@@ -16,6 +16,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import fit as command  # noqa: E402
 from timings import timings  # noqa: E402
 
+from tilesmith.db.records import Record  # noqa: E402
+from tilesmith.db.store import Database  # noqa: E402
 from tilesmith.problems.gemm import GemmSignature  # noqa: E402
 from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver  # noqa: E402
 from tilesmith.targets.cuda import cuda_target  # noqa: E402
@@ -42,6 +44,20 @@ def rows(tmp_path_factory):
 def test_timings_are_read_with_their_estimates(rows):
     assert len({row.problem for row in rows}) == len(SIZES)
     assert {row.part for row in rows} == {"mma"}
+
+
+def test_trials_of_a_database_are_timings_by_old_names_too(tmp_path):
+    signature = GemmSignature(512, 512, 256, dtype="bf16").canonical
+    today = str(MmaDenseSolver(exact=False).default_config(signature.geometry, TARGET))
+    old = today.replace("block_m", "bm").replace("split_k", "split").replace("group_m", "walk")
+    trials = [
+        Record(signature.key(), TARGET.name, "mma_dense", config, 4, time_us, status=status)
+        for config, time_us, status in ((old, 20.0, "ok"), ("rubbish=1", 30.0, "ok"), (today, None, "failed"))
+    ]
+    Database.open(tmp_path / "trials.db").record_trials(trials)
+    (row,) = timings([tmp_path / "trials.db"], TARGET)
+    assert row.solver == "mma_dense"
+    assert row.seconds == pytest.approx(20.0e-6)
 
 
 def test_problems_are_left_out_whole(rows):
