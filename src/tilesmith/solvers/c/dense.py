@@ -18,6 +18,7 @@ from tilesmith.solvers.c.dense_space import AXES, dense_default, dense_space, sm
 from tilesmith.solvers.c.dense_tiling import NOTE_BYTES, Tiling
 from tilesmith.solvers.c.reference import guarded_reference
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked, remembered
+from tilesmith.targets.fits.choose import cpu_fit_of
 from tilesmith.targets.target import CpuTarget
 
 
@@ -55,7 +56,7 @@ class DenseSolver(Unranked):
         return dense_default(_form(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
-        return predicted_seconds(Tiling(_form(problem), config, target))
+        return predicted_seconds(Tiling(_form(problem), config, target), cpu_fit_of(target).dense)
 
     def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         form = _form(problem)

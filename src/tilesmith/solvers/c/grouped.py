@@ -32,6 +32,7 @@ from tilesmith.solvers.solver import (
     remembered,
     values_of,
 )
+from tilesmith.targets.fits.choose import cpu_fit_of
 from tilesmith.targets.target import CpuTarget
 
 # Multiply-adds in one kernel's text: more compile for seconds.
@@ -141,7 +142,9 @@ class GroupedSolver(Unranked):
 
     def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         assert isinstance(problem, ConvGeometry)
-        return predicted_seconds(problem, lane_map(problem, target, config["vectors"]), _schedule(config), target)
+        return predicted_seconds(
+            problem, lane_map(problem, target, config["vectors"]), _schedule(config), target, cpu_fit_of(target).grouped
+        )
 
     def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)

@@ -24,6 +24,7 @@ from tilesmith.solvers.solver import (
     remembered,
     values_of,
 )
+from tilesmith.targets.fits.choose import cpu_fit_of
 from tilesmith.targets.target import CpuTarget
 
 _DTYPES = ("fp32", "bf16", "fp16")
@@ -106,7 +107,7 @@ class WrwGroupedSolver(Unranked):
 
     def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         assert isinstance(problem, ConvGeometry)
-        return grouped_seconds(_tiling(problem, config, target), target)
+        return grouped_seconds(_tiling(problem, config, target), target, cpu_fit_of(target).wrw)
 
     def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)
