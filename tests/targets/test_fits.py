@@ -31,7 +31,7 @@ def named(card: str, **changes: float) -> CudaTarget:
     return Named(**(values | {"card": card} | changes))
 
 
-@pytest.mark.parametrize("fit", (*FITS, *CPU_FITS), ids=lambda fit: fit.card)
+@pytest.mark.parametrize("fit", [*FITS, *CPU_FITS], ids=lambda fit: fit.card)
 def test_every_constant_has_a_unit_and_a_sentence(fit):
     for part in parts_of(fit):
         record = getattr(fit, part.name)
