@@ -9,8 +9,10 @@ import pytest
 
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
+from tilesmith.targets.cpu import CPU_TARGETS, cpu_target
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
-from tilesmith.targets.fits.choose import FITS, fit_of, parts_of, scaled
+from tilesmith.targets.fits.choose import CPU_FITS, FITS, cpu_fit_of, fit_of, parts_of, scaled
+from tilesmith.targets.fits.epyc import EPYC
 from tilesmith.targets.fits.h200 import H200
 from tilesmith.targets.fits.units import Unit
 from tilesmith.targets.target import CudaTarget
@@ -20,7 +22,7 @@ def named(card: str, **changes: float) -> CudaTarget:
     return replace(cuda_target("sm_90a"), card=card, **changes)
 
 
-@pytest.mark.parametrize("fit", FITS, ids=lambda fit: fit.card)
+@pytest.mark.parametrize("fit", [*FITS, *CPU_FITS], ids=lambda fit: fit.card)
 def test_every_constant_has_a_unit_and_a_sentence(fit):
     for part in parts_of(fit):
         record = getattr(fit, part.name)
@@ -62,6 +64,11 @@ def test_every_arch_has_a_fit(arch):
     target = cuda_target(arch)
     fit = fit_of(target)
     assert (fit.cores, fit.clock_hz, fit.bytes_per_s) == (target.cores, target.clock_hz, target.bytes_per_s)
+
+
+@pytest.mark.parametrize("arch", CPU_TARGETS)
+def test_every_cpu_has_a_fit(arch):
+    assert cpu_fit_of(cpu_target(arch)) is EPYC
 
 
 def test_a_card_with_less_memory_takes_longer():

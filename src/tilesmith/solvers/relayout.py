@@ -14,7 +14,17 @@ from tilesmith.plan.slots import slot_names, span_bytes
 from tilesmith.problems.features import features_of
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Solver, refusal
+from tilesmith.solvers.solver import (
+    Accepted,
+    Axis,
+    Config,
+    Geometry,
+    Rejected,
+    SearchSpace,
+    Solver,
+    refusal,
+    remembered,
+)
 from tilesmith.targets.target import CpuTarget, CudaTarget
 
 Kind = TypeVar("Kind", bound=CpuTarget | CudaTarget)
@@ -79,6 +89,7 @@ class Relayout(Generic[Kind]):
     def revision(self) -> int:
         return self.inner.revision + self.own_revision - 1
 
+    @remembered
     def applicable(self, problem: Geometry, target: Kind) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
@@ -93,6 +104,7 @@ class Relayout(Generic[Kind]):
     def search_space(self, problem: Geometry, target: Kind) -> SearchSpace:
         return self.inner.search_space(self.changed(problem), target)
 
+    @remembered
     def default_config(self, problem: Geometry, target: Kind) -> Config:
         return self.inner.default_config(self.changed(problem), target)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from functools import lru_cache
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
@@ -12,6 +13,9 @@ from tilesmith.solvers import reasons
 from tilesmith.targets.target import CpuTarget, CudaTarget
 
 Geometry = ConvGeometry | GemmGeometry
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+_REMEMBERED = 2048  # problems of each method
 TargetKind_contra = TypeVar("TargetKind_contra", bound=CpuTarget | CudaTarget, contravariant=True)
 
 
@@ -88,7 +92,11 @@ class SearchSpace:
 
 
 class Solver(Protocol[TargetKind_contra]):
-    """One family of kernels, for targets of one kind. All methods are pure."""
+    """One family of kernels, for targets of one kind. All methods are pure.
+
+    ``applicable`` and ``default_config`` answer in under 50 us about a problem that they were asked about before
+    (``remembered``).
+    """
 
     @property
     def name(self) -> str:
@@ -117,7 +125,7 @@ class Solver(Protocol[TargetKind_contra]):
     def search_space(self, problem: Geometry, target: TargetKind_contra) -> SearchSpace: ...
 
     def default_config(self, problem: Geometry, target: TargetKind_contra) -> Config:
-        """Always inside the search space, found in constant time."""
+        """Always inside the search space."""
         ...
 
     def ranked(self, problem: Geometry, target: TargetKind_contra) -> Sequence[Config]:
@@ -137,6 +145,15 @@ class Solver(Protocol[TargetKind_contra]):
     def draft(self, problem: Geometry, config: Config, target: TargetKind_contra) -> Draft:
         """Sources and steps. Slots are counted in the order of ``slot_names(problem)``."""
         ...
+
+
+def remembered(method: Callable[P, Answer]) -> Callable[P, Answer]:
+    """A method of a solver, all of whose arguments are facts, that answers at once when it is asked again.
+
+    The first answer about a problem takes as long as it takes to look through tiles: up to a quarter of a second. Each
+    later one takes some microseconds, as long as a process meets no more than ``_REMEMBERED`` problems.
+    """
+    return cast(Callable[P, Answer], lru_cache(maxsize=_REMEMBERED)(method))
 
 
 class Unranked:

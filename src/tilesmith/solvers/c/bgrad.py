@@ -11,7 +11,17 @@ from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Space
 from tilesmith.problems.features import USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Unranked, values_of
+from tilesmith.solvers.solver import (
+    Accepted,
+    Axis,
+    Config,
+    Geometry,
+    Rejected,
+    SearchSpace,
+    Unranked,
+    remembered,
+    values_of,
+)
 from tilesmith.targets.target import CpuTarget
 
 _C_TYPES = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
@@ -34,6 +44,7 @@ class BgradSolver(Unranked):
     features = USUAL | WINDOW | {"bgrad", "groups"}
     axes = AXES
 
+    @remembered
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
@@ -53,6 +64,7 @@ class BgradSolver(Unranked):
             lambda config: config["split_n"] <= rows and config["vectors"] + 2 <= target.vector_registers,
         )
 
+    @remembered
     def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         assert isinstance(problem, ConvGeometry)
         splits = 1

@@ -17,7 +17,8 @@ from tilesmith.solvers.c.dense_pack import filter_text
 from tilesmith.solvers.c.dense_space import AXES, dense_default, dense_space, smallest_item
 from tilesmith.solvers.c.dense_tiling import NOTE_BYTES, Tiling
 from tilesmith.solvers.c.reference import guarded_reference
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked, remembered
+from tilesmith.targets.fits.choose import cpu_fit_of
 from tilesmith.targets.target import CpuTarget
 
 
@@ -29,6 +30,7 @@ class DenseSolver(Unranked):
     features = USUAL | GEMM | WINDOW | {"fwd", "bwd", "groups"}
     axes = AXES
 
+    @remembered
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         form = dense_form(problem)
         if isinstance(form, Rejected):
@@ -49,11 +51,12 @@ class DenseSolver(Unranked):
     def search_space(self, problem: Geometry, target: CpuTarget) -> SearchSpace:
         return dense_space(_form(problem), target)
 
+    @remembered
     def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         return dense_default(_form(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
-        return predicted_seconds(Tiling(_form(problem), config, target))
+        return predicted_seconds(Tiling(_form(problem), config, target), cpu_fit_of(target).dense)
 
     def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         form = _form(problem)

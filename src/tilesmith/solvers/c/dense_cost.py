@@ -1,7 +1,7 @@
-"""How long a config takes: a model for ranking, from the facts of a target and a few measured constants.
+"""How long a config takes: a model for ranking, from the facts of a target and the constants of a card.
 
 Cycles of one thread are those of its tiles (multiply-adds, loads, latency), plus what the filter's way from the caches
-does not hide, plus packing and storing. The constants were fitted to single-thread runs of AVX-512 kernels.
+does not hide, plus packing and storing.
 """
 
 from __future__ import annotations
@@ -10,27 +10,19 @@ import math
 
 from tilesmith.solvers.c.dense_form import Phase, tap_lines
 from tilesmith.solvers.c.dense_tiling import DIRECT, Tiling
+from tilesmith.targets.fits.cpu_fit import DenseFit
 
-CYCLES_PER_SECOND = 3.8e9
-FMA_LATENCY = 4.2  # 4, and what sums without a spare one lose whenever a load is late
-LOADS_PER_CYCLE = 2.0
-ISSUED_PER_CYCLE = 7.0
-TILE_CYCLES = 14.0  # call, pointers, the mispredicted ends of loops
-SEGMENT_CYCLES = 4.0
-ITEM_CYCLES = 100.0  # counting out where an item lies, first touches
-COPY_BYTES, GATHER_ELEMENTS = 16.0, 0.7  # a cycle
-L2_BYTES, L3_BYTES, DRAM_BYTES = 60.0, 30.0, 10.0  # a cycle
 LINE = 64
 
 
-def predicted_seconds(t: Tiling) -> float:
+def predicted_seconds(t: Tiling, fit: DenseFit) -> float:
     """Estimated seconds of ``run`` on ``t.target.cores`` threads."""
     form = t.form
-    compute = sum(times * _phase_cycles(t, phase) for phase, times in form.kinds)
+    compute = sum(times * _phase_cycles(t, phase, fit) for phase, times in form.kinds)
     compute *= t.c_blocks * form.images * form.groups
-    cycles = compute + _filter_cycles(t, compute) + _input_cycles(t) + _pack_cycles(t) + _store_cycles(t)
-    cycles += ITEM_CYCLES * t.items
-    return cycles / _speedup(t) / CYCLES_PER_SECOND
+    cycles = compute + _filter_cycles(t, compute, fit) + _input_cycles(t, fit) + _pack_cycles(t, fit) + _store_cycles(t)
+    cycles += fit.item * t.items
+    return cycles / _speedup(t) / fit.clock
 
 
 def _speedup(t: Tiling) -> float:
@@ -54,7 +46,7 @@ def _pieces(length: int, block: int, sizes: tuple[int, ...]) -> dict[int, int]:
     return {size: count for size, count in found.items() if count}
 
 
-def _phase_cycles(t: Tiling, phase: Phase) -> float:
+def _phase_cycles(t: Tiling, phase: Phase, fit: DenseFit) -> float:
     """All tiles of one phase, image and group."""
     segments = t.segment_count(phase)
     steps = segments * t.padded_run(t.run(phase)) // t.per_step
@@ -68,9 +60,12 @@ def _phase_cycles(t: Tiling, phase: Phase) -> float:
         for mh, tall in heights.items():
             for mw, wide in widths.items():
                 tile = (
-                    steps * (1.0 - _skipped(t, phase, mh)) * _step_cycles(t, mh * mw, nv) * _conflict_factor(t, mh, mw)
+                    steps
+                    * (1.0 - _skipped(t, phase, mh))
+                    * _step_cycles(t, mh * mw, nv, fit)
+                    * _conflict_factor(t, mh, mw)
                 )
-                tile += segments * SEGMENT_CYCLES + TILE_CYCLES
+                tile += segments * fit.segment + fit.tile
                 total += blocks * tall * wide * tile
     return total * phase.count[0]
 
@@ -88,7 +83,7 @@ def _skipped(t: Tiling, phase: Phase, mh: int) -> float:
     return min(1.0, gone / (lines * tiles))
 
 
-def _step_cycles(t: Tiling, pixels: int, nv: int) -> float:
+def _step_cycles(t: Tiling, pixels: int, nv: int, fit: DenseFit) -> float:
     """One step of the reduction: the slowest of the arithmetic, its latency, the loads and the front end."""
     target = t.target
     products = pixels * nv
@@ -96,7 +91,7 @@ def _step_cycles(t: Tiling, pixels: int, nv: int) -> float:
     loads = pixels + nv + 0.5 * lines
     issued = products + loads + 3 / t.unroll
     cycles = max(
-        products / target.fma_per_cycle, FMA_LATENCY, loads / LOADS_PER_CYCLE, issued / ISSUED_PER_CYCLE
+        products / target.fma_per_cycle, fit.latency, loads / fit.loads, issued / fit.issued
     )  # fmt: skip
     registers = products + nv + (0 if nv == 1 else 1)
     if registers > target.vector_registers:
@@ -121,7 +116,7 @@ def _conflict_factor(t: Tiling, mh: int, mw: int) -> float:
     return 1.06 if 2 * crowd > ways else 1.0
 
 
-def _filter_cycles(t: Tiling, compute: float) -> float:
+def _filter_cycles(t: Tiling, compute: float, fit: DenseFit) -> float:
     """What fetching the filter adds: from the second-level cache for each tile, from further away for each item."""
     form, target = t.form, t.target
     total = t.filter_bytes
@@ -132,7 +127,7 @@ def _filter_cycles(t: Tiling, compute: float) -> float:
         tiles = form.images * form.pixels / pixels / len(form.phases)
         # Most of it arrives in time; wide blocks over few pixels ask for more than the second level gives.
         wanted = t.nr * t.element * t.per_step / (pixels * t.value["vectors"] / target.fma_per_cycle)
-        cycles += tiles * total / L2_BYTES * (0.05 if wanted < 24 else 0.2)
+        cycles += tiles * total / fit.l2 * (0.05 if wanted < 24 else 0.2)
     if total <= 0.6 * target.l2_bytes:
         return cycles
     streams = form.images * t.places  # each item walks through the whole filter (of its group)
@@ -143,26 +138,26 @@ def _filter_cycles(t: Tiling, compute: float) -> float:
     far = total > 0.6 * target.l3_bytes
     ahead = t.value["prefetch"] * t.nr * t.per_step * t.element
     hidden = min(1.0, ahead / (12288 if far else 3072))
-    arriving = streams * total / (DRAM_BYTES if far else L3_BYTES)
+    arriving = streams * total / (fit.dram if far else fit.l3)
     # It arrives while the first tile of an item works; the other tiles find it in the second level.
     first = compute / max(1.0, t.rows * t.cols / pixels)
     visible = min(arriving, first) * (1.0 - hidden) * (1.0 if far else 0.6)
     return cycles + visible + 0.05 * min(arriving, first) + max(0.0, arriving - first)
 
 
-def _input_cycles(t: Tiling) -> float:
+def _input_cycles(t: Tiling, fit: DenseFit) -> float:
     """Every block of result channels reads an item's input again, from the cache that holds it."""
     form, target = t.form, t.target
     depth, rows, cols = t.strip_size
     nbytes = depth * rows * cols * t.cb * t.element
     if nbytes <= 0.6 * target.l1_bytes:
         return 0.0
-    rate = L2_BYTES if nbytes <= 0.6 * target.l2_bytes else L3_BYTES
+    rate = fit.l2 if nbytes <= 0.6 * target.l2_bytes else fit.l3
     passes = form.images * form.groups * t.places * t.c_blocks * (t.blocks - 1)
     return 0.2 * passes * nbytes / rate
 
 
-def _pack_cycles(t: Tiling) -> float:
+def _pack_cycles(t: Tiling, fit: DenseFit) -> float:
     if t.pack == DIRECT:
         return 0.0
     form = t.form
@@ -173,8 +168,8 @@ def _pack_cycles(t: Tiling) -> float:
     pixels = items * depth * rows * cols
     contiguous = form.x_strides[2] == 1 or t.cb == 1
     if contiguous and (t.dot or form.x_dtype == "fp32"):
-        return items * depth * rows * 30 + pixels * (t.cb * t.element / COPY_BYTES + (6 if t.value["strip_pad"] else 1))
-    return pixels * t.cb / (4.0 if contiguous else GATHER_ELEMENTS)
+        return items * depth * rows * 30 + pixels * (t.cb * t.element / fit.copied + (6 if t.value["strip_pad"] else 1))
+    return pixels * t.cb / (4.0 if contiguous else fit.gathered)
 
 
 def _store_cycles(t: Tiling) -> float:

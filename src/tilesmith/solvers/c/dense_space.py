@@ -9,6 +9,7 @@ from tilesmith.solvers.c.dense_cost import predicted_seconds
 from tilesmith.solvers.c.dense_form import DenseForm, uses_dot
 from tilesmith.solvers.c.dense_tiling import DIRECT, STRIP, Tiling
 from tilesmith.solvers.solver import Axis, Config, SearchSpace, values_of
+from tilesmith.targets.fits.choose import cpu_fit_of
 from tilesmith.targets.target import CpuTarget
 
 AXES = (
@@ -120,7 +121,7 @@ def _descend(form: DenseForm, best: Config, target: CpuTarget, space: SearchSpac
 
 
 def cost(form: DenseForm, config: Config, target: CpuTarget) -> float:
-    return predicted_seconds(Tiling(form, config, target))
+    return predicted_seconds(Tiling(form, config, target), cpu_fit_of(target).dense)
 
 
 def _tiles(form: DenseForm, target: CpuTarget, space: SearchSpace, rows: int, cols: int) -> Iterator[Config]:

@@ -1,6 +1,6 @@
 """The micro-kernel: one tile of ``tile_h x tile_w`` pixels times ``vectors`` vectors of channels, kept in registers.
 
-For each segment and each step of its run: load ``nv`` vectors of the packed filter, splat one element of each pixel,
+For each segment and each step of its run: load the vectors of the packed filter, splat one element of each pixel,
 multiply-add. Every pixel's offset is a constant, so there is nothing else in the loop.
 """
 

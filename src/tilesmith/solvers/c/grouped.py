@@ -21,7 +21,18 @@ from tilesmith.solvers.c.grouped_cost import predicted_seconds
 from tilesmith.solvers.c.grouped_lanes import LaneMap, lane_map
 from tilesmith.solvers.c.grouped_tile import UNROLLED
 from tilesmith.solvers.c.turns import items_a_turn
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Unranked, values_of
+from tilesmith.solvers.solver import (
+    Accepted,
+    Axis,
+    Config,
+    Geometry,
+    Rejected,
+    SearchSpace,
+    Unranked,
+    remembered,
+    values_of,
+)
+from tilesmith.targets.fits.choose import cpu_fit_of
 from tilesmith.targets.target import CpuTarget
 
 # Multiply-adds in one kernel's text: more compile for seconds.
@@ -56,6 +67,7 @@ class GroupedSolver(Unranked):
         """Which group widths are this solver's."""
         return problem.groups > 1 and problem.groups not in (problem.c, problem.k)
 
+    @remembered
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
@@ -105,6 +117,7 @@ class GroupedSolver(Unranked):
             (("tile_h", 1), ("tile_w", 1), ("vectors", 1), ("item_blocks", 1), ("stream_stores", 0), ("prefetch", 0))
         )
 
+    @remembered
     def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         """The best prediction among tiles of all shapes, with the chunk and stores that the sizes call for."""
         assert isinstance(problem, ConvGeometry)
@@ -129,7 +142,9 @@ class GroupedSolver(Unranked):
 
     def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         assert isinstance(problem, ConvGeometry)
-        return predicted_seconds(problem, lane_map(problem, target, config["vectors"]), _schedule(config), target)
+        return predicted_seconds(
+            problem, lane_map(problem, target, config["vectors"]), _schedule(config), target, cpu_fit_of(target).grouped
+        )
 
     def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)

@@ -22,7 +22,18 @@ from tilesmith.solvers.c.wrw_tiling import (
     reads_in_place,
     tiling,
 )
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Unranked, values_of
+from tilesmith.solvers.solver import (
+    Accepted,
+    Axis,
+    Config,
+    Geometry,
+    Rejected,
+    SearchSpace,
+    Unranked,
+    remembered,
+    values_of,
+)
+from tilesmith.targets.fits.choose import cpu_fit_of
 from tilesmith.targets.target import CpuTarget
 
 _DTYPES = ("fp32", "bf16", "fp16")
@@ -51,6 +62,7 @@ class WrwSolver(Unranked):
     features = USUAL | WINDOW | {"wrw", "groups"}
     axes = AXES
 
+    @remembered
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
@@ -88,6 +100,7 @@ class WrwSolver(Unranked):
 
         return SearchSpace(values_of(AXES), allowed)
 
+    @remembered
     def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         assert isinstance(problem, ConvGeometry)
         form = flattened(problem, target)
@@ -97,14 +110,14 @@ class WrwSolver(Unranked):
         base = _smallest()
         if reads_in_place(form) and fan_k % width == 0:
             base = base.replace(in_place=1)
-        found = []
+        found, fit = [], cpu_fit_of(target).wrw
         for mr, nv in _register_tiles(run, fan_k, width, target.vector_registers):
             for px in (128, 256, 512, 1024):
                 for direct in {0, base["in_place"] if fan_k % (nv * width) == 0 else 0}:
                     config = base.replace(tile_m=mr, vectors=nv, strip_pixels=px, in_place=direct)
                     t = tiling(form, config, target)
                     if t.scratch_bytes <= _MAX_SCRATCH:
-                        found.append((dense_seconds(t, replace(target, cores=1)), config))
+                        found.append((dense_seconds(t, replace(target, cores=1), fit), config))
         base = min(found, key=lambda pair: pair[0])[1] if found else _smallest()
         t = tiling(form, base, target)
         if target.cores > 1:
@@ -121,7 +134,7 @@ class WrwSolver(Unranked):
 
     def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         assert isinstance(problem, ConvGeometry)
-        return dense_seconds(tiling(flattened(problem, target), config, target), target)
+        return dense_seconds(tiling(flattened(problem, target), config, target), target, cpu_fit_of(target).wrw)
 
     def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)

@@ -1,7 +1,4 @@
-"""How long a config of a weight gradient takes: models for ranking, from the facts of a target.
-
-The constants were fitted to single-thread runs of AVX-512 kernels.
-"""
+"""How long a config of a weight gradient takes: models for ranking, from the facts of a target."""
 
 from __future__ import annotations
 
@@ -11,31 +8,23 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.c.grouped_axis import column_tiles
 from tilesmith.solvers.c.wrw_grouped_text import WrwGroupedTiling
 from tilesmith.solvers.c.wrw_tiling import WrwTiling
+from tilesmith.targets.fits.cpu_fit import WrwFit
 from tilesmith.targets.target import CpuTarget
 
-CYCLES_PER_SECOND = 3.8e9
-LATENCY = 4.0
-LOADS_PER_CYCLE = 1.9
-ISSUED_PER_CYCLE = 5.5
-TILE_CYCLES = 30.0
-ROW_CYCLES = 8.0
-COPY_BYTES = 16.0
-L2_BYTES, L3_BYTES, DRAM_BYTES = 40.0, 24.0, 9.0  # a cycle
 
-
-def _level(nbytes: float, target: CpuTarget) -> float:
+def _level(nbytes: float, target: CpuTarget, fit: WrwFit) -> float:
     """Bytes a cycle from where ``nbytes`` stay."""
     if nbytes <= 0.6 * target.l2_bytes:
-        return L2_BYTES
-    return L3_BYTES if nbytes <= 0.5 * target.l3_bytes else DRAM_BYTES
+        return fit.l2
+    return fit.l3 if nbytes <= 0.5 * target.l3_bytes else fit.dram
 
 
-def _shared(cycles: float, items: int, target: CpuTarget) -> float:
+def _shared(cycles: float, items: int, target: CpuTarget, fit: WrwFit) -> float:
     """Seconds when ``items`` equal items are shared by the target's threads."""
-    return cycles * ceil(items / target.cores) / items / CYCLES_PER_SECOND
+    return cycles * ceil(items / target.cores) / items / fit.clock
 
 
-def dense_seconds(t: WrwTiling, target: CpuTarget) -> float:
+def dense_seconds(t: WrwTiling, target: CpuTarget, fit: WrwFit) -> float:
     """Estimated seconds of ``c_wrw``."""
     pr = t.problem
     steps_x = 2 if t.pairs else 1
@@ -50,19 +39,19 @@ def dense_seconds(t: WrwTiling, target: CpuTarget) -> float:
         loads = mr + t.nv
         step = max(
             products / target.fma_per_cycle,
-            LATENCY,
-            loads / LOADS_PER_CYCLE,
-            (products + loads + 3) / ISSUED_PER_CYCLE,
+            fit.latency,
+            loads / fit.loads,
+            (products + loads + 3) / fit.issued,
         )
         spilled = max(0, products + t.nv + 1 - target.vector_registers)
-        tile = steps * (step * (1 + 0.03 * spilled) + 0.2) + segments * ROW_CYCLES
-        tile += units * (TILE_CYCLES + products * 1.5)
+        tile = steps * (step * (1 + 0.03 * spilled) + 0.2) + segments * fit.row
+        tile += units * (fit.tile + products * 1.5)
         compute += count * tile
     compute *= len(t.lines) * t.k_blocks * pr.groups
     # Partial sums go to memory and back for every strip.
     sums = t.tiles * t.tile_elements * 4
     part = sums / t.parts
-    traffic = pr.groups * units * sums * 2 / _level(part, target)
+    traffic = pr.groups * units * sums * 2 / _level(part, target, fit)
     nbytes = dtype(pr.x.dtype).nbytes
     pixels = pr.n * pr.output[0] * pr.output[1] * pr.output[2]
     if t.direct:
@@ -70,22 +59,26 @@ def dense_seconds(t: WrwTiling, target: CpuTarget) -> float:
         copies = 0.0
     else:
         strip = 4 * t.x_elements
-        copies = units * pr.groups * t.parts * strip / COPY_BYTES
-        copies += pixels * min(t.k_blocks * t.nr, t.packed_blocks * t.nr * t.parts) * pr.groups * 4 / COPY_BYTES
+        copies = units * pr.groups * t.parts * strip / fit.copied
+        copies += pixels * min(t.k_blocks * t.nr, t.packed_blocks * t.nr * t.parts) * pr.groups * 4 / fit.copied
     # Every block of k reads the strip again.
     blocks = min(t.k_blocks, ceil(t.k_blocks / t.parts) + 1)
     reread = (
-        pr.groups * t.parts * units * strip * blocks / _level(strip + t.rows * t.cols * t.planes * t.nr * 4, target)
+        pr.groups
+        * t.parts
+        * units
+        * strip
+        * blocks
+        / _level(strip + t.rows * t.cols * t.planes * t.nr * 4, target, fit)
     )
-    fold = pr.groups * t.tiles * t.tile_elements * (t.splits * 4 / _level(t.partial_bytes, target) + 0.6)
+    fold = pr.groups * t.tiles * t.tile_elements * (t.splits * 4 / _level(t.partial_bytes, target, fit) + 0.6)
     items = pr.groups * t.parts * t.splits
     return (
-        _shared(compute + 0.5 * traffic + copies + 0.4 * reread, items, target)
-        + fold / target.cores / CYCLES_PER_SECOND
+        _shared(compute + 0.5 * traffic + copies + 0.4 * reread, items, target, fit) + fold / target.cores / fit.clock
     )
 
 
-def grouped_seconds(t: WrwGroupedTiling, target: CpuTarget) -> float:
+def grouped_seconds(t: WrwGroupedTiling, target: CpuTarget, fit: WrwFit) -> float:
     """Estimated seconds of ``c_wrw_grouped``."""
     pr, m = t.problem, t.lanes
     rows = pr.n * pr.output[0] * pr.output[1]
@@ -106,9 +99,9 @@ def grouped_seconds(t: WrwGroupedTiling, target: CpuTarget) -> float:
             loads = read * sources + columns.width
             cycles = max(
                 products / target.fma_per_cycle,
-                loads / LOADS_PER_CYCLE,
-                (products + loads + shuffles + converted + 4) / ISSUED_PER_CYCLE,
-                columns.width * LATENCY,
+                loads / fit.loads,
+                (products + loads + shuffles + converted + 4) / fit.issued,
+                columns.width * fit.latency,
             )
             spilled = max(0, len(cells) + columns.width + 3 - target.vector_registers)
             row += columns.repeat * (cycles * (1 + 0.05 * spilled) + 0.25 * (shuffles + converted) + 3)
@@ -118,7 +111,7 @@ def grouped_seconds(t: WrwGroupedTiling, target: CpuTarget) -> float:
         view.shape[0] * view.shape[1] * view.shape[2] * view.shape[3] * view.shape[4] * dtype(view.dtype).nbytes
         for view in (pr.x, pr.y)
     )
-    memory = whole / _level(whole / target.cores, target)
+    memory = whole / _level(whole / target.cores, target, fit)
     # One block of channels at a time keeps its rows in the first-level cache; more fetch them for each filter row.
     held = (pr.filter[0] * pr.filter[1] + 1) * pr.input[2] * min(t.chunk, m.blocks) * m.width * 4
     if held > target.l1_bytes // 2 and t.chunk > 1:
@@ -126,6 +119,5 @@ def grouped_seconds(t: WrwGroupedTiling, target: CpuTarget) -> float:
     fold = t.cells * m.blocks * (m.width * 1.5 + t.splits)
     items = t.splits * t.chunks
     return (
-        _shared(max(compute, memory) + 0.4 * min(compute, memory), items, target)
-        + fold / target.cores / CYCLES_PER_SECOND
+        _shared(max(compute, memory) + 0.4 * min(compute, memory), items, target, fit) + fold / target.cores / fit.clock
     )

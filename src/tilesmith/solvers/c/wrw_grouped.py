@@ -13,7 +13,18 @@ from tilesmith.solvers.c import wrw_grouped_text as text
 from tilesmith.solvers.c.grouped_lanes import LaneMap, groups_per_vector
 from tilesmith.solvers.c.turns import items_a_turn
 from tilesmith.solvers.c.wrw_cost import grouped_seconds
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Unranked, values_of
+from tilesmith.solvers.solver import (
+    Accepted,
+    Axis,
+    Config,
+    Geometry,
+    Rejected,
+    SearchSpace,
+    Unranked,
+    remembered,
+    values_of,
+)
+from tilesmith.targets.fits.choose import cpu_fit_of
 from tilesmith.targets.target import CpuTarget
 
 _DTYPES = ("fp32", "bf16", "fp16")
@@ -37,6 +48,7 @@ class WrwGroupedSolver(Unranked):
     features = USUAL | WINDOW | {"wrw", "groups"}
     axes = AXES
 
+    @remembered
     def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
@@ -75,6 +87,7 @@ class WrwGroupedSolver(Unranked):
 
         return SearchSpace(values_of(AXES) | {"item_blocks": tuple(chunks)}, allowed)
 
+    @remembered
     def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         assert isinstance(problem, ConvGeometry)
         space = self.search_space(problem, target)
@@ -94,7 +107,7 @@ class WrwGroupedSolver(Unranked):
 
     def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         assert isinstance(problem, ConvGeometry)
-        return grouped_seconds(_tiling(problem, config, target), target)
+        return grouped_seconds(_tiling(problem, config, target), target, cpu_fit_of(target).wrw)
 
     def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         assert isinstance(problem, ConvGeometry)

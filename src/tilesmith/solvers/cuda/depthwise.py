@@ -6,6 +6,7 @@ adds up its threads and blocks in a fixed order.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import ceil
@@ -21,7 +22,17 @@ from tilesmith.problems.features import EPILOGUE, USUAL
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_form import MAX_INDEX, RESULTS, widest
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, Unranked, values_of
+from tilesmith.solvers.solver import (
+    Accepted,
+    Axis,
+    Config,
+    Geometry,
+    Rejected,
+    SearchSpace,
+    Unranked,
+    remembered,
+    values_of,
+)
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.fits.fit import DepthwiseFit
 from tilesmith.targets.target import CudaTarget
@@ -197,6 +208,7 @@ class DepthwiseCudaSolver(Unranked):
     features = USUAL | EPILOGUE | {"fwd", "bwd", "wrw", "groups", "stride", "padding", "dilation"}
     axes = AXES
 
+    @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
@@ -216,7 +228,7 @@ class DepthwiseCudaSolver(Unranked):
             return Rejected(reasons.FILTER, "three spatial dimensions")
         if max(abs(view.strides[0]) for view in (g.x, g.y)) > MAX_INDEX:
             return Rejected(reasons.SIZE)
-        if not any(True for _ in _candidates(g, target)):
+        if next(_candidates(g, target), None) is None:
             return Rejected(reasons.FILTER, f"filter {g.filter}, stride {g.stride}, dilation {g.dilation}")
         return Accepted()
 
@@ -231,6 +243,7 @@ class DepthwiseCudaSolver(Unranked):
         }
         return SearchSpace(axes, lambda config: DepthwiseTile(g, config, target).fits)
 
+    @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
         return _default(_conv(problem), target)
 
@@ -251,11 +264,10 @@ def _conv(problem: Geometry) -> ConvGeometry:
     return problem
 
 
-def _candidates(g: ConvGeometry, target: CudaTarget) -> list[Config]:
+def _candidates(g: ConvGeometry, target: CudaTarget) -> Iterator[Config]:
     weights, stride = g.direction == "wrw", (g.stride[1], g.stride[2]) if g.direction == "bwd" else (1, 1)
     heights = sorted({h for h in (1, 2, 3, 4, 6, 7, 8, 12, 14) if h % stride[0] == 0})
     widths = sorted({w for w in (1, 2, 3, 4, 6, 7, 8, 12) if w % stride[1] == 0})
-    found = []
     for vec in (v for v in (1, 2, 4, 8) if v <= vector_of(g)):
         for th in heights:
             for tw in widths:
@@ -269,11 +281,9 @@ def _candidates(g: ConvGeometry, target: CudaTarget) -> list[Config]:
                         t = DepthwiseTile(g, config, target)
                         # With two paths, for whole tiles and for others, the estimate is low for wide filters.
                         if t.fits and (not weights or g.filter[2] < 7 or t.registers <= 124):
-                            found.append(config)
-    return found
+                            yield config
 
 
-@lru_cache(maxsize=512)
 def _default(g: ConvGeometry, target: CudaTarget) -> Config:
     fit = fit_of(target).depthwise
     return min(_candidates(g, target), key=lambda config: depthwise_seconds(DepthwiseTile(g, config, target), fit))

@@ -11,7 +11,7 @@ from tilesmith.solvers.cuda.draft_sm90 import tile_draft
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form, gemm_form
 from tilesmith.solvers.cuda.space_sm90 import AXES, sm90_default, sm90_ranked, sm90_space
 from tilesmith.solvers.cuda.tile_sm90 import Sm90Tile
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, remembered
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
@@ -24,6 +24,7 @@ class GemmSm90Solver:
     features = USUAL | GEMM
     axes = AXES
 
+    @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, GemmGeometry):
             return Rejected(reasons.OP)
@@ -35,6 +36,7 @@ class GemmSm90Solver:
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
         return sm90_space(lambda swap: _form(problem, swap), target)
 
+    @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
         return sm90_default(lambda swap: _form(problem, swap), target)
 

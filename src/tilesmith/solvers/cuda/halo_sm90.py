@@ -12,7 +12,7 @@ from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form, aligned, steps_along, stores_whole
 from tilesmith.solvers.cuda.halo_draft_sm90 import halo_draft
 from tilesmith.solvers.cuda.halo_tile_sm90 import HaloTile, halo_seconds
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, values_of
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
@@ -36,6 +36,7 @@ class HaloSm90Solver:
     features = USUAL | ACTIVATED | {"fwd", "bwd", "bias", "padding", "dilation", "depth"}
     axes = AXES
 
+    @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
@@ -54,6 +55,7 @@ class HaloSm90Solver:
         axes = values_of(AXES) | {"tile_h": heights, "tile_w": widths, "block_k": _depths(form)}
         return SearchSpace(axes, lambda config: HaloTile(form, config, target).fits)
 
+    @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
         return self.ranked(problem, target)[0]
 

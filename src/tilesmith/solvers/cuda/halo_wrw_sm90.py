@@ -14,7 +14,7 @@ from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
 from tilesmith.solvers.cuda.form_sm90 import Sm90Form, aligned, steps_along
 from tilesmith.solvers.cuda.halo_wrw_draft_sm90 import halo_wrw_draft
 from tilesmith.solvers.cuda.halo_wrw_tile_sm90 import HaloWrwTile, halo_wrw_seconds, taps_along
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, values_of
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
@@ -43,6 +43,7 @@ class HaloWrwSm90Solver:
     features = USUAL | {"wrw", "padding", "dilation", "depth"}
     axes = AXES
 
+    @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
@@ -65,6 +66,7 @@ class HaloWrwSm90Solver:
         }  # fmt: skip
         return SearchSpace(axes, lambda config: HaloWrwTile(g, config, target).fits)
 
+    @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
         return self.ranked(problem, target)[0]
 

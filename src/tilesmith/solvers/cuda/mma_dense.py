@@ -9,17 +9,15 @@ fp8 is widened to fp16 in registers: the tensor cores' own fp8 products are summ
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import GEMM, USUAL, WINDOW
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_cost import predicted_seconds
 from tilesmith.solvers.cuda.mma_form import BYTES, MmaForm, mma_form
 from tilesmith.solvers.cuda.mma_source import mma_draft
-from tilesmith.solvers.cuda.mma_space import AXES, mma_default, mma_space
+from tilesmith.solvers.cuda.mma_space import AXES, mma_default, mma_fits, mma_space
 from tilesmith.solvers.cuda.mma_tile import MmaTile
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked, remembered
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
@@ -35,6 +33,7 @@ class MmaDenseSolver(Unranked):
         self.exact = exact
         self.name = "ffma_dense" if exact else "mma_dense"
 
+    @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         form = mma_form(problem, self.exact)
         if isinstance(form, Rejected):
@@ -45,17 +44,14 @@ class MmaDenseSolver(Unranked):
             return Rejected(reasons.TARGET, "fp8")
         if not target.has_cp_async or (form.dtype == "bf16" and not target.has_bf16):
             return Rejected(reasons.TARGET, "cp.async")
-        try:
-            _default(form, target)
-        except ValueError:
-            return Rejected(reasons.SIZE)
-        return Accepted()
+        return Accepted() if mma_fits(form, target) else Rejected(reasons.SIZE)
 
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
         return mma_space(self._form(problem), target)
 
+    @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return _default(self._form(problem), target)
+        return mma_default(self._form(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
         return predicted_seconds(self.tile(problem, config, target), fit_of(target).mma)
@@ -72,8 +68,3 @@ class MmaDenseSolver(Unranked):
         if isinstance(form, Rejected):
             raise ValueError(f"the mma solver does not cover this problem: {form}")
         return form
-
-
-@lru_cache(maxsize=1024)
-def _default(form: MmaForm, target: CudaTarget) -> Config:
-    return mma_default(form, target)

@@ -69,6 +69,12 @@ def mma_default(form: MmaForm, target: CudaTarget) -> Config:
     return wider if space.contains(wider) else best
 
 
+def mma_fits(form: MmaForm, target: CudaTarget) -> bool:
+    """Whether there is a tile for the form at all."""
+    space = mma_space(form, target)
+    return any(MmaTile(form, config, target).fits for config in _candidates(form, space, target))
+
+
 def _candidates(form: MmaForm, space: SearchSpace, target: CudaTarget) -> Iterator[Config]:
     shapes = _FLOAT_SHAPES if form.exact else _TENSOR_SHAPES
     for bm, bn, wm, wn in shapes:

@@ -5,6 +5,7 @@ Rows of any width are read: no stride needs to be a multiple of 16 bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from math import ceil
@@ -15,7 +16,7 @@ from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.mma_thin_source import thin_draft
 from tilesmith.solvers.cuda.mma_thin_tile import ThinForm, ThinTile, thin_form
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, values_of
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.fits.fit import ThinFit
 from tilesmith.targets.target import CudaTarget
@@ -36,6 +37,7 @@ class MmaThinSolver:
     features = USUAL | ACTIVATED | {"gemm", "bias", "alpha"}
     axes = AXES
 
+    @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, GemmGeometry):
             return Rejected(reasons.OP)
@@ -44,12 +46,13 @@ class MmaThinSolver:
             return form
         if not target.has_cp_async or (form.dtype == "bf16" and not target.has_bf16):
             return Rejected(reasons.TARGET, "cp.async")
-        return Accepted() if _ranked(form, target) else Rejected(reasons.SIZE)
+        return Accepted() if next(_tiles(form, target), None) is not None else Rejected(reasons.SIZE)
 
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
         form = _form(problem)
         return SearchSpace(values_of(AXES), lambda config: ThinTile(form, config, target).fits)
 
+    @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
         return _ranked(_form(problem), target)[0]
 
@@ -76,16 +79,21 @@ def _form(problem: Geometry) -> ThinForm:
     return form
 
 
+def _tiles(form: ThinForm, target: CudaTarget) -> Iterator[ThinTile]:
+    """All that fit."""
+    for values in product(*values_of(AXES).values()):
+        tile = ThinTile(form, Config(tuple(zip(values_of(AXES), values, strict=True))), target)
+        if tile.fits:
+            yield tile
+
+
 @lru_cache(maxsize=256)
 def _ranked(form: ThinForm, target: CudaTarget) -> tuple[Config, ...]:
-    configs = (
-        Config(tuple(zip(values_of(AXES), values, strict=True))) for values in product(*values_of(AXES).values())
-    )
-    tiles = [tile for config in configs if (tile := ThinTile(form, config, target)).fits]
     fit = fit_of(target).thin
     # Of equals, one block an SM, which reads the filter once, and one stage to spare.
     order = sorted(
-        tiles, key=lambda t: (round(thin_seconds(t, fit) * 1e8), t.value["blocks_per_sm"], abs(t.stages - 3))
+        _tiles(form, target),
+        key=lambda t: (round(thin_seconds(t, fit) * 1e8), t.value["blocks_per_sm"], abs(t.stages - 3)),
     )
     return tuple(tile.config for tile in order)
 

@@ -14,8 +14,8 @@ from tilesmith.targets.target import CudaTarget
 
 _FEW_BYTES = 2**22  # of columns that stay in L2 beside what streams through it
 _RANKED = 300  # configs that a search may begin with
-FormOf = Callable[[int], Sm90Form | None]  # by ``swap``
-_SHAPES = (  # wgs, mi, pp, per_sm
+FormOf = Callable[[int], Sm90Form | None]  # by ``swap_mn``
+_SHAPES = (  # warpgroups, products_m, pingpong, blocks_per_sm
     (1, 1, 0, 1), (2, 1, 0, 1), (2, 1, 1, 1), (1, 2, 0, 1), (2, 2, 0, 1), (2, 2, 1, 1), (3, 1, 0, 1),
     (1, 1, 0, 2), (1, 2, 0, 2), (2, 1, 0, 2),
 )  # fmt: skip

@@ -7,17 +7,26 @@ from functools import lru_cache
 from math import log
 from typing import Any, get_type_hints
 
+from tilesmith.targets.fits.cpu_fit import CpuFit
+from tilesmith.targets.fits.epyc import EPYC
 from tilesmith.targets.fits.fit import Fit
 from tilesmith.targets.fits.h200 import H200
 from tilesmith.targets.fits.units import Ratios
-from tilesmith.targets.target import CudaTarget
+from tilesmith.targets.target import CpuTarget, CudaTarget
 
 FITS: tuple[Fit, ...] = (H200,)
+CPU_FITS: tuple[CpuFit, ...] = (EPYC,)
 
 
 def fit_of(target: CudaTarget) -> Fit:
     """The constants of the card of ``target``; those of the nearest card of its arch, scaled, if it has none."""
     return _fit(target.card, target.arch, target.cores, target.clock_hz, target.bytes_per_s)
+
+
+def cpu_fit_of(target: CpuTarget) -> CpuFit:
+    """The constants of the CPU of ``target``, or of the nearest one: cycles and rates a cycle, which are not scaled."""
+    card = getattr(target, "card", None)
+    return min(CPU_FITS, key=lambda fit: (fit.card != card, fit.arch != target.arch))
 
 
 @lru_cache(maxsize=64)
@@ -40,7 +49,7 @@ def scaled(fit: Fit, cores: int, clock_hz: float, bytes_per_s: float) -> Fit:
     return replace(fit, cores=cores, clock_hz=clock_hz, bytes_per_s=bytes_per_s, **parts)
 
 
-def parts_of(fit: Fit) -> tuple[Any, ...]:
+def parts_of(fit: Fit | CpuFit) -> tuple[Any, ...]:
     """The fields of ``fit`` that hold a kernel's constants."""
     return tuple(part for part in fields(fit) if is_dataclass(getattr(fit, part.name)))
 

@@ -1,0 +1,67 @@
+"""The record of constants measured on a CPU: each field has its unit and a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tilesmith.targets.fits.units import Unit
+
+C, R = Unit.CYCLES, Unit.PER_CYCLE
+
+
+@dataclass(frozen=True)
+class MemoryFit:
+    """Bytes that one thread gets from where they stay."""
+
+    l2: Annotated[float, R, "Bytes from the second-level cache."]
+    l3: Annotated[float, R, "Bytes from the third-level cache."]
+    dram: Annotated[float, R, "Bytes from memory."]
+
+
+@dataclass(frozen=True)
+class CoreFit:
+    """What one thread starts and waits for."""
+
+    clock: Annotated[float, Unit.HERTZ, "The clock under load."]
+    latency: Annotated[float, C, "Of a multiply-add, and what sums without a spare one lose when a load is late."]
+    loads: Annotated[float, R, "Loads of a vector."]
+    issued: Annotated[float, R, "Instructions."]
+    tile: Annotated[float, C, "Of a tile beside its steps: call, pointers, the mispredicted ends of loops."]
+
+
+@dataclass(frozen=True)
+class DenseFit(CoreFit, MemoryFit):
+    """The kernel of dense problems (``solvers/c/dense_cost.py``)."""
+
+    segment: Annotated[float, C, "Of a segment of taps."]
+    item: Annotated[float, C, "Of an item: counting out where it lies, first touches."]
+    copied: Annotated[float, R, "Bytes that are packed from contiguous channels."]
+    gathered: Annotated[float, R, "Elements that are packed one by one."]
+
+
+@dataclass(frozen=True)
+class GroupedFit(CoreFit, MemoryFit):
+    """The kernels of narrow groups (``solvers/c/grouped_cost.py``)."""
+
+    strip: Annotated[float, C, "Of a strip."]
+    ahead: Annotated[float, Unit.SHARE, "How much faster memory is when it is asked early."]
+
+
+@dataclass(frozen=True)
+class WrwFit(CoreFit, MemoryFit):
+    """The kernels of weight gradients (``solvers/c/wrw_cost.py``)."""
+
+    row: Annotated[float, C, "Of a row of a strip."]
+    copied: Annotated[float, R, "Bytes that are copied into strips."]
+
+
+@dataclass(frozen=True)
+class CpuFit:
+    """What was measured on one thread of ``card``; a part for each kernel."""
+
+    card: str
+    arch: str
+    dense: DenseFit
+    grouped: GroupedFit
+    wrw: WrwFit
