@@ -48,6 +48,10 @@ CONV_CHANGES = {
 def conv_changes() -> dict[str, tuple[ConvSignature, ConvSignature]]:
     pairs = {name: (BASE, replace(BASE, **{name: value})) for name, value in CONV_CHANGES.items() if value is not None}
     square = replace(BASE, kernel_shape=(8, 2, 3, 4), stride=(1, 1), padding=(0, 1))
+    narrow = replace(BASE, output_dtype="fp8e4m3")
+    for kind in ("tensor", "channel"):
+        pairs[f"scale {kind}"] = (narrow, replace(narrow, epilogue=Epilogue(scale=kind)))
+    pairs["scale of which"] = (pairs["scale tensor"][1], pairs["scale channel"][1])
     pairs["padding high"] = (BASE, replace(BASE, padding=((1, 2), (2, 2))))
     pairs["transposed"] = (square, replace(square, transposed=True))
     pairs["output_padding"] = (TRANSPOSED, replace(TRANSPOSED, output_padding=(1, 0)))

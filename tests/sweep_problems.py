@@ -48,6 +48,10 @@ def epilogues(draw, integer: bool) -> Epilogue:
     )  # fmt: skip
 
 
+def scaled(draw, epilogue: Epilogue) -> Epilogue:
+    return replace(epilogue, scale=draw(st.sampled_from(("none", "tensor", "channel"))))
+
+
 @st.composite
 def pitches(draw, shape: tuple[int, ...], vector: int) -> tuple[int, ...] | None:
     """Strides with gaps, or None."""
@@ -110,6 +114,8 @@ def conv_problems(draw) -> ConvSignature:
     for i, (tap, s, p, d) in enumerate(zip(taps, stride, padding, dilation, strict=True)):
         missing = 2 * p + transposed - d * (tap - 1) - 1 - extra[i] if transposed else d * (tap - 1) + 1 - 2 * p
         spatial[i] = max(spatial[i], 1 + -(-missing // s) if transposed else missing)
+    if draw(st.integers(0, 4)) == 0:
+        padding = [(p, draw(st.integers(0, 4))) for p in padding]
     first, second = (c, k // groups) if transposed else (k, c // groups)
     chosen = dict(draw(dtypes(("input", "kernel", "output"))))
     integer = chosen["dtype"] == "int8"
@@ -118,6 +124,11 @@ def conv_problems(draw) -> ConvSignature:
         if mode == "bwd":
             chosen = {"dtype": "int32", "input_dtype": "int32", "kernel_dtype": "int8", "output_dtype": "int8"}
     epilogue = draw(epilogues(integer)) if mode in ("fwd", "bwd") else Epilogue()
+    result = chosen.get("input_dtype" if mode == "bwd" else "output_dtype", chosen["dtype"])
+    if mode in ("fwd", "bwd") and (integer or result.startswith("fp8")):
+        epilogue = scaled(draw, epilogue)
+    if integer and epilogue.is_scaled:
+        chosen = {"dtype": "int8"}
     images = draw(st.integers(1, 3))
     while (size := images * c * k // groups * math.prod(spatial) * math.prod(taps)) > MOST_PRODUCTS and math.prod(
         spatial
@@ -161,10 +172,13 @@ def gemm_problems(draw) -> GemmSignature:
         memory[f"stride_{name}"] = draw(st.sampled_from(steps))
     chosen = draw(dtypes(("a", "b", "c")))
     integer = chosen["dtype"] == "int8"
+    epilogue = draw(epilogues(integer))
+    if integer or chosen.get("c_dtype", chosen["dtype"]).startswith("fp8"):
+        epilogue = scaled(draw, epilogue)
     scalars = (1.0, 1.0, 2.0, -3.0) if integer else (1.0, 1.0, 0.5, -2.0)
     return GemmSignature(
         m=m, n=n, k=k, batch=batch, trans_a=trans["a"], trans_b=trans["b"], alpha=draw(st.sampled_from(scalars)),
-        beta=draw(st.sampled_from((0.0, 0.0, *scalars[1:]))), epilogue=draw(epilogues(integer)), **memory, **chosen,
+        beta=draw(st.sampled_from((0.0, 0.0, *scalars[1:]))), epilogue=epilogue, **memory, **chosen,
     )  # fmt: skip
 
 

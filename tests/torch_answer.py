@@ -39,12 +39,19 @@ def torch_answer(sig: ConvSignature, args: tuple[np.ndarray, ...]) -> np.ndarray
             y = torch.autograd.grad(call(x, w), w, dy)[0]
     result = y.detach()
     rest = list(args[2:])
+    if sig.epilogue.is_scaled:
+        result = result * torch.tensor(rest.pop().astype(np.float64)).reshape(1, -1, *[1] * dims)
     if sig.epilogue.bias:
         result = result + torch.tensor(rest.pop(0).astype(np.float64)).reshape(1, -1, *[1] * dims)
     if sig.epilogue.residual:
         layout = sig.output_layout if sig.mode == "fwd" else sig.input_layout
         result = result + tensor(rest.pop(0), layout).detach()
-    return activated(result, sig.epilogue).numpy()
+    return saturated(activated(result, sig.epilogue), sig.epilogue.is_scaled and sig.acc_dtype == "int32").numpy()
+
+
+def saturated(result: torch.Tensor, wanted: bool) -> torch.Tensor:
+    """What an int8 result is rounded from."""
+    return torch.where(result.isnan(), 0.0, result).clamp(-128, 127) if wanted else result
 
 
 def convolved(sig: ConvSignature, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -90,10 +97,12 @@ def torch_gemm(sig: GemmSignature, args: tuple[np.ndarray, ...]) -> np.ndarray:
     """The same for a GEMM; the initial ``c`` comes last when ``beta != 0``."""
     a, b, *rest = (torch.tensor(v.astype(np.float64)) for v in args)
     result = sig.alpha * ((a.mT if sig.trans_a else a) @ (b.mT if sig.trans_b else b))
+    if sig.epilogue.is_scaled:
+        result = result * rest.pop(sig.epilogue.bias + sig.epilogue.residual)
     bias = rest.pop(0) if sig.epilogue.bias else None
     residual = rest.pop(0) if sig.epilogue.residual else None
     if sig.beta != 0:
         result = result + sig.beta * rest.pop(0)
     for term in (bias, residual):
         result = result if term is None else result + term
-    return activated(result, sig.epilogue).numpy()
+    return saturated(activated(result, sig.epilogue), sig.epilogue.is_scaled and sig.acc_dtype == "int32").numpy()

@@ -84,6 +84,13 @@ def test_every_direction(name, emulating):
         ConvSignature((1, 3, 7, 7), (5, 3, 3, 3), dtype="int8", padding=1,
                       epilogue=Epilogue(bias=True, residual=True, activation="clamp", low=-900.0, high=2000.0)),
         GemmSignature(5, 66, 7, dtype="int8", beta=2.0, epilogue=Epilogue(activation="relu")),
+        GemmSignature(5, 66, 7, dtype="int8", alpha=-2.0, beta=2.0, epilogue=Epilogue(scale="channel", bias=True)),
+        GemmSignature(5, 66, 7, dtype="bf16", c_dtype="fp8e4m3", beta=2.0, epilogue=Epilogue(scale="tensor")),
+        *(ConvSignature((1, 4, 5, 6), (6, 4, 3, 3), padding=1, dtype="int8", mode=mode,
+                        epilogue=Epilogue(bias=True, residual=True, activation="silu", scale=scale))
+          for mode, scale in (("fwd", "channel"), ("bwd", "tensor"))),
+        ConvSignature((1, 4, 5, 6), (6, 4, 3, 3), padding=1, dtype="fp8e5m2",
+                      epilogue=Epilogue(bias=True, scale="channel")),
         *(ConvSignature((2, 4, 5, 6), (9, 4, 3, 3), padding=1, dtype="fp16",
                         epilogue=Epilogue(bias=True, residual=True, activation=name))
           for name in ("relu", "leaky_relu", "silu", "gelu")),

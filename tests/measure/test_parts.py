@@ -24,6 +24,15 @@ PROBLEMS = [
     ConvSignature((7, 4, 9), (6, 4, 3), dtype="int8"),
     GemmSignature(m=11, n=5, k=7, trans_a=True, alpha=0.5, beta=-1.5, epilogue=FULL),
     GemmSignature(m=6, n=5, k=7, batch=3, lda=9, beta=2.0),
+    ConvSignature(
+        (7, 4, 9, 8),
+        (6, 2, 3, 3),
+        padding=((0, 1), (2, 0)),
+        groups=2,
+        dtype="int8",
+        epilogue=Epilogue(True, "silu", True, scale="channel"),
+    ),
+    GemmSignature(m=11, n=5, k=7, c_dtype="fp8e5m2", beta=-1.5, epilogue=Epilogue(True, "none", True, scale="channel")),
 ]
 
 

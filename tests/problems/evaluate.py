@@ -44,6 +44,11 @@ def evaluate(problem: ConvGeometry | GemmGeometry, slots: list[np.ndarray], size
     take = iter(slots)
     result, view = _gemm(problem, take) if isinstance(problem, GemmGeometry) else _conv(problem, take)
     channels = (1, 1, -1) if isinstance(problem, GemmGeometry) else (1, -1, 1, 1, 1)
+    extra = list(take)
+    if problem.epilogue.is_scaled:
+        scale = extra.pop(problem.epilogue.bias + problem.epilogue.residual)
+        result = result * torch.from_numpy(scale).reshape(channels)
+    take = iter(extra)
     if problem.epilogue.bias:
         result = result + torch.from_numpy(next(take)).reshape(channels)
     if problem.epilogue.residual:

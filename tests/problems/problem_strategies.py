@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -23,6 +25,11 @@ epilogues = st.builds(
     low=st.sampled_from((0.0, -1.0, float("-inf"))),
     high=st.sampled_from((6.0, 1e20, float("inf"))),
 )
+
+
+def scaled(draw, epilogue: Epilogue) -> Epilogue:
+    """With a scale, at times."""
+    return replace(epilogue, scale=draw(st.sampled_from(("none", "tensor", "channel"))))
 
 
 @st.composite
@@ -70,7 +77,8 @@ def conv_signatures(draw, modes: tuple[str, ...] = ("fwd", "bwd", "wrw", "bgrad"
     integer = mode in ("fwd", "bwd") and draw(st.integers(0, 7)) == 0
     epilogue = draw(epilogues) if mode in ("fwd", "bwd") else Epilogue()
     if integer:
-        assume(epilogue.activation in ("none", "relu", "clamp"))
+        epilogue = scaled(draw, epilogue)
+        assume(epilogue.is_scaled or epilogue.activation in ("none", "relu", "clamp"))
         dtypes = {"dtype": "int8"}
     else:
         dtypes = {f"{name}_dtype": draw(st.sampled_from(FLOATS)) for name in ("input", "kernel", "output")}
@@ -78,6 +86,8 @@ def conv_signatures(draw, modes: tuple[str, ...] = ("fwd", "bwd", "wrw", "bgrad"
             dtypes = {"dtype": "fp32", "acc_dtype": "tf32"}
         elif draw(st.booleans()):
             dtypes["acc_dtype"] = "fp64"
+        if mode in ("fwd", "bwd") and dtypes.get("input_dtype" if mode == "bwd" else "output_dtype", "") in FLOATS[-2:]:
+            epilogue = scaled(draw, epilogue)
     try:
         sig = ConvSignature(
             input_shape=input_shape,
@@ -102,8 +112,6 @@ def conv_signatures(draw, modes: tuple[str, ...] = ("fwd", "bwd", "wrw", "bgrad"
     except errors.ProblemError as error:
         assume("output size" not in str(error) and "wider than" not in str(error))
         raise
-    from dataclasses import replace
-
     return replace(sig, output_strides=draw(pitches(sig.output_shape, vector)))
 
 
@@ -122,12 +130,15 @@ def gemm_signatures(draw) -> GemmSignature:
     integer = draw(st.integers(0, 5)) == 0
     epilogue = draw(epilogues)
     if integer:
-        assume(epilogue.activation in ("none", "relu", "clamp"))
+        epilogue = scaled(draw, epilogue)
+        assume(epilogue.is_scaled or epilogue.activation in ("none", "relu", "clamp"))
         dtypes = {"dtype": "int8"}
     else:
         dtypes = {f"{name}_dtype": draw(st.sampled_from(FLOATS)) for name in "abc"}
         if draw(st.integers(0, 7)) == 0:
             dtypes = {"acc_dtype": "tf32"}
+        if dtypes.get("c_dtype", "") in FLOATS[-2:]:
+            epilogue = scaled(draw, epilogue)
     return GemmSignature(
         m=m,
         n=n,

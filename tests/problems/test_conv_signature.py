@@ -65,6 +65,8 @@ def reference(sig: ConvSignature, args: tuple[np.ndarray, ...]) -> np.ndarray:
     if sig.mode == "bgrad":
         return result.numpy()
     rest = list(args[2:]) if sig.mode in ("fwd", "bwd") else []
+    if sig.epilogue.is_scaled:
+        result = result * torch.from_numpy(rest.pop().astype(np.float64)).reshape(1, -1, *([1] * dims))
     if sig.epilogue.bias:
         result = result + torch.from_numpy(rest.pop(0).astype(np.float64)).reshape(1, -1, *([1] * dims))
     if sig.epilogue.residual:

@@ -21,6 +21,8 @@ def test_canonical_form_means_the_same(sig):
     args = sample_args(sig, 5)
     a, b, *rest = (arg.astype(np.float64) for arg in args)
     result = sig.alpha * (np.swapaxes(a, -1, -2) if sig.trans_a else a) @ (np.swapaxes(b, -1, -2) if sig.trans_b else b)
+    if sig.epilogue.is_scaled:
+        result = result * rest.pop(sig.epilogue.bias + sig.epilogue.residual)
     if sig.epilogue.bias:
         result = result + rest.pop(0)
     if sig.epilogue.residual:

@@ -93,6 +93,18 @@ def test_keys_are_stable():
     assert rich.key() == BASE.key() + ";xs=1000x100x9x1;epi=bias+leaky_relu(0.01);det"
     assert GEMM.key() == "gemm1;m=4;n=5;k=6;batch=2;a=fp32,n;b=fp32,n;c=fp32;acc=fp32;alpha=1.0;beta=0.0"
     assert replace(GEMM, lda=9, stride_b=0).key() == GEMM.key() + ";lda=9;sb=0"
+    later = replace(
+        BASE, padding=((1, 3), (2, 2)), output_dtype="fp8e4m3", workspace_limit=4096, deterministic=True,
+        epilogue=Epilogue(scale="channel", bias=True),
+    )  # fmt: skip
+    assert later.key() == (
+        "conv2;fwd;x=fp32,NHWC,2x9x11x8;w=fp32,NHWC,12x2x3x4;y=fp8e4m3,NHWC;stride=2x1;pad=1x2;dil=1x1;groups=2;"
+        "acc=fp32;epi=scale_channel+bias;det;padhi=2x2;wlim=4096"
+    )
+    scaled = replace(GEMM, c_dtype="fp8e5m2", workspace_limit=0, epilogue=Epilogue(scale="tensor"))
+    assert scaled.key() == (
+        "gemm2;m=4;n=5;k=6;batch=2;a=fp32,n;b=fp32,n;c=fp8e5m2;acc=fp32;alpha=1.0;beta=0.0;epi=scale_tensor;wlim=0"
+    )
     assert BASE.get_func_name() == "conv2d_fwd_fp32_x2x9x11x8_nhwc_w12x2x3x4_nhwc_y_nhwc_s2x1_p1x2_d1x1_g2"
     assert TRANSPOSED.get_func_name().startswith("deconv2d_fwd_fp32_x2x9x11x8_nhwc_w8x2x3x6")
     assert replace(GEMM, trans_b=True, alpha=-0.5).get_func_name() == "gemm_nt_fp32_m4_n5_k6_b2_alpham0p5"
@@ -104,6 +116,12 @@ def test_keys_are_stable():
         "",
         "conv1",
         "conv2;fwd",
+        BASE.key().replace("conv1", "conv2"),  # it uses nothing of version 2
+        BASE.key().replace("conv1", "conv3"),
+        BASE.key() + ";wlim=0",
+        BASE.key().replace("conv1", "conv2") + ";wlim=0;padhi=3x2",
+        BASE.key().replace("conv1", "conv2") + ";padhi=1x2;wlim=0",  # equal sides
+        GEMM.key().replace("gemm1", "gemm2"),
         "gemm1;m=4",
         BASE.key() + ";",
         BASE.key() + ";more=1",
@@ -126,11 +144,17 @@ def test_bad_keys(text):
         parse_key(text)
 
 
+def test_a_version_that_is_not_known_is_named():
+    with pytest.raises(ProblemError, match="begin with conv1; or conv2; or gemm1; or gemm2;"):
+        parse_key("conv3;fwd;x=fp32,NHWC,2x9x11x8")
+
+
 def test_epilogue_text():
     for epilogue in (
         Epilogue(),
         Epilogue(bias=True, residual=True, activation="gelu"),
         Epilogue(activation="clamp", low=float("-inf"), high=1e20),
+        Epilogue(scale="tensor", bias=True, activation="silu"),
     ):
         assert parse_epilogue(epilogue_text(epilogue)) == epilogue
     assert parse_epilogue("leaky_relu") == Epilogue(activation="leaky_relu")

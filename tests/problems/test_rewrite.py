@@ -114,6 +114,12 @@ def test_pointwise_is_gemm():
     assert form(nhwc("wrw"), "gemm") == GemmSignature(m=32, n=16, k=96, trans_a=True)
     bias = Epilogue(bias=True, activation="relu", residual=True)
     assert form(nhwc(epilogue=bias), "gemm") == GemmSignature(m=96, n=32, k=16, trans_b=True, epilogue=bias)
+    for scale in ("tensor", "channel"):
+        scaled = Epilogue(scale=scale)
+        as_gemm = form(nhwc(dtype="int8", epilogue=scaled), "gemm")
+        assert (as_gemm.c_dtype, as_gemm.epilogue) == ("int8", scaled)
+        whole = nhwc("bwd", kernel_shape=(32, 8, 6, 16), epilogue=scaled, dtype="int8")
+        assert (form(whole, "gemm") is None) == (scale == "channel")  # columns of that GEMM are taps and channels
     pitched = nhwc(input_strides=(960, 120, 20, 1))
     assert form(pitched, "gemm") == GemmSignature(m=96, n=32, k=16, trans_b=True, lda=20)
     rows = nhwc(input_strides=(1000, 120, 20, 1))

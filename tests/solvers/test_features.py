@@ -34,16 +34,17 @@ FIELDS = {
         "padding_high": {"padding_high"},
         "dilation": {"dilation"}, "x": {"pitch", "vector"}, "w": {"pitch", "vector"}, "y": {"pitch", "vector"},
         "acc_dtype": {"acc=fp32", "acc=fp64", "acc=int32"}, "deterministic": {"deterministic"}, "tf32": {"tf32"},
-        "epilogue": {"bias", "residual", *ACTIVATIONS} - {"none"},
+        "epilogue": {"bias", "residual", "scale_tensor", "scale_channel", *ACTIVATIONS} - {"none"},
     },
     GemmGeometry: {
         "batch": {"batch"}, "m": SIZES, "n": SIZES, "k": SIZES, "a": {"pitch"}, "b": {"pitch"}, "c": {"pitch"},
         "alpha": {"alpha"}, "beta": {"beta"}, "acc_dtype": {"acc=fp32", "acc=fp64", "acc=int32"},
-        "deterministic": {"deterministic"}, "tf32": {"tf32"}, "epilogue": {"bias", "residual", *ACTIVATIONS} - {"none"},
+        "deterministic": {"deterministic"}, "tf32": {"tf32"},
+        "epilogue": {"bias", "residual", "scale_tensor", "scale_channel", *ACTIVATIONS} - {"none"},
     },
     Epilogue: {
         "bias": {"bias"}, "residual": {"residual"}, "activation": set(ACTIVATIONS) - {"none"}, "slope": {"leaky_relu"},
-        "low": {"clamp"}, "high": {"clamp"},
+        "low": {"clamp"}, "high": {"clamp"}, "scale": {"scale_tensor", "scale_channel"},
     },
 }  # fmt: skip
 

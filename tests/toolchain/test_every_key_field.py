@@ -254,12 +254,13 @@ def test_every_part_of_an_epilogue_is_in_the_key():
         "slope": (Epilogue(activation="leaky_relu"), Epilogue(activation="leaky_relu", slope=0.2)),
         "low": (Epilogue(activation="clamp"), Epilogue(activation="clamp", low=-1.0)),
         "high": (Epilogue(activation="clamp"), Epilogue(activation="clamp", high=7.0)),
+        "scale": (Epilogue(), Epilogue(scale="channel")),
     }
     assert set(changes) == {field.name for field in fields(Epilogue)}
     for name, (one, two) in changes.items():
-        keys = {ConvSignature((1, 4, 6, 6), (4, 4, 3, 3), epilogue=epilogue).key() for epilogue in (one, two)}
+        keys = {ConvSignature((1, 4, 6, 6), (4, 4, 3, 3), dtype="fp8e4m3", epilogue=e).key() for e in (one, two)}
         assert len(keys) == 2, name
-        keys = {GemmSignature(4, 5, 6, epilogue=epilogue).key() for epilogue in (one, two)}
+        keys = {GemmSignature(4, 5, 6, dtype="fp8e4m3", epilogue=e).key() for e in (one, two)}
         assert len(keys) == 2, name
 
 

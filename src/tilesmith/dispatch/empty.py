@@ -88,37 +88,51 @@ class EmptyBound:
 
     # --- what the epilogue makes of nothing ---
 
-    def _addends(self, tensors: Sequence[Any]) -> tuple[list[Any], Any]:
-        """The bias and the residual, and what the result begins as; a convolution's results have no elements then."""
+    def _addends(self, tensors: Sequence[Any]) -> tuple[list[Any], Any, Any]:
+        """The bias and the residual, what the result begins as, and the scale of the sums, which are zero.
+
+        A convolution's results have no elements then.
+        """
         extra = list(tensors[2:])
-        return extra, extra.pop() if self._beta != 0 else None
+        initial = extra.pop() if self._beta != 0 else None
+        return extra, initial, extra.pop() if self._signature.epilogue.is_scaled else None
 
     def _array(self, tensors: Sequence[Any]) -> Any:
         from tilesmith.measure.oracle import activate
 
-        kind = np.int64 if self._signature.acc_dtype == "int32" else np.float64
-        addends, initial = self._addends(tensors)
+        kind = np.int64 if self._result.dtype == "int32" else np.float64
+        addends, initial, scale = self._addends(tensors)
         value = np.zeros(self._result.shape, kind)
+        if scale is not None and value.size:
+            value = value * scale.astype(np.float64)
         if initial is not None:
             value = value + (self._beta * initial.astype(np.float64)).astype(kind)
         for each in addends:
             value = value + each.astype(kind)
-        return activate(value, self._signature.epilogue)
+        value = activate(value, self._signature.epilogue)
+        if self._result.dtype == "int8":
+            value = np.rint(np.clip(np.where(np.isnan(value), 0.0, value), -128.0, 127.0))
+        return value
 
     def _tensor(self, tensors: Sequence[Any]) -> Any:
         from tilesmith.solvers.external.operators import activate
 
         torch = sys.modules["torch"]
-        kind = torch.int64 if self._signature.acc_dtype == "int32" else torch.float64
-        addends, initial = self._addends(tensors)
+        kind = torch.int64 if self._result.dtype == "int32" else torch.float64
+        addends, initial, scale = self._addends(tensors)
         value = torch.zeros(self._result.shape, dtype=kind, device=tensors[0].device)
         if not value.numel():
             return value
+        if scale is not None:
+            value = value * scale.to(torch.float64)
         if initial is not None:
             value = value + (self._beta * initial.to(torch.float64)).to(kind)
         for each in addends:
             value = value + each.to(kind)
-        return activate(self._signature.epilogue, value).to(_torch_dtype(self._result))
+        value = activate(self._signature.epilogue, value)
+        if self._result.dtype == "int8":
+            value = value.nan_to_num(0.0).clamp(-128, 127).round()
+        return value.to(_torch_dtype(self._result))
 
     def _on_device(self, tensors: Sequence[Any], out: Any) -> Any:
         """Tensors of other libraries on a device: what needs no arithmetic."""

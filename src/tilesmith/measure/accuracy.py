@@ -276,6 +276,8 @@ def _check_floats(found: Array, truth: Oracle, signature: Signature, origin: Seq
 def error_bound(truth: Oracle, signature: Signature) -> Array:
     """The largest error that a right kernel can make, for each element (see the module's text)."""
     out_name = result_dtype(signature)
+    if out_name == "int8":
+        return _bound_of_rounded(truth, signature)
     _, least, normal = _RANGES[out_name]
     sums = signature.geometry.acc_dtype
     accumulate = dtype(sums).epsilon
@@ -289,12 +291,26 @@ def error_bound(truth: Oracle, signature: Signature) -> Array:
     before = products + _EPILOGUE_ROUNDINGS * accumulate * truth.addends
     # Subnormal products that were flushed.
     before = before + truth.length * _RANGES[sums][2]
-    activation = signature.epilogue.activation
-    steepness = {"silu": _STEEPEST, "gelu": _STEEPEST, "leaky_relu": max(1.0, abs(signature.epilogue.slope))}
+    steepness = _steepness(signature)
     # Half a step of the result's type, a little more for kernels that round fp64 by way of fp32.
     rounding = dtype(out_name).epsilon * (1 + 2.0**-10) * np.abs(truth.value)
     flushed = normal if out_name == "bf16" else least
-    bound: Array = before * steepness.get(activation, 1.0) + rounding + flushed
+    bound: Array = before * steepness + rounding + flushed
+    return bound
+
+
+def _steepness(signature: Signature) -> float:
+    slopes = {"silu": _STEEPEST, "gelu": _STEEPEST, "leaky_relu": max(1.0, abs(signature.epilogue.slope))}
+    return slopes.get(signature.epilogue.activation, 1.0)
+
+
+def _bound_of_rounded(truth: Oracle, signature: Signature) -> Array:
+    """For int8 results: half a step, and the roundings to fp32 of an exact sum's scale, bias, residual and activation.
+
+    What is infinite or no number is saturated, or 0, without any.
+    """
+    before = _EPILOGUE_ROUNDINGS * dtype("fp32").epsilon * truth.addends * _steepness(signature)
+    bound: Array = 0.5 + np.where(np.isfinite(before), before, 0.0)
     return bound
 
 
@@ -333,6 +349,8 @@ def _first(wrong: Array) -> tuple[int, ...]:
 def overflow_from(signature: Signature) -> float:
     """The magnitude from which a result may round to Inf."""
     name = result_dtype(signature)
+    if name == "int8":  # it saturates
+        return float("inf")
     return _RANGES[name][0] * (1 + 0.999 * dtype(name).epsilon)
 
 

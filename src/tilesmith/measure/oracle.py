@@ -32,9 +32,10 @@ _BLOCK_BYTES = 8 << 20
 class Oracle:
     """The result in its logical shape (``logical``), and what bounds a kernel's error.
 
-    ``value``: float64, or int64 for integer problems. ``norm``: root of the sum of squared products of each element,
-    times ``|alpha|``. ``addends``: sum of the magnitudes that the epilogue adds (accumulator, bias, residual,
-    ``beta * c``). ``length``: products summed in one element, at most.
+    ``value``: float64, or int64 for int32 results; for int8 results what is rounded to them, but saturated. ``norm``:
+    root of the sum of squared products of each element, times ``|alpha|`` and ``|scale|``. ``addends``: sum of the
+    magnitudes that the epilogue adds (scaled accumulator, bias, residual, ``beta * c``). ``length``: products summed in
+    one element, at most.
     """
 
     value: Array
@@ -151,6 +152,8 @@ def _conv(signature: ConvSignature, arguments: Sequence[Array], sums: Sums) -> O
     value, norm = value.reshape(shape), norm.reshape(shape)
     extra = list(arguments[2:])
     channel_axis = (1, -1, *([1] * (len(shape) - 2)))
+    if signature.epilogue.is_scaled:
+        value, norm = _scaled(value, norm, _as(extra.pop()).reshape(channel_axis), signature.acc_dtype)
     bias = _as(extra.pop(0)).reshape(channel_axis) if signature.epilogue.bias else None
     residual = _as(_logical(extra.pop(0), _result_layout(signature))) if signature.epilogue.residual else None
     return _finish(value, norm, bias, residual, signature.epilogue, signature.acc_dtype, _length(signature))
@@ -285,12 +288,17 @@ def _gemm(signature: GemmSignature, arguments: Sequence[Array], sums: Sums) -> O
     a, b, *extra = arguments
     a = np.swapaxes(a, -1, -2) if signature.trans_a else a
     b = np.swapaxes(b, -1, -2) if signature.trans_b else b
-    value = sums.product(a, b, np.float64) * signature.alpha
+    value = sums.product(a, b, np.float64)
     scales = [_power_of_two(x) for x in (a, b)]
     squared_a, squared_b = (_squared(x, scale) for x, scale in zip((a, b), scales, strict=True))
     norm = np.sqrt(sums.product(squared_a, squared_b, np.float32)) * np.float64(
         scales[0] * scales[1] * abs(signature.alpha)
     )
+    if signature.epilogue.is_scaled:
+        scale = extra.pop(signature.epilogue.bias + signature.epilogue.residual)
+        value, norm = _scaled(value, norm, _as(scale), signature.acc_dtype, signature.alpha)
+    else:
+        value = value * signature.alpha
     bias = _as(extra.pop(0)) if signature.epilogue.bias else None
     residual = _as(extra.pop(0)) if signature.epilogue.residual else None
     initial = _as(extra.pop(0)) * signature.beta if signature.beta != 0 else None
@@ -298,6 +306,13 @@ def _gemm(signature: GemmSignature, arguments: Sequence[Array], sums: Sums) -> O
 
 
 # --- the epilogue and small parts -------------------------------------------------------------------------------------
+
+
+def _scaled(value: Array, norm: Array, scale: Array, acc_dtype: str, alpha: float = 1.0) -> tuple[Array, Array]:
+    """Sums of integers wrap modulo 2^32, as everywhere; what follows is computed with real numbers."""
+    if acc_dtype == "int32":
+        value = (value + 2.0**31) % 2.0**32 - 2.0**31
+    return value * alpha * scale, norm * np.abs(scale)
 
 
 def _finish(
@@ -310,7 +325,9 @@ def _finish(
             value = value + term
             addends = addends + np.abs(term)
     value = activate(value, epilogue)
-    if acc_dtype == "int32":
+    if acc_dtype == "int32" and epilogue.is_scaled:
+        value = np.clip(np.where(np.isnan(value), 0.0, value), -128.0, 127.0)
+    elif acc_dtype == "int32":
         value = value.astype(np.int64)
     return Oracle(value, norm, addends, length)
 

@@ -100,7 +100,8 @@ def _some_images(signature: ConvSignature, arguments: Sequence[Array], images: s
     axes: list[int | None] = {"fwd": [x_axis, None], "bwd": [y_axis, None], "wrw": [y_axis, x_axis], "bgrad": [y_axis]}[
         signature.mode
     ]  # type: ignore[assignment]
-    axes += [None] * signature.epilogue.bias + [result_axis] * signature.epilogue.residual
+    e = signature.epilogue
+    axes += [None] * e.bias + [result_axis] * e.residual + [None] * e.is_scaled
     shape = list(signature.input_shape)
     shape[x_axis] = images.stop - images.start
     small = replace(signature, input_shape=tuple(shape), input_strides=None, kernel_strides=None, output_strides=None)
@@ -122,11 +123,14 @@ def _gemm_parts(signature: GemmSignature, arguments: Sequence[Array], elements: 
 
 def _rows(signature: GemmSignature, arguments: Sequence[Array], rows: slice) -> Part:
     a, b, *extra = arguments
-    bias = [extra.pop(0)] if signature.epilogue.bias else []
+    e = signature.epilogue
+    bias = [extra.pop(0)] if e.bias else []
+    scale = [extra.pop(int(e.residual))] if e.is_scaled else []
+    rows_of = [term[..., rows, :] for term in extra]
     plain = {f"ld{name}": None for name in "abc"} | {f"stride_{name}": None for name in "abc"}
     small = replace(signature, m=rows.stop - rows.start, **plain)  # type: ignore[arg-type]
     mine = a[..., :, rows] if signature.trans_a else a[..., rows, :]
-    views = (mine, b, *bias, *(term[..., rows, :] for term in extra))
+    views = (mine, b, *bias, *rows_of[: e.residual], *scale, *rows_of[e.residual :])
     return Part(small, views, (Ellipsis, rows, slice(None)), (*[0] * (len(signature.c_shape) - 2), rows.start, 0))
 
 

@@ -29,13 +29,15 @@ _SLOTS = {
 def slot_names(problem: ConvGeometry | GemmGeometry) -> tuple[str, ...]:
     """Names of a plan's slots in order: inputs first, the result last.
 
-    Convolution: fwd ``x w [b] [z] y``, bwd ``y w [b] [z] x``, wrw ``y x w``, bgrad ``y b``;
-    GEMM: ``a b [bias] [z] c``. ``z`` is the residual; GEMM's ``c`` is also read when ``beta != 0``.
+    Convolution: fwd ``x w [b] [z] [s] y``, bwd ``y w [b] [z] [s] x``, wrw ``y x w``, bgrad ``y b``;
+    GEMM: ``a b [bias] [z] [s] c``. ``z`` is the residual, ``s`` the scale; GEMM's ``c`` is also read when
+    ``beta != 0``.
     """
     gemm = isinstance(problem, GemmGeometry)
     *first, result = _SLOTS["gemm" if isinstance(problem, GemmGeometry) else problem.direction]
     bias = ("bias" if gemm else "b",) if problem.epilogue.bias else ()
-    return (*first, *bias, *(("z",) if problem.epilogue.residual else ()), result)
+    residual, scale = ("z",) * problem.epilogue.residual, ("s",) * problem.epilogue.is_scaled
+    return (*first, *bias, *residual, *scale, result)
 
 
 def arguments(signature: ConvSignature | GemmSignature) -> tuple[Slot, ...]:
@@ -62,9 +64,11 @@ def arguments(signature: ConvSignature | GemmSignature) -> tuple[Slot, ...]:
         result = _tensor(signature, name, tensor, is_output=True)
         channels = signature.input_logical[1] if signature.mode == "bwd" else signature.output_channels
     if epilogue.bias:
-        operands.append(_slot("bias", result.dtype, (channels,), (1,)))
+        operands.append(_slot("bias", epilogue.bias_dtype(result.dtype), (channels,), (1,)))
     if epilogue.residual:
         operands.append(_slot("residual", result.dtype, result.shape, result.strides))
+    if epilogue.is_scaled:
+        operands.append(_slot("scale", "fp32", (channels if epilogue.scale == "channel" else 1,), (1,)))
     return (*operands, result)
 
 

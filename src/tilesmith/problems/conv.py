@@ -130,22 +130,23 @@ class ConvSignature:
 
     def _resolve_dtypes(self) -> None:
         base = known_dtype(self.dtype).name
-        # Results of int8 products are int32: the output's, or the input gradient's.
-        wide = "int32" if base == "int8" else base
-        x = known_dtype(self.input_dtype or (wide if self.mode == "bwd" else base))
+        # Results of int8 products are int32, scaled ones int8: the output's, or the input gradient's.
+        whole = "int8" if self.epilogue.is_scaled else "int32"
+        x = known_dtype(self.input_dtype or (whole if self.mode == "bwd" and base == "int8" else base))
         w = known_dtype(self.kernel_dtype or base)
         narrow_result = self.mode != "bwd" and x.name == "int8"
-        y = known_dtype(self.output_dtype or ("int32" if narrow_result else base))
+        y = known_dtype(self.output_dtype or (whole if narrow_result else base))
         acc = known_acc_dtype(self.acc_dtype or default_acc_dtype(x.name, w.name, y.name))
         if any(d.is_integer for d in (x, w, y, acc)):
             operand, result = (y, x) if self.mode == "bwd" else (x, y)
             chain = (operand.name, w.name, result.name, acc.name)
-            if chain != ("int8", "int8", "int32", "int32") or self.mode not in ("fwd", "bwd"):
+            if chain != ("int8", "int8", whole, "int32") or self.mode not in ("fwd", "bwd"):
+                with_scale = "with" if self.epilogue.is_scaled else "without"
                 raise ProblemError(
-                    "integers come as int8 x int8 -> int32 accumulated in int32, mode fwd or bwd; got "
-                    f"{operand.name} x {w.name} -> {result.name}, accumulated in {acc.name}, mode {self.mode}"
+                    f"{with_scale} a scale integers come as int8 x int8 -> {whole} accumulated in int32, mode fwd or "
+                    f"bwd; got {operand.name} x {w.name} -> {result.name}, accumulated in {acc.name}, mode {self.mode}"
                 )
-            if self.epilogue.activation not in ("none", "relu", "clamp"):
+            if whole == "int32" and self.epilogue.activation not in ("none", "relu", "clamp"):
                 raise ProblemError(f"activation {self.epilogue.activation!r} needs a floating-point result, got int32")
         elif acc is TF32:
             refuse_tf32((x.name, w.name, y.name))
@@ -153,6 +154,7 @@ class ConvSignature:
             raise ProblemError(f"acc_dtype {acc.name!r}: floating-point problems accumulate in fp32, fp64 or tf32")
         elif acc.name == "fp32" and "fp64" in (x.name, w.name, y.name):
             raise ProblemError("acc_dtype 'fp32' is narrower than an fp64 tensor; use fp64")
+        self.epilogue.refuse_result(x.name if self.mode == "bwd" else y.name)
         for name, value in (("input_dtype", x), ("kernel_dtype", w), ("output_dtype", y), ("acc_dtype", acc)):
             self._put(name, value.name)
         self._put("dtype", x.name)  # one spelling: it follows the input
@@ -299,7 +301,8 @@ class ConvSignature:
     @property
     def canonical_order(self) -> tuple[int, ...]:
         """For each input argument of ``canonical``, the index of this signature's argument that it is."""
-        inputs = {"fwd": 2, "bwd": 2, "wrw": 2, "bgrad": 1}[self.mode] + self.epilogue.bias + self.epilogue.residual
+        inputs = {"fwd": 2, "bwd": 2, "wrw": 2, "bgrad": 1}[self.mode]
+        inputs += self.epilogue.bias + self.epilogue.residual + self.epilogue.is_scaled
         return (1, 0) if self.transposed and self.mode == "wrw" else tuple(range(inputs))
 
     @cached_property

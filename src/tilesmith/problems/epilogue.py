@@ -1,4 +1,4 @@
-"""What happens to a result before it is stored: ``activation(accumulator + bias + residual)``."""
+"""What happens to a result before it is stored: ``activation(scale * accumulator + bias + residual)``."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ from dataclasses import dataclass
 from tilesmith.errors import ProblemError
 from tilesmith.problems.other_names import activation_to_type
 
+SCALES = ("none", "tensor", "channel")
 ACTIVATIONS = ("none", "relu", "leaky_relu", "silu", "gelu", "clamp")
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """``activation(r + bias[channel] + residual)``, each part optional, computed in the accumulation type.
+    """``activation(scale * r + bias[channel] + residual)``, each part optional, computed in the accumulation type.
 
     ``bias`` has one element per result channel, in the result's dtype; ``residual`` has the result's shape, layout and
-    dtype. ``gelu`` is the exact ``r * 0.5 * (1 + erf(r / sqrt(2)))``. ``slope`` is leaky relu's factor for negative
-    values; ``low`` and ``high`` are clamp's limits. A NaN stays a NaN through every activation.
+    dtype. ``scale`` goes with int8 results (of int8 products) and fp8 results: ``"tensor"`` is one fp32 number for all,
+    ``"channel"`` one for each result channel. Then ``bias`` is fp32, and all is computed in fp32 or better before the
+    one rounding to the result: an int8 result is rounded to nearest even and saturated to -128 to 127, and a NaN
+    becomes 0; an fp8 result is rounded as without a scale (what is too large becomes Inf, in fp8e4m3 NaN).
+
+    ``gelu`` is the exact ``r * 0.5 * (1 + erf(r / sqrt(2)))``. ``slope`` is leaky relu's factor for negative values;
+    ``low`` and ``high`` are clamp's limits. A NaN stays a NaN through every activation.
     """
 
     bias: bool = False
@@ -26,6 +32,7 @@ class Epilogue:
     slope: float = 0.01
     low: float = 0.0
     high: float = 6.0
+    scale: str = "none"
 
     def __post_init__(self) -> None:
         if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
@@ -35,6 +42,8 @@ class Epilogue:
         for name in ("bias", "residual"):
             if not isinstance(getattr(self, name), bool):
                 raise ProblemError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if not isinstance(self.scale, str) or self.scale not in SCALES:
+            raise ProblemError(f"scale {self.scale!r} does not exist; known: {', '.join(SCALES)}")
         for name in ("slope", "low", "high"):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         if self.activation == "clamp" and not self.low <= self.high:
@@ -50,7 +59,20 @@ class Epilogue:
 
     @property
     def is_identity(self) -> bool:
-        return not (self.bias or self.residual) and self.activation == "none"
+        return not (self.bias or self.residual or self.is_scaled) and self.activation == "none"
+
+    @property
+    def is_scaled(self) -> bool:
+        return self.scale != "none"
+
+    def bias_dtype(self, result: str) -> str:
+        """The element type of a bias for a result of type ``result``."""
+        return "fp32" if self.is_scaled else result
+
+    def refuse_result(self, result: str) -> None:
+        """Raise ``ProblemError`` unless a result of this type may be scaled, or need not be."""
+        if self.is_scaled and result not in ("int8", "fp8e4m3", "fp8e5m2"):
+            raise ProblemError(f"scale {self.scale!r} goes with an int8 or fp8 result, got {result}")
 
 
 def _number(name: str, value: object) -> float:

@@ -14,13 +14,15 @@ from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, MatrixView, 
 Geometry = ConvGeometry | GemmGeometry
 
 ACTIVATED = frozenset(name for name in ACTIVATIONS if name != "none")
+SCALED = frozenset(("scale_tensor", "scale_channel"))
 EPILOGUE = ACTIVATED | {"bias", "residual"}
 WINDOW = frozenset(("stride", "padding", "padding_high", "dilation", "depth"))
 # What every fast solver computes: fp32 sums in a fixed order, operands that may be rounded, and element strides.
 USUAL = frozenset(("acc=fp32", "tf32", "deterministic", "pitch"))
 CONV = EPILOGUE | WINDOW | {"fwd", "bwd", "wrw", "bgrad", "groups"}
 GEMM = EPILOGUE | {"gemm", "batch", "alpha", "beta"}
-EVERYTHING = CONV | GEMM | USUAL | {"acc=fp64", "acc=int32", "vector"}  # of today: what the plain references compute
+# Of today: what the plain references compute.
+EVERYTHING = CONV | GEMM | USUAL | SCALED | {"acc=fp64", "acc=int32", "vector"}
 
 
 def _conv(test: Callable[[ConvGeometry], bool]) -> Callable[[Geometry], bool]:
@@ -35,6 +37,8 @@ def _gemm(test: Callable[[GemmGeometry], bool]) -> Callable[[Geometry], bool]:
 FEATURES: dict[str, Callable[[Geometry], bool]] = {
     "bias": lambda problem: problem.epilogue.bias,
     "residual": lambda problem: problem.epilogue.residual,
+    "scale_tensor": lambda problem: problem.epilogue.scale == "tensor",
+    "scale_channel": lambda problem: problem.epilogue.scale == "channel",
     "tf32": lambda problem: problem.tf32,
     "deterministic": lambda problem: problem.deterministic,
     "groups": _conv(lambda g: g.groups > 1),

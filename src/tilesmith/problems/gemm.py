@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GemmSignature:
-    """``c = activation(alpha * op(a) @ op(b) + beta * c + bias + residual)`` for each of ``batch`` matrices.
+    """``c = activation(scale * (alpha * op(a) @ op(b)) + beta * c + bias + residual)`` for each of ``batch`` matrices.
 
     ``op(a)`` is m x k, ``op(b)`` k x n, ``c`` m x n, all row-major. ``a`` is stored as k x m with ``trans_a``, ``b`` as
     n x k with ``trans_b``. ``lda``, ``ldb``, ``ldc`` are elements from one stored row to the next; ``stride_a``,
@@ -78,13 +78,17 @@ class GemmSignature:
         base = known_dtype(self.dtype)
         a = known_dtype(self.a_dtype or base.name)
         b = known_dtype(self.b_dtype or base.name)
-        c = known_dtype(self.c_dtype or ("int32" if a.name == "int8" else base.name))
+        whole = "int8" if self.epilogue.is_scaled else "int32"  # what int8 products give
+        c = known_dtype(self.c_dtype or (whole if a.name == "int8" else base.name))
         acc = known_acc_dtype(self.acc_dtype or default_acc_dtype(a.name, b.name, c.name))
         if any(d.is_integer for d in (a, b, c, acc)):
-            if (a.name, b.name, c.name, acc.name) != ("int8", "int8", "int32", "int32"):
+            if (a.name, b.name, c.name, acc.name) != ("int8", "int8", whole, "int32"):
                 got = f"{a.name} x {b.name} -> {c.name}, accumulated in {acc.name}"
-                raise ProblemError(f"integers come as int8 x int8 -> int32 accumulated in int32; got {got}")
-            if self.epilogue.activation not in ("none", "relu", "clamp"):
+                with_scale = "with" if self.epilogue.is_scaled else "without"
+                raise ProblemError(
+                    f"{with_scale} a scale integers come as int8 x int8 -> {whole} accumulated in int32; got {got}"
+                )
+            if whole == "int32" and self.epilogue.activation not in ("none", "relu", "clamp"):
                 raise ProblemError(f"activation {self.epilogue.activation!r} needs a floating-point result, got int32")
         elif acc is TF32:
             refuse_tf32((a.name, b.name, c.name))
@@ -92,6 +96,7 @@ class GemmSignature:
             raise ProblemError(f"acc_dtype {acc.name!r}: floating-point problems accumulate in fp32, fp64 or tf32")
         elif acc.name == "fp32" and "fp64" in (a.name, b.name, c.name):
             raise ProblemError("acc_dtype 'fp32' is narrower than an fp64 tensor; use fp64")
+        self.epilogue.refuse_result(c.name)
         for name, value in (("a_dtype", a), ("b_dtype", b), ("c_dtype", c), ("acc_dtype", acc), ("dtype", a)):
             self._put(name, value.name)
 
@@ -194,7 +199,8 @@ class GemmSignature:
     @property
     def canonical_order(self) -> tuple[int, ...]:
         """For each input argument of ``canonical``, the index of this signature's argument that it is: all in place."""
-        return tuple(range(2 + self.epilogue.bias + self.epilogue.residual + (self.beta != 0)))
+        e = self.epilogue
+        return tuple(range(2 + e.bias + e.residual + e.is_scaled + (self.beta != 0)))
 
     @cached_property
     def geometry(self) -> GemmGeometry:
@@ -242,7 +248,7 @@ class GemmSignature:
         return gemm_func_name(self)
 
     def get_sample_args(self, device: Any = None, seed: int | None = None) -> tuple[np.ndarray[Any, Any], ...]:
-        """Random ``a, b, [bias], [residual], [c]``: NumPy arrays, or torch tensors on ``device`` when it is given."""
+        """Random ``a, b, [bias], [residual], [scale], [c]``: NumPy arrays, or torch tensors on ``device``."""
         from tilesmith.problems.samples import sample_args, torch_args
 
         args = sample_args(self, seed or 0)

@@ -101,7 +101,7 @@ class MatrixView:
 
 @dataclass(frozen=True)
 class GemmGeometry:
-    """``c = activation(alpha * a @ b + beta * c + bias + residual)`` for each batch.
+    """``c = activation(scale * (alpha * a @ b) + beta * c + bias + residual)`` for each batch.
 
     ``a`` is m x k, ``b`` k x n, ``c`` m x n.
     ``bias`` has one element per column ``n``. With ``beta == 0``, ``c`` is not read (a NaN there does not matter).

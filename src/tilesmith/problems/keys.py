@@ -11,6 +11,8 @@ What came later has a version of its own, so that a problem which uses none of i
   last element of each spatial axis, where it is not that of ``pad=``), ``wlim=`` (the most bytes of workspace).
 - ``gemm2;...`` is ``gemm1;...`` with ``wlim=`` behind it.
 
+In both, ``epi=`` may begin with ``scale_tensor`` or ``scale_channel``, which alone makes a key of version 2.
+
 Numbers are written as Python's ``repr``, which reads back to the same float. A version that is not among these is of a
 newer Tilesmith, or no key: reading it is a ``ProblemError``, and a database passes its records over.
 """
@@ -24,7 +26,7 @@ from typing import TypeVar
 
 from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.epilogue import IDENTITY, Epilogue
+from tilesmith.problems.epilogue import IDENTITY, SCALES, Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.integers import refuse_empty
 from tilesmith.problems.lengths import check_length
@@ -42,7 +44,7 @@ def conv_key(sig: ConvSignature) -> str:
     """The key of a canonical signature."""
     later = _later(sig)
     parts = [
-        CONV_VERSIONS[bool(later)],
+        CONV_VERSIONS[sig.epilogue.is_scaled or bool(later)],
         sig.mode,
         f"x={sig.input_dtype},{sig.input_layout},{_sizes(sig.input_shape)}",
         f"w={sig.kernel_dtype},{sig.kernel_layout},{_sizes(sig.kernel_shape)}",
@@ -94,7 +96,7 @@ def gemm_key(sig: GemmSignature) -> str:
     """The key of a canonical signature."""
     later = _later(sig)
     parts = [
-        GEMM_VERSIONS[bool(later)],
+        GEMM_VERSIONS[sig.epilogue.is_scaled or bool(later)],
         *(f"{name}={getattr(sig, name)}" for name in ("m", "n", "k", "batch")),
         f"a={sig.a_dtype},{'t' if sig.trans_a else 'n'}",
         f"b={sig.b_dtype},{'t' if sig.trans_b else 'n'}",
@@ -133,8 +135,9 @@ def parse_gemm_key(text: str) -> GemmSignature:
 
 
 def epilogue_text(epilogue: Epilogue) -> str:
-    """``bias+residual+clamp(0.0,6.0)``; empty when nothing happens."""
-    parts = [name for name in ("bias", "residual") if getattr(epilogue, name)]
+    """``scale_channel+bias+residual+clamp(0.0,6.0)``; empty when nothing happens."""
+    parts = [f"scale_{epilogue.scale}"] if epilogue.is_scaled else []
+    parts += [name for name in ("bias", "residual") if getattr(epilogue, name)]
     if epilogue.activation == "leaky_relu":
         parts.append(f"leaky_relu({epilogue.slope!r})")
     elif epilogue.activation == "clamp":
@@ -144,6 +147,7 @@ def epilogue_text(epilogue: Epilogue) -> str:
     return "+".join(parts)
 
 
+_SCALE_NAMES = {f"scale_{name}": name for name in SCALES[1:]}
 _PART = re.compile(r"([a-z_]+)(?:\(([^()]*)\))?")
 
 
@@ -152,7 +156,7 @@ def parse_epilogue(text: str) -> Epilogue:
     if not text:
         return IDENTITY
     bias = residual = False
-    activation, numbers = "none", {}
+    activation, numbers, scale = "none", {}, "none"
     # A plus within a number (1e+20) does not part anything.
     for part in re.split(r"\+(?=[a-z])", text):
         match = _PART.fullmatch(part)
@@ -160,14 +164,19 @@ def parse_epilogue(text: str) -> Epilogue:
         given = [] if match is None or match[2] is None else match[2].split(",")
         wanted = {"leaky_relu": ("slope",), "clamp": ("low", "high")}.get(name, ())
         if match is None or (given and len(given) != len(wanted)):
-            raise ProblemError(f"epilogue part {part!r} is none of bias, residual or an activation")
+            raise ProblemError(
+                f"epilogue part {part!r} is none of scale_tensor, scale_channel, bias, residual or an activation"
+            )
+        if name in _SCALE_NAMES and scale == "none" and not given:
+            scale = _SCALE_NAMES[name]
+            continue
         if name in ("bias", "residual") and not (bias if name == "bias" else residual):
             bias, residual = bias or name == "bias", residual or name == "residual"
         elif activation == "none":
             activation, numbers = name, {key: _real(part, value) for key, value in zip(wanted, given, strict=False)}
         else:
             raise ProblemError(f"epilogue {text!r} says {name!r} after {activation!r}")
-    return Epilogue(bias=bias, residual=residual, activation=activation, **numbers)
+    return Epilogue(bias=bias, residual=residual, activation=activation, scale=scale, **numbers)
 
 
 def _real(part: str, text: str) -> float:

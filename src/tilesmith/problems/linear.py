@@ -53,7 +53,7 @@ def conv_as_gemm(g: ConvGeometry) -> GemmSignature | None:
     """
     if g.direction == "bgrad" or g.groups != 1 or g.is_padded or max(g.x.vector, g.w.vector, g.y.vector) > 1:
         return None
-    if g.direction == "bwd" and (not _covers_once(g) or (g.epilogue.bias and max(g.filter) > 1)):
+    if g.direction == "bwd" and (not _covers_once(g) or _counts_channels(g)):
         return None
     x, w, y = g.x.strides, g.w.strides, g.y.strides
     pixels = merge_axes(
@@ -80,6 +80,11 @@ def conv_as_gemm(g: ConvGeometry) -> GemmSignature | None:
         b = _Matrix(g.x.dtype, pixel.size, taps.size, pixel.first, taps.first, 0)
         c = _Matrix(g.w.dtype, g.k, taps.size, w[0], taps.second, 0)
     return _gemm(g, a, b, c, batch.size)
+
+
+def _counts_channels(g: ConvGeometry) -> bool:
+    """Whether the epilogue asks for a column's channel, where a column is a tap and a channel."""
+    return max(g.filter) > 1 and (g.epilogue.bias or g.epilogue.scale == "channel")
 
 
 def _covers_once(g: ConvGeometry) -> bool:

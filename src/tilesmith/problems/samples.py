@@ -24,17 +24,22 @@ _LINE = 64  # bytes of a cache line
 def sample_args(signature: ConvSignature | GemmSignature, seed: int = 0) -> tuple[Array, ...]:
     """Arguments of a call, in the order of the signature's mode.
 
-    fwd: x, w, [bias], [residual]. bwd: dy, w, [bias], [residual]. wrw: dy, x. bgrad: dy. GEMM: a, b, [bias],
-    [residual], [c when ``beta != 0``]. Values are of order 1 (of order ``k ** -0.25`` when the result is fp8, which
-    would overflow), integers span int8. The gaps of pitched tensors hold NaN: nothing may read them.
+    fwd: x, w, [bias], [residual], [scale]. bwd: dy, w, [bias], [residual], [scale]. wrw: dy, x. bgrad: dy. GEMM: a, b,
+    [bias], [residual], [scale], [c when ``beta != 0``]. Values are of order 1 (of order ``k ** -0.25`` when the result
+    is fp8, which would overflow), integers span int8; scales are positive, and such that some int8 results saturate.
+    The gaps of pitched tensors hold NaN: nothing may read them.
 
     Raises ``ArgumentError`` for a seed that is no integer from 0.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ArgumentError(f"seed must be an integer from 0, got {seed!r}")
-    return tuple(
-        _tensor(np.random.default_rng([seed, place]), *operand) for place, operand in enumerate(_operands(signature))
-    )
+    operands = _operands(signature)
+    rngs = [np.random.default_rng([seed, place]) for place in range(len(operands))]
+    values = [_tensor(rng, *operand) for rng, operand in zip(rngs, operands, strict=True)]
+    if signature.epilogue.is_scaled:
+        place = 2 + signature.epilogue.bias + signature.epilogue.residual
+        values[place] = _scales(rngs[place], signature, operands[place][0])
+    return tuple(values)
 
 
 Operand = tuple[tuple[int, ...], tuple[int, ...] | None, str, float]
@@ -65,9 +70,21 @@ def _operands(sig: ConvSignature | GemmSignature) -> list[Operand]:
 
 def _extras(sig: ConvSignature | GemmSignature, result: Operand, channels: int) -> list[Operand]:
     shape, strides, name, _ = result
-    bias: list[Operand] = [((channels,), None, name, 1.0)] if sig.epilogue.bias else []
-    residual: list[Operand] = [(shape, strides, name, 1.0)] if sig.epilogue.residual else []
-    return bias + residual
+    e = sig.epilogue
+    bias: list[Operand] = [((channels,), None, e.bias_dtype(name), 1.0)] if e.bias else []
+    residual: list[Operand] = [(shape, strides, name, 1.0)] if e.residual else []
+    scale: list[Operand] = [((channels if e.scale == "channel" else 1,), None, "fp32", 1.0)] if e.is_scaled else []
+    return bias + residual + scale
+
+
+def _scales(rng: np.random.Generator, sig: ConvSignature | GemmSignature, shape: tuple[int, ...]) -> Array:
+    """Of order 1; for int8 such that results have a spread of about 60, beyond which some saturate."""
+    factor = 1.0
+    if sig.acc_dtype == "int32" and not sig.is_empty:
+        length = sig.k if isinstance(sig, GemmSignature) else sig.geometry.reduction_length
+        alpha = abs(sig.alpha) if isinstance(sig, GemmSignature) else 1.0
+        factor = 60.0 / (74.0**2 * math.sqrt(max(1, length)) * max(1.0, alpha))
+    return (factor * np.exp(0.5 * rng.standard_normal(shape))).astype(np.float32)
 
 
 def _scale(result_dtype: str, reduction: int) -> float:

@@ -33,7 +33,8 @@ def bytes_moved(signature: ConvSignature | GemmSignature) -> int:
         return y + g.k * dtype(g.y.dtype).nbytes
     result, channels = {"fwd": (y, g.k), "bwd": (x, g.c), "wrw": (w, 0)}[g.direction]
     view = {"fwd": g.y, "bwd": g.x, "wrw": g.w}[g.direction]
-    bias = channels * dtype(view.dtype).nbytes if g.epilogue.bias else 0
+    bias = channels * dtype(g.epilogue.bias_dtype(view.dtype)).nbytes if g.epilogue.bias else 0
+    bias += {"none": 0, "tensor": 4, "channel": 4 * channels}[g.epilogue.scale]
     return x + w + y + bias + (result if g.epilogue.residual else 0)
 
 
@@ -44,5 +45,6 @@ def _gemm_bytes(sig: GemmSignature) -> int:
 
     c = operand("c", sig.m * sig.n)
     reads_of_c = int(sig.beta != 0) + int(sig.epilogue.residual)
-    bias = sig.n * dtype(sig.c_dtype).nbytes if sig.epilogue.bias else 0
+    bias = sig.n * dtype(sig.epilogue.bias_dtype(sig.c_dtype)).nbytes if sig.epilogue.bias else 0
+    bias += {"none": 0, "tensor": 4, "channel": 4 * sig.n}[sig.epilogue.scale]
     return operand("a", sig.m * sig.k) + operand("b", sig.k * sig.n) + c * (1 + reads_of_c) + bias

@@ -36,7 +36,8 @@ def refuse(slot: Slot, given: object, writable: bool) -> None:
         typed = to_type(given, wanted)
         raise ArgumentError(f"{name} must have dtype {wanted}, got {element}; type {name}.{typed}")
     if shape != slot.shape:
-        raise ArgumentError(f"{name} must have shape {slot.shape}, got {shape}")
+        typed = f"; type {name}.reshape(1)" if (slot.shape, shape) == ((1,), ()) else ""
+        raise ArgumentError(f"{name} must have shape {slot.shape}, got {shape}{typed}")
     if strides is None:
         raise ArgumentError(f"{name} must be a plain strided tensor, got {kind.__module__}.{kind.__qualname__}")
     if any(n > 1 and a != b for n, a, b in zip(shape, slot.strides, strides, strict=True)):

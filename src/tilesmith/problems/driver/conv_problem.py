@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilesmith.errors import CommandError, ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver.command import Direction
@@ -174,4 +176,4 @@ def _epilogue(base: str, values: dict[str, Value], mode: str) -> Epilogue:
     except ProblemError as error:
         raise CommandError(f"{base}: flag {_FLAGS['epilogue']}: {error}") from None
     bias = epilogue.bias or (mode == "fwd" and values["bias"] == 1)
-    return Epilogue(bias, epilogue.activation, epilogue.residual, epilogue.slope, epilogue.low, epilogue.high)
+    return replace(epilogue, bias=bias)

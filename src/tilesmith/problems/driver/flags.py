@@ -99,7 +99,7 @@ CONV_FLAGS: tuple[Flag, ...] = (
     Flag("fil_strides", "", "sizes", "", meaning="element strides of the filter", own=True),
     Flag("out_strides", "", "sizes", "", meaning="element strides of the output", own=True),
     _text("acc_type", "", "", "accumulation type: fp32, fp64 or tf32", own=True),
-    _text("epilogue", "", "", "such as bias+residual+leaky_relu(0.1), on the result of fwd and bwd", own=True),
+    _text("epilogue", "", "", "such as scale_channel+bias+leaky_relu(0.1), on the result of fwd and bwd", own=True),
     _choice("deterministic", "", 0, 1, "1: the same bits at each call", own=True),
     Flag("workspace_limit", "", "int", -1, -1, MAX_STRIDE, "most bytes of workspace; -1: any number", True),
 )

@@ -116,7 +116,8 @@ def _common_holes(problem: Geometry, target: CpuTarget, guarded: bool) -> dict[s
     fma += [f"        c{m}{v} += a[{m * text.Q} + i] * b{v};" for m, v in pairs]
     store = "\n".join(f"      *(@SYM@_vec *)(c + {m * text.N} + n + {v * lanes}) = c{m}{v};" for m, v in pairs)
     slots = slot_names(problem)
-    pointers, epilogue = [], []
+    scaled = problem.epilogue.is_scaled
+    pointers, epilogue, scale = [], [], ""
     if not (isinstance(problem, ConvGeometry) and problem.direction in ("wrw", "bgrad")):
         out = _dtype_order(problem)[-1]
         for kind, names in (("bias", ("b", "bias")), ("residual", ("z",))):
@@ -124,15 +125,24 @@ def _common_holes(problem: Geometry, target: CpuTarget, guarded: bool) -> dict[s
             if where is not None:
                 pointers.append(f"  const void *{kind} = p[{where}];")
                 index = "channel" if kind == "bias" else "at"
-                epilogue.append(f"        v += @SYM@_load_{out}({kind}, {index});")
+                term = f"@SYM@_load_{out}({kind}, {index})"
+                if scaled and kind == "bias":
+                    term = "((const float *)bias)[channel]"
+                epilogue.append(f"        v += {term};")
+        if scaled:
+            pointers.append(f"  const float *scale = p[{slots.index('s')}];")
+            scale = f"\n        v *= scale[{'channel' if problem.epilogue.scale == 'channel' else '0'}];"
         pointers.append(f"  void *result = p[{len(slots) - 1}];")
         if problem.epilogue.activation != "none":
             epilogue.append("        v = @SYM@_act1(v);")
+        if out == "int8":
+            epilogue.append(text.SATURATE)
     if guarded:
         pointers.append(f"  if (*(const int32_t *)p[{len(slots)}] == 0)\n    return;")
     return {
         "@ACC@": "uint32_t" if integer else "double",
-        "@VALUE@": "int64_t" if integer else "double",
+        "@VALUE@": "int64_t" if integer and not scaled else "double",
+        "@SCALE@": scale,
         "@SIGNED@": "(int32_t)" if integer else "",
         "@VB@": str(lanes * width),
         "@MR@": str(len(rows)),

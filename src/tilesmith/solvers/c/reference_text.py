@@ -43,6 +43,11 @@ static inline int64_t @SYM@_locate(int64_t o, int64_t t, int64_t s, int64_t p, i
 """,
 }
 
+# A scaled result is a double until it is stored. For int8, adding 1.5 * 2^52 rounds it to nearest even.
+SATURATE = """\
+        v = v != v ? 0.0 : v < -128.0 ? -128.0 : v > 127.0 ? 127.0 : v;
+        v = (v + 6755399441055744.0) - 6755399441055744.0;"""
+
 # fwd and bwd. A group has ``on`` result channels and ``rn`` source channels.
 # For bwd, a tile holds positions of one phase (one remainder by the stride), which all meet the same taps.
 CONV = """
@@ -131,7 +136,7 @@ void @SYM@(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64
     for (int64_t m = 0; m < rows; m++)
       for (int64_t n = 0; n < cols; n++) {
         const int64_t channel = group * g->on + n0 + n, at = out[m] + @SYM@_channel(channel, g->out1, g->outv);
-        @VALUE@ v = @SIGNED@c[m * @N@ + n];
+        @VALUE@ v = @SIGNED@c[m * @N@ + n];@SCALE@
 @EPILOGUE@
         @SYM@_store_@OUT@(result, at, v);
       }
@@ -298,7 +303,7 @@ void @SYM@(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64
       for (int64_t n = 0; n < cols; n++) {
         const int64_t channel = n0 + n, at = batch * g->c0 + (m0 + m) * g->c1 + channel * g->c2;
         @VALUE@ v = @SIGNED@c[m * @N@ + n];
-        v *= (@VALUE@)g->alpha;
+        v *= (@VALUE@)g->alpha;@SCALE@
         if (g->beta != 0)
           v += (@VALUE@)g->beta * @SYM@_load_@OUT@(result, at);
 @EPILOGUE@

@@ -146,8 +146,10 @@ def _pointers(problem: Geometry, guarded: bool) -> list[str]:
             "wrw": [("dy", first), ("x", second)], "bgrad": [("dy", first)],
         }[problem.direction]  # fmt: skip
     found = [f"const {POINTEE[dtype]} *{name}" for name, dtype in operands]
+    known = {"z": ("residual", out), "s": ("scale", "fp32")}
     for name in names[len(operands) : -1]:
-        found.append(f"const {POINTEE[out]} *{'residual' if name == 'z' else 'bias'}")
+        called, dtype = known.get(name, ("bias", problem.epilogue.bias_dtype(out)))
+        found.append(f"const {POINTEE[dtype]} *{called}")
     found.append(f"{POINTEE[out]} *y")
     return [*found, "const int *flag"] if guarded else found
 
@@ -155,20 +157,25 @@ def _pointers(problem: Geometry, guarded: bool) -> list[str]:
 def _common_holes(problem: Geometry, guarded: bool) -> dict[str, str]:
     integer = problem.acc_dtype == "int32"
     names, out = slot_names(problem), _dtype_order(problem)[-1]
-    epilogue = []
+    epilogue, scale, scaled = [], "", problem.epilogue.is_scaled
     if isinstance(problem, GemmGeometry) or problem.direction in ("fwd", "bwd"):
         if "b" in names[2:] or "bias" in names:
-            epilogue.append(f"        v += ts_load_{out}(bias, channel);")
+            epilogue.append(f"        v += ts_load_{problem.epilogue.bias_dtype(out)}(bias, channel);")
         if "z" in names:
             epilogue.append(f"        v += ts_load_{out}(residual, at);")
         if problem.epilogue.activation != "none":
-            cast = "(ts_i64)" if integer else ""
+            cast = "(ts_i64)" if integer and not scaled else ""
             epilogue.append(f"        v = {cast}ts_activate(v, activation, slope, low, high);")
+        if scaled:
+            scale = f"\n        v *= scale[{'channel' if problem.epilogue.scale == 'channel' else '0'}];"
+        if out == "int8":
+            epilogue.append("        v = v != v ? 0.0 : rint(v < -128.0 ? -128.0 : v > 127.0 ? 127.0 : v);")
     return {
         "@OPEN@": text.OPEN.strip("\n"),
         "@PRODUCT@": text.PRODUCT.strip("\n"),
         "@ACC@": "unsigned" if integer else "double",
-        "@VALUE@": "ts_i64" if integer else "double",
+        "@VALUE@": "ts_i64" if integer and not scaled else "double",
+        "@SCALE@": scale,
         "@SIGNED@": "(int)" if integer else "",
         "@GUARD@": "  if (*flag == 0) return;" if guarded else "",
         "@EXISTS@": "",

@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(@PARAMETERS@) {
         if (image[m] < 0 || channel >= on) continue;
         channel += group * on;
         const ts_i64 at = out[m] + @SYM@_channel(channel, out1, outv);
-        @VALUE@ v = @SIGNED@c[i][j];
+        @VALUE@ v = @SIGNED@c[i][j];@SCALE@
 @EPILOGUE@
         ts_store_@OUT@(y, at, v);
       }
@@ -254,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(@PARAMETERS@) {
         if (row >= m || channel >= n) continue;
         const ts_i64 at = batch * c0 + row * c1 + channel * c2;
         @VALUE@ v = @SIGNED@c[i][j];
-        v *= (@VALUE@)alpha;
+        v *= (@VALUE@)alpha;@SCALE@
         if (beta != 0) v += (@VALUE@)beta * ts_load_@OUT@(y, at);
 @EPILOGUE@
         ts_store_@OUT@(y, at, v);
