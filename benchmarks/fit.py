@@ -67,7 +67,7 @@ def main() -> int:
     if args.write:
         path = FITS / f"{card.replace('-', '_')}.py"
         path.write_text(text_of(made, ", ".join(file.name for file in args.files)))
-        print(f"wrote {path}; add it to FITS in targets/fits/choose.py")
+        print(f"wrote {path}; add it to fits() in targets/fits/choose.py")
     else:
         show_changes(start, made)
     return 0

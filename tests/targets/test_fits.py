@@ -11,7 +11,7 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
 from tilesmith.targets.cpu import CPU_TARGETS, cpu_target
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
-from tilesmith.targets.fits.choose import CPU_FITS, FITS, cpu_fit_of, fit_of, parts_of, scaled
+from tilesmith.targets.fits.choose import cpu_fit_of, cpu_fits, fit_of, fits, parts_of, scaled
 from tilesmith.targets.fits.epyc import EPYC
 from tilesmith.targets.fits.h200 import H200
 from tilesmith.targets.fits.units import Unit
@@ -22,7 +22,7 @@ def named(card: str, **changes: float) -> CudaTarget:
     return replace(cuda_target("sm_90a"), card=card, **changes)
 
 
-@pytest.mark.parametrize("fit", [*FITS, *CPU_FITS], ids=lambda fit: fit.card)
+@pytest.mark.parametrize("fit", [*fits(), *cpu_fits()], ids=lambda fit: fit.card)
 def test_every_constant_has_a_unit_and_a_sentence(fit):
     for part in parts_of(fit):
         record = getattr(fit, part.name)

@@ -7,10 +7,13 @@ does not hide, plus packing and storing.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from tilesmith.solvers.c.dense_form import Phase, tap_lines
 from tilesmith.solvers.c.dense_tiling import DIRECT, Tiling
-from tilesmith.targets.fits.cpu_fit import DenseFit
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.cpu_fit import DenseFit
 
 LINE = 64
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from itertools import product
 from math import ceil
+from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.c.grouped_axis import axis_phases, column_tiles
 from tilesmith.solvers.c.grouped_kernel import Schedule, items_per_image, source_and_result, strips
 from tilesmith.solvers.c.grouped_lanes import LaneMap
-from tilesmith.targets.fits.cpu_fit import GroupedFit
 from tilesmith.targets.target import CpuTarget
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.cpu_fit import GroupedFit
 
 
 def predicted_seconds(

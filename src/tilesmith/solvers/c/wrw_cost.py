@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.c.grouped_axis import column_tiles
 from tilesmith.solvers.c.wrw_grouped_text import WrwGroupedTiling
 from tilesmith.solvers.c.wrw_tiling import WrwTiling
-from tilesmith.targets.fits.cpu_fit import WrwFit
 from tilesmith.targets.target import CpuTarget
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.cpu_fit import WrwFit
 
 
 def _level(nbytes: float, target: CpuTarget, fit: WrwFit) -> float:

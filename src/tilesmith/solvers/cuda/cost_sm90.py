@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from math import ceil, prod
+from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.form_sm90 import Tiled, Window
 from tilesmith.solvers.cuda.tile_sm90 import MAX_STAGES, Sm90Tile, streams
-from tilesmith.targets.fits.fit import TileFit
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import TileFit
 
 _LINE = 128
 

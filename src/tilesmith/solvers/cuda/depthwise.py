@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import ceil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilesmith.codegen.cuda.activation import activation_body
 from tilesmith.codegen.cuda.mma import mma_prelude
@@ -34,8 +35,10 @@ from tilesmith.solvers.solver import (
     values_of,
 )
 from tilesmith.targets.fits.choose import fit_of
-from tilesmith.targets.fits.fit import DepthwiseFit
 from tilesmith.targets.target import CudaTarget
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import DepthwiseFit
 
 _TYPES = {"bf16": "bf16", "fp16": "fp16", "fp32": "float"}
 _MAX_TAPS = 128

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, prod
+from typing import TYPE_CHECKING
 
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.cuda.tile_sm90 import sm90_registers
 from tilesmith.solvers.solver import Config
-from tilesmith.targets.fits.fit import HaloWrwFit
 from tilesmith.targets.target import CudaTarget
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import HaloWrwFit
 
 _BARRIERS = 256
 _MAX_BOX = 256

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from math import ceil, prod
+from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.mma_form import Lines, MmaForm
 from tilesmith.solvers.cuda.mma_tile import MmaTile
-from tilesmith.targets.fits.fit import MmaFit
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import MmaFit
 
 _CONVERTED = {"tf32": 1, "fp8e4m3": 2, "fp8e5m2": 2}
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from math import ceil
+from typing import TYPE_CHECKING
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import ACTIVATED, USUAL
@@ -18,8 +19,10 @@ from tilesmith.solvers.cuda.mma_thin_source import thin_draft
 from tilesmith.solvers.cuda.mma_thin_tile import ThinForm, ThinTile, thin_form
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.fits.choose import fit_of
-from tilesmith.targets.fits.fit import ThinFit
 from tilesmith.targets.target import CudaTarget
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import ThinFit
 
 AXES = (
     Axis("warps", (2, 4, 8, 16), "Warps of a block, each with a ring of its own."),

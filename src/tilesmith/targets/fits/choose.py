@@ -5,17 +5,33 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from math import log
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from tilesmith.targets.fits.cpu_fit import CpuFit
-from tilesmith.targets.fits.epyc import EPYC
-from tilesmith.targets.fits.fit import Fit
-from tilesmith.targets.fits.h200 import H200
 from tilesmith.targets.fits.units import Ratios
 from tilesmith.targets.target import CpuTarget, CudaTarget
 
-FITS: tuple[Fit, ...] = (H200,)
-CPU_FITS: tuple[CpuFit, ...] = (EPYC,)
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.cpu_fit import CpuFit
+    from tilesmith.targets.fits.fit import Fit
+
+
+# Records of that many fields take some 20 ms to define: a process that estimates nothing does without.
+
+
+@lru_cache(maxsize=1)
+def fits() -> tuple[Fit, ...]:
+    """Those of every GPU card that was measured."""
+    from tilesmith.targets.fits.h200 import H200
+
+    return (H200,)
+
+
+@lru_cache(maxsize=1)
+def cpu_fits() -> tuple[CpuFit, ...]:
+    """Those of every CPU that was measured."""
+    from tilesmith.targets.fits.epyc import EPYC
+
+    return (EPYC,)
 
 
 def fit_of(target: CudaTarget) -> Fit:
@@ -26,12 +42,12 @@ def fit_of(target: CudaTarget) -> Fit:
 def cpu_fit_of(target: CpuTarget) -> CpuFit:
     """The constants of the CPU of ``target``, or of the nearest one: cycles and rates a cycle, which are not scaled."""
     card = getattr(target, "card", None)
-    return min(CPU_FITS, key=lambda fit: (fit.card != card, fit.arch != target.arch))
+    return min(cpu_fits(), key=lambda fit: (fit.card != card, fit.arch != target.arch))
 
 
 @lru_cache(maxsize=64)
 def _fit(card: str, arch: str, cores: int, clock_hz: float, bytes_per_s: float) -> Fit:
-    near = min(FITS, key=lambda fit: (fit.card != card, fit.arch != arch, abs(log(fit.cores / cores))))
+    near = min(fits(), key=lambda fit: (fit.card != card, fit.arch != arch, abs(log(fit.cores / cores))))
     if near.card == card:  # what a sheet says of this card is no reason to change what was measured on it
         clock_hz, bytes_per_s = near.clock_hz, near.bytes_per_s
     return scaled(near, cores, clock_hz, bytes_per_s)
