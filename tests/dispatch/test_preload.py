@@ -11,7 +11,7 @@ import tilesmith
 from tilesmith import CachePopulator, ConvSignature, GemmSignature
 from tilesmith.cli.main import run
 from tilesmith.dispatch import resolve
-from tilesmith.dispatch.places import open_cache, open_databases
+from tilesmith.dispatch.locations import open_cache, open_databases
 from tilesmith.errors import ArgumentError, CommandError, CompileError, FileFormatError
 from tilesmith.ready import preload
 from tilesmith.toolchain.cache import ArtifactCache

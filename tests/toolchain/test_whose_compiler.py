@@ -150,7 +150,7 @@ def test_an_entry_of_another_elf_class_is_one_miss(tmp_path, caplog):
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems' binaries are no ELF files")
 def test_a_plan_whose_kernel_is_of_another_machine_costs_its_own_entry_alone(tmp_path, caplog):
     """As a process left it whose compiler made such files: plan, key and kernel are whole and agree."""
-    from tilesmith.dispatch.places import open_cache
+    from tilesmith.dispatch.locations import open_cache
     from tilesmith.toolchain.plans import find_todays_plan, keep_plan
 
     launch = get_launchable(SMALL)
