@@ -101,6 +101,7 @@ def cache_files(folder: Path, every: int) -> dict[str, Any]:
         return find_plan(cache, plan.problem, plan.solver, 1, plan.config, TARGET)
 
     assert look() == kernel
+    assert recalled() is not None
     assert find().plan == plan
     often = max(1, every // 9)  # these are small
     return {
