@@ -20,7 +20,7 @@ from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.compare.benchmark import bench
 from tilesmith.compare.rivals import rivals_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
-from tilesmith.dispatch.places import open_cache, open_databases, target_of
+from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.errors import OutOfTimeError, TilesmithError
 from tilesmith.measure.machine import machine_of
 from tilesmith.problems.work import flops

@@ -22,7 +22,7 @@ from pathlib import Path
 
 CHILD = """
 import json, sys
-from tilesmith.dispatch.places import open_cache, open_databases
+from tilesmith.dispatch.locations import open_cache, open_databases
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide
 from tilesmith.problems.signature import parse_key

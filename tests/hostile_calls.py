@@ -13,7 +13,7 @@ from tilesmith import CachePopulator, forget, get_launchable
 from tilesmith.cli.main import run
 from tilesmith.db.exchange import import_file
 from tilesmith.db.store import Database
-from tilesmith.dispatch import places
+from tilesmith.dispatch import locations
 from tilesmith.env import FIND_MODES
 from tilesmith.errors import TilesmithError
 from tilesmith.problems.conv import ConvSignature
@@ -71,7 +71,7 @@ def ask_everything(rows: list[tuple[Any, ...]], way: str, home: Path) -> list[st
 
 def _as_a_new_process() -> None:
     forget()
-    for held in (*places._opened.values(), *(layers for _, layers in places._read.values())):
+    for held in (*locations._opened.values(), *(layers for _, layers in locations._read.values())):
         held.close()
-    places._opened.clear()
-    places._read.clear()
+    locations._opened.clear()
+    locations._read.clear()

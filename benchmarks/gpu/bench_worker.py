@@ -32,7 +32,7 @@ class Problems:
         import torch
 
         from tilesmith.compare.rivals import rivals_of
-        from tilesmith.dispatch.places import lasting_databases, open_cache
+        from tilesmith.dispatch.locations import lasting_databases, open_cache
         from tilesmith.measure.machine import machine_of
         from tilesmith.targets.detect_cuda import cuda_target_of
         from tilesmith.tune.process import Workers

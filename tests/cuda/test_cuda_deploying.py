@@ -65,7 +65,7 @@ def test_a_launchable_for_a_gpu_is_copied_and_saved(monkeypatch):
 
 def test_pytorchs_own_kernel_is_saved_with_the_plan_for_all_others(monkeypatch):
     from tilesmith.dispatch import launchable as launching
-    from tilesmith.solvers.external import solver as external
+    from tilesmith.solvers.external import candidate as external
 
     monkeypatch.setattr(launching, "takes_part", lambda wanted: True)
     monkeypatch.setattr(external, "takes_part", lambda: True)

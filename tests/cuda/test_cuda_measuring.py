@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cuda_chain import CACHE, H200, executable
 
-from tilesmith.dispatch.places import device_ordinal, target_of
+from tilesmith.dispatch.locations import device_ordinal, target_of
 from tilesmith.errors import TargetError
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_flush import WAIT_CYCLES, Flush

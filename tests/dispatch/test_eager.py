@@ -234,7 +234,7 @@ def test_sums_are_made_as_asked():
 
 def test_public_names():
     for name in tilesmith.__all__:
-        assert getattr(tilesmith, name).__name__ == name
+        assert getattr(tilesmith, name).__name__.rpartition(".")[2] == name  # tune is a package, too
     with pytest.raises(AttributeError, match="nonesuch"):
         tilesmith.nonesuch  # noqa: B018
 

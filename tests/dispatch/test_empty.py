@@ -168,7 +168,7 @@ def test_what_pytorch_refuses_is_refused():
 
 
 def test_nothing_without_elements_is_tuned_or_stored(tmp_path):
-    from tilesmith.dispatch.places import open_databases
+    from tilesmith.dispatch.locations import open_databases
     from tilesmith.targets.detect import host_target
     from tilesmith.toolchain.cache import ArtifactCache
     from tilesmith.tune.session import tune

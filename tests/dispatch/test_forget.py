@@ -8,8 +8,8 @@ import pytest
 from tilesmith import forget, get_launchable
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database
-from tilesmith.dispatch import places
-from tilesmith.dispatch.places import open_databases
+from tilesmith.dispatch import locations
+from tilesmith.dispatch.locations import open_databases
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.targets.detect import host_target
 
@@ -78,7 +78,7 @@ def test_forget_sees_a_copy_that_was_taken_of_a_file_which_has_changed(layers, r
     made(user, record)
     other = user.with_name("other.db")
     made(other, replace(record, time_us=7.0))
-    places._opened.clear()
+    locations._opened.clear()
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     assert ask().time_us == 5.0
     assert not open_databases().writable.persistent

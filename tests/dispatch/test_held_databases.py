@@ -17,7 +17,7 @@ from tilesmith.db.exchange import import_file
 from tilesmith.db.layers import open_layers
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database
-from tilesmith.dispatch import places, resolve
+from tilesmith.dispatch import locations, resolve
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable
 from tilesmith.env import FIND_MODES
 from tilesmith.problems.conv import ConvSignature
@@ -51,10 +51,10 @@ def path(tmp_path, monkeypatch):
 
 def as_a_new_process():
     forget_launchables()
-    for layers in (*places._opened.values(), *(layers for _, layers in places._read.values())):
+    for layers in (*locations._opened.values(), *(layers for _, layers in locations._read.values())):
         layers.close()
-    places._opened.clear()
-    places._read.clear()
+    locations._opened.clear()
+    locations._read.clear()
 
 
 def timed(call):
@@ -85,7 +85,7 @@ def test_a_database_that_is_open_already_is_waited_for_no_longer(mode, path, cap
     other = ConvSignature((1, 8, 8, 8), (8, 3, 3, 8), shared_layout="NHWC")
     get_launchable(SMALL, target=TARGET, mode=mode)
     with held(path, "stopped while it writes"), caplog.at_level(logging.WARNING):
-        places.open_databases().writable.put_result(Record("p", "t", "s", "c", time_us=1.0))
+        locations.open_databases().writable.put_result(Record("p", "t", "s", "c", time_us=1.0))
         forget_launchables()
         timed(lambda: get_launchable(SMALL, target=TARGET, mode=mode))
         timed(lambda: get_launchable(other, target=TARGET, mode=mode if mode != "strict" else "fast"))

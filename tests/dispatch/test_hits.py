@@ -13,7 +13,7 @@ from tilesmith.db.state import state_of
 from tilesmith.db.store import RECORDS, Database
 from tilesmith.dispatch import hits, launchable, resolve
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable
-from tilesmith.dispatch.places import open_databases
+from tilesmith.dispatch.locations import open_databases
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import NoCompilerError
 from tilesmith.problems.conv import ConvSignature
@@ -263,7 +263,7 @@ def test_an_answer_from_a_url_is_not_kept(place):
     request = Request(SMALL, TARGET, "hybrid", named, launchable.open_cache())
     resolved = resolve.resolve(request)
     for url in ("https://example.invalid/a.db", "file:///a.db"):
-        fetched = replace(request, databases=replace(named, places=(url, *named.places[1:])))
+        fetched = replace(request, databases=replace(named, paths=(url, *named.paths[1:])))
         hits.keep(fetched, resolved, resolve.recorded_hit)
         assert not (place / "cache" / "hits").exists()
     hits.keep(request, resolved, resolve.recorded_hit)

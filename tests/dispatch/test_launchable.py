@@ -13,8 +13,8 @@ import levels
 import tilesmith
 from tilesmith import ConvSignature, GemmSignature, get_launchable
 from tilesmith.dispatch.launchable import forget_launchables
+from tilesmith.dispatch.locations import open_databases
 from tilesmith.dispatch.measuring import check_launchable
-from tilesmith.dispatch.places import open_databases
 from tilesmith.errors import ArgumentError, EnvironmentValueError, NoCompilerError, NoSolutionError, TargetError
 from tilesmith.targets.cpu import CPU_TARGETS, cpu_target
 

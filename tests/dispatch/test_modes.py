@@ -19,7 +19,7 @@ from tilesmith.cli.main import run
 from tilesmith.db.store import Database
 from tilesmith.dispatch import resolve
 from tilesmith.dispatch.launchable import forget_launchables
-from tilesmith.dispatch.places import open_databases
+from tilesmith.dispatch.locations import open_databases
 from tilesmith.errors import CompileError, NoSolutionError
 
 SMALL = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC")

@@ -12,7 +12,7 @@ from tilesmith.db.records import Record
 from tilesmith.dispatch import resolve
 from tilesmith.dispatch.choice import NEAREST, PREDICTION
 from tilesmith.dispatch.facts import options_of
-from tilesmith.dispatch.places import open_databases
+from tilesmith.dispatch.locations import open_databases
 from tilesmith.errors import NoSolutionError
 from tilesmith.solvers.solver import parse_config
 from tilesmith.targets.detect import host_target

@@ -12,7 +12,7 @@ import pytest
 from tilesmith import ConvSignature, get_launchable
 from tilesmith.db.store import Database
 from tilesmith.dispatch.launchable import forget_launchables
-from tilesmith.dispatch.places import open_cache, open_databases, target_of
+from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.errors import NoCompilerError, NoSolutionError
 from tilesmith.solvers.table import candidates
 from tilesmith.tune.session import tune

@@ -11,7 +11,7 @@ import tilesmith
 from tilesmith import CachePopulator, ConvSignature, GemmSignature
 from tilesmith.cli.main import run
 from tilesmith.dispatch import resolve
-from tilesmith.dispatch.places import open_cache, open_databases
+from tilesmith.dispatch.locations import open_cache, open_databases
 from tilesmith.errors import ArgumentError, CommandError, CompileError, FileFormatError
 from tilesmith.ready import preload
 from tilesmith.toolchain.cache import ArtifactCache
@@ -138,10 +138,10 @@ def test_failures_have_reasons_and_the_rest_is_done(file, monkeypatch):
     conv, gemm = (signature.get_func_name() for signature in populator.signatures)
     settle = preload.resolve
 
-    def fail(signature, *args, **kwargs):
-        if isinstance(signature, ConvSignature):
+    def fail(request):
+        if isinstance(request.signature, ConvSignature):
             raise CompileError("the compiler is on strike")
-        return settle(signature, *args, **kwargs)
+        return settle(request)
 
     monkeypatch.setattr(preload, "resolve", fail)
     populator.run()
@@ -254,11 +254,11 @@ def test_sources_by_the_verb(file, capsys, tmp_path):
 def test_ctrl_c_keeps_what_is_done(file, monkeypatch, capsys):
     settle, count = preload.resolve, []
 
-    def interrupted(signature, *args, **kwargs):
-        if isinstance(signature, GemmSignature):
+    def interrupted(request):
+        if isinstance(request.signature, GemmSignature):
             raise KeyboardInterrupt
-        count.append(signature)
-        return settle(signature, *args, **kwargs)
+        count.append(request.signature)
+        return settle(request)
 
     monkeypatch.setattr(preload, "resolve", interrupted)
     assert run(["preload", str(file)]) == 130

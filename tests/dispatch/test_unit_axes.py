@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from tilesmith import ConvSignature, conv, get_launchable
 from tilesmith.dispatch import eager
 from tilesmith.dispatch.launchable import forget_launchables
-from tilesmith.dispatch.places import open_databases
+from tilesmith.dispatch.locations import open_databases
 from tilesmith.problems.driver import parse_command
 from tilesmith.problems.spellings import other_spellings
 from tilesmith.torch_ops.trace import Trace

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tilesmith import CachePopulator, ConvSignature, Epilogue, conv, gemm, get_launchable, host_target
-from tilesmith.dispatch.places import open_databases
+from tilesmith.dispatch.locations import open_databases
 from tilesmith.errors import ArgumentError, CommandError, ProblemError, TargetError
 from tilesmith.problems.driver import parse_command
 from tilesmith.toolchain.cache import ArtifactCache

@@ -14,7 +14,7 @@ from tilesmith.cli.main import VERBS, run
 from tilesmith.cli.verbs.bench import DISTURBED_STATUS
 from tilesmith.db.records import Record, Search
 from tilesmith.dispatch.launchable import get_launchable
-from tilesmith.dispatch.places import open_databases
+from tilesmith.dispatch.locations import open_databases
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver import parse_command
 from tilesmith.problems.epilogue import ACTIVATIONS

@@ -14,9 +14,9 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args, torch_args
+from tilesmith.solvers.external.candidate import CUDNN
 from tilesmith.solvers.external.library import ConvCall, array_of, library_call
 from tilesmith.solvers.external.names import takes_part
-from tilesmith.solvers.external.solver import CUDNN
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS, candidates, external_solver
 from tilesmith.targets.cpu import CPU_TARGETS

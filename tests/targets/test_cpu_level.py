@@ -3,7 +3,7 @@
 import pytest
 
 from tilesmith import env
-from tilesmith.dispatch.places import target_of
+from tilesmith.dispatch.locations import target_of
 from tilesmith.doctor import health
 from tilesmith.errors import EnvironmentValueError, TargetError
 from tilesmith.targets import cpu, detect

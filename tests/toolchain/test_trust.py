@@ -98,16 +98,16 @@ def test_a_call_goes_on_without_a_folder_that_others_can_write(opened, home, cap
     assert (home / "cache" / "objects").is_dir()
     opened(home / "cache")
     forget()
-    from tilesmith.dispatch import places
+    from tilesmith.dispatch import locations
 
-    places._cache.cache_clear()  # as in another process
+    locations._cache.cache_clear()  # as in another process
     launch = get_launchable(SMALL)
     assert not launch.remembered
     launch(*SMALL.get_sample_args(seed=0))
     forget()
     get_launchable(SMALL)
     assert len(warnings(caplog)) == 1
-    places._cache.cache_clear()
+    locations._cache.cache_clear()
     with pytest.raises(NoSolutionError, match="strict mode"):
         get_launchable(SMALL, mode="strict")
     populator = CachePopulator(commands=["conv -n 1 -c 4 -H 6 -W 6 -k 4 -y 1 -x 1"], cache_dir=str(home / "cache"))
@@ -259,7 +259,7 @@ def test_a_database_that_others_can_write_does_not_keep_what_is_measured(home, c
 
 def test_the_bytes_that_were_compared_are_those_that_are_loaded(home):
     """Between the comparison and the loading another file takes the kernel's place."""
-    from tilesmith.dispatch.places import open_cache
+    from tilesmith.dispatch.locations import open_cache
 
     launch = get_launchable(SMALL)
     values = SMALL.get_sample_args(seed=0)
@@ -291,7 +291,7 @@ def test_a_kernel_that_is_cut_while_it_is_loaded_goes_on(home):
 
 
 def test_plans_that_share_a_kernel_share_its_memory(home):
-    from tilesmith.dispatch.places import open_cache
+    from tilesmith.dispatch.locations import open_cache
     from tilesmith.runtime.executable import Executable
 
     launch = get_launchable(SMALL)
@@ -312,7 +312,7 @@ def test_a_thousand_kernels_come_and_go(home):
     """Numbers of descriptors are used again: each time the kernel that was asked for is loaded."""
     from dataclasses import replace
 
-    from tilesmith.dispatch.places import open_cache
+    from tilesmith.dispatch.locations import open_cache
     from tilesmith.runtime.executable import Executable
 
     other = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC", stride=2)

@@ -151,7 +151,7 @@ def test_an_entry_of_another_elf_class_is_one_miss(tmp_path, caplog):
 def test_a_plan_whose_kernel_is_of_another_machine_costs_its_own_entry_alone(tmp_path, caplog):
     """As a process left it whose compiler made such files: plan, key and kernel are whole and agree."""
     from tilesmith.db.upkeep import revision_of
-    from tilesmith.dispatch.places import open_cache
+    from tilesmith.dispatch.locations import open_cache
     from tilesmith.toolchain.plans import find_todays_plan, keep_plan
 
     launch = get_launchable(SMALL)

@@ -40,7 +40,7 @@ from tilesmith.db.records import Record
 from tilesmith.db.store import Database
 from tilesmith.dispatch.eager import forget
 from tilesmith.dispatch.launchable import get_launchable
-from tilesmith.dispatch.places import open_databases
+from tilesmith.dispatch.locations import open_databases
 from tilesmith.errors import EnvironmentValueError, TilesmithError
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.table import candidates

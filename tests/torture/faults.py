@@ -117,7 +117,7 @@ def torment(seconds: float, seed: int, part: int, parts: int, state: Path) -> No
 
     from tilesmith import conv
     from tilesmith.db.records import Record
-    from tilesmith.dispatch.places import open_databases
+    from tilesmith.dispatch.locations import open_databases
     from tilesmith.solvers.generation import generator_digest
     from tilesmith.toolchain.compilers import find_compiler
 

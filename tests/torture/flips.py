@@ -26,7 +26,7 @@ from tilesmith.db.files import records_folder
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database
 from tilesmith.dispatch import hits
-from tilesmith.dispatch.places import Named
+from tilesmith.dispatch.locations import DatabasePaths
 from tilesmith.dispatch.request import Request
 from tilesmith.plan.records import Source
 from tilesmith.plan.serial import encode
@@ -86,7 +86,7 @@ def cache_files(folder: Path, every: int) -> dict[str, Any]:
     (kept,) = (cache.directory / "plans").rglob("*.plan")
     (machine,) = (cache.directory / "machine").iterdir()
 
-    request, named = Request(SIGNATURE, TARGET, "hybrid", Named(()), cache), Named(())
+    request, named = Request(SIGNATURE, TARGET, "hybrid", DatabasePaths(()), cache), DatabasePaths(())
     name = hits._name(request, named)
     cache.offer(name, bind_with_record(name, {"choice": "one"}, encode(plan)))
     (hit,) = (cache.directory / "hits").iterdir()
@@ -101,6 +101,7 @@ def cache_files(folder: Path, every: int) -> dict[str, Any]:
         return find_plan(cache, plan.problem, plan.solver, 1, plan.config, TARGET)
 
     assert look() == kernel
+    assert recalled() is not None
     assert find().plan == plan
     often = max(1, every // 9)  # these are small
     return {

@@ -9,7 +9,7 @@ import pytest
 import tilesmith
 from fresh_home import cache_dir, home  # noqa: F401
 from tilesmith import GemmSignature, get_launchable
-from tilesmith.dispatch.places import open_databases
+from tilesmith.dispatch.locations import open_databases
 from tilesmith.errors import ArgumentError, CommandError
 from tilesmith.ready import tuning
 

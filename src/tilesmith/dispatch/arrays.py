@@ -23,7 +23,7 @@ _NUMPY_NAMES = {
 
 
 @dataclass(frozen=True)
-class Laid:
+class ArrayLayout:
     """How an array lies: ``strides`` (elements) is None when it is dense in its own order of axes.
 
     ``odd`` says that its strides are no whole numbers of elements: it can be used as a copy alone. ``steps`` are its
@@ -43,7 +43,7 @@ def is_torch(array: Any) -> bool:
     return hasattr(array, "data_ptr") and hasattr(array, "stride") and hasattr(array, "device")
 
 
-def describe(name: str, array: Any) -> Laid:
+def describe(name: str, array: Any) -> ArrayLayout:
     """Shape, strides and dtype of ``array``; ``ArgumentError`` for what cannot be an argument.
 
     A tensor must lie on the CPU or a CUDA device, and take part in no recorded gradient.
@@ -58,7 +58,7 @@ def describe(name: str, array: Any) -> Laid:
         steps = array.strides
         strides = tuple(step // item for step in steps) if all(step % item == 0 for step in steps) else None
         if strides is None:
-            return Laid(shape, None, dtype, odd=True)
+            return ArrayLayout(shape, None, dtype, odd=True)
     elif is_torch(array):
         refuse_own_operators(name, array)
         device = str(array.device)
@@ -80,7 +80,7 @@ def describe(name: str, array: Any) -> Laid:
     else:
         raise ArgumentError(f"{name} is a {type(array).__name__}; pass a NumPy array or a PyTorch CPU tensor")
     dense = all(n == 1 or a == b for n, a, b in zip(shape, strides, dense_strides(shape), strict=True))
-    return Laid(shape, None if dense else strides, dtype, device=device, steps=strides)
+    return ArrayLayout(shape, None if dense else strides, dtype, device=device, steps=strides)
 
 
 def check_gradient(name: str, tensor: Any) -> None:

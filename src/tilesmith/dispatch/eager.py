@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.dispatch.arrays import Laid, check_gradient, contiguous, describe, turned
+from tilesmith.dispatch.arrays import ArrayLayout, check_gradient, contiguous, describe, turned
 from tilesmith.dispatch.launchable import Launchable, forget_launchables, get_launchable
-from tilesmith.dispatch.layout_names import Placed, place, result_order
-from tilesmith.dispatch.places import forget_databases
+from tilesmith.dispatch.layout_names import NamedArray, place, result_order
+from tilesmith.dispatch.locations import forget_databases
 from tilesmith.errors import ArgumentError, TilesmithError
 from tilesmith.plan.slots import arguments, relaid
 from tilesmith.problems.conv import ConvSignature
@@ -232,7 +232,9 @@ def _look(name: str, array: Any) -> Any:
     return (array.shape, array.stride(), array.dtype, array.device)
 
 
-def _launchable(signature: Signature, threads: int | None, mode: str | None, given: dict[str, Laid]) -> Launchable:
+def _launchable(
+    signature: Signature, threads: int | None, mode: str | None, given: dict[str, ArrayLayout]
+) -> Launchable:
     """The launchable for the device of the operands; ``threads`` says nothing of a GPU."""
     (first, one), (second, two) = given.items()
     if one.device != two.device:
@@ -290,7 +292,7 @@ def _conv_call(
     shape, back = plain.output_shape, [lies.index(axis) for axis in layouts[2]] if lies != layouts[2] else None
     dense = dense_strides(parse_layout(lies).layout_shape(plain.output_logical))
     strides = tuple(dense[axis] for axis in back) if back else dense
-    y = Laid(shape, strides if back else None, plain.output_dtype, steps=strides)
+    y = ArrayLayout(shape, strides if back else None, plain.output_dtype, steps=strides)
     placed = place((given["x"], given["w"], y), layouts)
     signature = _placed_signature(placed, options)
     _check_like("b", b, (signature.output_logical[1],), signature.output_dtype)
@@ -313,7 +315,7 @@ def _conv_call(
     return call
 
 
-def _placed_signature(placed: tuple[Placed, ...], options: dict[str, Any]) -> ConvSignature:
+def _placed_signature(placed: tuple[NamedArray, ...], options: dict[str, Any]) -> ConvSignature:
     x, w, y = placed
     return ConvSignature(
         x.shape, w.shape, input_layout=x.layout, kernel_layout=w.layout, output_layout=y.layout,
@@ -321,7 +323,9 @@ def _placed_signature(placed: tuple[Placed, ...], options: dict[str, Any]) -> Co
     )  # fmt: skip
 
 
-def _as_they_lie(launch: Launchable, placed: tuple[Placed, ...], given: dict[str, Laid], y: Laid) -> _Call | None:
+def _as_they_lie(
+    launch: Launchable, placed: tuple[NamedArray, ...], given: dict[str, ArrayLayout], y: ArrayLayout
+) -> _Call | None:
     """The plan bound for the arrays with their axes as they came, so that a call turns none; None if one is copied.
 
     It takes the operands with these very strides: those of unit axes decide in which order the result lies.
@@ -395,7 +399,7 @@ def _gemm_call(
     return call
 
 
-def _shared(given: dict[str, Laid], a: Any) -> str:
+def _shared(given: dict[str, ArrayLayout], a: Any) -> str:
     """What to type where a batch meets one matrix; empty for anything else."""
     ranks = {name: len(laid.shape) for name, laid in given.items()}
     if sorted(ranks.values()) != [2, 3]:
@@ -406,7 +410,7 @@ def _shared(given: dict[str, Laid], a: Any) -> str:
     return f"; to share {single} between all batches, type {typed}"
 
 
-def _rows(laid: Laid) -> tuple[int | None, int | None] | None:
+def _rows(laid: ArrayLayout) -> tuple[int | None, int | None] | None:
     """Leading dimension and batch stride of a matrix with contiguous rows; None when it must be copied."""
     if laid.strides is None:
         return None if laid.odd else (None, None)
@@ -420,7 +424,7 @@ def _rows(laid: Laid) -> tuple[int | None, int | None] | None:
     return lead, step[0] if batch and batch[0] > 1 else None
 
 
-def _same_kind(arrays: dict[str, Any], given: dict[str, Laid]) -> None:
+def _same_kind(arrays: dict[str, Any], given: dict[str, ArrayLayout]) -> None:
     """Raise ``ArgumentError`` unless all arrays are of one library, and the operands of one dtype."""
     (first, one), *others = ((name, array) for name, array in arrays.items() if array is not None)
     for name, other in others:

@@ -21,7 +21,7 @@ from tilesmith.db.records import Record
 from tilesmith.db.remote import is_url
 from tilesmith.db.state import state_of
 from tilesmith.dispatch.choice import DATABASE, Built, Choice, Considered, Resolved
-from tilesmith.dispatch.places import Named, open_databases
+from tilesmith.dispatch.locations import DatabasePaths, open_databases
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import PlanError
 from tilesmith.plan.serial import Serial, read_head
@@ -44,7 +44,7 @@ def recall(request: Request) -> Resolved | None:
     if found is None:
         return None
     record, serial = found
-    if record.get("states") != [state_of(path) for path in named.places]:
+    if record.get("states") != [state_of(path) for path in named.paths]:
         return None
     choice = _choice_of(record.get("choice"))
     held = with_artifacts(serial, request.cache, request.target, stale=False)
@@ -66,16 +66,16 @@ def keep(request: Request, resolved: Resolved, look: Callable[[Request], Resolve
     named = _named(request)
     if (
         named is None or request.strict or resolved.choice.basis != DATABASE or not resolved.built.remembered
-        or any(map(is_url, named.places))
+        or any(map(is_url, named.paths))
     ):  # fmt: skip
         return
     # What was read from a copy of a file that another process holds would be waited for once more.
     if not all(database.is_current() for database in open_databases(named).databases):
         return
-    states = [state_of(path) for path in named.places]
-    if None in states or any(why_refused(Path(path)) is not None for path in named.places):
+    states = [state_of(path) for path in named.paths]
+    if None in states or any(why_refused(Path(path)) is not None for path in named.paths):
         return
-    layers = open_layers(named.places, readonly=True, system=named.system)
+    layers = open_layers(named.paths, readonly=True, system=named.system)
     fresh = replace(request, databases=layers)
     # Strict mode takes what the others may not: where they differ, each asks the databases.
     found, strictly = look(fresh), look(replace(fresh, mode="strict"))
@@ -83,21 +83,21 @@ def keep(request: Request, resolved: Resolved, look: Callable[[Request], Resolve
     if found is None or strictly is None or not found.choice == strictly.choice == resolved.choice:
         return
     # The plan is today's generator's: what another made is made again as soon as there is a compiler.
-    if states == [state_of(path) for path in named.places]:
+    if states == [state_of(path) for path in named.paths]:
         name = _name(request, named)
         record = {"states": states, "choice": _values_of(found.choice)}
         # If the cache can be written; a process that loses it asks the databases again.
         request.cache.offer(name, bind_with_record(name, record, found.built.serial.data), durable=False)
 
 
-def _named(request: Request) -> Named | None:
+def _named(request: Request) -> DatabasePaths | None:
     """The paths of the databases, where a hit may answer for them; else None."""
     if request.mode not in _MODES or request.only or env.TUNING_SPEC_PATH.get() is not None:
         return None
-    return request.databases if isinstance(request.databases, Named) else None
+    return request.databases if isinstance(request.databases, DatabasePaths) else None
 
 
-def _find(request: Request, named: Named) -> tuple[dict[str, Any], Serial] | None:
+def _find(request: Request, named: DatabasePaths) -> tuple[dict[str, Any], Serial] | None:
     """The record and the plan, whose artifacts are still to be found; None if nothing is kept."""
     name = _name(request, named)
     for folder in request.cache.folders():
@@ -111,9 +111,9 @@ def _find(request: Request, named: Named) -> tuple[dict[str, Any], Serial] | Non
     return None
 
 
-def _name(request: Request, named: Named) -> str:
+def _name(request: Request, named: DatabasePaths) -> str:
     # Besides the layers: which folders of other users were trusted for them.
-    databases = (str(named.system), os.environ.get(env.TRUST_FOLDER.name, ""), *named.places)
+    databases = (str(named.system), os.environ.get(env.TRUST_FOLDER.name, ""), *named.paths)
     return f"hits/{digest_of(_FORMAT, request.problem, *maker_of(request.target), *databases)[:40]}.hit"
 
 

@@ -26,9 +26,7 @@ from tilesmith.db.store import Database
 from tilesmith.db.waiting import one_call
 from tilesmith.dispatch import hits
 from tilesmith.dispatch.choice import Choice, Considered, Resolved
-from tilesmith.dispatch.log import start_logging
-from tilesmith.dispatch.origin import Options, Origin, kept_filter, laid_filter
-from tilesmith.dispatch.places import (
+from tilesmith.dispatch.locations import (
     check_mode,
     device_ordinal,
     named_databases,
@@ -36,6 +34,8 @@ from tilesmith.dispatch.places import (
     strict_cache,
     target_of,
 )
+from tilesmith.dispatch.log import start_logging
+from tilesmith.dispatch.origin import Options, Origin, kept_filter, laid_filter
 from tilesmith.dispatch.plain import tell_of_plain
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import (

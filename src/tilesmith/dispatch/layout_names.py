@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.dispatch.arrays import Laid, contiguous, turned
+from tilesmith.dispatch.arrays import ArrayLayout, contiguous, turned
 from tilesmith.problems.layouts import channels_last, default_layout, dense_strides, parse_layout
 from tilesmith.problems.spellings import Axes, follows, own_order
 
 
 @dataclass(frozen=True)
-class Placed:
+class NamedArray:
     """An array as a signature can name it, and how to get there: ``order`` of axes (None: as they are), or a copy."""
 
     shape: tuple[int, ...]
@@ -33,7 +33,7 @@ class Placed:
         return array if self.order is None else turned(array, self.order)
 
 
-def place(tensors: Sequence[Laid], layouts: Sequence[str]) -> tuple[Placed, ...]:
+def place(tensors: Sequence[ArrayLayout], layouts: Sequence[str]) -> tuple[NamedArray, ...]:
     """How a signature names the tensors of a problem, the result last; ``layouts`` are the orders of their axes.
 
     A channels-last tensor whose axes are called ``NCHW`` becomes ``NHWC``. Strides that are no pitches (negative, zero,
@@ -45,7 +45,9 @@ def place(tensors: Sequence[Laid], layouts: Sequence[str]) -> tuple[Placed, ...]
         return tuple(_as_named(laid, text) for laid, text in zip(tensors, layouts, strict=True))
     axes = [_axes(laid, text) for laid, text in zip(tensors, layouts, strict=True)]
     copied = [laid.odd or own_order(found) is None for laid, found in zip(tensors, axes, strict=True)]
-    dense = [Laid(laid.shape, None, laid.dtype) if copy else laid for laid, copy in zip(tensors, copied, strict=True)]
+    dense = [
+        ArrayLayout(laid.shape, None, laid.dtype) if copy else laid for laid, copy in zip(tensors, copied, strict=True)
+    ]
     axes = [_axes(laid, text) for laid, text in zip(dense, layouts, strict=True)]
     standard = tuple(str(make(parsed[-1].spatial_dims)) for make in (channels_last, default_layout))
     common = next((name for name in standard if all(follows(each, name) for each in axes)), None)
@@ -56,7 +58,7 @@ def place(tensors: Sequence[Laid], layouts: Sequence[str]) -> tuple[Placed, ...]
     )
 
 
-def result_order(x: Laid, w: Laid, layouts: Sequence[str]) -> str:
+def result_order(x: ArrayLayout, w: ArrayLayout, layouts: Sequence[str]) -> str:
     """In which order the result of a convolution lies when nothing says so; ``layouts`` are those of x, w and y.
 
     As PyTorch lays it, whose rule reads strides of unit axes too: channels-last if it takes x or w for channels-last
@@ -78,7 +80,7 @@ def result_order(x: Laid, w: Laid, layouts: Sequence[str]) -> str:
     return _first(axes, (str(channels_last(dims)), default))
 
 
-def _suggests_channels_last(laid: Laid, layout: str) -> bool:
+def _suggests_channels_last(laid: ArrayLayout, layout: str) -> bool:
     if laid.steps is None:
         return False
     named = dict(zip(layout, zip(laid.shape, laid.steps, strict=True), strict=True))
@@ -91,7 +93,7 @@ def _suggests_channels_last(laid: Laid, layout: str) -> bool:
     return named["C"][1] != 0
 
 
-def _axes(laid: Laid, layout: str) -> Axes:
+def _axes(laid: ArrayLayout, layout: str) -> Axes:
     strides = laid.strides or dense_strides(laid.shape)
     return dict(zip(layout, zip(laid.shape, strides, strict=True), strict=True))
 
@@ -103,19 +105,19 @@ def _first(axes: Axes, names: Sequence[str]) -> str:
     return found
 
 
-def _as_named(laid: Laid, layout: str) -> Placed:
+def _as_named(laid: ArrayLayout, layout: str) -> NamedArray:
     parsed = parse_layout(layout)
     if laid.strides is None or len(laid.shape) != parsed.rank:
-        return Placed(laid.shape, None, layout, copy=laid.odd)
+        return NamedArray(laid.shape, None, layout, copy=laid.odd)
     pitched = _pitches(laid.shape, laid.strides) and (parsed.vector == 1 or laid.strides[-1] == 1)
-    return Placed(laid.shape, laid.strides if pitched else None, layout, copy=not pitched)
+    return NamedArray(laid.shape, laid.strides if pitched else None, layout, copy=not pitched)
 
 
-def _placed(axes: Axes, layout: str, name: str, copy: bool) -> Placed:
+def _placed(axes: Axes, layout: str, name: str, copy: bool) -> NamedArray:
     shape = tuple(axes[letter][0] for letter in name)
     strides = _with_unit_strides(shape, tuple(axes[letter][1] for letter in name))
     order = None if name == layout else tuple(layout.index(letter) for letter in name)
-    return Placed(shape, None if strides == dense_strides(shape) else strides, name, order, copy)
+    return NamedArray(shape, None if strides == dense_strides(shape) else strides, name, order, copy)
 
 
 def _with_unit_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.dispatch.launchable import Launchable
-from tilesmith.dispatch.places import open_cache
+from tilesmith.dispatch.locations import open_cache
 from tilesmith.measure.accuracy import Accuracy, plant_specials, verify
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_oracle import device_oracle

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
-from tilesmith.dispatch.places import Named, open_databases
+from tilesmith.dispatch.locations import DatabasePaths, open_databases
 from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
@@ -25,7 +25,7 @@ class Request:
     signature: Signature
     target: Target
     mode: str
-    databases: Layers | Database | Named
+    databases: Layers | Database | DatabasePaths
     cache: ArtifactCache
     only: str = ""
     device: int = 0

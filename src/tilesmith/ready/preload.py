@@ -19,7 +19,14 @@ from tilesmith.db.store import Database
 from tilesmith.dispatch.choice import Choice
 from tilesmith.dispatch.choose import Option, choose
 from tilesmith.dispatch.facts import answers_of, options_of
-from tilesmith.dispatch.places import check_mode, lasting_databases, open_cache, open_databases, strict_cache, target_of
+from tilesmith.dispatch.locations import (
+    check_mode,
+    lasting_databases,
+    open_cache,
+    open_databases,
+    strict_cache,
+    target_of,
+)
 from tilesmith.dispatch.planning import existing_config, held_plan
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide, resolve

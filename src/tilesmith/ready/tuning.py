@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import overload
 
 from tilesmith.dispatch.eager import forget
-from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_cache, target_of
+from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver import parse_command

@@ -26,7 +26,7 @@ from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
 from tilesmith.solvers.cuda.mma_thin import MmaThinSolver
 from tilesmith.solvers.cuda.reference import CudaReferenceSolver
 from tilesmith.solvers.cuda.relayout import CUDA_COPIES
-from tilesmith.solvers.external.solver import EXTERNAL_SOLVERS, ExternalSolver
+from tilesmith.solvers.external.candidate import EXTERNAL_SOLVERS, LibrarySolver
 from tilesmith.solvers.limited import Limited
 from tilesmith.solvers.relayout import Relayout
 from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver, refusal
@@ -94,12 +94,12 @@ class Candidate:
         return solver in (CPU_SOLVERS[-1], CUDA_SOLVERS[-1])
 
     @property
-    def external(self) -> ExternalSolver | None:
+    def external(self) -> LibrarySolver | None:
         """The solver, where it is another library's: its kernels are called there, and no plan can be exported."""
-        return self.solver if isinstance(self.solver, ExternalSolver) else None
+        return self.solver if isinstance(self.solver, LibrarySolver) else None
 
 
-def external_solver(name: str) -> ExternalSolver | None:
+def external_solver(name: str) -> LibrarySolver | None:
     """The solver of another library that a record names; None for one of ours."""
     return next((solver for solver in EXTERNAL_SOLVERS if solver.name == name), None)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tilesmith.dispatch.arrays import TORCH_NAMES, Laid
+from tilesmith.dispatch.arrays import TORCH_NAMES, ArrayLayout
 from tilesmith.dispatch.layout_names import place
 from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
@@ -87,10 +87,10 @@ def gemm_problem(
     return signature
 
 
-def _laid(tensor: torch.Tensor) -> Laid:
+def _laid(tensor: torch.Tensor) -> ArrayLayout:
     shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
     dense = all(n == 1 or a == b for n, a, b in zip(shape, strides, dense_strides(shape), strict=True))
-    return Laid(shape, None if dense else strides, _dtype(tensor), steps=strides)
+    return ArrayLayout(shape, None if dense else strides, _dtype(tensor), steps=strides)
 
 
 def _matrix(tensor: torch.Tensor) -> tuple[bool, int | None, int | None]:

@@ -15,7 +15,7 @@ from tilesmith.measure.oracle import Oracle
 from tilesmith.problems.samples import sample_args
 from tilesmith.problems.signature import parse_key
 from tilesmith.runtime.executable import Executable
-from tilesmith.solvers.external.solver import ExternalSolver
+from tilesmith.solvers.external.candidate import LibrarySolver
 from tilesmith.solvers.table import external_solver
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.toolchain.cache import ArtifactCache
@@ -90,7 +90,7 @@ class DeviceWorker:
         verdict = self.bench.certify(self.executables[request.name])
         return Certified() if verdict.ok else refused(verdict)
 
-    def _load_external(self, request: Load, solver: ExternalSolver) -> Loaded | Refused:
+    def _load_external(self, request: Load, solver: LibrarySolver) -> Loaded | Refused:
         """The library works on this problem's stream and numbers, until the problem is over."""
         if self._external is None:
             bench = self.bench

@@ -30,7 +30,7 @@ from tilesmith.compare.benchmark import bench
 from tilesmith.compare.rival import Rival
 from tilesmith.compare.rivals import rivals_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
-from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_cache, target_of
+from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError, CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.machine import Machine, machine_of

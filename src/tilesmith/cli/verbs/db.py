@@ -20,7 +20,7 @@ from tilesmith.db.records import Record
 from tilesmith.db.remote import is_url, kept_copy
 from tilesmith.db.store import Database, Table
 from tilesmith.db.upkeep import Wanted, is_outdated, prune, select, stats_of
-from tilesmith.dispatch.places import lasting_databases, open_databases
+from tilesmith.dispatch.locations import lasting_databases, open_databases
 from tilesmith.errors import FileFormatError, ProblemError
 from tilesmith.problems.signature import parse_key
 

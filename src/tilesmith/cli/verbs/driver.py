@@ -17,6 +17,7 @@ from tilesmith.cli.seconds import take
 from tilesmith.cli.terminal import complain, print_json, progress
 from tilesmith.db.find_text import algorithm_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
+from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.dispatch.measuring import (
     call_on_arrays,
     check_launchable,
@@ -25,7 +26,6 @@ from tilesmith.dispatch.measuring import (
     steady_call,
     time_launchable,
 )
-from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import CommandError, FileFormatError, OutOfTimeError
 from tilesmith.measure.accuracy import Accuracy, check
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes

@@ -13,7 +13,7 @@ from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import print_json, table
 from tilesmith.dispatch.choice import DATABASE, NEAREST, SPEC, Choice
 from tilesmith.dispatch.facts import with_predictions
-from tilesmith.dispatch.places import check_mode, open_cache, open_databases, target_of
+from tilesmith.dispatch.locations import check_mode, open_cache, open_databases, target_of
 from tilesmith.dispatch.plain import why_only_plain
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import as_held, decide

@@ -10,7 +10,7 @@ from tilesmith import env
 from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, threads_option
 from tilesmith.cli.problem_list import read_problems
 from tilesmith.cli.terminal import complain, print_json
-from tilesmith.dispatch.places import open_cache, open_databases, target_of
+from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide
 from tilesmith.errors import ArgumentError, NoCompilerError

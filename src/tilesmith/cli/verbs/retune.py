@@ -8,7 +8,7 @@ from tilesmith.cli.options import PROBLEMS, Number, device_option, json_flag, se
 from tilesmith.cli.problem_list import read_problems
 from tilesmith.cli.seconds import take
 from tilesmith.cli.terminal import complain, note, print_json, progress
-from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_cache, target_of
+from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
 from tilesmith.tune.retune import Retuned, Stale, retune, stale_problems, today
 from tilesmith.tune.session import STRATEGIES

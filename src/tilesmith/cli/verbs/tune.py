@@ -20,7 +20,7 @@ from tilesmith.cli.options import (
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.seconds import take
 from tilesmith.cli.terminal import complain, note, print_json, progress
-from tilesmith.dispatch.places import device_ordinal, lasting_databases, open_cache, target_of
+from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
 from tilesmith.tune.process import Workers
 from tilesmith.tune.session import STRATEGIES, TuneResult, tune

@@ -25,8 +25,8 @@ from tilesmith.cli.options import (
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, note, print_json, progress
 from tilesmith.dispatch.launchable import get_launchable
+from tilesmith.dispatch.locations import target_of
 from tilesmith.dispatch.measuring import check_launchable, check_launchable_specials
-from tilesmith.dispatch.places import target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError, PlanError
 from tilesmith.measure.accuracy import Accuracy
 from tilesmith.problems.work import bytes_moved, flops

@@ -38,7 +38,7 @@ FLOATS = ("fp64", "fp32", "fp16", "bf16")
 
 
 @dataclass(frozen=True)
-class ExternalSolver(Unranked):
+class LibrarySolver(Unranked):
     """One library behind PyTorch. ``lt=1`` of a GEMM's config is cuBLASLt, ``lt=0`` cuBLAS."""
 
     name: str
@@ -112,7 +112,7 @@ class ExternalSolver(Unranked):
 
 _SUMS = frozenset(("acc=fp32", "acc=fp64", "tf32", "pitch"))
 # cuDNN is asked for its fastest kernels, of which some add up in no fixed order.
-CUDNN = ExternalSolver(CUDNN_NAME, "cudnn", _SUMS | CONV - {"bgrad", "padding_high"})
-CUBLAS = ExternalSolver(CUBLAS_NAME, "cublas", _SUMS | GEMM | {"deterministic"})
+CUDNN = LibrarySolver(CUDNN_NAME, "cudnn", _SUMS | CONV - {"bgrad", "padding_high"})
+CUBLAS = LibrarySolver(CUBLAS_NAME, "cublas", _SUMS | GEMM | {"deterministic"})
 
 EXTERNAL_SOLVERS = (CUDNN, CUBLAS)

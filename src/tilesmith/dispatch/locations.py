@@ -1,4 +1,4 @@
-"""What a call names: its databases, its cache, its target, its mode; by default what the environment says."""
+"""Resolves the databases, cache, target and mode of a call; by default those of the environment."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ _DEVICE = re.compile(r"cuda(?::([0-9]{1,9}))?")
 
 
 @dataclass(frozen=True)
-class Named:
-    """The places of layers, lowest first; the first ``system`` of them are installed ones."""
+class DatabasePaths:
+    """The paths (or URLs) of layers, lowest first; the first ``system`` of them are installed ones."""
 
-    places: tuple[str, ...]
+    paths: tuple[str, ...]
     system: int = 0
 
 
-_opened: dict[Named, Layers] = {}
+_opened: dict[DatabasePaths, Layers] = {}
 # Those opened to be read alone, with the stamps of their files.
-_read: dict[Named, tuple[tuple[object, ...], Layers]] = {}
-_doubted: set[Named] = set()  # of the first, those to be looked at before the next use
+_read: dict[DatabasePaths, tuple[tuple[object, ...], Layers]] = {}
+_doubted: set[DatabasePaths] = set()  # of the first, those to be looked at before the next use
 _opening = threading.Lock()
 
 
 def named_databases(
-    database: Layers | Database | Named | str | os.PathLike[str] | None = None,
-) -> Layers | Database | Named:
-    """What says which layers a call means, before any is opened: those given, or the places of the environment."""
-    if isinstance(database, Layers | Database | Named):
+    database: Layers | Database | DatabasePaths | str | os.PathLike[str] | None = None,
+) -> Layers | Database | DatabasePaths:
+    """Which layers a call means, before any is opened: those given, or the paths of the environment."""
+    if isinstance(database, Layers | Database | DatabasePaths):
         return database
     if database is not None:
         if not isinstance(database, str | os.PathLike):
             raise ArgumentError(f"database {database!r} is neither a path nor a Database")
-        return Named((str(Path(database)),))
+        return DatabasePaths((str(Path(database)),))
     installed = env.system_databases()
-    return Named((*installed, *env.DB_PATH.get()), len(installed))
+    return DatabasePaths((*installed, *env.DB_PATH.get()), len(installed))
 
 
 def open_databases(
-    database: Layers | Database | Named | str | os.PathLike[str] | None = None, *, readonly: bool = False
+    database: Layers | Database | DatabasePaths | str | os.PathLike[str] | None = None, *, readonly: bool = False
 ) -> Layers:
     """The database layers of the call, else the installed ones below those of TILESMITH_DB_PATH; opened once a process.
 
@@ -69,15 +69,15 @@ def open_databases(
         return Layers((named,))
     with _opening, one_call():
         if readonly:
-            stamps = tuple(_stamp(place) for place in named.places)
+            stamps = tuple(_stamp(path) for path in named.paths)
             held = _read.get(named)
             if held is None or held[0] != stamps:
-                held = _read[named] = (stamps, open_layers(named.places, readonly=True, system=named.system))
+                held = _read[named] = (stamps, open_layers(named.paths, readonly=True, system=named.system))
             return held[1]
         if named not in _opened:
-            _opened[named] = open_layers(named.places, system=named.system)
+            _opened[named] = open_layers(named.paths, system=named.system)
         elif named in _doubted:
-            _opened[named] = reopened(_opened[named], named.places)
+            _opened[named] = reopened(_opened[named], named.paths)
         _doubted.discard(named)
         return _opened[named]
 
