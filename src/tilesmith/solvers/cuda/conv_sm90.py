@@ -22,7 +22,7 @@ class ConvSm90Solver:
 
     name = "wgmma_conv"
     revision = 5
-    features = USUAL | EPILOGUE | (WINDOW - {"padding_high"}) | {"fwd", "bwd", "wrw"}
+    features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "wrw"}
     axes = AXES
 
     @remembered

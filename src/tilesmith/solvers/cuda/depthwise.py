@@ -208,7 +208,7 @@ class DepthwiseCudaSolver(Unranked):
 
     name = "cuda_depthwise"
     revision = 1
-    features = USUAL | EPILOGUE | {"fwd", "bwd", "wrw", "groups", "stride", "padding", "dilation"}
+    features = USUAL | EPILOGUE | {"fwd", "bwd", "wrw", "groups", "stride", "padding", "padding_high", "dilation"}
     axes = AXES
 
     @remembered

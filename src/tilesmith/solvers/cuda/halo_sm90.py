@@ -33,7 +33,7 @@ class HaloSm90Solver:
 
     name = "wgmma_halo"
     revision = 5
-    features = USUAL | ACTIVATED | {"fwd", "bwd", "bias", "padding", "dilation", "depth"}
+    features = USUAL | ACTIVATED | {"fwd", "bwd", "bias", "padding", "padding_high", "dilation", "depth"}
     axes = AXES
 
     @remembered

@@ -40,7 +40,7 @@ class HaloWrwSm90Solver:
 
     name = "wgmma_halo_wrw"
     revision = 2
-    features = USUAL | {"wrw", "padding", "dilation", "depth"}
+    features = USUAL | {"wrw", "padding", "padding_high", "dilation", "depth"}
     axes = AXES
 
     @remembered

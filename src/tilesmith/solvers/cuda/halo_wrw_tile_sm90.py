@@ -104,7 +104,7 @@ class HaloWrwTile:
             deepest = max(deepest, min(last, (r - 1) * dh) - begin)
         width = self.value["tile_w"] + (s - 1) * dw
         if self.whole:  # the zeros before a row serve as those after the row above
-            width -= min(self.geometry.padding[2], (s - 1) * dw)
+            width -= min(self.geometry.padding[2], self.geometry.padding_high[2], (s - 1) * dw)
         # Copies into shared memory begin at multiples of 128 bytes.
         return (width + width % 2 if self.value["product_k"] == 32 else width), self.value["tile_h"] + deepest
 
