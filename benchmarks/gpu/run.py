@@ -1,6 +1,6 @@
 """Everything that is measured and checked on GPUs: `make gpu-test`, `gpu-bench`, `gpu-search` and `gpu-all`.
 
-    python benchmarks/gpu/run.py test|bench|search [WORDS ...]      the words of checks.py, bench.py and search.py
+    python benchmarks/gpu/run.py test|bench|search [WORDS ...]      the words of checks.py, bench.py and gpu_search.py
     python benchmarks/gpu/run.py all [--time-limit SECONDS] [--commands FILE...] [STEP ...]
 
 ``all`` runs its steps one after the other within a time limit. Steps, in the order given (default: all): ``bench``,
@@ -22,7 +22,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 from bench import DISTURBED  # noqa: E402
 from gpu_cases import list_names  # noqa: E402
 
-SCRIPTS = {"test": "checks.py", "bench": "bench.py", "search": "search.py"}
+SCRIPTS = {"test": "checks.py", "bench": "bench.py", "search": "gpu_search.py"}
 STEPS = ("bench", "test", "sanitizer", "search")
 LEAST_S = 20.0  # a step that has less is left for the next time
 END_S = 10.0  # of a step whose time is over, to write what it has
@@ -32,9 +32,11 @@ def words_of(step: str, commands: list[str]) -> list[str]:
     """The command of a step of ``all``."""
     if step == "test":
         return ["checks.py", "runtime", *list_names(), "kernels", *(["--commands", *commands] if commands else [])]
-    return {"bench": ["bench.py"], "sanitizer": ["checks.py", "sanitizer"], "search": ["search.py", "--every", "9"]}[
-        step
-    ]
+    return {
+        "bench": ["bench.py"],
+        "sanitizer": ["checks.py", "sanitizer"],
+        "search": ["gpu_search.py", "--every", "9"],
+    }[step]
 
 
 def run(words: list[str]) -> int:

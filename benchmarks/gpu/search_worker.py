@@ -1,4 +1,4 @@
-"""The process that searches problems for ``search.py`` on one GPU: tasks on stdin, answers on stdout.
+"""The process that searches problems for ``gpu_search.py`` on one GPU: tasks on stdin, answers on stdout.
 
 A task is ``{"key", "seconds", "times", "strategy"}``. Three choices are made among generated kernels, each in a new
 database: that of ``fast`` mode (nothing is measured), that of a search, and that of a search ``times`` as long (0:

@@ -173,7 +173,7 @@ def page(data: dict) -> str:
 
 
 def search_lines(data: dict) -> list[str]:
-    """What `search.py` found, in a table."""
+    """What `make gpu-search` found, in a table."""
     found = data["summary"]
     if not found.get("problems"):
         return []

@@ -117,7 +117,7 @@ def test_a_problem_that_does_not_exist_with_an_element_type_is_reported_and_the_
     assert run(["verify", f"conv {GOOD} -F 0", "--dtype", "int8"]) == 2
     captured = capsys.readouterr()
     assert [line.split()[0] for line in captured.out.splitlines()] == ["ok", "ok"]
-    assert "(wrw) as int8: integers come as" in captured.err
+    assert "(wrw) as int8: without a scale integers come as" in captured.err
     assert "1 bad lines" in captured.err
 
 

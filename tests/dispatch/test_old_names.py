@@ -35,7 +35,7 @@ HERE = host_target(1)
 def test_a_stored_database_answers_with_its_time(tmp_path):
     """``v2.db`` was written by the version before the words; its config exists by today's names."""
     shutil.copy(STORE, tmp_path / "v2.db")
-    record = Database.open(tmp_path / "v2.db", readonly=True).best(PROBLEM, "x86_64-v4:2")
+    record = Database.open(tmp_path / "v2.db", readonly=True).best(PROBLEM, "x86_64-v4:2:generic")
     assert (record.solver, record.time_us) == ("c_dense", 12.5)
     assert record.config.startswith("mh=1 mw=8 nv=1 rows=8")
     target = cpu_target("x86_64-v4", 2)

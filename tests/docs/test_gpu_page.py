@@ -47,7 +47,7 @@ def test_figures():
 
 
 def test_disturbed_rows_are_counted_and_in_no_figure():
-    import search
+    import gpu_search as search
 
     rows = [row(CONV.format(c=8, g=1), 1.44), row(CONV.format(c=8, g=1), 429.0, status="disturbed", reason="late")]
     rows.append(row(CONV.format(c=8, g=1), 1.0, external=9.7))
@@ -109,7 +109,7 @@ def test_every_list_has_a_place():
 
 def test_searches_and_checks_have_their_tables():
     import checks
-    import search
+    import gpu_search as search
 
     rows = [
         {"us": dict(zip(("fast", "tuned", "long"), us, strict=True)), "tuned_seconds": seconds, "tuned_trials": trials,

@@ -77,7 +77,7 @@ def test_blocks_that_keep_their_columns_walk_along_rows():
     assert kept.grid[0] % 3 == 0
     assert kept.shared_bytes <= H200.shared_bytes_per_block
     space = SOLVER.search_space(problem, H200)
-    assert not space.allowed(config(resident=1, group=8))
+    assert not space.allowed(config(resident=1, group_m=8))
     assert not space.allowed(config(resident=1, cluster_k=2))
     assert not SOLVER.search_space(gemm(512, 384, 128), H200).allowed(config(resident=1))  # a tile a block
     assert plain.parameters != kept.parameters or plain.symbol != kept.symbol

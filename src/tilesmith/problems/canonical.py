@@ -21,18 +21,18 @@ def canonical_conv(sig: ConvSignature) -> ConvSignature:
         sig = _with_height(sig)
     # What a single tap or a single position never reads must not make two equal problems differ.
     dilation = tuple(1 if f == 1 else d for f, d in zip(sig.kernel_logical[2:], sig.dilation, strict=True))
-    axes = zip(
-        sides(sig.padding), sig.input_logical[2:], sig.kernel_logical[2:], sig.stride, dilation, sig.output_logical[2:],
-        strict=True,
-    )  # fmt: skip
-    padding = joined(tuple((low, canonical_high(low, high, *rest)) for (low, high), *rest in axes))
+    padding, sizes = sig.padding, (sig.input_logical[2:], sig.kernel_logical[2:], sig.stride, dilation)
+    pairs = sides(padding)
+    if not isinstance(padding[0], int):
+        axes = zip(pairs, *sizes, sig.output_logical[2:], strict=True)
+        padding = joined(tuple((low, canonical_high(low, high, *rest)) for (low, high), *rest in axes))
+        pairs = sides(padding)
     stride = tuple(
-        s if out > 1 else size + low + high - d * (f - 1)
-        for s, out, size, (low, high), d, f in zip(
-            sig.stride, sig.output_logical[2:], sig.input_logical[2:], sides(padding), dilation, sig.kernel_logical[2:],
-            strict=True,
-        )
-    )  # fmt: skip
+        [
+            s if out > 1 else size + low + high - d * (f - 1)
+            for (low, high), size, f, s, d, out in zip(pairs, *sizes, sig.output_logical[2:], strict=True)
+        ]
+    )
     changed = (dilation, stride, padding) != (sig.dilation, sig.stride, sig.padding)
     return replace(sig, dilation=dilation, stride=stride, padding=padding) if changed else sig
 

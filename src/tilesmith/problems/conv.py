@@ -181,8 +181,9 @@ class ConvSignature:
             raise ProblemError(f"an epilogue goes with mode fwd or bwd, got {self.mode}")
         if not self.transposed and any(self.output_padding):
             raise ProblemError(f"output_padding {self.output_padding} goes with transposed=True only")
+        padding = sides(self.padding)
         for i, size in enumerate(self.input_logical[2:]):
-            filter_, s, (low, high) = self.kernel_logical[2 + i], self.stride[i], sides(self.padding)[i]
+            filter_, s, (low, high) = self.kernel_logical[2 + i], self.stride[i], padding[i]
             d, extra = self.dilation[i], self.output_padding[i]
             reach = d * (filter_ - 1) + 1
             if self.transposed:
@@ -248,12 +249,12 @@ class ConvSignature:
     @property
     def padding_low(self) -> tuple[int, ...]:
         """Padding before the first element of each spatial axis."""
-        return tuple(low for low, _ in sides(self.padding))
+        return tuple([low for low, _ in sides(self.padding)])
 
     @property
     def padding_high(self) -> tuple[int, ...]:
         """Padding behind the last element of each spatial axis."""
-        return tuple(high for _, high in sides(self.padding))
+        return tuple([high for _, high in sides(self.padding)])
 
     @property
     def output_channels(self) -> int:
@@ -271,9 +272,10 @@ class ConvSignature:
         # No channels in, none out: PyTorch has it so.
         k = self.output_channels if self.input_logical[1] else 0
         sizes = []
+        padding = sides(self.padding)
         for i, size in enumerate(self.input_logical[2:]):
             reach = self.dilation[i] * (self.kernel_logical[2 + i] - 1) + 1
-            padded = sum(sides(self.padding)[i])
+            padded = sum(padding[i])
             if self.transposed:
                 sizes.append((size - 1) * self.stride[i] - padded + reach + self.output_padding[i])
             else:

@@ -65,7 +65,7 @@ def conv_key(sig: ConvSignature) -> str:
 def _later(sig: ConvSignature | GemmSignature) -> list[str]:
     """The fields that keys of the first version do not have."""
     found = []
-    if isinstance(sig, ConvSignature) and sig.padding_high != sig.padding_low:
+    if isinstance(sig, ConvSignature) and not isinstance(sig.padding[0], int):
         found.append(f"padhi={_sizes(sig.padding_high)}")
     return found if sig.workspace_limit is None else [*found, f"wlim={sig.workspace_limit}"]
 

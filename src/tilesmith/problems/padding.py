@@ -42,9 +42,10 @@ def read_padding(
 
 def joined(pairs: tuple[tuple[int, int], ...]) -> Padding:
     """One integer for each axis where no axis has unequal sides."""
-    if any(low != high for low, high in pairs):
-        return pairs
-    return tuple(low for low, _ in pairs)
+    for low, high in pairs:
+        if low != high:
+            return pairs
+    return tuple([low for low, _ in pairs])
 
 
 def sides(padding: Padding) -> tuple[tuple[int, int], ...]:

@@ -1,6 +1,6 @@
 """How good a GPU's search is: untuned against tuned, and tuned against a search three times as long.
 
-    python3 benchmarks/gpu/search.py [--seconds 12] [--times 3] [--every N] [--time-limit SECONDS] [LIST ...]
+    python3 benchmarks/gpu/run.py search [--seconds 12] [--times 3] [--every N] [--time-limit SECONDS] [LIST ...]
 
 LIST is a name in benchmarks/problems (default: all that `make gpu-bench` measures), of which every N-th problem is
 searched, on every GPU of the machine at once (``search_worker.py`` says how). Prints a line a problem and the medians,
@@ -83,7 +83,7 @@ def main() -> int:
     def write() -> dict:
         kept = [rows[key] for key in wanted if key in rows]
         data = {
-            **facts(f"python3 benchmarks/gpu/search.py {words}".strip()), "summary": summary(kept), "results": kept,
+            **facts(f"python3 benchmarks/gpu/run.py search {words}".strip()), "summary": summary(kept), "results": kept,
         }  # fmt: skip
         staged = path.with_suffix(".part")
         staged.write_text(json.dumps(data, indent=1) + "\n")
