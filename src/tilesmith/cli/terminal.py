@@ -75,7 +75,7 @@ def _cell(value: object) -> str:
 
 
 class Steps:
-    """What a verb has done, shown as it comes: call it with a line for each item done; ``search`` shows one search."""
+    """Shows the progress of a verb: call it with a line for each item done; ``search`` shows one search."""
 
     def __init__(self, done: Callable[[str], None], show: Callable[[str], None], every_s: float) -> None:
         self._done, self._show, self._every_s = done, show, every_s

@@ -1,4 +1,4 @@
-"""What one benchmark of one problem says, and how the ways of other libraries are judged."""
+"""The record of one benchmark of one problem, and how other libraries' ways to compute it are judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What our kernels are measured beside: the protocol of other libraries, one for CPUs and GPUs."""
+"""The protocol of the libraries that kernels are measured beside, one for CPUs and GPUs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Rival(Protocol):
 
     @property
     def name(self) -> str:
-        """What ``tilesmith bench --against`` calls it."""
+        """Its name in ``tilesmith bench --against``."""
         ...
 
     @property

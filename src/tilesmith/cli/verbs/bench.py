@@ -135,7 +135,7 @@ def command(
 
 
 def _rivals(against: Sequence[str], target: Target) -> tuple[Rival, ...]:
-    """What is asked for, else what is installed; ``ArgumentError`` for a library that is not measured on the target."""
+    """The libraries asked for, else those installed; ``ArgumentError`` for one that is not measured on the target."""
     known = rivals_of(target)
     if not against:
         return tuple(rival for rival in known.values() if rival.is_here())

@@ -126,7 +126,7 @@ def _with(own: Own, name: str, value: str) -> Own:
 
 
 def unheeded(command: DriverCommand, seconds: float | None = None) -> list[str]:
-    """What a command asks for that has no effect, and what to type; without these words it would be passed over."""
+    """The parts of a command that have no effect, and what to type instead: they would be ignored silently."""
     o, found = command.options, []
     if o.wall and not o.time:
         found.append(f"--wall (-w) {o.wall} prints nothing without --time (-t) 1")
