@@ -146,7 +146,7 @@ def test_the_model_ends_by_itself_long_before_the_space_does():
 
 
 def test_linear_algebra_takes_one_thread(monkeypatch):
-    """With one for each core, small factorizations beside busy compilers took searches of 12 s to 45 s."""
+    """With one for each core, small factorizations wait for busy compilers (``one_thread``)."""
     seen, condition = [], model.condition
 
     def threads():

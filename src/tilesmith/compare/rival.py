@@ -64,7 +64,7 @@ class Rival(Protocol):
         ...
 
     def version(self) -> str:
-        """What was measured, for reports; ``ArgumentError`` with what to type where it cannot be loaded."""
+        """The library and its version, for reports; ``ArgumentError`` says what to type if it is missing."""
         ...
 
     def ways(self, setting: Setting) -> AbstractContextManager[Sequence[Way]]:

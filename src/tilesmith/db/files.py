@@ -240,9 +240,9 @@ def _place(table: str, record: Record | Search) -> str:
 def _places_of(table: str, record: Record) -> tuple[str, ...]:
     """Where a record lies, and where it would if its target named no card and its host said that it is this one."""
     plain = replace(record, target=without_card(record.target))
-    return _place(table, record), *(
-        (_place(table, plain),) if named(plain).target == record.target != plain.target else ()
-    )
+    if plain.target == record.target or named(plain).target != record.target:
+        return (_place(table, record),)
+    return _place(table, record), _place(table, plain)
 
 
 def _digest(text: str) -> str:

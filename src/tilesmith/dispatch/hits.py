@@ -1,4 +1,4 @@
-"""What earlier processes found, kept for the next one: it stands as long as no file of the databases has changed.
+"""Answers of earlier processes, kept for the next one. They are valid as long as no file of the databases has changed.
 
 ``hits/<key>.hit`` of the cache is bound to its name, which says the problem, the paths of the databases and what
 generated the plan. It holds a record (the choice, and the states of the databases that it comes from), then the plan.

@@ -21,7 +21,7 @@ _FILTER = 1  # among a signature's arguments, where there is one
 
 @dataclass(frozen=True)
 class Options:
-    """What a call gave beside the problem, as ``get_launchable`` takes it; what is None follows the environment."""
+    """The options of a call of ``get_launchable``; None follows the environment."""
 
     device: str | None = None
     threads: int | None = None

@@ -1,4 +1,4 @@
-"""What is asked of ``dispatch/``: one record on the whole way from a call to its plan."""
+"""The request: one record that every step from a call to its plan takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel must pass, on whatever device: the same runs, in the same order, with the same words.
+"""The checks that a kernel must pass: on every device the same runs, in the same order, with the same messages.
 
 Two checks, since searches try hundreds of configs and choose one:
 
@@ -39,7 +39,7 @@ PIECES: Final = 7  # a prime, so that it cuts no problem evenly
 
 
 class Values(Enum):
-    """What the operands hold, in words that end a message."""
+    """The contents of the operands; the text ends a message."""
 
     FIRST = ""
     SECOND = "with a second filter"

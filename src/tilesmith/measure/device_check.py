@@ -1,4 +1,4 @@
-"""Checks on a device, of results that never leave it: as ``measure.recheck``, the same bound, in milliseconds.
+"""Checks on a device, of results that never leave it: the runs and the bound of ``measure.checker``.
 
 The oracle's sums are made in float64 by the plain reference on the device, from the operands as they lie there, into
 the result's own layout; a kernel compares. What is found wrong is described by the host.

@@ -1,7 +1,8 @@
 """One record per GPU card, and the texts that name cards in targets: ``sm_90a:132:h200``.
 
 Sizes and peaks are those of NVIDIA's data sheets for dense operands, unless ``measured``. Sheets count what the memory
-could move; ``_SUSTAINED`` of it is what a large copy reaches on the cards that were measured.
+could move; ``_SUSTAINED`` of it is what a large copy reaches on the cards that were measured. NOTE: the common cards of
+archs but sm_90a have the whole figure, with which their untuned choices were made; none of them was measured.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from tilesmith.tune.process import WorkerDiedError, WorkerProcess, Workers
 
 SETUP_S = 600.0  # for the oracle of a large problem
 RELOAD_S = 60.0
-GOODBYE_S = 0.2  # for the end of a worker whose search is over
+LAST_WAIT_S = 0.2  # for the end of a worker whose search is over
 DEATHS = 3  # of one worker while it sets up: then nothing can be measured here
 
 
@@ -79,7 +79,7 @@ class Runner:
         if self._workers is not None and self._ready and kind is None:
             self._workers.give(self._setup.device, worker)
         else:
-            worker.kill(GOODBYE_S)
+            worker.kill(LAST_WAIT_S)
 
     # --- requests -------------------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ def one_thread() -> AbstractContextManager[None]:
     """A context in which linear algebra takes one thread.
 
     The matrices have a hundred rows. With a thread for each core, beside compilers on all cores, each factorization
-    waits for the last of its threads to be scheduled: seen as searches of 45 s where 12 were given.
+    waits for the last of its threads to be scheduled: seen as searches that took several times their seconds.
     """
     limited: AbstractContextManager[None] = _libraries().limit(limits=1, user_api="blas")
     return limited

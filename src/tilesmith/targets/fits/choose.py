@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import Fit
 
 
-# Records of that many fields take some 20 ms to define: a process that estimates nothing does without.
+# The records are imported when they are first asked for: defining so many fields takes longer than a whole hit.
 
 
 @lru_cache(maxsize=1)
@@ -41,8 +41,7 @@ def fit_of(target: CudaTarget) -> Fit:
 
 def cpu_fit_of(target: CpuTarget) -> CpuFit:
     """The constants of the CPU of ``target``, or of the nearest one: cycles and rates a cycle, which are not scaled."""
-    card = getattr(target, "card", None)
-    return min(cpu_fits(), key=lambda fit: (fit.card != card, fit.arch != target.arch))
+    return min(cpu_fits(), key=lambda fit: (fit.card != target.card, fit.arch != target.arch))
 
 
 @lru_cache(maxsize=64)

@@ -20,9 +20,8 @@ H200 = Fit(
     cores=132,
     clock_hz=1.755e9,
     bytes_per_s=4.3e12,
-    # From 850 timings: a log error of 0.11; the choice among those timed is 3 % from the best. ``refill`` to
-    # ``few_as_columns`` are from 183 timings of eight matrix products that memory bounds, ``weights_alone`` from six
-    # of 27 to 38 us.
+    # From 850 timings. ``refill`` to ``few_as_columns`` are from 183 timings of eight matrix products that memory
+    # bounds, ``weights_alone`` from six of 27 to 38 us.
     tile=TileFit(
         clock=1.7e9,
         macs=2048,
