@@ -5,7 +5,7 @@
 CHECKOUT is a tree of another version, after `make setup` there. Each tree runs its own copy of this program over its
 own results: for each row the plan of the config that was measured and that of the untuned choice, for each check of
 `make gpu-test` the plan that it runs. Plans are equal when their sources, launches and every argument are, byte for
-byte but for the names of symbols and of axes. Prints the rows that differ, and exits with 1 if there are any.
+byte but for the names of symbols and of axes, and for comments. Prints the rows that differ, and exits with 1 if there are any.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -169,6 +170,7 @@ def _digest(signature, target, solver: str, config: str) -> str:
     text = repr(draft)
     for place, source in enumerate(draft.sources):
         text = text.replace(source.symbol, f"symbol{place}")
+    text = re.sub(r" *//.*?(?=\\n)", "", text)  # the repr of a source has its line ends as two characters
     return hashlib.sha256(f"{solver} {text}".encode()).hexdigest()[:16]
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilesmith.problems.signature import parse_key
-from tilesmith.solvers.cuda.cost_sm90 import predicted_seconds as tile_seconds
-from tilesmith.solvers.cuda.depthwise import depthwise_seconds
-from tilesmith.solvers.cuda.halo_tile_sm90 import halo_seconds
-from tilesmith.solvers.cuda.halo_wrw_tile_sm90 import halo_wrw_seconds
-from tilesmith.solvers.cuda.mma_cost import predicted_seconds as mma_seconds
-from tilesmith.solvers.cuda.mma_thin import thin_seconds
+from tilesmith.solvers.cuda.depthwise.solver import depthwise_seconds
+from tilesmith.solvers.cuda.halo.tile import halo_seconds
+from tilesmith.solvers.cuda.halo_wrw.tile import halo_wrw_seconds
+from tilesmith.solvers.cuda.mma.cost import predicted_seconds as mma_seconds
+from tilesmith.solvers.cuda.thin.solver import thin_seconds
+from tilesmith.solvers.cuda.wgmma.cost import predicted_seconds as tile_seconds
 from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.relayout import Relayout
 from tilesmith.solvers.solver import Accepted

@@ -18,7 +18,7 @@ from tilesmith.problems.driver import read_commands
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.signature import parse_key
 from tilesmith.problems.work import flops
-from tilesmith.solvers.cuda.reference import CudaReferenceSolver
+from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.solver import Accepted, Config, parse_config
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import CudaTarget

@@ -22,7 +22,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import DeviceArray, device
-from tilesmith.solvers.cuda.reference import CudaReferenceSolver
+from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.solver import Config
 
 CONV = ConvSignature((2, 5, 6, 3), (4, 3, 3, 3), shared_layout="NHWC", padding=1)

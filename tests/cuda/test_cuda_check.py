@@ -19,7 +19,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
-from tilesmith.solvers.cuda.reference import CudaReferenceSolver
+from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.solver import Config
 
 CONV = ConvSignature((2, 6, 7, 8), (5, 3, 3, 8), padding=1, stride=2, dtype="bf16", shared_layout="NHWC").canonical

@@ -169,7 +169,7 @@ def decided(device, monkeypatch, tmp_path):
     """The choice for ``CONV`` with these records, where PyTorch's kernels take part."""
     monkeypatch.delenv("TILESMITH_ONLY_SOLVER")
     target = cuda_target_of(0)
-    from tilesmith.solvers.cuda.reference import CudaReferenceSolver
+    from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 
     def find(ours, theirs, external=True, **failed):
         layers = open_layers([tmp_path / f"{ours}-{theirs}-{external}.db"])

@@ -17,7 +17,7 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import Stream, device
-from tilesmith.solvers.cuda.reference import CudaReferenceSolver
+from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.solver import Config
 from tilesmith.solvers.table import candidates
 from tilesmith.targets import detect_cuda

@@ -21,7 +21,7 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.problems.work import flops
 from tilesmith.runtime.device import device
-from tilesmith.solvers.cuda.reference import CudaReferenceSolver, guarded_reference
+from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver, guarded_reference
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.toolchain.build import build_unit
@@ -169,7 +169,7 @@ def test_a_wrong_kernel_is_caught(emulating):
 def test_the_device_oracle_is_the_oracle(emulating, monkeypatch):
     from cuda_chain import CACHE
 
-    from tilesmith.solvers.cuda import reference
+    from tilesmith.solvers.cuda.reference import solver as reference
 
     real = reference.make_source
 

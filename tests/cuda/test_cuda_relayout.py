@@ -22,8 +22,8 @@ from tilesmith.problems.layouts import dense_strides, parse_layout
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
-from tilesmith.solvers.cuda.relayout import CUDA_COPIES
+from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES
+from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
 from tilesmith.solvers.relayout import Relayout, channels_last
 from tilesmith.solvers.solver import Accepted, Config, Rejected
 from tilesmith.solvers.table import candidates

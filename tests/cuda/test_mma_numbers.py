@@ -14,7 +14,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
-from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
+from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
 from tilesmith.solvers.solver import Accepted, Config
 
 SOLVER = MmaDenseSolver(exact=False)

@@ -15,7 +15,7 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import rewrites
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
-from tilesmith.solvers.cuda.mma_thin import MmaThinSolver
+from tilesmith.solvers.cuda.thin.solver import MmaThinSolver
 from tilesmith.solvers.solver import Accepted, Config
 
 SOLVER = MmaThinSolver()

@@ -12,7 +12,7 @@ from tilesmith.dispatch.facts import options_of
 from tilesmith.problems.driver import parse_command
 from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.relayout import CUDA_COPIES
+from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES
 from tilesmith.solvers.relayout import channels_last
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.solvers.table import candidates

@@ -14,8 +14,8 @@ from tilesmith.plan.records import Draft
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.solvers.c.reference import ReferenceSolver
-from tilesmith.solvers.c.relayout import CPU_COPIES
+from tilesmith.solvers.c.common.relayout import CPU_COPIES
+from tilesmith.solvers.c.reference.solver import ReferenceSolver
 from tilesmith.solvers.relayout import Relayout
 
 FWD = ConvSignature((2, 9, 11, 7), (20, 9, 3, 3), padding=1, stride=2, epilogue=Epilogue(bias=True, activation="relu"))

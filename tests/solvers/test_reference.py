@@ -17,8 +17,8 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.epilogue import ACTIVATIONS, Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
-from tilesmith.solvers.c.finite import NOTE_BYTES, finite_check
-from tilesmith.solvers.c.reference import ReferenceSolver, guarded_reference
+from tilesmith.solvers.c.common.finite import NOTE_BYTES, finite_check
+from tilesmith.solvers.c.reference.solver import ReferenceSolver, guarded_reference
 from tilesmith.solvers.solver import Accepted
 from tilesmith.targets.cpu import CPU_TARGETS
 

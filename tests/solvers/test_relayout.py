@@ -21,9 +21,9 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import TensorView
 from tilesmith.problems.layouts import dense_strides, parse_layout
 from tilesmith.solvers import reasons
-from tilesmith.solvers.c.dense import DenseSolver
-from tilesmith.solvers.c.reference import ReferenceSolver
-from tilesmith.solvers.c.relayout import CPU_COPIES
+from tilesmith.solvers.c.common.relayout import CPU_COPIES
+from tilesmith.solvers.c.dense.solver import DenseSolver
+from tilesmith.solvers.c.reference.solver import ReferenceSolver
 from tilesmith.solvers.relayout import Relayout
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.targets.cpu import cpu_target

@@ -18,7 +18,7 @@ from tilesmith.measure.oracle import oracle
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.samples import sample_args
 from tilesmith.problems.signature import parse_key
-from tilesmith.solvers.c.reference import ReferenceSolver
+from tilesmith.solvers.c.reference.solver import ReferenceSolver
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.cuda import cuda_target

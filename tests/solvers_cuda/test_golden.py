@@ -15,7 +15,7 @@ from tilesmith.plan.records import Pointer, Source, Space
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import TensorView
-from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
+from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
 from tilesmith.solvers.relayout import channels_last
 from tilesmith.solvers.solver import parse_config
 from tilesmith.targets.cuda import CUDA_TARGETS

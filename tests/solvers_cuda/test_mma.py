@@ -16,10 +16,10 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import parse_layout
 from tilesmith.problems.samples import sample_args
-from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver
-from tilesmith.solvers.cuda.mma_form import MmaForm, mma_form
-from tilesmith.solvers.cuda.mma_source import mma_draft
-from tilesmith.solvers.cuda.mma_tile import MmaTile
+from tilesmith.solvers.cuda.mma.form import MmaForm, mma_form
+from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
+from tilesmith.solvers.cuda.mma.source import mma_draft
+from tilesmith.solvers.cuda.mma.tile import MmaTile
 from tilesmith.solvers.solver import Accepted, Config, Rejected
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
 from tilesmith.toolchain.build import build_unit

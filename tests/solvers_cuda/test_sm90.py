@@ -15,12 +15,12 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import parse_layout
 from tilesmith.problems.samples import sample_args
-from tilesmith.solvers.cuda.conv_form_sm90 import conv_form
-from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver
-from tilesmith.solvers.cuda.form_sm90 import Sm90Form
-from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
-from tilesmith.solvers.cuda.halo_sm90 import HaloSm90Solver
-from tilesmith.solvers.cuda.halo_tile_sm90 import HaloTile
+from tilesmith.solvers.cuda.common.conv_form import conv_form
+from tilesmith.solvers.cuda.common.form import Sm90Form
+from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
+from tilesmith.solvers.cuda.halo.tile import HaloTile
+from tilesmith.solvers.cuda.wgmma.conv import ConvSm90Solver
+from tilesmith.solvers.cuda.wgmma.gemm import GemmSm90Solver
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target

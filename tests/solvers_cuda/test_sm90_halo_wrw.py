@@ -12,8 +12,8 @@ from tilesmith.plan.records import Launch, TensorMap
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.layouts import parse_layout
 from tilesmith.problems.samples import sample_args
-from tilesmith.solvers.cuda.halo_wrw_sm90 import HaloWrwSm90Solver
-from tilesmith.solvers.cuda.halo_wrw_tile_sm90 import HaloWrwTile
+from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
+from tilesmith.solvers.cuda.halo_wrw.tile import HaloWrwTile
 from tilesmith.solvers.solver import Accepted, Config, Rejected
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
 from tilesmith.toolchain.build import build_unit
@@ -66,7 +66,7 @@ def box(flat, made: TensorMap, corner):
 
 
 def run_block(t: HaloWrwTile, launch: Launch, part: tuple[int, int, int, int], dy, x, out):
-    """One unit (blocks of K and C, plane of taps, part of its lines), all slices, as ``halo_wrw_sm90.cu`` does it."""
+    """One unit (blocks of K and C, plane of taps, part of its lines), all slices, as ``halo_wrw/kernel.cu`` does it."""
     v, g = t.value, t.geometry
     kb, cb, plane, lines = part
     map_dy, map_x = (p for p in launch.parameters if isinstance(p, TensorMap))

@@ -10,8 +10,8 @@ from tilesmith.plan.records import Pointer, Space, TensorMap
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.solvers.cuda.conv_sm90 import ConvSm90Solver
-from tilesmith.solvers.cuda.gemm_sm90 import GemmSm90Solver
+from tilesmith.solvers.cuda.wgmma.conv import ConvSm90Solver
+from tilesmith.solvers.cuda.wgmma.gemm import GemmSm90Solver
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.cuda import cuda_target
 

@@ -19,7 +19,7 @@ from timings import timings  # noqa: E402
 from tilesmith.db.records import Record  # noqa: E402
 from tilesmith.db.store import Database  # noqa: E402
 from tilesmith.problems.gemm import GemmSignature  # noqa: E402
-from tilesmith.solvers.cuda.mma_dense import MmaDenseSolver  # noqa: E402
+from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver  # noqa: E402
 from tilesmith.targets.cuda import cuda_target  # noqa: E402
 from tilesmith.targets.fits.h200 import H200  # noqa: E402
 

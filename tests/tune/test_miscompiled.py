@@ -15,7 +15,7 @@ from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.errors import NoSolutionError
 from tilesmith.problems.driver import command_of
 from tilesmith.solvers import table
-from tilesmith.solvers.c.reference import ReferenceSolver
+from tilesmith.solvers.c.reference.solver import ReferenceSolver
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.compilers import find_compiler

@@ -37,7 +37,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.device import Device, DeviceMemory, copy_on_device
 from tilesmith.runtime.executable import Executable
 from tilesmith.runtime.kernel import Kernel
-from tilesmith.solvers.cuda.reference import CudaReferenceSolver
+from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 from tilesmith.toolchain.cache import ArtifactCache

@@ -21,7 +21,7 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.device import DeviceMemory, device
 from tilesmith.runtime.executable import Executable
-from tilesmith.solvers.cuda.reference import CudaReferenceSolver
+from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 from tilesmith.toolchain.cache import ArtifactCache

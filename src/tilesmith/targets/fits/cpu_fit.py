@@ -32,7 +32,7 @@ class CoreFit:
 
 @dataclass(frozen=True)
 class DenseFit(CoreFit, MemoryFit):
-    """The kernel of dense problems (``solvers/c/dense_cost.py``)."""
+    """The kernel of dense problems (``solvers/c/dense/cost.py``)."""
 
     segment: Annotated[float, C, "Of a segment of taps."]
     item: Annotated[float, C, "Of an item: counting out where it lies, first touches."]
@@ -42,7 +42,7 @@ class DenseFit(CoreFit, MemoryFit):
 
 @dataclass(frozen=True)
 class GroupedFit(CoreFit, MemoryFit):
-    """The kernels of narrow groups (``solvers/c/grouped_cost.py``)."""
+    """The kernels of narrow groups (``solvers/c/grouped/cost.py``)."""
 
     strip: Annotated[float, C, "Of a strip."]
     ahead: Annotated[float, Unit.SHARE, "How much faster memory is when it is asked early."]
@@ -50,7 +50,7 @@ class GroupedFit(CoreFit, MemoryFit):
 
 @dataclass(frozen=True)
 class WrwFit(CoreFit, MemoryFit):
-    """The kernels of weight gradients (``solvers/c/wrw_cost.py``)."""
+    """The kernels of weight gradients (``solvers/c/wrw/cost.py``)."""
 
     row: Annotated[float, C, "Of a row of a strip."]
     copied: Annotated[float, R, "Bytes that are copied into strips."]

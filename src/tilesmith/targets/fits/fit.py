@@ -15,7 +15,7 @@ C, R, SECONDS, RATE, SHARE = Unit.CYCLES, Unit.PER_CYCLE, Unit.SECONDS, Unit.BYT
 
 @dataclass(frozen=True)
 class TileFit:
-    """The sm_90a kernels of matrix products and of gathered convolutions (``solvers/cuda/cost_sm90.py``)."""
+    """The sm_90a kernels of matrix products and of gathered convolutions (``solvers/cuda/wgmma/cost.py``)."""
 
     clock: Annotated[float, Unit.HERTZ, "The clock under load."]
     macs: Annotated[float, R, "Multiply-adds that an SM starts."]
@@ -59,7 +59,7 @@ class TileFit:
 
 @dataclass(frozen=True)
 class HaloFit:
-    """The sm_90a kernel that reads each window of pixels once (``solvers/cuda/halo_tile_sm90.py``)."""
+    """The sm_90a kernel that reads each window of pixels once (``solvers/cuda/halo/tile.py``)."""
 
     clock: Annotated[float, Unit.HERTZ, "The clock under load."]
     macs: Annotated[float, R, "Multiply-adds that an SM starts."]
@@ -79,7 +79,7 @@ class HaloFit:
 
 @dataclass(frozen=True)
 class HaloWrwFit:
-    """The sm_90a backward weights that read each window once (``solvers/cuda/halo_wrw_tile_sm90.py``)."""
+    """The sm_90a backward weights that read each window once (``solvers/cuda/halo_wrw/tile.py``)."""
 
     clock: Annotated[float, Unit.HERTZ, "The clock under load."]
     shared: Annotated[float, R, "Bytes of shared memory."]
@@ -98,7 +98,7 @@ class HaloWrwFit:
 
 @dataclass(frozen=True)
 class MmaFit:
-    """The portable kernel of dense problems (``solvers/cuda/mma_cost.py``)."""
+    """The portable kernel of dense problems (``solvers/cuda/mma/cost.py``)."""
 
     clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
     shared: Annotated[float, R, "Bytes of shared memory."]
@@ -130,7 +130,7 @@ class MmaFit:
 
 @dataclass(frozen=True)
 class ThinFit:
-    """The kernel of few channels on both sides (``solvers/cuda/mma_thin.py``). Pairs: for rows, for weights."""
+    """The kernel of few channels on both sides (``solvers/cuda/thin/solver.py``). Pairs: for rows, for weights."""
 
     bandwidth: Annotated[Pair, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
     start: Annotated[Pair, SECONDS, "Of the launches with their first rows, and of the sum of the blocks' sums."]
@@ -148,7 +148,7 @@ class ThinFit:
 
 @dataclass(frozen=True)
 class DepthwiseFit:
-    """Depthwise convolution (``solvers/cuda/depthwise.py``)."""
+    """Depthwise convolution (``solvers/cuda/depthwise/solver.py``)."""
 
     clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
     l1: Annotated[float, R, "Bytes from the L1 cache."]
@@ -163,7 +163,7 @@ class DepthwiseFit:
 
 @dataclass(frozen=True)
 class ReferenceFit:
-    """The plain reference (``solvers/cuda/reference.py``). Pairs: of a tile alone, of each of its products' sums."""
+    """The plain reference (``solvers/cuda/reference``). Pairs: of a tile alone, of each of its products' sums."""
 
     fp64: Annotated[float, SHARE, "Of the fp64 peak, at most."]
     square_tile: Annotated[Pair, C, "Of a tile of 64 x 64 results."]
@@ -173,7 +173,7 @@ class ReferenceFit:
 
 @dataclass(frozen=True)
 class CopyFit:
-    """Layout copies before and after a kernel (``solvers/cuda/relayout.py``)."""
+    """Layout copies before and after a kernel (``solvers/cuda/common/relayout.py``)."""
 
     bandwidth: Annotated[Shares, SHARE, "Of the memory's bandwidth, by the bytes that move as one: 16, 8, 4, 2, 1."]
     start: Annotated[float, SECONDS, "Of a copy, beside its bytes."]

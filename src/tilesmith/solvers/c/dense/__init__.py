@@ -1,0 +1,1 @@
+"""Convolution forward, backward data and GEMM from one template of register tiles."""

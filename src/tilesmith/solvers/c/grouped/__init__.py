@@ -1,0 +1,1 @@
+"""Grouped and depthwise convolution, and its data gradient."""

@@ -1,0 +1,1 @@
+"""Weight gradients of depthwise convolutions and narrow groups."""

@@ -1,0 +1,1 @@
+"""What several families in CUDA C++ share."""

@@ -1,0 +1,175 @@
+"""Windows, memory, blocks and cost of the sm_90a kernel that reads each window of pixels once (``kernel.cu``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from typing import TYPE_CHECKING
+
+from tilesmith.solvers.cuda.common.form import Sm90Form, Window
+from tilesmith.solvers.cuda.wgmma.tile import sm90_registers
+from tilesmith.solvers.solver import Config
+from tilesmith.targets.target import CudaTarget
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import HaloFit
+
+_BARRIERS = 512
+_MAX_BOX = 256
+
+
+@dataclass(frozen=True)
+class HaloTile:
+    """``form`` (one layer, steps of 1) in tiles of ``th`` x ``tw`` pixels and 64 channels a warpgroup."""
+
+    form: Sm90Form
+    config: Config
+    target: CudaTarget
+
+    @cached_property
+    def value(self) -> dict[str, int]:
+        return dict(self.config.values)
+
+    @cached_property
+    def pixels(self) -> Window:
+        assert isinstance(self.form.a, Window)
+        return self.form.a
+
+    @property
+    def pingpong(self) -> bool:
+        return bool(self.value["pingpong"])
+
+    @cached_property
+    def reach(self) -> tuple[int, int, int]:
+        """How far the filter reaches beyond a pixel, by axis (W, H, D)."""
+        offsets = self.form.taps.offset
+        w, h, d = (max(offset >> 8 * i & 255 for offset in offsets) for i in range(3))
+        return w, h, d
+
+    @cached_property
+    def window(self) -> tuple[int, int, int]:
+        """The window's size (W, H, D)."""
+        return self.value["tile_w"] + self.reach[0], self.value["tile_h"] + self.reach[1], 1 + self.reach[2]
+
+    @cached_property
+    def rows(self) -> tuple[int, ...]:
+        """For each tap, the window's pixel that the tile's first one meets."""
+        w, h, _ = self.window
+        return tuple(((o >> 16 & 255) * h + (o >> 8 & 255)) * w + (o & 255) for o in self.form.taps.offset)
+
+    @cached_property
+    def block_n(self) -> int:
+        """Columns of a product: pixels, and what lies between the end of a row and the next."""
+        return ceil(((self.value["tile_h"] - 1) * self.window[0] + self.value["tile_w"]) / 8) * 8
+
+    @property
+    def block_k(self) -> int:
+        return self.value["block_k"]
+
+    @cached_property
+    def block_m(self) -> int:
+        return 64 * (1 if self.pingpong else self.value["warpgroups"])
+
+    @cached_property
+    def blocks(self) -> int:
+        return ceil(self.form.channels / self.block_k)
+
+    @cached_property
+    def window_bytes(self) -> int:
+        w, h, d = self.window
+        return ceil(w * h * d * self.block_k * 2 / 1024) * 1024
+
+    @cached_property
+    def filter_bytes(self) -> int:
+        """Bytes of one tap of one block of channels."""
+        return self.block_m * self.block_k * 2
+
+    @cached_property
+    def _fixed_bytes(self) -> int:
+        staging = ceil(self.value["tile_h"] * self.value["tile_w"] * 128 / 1024) * 1024 * self.value["warpgroups"]
+        return self.value["windows"] * self.window_bytes + staging + 512 + _BARRIERS + 1024
+
+    @cached_property
+    def stages(self) -> int:
+        """Stages of the filter's ring: all that fit."""
+        room = self.target.shared_bytes_per_block - self._fixed_bytes
+        return min(8, room // self.filter_bytes, max(2, self.blocks * len(self.rows)))
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        count = self.blocks * len(self.rows) if self.value["resident"] else self.stages
+        return self._fixed_bytes + ceil(count * self.filter_bytes / 1024) * 1024
+
+    @cached_property
+    def tiles_m(self) -> int:
+        return ceil(self.form.cols / self.block_m)
+
+    @cached_property
+    def across(self) -> tuple[int, int]:
+        """Tiles along W and H."""
+        return ceil(self.pixels.base[0] / self.value["tile_w"]), ceil(self.pixels.base[1] / self.value["tile_h"])
+
+    @cached_property
+    def depth(self) -> int:
+        return self.pixels.base[2] if len(self.pixels.base) > 2 else 1
+
+    @cached_property
+    def tiles(self) -> int:
+        w, h = self.across
+        return self.tiles_m * w * h * self.depth * self.pixels.dims[-1]
+
+    @cached_property
+    def grid(self) -> int:
+        return min(self.tiles, self.target.cores)
+
+    @property
+    def threads(self) -> int:
+        return (self.value["warpgroups"] + 1) * 128
+
+    @cached_property
+    def registers(self) -> tuple[int, int]:
+        return sm90_registers(self.value["warpgroups"], 1, self.block_n // 2)
+
+    @cached_property
+    def fits(self) -> bool:
+        v = self.value
+        if (
+            self.block_n > (192 if v["warpgroups"] == 3 else 256)
+            or max(self.window) > _MAX_BOX
+            or (self.pingpong and v["warpgroups"] != 2)
+        ):
+            return False
+        if v["resident"] and self.tiles_m > 1:
+            return False
+        if v["tile_h"] > self.pixels.base[1] or v["tile_w"] > self.pixels.base[0]:
+            return False
+        return self.stages >= 2 and self.shared_bytes <= self.target.shared_bytes_per_block
+
+
+def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
+    """Estimated seconds, as in ``wgmma/cost``."""
+    taps = len(t.rows)
+    bm, bn, span = t.block_m, t.block_n, t.block_k * 2
+    tensor = bm * bn * t.block_k / fit.macs
+    shared = (bm / 64 * (64 + bn) + (0 if t.value["resident"] else bm)) * span / fit.shared
+    loads = (0 if t.value["resident"] else bm) * span / fit.l2
+    step = max(tensor, shared, loads) + fit.step
+    if not t.value["resident"]:  # a tap's filter must arrive while those before it are multiplied
+        step = max(step, fit.latency / (t.stages - 1))
+    block = max(taps * step, t.window_bytes / fit.l2)
+    waves = ceil(t.tiles / t.target.cores)
+    epilogue = fit.epilogue + bm * bn / fit.stored
+    hidden = fit.hidden if t.pingpong and waves > 1 else 1.0
+    cycles = waves * (t.blocks * block + epilogue * hidden) + fit.start
+    if t.pingpong and waves == 1:
+        cycles += t.blocks * block * fit.pingpong_alone
+    form = t.form
+    pixels = 1
+    for size in t.pixels.dims[1:]:
+        pixels *= size
+    moved = 2 * (pixels * form.channels + form.rows * form.cols + taps * form.channels * form.cols)
+    if min(form.channels, form.cols) < 16:
+        cycles *= fit.few_channels
+    busy, moving = cycles / fit.clock, moved / (fit.bandwidth * t.target.bytes_per_s)
+    return max(busy, moving) + fit.overlap * min(busy, moving)

@@ -1,0 +1,259 @@
+"""Windows, lines of taps, memory, blocks and cost of the sm_90a backward weights that read each window once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, prod
+from typing import TYPE_CHECKING
+
+from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.solvers.cuda.wgmma.tile import sm90_registers
+from tilesmith.solvers.solver import Config
+from tilesmith.targets.target import CudaTarget
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import HaloWrwFit
+
+_BARRIERS = 256
+_MAX_BOX = 256
+_MAX_STAGES = 8
+# The most sums that a thread holds, by the number of multiplying warpgroups.
+_SUMS = {1: 128, 2: 128, 3: 96}
+
+
+@dataclass(frozen=True)
+class HaloWrwTile:
+    """``geometry`` (``wrw``, steps of 1) in tiles of ``tile_h`` x ``tile_w`` pixels of dy.
+
+    A line is ``taps`` neighbouring taps of a row of the filter (of a column, where rows have one tap): one product of
+    64 output channels and ``block_c`` input channels of each of its taps; with ``product_k`` = 32, of 32 output
+    channels, and of the line's taps and those in the next row of the filter. A block has ``warpgroups_k`` x
+    ``warpgroups_lines`` warpgroups: along output channels, and along lines, of which each takes ``lines``. Lines that
+    the filter has not are thrown away.
+    """
+
+    geometry: ConvGeometry
+    config: Config
+    target: CudaTarget
+
+    @cached_property
+    def value(self) -> dict[str, int]:
+        return dict(self.config.values)
+
+    @cached_property
+    def warpgroups(self) -> int:
+        return self.value["warpgroups_k"] * self.value["warpgroups_lines"]
+
+    @cached_property
+    def geometry_is_deep(self) -> bool:
+        """Whether the tensors' maps have an axis of depth."""
+        g = self.geometry
+        return max(g.input[0], g.filter[0], g.output[0]) > 1 or g.padding[0] > 0
+
+    @cached_property
+    def along_h(self) -> bool:
+        return self.geometry.filter[2] == 1
+
+    @cached_property
+    def pieces(self) -> int:
+        """Lines of a row of taps."""
+        return ceil(taps_along(self.geometry) / self.value["taps"])
+
+    @cached_property
+    def lines(self) -> int:
+        return ceil(self.geometry.filter[2 if self.along_h else 1] / self.rows_each) * self.pieces
+
+    @property
+    def rows_each(self) -> int:
+        """Rows of the filter that a line has."""
+        return 64 // self.value["product_k"]
+
+    @cached_property
+    def parts(self) -> int:
+        """Blocks that share the lines of a plane of taps."""
+        return ceil(self.lines / (self.value["warpgroups_lines"] * self.value["lines"]))
+
+    @cached_property
+    def _line_starts(self) -> tuple[tuple[int, int], ...]:
+        """Place (H, W) of each line's first tap, from the filter's."""
+        g = self.value["taps"]
+        _, dh, dw = self.geometry.dilation
+        found = []
+        for line in range(self.parts * self.value["warpgroups_lines"] * self.value["lines"]):
+            across, along = divmod(min(line, self.lines - 1), self.pieces)
+            r, s = (along * g, across) if self.along_h else (across * self.rows_each, along * g)
+            found.append((r * dh, s * dw))
+        return tuple(found)
+
+    @cached_property
+    def part_rows(self) -> tuple[int, ...]:
+        """For each part, how far down its window begins."""
+        return tuple(r for r, _ in self._line_starts[:: self.value["warpgroups_lines"] * self.value["lines"]])
+
+    @cached_property
+    def window(self) -> tuple[int, int]:
+        """The window's size (W, H)."""
+        _, r, s = self.geometry.filter
+        _, dh, dw = self.geometry.dilation
+        chunk = self.value["warpgroups_lines"] * self.value["lines"]
+        deepest = 0
+        for part, begin in enumerate(self.part_rows):
+            last = max(row for row, _ in self._line_starts[part * chunk : (part + 1) * chunk])
+            last += ((min(self.value["taps"], r) if self.along_h else self.rows_each) - 1) * dh
+            deepest = max(deepest, min(last, (r - 1) * dh) - begin)
+        width = self.value["tile_w"] + (s - 1) * dw
+        if self.whole:  # the zeros before a row serve as those after the row above
+            width -= min(self.geometry.padding[2], self.geometry.padding_high[2], (s - 1) * dw)
+        # Copies into shared memory begin at multiples of 128 bytes.
+        return (width + width % 2 if self.value["product_k"] == 32 else width), self.value["tile_h"] + deepest
+
+    @cached_property
+    def tap_step(self) -> int:
+        """Pixels of the window from one tap of a line to the next."""
+        _, dh, dw = self.geometry.dilation
+        return dh * self.window[0] if self.along_h else dw
+
+    @cached_property
+    def row_step(self) -> int:
+        """Pixels of the window from a row of taps to the next."""
+        return self.geometry.dilation[1] * self.window[0]
+
+    @cached_property
+    def dy_lead(self) -> int:
+        """Zeros before the first pixel of dy, which the taps of a line's second row meet."""
+        return 0 if self.value["product_k"] == 64 else self.row_step
+
+    @cached_property
+    def line_rows(self) -> tuple[int, ...]:
+        """For each line, the window's pixel that the tile's first one meets at the first tap."""
+        chunk = self.value["warpgroups_lines"] * self.value["lines"]
+        return tuple(
+            (r - self.part_rows[i // chunk]) * self.window[0] + s for i, (r, s) in enumerate(self._line_starts)
+        )
+
+    @cached_property
+    def steps(self) -> int:
+        """Products along a tile: its pixels, and what lies between the end of a row and the next, by sixteens."""
+        return ceil((self.dy_lead + (self.value["tile_h"] - 1) * self.window[0] + self.value["tile_w"]) / 16)
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether one copy brings all rows of dy, zeros between them: what follows a row lies outside of dy."""
+        return self.value["tile_w"] >= self.geometry.output[2]
+
+    @cached_property
+    def x_rows(self) -> int:
+        w, h = self.window
+        return max(w * h, self.steps * 16 + max(self.line_rows) + (self.value["taps"] - 1) * self.tap_step)
+
+    @cached_property
+    def dy_rows(self) -> int:
+        return self.dy_lead + max(self.steps * 16, self.window[0] * self.value["tile_h"] if self.whole else 0)
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        x = ceil(self.x_rows * self.value["block_c"] * 2 / 1024) * 1024
+        return x + self.value["warpgroups_k"] * ceil(self.dy_rows * self.value["product_k"] * 2 / 1024) * 1024
+
+    @cached_property
+    def stages(self) -> int:
+        return min(_MAX_STAGES, (self.target.shared_bytes_per_block - _BARRIERS) // self.stage_bytes)
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        return self.stages * self.stage_bytes + _BARRIERS
+
+    @cached_property
+    def columns(self) -> int:
+        return self.value["taps"] * self.value["block_c"]
+
+    @cached_property
+    def sums(self) -> int:
+        """Registers of sums a thread."""
+        return self.value["lines"] * self.columns // 2
+
+    @cached_property
+    def registers(self) -> tuple[int, int]:
+        return sm90_registers(self.warpgroups, 1, self.sums)
+
+    @property
+    def threads(self) -> int:
+        return (self.warpgroups + 1) * 128
+
+    @cached_property
+    def blocks(self) -> tuple[int, int]:
+        """Blocks of output and of input channels."""
+        return ceil(self.geometry.k / (self.value["product_k"] * self.value["warpgroups_k"])), ceil(
+            self.geometry.c / self.value["block_c"]
+        )
+
+    @cached_property
+    def units(self) -> int:
+        """Shares of the filter that blocks have."""
+        return prod(self.blocks) * self.parts * self.geometry.filter[0]
+
+    @cached_property
+    def across(self) -> tuple[int, int]:
+        """Tiles along W and H."""
+        _, p, q = self.geometry.output
+        return ceil(q / self.value["tile_w"]), ceil(p / self.value["tile_h"])
+
+    @cached_property
+    def tiles(self) -> int:
+        return prod(self.across) * self.geometry.output[0] * self.geometry.n
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Blocks of output channels first: those that share the same pixels run together."""
+        return self.blocks[0], self.units // self.blocks[0], self.value["split_n"]
+
+    @cached_property
+    def block_quads(self) -> int:
+        """Groups of four sums of a block."""
+        return self.warpgroups * 128 * self.sums // 4
+
+    @cached_property
+    def partial_bytes(self) -> int:
+        return prod(self.grid) * self.block_quads * 16 if self.value["split_n"] > 1 else 0
+
+    @cached_property
+    def fits(self) -> bool:
+        v, g = self.value, self.geometry
+        _, p, q = g.output
+        if self.warpgroups > 3 or self.columns > 256 or self.sums > _SUMS[self.warpgroups]:
+            return False
+        if v["tile_h"] > p or v["tile_w"] > q or max(self.window) > _MAX_BOX or v["taps"] > taps_along(g):
+            return False
+        if v["product_k"] == 32 and (self.along_h or g.filter[1] == 1):
+            return False
+        if v["warpgroups_lines"] * v["lines"] > self.lines or (
+            v["warpgroups_k"] > 1 and (v["warpgroups_k"] - 1) * v["product_k"] >= g.k
+        ):
+            return False
+        if v["split_n"] > 1 and (v["split_n"] > self.tiles or prod(self.grid) > 4 * self.target.cores):
+            return False  # more partial sums than there is use for
+        return self.stages >= 2 and self.grid[1] < 2**16
+
+
+def taps_along(g: ConvGeometry) -> int:
+    """Taps in a row of the filter, or in a column where rows have one."""
+    return g.filter[1] if g.filter[2] == 1 else g.filter[2]
+
+
+def halo_wrw_seconds(t: HaloWrwTile, fit: HaloWrwFit) -> float:
+    """Estimated seconds, as in ``wgmma/cost``."""
+    v, g = t.value, t.geometry
+    products = t.warpgroups * v["lines"]
+    stage = prod(t.window) * v["block_c"] * 2 + t.window[0] * v["tile_h"] * v["product_k"] * 2 * v["warpgroups_k"]
+    step = max(products * t.columns / 2, (products * (64 + t.columns) * 32 + stage / t.steps) / fit.shared)
+    boxes = 1 + v["warpgroups_k"] * (1 if t.whole else v["tile_h"])
+    tile = max(t.steps * step, stage / fit.l2, boxes * fit.box, (fit.latency + stage / fit.l2) / (t.stages - 1))
+    sliced = v["split_n"] > 1
+    waves, count = ceil(prod(t.grid) / t.target.cores), ceil(t.tiles / v["split_n"])
+    stored = t.block_quads / (fit.stored if sliced else fit.scattered)
+    busy = waves * (count * tile + fit.start + stage / fit.first + stored) / fit.clock
+    moved = 2 * (g.n * prod(g.input) * g.c + g.n * prod(g.output) * g.k)
+    moving = moved / (fit.bandwidth * t.target.bytes_per_s)
+    seconds = max(busy, moving) + fit.overlap * min(busy, moving)
+    return seconds + (fit.second_kernel + t.partial_bytes / fit.partial_bytes if sliced else 0.0)

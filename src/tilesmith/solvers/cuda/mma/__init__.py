@@ -1,0 +1,1 @@
+"""Dense problems on every arch since sm_80."""

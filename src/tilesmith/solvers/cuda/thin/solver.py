@@ -1,0 +1,132 @@
+"""GEMMs and 1x1 convolutions with few channels on both sides, whose rows lie densely: bound by memory, read once.
+
+Rows of any width are read: no stride needs to be a multiple of 16 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+from math import ceil
+from typing import TYPE_CHECKING
+
+from tilesmith.plan.records import Draft
+from tilesmith.problems.features import ACTIVATED, USUAL
+from tilesmith.problems.geometry import GemmGeometry
+from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.thin.source import thin_draft
+from tilesmith.solvers.cuda.thin.tile import ThinForm, ThinTile, thin_form
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
+from tilesmith.targets.fits.choose import fit_of
+from tilesmith.targets.target import CudaTarget
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import ThinFit
+
+AXES = (
+    Axis("warps", (2, 4, 8, 16), "Warps of a block, each with a ring of its own."),
+    Axis("stage_rows", (16, 32, 64), "Rows of a stage of a ring."),
+    Axis("stages", (2, 3, 4, 6), "Stages of each ring."),
+    Axis("blocks_per_sm", (1, 2, 3, 4, 6), "Blocks that share an SM."),
+)
+
+
+class MmaThinSolver:
+    """Results of up to 128 columns from sums of up to 256; and sums over rows of up to 128 x 128 results."""
+
+    name = "mma_thin"
+    revision = 2
+    features = USUAL | ACTIVATED | {"gemm", "bias", "alpha"}
+    axes = AXES
+
+    @remembered
+    def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
+        if not isinstance(problem, GemmGeometry):
+            return Rejected(reasons.OP)
+        form = thin_form(problem)
+        if isinstance(form, Rejected):
+            return form
+        if not target.has_cp_async or (form.dtype == "bf16" and not target.has_bf16):
+            return Rejected(reasons.TARGET, "cp.async")
+        return Accepted() if next(_tiles(form, target), None) is not None else Rejected(reasons.SIZE)
+
+    def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
+        form = _form(problem)
+        return SearchSpace(values_of(AXES), lambda config: ThinTile(form, config, target).fits)
+
+    @remembered
+    def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
+        return _ranked(_form(problem), target)[0]
+
+    def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
+        """Configs worth measuring, the untuned choice first."""
+        return list(_ranked(_form(problem), target))
+
+    def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
+        return thin_seconds(self.tile(problem, config, target), fit_of(target).thin)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> ThinTile:
+        """What ``config`` means for ``problem``: what its time is estimated from."""
+        return ThinTile(_form(problem), config, target)
+
+    def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
+        return thin_draft(self.tile(problem, config, target))
+
+
+def _form(problem: Geometry) -> ThinForm:
+    assert isinstance(problem, GemmGeometry)
+    form = thin_form(problem)
+    if isinstance(form, Rejected):
+        raise ValueError(f"the solver for few channels does not cover this problem: {form}")
+    return form
+
+
+def _tiles(form: ThinForm, target: CudaTarget) -> Iterator[ThinTile]:
+    """All that fit."""
+    for values in product(*values_of(AXES).values()):
+        tile = ThinTile(form, Config(tuple(zip(values_of(AXES), values, strict=True))), target)
+        if tile.fits:
+            yield tile
+
+
+@lru_cache(maxsize=256)
+def _ranked(form: ThinForm, target: CudaTarget) -> tuple[Config, ...]:
+    fit = fit_of(target).thin
+    # Of equals, one block an SM, which reads the filter once, and one stage to spare.
+    order = sorted(
+        _tiles(form, target),
+        key=lambda t: (round(thin_seconds(t, fit) * 1e8), t.value["blocks_per_sm"], abs(t.stages - 3)),
+    )
+    return tuple(tile.config for tile in order)
+
+
+def thin_seconds(t: ThinTile, fit: ThinFit) -> float:
+    """Estimated seconds: a stream of memory, the work of an SM's units, and what a warp waits for itself."""
+    form, target, kind = t.form, t.target, int(t.weights)
+    turns = ceil(ceil(form.length / t.slab) / (t.blocks * t.rings))
+    high = t.slab / 16
+    if t.weights:
+        products = t.tile[0] * t.tile[1]
+        busy = (fit.weights_busy[0] * t.reads + fit.weights_busy[1] * products) * t.team * high
+        wait = (fit.weights_wait[0] * t.reads + fit.weights_wait[1] * products) * high
+    else:
+        along, across = t.products
+        busy = (fit.rows_busy[0] * along + fit.rows_busy[1] * across) * high
+        busy += 0 if t.held else fit.rows_fetch * along * across
+        wait = (fit.rows_wait[0] * along + fit.rows_wait[1] * across) * high
+    moving = form.moved_bytes / (fit.bandwidth[kind] * target.bytes_per_s)
+    computing = (busy + fit.slab_busy[kind]) * turns * t.rings * ceil(t.blocks / target.cores) / target.clock_hz
+    waiting = (wait + fit.slab_wait[kind]) * turns / target.clock_hz
+    norm = fit.norm[kind]
+    overlapped = float((moving**norm + computing**norm + waiting**norm) ** (1 / norm))
+    return fit.start[kind] + overlapped + t.partial_bytes / fit.partial_bytes + _filter_seconds(t, fit)
+
+
+def _filter_seconds(t: ThinTile, fit: ThinFit) -> float:
+    """Seconds until blocks of few threads have the filter."""
+    if t.weights:
+        return 0.0
+    along, across = t.products
+    elements = along * 16 * across * 8
+    return fit.filter * elements * max(0.0, 1 / t.threads - 1 / 256) / t.target.clock_hz

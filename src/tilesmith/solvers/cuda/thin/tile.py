@@ -1,0 +1,266 @@
+"""Products with few channels on both sides: what is multiplied, and what a config means for it.
+
+A 1x1 convolution's pixels lie densely, whatever their channels: memory is read as a stream of whole 16-byte chunks,
+and only shared memory knows where rows begin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.geometry import GemmGeometry
+from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.mma.form import HALVES, MAX_INDEX
+from tilesmith.solvers.solver import Config, Rejected
+from tilesmith.targets.target import CudaTarget
+
+MAX_SUMMED, MAX_COLUMNS, MAX_WEIGHTS = 256, 128, 128
+_MAX_HELD = 64  # registers of the filter that a thread may hold
+_MAX_SUMS = 128  # registers of a thread's sums of weights
+
+
+@dataclass(frozen=True)
+class ThinForm:
+    """``kind`` "rows": ``length`` rows of results; "weights": a small matrix, summed over ``length`` rows of operands.
+
+    For "rows" ``first`` is the width of a row that is read (k), ``second`` that of a row of results (n); for
+    "weights" those of both operands' rows (m and n). ``steps`` are the strides of the small matrix: the filter, or
+    the result.
+    """
+
+    kind: str
+    dtype: str
+    out_dtype: str
+    length: int
+    first: int
+    second: int
+    steps: tuple[int, int]
+    bias: bool
+    alpha: float
+    epilogue: Epilogue
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that must come from memory or go there."""
+        size = dtype(self.out_dtype).nbytes
+        if self.kind == "rows":
+            return self.length * (self.first * 2 + self.second * size)
+        return self.length * (self.first + self.second) * 2 + self.first * self.second * size
+
+
+@lru_cache(maxsize=256)
+def thin_form(g: GemmGeometry) -> ThinForm | Rejected:
+    """``g`` in the form, or why it has none."""
+    if g.a.dtype != g.b.dtype or g.a.dtype not in HALVES:
+        return Rejected(reasons.DTYPE, f"{g.a.dtype} x {g.b.dtype}")
+    if g.c.dtype not in (g.a.dtype, "fp32") or g.acc_dtype != "fp32":
+        return Rejected(reasons.DTYPE, f"{g.c.dtype}, accumulated in {g.acc_dtype}")
+    if g.batch > 1:
+        return Rejected(reasons.LAYOUT, f"{g.batch} batches")
+    if g.epilogue.residual or g.beta:
+        return Rejected(reasons.EPILOGUE, "a residual, or beta")
+    if max(g.m, g.n, g.k) > MAX_INDEX:
+        return Rejected(reasons.SIZE)
+    weights = g.k >= g.m
+    if weights:
+        small = g.m <= MAX_WEIGHTS and g.n <= MAX_WEIGHTS
+        dense = _dense(g.k, g.m, g.a.strides[2], g.a.strides[1]) and _dense(g.k, g.n, *g.b.strides[1:])
+        length, first, steps = g.k, g.m, g.c.strides[1:]
+    else:
+        small = g.k <= MAX_SUMMED and g.n <= MAX_COLUMNS
+        dense = _dense(g.m, g.k, *g.a.strides[1:]) and _dense(g.m, g.n, *g.c.strides[1:])
+        length, first, steps = g.m, g.k, g.b.strides[1:]
+    if not small:
+        return Rejected(reasons.CHANNELS, f"{g.m} x {g.n} x {g.k}")
+    if not dense:
+        return Rejected(reasons.LAYOUT, "rows do not lie densely")
+    return ThinForm(
+        kind="weights" if weights else "rows", dtype=g.a.dtype, out_dtype=g.c.dtype, length=length, first=first,
+        second=g.n, steps=steps, bias=g.epilogue.bias, alpha=g.alpha, epilogue=g.epilogue,
+    )  # fmt: skip
+
+
+def _dense(rows: int, columns: int, row: int, column: int) -> bool:
+    """Whether ``rows`` of ``columns`` elements lie one after the other without a gap."""
+    return (column == 1 or columns == 1) and (row == columns or rows == 1)
+
+
+def _pad(width: int, size: int, unit: int) -> int:
+    """Elements between rows of whole chunks, so that rows that are read together differ in their banks.
+
+    ``unit`` is the distance in bytes that rows shall have at least modulo the 128 of all banks.
+    """
+    chunk = 16 // size
+    if width % chunk:
+        return 0
+    return next(pad for pad in range(0, 128 // size, chunk) if (width + pad) * size % 128 in (unit, 128 - unit))
+
+
+@dataclass(frozen=True)
+class ThinTile:
+    """``form`` computed as ``config`` says; see the axes in ``solver``."""
+
+    form: ThinForm
+    config: Config
+    target: CudaTarget
+
+    @cached_property
+    def value(self) -> dict[str, int]:
+        return dict(self.config.values)
+
+    @property
+    def weights(self) -> bool:
+        return self.form.kind == "weights"
+
+    @property
+    def warps(self) -> int:
+        return self.value["warps"]
+
+    @property
+    def slab(self) -> int:
+        """Rows that a warp takes at a time."""
+        return self.value["stage_rows"]
+
+    @property
+    def stages(self) -> int:
+        return self.value["stages"]
+
+    @property
+    def threads(self) -> int:
+        return self.warps * 32
+
+    @cached_property
+    def pads(self) -> tuple[int, int]:
+        """Elements between rows in shared memory."""
+        form = self.form
+        if self.weights:
+            return _pad(form.first, 2, 32), _pad(form.second, 2, 32)
+        size = dtype(form.out_dtype).nbytes
+        return _pad(form.first, 2, 32), _pad(form.second, size, 8 * size)
+
+    @cached_property
+    def widths(self) -> tuple[int, int]:
+        """Bytes of a slab's rows of ``first`` and of ``second``."""
+        form = self.form
+        size = 2 if self.weights else dtype(form.out_dtype).nbytes
+        first, second = (form.first + self.pads[0]) * 2, (form.second + self.pads[1]) * size
+        return -(-self.slab * first // 16) * 16, -(-self.slab * second // 16) * 16
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        return sum(self.widths) if self.weights else self.widths[0]
+
+    # --- rows ---
+
+    @cached_property
+    def products(self) -> tuple[int, int]:
+        """Products of 16 along k, and of 8 columns, of a row."""
+        return -(-self.form.first // 16), -(-self.form.second // 8)
+
+    @property
+    def held(self) -> bool:
+        """Whether every thread keeps its part of the filter in registers."""
+        return self.products[0] * self.products[1] * 2 <= _MAX_HELD
+
+    # --- weights ---
+
+    @cached_property
+    def parts(self) -> tuple[int, int]:
+        """Parts of the result in rows and columns: one, or one for each of a block's warps."""
+        m, n = -(-self.form.first // 16), -(-self.form.second // 8)
+        for count in (1, 2, 4, 8, 16):
+            found = [
+                (-(-m // a) * 2 + -(-n // (count // a)), a, count // a)
+                for a in (1, 2, 4, 8)
+                if count % a == 0 and -(-m // a) * -(-n // (count // a)) * 4 <= _MAX_SUMS
+            ]
+            if found:
+                return min(found)[1:]
+        raise ValueError(f"{self.form.first} x {self.form.second} results are too many")
+
+    @property
+    def team(self) -> int:
+        """Warps that share a slab."""
+        return self.parts[0] * self.parts[1]
+
+    @cached_property
+    def tile(self) -> tuple[int, int]:
+        """Products of 16 rows, and of 8 columns, of a warp."""
+        return -(-self.form.first // (16 * self.parts[0])), -(-self.form.second // (8 * self.parts[1]))
+
+    @cached_property
+    def sums(self) -> int:
+        return self.tile[0] * self.tile[1] * 4
+
+    @cached_property
+    def steps(self) -> tuple[int, int]:
+        """How far apart the four rows of a lane are, and those of neighbouring lanes: what meets in fewer banks."""
+        return min(((1, 4), (4, 1)), key=lambda steps: sum(self.conflicts(i, steps[1]) for i in (0, 1)))
+
+    @cached_property
+    def reads(self) -> int:
+        """Turns of shared memory for a warp's operands of 16 rows; even rows are read in pairs of elements."""
+        m, n = self.tile
+        pitches = (self.form.first + self.pads[0], self.form.second + self.pads[1])
+        first, second = m * (8 if pitches[0] % 2 else 4), n * (4 if pitches[1] % 2 or n % 2 else 2)
+        return first * self.conflicts(0, self.steps[1]) + second * self.conflicts(1, self.steps[1])
+
+    def conflicts(self, operand: int, step: int) -> int:
+        """The most words that lie in one bank, of the fragments of an operand."""
+        pitch = (self.form.first, self.form.second)[operand] + self.pads[operand]
+        each = 2 if pitch % 2 == 0 else 1
+        words = {(t * step * pitch + g * each) // 2 for t in range(4) for g in range(8)}
+        return max(sum(word % 32 == bank for word in words) for bank in range(32))
+
+    # --- both ---
+
+    @property
+    def rings(self) -> int:
+        """Rings of a block: of each warp, or one."""
+        return 1 if self.weights and self.team > 1 else self.warps
+
+    @cached_property
+    def blocks(self) -> int:
+        slabs = -(-self.form.length // self.slab)
+        return max(1, min(self.target.cores * self.value["blocks_per_sm"], -(-slabs // self.rings)))
+
+    @cached_property
+    def partial_bytes(self) -> int:
+        return self.blocks * self.team * self.sums * 128 if self.weights else 0
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        ring = self.rings * self.stages * self.stage_bytes
+        if self.weights:  # reads go beyond a row, as far as whole products do
+            beyond = 2 * max(16 * self.tile[0] * self.parts[0], 8 * self.tile[1] * self.parts[1])
+            return max(ring + beyond, self.warps * self.sums * 128 if self.team == 1 else 0)
+        steps, tiles = self.products
+        pitch = 16 * steps + 16 * (steps % 2 == 0)
+        filter_, biases = tiles * 16 * pitch, -(-tiles * 32 // 128) * 128
+        return filter_ + biases + ring + 128 + self.warps * self.widths[1]
+
+    @cached_property
+    def registers(self) -> int:
+        """An estimate of a thread's registers."""
+        parts = self.slab // 16
+        if self.weights:
+            return self.sums + self.tile[1] * 2 + 44
+        steps, tiles = self.products
+        held = steps * tiles * 2
+        beside = held + max(0, held - 32) if self.held else 24 * (parts + 1)
+        return parts * (tiles * 4 + 6) + beside + (44 if tiles <= 8 else 56)
+
+    @cached_property
+    def fits(self) -> bool:
+        v, t = self.value, self.target
+        if self.weights and self.team > 1 and self.team != self.warps:
+            return False
+        if self.registers > min(255, t.registers_per_sm // (self.threads * v["blocks_per_sm"])):
+            return False
+        if self.threads * v["blocks_per_sm"] > t.threads_per_sm or v["blocks_per_sm"] > t.blocks_per_sm:
+            return False
+        of_sm = t.shared_bytes_per_sm // v["blocks_per_sm"] - 1024
+        return self.shared_bytes <= min(of_sm, t.shared_bytes_per_block)

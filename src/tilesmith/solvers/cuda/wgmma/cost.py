@@ -1,0 +1,138 @@
+"""Estimated seconds of the sm_90a kernel: the slowest of tensor cores, shared memory, L2 and DRAM, wave by wave."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import TYPE_CHECKING
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.solvers.cuda.common.form import Tiled, Window
+from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile, streams
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import TileFit
+
+_LINE = 128
+
+
+def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
+    form, v = t.form, t.value
+    bm, bn = t.block_m, t.block_n
+    per_sm, split = v["blocks_per_sm"], v["cluster_k"]
+    steps = sum(t.layer_steps) / len(t.layer_steps) / t.parts
+    blocks = t.tiles * split * v["cluster_m"]
+    slots = t.target.cores * per_sm // v["cluster_m"] * v["cluster_m"]
+    if split > 1:
+        slots = fit.clusters[per_sm - 1][split - 2] * split
+    waves = ceil(blocks / slots)
+    # An SM's blocks share its tensor cores and copies.
+    busy = min(per_sm, ceil(blocks / t.target.cores))
+    per_step = _step_cycles(t, fit) * busy
+    epilogue = fit.epilogue + bm * bn / (fit.stored if t.store in ("MAPPED", "ROWS") else fit.scattered)
+    if t.store == "PARTIAL":
+        epilogue = bm * bn / fit.kept_sums
+    if split > 1:
+        epilogue = fit.reduce + bm * bn * 4 * (1 - 1 / split) / fit.sent
+    if form.residual is not None or form.beta:
+        epilogue *= fit.residual
+    hidden = fit.hidden if (t.pingpong or busy > 1) and waves > 1 else 1.0
+    cycles = waves * steps * per_step + (waves - 1) * epilogue * hidden
+    if split > 1:
+        cycles += (waves - 1) * fit.next_cluster
+    if v["cluster_m"] > 1:
+        cycles += fit.paired + waves * fit.paired_tile
+    ring = t.stages * t.stage_bytes * busy
+    loaded = steps * waves * t.stage_bytes * busy
+    # Bytes in flight over the way from DRAM.
+    if streams(form, t.target):
+        refilled = steps * waves * (fit.refill + t.stage_bytes * busy / fit.filled) / (t.stages - 1)
+        cycles = max(cycles, refilled, fit.latency)
+    else:
+        cycles = max(cycles, loaded / ring * fit.latency if ring < loaded else fit.latency)
+    computing, moving = (cycles + fit.start) / fit.clock, _dram_seconds(t, fit) * _streaming(t, fit)
+    if split > 1 and v["split_k"] > 1:
+        moving *= fit.both
+    # The last tile's results leave when everything has been read.
+    seconds = max(computing, moving) + fit.overlap * min(computing, moving) + epilogue / fit.clock
+    if v["split_k"] > 1:
+        partial = t.partial_quads * 16 * v["split_k"]
+        seconds += fit.second_kernel + partial / fit.partial_bytes
+    exchanged = fit.exchanged * (form.transposed and not streams(form, t.target))
+    return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"])
+
+
+def _streaming(t: Sm90Tile, fit: TileFit) -> float:
+    """What a GEMM that memory bounds takes in a tile of this kind, over its bytes."""
+    form = t.form
+    if not streams(form, t.target):
+        return 1.0
+    by_columns = form.a_columns if form.rows > form.cols else form.b_columns  # of the operand that streams
+    few = not by_columns and min(form.rows, form.cols) <= 64
+    factor = 1 + fit.half_used * (t.b_read / t.block_n - 1) if form.b_columns else 1.0
+    if t.value["stages"] == MAX_STAGES and t.block_k == 64:
+        factor *= fit.full_ring_few if few else fit.full_ring
+    elif t.value["stages"] == MAX_STAGES and few:
+        factor *= fit.full_ring_few
+    return factor * fit.few_as_columns if form.transposed and form.cols <= 16 else factor
+
+
+def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
+    """Cycles of one step of one tile."""
+    bm, bn, span = t.block_m, t.block_n, t.block_k * 2
+    slab = t.value["slab_n"] if t.form.b_columns else 1
+    columns = ceil(bn / slab) * slab
+    tensor = bm * bn * t.block_k / fit.macs
+    # A product of 64 rows reads its operands from shared memory; the copies write them.
+    rows, columns = t.a_read, t.b_read if t.form.kind == "gemm" else columns
+    shared = (bm / 64 * (64 + bn) + rows + columns) * span / fit.shared
+    if t.value["resident"]:
+        columns = 0
+    # Neighbouring SMs that read the same bytes share what L2 sends them; those of a split cluster read different ones.
+    rate = fit.l2 if t.value["cluster_k"] == 1 or streams(t.form, t.target) else fit.l2_unshared
+    # NOTE: a row of fewer than 128 bytes takes the copy engine as long as a whole one (2 cycles, seen with 64 bytes).
+    a_span, b_span = (span if by_columns else max(span, _LINE) for by_columns in (t.form.a_columns, t.form.b_columns))
+    if t.form.b_columns and slab == 32:
+        b_span *= 2
+    loads = (rows * a_span * _request(t.form.a) + columns * b_span / t.value["cluster_m"] * _request(t.form.b)) / rate
+    lost = (fit.step_alone / t.value["products_m"], 0, fit.step_three)[t.value["warpgroups"] - 1]
+    cycles = max(tensor, shared, loads) + fit.step + lost
+    v = t.value
+    if t.form.kind == "conv" and t.blocks * t.block_k > t.form.channels and (t.blocks > 1 or t.block_k > 16):
+        cycles *= fit.beyond
+    alone = (
+        t.form.kind == "wrw"
+        and (v["warpgroups"], v["products_m"], v["blocks_per_sm"], v["split_k"]) == (1, 1, 1, 1)
+        and bn <= 192
+    )
+    return cycles * fit.weights_alone if alone else cycles
+
+
+def _request(operand: Tiled | Window) -> float:
+    """What a row of 128 bytes costs that begins within a sector of 32: it is read as two."""
+    if isinstance(operand, Window):
+        return 1.0
+    steps = zip(operand.dims[1:], operand.strides, strict=True)
+    return 2.0 if any(size > 1 and 2 * stride % 32 for size, stride in steps) else 1.0
+
+
+def _dram_seconds(t: Sm90Tile, fit: TileFit) -> float:
+    form = t.form
+    sizes = [prod(operand.dims) * 2 for operand in (form.a, form.b) if isinstance(operand, Tiled | Window)]
+    out = form.layers * form.rows * form.cols
+    if form.kind == "wrw":
+        out = form.rows * len(form.taps.offset) * form.channels
+    moved = sum(sizes) + out * dtype(form.out_dtype).nbytes * (1 + (form.residual is not None) + (form.beta != 0.0))
+    return (moved + form.layers * form.rows * _torn_bytes(t, fit)) / t.target.bytes_per_s
+
+
+def _torn_bytes(t: Sm90Tile, fit: TileFit) -> float:
+    """Bytes of DRAM a row for the sectors and lines that two tiles write."""
+    if t.form.transposed or t.form.kind == "wrw":
+        return 0
+    edges = [i * t.block_n * dtype(t.form.out_dtype).nbytes for i in range(1, min(t.tiles_n, 9))]
+    torn = sum(fit.torn_sector if edge % 32 else fit.torn_line if edge % 128 else 0 for edge in edges)
+    return torn * max(t.tiles_n - 1, 0) // max(len(edges), 1)
+
+
+def bound_by_memory(t: Sm90Tile, fit: TileFit) -> bool:
+    return _dram_seconds(t, fit) > 0.6 * predicted_seconds(t, fit)

@@ -1,0 +1,59 @@
+// Adds up the slices' sums of `kernel.cu`: GROUPS threads for each quad, always in the same order.
+namespace @SYM@_scope {
+@PLACE@
+constexpr int WIDTH = 128 / GROUPS, EACH = (SLICES + GROUPS - 1) / GROUPS, AT_ONCE = EACH < 8 ? EACH : 8;
+
+// NOTE: few threads of few registers, so that blocks start soon. Blocks that start as each SM of the kernel ahead becomes
+// free (`ts_launch_next`) cost 0.3-1 us more than they save.
+extern "C" __global__ void __launch_bounds__(128, 9) @SYM@(@PARAMETERS@) {
+  __shared__ float4 gathered[GROUPS][WIDTH];
+  const Run run = {@VALUES@};
+  const int at = threadIdx.x % WIDTH, share = threadIdx.x / WIDTH;
+  const ts_u32 quads = run.block_m * run.block_n / 4, strip = run.block_n / 8;
+  const ts_u32 i = blockIdx.x * WIDTH + at, tile = i / quads, quad = i - tile * quads, unit = quad / 32, lane = quad % 32;
+  const ts_u32 of = tile / run.tiles_n, unit_row = unit / strip;
+  Work w = {};
+  w.n = tile - of * run.tiles_n;
+  w.layer = of / run.all_m, w.m = of - w.layer * run.all_m;
+  const int row = w.m * run.block_m + unit_row * 16 + lane / 4;
+  const int column = w.n * run.block_n + (unit - unit_row * strip) * 8 + lane % 4 * 2;
+  const bool inside = w.layer < run.layers;
+  const ts_i64 low = inside ? row_at(run, w, row) : -1, high = inside ? row_at(run, w, row + 8) : -1;
+  const ts_i64 off = column_at(run, column);
+  const bool wanted = off >= 0 && (low >= 0 || high >= 0), both = EVEN || column_at(run, column + 1) >= 0;
+  const float4 *from = (const float4 *)run.partial + i;
+  const ts_i64 slice = (ts_i64)run.layers * run.all_m * run.tiles_n * quads;
+  ts_wait_previous();
+  float4 parts[AT_ONCE], sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+  for (int first = 0; first < EACH; first += AT_ONCE) {
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+      const int s = (first + k) * GROUPS + share;
+      const bool exists = wanted && first + k < EACH && s < SLICES;
+      parts[k] = exists ? __ldcs(from + s * slice) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) sum.x += parts[k].x, sum.y += parts[k].y, sum.z += parts[k].z, sum.w += parts[k].w;
+  }
+  if (GROUPS > 1) {
+    gathered[share][at] = sum;
+    __syncthreads();
+    if (share) return;
+#pragma unroll
+    for (int k = 1; k < GROUPS; k++) {
+      const float4 v = gathered[k][at];
+      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    }
+  }
+  if (!wanted) return;
+  if (low >= 0) {
+    finish(run, sum.x, sum.y, row, column, low + off, both);
+    store_two(run, sum.x, sum.y, low + off, both);
+  }
+  if (high >= 0) {
+    finish(run, sum.z, sum.w, row + 8, column, high + off, both);
+    store_two(run, sum.z, sum.w, high + off, both);
+  }
+}
+} // namespace @SYM@_scope

@@ -1,0 +1,318 @@
+"""What a config of the sm_90a kernel means for a problem: tiles, stages, memory, blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
+from tilesmith.solvers.solver import Config
+from tilesmith.targets.target import CudaTarget
+
+# Registers a thread of the multiplying and of the copying warpgroups, and the most sums that they hold, by the number
+# of the former and of blocks on an SM: 512 registers for all its warpgroups' threads.
+_REGISTERS = {
+    (1, 1): (((240, 128), 128),),
+    (2, 1): (((216, 72), 128), ((232, 40), 160)),
+    (3, 1): (((152, 56), 96),),
+    (1, 2): (((192, 64), 96),),  # NOTE: ptxas refuses 64x216 here, though setmaxnreg grants the registers
+    (2, 2): (((88, 64), 40),),
+}
+_BARRIERS = 512
+MAX_STAGES = 24
+# NOTE: all that blocks have under way together should not be too much for L2: with steps of 64, 144 KB on an SM were
+# 2-12 % faster than 216 KB on an H200 (128 x 4096 x 14336, 64 x 11008 x 4096, 384 x 128 x 147456), and 96 KB 4-20 %
+# slower. Deeper steps are few, and two are always held: there, and for few rows of k-major operands, all that fit is
+# up to 8 % faster (1 and 16 x 4096 x 4096).
+_STREAM_BYTES = 163840
+APART_BYTES = 16384  # up to which a cluster's sums have memory of their own, beside the ring
+
+
+def streams(form: Sm90Form, target: CudaTarget) -> bool:
+    """Whether reading and writing each element once takes a GEMM longer than its products do."""
+    return form.kind == "gemm" and form.intensity * target.bytes_per_s < target.bf16_flops / 1.3
+
+
+def sm90_registers(warpgroups: int, per_sm: int, sums: int) -> tuple[int, int]:
+    """Registers a thread of the multiplying and of the copying warpgroups."""
+    choices = _REGISTERS[warpgroups, per_sm]
+    return next((pair for pair, most in choices if sums <= most), choices[-1][0])
+
+
+@dataclass(frozen=True)
+class Sm90Tile:
+    """``form`` computed as ``config`` says; see the axes in ``space``."""
+
+    form: Sm90Form
+    config: Config
+    target: CudaTarget
+
+    @cached_property
+    def value(self) -> dict[str, int]:
+        return dict(self.config.values)
+
+    @property
+    def pingpong(self) -> bool:
+        return bool(self.value["pingpong"])
+
+    @cached_property
+    def block_m(self) -> int:
+        return 64 * self.value["products_m"] * (1 if self.pingpong else self.value["warpgroups"])
+
+    @property
+    def block_n(self) -> int:
+        return self.value["block_n"]
+
+    @property
+    def block_k(self) -> int:
+        return self.value["block_k"]
+
+    @cached_property
+    def a_read(self) -> int:
+        """Rows that a step copies: of a matrix with fewer than a tile, those that exist (64 at a time by columns)."""
+        return self.block_m if self.form.kind != "gemm" or self.form.a_columns else min(self.block_m, self.form.rows)
+
+    @cached_property
+    def a_rows(self) -> int:
+        """Rows that a stage has room for: swizzled eight at a time."""
+        return -(-self.a_read // 8) * 8
+
+    @cached_property
+    def b_read(self) -> int:
+        """Columns that a step copies, by all blocks of a cluster together."""
+        if self.form.b_columns:
+            return -(-self.block_n // self.value["slab_n"]) * self.value["slab_n"]
+        few = self.form.kind == "gemm" and self.value["cluster_m"] == 1
+        return min(self.block_n, self.form.cols) if few else self.block_n
+
+    @cached_property
+    def beyond_ring(self) -> int:
+        """Bytes that products of rows without room read behind the last stage."""
+        part = self.a_rows * min(self.block_k, 64) * 2
+        read = self.a_rows * self.block_k * 2 - part + self.block_m * min(self.block_k, 64) * 2
+        return max(0, read - self.stage_bytes)
+
+    @cached_property
+    def stages(self) -> int:
+        """Stages of the ring; a config's 0 stands for as many as are worth it, ``MAX_STAGES`` for all that fit."""
+        if 0 < self.value["stages"] < MAX_STAGES:
+            return self.value["stages"]
+        room = self._shared_limit - self._staging_bytes - self._kept_bytes - self.beyond_ring - _BARRIERS - 512
+        if not self.value["stages"] and streams(self.form, self.target):
+            room = min(room, _STREAM_BYTES // self.value["blocks_per_sm"])
+        # A block that has several tiles reads ahead of the one that it computes.
+        alone = (
+            self.tiles * self.value["cluster_k"] * self.value["cluster_m"]
+            <= self.target.cores * self.value["blocks_per_sm"]
+        )
+        return min(room // self.stage_bytes, MAX_STAGES, max(2, *self.layer_steps) if alone else MAX_STAGES)
+
+    @cached_property
+    def _b_bytes(self) -> int:
+        """Bytes of a step's columns."""
+        slab = self.value["slab_n"] if self.form.b_columns else 1
+        return -(-self.block_n // slab) * slab * self.block_k * 2
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        return self.a_rows * self.block_k * 2 + (0 if self.value["resident"] else self._b_bytes)
+
+    @cached_property
+    def _kept_bytes(self) -> int:
+        """Bytes of the columns that stay for all tiles of a block, and of their alignment."""
+        return self.layer_steps[0] * self._b_bytes + 1024 if self.value["resident"] else 0
+
+    @cached_property
+    def store(self) -> str:
+        form, split = self.form, self.value["cluster_k"] > 1
+        if self.value["split_k"] > 1:
+            return "PARTIAL"
+        if form.mapped is not None and self.value["slab_n"] == 64 and not split:
+            return "MAPPED"
+        placed = form.placed
+        if form.out_dtype == "fp32" or (split and form.halo) or (form.kind == "wrw" and not split):
+            return "DIRECT"
+        if form.transposed:
+            whole = split and placed.row == 1 and form.rows % 8 == 0
+            steps: tuple[int, ...] = (placed.layer, placed.column)
+        else:
+            whole = placed.column == 1 and (form.channels if form.kind == "wrw" else form.cols) % 8 == 0
+            steps = placed.pixels or (placed.layer, placed.row, placed.tap)
+        return "ROWS" if whole and all(step % 8 == 0 for step in steps) else "DIRECT"
+
+    @cached_property
+    def even(self) -> bool:
+        """Whether neighbouring results are finished and stored as pairs, which lie on pairs in memory."""
+        placed, form = self.form.placed, self.form
+        if form.halo and form.residual is not None:  # a repaired result is finished alone, also the second of a pair
+            return False
+        cols = form.channels if form.kind == "wrw" else form.cols
+        steps = (*(placed.pixels or (placed.layer, placed.row)), placed.tap if form.kind == "wrw" else 0)
+        return placed.column == 1 and cols % 2 == 0 and all(step % 2 == 0 for step in steps)
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        ring = -(-(self.stages * self.stage_bytes + self.beyond_ring) // 1024) * 1024
+        return ring + self._staging_bytes + _BARRIERS + self._kept_bytes
+
+    @cached_property
+    def _shared_limit(self) -> int:
+        of_sm = self.target.shared_bytes_per_sm // self.value["blocks_per_sm"] - 1024  # the system takes 1 KB a block
+        return min(of_sm, self.target.shared_bytes_per_block)
+
+    @cached_property
+    def registers(self) -> tuple[int, int]:
+        """Registers a thread of the multiplying and of the copying warpgroups."""
+        return sm90_registers(self.value["warpgroups"], self.value["blocks_per_sm"], self.sums)
+
+    @cached_property
+    def read_once(self) -> tuple[bool, bool]:
+        """Whether A's, and B's, elements need not stay in L2: those that a GEMM bound by memory has most of.
+
+        What all layers share is read for each of them.
+        """
+        form = self.form
+        if not streams(form, self.target):
+            return False, False
+        own_a, own_b = (isinstance(x, Tiled) and x.dims[2] == form.layers for x in (form.a, form.b))
+        a, b = form.rows, form.cols  # elements, over the length of the sums
+        return own_a and 2 * a >= b, own_b and 2 * b >= a and self.value["cluster_m"] == 1
+
+    @cached_property
+    def partial_quads(self) -> int:
+        """Groups of four partial sums in a slice: tiles are kept whole."""
+        tiles = self.tiles_m * self.value["cluster_m"] * self.tiles_n * self.form.layers
+        return tiles * self.block_m * self.block_n // 4
+
+    @cached_property
+    def _staging_bytes(self) -> int:
+        if self.value["cluster_k"] > 1:
+            return -(-self.exchanged_bytes // 1024) * 1024 if self.exchanged_bytes <= APART_BYTES else 0
+        return (
+            self.value["warpgroups"] * 4 * self.value["store_buffers"] * 2048 if self.store in ("MAPPED", "ROWS") else 0
+        )
+
+    @cached_property
+    def exchanged_bytes(self) -> int:
+        """Shared memory of a block's partial sums and of those that its cluster sends it."""
+        units, split = (
+            self.value["warpgroups"] * 4 * self.value["products_m"] * self.block_n // 8,
+            self.value["cluster_k"],
+        )
+        return (2 * split - 1) * -(-units // split) * 512 if split > 1 else 0
+
+    @cached_property
+    def tiles_m(self) -> int:
+        """Tiles along rows; a cluster that shares columns counts as one."""
+        return -(-self.form.rows // (self.block_m * self.value["cluster_m"]))
+
+    @cached_property
+    def tiles_n(self) -> int:
+        return -(-self.cols // self.block_n)
+
+    @cached_property
+    def cols(self) -> int:
+        """Columns of the result; those of ``wrw`` count whole slabs of channels."""
+        form, slab = self.form, self.value["slab_n"]
+        return len(form.taps.offset) * self.blocks * slab if form.kind == "wrw" else form.cols
+
+    @cached_property
+    def blocks(self) -> int:
+        """Blocks of channels in a tap (slabs of columns for ``wrw``)."""
+        form = self.form
+        return -(-form.channels // (self.value["slab_n"] if form.kind == "wrw" else self.block_k))
+
+    @cached_property
+    def layer_steps(self) -> tuple[int, ...]:
+        """Steps along k of a tile, by layer (one for all layers of a GEMM)."""
+        form = self.form
+        if form.kind != "conv":
+            return (-(-form.reduced // self.block_k),)
+        return tuple(max(1, (b - a) * self.blocks) for a, b in zip(form.taps.first, form.taps.first[1:], strict=False))
+
+    @cached_property
+    def parts(self) -> int:
+        return self.value["cluster_k"] * self.value["split_k"]
+
+    @cached_property
+    def tiles(self) -> int:
+        """Tiles of the launch, slices counted, splits not; a cluster that shares columns has one."""
+        return self.tiles_m * self.tiles_n * self.form.layers * self.value["split_k"]
+
+    @cached_property
+    def grid(self) -> int:
+        split, cast, slots = (
+            self.value["cluster_k"],
+            self.value["cluster_m"],
+            self.target.cores * self.value["blocks_per_sm"],
+        )
+        if self.value["resident"]:  # every block stays with its columns
+            slots = slots // self.tiles_n * self.tiles_n
+        return self.tiles * split if split > 1 else min(self.tiles, slots // cast) * cast
+
+    @property
+    def threads(self) -> int:
+        return (self.value["warpgroups"] + 1) * 128
+
+    @property
+    def sums(self) -> int:
+        """Registers of partial sums a thread."""
+        return self.value["products_m"] * self.block_n // 2
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether such a kernel exists."""
+        v, form = self.value, self.form
+        wgs, split = v["warpgroups"], v["cluster_k"]
+        # NOTE: from 160 sums on, anything extra serialises wgmma; 192 lost wherever they were tried.
+        room = _REGISTERS.get((wgs, v["blocks_per_sm"]))
+        if room is None or self.sums > room[-1][1] or self.block_m > 256:
+            return False
+        if self.pingpong and (wgs != 2 or split > 1 or self.sums > 128):
+            return False
+        if form.kind == "wrw" and self.block_n % v["slab_n"]:
+            return False
+        if v["store_buffers"] > 2 and self.store != "MAPPED":
+            return False
+        # Boxes of a columns operand begin every 64 columns: a half-used last slab costs a whole one.
+        if form.b_columns and self.block_n % 32:
+            return False
+        if self.stages < 2 or self.shared_bytes > self._shared_limit:
+            return False
+        if APART_BYTES < self.exchanged_bytes > self.stages * self.stage_bytes:
+            return False
+        if v["resident"] and not self._can_keep:
+            return False
+        if v["cluster_m"] > 1 and not self._can_cast:
+            return False
+        if v["split_k"] > 1 and not self._can_slice:
+            return False
+        if form.out_dtype == "fp32" and self.pingpong:
+            return False
+        return self.parts <= min(self.layer_steps)
+
+    @property
+    def _can_slice(self) -> bool:
+        """The kernel that sums slices repairs nothing."""
+        return not self.form.halo and self.form.placed.pixels is None and self.partial_quads < 2**31
+
+    @property
+    def _can_keep(self) -> bool:
+        """Whether the columns may stay: one filter or matrix for all tiles of a block, which walk along rows."""
+        form, v = self.form, self.value
+        one = form.kind != "wrw" and (form.layers == 1 or (isinstance(form.b, Tiled) and form.b.dims[2] == 1))
+        if form.kind == "conv" and form.layers > 1:
+            return False
+        walks = (
+            v["group_m"] == 1
+            and self.tiles_n <= self.target.cores
+            and self.tiles > self.target.cores * v["blocks_per_sm"]
+        )
+        return one and walks and self.parts == 1 and v["cluster_m"] == 1
+
+    @property
+    def _can_cast(self) -> bool:
+        """Whether the columns divide among the blocks of a cluster."""
+        form, v = self.form, self.value
+        whole = -(-self.block_n // 64) % v["cluster_m"] if form.b_columns else self.block_n % (8 * v["cluster_m"])
+        return form.kind != "wrw" and v["cluster_k"] == 1 and not whole and form.rows > self.block_m
