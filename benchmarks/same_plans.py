@@ -1,11 +1,15 @@
-"""Compares the plans that two versions make for every row and check in benchmarks/results/. Needs no GPU, no compiler.
+"""Compares the plans that two versions make for every row and check in benchmarks/results/. Needs no GPU.
 
-    python benchmarks/same_plans.py CHECKOUT
+    python benchmarks/same_plans.py CHECKOUT [--compile N]
 
 CHECKOUT is a tree of another version, after `make setup` there. Each tree runs its own copy of this program over its
 own results: for each row the plan of the config that was measured and that of the untuned choice, for each check of
 `make gpu-test` the plan that it runs. Plans are equal when their sources, launches and every argument are, byte for
-byte but for the names of symbols and of axes, and for comments. Prints the rows that differ, and exits with 1 if there are any.
+byte but for the names of symbols and of axes, and for comments. Prints the rows that differ, and exits with 1 if there
+are any.
+
+With --compile, CUDA texts that differ in plans that are otherwise equal are compiled by both versions, N pairs of them
+spread over all: they are equal when the machine code is, byte for byte.
 """
 
 from __future__ import annotations
@@ -14,8 +18,10 @@ import argparse
 import hashlib
 import json
 import re
+import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -31,36 +37,101 @@ _SHOWN = 20
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkout", type=Path, nargs="?", help="the other tree; none: print digests")
-    checkout = parser.parse_args().checkout
-    if checkout is None:
-        for name, digest in digests():
-            print(json.dumps([name, digest]))
+    parser.add_argument("--compile", type=int, default=0, metavar="N", help="pairs of differing CUDA texts to compile")
+    parser.add_argument("--texts", type=Path, help="where digests leave their sources")
+    asked = parser.parse_args()
+    if asked.checkout is None:
+        for row in digests(asked.texts):
+            print(json.dumps(row))
         return 0
-    with ThreadPoolExecutor(2) as pool:
-        before, after = pool.map(digests_of, (checkout, ROOT))
-    differ = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+    with tempfile.TemporaryDirectory() as held, ThreadPoolExecutor(2) as pool:
+        folders = (Path(held, "before"), Path(held, "after"))
+        before, after = pool.map(digests_of, (asked.checkout, ROOT), folders)
+        differ = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+        if asked.compile:
+            same = same_code(before, after, differ, folders, asked.compile)
+            print(f"{len(same)} pairs of texts compiled, {sum(same.values())} give the same machine code")
+            by_text = {name for name in differ if paired(before.get(name), after.get(name))}
+            wrong = {pair for pair, equal in same.items() if not equal}
+            unlike = {name for name in by_text if wrong & set(zip(before[name][1], after[name][1], strict=True))}
+            print(f"{len(by_text)} plans differ in their texts alone")
+            differ = differ - by_text | unlike
     for name in sorted(differ)[:_SHOWN]:
         print(f"{name}: {before.get(name, 'missing')} -> {after.get(name, 'missing')}")
     print(f"{len(before)} plans before, {len(after)} now, {len(differ)} differ")
     return 1 if differ else 0
 
 
-def digests_of(tree: Path) -> dict[str, str]:
-    """A digest for each row and check, as the version in ``tree`` makes its plan."""
-    command = [str(tree / ".venv" / "bin" / "python"), str(tree / "benchmarks" / Path(__file__).name)]
+def digests_of(tree: Path, texts: Path) -> dict[str, tuple[str, list[str]]]:
+    """For each row and check, as the version in ``tree`` makes its plan: the plan's digest, and its texts'."""
+    texts.mkdir()
+    command = [str(tree / ".venv/bin/python"), str(tree / "benchmarks" / Path(__file__).name), "--texts", str(texts)]
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{tree}: {done.stderr[-2000:]}")
-    return dict(json.loads(line) for line in done.stdout.splitlines())
+    return {name: (plan, found) for name, plan, found in map(json.loads, done.stdout.splitlines())}
 
 
-def digests() -> Iterator[tuple[str, str]]:
+def paired(one: tuple[str, list[str]] | None, other: tuple[str, list[str]] | None) -> bool:
+    """Whether two plans are equal but for the texts of their CUDA sources."""
+    if one is None or other is None or one[0] != other[0] or len(one[1]) != len(other[1]):
+        return False
+    return all(a == b or (a.endswith(".cu") and b.endswith(".cu")) for a, b in zip(one[1], other[1], strict=True))
+
+
+def same_code(before, after, names: set[str], folders: tuple[Path, Path], most: int) -> dict[tuple[str, str], bool]:
+    """Whether the machine code is equal, for up to ``most`` pairs of texts of rows ``names``."""
+    pairs = {
+        (one, other): f"{name.split()[-1]} {name}"
+        for name in sorted(names)
+        if paired(before.get(name), after.get(name))
+        for one, other in zip(before[name][1], after[name][1], strict=True)
+        if one != other
+    }
+    ordered = sorted(pairs, key=lambda pair: pair[1])  # digests: any order, the same each time
+    chosen = ordered[:: max(1, len(ordered) // most)][:most]
+    print(f"{len(ordered)} pairs of texts differ")
+
+    def equal(pair: tuple[str, str]) -> bool:
+        one, other = (_machine_code(folder / name) for folder, name in zip(folders, pair, strict=True))
+        return one == other
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(chosen, pool.map(equal, chosen), strict=True))
+
+
+def _machine_code(source: Path) -> dict[str, bytes]:
+    """The instructions and constants of a CUDA text, by ELF section."""
+    from tilesmith.targets.cuda import cuda_target
+    from tilesmith.toolchain.nvrtc import find_nvrtc
+
+    text, output = source.read_bytes(), source.with_suffix(f".{id(source)}.cubin")
+    arch = source.name.split(".")[1]
+    subprocess.run(
+        find_nvrtc().command(cuda_target(arch, 132), str(output)), input=text, capture_output=True, check=True
+    )
+    image = output.read_bytes()
+    output.unlink()
+    (table,) = struct.unpack_from("<Q", image, 40)
+    size, count, of_names = struct.unpack_from("<HHH", image, 58)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", image, table + i * size) for i in range(count)]
+    names = headers[of_names][4]
+    found = {}
+    for header in headers:
+        name = image[names + header[0] : image.index(b"\0", names + header[0])].decode()
+        if name.startswith((".text", ".nv.constant")):
+            found[re.sub(r"ts_\w+", "symbol", name)] = image[header[4] : header[4] + header[5]]
+            found[re.sub(r"ts_\w+", "symbol", name) + " registers"] = bytes([header[7] >> 24])
+    return found
+
+
+def digests(texts: Path | None) -> Iterator[tuple[str, str, list[str]]]:
     """The digests of this version, by the names of rows: the untuned choices and the plans that have a config."""
     for name, signature, target, solver, config in rows():
         values = " ".join(part.partition("=")[2] for part in config.split())
-        yield f"{name} {solver} {values}", _digest(signature, target, solver, config)
+        yield f"{name} {solver} {values}", *_digest(signature, target, solver, config, texts)
     for name, signature, target in untuned():
-        yield f"untuned {name}", _digest(signature, target, "", "")
+        yield f"untuned {name}", *_digest(signature, target, "", "", texts)
 
 
 def rows() -> Iterator[tuple]:
@@ -151,8 +222,8 @@ def _candidates(signature, target) -> tuple:
     return candidates(signature, target)
 
 
-def _digest(signature, target, solver: str, config: str) -> str:
-    """Of a plan (``""`` for ``solver`` and ``config``: of the untuned choice's); ``none`` where there is none."""
+def _digest(signature, target, solver: str, config: str, texts: Path | None) -> tuple[str, list[str]]:
+    """Of a plan and its texts; without ``solver`` and ``config``, of the untuned choice's. ``none``: there is no plan."""
     from tilesmith.dispatch.choose import choose
     from tilesmith.dispatch.facts import options_of
     from tilesmith.errors import TilesmithError
@@ -166,12 +237,17 @@ def _digest(signature, target, solver: str, config: str) -> str:
         found = next(c for c in _candidates(signature, target) if c.name == solver and isinstance(c.verdict, Accepted))
         draft = found.solver.draft(found.geometry, _read(solver, config), target)
     except (TilesmithError, ValueError, KeyError, StopIteration) as error:
-        return f"none ({type(error).__name__})"
-    text = repr(draft)
+        return f"none ({type(error).__name__})", []
+    plan, names = repr(replace(draft, sources=())), []
     for place, source in enumerate(draft.sources):
-        text = text.replace(source.symbol, f"symbol{place}")
-    text = re.sub(r" *//.*?(?=\\n)", "", text)  # the repr of a source has its line ends as two characters
-    return hashlib.sha256(f"{solver} {text}".encode()).hexdigest()[:16]
+        plan = plan.replace(source.symbol, f"symbol{place}")
+        text = f"{source.prelude}\n{source.text}".replace(source.symbol, f"ts_{place}")
+        plain = re.sub(r"\s*\n\s*", "\n", re.sub(r"[ \t]*//[^\n]*", "", text))
+        suffix = "cu" if source.language == "cuda" else "c"
+        names.append(f"{hashlib.sha256(plain.encode()).hexdigest()[:16]}.{target.arch}.{suffix}")
+        if texts is not None and suffix == "cu":
+            texts.joinpath(names[-1]).write_text(text)
+    return hashlib.sha256(f"{solver} {plan}".encode()).hexdigest()[:16], names
 
 
 if __name__ == "__main__":
