@@ -223,7 +223,7 @@ def _candidates(signature, target) -> tuple:
 
 
 def _digest(signature, target, solver: str, config: str, texts: Path | None) -> tuple[str, list[str]]:
-    """Of a plan and its texts; without ``solver`` and ``config``, of the untuned choice's. ``none``: there is no plan."""
+    """Of a plan and its texts. No ``solver`` and ``config``: of the untuned choice's. ``none``: there is no plan."""
     from tilesmith.dispatch.choose import choose
     from tilesmith.dispatch.facts import options_of
     from tilesmith.errors import TilesmithError

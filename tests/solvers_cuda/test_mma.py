@@ -16,7 +16,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import parse_layout
 from tilesmith.problems.samples import sample_args
-from tilesmith.solvers.cuda.mma.form import MmaForm, mma_form
+from tilesmith.solvers.cuda.common.dense import DenseForm, dense_form
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
 from tilesmith.solvers.cuda.mma.source import mma_draft
 from tilesmith.solvers.cuda.mma.tile import MmaTile
@@ -51,7 +51,7 @@ CONVS = [
 ]
 
 
-def evaluate(form: MmaForm, slots: list[np.ndarray]) -> None:
+def evaluate(form: DenseForm, slots: list[np.ndarray]) -> None:
     """The form's own definition: every result from the addresses that it names."""
     a, b, out = slots[0], slots[1], slots[-1]
 
@@ -99,8 +99,8 @@ def evaluate(form: MmaForm, slots: list[np.ndarray]) -> None:
 @pytest.mark.parametrize("signature", CONVS, ids=lambda s: s.key()[:60])
 def test_the_form_says_what_the_problem_says(signature):
     signature = signature.canonical
-    form = mma_form(signature.geometry)
-    assert isinstance(form, MmaForm)
+    form = dense_form(signature.geometry)
+    assert isinstance(form, DenseForm)
     args = sample_args(signature, 3)
     slots = [np.ravel(arg).astype(np.float64) for arg in args]
     *_, spec = slots_of(signature)
@@ -195,7 +195,7 @@ def test_sizes_are_no_part_of_the_text():
         conv((2, 14, 14, 64), (64, 3, 3, 64), "fwd", padding=1),
         conv((9, 30, 17, 128), (256, 5, 2, 128), "fwd", padding=(2, 1), stride=2, dilation=(2, 1)),
     ):
-        texts.add(mma_draft(MmaTile(mma_form(signature.geometry), config, H200)).sources)
+        texts.add(mma_draft(MmaTile(dense_form(signature.geometry), config, H200)).sources)
     assert len(texts) == 1
 
 
@@ -217,7 +217,7 @@ def test_refusals_name_their_reason(signature, word):
 def test_loads_are_as_wide_as_strides_allow():
     def vectors(c, pitch, **more):
         strides = {"input_strides": (64 * pitch, 8 * pitch, pitch, 1)}
-        form = mma_form(conv((2, 8, 8, c), (16, 1, 1, c), "fwd", **strides, **more).geometry)
+        form = dense_form(conv((2, 8, 8, c), (16, 1, 1, c), "fwd", **strides, **more).geometry)
         return form.a.vector, form.b.vector
 
     assert vectors(64, 64) == (8, 8)

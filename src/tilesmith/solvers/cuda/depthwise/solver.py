@@ -22,7 +22,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.features import EPILOGUE, USUAL
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.mma.form import MAX_INDEX, RESULTS, widest
+from tilesmith.solvers.cuda.common.dense import MAX_INDEX, RESULTS, widest
 from tilesmith.solvers.solver import (
     Accepted,
     Axis,

@@ -6,7 +6,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
-from tilesmith.solvers.cuda.mma.form import Lines, MmaForm
+from tilesmith.solvers.cuda.common.dense import DenseForm, Lines
 from tilesmith.solvers.cuda.mma.tile import MmaTile
 
 if TYPE_CHECKING:
@@ -78,13 +78,13 @@ def _step_cycles(t: MmaTile, busy: int, fit: MmaFit) -> tuple[float, float, floa
     return tensor, shared, loads, issue
 
 
-def _scattered(form: MmaForm, operand: Lines) -> bool:
+def _scattered(form: DenseForm, operand: Lines) -> bool:
     """Whether neighbouring lanes load from far apart (channels of ``NCHW``)."""
     channels = operand.by_k or (form.kind == "wrw" and operand is form.b)
     return operand.vector == 1 and (operand.channel if channels else operand.line) > 1
 
 
-def _moved(form: MmaForm) -> float:
+def _moved(form: DenseForm) -> float:
     """Bytes that must come from memory or go there."""
     size = form.element_bytes
     image = prod(form.size) * (form.rows // max(1, prod(form.base)))

@@ -12,8 +12,8 @@ from __future__ import annotations
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import GEMM, USUAL, WINDOW
 from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.common.dense import BYTES, DenseForm, dense_form
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds
-from tilesmith.solvers.cuda.mma.form import BYTES, MmaForm, mma_form
 from tilesmith.solvers.cuda.mma.source import mma_draft
 from tilesmith.solvers.cuda.mma.space import AXES, mma_default, mma_fits, mma_space
 from tilesmith.solvers.cuda.mma.tile import MmaTile
@@ -35,7 +35,7 @@ class MmaDenseSolver(Unranked):
 
     @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
-        form = mma_form(problem, self.exact)
+        form = dense_form(problem, self.exact)
         if isinstance(form, Rejected):
             return form
         if form.exact != self.exact:
@@ -63,8 +63,8 @@ class MmaDenseSolver(Unranked):
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return mma_draft(self.tile(problem, config, target))
 
-    def _form(self, problem: Geometry) -> MmaForm:
-        form = mma_form(problem, self.exact)
+    def _form(self, problem: Geometry) -> DenseForm:
+        form = dense_form(problem, self.exact)
         if isinstance(form, Rejected):
             raise ValueError(f"the mma solver does not cover this problem: {form}")
         return form

@@ -10,7 +10,7 @@ from tilesmith.codegen.cuda.activation import activation_body
 from tilesmith.codegen.cuda.mma import divisor, mma_prelude
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Parameter, Pointer, Real, Source, Space
-from tilesmith.solvers.cuda.mma.form import BYTES
+from tilesmith.solvers.cuda.common.dense import BYTES
 from tilesmith.solvers.cuda.mma.tile import MmaTile
 
 _TYPES = {"fp32": "float", "int32": "int"}  # the others' are called as they are

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilesmith.solvers.cuda.common.dense import DenseForm
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds
-from tilesmith.solvers.cuda.mma.form import MmaForm
 from tilesmith.solvers.cuda.mma.tile import MmaTile
 from tilesmith.solvers.solver import Axis, Config, SearchSpace, values_of
 from tilesmith.targets.fits.choose import fit_of
@@ -34,7 +34,7 @@ _FLOAT_SHAPES = (
 )  # fmt: skip
 
 
-def mma_space(form: MmaForm, target: CudaTarget) -> SearchSpace:
+def mma_space(form: DenseForm, target: CudaTarget) -> SearchSpace:
     # A product takes 32 bytes of a line.
     depths = (16, 32) if form.element_bytes == 4 else (16, 32, 64) if form.element_bytes == 2 else (32, 64, 128)
     sizes = values_of(AXES)
@@ -51,7 +51,7 @@ def mma_space(form: MmaForm, target: CudaTarget) -> SearchSpace:
     return SearchSpace(axes, allowed)
 
 
-def mma_default(form: MmaForm, target: CudaTarget) -> Config:
+def mma_default(form: DenseForm, target: CudaTarget) -> Config:
     """The cost model's choice among some hundreds of tiles."""
     space = mma_space(form, target)
     fit = fit_of(target).mma
@@ -69,13 +69,13 @@ def mma_default(form: MmaForm, target: CudaTarget) -> Config:
     return wider if space.contains(wider) else best
 
 
-def mma_fits(form: MmaForm, target: CudaTarget) -> bool:
+def mma_fits(form: DenseForm, target: CudaTarget) -> bool:
     """Whether there is a tile for the form at all."""
     space = mma_space(form, target)
     return any(MmaTile(form, config, target).fits for config in _candidates(form, space, target))
 
 
-def _candidates(form: MmaForm, space: SearchSpace, target: CudaTarget) -> Iterator[Config]:
+def _candidates(form: DenseForm, space: SearchSpace, target: CudaTarget) -> Iterator[Config]:
     shapes = _FLOAT_SHAPES if form.exact else _TENSOR_SHAPES
     for bm, bn, wm, wn in shapes:
         if bm not in space.axes["block_m"] or bn not in space.axes["block_n"]:

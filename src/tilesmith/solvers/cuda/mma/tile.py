@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilesmith.solvers.cuda.mma.form import BYTES, Lines, MmaForm
+from tilesmith.solvers.cuda.common.dense import BYTES, DenseForm, Lines
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
@@ -18,7 +18,7 @@ _MAX_WORKSPACE = 2**31
 class MmaTile:
     """``form`` computed as ``config`` says; see the axes in ``mma_space``."""
 
-    form: MmaForm
+    form: DenseForm
     config: Config
     target: CudaTarget
 

@@ -13,7 +13,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.mma.form import HALVES, MAX_INDEX
+from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX
 from tilesmith.solvers.solver import Config, Rejected
 from tilesmith.targets.target import CudaTarget
 

@@ -1,6 +1,6 @@
 """A kernel's text and the one generated header in it: constants, tables, types and the arguments of a launch.
 
-A template is CUDA C++ with two marks: ``@SYM@`` is the kernel's symbol, ``@HEADER@`` where the header stands. Everything
+A template is CUDA C++ with two marks: ``@SYM@`` is the kernel's symbol, ``@HEADER@`` stands for the header. Everything
 that Python derived about a config reaches the text through the header, and the text checks it with ``static_assert``.
 """
 

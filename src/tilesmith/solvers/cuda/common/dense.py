@@ -50,7 +50,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class MmaForm:
+class DenseForm:
     """``channels`` are those reduced in one tap (a filter's, for ``wrw``); ``pixels`` those that ``wrw`` sums over.
 
     ``base`` counts the pixels of a phase, ``size`` the image that the window slides over, ``out_size`` the result's.
@@ -181,7 +181,7 @@ def slot(index: int) -> Pointer:
 
 
 @lru_cache(maxsize=256)
-def mma_form(problem: Geometry, exact: bool = False) -> MmaForm | Rejected:
+def dense_form(problem: Geometry, exact: bool = False) -> DenseForm | Rejected:
     """``problem`` in the form, or why it has none; ``exact``: without rounding to TF32, also where that is allowed."""
     form = _gemm(problem) if isinstance(problem, GemmGeometry) else _conv(problem)
     if isinstance(form, Rejected):
@@ -202,7 +202,7 @@ def _refuse(a: str, b: str, c: str, acc: str) -> Rejected | None:
     return None
 
 
-def _gemm(g: GemmGeometry) -> MmaForm | Rejected:
+def _gemm(g: GemmGeometry) -> DenseForm | Rejected:
     refused = _refuse(g.a.dtype, g.b.dtype, g.c.dtype, g.acc_dtype)
     if refused:
         return refused
@@ -213,7 +213,7 @@ def _gemm(g: GemmGeometry) -> MmaForm | Rejected:
         if span + 1 > MAX_INDEX:
             return Rejected(reasons.SIZE)
     out = 2 + g.epilogue.bias + g.epilogue.residual
-    return MmaForm(
+    return DenseForm(
         kind="gemm", dtype=g.a.dtype, b_dtype=g.b.dtype, out_dtype=g.c.dtype, rows=g.m, cols=g.n,
         groups=g.batch, channels=g.k,
         a=_matrix(0, g.batch, g.m, g.k, (g.a.strides[0], g.a.strides[1], g.a.strides[2]), g.a.dtype),
@@ -238,7 +238,7 @@ def _matrix(index: int, batch: int, lines: int, k: int, strides: tuple[int, int,
     return Lines(slot(index), by_k, vector, line if lines > 1 else 0, column if k > 1 else 0, group=group)
 
 
-def _conv(g: ConvGeometry) -> MmaForm | Rejected:
+def _conv(g: ConvGeometry) -> DenseForm | Rejected:
     if g.direction not in ("fwd", "bwd", "wrw"):
         return Rejected(reasons.DIRECTION, g.direction)
     operands = {"fwd": (g.x, g.w, g.y), "bwd": (g.y, g.w, g.x), "wrw": (g.y, g.x, g.w)}[g.direction]
@@ -286,7 +286,7 @@ def _filter(index: int, g: ConvGeometry, vector_axis: int) -> Lines:
                  tap=(d, h, w), group=group)  # fmt: skip
 
 
-def _pixels(g: ConvGeometry) -> MmaForm:
+def _pixels(g: ConvGeometry) -> DenseForm:
     forward = g.direction == "fwd"
     source, result = (g.x, g.y) if forward else (g.y, g.x)
     channels, cols = (g.c, g.k) if forward else (g.k, g.c)
@@ -299,7 +299,7 @@ def _pixels(g: ConvGeometry) -> MmaForm:
     if g.w.strides[1] != 1 and g.w.strides[0] == 1 and g.k // g.groups > 1:
         axis = 0
     out = _activations(2 + g.epilogue.bias + g.epilogue.residual, result, g.groups, False, 0)
-    return MmaForm(
+    return DenseForm(
         kind=g.direction, dtype=source.dtype, b_dtype=g.w.dtype, out_dtype=result.dtype, rows=g.n * prod(base),
         cols=cols, groups=g.groups, channels=channels, a=_activations(0, source, g.groups, True, 0),
         b=_filter(1, g, axis), out=out, filter=g.filter, stride=g.stride, padding=g.padding, dilation=g.dilation,
@@ -309,14 +309,14 @@ def _pixels(g: ConvGeometry) -> MmaForm:
     )  # fmt: skip
 
 
-def _weights(g: ConvGeometry) -> MmaForm:
+def _weights(g: ConvGeometry) -> DenseForm:
     a = _activations(0, g.y, g.groups, False, g.y.strides[1] if g.k // g.groups > 1 else 0)
     b = _activations(1, g.x, g.groups, False, 0)
     out = _filter(2, g, 1)
     step = _even_step(g.y)
     if step is not None:
         a = Lines(a.pointer, False, a.vector, a.line, a.channel, (step, 0, 0, 0), group=a.group)
-    return MmaForm(
+    return DenseForm(
         kind="wrw", dtype=g.y.dtype, b_dtype=g.x.dtype, out_dtype=g.w.dtype, rows=g.k // g.groups,
         cols=prod(g.filter) * (g.c // g.groups), groups=g.groups, channels=g.c // g.groups, a=a, b=b, out=out,
         filter=g.filter, stride=g.stride,
