@@ -1,12 +1,15 @@
 """`make gpu-bench`: tunes the problem lists on a GPU, measures them beside cuDNN and cuBLAS, writes the docs' tables.
 
-    python benchmarks/gpu/bench.py [--time-limit SECONDS] [--tune-seconds S] [--again | --remeasure]
-        [--generated-only] [LIST ...]
+    python benchmarks/gpu/bench.py [--time-limit SECONDS] [--tune-seconds S] [--passes N]
+        [--again | --keep-searches] [--generated-only] [LIST ...]
 
 All lists of benchmarks/problems that are for GPUs, on every GPU of the machine at once, a process each
 (``bench_worker.py`` says what is done with a problem). The user database of the run is build/gpu-bench/.
 benchmarks/results/gpu_bench_<card>.json holds what is done after every few problems, so that a run that was stopped
 goes on; results of another generator are measured anew.
+
+Each of the N passes measures every problem in fresh processes, because a library's own choice differs between
+processes. The tables show the median of our times, and the library's fastest.
 """
 
 from __future__ import annotations
@@ -31,7 +34,10 @@ from tilesmith.errors import TilesmithError  # noqa: E402
 from tilesmith.solvers.generation import generator_digest  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of  # noqa: E402
 
-LISTS = ("resnet50", "boo", "diffusion", "gemm_square", "gemm_llm", "volumetric", "deconv", "grouped", "few_channels")
+LISTS = (
+    "resnet50", "boo", "diffusion", "gemm_square", "gemm_llm", "volumetric", "deconv", "grouped", "few_channels",
+    "networks",
+)  # fmt: skip
 FOLDER = ROOT / "build" / "gpu-bench"
 ABOUT = ("method", "cudnn", "cublas", "wall")
 LONGEST_S = 90.0  # of one problem, beyond its tuning: then something hangs
@@ -47,7 +53,8 @@ def main() -> int:
     parser.add_argument("--tune-seconds", type=float, default=12.0, help="of a problem")
     parser.add_argument("--seconds", type=float, default=1.5, help="measuring time of a problem")
     parser.add_argument("--again", action="store_true", help="search and measure anew what is there")
-    parser.add_argument("--remeasure", action="store_true", help="measure anew what is there, without a search")
+    parser.add_argument("--keep-searches", action="store_true", help="take configs that another version's search found")
+    parser.add_argument("--passes", type=int, default=1, help="fresh processes that measure each problem")
     parser.add_argument("--sample", type=int, default=1, help="every n-th problem alone")
     parser.add_argument("--generated-only", action="store_true", help="leave PyTorch's kernels out of every race")
     options = parser.parse_args()
@@ -63,10 +70,10 @@ def main() -> int:
     todo = [
         {"list": name, "command": text, "direction": direction, "tune_seconds": options.tune_seconds,
          "seconds": options.seconds, "external": not options.generated_only,
-         "tune": None if options.again else book.search(name, text, direction)}
+         "tune": None if options.again else book.search(name, text, direction, any_version=options.keep_searches)}
         for name in options.lists or LISTS
         for text, direction, _ in listed(name)[:: options.sample]
-        if options.again or options.remeasure or not book.has(name, text, direction)
+        if options.again or not book.has(name, text, direction)
     ]  # fmt: skip
     count = len(cuda_devices())
     print(f"{len(todo)} problems on {count} x {cuda_devices()[0].name}", flush=True)
@@ -84,12 +91,31 @@ def main() -> int:
               f"{tables.ratio(row) or 0:.2f} {tables.portfolio(row) or 0:.2f}, {trials} configs, {spent} s",
               flush=True)  # fmt: skip
 
-    needed = options.tune_seconds + options.seconds + MEASURE_S
-    pool = WorkerPool(HERE / "bench_worker.py", count, FOLDER / "log", options.tune_seconds + LONGEST_S)
-    left = len(pool.work(todo, took, lambda task: time.monotonic() + needed < deadline))
+    def starts(task: Task) -> bool:
+        needed = (0.0 if task["tune"] else options.tune_seconds) + options.seconds + MEASURE_S
+        return time.monotonic() + needed < deadline
+
+    def pool() -> WorkerPool:
+        return WorkerPool(HERE / "bench_worker.py", count, FOLDER / "log", options.tune_seconds + LONGEST_S)
+
+    left = len(pool().work(todo, took, starts))
     book.spent(time.monotonic() - began, len(todo) - left, count)
+
+    def again(ordinal: int, task: Task, answer: dict) -> None:
+        book.add_again(task["list"], task, answer.get("bench") or {})
+        print(f"{time.monotonic() - began:.0f} s GPU {ordinal} again: {tables.short(task)}", flush=True)
+
+    for number in range(2, options.passes + 1):
+        tasks = [
+            {"list": name, "command": text, "direction": direction, "tune_seconds": 0.0, "seconds": options.seconds,
+             "external": False, "tune": book.search(name, text, direction)}
+            for name in options.lists or LISTS
+            for text, direction, _ in listed(name)[:: options.sample]
+            if book.has(name, text, direction) and book.passes(name, text, direction) < number
+        ]  # fmt: skip
+        left += len(pool().work(tasks, again, starts))
     book.write()
-    for line in tables.summary(book.lists()):
+    for line in tables.summary({name: tables.merged(rows) for name, rows in book.lists().items()}):
         print(line)
     bad = [row for rows in book.lists().values() for row in rows if (row.get("bench") or {}).get("status") != "ok"]
     failed = [row for row in bad if (row.get("bench") or {}).get("status") != "disturbed"]
@@ -108,12 +134,15 @@ class Book:
         self.path, self._command = path, command
         self._lock = threading.Lock()
         self._rows: dict[tuple[str, str, str], dict] = {}
+        self._searches: dict[tuple[str, str, str], dict] = {}
         self._about: dict[str, object] = {}
         self._written = 0.0
         if path.exists():
             held = json.loads(path.read_text())
             for name, rows in held["lists"].items():
                 for row in rows:
+                    if row.get("tune"):
+                        self._searches[name, row["command"], row["direction"]] = row["tune"]
                     if row.get("generator") == generator_digest("cuda"):  # others say nothing of today's kernels
                         self._rows[name, row["command"], row["direction"]] = row
             self._about = {name: held.get(name, "") for name in ABOUT} if self._rows else {}
@@ -122,17 +151,33 @@ class Book:
         row = self._rows.get(problem, {})  # type: ignore[call-overload]
         return bool((row.get("bench") or {}).get("status") == "ok")
 
-    def search(self, *problem: str) -> dict | None:
-        """What the search found for a problem that is there."""
+    def search(self, *problem: str, any_version: bool = False) -> dict | None:
+        """What the search found for a problem that is there; of ``any_version`` of the generator, or of this one."""
+        if any_version:
+            return self._searches.get(problem)  # type: ignore[call-overload]
         return self._rows[problem]["tune"] if self.has(*problem) else None  # type: ignore[index]
+
+    def passes(self, *problem: str) -> int:
+        """How often a problem that is there has been measured."""
+        return 1 + len(self._rows[problem].get("again", ()))  # type: ignore[index]
+
+    def add_again(self, name: str, task: Task, bench: dict) -> None:
+        """One more measurement, if it says something."""
+        if bench.get("status") == "ok":
+            with self._lock:
+                row = self._rows[name, task["command"], task["direction"]]
+                row["again"] = [*row.get("again", ()), {key: bench[key] for key in ("time_us", "single_us", "against")}]
+            self._write_sometimes()
 
     def add(self, name: str, task: Task, row: dict) -> None:
         with self._lock:
             self._about |= {key: value for key, value in row.pop("about", {}).items() if value}
             kept = {"command": task["command"], "direction": task["direction"], "tune": None, "external": None} | row
             self._rows[name, task["command"], task["direction"]] = kept | {"generator": generator_digest("cuda")}
-            late = time.monotonic() - self._written > WRITE_S
-        if late:
+        self._write_sometimes()
+
+    def _write_sometimes(self) -> None:
+        if time.monotonic() - self._written > WRITE_S:
             self.write()
 
     def spent(self, seconds: float, problems: int, devices: int) -> None:
@@ -156,7 +201,7 @@ class Book:
             lists = self.lists()
             data = {
                 "machine": facts(self._command), "target": cuda_target_of(0).name, **self._about,
-                "summary": {name: tables.figures(rows) for name, rows in lists.items()}, "lists": lists,
+                "summary": {name: tables.figures(tables.merged(rows)) for name, rows in lists.items()}, "lists": lists,
             }  # fmt: skip
             staged = self.path.with_suffix(".part")
             staged.write_text(json.dumps(data, indent=1) + "\n")

@@ -83,12 +83,14 @@ class Problems:
     def remember(self, signature, found: dict) -> None:
         """Put what an earlier search has found into the database."""
         from tilesmith.db.records import Record
+        from tilesmith.solvers.old_names import read_config
         from tilesmith.solvers.table import candidates
 
         problem, solver = signature.canonical, found["solver"]
         (candidate,) = candidates(problem, self.target, (solver,))
+        config = str(read_config(solver, found["config"]))  # an earlier version's names of axes
         self.layers.writable.put_result(Record(
-            problem.key(), self.target.name, solver, found["config"], candidate.solver.revision, found["time_us"]
+            problem.key(), self.target.name, solver, config, candidate.solver.revision, found["time_us"]
         ))  # fmt: skip
 
     def launchable(self, signature, external: bool):
@@ -102,8 +104,8 @@ class Problems:
 
         found = bench(launch, self.machine, self.rivals, seconds=seconds)
         self.about["method"] = found.method or self.about.get("method", "")
-        kept = ("time_us", "spread_us", "samples", "disturbed", "discarded", "prepare_us", "gflops", "roofline",
-                "error", "bound", "status", "reason", "ratio")  # fmt: skip
+        kept = ("time_us", "spread_us", "single_us", "samples", "disturbed", "discarded", "prepare_us", "gflops",
+                "roofline", "error", "bound", "status", "reason", "ratio", "single_ratio")  # fmt: skip
         row = {name: getattr(found, name) for name in kept} | {"solver": launch.solver, "config": launch.config}
         return row | {"against": {name: asdict(them) for name, them in found.against.items()}}
 

@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks-gpu.md, from the results of `make gpu-bench`: ``python benchmarks/gpu/tables.py``."""
+"""The tables and the plot of docs/benchmarks-gpu.md, from results: ``python benchmarks/gpu/tables.py``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
+
+from tilesmith.problems.driver import parse_command
+from tilesmith.problems.signature import parse_key
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks-gpu.md"
 BEGIN, END = "<!-- begin tables -->", "<!-- end tables -->"
+PLOT = ROOT / "docs" / "images" / "gpu-ratios.svg"
+FITTED_ON = ("gpu_defaults_h200.jsonl", "gpu_gemm_configs_h200.jsonl")
+LATER = ("few_channels", "networks")  # lists made after the first figures: in no overall figure
 FEW_CHANNELS = 8
 Rows = list[dict]
 
@@ -22,6 +29,55 @@ def ratio(row: dict, side: str = "bench") -> float | None:
     if found.get("status", "ok") != "ok":
         return None
     return next(iter((found.get("ratio") or {}).values()), None)
+
+
+def single(row: dict) -> float | None:
+    """``ratio`` of single calls."""
+    found = row.get("bench") or {}
+    if found.get("status", "ok") != "ok":
+        return None
+    return next(iter((found.get("single_ratio") or {}).values()), None)
+
+
+def merged(rows: Rows) -> Rows:
+    """Rows with the median of our times over all passes, and the fastest of the library's."""
+    return [row | {"bench": _merged(row["bench"], row["again"])} if row.get("again") else row for row in rows]
+
+
+def _merged(first: dict, again: list[dict]) -> dict:
+    passes = [first, *again]
+    ours = {key: statistics.median(each[key] for each in passes) for key in ("time_us", "single_us")}
+    against, found = {}, first | ours
+    for name in first["against"]:
+        theirs = [each["against"][name] for each in passes if name in each["against"]]
+        best = min(theirs, key=lambda each: each["time_us"])
+        against[name] = best | {"single_us": min(each["single_us"] for each in theirs)}
+    scale = first["time_us"] / ours["time_us"]
+    return found | {
+        "against": against,
+        "ratio": {name: them["time_us"] / ours["time_us"] for name, them in against.items()},
+        "single_ratio": {name: them["single_us"] / ours["single_us"] for name, them in against.items()},
+        "roofline": first["roofline"] * scale,
+        "gflops": first["gflops"] * scale,
+    }
+
+
+@lru_cache(maxsize=1)
+def fitted_keys() -> frozenset[str]:
+    """The problems on which constants of the cost models were fitted, by canonical key."""
+    lines = [line for name in FITTED_ON for line in (RESULTS / name).read_text().splitlines()]
+    rows = [json.loads(line) for line in lines]
+    return frozenset(parse_key(row["key"]).canonical.key() for row in rows if "key" in row)
+
+
+def is_fitted(row: dict) -> bool:
+    """Whether a constant was fitted on the problem."""
+    return dict(_keys_of(row["command"]))[row["direction"]] in fitted_keys()
+
+
+@lru_cache(maxsize=512)
+def _keys_of(command: str) -> tuple[tuple[str, str], ...]:
+    return tuple((direction, sig.canonical.key()) for direction, sig in parse_command(command).signatures)
 
 
 def portfolio(row: dict) -> float | None:
@@ -67,6 +123,8 @@ def figures(rows: Rows) -> dict[str, float | None]:
         "disturbed": disturbed,
         "geomean": geomean(map(ratio, good)),
         "least": least(map(ratio, good)),
+        "single": geomean(map(single, good)),
+        "least_single": least(map(single, good)),
         "below": sum((ratio(row) or 1.0) < 0.95 for row in good),
         "with_external": geomean(map(portfolio, good)),
         "least_with_external": least(map(portfolio, good)),
@@ -82,8 +140,10 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "problems": ("problems", lambda v: f"{v:.0f}"),
     "failed": ("failed", lambda v: f"{v:.0f}"),
     "disturbed": ("disturbed", lambda v: f"{v:.0f}"),
-    "geomean": ("library / ours, geomean", lambda v: f"**{v:.3f}**"),
+    "geomean": ("library / ours in rows, geomean", lambda v: f"**{v:.3f}**"),
     "least": ("least", lambda v: f"{v:.2f}"),
+    "single": ("single calls, geomean", lambda v: f"{v:.3f}"),
+    "least_single": ("least", lambda v: f"{v:.2f}"),
     "below": ("below 0.95", lambda v: f"{v:.0f}"),
     "with_external": ("with PyTorch's kernels, geomean", lambda v: f"{v:.3f}"),
     "least_with_external": ("least", lambda v: f"{v:.2f}"),
@@ -107,12 +167,16 @@ def summary(lists: dict[str, Rows]) -> list[str]:
     kinds: list[tuple[str, Rows]] = []
     for name, rows in lists.items():
         dense = [row for row in rows if is_dense(row)]
-        kinds.append((f"`{name}`", rows))
+        kinds.append((f"`{name}`{' (later)' if name in LATER else ''}", rows))
         if 0 < len(dense) < len(rows):
             kinds.append((f"`{name}`, {DENSE}", dense))
     if set(TOGETHER) <= set(lists):
         together = [row for name in TOGETHER for row in lists[name] if is_dense(row)]
         kinds.append((f"{', '.join(f'`{name}`' for name in TOGETHER)}, {DENSE}", together))
+    first = [row for name, rows in lists.items() if name not in LATER for row in rows]
+    gemms, convs = ([row for row in first if row["command"].startswith("gemm") == is_gemm] for is_gemm in (True, False))
+    if len(lists) > 1:
+        kinds += [("all convolutions of the first lists", convs), ("all GEMMs", gemms)]
     for title, chosen in kinds:
         found = figures(chosen)
         cells = ["" if found[key] is None else show(found[key]) for key, (_, show) in COLUMNS.items()]
@@ -138,19 +202,25 @@ def short(row: dict) -> str:
 
 def problems(name: str, rows: Rows) -> list[str]:
     lines = [
-        f"## {name}", "", "| problem | solver | us | spread | TFLOP/s | of roofline | library us | library / ours |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
+        f"## {name}", "",
+        "| problem | solver | us | spread | TFLOP/s | of roofline | library us | library / ours | single us "
+        "| library's | library / ours |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]  # fmt: skip
     for row in rows:
         bench = row.get("bench") or {"status": "not run", "reason": ""}
         if bench["status"] != "ok":
-            lines.append(f"| {short(row)} | {bench['status']}: {bench['reason'][:80]} | | | | | | |")
+            lines.append(f"| {short(row)} | {bench['status']}: {bench['reason'][:80]} | | | | | | | | | |")
             continue
         them = next(iter(bench["against"].values()), None)
         cells = [
-            short(row), bench["solver"], f"{bench['time_us']:.1f}", f"{bench['spread_us']:.1f}",
+            f"{short(row)}{' *' if is_fitted(row) else ''}", bench["solver"],
+            f"{bench['time_us']:.1f}", f"{bench['spread_us']:.1f}",
             f"{bench['gflops'] * 1e-3:.1f}", f"{bench['roofline']:.2f}",
             f"{them['time_us']:.1f}" if them else "", f"{ratio(row):.2f}" if them else "",
+            f"{bench['single_us']:.1f}" if bench.get("single_us") else "",
+            f"{them['single_us']:.1f}" if them and them.get("single_us") else "",
+            f"{single(row):.2f}" if single(row) else "",
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
@@ -158,7 +228,7 @@ def problems(name: str, rows: Rows) -> list[str]:
 
 def page(data: dict) -> str:
     """Everything between the markers."""
-    machine, lists = data["machine"], data["lists"]
+    machine, lists = data["machine"], {name: merged(rows) for name, rows in data["lists"].items()}
     lines = [
         f"{machine['date']}, {machine['gpus']} x {machine['gpu']} (target `{data['target']}`), driver "
         f"{machine.get('driver_version', '')} (CUDA {machine['cuda']}), SM clock at most "
@@ -257,6 +327,42 @@ def write_page() -> None:
         PAGE.write_text(rendered())
 
 
+def draw(data: dict, path: Path = PLOT) -> None:
+    """The ratio of every problem, list by list, on a logarithmic axis; the bar is the geomean. Needs matplotlib."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "tilesmith"  # the same file each time
+    from matplotlib import pyplot
+
+    lists = {name: merged(rows) for name, rows in data["lists"].items()}
+    figure, axes = pyplot.subplots(figsize=(9, 4.2), layout="constrained")
+    for place, rows in enumerate(lists.values()):
+        for side, of, colour in ((-0.17, ratio, "#1f77b4"), (0.17, single, "#ff7f0e")):
+            found = sorted(value for value in map(of, rows) if value)
+            if not found:
+                continue
+            across = [place + side + 0.24 * (i / max(1, len(found) - 1) - 0.5) for i in range(len(found))]
+            axes.scatter(across, found, s=9, color=colour, alpha=0.6, linewidths=0)
+            mean = statistics.geometric_mean(found)
+            axes.hlines(mean, place + side - 0.15, place + side + 0.15, color=colour, linewidth=2.5)
+            axes.annotate(f"{mean:.2f}", (place + side, mean), (0, 4), textcoords="offset points", ha="center", size=7)
+    axes.axhline(1, color="grey", linewidth=0.8)
+    axes.set_yscale("log", base=2)
+    axes.set_yticks([0.5, 1, 1.5, 2, 3, 4, 6], ["0.5", "1", "1.5", "2", "3", "4", "6"])
+    axes.minorticks_off()
+    axes.set_xticks(range(len(lists)), [f"{n}{chr(10)}(later)" if n in LATER else n for n in lists], size=8)
+    axes.set_ylabel("library's time / ours (above 1: we are faster)")
+    for label, colour in (("rows of calls", "#1f77b4"), ("single calls", "#ff7f0e")):
+        axes.scatter([], [], s=16, color=colour, label=label)
+    axes.legend(loc="upper left", frameon=False)
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, metadata={"Date": None, "Description": f"results of {data['machine']['date']}"})
+    pyplot.close(figure)
+
+
 if __name__ == "__main__":
     write_page()
+    for held in results():
+        draw(json.loads(held.read_text()))
     sys.exit(0)

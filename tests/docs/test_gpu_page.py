@@ -46,6 +46,34 @@ def test_figures():
     assert (failed["failed"], failed["least"]) == (1, 0.9)
 
 
+def test_several_passes_show_our_median_and_the_fastest_of_the_library():
+    def measured(ours, single, theirs, theirs_single):
+        against = {"cudnn": {"time_us": theirs, "spread_us": 0.1, "single_us": theirs_single}}
+        return {"time_us": ours, "single_us": single, "against": against}
+
+    first = row(CONV.format(c=8, g=1), 2.0, **measured(10.0, 13.0, 20.0, 26.0))
+    first["again"] = [measured(12.5, 15.0, 18.0, 27.0), measured(14.0, 14.0, 19.0, 21.0)]
+    (found,) = tables.merged([first])
+    assert found["bench"]["time_us"] == 12.5
+    assert tables.ratio(found) == 18.0 / 12.5
+    assert tables.single(found) == 21.0 / 14.0
+    assert found["bench"]["roofline"] == pytest.approx(0.7 * 10 / 12.5)
+    lines = tables.summary({"some": [found], "networks": [found]})
+    assert any(line.startswith("| `networks` (later) | 1 |") for line in lines)
+    assert any(line.startswith("| all convolutions of the first lists | 1 |") for line in lines)
+
+
+def test_problems_that_constants_were_fitted_on_are_marked():
+    from gpu_cases import listed
+
+    marks = {
+        name: [tables.is_fitted({"command": c, "direction": d}) for c, d, _ in listed(name)]
+        for name in ("grouped", "networks")
+    }
+    assert all(marks["grouped"])
+    assert not any(marks["networks"])
+
+
 def test_disturbed_rows_are_counted_and_in_no_figure():
     import gpu_search as search
 
@@ -93,7 +121,9 @@ def test_tables_tell_dense_layers_apart_and_name_problems():
     assert tables.short(rows[1]) == "fwd conv 3x3 s2 g16 2x16x9x8 -> 16"
     assert tables.short({"command": "gemmbfp16 --a_h 2 --a_w 3 --b_w 4 --transB 1"}) == "gemm nt 2x4x3"
     text = "\n".join(tables.problems("some", [*rows, row(CONV.format(c=8, g=1), 1.0, status="failed", reason="why")]))
-    assert "| fwd conv 3x3 s2 2x3x9x8 -> 16 | s | 10.0 | 0.1 | 2.0 | 0.70 | 20.0 | 2.00 |" in text
+    assert "| fwd conv 3x3 s2 2x3x9x8 -> 16 | s | 10.0 | 0.1 | 2.0 | 0.70 | 20.0 | 2.00 | | | |" in text.replace(
+        "  ", " "
+    )
     assert "| failed: why |" in text
 
 

@@ -66,11 +66,11 @@ def test_one_call(signature):
     assert torch.backends.cuda.preferred_blas_library() == before
 
 
-def test_modes_are_those_of_the_layout():
+def test_modes_begin_with_the_layout_given():
     for layouts, names in (
-        (LAST, ["channels_last"]),
-        ({}, ["contiguous"]),
-        ({"input_layout": "NHWC"}, ["contiguous", "channels_last"]),
+        (LAST, ["channels_last", "contiguous", "channels_last_padded"]),
+        ({}, ["contiguous", "channels_last", "channels_last_padded"]),
+        ({"input_layout": "NHWC"}, ["contiguous", "channels_last", "channels_last_padded"]),
     ):
         shape = (2, 9, 8, 6) if layouts else (2, 6, 9, 8)
         kernel = (10, 3, 3, 6) if layouts is LAST else (10, 6, 3, 3)
@@ -82,6 +82,16 @@ def test_modes_are_those_of_the_layout():
             wanted = ConvCall(signature).compute(ConvCall(signature).operands(tensors))
             for call in calls.values():
                 torch.testing.assert_close(call(), wanted, rtol=1e-4, atol=1e-4)
+                assert call().shape == wanted.shape
+
+
+def test_channels_are_padded_where_that_changes_them():
+    whole = ConvSignature((2, 9, 8, 8), (16, 3, 3, 8), **LAST)
+    groups = ConvSignature((2, 9, 8, 6), (10, 3, 3, 3), groups=2, **LAST)
+    biased = ConvSignature((2, 9, 8, 6), (10, 3, 3, 6), epilogue=Epilogue(bias=True), **LAST)
+    for signature in (whole, groups, biased):
+        tensors = torch_args(sample_args(signature), "cpu")
+        assert list(ConvCall(signature).modes(tensors)) == ["channels_last", "contiguous"]
 
 
 def external_candidate(signature, target):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import ml_dtypes
@@ -14,7 +15,7 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
-from tilesmith.problems.work import bytes_moved, flops
+from tilesmith.problems.work import bytes_moved, flops, least_work
 
 SIG = {"input_shape": (2, 8, 9, 4), "kernel_shape": (6, 3, 3, 4), "shared_layout": "NHWC"}
 FULL = Epilogue(bias=True, residual=True)
@@ -142,3 +143,31 @@ def test_bytes():
     assert bytes_moved(GemmSignature(2, 3, 4, batch=5)) == 4 * 5 * (8 + 12 + 6)
     assert bytes_moved(GemmSignature(2, 3, 4, batch=5, stride_b=0, beta=1.0)) == 4 * (5 * 8 + 12 + 2 * 5 * 6)
     assert flops(GemmSignature(2, 3, 4, batch=5)) == 2 * 5 * 24
+
+
+def test_least_work_counts_products_and_pixels_that_are_read():
+    """Against a loop over outputs and taps."""
+    for mode, options in itertools.product(
+        ("fwd", "bwd", "wrw"),
+        ({"stride": 2}, {"padding": 2}, {"stride": 3, "dilation": 2}, {"padding": ((0, 3), (2, 0))}),
+    ):
+        sig = ConvSignature((2, 6, 7, 9), (4, 6, 2, 1), mode=mode, dtype="bf16", **options)
+        g = sig.geometry
+        pairs, read, used = 0, set(), set()
+        for place in itertools.product(*(range(n) for n in g.output)):
+            for tap in itertools.product(*(range(n) for n in g.filter)):
+                at = tuple(
+                    o * s - p + t * d for o, s, p, t, d in zip(place, g.stride, g.padding, tap, g.dilation, strict=True)
+                )
+                if all(0 <= a < n for a, n in zip(at, g.input, strict=True)):
+                    pairs += 1
+                    read.add(at)
+                    used.add(place)
+        x, y = len(read) * 2 * 6 * 2, len(used) * 2 * 4 * 2
+        if mode == "fwd":
+            y = 2 * 4 * len(list(itertools.product(*(range(n) for n in g.output)))) * 2
+        if mode == "bwd":
+            x = 2 * 6 * 7 * 9 * 2
+        assert least_work(sig) == (2 * 2 * 4 * 6 * pairs, x + y + 4 * 6 * 2 * 2)
+    gemm = GemmSignature(2, 3, 4)
+    assert least_work(gemm) == (flops(gemm), bytes_moved(gemm))

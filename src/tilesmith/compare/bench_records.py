@@ -29,11 +29,12 @@ FOREIGN_TOLERANCE = 0.05
 
 @dataclass(frozen=True)
 class Against:
-    """Another library's time, and the mode that reached it."""
+    """Another library's time, and the mode that reached it. ``single_us``: of its best mode, called once."""
 
     time_us: float
     spread_us: float
     mode: str
+    single_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Bench:
     Of all samples taken of it, ``disturbed`` are part of the medians though other processes had a core (on a GPU: the
     host was late), and ``discarded`` are no part of them for that reason.
     ``roofline`` is the least time that the machine allows over the time taken: 1 is perfect.
+    On a GPU ``time_us`` is that of a call in a row of calls, as in a model; ``single_us`` that of one call between two
+    events, which are 3 us apart with nothing between them.
     """
 
     status: str
@@ -53,6 +56,7 @@ class Bench:
     samples: int = 0
     disturbed: int = 0
     discarded: int = 0
+    single_us: float | None = None
     prepare_us: float | None = None
     gflops: float | None = None
     roofline: float | None = None
@@ -67,6 +71,12 @@ class Bench:
         if not self.time_us:
             return {}
         return {name: them.time_us / self.time_us for name, them in self.against.items()}
+
+    @property
+    def single_ratio(self) -> dict[str, float]:
+        if not self.single_us:
+            return {}
+        return {name: them.single_us / self.single_us for name, them in self.against.items() if them.single_us}
 
 
 def disturbance(timings: Mapping[str, Timing], what: str) -> str:
@@ -116,12 +126,14 @@ def fastest(calls: dict[str, Call], race: Callable[[dict[str, Call]], Mapping[st
 
 def bench_of(
     launch: Launchable, machine: Machine, verdict: Accuracy, timings: Mapping[str, Timing], missing: Mapping[str, str],
-    prepare_us: float, late: str,
+    prepare_us: float, late: str, single: Mapping[str, Timing] | None = None,
 ) -> Bench:  # fmt: skip
     """The times of ``OURS`` and of the libraries' calls (``library way``) as what one benchmark says.
 
     ``missing`` has each library, and why it has no call (empty: it has); ``late`` says what disturbs samples there.
+    ``single`` are times of the same calls, one by one.
     """
+    singles = single or {}
     reason, mine = disturbance(timings, late), timings[OURS]
     return Bench(
         status=DISTURBED if reason else OK,
@@ -131,21 +143,23 @@ def bench_of(
         samples=mine.samples,
         disturbed=sum(timing.disturbed for timing in timings.values()),
         discarded=sum(timing.discarded for timing in timings.values()),
+        single_us=singles[OURS].median_us if singles else None,
         prepare_us=prepare_us,
         gflops=flops(launch.signature) / mine.median_us * 1e-3,
         roofline=roofline_seconds(launch.signature, launch.target, machine) / mine.median_us * 1e6,
         error=verdict.error,
         bound=verdict.bound,
         method=mine.method,
-        against={library: best for library in missing if (best := _best_way(library, timings)) is not None},
+        against={library: best for library in missing if (best := _best_way(library, timings, singles)) is not None},
         missing={library: why for library, why in missing.items() if why},
     )
 
 
-def _best_way(library: str, timings: Mapping[str, Timing]) -> Against | None:
+def _best_way(library: str, timings: Mapping[str, Timing], single: Mapping[str, Timing]) -> Against | None:
     """The fastest way of ``library``; None if it has none."""
+    once = min((t.median_us for name, t in single.items() if name.startswith(f"{library} ")), default=None)
     mine = {name: timing for name, timing in timings.items() if name.startswith(f"{library} ")}
     if not mine:
         return None
     name = min(mine, key=lambda each: mine[each].median_us)
-    return Against(mine[name].median_us, mine[name].spread_us, name.removeprefix(f"{library} "))
+    return Against(mine[name].median_us, mine[name].spread_us, name.removeprefix(f"{library} "), once)

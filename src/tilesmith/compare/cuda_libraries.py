@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
+from tilesmith.compare.cublaslt import RESULTS, LtGemm
 from tilesmith.compare.rival import Setting, Way
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.gemm import GemmSignature
@@ -17,11 +18,17 @@ from tilesmith.solvers.external.library import (
     device_tensors,
     on_stream,
     uses_tf32,
-    version,
 )
+from tilesmith.solvers.external.library import version as version_of
 from tilesmith.solvers.external.tensors import TORCH_DTYPES
 
 __all__ = ["version", "ways"]
+
+
+def version(library: str) -> str:
+    """``Rival.version``."""
+    more = f" and of the first {RESULTS} results of cuBLASLt's heuristic" if library == "cublas" else ""
+    return version_of(library) + more
 
 
 @contextmanager
@@ -42,10 +49,14 @@ def _ways(library: str, setting: Setting) -> list[Way]:
     row = device_tensors(signature, setting.values, setting.ordinal, setting.calls)
     if isinstance(signature, GemmSignature):
         both = {name: GemmCall(signature, name) for name in BLAS}
-        return [
+        found = [
             Way(name, [partial(call.compute, tensors) for tensors in row], array_of, call.laid)
             for name, call in both.items()
         ]
+        with suppress(RuntimeError):  # a GEMM that cuBLASLt is not called for
+            lt = LtGemm(signature)
+            found += [Way(name, calls, array_of, both["cublas"].laid) for name, calls in lt.calls(row).items()]
+        return found
     conv = ConvCall(signature)
     each = [conv.modes(tensors) for tensors in row]
     return [Way(name, [ways[name] for ways in each], array_of, conv.laid) for name in each[0]]

@@ -1,7 +1,7 @@
 """Ours beside other libraries' on a CUDA device: one stream, one cold cache, interleaved, numbers checked.
 
 Ours is the plan with its filter packed before, or another library's kernel where that is the choice. Theirs is every
-way that a rival offers for tensors as the signature lays them. Device events time both: host time is excluded.
+way that a rival offers. Device events time both, in rows of calls and in single calls. Host time is excluded.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def bench_on_device(
             theirs = {name: _on_row(way) for name, way in right.items()}
             calls |= {f"{rival.name} {name}": theirs[name] for name in fastest(theirs, race)}
         timings = place.time(calls, budget_s=seconds, rounds=ROUNDS)
-    return bench_of(launch, machine, verdict, timings, missing, prepare_us, "the host was late for")
+        single = place.time(calls, budget_s=seconds / 3, rounds=ROUNDS, calls=1)
+    return bench_of(launch, machine, verdict, timings, missing, prepare_us, "the host was late for", single)
 
 
 def _failed(verdict: Accuracy) -> Bench:

@@ -132,10 +132,11 @@ class DeviceBench:
         drop_ratio: float | None = None,
         before: Callable[[str], None] | None = None,
         estimates: Mapping[str, float] | None = None,
+        calls: int | None = None,
     ) -> dict[str, Timing]:
-        """``measure.device_timing.interleave_on_device`` on this problem's stream."""
+        """``measure.device_timing.interleave_on_device`` on this problem's stream, in rows of ``calls``."""
         return interleave_on_device(
-            callables, self.checker.stream, self.flush, calls=self.calls, budget_s=budget_s, rounds=rounds,
+            callables, self.checker.stream, self.flush, calls=calls or self.calls, budget_s=budget_s, rounds=rounds,
             drop_ratio=drop_ratio, before=before, estimates=estimates,
         )  # fmt: skip
 

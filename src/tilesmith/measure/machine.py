@@ -22,7 +22,7 @@ from tilesmith.measure.timing import interleave
 from tilesmith.plan.records import Integer, Launch, Plan, Pointer, Slot, Source, Space
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
-from tilesmith.problems.work import bytes_moved, flops
+from tilesmith.problems.work import least_work
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
@@ -105,14 +105,15 @@ def card_machine(target: CudaTarget, ordinal: int) -> Machine:
 def roofline_seconds(signature: Signature, target: Target, machine: Machine) -> float:
     """The least time that the problem can take: its operations at the peak, or its bytes at the bandwidth.
 
+    Counted are the products and the pixels that no kernel can leave out (``problems.work.least_work``).
     Operands that fit into the last-level cache together come from there (calls repeat on the same tensors).
     Integers and fp16 are multiplied as fp32 on CPUs.
     """
-    nbytes = bytes_moved(signature)
+    operations, nbytes = least_work(signature)
     if not isinstance(target, CpuTarget):  # GPUs are measured with a cold cache
-        return max(flops(signature) / _peak(signature, machine), nbytes / machine.memory_bandwidth)
+        return max(operations / _peak(signature, machine), nbytes / machine.memory_bandwidth)
     bandwidth = machine.cache_bandwidth if nbytes <= target.l3_bytes else machine.memory_bandwidth
-    return max(flops(signature) / _peak(signature, machine), nbytes / bandwidth)
+    return max(operations / _peak(signature, machine), nbytes / bandwidth)
 
 
 def _peak(signature: Signature, machine: Machine) -> float:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
+
+import numpy as np
 
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.geometry import ConvGeometry
 
 
 def flops(signature: ConvSignature | GemmSignature) -> int:
@@ -36,6 +40,33 @@ def bytes_moved(signature: ConvSignature | GemmSignature) -> int:
     bias = channels * dtype(g.epilogue.bias_dtype(view.dtype)).nbytes if g.epilogue.bias else 0
     bias += {"none": 0, "tensor": 4, "channel": 4 * channels}[g.epilogue.scale]
     return x + w + y + bias + (result if g.epilogue.residual else 0)
+
+
+def least_work(signature: ConvSignature | GemmSignature) -> tuple[int, int]:
+    """``(operations, bytes)`` that no kernel can leave out, for a roofline.
+
+    Products with padding are not counted, nor pixels of x (of dy, in ``bwd``) that no product reads: a 1x1 layer with
+    stride 2 reads a quarter of its pixels.
+    """
+    work, moved = flops(signature), bytes_moved(signature)
+    if isinstance(signature, GemmSignature) or signature.geometry.direction == "bgrad":
+        return work, moved
+    g = signature.geometry
+    axes = [_axis(g, axis) for axis in range(3)]
+    pairs = prod(pair for pair, _, _ in axes) / (prod(g.output) * prod(g.filter))
+    x_read, y_used = prod(x for _, x, _ in axes) / prod(g.input), prod(y for _, _, y in axes) / prod(g.output)
+    x, y = (prod(t.shape) * dtype(t.dtype).nbytes for t in (g.x, g.y))
+    unread = {"fwd": (1 - x_read) * x, "bwd": (1 - y_used) * y, "wrw": (1 - x_read) * x + (1 - y_used) * y}
+    return round(work * pairs), moved - round(unread[g.direction])
+
+
+@lru_cache(maxsize=256)
+def _axis(g: ConvGeometry, axis: int) -> tuple[int, int, int]:
+    """In one spatial axis: pairs of an output and a tap that meet an input, inputs that any meet, outputs that do."""
+    outputs, taps = np.arange(g.output[axis])[:, None], np.arange(g.filter[axis])[None]
+    at = outputs * g.stride[axis] - g.padding[axis] + taps * g.dilation[axis]
+    inside = (at >= 0) & (at < g.input[axis])
+    return int(inside.sum()), len(np.unique(at[inside])), int(inside.any(axis=1).sum())
 
 
 def _gemm_bytes(sig: GemmSignature) -> int:

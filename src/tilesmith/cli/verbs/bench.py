@@ -197,6 +197,7 @@ def _row(item: Item, launch: Launchable | None, found: Bench) -> Row:
         "config": launch.config if launch else "",
         "time_us": found.time_us,
         "spread_us": found.spread_us,
+        "single_us": found.single_us,
         "samples": found.samples,
         "disturbed": found.disturbed,
         "discarded": found.discarded,
@@ -208,9 +209,11 @@ def _row(item: Item, launch: Launchable | None, found: Bench) -> Row:
         "status": found.status,
         "reason": found.reason,
         "against": {
-            name: {"time_us": them.time_us, "spread_us": them.spread_us} for name, them in found.against.items()
+            name: {"time_us": them.time_us, "spread_us": them.spread_us, "single_us": them.single_us, "mode": them.mode}
+            for name, them in found.against.items()
         },
         "ratio": found.ratio,
+        "single_ratio": found.single_ratio,
     }
 
 

@@ -161,14 +161,22 @@ class ConvCall:
         return Finish(self._epilogue, None, t.get("z"))(found)
 
     def modes(self, tensors: Sequence[torch.Tensor]) -> dict[str, Callable[[], torch.Tensor]]:
-        """Tensors as they lie; where that is no dense format of PyTorch's, copies in each, not counted."""
+        """Ways to lay the tensors: as they lie where that is a dense format of PyTorch's, copies in the others, and
+        channels-last copies with channels padded by zeros to multiples of 8. Copying is not counted."""
         own = self.operands(tensors)
         result = torch.empty_strided(*self._views[self._result], dtype=tensors[0].dtype, device=tensors[0].device)
         whole = [tensor for name, tensor in own.items() if name != "b"] + [result]
-        form = next((form for form in FORMS if all(_is_placed(tensor, form) for tensor in whole)), None)
-        if form is not None:
-            return {form: partial(self.compute, own, result)}
-        return {form: partial(self.compute, _all_placed(own, form), placed(result, form)) for form in FORMS}
+        given = next((form for form in FORMS if all(_is_placed(tensor, form) for tensor in whole)), None)
+        found: dict[str, Callable[[], torch.Tensor]] = {}
+        for form in sorted(FORMS, key=lambda form: form != given):
+            alike = own if form == given else _all_placed(own, form)
+            found[form] = partial(self.compute, alike, result if form == given else placed(result, form))
+        if self._shape.groups == 1 and set(own) <= self._views.keys():
+            padded = {name: _padded(name, tensor) for name, tensor in own.items()}
+            if any(padded[name].shape != tensor.shape for name, tensor in own.items()):
+                like, end = _padded(self._result, result), tuple(slice(n) for n in result.shape)
+                found["channels_last_padded"] = lambda: self.compute(padded, like)[end]
+        return found
 
 
 class GemmCall:
@@ -271,6 +279,16 @@ def _lies(tensor: torch.Tensor, strides: Sequence[int]) -> bool:
 
 def _all_placed(tensors: dict[str, torch.Tensor], form: str) -> dict[str, torch.Tensor]:
     return {name: tensor if name == "b" else placed(tensor, form) for name, tensor in tensors.items()}
+
+
+def _padded(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """A channels-last copy whose channels (of a filter, both kinds) are zeros up to a multiple of 8."""
+    shape = list(tensor.shape)
+    for axis in (0, 1) if name == "w" else (1,):
+        shape[axis] = -(-shape[axis] // 8) * 8
+    grown = tensor.new_zeros(shape)
+    grown[tuple(slice(n) for n in tensor.shape)] = tensor
+    return placed(grown, "channels_last")
 
 
 def _is_placed(tensor: torch.Tensor, form: str) -> bool:
