@@ -139,7 +139,7 @@ class Book:
         self._written = 0.0
         if path.exists():
             held = json.loads(path.read_text())
-            for name, rows in held["lists"].items():
+            for name, rows in (*held.get("searches", {}).items(), *held["lists"].items()):
                 for row in rows:
                     if row.get("tune"):
                         self._searches[name, row["command"], row["direction"]] = row["tune"]
@@ -195,6 +195,14 @@ class Book:
                 found[name] = [row for row in rows if row]
         return found
 
+    def _other_searches(self) -> dict[str, list[dict]]:
+        """What earlier versions' searches found for problems that are not measured yet."""
+        found: dict[str, list[dict]] = {}
+        for (name, command, direction), tune in self._searches.items():
+            if (name, command, direction) not in self._rows:
+                found.setdefault(name, []).append({"command": command, "direction": direction, "tune": tune})
+        return found
+
     def write(self) -> None:
         with self._lock:
             self._written = time.monotonic()
@@ -202,6 +210,7 @@ class Book:
             data = {
                 "machine": facts(self._command), "target": cuda_target_of(0).name, **self._about,
                 "summary": {name: tables.figures(tables.merged(rows)) for name, rows in lists.items()}, "lists": lists,
+                "searches": self._other_searches(),
             }  # fmt: skip
             staged = self.path.with_suffix(".part")
             staged.write_text(json.dumps(data, indent=1) + "\n")

@@ -244,10 +244,11 @@ def test_bench_writes_the_documented_json(listing, tmp_path, capsys):
         assert set(row) == {
             "command", "key", "direction", "solver", "config", "time_us", "spread_us", "samples", "disturbed",
             "discarded", "prepare_us", "gflops", "roofline", "error", "bound", "status", "reason", "against", "ratio",
+            "single_us", "single_ratio",
         }  # fmt: skip
         assert row["status"] == "ok"
         theirs = row["against"]["onednn"]
-        assert set(theirs) == {"time_us", "spread_us"}
+        assert set(theirs) == {"time_us", "spread_us", "single_us", "mode"}
         assert row["ratio"]["onednn"] == pytest.approx(theirs["time_us"] / row["time_us"])
     ratios = [row["ratio"]["onednn"] for row in result["results"]]
     assert result["summary"]["min"]["onednn"] == min(ratios)

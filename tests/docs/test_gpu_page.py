@@ -14,6 +14,11 @@ def test_the_page_is_what_the_results_say():
     assert (DOCS / "benchmarks-gpu.md").read_text() == tables.rendered(), "run python benchmarks/gpu/tables.py"
 
 
+def test_the_picture_shows_these_results():
+    (path,) = tables.results()
+    assert f"results of {json.loads(path.read_text())['machine']['date']}" in tables.PLOT.read_text()
+
+
 def row(command, ratio, external=None, **bench):
     measured = {
         "status": "ok", "reason": "", "solver": "s", "time_us": 10.0, "spread_us": 0.1, "gflops": 2e3, "roofline": 0.7,

@@ -56,7 +56,6 @@ class Bench:
     samples: int = 0
     disturbed: int = 0
     discarded: int = 0
-    single_us: float | None = None
     prepare_us: float | None = None
     gflops: float | None = None
     roofline: float | None = None
@@ -65,6 +64,7 @@ class Bench:
     method: str = ""
     against: Mapping[str, Against] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+    single_us: float | None = None
 
     @property
     def ratio(self) -> dict[str, float]:

@@ -110,7 +110,6 @@ class LtGemm:
 @lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL:
     """The one that PyTorch has loaded."""
-    torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
     major = (torch.version.cuda or "").partition(".")[0]
     try:
         return ctypes.CDLL(f"libcublasLt.so.{major}")

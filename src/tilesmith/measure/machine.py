@@ -24,6 +24,7 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.work import least_work
 from tilesmith.runtime.executable import Executable
+from tilesmith.targets.cards import card_of
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
 from tilesmith.toolchain.cache import ArtifactCache
@@ -94,11 +95,14 @@ def measure_machine(target: CpuTarget, cache: ArtifactCache) -> Machine:
 
 
 def card_machine(target: CudaTarget, ordinal: int) -> Machine:
-    """The peaks of a GPU."""
+    """The peaks of a GPU's data sheet, which no kernel exceeds (the target has those that it sustains)."""
     host = host_facts("", cuda_devices()[ordinal])
+    operations, moved = card_of(target.arch, target.card, target.cores, target.clock_hz).of_sheet
+    bandwidth = target.bytes_per_s / moved
     return Machine(
-        target.name, host.name, host.date, target.fp32_flops, target.fp64_flops, target.bf16_flops,
-        target.bytes_per_s, target.bytes_per_s, target.tf32_flops, target.fp8_flops, target.int8_flops,
+        target.name, host.name, host.date, target.fp32_flops / operations, target.fp64_flops / operations,
+        target.bf16_flops / operations, bandwidth, bandwidth, target.tf32_flops / operations,
+        target.fp8_flops / operations, target.int8_flops / operations,
     )  # fmt: skip
 
 

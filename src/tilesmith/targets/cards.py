@@ -44,8 +44,9 @@ _A100_80 = Card(
     tf32_flops=156e12,
     fp32_flops=19.5e12,
     fp64_flops=19.5e12,
+    of_sheet=(1.0, _SUSTAINED),
 )
-_A100_40 = replace(_A100_80, name="a100-sxm4-40gb", bytes_per_s=1.555e12)
+_A100_40 = replace(_A100_80, name="a100-sxm4-40gb", bytes_per_s=1.555e12, of_sheet=(1.0, 1.0))
 _A10 = Card(
     name="a10",
     arch="sm_86",
@@ -59,6 +60,7 @@ _A10 = Card(
     tf32_flops=62.5e12,
     fp32_flops=31.2e12,
     fp64_flops=0.49e12,
+    of_sheet=(1.0, _SUSTAINED),
 )
 _A40 = replace(
     _A10,
@@ -71,6 +73,7 @@ _A40 = replace(
     tf32_flops=74.8e12,
     fp32_flops=37.4e12,
     fp64_flops=0.58e12,
+    of_sheet=(1.0, 1.0),
 )
 _ORIN = Card(
     name="orin",
@@ -113,6 +116,7 @@ _L4 = replace(
     tf32_flops=60e12,
     fp32_flops=30.3e12,
     fp64_flops=0.47e12,
+    of_sheet=(1.0, _SUSTAINED),
 )
 _RTX_4090 = replace(
     _L40S,
@@ -127,6 +131,7 @@ _RTX_4090 = replace(
     tf32_flops=82.6e12,
     fp32_flops=82.6e12,
     fp64_flops=1.3e12,
+    of_sheet=(1.0, _SUSTAINED),
 )
 _H200 = Card(
     name="h200",
@@ -143,9 +148,17 @@ _H200 = Card(
     fp32_flops=60e12,
     fp64_flops=60e12,
     measured=True,
+    of_sheet=(790 / 989.4, 4.3 / 4.8),
 )
 # The same chip with other memory; the matrix products of one draw the same power.
-_H100_SXM = replace(_H200, name="h100-80gb-hbm3", l2_bytes=50 * _MIB, bytes_per_s=_SUSTAINED * 3.35e12, measured=False)
+_H100_SXM = replace(
+    _H200,
+    name="h100-80gb-hbm3",
+    l2_bytes=50 * _MIB,
+    bytes_per_s=_SUSTAINED * 3.35e12,
+    measured=False,
+    of_sheet=(790 / 989.4, _SUSTAINED),
+)
 _H100_PCIE = replace(
     _H100_SXM,
     name="h100-pcie",
@@ -216,7 +229,8 @@ def card_of(arch: str, name: str, cores: int, clock_hz: float = 0.0, bytes_per_s
     common = common_card(arch)
     guess = _scaled(common, cores, clock_hz or common.clock_hz)
     moved = _SUSTAINED * bytes_per_s or common.bytes_per_s * cores / common.cores
-    return replace(guess, name=name, bytes_per_s=moved, measured=False, estimated=True)
+    share = (common.of_sheet[0], _SUSTAINED if bytes_per_s else common.of_sheet[1])
+    return replace(guess, name=name, bytes_per_s=moved, measured=False, estimated=True, of_sheet=share)
 
 
 def _scaled(card: Card, cores: int, clock_hz: float) -> Card:

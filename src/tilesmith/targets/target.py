@@ -46,7 +46,8 @@ class Card:
     """A GPU card: what it sustains. Peaks count a multiply-add as two, on dense operands; 0: its arch lacks the type.
 
     ``clock_hz`` is the boost clock, ``bytes_per_s`` what a large copy moves. ``measured`` figures were taken on such a
-    card; ``estimated`` ones are scaled from another card of the arch, as there is no record of this one.
+    card; ``estimated`` ones are scaled from another card of the arch, as there is no record of this one. ``of_sheet``:
+    what share of the data sheet's peaks they are, of operations and of bytes.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Card:
     fp64_flops: float
     measured: bool = False
     estimated: bool = False
+    of_sheet: tuple[float, float] = (1.0, 1.0)
 
 
 @dataclass(frozen=True)
