@@ -41,8 +41,8 @@ KEYS = (CONV.format(t=1), CONV.format(t=3), GEMM.format(m=8), GEMM.format(m=64))
 
 def fill(team: Path, user: Path) -> None:
     """Answers of every solver that fits, with times within each other's spread; some of them in a layer below."""
+    from tilesmith.db.opening import open_database
     from tilesmith.db.records import Record
-    from tilesmith.db.store import Database
     from tilesmith.dispatch.facts import options_of
     from tilesmith.problems.signature import parse_key
     from tilesmith.targets.detect import host_target
@@ -57,9 +57,9 @@ def fill(team: Path, user: Path) -> None:
             )
             for number, option in enumerate(options)
         ]  # fmt: skip
-        Database.open(team).put_results(records)
+        open_database(team).put_results(records)
         if place:
-            Database.open(user).put_results([records[-1].failed("wrong numbers"), *records[:place]])
+            open_database(user).put_results([records[-1].failed("wrong numbers"), *records[:place]])
 
 
 def choices(count: int, environment: dict[str, str]) -> Iterator[list[tuple[str, ...]]]:

@@ -105,9 +105,9 @@ def _rows(path: Path, target: str) -> Iterator[tuple[str, str, str, float]]:
 
 
 def _of_database(path: Path, target: str) -> Iterator[tuple[str, str, str, float]]:
-    from tilesmith.db.store import Database
+    from tilesmith.db.opening import open_database
 
-    database = Database.open(path, readonly=True)
+    database = open_database(path, readonly=True)
     for record in database.records("trials"):
         if record.target == target and record.status == "ok" and record.time_us:
             yield record.problem, record.solver, record.config, record.time_us

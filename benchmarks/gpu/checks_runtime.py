@@ -302,7 +302,7 @@ def check_tuning_on_each_device():
 
     import torch
 
-    from tilesmith.db.store import Database
+    from tilesmith.db.opening import open_database
     from tilesmith.measure.device_oracle import device_oracle
     from tilesmith.runtime.device import device_of
     from tilesmith.targets.detect_cuda import cuda_target_of
@@ -327,7 +327,7 @@ def check_tuning_on_each_device():
             reply = worker.load(Load("theirs", solver="torch_cudnn"))
             there = torch.cuda.memory_allocated(ordinal) > before
             worker.close()
-            database = Database.open(Path(folder) / f"{ordinal}.db")
+            database = open_database(Path(folder) / f"{ordinal}.db")
             found = tune(
                 signature, target, database=database, cache=CACHE, device=ordinal, max_trials=3, external=False
             )

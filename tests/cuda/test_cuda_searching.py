@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 from cuda_chain import H200
 
-from tilesmith.db.store import Database
+from tilesmith.db.opening import open_database
 from tilesmith.errors import CompileError
 from tilesmith.measure.timing import Timing
 from tilesmith.problems.gemm import GemmSignature
@@ -85,7 +85,7 @@ def place(cuda, tmp_path, monkeypatch):
     monkeypatch.setattr(process, "WorkerProcess", StandInWorker)
     monkeypatch.setattr(runner, "WorkerProcess", StandInWorker)
     monkeypatch.setattr(session, "usable_cores", lambda: 5)
-    return {"database": Database.open(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache"), "external": False}
+    return {"database": open_database(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache"), "external": False}
 
 
 def compilers(monkeypatch, seconds, refuse=()):

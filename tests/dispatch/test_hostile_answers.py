@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hostile_calls import GOOD, SIGNATURE, SOLVERS, TARGET, ask_everything
 from hostile_records import WAYS, can_be_put, clear, sealed, values_like
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
 from tilesmith.dispatch import hits, resolve
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable
 from tilesmith.errors import LaunchError
@@ -99,4 +99,4 @@ def test_a_kept_decision_of_a_hostile_record_is_a_miss(tmp_path, monkeypatch):
         path.write_bytes(bind(name, json.dumps({**kept, "choice": choice}).encode() + b"\n" + plan))
         forget_launchables()
         assert get_launchable(SIGNATURE, target=TARGET, mode="hybrid").choice.basis == "database"
-    assert Database.open(tmp_path / "test.db").check() == ()
+    assert open_database(tmp_path / "test.db").check() == ()

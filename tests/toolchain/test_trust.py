@@ -12,8 +12,8 @@ import pytest
 
 from tilesmith import ConvSignature, env, forget, get_launchable
 from tilesmith.db.layers import open_layers
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
 from tilesmith.errors import EnvironmentValueError, NoSolutionError
 from tilesmith.plan.records import Source
 from tilesmith.ready.preload import CachePopulator
@@ -119,7 +119,7 @@ def test_a_folder_that_is_made_here_can_be_written_by_nobody_else(home):
     before = os.umask(0)
     try:
         get_launchable(SMALL)
-        Database.open(home / "data" / "test.db").put_result(Record("p", "t:1", "s", "", time_us=1.0))
+        open_database(home / "data" / "test.db").put_result(Record("p", "t:1", "s", "", time_us=1.0))
     finally:
         os.umask(before)
     made = [home / "cache", *(home / "cache").rglob("*"), home / "data"]
@@ -204,7 +204,7 @@ def database_at(path, kind):
     path.parent.mkdir(exist_ok=True)
     if kind == "files":
         Path(f"{path}.records").mkdir()
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(RECORD)
     database.close()
 
@@ -246,7 +246,7 @@ def test_a_database_that_others_can_write_does_not_keep_what_is_measured(home, c
     path = home / "open" / "test.db"
     path.parent.mkdir()
     path.parent.chmod(0o777)
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(RECORD)
     assert database.ranking(RECORD.problem, RECORD.target) == (RECORD,)
     assert not database.persistent

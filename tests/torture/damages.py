@@ -36,8 +36,8 @@ from homes import SIGNATURE, arrays, heard, in_child, is_right, place
 
 from tilesmith import conv
 from tilesmith.db.files import records_folder
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
 from tilesmith.dispatch.eager import forget
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.locations import open_databases
@@ -205,7 +205,7 @@ def make_store(home: Path, of_files: bool) -> None:
     for name in ("team.db", "tilesmith.db"):
         if of_files:
             records_folder(home / "data" / name).mkdir(mode=0o700)
-        database = Database.open(home / "data" / name)
+        database = open_database(home / "data" / name)
         database.put_result(answer)
         database.record_trials([answer])
         database.close()

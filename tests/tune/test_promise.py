@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from planted_solver import HANG, RIGHT, SIGNATURE, SLOW, Planted, candidate
 
-from tilesmith.db.store import Database
+from tilesmith.db.opening import open_database
 from tilesmith.errors import CompileError, OutOfTimeError
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain.build import build_unit
@@ -34,7 +34,7 @@ def promised(seconds):
 
 @pytest.fixture
 def place(tmp_path):
-    return {"database": Database.open(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache")}
+    return {"database": open_database(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache")}
 
 
 @pytest.fixture

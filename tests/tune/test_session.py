@@ -23,7 +23,7 @@ from planted_solver import (
     candidate,
 )  # fmt: skip
 
-from tilesmith.db.store import Database
+from tilesmith.db.opening import open_database
 from tilesmith.errors import InterruptedSearchError, NoSolutionError, TilesmithError
 from tilesmith.measure.timing import Timing
 from tilesmith.runtime.executable import Executable
@@ -40,7 +40,7 @@ from tilesmith.tune.space import Point
 
 @pytest.fixture
 def place(tmp_path):
-    return {"database": Database.open(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache")}
+    return {"database": open_database(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache")}
 
 
 def search(place, *solvers, **options):
@@ -57,7 +57,7 @@ def test_the_fastest_right_kernel_wins_and_everything_is_kept(place, tmp_path):
     assert result.speedup > 1.2
     assert (result.trials, result.new_trials, result.failed, result.ended) == (8, 8, 0, "converged")
     # The databases, as another process sees them.
-    again = Database.open(tmp_path / "t.db")
+    again = open_database(tmp_path / "t.db")
     best = again.best(SIGNATURE.canonical.key(), host_target(1).name)
     assert best == result.record == result.ranking[0]
     assert len(again.trials(result.problem, result.target)) == 8
@@ -242,7 +242,7 @@ def test_trials_of_another_revision_or_machine_are_not_reused(place):
 def test_a_seed_measures_the_same_configs(tmp_path):
     tried = []
     for run in range(2):
-        place = {"database": Database.open(tmp_path / f"{run}.db"), "cache": ArtifactCache(tmp_path / "cache")}
+        place = {"database": open_database(tmp_path / f"{run}.db"), "cache": ArtifactCache(tmp_path / "cache")}
         result = search(place, Planted(spins=tuple(range(0, 400, 10))), strategy="random", max_trials=10, seed=3)
         tried.append({r.config for r in place["database"].trials(result.problem, result.target)})
     assert tried[0] == tried[1]

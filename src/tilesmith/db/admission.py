@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tilesmith.db.store import RECORDS
+from tilesmith.db.state import RECORDS
 from tilesmith.reading import why_no_file
 from tilesmith.toolchain.trust import why_distrusted
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -27,7 +27,8 @@ from tilesmith.db.cards import named, without_card
 from tilesmith.db.connect import LOG
 from tilesmith.db.lines import line_of, read_line
 from tilesmith.db.records import Record, Search
-from tilesmith.db.store import RECORDS, Database, Table, in_order
+from tilesmith.db.state import RECORDS
+from tilesmith.db.store import Database, Table, in_order
 from tilesmith.errors import FileFormatError
 from tilesmith.toolchain.files import publish, read, sweep
 
@@ -61,9 +62,9 @@ def must_be_files(path: Path) -> bool:
 
 
 class FileDatabase(Database):
-    """A find-db and perf-db in a folder of small files."""
+    """A find-db and perf-db in a folder of small files; ``old`` opens the SQLite file whose records it takes over."""
 
-    def __init__(self, path: Path, readonly: bool) -> None:
+    def __init__(self, path: Path, readonly: bool, old: Callable[[], Database]) -> None:
         self.path = path
         self.folder = records_folder(path)
         self.readonly = readonly
@@ -71,7 +72,7 @@ class FileDatabase(Database):
         self._swept = False
         self._held: dict[str, Record | Search] = {}  # what could not be written, by its place
         if not readonly and not os.path.exists(self.folder / _TABLES[-1]):
-            self._begin()
+            self._begin(old)
 
     @property
     def kind(self) -> str:
@@ -128,14 +129,12 @@ class FileDatabase(Database):
 
     # --- files ----------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _begin(self, open_old: Callable[[], Database]) -> None:
         """Make the folder, with all that an SQLite file at the same path holds."""
         assert self.path is not None
         before: list[tuple[str, Record | Search]] = []
         if os.path.exists(self.path):
-            from tilesmith.db.sqlite_store import SqliteDatabase
-
-            old = SqliteDatabase.at(self.path, readonly=True)
+            old = open_old()
             before += [(_place("results", record), record) for record in old.records("results")]
             before += [(_place("trials", record), record) for record in old.records("trials")]
             old.close()

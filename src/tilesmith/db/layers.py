@@ -70,10 +70,12 @@ def open_layers(paths: Sequence[str | os.PathLike[str]], readonly: bool = False,
     by a layer in memory. ``readonly`` opens the last so, too: nothing is made, written or fetched then. ``system`` says
     how many of the first are installed ones.
     """
+    from tilesmith.db.opening import open_database  # loads sqlite3, which a hit does without
+
     last = len(paths) - 1
     databases = [_at(os.fspath(path), readonly or place < last, fetch=not readonly) for place, path in enumerate(paths)]
     if not paths or is_url(os.fspath(paths[-1])) or last < system:
-        databases.append(Database.open(None))
+        databases.append(open_database(None))
     return Layers(tuple(databases), system)
 
 
@@ -90,8 +92,10 @@ def reopened(layers: Layers, paths: Sequence[str | os.PathLike[str]]) -> Layers:
 
 
 def _at(name: str, readonly: bool, *, fetch: bool) -> Database:
+    from tilesmith.db.opening import open_database
+
     if not is_url(name):
-        return Database.open(name, readonly=readonly, tried=False)
-    database = Database.open(kept_copy(name, fetch=fetch), readonly=True)
+        return open_database(name, readonly=readonly, tried=False)
+    database = open_database(kept_copy(name, fetch=fetch), readonly=True)
     database.source = name
     return database

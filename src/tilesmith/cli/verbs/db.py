@@ -16,6 +16,7 @@ from tilesmith.cli.terminal import complain, note, print_json, table
 from tilesmith.db.connect import why_unreadable
 from tilesmith.db.exchange import NEWEST, POLICIES, Taken, everything, find_db_lines, import_file, json_lines, merge
 from tilesmith.db.layers import Layers
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
 from tilesmith.db.remote import is_url, kept_copy
 from tilesmith.db.store import Database, Table
@@ -231,7 +232,7 @@ def _existing(path: str, readonly: bool = True, damaged: bool = False) -> Databa
     reason = None if damaged else why_unreadable(place)
     if reason is not None:
         raise FileFormatError(f"{path}: cannot be read as a database ({reason})")
-    database = Database.open(place, readonly=readonly or is_url(path))
+    database = open_database(place, readonly=readonly or is_url(path))
     if is_url(path):
         database.source = path
     return database
