@@ -135,7 +135,7 @@ def run_trial(trial: Trial, executable: Executable, values: tuple[np.ndarray, ..
     initial = [guarded_result(trial.signature, values).array] if len(values) > len(operands) else []
     bound(*(operand.array for operand in operands), *initial, out=out.array)
     verdict = check(out.array, truth, trial.signature)
-    beside = out.trespass() or next((found for operand in operands if (found := operand.trespass())), "")
+    beside = out.out_of_bounds() or next((found for operand in operands if (found := operand.out_of_bounds())), "")
     return verdict.message or beside
 
 

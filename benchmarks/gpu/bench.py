@@ -59,14 +59,14 @@ def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     words = " ".join(sys.argv[1:])
     command = f"make gpu-bench ARGS='{words}'" if words else "make gpu-bench"
-    book = Book(tables.RESULTS / f"gpu_bench_{slug(cuda_devices()[0].name)}.json", command)
+    results = Results(tables.RESULTS / f"gpu_bench_{slug(cuda_devices()[0].name)}.json", command)
     todo = [
         {"list": name, "command": text, "direction": direction, "tune_seconds": options.tune_seconds,
          "seconds": options.seconds, "external": not options.generated_only,
-         "tune": None if options.again else book.search(name, text, direction)}
+         "tune": None if options.again else results.search(name, text, direction)}
         for name in options.lists or LISTS
         for text, direction, _ in listed(name)[:: options.sample]
-        if options.again or options.remeasure or not book.has(name, text, direction)
+        if options.again or options.remeasure or not results.has(name, text, direction)
     ]  # fmt: skip
     count = len(cuda_devices())
     print(f"{len(todo)} problems on {count} x {cuda_devices()[0].name}", flush=True)
@@ -77,7 +77,7 @@ def main() -> int:
 
     def took(ordinal: int, task: Task, answer: dict) -> None:
         row = answer if "died" not in answer else {"bench": {"status": "failed", "reason": answer["died"], "ratio": {}}}
-        book.add(task["list"], task, row)
+        results.add(task["list"], task, row)
         spent = "+".join(f"{seconds:.1f}" for seconds in row.get("seconds", {}).values())
         trials = (row.get("tune") or {}).get("trials", 0)
         print(f"{time.monotonic() - began:.0f} s GPU {ordinal} {task['list']} {tables.short(task)}: "
@@ -87,13 +87,13 @@ def main() -> int:
     needed = options.tune_seconds + options.seconds + MEASURE_S
     pool = WorkerPool(HERE / "bench_worker.py", count, FOLDER / "log", options.tune_seconds + LONGEST_S)
     left = len(pool.work(todo, took, lambda task: time.monotonic() + needed < deadline))
-    book.spent(time.monotonic() - began, len(todo) - left, count)
-    book.write()
-    for line in tables.summary(book.lists()):
+    results.spent(time.monotonic() - began, len(todo) - left, count)
+    results.write()
+    for line in tables.summary(results.lists()):
         print(line)
-    bad = [row for rows in book.lists().values() for row in rows if (row.get("bench") or {}).get("status") != "ok"]
+    bad = [row for rows in results.lists().values() for row in rows if (row.get("bench") or {}).get("status") != "ok"]
     failed = [row for row in bad if (row.get("bench") or {}).get("status") != "disturbed"]
-    print(f"{left} left, {len(failed)} failed, {len(bad) - len(failed)} disturbed; {book.path.relative_to(ROOT)}")
+    print(f"{left} left, {len(failed)} failed, {len(bad) - len(failed)} disturbed; {results.path.relative_to(ROOT)}")
     for row in (*failed, *(row for row in bad if row not in failed))[:20]:
         found = row.get("bench") or {}
         print(found.get("status", "failed").upper(), row["command"], row["direction"], found.get("reason", "")[:200])
@@ -101,7 +101,7 @@ def main() -> int:
     return 1 if failed else DISTURBED if bad else 0
 
 
-class Book:
+class Results:
     """The result file: rows by list and problem."""
 
     def __init__(self, path: Path, command: str) -> None:

@@ -225,21 +225,21 @@ def watch(
 
     Says why it ended too early, else nothing.
     """
-    heard, read, ended = time.monotonic(), 0, False
+    last_output_s, read, ended = time.monotonic(), 0, False
     while not ended:
         time.sleep(0.2)
         ended = worker.poll() is not None
         fresh = results.read_bytes()[read:]
         fresh = fresh[: fresh.rfind(b"\n") + 1]
         if fresh:
-            read, heard = read + len(fresh), time.monotonic()
+            read, last_output_s = read + len(fresh), time.monotonic()
             found = [json.loads(line) for line in fresh.splitlines()]
             for row in found:
                 row.pop("index", None)
             rows += found
             took(found)
         late = time.monotonic() > deadline
-        if not ended and (late or time.monotonic() - heard > silence_s):
+        if not ended and (late or time.monotonic() - last_output_s > silence_s):
             worker.kill()
             worker.wait()
             return "" if late else f"gave no result within {silence_s:.0f} s"

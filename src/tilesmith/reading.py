@@ -30,7 +30,7 @@ _KINDS = (
 
 
 def why_no_file(mode: int) -> str:
-    """What lies there, by its ``st_mode``, if it is no regular file (``is a pipe, not a file``); empty for one."""
+    """Says what ``st_mode`` shows if not a regular file (``is a pipe, not a file``); empty for a regular file."""
     if stat.S_ISREG(mode):
         return ""
     return next((f"is {name}, not a file" for test, name in _KINDS if test(mode)), "is not a file")
@@ -136,7 +136,7 @@ def _too_long(path: Path | str, most: int) -> FileFormatError:
 
 
 def _chunks(descriptor: int, most: int | None, *, waits: bool, silence_s: float | None = None) -> Iterator[bytes]:
-    """What comes from an open file up to its end; ``TimeoutError`` after a silence."""
+    """Reads an open file up to its end; ``TimeoutError`` after a silence."""
     size = 0
     while True:
         if waits:

@@ -106,13 +106,13 @@ def test_room_lets_no_more_in_than_there_is():
     import threading
     import time
 
-    from tilesmith.cli.verbs.verify import Room
+    from tilesmith.cli.verbs.verify import MemoryBudget
 
-    room, lock, now, most = Room(10), threading.Lock(), 0, 0
+    budget, lock, now, most = MemoryBudget(10), threading.Lock(), 0, 0
 
     def work(size):
         nonlocal now, most
-        with room.taken(size):
+        with budget.taken(size):
             with lock:
                 now += min(size, 10)
                 most = max(most, now)

@@ -145,7 +145,7 @@ def test_a_server_that_never_ends_costs_the_deadline_and_one_warning(kind, tmp_p
             found, line = asked(url, tmp_path, caplog)
             assert found == []
             assert "it counts as empty" in line
-        kept = remote.kept_copy(url, fetch=False)
+        kept = remote.cached_copy(url, fetch=False)
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_bytes(whole(tmp_path / "whole.db"))
         os.utime(kept, (0, time.time() - 3 * 86_400))

@@ -91,7 +91,7 @@ def a_record(database: Database) -> object:
 
 
 def test_every_change_of_a_layer_is_seen(ask, place):
-    """A write to either file, within one tick of the clock or with the clock turned back, another file, none."""
+    """A write to either file, within one tick of the clock or with the clock permuted back, another file, none."""
     ask()
     user = open_database(place / "user.db")
     record = a_record(user)

@@ -64,14 +64,14 @@ def test_a_config_that_does_not_exist_is_passed_over(quick, config, tmp_path):
 
 def test_a_trial_without_a_spread_is_taken_into_a_search(tmp_path):
     """An imported trial of this very machine and compiler may say a time and no spread."""
-    from tilesmith.tune.book import Book
     from tilesmith.tune.space import Config, Point
+    from tilesmith.tune.trial_log import TrialLog
 
-    book, point = Book(), Point("c_dense", Config(()))
-    book.add(point, Record(**GOOD | {"spread_us": None}), 1e-6)
-    assert book.rescaled(point, 2.0).time_us == 2.0
-    book.add(point, Record(**GOOD | {"time_us": 86_400e6}), 86_400.0)
-    assert book.rescaled(point, 2.0).time_us == 86_400e6
+    log, point = TrialLog(), Point("c_dense", Config(()))
+    log.add(point, Record(**GOOD | {"spread_us": None}), 1e-6)
+    assert log.rescaled(point, 2.0).time_us == 2.0
+    log.add(point, Record(**GOOD | {"time_us": 86_400e6}), 86_400.0)
+    assert log.rescaled(point, 2.0).time_us == 86_400e6
 
 
 def test_a_kept_decision_of_a_hostile_record_is_a_miss(tmp_path, monkeypatch):

@@ -173,16 +173,16 @@ def test_locks_and_staged_files_of_another_kind_are_swept_up(home):
             make(kind, root / folder / f"{number}")
             os.utime(root / folder / f"{number}", (1, 1), follow_symlinks=False)
     for number in range(4):
-        with files.turn(root, f"{number}", 1):
+        with files.exclusive(root, f"{number}", 1):
             pass
-    assert files.sweep(root) == 8
+    assert files.remove_abandoned(root) == 8
     mine = home / "mine"
     mine.mkdir()
     (mine / "letter").write_text("not the cache's")
     os.utime(mine / "letter", (1, 1))
     shutil.rmtree(root / "staging", ignore_errors=True)
     (root / "staging").symlink_to(mine)
-    files.sweep(root)
+    files.remove_abandoned(root)
     assert (mine / "letter").exists()
 
 

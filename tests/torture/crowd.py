@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from homes import arrays, heard, is_right, place
+from homes import arrays, captured_warnings, is_right, place
 
 from plan_samples import SMALL
 from tilesmith import conv
@@ -166,7 +166,7 @@ def start(home: Path, name: str, begun: float, seed: str) -> int:
     if child == 0:
         status = 1
         try:
-            with heard() as warnings:  # those of its beginning too
+            with captured_warnings() as warnings:  # those of its beginning too
                 Worker(home, name, begun, seed).run(home / "stop", warnings)
             status = 0
         except BaseException:

@@ -32,7 +32,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from homes import SIGNATURE, arrays, heard, in_child, is_right, place
+from homes import SIGNATURE, arrays, captured_warnings, in_child, is_right, place
 
 from tilesmith import conv
 from tilesmith.db.files import records_folder
@@ -264,7 +264,7 @@ def work(home: Path, mode: str, harm: Callable[[], str] | None) -> dict[str, Any
             raised.append(f"{type(error).__name__}: {error}")
         took.append(time.monotonic() - began)
 
-    with heard() as warnings:
+    with captured_warnings() as warnings:
         if harm is not None:
             launch = get_launchable(SIGNATURE)
             timed(run_once)

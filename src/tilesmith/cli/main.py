@@ -106,7 +106,7 @@ def main(began: float | None = None) -> None:
 
 
 def _forget_output() -> None:
-    """What is still buffered must not be written again when the process ends."""
+    """Drops buffered output, so that it is not written again when the process ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -25,7 +25,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Listing:
-    """What was read; ``bad`` counts what could not be, each line (or direction) of which has been reported."""
+    """The problems read; ``bad`` counts the lines or directions that could not be read, each of them reported."""
 
     items: tuple[Item, ...]
     bad: int

@@ -1,4 +1,4 @@
-"""What is written besides data: messages and progress, on stderr alone."""
+"""Writes messages and progress, on stderr alone."""
 
 from __future__ import annotations
 

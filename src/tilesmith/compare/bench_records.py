@@ -70,7 +70,7 @@ class Bench:
 
 
 def disturbance(timings: Mapping[str, Timing], what: str) -> str:
-    """What to know before believing these times; empty when every sample that counts was undisturbed.
+    """Warns of disturbed samples behind these times; empty when every sample that counts was undisturbed.
 
     ``what`` says what disturbs there, as the beginning of a sentence.
     """

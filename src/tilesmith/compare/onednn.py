@@ -1,4 +1,4 @@
-"""What PyTorch does with the same problem on this CPU: every way it offers, each to be measured each time.
+"""PyTorch's ways to compute the same problem on this CPU: every one is measured each time.
 
 The modes of a convolution: ``contiguous`` (channels first), ``channels_last``, and ``prepacked`` (oneDNN's own filter
 order, the operators that PyTorch's freezing emits). Data lies as the mode likes it best; nobody is charged for a layout

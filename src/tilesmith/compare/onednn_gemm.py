@@ -1,4 +1,4 @@
-"""What PyTorch does with a GEMM: ``mm`` (or ``bmm``), ``linear``, and the two prepacked forms, oneDNN's and MKL's.
+"""PyTorch's ways to compute a GEMM: ``mm`` (or ``bmm``), ``linear``, and the two prepacked forms, oneDNN's and MKL's.
 
 The plain forms take the operands as the signature lays them; ``linear`` and the prepacked forms take ``b`` as they
 like it best.

@@ -30,7 +30,7 @@ from tilesmith.db.records import Record, Search
 from tilesmith.db.state import RECORDS
 from tilesmith.db.store import Database, Table, in_order
 from tilesmith.errors import FileFormatError
-from tilesmith.toolchain.files import publish, read, sweep
+from tilesmith.toolchain.files import publish, read, remove_abandoned
 
 _BYTES = 1 << 20  # of a record
 _TABLES = ("results", "trials", "searches")
@@ -124,7 +124,7 @@ class FileDatabase(Database):
         return tuple(f"{self.folder / place}: {reason}" for place, reason in self._damaged())
 
     def repair(self) -> int:
-        sweep(self.folder)
+        remove_abandoned(self.folder)
         return sum(self._remove(place) for place, _ in self._damaged())
 
     # --- files ----------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class FileDatabase(Database):
         if self.persistent:
             if not self._swept:  # what killed writers have left
                 self._swept = True
-                sweep(self.folder)
+                remove_abandoned(self.folder)
             try:
                 publish(self.folder, self.folder / place, f"{line_of(place.partition('/')[0], record)}\n".encode())
             except OSError as error:
@@ -180,10 +180,8 @@ class FileDatabase(Database):
         return list(records.values())
 
     def _all(self, under: str) -> list[Record | Search]:
-        places = dict.fromkeys(
-            (*self._places(under), *(place for place in self._held if place.startswith(f"{under}/")))
-        )
-        return [record for place in places if (record := self._read(place)) is not None]
+        paths = dict.fromkeys((*self._places(under), *(place for place in self._held if place.startswith(f"{under}/"))))
+        return [record for place in paths if (record := self._read(place)) is not None]
 
     def _places(self, under: str) -> list[str]:
         found = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.db.records import Record
-from tilesmith.db.remote import is_url, kept_copy
+from tilesmith.db.remote import cached_copy, is_url
 from tilesmith.db.store import Database
 from tilesmith.targets.near import nearest_first
 from tilesmith.targets.target import Target
@@ -40,13 +40,13 @@ class Layers:
         return last
 
     def role(self, place: int) -> str:
-        """What the database at ``place`` is: ``system``, ``team`` or ``user``."""
+        """The role of the database at ``place``: ``system``, ``team`` or ``user``."""
         if place == len(self.databases) - 1:
             return USER
         return SYSTEM if place < self.system else TEAM
 
     def answers(self, problem: str, target: str) -> tuple[Answer, ...]:
-        """What every layer holds for a problem and target, the highest layer first, the fastest first in each."""
+        """Every layer's records for a problem and target, the highest layer first, the fastest first in each."""
         return tuple(
             Answer(record, self.databases[place].name, self.role(place))
             for place in reversed(range(len(self.databases)))
@@ -96,6 +96,6 @@ def _at(name: str, readonly: bool, *, fetch: bool) -> Database:
 
     if not is_url(name):
         return open_database(name, readonly=readonly, tried=False)
-    database = open_database(kept_copy(name, fetch=fetch), readonly=True)
+    database = open_database(cached_copy(name, fetch=fetch), readonly=True)
     database.source = name
     return database

@@ -33,7 +33,7 @@ class Database(ABC):
 
     @abstractmethod
     def is_current(self) -> bool:
-        """What is read is what lies at ``path`` now; not a copy of what another process held, or of another file."""
+        """Whether reads see the file at ``path`` now, not a copy of what another process held, or of another file."""
 
     @property
     @abstractmethod
@@ -103,7 +103,7 @@ class Database(ABC):
 
     @abstractmethod
     def check(self) -> tuple[str, ...]:
-        """What is damaged, one line each, after reading all there is; empty when all is whole."""
+        """Lists the damage, one line each, after reading all there is; empty when all is whole."""
 
     @abstractmethod
     def repair(self) -> int:

@@ -53,7 +53,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltPlan:
     """A plan and the artifacts that it counts; ``remembered`` when nothing had to be generated."""
 
     serial: Serial
@@ -74,5 +74,5 @@ class Resolved:
     """
 
     choice: Choice
-    built: Built
+    built: BuiltPlan
     bind: Callable[[Signature, str, Callable[..., Any]], Callable[..., Any]] | None = None

@@ -103,7 +103,7 @@ def held(
     without: frozenset[tuple[str, str]] = NOTHING,
     strict: bool = False,
 ) -> Choice | None:
-    """What the databases answer, if they do: for it, options need no defaults and no predictions.
+    """The answer of the databases, if they have one: it needs no defaults and no predictions of the options.
 
     An answer that has lost against a kernel of which a newer revision exists is none, unless there can be no other:
     in ``strict`` mode, and just after a measurement.
@@ -116,7 +116,7 @@ def held(
 
 
 def recorded(answers: Sequence[Answer], revisions: Mapping[str, int], strict: bool = False) -> Choice | None:
-    """What the databases answer by their records alone, no solver asked: right if the chosen one takes the problem.
+    """The databases' answer by their records alone, no solver asked: right if the chosen solver takes the problem.
 
     ``revisions`` are those of the solvers that answer, in the table's order.
     """

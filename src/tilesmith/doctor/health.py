@@ -43,7 +43,7 @@ _LITTLE, _TOO_LITTLE = 1024 * _MIB, 64 * _MIB  # bytes left on a disk
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at. ``status`` is ``fine``, ``note`` (nothing is wrong, but worth knowing) or ``problem``;
+    """The result of one check. ``status`` is ``fine``, ``note`` (nothing is wrong, but worth knowing) or ``problem``;
     ``advice`` says what to type.
     """
 

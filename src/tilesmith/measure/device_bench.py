@@ -89,15 +89,15 @@ class DeviceBench:
         return TimedTensors(checker.place, checker.stream, checker.operands, checker.result, self.calls)
 
     def check(self, executable: Executable) -> Accuracy:
-        """What every config must pass (``measure.checker``)."""
+        """The check that every config must pass (``measure.checker``)."""
         return self.checker.check(self.checker.plan(executable))
 
     def certify(self, executable: Executable) -> Accuracy:
-        """What a config must pass besides before it may be chosen."""
+        """The further check of a config before it may be chosen."""
         return self.checker.certify(self.checker.plan(executable))
 
     def compare_last(self) -> Accuracy:
-        """What the last timed call left, which lies where allocators lay tensors; a GEMM may have added to it often."""
+        """Compares the result of the last timed call, placed as allocators do; a GEMM may have added to it often."""
         if self.checker.adds:
             return Accuracy(True, 0.0, 0.0, ())
         return _repeated(self.checker.check_tensor(self.timed.result))

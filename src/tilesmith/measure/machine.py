@@ -1,4 +1,4 @@
-"""What this machine can do at most: multiply-adds and bytes a second, measured once by generated kernels.
+"""The peak rates of this machine: multiply-adds and bytes a second, measured once by generated kernels.
 
 Arithmetic is the rate of one core times the cores of the target: an upper bound that other work on the machine does not
 blur. Bandwidth is that of reading, by all threads of the target, from the last-level cache and from memory.

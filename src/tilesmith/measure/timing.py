@@ -221,12 +221,12 @@ def _rotated(order: Sequence[str], turn: int, series: Mapping[str, _Series]) -> 
     for name in order:
         groups.setdefault(series[name].owner, []).append(name)
     owners = list(groups) if turn % 2 == 0 else list(reversed(groups))
-    turned: list[str] = []
+    rotated: list[str] = []
     for owner in owners:
         names = groups[owner]
         at = turn % len(names)
-        turned += names[at:] + names[:at]
-    return turned
+        rotated += names[at:] + names[:at]
+    return rotated
 
 
 def _switch(previous: str, item: _Series, threads: int, watch: _Watch) -> str:

@@ -109,7 +109,7 @@ def decode(data: bytes) -> Plan:
 
 
 def read_head(data: bytes) -> Serial:
-    """What a plan says before its steps, as far as it takes to find its artifacts.
+    """The fields of a plan before its steps, enough to find its artifacts.
 
     Raises ``PlanError`` if the head breaks its form; whether the bytes are whole, who read them has checked.
     """

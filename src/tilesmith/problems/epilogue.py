@@ -1,4 +1,4 @@
-"""What happens to a result before it is stored: ``activation(scale * accumulator + bias + residual)``."""
+"""The operation on a result before it is stored: ``activation(scale * accumulator + bias + residual)``."""
 
 from __future__ import annotations
 

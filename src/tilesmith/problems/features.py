@@ -1,4 +1,4 @@
-"""What a problem asks of a solver beyond sizes, types and layouts, by name: each solver names the features it computes.
+"""The features that a problem needs beyond sizes, types and layouts, by name: each solver names those it computes.
 
 The table of solvers refuses a problem that uses a feature which a solver does not name. So a new feature needs a line
 here and no edit in any solver: all of them refuse it until they compute it.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.integers import MAX_SIZE
 from tilesmith.problems.layouts import Layout, dense_strides, parse_layout
+from tilesmith.problems.limits import MAX_SIZE
 from tilesmith.problems.padding import joined, sides
 
 _LETTERS = {1: "W", 2: "HW", 3: "DHW"}

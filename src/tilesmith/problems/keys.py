@@ -28,8 +28,7 @@ from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import IDENTITY, SCALES, Epilogue
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.integers import refuse_empty
-from tilesmith.problems.lengths import check_length
+from tilesmith.problems.limits import check_length, refuse_empty
 
 CONV_VERSIONS = ("conv1", "conv2")  # what problems had from the start, and with what came later
 GEMM_VERSIONS = ("gemm1", "gemm2")

@@ -1,4 +1,4 @@
-"""What other libraries call the same: names that do not exist here, and what to type instead."""
+"""Other libraries' names for the same thing, which do not exist here, and what to type instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ACTIVATIONS = {
 
 
 def activation_to_type(name: object, known: Sequence[str]) -> str:
-    """What to type for an activation that another library calls ``name`` (text or a module), or nothing."""
+    """Says what to type for an activation that another library calls ``name`` (text or a module); may be empty."""
     if name is None:
         return "activation='none'"
     text = (name if isinstance(name, str) else type(name).__name__).strip().lower().rpartition(".")[2]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.flatten import flatten_conv
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.integers import MAX_SIZE
+from tilesmith.problems.limits import MAX_SIZE
 from tilesmith.problems.linear import Axis, conv_as_gemm, merge_axes
 
 Signature = ConvSignature | GemmSignature

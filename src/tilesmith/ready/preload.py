@@ -257,7 +257,7 @@ class CachePopulator:
 
 
 def _wanted(request: Request) -> list[Option]:
-    """What may have to be compiled: the answer that is known, else the defaults that will be measured."""
+    """The candidates that may need compiling: the known answer, else the defaults that will be measured."""
     signature, target, mode, only = request.signature, request.target, request.mode, request.only
     options = options_of(signature, target)
     known = None if only else spec_choice(signature, target, options)

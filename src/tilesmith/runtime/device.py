@@ -203,7 +203,7 @@ class Stream:
 
     @contextmanager
     def capture(self) -> Iterator[Graph]:
-        """What is queued inside becomes the graph, which is ready once the block has ended."""
+        """Work queued inside the block becomes the graph, which is ready once the block has ended."""
         graph = Graph(self.device)
         with self.device.current():
             driver().call("cuStreamBeginCapture_v2", ctypes.c_void_p(self.handle), _CAPTURE_RELAXED)

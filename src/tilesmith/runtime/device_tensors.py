@@ -24,7 +24,7 @@ _LEGACY_STREAM = 1
 
 
 class Library(Protocol):
-    """What makes tensors of one kind. ``like`` is a tensor of that kind on the device."""
+    """Makes tensors of one library. ``like`` is a tensor of that kind on the device."""
 
     name: str
 
@@ -135,7 +135,7 @@ TORCH, CUPY, FOREIGN = _Torch(), _CuPy(), _Foreign()
 
 
 def view_of(slot: Slot, given: Any) -> DeviceView:
-    """What ``given`` is; ``ArgumentError`` if it is nothing that a CUDA plan takes. ``slot`` names it in messages."""
+    """The view of tensor ``given``; ``ArgumentError`` if a CUDA plan cannot take it. Messages name it by ``slot``."""
     kind = type(given)
     if hasattr(kind, "data_ptr") and hasattr(kind, "new_empty_strided"):
         return _torch_view(slot, given)

@@ -43,7 +43,7 @@ def hidden_arch() -> str:
 
 @dataclass(frozen=True)
 class HostCpu:
-    """What does not change until the next boot: the highest arch of the processor, whatever caps it, the processor's
+    """The facts that last until the next boot: the highest arch of the processor, whatever caps it, the processor's
     name in targets, and bytes of its caches, 0 where the system does not tell.
     """
 
@@ -70,14 +70,14 @@ def host_cpu() -> HostCpu:
 
 
 def recall_host_cpu(found: HostCpu) -> None:
-    """What another process of this boot has found out."""
+    """The facts that another process of this boot has stored."""
     global _recalled
     _recalled = found
 
 
 @lru_cache(maxsize=1)
 def boot_id() -> str:
-    """What this boot of this machine is called by its kernel; empty where it has no name."""
+    """The kernel's identifier of this boot; empty where it has none."""
     try:
         return _line(_BOOT)
     except (OSError, ValueError):
@@ -150,7 +150,7 @@ def _quota_cores(path: Path) -> int | None:
 
 
 def _line(path: str | Path) -> str:
-    """What a file of the system says, if it is one short line: read once, since each process asks."""
+    """The text of a system file of one short line: read once, since each process asks."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, 256).decode("ascii").strip()

@@ -1,4 +1,4 @@
-"""Files that many processes make in one folder: published whole, made once, swept up when their makers die.
+"""Files that many processes make in one folder: published whole, made once, removed when their makers die.
 
 A process holds a ``flock`` on what it is making. The system lets go of it when the process ends, however it ends, so
 what nobody holds has been abandoned: there are no stale locks to wait for, and no process ids to compare. Where a file
@@ -112,7 +112,7 @@ def _publish(root: Path, path: Path, data: bytes, durable: bool) -> None:
 
 
 @contextlib.contextmanager
-def turn(root: Path, name: str, seconds: float) -> Iterator[None]:
+def exclusive(root: Path, name: str, seconds: float) -> Iterator[None]:
     """One process at a time under this name: the others wait, ``seconds`` at most, and then go on all the same.
 
     It saves work that others do; nothing may rely on it.
@@ -149,18 +149,18 @@ def scratch_of_process() -> Path:
     return Path(folder)
 
 
-def sweep(root: Path) -> int:
+def remove_abandoned(root: Path) -> int:
     """Remove what processes that are gone have left in ``root`` and among the temporary files; says how many."""
     # What lies behind a link is not ours to remove.
-    places = [(root / name, "") for name in (STAGING, LOCKS) if not os.path.islink(root / name)]
+    folders = [(root / name, "") for name in (STAGING, LOCKS) if not os.path.islink(root / name)]
     with contextlib.suppress(OSError):  # no folder for temporary files
-        places.append((Path(tempfile.gettempdir()), _SCRATCH))
+        folders.append((Path(tempfile.gettempdir()), _SCRATCH))
     count = 0
-    for folder, prefix in places:
+    for folder, prefix in folders:
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith(prefix) and _is_mine(entry):
-                    count += _sweep_one(entry)
+                    count += _remove_one(entry)
     return count
 
 
@@ -172,7 +172,7 @@ def _is_mine(entry: os.DirEntry[str]) -> bool:
     return False
 
 
-def _sweep_one(entry: os.DirEntry[str]) -> bool:
+def _remove_one(entry: os.DirEntry[str]) -> bool:
     path, is_folder = Path(entry.path), entry.is_dir(follow_symlinks=False)
     try:
         if not is_folder and not entry.is_file(follow_symlinks=False):  # a FIFO, link or device: nobody works on it

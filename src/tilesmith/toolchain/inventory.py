@@ -1,4 +1,4 @@
-"""What lies in a cache folder: each file with its size, age and meaning; which are damaged; what may go.
+"""The files of a cache folder, each with its size, age and meaning; the damaged ones; the ones that may go.
 
 The folders are those of ``cache.py``, ``plans.py``, ``memo.py``, ``files.py``, of sources that were
 written (``sources``) and of databases that were fetched (``layers``). Files in other places are no part of the cache:
@@ -22,7 +22,7 @@ from tilesmith.plan.records import Plan
 from tilesmith.plan.serial import decode
 from tilesmith.reading import why_no_file
 from tilesmith.toolchain.cache import read_entry
-from tilesmith.toolchain.files import LOCKS, STAGING, read, sweep
+from tilesmith.toolchain.files import LOCKS, STAGING, read, remove_abandoned
 from tilesmith.toolchain.plans import plan_in
 from tilesmith.toolchain.sealed import unbind_with_record, unseal
 
@@ -92,7 +92,7 @@ def prune(
     """
     now = time.time() if now is None else now
     if not dry_run:
-        sweep(folder)
+        remove_abandoned(folder)
     entries = [each for each in inventory(folder) if each.kind not in (PASSING, FOREIGN)]
     counts = Counter(digest for each in entries for digest in each.refers)
     kernels = {each.digest: each for each in entries if each.kind == KERNEL}
@@ -120,7 +120,7 @@ def prune(
 
 def clear(folder: Path) -> tuple[Entry, ...]:
     """Remove all that is part of the cache, folders too, but what others are making now; returns what went."""
-    sweep(folder)
+    remove_abandoned(folder)
     return _remove(folder, [each for each in inventory(folder) if each.kind not in (PASSING, FOREIGN)])
 
 

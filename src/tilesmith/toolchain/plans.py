@@ -99,14 +99,14 @@ def _folders(problem: str, solver: str, revision: int, config: str, target: Targ
 
 
 def _instructions(target: Target) -> tuple[str, ...]:
-    """What a target's name says, unless somebody has changed the record: the instructions that its kernels may use."""
+    """The instructions that a target's kernels may use; its name says them unless the record has been changed."""
     if isinstance(target, CpuTarget):
         return (str(target.vector_bytes), str(target.bf16_dot), str(target.fp16_convert))
     return ()
 
 
 def maker_of(target: Target) -> tuple[str, ...]:
-    """What makes plans and their kernels: the generator, every fact of the target that it may ask for, and what the
+    """All that makes plans and their kernels: the generator, every fact of the target that it may ask for, and what the
     environment says of the compiler (nothing is compiled to find a plan, so the compiler itself is not asked)."""
     made_by = generator_digest(target.family), _facts(target)
     return (*made_by, *asked_for()) if isinstance(target, CpuTarget) else made_by

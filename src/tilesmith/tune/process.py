@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 
 from tilesmith.toolchain.files import scratch
-from tilesmith.tune.messages import Reply, Request, Rest, frame, take_reply
-from tilesmith.tune.note import Note
+from tilesmith.tune.crash_report import CrashReport
+from tilesmith.tune.messages import Reply, Request, Reset, frame, take_reply
 
 PATIENCE_S = 10.0
 
@@ -32,16 +32,16 @@ class WorkerDiedError(Exception):
 
 
 class WorkerProcess:
-    """One running ``tune.worker``, and the note in which it says what it runs."""
+    """One running ``tune.worker``, and the crash report that names the plan it runs."""
 
     def __init__(self) -> None:
         self._held = ExitStack()
         folder = self._held.enter_context(scratch())
-        self.note = Note(folder / "note")
+        self.report = CrashReport(folder / "report")
         self._buffer = bytearray()
         package = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
-        self._process = _starter(os.getpid()).submit(_start, folder / "note", path).result()
+        self._process = _starter(os.getpid()).submit(_start, folder / "report", path).result()
 
     @property
     def alive(self) -> bool:
@@ -87,7 +87,7 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return "closed its pipe"
         if status < 0:
-            fault = self.note.fault()
+            fault = self.report.fault()
             told = f": it {fault}" if fault else ""
             try:
                 return f"crashed ({signal.Signals(-status).name}){told}"
@@ -96,9 +96,9 @@ class WorkerProcess:
         return f"ended with status {status}"
 
 
-def _start(note: Path, path: str) -> subprocess.Popen[bytes]:
+def _start(report: Path, path: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tilesmith.tune.worker", str(note)],
+        [sys.executable, "-m", "tilesmith.tune.worker", str(report)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
@@ -156,7 +156,7 @@ class Workers:
     def give(self, device: int, worker: WorkerProcess) -> None:
         """Keep a worker that owes no reply; it forgets its problem."""
         try:
-            worker.send(Rest())
+            worker.send(Reset())
         except WorkerDiedError:
             worker.kill()
             return

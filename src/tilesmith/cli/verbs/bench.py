@@ -48,7 +48,7 @@ _FAILURES = (NoSolutionError, CompileError, LaunchError, PlanError)
 
 
 @dataclass(frozen=True)
-class Place:
+class Device:
     """Where the problems run."""
 
     target: Target
@@ -82,7 +82,7 @@ def command(
 ) -> int:  # fmt: skip
     started = time.monotonic()
     listing = read_problems(words, dtype or "")
-    place = Place(target_of(None, threads, device), device)
+    place = Device(target_of(None, threads, device), device)
     target = place.target
     rivals = _rivals(against, target)
     libraries = tuple(rival.name for rival in rivals)
@@ -169,7 +169,7 @@ def _held(path: str | None, items: Sequence[Item]) -> dict[tuple[str, str], Row]
 
 
 def _result(
-    items: Sequence[Item], rows: dict[tuple[str, str], Row], place: Place, machine: Machine, method: str,
+    items: Sequence[Item], rows: dict[tuple[str, str], Row], place: Device, machine: Machine, method: str,
     versions: dict[str, str],
 ) -> dict[str, Any]:  # fmt: skip
     ordered = [rows[name] for name in dict.fromkeys(map(_name, items)) if name in rows]
@@ -179,7 +179,7 @@ def _result(
     }  # fmt: skip
 
 
-def _tune(item: Item, place: Place, tune_seconds: float, external: bool | None, seed: int, listener: Listener) -> None:
+def _tune(item: Item, place: Device, tune_seconds: float, external: bool | None, seed: int, listener: Listener) -> None:
     from tilesmith.tune.session import tune
 
     tune(
@@ -229,7 +229,7 @@ def _summary(rows: list[Row], against: tuple[str, ...]) -> dict[str, Any]:
     return summary
 
 
-def _host(place: Place, machine: Machine, method: str, versions: dict[str, str]) -> dict[str, object]:
+def _host(place: Device, machine: Machine, method: str, versions: dict[str, str]) -> dict[str, object]:
     target = place.target
     card = None if isinstance(target, CpuTarget) else cuda_devices()[place.ordinal]
     facts = host_facts(find_toolchain(target).identity, card).as_dict()

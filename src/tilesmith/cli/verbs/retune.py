@@ -10,7 +10,7 @@ from tilesmith.cli.seconds import take
 from tilesmith.cli.terminal import complain, note, print_json, progress
 from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
-from tilesmith.tune.retune import Retuned, Stale, retune, stale_problems, today
+from tilesmith.tune.retune import Retuned, Stale, current_setup, retune, stale_problems
 from tilesmith.tune.session import STRATEGIES
 
 
@@ -33,7 +33,7 @@ def command(
     wanted = frozenset(item.signature.canonical.key() for item in listing.items) if listing else None
     target, database, cache = target_of(None, threads, device), lasting_databases().writable, open_cache()
     ordinal = max(0, device_ordinal(device))
-    now = today(target, ordinal)
+    now = current_setup(target, ordinal)
     found = stale_problems(database, target, now, wanted)
     status = listing.status if listing else 0
     if only_list:

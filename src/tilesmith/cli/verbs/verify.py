@@ -34,7 +34,7 @@ from tilesmith.targets.detect import usable_cores
 
 Row = dict[str, Any]
 COPIES: Final = 5  # of a problem's tensors: as drawn, laid between pages, with NaN and Inf, in other layouts
-ROOM_BYTES: Final = 4e9
+BUDGET_BYTES: Final = 4e9
 
 
 @click.command("verify", help="Check the numbers of problems against a float64 reference.", **PROBLEMS)
@@ -76,10 +76,10 @@ def command(
 def _in_parallel(items: Sequence[Item], check: Callable[[Item], Row], mode: str) -> Iterator[tuple[Item, Row]]:
     """``check`` of each item, in order; several at a time where nothing is measured and the memory allows it."""
     workers = usable_cores() if mode in ("fast", "strict") else 1
-    room = Room(ROOM_BYTES)
+    budget = MemoryBudget(BUDGET_BYTES)
 
     def run(item: Item) -> Row:
-        with room.taken(COPIES * bytes_moved(item.signature)):
+        with budget.taken(COPIES * bytes_moved(item.signature)):
             return check(item)
 
     pool = ThreadPoolExecutor(workers)
@@ -98,7 +98,7 @@ def _in_parallel(items: Sequence[Item], check: Callable[[Item], Row], mode: str)
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-class Room:
+class MemoryBudget:
     """Memory for several tasks at a time: one that is larger than all of it runs alone."""
 
     def __init__(self, size: float) -> None:

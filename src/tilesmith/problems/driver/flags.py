@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE
+from tilesmith.problems.limits import MAX_SIZE, MAX_STRIDE
 
 Value = int | float | str
 

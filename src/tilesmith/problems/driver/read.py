@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tilesmith.errors import CommandError
 from tilesmith.problems.driver.command import DriverCommand
 from tilesmith.problems.driver.parse import parse_command
-from tilesmith.problems.lengths import MAX_FILE
+from tilesmith.problems.limits import MAX_FILE
 from tilesmith.reading import read_named
 
 

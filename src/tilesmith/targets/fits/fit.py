@@ -181,7 +181,7 @@ class CopyFit:
 
 @dataclass(frozen=True)
 class Fit:
-    """What was measured on ``card``, which has this boost clock and this bandwidth; a part for each kernel."""
+    """The constants measured on ``card``, which has this boost clock and this bandwidth; a part for each kernel."""
 
     card: str
     arch: str
