@@ -180,7 +180,7 @@ def test_check_tells_of_a_file_of_which_nothing_can_be_read(user, tmp_path, monk
     assert run(["db", "check"]) == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+@pytest.mark.needs_fifos
 def test_export_does_not_wait_for_the_reader_of_a_fifo(user, tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
     assert run(["db", "export", "--out", str(tmp_path / "pipe")]) == 2

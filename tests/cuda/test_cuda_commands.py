@@ -214,8 +214,10 @@ def test_explain_shows_it(decided, capsys, monkeypatch):
     assert run(["explain", CONV, "--device", "cuda"]) == 2
 
 
+@pytest.mark.needs_torch
 def test_a_launchable_calls_it_for_pytorchs_tensors_alone(device, monkeypatch):
-    torch = pytest.importorskip("torch")
+    import torch
+
     monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     monkeypatch.setattr(bound, "is_capturing", lambda: recording)
     recording = False

@@ -13,8 +13,7 @@ import pytest
 from tilesmith.db.layers import open_layers
 from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.targets.names import parse_target
-from tilesmith.targets.near import nearest_first
+from tilesmith.targets.names import nearest_first, parse_target
 
 P, T = "conv/1/some-problem", "x86_64-v4:2:zen4"
 

@@ -23,7 +23,7 @@ from tilesmith.targets.detect import host_target
 from tilesmith.toolchain import files
 from tilesmith.toolchain.inventory import inventory
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+pytestmark = pytest.mark.needs_fifos
 TARGET = host_target(1)
 DEADLINE_S = 30  # against waiting for ever; the calls take a tenth of a second
 

@@ -83,7 +83,7 @@ def all_end(listing):
     return not left
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.needs_linux
 def test_a_compiler_that_sleeps_is_ended_with_the_search_and_all_of_its_children(place, slow_compiler):
     asleep = slow_compiler(60)
     found = timed(3.0, lambda: tune(SIGNATURE, host_target(1), among=[candidate(Planted())], max_seconds=3.0, **place))
@@ -153,7 +153,7 @@ def test_a_compiler_beyond_its_limit_is_ended_with_its_children(tmp_path, slow_c
     assert all_end(asleep)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.needs_linux
 def test_ctrl_c_ends_compilers(tmp_path, slow_compiler):
     asleep = slow_compiler(60)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TILESMITH_")}
