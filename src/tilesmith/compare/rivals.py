@@ -7,11 +7,51 @@ A package adds one by an entry point of the group ``tilesmith.rivals`` that name
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
+from typing import Any
 
-from tilesmith.compare.pytorch import RIVALS
-from tilesmith.compare.rival import Rival
+from tilesmith.compare.rival import Rival, Setting, Way
+from tilesmith.errors import ArgumentError
 from tilesmith.targets.target import Target
+
+
+@dataclass(frozen=True)
+class PyTorchRival:
+    """One of them; ``module`` of this folder imports PyTorch."""
+
+    name: str
+    families: tuple[str, ...]
+    module: str
+
+    def is_here(self) -> bool:
+        return find_spec("torch") is not None
+
+    def version(self) -> str:
+        return str(self._side().version(self.name))
+
+    def ways(self, setting: Setting) -> AbstractContextManager[Sequence[Way]]:
+        found: AbstractContextManager[Sequence[Way]] = self._side().ways(self.name, setting)
+        return found
+
+    def _side(self) -> Any:
+        try:
+            return import_module(f"tilesmith.compare.{self.module}")
+        except ImportError as error:
+            text = f"{self.name} is measured through PyTorch ({error}); install it: pip install torch"
+            raise ArgumentError(text) from None
+
+
+RIVALS = (
+    PyTorchRival("onednn", ("cpu",), "onednn"),
+    PyTorchRival("cudnn", ("cuda",), "cuda_libraries"),
+    PyTorchRival("cublas", ("cuda",), "cuda_libraries"),
+)
+
 
 GROUP = "tilesmith.rivals"
 _log = logging.getLogger("tilesmith.compare")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tilesmith.db.records import Record
 from tilesmith.db.remote import cached_copy, is_url
 from tilesmith.db.store import Database
-from tilesmith.targets.near import nearest_first
+from tilesmith.targets.names import nearest_first
 from tilesmith.targets.target import Target
 
 SYSTEM, TEAM, USER = "system", "team", "user"

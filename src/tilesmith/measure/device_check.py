@@ -34,9 +34,8 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.problems.layouts import dense_strides
 from tilesmith.problems.rewrite import Signature
-from tilesmith.runtime.device import Device, DeviceMemory, copy_on_device
+from tilesmith.runtime.device import Device, DeviceMemory, Kernel, copy_on_device
 from tilesmith.runtime.executable import Executable
-from tilesmith.runtime.kernel import Kernel
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget

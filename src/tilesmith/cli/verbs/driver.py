@@ -13,8 +13,7 @@ from typing import Any
 import click
 import numpy as np
 
-from tilesmith.cli.seconds import take
-from tilesmith.cli.terminal import complain, print_json, progress
+from tilesmith.cli.terminal import budget_start, complain, print_json, progress
 from tilesmith.db.find_text import algorithm_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
@@ -154,7 +153,8 @@ def _search(command: DriverCommand, device: str, seconds: float) -> int:
                 with step.search(direction, seconds) as listener:
                     found = tune(
                         signature, target, database=lasting_databases().writable, cache=open_cache(),
-                        max_seconds=seconds, device=max(0, device_ordinal(device)), progress=listener, started=take(),
+                        max_seconds=seconds, device=max(0, device_ordinal(device)), progress=listener,
+                        started=budget_start(),
                     )  # fmt: skip
             except OutOfTimeError as error:
                 complain(f"{direction}: {error}")

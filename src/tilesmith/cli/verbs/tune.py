@@ -18,8 +18,7 @@ from tilesmith.cli.options import (
     threads_option,
 )
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.cli.seconds import take
-from tilesmith.cli.terminal import complain, note, print_json, progress
+from tilesmith.cli.terminal import budget_start, complain, note, print_json, progress
 from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
 from tilesmith.tune.process import Workers
@@ -51,7 +50,8 @@ def command(
                     result = tune(
                         item.signature, target, database=layers.writable, cache=cache, strategy=strategy,
                         max_trials=trials, max_seconds=seconds, seed=seed, progress=listener,
-                        device=max(0, device_ordinal(device)), external=external, workers=workers, started=take(),
+                        device=max(0, device_ordinal(device)), external=external, workers=workers,
+                        started=budget_start(),
                     )  # fmt: skip
             except (NoSolutionError, CompileError, LaunchError) as error:
                 complain(f"{item.command} ({item.direction}): {error}")

@@ -1,8 +1,7 @@
 """The MIOpenDriver command grammar: commands to problems and back, and the lines that a driver prints."""
 
 from tilesmith.problems.driver.command import Direction, DriverCommand, RunOptions
-from tilesmith.problems.driver.parse import ConvParser, parse_command
-from tilesmith.problems.driver.read import CommandLine, read_commands
+from tilesmith.problems.driver.parse import CommandLine, ConvParser, parse_command, read_commands
 from tilesmith.problems.driver.write import command_of, command_or_key
 
 __all__ = [
