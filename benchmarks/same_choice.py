@@ -25,7 +25,7 @@ import json, sys
 from tilesmith.dispatch.locations import open_cache, open_databases
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.targets.detect import host_target
 layers, cache, target = open_databases(readonly=True), open_cache(), host_target(1)
 choices = [decide(Request(parse_key(key), target, "fast", layers, cache)) for key in sys.argv[1:]]
@@ -44,7 +44,7 @@ def fill(team: Path, user: Path) -> None:
     from tilesmith.db.opening import open_database
     from tilesmith.db.records import Record
     from tilesmith.dispatch.facts import options_of
-    from tilesmith.problems.signature import parse_key
+    from tilesmith.problems.keys import parse_key
     from tilesmith.targets.detect import host_target
 
     target = host_target(1)

@@ -138,7 +138,7 @@ def rows() -> Iterator[tuple]:
     """``(name, signature, target, solver, config)`` of every measured row and every check."""
     from gpu_cases import chosen, kernel_cases, list_cases, list_names
 
-    from tilesmith.problems.signature import parse_key
+    from tilesmith.problems.keys import parse_key
     from tilesmith.targets.names import parse_target
 
     gpu = gpu_target()

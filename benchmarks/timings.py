@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.solvers.cuda.depthwise.solver import depthwise_seconds
 from tilesmith.solvers.cuda.halo.tile import halo_seconds
 from tilesmith.solvers.cuda.halo_wrw.tile import halo_wrw_seconds

@@ -29,9 +29,9 @@ from tilesmith.measure.oracle import Oracle, oracle
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Draft
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
-from tilesmith.problems.signature import parse_key
 from tilesmith.runtime.executable import Executable
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import candidates

@@ -24,7 +24,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 import tables  # noqa: E402
 from gpu_cases import listed  # noqa: E402
-from machine import facts, slug  # noqa: E402
+from tables import facts, slug  # noqa: E402
 from workers import Task, WorkerPool  # noqa: E402
 
 from tilesmith.errors import TilesmithError  # noqa: E402
@@ -158,9 +158,7 @@ class Results:
                 "machine": facts(self._command), "target": cuda_target_of(0).name, **self._about,
                 "summary": {name: tables.figures(rows) for name, rows in lists.items()}, "lists": lists,
             }  # fmt: skip
-            staged = self.path.with_suffix(".part")
-            staged.write_text(json.dumps(data, indent=1) + "\n")
-            staged.replace(self.path)
+            tables.write_json(self.path, data)
 
 
 if __name__ == "__main__":

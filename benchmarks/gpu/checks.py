@@ -33,7 +33,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 import tables  # noqa: E402
 from gpu_cases import TOOLS, Case, gflop_of, kernel_cases, list_cases, list_names, sanitizer_cases  # noqa: E402
-from machine import facts, slug  # noqa: E402
+from tables import facts, slug  # noqa: E402
 from workers import environment  # noqa: E402
 
 from tilesmith.errors import TilesmithError  # noqa: E402
@@ -135,9 +135,7 @@ class State:
                 "left": len(self.wanted - self.rows.keys()), "too_large": self.too_large,
                 "generator": generator_digest("cuda"), **facts(self._command),
             }  # fmt: skip
-            staged = self._summary.with_suffix(".part")
-            staged.write_text(json.dumps(summary, indent=1) + "\n")
-            staged.replace(self._summary)
+            tables.write_json(self._summary, summary)
         return summary
 
 

@@ -24,8 +24,8 @@ from tilesmith.dispatch.launchable import forget_launchables, get_launchable  # 
 from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
 from tilesmith.measure.device_oracle import device_oracle  # noqa: E402
 from tilesmith.problems.gemm import GemmSignature  # noqa: E402
+from tilesmith.problems.keys import parse_key  # noqa: E402
 from tilesmith.problems.samples import sample_args  # noqa: E402
-from tilesmith.problems.signature import parse_key  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
 from tilesmith.toolchain.cache import ArtifactCache  # noqa: E402
 from tilesmith.tune.process import Workers  # noqa: E402

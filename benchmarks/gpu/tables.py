@@ -1,18 +1,26 @@
-"""The tables of docs/benchmarks-gpu.md, from the results of `make gpu-bench`: ``python benchmarks/gpu/tables.py``."""
+"""Result files of GPUs, and the tables of docs/benchmarks-gpu.md made of them: ``python benchmarks/gpu/tables.py``."""
 
 from __future__ import annotations
 
 import json
+import platform
+import re
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
+
+from tilesmith.targets.detect_cuda import cuda_devices
+from tilesmith.toolchain.nvrtc import find_nvrtc
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks-gpu.md"
 BEGIN, END = "<!-- begin tables -->", "<!-- end tables -->"
 FEW_CHANNELS = 8
+FIELDS = ("driver_version", "clocks.max.sm", "clocks.max.mem", "clocks.sm", "power.limit", "memory.total")
 Rows = list[dict]
 
 
@@ -255,6 +263,42 @@ def write_page() -> None:
     """Nothing where there is no page, or none with markers: a copy of the benchmarks alone."""
     if PAGE.exists() and BEGIN in PAGE.read_text():
         PAGE.write_text(rendered())
+
+
+def slug(name: str) -> str:
+    """A card's name in file names: ``nvidia_h200``."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def facts(command: str) -> dict[str, object]:
+    """Machine, driver, clocks, date and command."""
+    devices = cuda_devices()
+    asked = ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader"]
+    try:
+        line = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()[0]
+        read = dict(zip(FIELDS, (cell.strip() for cell in line.split(",")), strict=True))
+    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
+        read = {}
+    return {
+        "gpu": devices[0].name, "gpus": len(devices), "cuda": devices[0].driver, **read, "host": platform.machine(),
+        "nvrtc": find_nvrtc().identity, "torch": _torch(), "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": command,
+    }  # fmt: skip
+
+
+def _torch() -> str:
+    try:
+        import torch
+    except ImportError:
+        return ""
+    return str(torch.__version__)
+
+
+def write_json(path: Path, data: dict) -> None:
+    """In one step: a reader sees the whole file, or the one before it."""
+    staged = path.with_suffix(".part")
+    staged.write_text(json.dumps(data, indent=1) + "\n")
+    staged.replace(path)
 
 
 if __name__ == "__main__":

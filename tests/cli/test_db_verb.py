@@ -11,7 +11,7 @@ import pytest
 from tilesmith.cli.main import run
 from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.targets.detect import host_target
 
 STORE = Path(__file__).parents[1] / "db" / "stores" / "v2.db"

@@ -9,7 +9,7 @@ from tilesmith import env
 from tilesmith.cli.main import VERBS, run
 from tilesmith.cli.verbs.bench import DISTURBED_STATUS
 from tilesmith.compare.bench_records import Against, Bench
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.targets.detect import host_target
 
 SMALL = "-n 1 -c 8 -H 8 -W 8 -k 8 -y 3 -x 3 -p 1 -q 1"

@@ -15,7 +15,7 @@ from tilesmith.dispatch.facts import options_of
 from tilesmith.dispatch.measuring import check_launchable
 from tilesmith.dispatch.planning import existing_config
 from tilesmith.dispatch.spec import read_spec
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.solvers.old_names import OLD_NAMES, read_config
 from tilesmith.solvers.solver import parse_config
 from tilesmith.solvers.table import candidates

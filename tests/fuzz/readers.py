@@ -30,8 +30,8 @@ from tilesmith.errors import LaunchError, PlanError, TilesmithError
 from tilesmith.plan.serial import decode, encode, read_head
 from tilesmith.problems.driver import command_of, parse_command, read_commands
 from tilesmith.problems.find_key import parse_find_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.layouts import parse_layout
-from tilesmith.problems.signature import parse_key
 from tilesmith.runtime._runtime import LoadedPlan
 from tilesmith.solvers.solver import parse_config
 from tilesmith.targets.names import parse_target

@@ -43,6 +43,8 @@ from tilesmith.problems.samples import sample_args, torch_args
 from tilesmith.solvers.table import external_solver
 from tilesmith.targets.target import CudaTarget
 
+QUICK_ROUNDS = 7
+
 
 def bench(
     launch: Launchable, machine: Machine, against: Sequence[Rival] = (), *, seconds: float = 2.0, seed: int = 0
@@ -83,9 +85,6 @@ def bench(
     prepare_us = time_prepare(launch, arguments)
     late = "other processes took cores during"
     return bench_of(launch, machine, verdict, timings, missing, prepare_us, late)
-
-
-QUICK_ROUNDS = 7
 
 
 def bench_on_device(

@@ -22,8 +22,8 @@ from tilesmith.errors import (
     NoSolutionError,
     PlanError,
 )
+from tilesmith.measure.device_bench import time_plan
 from tilesmith.measure.host import host_facts
-from tilesmith.measure.plan_time import time_plan
 from tilesmith.measure.timing import Timing
 from tilesmith.problems.spellings import other_spellings
 from tilesmith.runtime.executable import Executable

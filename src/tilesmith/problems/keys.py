@@ -252,3 +252,16 @@ def _read_strides(fields: _Fields, name: str) -> tuple[int, ...] | None:
 def _read_optional(fields: _Fields, name: str) -> int | None:
     text = fields.take(name, "")
     return int(text) if text else None
+
+
+Signature = ConvSignature | GemmSignature
+
+
+def parse_key(text: str) -> Signature:
+    """The canonical signature whose ``key()`` is ``text``; ``ProblemError`` if there is none."""
+    version = text.split(";", 1)[0] if isinstance(text, str) else ""
+    if version in CONV_VERSIONS:
+        return ConvSignature.parse(text)
+    if version in GEMM_VERSIONS:
+        return GemmSignature.parse(text)
+    raise ProblemError(f"{text!r} is no key of a problem (they begin with {'; or '.join(VERSIONS)};)")

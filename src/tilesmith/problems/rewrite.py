@@ -16,6 +16,7 @@ from tilesmith.problems.linear import Axis, conv_as_gemm, merge_axes
 from tilesmith.problems.padding import joined, sides
 
 Signature = ConvSignature | GemmSignature
+_LETTERS = {1: "W", 2: "HW", 3: "DHW"}
 FORMS = ("", "flat", "gemm")  # the names of all forms, in the order of ``rewrites``
 
 
@@ -61,9 +62,6 @@ def _flatten_gemm(sig: GemmSignature) -> GemmSignature | None:
         sig, m=rows[0].size, batch=1, trans_a=False, lda=rows[0].first, ldc=rows[0].second,
         stride_a=None, stride_b=None, stride_c=None,
     )  # fmt: skip
-
-
-_LETTERS = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def flatten_conv(sig: ConvSignature) -> ConvSignature | None:

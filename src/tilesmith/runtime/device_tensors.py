@@ -21,6 +21,11 @@ from tilesmith.runtime.torch_rules import is_tensor, refuse_own_operators
 
 ALIGNMENT = 16
 _LEGACY_STREAM = 1
+DLPACK_CUDA = 2
+_DLPACK_NAMES = {
+    (2, 64): "float64", (2, 32): "float32", (2, 16): "float16", (4, 16): "bfloat16", (0, 8): "int8", (0, 32): "int32",
+    (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2",
+}  # fmt: skip
 
 
 class Library(Protocol):
@@ -223,13 +228,6 @@ def _torch_dtype(name: str) -> Any:
     return getattr(sys.modules["torch"], str(dtype(name).numpy()))
 
 
-DLPACK_CUDA = 2
-_NAMES = {
-    (2, 64): "float64", (2, 32): "float32", (2, 16): "float16", (4, 16): "bfloat16", (0, 8): "int8", (0, 32): "int32",
-    (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2",
-}  # fmt: skip
-
-
 class _Tensor(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
@@ -274,7 +272,7 @@ def read_capsule(capsule: Any) -> CapsuleTensor:
     axes = range(tensor.axes)
     shape = tuple(tensor.shape[i] for i in axes)
     strides = tuple(tensor.strides[i] for i in axes) if tensor.strides else None
-    name = _NAMES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    name = _DLPACK_NAMES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     return CapsuleTensor(
         (tensor.data or 0) + tensor.byte_offset, name or f"DLPack {tensor.code}/{tensor.bits}", shape, strides
     )

@@ -85,12 +85,6 @@ def host_target(cores: int | None = None) -> CpuTarget:
     return _capped_target(usable_cores() if cores is None else cores, env.CPU_LEVEL.get())
 
 
-def host_targets(cores: int | None = None) -> tuple[CpuTarget, ...]:
-    """Every target whose kernels this process may run, lowest first: ``host_target`` is the last."""
-    host = host_target(cores)
-    return tuple(cpu_target(arch, host.cores, host_cpu().caches, host.card) for arch in archs_within(host.arch))
-
-
 def hidden_arch() -> str:
     """The processor's arch where ``TILESMITH_CPU_LEVEL`` hides it, else nothing."""
     found = host_cpu().arch

@@ -12,8 +12,8 @@ from tilesmith.errors import LaunchError
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_timing import Call
 from tilesmith.measure.oracle import Oracle
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.samples import sample_args
-from tilesmith.problems.signature import parse_key
 from tilesmith.runtime.executable import Executable
 from tilesmith.solvers.external.candidate import LibrarySolver
 from tilesmith.solvers.table import external_solver

@@ -10,8 +10,8 @@ from tilesmith.db.store import Database
 from tilesmith.db.upkeep import revision_of
 from tilesmith.errors import ProblemError
 from tilesmith.measure.host import host_facts
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
-from tilesmith.problems.signature import parse_key
 from tilesmith.solvers.old_names import same_config
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, Target

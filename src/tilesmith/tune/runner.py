@@ -64,7 +64,6 @@ class Runner:
         self._ready = False
         self._loaded: dict[str, Load] = {}
         self._interrupted = False
-        self.restarts = 0
 
     def __enter__(self) -> Runner:
         self._begin(WorkerProcess() if self._workers is None else self._workers.take(self._setup.device))
@@ -198,7 +197,6 @@ class Runner:
         wanted, done = dict(self._loaded), False
         while not done:
             self._kill()
-            self.restarts += 1
             self._begin(WorkerProcess())
             self._loaded = {}
             done = True

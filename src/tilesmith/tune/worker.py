@@ -23,9 +23,9 @@ from tilesmith.measure.host_check import HostChecker, HostPlan, RepeatedCall, ve
 from tilesmith.measure.oracle import Oracle, oracle, read_oracle, write_oracle
 from tilesmith.measure.timing import interleave
 from tilesmith.plan.check import FILTER_SLOT
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
-from tilesmith.problems.signature import parse_key
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.toolchain.cache import ArtifactCache

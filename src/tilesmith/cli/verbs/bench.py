@@ -27,8 +27,7 @@ from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, dump_json, note, progress, table
 from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.compare.benchmark import bench
-from tilesmith.compare.rival import Rival
-from tilesmith.compare.rivals import rivals_of
+from tilesmith.compare.rival import Rival, rivals_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError, CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
@@ -44,6 +43,11 @@ Row = dict[str, Any]
 NOTHING = "none"
 DISTURBED_STATUS = 3  # exit status: all numbers are right, and some times say little
 _MOST_HELD = 256 << 20  # bytes of an earlier run's rows
+# What a row takes from ``Bench``, in this order.
+_FOUND = (
+    "time_us", "spread_us", "samples", "disturbed", "discarded", "prepare_us", "gflops", "roofline", "error", "bound",
+    "status", "reason",
+)  # fmt: skip
 _FAILURES = (NoSolutionError, CompileError, LaunchError, PlanError)
 
 
@@ -104,7 +108,7 @@ def command(
                 break
             try:
                 if tunes:
-                    with step.search(f"{item.command} ({item.direction})", tune_seconds) as listener:
+                    with step.search(f"{item}", tune_seconds) as listener:
                         _tune(item, place, tune_seconds, external, seed, listener)
                 launch = get_launchable(
                     item.signature, target=place.target, device=place.device, mode=mode, external=external
@@ -116,7 +120,7 @@ def command(
             rows[_name(item)] = _row(item, launch, found)
             if found.status != OK:
                 severity = "" if found.status == FAILED else "warning: "
-                complain(f"{severity}{item.command} ({item.direction}): {found.reason}")
+                complain(f"{severity}{item}: {found.reason}")
             step(_line(item, launch, found))
             if json_path not in (None, "-"):  # what is measured is kept, whatever happens to the rest
                 _write(Path(str(json_path)), dump_json(_result(listing.items, rows, place, machine, method, versions)))
@@ -190,28 +194,13 @@ def _tune(item: Item, place: Device, tune_seconds: float, external: bool | None,
 
 def _row(item: Item, launch: Launchable | None, found: Bench) -> Row:
     return {
-        "command": item.command,
-        "key": item.signature.key(),
-        "direction": item.direction,
-        "solver": launch.solver if launch else "",
-        "config": launch.config if launch else "",
-        "time_us": found.time_us,
-        "spread_us": found.spread_us,
-        "samples": found.samples,
-        "disturbed": found.disturbed,
-        "discarded": found.discarded,
-        "prepare_us": found.prepare_us,
-        "gflops": found.gflops,
-        "roofline": found.roofline,
-        "error": found.error,
-        "bound": found.bound,
-        "status": found.status,
-        "reason": found.reason,
+        **item.row, "solver": launch.solver if launch else "", "config": launch.config if launch else "",
+        **{name: getattr(found, name) for name in _FOUND},
         "against": {
             name: {"time_us": them.time_us, "spread_us": them.spread_us} for name, them in found.against.items()
         },
         "ratio": found.ratio,
-    }
+    }  # fmt: skip
 
 
 def _summary(rows: list[Row], against: tuple[str, ...]) -> dict[str, Any]:
@@ -245,14 +234,14 @@ def _host(place: Device, machine: Machine, method: str, versions: dict[str, str]
 
 def _line(item: Item, launch: Launchable | None, found: Bench) -> str:
     if found.status == FAILED or launch is None:
-        return f"failed {item.command} ({item.direction})"
+        return f"failed {item}"
     beside = "".join(
         f"; {name} {them.time_us:.1f} us ({them.mode}): {found.ratio[name]:.3f}x"
         for name, them in found.against.items()
     )
     missing = "".join(f"; {name}: {reason}" for name, reason in found.missing.items())
     mark = "" if found.status == OK else f"{found.status} "
-    return f"{mark}{item.command} ({item.direction}): {launch.solver} {found.time_us:.1f} us{beside}{missing}"
+    return f"{mark}{item}: {launch.solver} {found.time_us:.1f} us{beside}{missing}"
 
 
 def _report(rows: list[Row], against: tuple[str, ...], summary: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tilesmith.cli.options import Number, json_flag
+from tilesmith.cli.options import Actions, Number, json_flag
 from tilesmith.cli.problem_list import read_problems
 from tilesmith.cli.terminal import complain, note, print_json, table
 from tilesmith.db.connect import why_unreadable
@@ -32,17 +32,10 @@ from tilesmith.db.store import Database, Table
 from tilesmith.db.upkeep import RecordFilter, is_outdated, prune, select, stats_of
 from tilesmith.dispatch.locations import lasting_databases, open_databases
 from tilesmith.errors import FileFormatError, ProblemError
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 
 
-class _Actions(click.Group):
-    """In the order of the file."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
-@click.group("db", cls=_Actions, help="Look at databases, exchange what they hold, and look after them.")
+@click.group("db", cls=Actions, help="Look at databases, exchange what they hold, and look after them.")
 def command() -> None:
     pass
 

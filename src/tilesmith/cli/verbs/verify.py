@@ -62,8 +62,8 @@ def command(
         for item, row in _in_parallel(chosen, lambda item: _check(item, device, threads, mode, seed, specials), mode):
             if row["status"] == "failed":
                 failed += 1
-                complain(f"{item.command} ({item.direction}): {row['reason']}")
-            step(f"{row['status']} {row['solver'] or '-'} {item.command} ({item.direction})")
+                complain(f"{item}: {row['reason']}")
+            step(f"{row['status']} {row['solver'] or '-'} {item}")
             if as_json:
                 print_json(row)
             else:
@@ -142,7 +142,7 @@ def _check(item: Item, device: str, threads: int | None, mode: str | None, seed:
     else:
         reason = verdict.message
     return {
-        "command": item.command, "key": item.signature.key(), "direction": item.direction, "solver": solver,
+        **item.row, "solver": solver,
         "config": config, "status": "ok" if verdict is not None and verdict.ok else "failed",
         "reason": reason, "error": verdict.error if verdict is not None else None,
         "bound": verdict.bound if verdict is not None else None,
