@@ -1,4 +1,4 @@
-"""Ours beside another library's, in one process, interleaved; numbers of both sides checked before they count.
+"""Times our kernels beside another library's, in one process, interleaved; the numbers of both are checked first.
 
 Ours is what a user calls: the filter packed once, the result in new memory at each call, on PyTorch tensors as theirs.
 New memory comes from a heap that keeps what is freed, for both: faults of new pages can take longer than the kernel.

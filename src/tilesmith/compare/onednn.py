@@ -1,8 +1,8 @@
 """PyTorch's ways to compute the same problem on this CPU: every one is measured each time.
 
 The modes of a convolution: ``contiguous`` (channels first), ``channels_last``, and ``prepacked`` (oneDNN's own filter
-order, the operators that PyTorch's freezing emits). Data lies as the mode likes it best; nobody is charged for a layout
-change. Everything runs in inference mode. PyTorch picks oneDNN's kernels itself.
+order, the operators that PyTorch's freezing emits). Data lies as the mode likes it best; a layout change
+is charged to no side. Everything runs in inference mode. PyTorch picks oneDNN's kernels itself.
 """
 
 from __future__ import annotations

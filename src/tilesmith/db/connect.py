@@ -286,7 +286,7 @@ def _is_sound(path: Path) -> bool:
                 return 0 < version < VERSION or (version == 0 and empty)
             return version >= SAME_COLUMNS  # all columns and an earlier version: the number is damaged
     except sqlite3.DatabaseError as error:
-        return is_busy(error)  # somebody works with it
+        return is_busy(error)  # another process works with it
 
 
 @contextlib.contextmanager
@@ -362,7 +362,7 @@ _text = partial(str, encoding="utf-8", errors="replace")
 def _open(path: Path) -> Opened:
     exists = os.path.exists(path)
     if exists and not os.access(path, os.W_OK):
-        copy = _copy(path)  # if that fails too, who opens it says so
+        copy = _copy(path)  # if that fails too, the caller says so
         LOG.warning("database %s cannot be written; what this process measures is kept in memory", path)
         return Opened(copy)
     if not exists:

@@ -1,7 +1,7 @@
 """One file a record, for folders whose locks SQLite cannot rely on: many network file systems.
 
 Beside the path ``NAME.db`` lies the folder ``NAME.db.records``. Each record is one sealed line of JSON (``db.lines``)
-in a file of its own that is staged, synced and renamed: no locks are needed, and who reads sees whole files alone.
+in a file of its own that is staged, synced and renamed: no locks are needed, and readers see whole files alone.
 
     results/PROBLEM/TARGET/SOLVER.json      PROBLEM, SOLVER and CONFIG are digests of the text
     trials/PROBLEM/TARGET/SOLVER-CONFIG.json

@@ -143,7 +143,7 @@ class Record:
     of ``prepare``, ``workspace`` bytes of scratch and packed filter. ``error`` is the largest error found by the check
     in units of ``bound``'s scale, so that ``error <= bound`` holds for every record that is ``ok``; both are None where
     they are no number.
-    ``origin`` says who measured: ``tune``, ``find`` (defaults only), ``verify`` (a shipped record, timed here) or
+    ``origin`` says what measured it: ``tune``, ``find`` (defaults only), ``verify`` (a shipped record, timed here) or
     ``import``.
     Times are None where nothing was measured; ``reason`` says why a failed one failed.
     Raises ``RecordError`` for a field outside its rule (``RECORD_RULES``).

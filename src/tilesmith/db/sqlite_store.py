@@ -141,7 +141,7 @@ class SqliteDatabase(Database):
         texts = " AND ".join(f"typeof({name}) = 'text'" for name in names)
         marks = ", ".join(["CAST(? AS TEXT)"] * len(names))
         last: tuple[Any, ...] = ()
-        while True:  # in pieces, so that nobody waits for whoever reads it all
+        while True:  # in pieces, so that no process waits for a reader of the whole table
             where = f"{texts} AND ({keys}) > ({marks})" if last else texts
             rows = self._rows(f"{_SELECT_KEYED[table]} WHERE {where} ORDER BY {keys} LIMIT {_CHUNK}", last)
             for row in rows:

@@ -1,4 +1,4 @@
-"""A choice, what it rests on, and what runs it: all that a hit needs of a decision, so no solver is imported here."""
+"""A choice with its evidence and its plan: all that a hit needs of a decision, so no solver is imported here."""
 
 from __future__ import annotations
 

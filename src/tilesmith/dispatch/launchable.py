@@ -225,7 +225,7 @@ class _Watched:
 
 
 def watch_calls(watcher: Watcher | None) -> None:
-    """Have ``watcher`` make every call of the launchables that are made from now on; None: nobody watches.
+    """Have ``watcher`` make every call of the launchables that are made from now on; None: no watcher.
 
     Launchables that exist stay as they are, so the tables of those that are kept are emptied.
     """

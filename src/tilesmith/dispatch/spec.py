@@ -199,7 +199,7 @@ def _entry(path: Path, choice: dict[str, Any], lines: Mapping[str, int]) -> Entr
 
 
 def _check_target(text: str) -> None:
-    """A misspelt target would be a choice that nobody ever meets."""
+    """Refuse a misspelt target: its choice would never apply."""
     arch = text.partition(":")[0]
     if not re.search(r"[*?\[]", text):
         parse_target(text)

@@ -86,7 +86,7 @@ def measure_machine(target: CpuTarget, cache: ArtifactCache) -> Machine:
         rates[dtype] = work / _seconds(source, one, cache, (Integer(_TURNS),), items=1, nbytes=64) * target.cores
     # Half of the cache is certainly ours; four times it is certainly memory.
     near, far = (_round(nbytes, target) for nbytes in (target.l3_bytes // 2, min(4 * target.l3_bytes, 1 << 29)))
-    # One thread alone is the least that all of them reach, whoever else is using the machine now.
+    # All threads reach at least the bandwidth of one, whatever else the machine runs now.
     speeds = [max(_bandwidth(t, cache, nbytes) for t in {target, one}) for nbytes in (near, far)]
     return Machine(
         target.name, host.name, host.date, rates["fp32"], rates["fp64"], rates.get("bf16"), max(speeds), speeds[1]

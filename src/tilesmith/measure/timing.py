@@ -18,7 +18,7 @@ Method
   of ``PAUSE_S`` and an untimed call stand between groups.
 - What slowed all candidates of a round is taken out of its samples: each is divided by the round's level, the median
   over the candidates of a sample over its candidate's median (one step of Tukey's median polish; the median level is
-  1). A neighbour who has the caches for some rounds moves all alike, and would hide differences of some percent.
+  1). A neighbour that has the caches for some rounds moves all alike, and would hide differences of some percent.
 - The result is the median. ``spread_us`` is the half-width of the median's notch, ``1.57 * IQR / sqrt(n)`` (McGill,
   Tukey, Larsen: Variations of Box Plots, 1978): medians further apart than their notches differ. Less is a tie.
   A level is an estimate from ``k`` candidates, which takes a part of their own scatter with it: hence a factor
@@ -43,7 +43,7 @@ MORE_THREADS: Final = "wall-time median"
 WARM_S: Final = 4e-3  # a longer call brings its own data into the caches; a shorter one is called once untimed
 WAITED: Final = 0.03
 SHARE: Final = 0.85
-PATIENCE: Final = 3  # times the budget, until there are enough samples that nobody disturbed
+PATIENCE: Final = 3  # times the budget, until there are enough undisturbed samples
 _MOST: Final = 1 << 16  # calls of one sample
 _ENOUGH: Final = 5  # undisturbed samples, for a median of them alone
 _TASKS: Final = "/proc/self/task"
@@ -119,7 +119,7 @@ def interleave(
     ``owners`` names the thread pool that a candidate uses, where they differ. With ``drop_ratio``, a candidate
     whose every sample is slower than that many times the best one's median is left out after
     three rounds (it keeps its first samples).
-    ``before(name)`` is called before each sample: a watcher's note of who is running. ``estimates`` (seconds of a call)
+    ``before(name)`` is called before each sample: it records the running candidate. ``estimates`` (seconds of a call)
     save the calls that find out how many make a sample.
     """
     if not callables:

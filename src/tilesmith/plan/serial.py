@@ -111,7 +111,7 @@ def decode(data: bytes) -> Plan:
 def read_head(data: bytes) -> Serial:
     """The fields of a plan before its steps, enough to find its artifacts.
 
-    Raises ``PlanError`` if the head breaks its form; whether the bytes are whole, who read them has checked.
+    Raises ``PlanError`` if the head breaks its form; the reader of the bytes has checked that they are whole.
     """
     number = _COUNT.unpack_from
     try:

@@ -56,7 +56,7 @@ class Device:
 
     @property
     def free_bytes(self) -> int:
-        """Memory that nobody has taken."""
+        """Bytes of free memory."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         with self.current():
             driver().call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))

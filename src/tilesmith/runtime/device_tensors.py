@@ -1,4 +1,4 @@
-"""Tensors on a CUDA device, whoever made them: what they are, and memory and streams of their library.
+"""Tensors of any library on a CUDA device: their description, and memory and streams of their library.
 
 PyTorch's and CuPy's tensors are made and copied by their own libraries, which are loaded already when such a tensor
 comes. Everything else with ``__cuda_array_interface__`` or DLPack is read in place; results for it are ``DeviceArray``.
@@ -255,7 +255,7 @@ class CapsuleTensor:
 
 
 def read_capsule(capsule: Any) -> CapsuleTensor:
-    """The tensor of a capsule that nobody has taken. Raises ``ArgumentError`` for one that is taken or too new."""
+    """The tensor of an unused capsule. Raises ``ArgumentError`` for a capsule that is used or too new."""
     api = ctypes.pythonapi
     api.PyCapsule_IsValid.argtypes = (ctypes.py_object, ctypes.c_char_p)
     api.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)

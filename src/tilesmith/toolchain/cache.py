@@ -64,7 +64,7 @@ class ArtifactCache:
         self.directory = Path(directory)
         self._fallback: Path | None = None
         self._abandoned = False
-        self._admitted = False  # nobody else can write there
+        self._admitted = False  # no other user can write there
         self._refused: set[str] = set()  # binaries that are whole, and could not be loaded
         self._falling = threading.Lock()
         self._swept = False
@@ -190,7 +190,7 @@ class ArtifactCache:
         return folders[-1]
 
     def _admit(self) -> None:
-        """Look once a process who can write to the directory."""
+        """Look, once for each process, which users can write to the directory."""
         with self._falling:
             if self._admitted:
                 return

@@ -202,7 +202,7 @@ def _with_lost_kernels(entries: list[Entry]) -> tuple[Entry, ...]:
 
 
 def _remove(folder: Path, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Keys, plans and hits go before the kernels that they count, so that nobody meets one without."""
+    """Keys, plans and hits go before the kernels that they count, so that no process meets one without its kernels."""
     gone = []
     for entry in sorted(entries, key=lambda each: each.kind == KERNEL):
         try:
@@ -216,7 +216,7 @@ def _remove(folder: Path, entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def _remove_empty(folder: Path) -> None:
-    """Remove a folder without files, and those in it; who is about to publish a file there makes it again."""
+    """Remove a folder without files, and those in it; a process that publishes a file there makes it again."""
     if folder.is_symlink():  # what lies behind it is not the cache's
         return
     for root, _, _ in os.walk(folder, topdown=False):

@@ -1,7 +1,7 @@
 """Decides which files are used: those that no other user can have written.
 
 A kernel from the cache runs as part of this process, and a database says which kernel runs. So a folder is used only if
-this user, root, or the owner of the installed package (whose code runs here in any case) owns it, and nobody else can
+this user, root, or the owner of the installed package (whose code runs here in any case) owns it, and no other user can
 write to it. ``TILESMITH_TRUST_FOLDER`` names folders that are used all the same. ``docs/trust.md`` has the whole rule.
 """
 

@@ -1,7 +1,7 @@
 """The end of a search: the finalists and the untuned default head to head, and the winner's kernels into the cache.
 
 There are two legs, before and after the winner is compiled alone: for some seconds a neighbour on the core can favour
-one kernel by more than 10 %, and who replaces the untuned default must not be slower than it in the second one.
+one kernel by more than 10 %, and a config replaces the untuned default only if it is not slower in the second.
 
 The finalists are compared once more after their last timed call. What becomes an answer has passed every check of
 ``measure.checker``: the winner as it is compiled alone, and each other solver's best. Where a config fails, the next
@@ -237,7 +237,7 @@ def keep(job: Job, log: TrialLog, outcome: Outcome | None, database: Database) -
 
     What has not passed every check is no answer: a solver that has nothing else gets none.
     """
-    bests = log.best_certified_of(job.candidates)
+    bests = log.fastest_of(job.candidates, certified=True)
     finalists = [point for point in outcome.order if point in log.certified] if outcome else []
     for point in reversed(finalists):
         bests[point.solver] = point

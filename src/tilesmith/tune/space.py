@@ -36,7 +36,7 @@ class SolverSpace:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether its points are drawn at random: nobody ranks them, and they are too many to be listed."""
+        """Whether its points are drawn at random: the solver does not rank them, and they are too many to be listed."""
         return product_size(self.space) > ENUMERATE and not self.order
 
     def promising(self, rng: random.Random, count: int) -> list[Config]:

@@ -36,21 +36,12 @@ class TrialLog:
     def best(self) -> Point | None:
         return next(iter(self.fastest(1)), None)
 
-    def fastest_of(self, solvers: Iterable[str]) -> dict[str, Point]:
-        """The fastest point of each solver that has one."""
+    def fastest_of(self, solvers: Iterable[str], certified: bool = False) -> dict[str, Point]:
+        """The fastest point of each solver that has one; with ``certified``, of those that may be chosen."""
         found: dict[str, Point] = {}
         wanted = set(solvers)
         for point in self.fastest(len(self.time_s)):
-            if point.solver in wanted:
-                found.setdefault(point.solver, point)
-        return found
-
-    def best_certified_of(self, solvers: Iterable[str]) -> dict[str, Point]:
-        """The fastest point of each solver that has one which may be chosen."""
-        found: dict[str, Point] = {}
-        wanted = set(solvers)
-        for point in self.fastest(len(self.time_s)):
-            if point.solver in wanted and point in self.certified:
+            if point.solver in wanted and (point in self.certified or not certified):
                 found.setdefault(point.solver, point)
         return found
 
