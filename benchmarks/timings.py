@@ -22,15 +22,11 @@ from tilesmith.targets.fits.fit import Fit
 
 # The part of a fit that a solver's estimate takes, and the estimate.
 ESTIMATES = {
-    "wgmma_gemm": ("tile", tile_seconds),
-    "wgmma_conv": ("tile", tile_seconds),
-    "wgmma_halo": ("halo", halo_seconds),
-    "wgmma_halo_wrw": ("halo_wrw", halo_wrw_seconds),
-    "mma_dense": ("mma", mma_seconds),
-    "ffma_dense": ("mma", mma_seconds),
-    "mma_thin": ("thin", thin_seconds),
+    "wgmma_gemm": ("tile", tile_seconds), "wgmma_conv": ("tile", tile_seconds), "wgmma_halo": ("halo", halo_seconds),
+    "wgmma_halo_wrw": ("halo_wrw", halo_wrw_seconds), "mma_dense": ("mma", mma_seconds),
+    "ffma_dense": ("mma", mma_seconds), "mma_thin": ("thin", thin_seconds),
     "cuda_depthwise": ("depthwise", depthwise_seconds),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -70,37 +70,27 @@ def figures(rows: Rows) -> dict[str, float | None]:
     tuned = [row["tune"] for row in rows if row.get("tune")]
     searched = [found for found in tuned if found["trials"] > 1]  # else the untuned choice is all that was measured
     return {
-        "problems": len(rows),
-        "failed": len(rows) - len(good) - disturbed,
-        "disturbed": disturbed,
-        "geomean": geomean(map(ratio, good)),
-        "least": least(map(ratio, good)),
-        "below": sum((ratio(row) or 1.0) < 0.95 for row in good),
-        "with_external": geomean(map(portfolio, good)),
+        "problems": len(rows), "failed": len(rows) - len(good) - disturbed, "disturbed": disturbed,
+        "geomean": geomean(map(ratio, good)), "least": least(map(ratio, good)),
+        "below": sum((ratio(row) or 1.0) < 0.95 for row in good), "with_external": geomean(map(portfolio, good)),
         "least_with_external": least(map(portfolio, good)),
         "roofline": geomean(row["bench"]["roofline"] for row in good),
         "library_roofline": geomean(map(library_roofline, good)),
         "untuned": geomean(1 / found["speedup"] if found.get("speedup") else None for found in searched),
         "searched": len(searched),
         "seconds": statistics.median([found["seconds"] for found in tuned]) if tuned else None,
-    }
+    }  # fmt: skip
 
 
 COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "problems": ("problems", lambda v: f"{v:.0f}"),
-    "failed": ("failed", lambda v: f"{v:.0f}"),
-    "disturbed": ("disturbed", lambda v: f"{v:.0f}"),
-    "geomean": ("library / ours, geomean", lambda v: f"**{v:.3f}**"),
-    "least": ("least", lambda v: f"{v:.2f}"),
-    "below": ("below 0.95", lambda v: f"{v:.0f}"),
+    "problems": ("problems", lambda v: f"{v:.0f}"), "failed": ("failed", lambda v: f"{v:.0f}"),
+    "disturbed": ("disturbed", lambda v: f"{v:.0f}"), "geomean": ("library / ours, geomean", lambda v: f"**{v:.3f}**"),
+    "least": ("least", lambda v: f"{v:.2f}"), "below": ("below 0.95", lambda v: f"{v:.0f}"),
     "with_external": ("with PyTorch's kernels, geomean", lambda v: f"{v:.3f}"),
-    "least_with_external": ("least", lambda v: f"{v:.2f}"),
-    "roofline": ("of roofline, ours", lambda v: f"{v:.2f}"),
-    "library_roofline": ("the library's", lambda v: f"{v:.2f}"),
-    "searched": ("searched", lambda v: f"{v:.0f}"),
-    "untuned": ("untuned / tuned speed", lambda v: f"{v:.2f}"),
-    "seconds": ("tuning, median s", lambda v: f"{v:.1f}"),
-}
+    "least_with_external": ("least", lambda v: f"{v:.2f}"), "roofline": ("of roofline, ours", lambda v: f"{v:.2f}"),
+    "library_roofline": ("the library's", lambda v: f"{v:.2f}"), "searched": ("searched", lambda v: f"{v:.0f}"),
+    "untuned": ("untuned / tuned speed", lambda v: f"{v:.2f}"), "seconds": ("tuning, median s", lambda v: f"{v:.1f}"),
+}  # fmt: skip
 
 
 TOGETHER = ("resnet50", "boo", "diffusion")  # of convolutions that tensor cores can do, in real models

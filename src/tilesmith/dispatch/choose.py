@@ -44,15 +44,9 @@ class Unknown:
 
 
 def choose(
-    options: Sequence[Option],
-    answers: Sequence[Answer],
-    *,
-    mode: str,
-    only: str = "",
-    measured: bool = False,
-    near: Sequence[Sequence[Answer]] = (),
-    without: frozenset[tuple[str, str]] = NOTHING,
-) -> Choice | Unknown:
+    options: Sequence[Option], answers: Sequence[Answer], *, mode: str, only: str = "", measured: bool = False,
+    near: Sequence[Sequence[Answer]] = (), without: frozenset[tuple[str, str]] = NOTHING,
+) -> Choice | Unknown:  # fmt: skip
     """Decide for one problem and target.
 
     ``options`` come in the table's order. ``answers`` come from the highest layer to the lowest. ``measured`` says that
@@ -95,14 +89,9 @@ def _expected(option: Option) -> tuple[bool, float]:
 
 
 def held(
-    options: Sequence[Option],
-    answers: Sequence[Answer],
-    *,
-    only: str = "",
-    measured: bool = False,
-    without: frozenset[tuple[str, str]] = NOTHING,
-    strict: bool = False,
-) -> Choice | None:
+    options: Sequence[Option], answers: Sequence[Answer], *, only: str = "", measured: bool = False,
+    without: frozenset[tuple[str, str]] = NOTHING, strict: bool = False,
+) -> Choice | None:  # fmt: skip
     """The answer of the databases, if they have one: it needs no defaults and no predictions of the options.
 
     An answer that has lost against a kernel of which a newer revision exists is none, unless there can be no other:

@@ -39,29 +39,12 @@ _NAMES = {"conv": ("x", "w", "b", "residual"), "gemm": ("a", "b", "c", "bias", "
 
 @between_graphs
 def conv(
-    x: Any,
-    w: Any,
-    b: Any = None,
-    *,
-    stride: Axes = 1,
-    padding: Axes | Sequence[Sequence[int]] | str = 0,
-    dilation: Axes = 1,
-    groups: int = 1,
-    transposed: bool = False,
-    output_padding: Axes = 0,
-    input_layout: str = "",
-    kernel_layout: str = "",
-    output_layout: str = "",
-    shared_layout: str = "",
-    activation: str = "none",
-    slope: float = 0.01,
-    low: float = 0.0,
-    high: float = 6.0,
-    residual: Any = None,
-    threads: int | None = None,
-    mode: str | None = None,
-    acc_dtype: str = "",
-) -> Any:
+    x: Any, w: Any, b: Any = None, *, stride: Axes = 1, padding: Axes | Sequence[Sequence[int]] | str = 0,
+    dilation: Axes = 1, groups: int = 1, transposed: bool = False, output_padding: Axes = 0, input_layout: str = "",
+    kernel_layout: str = "", output_layout: str = "", shared_layout: str = "", activation: str = "none",
+    slope: float = 0.01, low: float = 0.0, high: float = 6.0, residual: Any = None, threads: int | None = None,
+    mode: str | None = None, acc_dtype: str = "",
+) -> Any:  # fmt: skip
     """Convolution (or transposed convolution) of NumPy arrays or PyTorch CPU tensors with 3, 4 or 5 axes.
 
     Shapes are in the given layouts (default ``NCW``, ``NCHW``, ``NCDHW``; the filter's letters are those of
@@ -113,24 +96,10 @@ def conv(
 
 @between_graphs
 def gemm(
-    a: Any,
-    b: Any,
-    c: Any = None,
-    bias: Any = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    trans_a: bool = False,
-    trans_b: bool = False,
-    activation: str = "none",
-    slope: float = 0.01,
-    low: float = 0.0,
-    high: float = 6.0,
-    residual: Any = None,
-    threads: int | None = None,
-    mode: str | None = None,
-    acc_dtype: str = "",
-) -> Any:
+    a: Any, b: Any, c: Any = None, bias: Any = None, *, alpha: float = 1.0, beta: float = 0.0, trans_a: bool = False,
+    trans_b: bool = False, activation: str = "none", slope: float = 0.01, low: float = 0.0, high: float = 6.0,
+    residual: Any = None, threads: int | None = None, mode: str | None = None, acc_dtype: str = "",
+) -> Any:  # fmt: skip
     """``activation(alpha * op(a) @ op(b) + beta * c + bias + residual)`` of NumPy arrays or PyTorch CPU tensors.
 
     Arrays have two axes, or three with the batch first. ``c`` (read, never written) goes with ``beta``; ``bias`` has

@@ -236,17 +236,10 @@ def watch_calls(watcher: Watcher | None) -> None:
 
 @between_graphs
 def get_launchable(
-    signature: Signature,
-    *,
-    target: Target | str | None = None,
-    device: str | None = None,
-    mode: str | None = None,
-    threads: int | None = None,
-    database: Layers | Database | str | os.PathLike[str] | None = None,
-    cache: ArtifactCache | Path | str | None = None,
-    only: str | None = None,
-    external: bool | None = None,
-) -> Launchable:
+    signature: Signature, *, target: Target | str | None = None, device: str | None = None, mode: str | None = None,
+    threads: int | None = None, database: Layers | Database | str | os.PathLike[str] | None = None,
+    cache: ArtifactCache | Path | str | None = None, only: str | None = None, external: bool | None = None,
+) -> Launchable:  # fmt: skip
     """The launchable for a problem: decided by ``mode`` (default: TILESMITH_FIND_MODE), compiled or remembered.
 
     ``device`` is ``cpu``, ``cuda`` or ``cuda:1``; ``target``, or its name (default: the device's, or this machine with

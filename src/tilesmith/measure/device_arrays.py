@@ -25,13 +25,9 @@ TIMED_ALIGNMENT = 512  # for times: where the allocators of CUDA and PyTorch beg
 POISON = 0xFF  # in every floating-point format all ones are a NaN
 # Bytes after a multiple of 512: kernels may rely on multiples of 16.
 PAST = {
-    Placement.LOW: 16,
-    Placement.HIGH: 0,
-    Placement.ELEMENT: 32,
-    Placement.PAST_16: 64,
-    Placement.PAST_32: 128,
+    Placement.LOW: 16, Placement.HIGH: 0, Placement.ELEMENT: 32, Placement.PAST_16: 64, Placement.PAST_32: 128,
     Placement.PAST_48: 256,
-}
+}  # fmt: skip
 _LOOKED_AT = 64 << 20  # operands up to this size are compared after each call, larger ones after the first
 
 

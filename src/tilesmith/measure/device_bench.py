@@ -69,14 +69,9 @@ class DeviceBench:
     """
 
     def __init__(
-        self,
-        signature: Signature,
-        values: tuple[NDArray[Any], ...],
-        truth: Oracle | Callable[[], Oracle],
-        target: CudaTarget,
-        ordinal: int = 0,
-        cache: ArtifactCache | None = None,
-    ) -> None:
+        self, signature: Signature, values: tuple[NDArray[Any], ...], truth: Oracle | Callable[[], Oracle],
+        target: CudaTarget, ordinal: int = 0, cache: ArtifactCache | None = None,
+    ) -> None:  # fmt: skip
         place, self.signature = device(ordinal), signature
         self.checker: DeviceRechecker | DeviceChecker
         if cache is not None and not isinstance(truth, Oracle) and can_check_on_device(signature):
@@ -131,15 +126,9 @@ class DeviceBench:
         return self.checker.check_plan(foreign, poison=False)
 
     def time(
-        self,
-        callables: Mapping[str, Call],
-        *,
-        budget_s: float,
-        rounds: int,
-        drop_ratio: float | None = None,
-        before: Callable[[str], None] | None = None,
-        estimates: Mapping[str, float] | None = None,
-    ) -> dict[str, Timing]:
+        self, callables: Mapping[str, Call], *, budget_s: float, rounds: int, drop_ratio: float | None = None,
+        before: Callable[[str], None] | None = None, estimates: Mapping[str, float] | None = None,
+    ) -> dict[str, Timing]:  # fmt: skip
         """``measure.device_timing.interleave_on_device`` on this problem's stream."""
         return interleave_on_device(
             callables, self.checker.stream, self.flush, calls=self.calls, budget_s=budget_s, rounds=rounds,

@@ -165,13 +165,9 @@ class RepeatedCall:
 
 
 def verify_plan(
-    executable: Executable,
-    signature: Signature,
-    seed: int = 0,
-    truth: Oracle | None = None,
-    specials: bool = False,
+    executable: Executable, signature: Signature, seed: int = 0, truth: Oracle | None = None, specials: bool = False,
     watch: Callable[[Sequence[Region]], None] = lambda regions: None,
-) -> Accuracy:
+) -> Accuracy:  # fmt: skip
     """All checks of one plan; ``specials`` also plants NaN and Inf in one operand after the other.
 
     Without ``truth`` the oracle is asked in parts, so that memory holds large problems. ``watch`` is told before each

@@ -102,17 +102,10 @@ class _Series:
 
 
 def interleave(
-    callables: Mapping[str, Callable[[], object]],
-    *,
-    budget_s: float,
-    rounds: int,
-    threads: int,
-    owners: Mapping[str, str] | None = None,
-    drop_ratio: float | None = None,
-    before: Callable[[str], None] | None = None,
-    estimates: Mapping[str, float] | None = None,
-    patient: bool = False,
-) -> dict[str, Timing]:
+    callables: Mapping[str, Callable[[], object]], *, budget_s: float, rounds: int, threads: int,
+    owners: Mapping[str, str] | None = None, drop_ratio: float | None = None,
+    before: Callable[[str], None] | None = None, estimates: Mapping[str, float] | None = None, patient: bool = False,
+) -> dict[str, Timing]:  # fmt: skip
     """Time every candidate, ``rounds`` samples each, or as many as ``budget_s`` seconds allow (three at least).
     ``patient`` goes on, up to ``PATIENCE`` times as long, until every candidate has enough undisturbed samples.
 

@@ -9,16 +9,11 @@ from dataclasses import dataclass
 from tilesmith.errors import ProblemError
 
 _ACTIVATIONS = {
-    "relu6": "activation='clamp', low=0.0, high=6.0",
-    "hardtanh": "activation='clamp', low=-1.0, high=1.0",
-    "clip": "activation='clamp'",
-    "swish": "activation='silu'",
-    "leakyrelu": "activation='leaky_relu'",
-    "lrelu": "activation='leaky_relu'",
-    "linear": "activation='none'",
-    "identity": "activation='none'",
+    "relu6": "activation='clamp', low=0.0, high=6.0", "hardtanh": "activation='clamp', low=-1.0, high=1.0",
+    "clip": "activation='clamp'", "swish": "activation='silu'", "leakyrelu": "activation='leaky_relu'",
+    "lrelu": "activation='leaky_relu'", "linear": "activation='none'", "identity": "activation='none'",
     "": "activation='none'",
-}
+}  # fmt: skip
 
 
 def activation_to_type(name: object, known: Sequence[str]) -> str:

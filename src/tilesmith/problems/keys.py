@@ -43,17 +43,12 @@ def conv_key(sig: ConvSignature) -> str:
     """The key of a canonical signature."""
     later = _later(sig)
     parts = [
-        CONV_VERSIONS[sig.epilogue.is_scaled or bool(later)],
-        sig.mode,
+        CONV_VERSIONS[sig.epilogue.is_scaled or bool(later)], sig.mode,
         f"x={sig.input_dtype},{sig.input_layout},{_sizes(sig.input_shape)}",
         f"w={sig.kernel_dtype},{sig.kernel_layout},{_sizes(sig.kernel_shape)}",
-        f"y={sig.output_dtype},{sig.output_layout}",
-        f"stride={_sizes(sig.stride)}",
-        f"pad={_sizes(sig.padding_low)}",
-        f"dil={_sizes(sig.dilation)}",
-        f"groups={sig.groups}",
-        f"acc={sig.acc_dtype}",
-    ]
+        f"y={sig.output_dtype},{sig.output_layout}", f"stride={_sizes(sig.stride)}", f"pad={_sizes(sig.padding_low)}",
+        f"dil={_sizes(sig.dilation)}", f"groups={sig.groups}", f"acc={sig.acc_dtype}",
+    ]  # fmt: skip
     for letter, name in _TENSORS:
         strides = getattr(sig, f"{name}_strides")
         if strides is not None:
@@ -97,13 +92,9 @@ def gemm_key(sig: GemmSignature) -> str:
     parts = [
         GEMM_VERSIONS[sig.epilogue.is_scaled or bool(later)],
         *(f"{name}={getattr(sig, name)}" for name in ("m", "n", "k", "batch")),
-        f"a={sig.a_dtype},{'t' if sig.trans_a else 'n'}",
-        f"b={sig.b_dtype},{'t' if sig.trans_b else 'n'}",
-        f"c={sig.c_dtype}",
-        f"acc={sig.acc_dtype}",
-        f"alpha={sig.alpha!r}",
-        f"beta={sig.beta!r}",
-    ]
+        f"a={sig.a_dtype},{'t' if sig.trans_a else 'n'}", f"b={sig.b_dtype},{'t' if sig.trans_b else 'n'}",
+        f"c={sig.c_dtype}", f"acc={sig.acc_dtype}", f"alpha={sig.alpha!r}", f"beta={sig.beta!r}",
+    ]  # fmt: skip
     for short, name in _OPTIONAL_GEMM:
         value = getattr(sig, name)
         if value is not None:

@@ -88,19 +88,12 @@ class CachePopulator:
     """
 
     def __init__(
-        self,
-        *,
-        cache_dir: ArtifactCache | Path | str | None = None,
-        devices: Sequence[str] = ("cpu",),
-        signatures: Iterable[Signature] = (),
-        commands: Iterable[str] = (),
-        commands_file: Path | str | None = None,
-        mode: str | None = None,
-        threads: int | None = None,
-        database: Layers | Database | str | os.PathLike[str] | None = None,
-        out: Path | str | None = None,
+        self, *, cache_dir: ArtifactCache | Path | str | None = None, devices: Sequence[str] = ("cpu",),
+        signatures: Iterable[Signature] = (), commands: Iterable[str] = (), commands_file: Path | str | None = None,
+        mode: str | None = None, threads: int | None = None,
+        database: Layers | Database | str | os.PathLike[str] | None = None, out: Path | str | None = None,
         target: Target | str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         found = list(signatures)
         self.bad_lines: list[CommandError] = []
         for text in commands:

@@ -126,12 +126,8 @@ def _facts(given: Any) -> tuple[str, str, tuple[int, ...], tuple[int, ...] | Non
         raise ArgumentError(f"a tensor of type {type(given).__name__} cannot be read: {_first_line(error)}") from None
     try:
         return (
-            device,
-            element,
-            shape,
-            tuple(int(s) for s in given.stride()),
-            given.data_ptr() % given.element_size() == 0,
-        )
+            device, element, shape, tuple(int(s) for s in given.stride()), given.data_ptr() % given.element_size() == 0,
+        )  # fmt: skip
     except Exception:  # sparse and opaque tensors have no strides or no memory
         return device, element, shape, None, True
 

@@ -159,16 +159,9 @@ class Executable:
         if self._serial.family == "cuda":
             calls = DeviceCalls(self._loaded, self.plan, inputs, slot_of, result, filter_, initial, exact)
         return Bound(
-            self._loaded,
-            tuple((*_entry(slot), index < exact) for index, slot in enumerate(inputs)),
-            tuple(slot_of),
-            _entry(result),
-            filter_,
-            initial,
-            refuse,
-            refuse_overlap,
-            calls,
-        )
+            self._loaded, tuple((*_entry(slot), index < exact) for index, slot in enumerate(inputs)), tuple(slot_of),
+            _entry(result), filter_, initial, refuse, refuse_overlap, calls,
+        )  # fmt: skip
 
 
 def _entry(slot: Slot) -> tuple[Slot, str, Any, tuple[int, ...], tuple[int, ...], int]:

@@ -78,13 +78,9 @@ def inventory(folder: Path, *, verify: bool = False) -> tuple[Entry, ...]:
 
 
 def prune(
-    folder: Path,
-    *,
-    max_bytes: int | None = None,
-    older_than_s: float | None = None,
-    dry_run: bool = False,
+    folder: Path, *, max_bytes: int | None = None, older_than_s: float | None = None, dry_run: bool = False,
     now: float | None = None,
-) -> tuple[Entry, ...]:
+) -> tuple[Entry, ...]:  # fmt: skip
     """Remove what abandoned work has left, kernels that nothing counts, what is older than ``older_than_s`` seconds,
     and then the oldest, until ``max_bytes`` are left. A kernel goes with the last key, plan or hit that counts it.
 

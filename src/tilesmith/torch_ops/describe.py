@@ -23,19 +23,9 @@ Number = int | float | bool
 
 
 def conv_problem(
-    mode: str,
-    x: torch.Tensor,
-    w: torch.Tensor,
-    y: torch.Tensor,
-    *,
-    bias: bool = False,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> ConvSignature:
+    mode: str, x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, *, bias: bool = False, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+) -> ConvSignature:  # fmt: skip
     """One direction of a convolution; ``x``, ``w`` and ``y`` are the tensors, or the gradients in their places.
 
     Raises ``ProblemError`` for what no signature describes.

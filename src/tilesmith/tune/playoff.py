@@ -45,13 +45,9 @@ class Outcome:
 
 
 def decide(
-    job: Job,
-    measurer: Measurer,
-    units: UnitBuilder,
-    cache: ArtifactCache,
-    budget_s: float,
+    job: Job, measurer: Measurer, units: UnitBuilder, cache: ArtifactCache, budget_s: float,
     left_s: Callable[[], float],
-) -> tuple[Outcome, Shipped]:
+) -> tuple[Outcome, Shipped]:  # fmt: skip
     """Both legs, of which the first takes ``budget_s`` seconds, and the winner in the cache.
 
     ``left_s`` says how many seconds there are for checking the other solvers' bests.

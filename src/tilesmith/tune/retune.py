@@ -94,20 +94,10 @@ def stale_problems(
 
 
 def retune(
-    stale: Stale,
-    target: Target,
-    now: CurrentSetup,
-    *,
-    database: Database,
-    cache: ArtifactCache,
-    strategy: str = "model",
-    max_trials: int | None = None,
-    max_seconds: float | None = 15.0,
-    seed: int = 0,
-    device: int = 0,
-    progress: Listener | None = None,
-    started: float | None = None,
-) -> Retuned:
+    stale: Stale, target: Target, now: CurrentSetup, *, database: Database, cache: ArtifactCache,
+    strategy: str = "model", max_trials: int | None = None, max_seconds: float | None = 15.0, seed: int = 0,
+    device: int = 0, progress: Listener | None = None, started: float | None = None,
+) -> Retuned:  # fmt: skip
     """Search one problem anew, beginning with its old answers. What is not of today then goes from the answers.
 
     Raises what ``tune`` raises; the old answers stay then.

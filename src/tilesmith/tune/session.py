@@ -96,23 +96,11 @@ class TuneResult:
 
 @patiently()
 def tune(
-    signature: Signature,
-    target: Target | str,
-    *,
-    database: Database,
-    cache: ArtifactCache,
-    strategy: str = "model",
-    max_trials: int | None = None,
-    max_seconds: float | None = 15.0,
-    seed: int = 0,
-    progress: Listener | None = None,
-    among: Sequence[Candidate] | None = None,
-    device: int = 0,
-    external: bool | None = None,
-    first: Sequence[tuple[str, str]] = (),
-    workers: Workers | None = None,
-    started: float | None = None,
-) -> TuneResult:
+    signature: Signature, target: Target | str, *, database: Database, cache: ArtifactCache, strategy: str = "model",
+    max_trials: int | None = None, max_seconds: float | None = 15.0, seed: int = 0, progress: Listener | None = None,
+    among: Sequence[Candidate] | None = None, device: int = 0, external: bool | None = None,
+    first: Sequence[tuple[str, str]] = (), workers: Workers | None = None, started: float | None = None,
+) -> TuneResult:  # fmt: skip
     """Find the best config for a problem on this machine, record every trial, and keep the winner's kernels.
 
     Solvers that are predicted ten times slower than another (the plain reference, mostly) are left out.

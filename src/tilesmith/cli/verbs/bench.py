@@ -224,12 +224,8 @@ def _host(place: Device, machine: Machine, method: str, versions: dict[str, str]
     facts = host_facts(find_toolchain(target).identity, card).as_dict()
     peaks = {name: value for name, value in asdict(machine).items() if isinstance(value, float)}
     return {
-        **facts,
-        **peaks,
-        "threads": target.cores if isinstance(target, CpuTarget) else 1,
-        "method": method,
-        **versions,
-    }
+        **facts, **peaks, "threads": target.cores if isinstance(target, CpuTarget) else 1, "method": method, **versions,
+    }  # fmt: skip
 
 
 def _line(item: Item, launch: Launchable | None, found: Bench) -> str:

@@ -5,13 +5,6 @@ from tilesmith.problems.driver.parse import CommandLine, ConvParser, parse_comma
 from tilesmith.problems.driver.write import command_of, command_or_key
 
 __all__ = [
-    "CommandLine",
-    "ConvParser",
-    "Direction",
-    "DriverCommand",
-    "RunOptions",
-    "command_of",
-    "command_or_key",
-    "parse_command",
-    "read_commands",
-]
+    "CommandLine", "ConvParser", "Direction", "DriverCommand", "RunOptions", "command_of", "command_or_key",
+    "parse_command", "read_commands",
+]  # fmt: skip
