@@ -165,7 +165,7 @@ def test_verify_names_what_is_no_file_and_repair_removes_it(home, capsys):
     assert list((home / "cache").iterdir()) == []
 
 
-def test_locks_and_staged_files_of_another_kind_are_swept_up(home):
+def test_locks_and_staged_files_of_another_kind_are_cleaned_up(home):
     root = home / "cache"
     for folder in ("locks", "staging"):
         (root / folder).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The seconds of a search are a promise: a fifth more or two seconds, from the start of the process to its end.
+"""The seconds of a search are a hard limit, of a fifth more or two seconds, from the start of the process to its end.
 
 What is slow here is slow on every machine: compilers that sleep, kernels that spin, workers that do not answer. Each
 would take a search without a deadline far beyond its budget. ``SLACK_S`` is what a busy machine may take on top, and
@@ -27,7 +27,7 @@ from tilesmith.tune.session import tune
 SLACK_S = 2.0
 
 
-def promised(seconds):
+def allowed_s(seconds):
     crowd = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 1.0
     return max(1.2 * seconds, seconds + 2.0) + SLACK_S * max(1.0, crowd)
 
@@ -63,7 +63,7 @@ def timed(seconds, call):
     except OutOfTimeError as error:
         return error
     finally:
-        assert time.monotonic() - began < promised(seconds)
+        assert time.monotonic() - began < allowed_s(seconds)
 
 
 def is_running(pid):

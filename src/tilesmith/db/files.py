@@ -69,7 +69,7 @@ class FileDatabase(Database):
         self.folder = records_folder(path)
         self.readonly = readonly
         self.persistent = not readonly
-        self._swept = False
+        self._cleaned = False
         self._held: dict[str, Record | Search] = {}  # what could not be written, by its place
         if not readonly and not os.path.exists(self.folder / _TABLES[-1]):
             self._begin(old)
@@ -150,8 +150,8 @@ class FileDatabase(Database):
 
     def _put(self, place: str, record: Record | Search) -> None:
         if self.persistent:
-            if not self._swept:  # what killed writers have left
-                self._swept = True
+            if not self._cleaned:  # what killed writers have left
+                self._cleaned = True
                 remove_abandoned(self.folder)
             try:
                 publish(self.folder, self.folder / place, f"{line_of(place.partition('/')[0], record)}\n".encode())

@@ -46,7 +46,7 @@ def why_not(folder: Path, *, thorough: bool) -> str | None:
     """
     place = os.path.join(folder, _FOLDER)
     if os.path.isdir(place):
-        _sweep(place)
+        _remove_abandoned(place)
     try:
         if thorough:
             with _named(place) as name:
@@ -97,7 +97,7 @@ def _named(place: str) -> Iterator[str]:
             os.rmdir(place)
 
 
-def _sweep(place: str) -> None:
+def _remove_abandoned(place: str) -> None:
     """Remove what processes that were killed have left: of this machine those that are gone, of others after a day."""
     with contextlib.suppress(OSError):
         for name in os.listdir(place):

@@ -262,7 +262,7 @@ class _Watch:
 
     def end(self, item: _Series, turn: int, seconds: float, elapsed: float) -> None:
         share = 1.0
-        if self.on:  # the system may book time late: no sample had more processors than threads
+        if self.on:  # the system may account time late: no sample had more processors than threads
             share = min(float(self.threads), (time.process_time_ns() - self._used) * 1e-9 / max(elapsed, 1e-9))
         self._pending = (item, _Sample(turn, seconds, share, False), elapsed)
         if not self.on:

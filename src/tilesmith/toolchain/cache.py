@@ -67,7 +67,7 @@ class ArtifactCache:
         self._admitted = False  # no other user can write there
         self._refused: set[str] = set()  # binaries that are whole, and could not be loaded
         self._falling = threading.Lock()
-        self._swept = False
+        self._cleaned = False
         self._told = False  # that the directory fails
 
     def find(self, digest: str) -> Artifact | None:
@@ -285,8 +285,8 @@ class ArtifactCache:
                     found = self._compile(key, source, target, compiler)
                 except OSError as error:
                     raise CompileError(f"{source.symbol}: no folder takes the compiled kernel ({error})") from None
-        if not self._swept:
-            self._swept = True
+        if not self._cleaned:
+            self._cleaned = True
             files.remove_abandoned(self.place())
         return found
 
