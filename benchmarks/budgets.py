@@ -1,4 +1,4 @@
-"""Whether `tilesmith tune --seconds` keeps its promise: each command as a process of its own, from start to end.
+"""Whether `tilesmith tune --seconds` ends in time: each command as a process of its own, from start to end.
 
     python benchmarks/budgets.py [--device cuda] [--seconds 12] [--at-once 2] [--every 4] [--json FILE] [LIST ...]
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.compare.benchmark import bench
-from tilesmith.compare.rivals import rivals_of
+from tilesmith.compare.rival import rivals_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.errors import OutOfTimeError, TilesmithError

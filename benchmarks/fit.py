@@ -27,8 +27,7 @@ from typing import get_type_hints
 from timings import Timing, timings
 
 from tilesmith.targets.fits.choose import fit_of, parts_of
-from tilesmith.targets.fits.fit import Fit
-from tilesmith.targets.fits.units import Unit
+from tilesmith.targets.fits.fit import Fit, Unit
 from tilesmith.targets.names import parse_target
 
 FITS = Path(__file__).parents[1] / "src" / "tilesmith" / "targets" / "fits"

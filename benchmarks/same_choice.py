@@ -25,7 +25,7 @@ import json, sys
 from tilesmith.dispatch.locations import open_cache, open_databases
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.targets.detect import host_target
 layers, cache, target = open_databases(readonly=True), open_cache(), host_target(1)
 choices = [decide(Request(parse_key(key), target, "fast", layers, cache)) for key in sys.argv[1:]]
@@ -41,10 +41,10 @@ KEYS = (CONV.format(t=1), CONV.format(t=3), GEMM.format(m=8), GEMM.format(m=64))
 
 def fill(team: Path, user: Path) -> None:
     """Answers of every solver that fits, with times within each other's spread; some of them in a layer below."""
+    from tilesmith.db.opening import open_database
     from tilesmith.db.records import Record
-    from tilesmith.db.store import Database
     from tilesmith.dispatch.facts import options_of
-    from tilesmith.problems.signature import parse_key
+    from tilesmith.problems.keys import parse_key
     from tilesmith.targets.detect import host_target
 
     target = host_target(1)
@@ -57,9 +57,9 @@ def fill(team: Path, user: Path) -> None:
             )
             for number, option in enumerate(options)
         ]  # fmt: skip
-        Database.open(team).put_results(records)
+        open_database(team).put_results(records)
         if place:
-            Database.open(user).put_results([records[-1].failed("wrong numbers"), *records[:place]])
+            open_database(user).put_results([records[-1].failed("wrong numbers"), *records[:place]])
 
 
 def choices(count: int, environment: dict[str, str]) -> Iterator[list[tuple[str, ...]]]:

@@ -138,15 +138,15 @@ def rows() -> Iterator[tuple]:
     """``(name, signature, target, solver, config)`` of every measured row and every check."""
     from gpu_cases import chosen, kernel_cases, list_cases, list_names
 
-    from tilesmith.problems.signature import parse_key
+    from tilesmith.problems.keys import parse_key
     from tilesmith.targets.names import parse_target
 
-    gpu = _gpu()
+    gpu = gpu_target()
     for path in sorted(RESULTS.rglob("*.json")):
         held = json.loads(path.read_text())
         if "lists" in held:
             for row in (row for found in held["lists"].values() for row in found if "config" in row.get("bench", {})):
-                signature = _from_command(row["command"])[row["direction"]]
+                signature = from_command(row["command"])[row["direction"]]
                 yield f"{path.name} {signature.key()}", signature, gpu, row["bench"]["solver"], row["bench"]["config"]
         elif str(held.get("target", "")).startswith("x86_64") and "results" in held:
             target = parse_target(held["target"])
@@ -174,14 +174,14 @@ def untuned() -> Iterator[tuple]:
 
     from tilesmith.targets.cpu import cpu_target
 
-    targets = [_gpu(), *(cpu_target(arch, cores) for arch, cores in (("x86_64-v3", 1), ("x86_64-v4-bf16", 2)))]
+    targets = [gpu_target(), *(cpu_target(arch, cores) for arch, cores in (("x86_64-v3", 1), ("x86_64-v4-bf16", 2)))]
     for name in list_names():
         for _, _, signature in listed(name):
             for target in targets:
                 yield f"{target.arch} {target.cores} {signature.canonical.key()}", signature.canonical, target
 
 
-def _gpu():
+def gpu_target():
     from tilesmith.targets.cuda import cuda_target
 
     return replace(cuda_target("sm_90a", 132), l2_bytes=60 << 20)
@@ -209,7 +209,7 @@ def _read(solver: str, config: str):
 
 
 @lru_cache(maxsize=64)
-def _from_command(command: str) -> dict:
+def from_command(command: str) -> dict:
     from tilesmith.problems.driver import parse_command
 
     return {direction: signature.canonical for direction, signature in parse_command(command).signatures}

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.db.store import Database
+from tilesmith.db.opening import open_database
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.measuring import steady_call
 from tilesmith.measure.host import host_facts
@@ -37,7 +37,7 @@ RACE_SECONDS = 3.0
 
 
 def searched(item: Item, target: Target, folder: Path, name: str, **options: object) -> tuple[Launchable, float, int]:
-    database, cache = Database.open(folder / f"{name}.db"), ArtifactCache(folder / "cache")
+    database, cache = open_database(folder / f"{name}.db"), ArtifactCache(folder / "cache")
     result = tune(item.signature, target, database=database, cache=cache, **options)
     launch = get_launchable(item.signature, target=target, mode="strict", database=database, cache=cache)
     return launch, result.seconds, result.trials
@@ -48,7 +48,7 @@ def compare(item: Item, target: Target, times: float, strategy: str) -> dict:
         folder = Path(name)
         fast = get_launchable(
             item.signature, target=target, mode="fast",
-            database=Database.open(folder / "fast.db"), cache=ArtifactCache(folder / "cache"),
+            database=open_database(folder / "fast.db"), cache=ArtifactCache(folder / "cache"),
         )  # fmt: skip
         short, seconds, trials = searched(item, target, folder, "short")
         long, long_seconds, long_trials = searched(

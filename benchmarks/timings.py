@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.solvers.cuda.depthwise.solver import depthwise_seconds
 from tilesmith.solvers.cuda.halo.tile import halo_seconds
 from tilesmith.solvers.cuda.halo_wrw.tile import halo_wrw_seconds
@@ -22,15 +22,11 @@ from tilesmith.targets.fits.fit import Fit
 
 # The part of a fit that a solver's estimate takes, and the estimate.
 ESTIMATES = {
-    "wgmma_gemm": ("tile", tile_seconds),
-    "wgmma_conv": ("tile", tile_seconds),
-    "wgmma_halo": ("halo", halo_seconds),
-    "wgmma_halo_wrw": ("halo_wrw", halo_wrw_seconds),
-    "mma_dense": ("mma", mma_seconds),
-    "ffma_dense": ("mma", mma_seconds),
-    "mma_thin": ("thin", thin_seconds),
+    "wgmma_gemm": ("tile", tile_seconds), "wgmma_conv": ("tile", tile_seconds), "wgmma_halo": ("halo", halo_seconds),
+    "wgmma_halo_wrw": ("halo_wrw", halo_wrw_seconds), "mma_dense": ("mma", mma_seconds),
+    "ffma_dense": ("mma", mma_seconds), "mma_thin": ("thin", thin_seconds),
     "cuda_depthwise": ("depthwise", depthwise_seconds),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -105,9 +101,9 @@ def _rows(path: Path, target: str) -> Iterator[tuple[str, str, str, float]]:
 
 
 def _of_database(path: Path, target: str) -> Iterator[tuple[str, str, str, float]]:
-    from tilesmith.db.store import Database
+    from tilesmith.db.opening import open_database
 
-    database = Database.open(path, readonly=True)
+    database = open_database(path, readonly=True)
     for record in database.records("trials"):
         if record.target == target and record.status == "ok" and record.time_us:
             yield record.problem, record.solver, record.config, record.time_us

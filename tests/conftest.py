@@ -1,4 +1,7 @@
-"""Its folder is where tests find what they share (``torch_answer``, ``levels``)."""
+"""Skips the tests whose needs are not here (``needs``), and fails a run in which another test was skipped.
+
+Its folder is where tests find the modules that they share (``torch_answer``, ``levels``).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections import Counter
 import pytest
 
 import levels
+import needs
 from tilesmith.env import CPU_LEVEL
 from tilesmith.targets import detect
 
@@ -24,8 +28,41 @@ def level(request, record_property):
     return request.param
 
 
+class Unmet(pytest.Module):
+    """A file of tests that cannot even be imported here."""
+
+    def collect(self):
+        pytest.skip(needs.reason(needs.of_file(self.path)), allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    return Unmet.from_parent(parent, path=module_path) if needs.reason(needs.of_file(module_path)) else None
+
+
+def pytest_runtest_setup(item):
+    names = [mark.name.removeprefix(needs.PREFIX) for mark in item.iter_markers() if mark.name.startswith(needs.PREFIX)]
+    if reason := needs.reason(tuple(names)):
+        pytest.skip(reason)
+
+
+def skipped_otherwise(stats) -> list[str]:
+    """The tests that were skipped although all that they need is here."""
+    return [
+        str(each.nodeid) for each in stats.get("skipped", ()) if not str(each.longrepr[2]).startswith("Skipped: needs ")
+    ]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session, exitstatus):
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if exitstatus == pytest.ExitCode.OK and reporter is not None and skipped_otherwise(reporter.stats):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter):
-    """The levels that were run, for who reads the output of ``make test``."""
+    """Tests skipped without a need, and the levels that were run."""
+    for name in skipped_otherwise(terminalreporter.stats):
+        terminalreporter.write_line(f"SKIPPED though nothing that it needs is missing: {name}")
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, ())]
     ran = Counter(value for report in reports for name, value in report.user_properties if name == "level")
     if ran:

@@ -12,7 +12,7 @@ from hostile_records import put
 from tilesmith import CachePopulator, forget, get_launchable
 from tilesmith.cli.main import run
 from tilesmith.db.exchange import import_file
-from tilesmith.db.store import Database
+from tilesmith.db.opening import open_database
 from tilesmith.dispatch import locations
 from tilesmith.env import FIND_MODES
 from tilesmith.errors import TilesmithError
@@ -53,7 +53,7 @@ def ask_everything(rows: list[tuple[Any, ...]], way: str, home: Path) -> list[st
 
     os.environ["TILESMITH_DB_PATH"] = os.pathsep.join(layers)
     if file is not None:
-        ask("import", lambda: import_file(file, Database.open(layers[-1]), "newest"))
+        ask("import", lambda: import_file(file, open_database(layers[-1]), "newest"))
     for mode in FIND_MODES:
         _as_a_new_process()
         ask(f"get_launchable {mode}", lambda mode=mode: repr(get_launchable(SIGNATURE, target=TARGET, mode=mode).trace))

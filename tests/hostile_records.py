@@ -16,9 +16,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tilesmith.db import files
+from tilesmith.db.opening import open_database
 from tilesmith.db.schema import FIELDS
 from tilesmith.db.seal import REAL_FIELDS, seal_of
-from tilesmith.db.store import Database
 
 NAMES = FIELDS["results"]
 COUNTS = ("revision", "samples", "workspace")
@@ -127,7 +127,7 @@ def clear(home: Path) -> None:
 
 def _insert(path: Path, row: tuple[Any, ...], table: str) -> None:
     if not path.exists():
-        Database.open(path).close()
+        open_database(path).close()
     raw = sqlite3.connect(path, isolation_level=None)
     raw.execute("PRAGMA synchronous = OFF")
     raw.execute(

@@ -29,9 +29,9 @@ from tilesmith.measure.oracle import Oracle, oracle
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Draft
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
-from tilesmith.problems.signature import parse_key
 from tilesmith.runtime.executable import Executable
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import candidates
@@ -135,7 +135,7 @@ def run_trial(trial: Trial, executable: Executable, values: tuple[np.ndarray, ..
     initial = [guarded_result(trial.signature, values).array] if len(values) > len(operands) else []
     bound(*(operand.array for operand in operands), *initial, out=out.array)
     verdict = check(out.array, truth, trial.signature)
-    beside = out.trespass() or next((found for operand in operands if (found := operand.trespass())), "")
+    beside = out.out_of_bounds() or next((found for operand in operands if (found := operand.out_of_bounds())), "")
     return verdict.message or beside
 
 

@@ -27,7 +27,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 import tables  # noqa: E402
 from gpu_cases import listed  # noqa: E402
-from machine import facts, slug  # noqa: E402
+from tables import facts, slug  # noqa: E402
 from workers import Task, WorkerPool  # noqa: E402
 
 from tilesmith.errors import TilesmithError  # noqa: E402
@@ -66,14 +66,14 @@ def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     words = " ".join(sys.argv[1:])
     command = f"make gpu-bench ARGS='{words}'" if words else "make gpu-bench"
-    book = Book(tables.RESULTS / f"gpu_bench_{slug(cuda_devices()[0].name)}.json", command)
+    results = Results(tables.RESULTS / f"gpu_bench_{slug(cuda_devices()[0].name)}.json", command)
     todo = [
         {"list": name, "command": text, "direction": direction, "tune_seconds": options.tune_seconds,
          "seconds": options.seconds, "external": not options.generated_only,
-         "tune": None if options.again else book.search(name, text, direction, any_version=options.keep_searches)}
+         "tune": None if options.again else results.search(name, text, direction, any_version=options.keep_searches)}
         for name in options.lists or LISTS
         for text, direction, _ in listed(name)[:: options.sample]
-        if options.again or not book.has(name, text, direction)
+        if options.again or not results.has(name, text, direction)
     ]  # fmt: skip
     count = len(cuda_devices())
     print(f"{len(todo)} problems on {count} x {cuda_devices()[0].name}", flush=True)
@@ -84,7 +84,7 @@ def main() -> int:
 
     def took(ordinal: int, task: Task, answer: dict) -> None:
         row = answer if "died" not in answer else {"bench": {"status": "failed", "reason": answer["died"], "ratio": {}}}
-        book.add(task["list"], task, row)
+        results.add(task["list"], task, row)
         spent = "+".join(f"{seconds:.1f}" for seconds in row.get("seconds", {}).values())
         trials = (row.get("tune") or {}).get("trials", 0)
         print(f"{time.monotonic() - began:.0f} s GPU {ordinal} {task['list']} {tables.short(task)}: "
@@ -99,27 +99,27 @@ def main() -> int:
         return WorkerPool(HERE / "bench_worker.py", count, FOLDER / "log", options.tune_seconds + LONGEST_S)
 
     left = len(pool().work(todo, took, starts))
-    book.spent(time.monotonic() - began, len(todo) - left, count)
+    results.spent(time.monotonic() - began, len(todo) - left, count)
 
     def again(ordinal: int, task: Task, answer: dict) -> None:
-        book.add_again(task["list"], task, answer.get("bench") or {})
+        results.add_again(task["list"], task, answer.get("bench") or {})
         print(f"{time.monotonic() - began:.0f} s GPU {ordinal} again: {tables.short(task)}", flush=True)
 
     for number in range(2, options.passes + 1):
         tasks = [
             {"list": name, "command": text, "direction": direction, "tune_seconds": 0.0, "seconds": options.seconds,
-             "external": False, "tune": book.search(name, text, direction)}
+             "external": False, "tune": results.search(name, text, direction)}
             for name in options.lists or LISTS
             for text, direction, _ in listed(name)[:: options.sample]
-            if book.has(name, text, direction) and book.passes(name, text, direction) < number
+            if results.has(name, text, direction) and results.passes(name, text, direction) < number
         ]  # fmt: skip
         left += len(pool().work(tasks, again, starts))
-    book.write()
-    for line in tables.summary({name: tables.merged(rows) for name, rows in book.lists().items()}):
+    results.write()
+    for line in tables.summary({name: tables.merged(rows) for name, rows in results.lists().items()}):
         print(line)
-    bad = [row for rows in book.lists().values() for row in rows if (row.get("bench") or {}).get("status") != "ok"]
+    bad = [row for rows in results.lists().values() for row in rows if (row.get("bench") or {}).get("status") != "ok"]
     failed = [row for row in bad if (row.get("bench") or {}).get("status") != "disturbed"]
-    print(f"{left} left, {len(failed)} failed, {len(bad) - len(failed)} disturbed; {book.path.relative_to(ROOT)}")
+    print(f"{left} left, {len(failed)} failed, {len(bad) - len(failed)} disturbed; {results.path.relative_to(ROOT)}")
     for row in (*failed, *(row for row in bad if row not in failed))[:20]:
         found = row.get("bench") or {}
         print(found.get("status", "failed").upper(), row["command"], row["direction"], found.get("reason", "")[:200])
@@ -127,7 +127,7 @@ def main() -> int:
     return 1 if failed else DISTURBED if bad else 0
 
 
-class Book:
+class Results:
     """The result file: rows by list and problem."""
 
     def __init__(self, path: Path, command: str) -> None:
@@ -212,9 +212,7 @@ class Book:
                 "summary": {name: tables.figures(tables.merged(rows)) for name, rows in lists.items()}, "lists": lists,
                 "searches": self._other_searches(),
             }  # fmt: skip
-            staged = self.path.with_suffix(".part")
-            staged.write_text(json.dumps(data, indent=1) + "\n")
-            staged.replace(self.path)
+            tables.write_json(self.path, data)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class Problems:
     def __init__(self) -> None:
         import torch
 
-        from tilesmith.compare.rivals import rivals_of
+        from tilesmith.compare.rival import rivals_of
         from tilesmith.dispatch.locations import lasting_databases, open_cache
         from tilesmith.measure.machine import machine_of
         from tilesmith.targets.detect_cuda import cuda_target_of

@@ -33,7 +33,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 import tables  # noqa: E402
 from gpu_cases import TOOLS, Case, gflop_of, kernel_cases, list_cases, list_names, sanitizer_cases  # noqa: E402
-from machine import facts, slug  # noqa: E402
+from tables import facts, slug  # noqa: E402
 from workers import environment  # noqa: E402
 
 from tilesmith.errors import TilesmithError  # noqa: E402
@@ -135,9 +135,7 @@ class State:
                 "left": len(self.wanted - self.rows.keys()), "too_large": self.too_large,
                 "generator": generator_digest("cuda"), **facts(self._command),
             }  # fmt: skip
-            staged = self._summary.with_suffix(".part")
-            staged.write_text(json.dumps(summary, indent=1) + "\n")
-            staged.replace(self._summary)
+            tables.write_json(self._summary, summary)
         return summary
 
 
@@ -225,21 +223,21 @@ def watch(
 
     Says why it ended too early, else nothing.
     """
-    heard, read, ended = time.monotonic(), 0, False
+    last_output_s, read, ended = time.monotonic(), 0, False
     while not ended:
         time.sleep(0.2)
         ended = worker.poll() is not None
         fresh = results.read_bytes()[read:]
         fresh = fresh[: fresh.rfind(b"\n") + 1]
         if fresh:
-            read, heard = read + len(fresh), time.monotonic()
+            read, last_output_s = read + len(fresh), time.monotonic()
             found = [json.loads(line) for line in fresh.splitlines()]
             for row in found:
                 row.pop("index", None)
             rows += found
             took(found)
         late = time.monotonic() > deadline
-        if not ended and (late or time.monotonic() - heard > silence_s):
+        if not ended and (late or time.monotonic() - last_output_s > silence_s):
             worker.kill()
             worker.wait()
             return "" if late else f"gave no result within {silence_s:.0f} s"

@@ -302,13 +302,13 @@ def check_tuning_on_each_device():
 
     import torch
 
-    from tilesmith.db.store import Database
+    from tilesmith.db.opening import open_database
     from tilesmith.measure.device_oracle import device_oracle
     from tilesmith.runtime.device import device_of
     from tilesmith.targets.detect_cuda import cuda_target_of
+    from tilesmith.tune.crash_report import CrashReport
     from tilesmith.tune.device_worker import DeviceWorker
     from tilesmith.tune.messages import Load, Loaded, Setup
-    from tilesmith.tune.note import Note
     from tilesmith.tune.session import tune
 
     signature = small(stride=2).canonical
@@ -318,7 +318,7 @@ def check_tuning_on_each_device():
             target = cuda_target_of(ordinal)
             setup = Setup(signature.key(), 0, "", ordinal, str(CACHE.directory))
             worker = DeviceWorker(
-                setup, Note(Path(folder) / f"note{ordinal}"),
+                setup, CrashReport(Path(folder) / f"note{ordinal}"),
                 lambda setup, t=target: device_oracle(signature, values, t, setup.device, CACHE),
             )  # fmt: skip
             places = {device_of(address) for address in worker.bench.checker.slots}
@@ -327,7 +327,7 @@ def check_tuning_on_each_device():
             reply = worker.load(Load("theirs", solver="torch_cudnn"))
             there = torch.cuda.memory_allocated(ordinal) > before
             worker.close()
-            database = Database.open(Path(folder) / f"{ordinal}.db")
+            database = open_database(Path(folder) / f"{ordinal}.db")
             found = tune(
                 signature, target, database=database, cache=CACHE, device=ordinal, max_trials=3, external=False
             )

@@ -28,9 +28,9 @@ from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
 from tilesmith.measure.device_oracle import device_oracle  # noqa: E402
 from tilesmith.measure.oracle import oracle  # noqa: E402
 from tilesmith.plan.assemble import assemble  # noqa: E402
+from tilesmith.problems.keys import parse_key  # noqa: E402
 from tilesmith.problems.rewrite import Signature  # noqa: E402
 from tilesmith.problems.samples import sample_args  # noqa: E402
-from tilesmith.problems.signature import parse_key  # noqa: E402
 from tilesmith.problems.work import flops  # noqa: E402
 from tilesmith.runtime.executable import Executable  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402

@@ -15,8 +15,8 @@ from tilesmith.dispatch.choose import choose
 from tilesmith.dispatch.facts import options_of
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.driver import read_commands
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
-from tilesmith.problems.signature import parse_key
 from tilesmith.problems.work import flops
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.solver import Accepted, Config, parse_config

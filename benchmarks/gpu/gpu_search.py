@@ -23,7 +23,7 @@ sys.path[:0] = [str(HERE), str(ROOT / "src")]
 import tables  # noqa: E402
 from bench import DISTURBED, LISTS  # noqa: E402
 from gpu_cases import listed  # noqa: E402
-from machine import facts, slug  # noqa: E402
+from tables import facts, slug  # noqa: E402
 from workers import Task, WorkerPool  # noqa: E402
 
 from tilesmith.solvers.generation import generator_digest  # noqa: E402
@@ -85,9 +85,7 @@ def main() -> int:
         data = {
             **facts(f"python3 benchmarks/gpu/run.py search {words}".strip()), "summary": summary(kept), "results": kept,
         }  # fmt: skip
-        staged = path.with_suffix(".part")
-        staged.write_text(json.dumps(data, indent=1) + "\n")
-        staged.replace(path)
+        tables.write_json(path, data)
         return data["summary"]
 
     lock = threading.Lock()

@@ -19,13 +19,13 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 from workers import Task, keep_to_my_cores, tasks_of_stdin  # noqa: E402
 
-from tilesmith.db.store import Database  # noqa: E402
+from tilesmith.db.opening import open_database  # noqa: E402
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable  # noqa: E402
 from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
 from tilesmith.measure.device_oracle import device_oracle  # noqa: E402
 from tilesmith.problems.gemm import GemmSignature  # noqa: E402
+from tilesmith.problems.keys import parse_key  # noqa: E402
 from tilesmith.problems.samples import sample_args  # noqa: E402
-from tilesmith.problems.signature import parse_key  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
 from tilesmith.toolchain.cache import ArtifactCache  # noqa: E402
 from tilesmith.tune.process import Workers  # noqa: E402
@@ -43,7 +43,7 @@ def compare(task: Task, workers: Workers) -> dict:
         facts: dict[str, object] = {}
 
         def chosen(run: str, **options):
-            database, own = Database.open(folder / f"{run}.db"), ArtifactCache(folder / run)
+            database, own = open_database(folder / f"{run}.db"), ArtifactCache(folder / run)
             if options:
                 found = tune(
                     signature, target, database=database, cache=own, external=False, workers=workers, **options

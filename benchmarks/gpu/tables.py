@@ -1,16 +1,22 @@
-"""The tables and the plot of docs/benchmarks-gpu.md, from results: ``python benchmarks/gpu/tables.py``."""
+"""Result files of GPUs, and the tables and the plot of docs/benchmarks-gpu.md: ``python benchmarks/gpu/tables.py``."""
 
 from __future__ import annotations
 
 import json
+import platform
+import re
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
 from tilesmith.problems.driver import parse_command
 from tilesmith.problems.signature import parse_key
+from tilesmith.targets.detect_cuda import cuda_devices
+from tilesmith.toolchain.nvrtc import find_nvrtc
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -20,6 +26,7 @@ PLOT = ROOT / "docs" / "images" / "gpu-ratios.svg"
 FITTED_ON = ("gpu_defaults_h200.jsonl", "gpu_gemm_configs_h200.jsonl")
 LATER = ("few_channels", "networks")  # lists made after the first figures: in no overall figure
 FEW_CHANNELS = 8
+FIELDS = ("driver_version", "clocks.max.sm", "clocks.max.mem", "clocks.sm", "power.limit", "memory.total")
 Rows = list[dict]
 
 
@@ -118,41 +125,30 @@ def figures(rows: Rows) -> dict[str, float | None]:
     tuned = [row["tune"] for row in rows if row.get("tune")]
     searched = [found for found in tuned if found["trials"] > 1]  # else the untuned choice is all that was measured
     return {
-        "problems": len(rows),
-        "failed": len(rows) - len(good) - disturbed,
-        "disturbed": disturbed,
-        "geomean": geomean(map(ratio, good)),
-        "least": least(map(ratio, good)),
-        "single": geomean(map(single, good)),
-        "least_single": least(map(single, good)),
-        "below": sum((ratio(row) or 1.0) < 0.95 for row in good),
-        "with_external": geomean(map(portfolio, good)),
+        "problems": len(rows), "failed": len(rows) - len(good) - disturbed, "disturbed": disturbed,
+        "geomean": geomean(map(ratio, good)), "least": least(map(ratio, good)),
+        "single": geomean(map(single, good)), "least_single": least(map(single, good)),
+        "below": sum((ratio(row) or 1.0) < 0.95 for row in good), "with_external": geomean(map(portfolio, good)),
         "least_with_external": least(map(portfolio, good)),
         "roofline": geomean(row["bench"]["roofline"] for row in good),
         "library_roofline": geomean(map(library_roofline, good)),
         "untuned": geomean(1 / found["speedup"] if found.get("speedup") else None for found in searched),
         "searched": len(searched),
         "seconds": statistics.median([found["seconds"] for found in tuned]) if tuned else None,
-    }
+    }  # fmt: skip
 
 
 COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "problems": ("problems", lambda v: f"{v:.0f}"),
-    "failed": ("failed", lambda v: f"{v:.0f}"),
-    "disturbed": ("disturbed", lambda v: f"{v:.0f}"),
+    "problems": ("problems", lambda v: f"{v:.0f}"), "failed": ("failed", lambda v: f"{v:.0f}"),
+    "disturbed": ("disturbed", lambda v: f"{v:.0f}"), 
     "geomean": ("library / ours in rows, geomean", lambda v: f"**{v:.3f}**"),
-    "least": ("least", lambda v: f"{v:.2f}"),
-    "single": ("single calls, geomean", lambda v: f"{v:.3f}"),
-    "least_single": ("least", lambda v: f"{v:.2f}"),
-    "below": ("below 0.95", lambda v: f"{v:.0f}"),
+    "least": ("least", lambda v: f"{v:.2f}"), "single": ("single calls, geomean", lambda v: f"{v:.3f}"),
+    "least_single": ("least", lambda v: f"{v:.2f}"), "below": ("below 0.95", lambda v: f"{v:.0f}"),
     "with_external": ("with PyTorch's kernels, geomean", lambda v: f"{v:.3f}"),
-    "least_with_external": ("least", lambda v: f"{v:.2f}"),
-    "roofline": ("of roofline, ours", lambda v: f"{v:.2f}"),
-    "library_roofline": ("the library's", lambda v: f"{v:.2f}"),
-    "searched": ("searched", lambda v: f"{v:.0f}"),
-    "untuned": ("untuned / tuned speed", lambda v: f"{v:.2f}"),
-    "seconds": ("tuning, median s", lambda v: f"{v:.1f}"),
-}
+    "least_with_external": ("least", lambda v: f"{v:.2f}"), "roofline": ("of roofline, ours", lambda v: f"{v:.2f}"),
+    "library_roofline": ("the library's", lambda v: f"{v:.2f}"), "searched": ("searched", lambda v: f"{v:.0f}"),
+    "untuned": ("untuned / tuned speed", lambda v: f"{v:.2f}"), "seconds": ("tuning, median s", lambda v: f"{v:.1f}"),
+}  # fmt: skip
 
 
 TOGETHER = ("resnet50", "boo", "diffusion")  # of convolutions that tensor cores can do, in real models
@@ -359,6 +355,42 @@ def draw(data: dict, path: Path = PLOT) -> None:
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, metadata={"Date": None, "Description": f"results of {data['machine']['date']}"})
     pyplot.close(figure)
+
+
+def slug(name: str) -> str:
+    """A card's name in file names: ``nvidia_h200``."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def facts(command: str) -> dict[str, object]:
+    """Machine, driver, clocks, date and command."""
+    devices = cuda_devices()
+    asked = ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader"]
+    try:
+        line = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()[0]
+        read = dict(zip(FIELDS, (cell.strip() for cell in line.split(",")), strict=True))
+    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
+        read = {}
+    return {
+        "gpu": devices[0].name, "gpus": len(devices), "cuda": devices[0].driver, **read, "host": platform.machine(),
+        "nvrtc": find_nvrtc().identity, "torch": _torch(), "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "command": command,
+    }  # fmt: skip
+
+
+def _torch() -> str:
+    try:
+        import torch
+    except ImportError:
+        return ""
+    return str(torch.__version__)
+
+
+def write_json(path: Path, data: dict) -> None:
+    """In one step: a reader sees the whole file, or the one before it."""
+    staged = path.with_suffix(".part")
+    staged.write_text(json.dumps(data, indent=1) + "\n")
+    staged.replace(path)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ _HOMES = {
     "ConvSignature": "tilesmith.problems.conv",
     "GemmSignature": "tilesmith.problems.gemm",
     "Epilogue": "tilesmith.problems.epilogue",
-    "parse_key": "tilesmith.problems.signature",
+    "parse_key": "tilesmith.problems.keys",
     "CachePopulator": "tilesmith.ready.preload",
     "Launchable": "tilesmith.dispatch.launchable",
     "get_launchable": "tilesmith.dispatch.launchable",
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tilesmith.problems.conv import ConvSignature
     from tilesmith.problems.epilogue import Epilogue
     from tilesmith.problems.gemm import GemmSignature
-    from tilesmith.problems.signature import parse_key
+    from tilesmith.problems.keys import parse_key
     from tilesmith.ready.preload import CachePopulator
     from tilesmith.ready.tuning import tune
     from tilesmith.targets.detect import host_target

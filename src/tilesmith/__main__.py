@@ -7,7 +7,7 @@ _BEGAN = time.monotonic()
 
 
 def main() -> None:
-    """Loads the command line; whoever stops it while it is being loaded sees no traceback."""
+    """Loads the command line; Ctrl-C while it loads shows no traceback."""
     try:
         from tilesmith.cli.main import main as run
     except KeyboardInterrupt:

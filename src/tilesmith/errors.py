@@ -1,7 +1,7 @@
 """One class per failure that a user can meet.
 
 Every message is one line that names the value and the rule it breaks. The command line prints it as it is and
-exits with the class's ``exit_status``. A value of any length may be named: ``shortened`` cuts what nobody would read.
+exits with the class's ``exit_status``. A value of any length may be named: ``shortened`` cuts long values.
 """
 
 from __future__ import annotations

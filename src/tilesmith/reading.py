@@ -21,7 +21,7 @@ STDIN: Final = "/dev/stdin"
 SILENCE_S: Final = 60.0  # of a pipe, before it counts as broken
 _MIB = 1 << 20
 _CHUNK = 1 << 16
-# A pipe without a writer does not stop who opens it, and a terminal does not become that of the process.
+# Opening a pipe without a writer does not block, and a terminal does not become that of the process.
 AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _KINDS = (
     (stat.S_ISDIR, "a folder"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"), (stat.S_ISFIFO, "a pipe"),
@@ -30,7 +30,7 @@ _KINDS = (
 
 
 def why_no_file(mode: int) -> str:
-    """What lies there, by its ``st_mode``, if it is no regular file (``is a pipe, not a file``); empty for one."""
+    """Says what ``st_mode`` shows if not a regular file (``is a pipe, not a file``); empty for a regular file."""
     if stat.S_ISREG(mode):
         return ""
     return next((f"is {name}, not a file" for test, name in _KINDS if test(mode)), "is not a file")
@@ -136,7 +136,7 @@ def _too_long(path: Path | str, most: int) -> FileFormatError:
 
 
 def _chunks(descriptor: int, most: int | None, *, waits: bool, silence_s: float | None = None) -> Iterator[bytes]:
-    """What comes from an open file up to its end; ``TimeoutError`` after a silence."""
+    """Reads an open file up to its end; ``TimeoutError`` after a silence."""
     size = 0
     while True:
         if waits:
@@ -154,7 +154,7 @@ def _chunks(descriptor: int, most: int | None, *, waits: bool, silence_s: float 
 
 
 def _await(descriptor: int, silence_s: float | None) -> None:
-    """Until something can be read, the end included. A pipe that nobody has opened for writing yet is silent."""
+    """Until something can be read, the end included. A pipe without a writer is silent."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     deadline = None if silence_s is None else time.monotonic() + silence_s

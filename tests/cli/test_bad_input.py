@@ -243,7 +243,7 @@ def test_a_reader_that_goes_away_is_no_failure(tmp_path, words):
     assert done.returncode == 0
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+@pytest.mark.needs_dev_full
 def test_output_that_cannot_be_written(tmp_path):
     for words in ("env", f"parse 'conv {GOOD}'"):
         command = f"{LAUNCH[0]} -c '{LAUNCH[2]}' {words} > /dev/full"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tilesmith.cli.main import run
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.targets.detect import host_target
 
 STORE = Path(__file__).parents[1] / "db" / "stores" / "v2.db"
@@ -56,7 +56,7 @@ def test_query_by_command_key_target_and_solver(user, capsys):
 
 def test_query_shows_every_layer(user, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TILESMITH_DB_PATH", f"{user}:{tmp_path / 'mine.db'}")
-    Database.open(tmp_path / "mine.db").put_result(Record(GEMM_KEY, T, "c_dense", "", time_us=1.0))
+    open_database(tmp_path / "mine.db").put_result(Record(GEMM_KEY, T, "c_dense", "", time_us=1.0))
     assert run(["db", "query", GEMM_KEY, "--json"]) == 0
     assert [(row["role"], row["solver"]) for row in rows(capsys)] == [("user", "c_dense"), ("team", "gemm_sm90")]
 
@@ -120,7 +120,7 @@ def test_merge(user, tmp_path, monkeypatch, capsys):
 
 
 def test_stats(user, capsys):
-    Database.open(user).put_result(OUTDATED)
+    open_database(user).put_result(OUTDATED)
     assert run(["db", "stats", "--json"]) == 0
     (found,) = rows(capsys)
     assert (found["problems"], found["results"], found["trials"], found["failed"]) == (2, 5, 4, 1)
@@ -132,7 +132,7 @@ def test_stats(user, capsys):
 
 
 def test_prune(user, capsys):
-    Database.open(user).put_result(OUTDATED)
+    open_database(user).put_result(OUTDATED)
     assert run(["db", "prune"]) == 2
     assert "say which records go" in capsys.readouterr().err
     assert run(["db", "prune", "--failed", "--dry-run", "--json"]) == 0
@@ -144,9 +144,9 @@ def test_prune(user, capsys):
     assert "1 answers and 0 trials removed" in capsys.readouterr().out.splitlines()[-1]
     assert run(["db", "prune", "--older-than", "36500"]) == 0
     assert "0 answers" in capsys.readouterr().out
-    assert [r.solver for r in Database.open(user).records("results")] == ["c_dense", "c_reference", "gemm_sm90"]
+    assert [r.solver for r in open_database(user).records("results")] == ["c_dense", "c_reference", "gemm_sm90"]
     assert run(["db", "prune", *CONV.split(), "--solver", "c_reference"]) == 0
-    assert [r.solver for r in Database.open(user).records("trials")] == ["c_dense", "gemm_sm90"]
+    assert [r.solver for r in open_database(user).records("trials")] == ["c_dense", "gemm_sm90"]
 
 
 def test_check_and_repair(user, capsys):
@@ -180,7 +180,7 @@ def test_check_tells_of_a_file_of_which_nothing_can_be_read(user, tmp_path, monk
     assert run(["db", "check"]) == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+@pytest.mark.needs_fifos
 def test_export_does_not_wait_for_the_reader_of_a_fifo(user, tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
     assert run(["db", "export", "--out", str(tmp_path / "pipe")]) == 2
@@ -223,7 +223,7 @@ def test_retune_searches_what_is_stale_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TILESMITH_DB_PATH", str(path))
     key = parse_key("gemm1;m=16;n=16;k=16;batch=1;a=fp32,n;b=fp32,n;c=fp32;acc=fp32;alpha=1.0;beta=0.0").key()
     target = host_target(1).name
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(Record(key, target, "c_reference", "", time_us=0.001, compiler="gcc 1", host="another"))
     database.put_result(Record(key, "sm_90a:132", "gemm_sm90", "", time_us=1.0))
     assert run(["retune"]) == 2
@@ -239,10 +239,10 @@ def test_retune_searches_what_is_stale_once(tmp_path, monkeypatch, capsys):
     assert (row["key"], row["old_solver"], row["old_time_us"], row["changed"]) == (key, "c_reference", 0.001, True)
     assert row["solver"] != "c_reference"
     assert f"{key}: c_reference (0.0 us) -> {row['solver']}" in captured.err
-    held = Database.open(path).ranking(key, target)
+    held = open_database(path).ranking(key, target)
     assert held[0].solver == row["solver"]
     assert all(record.compiler != "gcc 1" for record in held)
     # What was done is not done again: a run that is stopped goes on with the rest.
     assert run(["retune", "--stale", "--threads", "1"]) == 0
     assert "0 stale problems" in capsys.readouterr().err
-    assert len(Database.open(path).ranking(key, "sm_90a:132")) == 1
+    assert len(open_database(path).ranking(key, "sm_90a:132")) == 1

@@ -1,7 +1,6 @@
 """``tilesmith doctor``: each thing that can be wrong is named, with what to type."""
 
 import json
-import os
 
 import pytest
 
@@ -88,7 +87,7 @@ def test_folders_that_cannot_be_written(monkeypatch, tmp_path):
         assert found.advice
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system's access lists are not read")
+@pytest.mark.needs_users
 def test_folders_that_others_can_write_are_named_with_what_to_type(monkeypatch, tmp_path):
     for name in ("cache", "data"):
         (tmp_path / name).mkdir()

@@ -13,7 +13,7 @@ from tilesmith.dispatch.spec import read_spec
 from tilesmith.errors import CommandError, EnvironmentValueError, FileFormatError, TilesmithError
 from tilesmith.problems.driver import parse_command, read_commands
 from tilesmith.problems.find_key import parse_find_key
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.targets.names import parse_target
 
 MB = 1 << 20

@@ -14,10 +14,10 @@ from tilesmith.cli.main import run
 from tilesmith.db import exchange
 from tilesmith.db.exchange import import_file
 from tilesmith.db.lines import line_of
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
 from tilesmith.errors import FileFormatError
-from tilesmith.problems.driver import read as lists
+from tilesmith.problems.driver import parse as lists
 
 CONV = "conv -n 1 -c 16 -H 8 -W 8 -k 16 -p 1 -q 1 -F 1"
 RECORD = Record("p", "t", "s", "c", time_us=1.0)
@@ -98,7 +98,7 @@ def test_a_pipe_with_a_writer_is_read_to_its_end(tmp_path, capsys):
     os.mkfifo(path)
     line = line_of("results", RECORD).encode() + b"\n"
     written(path, line[:40], line[40:], b"\n" + line_of("trials", RECORD).encode())
-    database = Database.open(None)
+    database = open_database(None)
     assert import_file(path, database, "newest").added == 2
     assert database.ranking("p", "t") == (RECORD,)
     written(path, CONV.encode(), b"\n# end\n")
@@ -113,7 +113,7 @@ def test_a_pipe_without_an_end_is_read_to_a_bound(tmp_path, monkeypatch):
     line = line_of("results", RECORD).encode() + b"\n"
     written(path, line, endless=True)
     with pytest.raises(FileFormatError, match="holds more than 1 MiB"):
-        import_file(path, Database.open(None), "newest")
+        import_file(path, open_database(None), "newest")
     monkeypatch.setattr(lists, "MAX_FILE", 1 << 16)
     written(path, CONV.encode() + b"\n", endless=True)
     with pytest.raises(FileFormatError, match="holds more than 65536 bytes"):
@@ -124,7 +124,7 @@ def test_a_line_without_an_end_is_one_bad_line(tmp_path):
     path = tmp_path / "in.jsonl"
     good = line_of("results", RECORD)
     path.write_bytes(b"{" * (3 << 20) + b"\n" + good.encode() + b"\n" + b" " * (2 << 20))
-    database = Database.open(None)
+    database = open_database(None)
     taken = import_file(path, database, "newest")
     assert taken.added == 1
     assert [line.partition(": ")[0] for line in taken.bad] == [f"{path}:1", f"{path}:3"]

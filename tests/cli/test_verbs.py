@@ -9,7 +9,7 @@ from tilesmith import env
 from tilesmith.cli.main import VERBS, run
 from tilesmith.cli.verbs.bench import DISTURBED_STATUS
 from tilesmith.compare.bench_records import Against, Bench
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.targets.detect import host_target
 
 SMALL = "-n 1 -c 8 -H 8 -W 8 -k 8 -y 3 -x 3 -p 1 -q 1"
@@ -106,13 +106,13 @@ def test_room_lets_no_more_in_than_there_is():
     import threading
     import time
 
-    from tilesmith.cli.verbs.verify import Room
+    from tilesmith.cli.verbs.verify import MemoryBudget
 
-    room, lock, now, most = Room(10), threading.Lock(), 0, 0
+    budget, lock, now, most = MemoryBudget(10), threading.Lock(), 0, 0
 
     def work(size):
         nonlocal now, most
-        with room.taken(size):
+        with budget.taken(size):
             with lock:
                 now += min(size, 10)
                 most = max(most, now)

@@ -9,11 +9,10 @@ import pytest
 from numpy_rival import RIVAL
 
 from tilesmith.cli.main import run
-from tilesmith.compare import rivals
+from tilesmith.compare import rival as rivals
 from tilesmith.compare.bench_records import Bench
 from tilesmith.compare.benchmark import bench
-from tilesmith.compare.rival import Rival, Way
-from tilesmith.compare.rivals import GROUP, rivals_of
+from tilesmith.compare.rival import GROUP, Rival, Way, rivals_of
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.measure.machine import Machine
 from tilesmith.problems.gemm import GemmSignature

@@ -26,10 +26,10 @@ from tilesmith.solvers.external import bound, library
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.tune.crash_report import CrashReport
 from tilesmith.tune.device_worker import DeviceWorker
 from tilesmith.tune.job import make_job
 from tilesmith.tune.messages import Load, Loaded, Race, Refused, Setup
-from tilesmith.tune.note import Note
 from tilesmith.tune.playoff import in_order
 from tilesmith.tune.space import Point
 
@@ -214,8 +214,10 @@ def test_explain_shows_it(decided, capsys, monkeypatch):
     assert run(["explain", CONV, "--device", "cuda"]) == 2
 
 
+@pytest.mark.needs_torch
 def test_a_launchable_calls_it_for_pytorchs_tensors_alone(device, monkeypatch):
-    torch = pytest.importorskip("torch")
+    import torch
+
     monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     monkeypatch.setattr(bound, "is_capturing", lambda: recording)
     recording = False
@@ -254,7 +256,7 @@ def test_a_launchable_calls_it_for_pytorchs_tensors_alone(device, monkeypatch):
 def test_the_worker_races_it(libraries, tmp_path, monkeypatch):
     signature = signature_of(CONV).canonical
     setup = Setup(signature.key(), 0, "", 0, str(tmp_path / "cache"))
-    worker = DeviceWorker(setup, Note(tmp_path / "note"), lambda setup: None)
+    worker = DeviceWorker(setup, CrashReport(tmp_path / "note"), lambda setup: None)
     reply = worker.load(Load("theirs", solver="torch_cudnn"))
     assert isinstance(reply, Loaded)
     assert reply.error <= reply.bound
@@ -271,7 +273,7 @@ def test_a_search_lets_it_race_in_the_playoff_alone(device, monkeypatch):
     target = cuda_target_of(0)
     job = make_job(signature_of(CONV), target, "tune", external=True)
     assert job.external_points == [Point("torch_cudnn", Config(()))]
-    assert "torch_cudnn" not in job.arms
+    assert "torch_cudnn" not in job.solvers
     assert list(job.candidates)[-1] == "torch_cudnn"
     gemm = make_job(signature_of(GEMM), target, "tune", external=True)
     assert [str(point) for point in gemm.external_points] == ["torch_cublas lt=0", "torch_cublas lt=1"]

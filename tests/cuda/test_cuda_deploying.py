@@ -49,8 +49,8 @@ def test_preload_for_a_gpu(place, monkeypatch):
     assert get_launchable(SMALL, device="cuda", mode="fast").remembered
 
 
+@pytest.mark.needs_torch
 def test_a_launchable_for_a_gpu_is_copied_and_saved(monkeypatch):
-    pytest.importorskip("torch")
     stream = SimpleNamespace(cuda_stream=0)
     monkeypatch.setattr("torch.cuda", SimpleNamespace(current_stream=lambda index: stream))
     a, b = map(fake_tensors.Tensor, SMALL.get_sample_args())

@@ -24,9 +24,9 @@ from tilesmith.targets import detect_cuda
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_arch
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of
 from tilesmith.targets.names import parse_target
+from tilesmith.tune.crash_report import CrashReport
 from tilesmith.tune.device_worker import DeviceWorker
 from tilesmith.tune.messages import Load, Loaded, Race, Refused, Setup, Unload
-from tilesmith.tune.note import Note
 
 CONV = ConvSignature((1, 3, 6, 6), (5, 3, 3, 3)).canonical
 
@@ -156,7 +156,7 @@ def test_the_worker_refuses_and_races(checking, tmp_path):
     values = sample_args(CONV)
     worker = DeviceWorker(
         Setup(CONV.key(), 0, "", 0, str(tmp_path / "cache")),
-        Note(tmp_path / "note"),
+        CrashReport(tmp_path / "note"),
         lambda setup: oracle(CONV, values),
     )
     draft = CudaReferenceSolver().draft(CONV.geometry, Config(()), H200)

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 from cuda_chain import H200
 
-from tilesmith.db.store import Database
+from tilesmith.db.opening import open_database
 from tilesmith.errors import CompileError
 from tilesmith.measure.timing import Timing
 from tilesmith.problems.gemm import GemmSignature
@@ -20,7 +20,7 @@ from tilesmith.toolchain import cache as cache_module
 from tilesmith.toolchain.build import SlowCompilerError
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.tune import process, runner, session, units
-from tilesmith.tune.messages import Certified, Certify, Load, Loaded, Race, Raced, Ready, Refused, Rest, Setup
+from tilesmith.tune.messages import Certified, Certify, Load, Loaded, Race, Raced, Ready, Refused, Reset, Setup
 from tilesmith.tune.process import WorkerDiedError, Workers
 from tilesmith.tune.session import tune
 
@@ -36,7 +36,7 @@ class StandInWorker:
 
     def __init__(self):
         self.made.append(self)
-        self.note, self.alive, self.dead = Note(), True, False
+        self.report, self.alive, self.dead = CrashReport(), True, False
         self.seen, self.replies = [], []
 
     def send(self, request):
@@ -69,7 +69,7 @@ class StandInWorker:
         self.alive, self.dead = False, True
 
 
-class Note:
+class CrashReport:
     text = ""
 
     def write(self, text):
@@ -85,7 +85,7 @@ def place(cuda, tmp_path, monkeypatch):
     monkeypatch.setattr(process, "WorkerProcess", StandInWorker)
     monkeypatch.setattr(runner, "WorkerProcess", StandInWorker)
     monkeypatch.setattr(session, "usable_cores", lambda: 5)
-    return {"database": Database.open(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache"), "external": False}
+    return {"database": open_database(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache"), "external": False}
 
 
 def compilers(monkeypatch, seconds, refuse=()):
@@ -171,8 +171,8 @@ def test_the_worker_is_kept_for_the_next_problem(place, monkeypatch):
         for signature in (GEMM, OTHER):
             tune(signature, H200, max_trials=6, max_seconds=120.0, workers=workers, **place)
         (worker,) = StandInWorker.made
-        kinds = [type(request) for request in worker.seen if isinstance(request, Setup | Rest)]
-        assert kinds == [Setup, Rest, Setup, Rest]
+        kinds = [type(request) for request in worker.seen if isinstance(request, Setup | Reset)]
+        assert kinds == [Setup, Reset, Setup, Reset]
         worker.alive = False  # it dies between two problems
         tune(GEMM, H200, max_trials=8, max_seconds=120.0, workers=workers, **place)
         assert len(StandInWorker.made) == 2

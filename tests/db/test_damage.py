@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tilesmith.db import connect
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record, Search
 from tilesmith.db.schema import FIELDS, TABLES
 from tilesmith.db.seal import seal_of, values_of
-from tilesmith.db.store import Database
 
 P, T = "conv/1/some-problem", "x86_64-v4:2:zen4"
 FULL = Record(
@@ -28,7 +28,7 @@ SEARCH = Search(P, T, "model", 7, 40, 9.5, "converged", "2026-01-02")
 @pytest.fixture
 def store(tmp_path):
     path = tmp_path / "t.db"
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(FULL)
     database.record_trials([FULL])
     database.put_search(SEARCH)
@@ -57,7 +57,7 @@ def flipped(value):
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_column_flipped_in_turn_is_never_used(store, table):
-    database = Database.open(store)
+    database = open_database(store)
     raw = sqlite3.connect(store, isolation_level=None)
     raw.execute("PRAGMA synchronous = OFF")
     held = SEARCH if table == "searches" else FULL
@@ -93,7 +93,7 @@ def test_bytes_of_the_file_flipped_in_turn_are_never_used_silently(store, tmp_pa
     path.parent.mkdir()
     for place in (*used[:40:3], *used[40::61]):
         path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
-        database = Database.open(path)
+        database = open_database(path)
         assert database.ranking(P, T) in ((), (FULL,)), place
         assert database.trials(P, T) in ((), (FULL,)), place
         assert database.search(P, T) in (None, SEARCH), place
@@ -108,7 +108,7 @@ def test_lengths_of_a_truncated_file_are_misses(store, tmp_path):
     path.parent.mkdir()
     for length in [0, 1, 15, 16, 99, 100, 101, *range(200, len(content), 1499)]:
         path.write_bytes(content[:length])
-        database = Database.open(path)
+        database = open_database(path)
         assert database.ranking(P, T) in ((), (FULL,)), length
         database.put_result(FULL)
         assert database.ranking(P, T) == (FULL,)
@@ -119,7 +119,7 @@ def test_lengths_of_a_truncated_file_are_misses(store, tmp_path):
 
 def test_what_is_whole_of_a_damaged_file_is_in_the_fresh_one(tmp_path, caplog):
     path = tmp_path / "t.db"
-    database = Database.open(path)
+    database = open_database(path)
     records = [Record(f"p{i:03}", T, "s", "c" * 400, time_us=1.0 + i) for i in range(200)]
     database.put_results(records)
     database.close()
@@ -128,7 +128,7 @@ def test_what_is_whole_of_a_damaged_file_is_in_the_fresh_one(tmp_path, caplog):
     content[page // 4096 * 4096 : page // 4096 * 4096 + 4096] = os.urandom(4096)
     path.write_bytes(content)
     with caplog.at_level(logging.WARNING):
-        again = Database.open(path)
+        again = open_database(path)
         kept = list(again.records("results"))
         assert again.persistent
         kept = list(again.records("results"))
@@ -145,7 +145,7 @@ def test_check_tells_and_repair_removes(store, caplog):
     raw = sqlite3.connect(store, isolation_level=None)
     raw.execute("UPDATE trials SET time_us = 1.0")
     raw.execute("UPDATE searches SET seed = 8")
-    database = Database.open(store)
+    database = open_database(store)
     lines = database.check()
     assert len(lines) == 2
     assert all(str(store) in line and P in line for line in lines)
@@ -163,7 +163,7 @@ def test_another_programs_database_stays_as_it_is(tmp_path, caplog):
     before = path.read_bytes()
     for readonly in (False, True):
         with caplog.at_level(logging.WARNING):
-            database = Database.open(path, readonly=readonly)
+            database = open_database(path, readonly=readonly)
         database.put_result(FULL)
         assert database.ranking(P, T) == (FULL,)
     assert "another program" in caplog.text
@@ -175,7 +175,7 @@ def test_a_file_that_was_never_a_database_stays_as_it_is(name, tmp_path, caplog)
     path = tmp_path / name
     path.write_text("a list of problems, named by mistake\n" * 50)
     with caplog.at_level(logging.WARNING):
-        database = Database.open(path)
+        database = open_database(path)
     database.put_result(FULL)
     assert database.ranking(P, T) == (FULL,)
     assert not database.persistent
@@ -185,24 +185,24 @@ def test_a_file_that_was_never_a_database_stays_as_it_is(name, tmp_path, caplog)
 
 def test_a_file_that_is_replaced_in_use_gets_what_is_written(tmp_path):
     path = tmp_path / "t.db"
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(FULL)
     path.rename(tmp_path / "aside.db")
-    Database.open(path).close()
+    open_database(path).close()
     database.record_trials([FULL])
-    assert Database.open(path).trials(P, T) == (FULL,)
+    assert open_database(path).trials(P, T) == (FULL,)
 
 
 def test_a_busy_file_is_waited_for_and_nothing_is_lost(tmp_path, monkeypatch):
     monkeypatch.setenv("TILESMITH_DB_TIMEOUT", "60")
     path = tmp_path / "t.db"
-    database = Database.open(path)
+    database = open_database(path)
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN EXCLUSIVE")
     threading.Timer(0.6, lambda: other.execute("COMMIT")).start()
     database.put_result(FULL)
     assert database.persistent
-    assert Database.open(path).ranking(P, T) == (FULL,)
+    assert open_database(path).ranking(P, T) == (FULL,)
 
 
 @pytest.mark.parametrize("kind", ["new", "old"])
@@ -215,7 +215,7 @@ def test_a_busy_file_is_waited_for_when_it_is_opened(kind, tmp_path, monkeypatch
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN EXCLUSIVE")
     threading.Timer(0.6, lambda: other.execute("COMMIT")).start()
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(FULL)
     assert database.persistent
     assert not caplog.records
@@ -230,7 +230,7 @@ STORES = Path(__file__).parent / "stores"
 @pytest.mark.parametrize("readonly", [False, True])
 def test_stores_of_every_version_are_readable_for_ever(name, readonly, tmp_path, caplog):
     path = Path(shutil.copy(STORES / name, tmp_path))
-    database = Database.open(path, readonly=readonly)
+    database = open_database(path, readonly=readonly)
     conv, gemm = (database.ranking(problem, target) for problem, target in database.problems())
     assert [(r.solver, r.time_us, r.ok) for r in conv] == [
         ("c_dense", 12.5, True), ("c_reference", 250.0, True), ("c_depthwise", None, False),
@@ -255,19 +255,19 @@ def test_stores_of_every_version_are_readable_for_ever(name, readonly, tmp_path,
 def test_the_lines_of_the_past_are_readable_for_ever():
     from tilesmith.db.exchange import everything, import_file
 
-    database = Database.open(None)
+    database = open_database(None)
     taken = import_file(STORES / "records1.jsonl", database, "newest")
     assert taken.bad == []
     assert taken.newer == 0
-    assert list(everything(database)) == list(everything(Database.open(STORES / "v2.db", readonly=True)))
+    assert list(everything(database)) == list(everything(open_database(STORES / "v2.db", readonly=True)))
 
 
 def test_the_files_of_the_past_are_readable_for_ever(tmp_path):
     from tilesmith.db.exchange import everything
 
     shutil.copytree(STORES / "files1.db.records", tmp_path / "files1.db.records")
-    database = Database.open(tmp_path / "files1.db")
-    assert list(everything(database)) == list(everything(Database.open(STORES / "v2.db", readonly=True)))
+    database = open_database(tmp_path / "files1.db")
+    assert list(everything(database)) == list(everything(open_database(STORES / "v2.db", readonly=True)))
     assert database.check() == ()
 
 
@@ -275,13 +275,13 @@ def test_a_damaged_type_of_a_column_changes_no_record(tmp_path):
     """In a numeric column the text ``0.10`` would become the number 0.1."""
     path = tmp_path / "t.db"
     record = Record("p", "t:1", "s", "mr=1", time_us=1.0, generator="0.10")
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(record)
     database.close()
     whole = path.read_bytes()
     assert b"generator TEXT" in whole
     path.write_bytes(whole.replace(b"generator TEXT", b"generator UEXT"))
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(replace(record, solver="other"))
     assert database.ranking("p", "t:1") == (replace(record, solver="other"), record)
 
@@ -291,10 +291,10 @@ def test_a_damaged_version_of_the_file_format_does_not_make_it_read_only(store, 
     content[18] = 0x41
     store.write_bytes(content)
     with caplog.at_level(logging.WARNING):
-        database = Database.open(store)
+        database = open_database(store)
         database.put_result(replace(FULL, solver="another"))
     assert "damaged" in caplog.text
-    assert {record.solver for record in Database.open(store).ranking(P, T)} == {"c_dense", "another"}
+    assert {record.solver for record in open_database(store).ranking(P, T)} == {"c_dense", "another"}
 
 
 @pytest.mark.parametrize("readonly", [True, False])
@@ -307,7 +307,7 @@ def test_a_damaged_name_in_a_file_of_another_version(store, readonly):
     at = whole.index(b"CREATE TABLE results")
     for place in (at + 15, at + 5, whole.rindex(b"results", 0, at) + 2):
         store.write_bytes(whole[:place] + b"\x97" + whole[place + 1 :])
-        database = Database.open(store, readonly=readonly)
+        database = open_database(store, readonly=readonly)
         assert database.ranking(P, T) in ((), (FULL,))
         database.put_result(FULL)
         database.close()
@@ -326,12 +326,12 @@ def shifted(tmp_path):
 @pytest.mark.parametrize("readonly", [True, False])
 def test_a_schema_that_sqlite_finds_no_memory_for_is_damaged(shifted, caplog, readonly):
     path = shifted
-    database = Database.open(path, readonly=readonly)
+    database = open_database(path, readonly=readonly)
     assert database.ranking(P, T) == ()
     database.put_result(FULL)
     database.close()
     assert "damaged" in caplog.text or "malformed" in caplog.text  # SQLite 3.40 finds no memory, others may say more
-    assert path.read_bytes() == SHIFTED.read_bytes() if readonly else Database.open(path).ranking(P, T) == (FULL,)
+    assert path.read_bytes() == SHIFTED.read_bytes() if readonly else open_database(path).ranking(P, T) == (FULL,)
 
 
 def test_memory_that_is_missing_is_no_damage(monkeypatch):

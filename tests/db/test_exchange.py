@@ -8,8 +8,8 @@ import pytest
 from tilesmith.db.exchange import POLICIES, everything, find_db_lines, import_file, json_lines, merge
 from tilesmith.db.find_text import find_line, read_find_line, target_of_file
 from tilesmith.db.lines import line_of, read_line
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record, Search
-from tilesmith.db.store import Database
 from tilesmith.errors import FileFormatError, ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
@@ -100,7 +100,7 @@ def test_a_file_is_imported_with_the_numbers_of_its_bad_lines(tmp_path):
     path.write_bytes(
         f"{good}\n\nrubbish\n{good.replace('10.0', '10.5')}\n{newer}\n".encode() + b"\xff\xfe{\n" + other.encode()
     )
-    database = Database.open(None)
+    database = open_database(None)
     taken = import_file(path, database, "newest")
     assert (taken.added, taken.newer) == (2, 1)
     assert [line.split(": ")[0] for line in taken.bad] == [f"{path}:{n}" for n in (3, 4, 6)]
@@ -109,12 +109,12 @@ def test_a_file_is_imported_with_the_numbers_of_its_bad_lines(tmp_path):
 
 
 def test_everything_exported_comes_back(tmp_path):
-    first = Database.open(tmp_path / "a.db")
+    first = open_database(tmp_path / "a.db")
     first.put_results([record(), record("c_reference", "", 99.0)])
     first.record_trials([record(config=f"mh={i}", time_us=10.0 + i) for i in range(2500)])
     path = tmp_path / "all.jsonl"
     path.write_text("\n".join(json_lines(everything(first))))
-    second = Database.open(None)
+    second = open_database(None)
     assert import_file(path, second, "mine").added == 2502
     assert list(everything(second)) == list(everything(first))
     again = import_file(path, second, "fastest")
@@ -123,7 +123,7 @@ def test_everything_exported_comes_back(tmp_path):
 
 def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(FileFormatError, match="cannot be read"):
-        import_file(tmp_path, Database.open(None), "newest")
+        import_file(tmp_path, open_database(None), "newest")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_policies(policy, winners):
     ]
     for other, winner in zip(theirs, winners, strict=True):
         for table in ("results", "trials"):
-            database = Database.open(None)
+            database = open_database(None)
             merge([(table, mine)], database, policy)
             taken = merge([(table, other)], database, policy)
             (held,) = database.ranking(P, T) if table == "results" else database.trials(P, T)
@@ -277,7 +277,7 @@ def test_the_target_of_find_db_text(tmp_path):
     assert {name: target_of_file(name) for name in names} == names
     line = f"{find_key(SIGNATURE)}=S:1,0,a"
     (tmp_path / "gfx90a68.HIP.fdb.txt").write_text(f"{line}\nbad=S:1,0,a\n")
-    database = Database.open(None)
+    database = open_database(None)
     taken = import_file(tmp_path / "gfx90a68.HIP.fdb.txt", database, "newest")
     assert (taken.added, len(taken.bad)) == (1, 1)
     assert database.problems() == ((P, "gfx90a:104"),)

@@ -10,10 +10,10 @@ import pytest
 from hostile_records import NAMES, line_of, put, sealed
 from tilesmith.cli.main import run
 from tilesmith.db.exchange import import_file
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import OK, RECORD_RULES, Record, Search
 from tilesmith.db.schema import FIELDS
 from tilesmith.db.seal import seal_of
-from tilesmith.db.store import Database
 from tilesmith.errors import RecordError, TilesmithError
 from tilesmith.problems.conv import ConvSignature
 
@@ -70,7 +70,7 @@ def test_a_record_checks_itself_when_it_is_made(name, value):
 def test_a_sealed_record_outside_its_rule_never_enters(way, table, tmp_path, caplog):
     for number, (name, value) in enumerate(HOSTILE):
         (path, *_), file = put(sealed(GOOD | {"solver": f"s{number}", name: value}), way, tmp_path, table)
-    database = Database.open(path)
+    database = open_database(path)
     with caplog.at_level(logging.WARNING):
         found = import_file(file, database, "newest").bad if file else database.check()
         assert database.ranking(P, T) == database.trials(P, T) == database.trials(P, T, "s1") == ()
@@ -90,7 +90,7 @@ def test_a_sealed_record_outside_its_rule_never_enters(way, table, tmp_path, cap
 def test_what_sqlite_cannot_hold_never_enters_by_a_line(name, value, tmp_path):
     file = tmp_path / "in.jsonl"
     file.write_text(line_of(sealed(GOOD | {name: value})) + "\n" + line_of(sealed(GOOD)) + "\n")
-    database = Database.open(None)
+    database = open_database(None)
     taken = import_file(file, database, "newest")
     if value == "..":
         assert (taken.added, taken.bad) == (2, [])
@@ -103,7 +103,7 @@ def test_what_sqlite_cannot_hold_never_enters_by_a_line(name, value, tmp_path):
 def test_a_hostile_record_among_good_ones_costs_itself_alone(tmp_path):
     path = tmp_path / "t.db"
     put(sealed(GOOD | {"solver": "a", "spread_us": -1.0}), "user", tmp_path)
-    database = Database.open(tmp_path / "user.db")
+    database = open_database(tmp_path / "user.db")
     database.put_result(Record(**GOOD))
     assert database.ranking(P, T) == (Record(**GOOD),)
     assert not path.exists()
@@ -112,12 +112,12 @@ def test_a_hostile_record_among_good_ones_costs_itself_alone(tmp_path):
 @pytest.mark.parametrize("target", ["..", ".", "...", "a.b"])
 def test_a_target_of_dots_is_no_other_folder(target, tmp_path):
     (tmp_path / "t.db.records").mkdir()
-    database = Database.open(tmp_path / "t.db")
+    database = open_database(tmp_path / "t.db")
     record = Record(**GOOD | {"target": target})
     database.put_result(record)
     database.record_trials([record])
-    assert Database.open(tmp_path / "t.db").ranking(P, target) == (record,)
-    assert list(Database.open(tmp_path / "t.db").records("trials")) == [record]
+    assert open_database(tmp_path / "t.db").ranking(P, target) == (record,)
+    assert list(open_database(tmp_path / "t.db").records("trials")) == [record]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_find_db_text_obeys_the_rules_of_records(entry, field, tmp_path):
     file = tmp_path / "gfx90a68.HIP.fdb.txt"
     key = "16-8-8-3x3-16-8-8-1-1x1-1x1-1x1-0-NHWC-NHWC-NHWC-FP32-F"
     file.write_text(f"{key}={entry}\n{key}=T:1,0,a\n")
-    database = Database.open(None)
+    database = open_database(None)
     taken = import_file(file, database, "newest")
     assert taken.added == 1
     (line,) = taken.bad
@@ -148,12 +148,12 @@ def test_a_search_checks_itself_too(tmp_path):
         with pytest.raises(RecordError):
             Search(P, T, **good | {name: value})
         path = tmp_path / f"{name}.db"
-        Database.open(path).close()
+        open_database(path).close()
         row = (P, T, *(good | {name: value}).values())
         raw = sqlite3.connect(path, isolation_level=None)
         raw.execute(f"INSERT INTO searches VALUES ({', '.join('?' * 9)})", (*row, seal_of(row)))
         raw.close()
-        database = Database.open(path)
+        database = open_database(path)
         assert database.search(P, T) is None
         assert len(database.check()) == 1
     assert len(FIELDS["searches"]) == 8
@@ -166,7 +166,7 @@ def test_the_verbs_meet_hostile_records(tmp_path, monkeypatch, capsys):
         changed = GOOD | {"solver": f"s{number}", name: value}
         put(sealed(changed), "user", tmp_path, "results")
         put(sealed(changed), "user", tmp_path, "trials")
-    Database.open(tmp_path / "user.db").put_result(Record(**GOOD))
+    open_database(tmp_path / "user.db").put_result(Record(**GOOD))
     for words in (
         ["stats", "--json"], ["query", "--json"], ["query", "--trials"], ["export"], ["prune", "--dry-run", "--failed"],
         ["prune", "--older-than", "36500"],
@@ -182,12 +182,12 @@ def test_the_verbs_meet_hostile_records(tmp_path, monkeypatch, capsys):
     assert run(["db", "merge", str(tmp_path / "user.db")]) == 0
     assert "1 added" in capsys.readouterr().out
     assert run(["db", "check", "--db", str(tmp_path / "user.db"), "--repair"]) == 0
-    assert Database.open(tmp_path / "user.db", readonly=True).check() == ()
+    assert open_database(tmp_path / "user.db", readonly=True).check() == ()
 
 
 def test_keys_that_are_no_text_are_passed_once_and_can_be_removed(tmp_path, caplog):
     """Bytes that are no UTF-8 read as another text, in front of them: a reader of many rows would never get past."""
-    database = Database.open(tmp_path / "t.db")
+    database = open_database(tmp_path / "t.db")
     raw = sqlite3.connect(tmp_path / "t.db", isolation_level=None)
     row = sealed(GOOD)
     for table in ("results", "trials"):
@@ -209,7 +209,7 @@ def test_keys_that_are_no_text_are_passed_once_and_can_be_removed(tmp_path, capl
 def test_a_record_from_the_future_does_not_stay_the_newest(date):
     from tilesmith.db.exchange import merge
 
-    database = Database.open(None)
+    database = open_database(None)
     odd, today = Record(**GOOD | {"date": date}), Record(**GOOD)
     merge([("results", odd)], database, "newest")
     assert database.ranking(P, T) == (odd,)
@@ -222,4 +222,4 @@ def test_a_record_from_the_future_does_not_stay_the_newest(date):
 def test_a_target_of_another_form_is_told_at_once(tmp_path):
     (tmp_path / "f.txt").write_text("x=S:1,0,a\n" * 3)
     with pytest.raises(TilesmithError, match="write it as gfx90a:104"):
-        import_file(tmp_path / "f.txt", Database.open(None), "newest", "t" * 100)
+        import_file(tmp_path / "f.txt", open_database(None), "newest", "t" * 100)

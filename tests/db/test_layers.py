@@ -11,10 +11,9 @@ from dataclasses import replace
 import pytest
 
 from tilesmith.db.layers import open_layers
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
-from tilesmith.targets.names import parse_target
-from tilesmith.targets.near import nearest_first
+from tilesmith.targets.names import nearest_first, parse_target
 
 P, T = "conv/1/some-problem", "x86_64-v4:2:zen4"
 
@@ -44,9 +43,9 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 def test_answers_come_from_the_highest_layer_down_and_say_so(tmp_path):
     system, team, user = (tmp_path / name for name in ("system.db", "team.db", "user.db"))
-    Database.open(system).put_result(record("s", time_us=1.0))
-    Database.open(team).put_result(record("t", time_us=2.0))
-    Database.open(team).put_result(record("t2", time_us=1.5))
+    open_database(system).put_result(record("s", time_us=1.0))
+    open_database(team).put_result(record("t", time_us=2.0))
+    open_database(team).put_result(record("t2", time_us=1.5))
     layers = open_layers([system, team, user], system=1)
     found = layers.answers(P, T)
     assert [(a.record.solver, a.layer, a.role) for a in found] == [
@@ -55,8 +54,8 @@ def test_answers_come_from_the_highest_layer_down_and_say_so(tmp_path):
     layers.writable.put_result(record("u", time_us=9.0))
     assert (layers.answers(P, T)[0].record.solver, layers.answers(P, T)[0].role) == ("u", "user")
     assert layers.answers("nothing", T) == ()
-    assert [r.solver for r in Database.open(user).ranking(P, T)] == ["u"]
-    assert [r.solver for r in Database.open(team).ranking(P, T)] == ["t2", "t"]
+    assert [r.solver for r in open_database(user).ranking(P, T)] == ["u"]
+    assert [r.solver for r in open_database(team).ranking(P, T)] == ["t2", "t"]
     layers.close()
 
 
@@ -68,7 +67,7 @@ def test_no_layers_means_memory():
 
 def test_lower_layers_are_read_in_place_and_see_what_their_owner_adds(tmp_path):
     team, user = tmp_path / "team.db", tmp_path / "user.db"
-    owner = Database.open(team)
+    owner = open_database(team)
     owner.put_result(record("old"))
     layers = open_layers([team, user])
     assert [a.record.solver for a in layers.answers(P, T)] == ["old"]
@@ -79,12 +78,12 @@ def test_lower_layers_are_read_in_place_and_see_what_their_owner_adds(tmp_path):
 def test_a_url_is_fetched_once_kept_and_asked_for_again_after_a_day(server, tmp_path, monkeypatch, caplog):
     folder, address = server
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
-    Database.open(folder / "team.db").put_result(record("t"))
+    open_database(folder / "team.db").put_result(record("t"))
     url = f"{address}/team.db"
     layers = open_layers([url, tmp_path / "user.db"])
     assert [(a.record.solver, a.layer, a.role) for a in layers.answers(P, T)] == [("t", url, "team")]
     (kept,) = (tmp_path / "cache" / "layers").iterdir()
-    Database.open(folder / "team.db").put_result(record("t", time_us=5.0))
+    open_database(folder / "team.db").put_result(record("t", time_us=5.0))
     assert open_layers([url, tmp_path / "user.db"]).answers(P, T)[0].record.time_us == 10.0
     os.utime(kept, (0, 0))
     assert open_layers([url, tmp_path / "user.db"]).answers(P, T)[0].record.time_us == 5.0
@@ -94,7 +93,7 @@ def test_a_url_is_fetched_once_kept_and_asked_for_again_after_a_day(server, tmp_
 def test_an_unreachable_url_is_one_warning_and_the_kept_copy(server, tmp_path, monkeypatch, caplog):
     folder, address = server
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
-    Database.open(folder / "team.db").put_result(record("t"))
+    open_database(folder / "team.db").put_result(record("t"))
     url, user = f"{address}/team.db", tmp_path / "user.db"
     open_layers([url, user]).close()
     (folder / "team.db").unlink()
@@ -124,7 +123,7 @@ def test_an_unreachable_url_is_one_warning_and_the_kept_copy(server, tmp_path, m
 def test_readonly_layers_leave_the_network_alone(server, tmp_path, monkeypatch):
     folder, address = server
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
-    Database.open(folder / "team.db").put_result(record("t"))
+    open_database(folder / "team.db").put_result(record("t"))
     assert open_layers([f"{address}/team.db", tmp_path / "u.db"], readonly=True).answers(P, T) == ()
     assert not (tmp_path / "cache").exists()
     assert not (tmp_path / "u.db").exists()
@@ -133,7 +132,7 @@ def test_readonly_layers_leave_the_network_alone(server, tmp_path, monkeypatch):
 def test_a_url_at_the_end_is_read_and_memory_is_written(server, tmp_path, monkeypatch):
     folder, address = server
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
-    Database.open(folder / "team.db").put_result(record("t"))
+    open_database(folder / "team.db").put_result(record("t"))
     layers = open_layers([f"{address}/team.db"])
     assert not layers.writable.persistent
     layers.writable.put_result(record("mine"))
@@ -141,11 +140,11 @@ def test_a_url_at_the_end_is_read_and_memory_is_written(server, tmp_path, monkey
 
 
 def test_installed_layers_alone_are_not_written(tmp_path):
-    Database.open(tmp_path / "s.db").put_result(record("s"))
+    open_database(tmp_path / "s.db").put_result(record("s"))
     layers = open_layers([tmp_path / "s.db"], system=1)
     layers.writable.put_result(record("u"))
     assert [a.role for a in layers.answers(P, T)] == ["user", "system"]
-    assert len(Database.open(tmp_path / "s.db").ranking(P, T)) == 1
+    assert len(open_database(tmp_path / "s.db").ranking(P, T)) == 1
 
 
 def test_the_nearest_targets_come_first():
@@ -167,9 +166,9 @@ def test_the_nearest_targets_come_first():
 
 def test_answers_of_near_targets_are_grouped_by_target(tmp_path):
     team, user = tmp_path / "team.db", tmp_path / "user.db"
-    Database.open(team).put_result(record("t", target="x86_64-v4:8:zen5"))
-    Database.open(user).put_result(record("u", target="x86_64-v4:4:zen5"))
-    Database.open(user).put_result(record("own"))
+    open_database(team).put_result(record("t", target="x86_64-v4:8:zen5"))
+    open_database(user).put_result(record("u", target="x86_64-v4:4:zen5"))
+    open_database(user).put_result(record("own"))
     layers = open_layers([team, user])
     groups = layers.near(P, parse_target(T))
     assert [[(a.record.solver, a.record.target, a.role) for a in group] for group in groups] == [

@@ -15,10 +15,10 @@ from tilesmith.db.connect import _is_sound
 from tilesmith.db.exchange import json_lines, merge
 from tilesmith.db.files import _place, records_folder
 from tilesmith.db.lines import line_of
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record, Search
 from tilesmith.db.schema import VERSION, version_of
 from tilesmith.db.seal import RECORD_FIELDS, SEARCH_FIELDS, seal_of, values_of
-from tilesmith.db.store import Database
 
 STORES = Path(__file__).parent / "stores"
 H200, H100, CPU = "NVIDIA H200, driver 13.0", "NVIDIA H100 80GB HBM3, driver 12.4", "AMD EPYC 9R14 x2, Linux x86_64"
@@ -68,7 +68,7 @@ EXPECTED = sorted((replace(record, target=name) for record, name in zip(OLD, NAM
 
 @pytest.mark.parametrize("readonly", [False, True])
 def test_every_answer_and_every_time_is_there_under_its_card(old, readonly, caplog):
-    database = Database.open(old, readonly=readonly)
+    database = open_database(old, readonly=readonly)
     assert held(database) == (EXPECTED, EXPECTED)
     assert database.best("p", "sm_90a:132:h200").time_us == 2.0
     assert database.best("p", "sm_90a:132:h100-80gb-hbm3") is None
@@ -87,26 +87,26 @@ def test_what_was_damaged_before_is_not_made_whole(old, caplog):
     connection.execute("UPDATE searches SET trials = 99 WHERE problem = 'p'")
     connection.commit()
     connection.close()
-    database = Database.open(old)
+    database = open_database(old)
     assert [record.time_us for record in database.ranking("p", "sm_90a:132:h200")] == [3.0]
     assert database.search("p", "sm_90a:132:h200") is None
     assert len(database.check()) == 2
 
 
 def test_an_old_version_number_is_no_damage_and_lifting_twice_changes_nothing(old):
-    Database.open(old).close()
+    open_database(old).close()
     connection = sqlite3.connect(old)
     connection.execute("PRAGMA user_version = 2")  # as if killed before the last word
     connection.close()
     assert _is_sound(old)
-    assert held(Database.open(old)) == (EXPECTED, EXPECTED)
+    assert held(open_database(old)) == (EXPECTED, EXPECTED)
 
 
 def test_a_damaged_old_database_is_set_aside_with_its_records_lifted(old, caplog):
     data = bytearray(old.read_bytes())
     data[100:200] = bytes(100)  # the description of the tables
     old.write_bytes(data)
-    database = Database.open(old)
+    database = open_database(old)
     database.put_result(EXPECTED[0])
     assert database.persistent
     assert "damaged" in caplog.text
@@ -120,7 +120,7 @@ def test_files_of_records_answer_under_their_card_and_go_when_they_are_removed(t
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(line_of(table, record) + "\n")
     (records_folder(path) / "searches").mkdir()
-    database = Database.open(path)
+    database = open_database(path)
     assert held(database) == (EXPECTED, EXPECTED)
     assert [record.time_us for record in database.ranking("p", "sm_90a:132:h200")] == [2.0, 3.0]
     assert database.ranking("p", "sm_90a:132:h100-80gb-hbm3") == ()
@@ -138,10 +138,10 @@ def test_lines_and_databases_that_are_merged_get_their_cards(tmp_path, old):
 
     lines = tmp_path / "old.jsonl"
     lines.write_text("\n".join(json_lines(("results", record) for record in OLD)))
-    database = Database.open(None)
+    database = open_database(None)
     assert import_file(lines, database, "newest").added == len(OLD)
     assert held(database)[0] == EXPECTED
     again = merge(
-        (("results", record) for record in Database.open(old, readonly=True).records("results")), database, "newest"
+        (("results", record) for record in open_database(old, readonly=True).records("results")), database, "newest"
     )
     assert (again.added, again.kept) == (0, len(OLD))

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from tilesmith.cli.main import run
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
 from tilesmith.db.state import state_of
-from tilesmith.db.store import Database
 
 P, T = "conv/1/some-problem", "x86_64-v4:2:zen4"
 RECORD = Record(P, T, "dense", "mr=8", time_us=10.0)
@@ -42,7 +42,7 @@ def test_a_database_that_is_no_file_counts_as_empty(kind, readonly, tmp_path, ca
     path = tmp_path / "t.db"
     lay(kind, path)
     with caplog.at_level(logging.WARNING):
-        database = Database.open(path, readonly=readonly)
+        database = open_database(path, readonly=readonly)
         assert database.ranking(P, T) == ()
         database.put_result(RECORD)
         assert database.ranking(P, T) == (RECORD,)
@@ -58,10 +58,10 @@ def test_a_database_that_is_no_file_counts_as_empty(kind, readonly, tmp_path, ca
 @pytest.mark.parametrize("readonly", [True, False])
 def test_a_pipe_beside_a_database_is_not_waited_for(suffix, late, readonly, tmp_path, caplog):
     path = tmp_path / "t.db"
-    Database.open(path).put_result(RECORD)
-    database = Database.open(path, readonly=readonly) if late else None
+    open_database(path).put_result(RECORD)
+    database = open_database(path, readonly=readonly) if late else None
     os.mkfifo(f"{path}{suffix}")
-    database = database or Database.open(path, readonly=readonly)
+    database = database or open_database(path, readonly=readonly)
     assert database.ranking(P, T) in ((), (RECORD,))
     database.put_result(RECORD)
     assert database.ranking(P, T) == (RECORD,)
@@ -71,7 +71,7 @@ def test_a_pipe_beside_a_database_is_not_waited_for(suffix, late, readonly, tmp_
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_record_that_is_no_file_is_a_miss_with_a_warning(kind, tmp_path, caplog):
     (tmp_path / "t.db.records").mkdir()
-    database = Database.open(tmp_path / "t.db")
+    database = open_database(tmp_path / "t.db")
     database.put_result(RECORD)
     (file,) = (tmp_path / "t.db.records" / "results").rglob("*.json")
     file.unlink()
@@ -87,7 +87,7 @@ def test_a_record_that_is_no_file_is_a_miss_with_a_warning(kind, tmp_path, caplo
 
 def test_a_record_file_of_any_length_is_not_read(tmp_path, caplog):
     (tmp_path / "t.db.records").mkdir()
-    database = Database.open(tmp_path / "t.db")
+    database = open_database(tmp_path / "t.db")
     database.put_result(RECORD)
     (file,) = (tmp_path / "t.db.records" / "results").rglob("*.json")
     with file.open("wb") as opened:

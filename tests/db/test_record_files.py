@@ -11,8 +11,8 @@ import pytest
 
 from tilesmith.db import trial
 from tilesmith.db.files import FileDatabase, records_folder
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record, Search
-from tilesmith.db.store import Database
 
 P, T = "conv/1/some-problem", "x86_64-v4:2:zen4"
 SEARCH = Search(P, T, "model", 7, 40, 9.5, "converged", "2026-01-02")
@@ -61,8 +61,8 @@ def test_a_system_without_locks_of_open_files_is_judged_by_the_rest(tmp_path, mo
 def test_where_the_trial_fails_records_are_files_told_once(tmp_path, no_locks, caplog):
     path = tmp_path / "t.db"
     with caplog.at_level(logging.WARNING):
-        database = Database.open(path)
-        again = Database.open(path)
+        database = open_database(path)
+        again = open_database(path)
     assert isinstance(database, FileDatabase)
     assert isinstance(again, FileDatabase)
     (line,) = caplog.messages
@@ -86,33 +86,33 @@ def test_where_the_trial_fails_records_are_files_told_once(tmp_path, no_locks, c
 
 def test_the_folder_is_used_by_all_once_it_is_there_and_takes_the_file_over(tmp_path, monkeypatch):
     path = tmp_path / "t.db"
-    file = Database.open(path)
+    file = open_database(path)
     file.put_result(record())
     file.record_trials([record(), record(config="mr=1")])
     file.close()
     with monkeypatch.context() as patch:
         patch.setattr(trial, "why_not", lambda folder, thorough: "no locks")
-        assert isinstance(Database.open(path), FileDatabase)
-    later = Database.open(path)  # here locks work, and yet
+        assert isinstance(open_database(path), FileDatabase)
+    later = open_database(path)  # here locks work, and yet
     assert isinstance(later, FileDatabase)
     assert later.ranking(P, T) == (record(),)
     assert len(later.trials(P, T)) == 2
 
 
 def test_readonly_makes_nothing(tmp_path, no_locks):
-    database = Database.open(tmp_path / "t.db", readonly=True)
+    database = open_database(tmp_path / "t.db", readonly=True)
     database.put_result(record())
     assert database.ranking(P, T) == (record(),)
     assert list(tmp_path.iterdir()) == []
-    Database.open(tmp_path / "t.db").put_result(record())
-    reader = Database.open(tmp_path / "t.db", readonly=True)
+    open_database(tmp_path / "t.db").put_result(record())
+    reader = open_database(tmp_path / "t.db", readonly=True)
     reader.put_result(record("mine", time_us=1.0))
     assert [r.solver for r in reader.ranking(P, T)] == ["mine", "dense"]
-    assert [r.solver for r in Database.open(tmp_path / "t.db").ranking(P, T)] == ["dense"]
+    assert [r.solver for r in open_database(tmp_path / "t.db").ranking(P, T)] == ["dense"]
 
 
 def test_bytes_of_a_record_flipped_in_turn_is_never_used(tmp_path, no_locks, caplog):
-    database = Database.open(tmp_path / "t.db")
+    database = open_database(tmp_path / "t.db")
     database.put_result(record())
     (path,) = records_folder(tmp_path / "t.db").glob("results/*/*/*.json")
     content = path.read_bytes()
@@ -130,7 +130,7 @@ def test_bytes_of_a_record_flipped_in_turn_is_never_used(tmp_path, no_locks, cap
 
 
 def test_a_record_under_anothers_name_is_refused(tmp_path, no_locks, caplog):
-    database = Database.open(tmp_path / "t.db")
+    database = open_database(tmp_path / "t.db")
     database.put_results([record("a"), record("b", time_us=1.0)])
     first, second = sorted(records_folder(tmp_path / "t.db").glob("results/*/*/*.json"))
     first.write_bytes(second.read_bytes())
@@ -141,7 +141,7 @@ def test_a_record_under_anothers_name_is_refused(tmp_path, no_locks, caplog):
 def test_a_folder_that_fails_keeps_in_memory(tmp_path, no_locks, caplog, monkeypatch):
     from tilesmith.db import files
 
-    database = Database.open(tmp_path / "t.db")
+    database = open_database(tmp_path / "t.db")
     database.put_result(record("old"))
     caplog.clear()
 
@@ -158,8 +158,8 @@ def test_a_folder_that_fails_keeps_in_memory(tmp_path, no_locks, caplog, monkeyp
 def test_many_processes_write_at_once(tmp_path):
     (tmp_path / "t.db.records").mkdir()
     script = (
-        "import sys; from tilesmith.db.store import Database; from tilesmith.db.records import Record\n"
-        "database = Database.open(sys.argv[1])\n"
+        "import sys; from tilesmith.db.opening import open_database; from tilesmith.db.records import Record\n"
+        "database = open_database(sys.argv[1])\n"
         "for i in range(10):\n"
         "    database.record_trials([Record('p', 't', sys.argv[2], f'i={i}', time_us=1.0 + i)])\n"
         "    database.put_result(Record('p', 't', 'same', f'i={i}', time_us=1.0 + i))\n"
@@ -168,7 +168,7 @@ def test_many_processes_write_at_once(tmp_path):
     )
     writers = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "t.db"), f"w{n}"]) for n in range(3)]
     assert [writer.wait(60) for writer in writers] == [0] * 3
-    database = Database.open(tmp_path / "t.db")
+    database = open_database(tmp_path / "t.db")
     assert len(database.trials("p", "t")) == 30
     assert len(database.ranking("p", "t")) == 1
     assert database.check() == ()

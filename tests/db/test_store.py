@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tilesmith.db import schema
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import FAILED, Record, Search
-from tilesmith.db.store import Database
 
 P, T = "conv/1/some-problem", "x86_64-v4:2:zen4"
 
@@ -36,11 +36,11 @@ def test_what_is_recorded_is_read_back_by_another_process(path):
         host="h",
         date="2026-01-02",
     )
-    first = Database.open(path)
+    first = open_database(path)
     first.record_trials([full])
     first.put_result(full)
     first.close()
-    second = Database.open(path)
+    second = open_database(path)
     assert second.persistent
     assert second.trials(P, T) == (full,)
     assert second.best(P, T) == full
@@ -49,7 +49,7 @@ def test_what_is_recorded_is_read_back_by_another_process(path):
 
 
 def test_ranking_is_by_time_with_failures_last_and_never_chosen(path):
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(record("slow", time_us=30.0))
     database.put_result(record("fast", time_us=10.0))
     database.put_result(record("wrong", time_us=1.0).failed("error 7 above the bound"))
@@ -62,7 +62,7 @@ def test_ranking_is_by_time_with_failures_last_and_never_chosen(path):
 
 
 def test_trials_are_one_row_a_config_fastest_first(path):
-    database = Database.open(path)
+    database = open_database(path)
     database.record_trials([record(config=f"mr={i}", time_us=10.0 - i) for i in range(5)])
     database.record_trials([record(config="mr=0", time_us=1.0)])
     database.record_trials([record(config="mr=9").failed("crashed")])
@@ -72,9 +72,9 @@ def test_trials_are_one_row_a_config_fastest_first(path):
 
 def test_searches_are_kept(path):
     search = Search(P, T, "model", 0, 40, 9.5, "converged", "2026-01-01")
-    Database.open(path).put_search(search)
-    assert Database.open(path).search(P, T) == search
-    assert Database.open(path).search("x", T) is None
+    open_database(path).put_search(search)
+    assert open_database(path).search(P, T) == search
+    assert open_database(path).search("x", T) is None
 
 
 @pytest.mark.parametrize(
@@ -84,44 +84,44 @@ def test_a_damaged_file_is_moved_aside_and_a_fresh_one_begins(path, content, cap
     path.parent.mkdir()
     path.write_bytes(content)
     with caplog.at_level(logging.WARNING):
-        database = Database.open(path)
+        database = open_database(path)
     assert "damaged" in caplog.text
     database.put_result(record())
     assert database.persistent
-    assert Database.open(path).best(P, T) == record()
+    assert open_database(path).best(P, T) == record()
     (aside,) = path.parent.glob("tilesmith.db.damaged-*")
     assert aside.read_bytes() == content
 
 
 def test_damage_in_the_middle_of_use_costs_the_old_rows_only(path, caplog):
-    database = Database.open(path)
+    database = open_database(path)
     database.record_trials([record(config=f"mr={i} " + "x" * 500) for i in range(200)])
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(os.urandom(size - 4096))
     with caplog.at_level(logging.WARNING):
-        assert Database.open(path).trials(P, T) == ()
+        assert open_database(path).trials(P, T) == ()
     assert "damaged" in caplog.text
-    fresh = Database.open(path)
+    fresh = open_database(path)
     fresh.record_trials([record()])
     assert fresh.trials(P, T) == (record(),)
 
 
 def test_a_truncated_file_is_a_miss(path):
-    database = Database.open(path)
+    database = open_database(path)
     database.record_trials([record(config=f"mr={i}") for i in range(500)])
     database.close()
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
-    again = Database.open(path)
+    again = open_database(path)
     assert isinstance(again.trials(P, T), tuple)
     again.put_result(record())
     assert again.best(P, T) == record()
 
 
 def test_a_row_that_makes_no_sense_is_left_out(path, caplog):
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(record("good", time_us=9.0))
     database.put_result(record("bad", time_us=1.0))
     raw = sqlite3.connect(path)
@@ -134,7 +134,7 @@ def test_a_row_that_makes_no_sense_is_left_out(path, caplog):
 
 
 def test_a_newer_schema_is_a_miss_with_a_warning_and_left_untouched(path, caplog):
-    Database.open(path).put_result(record())
+    open_database(path).put_result(record())
     raw = sqlite3.connect(path)
     raw.execute("PRAGMA user_version = 99")
     raw.commit()
@@ -143,7 +143,7 @@ def test_a_newer_schema_is_a_miss_with_a_warning_and_left_untouched(path, caplog
     for readonly in (False, True):
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            database = Database.open(path, readonly=readonly)
+            database = open_database(path, readonly=readonly)
         assert "newer" in caplog.text
         assert database.best(P, T) is None
         database.put_result(record(time_us=5.0))
@@ -154,7 +154,7 @@ def test_a_newer_schema_is_a_miss_with_a_warning_and_left_untouched(path, caplog
 def test_a_directory_that_cannot_be_made_means_memory(tmp_path, caplog):
     (tmp_path / "file").write_text("in the way")
     with caplog.at_level(logging.WARNING):
-        database = Database.open(tmp_path / "file" / "x.db")
+        database = open_database(tmp_path / "file" / "x.db")
     assert len(caplog.records) == 1
     assert not database.persistent
     database.put_result(record())
@@ -162,9 +162,9 @@ def test_a_directory_that_cannot_be_made_means_memory(tmp_path, caplog):
 
 
 def test_readonly_reads_the_file_and_writes_to_memory(path):
-    Database.open(path).put_result(record())
+    open_database(path).put_result(record())
     before = path.read_bytes()
-    database = Database.open(path, readonly=True)
+    database = open_database(path, readonly=True)
     assert database.best(P, T) == record()
     database.put_result(record("faster", time_us=1.0))
     assert database.best(P, T).solver == "faster"
@@ -172,7 +172,7 @@ def test_readonly_reads_the_file_and_writes_to_memory(path):
 
 
 def test_readonly_of_nothing_is_empty_and_makes_no_file(path):
-    assert Database.open(path, readonly=True).best(P, T) is None
+    assert open_database(path, readonly=True).best(P, T) is None
     assert not path.exists()
 
 
@@ -180,13 +180,13 @@ def test_readonly_damage_is_left_where_it_is(path, caplog):
     path.parent.mkdir()
     path.write_bytes(b"rubbish" * 1000)
     with caplog.at_level(logging.WARNING):
-        assert Database.open(path, readonly=True).best(P, T) is None
+        assert open_database(path, readonly=True).best(P, T) is None
     assert path.read_bytes() == b"rubbish" * 1000
     assert len(caplog.records) == 1
 
 
 def test_a_failing_write_degrades_to_memory_and_keeps_what_was_read(path, caplog):
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(record("old"))
     database._connection.execute("PRAGMA query_only = 1")  # as a disk that turned read-only
     with caplog.at_level(logging.WARNING):
@@ -199,8 +199,8 @@ def test_a_failing_write_degrades_to_memory_and_keeps_what_was_read(path, caplog
 
 def test_many_processes_write_at_once(path):
     script = (
-        "import sys; from tilesmith.db.store import Database; from tilesmith.db.records import Record\n"
-        "database = Database.open(sys.argv[1])\n"
+        "import sys; from tilesmith.db.opening import open_database; from tilesmith.db.records import Record\n"
+        "database = open_database(sys.argv[1])\n"
         "for i in range(25):\n"
         "    database.record_trials([Record('p', 't', sys.argv[2], f'i={i}', time_us=1.0 + i)])\n"
         "    assert len(database.trials('p', 't', sys.argv[2])) == i + 1\n"
@@ -208,7 +208,7 @@ def test_many_processes_write_at_once(path):
     )
     writers = [subprocess.Popen([sys.executable, "-c", script, str(path), f"w{n}"]) for n in range(4)]
     assert [writer.wait(60) for writer in writers] == [0] * 4
-    assert len(Database.open(path).trials("p", "t")) == 100
+    assert len(open_database(path).trials("p", "t")) == 100
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
@@ -218,8 +218,8 @@ def test_what_was_acknowledged_outlives_a_writer_that_is_killed(path, kind):
     if kind == "folder":
         (path.parent / "tilesmith.db.records").mkdir()
     script = (
-        "import sys; from tilesmith.db.store import Database; from tilesmith.db.records import Record\n"
-        "database = Database.open(sys.argv[1])\n"
+        "import sys; from tilesmith.db.opening import open_database; from tilesmith.db.records import Record\n"
+        "database = open_database(sys.argv[1])\n"
         "for i in range(10**6):\n"
         "    record = Record('p', 't', sys.argv[2], f'i={i}', time_us=1.0 + i)\n"
         "    database.record_trials([record])\n"
@@ -233,7 +233,7 @@ def test_what_was_acknowledged_outlives_a_writer_that_is_killed(path, kind):
             acknowledged = [int(writer.stdout.readline()) for _ in range(5 + 7 * turn)]
             writer.kill()
             acknowledged += [int(line) for line in writer.stdout if line.endswith("\n")]
-        database = Database.open(path)
+        database = open_database(path)
         held = {record.config for record in database.trials("p", "t", f"w{turn}")}
         assert {f"i={i}" for i in acknowledged} <= held
         (answer,) = [record for record in database.ranking("p", "t") if record.solver == f"w{turn}"]
@@ -243,7 +243,7 @@ def test_what_was_acknowledged_outlives_a_writer_that_is_killed(path, kind):
 
 
 def test_a_forked_child_uses_its_own_connection(path):
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(record())
     child = os.fork()
     if child == 0:

@@ -14,8 +14,8 @@ import pytest
 
 from tilesmith.db import remote
 from tilesmith.db.layers import open_layers
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
 
 P, T = "conv/1/some-problem", "x86_64-v4:2:zen4"
 RECORD = Record(P, T, "dense", "mr=8", time_us=10.0)
@@ -115,7 +115,7 @@ def place(tmp_path, monkeypatch):
 
 
 def whole(path):
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(RECORD)
     database.close()
     return path.read_bytes()
@@ -145,7 +145,7 @@ def test_a_server_that_never_ends_costs_the_deadline_and_one_warning(kind, tmp_p
             found, line = asked(url, tmp_path, caplog)
             assert found == []
             assert "it counts as empty" in line
-        kept = remote.kept_copy(url, fetch=False)
+        kept = remote.cached_copy(url, fetch=False)
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_bytes(whole(tmp_path / "whole.db"))
         os.utime(kept, (0, time.time() - 3 * 86_400))

@@ -76,8 +76,8 @@ def test_channels_last_tensors_stay_channels_last():
 def test_equal_sizes_in_another_order_are_not_confused():
     x, w = draw((4, 4, 4, 4), 1), draw((4, 4, 1, 1), 2)
     for order in itertools.permutations(range(4)):
-        turned = np.ascontiguousarray(x.transpose(order)).transpose(np.argsort(order))
-        close(conv(turned, w), reference(x, w))
+        permuted = np.ascontiguousarray(x.transpose(order)).transpose(np.argsort(order))
+        close(conv(permuted, w), reference(x, w))
 
 
 def test_strided_views():
@@ -127,8 +127,8 @@ def test_results_are_new_memory_and_repeated_calls_follow_the_values():
 def test_strides_may_change_between_calls_of_one_shape():
     x, w = draw((2, 4, 7, 6), 1), draw((5, 4, 3, 3), 2)
     want = reference(x, w)
-    turned = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-    for each in (x, turned, x, np.asfortranarray(x), turned, x):
+    permuted = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    for each in (x, permuted, x, np.asfortranarray(x), permuted, x):
         close(conv(each, w), want)
     with pytest.raises(ArgumentError, match=r"float32|fp32.*fp64"):
         conv(x, w.astype(np.float64))

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tilesmith import forget, get_launchable
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
 from tilesmith.dispatch import locations
 from tilesmith.dispatch.locations import open_databases
 from tilesmith.problems.conv import ConvSignature
@@ -38,7 +38,7 @@ def ask(mode="fast"):
 
 
 def made(path, record):
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(record)
     database.close()
 

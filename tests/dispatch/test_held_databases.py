@@ -15,8 +15,8 @@ from tilesmith.cli.main import run
 from tilesmith.db import waiting
 from tilesmith.db.exchange import import_file
 from tilesmith.db.layers import open_layers
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
 from tilesmith.dispatch import locations, resolve
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable
 from tilesmith.env import FIND_MODES
@@ -39,7 +39,7 @@ def path(tmp_path, monkeypatch):
     record = Record(
         SMALL.canonical.key(), TARGET.name, best.solver, best.config, revision=2, time_us=5.0, spread_us=0.1
     )
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(replace(record, revision=int(best.plan.provenance.partition("/")[2].split()[0])))
     database.close()
     as_a_new_process()
@@ -95,7 +95,7 @@ def test_a_database_that_is_open_already_is_waited_for_no_longer(mode, path, cap
 def test_several_held_layers_share_the_deadline_of_a_call(path, tmp_path, monkeypatch, caplog):
     team = [tmp_path / f"team{i}.db" for i in range(4)]
     for each in team:
-        Database.open(each).close()
+        open_database(each).close()
     monkeypatch.setenv("TILESMITH_DB_PATH", os.pathsep.join(map(str, (*team, path))))
     monkeypatch.setenv("TILESMITH_DB_TIMEOUT", "2")
     begun = time.monotonic()
@@ -120,9 +120,9 @@ def test_work_on_a_database_waits_longer_but_not_for_ever(path, tmp_path, monkey
                    env={**os.environ, "TILESMITH_DB_PATH": str(path)}, capture_output=True)  # fmt: skip
     monkeypatch.setattr(waiting, "PATIENT_S", 3 * WAIT_S)
     other = tmp_path / "other.db"
-    Database.open(other).close()
+    open_database(other).close()
     with waiting.patiently():
-        database = Database.open(other)
+        database = open_database(other)
         begun = time.monotonic()
         with held(other, "exclusive"):
             assert import_file(lines, database, "newest").added == 1

@@ -15,14 +15,14 @@ signature = ConvSignature((1, 14, 14, 8), (8, 3, 3, 8), shared_layout="NHWC", pa
 modules, events, calls = set(sys.modules), [], [0]
 counting = [True]
 
-def heard(event, arguments):
+def audit(event, arguments):
     if counting[0] and event.split(".")[0] in ("open", "subprocess", "os", "sqlite3", "socket"):
         events.append(f"{event} {arguments[0]}" if arguments else event)
 
 def called(frame, event, argument):
     calls[0] += event == "call"
 
-sys.addaudithook(heard)
+sys.addaudithook(audit)
 sys.setprofile(called)
 launch = get_launchable(signature, threads=1)
 sys.setprofile(None)

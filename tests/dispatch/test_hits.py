@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tilesmith import env
-from tilesmith.db.state import state_of
-from tilesmith.db.store import RECORDS, Database
+from tilesmith.db.opening import open_database
+from tilesmith.db.state import RECORDS, state_of
+from tilesmith.db.store import Database
 from tilesmith.dispatch import hits, launchable, resolve
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable
 from tilesmith.dispatch.locations import open_databases
@@ -90,9 +91,9 @@ def a_record(database: Database) -> object:
 
 
 def test_every_change_of_a_layer_is_seen(ask, place):
-    """A write to either file, within one tick of the clock or with the clock turned back, another file, none."""
+    """A write to either file, within one tick of the clock or with the clock permuted back, another file, none."""
     ask()
-    user = Database.open(place / "user.db")
+    user = open_database(place / "user.db")
     record = a_record(user)
 
     def written():
@@ -102,7 +103,7 @@ def test_every_change_of_a_layer_is_seen(ask, place):
 
     def team_written():
         shutil.copy(place / "user.db", place / "team.db")
-        team = Database.open(place / "team.db")
+        team = open_database(place / "team.db")
         team.put_result(replace(record, time_us=0.5))
         team.close()
 
@@ -125,7 +126,7 @@ def test_every_change_of_a_layer_is_seen(ask, place):
 def test_two_transactions_within_a_tick(place):
     """Size and times may be the same: SQLite's counter in the header is not."""
     path = str(place / "user.db")
-    database = Database.open(path)
+    database = open_database(path)
     record = a_record(database)
     states = []
     for time_us in (1.5, 2.5):
@@ -157,14 +158,14 @@ def test_a_link_tells_nothing(place):
 
 def test_layers_that_are_old_are_not_kept(ask, place):
     """This process holds what the file was; the file has another answer now."""
-    team = Database.open(place / "user.db")
+    team = open_database(place / "user.db")
     record = a_record(team)
     team.close()
     ask()
     opened = open_databases()
     copy = place / "copy.db"
     shutil.copy(place / "user.db", copy)
-    changed = Database.open(copy)
+    changed = open_database(copy)
     changed.put_result(replace(record, time_us=0.25))
     changed.close()
     os.replace(copy, place / "user.db")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hostile_calls import GOOD, SIGNATURE, SOLVERS, TARGET, ask_everything
 from hostile_records import WAYS, can_be_put, clear, sealed, values_like
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
 from tilesmith.dispatch import hits, resolve
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable
 from tilesmith.errors import LaunchError
@@ -64,14 +64,14 @@ def test_a_config_that_does_not_exist_is_passed_over(quick, config, tmp_path):
 
 def test_a_trial_without_a_spread_is_taken_into_a_search(tmp_path):
     """An imported trial of this very machine and compiler may say a time and no spread."""
-    from tilesmith.tune.book import Book
     from tilesmith.tune.space import Config, Point
+    from tilesmith.tune.trial_log import TrialLog
 
-    book, point = Book(), Point("c_dense", Config(()))
-    book.add(point, Record(**GOOD | {"spread_us": None}), 1e-6)
-    assert book.rescaled(point, 2.0).time_us == 2.0
-    book.add(point, Record(**GOOD | {"time_us": 86_400e6}), 86_400.0)
-    assert book.rescaled(point, 2.0).time_us == 86_400e6
+    log, point = TrialLog(), Point("c_dense", Config(()))
+    log.add(point, Record(**GOOD | {"spread_us": None}), 1e-6)
+    assert log.rescaled(point, 2.0).time_us == 2.0
+    log.add(point, Record(**GOOD | {"time_us": 86_400e6}), 86_400.0)
+    assert log.rescaled(point, 2.0).time_us == 86_400e6
 
 
 def test_a_kept_decision_of_a_hostile_record_is_a_miss(tmp_path, monkeypatch):
@@ -99,4 +99,4 @@ def test_a_kept_decision_of_a_hostile_record_is_a_miss(tmp_path, monkeypatch):
         path.write_bytes(bind(name, json.dumps({**kept, "choice": choice}).encode() + b"\n" + plan))
         forget_launchables()
         assert get_launchable(SIGNATURE, target=TARGET, mode="hybrid").choice.basis == "database"
-    assert Database.open(tmp_path / "test.db").check() == ()
+    assert open_database(tmp_path / "test.db").check() == ()

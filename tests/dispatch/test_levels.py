@@ -48,7 +48,7 @@ print(json.dumps([launch.plan.target, launch.choice.basis, result.tolist()]))
 """
 
 
-@pytest.mark.skipif(len(levels.HERE) == 1, reason="one level alone")
+@pytest.mark.needs_levels
 def test_a_hit_that_is_kept_under_one_cap_is_no_hit_under_another(monkeypatch, tmp_path):
     """The third process of a level finds what the second has kept; that of the next level decides anew."""
     monkeypatch.setenv("TILESMITH_FIND_MODE", "hybrid")

@@ -16,7 +16,7 @@ import pytest
 import tilesmith
 from tilesmith import ConvSignature, get_launchable
 from tilesmith.cli.main import run
-from tilesmith.db.store import Database
+from tilesmith.db.opening import open_database
 from tilesmith.dispatch import resolve
 from tilesmith.dispatch.launchable import forget_launchables
 from tilesmith.dispatch.locations import open_databases
@@ -233,7 +233,7 @@ def shipped(tmp_path, monkeypatch):
     monkeypatch.setenv("TILESMITH_DB_PATH", f"{tmp_path / 'system.db'}:{tmp_path / 'user.db'}")
 
     def plant(factor):
-        system = Database.open(tmp_path / "system.db")
+        system = open_database(tmp_path / "system.db")
         for record in records:
             if record.ok:
                 system.put_result(replace(record, time_us=record.time_us * factor, origin="import"))

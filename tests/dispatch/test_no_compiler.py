@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilesmith import ConvSignature, get_launchable
-from tilesmith.db.store import Database
+from tilesmith.db.opening import open_database
 from tilesmith.dispatch.launchable import forget_launchables
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.errors import NoCompilerError, NoSolutionError
@@ -110,7 +110,7 @@ def test_another_answer_serves_when_the_best_has_lost_its_kernel(cache, tmp_path
     get_launchable(SMALL, only="c_reference")
     best = get_launchable(SMALL, mode="hybrid")
     held = open_databases().writable.ranking(SMALL.key(), best.target.name)
-    other = Database.open(tmp_path / "other.db")
+    other = open_database(tmp_path / "other.db")
     other.put_result(next(record for record in held if record.solver == best.solver))
     plain = next(c for c in candidates(SMALL, best.target) if c.name == "c_reference")
     other.put_result(

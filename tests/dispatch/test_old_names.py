@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tilesmith import ConvSignature, get_launchable
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
 from tilesmith.dispatch.facts import options_of
 from tilesmith.dispatch.measuring import check_launchable
 from tilesmith.dispatch.planning import existing_config
 from tilesmith.dispatch.spec import read_spec
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.solvers.old_names import OLD_NAMES, read_config
 from tilesmith.solvers.solver import parse_config
 from tilesmith.solvers.table import candidates
@@ -35,7 +35,7 @@ HERE = host_target(1)
 def test_a_stored_database_answers_with_its_time(tmp_path):
     """``v2.db`` was written by the version before the words; its config exists by today's names."""
     shutil.copy(STORE, tmp_path / "v2.db")
-    record = Database.open(tmp_path / "v2.db", readonly=True).best(PROBLEM, "x86_64-v4:2:generic")
+    record = open_database(tmp_path / "v2.db", readonly=True).best(PROBLEM, "x86_64-v4:2:generic")
     assert (record.solver, record.time_us) == ("c_dense", 12.5)
     assert record.config.startswith("mh=1 mw=8 nv=1 rows=8")
     target = cpu_target("x86_64-v4", 2)
@@ -61,7 +61,7 @@ def answered(tmp_path, monkeypatch):
         SIGNATURE.key(), HERE.name, "c_dense", config, option.candidate.solver.revision, 10.0, 0.1, 9, error=0.1,
         bound=1.0,
     )  # fmt: skip
-    Database.open(tmp_path / "user.db").put_results([record])
+    open_database(tmp_path / "user.db").put_results([record])
     return record
 
 

@@ -184,22 +184,22 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_bench, "facts", lambda command: {"command": command})
     monkeypatch.setattr(gpu_bench, "cuda_target_of", lambda ordinal: type("T", (), {"name": "sm_90a:132"}))
     path = tmp_path / "results.json"
-    book = gpu_bench.Book(path, "make gpu-bench")
+    results = gpu_bench.Results(path, "make gpu-bench")
     (command, direction, _), (second, other, _) = listed("boo")[:2]
     task, later = ({"command": words, "direction": way} for words, way in ((command, direction), (second, other)))
     answer = {key: value for key, value in row(command, 1.5).items() if key not in ("command", "direction")}
-    book.add("boo", task, answer | {"about": {"cudnn": "cuDNN 9"}})
-    book.add("boo", later, {"bench": {"status": "failed", "reason": "the process ended with -9", "ratio": {}}})
-    book.spent(20.0, 2, 4)
-    book.write()
-    again = gpu_bench.Book(path, "make gpu-bench")
+    results.add("boo", task, answer | {"about": {"cudnn": "cuDNN 9"}})
+    results.add("boo", later, {"bench": {"status": "failed", "reason": "the process ended with -9", "ratio": {}}})
+    results.spent(20.0, 2, 4)
+    results.write()
+    again = gpu_bench.Results(path, "make gpu-bench")
     assert again.has("boo", command, direction)
     assert not again.has("boo", second, other)
     held = json.loads(path.read_text())
     assert held["cudnn"] == "cuDNN 9"
     assert held["wall"] == [{"seconds": 20.0, "problems": 2, "devices": 4}]
     monkeypatch.setattr(gpu_bench, "generator_digest", lambda _: "another")
-    assert not gpu_bench.Book(path, "make gpu-bench").has("boo", command, direction)
+    assert not gpu_bench.Results(path, "make gpu-bench").has("boo", command, direction)
 
 
 HAND = """

@@ -21,8 +21,8 @@ from tilesmith.db.exchange import import_file
 from tilesmith.db.files import records_folder
 from tilesmith.db.find_text import read_find_line, target_of_file
 from tilesmith.db.lines import line_of, read_line
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record, Search
-from tilesmith.db.store import Database
 from tilesmith.dispatch.hits import _choice_of
 from tilesmith.dispatch.spec import read_spec
 from tilesmith.dispatch.spec_pattern import parse_pattern
@@ -30,8 +30,8 @@ from tilesmith.errors import LaunchError, PlanError, TilesmithError
 from tilesmith.plan.serial import decode, encode, read_head
 from tilesmith.problems.driver import command_of, parse_command, read_commands
 from tilesmith.problems.find_key import parse_find_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.layouts import parse_layout
-from tilesmith.problems.signature import parse_key
 from tilesmith.runtime._runtime import LoadedPlan
 from tilesmith.solvers.solver import parse_config
 from tilesmith.targets.names import parse_target
@@ -185,7 +185,7 @@ def read_find_text(data: bytes, folder: Path) -> None:
 
 def read_import(name: str) -> Callable[[bytes, Path], None]:
     def read(data: bytes, folder: Path) -> None:
-        database = Database.open(None)
+        database = open_database(None)
         import_file(file_of(data, folder, name), database, "newest")
         list(database.records("results"))
         database.close()
@@ -196,7 +196,7 @@ def read_import(name: str) -> Callable[[bytes, Path], None]:
 def read_database(data: bytes, folder: Path) -> None:
     path = file_of(data, folder, "fuzzed.db")
     for readonly in (True, False):
-        database = Database.open(path, readonly=readonly)
+        database = open_database(path, readonly=readonly)
         for record in (*database.ranking(RECORD.problem, RECORD.target), *database.records("trials")):
             assert record in (RECORD, replace(RECORD, config="mr=7")), "a damaged record was read"
         database.check()
@@ -210,7 +210,7 @@ def read_database(data: bytes, folder: Path) -> None:
 def read_record_file(data: bytes, folder: Path) -> None:
     path = folder / "files.db"
     records_folder(path).mkdir(exist_ok=True)
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(RECORD)
     (file,) = [each for each in records_folder(path).rglob("*.json") if "results" in each.parts]
     file.write_bytes(data)
@@ -239,7 +239,7 @@ def read_inventory(data: bytes, folder: Path) -> None:
 
 
 def database_seed() -> bytes:
-    database = Database.open(None)
+    database = open_database(None)
     database.put_result(RECORD)
     database.record_trials([RECORD, replace(RECORD, config="mr=7")])
     return bytes(database._connection.serialize())  # type: ignore[attr-defined]

@@ -299,7 +299,7 @@ def test_reads_outside_an_operand_make_nan():
 def test_unwritten_memory_is_nan(name):
     fresh = guarded(dtype(name).numpy(), (3, 4), (5, 1))
     assert np.isnan(fresh.array.astype(np.float64)).all()
-    assert fresh.trespass() == ""
+    assert fresh.out_of_bounds() == ""
 
 
 @pytest.mark.parametrize(("name", "overflow"), [("fp16", np.inf), ("fp8e5m2", np.inf), ("fp8e4m3", np.nan)])

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilesmith.measure import fences
+from tilesmith.measure import guard_pages
 from tilesmith.measure.arrays import BAND_BYTES
-from tilesmith.measure.fences import FENCE_BYTES, Room
+from tilesmith.measure.guard_pages import GUARD_BYTES
 from tilesmith.measure.host_check import HostChecker
+from tilesmith.measure.host_tensors import HostBytes, HostTensor, Placement, negate
 from tilesmith.measure.oracle import oracle
-from tilesmith.measure.placed import Place, PlacedBytes, PlacedTensor, turn_signs
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
@@ -140,7 +140,7 @@ def test_one_of_two_packed_filters_must_not_change_the_other():
 
 
 def test_where_the_system_has_no_such_pages_bands_of_64_kb_show_writes(monkeypatch):
-    monkeypatch.setattr(fences, "_reserved", lambda size: None)
+    monkeypatch.setattr(guard_pages, "_reserved", lambda size: None)
     checker = checker_of(GEMM)
     assert BAND_BYTES == 64 << 10
 
@@ -160,18 +160,18 @@ def test_where_the_system_has_no_such_pages_bands_of_64_kb_show_writes(monkeypat
     assert checker.check(Right(checker)).ok
 
 
-@pytest.mark.parametrize("place", Place)
+@pytest.mark.parametrize("place", Placement)
 @pytest.mark.parametrize("signature", [GEMM, PITCHED, INT8], ids=["gemm", "pitched", "int8"])
 def test_a_tensor_lies_where_it_is_laid(signature, place):
     for slot, values in zip(arguments(signature), sample_args(signature), strict=False):
-        tensor = PlacedTensor(slot)
-        for values_turned in (False, values.dtype.kind == "f"):
-            tensor.lay(place, values, turned=values_turned)
-            np.testing.assert_array_equal(tensor.array, -values if values_turned else values)
+        tensor = HostTensor(slot)
+        for values_negated in (False, values.dtype.kind == "f"):
+            tensor.arrange(place, values, negated=values_negated)
+            np.testing.assert_array_equal(tensor.array, -values if values_negated else values)
             assert tensor.address == address(tensor.array)
-            assert tensor.trespass() == ""
+            assert tensor.out_of_bounds() == ""
         past = {"LOW": 0, "ELEMENT": tensor.array.itemsize, "PAST_16": 16, "PAST_32": 32, "PAST_48": 48}
-        if place is Place.HIGH:
+        if place is Placement.HIGH:
             assert (tensor.address + slot.nbytes) % PAGESIZE == 0
         else:
             assert tensor.address % 64 == past[place.name]
@@ -180,34 +180,34 @@ def test_a_tensor_lies_where_it_is_laid(signature, place):
 def test_signs_are_turned_of_every_number():
     for kind in (np.float16, np.float32, np.float64):
         values = np.array([0.0, -0.0, 1.5, -2.0, np.inf, np.nan], kind)
-        turned = np.empty_like(values)
-        turn_signs(values, turned)
-        np.testing.assert_array_equal(turned, -values)
-        assert list(np.signbit(turned)) == [not sign for sign in np.signbit(values)]
+        negated = np.empty_like(values)
+        negate(values, negated)
+        np.testing.assert_array_equal(negated, -values)
+        assert list(np.signbit(negated)) == [not sign for sign in np.signbit(values)]
 
 
 ACCESSES = {
-    "read before": "operand(0).lay(Place.LOW, None); peek(operand(0).address - 3600)",
-    "read behind": "operand(0).lay(Place.HIGH, None); peek(operand(0).address + operand(0).slot.nbytes)",
-    "far before": "operand(0).lay(Place.LOW, None); peek(operand(0).address - FENCE_BYTES)",
-    "write before": "operand(2).lay(Place.LOW, None); poke(operand(2).address - 1)",
-    "write behind": "operand(2).lay(Place.HIGH, None); poke(operand(2).address + operand(2).slot.nbytes)",
-    "write to a sealed tensor": "operand(0).lay(Place.LOW, None); operand(0).seal(); poke(operand(0).address)",
-    "write behind a workspace": "memory = PlacedBytes(640); memory.fill(0); poke(memory.address + 640)",
-    "write to a sealed packed filter": "memory = PlacedBytes(640); memory.seal(); poke(memory.address)",
+    "read before": "operand(0).arrange(Placement.LOW, None); peek(operand(0).address - 3600)",
+    "read behind": "operand(0).arrange(Placement.HIGH, None); peek(operand(0).address + operand(0).slot.nbytes)",
+    "far before": "operand(0).arrange(Placement.LOW, None); peek(operand(0).address - GUARD_BYTES)",
+    "write before": "operand(2).arrange(Placement.LOW, None); poke(operand(2).address - 1)",
+    "write behind": "operand(2).arrange(Placement.HIGH, None); poke(operand(2).address + operand(2).slot.nbytes)",
+    "write to a sealed tensor": "operand(0).arrange(Placement.LOW, None); operand(0).seal(); poke(operand(0).address)",
+    "write behind a workspace": "memory = HostBytes(640); memory.fill(0); poke(memory.address + 640)",
+    "write to a sealed packed filter": "memory = HostBytes(640); memory.seal(); poke(memory.address)",
 }
 
 
-@pytest.mark.skipif(Room(1).seal() is False, reason="this system has no inaccessible pages")
+@pytest.mark.needs_guard_pages
 def test_what_lies_beyond_a_tensor_cannot_be_touched():
     """One process that forks for each access: it costs a start of Python once."""
     script = f"""
 import ctypes, os, signal
-from tilesmith.measure.fences import FENCE_BYTES
-from tilesmith.measure.placed import Place, PlacedBytes, PlacedTensor
+from tilesmith.measure.guard_pages import GUARD_BYTES
+from tilesmith.measure.host_tensors import Placement, HostBytes, HostTensor
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.gemm import GemmSignature
-tensors = [PlacedTensor(slot) for slot in arguments(GemmSignature(m=7, n=9, k=33))]
+tensors = [HostTensor(slot) for slot in arguments(GemmSignature(m=7, n=9, k=33))]
 operand = tensors.__getitem__
 peek = ctypes.string_at
 def poke(address): ctypes.memset(address, 1, 1)
@@ -224,15 +224,14 @@ for access in {list(ACCESSES.values())!r}:
     assert {name for name, number in found.items() if number not in fault} == set()
 
 
-def test_fences_are_given_back():
+@pytest.mark.needs_linux
+def test_guard_pages_are_given_back():
     def mapped():
         return sum("-" in line for line in Path("/proc/self/maps").read_text().splitlines())
 
-    if not Path("/proc/self/maps").exists():
-        pytest.skip("this system does not list its mappings")
     before = mapped()
     for _ in range(50):
-        PlacedBytes(FENCE_BYTES).fill(1)
-    kept = PlacedTensor(arguments(GEMM)[0]).array  # an array alone keeps its pages
+        HostBytes(GUARD_BYTES).fill(1)
+    kept = HostTensor(arguments(GEMM)[0]).array  # an array alone keeps its pages
     kept[...] = 1
     assert mapped() < before + 20

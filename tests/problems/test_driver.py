@@ -14,7 +14,7 @@ from tilesmith.problems.driver import ConvParser, command_of, command_or_key, pa
 from tilesmith.problems.driver.flags import CONV_FLAGS, GEMM_FLAGS
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 
 LISTS = sorted((Path(__file__).parents[2] / "benchmarks" / "problems").glob("*.txt"))
 

@@ -14,8 +14,7 @@ from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.keys import epilogue_text, parse_epilogue
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import epilogue_text, parse_epilogue, parse_key
 
 
 @given(conv_signatures())

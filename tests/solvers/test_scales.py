@@ -16,8 +16,8 @@ from tilesmith.measure.accuracy import check, check_specials, verify
 from tilesmith.measure.host_check import verify_plan
 from tilesmith.measure.oracle import oracle
 from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.samples import sample_args
-from tilesmith.problems.signature import parse_key
 from tilesmith.solvers.c.reference.solver import ReferenceSolver
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import candidates

@@ -7,8 +7,8 @@ import pytest
 from tilesmith.errors import TargetError
 from tilesmith.targets.cards import CARD_LENGTH, CARD_TEXT, CARDS, card_of, card_text, common_card
 from tilesmith.targets.cuda import CUDA_ARCHS, cuda_target
+from tilesmith.targets.detect import processor_text
 from tilesmith.targets.names import parse_target
-from tilesmith.targets.processors import processor_text
 
 
 @pytest.mark.parametrize(

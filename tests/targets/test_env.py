@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 
 import pytest
 
@@ -93,7 +92,7 @@ def test_misspelt_names_are_found(monkeypatch):
     assert env.unknown_names() == ("TILESMITH_FINDMODE",)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other variables")
+@pytest.mark.needs_linux
 def test_the_users_folders_follow_the_environment(monkeypatch, tmp_path):
     monkeypatch.delenv("TILESMITH_CACHE_DIR", raising=False)
     monkeypatch.delenv("TILESMITH_DB_PATH", raising=False)

@@ -16,8 +16,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import fit as command  # noqa: E402
 from timings import timings  # noqa: E402
 
+from tilesmith.db.opening import open_database  # noqa: E402
 from tilesmith.db.records import Record  # noqa: E402
-from tilesmith.db.store import Database  # noqa: E402
 from tilesmith.problems.gemm import GemmSignature  # noqa: E402
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver  # noqa: E402
 from tilesmith.targets.cuda import cuda_target  # noqa: E402
@@ -54,7 +54,7 @@ def test_trials_of_a_database_are_timings_by_old_names_too(tmp_path):
         Record(signature.key(), TARGET.name, "mma_dense", config, 4, time_us, status=status)
         for config, time_us, status in ((old, 20.0, "ok"), ("rubbish=1", 30.0, "ok"), (today, None, "failed"))
     ]
-    Database.open(tmp_path / "trials.db").record_trials(trials)
+    open_database(tmp_path / "trials.db").record_trials(trials)
     (row,) = timings([tmp_path / "trials.db"], TARGET)
     assert row.solver == "mma_dense"
     assert row.seconds == pytest.approx(20.0e-6)

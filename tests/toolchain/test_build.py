@@ -106,9 +106,7 @@ def test_zig_gets_its_own_spelling():
     assert not any(flag.startswith("-march") for flag in zig.flags(CPU_TARGETS["aarch64"]))
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("ziglang") is None, reason="the ziglang wheel (400 MB) is no test dependency"
-)
+@pytest.mark.needs_zig
 @pytest.mark.parametrize("arch", sorted(CPU_TARGETS))
 def test_zig_compiles_for_every_arch(arch, tmp_path):
     zig = compilers._probe((compilers.sys.executable, "-m", "ziglang", "cc"))

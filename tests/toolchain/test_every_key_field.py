@@ -15,8 +15,8 @@ import pytest
 from plan_samples import SMALL
 from problem_changes import CONV_CHANGES, GEMM_CHANGES, conv_changes, gemm_changes
 from tilesmith.db.files import records_folder
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record, Search
-from tilesmith.db.store import Database
 from tilesmith.plan.records import Source
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
@@ -232,7 +232,7 @@ def test_plans_and_records_by_field_of_the_problem(held):
     """dtype, layout, pitches, epilogue, determinism: all that a signature says."""
     assert set(CONV_CHANGES) == {field.name for field in fields(ConvSignature)}
     assert {*GEMM_CHANGES, "dtype"} == {field.name for field in fields(GemmSignature)}
-    database = Database.open(None)
+    database = open_database(None)
     for before in dict.fromkeys(before.key() for before, _ in PAIRS.values()):
         held.keep(CPU, before)
         database.put_result(Record(before, CPU.name, "s", "", time_us=1.0))
@@ -272,7 +272,7 @@ def test_records_by_target_solver_and_config(kind, tmp_path):
     path = tmp_path / "test.db"
     if kind == "files":
         records_folder(path).mkdir()
-    database = Database.open(None if kind == "memory" else path)
+    database = open_database(None if kind == "memory" else path)
     record = Record("p", "x86_64-v4:2:zen4", "s", "mr=1", time_us=1.0)
     database.put_result(record)
     database.record_trials([record])

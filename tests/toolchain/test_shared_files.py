@@ -70,7 +70,7 @@ def test_one_at_a_time(root):
 
     def work():
         nonlocal inside, most
-        with files.turn(root, "key", 30):
+        with files.exclusive(root, "key", 30):
             inside += 1
             most = max(most, inside)
             time.sleep(0.01)
@@ -86,44 +86,44 @@ def test_one_at_a_time(root):
 
 
 def test_nobody_waits_for_the_dead(root):
-    killed_while("t = files.turn(root, 'key', 9); t.__enter__(); print(1, flush=True); time.sleep(60)", root)
+    killed_while("t = files.exclusive(root, 'key', 9); t.__enter__(); print(1, flush=True); time.sleep(60)", root)
     assert len(list((root / "locks").iterdir())) == 1
     began = time.monotonic()
-    with files.turn(root, "key", 60):
+    with files.exclusive(root, "key", 60):
         pass
     assert time.monotonic() - began < 5
     assert list((root / "locks").iterdir()) == []
 
 
 def test_who_waits_too_long_goes_on(root):
-    with files.turn(root, "key", 9):
+    with files.exclusive(root, "key", 9):
         began = time.monotonic()
-        with files.turn(root, "key", 0.05):
+        with files.exclusive(root, "key", 0.05):
             pass
         assert 0.04 < time.monotonic() - began < 5
 
 
 def test_no_place_for_locks(tmp_path):
     (tmp_path / "file").write_text("")
-    with files.turn(tmp_path / "file", "key", 1):
+    with files.exclusive(tmp_path / "file", "key", 1):
         pass
 
 
 def test_sweep_takes_what_is_abandoned_and_nothing_else(root):
     killed_while(
-        "f = files.scratch(); f.__enter__(); t = files.turn(root, 'dead', 9); t.__enter__(); "
+        "f = files.scratch(); f.__enter__(); t = files.exclusive(root, 'dead', 9); t.__enter__(); "
         "(root / 'staging').mkdir(); (root / 'staging' / 'x').write_text(''); print(1, flush=True); time.sleep(60)",
         root,
     )
     temporary = tempfile.gettempdir()
     (left,) = os.listdir(temporary)
-    assert files.sweep(root) == 0  # what is young may belong to somebody who is about to take its lock
+    assert files.remove_abandoned(root) == 0  # what is young may belong to somebody who is about to take its lock
     for path in ((root / "locks" / "dead.lock"), (root / "staging" / "x"), os.path.join(temporary, left)):
         made_old(path)
-    with files.scratch() as alive, files.turn(root, "alive", 9):
+    with files.scratch() as alive, files.exclusive(root, "alive", 9):
         made_old(alive)
         made_old(root / "locks" / "alive.lock")
-        assert files.sweep(root) == 3
+        assert files.remove_abandoned(root) == 3
         assert alive.is_dir()
         assert os.listdir(root / "locks") == ["alive.lock"]
     assert os.listdir(root / "staging") == os.listdir(root / "locks") == os.listdir(temporary) == []

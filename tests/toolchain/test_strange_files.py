@@ -15,15 +15,15 @@ import pytest
 from tilesmith import ConvSignature, conv, forget
 from tilesmith.cli.main import run
 from tilesmith.db.files import records_folder
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
 from tilesmith.db.state import state_of
-from tilesmith.db.store import Database
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain import files
 from tilesmith.toolchain.inventory import inventory
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+pytestmark = pytest.mark.needs_fifos
 TARGET = host_target(1)
 DEADLINE_S = 30  # against waiting for ever; the calls take a tenth of a second
 
@@ -37,7 +37,7 @@ def tuned(tmp_path_factory):
     """A database that has the problem's answer, so that no call measures and each keeps its hit."""
     path = tmp_path_factory.mktemp("tuned") / "test.db"
     signature = ConvSignature((1, 4, 6, 5), (8, 4, 3, 3), padding=1)
-    database = Database.open(path)
+    database = open_database(path)
     candidate = next(each for each in candidates(signature, TARGET) if each.name == "c_reference")
     config = str(candidate.solver.default_config(candidate.geometry, TARGET))
     database.put_result(
@@ -165,7 +165,7 @@ def test_verify_names_what_is_no_file_and_repair_removes_it(home, capsys):
     assert list((home / "cache").iterdir()) == []
 
 
-def test_locks_and_staged_files_of_another_kind_are_swept_up(home):
+def test_locks_and_staged_files_of_another_kind_are_cleaned_up(home):
     root = home / "cache"
     for folder in ("locks", "staging"):
         (root / folder).mkdir(parents=True)
@@ -173,16 +173,16 @@ def test_locks_and_staged_files_of_another_kind_are_swept_up(home):
             make(kind, root / folder / f"{number}")
             os.utime(root / folder / f"{number}", (1, 1), follow_symlinks=False)
     for number in range(4):
-        with files.turn(root, f"{number}", 1):
+        with files.exclusive(root, f"{number}", 1):
             pass
-    assert files.sweep(root) == 8
+    assert files.remove_abandoned(root) == 8
     mine = home / "mine"
     mine.mkdir()
     (mine / "letter").write_text("not the cache's")
     os.utime(mine / "letter", (1, 1))
     shutil.rmtree(root / "staging", ignore_errors=True)
     (root / "staging").symlink_to(mine)
-    files.sweep(root)
+    files.remove_abandoned(root)
     assert (mine / "letter").exists()
 
 
@@ -207,11 +207,11 @@ RECORD = Record("p", TARGET.name, "s", "mr=1", time_us=1.0, samples=9)
 @pytest.mark.parametrize("readonly", [True, False])
 def test_a_database_that_is_no_file_counts_as_empty(kind, suffix, readonly, tmp_path, caplog):
     path = tmp_path / "some.db"
-    before = Database.open(path)
+    before = open_database(path)
     before.put_result(RECORD)
     before.close()
     make(kind, Path(f"{path}{suffix}"))
-    database = Database.open(path, readonly=readonly)
+    database = open_database(path, readonly=readonly)
     assert database.ranking(RECORD.problem, RECORD.target) == ()
     database.put_result(RECORD)
     assert not database.persistent
@@ -226,7 +226,7 @@ def test_a_database_that_is_no_file_counts_as_empty(kind, suffix, readonly, tmp_
 def test_a_record_that_is_no_file_is_not_used(tmp_path):
     path = tmp_path / "some.db"
     records_folder(path).mkdir()
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(RECORD)
     (file,) = records_folder(path).rglob("results/**/*.json")
     make("a FIFO", file)

@@ -12,8 +12,8 @@ import pytest
 
 from tilesmith import ConvSignature, env, forget, get_launchable
 from tilesmith.db.layers import open_layers
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
 from tilesmith.errors import EnvironmentValueError, NoSolutionError
 from tilesmith.plan.records import Source
 from tilesmith.ready.preload import CachePopulator
@@ -21,10 +21,7 @@ from tilesmith.targets.detect import host_target
 from tilesmith.toolchain import files, trust
 from tilesmith.toolchain.cache import ArtifactCache
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system's access lists are not read")
-as_root = pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files to another user"
-)
+pytestmark = pytest.mark.needs_users
 TARGET = host_target(1)
 SMALL = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC")
 ANSWER = Source("c", "ts_answer", "", "int ts_answer(void) { return 42; }")
@@ -65,7 +62,9 @@ def another_user(path):
 OPENED = {
     "everyone": everyone, "sticky": everyone_with_a_sticky_bit, "a group": a_group, "another user": another_user,
 }  # fmt: skip
-WAYS = [pytest.param(OPENED[name], id=name, marks=as_root if name.startswith("a") else ()) for name in OPENED]
+WAYS = [
+    pytest.param(OPENED[name], id=name, marks=pytest.mark.needs_root if name.startswith("a") else ()) for name in OPENED
+]
 
 
 def warnings(caplog):
@@ -119,14 +118,14 @@ def test_a_folder_that_is_made_here_can_be_written_by_nobody_else(home):
     before = os.umask(0)
     try:
         get_launchable(SMALL)
-        Database.open(home / "data" / "test.db").put_result(Record("p", "t:1", "s", "", time_us=1.0))
+        open_database(home / "data" / "test.db").put_result(Record("p", "t:1", "s", "", time_us=1.0))
     finally:
         os.umask(before)
     made = [home / "cache", *(home / "cache").rglob("*"), home / "data"]
     assert not [path for path in made if path.stat().st_mode & 0o022]
 
 
-@as_root
+@pytest.mark.needs_root
 def test_a_file_of_another_user_is_a_miss(home, caplog):
     cache = ArtifactCache(home / "cache")
     artifact = cache.get_or_build(ANSWER, TARGET)
@@ -143,7 +142,7 @@ def test_a_file_of_another_user_is_a_miss(home, caplog):
     assert "it belongs to user 54321" in caplog.text
 
 
-@as_root
+@pytest.mark.needs_root
 def test_folders_of_root_serve_every_user(home):
     """Read-only system layers and shared caches that an administrator has made."""
     for path in (home, home / "data"):
@@ -161,7 +160,7 @@ def test_folders_of_root_serve_every_user(home):
     assert done.stdout.strip() == "[None, None, None]", done.stderr
 
 
-@as_root
+@pytest.mark.needs_root
 def test_who_owns_the_package_is_trusted_as_its_code_is(home, monkeypatch):
     """In a container: built by one user, run by another without a name."""
     os.chown(home, STRANGER, STRANGER)
@@ -204,7 +203,7 @@ def database_at(path, kind):
     path.parent.mkdir(exist_ok=True)
     if kind == "files":
         Path(f"{path}.records").mkdir()
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(RECORD)
     database.close()
 
@@ -232,7 +231,7 @@ def test_a_layer_that_others_can_write_is_ignored(opened, kind, home, caplog, mo
     assert answers(team, user) == [RECORD, RECORD]
 
 
-@as_root
+@pytest.mark.needs_root
 @pytest.mark.parametrize("suffix", ["", "-journal", "-wal"])
 def test_a_database_of_another_user_or_with_a_journal_of_one_is_ignored(suffix, home):
     path = home / "data" / "test.db"
@@ -246,7 +245,7 @@ def test_a_database_that_others_can_write_does_not_keep_what_is_measured(home, c
     path = home / "open" / "test.db"
     path.parent.mkdir()
     path.parent.chmod(0o777)
-    database = Database.open(path)
+    database = open_database(path)
     database.put_result(RECORD)
     assert database.ranking(RECORD.problem, RECORD.target) == (RECORD,)
     assert not database.persistent
@@ -274,7 +273,7 @@ def test_the_bytes_that_were_compared_are_those_that_are_loaded(home):
     assert (executable.bind(SMALL)(*values) == expected).all()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems map the file itself")
+@pytest.mark.needs_linux
 def test_a_kernel_that_is_cut_while_it_is_loaded_goes_on(home):
     """A mapped file that loses its end kills the process that calls it."""
     script = (

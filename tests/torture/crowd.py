@@ -31,13 +31,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from homes import arrays, heard, is_right, place
+from homes import arrays, captured_warnings, is_right, place
 
 from plan_samples import SMALL
 from tilesmith import conv
 from tilesmith.db.files import records_folder
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
 from tilesmith.dispatch.eager import forget
 from tilesmith.plan.records import Plan, Source
 from tilesmith.solvers.generation import generator_digest
@@ -94,7 +94,7 @@ class Worker:
         place(home)
         os.environ["TILESMITH_DB_TIMEOUT"] = "60"  # a crowd waits for its turn
         self.cache = ArtifactCache(home / "cache")
-        self.database = Database.open(home / "data" / "tilesmith.db")
+        self.database = open_database(home / "data" / "tilesmith.db")
         self.name, self.begun, self.random = name, begun, random.Random(seed)
         self.log = os.open(home / "log" / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.count = 0
@@ -166,7 +166,7 @@ def start(home: Path, name: str, begun: float, seed: str) -> int:
     if child == 0:
         status = 1
         try:
-            with heard() as warnings:  # those of its beginning too
+            with captured_warnings() as warnings:  # those of its beginning too
                 Worker(home, name, begun, seed).run(home / "stop", warnings)
             status = 0
         except BaseException:
@@ -233,7 +233,7 @@ def judge(home: Path, processes: int, seconds: float, seed: int, killed: set[str
         if path.name in killed:  # it died before anybody could use what it compiled
             for symbol, number in open_.items():
                 compiled[symbol] -= min(number, 1)
-    database = Database.open(home / "data" / "tilesmith.db")
+    database = open_database(home / "data" / "tilesmith.db")
     lost = 0
     for (problem, solver), number in kept.items():
         found = next((r.samples for r in database.ranking(problem, "t:1") if r.solver == solver), 0)

@@ -32,12 +32,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from homes import SIGNATURE, arrays, heard, in_child, is_right, place
+from homes import SIGNATURE, arrays, captured_warnings, in_child, is_right, place
 
 from tilesmith import conv
 from tilesmith.db.files import records_folder
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
 from tilesmith.dispatch.eager import forget
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.locations import open_databases
@@ -205,7 +205,7 @@ def make_store(home: Path, of_files: bool) -> None:
     for name in ("team.db", "tilesmith.db"):
         if of_files:
             records_folder(home / "data" / name).mkdir(mode=0o700)
-        database = Database.open(home / "data" / name)
+        database = open_database(home / "data" / name)
         database.put_result(answer)
         database.record_trials([answer])
         database.close()
@@ -264,7 +264,7 @@ def work(home: Path, mode: str, harm: Callable[[], str] | None) -> dict[str, Any
             raised.append(f"{type(error).__name__}: {error}")
         took.append(time.monotonic() - began)
 
-    with heard() as warnings:
+    with captured_warnings() as warnings:
         if harm is not None:
             launch = get_launchable(SIGNATURE)
             timed(run_once)

@@ -113,7 +113,7 @@ def figures_of(state: Path) -> dict[str, Any]:
 
 def torment(seconds: float, seed: int, part: int, parts: int, state: Path) -> None:
     """The ``part``-th of ``parts`` equal shares of the cases that have not been tried."""
-    from homes import arrays, heard, in_child, is_right, place
+    from homes import arrays, captured_warnings, in_child, is_right, place
 
     from tilesmith import conv
     from tilesmith.db.records import Record
@@ -133,7 +133,7 @@ def torment(seconds: float, seed: int, part: int, parts: int, state: Path) -> No
     def publish(at: int, error: int, lasting: bool) -> dict[str, Any]:
         place(home)
         shim.ts_fault_arm(str(home).encode(), ctypes.c_long(at), error, lasting)
-        with heard() as warnings:
+        with captured_warnings() as warnings:
             right = is_right(conv(x, w, padding=1))
             database = open_databases().writable
             database.put_result(answer)
@@ -162,7 +162,7 @@ def torment(seconds: float, seed: int, part: int, parts: int, state: Path) -> No
 
     def healthy() -> dict[str, Any]:
         place(home)
-        with heard() as warnings:
+        with captured_warnings() as warnings:
             right = is_right(conv(x, w, padding=1))
             database = open_databases().writable
             found = [r.config for r in database.ranking(PROBLEM, "t:1")], len(database.trials(PROBLEM, "t:1"))

@@ -23,8 +23,8 @@ from typing import Any
 
 from plan_samples import SMALL
 from tilesmith.db.files import records_folder
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.store import Database
 from tilesmith.dispatch import hits
 from tilesmith.dispatch.locations import DatabasePaths
 from tilesmith.dispatch.request import Request
@@ -138,7 +138,7 @@ def databases(folder: Path, every: int) -> dict[str, Any]:
         place.mkdir()
         if kind != "database":
             records_folder(path).mkdir()
-        database = Database.open(path)
+        database = open_database(path)
         database.put_results(records)
         database.record_trials(records)
         database.close()
@@ -166,7 +166,7 @@ def spoiled_database(path: Path, file: Path, every: int, records: list[Record]) 
 
 def strange(path: Path, readonly: bool, records: list[Record]) -> Iterator[str]:
     """What a database gives that nobody wrote."""
-    database = Database.open(path, readonly=readonly)
+    database = open_database(path, readonly=readonly)
     read = [*database.ranking(RECORD.problem, RECORD.target), *database.trials(RECORD.problem, RECORD.target)]
     late = replace(RECORD, solver="late")
     yield from (f"{record} was never written" for record in read if record not in (*records, late))

@@ -54,7 +54,7 @@ def is_right(y: np.ndarray) -> bool:
 
 
 @contextmanager
-def heard():
+def captured_warnings():
     """The warnings of the package, as ``logger: text``."""
     lines: list[str] = []
 

@@ -52,8 +52,8 @@ def test_file_operations_fail():
 def test_no_home(tmp_path):
     """The convolution runs; the cache and the database say once each that they forget."""
     script = (
-        "from homes import arrays, heard, is_right; from tilesmith import conv; import json\n"
-        "with heard() as warnings:\n"
+        "from homes import arrays, captured_warnings, is_right; from tilesmith import conv; import json\n"
+        "with captured_warnings() as warnings:\n"
         "    right = [is_right(conv(*arrays(), padding=1)) for _ in range(2)]\n"
         "print(json.dumps([right, warnings]))"
     )

@@ -5,6 +5,7 @@ import io
 import pytest
 
 from tilesmith.measure.timing import Timing
+from tilesmith.tune.crash_report import CrashReport
 from tilesmith.tune.messages import (
     Load,
     Loaded,
@@ -18,7 +19,6 @@ from tilesmith.tune.messages import (
     read_request,
     take_reply,
 )  # fmt: skip
-from tilesmith.tune.note import Note
 
 TIMING = Timing(10.5, 0.25, 9, "m", 10.25, 2)
 REQUESTS = [
@@ -51,7 +51,7 @@ def test_replies_arrive_byte_by_byte():
 
 
 def test_a_note_is_seen_by_who_maps_the_same_file(tmp_path):
-    mine, theirs = Note(tmp_path / "note"), Note(tmp_path / "note")
+    mine, theirs = CrashReport(tmp_path / "note"), CrashReport(tmp_path / "note")
     assert mine.read() == ""
     for text in ("c_dense mr=14 nv=2", "", "ä" * 5000):
         theirs.write(text)

@@ -9,7 +9,7 @@ import pytest
 from spoiled_solver import FAULTS, SIGNATURE, Spoiled, spoiling_compiler
 
 from tilesmith.cli.main import run
-from tilesmith.db.store import Database
+from tilesmith.db.opening import open_database
 from tilesmith.dispatch.eager import forget
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.errors import NoSolutionError
@@ -28,7 +28,7 @@ TARGET = host_target(2)
 def place(tmp_path, monkeypatch):
     forget()
     monkeypatch.setattr(table, "CPU_SOLVERS", (*map(Spoiled, FAULTS), ReferenceSolver()))
-    yield {"database": Database.open(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache")}
+    yield {"database": open_database(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache")}
     forget()
 
 

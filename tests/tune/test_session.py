@@ -23,7 +23,7 @@ from planted_solver import (
     candidate,
 )  # fmt: skip
 
-from tilesmith.db.store import Database
+from tilesmith.db.opening import open_database
 from tilesmith.errors import InterruptedSearchError, NoSolutionError, TilesmithError
 from tilesmith.measure.timing import Timing
 from tilesmith.runtime.executable import Executable
@@ -31,16 +31,16 @@ from tilesmith.solvers.solver import Config
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.tune import measuring
-from tilesmith.tune.book import Book
 from tilesmith.tune.job import make_job
 from tilesmith.tune.playoff import ROUNDS, choose_finalists, in_order
 from tilesmith.tune.session import STRATEGIES, tune
 from tilesmith.tune.space import Point
+from tilesmith.tune.trial_log import TrialLog
 
 
 @pytest.fixture
 def place(tmp_path):
-    return {"database": Database.open(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache")}
+    return {"database": open_database(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache")}
 
 
 def search(place, *solvers, **options):
@@ -57,7 +57,7 @@ def test_the_fastest_right_kernel_wins_and_everything_is_kept(place, tmp_path):
     assert result.speedup > 1.2
     assert (result.trials, result.new_trials, result.failed, result.ended) == (8, 8, 0, "converged")
     # The databases, as another process sees them.
-    again = Database.open(tmp_path / "t.db")
+    again = open_database(tmp_path / "t.db")
     best = again.best(SIGNATURE.canonical.key(), host_target(1).name)
     assert best == result.record == result.ranking[0]
     assert len(again.trials(result.problem, result.target)) == 8
@@ -147,8 +147,8 @@ def test_a_tie_goes_to_the_earlier_solver_then_to_its_default():
     solvers = [Planted(name="zeta", default=RIGHT), Planted(name="alpha", default=RIGHT)]
     job = make_job(SIGNATURE, host_target(1), "tune", [candidate(solver) for solver in solvers])
 
-    def point(arm, spin):
-        return Point(arm, Config((("kind", RIGHT), ("spin", spin))))
+    def point(solver, spin):
+        return Point(solver, Config((("kind", RIGHT), ("spin", spin))))
 
     def timing(median):
         return Timing(median, 0.5, 9, "m")
@@ -163,22 +163,22 @@ def test_a_tie_goes_to_the_earlier_solver_then_to_its_default():
 def test_the_untuned_default_and_near_solvers_are_finalists():
     solvers = [Planted(name="far"), Planted(name="near"), Planted(name="best", predicted=1e-6)]
     job = make_job(SIGNATURE, host_target(1), "tune", [candidate(solver) for solver in solvers])
-    book = Book()
+    log = TrialLog()
 
-    def tried(arm, kind, spin, seconds):
-        point = Point(arm, Config((("kind", kind), ("spin", spin))))
-        book.add(point, replace(job.blank(point), time_us=seconds * 1e6, spread_us=0.1), seconds)
+    def tried(solver, kind, spin, seconds):
+        point = Point(solver, Config((("kind", kind), ("spin", spin))))
+        log.add(point, replace(job.blank(point), time_us=seconds * 1e6, spread_us=0.1), seconds)
         return point
 
     top = [tried("best", RIGHT, spin, 1.0 + spin * 1e-3) for spin in (0, 10, 20, 30, 40)][:4]
     near, _ = tried("near", RIGHT, 0, 1.14), tried("far", RIGHT, 0, 1.16)
     default = tried("best", SLOW, 0, 3.0)
     assert job.untuned == default
-    assert choose_finalists(job, book) == [*top, near, default]
+    assert choose_finalists(job, log) == [*top, near, default]
 
 
 @pytest.mark.parametrize(
-    ("second_leg", "winner"),
+    ("second_race", "winner"),
     [
         ({RIGHT: 9.0, SLOW: 10.0}, RIGHT),
         ({RIGHT: 18.0, SLOW: 20.0}, RIGHT),  # a machine that is slower now
@@ -186,15 +186,15 @@ def test_the_untuned_default_and_near_solvers_are_finalists():
         ({RIGHT: 10.1, SLOW: 10.0}, RIGHT),  # no slower, as far as one can tell
     ],
 )
-def test_who_replaces_the_untuned_default_is_not_slower_the_second_time(place, monkeypatch, second_leg, winner):
+def test_who_replaces_the_untuned_default_is_not_slower_the_second_time(place, monkeypatch, second_race, winner):
     playoffs = []
 
     def race(self, points, rounds, budget_s, drop_ratio, compares=False):
-        leg = {RIGHT: 9.0, SLOW: 10.0}
+        race = {RIGHT: 9.0, SLOW: 10.0}
         if rounds == ROUNDS:
             playoffs.append(points)
-            leg = leg if len(playoffs) == 1 else second_leg
-        times = {point: leg[point.config["kind"]] + point.config["spin"] for point in points}
+            race = race if len(playoffs) == 1 else second_race
+        times = {point: race[point.config["kind"]] + point.config["spin"] for point in points}
         return {point: Timing(us, 0.2, 9, "", us) for point, us in times.items()}
 
     monkeypatch.setattr(measuring.Measurer, "race", race)
@@ -242,7 +242,7 @@ def test_trials_of_another_revision_or_machine_are_not_reused(place):
 def test_a_seed_measures_the_same_configs(tmp_path):
     tried = []
     for run in range(2):
-        place = {"database": Database.open(tmp_path / f"{run}.db"), "cache": ArtifactCache(tmp_path / "cache")}
+        place = {"database": open_database(tmp_path / f"{run}.db"), "cache": ArtifactCache(tmp_path / "cache")}
         result = search(place, Planted(spins=tuple(range(0, 400, 10))), strategy="random", max_trials=10, seed=3)
         tried.append({r.config for r in place["database"].trials(result.problem, result.target)})
     assert tried[0] == tried[1]

@@ -23,8 +23,8 @@ sys.path[:0] = [str(HERE.parents[2] / "src")]
 from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
 from tilesmith.plan.assemble import assemble  # noqa: E402
 from tilesmith.plan.records import Draft, Launch, Pointer, Space  # noqa: E402
+from tilesmith.problems.keys import parse_key  # noqa: E402
 from tilesmith.problems.samples import sample_args  # noqa: E402
-from tilesmith.problems.signature import parse_key  # noqa: E402
 from tilesmith.runtime.executable import Executable  # noqa: E402
 from tilesmith.solvers.old_names import read_config  # noqa: E402
 from tilesmith.solvers.table import CUDA_SOLVERS  # noqa: E402

@@ -22,10 +22,9 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[2] / "src")]
 from checks_worker import CACHE  # noqa: E402
 from gpu_cases import accepted  # noqa: E402
-from machine import slug  # noqa: E402
+from tables import slug  # noqa: E402
 
-from tilesmith.compare.rival import Setting  # noqa: E402
-from tilesmith.compare.rivals import rivals_of  # noqa: E402
+from tilesmith.compare.rival import Setting, rivals_of  # noqa: E402
 from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
 from tilesmith.measure.device_oracle import device_oracle  # noqa: E402
 from tilesmith.measure.device_timing import interleave_on_device  # noqa: E402

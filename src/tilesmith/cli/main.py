@@ -16,8 +16,7 @@ from typing import Final
 import click
 
 from tilesmith import env
-from tilesmith.cli import seconds
-from tilesmith.cli.terminal import complain, start_logging
+from tilesmith.cli.terminal import begin_command, complain, start_logging
 from tilesmith.db.waiting import patiently
 from tilesmith.errors import TilesmithError
 
@@ -106,13 +105,13 @@ def main(began: float | None = None) -> None:
 
 
 def _forget_output() -> None:
-    """What is still buffered must not be written again when the process ends."""
+    """Drops buffered output, so that it is not written again when the process ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(arguments: Sequence[str], began: float | None = None) -> int:
     """Run one command line; returns its exit status."""
-    seconds.begin(began)
+    begin_command(began)
     try:
         _check_environment(bool(arguments) and arguments[0] == EXAMINER)
         if not arguments:

@@ -23,6 +23,13 @@ class Number(click.FloatRange):
         return number
 
 
+class Actions(click.Group):
+    """The actions of a verb, in the order of its file."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
 # A driver command may stand on the command line without quotes: flags that a verb does not know belong to it.
 PROBLEMS: Final[dict[str, Any]] = {"context_settings": {"ignore_unknown_options": True}}
 

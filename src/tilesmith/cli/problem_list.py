@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tilesmith.cli.terminal import complain
 from tilesmith.errors import CommandError, FileFormatError, ProblemError
@@ -22,10 +23,18 @@ class Item:
     signature: Signature
     options: RunOptions
 
+    def __str__(self) -> str:
+        return f"{self.command} ({self.direction})"
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The values that begin a row of JSON."""
+        return {"command": self.command, "key": self.signature.key(), "direction": self.direction}
+
 
 @dataclass(frozen=True)
 class Listing:
-    """What was read; ``bad`` counts what could not be, each line (or direction) of which has been reported."""
+    """The problems read; ``bad`` counts the lines or directions that could not be read, each of them reported."""
 
     items: tuple[Item, ...]
     bad: int
@@ -80,7 +89,7 @@ def _all_retyped(items: Sequence[Item], bad: int, dtype: str) -> Listing:
         try:
             kept.append(_retyped(item, dtype))
         except (CommandError, ProblemError) as error:
-            complain(f"{item.command} ({item.direction}) as {dtype}: {error}")
+            complain(f"{item} as {dtype}: {error}")
             bad += 1
     return Listing(tuple(kept), bad)
 

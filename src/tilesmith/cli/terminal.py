@@ -1,4 +1,4 @@
-"""What is written besides data: messages and progress, on stderr alone."""
+"""Writes messages and progress, on stderr alone; keeps the moment from which a command's seconds count."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import click
 
@@ -149,3 +150,22 @@ def start_logging() -> None:
         handler.setFormatter(logging.Formatter("tilesmith: %(levelname)s: %(message)s"))
         logger.addHandler(handler)
     logger.setLevel(env.LOG.get().upper())
+
+
+@dataclass
+class _Command:
+    began: float | None = None
+
+
+_command = _Command()
+
+
+def begin_command(began: float | None = None) -> None:
+    """A command begins: now, or when its process did (of ``time.monotonic``)."""
+    _command.began = time.monotonic() if began is None else began
+
+
+def budget_start() -> float:
+    """The moment from which the next budget counts: the command's beginning, once; then now."""
+    began, _command.began = _command.began, None
+    return time.monotonic() if began is None else began

@@ -80,7 +80,7 @@ class Bench:
 
 
 def disturbance(timings: Mapping[str, Timing], what: str) -> str:
-    """What to know before believing these times; empty when every sample that counts was undisturbed.
+    """Warns of disturbed samples behind these times; empty when every sample that counts was undisturbed.
 
     ``what`` says what disturbs there, as the beginning of a sentence.
     """
@@ -136,23 +136,16 @@ def bench_of(
     singles = single or {}
     reason, mine = disturbance(timings, late), timings[OURS]
     return Bench(
-        status=DISTURBED if reason else OK,
-        reason=reason,
-        time_us=mine.median_us,
-        spread_us=mine.spread_us,
-        samples=mine.samples,
-        disturbed=sum(timing.disturbed for timing in timings.values()),
-        discarded=sum(timing.discarded for timing in timings.values()),
+        status=DISTURBED if reason else OK, reason=reason, time_us=mine.median_us, spread_us=mine.spread_us,
+        samples=mine.samples, disturbed=sum(timing.disturbed for timing in timings.values()),
+        discarded=sum(timing.discarded for timing in timings.values()), prepare_us=prepare_us,
         single_us=singles[OURS].median_us if singles else None,
-        prepare_us=prepare_us,
         gflops=flops(launch.signature) / mine.median_us * 1e-3,
-        roofline=roofline_seconds(launch.signature, launch.target, machine) / mine.median_us * 1e6,
-        error=verdict.error,
-        bound=verdict.bound,
-        method=mine.method,
+        roofline=roofline_seconds(launch.signature, launch.target, machine) / mine.median_us * 1e6, error=verdict.error,
+        bound=verdict.bound, method=mine.method,
         against={library: best for library in missing if (best := _best_way(library, timings, singles)) is not None},
         missing={library: why for library, why in missing.items() if why},
-    )
+    )  # fmt: skip
 
 
 def _best_way(library: str, timings: Mapping[str, Timing], single: Mapping[str, Timing]) -> Against | None:

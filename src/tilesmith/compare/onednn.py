@@ -1,8 +1,8 @@
-"""What PyTorch does with the same problem on this CPU: every way it offers, each to be measured each time.
+"""PyTorch's ways to compute the same problem on this CPU: every one is measured each time.
 
 The modes of a convolution: ``contiguous`` (channels first), ``channels_last``, and ``prepacked`` (oneDNN's own filter
-order, the operators that PyTorch's freezing emits). Data lies as the mode likes it best; nobody is charged for a layout
-change. Everything runs in inference mode. PyTorch picks oneDNN's kernels itself.
+order, the operators that PyTorch's freezing emits). Data lies as the mode likes it best; a layout change
+is charged to no side. Everything runs in inference mode. PyTorch picks oneDNN's kernels itself.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from tilesmith.compare.onednn_gemm import gemm_calls
 from tilesmith.compare.rival import Setting, Way
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.external.operators import Call, ConvShape, Finish, argument_names, placed
-from tilesmith.solvers.external.tensors import TORCH_DTYPES, logical_tensor, to_numpy
+from tilesmith.solvers.external.tensors import TORCH_DTYPES, from_numpy, logical_tensor, matrix_tensor, to_numpy
 
 
 def version(library: str) -> str:
@@ -182,3 +182,66 @@ def _epilogue(epilogue: Epilogue, named: dict[str, np.ndarray[Any, Any]], result
     bias = from_numpy(np.ascontiguousarray(named["b"])) if epilogue.bias else None
     residual = logical_tensor(named["z"], result, dims) if epilogue.residual else None
     return Finish(epilogue, bias, residual)
+
+
+def gemm_calls(signature: GemmSignature, arguments: Sequence[np.ndarray[Any, Any]]) -> dict[str, Callable[[], Call]]:
+    """A maker of the call for each mode."""
+    problem = signature.geometry
+    if not {problem.a.dtype, problem.b.dtype, problem.c.dtype} <= set(TORCH_DTYPES):
+        return {}
+    a, b = matrix_tensor(arguments[0], problem.a), matrix_tensor(arguments[1], problem.b)
+    rest = list(arguments[2:])
+    bias = from_numpy(np.ascontiguousarray(rest.pop(0))) if problem.epilogue.bias else None
+    residual = matrix_tensor(rest.pop(0), problem.c) if problem.epilogue.residual else None
+    c = matrix_tensor(rest.pop(0), problem.c) if problem.beta != 0 else None
+    if problem.batch == 1:
+        a, b = a[0], b[0]
+        residual = None if residual is None else residual[0]
+        c = None if c is None else c[0]
+    extra = bias if residual is None else residual if bias is None else residual + bias
+    finish = Finish(problem.epilogue, None, extra)
+    calls: dict[str, Callable[[], Call]] = {"mm": lambda: _plain(a, b, c, problem.alpha, problem.beta, finish)}
+    if problem.batch == 1 and problem.alpha == 1.0 and c is None:
+        column_b = b.t().contiguous()
+        fused_bias = bias if residual is None else None
+        whole = finish if residual is not None else Finish(problem.epilogue, None, None)
+
+        def linear() -> Call:
+            if whole.is_identity:
+                return lambda: functional.linear(a, column_b, fused_bias)
+            return lambda: whole(functional.linear(a, column_b, fused_bias))
+
+        def prepacked() -> Call:
+            ops = torch.ops.mkldnn
+            w = ops._reorder_linear_weight(column_b, problem.m)
+            run = ops._linear_pointwise.default
+            if residual is not None:
+                return lambda: whole(run(a, w, None, "none", [], ""))
+            fixed = (fused_bias, *whole.fused)
+            return lambda: run(a, w, *fixed)
+
+        def mkl() -> Call:
+            w = torch.ops.mkl._mkl_reorder_linear_weight(column_b.to_mkldnn(), problem.m)
+            run = torch.ops.mkl._mkl_linear.default
+            if whole.is_identity:
+                return lambda: run(a, w, column_b, fused_bias, problem.m)
+            return lambda: whole(run(a, w, column_b, fused_bias, problem.m))
+
+        calls["linear"] = linear
+        calls["prepacked"] = prepacked
+        if problem.a.dtype == "fp32":
+            calls["prepacked mkl"] = mkl
+    return calls
+
+
+def _plain(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, alpha: float, beta: float, finish: Finish) -> Call:
+    after: Callable[[torch.Tensor], torch.Tensor] | None = None if finish.is_identity else finish
+    if c is not None:
+        add = torch.addmm if a.dim() == 2 else torch.baddbmm
+        if after is None:
+            return lambda: add(c, a, b, beta=beta, alpha=alpha)
+        return lambda: after(add(c, a, b, beta=beta, alpha=alpha))
+    multiply = torch.mm if a.dim() == 2 else torch.bmm
+    if alpha == 1.0 and after is None:
+        return lambda: multiply(a, b)
+    return lambda: finish(multiply(a, b).mul_(alpha))

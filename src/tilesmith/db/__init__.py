@@ -1,1 +1,1 @@
-"""What was measured, kept: the find-db (problem -> solvers by time) and the perf-db (problem, solver -> configs)."""
+"""Keeps measurements: the find-db (problem -> solvers by time) and the perf-db (problem, solver -> configs)."""

@@ -48,7 +48,7 @@ class Opened:
 
 
 def open_file(path: Path, readonly: bool) -> Opened:
-    """What can be had of the file at ``path``, at the latest when no more may be waited."""
+    """A connection to the file at ``path``, or its replacement, at the latest when no more may be waited."""
     with operation():
         return _opened(path, readonly)
 
@@ -149,7 +149,7 @@ def memory() -> sqlite3.Connection:
 
 
 def snapshot(path: Path | None) -> sqlite3.Connection:
-    """What can still be read of a file, in memory; empty if nothing can."""
+    """A copy in memory of all that can still be read of a file; empty if nothing can."""
     try:
         if path is not None:
             must_be_admitted(path)
@@ -169,7 +169,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes with a file that is not read in place; None where there is none."""
+    """A value that changes with a file that is not read in place; None where there is none."""
     try:
         about = os.stat(path)
     except OSError:
@@ -269,7 +269,7 @@ def _whole_rows(damaged: Path, table: str, names: tuple[str, ...]) -> Iterator[t
 
 
 def _is_sound(path: Path) -> bool:
-    """Nobody need set this file aside: it is whole, or not ours to judge."""
+    """Whether the file needs no setting aside: it is whole, or belongs to another program."""
     if not path.exists():
         return True
     try:
@@ -286,7 +286,7 @@ def _is_sound(path: Path) -> bool:
                 return 0 < version < VERSION or (version == 0 and empty)
             return version >= SAME_COLUMNS  # all columns and an earlier version: the number is damaged
     except sqlite3.DatabaseError as error:
-        return is_busy(error)  # somebody works with it
+        return is_busy(error)  # another process works with it
 
 
 @contextlib.contextmanager
@@ -362,7 +362,7 @@ _text = partial(str, encoding="utf-8", errors="replace")
 def _open(path: Path) -> Opened:
     exists = os.path.exists(path)
     if exists and not os.access(path, os.W_OK):
-        copy = _copy(path)  # if that fails too, who opens it says so
+        copy = _copy(path)  # if that fails too, the caller says so
         LOG.warning("database %s cannot be written; what this process measures is kept in memory", path)
         return Opened(copy)
     if not exists:
@@ -425,7 +425,7 @@ def _foreign(path: Path, version: int) -> sqlite3.Connection:
 
 
 def _copy(path: Path) -> sqlite3.Connection:
-    """What a file holds that must not be written, in memory, lifted to this schema."""
+    """A copy in memory of a file that must not be written, lifted to this schema."""
     target = _empty()
     try:
         with contextlib.closing(_connect(path, readonly=True)) as source:

@@ -40,8 +40,8 @@ def _speed(record: Record) -> tuple[int, bool, float]:
 
 
 @dataclass
-class Taken:
-    """What an import did: records new here, records replaced and kept, lines left out (newer formats) and bad ones."""
+class ImportResult:
+    """Counts of an import: records new here, records replaced and kept, lines left out (newer formats) and bad ones."""
 
     added: int = 0
     replaced: int = 0
@@ -50,9 +50,11 @@ class Taken:
     bad: list[str] = field(default_factory=list)
 
 
-def merge(records: Iterable[tuple[Table, Record]], into: Database, policy: str, taken: Taken | None = None) -> Taken:
+def merge(
+    records: Iterable[tuple[Table, Record]], into: Database, policy: str, result: ImportResult | None = None
+) -> ImportResult:
     """Put records into a database; where both have one for the same key, the policy says which stays."""
-    taken = taken or Taken()
+    result = result or ImportResult()
     wins = POLICIES[policy]
     waiting: dict[Table, dict[tuple[str, ...], Record]] = {table: {} for table in TABLES}
 
@@ -62,12 +64,12 @@ def merge(records: Iterable[tuple[Table, Record]], into: Database, policy: str, 
         put = []
         for key, record in new.items():
             if key not in held:
-                taken.added += 1
+                result.added += 1
             elif held[key] == record or not wins(record, held[key]):
-                taken.kept += 1
+                result.kept += 1
                 continue
             else:
-                taken.replaced += 1
+                result.replaced += 1
             put.append(record)
         (into.put_results if table == "results" else into.record_trials)(put)
         new.clear()
@@ -81,7 +83,7 @@ def merge(records: Iterable[tuple[Table, Record]], into: Database, policy: str, 
             flush(table)
     for table in TABLES:
         flush(table)
-    return taken
+    return result
 
 
 def _key(table: Table, record: Record) -> tuple[str, ...]:
@@ -128,7 +130,7 @@ def find_db_lines(records: Iterable[Record], left_out: list[str]) -> Iterator[st
             group.append(record)
 
 
-def import_file(path: Path, into: Database, policy: str, target: str | None = None) -> Taken:
+def import_file(path: Path, into: Database, policy: str, target: str | None = None) -> ImportResult:
     """Read a file of JSON lines or of MIOpen's find-db text. A bad line is noted with its number, the rest is read.
 
     ``target`` is that of find-db text; without it, what the file's name says. Raises ``FileFormatError`` for a file
@@ -137,25 +139,25 @@ def import_file(path: Path, into: Database, policy: str, target: str | None = No
     expected = RECORD_RULES["target"].breaks(target) if target else ""
     if expected:
         raise ArgumentError(f"target {target!r} is not {expected}; write it as gfx90a:104")
-    taken = Taken()
-    return merge(_read(path, target or target_of_file(path.name), taken), into, policy, taken)
+    result = ImportResult()
+    return merge(_read(path, target or target_of_file(path.name), result), into, policy, result)
 
 
-def _read(path: Path, target: str | None, taken: Taken) -> Iterator[tuple[Table, Record]]:
+def _read(path: Path, target: str | None, result: ImportResult) -> Iterator[tuple[Table, Record]]:
     for number, raw in enumerate(lines_named(path, LONGEST_LINE, MOST_PIPED), 1):
         if raw is None:
-            taken.bad.append(f"{path}:{number}: is longer than {LONGEST_LINE} bytes, which no record is")
+            result.bad.append(f"{path}:{number}: is longer than {LONGEST_LINE} bytes, which no record is")
         elif line := raw.decode("utf-8", "replace").strip():
             try:
-                yield from _records(line, target, taken)
+                yield from _records(line, target, result)
             except _NoTargetError:
                 raise FileFormatError(
                     f"{path}: find-db text does not say its target; name it with --target, such as gfx90a:104"
                 ) from None
             except (FileFormatError, ProblemError) as error:
-                taken.bad.append(f"{path}:{number}: {error}")
-        if len(taken.bad) >= MOST_BAD:
-            taken.bad.append(f"{path}: has {MOST_BAD} bad lines up to here; the rest was not read")
+                result.bad.append(f"{path}:{number}: {error}")
+        if len(result.bad) >= MOST_BAD:
+            result.bad.append(f"{path}: has {MOST_BAD} bad lines up to here; the rest was not read")
             return
 
 
@@ -163,7 +165,7 @@ class _NoTargetError(Exception):
     pass
 
 
-def _records(line: str, target: str | None, taken: Taken) -> Iterator[tuple[Table, Record]]:
+def _records(line: str, target: str | None, result: ImportResult) -> Iterator[tuple[Table, Record]]:
     if not line.startswith("{"):
         answers = read_find_line(line, target or "unknown")
         if target is None:
@@ -172,6 +174,6 @@ def _records(line: str, target: str | None, taken: Taken) -> Iterator[tuple[Tabl
         return
     found = read_line(line)
     if found is None:
-        taken.newer += 1
+        result.newer += 1
     elif not isinstance(found[1], Search):
         yield ("trials" if found[0] == "trials" else "results"), named(found[1])

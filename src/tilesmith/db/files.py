@@ -1,7 +1,7 @@
 """One file a record, for folders whose locks SQLite cannot rely on: many network file systems.
 
 Beside the path ``NAME.db`` lies the folder ``NAME.db.records``. Each record is one sealed line of JSON (``db.lines``)
-in a file of its own that is staged, synced and renamed: no locks are needed, and who reads sees whole files alone.
+in a file of its own that is staged, synced and renamed: no locks are needed, and readers see whole files alone.
 
     results/PROBLEM/TARGET/SOLVER.json      PROBLEM, SOLVER and CONFIG are digests of the text
     trials/PROBLEM/TARGET/SOLVER-CONFIG.json
@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -27,9 +27,10 @@ from tilesmith.db.cards import named, without_card
 from tilesmith.db.connect import LOG
 from tilesmith.db.lines import line_of, read_line
 from tilesmith.db.records import Record, Search
-from tilesmith.db.store import RECORDS, Database, Table, in_order
+from tilesmith.db.state import RECORDS
+from tilesmith.db.store import Database, Table, in_order
 from tilesmith.errors import FileFormatError
-from tilesmith.toolchain.files import publish, read, sweep
+from tilesmith.toolchain.files import publish, read, remove_abandoned
 
 _BYTES = 1 << 20  # of a record
 _TABLES = ("results", "trials", "searches")
@@ -61,17 +62,17 @@ def must_be_files(path: Path) -> bool:
 
 
 class FileDatabase(Database):
-    """A find-db and perf-db in a folder of small files."""
+    """A find-db and perf-db in a folder of small files; ``old`` opens the SQLite file whose records it takes over."""
 
-    def __init__(self, path: Path, readonly: bool) -> None:
+    def __init__(self, path: Path, readonly: bool, old: Callable[[], Database]) -> None:
         self.path = path
         self.folder = records_folder(path)
         self.readonly = readonly
         self.persistent = not readonly
-        self._swept = False
+        self._cleaned = False
         self._held: dict[str, Record | Search] = {}  # what could not be written, by its place
         if not readonly and not os.path.exists(self.folder / _TABLES[-1]):
-            self._begin()
+            self._begin(old)
 
     @property
     def kind(self) -> str:
@@ -123,19 +124,17 @@ class FileDatabase(Database):
         return tuple(f"{self.folder / place}: {reason}" for place, reason in self._damaged())
 
     def repair(self) -> int:
-        sweep(self.folder)
+        remove_abandoned(self.folder)
         return sum(self._remove(place) for place, _ in self._damaged())
 
     # --- files ----------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _begin(self, open_old: Callable[[], Database]) -> None:
         """Make the folder, with all that an SQLite file at the same path holds."""
         assert self.path is not None
         before: list[tuple[str, Record | Search]] = []
         if os.path.exists(self.path):
-            from tilesmith.db.sqlite_store import SqliteDatabase
-
-            old = SqliteDatabase.at(self.path, readonly=True)
+            old = open_old()
             before += [(_place("results", record), record) for record in old.records("results")]
             before += [(_place("trials", record), record) for record in old.records("trials")]
             old.close()
@@ -151,9 +150,9 @@ class FileDatabase(Database):
 
     def _put(self, place: str, record: Record | Search) -> None:
         if self.persistent:
-            if not self._swept:  # what killed writers have left
-                self._swept = True
-                sweep(self.folder)
+            if not self._cleaned:  # what killed writers have left
+                self._cleaned = True
+                remove_abandoned(self.folder)
             try:
                 publish(self.folder, self.folder / place, f"{line_of(place.partition('/')[0], record)}\n".encode())
             except OSError as error:
@@ -181,10 +180,8 @@ class FileDatabase(Database):
         return list(records.values())
 
     def _all(self, under: str) -> list[Record | Search]:
-        places = dict.fromkeys(
-            (*self._places(under), *(place for place in self._held if place.startswith(f"{under}/")))
-        )
-        return [record for place in places if (record := self._read(place)) is not None]
+        paths = dict.fromkeys((*self._places(under), *(place for place in self._held if place.startswith(f"{under}/"))))
+        return [record for place in paths if (record := self._read(place)) is not None]
 
     def _places(self, under: str) -> list[str]:
         found = []

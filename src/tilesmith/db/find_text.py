@@ -15,8 +15,8 @@ from tilesmith.db.records import Record
 from tilesmith.errors import FileFormatError, ProblemError, RecordError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.find_key import find_key, parse_find_key
-from tilesmith.problems.lengths import check_length
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
+from tilesmith.problems.limits import check_length
 
 UNKNOWN_REVISION = 0  # of a solver that is not ours, or a line that does not say
 _DIRECTIONS = {"fwd": "Fwd", "bwd": "BwdData", "wrw": "BwdWeights"}

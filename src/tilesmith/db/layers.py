@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.db.records import Record
-from tilesmith.db.remote import is_url, kept_copy
+from tilesmith.db.remote import cached_copy, is_url
 from tilesmith.db.store import Database
-from tilesmith.targets.near import nearest_first
+from tilesmith.targets.names import nearest_first
 from tilesmith.targets.target import Target
 
 SYSTEM, TEAM, USER = "system", "team", "user"
@@ -40,13 +40,13 @@ class Layers:
         return last
 
     def role(self, place: int) -> str:
-        """What the database at ``place`` is: ``system``, ``team`` or ``user``."""
+        """The role of the database at ``place``: ``system``, ``team`` or ``user``."""
         if place == len(self.databases) - 1:
             return USER
         return SYSTEM if place < self.system else TEAM
 
     def answers(self, problem: str, target: str) -> tuple[Answer, ...]:
-        """What every layer holds for a problem and target, the highest layer first, the fastest first in each."""
+        """Every layer's records for a problem and target, the highest layer first, the fastest first in each."""
         return tuple(
             Answer(record, self.databases[place].name, self.role(place))
             for place in reversed(range(len(self.databases)))
@@ -70,10 +70,12 @@ def open_layers(paths: Sequence[str | os.PathLike[str]], readonly: bool = False,
     by a layer in memory. ``readonly`` opens the last so, too: nothing is made, written or fetched then. ``system`` says
     how many of the first are installed ones.
     """
+    from tilesmith.db.opening import open_database  # loads sqlite3, which a hit does without
+
     last = len(paths) - 1
     databases = [_at(os.fspath(path), readonly or place < last, fetch=not readonly) for place, path in enumerate(paths)]
     if not paths or is_url(os.fspath(paths[-1])) or last < system:
-        databases.append(Database.open(None))
+        databases.append(open_database(None))
     return Layers(tuple(databases), system)
 
 
@@ -90,8 +92,10 @@ def reopened(layers: Layers, paths: Sequence[str | os.PathLike[str]]) -> Layers:
 
 
 def _at(name: str, readonly: bool, *, fetch: bool) -> Database:
+    from tilesmith.db.opening import open_database
+
     if not is_url(name):
-        return Database.open(name, readonly=readonly, tried=False)
-    database = Database.open(kept_copy(name, fetch=fetch), readonly=True)
+        return open_database(name, readonly=readonly, tried=False)
+    database = open_database(cached_copy(name, fetch=fetch), readonly=True)
     database.source = name
     return database

@@ -100,37 +100,16 @@ REASON_MOST: Final = 2000  # characters that ``failed`` keeps
 Rule = Name | Text | Count | Number | OneOf | Date
 
 RECORD_RULES: Final[dict[str, Rule]] = {
-    "problem": _PROBLEM,
-    "target": _TARGET,
-    "solver": Name(200),
-    "config": Name(2000, least=0),
-    "revision": Count(10**9 - 1),
-    "time_us": Number(1e-6, _DAY_US),
-    "spread_us": Number(0.0, _DAY_US),
-    "samples": Count(10**12),
-    "prepare_us": Number(0.0, _DAY_US),
-    "workspace": Count(1 << 50),
-    "error": Number(0.0, 1e308),
-    "bound": Number(0.0, 1e308),
-    "status": OneOf(STATUSES),
-    "reason": _LONG,
-    "method": _LONG,
-    "compiler": _LONG,
-    "generator": _LONG,
-    "host": _LONG,
-    "date": Date(),
-    "origin": Name(40, least=0),
-}
+    "problem": _PROBLEM, "target": _TARGET, "solver": Name(200), "config": Name(2000, least=0),
+    "revision": Count(10**9 - 1), "time_us": Number(1e-6, _DAY_US), "spread_us": Number(0.0, _DAY_US),
+    "samples": Count(10**12), "prepare_us": Number(0.0, _DAY_US), "workspace": Count(1 << 50),
+    "error": Number(0.0, 1e308), "bound": Number(0.0, 1e308), "status": OneOf(STATUSES), "reason": _LONG,
+    "method": _LONG, "compiler": _LONG, "generator": _LONG, "host": _LONG, "date": Date(), "origin": Name(40, least=0),
+}  # fmt: skip
 SEARCH_RULES: Final[dict[str, Rule]] = {
-    "problem": _PROBLEM,
-    "target": _TARGET,
-    "strategy": Name(80),
-    "seed": Count((1 << 63) - 1),
-    "trials": Count(10**12),
-    "seconds": Number(0.0, 1e9, known=True),
-    "ended": Name(80),
-    "date": Date(),
-}
+    "problem": _PROBLEM, "target": _TARGET, "strategy": Name(80), "seed": Count((1 << 63) - 1), "trials": Count(10**12),
+    "seconds": Number(0.0, 1e9, known=True), "ended": Name(80), "date": Date(),
+}  # fmt: skip
 _LONG_TEXTS = tuple(name for name, rule in RECORD_RULES.items() if rule is _LONG)
 
 
@@ -143,7 +122,7 @@ class Record:
     of ``prepare``, ``workspace`` bytes of scratch and packed filter. ``error`` is the largest error found by the check
     in units of ``bound``'s scale, so that ``error <= bound`` holds for every record that is ``ok``; both are None where
     they are no number.
-    ``origin`` says who measured: ``tune``, ``find`` (defaults only), ``verify`` (a shipped record, timed here) or
+    ``origin`` says what measured it: ``tune``, ``find`` (defaults only), ``verify`` (a shipped record, timed here) or
     ``import``.
     Times are None where nothing was measured; ``reason`` says why a failed one failed.
     Raises ``RecordError`` for a field outside its rule (``RECORD_RULES``).

@@ -28,7 +28,7 @@ def is_url(name: str) -> bool:
     return _URL.match(name) is not None
 
 
-def kept_copy(url: str, fetch: bool = True) -> Path:
+def cached_copy(url: str, fetch: bool = True) -> Path:
     """The kept copy of what lies at ``url``, which is asked for again after a day. Never raises.
 
     A URL that cannot be reached, that does not give all of a database of ``MOST_BYTES`` within the time that may be
@@ -61,7 +61,7 @@ def _age_s(path: Path) -> float | None:
 
 
 def _fetched(url: str, seconds: float) -> bytes:
-    """What lies at ``url``; ``OSError`` or ``ValueError`` if it is no database, is too long, or takes too long."""
+    """The bytes at ``url``; ``OSError`` or ``ValueError`` if it is no database, is too long, or takes too long."""
     scheme = url.partition("://")[0].lower()
     if scheme not in ("http", "https", "file"):
         raise ValueError(f"{scheme}:// is not known; known: http, https, file")

@@ -90,7 +90,7 @@ class SqliteDatabase(Database):
     def for_writing(self) -> Database:
         with self._lock:
             if self._waits and self.path is not None and self.persistent and must_be_files(self.path):
-                self._instead = FileDatabase(self.path, readonly=False)
+                self._instead = in_files(self.path, readonly=False)
             self._waits = False
             return self._instead or self
 
@@ -141,7 +141,7 @@ class SqliteDatabase(Database):
         texts = " AND ".join(f"typeof({name}) = 'text'" for name in names)
         marks = ", ".join(["CAST(? AS TEXT)"] * len(names))
         last: tuple[Any, ...] = ()
-        while True:  # in pieces, so that nobody waits for whoever reads it all
+        while True:  # in pieces, so that no process waits for a reader of the whole table
             where = f"{texts} AND ({keys}) > ({marks})" if last else texts
             rows = self._rows(f"{_SELECT_KEYED[table]} WHERE {where} ORDER BY {keys} LIMIT {_CHUNK}", last)
             for row in rows:
@@ -302,6 +302,11 @@ class SqliteDatabase(Database):
             return
         LOG.warning("database %s failed (%s); what follows is kept in memory", self.name, error)
         self._take(Opened(snapshot(self.path), held=is_busy(error)))
+
+
+def in_files(path: Path, readonly: bool) -> FileDatabase:
+    """The folder of records for ``path``; a folder that begins takes over the records of the SQLite file there."""
+    return FileDatabase(path, readonly, lambda: SqliteDatabase.at(path, readonly=True))
 
 
 def _shown(row: Sequence[Any]) -> str:

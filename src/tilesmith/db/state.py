@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import stat
 
-from tilesmith.db.store import RECORDS
-
+RECORDS = ".records"  # ends the name of the folder of records that stands for a file
 _OTHERS = ("-journal", "-wal", RECORDS)  # beside a file that is being written, or of which more is to be read
 _HEADER = 100
-# What lies beside a link tells nothing of its file; a FIFO would make who opens it wait.
+# What lies beside a link tells nothing of its file; opening a FIFO would wait.
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 

@@ -1,11 +1,10 @@
-"""A find-db and perf-db, wherever they lie: what every kind of database does, and which kind a path is.
+"""The interface of a find-db and perf-db, however it is stored.
 
 The perf-db are *trials* (every config that was measured), the find-db are *results* (each solver's best config).
 """
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Literal
 from tilesmith.db.records import Record, Search
 
 Table = Literal["results", "trials"]
-RECORDS = ".records"  # what the folder of records that stands for a file has at the end of its name
 
 
 def _any(record: Record) -> bool:
@@ -22,33 +20,12 @@ def _any(record: Record) -> bool:
 
 
 class Database(ABC):
-    """A find-db and perf-db. Make it with ``Database.open``. No method raises for what a file system does."""
+    """A find-db and perf-db. Made by ``db.opening.open_database``. No method raises for what a file system does."""
 
     path: Path | None
     readonly: bool
     persistent: bool  # whether what is recorded outlives the process
     source: str = ""  # where the file was fetched from
-
-    @staticmethod
-    def open(path: str | os.PathLike[str] | None, readonly: bool = False, *, tried: bool = True) -> Database:
-        """The database at ``path`` (made if missing), or memory if it is None. Never raises: it degrades, loudly.
-
-        One SQLite file; where its folder cannot hold one (``db.trial``), a folder of files beside it. With ``tried``
-        false the trial of a file that is there waits for ``for_writing``: who reads alone needs none.
-        """
-        from tilesmith.db.admission import why_refused
-        from tilesmith.db.files import FileDatabase, must_be_files
-        from tilesmith.db.sqlite_store import SqliteDatabase
-
-        if path is None:
-            return SqliteDatabase.in_memory()
-        file = Path(path)
-        if why_refused(file) is not None:  # which opening it says
-            return SqliteDatabase.at(file, readonly)
-        waits = not readonly and not tried and os.path.exists(file)
-        if os.path.isdir(f"{file}{RECORDS}") or (not (readonly or waits) and must_be_files(file)):
-            return FileDatabase(file, readonly)
-        return SqliteDatabase.at(file, readonly, waits)
 
     def for_writing(self) -> Database:
         """This database, or the one that takes its place where its folder cannot hold it: asked before each write."""
@@ -56,7 +33,7 @@ class Database(ABC):
 
     @abstractmethod
     def is_current(self) -> bool:
-        """What is read is what lies at ``path`` now; not a copy of what another process held, or of another file."""
+        """Whether reads see the file at ``path`` now, not a copy of what another process held, or of another file."""
 
     @property
     @abstractmethod
@@ -126,7 +103,7 @@ class Database(ABC):
 
     @abstractmethod
     def check(self) -> tuple[str, ...]:
-        """What is damaged, one line each, after reading all there is; empty when all is whole."""
+        """Lists the damage, one line each, after reading all there is; empty when all is whole."""
 
     @abstractmethod
     def repair(self) -> int:

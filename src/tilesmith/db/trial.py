@@ -23,7 +23,7 @@ except ImportError:  # Windows: its own locks are mandatory, SQLite relies on th
 
 _FOLDER = ".tilesmith-trial"
 _DAY_S = 86_400.0
-_BUSY_S = 2.0  # nobody else knows the file of the trial
+_BUSY_S = 2.0  # no other process knows the file of the trial
 # What may be over tomorrow says nothing of the file system, and must not change where a database lies for good.
 _PASSING = (
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE,
@@ -46,7 +46,7 @@ def why_not(folder: Path, *, thorough: bool) -> str | None:
     """
     place = os.path.join(folder, _FOLDER)
     if os.path.isdir(place):
-        _sweep(place)
+        _remove_abandoned(place)
     try:
         if thorough:
             with _named(place) as name:
@@ -97,7 +97,7 @@ def _named(place: str) -> Iterator[str]:
             os.rmdir(place)
 
 
-def _sweep(place: str) -> None:
+def _remove_abandoned(place: str) -> None:
     """Remove what processes that were killed have left: of this machine those that are gone, of others after a day."""
     with contextlib.suppress(OSError):
         for name in os.listdir(place):

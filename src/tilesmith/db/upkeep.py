@@ -30,7 +30,7 @@ def is_outdated(record: Record) -> bool:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecordFilter:
     """Which records; every condition that is given must hold.
 
     ``problems`` are keys, ``target`` and ``solver`` names (``target`` without its end for all that begin so, such as
@@ -47,7 +47,7 @@ class Wanted:
 
     @property
     def everything(self) -> bool:
-        return self == Wanted()
+        return self == RecordFilter()
 
     def matches(self, record: Record) -> bool:
         """Records without a date are as old as can be."""
@@ -64,7 +64,7 @@ class Wanted:
         )
 
 
-def select(database: Database, table: Table, wanted: Wanted) -> Iterator[Record]:
+def select(database: Database, table: Table, wanted: RecordFilter) -> Iterator[Record]:
     """The records of a table that are wanted, in the order of their keys."""
     records: Iterable[Record]
     if wanted.problems is not None and without_card(wanted.target) != wanted.target:
@@ -75,7 +75,7 @@ def select(database: Database, table: Table, wanted: Wanted) -> Iterator[Record]
     return (record for record in records if wanted.matches(record))
 
 
-def prune(database: Database, wanted: Wanted, *, dry: bool = False) -> dict[str, int]:
+def prune(database: Database, wanted: RecordFilter, *, dry: bool = False) -> dict[str, int]:
     """Remove what is wanted from both tables, and say how much; ``dry`` only counts."""
     counts: dict[str, int] = {}
     tables: tuple[Table, ...] = ("results", "trials")
@@ -87,7 +87,7 @@ def prune(database: Database, wanted: Wanted, *, dry: bool = False) -> dict[str,
 
 @dataclass(frozen=True)
 class Stats:
-    """What a database holds. ``bytes`` of its files; ``oldest`` and ``newest`` dates of records; None where unknown."""
+    """Counts of a database. ``bytes`` of its files; ``oldest`` and ``newest`` dates of records; None where unknown."""
 
     name: str
     kind: str

@@ -1,7 +1,7 @@
 """How long databases are waited for: those that other processes hold, and those that lie at a URL.
 
 One call waits ``TILESMITH_DB_TIMEOUT`` seconds in all, however many databases it opens, reads and writes; then it works
-without those that it has not reached. Work on databases that somebody has asked for (``tilesmith db``, a search) waits
+without those that it has not reached. Work on databases that a user has asked for (``tilesmith db``, a search) waits
 longer, each time that it reads or writes: ``PATIENT_S``.
 """
 

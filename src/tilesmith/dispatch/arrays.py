@@ -95,7 +95,7 @@ def check_gradient(name: str, tensor: Any) -> None:
         )
 
 
-def turned(array: Any, order: tuple[int, ...]) -> Any:
+def permuted(array: Any, order: tuple[int, ...]) -> Any:
     """The same memory with its axes in ``order``."""
     return array.transpose(order) if isinstance(array, np.ndarray) else array.permute(order)
 

@@ -1,4 +1,4 @@
-"""A choice, what it rests on, and what runs it: all that a hit needs of a decision, so no solver is imported here."""
+"""A choice with its evidence and its plan: all that a hit needs of a decision, so no solver is imported here."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltPlan:
     """A plan and the artifacts that it counts; ``remembered`` when nothing had to be generated."""
 
     serial: Serial
@@ -74,5 +74,5 @@ class Resolved:
     """
 
     choice: Choice
-    built: Built
+    built: BuiltPlan
     bind: Callable[[Signature, str, Callable[..., Any]], Callable[..., Any]] | None = None

@@ -44,15 +44,9 @@ class Unknown:
 
 
 def choose(
-    options: Sequence[Option],
-    answers: Sequence[Answer],
-    *,
-    mode: str,
-    only: str = "",
-    measured: bool = False,
-    near: Sequence[Sequence[Answer]] = (),
-    without: frozenset[tuple[str, str]] = NOTHING,
-) -> Choice | Unknown:
+    options: Sequence[Option], answers: Sequence[Answer], *, mode: str, only: str = "", measured: bool = False,
+    near: Sequence[Sequence[Answer]] = (), without: frozenset[tuple[str, str]] = NOTHING,
+) -> Choice | Unknown:  # fmt: skip
     """Decide for one problem and target.
 
     ``options`` come in the table's order. ``answers`` come from the highest layer to the lowest. ``measured`` says that
@@ -95,15 +89,10 @@ def _expected(option: Option) -> tuple[bool, float]:
 
 
 def held(
-    options: Sequence[Option],
-    answers: Sequence[Answer],
-    *,
-    only: str = "",
-    measured: bool = False,
-    without: frozenset[tuple[str, str]] = NOTHING,
-    strict: bool = False,
-) -> Choice | None:
-    """What the databases answer, if they do: for it, options need no defaults and no predictions.
+    options: Sequence[Option], answers: Sequence[Answer], *, only: str = "", measured: bool = False,
+    without: frozenset[tuple[str, str]] = NOTHING, strict: bool = False,
+) -> Choice | None:  # fmt: skip
+    """The answer of the databases, if they have one: it needs no defaults and no predictions of the options.
 
     An answer that has lost against a kernel of which a newer revision exists is none, unless there can be no other:
     in ``strict`` mode, and just after a measurement.
@@ -116,7 +105,7 @@ def held(
 
 
 def recorded(answers: Sequence[Answer], revisions: Mapping[str, int], strict: bool = False) -> Choice | None:
-    """What the databases answer by their records alone, no solver asked: right if the chosen one takes the problem.
+    """The databases' answer by their records alone, no solver asked: right if the chosen solver takes the problem.
 
     ``revisions`` are those of the solvers that answer, in the table's order.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.dispatch.arrays import ArrayLayout, check_gradient, contiguous, describe, turned
+from tilesmith.dispatch.arrays import ArrayLayout, check_gradient, contiguous, describe, permuted
 from tilesmith.dispatch.launchable import Launchable, forget_launchables, get_launchable
 from tilesmith.dispatch.layout_names import NamedArray, place, result_order
 from tilesmith.dispatch.locations import forget_databases
@@ -39,29 +39,12 @@ _NAMES = {"conv": ("x", "w", "b", "residual"), "gemm": ("a", "b", "c", "bias", "
 
 @between_graphs
 def conv(
-    x: Any,
-    w: Any,
-    b: Any = None,
-    *,
-    stride: Axes = 1,
-    padding: Axes | Sequence[Sequence[int]] | str = 0,
-    dilation: Axes = 1,
-    groups: int = 1,
-    transposed: bool = False,
-    output_padding: Axes = 0,
-    input_layout: str = "",
-    kernel_layout: str = "",
-    output_layout: str = "",
-    shared_layout: str = "",
-    activation: str = "none",
-    slope: float = 0.01,
-    low: float = 0.0,
-    high: float = 6.0,
-    residual: Any = None,
-    threads: int | None = None,
-    mode: str | None = None,
-    acc_dtype: str = "",
-) -> Any:
+    x: Any, w: Any, b: Any = None, *, stride: Axes = 1, padding: Axes | Sequence[Sequence[int]] | str = 0,
+    dilation: Axes = 1, groups: int = 1, transposed: bool = False, output_padding: Axes = 0, input_layout: str = "",
+    kernel_layout: str = "", output_layout: str = "", shared_layout: str = "", activation: str = "none",
+    slope: float = 0.01, low: float = 0.0, high: float = 6.0, residual: Any = None, threads: int | None = None,
+    mode: str | None = None, acc_dtype: str = "",
+) -> Any:  # fmt: skip
     """Convolution (or transposed convolution) of NumPy arrays or PyTorch CPU tensors with 3, 4 or 5 axes.
 
     Shapes are in the given layouts (default ``NCW``, ``NCHW``, ``NCDHW``; the filter's letters are those of
@@ -100,7 +83,7 @@ def conv(
             ):
                 y = bound(x, w) if b is None else bound(x, w, b)
                 if own not in _by_filter:
-                    _meet(own, bound)
+                    _remember(own, bound)
                 return y
     except ArgumentError:
         pass
@@ -108,29 +91,15 @@ def conv(
         raise
     except (AttributeError, TypeError, RuntimeError, ValueError):  # no array, one without a shape, or a list as option
         quick = None
-    return _long_way("conv", _conv_call, (x, w, b, residual), options, quick)
+    return _find_or_make("conv", _conv_call, (x, w, b, residual), options, quick)
 
 
 @between_graphs
 def gemm(
-    a: Any,
-    b: Any,
-    c: Any = None,
-    bias: Any = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    trans_a: bool = False,
-    trans_b: bool = False,
-    activation: str = "none",
-    slope: float = 0.01,
-    low: float = 0.0,
-    high: float = 6.0,
-    residual: Any = None,
-    threads: int | None = None,
-    mode: str | None = None,
-    acc_dtype: str = "",
-) -> Any:
+    a: Any, b: Any, c: Any = None, bias: Any = None, *, alpha: float = 1.0, beta: float = 0.0, trans_a: bool = False,
+    trans_b: bool = False, activation: str = "none", slope: float = 0.01, low: float = 0.0, high: float = 6.0,
+    residual: Any = None, threads: int | None = None, mode: str | None = None, acc_dtype: str = "",
+) -> Any:  # fmt: skip
     """``activation(alpha * op(a) @ op(b) + beta * c + bias + residual)`` of NumPy arrays or PyTorch CPU tensors.
 
     Arrays have two axes, or three with the batch first. ``c`` (read, never written) goes with ``beta``; ``bias`` has
@@ -155,7 +124,7 @@ def gemm(
         raise
     except (AttributeError, TypeError, RuntimeError, ValueError):
         quick = None
-    return _long_way("gemm", _gemm_call, (a, b, c, bias, residual), options, quick)
+    return _find_or_make("gemm", _gemm_call, (a, b, c, bias, residual), options, quick)
 
 
 def forget() -> None:
@@ -177,13 +146,13 @@ def _unrecorded() -> bool:
     return not records_gradients()
 
 
-def _meet(own: tuple[int, bool, tuple[Any, ...]], bound: _Call) -> None:
+def _remember(own: tuple[int, bool, tuple[Any, ...]], bound: _Call) -> None:
     if len(_by_filter) >= _MEMO_LIMIT:
         _by_filter.clear()
     _by_filter[own] = bound
 
 
-def _long_way(
+def _find_or_make(
     op: str,
     make: Callable[..., _Call],
     arrays: tuple[Any, ...],
@@ -193,7 +162,7 @@ def _long_way(
     """Find the call by everything that decides it, or make it; then call it."""
     refuse_watched(arrays)
     try:
-        key: Any = (op, *map(_look, _NAMES[op], arrays), options)
+        key: Any = (op, *map(_key_of, _NAMES[op], arrays), options)
         call = _memo.get(key)
     except TilesmithError:
         raise
@@ -206,12 +175,12 @@ def _long_way(
             _quick.clear()
         if key is not None:
             _memo[key] = call
-    if quick is not None and isinstance(call, _AsIs):
+    if quick is not None and isinstance(call, _DirectCall):
         _quick[quick] = call.bound
     return call(*arrays)
 
 
-class _AsIs:
+class _DirectCall:
     """A call of a bound plan with the arrays as they are, those that are not given left out."""
 
     def __init__(self, bound: _Call) -> None:
@@ -221,7 +190,7 @@ class _AsIs:
         return self.bound(*[array for array in arrays if array is not None])
 
 
-def _look(name: str, array: Any) -> Any:
+def _key_of(name: str, array: Any) -> Any:
     """All of an array but its values, hashable and fast."""
     if type(array) is np.ndarray:
         return (array.shape, array.strides, array.dtype)
@@ -257,7 +226,7 @@ def _conv_call(
 ) -> _Call:  # fmt: skip
     given = {"x": describe("x", x), "w": describe("w", w)}
     _same_kind({"x": x, "w": w, "b": b, "residual": residual}, given)
-    rank, filter_rank = (len(laid.shape) for laid in given.values())
+    rank, filter_rank = (len(described.shape) for described in given.values())
     if rank != filter_rank and rank in (3, 4, 5) and not (input_layout or kernel_layout or shared_layout):
         typed = "; an input without a batch axis needs one: type x[None]" if rank + 1 == filter_rank else ""
         shapes = f"x {given['x'].shape} has {rank} axes, w {given['w'].shape} has {filter_rank}"
@@ -288,34 +257,34 @@ def _conv_call(
     if plain.is_empty:
         _check_like("b", b, (plain.output_channels,), plain.output_dtype)
         _check_like("residual", residual, plain.output_shape, plain.output_dtype)
-        return _AsIs(_launchable(plain, threads, mode, given).bound)
+        return _DirectCall(_launchable(plain, threads, mode, given).bound)
     shape, back = plain.output_shape, [lies.index(axis) for axis in layouts[2]] if lies != layouts[2] else None
     dense = dense_strides(parse_layout(lies).layout_shape(plain.output_logical))
     strides = tuple(dense[axis] for axis in back) if back else dense
     y = ArrayLayout(shape, strides if back else None, plain.output_dtype, steps=strides)
     placed = place((given["x"], given["w"], y), layouts)
-    signature = _placed_signature(placed, options)
+    signature = _signature_of(placed, options)
     _check_like("b", b, (signature.output_logical[1],), signature.output_dtype)
     _check_like("residual", residual, shape, signature.output_dtype)
     launch = _launchable(signature, threads, mode, given)
     plain_bias = b is None or describe("b", b).strides is None
-    taken = _as_they_lie(launch, placed, given, y)
+    taken = _bound_as_strided(launch, placed, given, y)
     if taken is not None and residual is None and plain_bias:
-        return _AsIs(taken)
+        return _DirectCall(taken)
     order = placed[2].order
     returned = None if order is None else tuple(order.index(axis) for axis in range(len(order)))
 
     def call(x: Any, w: Any, b: Any, z: Any) -> Any:
         operands = [placed[0].take(x), placed[1].take(w)]
         operands += [] if b is None else [contiguous(b)]
-        operands += [] if z is None else [contiguous(turned(z, order) if order else z)]
+        operands += [] if z is None else [contiguous(permuted(z, order) if order else z)]
         y = launch.bound(*operands)
-        return turned(y, returned) if returned else y
+        return permuted(y, returned) if returned else y
 
     return call
 
 
-def _placed_signature(placed: tuple[NamedArray, ...], options: dict[str, Any]) -> ConvSignature:
+def _signature_of(placed: tuple[NamedArray, ...], options: dict[str, Any]) -> ConvSignature:
     x, w, y = placed
     return ConvSignature(
         x.shape, w.shape, input_layout=x.layout, kernel_layout=w.layout, output_layout=y.layout,
@@ -323,24 +292,24 @@ def _placed_signature(placed: tuple[NamedArray, ...], options: dict[str, Any]) -
     )  # fmt: skip
 
 
-def _as_they_lie(
+def _bound_as_strided(
     launch: Launchable, placed: tuple[NamedArray, ...], given: dict[str, ArrayLayout], y: ArrayLayout
 ) -> _Call | None:
-    """The plan bound for the arrays with their axes as they came, so that a call turns none; None if one is copied.
+    """The plan bound for the arrays with their axes as they came, so that a call permutes none; None if one is copied.
 
     It takes the operands with these very strides: those of unit axes decide in which order the result lies.
     """
     if not launch.exportable or any(each.copy for each in placed):
         return None
     *inputs, result = arguments(launch.signature)
-    for index, laid in enumerate(given.values()):
-        assert laid.steps is not None
-        inputs[index] = relaid(inputs[index], laid.shape, laid.steps)
+    for index, described in enumerate(given.values()):
+        assert described.steps is not None
+        inputs[index] = relaid(inputs[index], described.shape, described.steps)
     assert y.steps is not None
-    turned_result = relaid(result, y.shape, y.steps)
+    permuted_result = relaid(result, y.shape, y.steps)
     if launch.signature.epilogue.residual:
         inputs[-1] = relaid(inputs[-1], y.shape, y.steps)
-    return launch.executable.bind(launch.signature, (*inputs, turned_result))
+    return launch.executable.bind(launch.signature, (*inputs, permuted_result))
 
 
 def _gemm_call(
@@ -350,9 +319,9 @@ def _gemm_call(
 ) -> _Call:  # fmt: skip
     given = {"a": describe("a", a), "b": describe("b", b)}
     _same_kind({"a": a, "b": b, "c": c, "bias": bias, "residual": residual}, given)
-    ranks = {len(laid.shape) for laid in given.values()}
+    ranks = {len(described.shape) for described in given.values()}
     if ranks not in ({2}, {3}):
-        shapes = ", ".join(f"{name} {laid.shape}" for name, laid in given.items())
+        shapes = ", ".join(f"{name} {described.shape}" for name, described in given.items())
         raise ArgumentError(f"{shapes}: matrices have two axes, or three with the batch first{_shared(given, a)}")
     if beta != 0 and c is None:
         raise ArgumentError(f"beta is {beta}, and no c is given; pass c, or beta=0")
@@ -368,7 +337,7 @@ def _gemm_call(
             f"a {given['a'].shape} has k = {k}, b {given['b'].shape} has k = {depth}: they must be equal"
         )
     empty = 0 in (batch, m, n, k)
-    rows = {name: (None, None) if empty else _rows(laid) for name, laid in given.items()}
+    rows = {name: (None, None) if empty else _rows(described) for name, described in given.items()}
     (lda, stride_a), (ldb, stride_b) = (found or (None, None) for found in rows.values())
     epilogue = Epilogue(bias is not None, activation, residual is not None, slope, low, high)
     signature = GemmSignature(
@@ -384,7 +353,7 @@ def _gemm_call(
     squeeze = ranks == {3} and batch == 1
     plain_bias = bias is None or describe("bias", bias).strides is None
     if plain_bias and not (None in rows.values() or squeeze or c is not None or residual is not None):
-        return _AsIs(launch)
+        return _DirectCall(launch)
 
     def call(a: Any, b: Any, c: Any, bias: Any, z: Any) -> Any:
         arguments = [a if rows["a"] else contiguous(a), b if rows["b"] else contiguous(b)]
@@ -400,8 +369,8 @@ def _gemm_call(
 
 
 def _shared(given: dict[str, ArrayLayout], a: Any) -> str:
-    """What to type where a batch meets one matrix; empty for anything else."""
-    ranks = {name: len(laid.shape) for name, laid in given.items()}
+    """Says what to type where a batch meets one matrix; empty for anything else."""
+    ranks = {name: len(described.shape) for name, described in given.items()}
     if sorted(ranks.values()) != [2, 3]:
         return ""
     (batched,), (single,) = ([name for name in ranks if ranks[name] == rank] for rank in (3, 2))
@@ -410,12 +379,12 @@ def _shared(given: dict[str, ArrayLayout], a: Any) -> str:
     return f"; to share {single} between all batches, type {typed}"
 
 
-def _rows(laid: ArrayLayout) -> tuple[int | None, int | None] | None:
+def _rows(described: ArrayLayout) -> tuple[int | None, int | None] | None:
     """Leading dimension and batch stride of a matrix with contiguous rows; None when it must be copied."""
-    if laid.strides is None:
-        return None if laid.odd else (None, None)
-    *batch, rows, columns = laid.shape
-    *step, lead, inner = laid.strides
+    if described.strides is None:
+        return None if described.odd else (None, None)
+    *batch, rows, columns = described.shape
+    *step, lead, inner = described.strides
     if (columns > 1 and inner != 1) or (rows > 1 and lead < columns):
         return None
     lead = lead if rows > 1 else columns
@@ -441,8 +410,8 @@ def _same_kind(arrays: dict[str, Any], given: dict[str, ArrayLayout]) -> None:
 def _check_like(name: str, array: Any, shape: tuple[int, ...], dtype: str) -> None:
     if array is None:
         return
-    laid = describe(name, array)
-    if laid.shape != tuple(shape):
-        raise ArgumentError(f"{name} has shape {laid.shape}, this problem needs {tuple(shape)}")
-    if laid.dtype != dtype:
-        raise ArgumentError(f"{name} has dtype {laid.dtype}, this problem needs {dtype}")
+    described = describe(name, array)
+    if described.shape != tuple(shape):
+        raise ArgumentError(f"{name} has shape {described.shape}, this problem needs {tuple(shape)}")
+    if described.dtype != dtype:
+        raise ArgumentError(f"{name} has dtype {described.dtype}, this problem needs {dtype}")

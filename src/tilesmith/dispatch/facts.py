@@ -74,12 +74,12 @@ def with_predictions(
 
 
 def answers_of(request: Request) -> tuple[Answer, ...]:
-    """What every layer holds for the problem, the highest layer first."""
+    """Each layer's records of the problem, the highest layer first."""
     return request.layers.answers(request.problem, request.target.name)
 
 
 def near_answers_of(request: Request, options: Sequence[Option]) -> tuple[tuple[Answer, ...], ...]:
-    """What the layers hold for other targets, the nearest first: answers whose config exists on this target, too."""
+    """The layers' records for other targets, the nearest first: answers whose config exists on this target, too."""
     known = {option.candidate.name: option.candidate for option in options if option.accepted}
     groups = []
     for group in request.layers.near(request.problem, request.target):

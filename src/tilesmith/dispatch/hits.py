@@ -20,7 +20,7 @@ from tilesmith.db.layers import open_layers
 from tilesmith.db.records import Record
 from tilesmith.db.remote import is_url
 from tilesmith.db.state import state_of
-from tilesmith.dispatch.choice import DATABASE, Built, Choice, Considered, Resolved
+from tilesmith.dispatch.choice import DATABASE, BuiltPlan, Choice, Considered, Resolved
 from tilesmith.dispatch.locations import DatabasePaths, open_databases
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import PlanError
@@ -36,7 +36,7 @@ _log = logging.getLogger("tilesmith.cache")
 
 
 def recall(request: Request) -> Resolved | None:
-    """What ``resolve`` would find now, if an earlier process has kept it."""
+    """The result that ``resolve`` would find now, if an earlier process has kept it."""
     named = _named(request)
     if named is None:
         return None
@@ -52,7 +52,7 @@ def recall(request: Request) -> Resolved | None:
         return None
     if not request.strict:
         memo.remember(request.cache)
-    return Resolved(choice, Built(serial, held.artifacts, remembered=True))
+    return Resolved(choice, BuiltPlan(serial, held.artifacts, remembered=True))
 
 
 def keep(request: Request, resolved: Resolved, look: Callable[[Request], Resolved | None]) -> None:
@@ -118,7 +118,7 @@ def _name(request: Request, named: DatabasePaths) -> str:
 
 
 def _values_of(choice: Choice) -> list[Any]:
-    """What JSON can hold of a choice: what is not in its record, the record, and the trace."""
+    """A choice as JSON values: the fields outside its record, the record, and the trace."""
     assert choice.record is not None
     return [choice.layer, choice.role, astuple(choice.record), [astuple(line) for line in choice.trace]]
 

@@ -35,7 +35,7 @@ from tilesmith.dispatch.locations import (
     target_of,
 )
 from tilesmith.dispatch.log import start_logging
-from tilesmith.dispatch.origin import Options, Origin, kept_filter, laid_filter
+from tilesmith.dispatch.origin import Options, Origin, kept_filter, restored_filter
 from tilesmith.dispatch.plain import tell_of_plain
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import (
@@ -52,7 +52,7 @@ from tilesmith.plan.records import Plan
 from tilesmith.problems import canonical, keys  # noqa: F401
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.integers import refuse_empty
+from tilesmith.problems.limits import refuse_empty
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.executable import Bound, Executable, Prepared
 from tilesmith.runtime.torch_rules import between_graphs
@@ -66,18 +66,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class _Asked:
-    """What was asked for, with its answer as soon as there is one."""
+class _Decision:
+    """A requested problem, with its launchable as soon as one thread has decided it."""
 
-    __slots__ = ("launch", "turn")
+    __slots__ = ("launch", "lock")
 
     def __init__(self) -> None:
-        self.turn = threading.Lock()  # of the thread that decides
+        self.lock = threading.Lock()  # of the thread that decides
         self.launch: Launchable | None = None
 
 
 _lock = threading.Lock()  # of the two tables, never held while a problem is decided
-_known: dict[tuple[Any, ...], _Asked] = {}
+_known: dict[tuple[Any, ...], _Decision] = {}
 _logged: set[Signature] = set()
 _LIMIT = 4096
 # Called with the problem of each call, and the call: ``watch_calls``.
@@ -225,7 +225,7 @@ class _Watched:
 
 
 def watch_calls(watcher: Watcher | None) -> None:
-    """Have ``watcher`` make every call of the launchables that are made from now on; None: nobody watches.
+    """Have ``watcher`` make every call of the launchables that are made from now on; None: no watcher.
 
     Launchables that exist stay as they are, so the tables of those that are kept are emptied.
     """
@@ -236,17 +236,10 @@ def watch_calls(watcher: Watcher | None) -> None:
 
 @between_graphs
 def get_launchable(
-    signature: Signature,
-    *,
-    target: Target | str | None = None,
-    device: str | None = None,
-    mode: str | None = None,
-    threads: int | None = None,
-    database: Layers | Database | str | os.PathLike[str] | None = None,
-    cache: ArtifactCache | Path | str | None = None,
-    only: str | None = None,
-    external: bool | None = None,
-) -> Launchable:
+    signature: Signature, *, target: Target | str | None = None, device: str | None = None, mode: str | None = None,
+    threads: int | None = None, database: Layers | Database | str | os.PathLike[str] | None = None,
+    cache: ArtifactCache | Path | str | None = None, only: str | None = None, external: bool | None = None,
+) -> Launchable:  # fmt: skip
     """The launchable for a problem: decided by ``mode`` (default: TILESMITH_FIND_MODE), compiled or remembered.
 
     ``device`` is ``cpu``, ``cuda`` or ``cuda:1``; ``target``, or its name (default: the device's, or this machine with
@@ -282,10 +275,10 @@ def get_launchable(
     with _lock:
         if len(_known) >= _LIMIT:
             _known.clear()
-        asked = _known.setdefault(key, _Asked())
+        asked = _known.setdefault(key, _Decision())
     if asked.launch is not None:
         return asked.launch
-    with asked.turn:  # one thread decides a problem; others that ask for it wait, those that ask for another do not
+    with asked.lock:  # one thread decides a problem; others that ask for it wait, those that ask for another do not
         if asked.launch is None:
             ordinal = max(0, device_ordinal("cuda" if device is None else device))
             request = Request(signature, target, mode, named, held, only, ordinal, external)
@@ -366,7 +359,7 @@ def _bound_again(origin: Origin) -> Any:
 
 
 def _prepared_again(origin: Origin, filter_: Any) -> Any:
-    return _made_again(origin).prepare(laid_filter(origin.signature, filter_))
+    return _made_again(origin).prepare(restored_filter(origin.signature, filter_))
 
 
 def _origin_of(bound: Any) -> Origin:

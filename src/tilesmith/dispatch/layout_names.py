@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.dispatch.arrays import ArrayLayout, contiguous, turned
+from tilesmith.dispatch.arrays import ArrayLayout, contiguous, permuted
 from tilesmith.problems.layouts import channels_last, default_layout, dense_strides, parse_layout
 from tilesmith.problems.spellings import Axes, follows, own_order
 
@@ -30,7 +30,7 @@ class NamedArray:
         """``array`` with its axes in order."""
         if self.copy:
             array = contiguous(array)
-        return array if self.order is None else turned(array, self.order)
+        return array if self.order is None else permuted(array, self.order)
 
 
 def place(tensors: Sequence[ArrayLayout], layouts: Sequence[str]) -> tuple[NamedArray, ...]:
@@ -40,15 +40,19 @@ def place(tensors: Sequence[ArrayLayout], layouts: Sequence[str]) -> tuple[Named
     overlapping) cost a copy.
     """
     parsed = [parse_layout(text) for text in layouts]
-    if any(len(laid.shape) != layout.rank or layout.vector > 1 for laid, layout in zip(tensors, parsed, strict=True)):
+    if any(
+        len(described.shape) != layout.rank or layout.vector > 1
+        for described, layout in zip(tensors, parsed, strict=True)
+    ):
         # A vector's axis stays where it is; of wrong numbers of axes the signature says what is wrong.
-        return tuple(_as_named(laid, text) for laid, text in zip(tensors, layouts, strict=True))
-    axes = [_axes(laid, text) for laid, text in zip(tensors, layouts, strict=True)]
-    copied = [laid.odd or own_order(found) is None for laid, found in zip(tensors, axes, strict=True)]
+        return tuple(_as_named(described, text) for described, text in zip(tensors, layouts, strict=True))
+    axes = [_axes(described, text) for described, text in zip(tensors, layouts, strict=True)]
+    copied = [described.odd or own_order(found) is None for described, found in zip(tensors, axes, strict=True)]
     dense = [
-        ArrayLayout(laid.shape, None, laid.dtype) if copy else laid for laid, copy in zip(tensors, copied, strict=True)
+        ArrayLayout(described.shape, None, described.dtype) if copy else described
+        for described, copy in zip(tensors, copied, strict=True)
     ]
-    axes = [_axes(laid, text) for laid, text in zip(dense, layouts, strict=True)]
+    axes = [_axes(described, text) for described, text in zip(dense, layouts, strict=True)]
     standard = tuple(str(make(parsed[-1].spatial_dims)) for make in (channels_last, default_layout))
     common = next((name for name in standard if all(follows(each, name) for each in axes)), None)
     result = common or _first(axes[-1], standard)
@@ -69,7 +73,7 @@ def result_order(x: ArrayLayout, w: ArrayLayout, layouts: Sequence[str]) -> str:
     dims = parsed[0].spatial_dims
     if max(layout.vector for layout in parsed) > 1 or x.odd or 0 in (*x.shape, *w.shape):
         return layouts[2]
-    if any(len(laid.shape) != dims + 2 for laid in (x, w)):
+    if any(len(described.shape) != dims + 2 for described in (x, w)):
         return layouts[2]
     default = str(default_layout(dims))
     if dims > 1 and set(layouts) == {default} and any(_suggests_channels_last(each, default) for each in (x, w)):
@@ -80,10 +84,10 @@ def result_order(x: ArrayLayout, w: ArrayLayout, layouts: Sequence[str]) -> str:
     return _first(axes, (str(channels_last(dims)), default))
 
 
-def _suggests_channels_last(laid: ArrayLayout, layout: str) -> bool:
-    if laid.steps is None:
+def _suggests_channels_last(described: ArrayLayout, layout: str) -> bool:
+    if described.steps is None:
         return False
-    named = dict(zip(layout, zip(laid.shape, laid.steps, strict=True), strict=True))
+    named = dict(zip(layout, zip(described.shape, described.steps, strict=True), strict=True))
     innermost = 0
     for axis in ("C", "W", "H", *("D" * ("D" in named)), "N"):
         size, step = named[axis]
@@ -93,9 +97,9 @@ def _suggests_channels_last(laid: ArrayLayout, layout: str) -> bool:
     return named["C"][1] != 0
 
 
-def _axes(laid: ArrayLayout, layout: str) -> Axes:
-    strides = laid.strides or dense_strides(laid.shape)
-    return dict(zip(layout, zip(laid.shape, strides, strict=True), strict=True))
+def _axes(described: ArrayLayout, layout: str) -> Axes:
+    strides = described.strides or dense_strides(described.shape)
+    return dict(zip(layout, zip(described.shape, strides, strict=True), strict=True))
 
 
 def _first(axes: Axes, names: Sequence[str]) -> str:
@@ -105,12 +109,12 @@ def _first(axes: Axes, names: Sequence[str]) -> str:
     return found
 
 
-def _as_named(laid: ArrayLayout, layout: str) -> NamedArray:
+def _as_named(described: ArrayLayout, layout: str) -> NamedArray:
     parsed = parse_layout(layout)
-    if laid.strides is None or len(laid.shape) != parsed.rank:
-        return NamedArray(laid.shape, None, layout, copy=laid.odd)
-    pitched = _pitches(laid.shape, laid.strides) and (parsed.vector == 1 or laid.strides[-1] == 1)
-    return NamedArray(laid.shape, laid.strides if pitched else None, layout, copy=not pitched)
+    if described.strides is None or len(described.shape) != parsed.rank:
+        return NamedArray(described.shape, None, layout, copy=described.odd)
+    pitched = _pitches(described.shape, described.strides) and (parsed.vector == 1 or described.strides[-1] == 1)
+    return NamedArray(described.shape, described.strides if pitched else None, layout, copy=not pitched)
 
 
 def _placed(axes: Axes, layout: str, name: str, copy: bool) -> NamedArray:

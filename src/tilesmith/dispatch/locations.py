@@ -90,7 +90,7 @@ def forget_databases() -> None:
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:
-    """What changes with a file; None where there is none."""
+    """A value that changes with a file; None where there is none."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -11,11 +11,10 @@ import numpy as np
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.locations import open_cache
 from tilesmith.measure.accuracy import Accuracy, plant_specials, verify
-from tilesmith.measure.device_bench import DeviceBench
+from tilesmith.measure.device_bench import FILTER, DeviceBench, device_bench, time_plan
 from tilesmith.measure.device_oracle import device_oracle
 from tilesmith.measure.memory import check_bytes, require_memory
 from tilesmith.measure.oracle import Oracle
-from tilesmith.measure.plan_time import FILTER, device_bench, time_plan
 from tilesmith.measure.timing import Timing, interleave
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
@@ -115,7 +114,7 @@ def check_launchable(launch: Launchable, seed: int = 0, truth: Oracle | None = N
 
 
 def _verified_apart(launch: Launchable, seed: int, truth: Oracle | None = None, specials: bool = False) -> Accuracy:
-    from tilesmith.tune.verifying import verify_apart
+    from tilesmith.tune.process import verify_apart
 
     executable = launch.executable
     files = tuple(map(Path, executable.files))

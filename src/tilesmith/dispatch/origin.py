@@ -49,15 +49,15 @@ def kept_filter(filter_: Any) -> Any:
     return filter_.detach() if is_tensor(filter_) else filter_
 
 
-def laid_filter(signature: Signature, filter_: Any) -> Any:
+def restored_filter(signature: Signature, filter_: Any) -> Any:
     """A filter that was saved, in memory as the signature says: saving may drop the gaps between its elements."""
     slot = arguments(signature)[_FILTER]
     if is_tensor(filter_):
         if _fits(slot, filter_.stride()):
             return filter_
-        laid = filter_.new_empty_strided(slot.shape, slot.strides)
-        laid.copy_(filter_)
-        return laid
+        copied = filter_.new_empty_strided(slot.shape, slot.strides)
+        copied.copy_(filter_)
+        return copied
     if not isinstance(filter_, np.ndarray) or _fits(slot, tuple(step // filter_.itemsize for step in filter_.strides)):
         return filter_
     kind = dtype(slot.dtype).numpy()

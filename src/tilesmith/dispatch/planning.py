@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from tilesmith import env
-from tilesmith.dispatch.choice import Built
+from tilesmith.dispatch.choice import BuiltPlan
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import CommandError, CompileError, NoCompilerError, NoSolutionError, PlanError
 from tilesmith.plan.assemble import assemble
@@ -23,7 +23,7 @@ _log = logging.getLogger("tilesmith.dispatch")
 
 
 def preload_command(signature: Signature, target: Target) -> str:
-    """What to type so that a problem can be run in ``strict`` mode on this target."""
+    """The command that makes a problem run in ``strict`` mode on this target."""
     # A process that is strict by its environment would only say once more that nothing is ready.
     mode = "--mode hybrid " if env.FIND_MODE.get() == "strict" else ""
     where = f"--threads {target.cores}" if isinstance(target, CpuTarget) else "--device cuda"
@@ -36,12 +36,12 @@ def preload_command(signature: Signature, target: Target) -> str:
 
 
 def held_plan(request: Request, candidate: Candidate, config: str) -> HeldPlan | None:
-    """What the cache holds of ``candidate`` with ``config``: nothing is generated or compiled."""
+    """The cached plan of ``candidate`` with ``config``: nothing is generated or compiled."""
     revision = candidate.solver.revision
     return find_plan(request.cache, request.problem, candidate.name, revision, config, request.target)
 
 
-def build(request: Request, candidate: Candidate, config: str) -> Built:
+def build(request: Request, candidate: Candidate, config: str) -> BuiltPlan:
     """The plan of ``candidate`` with ``config`` for the problem.
 
     In ``strict`` mode a plan or an artifact that is not at hand raises ``NoSolutionError``.
@@ -50,7 +50,7 @@ def build(request: Request, candidate: Candidate, config: str) -> Built:
     """
     held = held_plan(request, candidate, config)
     if held is not None and (not held.stale or request.strict):
-        return Built(held.serial, held.artifacts, remembered=True)
+        return BuiltPlan(held.serial, held.artifacts, remembered=True)
     if request.strict:
         raise NoSolutionError(
             f"strict mode compiles nothing, and the cache {request.cache.directory} does not hold the kernel of "
@@ -64,7 +64,7 @@ def build(request: Request, candidate: Candidate, config: str) -> Built:
         if held is None:
             raise
         _log.info("%s %s: another version generated the plan, and there is no compiler", candidate.name, config)
-        return Built(held.serial, held.artifacts, remembered=True)
+        return BuiltPlan(held.serial, held.artifacts, remembered=True)
 
 
 def existing_config(candidate: Candidate, config: str, target: Target) -> Config:
@@ -78,7 +78,7 @@ def existing_config(candidate: Candidate, config: str, target: Target) -> Config
     return found
 
 
-def _make(request: Request, candidate: Candidate, config: str) -> Built:
+def _make(request: Request, candidate: Candidate, config: str) -> BuiltPlan:
     target, cache = request.target, request.cache
     draft = candidate.solver.draft(candidate.geometry, existing_config(candidate, config, target), target)
     artifacts = []
@@ -92,4 +92,4 @@ def _make(request: Request, candidate: Candidate, config: str) -> Built:
     plan = assemble(draft, request.signature, candidate.name, config, target, digests, provenance)
     keep_plan(cache, plan, revision, target)
     by_digest = {artifact.digest: artifact for artifact in artifacts}
-    return Built(read_head(encode(plan)), tuple(by_digest[digest] for digest in plan.artifacts), remembered=False)
+    return BuiltPlan(read_head(encode(plan)), tuple(by_digest[digest] for digest in plan.artifacts), remembered=False)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tilesmith import env
 from tilesmith.db.records import Record
-from tilesmith.dispatch.choice import DATABASE, MEASUREMENT, NEAREST, PREDICTION, SPEC, Built, Choice, Resolved
+from tilesmith.dispatch.choice import DATABASE, MEASUREMENT, NEAREST, PREDICTION, SPEC, BuiltPlan, Choice, Resolved
 from tilesmith.dispatch.choose import NOTHING, choose, held, matches, outdated, recorded, usable
 from tilesmith.dispatch.facts import answers_of, bare_options_of, near_answers_of, options_of, revisions_of
 from tilesmith.dispatch.planning import build, held_plan, preload_command
@@ -22,8 +22,8 @@ from tilesmith.errors import (
     NoSolutionError,
     PlanError,
 )
+from tilesmith.measure.device_bench import time_plan
 from tilesmith.measure.host import host_facts
-from tilesmith.measure.plan_time import time_plan
 from tilesmith.measure.timing import Timing
 from tilesmith.problems.spellings import other_spellings
 from tilesmith.runtime.executable import Executable
@@ -68,7 +68,7 @@ def as_held(request: Request) -> Request:
 
 
 def recorded_hit(request: Request) -> Resolved | None:
-    """What the databases answer where the plan of it is at hand as well: what most calls find, in the least time.
+    """The databases' answer where its plan is at hand as well: the common case, in the least time.
 
     No solver is asked: that today's generator made the plan, for this target, says that its solver takes the problem.
     """
@@ -88,7 +88,7 @@ def recorded_hit(request: Request) -> Resolved | None:
         return None
     if not request.strict:
         memo.remember(request.cache)
-    return Resolved(choice, Built(plan.serial, plan.artifacts, remembered=True))
+    return Resolved(choice, BuiltPlan(plan.serial, plan.artifacts, remembered=True))
 
 
 def _decided_and_built(request: Request) -> Resolved:
@@ -171,7 +171,7 @@ def _candidate(request: Request, name: str) -> Candidate:
 
 
 def _nothing_held(request: Request) -> str:
-    """What to type, or to install, where ``strict`` mode has no answer."""
+    """Says what to type, or to install, where ``strict`` mode has no answer."""
     names = ", ".join(database.name for database in request.layers.databases)
     command = preload_command(request.signature, request.target)
     return (
@@ -223,7 +223,7 @@ def _at_hand(request: Request, choice: Choice) -> Resolved | None:
                 time_us=record.time_us, role=answer.role, record=record,
                 trace=tuple(replace(line, chosen=line.solver == record.solver) for line in choice.trace),
             )  # fmt: skip
-            return Resolved(found, Built(plan.serial, plan.artifacts, remembered=True))
+            return Resolved(found, BuiltPlan(plan.serial, plan.artifacts, remembered=True))
     return None
 
 

@@ -62,7 +62,7 @@ class Entry:
 
 
 def spec_choice(signature: Signature, target: Target, options: tuple[Option, ...]) -> Choice | None:
-    """What the tuning spec of the environment says of a problem; None without a spec, or a choice for it.
+    """The choice of the environment's tuning spec for a problem; None without a spec, or without a choice in it.
 
     A choice whose pattern is wider than its solver is passed over where the solver cannot compute the problem.
     Raises ``FileFormatError`` for a file that cannot be read, or a choice that the solver table contradicts.
@@ -150,8 +150,8 @@ def _read(path: Path, mtime: int, size: int) -> tuple[Entry, ...]:
         raise FileFormatError(f"{path}:{line}: {unknown!r} does not exist; a tuning spec consists of [[choice]] tables")
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
         raise FileFormatError(f"{path}:1: choice is an array of tables: write each as [[choice]]")
-    places = _places(text, choices)
-    entries = tuple(_entry(path, choice, lines) for choice, lines in zip(choices, places, strict=True))
+    locations = _locations(text, choices)
+    entries = tuple(_entry(path, choice, lines) for choice, lines in zip(choices, locations, strict=True))
     _note_old_names(choices, entries)
     return entries
 
@@ -199,7 +199,7 @@ def _entry(path: Path, choice: dict[str, Any], lines: Mapping[str, int]) -> Entr
 
 
 def _check_target(text: str) -> None:
-    """A misspelt target would be a choice that nobody ever meets."""
+    """Refuse a misspelt target: its choice would never apply."""
     arch = text.partition(":")[0]
     if not re.search(r"[*?\[]", text):
         parse_target(text)
@@ -215,7 +215,7 @@ def _place(path: Path, lines: Mapping[str, int], name: str) -> str:
     return f"{path}:{line}" if line else str(path)
 
 
-def _places(text: str, choices: list[dict[str, Any]]) -> list[dict[str, int]]:
+def _locations(text: str, choices: list[dict[str, Any]]) -> list[dict[str, int]]:
     """The lines of each choice and its fields, which the parser does not tell; empty where they cannot be known."""
     rows = text.splitlines()
     heads = [number for number, row in enumerate(rows, 1) if _HEADER.match(row)]
@@ -250,9 +250,9 @@ def _syntax_line(text: str) -> str:
     return f":{min(begin + good + 1, max(1, len(rows)))}"
 
 
-def _last(places: range, parses: Callable[[int], bool]) -> int:
-    """The last index of ``places`` that parses, of which the first does and none behind one that does not."""
-    return bisect_left(places, True, lo=1, key=lambda place: not parses(place)) - 1
+def _last(locations: range, parses: Callable[[int], bool]) -> int:
+    """The last index of ``locations`` that parses, of which the first does and none behind one that does not."""
+    return bisect_left(locations, True, lo=1, key=lambda place: not parses(place)) - 1
 
 
 def _parses(rows: Sequence[str]) -> bool:

@@ -18,10 +18,9 @@ from functools import lru_cache
 from tilesmith.errors import CommandError, ProblemError, TilesmithError
 from tilesmith.problems.driver import command_of, parse_command
 from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, Flag, Value, flags_of
-from tilesmith.problems.keys import VERSIONS
-from tilesmith.problems.lengths import check_length
+from tilesmith.problems.keys import VERSIONS, parse_key
+from tilesmith.problems.limits import check_length
 from tilesmith.problems.rewrite import Signature
-from tilesmith.problems.signature import parse_key
 
 _HOW_TO_RUN = frozenset({
     "iter", "time", "wall", "search", "solution", "verify", "verification_cache", "gpualloc", "dump_output",

@@ -22,8 +22,8 @@ from pathlib import Path
 from tilesmith import __version__, env
 from tilesmith.db.admission import why_refused
 from tilesmith.db.connect import LOG
+from tilesmith.db.opening import open_database
 from tilesmith.db.remote import is_url
-from tilesmith.db.store import Database
 from tilesmith.db.trial import why_not
 from tilesmith.dispatch.spec import read_spec
 from tilesmith.errors import CompileError, EnvironmentValueError, LaunchError, NoCompilerError, TilesmithError
@@ -43,7 +43,7 @@ _LITTLE, _TOO_LITTLE = 1024 * _MIB, 64 * _MIB  # bytes left on a disk
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at. ``status`` is ``fine``, ``note`` (nothing is wrong, but worth knowing) or ``problem``;
+    """The result of one check. ``status`` is ``fine``, ``note`` (nothing is wrong, but worth knowing) or ``problem``;
     ``advice`` says what to type.
     """
 
@@ -272,7 +272,7 @@ def _databases() -> Iterator[Check]:
 
 def _database(path: str) -> Check:
     with _listening() as told:  # a file that cannot be used degrades with a warning
-        database = Database.open(path, readonly=True)
+        database = open_database(path, readonly=True)
         try:
             damage = list(database.check()) or told
             problems = len(database.problems())

@@ -185,7 +185,7 @@ def _run(
         verdict = check(out.array, truth, signature)
     else:
         verdict = check_in_parts(out.array, signature, [*(operand.array for operand in operands), *initial])
-    if verdict.ok and (found := out.trespass()):
+    if verdict.ok and (found := out.out_of_bounds()):
         message = f"wrote outside the result: {found}"
         return Accuracy(False, verdict.error, verdict.bound, verdict.worst_index, message)
     return verdict

@@ -34,7 +34,7 @@ class GuardedArray:
     memory: NDArray[np.uint8]
     array: Array
 
-    def trespass(self) -> str:
+    def out_of_bounds(self) -> str:
         """Where a byte outside the elements has changed, in words; empty if none has."""
         first = self.array.__array_interface__["data"][0] - self.memory.__array_interface__["data"][0]
         span = _span(self.array.shape, self.array.strides, self.array.dtype.itemsize)

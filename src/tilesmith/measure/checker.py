@@ -8,8 +8,8 @@ Two checks, since searches try hundreds of configs and choose one:
 - ``certify``, for every config that may become a choice: the other places where allocators lay tensors, the items of
   each launch in other pieces and another order, two filters packed at a time, and NaN and Inf in the operands.
 
-The second filter is the first one with its signs turned, and so is the other operand: every product is the same, to the
-last bit, and one oracle serves both. (Integers have no sign to spare; their second arguments are drawn anew.)
+The second filter is the first one with its signs negated, and so is the other operand: every product is the same, to
+the last bit, and one oracle serves both. (Integers have no sign to spare; their second arguments are drawn anew.)
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.measure.accuracy import Accuracy
+from tilesmith.measure.host_tensors import Placement
 from tilesmith.measure.judge import Judge, PartsJudge, WholeJudge
 from tilesmith.measure.oracle import Oracle, oracle
-from tilesmith.measure.placed import Place
 from tilesmith.measure.special import Specials, plant
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
@@ -62,17 +62,17 @@ class CheckedPlan(Protocol):
 
 @dataclass(frozen=True)
 class Run:
-    place: Place
+    place: Placement
     values: Values
     result: int  # each byte of the result's elements before the run
     memory: int | None = None  # each byte of workspace and packed filter; None: what the last run left
     pieces: int = 0
 
 
-Laid = tuple[Place, Values]
-_PIECEWISE: Final = Run(Place.ELEMENT, Values.FIRST, NUMBER, NUMBER, PIECES)
-_ALONE: Final = Run(Place.PAST_16, Values.SECOND, NAN, None, 1)
-_SPECIAL: Final = Run(Place.PAST_48, Values.SPECIAL, NAN, NAN)
+Arrangement = tuple[Placement, Values]
+_PIECEWISE: Final = Run(Placement.ELEMENT, Values.FIRST, NUMBER, NUMBER, PIECES)
+_ALONE: Final = Run(Placement.PAST_16, Values.SECOND, NAN, None, 1)
+_SPECIAL: Final = Run(Placement.PAST_48, Values.SPECIAL, NAN, NAN)
 
 
 class Checker(ABC):
@@ -82,7 +82,7 @@ class Checker(ABC):
     """
 
     #: What the two runs of ``check`` find.
-    sides: tuple[Laid, Laid] = ((Place.LOW, Values.FIRST), (Place.HIGH, Values.SECOND))
+    sides: tuple[Arrangement, Arrangement] = ((Placement.LOW, Values.FIRST), (Placement.HIGH, Values.SECOND))
 
     def __init__(
         self, signature: Signature, values: tuple[Array, ...], truth: Oracle | None, like: Array, seed: int = 0
@@ -94,7 +94,7 @@ class Checker(ABC):
         if truth is not None:
             self._first_judge = WholeJudge(signature, truth, like)
         self._values, self._like, self._seed = values, like, seed
-        self._laid: Laid | None = None
+        self._arranged: Arrangement | None = None
         self._known: tuple[Array, Accuracy] | None = None  # a result that was right
 
     @property
@@ -105,8 +105,8 @@ class Checker(ABC):
     # --- what a device does -------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def lay(self, place: Place, values: Values) -> None:
-        """Lay every tensor there, the operands with these values (``operands_of`` and ``turned``).
+    def arrange(self, place: Placement, values: Values) -> None:
+        """Move every tensor there, the operands with these values (``operands_of`` and ``negated``).
 
         The operands must not be written from now on.
         """
@@ -116,7 +116,7 @@ class Checker(ABC):
         """Fill the result's elements, but for what a GEMM adds to."""
 
     @abstractmethod
-    def where(self, place: Place) -> str:
+    def where(self, place: Placement) -> str:
         """The place in words that end a message."""
 
     @abstractmethod
@@ -128,15 +128,15 @@ class Checker(ABC):
         """The result, on the host."""
 
     @abstractmethod
-    def trespass(self) -> str:
-        """What was written that may only be read, or lies beside the tensors, in words."""
+    def out_of_bounds(self) -> str:
+        """Names a write to read-only memory or beside the tensors, in words; empty if there is none."""
 
     # --- the checks ---------------------------------------------------------------------------------------------------
 
     def check(self, plan: CheckedPlan) -> Accuracy:
         """The two runs that every config must pass; the first wrong verdict counts."""
         self._known = None
-        sides = self.sides if self._laid != self.sides[1] else self.sides[::-1]  # the tensors are moved once
+        sides = self.sides if self._arranged != self.sides[1] else self.sides[::-1]  # the tensors are moved once
         verdict = self._perform(plan, Run(*sides[0], NAN, NAN))
         if verdict.ok:
             again = self._perform(plan, Run(*sides[1], NUMBER))
@@ -144,7 +144,7 @@ class Checker(ABC):
         return verdict
 
     def certify(self, plan: CheckedPlan) -> Accuracy:
-        """What a config that passes ``check`` must pass before it may be chosen; the first wrong verdict counts."""
+        """The further runs that a config must pass before it may be chosen; the first wrong verdict counts."""
         self._known = None
         verdict = self._perform(plan, _PIECEWISE)
         if verdict.ok:
@@ -157,16 +157,16 @@ class Checker(ABC):
 
     def _two_filters(self, plan: CheckedPlan) -> Accuracy:
         """Both filters are packed before the first of them is used, from the same address."""
-        self._lay(Place.PAST_32, Values.SECOND)
+        self._arrange(Placement.PAST_32, Values.SECOND)
         plan.prepare(second=True)
-        self._lay(Place.PAST_32, Values.FIRST)
+        self._arrange(Placement.PAST_32, Values.FIRST)
         plan.prepare()
         self.clear(NUMBER)
         plan.run()
         verdict = self._verdict(Values.FIRST, " with two filters packed")
         if not verdict.ok:
             return verdict
-        self._lay(Place.PAST_32, Values.SECOND)
+        self._arrange(Placement.PAST_32, Values.SECOND)
         self.clear(NAN)
         plan.run(second=True)
         return self._verdict(Values.SECOND)
@@ -183,7 +183,7 @@ class Checker(ABC):
             self._known = self.found().copy(), Accuracy(True, 0.0, 0.0, ())
 
     def _perform(self, plan: CheckedPlan, run: Run) -> Accuracy:
-        self._lay(run.place, run.values)
+        self._arrange(run.place, run.values)
         self.clear(run.result)
         if run.memory is not None:
             plan.fill(run.memory)
@@ -192,23 +192,23 @@ class Checker(ABC):
         pieces = {0: "", 1: " on one thread"}.get(run.pieces, f" in {run.pieces} pieces")
         return self._verdict(run.values, pieces)
 
-    def _lay(self, place: Place, values: Values) -> None:
-        if self._laid != (place, values):
-            self.lay(place, values)
-            self._laid = place, values
+    def _arrange(self, place: Placement, values: Values) -> None:
+        if self._arranged != (place, values):
+            self.arrange(place, values)
+            self._arranged = place, values
 
     # --- verdicts -----------------------------------------------------------------------------------------------------
 
     def _verdict(self, values: Values, how: str = "") -> Accuracy:
         self.finish()
         verdict = self.judged(values)
-        trouble = self.trespass()
+        trouble = self.out_of_bounds()
         if verdict.ok and trouble:
             verdict = replace(verdict, ok=False, message=trouble)
         if verdict.ok:
             return verdict
-        assert self._laid is not None
-        place, self._laid = self._laid[0], None  # whatever was written to an operand is put right
+        assert self._arranged is not None
+        place, self._arranged = self._arranged[0], None  # whatever was written to an operand is put right
         words = f" {values.value}" if values.value else ""
         return replace(verdict, message=f"{verdict.message} (tensors {self.where(place)}{words}{how})")
 
@@ -218,7 +218,7 @@ class Checker(ABC):
         if values is Values.SPECIAL:
             assert self._known is not None
             return self._specials.check(found, self._known[0], self.check_again)
-        if values is Values.FIRST or self._turns:
+        if values is Values.FIRST or self._negates:
             return self.check_again(found)
         return self._second_judge(found)
 
@@ -244,19 +244,19 @@ class Checker(ABC):
     # --- arguments ----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _turns(self) -> bool:
-        """Whether turned signs make the second arguments."""
+    def _negates(self) -> bool:
+        """Whether negated signs make the second arguments."""
         return not any(value.dtype.kind in "iu" for value in self._values[:2])
 
-    def turned(self, values: Values) -> int:
-        """Of how many operands, the first ones, the signs must still be turned."""
-        return len(self._values[:2]) // 2 * 2 if values is Values.SECOND and self._turns else 0
+    def negated(self, values: Values) -> int:
+        """Of how many operands, the first ones, the signs must still be negated."""
+        return len(self._values[:2]) // 2 * 2 if values is Values.SECOND and self._negates else 0
 
     def operands_of(self, values: Values) -> tuple[Array, ...]:
-        """The arguments, but for the signs of those that are ``turned``."""
+        """The arguments, but for the signs of those that are ``negated``."""
         if values is Values.SPECIAL:
             return self._specials.values
-        return self._values if values is Values.FIRST or self._turns else self._redrawn
+        return self._values if values is Values.FIRST or self._negates else self._redrawn
 
     @cached_property
     def _redrawn(self) -> tuple[Array, ...]:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tilesmith.measure.accuracy import Accuracy
 from tilesmith.measure.arrays import GuardedArray, clear, guarded_operands, guarded_result
 from tilesmith.measure.checker import NAN, Checker, Values
+from tilesmith.measure.host_tensors import Placement, negate
 from tilesmith.measure.oracle import Oracle
-from tilesmith.measure.placed import Place, turn_signs
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.device import Device, DeviceMemory, Stream
@@ -24,21 +24,24 @@ from tilesmith.runtime.executable import Executable
 TIMED_ALIGNMENT = 512  # for times: where the allocators of CUDA and PyTorch begin
 POISON = 0xFF  # in every floating-point format all ones are a NaN
 # Bytes after a multiple of 512: kernels may rely on multiples of 16.
-PAST = {Place.LOW: 16, Place.HIGH: 0, Place.ELEMENT: 32, Place.PAST_16: 64, Place.PAST_32: 128, Place.PAST_48: 256}
+PAST = {
+    Placement.LOW: 16, Placement.HIGH: 0, Placement.ELEMENT: 32, Placement.PAST_16: 64, Placement.PAST_32: 128,
+    Placement.PAST_48: 256,
+}  # fmt: skip
 _LOOKED_AT = 64 << 20  # operands up to this size are compared after each call, larger ones after the first
 
 
 class DeviceTensor:
     """A guarded array's twin on a device: its first element ``past`` bytes after a multiple of 512."""
 
-    def __init__(self, place: Device, host: GuardedArray, past: int = PAST[Place.LOW]) -> None:
+    def __init__(self, place: Device, host: GuardedArray, past: int = PAST[Placement.LOW]) -> None:
         self.host = host
         #: Bytes of the host's memory before its first element.
         self.first = host.array.__array_interface__["data"][0] - host.memory.__array_interface__["data"][0]
         self.memory = DeviceMemory(place, host.memory.nbytes + 3 * TIMED_ALIGNMENT)
-        self.lay(past)
+        self.arrange(past)
 
-    def lay(self, past: int, image: DeviceMemory | None = None) -> None:
+    def arrange(self, past: int, image: DeviceMemory | None = None) -> None:
         """The host's bytes, or those of an ``image``, to another place of the device; NaNs around them."""
         self.memory.fill(POISON)
         self.memory.device.synchronize()
@@ -72,7 +75,7 @@ class DeviceTensor:
         made = copy(self)
         made.memory = DeviceMemory(self.memory.device, self.memory.nbytes)
         if (made.memory.address - self.memory.address) % TIMED_ALIGNMENT:
-            made.lay(self.address % TIMED_ALIGNMENT)
+            made.arrange(self.address % TIMED_ALIGNMENT)
         else:
             made.memory.copy_from(self.memory)
             made.address = made.memory.address + self._pad + self.first
@@ -183,7 +186,7 @@ class TimedTensors:
 
 
 class QueuedPlan(Protocol):
-    """What one run needs of a plan."""
+    """The interface of a plan that one run needs."""
 
     def poison(self) -> None: ...
 
@@ -199,7 +202,10 @@ class DeviceChecks(Checker):
     arguments: ``TimedTensors`` are made of them. Bands of 64 KB stand where the host has inaccessible pages.
     """
 
-    sides = ((Place.LOW, Values.FIRST), (Place.LOW, Values.FIRST))  # what is timed, and compared, lies elsewhere
+    sides = (
+        (Placement.LOW, Values.FIRST),
+        (Placement.LOW, Values.FIRST),
+    )  # what is timed, and compared, lies elsewhere
 
     def __init__(
         self, signature: Signature, values: tuple[NDArray[Any], ...], truth: Oracle | None, place: Device,
@@ -214,7 +220,7 @@ class DeviceChecks(Checker):
         self._inputs = [DeviceTensor(place, operand) for operand in self.operands]
         self._output = DeviceTensor(place, self.result)
         self._untouched = self._output.image()
-        self._laid = Place.LOW, Values.FIRST
+        self._arranged = Placement.LOW, Values.FIRST
 
     @property
     def truth(self) -> Oracle:
@@ -240,7 +246,7 @@ class DeviceChecks(Checker):
 
     def check_plan(self, plan: QueuedPlan, *, poison: bool) -> Accuracy:
         """One run in guarded memory full of NaN, with everything it did checked."""
-        self._lay(*self.sides[0])
+        self._arrange(*self.sides[0])
         self.clear(NAN)
         if poison:
             plan.poison()
@@ -252,12 +258,12 @@ class DeviceChecks(Checker):
     def image(self, operand: int, values: Values) -> DeviceMemory:
         """Bytes on the device to lay an operand from: what is large crosses the host's bus once."""
 
-    def lay(self, place: Place, values: Values) -> None:
+    def arrange(self, place: Placement, values: Values) -> None:
         for i, tensor in enumerate(self._inputs):
-            tensor.lay(PAST[place], self.image(i, values))
-        self._output.lay(PAST[place], self._untouched)
+            tensor.arrange(PAST[place], self.image(i, values))
+        self._output.arrange(PAST[place], self._untouched)
 
-    def where(self, place: Place) -> str:
+    def where(self, place: Placement) -> str:
         return f"{PAST[place]} bytes after a multiple of 512"
 
     def finish(self) -> None:
@@ -277,8 +283,8 @@ class DeviceRechecker(DeviceChecks):
         self._images: dict[tuple[int, Values], tuple[DeviceMemory, int]] = {}  # and their checksums
         self._sums = [self._image_of(i, Values.FIRST)[1] for i in range(len(self._inputs))]
 
-    def lay(self, place: Place, values: Values) -> None:
-        super().lay(place, values)
+    def arrange(self, place: Placement, values: Values) -> None:
+        super().arrange(place, values)
         self._sums = [self._image_of(i, values)[1] for i in range(len(self._inputs))]
 
     def image(self, operand: int, values: Values) -> DeviceMemory:
@@ -286,12 +292,12 @@ class DeviceRechecker(DeviceChecks):
 
     def _image_of(self, operand: int, values: Values) -> tuple[DeviceMemory, int]:
         value, first = self.operands_of(values)[operand], self._values[operand]
-        turned = operand < self.turned(values)
-        at = operand, values if turned or value is not first else Values.FIRST
+        negated = operand < self.negated(values)
+        at = operand, values if negated or value is not first else Values.FIRST
         if at not in self._images:
             tensor = self._inputs[operand]
-            if turned:
-                turn_signs(value, tensor.host.array)
+            if negated:
+                negate(value, tensor.host.array)
             else:
                 tensor.host.array[...] = value
             self._images[at] = tensor.image(), zlib.crc32(tensor.host.memory.data)
@@ -312,8 +318,8 @@ class DeviceRechecker(DeviceChecks):
         tensor.download()
         return self.check_result(tensor.host.array)
 
-    def trespass(self) -> str:
-        if found := self.result.trespass():
+    def out_of_bounds(self) -> str:
+        if found := self.result.out_of_bounds():
             return f"wrote outside the result: {found}"
         small = sum(operand.memory.nbytes for operand in self.operands) <= _LOOKED_AT
         if not small and self._looked:

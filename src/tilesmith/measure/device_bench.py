@@ -1,34 +1,41 @@
-"""One problem on one device: its tensors, its oracle, and every plan of it checked and timed the same way."""
+"""One problem on one device: its tensors, its oracle, and every plan of it checked and timed the same way.
+
+``time_plan`` is the time that records hold, on CPUs too.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tilesmith.measure.accuracy import Accuracy
+from tilesmith.measure.arrays import aligned_arrays
 from tilesmith.measure.device_arrays import DeviceRechecker, TimedTensors
 from tilesmith.measure.device_check import DeviceChecker, can_check_on_device
 from tilesmith.measure.device_flush import Flush
+from tilesmith.measure.device_oracle import device_oracle
 from tilesmith.measure.device_timing import Call, calls_in_row, interleave_on_device
 from tilesmith.measure.machine import card_machine, roofline_seconds
 from tilesmith.measure.memory import tensor_bytes
 from tilesmith.measure.oracle import Oracle
-from tilesmith.measure.timing import Timing
+from tilesmith.measure.timing import Timing, interleave
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import Stream, copy_on_device, device
 from tilesmith.runtime.executable import Executable
-from tilesmith.targets.target import CudaTarget
+from tilesmith.targets.target import CudaTarget, Target
 from tilesmith.toolchain.cache import ArtifactCache
 
 QUICK_ROUNDS = 3
 QUICK_S = 0.01
+FILTER = 1  # which argument is the filter: what ``prepare`` packs
 
 
 class _Foreign:
@@ -62,14 +69,9 @@ class DeviceBench:
     """
 
     def __init__(
-        self,
-        signature: Signature,
-        values: tuple[NDArray[Any], ...],
-        truth: Oracle | Callable[[], Oracle],
-        target: CudaTarget,
-        ordinal: int = 0,
-        cache: ArtifactCache | None = None,
-    ) -> None:
+        self, signature: Signature, values: tuple[NDArray[Any], ...], truth: Oracle | Callable[[], Oracle],
+        target: CudaTarget, ordinal: int = 0, cache: ArtifactCache | None = None,
+    ) -> None:  # fmt: skip
         place, self.signature = device(ordinal), signature
         self.checker: DeviceRechecker | DeviceChecker
         if cache is not None and not isinstance(truth, Oracle) and can_check_on_device(signature):
@@ -89,15 +91,15 @@ class DeviceBench:
         return TimedTensors(checker.place, checker.stream, checker.operands, checker.result, self.calls)
 
     def check(self, executable: Executable) -> Accuracy:
-        """What every config must pass (``measure.checker``)."""
+        """The check that every config must pass (``measure.checker``)."""
         return self.checker.check(self.checker.plan(executable))
 
     def certify(self, executable: Executable) -> Accuracy:
-        """What a config must pass besides before it may be chosen."""
+        """The further check of a config before it may be chosen."""
         return self.checker.certify(self.checker.plan(executable))
 
     def compare_last(self) -> Accuracy:
-        """What the last timed call left, which lies where allocators lay tensors; a GEMM may have added to it often."""
+        """Compares the result of the last timed call, placed as allocators do; a GEMM may have added to it often."""
         if self.checker.adds:
             return Accuracy(True, 0.0, 0.0, ())
         return _repeated(self.checker.check_tensor(self.timed.result))
@@ -124,16 +126,10 @@ class DeviceBench:
         return self.checker.check_plan(foreign, poison=False)
 
     def time(
-        self,
-        callables: Mapping[str, Call],
-        *,
-        budget_s: float,
-        rounds: int,
-        drop_ratio: float | None = None,
-        before: Callable[[str], None] | None = None,
-        estimates: Mapping[str, float] | None = None,
+        self, callables: Mapping[str, Call], *, budget_s: float, rounds: int, drop_ratio: float | None = None,
+        before: Callable[[str], None] | None = None, estimates: Mapping[str, float] | None = None,
         calls: int | None = None,
-    ) -> dict[str, Timing]:
+    ) -> dict[str, Timing]:  # fmt: skip
         """``measure.device_timing.interleave_on_device`` on this problem's stream, in rows of ``calls``."""
         return interleave_on_device(
             callables, self.checker.stream, self.flush, calls=calls or self.calls, budget_s=budget_s, rounds=rounds,
@@ -143,3 +139,28 @@ class DeviceBench:
     def quick(self, call: Call) -> Timing:
         """A rough first time."""
         return self.time({"": call}, budget_s=QUICK_S, rounds=QUICK_ROUNDS)[""]
+
+
+def time_plan(
+    executable: Executable, signature: Signature, target: Target, cache: ArtifactCache, ordinal: int = 0, *,
+    budget_s: float = 0.5, rounds: int = 21, seed: int = 0,
+) -> Timing:  # fmt: skip
+    """The median time of a plan of ``signature``, on the CUDA device ``ordinal`` for a target of that family."""
+    problem = signature.canonical
+    values = sample_args(problem, seed)
+    if isinstance(target, CudaTarget):
+        bench = device_bench(problem, values, target, cache, ordinal)
+        return bench.time({"": bench.timed.plan(executable).run}, budget_s=budget_s, rounds=rounds)[""]
+    arrays = aligned_arrays(problem, values)
+    packed = executable.prepare(arrays[FILTER]) if executable.prepares else None
+    call = executable.hold(arrays, packed)
+    return interleave({"ours": call}, budget_s=budget_s, rounds=rounds, threads=target.cores)["ours"]
+
+
+def device_bench(
+    problem: Signature, values: tuple[Any, ...], target: CudaTarget, cache: ArtifactCache, ordinal: int,
+    truth: Oracle | None = None,
+) -> DeviceBench:  # fmt: skip
+    """A canonical problem on its device; ``truth`` is the oracle's answer for ``values`` (default: found there)."""
+    find: Callable[[], Oracle] = partial(device_oracle, problem, values, target, ordinal, cache)
+    return DeviceBench(problem, values, find if truth is None else truth, target, ordinal, cache)

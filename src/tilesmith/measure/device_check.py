@@ -22,9 +22,9 @@ from tilesmith.measure.accuracy import Accuracy, describe_wrong, error_bound, ov
 from tilesmith.measure.arrays import FILL, GuardedArray
 from tilesmith.measure.checker import NAN, Values
 from tilesmith.measure.device_arrays import DeviceChecks, DevicePlan, DeviceTensor
+from tilesmith.measure.host_tensors import Placement
 from tilesmith.measure.judge import logical_index
 from tilesmith.measure.oracle import Oracle, logical
-from tilesmith.measure.placed import Place
 from tilesmith.measure.special import Planting, plantings
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Draft, Source
@@ -34,9 +34,8 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.problems.layouts import dense_strides
 from tilesmith.problems.rewrite import Signature
-from tilesmith.runtime.device import Device, DeviceMemory, copy_on_device
+from tilesmith.runtime.device import Device, DeviceMemory, Kernel, copy_on_device
 from tilesmith.runtime.executable import Executable
-from tilesmith.runtime.kernel import Kernel
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
@@ -135,12 +134,12 @@ class DeviceChecker(DeviceChecks):
     # --- checks -------------------------------------------------------------------------------------------------------
 
     def image(self, operand: int, values: Values) -> DeviceMemory:
-        """The first values; ``lay`` makes the others of them."""
+        """The first values; ``arrange`` makes the others of them."""
         return self._images[operand]
 
-    def lay(self, place: Place, values: Values) -> None:
-        super().lay(place, values)
-        for operand, tensor in zip(self.operands[: self.turned(values)], self._inputs, strict=False):
+    def arrange(self, place: Placement, values: Values) -> None:
+        super().arrange(place, values)
+        for operand, tensor in zip(self.operands[: self.negated(values)], self._inputs, strict=False):
             size = operand.array.itemsize
             words = -(-_elements(operand) * size // 8)  # what stands behind the last element stays NaN
             signs = int.from_bytes((1 << 8 * size - 1).to_bytes(size, "little") * (8 // size), "little")
@@ -177,7 +176,7 @@ class DeviceChecker(DeviceChecks):
         copy_on_device(self.place, self._right.address, self._output.address, nbytes)
 
     def _wrong_specials(self) -> Accuracy | None:
-        """What is wrong with the NaN and Inf of the result; those that are right are taken out."""
+        """Describes wrong NaN and Inf of the result; those that are right are taken out."""
         assert self._right is not None
         if self._special_sums is None:  # by the plain reference, from the operands as they lie now
             self._special_sums = self._sums([tensor.address for tensor in self._inputs[:2]], self._exact())
@@ -245,14 +244,14 @@ class DeviceChecker(DeviceChecks):
         bound = of_norm * float(np.sqrt(pair[1])) + of_value * abs(float(pair[0])) + fixed
         return self._number(tensor, flat), float(pair[0]), bound
 
-    def trespass(self) -> str:
+    def out_of_bounds(self) -> str:
         first, span = self._output.first, self.result.array.nbytes
         for begin, end in ((0, first), (first + span, self.result.memory.nbytes)):
             part = np.empty(end - begin, np.uint8)
             self._output.read(part, begin - first)
             if (part != FILL).any():
                 self._output.download()
-                return f"wrote outside the result: {self.result.trespass()}"
+                return f"wrote outside the result: {self.result.out_of_bounds()}"
         for place, (tensor, pristine) in enumerate(zip(self._inputs, self._pristine, strict=True)):
             words = tensor.memory.nbytes // 4
             self._differ.launch(

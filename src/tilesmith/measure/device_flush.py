@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from tilesmith.runtime.device import Device, DeviceMemory, Stream
-from tilesmith.runtime.kernel import Kernel
+from tilesmith.runtime.device import Device, DeviceMemory, Kernel, Stream
 
 WAIT_CYCLES: Final = 200_000  # about 100 us
 _BLOCK: Final = 256

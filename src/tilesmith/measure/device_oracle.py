@@ -39,7 +39,7 @@ class DeviceSums:
         self._target, self._ordinal, self._cache = target, ordinal, cache
 
     def convolution(self, signature: ConvSignature, operands: Sequence[Array], kind: Any) -> Array:
-        """What ``measure.oracle`` sums: ``operands`` are ``(N, C, D, H, W)`` and so is the result."""
+        """The sums of ``measure.oracle``: ``operands`` are ``(N, C, D, H, W)`` and so is the result."""
         names = {"fwd": ("input", "kernel"), "bwd": ("output", "kernel"), "wrw": ("output", "input")}[signature.mode]
         shapes = [getattr(signature, f"{name}_logical") for name in names]
         dtypes: dict[str, Any] = {

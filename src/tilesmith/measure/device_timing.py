@@ -69,17 +69,10 @@ class _Pace:
 
 
 def interleave_on_device(
-    callables: Mapping[str, Call],
-    stream: Stream,
-    flush: Flush,
-    *,
-    calls: int,
-    budget_s: float,
-    rounds: int,
-    drop_ratio: float | None = None,
-    before: Callable[[str], None] | None = None,
+    callables: Mapping[str, Call], stream: Stream, flush: Flush, *, calls: int, budget_s: float, rounds: int,
+    drop_ratio: float | None = None, before: Callable[[str], None] | None = None,
     estimates: Mapping[str, float] | None = None,
-) -> dict[str, Timing]:
+) -> dict[str, Timing]:  # fmt: skip
     """Time every candidate: ``rounds`` rounds, or as many as ``budget_s`` seconds allow (three at least).
 
     Each callable queues its work on ``stream``, for ``calls`` places in a row. With ``drop_ratio``, a candidate whose

@@ -47,13 +47,8 @@ def host_facts(compiler: str = "", device: CudaDevice | None = None) -> HostFact
     except OSError:
         load = -1.0
     return HostFacts(
-        cpu=cpu_model(),
-        cores=usable_cores(),
-        system=f"{platform.system()} {platform.machine()}",
-        python=platform.python_version(),
-        compiler=compiler,
-        load=load,
-        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        gpu=device.name if device else "",
+        cpu=cpu_model(), cores=usable_cores(), system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(), compiler=compiler, load=load,
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), gpu=device.name if device else "",
         driver=device.driver if device else "",
-    )
+    )  # fmt: skip

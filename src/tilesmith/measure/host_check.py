@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tilesmith.measure.accuracy import Accuracy, plant_specials
 from tilesmith.measure.arrays import aligned_arrays, clear
 from tilesmith.measure.checker import NAN, NUMBER, Checker, Values
+from tilesmith.measure.host_tensors import HostBytes, HostTensor, Placement
 from tilesmith.measure.oracle import Oracle
-from tilesmith.measure.placed import Place, PlacedBytes, PlacedTensor
 from tilesmith.plan.check import FILTER_SLOT
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.gemm import GemmSignature
@@ -32,16 +32,16 @@ class HostChecker(Checker):
     """``signature`` is canonical, so that its arguments are a plan's slots."""
 
     def __init__(self, signature: Signature, values: tuple[Array, ...], truth: Oracle | None, seed: int = 0) -> None:
-        *operands, result = (PlacedTensor(slot) for slot in arguments(signature))
+        *operands, result = (HostTensor(slot) for slot in arguments(signature))
         self.operands, self.output = operands, result
         super().__init__(signature, values, truth, result.array, seed)
         adds = isinstance(signature, GemmSignature) and signature.beta != 0
         self.initial = values[-1] if adds else None
-        self._place = Place.LOW
+        self._place = Placement.LOW
         #: Is told before each run what lies where.
         self.watch: Callable[[Sequence[Region]], None] = lambda regions: None
         # Of all plans, as large as the largest has wanted: the workspace, and two packed filters.
-        self._memory = [PlacedBytes(0) for _ in range(3)]
+        self._memory = [HostBytes(0) for _ in range(3)]
 
     @property
     def slots(self) -> tuple[int, ...]:
@@ -51,10 +51,10 @@ class HostChecker(Checker):
         """``executable`` on this problem's tensors."""
         return HostPlan(executable, self)
 
-    def memory_of(self, nbytes: int, place: int) -> PlacedBytes:
-        """The workspace (0) or a packed filter (1, 2) of a plan, which ends where its room ends."""
+    def memory_of(self, nbytes: int, place: int) -> HostBytes:
+        """The workspace (0) or a packed filter (1, 2) of a plan, which ends where its pages end."""
         if self._memory[place].nbytes != nbytes:
-            self._memory[place] = PlacedBytes(nbytes)
+            self._memory[place] = HostBytes(nbytes)
         return self._memory[place]
 
     def regions(self) -> list[Region]:
@@ -67,16 +67,16 @@ class HostChecker(Checker):
             found.append((name, memory.address, memory.address + memory.nbytes, memory.sealed))
         return [region for region in found if region[2] > region[1]]
 
-    def lay(self, place: Place, values: Values) -> None:
+    def arrange(self, place: Placement, values: Values) -> None:
         self._place = place
         for i, (tensor, value) in enumerate(zip(self.operands, self.operands_of(values), strict=False)):
-            tensor.lay(place, value, turned=i < self.turned(values))
+            tensor.arrange(place, value, negated=i < self.negated(values))
             tensor.seal()
 
     def clear(self, byte: int) -> None:
-        self.output.lay(self._place, self.initial, byte)
+        self.output.arrange(self._place, self.initial, byte)
 
-    def where(self, place: Place) -> str:
+    def where(self, place: Placement) -> str:
         return place.value
 
     def finish(self) -> None:
@@ -85,11 +85,11 @@ class HostChecker(Checker):
     def found(self) -> Array:
         return self.output.array
 
-    def trespass(self) -> str:
-        if found := self.output.trespass():
+    def out_of_bounds(self) -> str:
+        if found := self.output.out_of_bounds():
             return f"wrote outside the result: {found}"
         for name, memory in zip(("workspace", "packed filter", "packed filter"), self._memory, strict=True):
-            if found := memory.trespass():
+            if found := memory.out_of_bounds():
                 memory.fill(NAN)
                 return f"wrote outside the {name}: {found}"
         written = [place for place, tensor in enumerate(self.operands) if tensor.was_written]
@@ -118,14 +118,14 @@ class HostPlan:
     def run(self, second: bool = False, pieces: int = 0) -> None:
         self._run(self._memory(1 + second), pieces=pieces)
 
-    def _run(self, packed: PlacedBytes, *, prepare: bool = False, pieces: int = 0) -> None:
+    def _run(self, packed: HostBytes, *, prepare: bool = False, pieces: int = 0) -> None:
         workspace = self._memory(0).address
         self._checker.watch(self._checker.regions())
         self._executable.run_at(
             self._checker.slots, packed.address, workspace, prepare=prepare, pieces=pieces, fill=self._byte
         )  # fmt: skip
 
-    def _memory(self, place: int) -> PlacedBytes:
+    def _memory(self, place: int) -> HostBytes:
         plan = self._executable.plan
         return self._checker.memory_of(plan.packed_bytes if place else plan.workspace_bytes, place)
 
@@ -154,7 +154,7 @@ class RepeatedCall:
         return self.compare_last()
 
     def compare_last(self) -> Accuracy:
-        """What the last call left."""
+        """Compares the result of the last call."""
         verdict = self._checker.check_again(self._result)
         return verdict if verdict.ok else replace(verdict, message=f"after repeated calls: {verdict.message}")
 
@@ -165,13 +165,9 @@ class RepeatedCall:
 
 
 def verify_plan(
-    executable: Executable,
-    signature: Signature,
-    seed: int = 0,
-    truth: Oracle | None = None,
-    specials: bool = False,
+    executable: Executable, signature: Signature, seed: int = 0, truth: Oracle | None = None, specials: bool = False,
     watch: Callable[[Sequence[Region]], None] = lambda regions: None,
-) -> Accuracy:
+) -> Accuracy:  # fmt: skip
     """All checks of one plan; ``specials`` also plants NaN and Inf in one operand after the other.
 
     Without ``truth`` the oracle is asked in parts, so that memory holds large problems. ``watch`` is told before each

@@ -83,9 +83,9 @@ def logical_index(signature: Signature, index: tuple[int, ...]) -> tuple[int, ..
 
 def _in_memory_order(signature: Signature, like: Array, numbers: Array) -> NDArray[np.float64] | None:
     """``numbers`` (logical axes) flattened in the order in which the result lies in memory; None for vector layouts."""
-    turned = np.empty(like.shape, np.float64)
-    view = logical(signature, turned)
-    if view.ndim != turned.ndim or not np.shares_memory(view, turned):
+    ordered = np.empty(like.shape, np.float64)
+    view = logical(signature, ordered)
+    if view.ndim != ordered.ndim or not np.shares_memory(view, ordered):
         return None
     view[...] = numbers
-    return turned.reshape(-1)
+    return ordered.reshape(-1)

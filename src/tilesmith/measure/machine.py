@@ -1,4 +1,4 @@
-"""What this machine can do at most: multiply-adds and bytes a second, measured once by generated kernels.
+"""The peak rates of this machine: multiply-adds and bytes a second, measured once by generated kernels.
 
 Arithmetic is the rate of one core times the cores of the target: an upper bound that other work on the machine does not
 blur. Bandwidth is that of reading, by all threads of the target, from the last-level cache and from memory.
@@ -87,7 +87,7 @@ def measure_machine(target: CpuTarget, cache: ArtifactCache) -> Machine:
         rates[dtype] = work / _seconds(source, one, cache, (Integer(_TURNS),), items=1, nbytes=64) * target.cores
     # Half of the cache is certainly ours; four times it is certainly memory.
     near, far = (_round(nbytes, target) for nbytes in (target.l3_bytes // 2, min(4 * target.l3_bytes, 1 << 29)))
-    # One thread alone is the least that all of them reach, whoever else is using the machine now.
+    # All threads reach at least the bandwidth of one, whatever else the machine runs now.
     speeds = [max(_bandwidth(t, cache, nbytes) for t in {target, one}) for nbytes in (near, far)]
     return Machine(
         target.name, host.name, host.date, rates["fp32"], rates["fp64"], rates.get("bf16"), max(speeds), speeds[1]

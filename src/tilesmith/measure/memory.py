@@ -20,12 +20,12 @@ _GROUP = Path("/sys/fs/cgroup")
 
 
 def oracle_bytes(signature: Signature) -> float:
-    """What the oracle of a whole problem takes beside the tensors."""
+    """The oracle's memory for a whole problem, without the tensors."""
     return ORACLE_BYTES_PER_ELEMENT * sum(math.prod(slot.shape) for slot in arguments(signature))
 
 
 def check_bytes(signature: Signature) -> float:
-    """What checking a problem in parts takes, its tensors included."""
+    """The memory for checking a problem in parts, its tensors included."""
     return CHECK_BYTES_PER_BYTE * tensor_bytes(signature)
 
 

@@ -89,7 +89,7 @@ def write_oracle(path: Path, truth: Oracle) -> None:
 
 
 def read_oracle(path: Path) -> Oracle:
-    """What ``write_oracle`` has put there."""
+    """Reads the file that ``write_oracle`` has written."""
     with np.load(path) as kept:
         return Oracle(kept["value"], kept["norm"], kept["addends"], int(kept["length"]))
 

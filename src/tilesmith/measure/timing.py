@@ -18,7 +18,7 @@ Method
   of ``PAUSE_S`` and an untimed call stand between groups.
 - What slowed all candidates of a round is taken out of its samples: each is divided by the round's level, the median
   over the candidates of a sample over its candidate's median (one step of Tukey's median polish; the median level is
-  1). A neighbour who has the caches for some rounds moves all alike, and would hide differences of some percent.
+  1). A neighbour that has the caches for some rounds moves all alike, and would hide differences of some percent.
 - The result is the median. ``spread_us`` is the half-width of the median's notch, ``1.57 * IQR / sqrt(n)`` (McGill,
   Tukey, Larsen: Variations of Box Plots, 1978): medians further apart than their notches differ. Less is a tie.
   A level is an estimate from ``k`` candidates, which takes a part of their own scatter with it: hence a factor
@@ -43,7 +43,7 @@ MORE_THREADS: Final = "wall-time median"
 WARM_S: Final = 4e-3  # a longer call brings its own data into the caches; a shorter one is called once untimed
 WAITED: Final = 0.03
 SHARE: Final = 0.85
-PATIENCE: Final = 3  # times the budget, until there are enough samples that nobody disturbed
+PATIENCE: Final = 3  # times the budget, until there are enough undisturbed samples
 _MOST: Final = 1 << 16  # calls of one sample
 _ENOUGH: Final = 5  # undisturbed samples, for a median of them alone
 _TASKS: Final = "/proc/self/task"
@@ -102,24 +102,17 @@ class _Series:
 
 
 def interleave(
-    callables: Mapping[str, Callable[[], object]],
-    *,
-    budget_s: float,
-    rounds: int,
-    threads: int,
-    owners: Mapping[str, str] | None = None,
-    drop_ratio: float | None = None,
-    before: Callable[[str], None] | None = None,
-    estimates: Mapping[str, float] | None = None,
-    patient: bool = False,
-) -> dict[str, Timing]:
+    callables: Mapping[str, Callable[[], object]], *, budget_s: float, rounds: int, threads: int,
+    owners: Mapping[str, str] | None = None, drop_ratio: float | None = None,
+    before: Callable[[str], None] | None = None, estimates: Mapping[str, float] | None = None, patient: bool = False,
+) -> dict[str, Timing]:  # fmt: skip
     """Time every candidate, ``rounds`` samples each, or as many as ``budget_s`` seconds allow (three at least).
     ``patient`` goes on, up to ``PATIENCE`` times as long, until every candidate has enough undisturbed samples.
 
     ``owners`` names the thread pool that a candidate uses, where they differ. With ``drop_ratio``, a candidate
     whose every sample is slower than that many times the best one's median is left out after
     three rounds (it keeps its first samples).
-    ``before(name)`` is called before each sample: a watcher's note of who is running. ``estimates`` (seconds of a call)
+    ``before(name)`` is called before each sample: it records the running candidate. ``estimates`` (seconds of a call)
     save the calls that find out how many make a sample.
     """
     if not callables:
@@ -221,12 +214,12 @@ def _rotated(order: Sequence[str], turn: int, series: Mapping[str, _Series]) -> 
     for name in order:
         groups.setdefault(series[name].owner, []).append(name)
     owners = list(groups) if turn % 2 == 0 else list(reversed(groups))
-    turned: list[str] = []
+    rotated: list[str] = []
     for owner in owners:
         names = groups[owner]
         at = turn % len(names)
-        turned += names[at:] + names[:at]
-    return turned
+        rotated += names[at:] + names[:at]
+    return rotated
 
 
 def _switch(previous: str, item: _Series, threads: int, watch: _Watch) -> str:
@@ -269,7 +262,7 @@ class _Watch:
 
     def end(self, item: _Series, turn: int, seconds: float, elapsed: float) -> None:
         share = 1.0
-        if self.on:  # the system may book time late: no sample had more processors than threads
+        if self.on:  # the system may account time late: no sample had more processors than threads
             share = min(float(self.threads), (time.process_time_ns() - self._used) * 1e-9 / max(elapsed, 1e-9))
         self._pending = (item, _Sample(turn, seconds, share, False), elapsed)
         if not self.on:

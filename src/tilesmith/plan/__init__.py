@@ -1,1 +1,1 @@
-"""What is launched."""
+"""The plan, and its serialised form."""

@@ -18,14 +18,9 @@ SCRATCH_ALIGNMENT = 4096
 
 
 def assemble(
-    draft: Draft,
-    signature: Signature,
-    solver: str,
-    config: str,
-    target: Target,
-    digests: Sequence[str],
+    draft: Draft, signature: Signature, solver: str, config: str, target: Target, digests: Sequence[str],
     provenance: str = "",
-) -> Plan:
+) -> Plan:  # fmt: skip
     """The plan that runs ``draft`` for ``signature``.
 
     ``digests[i]`` is the artifact (sha256, hex) that holds ``draft.sources[i]``; several sources may share one.
@@ -45,23 +40,12 @@ def assemble(
     alignment = ALIGNMENT[target.family]
     offset, threads, stride = _workspace(draft, target)
     plan = Plan(
-        problem=signature.canonical.key(),
-        target=target.name,
-        solver=solver,
-        config=config,
-        slots=slots_of(signature),
-        artifacts=artifacts,
-        prepare=placed(draft.prepare),
-        run=placed(draft.run),
-        packed_bytes=_round_up(draft.packed_bytes, alignment),
-        workspace_bytes=offset + threads * stride,
-        scratch_offset=offset,
-        scratch_stride=stride,
-        threads=threads,
-        alignment=alignment,
-        provenance=provenance,
+        problem=signature.canonical.key(), target=target.name, solver=solver, config=config, slots=slots_of(signature),
+        artifacts=artifacts, prepare=placed(draft.prepare), run=placed(draft.run),
+        packed_bytes=_round_up(draft.packed_bytes, alignment), workspace_bytes=offset + threads * stride,
+        scratch_offset=offset, scratch_stride=stride, threads=threads, alignment=alignment, provenance=provenance,
         family=target.family,
-    )
+    )  # fmt: skip
     check_plan(plan)
     return plan
 

@@ -1,4 +1,4 @@
-"""What is launched: a plan says everything that one problem on one target needs at run time.
+"""The plan: everything that one problem on one target needs at run time.
 
 A solver returns a ``Draft`` (sources and steps); once its sources are compiled, ``assemble`` makes the ``Plan`` of it.
 """
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class Space(IntEnum):
-    """What a pointer points into."""
+    """The memory that a pointer points into."""
 
     SLOT = 0  # a tensor that the caller gives at each call
     PACKED = 1  # the packed filter: written by ``prepare``, read by ``run``

@@ -109,9 +109,9 @@ def decode(data: bytes) -> Plan:
 
 
 def read_head(data: bytes) -> Serial:
-    """What a plan says before its steps, as far as it takes to find its artifacts.
+    """The fields of a plan before its steps, enough to find its artifacts.
 
-    Raises ``PlanError`` if the head breaks its form; whether the bytes are whole, who read them has checked.
+    Raises ``PlanError`` if the head breaks its form; the reader of the bytes has checked that they are whole.
     """
     number = _COUNT.unpack_from
     try:
@@ -160,23 +160,11 @@ def _decode(data: bytes) -> Plan:
     if family >= len(_FAMILIES):
         raise PlanError(f"plan of unknown family {family}")
     plan = Plan(
-        problem=problem,
-        target=target,
-        solver=solver,
-        config=config,
-        slots=read.many(read.slot),
-        artifacts=read.many(lambda: read.take(32).hex()),
-        prepare=read.many(read.step),
-        run=read.many(read.step),
-        packed_bytes=packed,
-        workspace_bytes=workspace,
-        scratch_offset=scratch_offset,
-        scratch_stride=scratch_stride,
-        threads=threads,
-        alignment=alignment,
-        provenance=provenance,
-        family=_FAMILIES[family],
-    )
+        problem=problem, target=target, solver=solver, config=config, slots=read.many(read.slot),
+        artifacts=read.many(lambda: read.take(32).hex()), prepare=read.many(read.step), run=read.many(read.step),
+        packed_bytes=packed, workspace_bytes=workspace, scratch_offset=scratch_offset, scratch_stride=scratch_stride,
+        threads=threads, alignment=alignment, provenance=provenance, family=_FAMILIES[family],
+    )  # fmt: skip
     if read.at != len(data):
         raise PlanError(f"plan ends at byte {read.at} of {len(data)}")
     check_plan(plan)

@@ -1,1 +1,1 @@
-"""What is asked: signatures, layouts, epilogues, geometry, rewrites and the driver-command grammar."""
+"""Problems: signatures, layouts, epilogues, geometry, rewrites and the driver-command grammar."""

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
 from tilesmith.errors import ProblemError
+from tilesmith.problems.base import Problem
 from tilesmith.problems.dtypes import TF32, default_acc_dtype, refuse_tf32
 from tilesmith.problems.dtypes import acc_dtype as known_acc_dtype
 from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import ConvGeometry
-from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, read_limit, refuse_empty, whole_number, whole_numbers
 from tilesmith.problems.layouts import default_layout, dense_strides, parse_layout
+from tilesmith.problems.limits import MAX_SIZE, MAX_STRIDE, read_limit, refuse_empty, whole_number, whole_numbers
 from tilesmith.problems.padding import Padding, read_padding, sides
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MODES = ("fwd", "bwd", "wrw", "bgrad")
 
 
 @dataclass(frozen=True)
-class ConvSignature:
+class ConvSignature(Problem):
     """One convolution, transposed convolution, or a gradient of one.
 
     Shapes are those of the *forward* problem, each in its tensor's own layout. The filter's layout uses the same
@@ -317,10 +314,6 @@ class ConvSignature:
 
     # --- text and arguments ---------------------------------------------------------------------------------------
 
-    def key(self) -> str:
-        """The canonical form as text: the problem's name in databases, stable for ever; see ``problems/keys.py``."""
-        return self.canonical._key
-
     @cached_property
     def _key(self) -> str:
         from tilesmith.problems.keys import conv_key
@@ -339,13 +332,6 @@ class ConvSignature:
         from tilesmith.problems.func_name import conv_func_name
 
         return conv_func_name(self)
-
-    def get_sample_args(self, device: Any = None, seed: int | None = None) -> tuple[np.ndarray[Any, Any], ...]:
-        """Random arguments in the order of ``mode``: NumPy arrays, or torch tensors on ``device`` when it is given."""
-        from tilesmith.problems.samples import sample_args, torch_args
-
-        args = sample_args(self, seed or 0)
-        return args if device is None else torch_args(args, device)
 
 
 def _per_axis(name: str, value: object, dims: int, least: int) -> tuple[int, ...]:

@@ -41,16 +41,11 @@ _ML_DTYPES = {"bf16": "bfloat16", "fp8e4m3": "float8_e4m3fn", "fp8e5m2": "float8
 DTYPES: dict[str, DType] = {
     d.name: d
     for d in (
-        DType("fp64", 8, 2.0**-53),
-        DType("fp32", 4, 2.0**-24),
-        DType("fp16", 2, 2.0**-11),
-        DType("bf16", 2, 2.0**-8),
-        DType("fp8e4m3", 1, 2.0**-4),
-        DType("fp8e5m2", 1, 2.0**-3),
-        DType("int8", 1, 0.0, is_integer=True),
+        DType("fp64", 8, 2.0**-53), DType("fp32", 4, 2.0**-24), DType("fp16", 2, 2.0**-11), DType("bf16", 2, 2.0**-8),
+        DType("fp8e4m3", 1, 2.0**-4), DType("fp8e5m2", 1, 2.0**-3), DType("int8", 1, 0.0, is_integer=True),
         DType("int32", 4, 0.0, is_integer=True),
     )
-}
+}  # fmt: skip
 
 
 # How PyTorch, NumPy and ml_dtypes call the same types.

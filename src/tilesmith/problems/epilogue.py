@@ -1,12 +1,28 @@
-"""What happens to a result before it is stored: ``activation(scale * accumulator + bias + residual)``."""
+"""The operation on a result before it is stored: ``activation(scale * accumulator + bias + residual)``."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.errors import ProblemError
-from tilesmith.problems.other_names import activation_to_type
+
+_ACTIVATIONS = {
+    "relu6": "activation='clamp', low=0.0, high=6.0", "hardtanh": "activation='clamp', low=-1.0, high=1.0",
+    "clip": "activation='clamp'", "swish": "activation='silu'", "leakyrelu": "activation='leaky_relu'",
+    "lrelu": "activation='leaky_relu'", "linear": "activation='none'", "identity": "activation='none'",
+    "": "activation='none'",
+}  # fmt: skip
+
+
+def activation_to_type(name: object, known: Sequence[str]) -> str:
+    """Says what to type for an activation that another library calls ``name`` (text or a module); may be empty."""
+    if name is None:
+        return "activation='none'"
+    text = (name if isinstance(name, str) else type(name).__name__).strip().lower().rpartition(".")[2]
+    return _ACTIVATIONS.get(text) or (f"activation={text!r}" if text in known else "")
+
 
 SCALES = ("none", "tensor", "channel")
 ACTIVATIONS = ("none", "relu", "leaky_relu", "silu", "gelu", "clamp")

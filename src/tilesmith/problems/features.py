@@ -1,4 +1,4 @@
-"""What a problem asks of a solver beyond sizes, types and layouts, by name: each solver names the features it computes.
+"""The features that a problem needs beyond sizes, types and layouts, by name: each solver names those it computes.
 
 The table of solvers refuses a problem that uses a feature which a solver does not name. So a new feature needs a line
 here and no edit in any solver: all of them refuse it until they compute it.
@@ -35,24 +35,17 @@ def _gemm(test: Callable[[GemmGeometry], bool]) -> Callable[[Geometry], bool]:
 
 # The features that a problem has or has not. ``features_of`` adds its operation, accumulation type and activation.
 FEATURES: dict[str, Callable[[Geometry], bool]] = {
-    "bias": lambda problem: problem.epilogue.bias,
-    "residual": lambda problem: problem.epilogue.residual,
+    "bias": lambda problem: problem.epilogue.bias, "residual": lambda problem: problem.epilogue.residual,
     "scale_tensor": lambda problem: problem.epilogue.scale == "tensor",
-    "scale_channel": lambda problem: problem.epilogue.scale == "channel",
-    "tf32": lambda problem: problem.tf32,
-    "deterministic": lambda problem: problem.deterministic,
-    "groups": _conv(lambda g: g.groups > 1),
-    "stride": _conv(lambda g: max(g.stride) > 1),
-    "padding": _conv(lambda g: max(g.padding) > 0),
-    "padding_high": _conv(lambda g: g.padding_high != g.padding),
-    "dilation": _conv(lambda g: max(g.dilation) > 1),
+    "scale_channel": lambda problem: problem.epilogue.scale == "channel", "tf32": lambda problem: problem.tf32,
+    "deterministic": lambda problem: problem.deterministic, "groups": _conv(lambda g: g.groups > 1),
+    "stride": _conv(lambda g: max(g.stride) > 1), "padding": _conv(lambda g: max(g.padding) > 0),
+    "padding_high": _conv(lambda g: g.padding_high != g.padding), "dilation": _conv(lambda g: max(g.dilation) > 1),
     "depth": _conv(lambda g: max(g.input[0], g.filter[0], g.output[0]) > 1 or g.padding[0] > 0),
     "vector": _conv(lambda g: max(g.x.vector, g.w.vector, g.y.vector) > 1),
-    "pitch": lambda problem: any(_has_gaps(view) for view in _views(problem)),
-    "batch": _gemm(lambda g: g.batch > 1),
-    "alpha": _gemm(lambda g: g.alpha != 1.0),
-    "beta": _gemm(lambda g: g.beta != 0.0),
-}
+    "pitch": lambda problem: any(_has_gaps(view) for view in _views(problem)), "batch": _gemm(lambda g: g.batch > 1),
+    "alpha": _gemm(lambda g: g.alpha != 1.0), "beta": _gemm(lambda g: g.beta != 0.0),
+}  # fmt: skip
 
 
 def features_of(problem: Geometry) -> frozenset[str]:

@@ -11,9 +11,8 @@ import re
 
 from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.integers import refuse_empty
 from tilesmith.problems.layouts import default_layout, parse_layout
-from tilesmith.problems.lengths import check_length
+from tilesmith.problems.limits import check_length, refuse_empty
 
 _DTYPES = {
     "FP64": "fp64", "FP32": "fp32", "FP16": "fp16", "BF16": "bf16", "BFP16": "bf16", "FP8": "fp8e4m3",

@@ -17,17 +17,12 @@ def conv_func_name(sig: ConvSignature) -> str:
     ``deconv``.
     """
     parts = [
-        f"{'de' * sig.transposed}conv{sig.spatial_dims}d",
-        sig.mode,
+        f"{'de' * sig.transposed}conv{sig.spatial_dims}d", sig.mode,
         _dtypes((sig.input_dtype, sig.kernel_dtype, sig.output_dtype), sig.acc_dtype),
         f"x{_sizes(sig.input_shape)}_{sig.input_layout.lower()}",
-        f"w{_sizes(sig.kernel_shape)}_{sig.kernel_layout.lower()}",
-        f"y_{sig.output_layout.lower()}",
-        f"s{_sizes(sig.stride)}",
-        f"p{_sizes(sig.padding_low)}",
-        f"d{_sizes(sig.dilation)}",
-        f"g{sig.groups}",
-    ]
+        f"w{_sizes(sig.kernel_shape)}_{sig.kernel_layout.lower()}", f"y_{sig.output_layout.lower()}",
+        f"s{_sizes(sig.stride)}", f"p{_sizes(sig.padding_low)}", f"d{_sizes(sig.dilation)}", f"g{sig.groups}",
+    ]  # fmt: skip
     if sig.padding_high != sig.padding_low:
         parts.append(f"ph{_sizes(sig.padding_high)}")
     if any(sig.output_padding):

@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
 from tilesmith.errors import ProblemError
+from tilesmith.problems.base import Problem
 from tilesmith.problems.dtypes import TF32, default_acc_dtype, refuse_tf32, sums_of
 from tilesmith.problems.dtypes import acc_dtype as known_acc_dtype
 from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import GemmGeometry, MatrixView
-from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE, read_limit, refuse_empty, whole_number
-
-if TYPE_CHECKING:
-    import numpy as np
+from tilesmith.problems.limits import MAX_SIZE, MAX_STRIDE, read_limit, refuse_empty, whole_number
 
 
 @dataclass(frozen=True)
-class GemmSignature:
+class GemmSignature(Problem):
     """``c = activation(scale * (alpha * op(a) @ op(b)) + beta * c + bias + residual)`` for each of ``batch`` matrices.
 
     ``op(a)`` is m x k, ``op(b)`` k x n, ``c`` m x n, all row-major. ``a`` is stored as k x m with ``trans_a``, ``b`` as
@@ -224,10 +221,6 @@ class GemmSignature:
 
     # --- text and arguments ---------------------------------------------------------------------------------------
 
-    def key(self) -> str:
-        """The canonical form as text: the problem's name in databases, stable for ever; see ``problems/keys.py``."""
-        return self.canonical._key
-
     @cached_property
     def _key(self) -> str:
         from tilesmith.problems.keys import gemm_key
@@ -246,13 +239,6 @@ class GemmSignature:
         from tilesmith.problems.func_name import gemm_func_name
 
         return gemm_func_name(self)
-
-    def get_sample_args(self, device: Any = None, seed: int | None = None) -> tuple[np.ndarray[Any, Any], ...]:
-        """Random ``a, b, [bias], [residual], [scale], [c]``: NumPy arrays, or torch tensors on ``device``."""
-        from tilesmith.problems.samples import sample_args, torch_args
-
-        args = sample_args(self, seed or 0)
-        return args if device is None else torch_args(args, device)
 
 
 def _factor(name: str, value: object, integer: bool) -> float:

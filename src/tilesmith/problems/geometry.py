@@ -1,4 +1,4 @@
-"""What solvers read: a canonical problem as plain numbers, always in three spatial dimensions.
+"""The form of a problem that solvers read: a canonical problem as plain numbers, always in three spatial dimensions.
 
 A signature says what was asked in the user's words; its geometry has no layouts left, only logical axes and strides.
 """

@@ -28,8 +28,7 @@ from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import IDENTITY, SCALES, Epilogue
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.integers import refuse_empty
-from tilesmith.problems.lengths import check_length
+from tilesmith.problems.limits import check_length, refuse_empty
 
 CONV_VERSIONS = ("conv1", "conv2")  # what problems had from the start, and with what came later
 GEMM_VERSIONS = ("gemm1", "gemm2")
@@ -44,17 +43,12 @@ def conv_key(sig: ConvSignature) -> str:
     """The key of a canonical signature."""
     later = _later(sig)
     parts = [
-        CONV_VERSIONS[sig.epilogue.is_scaled or bool(later)],
-        sig.mode,
+        CONV_VERSIONS[sig.epilogue.is_scaled or bool(later)], sig.mode,
         f"x={sig.input_dtype},{sig.input_layout},{_sizes(sig.input_shape)}",
         f"w={sig.kernel_dtype},{sig.kernel_layout},{_sizes(sig.kernel_shape)}",
-        f"y={sig.output_dtype},{sig.output_layout}",
-        f"stride={_sizes(sig.stride)}",
-        f"pad={_sizes(sig.padding_low)}",
-        f"dil={_sizes(sig.dilation)}",
-        f"groups={sig.groups}",
-        f"acc={sig.acc_dtype}",
-    ]
+        f"y={sig.output_dtype},{sig.output_layout}", f"stride={_sizes(sig.stride)}", f"pad={_sizes(sig.padding_low)}",
+        f"dil={_sizes(sig.dilation)}", f"groups={sig.groups}", f"acc={sig.acc_dtype}",
+    ]  # fmt: skip
     for letter, name in _TENSORS:
         strides = getattr(sig, f"{name}_strides")
         if strides is not None:
@@ -98,13 +92,9 @@ def gemm_key(sig: GemmSignature) -> str:
     parts = [
         GEMM_VERSIONS[sig.epilogue.is_scaled or bool(later)],
         *(f"{name}={getattr(sig, name)}" for name in ("m", "n", "k", "batch")),
-        f"a={sig.a_dtype},{'t' if sig.trans_a else 'n'}",
-        f"b={sig.b_dtype},{'t' if sig.trans_b else 'n'}",
-        f"c={sig.c_dtype}",
-        f"acc={sig.acc_dtype}",
-        f"alpha={sig.alpha!r}",
-        f"beta={sig.beta!r}",
-    ]
+        f"a={sig.a_dtype},{'t' if sig.trans_a else 'n'}", f"b={sig.b_dtype},{'t' if sig.trans_b else 'n'}",
+        f"c={sig.c_dtype}", f"acc={sig.acc_dtype}", f"alpha={sig.alpha!r}", f"beta={sig.beta!r}",
+    ]  # fmt: skip
     for short, name in _OPTIONAL_GEMM:
         value = getattr(sig, name)
         if value is not None:
@@ -253,3 +243,16 @@ def _read_strides(fields: _Fields, name: str) -> tuple[int, ...] | None:
 def _read_optional(fields: _Fields, name: str) -> int | None:
     text = fields.take(name, "")
     return int(text) if text else None
+
+
+Signature = ConvSignature | GemmSignature
+
+
+def parse_key(text: str) -> Signature:
+    """The canonical signature whose ``key()`` is ``text``; ``ProblemError`` if there is none."""
+    version = text.split(";", 1)[0] if isinstance(text, str) else ""
+    if version in CONV_VERSIONS:
+        return ConvSignature.parse(text)
+    if version in GEMM_VERSIONS:
+        return GemmSignature.parse(text)
+    raise ProblemError(f"{text!r} is no key of a problem (they begin with {'; or '.join(VERSIONS)};)")

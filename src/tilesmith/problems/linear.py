@@ -13,7 +13,7 @@ from tilesmith.errors import ProblemError
 from tilesmith.problems.dtypes import TF32
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import ConvGeometry
-from tilesmith.problems.integers import MAX_SIZE
+from tilesmith.problems.limits import MAX_SIZE
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tilesmith.errors import ProblemError
-from tilesmith.problems.integers import MAX_SIZE, whole_number
+from tilesmith.problems.limits import MAX_SIZE, whole_number
 
 # One integer for each spatial axis where both sides of every axis are equal, else ``(low, high)`` for each.
 Padding = tuple[int, ...] | tuple[tuple[int, int], ...]

@@ -1,7 +1,7 @@
 """Other names of one problem: the orders of axes that tensors with axes of size 1 have at once.
 
 A key names each tensor's layout, so a problem with unit axes has several keys. Keys are stable for ever, and stay what
-they are; who looks for a problem that is not held under its own key looks under these.
+they are; a problem that is not held under its own key is looked up under these.
 """
 
 from __future__ import annotations

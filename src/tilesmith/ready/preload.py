@@ -88,19 +88,12 @@ class CachePopulator:
     """
 
     def __init__(
-        self,
-        *,
-        cache_dir: ArtifactCache | Path | str | None = None,
-        devices: Sequence[str] = ("cpu",),
-        signatures: Iterable[Signature] = (),
-        commands: Iterable[str] = (),
-        commands_file: Path | str | None = None,
-        mode: str | None = None,
-        threads: int | None = None,
-        database: Layers | Database | str | os.PathLike[str] | None = None,
-        out: Path | str | None = None,
+        self, *, cache_dir: ArtifactCache | Path | str | None = None, devices: Sequence[str] = ("cpu",),
+        signatures: Iterable[Signature] = (), commands: Iterable[str] = (), commands_file: Path | str | None = None,
+        mode: str | None = None, threads: int | None = None,
+        database: Layers | Database | str | os.PathLike[str] | None = None, out: Path | str | None = None,
         target: Target | str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         found = list(signatures)
         self.bad_lines: list[CommandError] = []
         for text in commands:
@@ -257,7 +250,7 @@ class CachePopulator:
 
 
 def _wanted(request: Request) -> list[Option]:
-    """What may have to be compiled: the answer that is known, else the defaults that will be measured."""
+    """The candidates that may need compiling: the known answer, else the defaults that will be measured."""
     signature, target, mode, only = request.signature, request.target, request.mode, request.only
     options = options_of(signature, target)
     known = None if only else spec_choice(signature, target, options)

@@ -1,4 +1,4 @@
-"""What is wrong with an argument of a call, in words. The C binding decides; this explains."""
+"""Explains why an argument of a call is refused. The C binding decides."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def to_type(given: Any, wanted: str) -> str:
 
 
 def mixed(first: str, one: Any, second: str, other: Any) -> str:
-    """What is wrong with two arguments of two libraries."""
+    """The message for two arguments of two libraries."""
     import numpy as np
 
     kinds = [("NumPy array" if isinstance(each, np.ndarray) else "PyTorch tensor") for each in (one, other)]
@@ -126,12 +126,8 @@ def _facts(given: Any) -> tuple[str, str, tuple[int, ...], tuple[int, ...] | Non
         raise ArgumentError(f"a tensor of type {type(given).__name__} cannot be read: {_first_line(error)}") from None
     try:
         return (
-            device,
-            element,
-            shape,
-            tuple(int(s) for s in given.stride()),
-            given.data_ptr() % given.element_size() == 0,
-        )
+            device, element, shape, tuple(int(s) for s in given.stride()), given.data_ptr() % given.element_size() == 0,
+        )  # fmt: skip
     except Exception:  # sparse and opaque tensors have no strides or no memory
         return device, element, shape, None, True
 

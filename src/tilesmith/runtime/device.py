@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class Device:
 
     @property
     def free_bytes(self) -> int:
-        """Memory that nobody has taken."""
+        """Bytes of free memory."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         with self.current():
             driver().call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
@@ -203,7 +204,7 @@ class Stream:
 
     @contextmanager
     def capture(self) -> Iterator[Graph]:
-        """What is queued inside becomes the graph, which is ready once the block has ended."""
+        """Work queued inside the block becomes the graph, which is ready once the block has ended."""
         graph = Graph(self.device)
         with self.device.current():
             driver().call("cuStreamBeginCapture_v2", ctypes.c_void_p(self.handle), _CAPTURE_RELAXED)
@@ -291,3 +292,30 @@ class Event:
                     driver().result("cuEventDestroy_v2", self._handle)
             except Exception:  # the interpreter or the driver is going
                 self._handle = ctypes.c_void_p()
+
+
+class _Config(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint),
+    )  # fmt: skip
+
+
+class Kernel:
+    """``symbol`` of the image at ``path`` (or the image itself), loaded on ``place``."""
+
+    def __init__(self, image: Path | bytes, symbol: str, place: Device) -> None:
+        data = image if isinstance(image, bytes) else image.read_bytes()
+        module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
+        with place.current():
+            driver().call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(data))
+            driver().call("cuModuleGetFunction", ctypes.byref(self._function), module, ctypes.c_char_p(symbol.encode()))
+
+    def launch(self, stream: Stream, blocks: int, threads: int, *values: int | float) -> None:
+        """Queue it; integers are passed as 64 bits (addresses too), floats as doubles."""
+        held = [ctypes.c_double(v) if isinstance(v, float) else ctypes.c_uint64(v) for v in values]
+        pointers = (ctypes.c_void_p * len(held))(*(ctypes.addressof(value) for value in held))
+        sizes = ctypes.c_uint * 3
+        config = _Config(sizes(blocks, 1, 1), sizes(threads, 1, 1), 0, stream.handle, None, 0)
+        with stream.device.current():
+            driver().call("cuLaunchKernelEx", ctypes.byref(config), self._function, pointers, None)

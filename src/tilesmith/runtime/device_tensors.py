@@ -1,4 +1,4 @@
-"""Tensors on a CUDA device, whoever made them: what they are, and memory and streams of their library.
+"""Tensors of any library on a CUDA device: their description, and memory and streams of their library.
 
 PyTorch's and CuPy's tensors are made and copied by their own libraries, which are loaded already when such a tensor
 comes. Everything else with ``__cuda_array_interface__`` or DLPack is read in place; results for it are ``DeviceArray``.
@@ -6,6 +6,7 @@ comes. Everything else with ``__cuda_array_interface__`` or DLPack is read in pl
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,15 +17,19 @@ from tilesmith.errors import ArgumentError
 from tilesmith.plan.records import Slot
 from tilesmith.problems.dtypes import dtype
 from tilesmith.runtime.device import DeviceArray, DeviceMemory, device, device_of
-from tilesmith.runtime.dlpack import DLPACK_CUDA, read_capsule
 from tilesmith.runtime.torch_rules import is_tensor, refuse_own_operators
 
 ALIGNMENT = 16
 _LEGACY_STREAM = 1
+DLPACK_CUDA = 2
+_DLPACK_NAMES = {
+    (2, 64): "float64", (2, 32): "float32", (2, 16): "float16", (4, 16): "bfloat16", (0, 8): "int8", (0, 32): "int32",
+    (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2",
+}  # fmt: skip
 
 
 class Library(Protocol):
-    """What makes tensors of one kind. ``like`` is a tensor of that kind on the device."""
+    """Makes tensors of one library. ``like`` is a tensor of that kind on the device."""
 
     name: str
 
@@ -135,7 +140,7 @@ TORCH, CUPY, FOREIGN = _Torch(), _CuPy(), _Foreign()
 
 
 def view_of(slot: Slot, given: Any) -> DeviceView:
-    """What ``given`` is; ``ArgumentError`` if it is nothing that a CUDA plan takes. ``slot`` names it in messages."""
+    """The view of tensor ``given``; ``ArgumentError`` if a CUDA plan cannot take it. Messages name it by ``slot``."""
     kind = type(given)
     if hasattr(kind, "data_ptr") and hasattr(kind, "new_empty_strided"):
         return _torch_view(slot, given)
@@ -221,3 +226,53 @@ def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _torch_dtype(name: str) -> Any:
     return getattr(sys.modules["torch"], str(dtype(name).numpy()))
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+        ("axes", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _Tensor),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CapsuleTensor:
+    """``dtype`` is NumPy's name (``code/bits`` if it has none); ``strides`` count elements, None is dense."""
+
+    address: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+
+
+def read_capsule(capsule: Any) -> CapsuleTensor:
+    """The tensor of an unused capsule. Raises ``ArgumentError`` for a capsule that is used or too new."""
+    api = ctypes.pythonapi
+    api.PyCapsule_IsValid.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    api.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    if api.PyCapsule_IsValid(capsule, b"dltensor"):
+        tensor = _Tensor.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor"))
+    elif api.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
+        versioned = _Versioned.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
+        if versioned.major != 1:
+            raise ArgumentError(f"a DLPack tensor of version {versioned.major}.{versioned.minor} cannot be read")
+        tensor = versioned.tensor
+    else:
+        raise ArgumentError("a DLPack capsule was taken already")
+    axes = range(tensor.axes)
+    shape = tuple(tensor.shape[i] for i in axes)
+    strides = tuple(tensor.strides[i] for i in axes) if tensor.strides else None
+    name = _DLPACK_NAMES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    return CapsuleTensor(
+        (tensor.data or 0) + tensor.byte_offset, name or f"DLPack {tensor.code}/{tensor.bits}", shape, strides
+    )

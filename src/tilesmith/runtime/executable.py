@@ -138,7 +138,7 @@ class Executable:
         self, slots: Sequence[int], packed: int, workspace: int, *, prepare: bool = False, pieces: int = 0,
         fill: int = 0,
     ) -> None:  # fmt: skip
-        """Run a CPU plan (or its prepare part) on addresses, which nobody looks at: for checks.
+        """Run a CPU plan (or its prepare part) on unchecked addresses: for checks.
 
         With ``pieces`` all of it runs on the calling thread, as it does while another call has the pool: the items of
         each launch in that many pieces, the last first, every byte of scratch ``fill`` at the beginning of each.
@@ -159,16 +159,9 @@ class Executable:
         if self._serial.family == "cuda":
             calls = DeviceCalls(self._loaded, self.plan, inputs, slot_of, result, filter_, initial, exact)
         return Bound(
-            self._loaded,
-            tuple((*_entry(slot), index < exact) for index, slot in enumerate(inputs)),
-            tuple(slot_of),
-            _entry(result),
-            filter_,
-            initial,
-            refuse,
-            refuse_overlap,
-            calls,
-        )
+            self._loaded, tuple((*_entry(slot), index < exact) for index, slot in enumerate(inputs)), tuple(slot_of),
+            _entry(result), filter_, initial, refuse, refuse_overlap, calls,
+        )  # fmt: skip
 
 
 def _entry(slot: Slot) -> tuple[Slot, str, Any, tuple[int, ...], tuple[int, ...], int]:

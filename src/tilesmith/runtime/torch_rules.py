@@ -1,4 +1,4 @@
-"""What PyTorch asks of a call that is none of its operators: not to be recorded, and to say what it has written.
+"""PyTorch's rules for a call outside its operators: it is not recorded, and it reports the tensors that it has written.
 
 The C binding calls this for PyTorch's tensors alone. It comes here only when something may be watching the thread.
 """

@@ -32,107 +32,38 @@ def card_text(device_name: str) -> str:
 GENERIC = "generic"  # a card, or a processor, of which nothing is known
 
 _A100_80 = Card(
-    name="a100-sxm4-80gb",
-    arch="sm_80",
-    cores=108,
-    l2_bytes=40 * _MIB,
-    clock_hz=1.41e9,
-    bytes_per_s=_SUSTAINED * 2.039e12,
-    bf16_flops=312e12,
-    fp8_flops=0.0,
-    int8_flops=624e12,
-    tf32_flops=156e12,
-    fp32_flops=19.5e12,
-    fp64_flops=19.5e12,
-    of_sheet=(1.0, _SUSTAINED),
-)
+    name="a100-sxm4-80gb", arch="sm_80", cores=108, l2_bytes=40 * _MIB, clock_hz=1.41e9,
+    bytes_per_s=_SUSTAINED * 2.039e12, bf16_flops=312e12, fp8_flops=0.0, int8_flops=624e12, tf32_flops=156e12,
+    fp32_flops=19.5e12, fp64_flops=19.5e12, of_sheet=(1.0, _SUSTAINED),
+)  # fmt: skip
 _A100_40 = replace(_A100_80, name="a100-sxm4-40gb", bytes_per_s=1.555e12, of_sheet=(1.0, 1.0))
 _A10 = Card(
-    name="a10",
-    arch="sm_86",
-    cores=72,
-    l2_bytes=6 * _MIB,
-    clock_hz=1.695e9,
-    bytes_per_s=_SUSTAINED * 0.6e12,
-    bf16_flops=125e12,
-    fp8_flops=0.0,
-    int8_flops=250e12,
-    tf32_flops=62.5e12,
-    fp32_flops=31.2e12,
-    fp64_flops=0.49e12,
+    name="a10", arch="sm_86", cores=72, l2_bytes=6 * _MIB, clock_hz=1.695e9, bytes_per_s=_SUSTAINED * 0.6e12,
+    bf16_flops=125e12, fp8_flops=0.0, int8_flops=250e12, tf32_flops=62.5e12, fp32_flops=31.2e12, fp64_flops=0.49e12,
     of_sheet=(1.0, _SUSTAINED),
-)
+)  # fmt: skip
 _A40 = replace(
-    _A10,
-    name="a40",
-    cores=84,
-    clock_hz=1.74e9,
-    bytes_per_s=0.696e12,
-    bf16_flops=149.7e12,
-    int8_flops=299e12,
-    tf32_flops=74.8e12,
-    fp32_flops=37.4e12,
-    fp64_flops=0.58e12,
-    of_sheet=(1.0, 1.0),
-)
+    _A10, name="a40", cores=84, clock_hz=1.74e9, bytes_per_s=0.696e12, bf16_flops=149.7e12, int8_flops=299e12,
+    tf32_flops=74.8e12, fp32_flops=37.4e12, fp64_flops=0.58e12, of_sheet=(1.0, 1.0),
+)  # fmt: skip
 _ORIN = Card(
-    name="orin",
-    arch="sm_87",
-    cores=16,
-    l2_bytes=4 * _MIB,
-    clock_hz=1.3e9,
-    bytes_per_s=0.204e12,
-    bf16_flops=42e12,
-    fp8_flops=0.0,
-    int8_flops=85e12,
-    tf32_flops=21e12,
-    fp32_flops=5.3e12,
-    fp64_flops=0.083e12,
-)
+    name="orin", arch="sm_87", cores=16, l2_bytes=4 * _MIB, clock_hz=1.3e9, bytes_per_s=0.204e12, bf16_flops=42e12,
+    fp8_flops=0.0, int8_flops=85e12, tf32_flops=21e12, fp32_flops=5.3e12, fp64_flops=0.083e12,
+)  # fmt: skip
 _L40S = Card(
-    name="l40s",
-    arch="sm_89",
-    cores=142,
-    l2_bytes=96 * _MIB,
-    clock_hz=2.49e9,
-    bytes_per_s=0.864e12,
-    bf16_flops=362e12,
-    fp8_flops=724e12,
-    int8_flops=724e12,
-    tf32_flops=181e12,
-    fp32_flops=90.5e12,
-    fp64_flops=1.4e12,
-)
+    name="l40s", arch="sm_89", cores=142, l2_bytes=96 * _MIB, clock_hz=2.49e9, bytes_per_s=0.864e12, bf16_flops=362e12,
+    fp8_flops=724e12, int8_flops=724e12, tf32_flops=181e12, fp32_flops=90.5e12, fp64_flops=1.4e12,
+)  # fmt: skip
 _L4 = replace(
-    _L40S,
-    name="l4",
-    cores=58,
-    l2_bytes=48 * _MIB,
-    clock_hz=2.04e9,
-    bytes_per_s=_SUSTAINED * 0.3e12,
-    bf16_flops=121e12,
-    fp8_flops=242e12,
-    int8_flops=242e12,
-    tf32_flops=60e12,
-    fp32_flops=30.3e12,
-    fp64_flops=0.47e12,
+    _L40S, name="l4", cores=58, l2_bytes=48 * _MIB, clock_hz=2.04e9, bytes_per_s=_SUSTAINED * 0.3e12, bf16_flops=121e12,
+    fp8_flops=242e12, int8_flops=242e12, tf32_flops=60e12, fp32_flops=30.3e12, fp64_flops=0.47e12,
     of_sheet=(1.0, _SUSTAINED),
-)
+)  # fmt: skip
 _RTX_4090 = replace(
-    _L40S,
-    name="rtx-4090",
-    cores=128,
-    l2_bytes=72 * _MIB,
-    clock_hz=2.52e9,
-    bytes_per_s=_SUSTAINED * 1.008e12,
-    bf16_flops=165e12,
-    fp8_flops=330e12,
-    int8_flops=661e12,
-    tf32_flops=82.6e12,
-    fp32_flops=82.6e12,
-    fp64_flops=1.3e12,
+    _L40S, name="rtx-4090", cores=128, l2_bytes=72 * _MIB, clock_hz=2.52e9, bytes_per_s=_SUSTAINED * 1.008e12,
+    bf16_flops=165e12, fp8_flops=330e12, int8_flops=661e12, tf32_flops=82.6e12, fp32_flops=82.6e12, fp64_flops=1.3e12,
     of_sheet=(1.0, _SUSTAINED),
-)
+)  # fmt: skip
 _H200 = Card(
     name="h200",
     arch="sm_90a",
@@ -160,47 +91,19 @@ _H100_SXM = replace(
     of_sheet=(790 / 989.4, _SUSTAINED),
 )
 _H100_PCIE = replace(
-    _H100_SXM,
-    name="h100-pcie",
-    cores=114,
-    bytes_per_s=_SUSTAINED * 2.039e12,
-    bf16_flops=600e12,
-    fp8_flops=1200e12,
-    int8_flops=1200e12,
-    tf32_flops=300e12,
-    fp32_flops=51e12,
-    fp64_flops=51e12,
-)
+    _H100_SXM, name="h100-pcie", cores=114, bytes_per_s=_SUSTAINED * 2.039e12, bf16_flops=600e12, fp8_flops=1200e12,
+    int8_flops=1200e12, tf32_flops=300e12, fp32_flops=51e12, fp64_flops=51e12,
+)  # fmt: skip
 _H100_NVL = replace(_H100_SXM, name="h100-nvl", bytes_per_s=_SUSTAINED * 3.938e12)
 _GH200 = replace(_H100_SXM, name="gh200-480gb", bytes_per_s=_SUSTAINED * 4.0e12)
 _B200 = Card(
-    name="b200",
-    arch="sm_100a",
-    cores=148,
-    l2_bytes=126 * _MIB,
-    clock_hz=1.85e9,
-    bytes_per_s=7.7e12,
-    bf16_flops=2250e12,
-    fp8_flops=4500e12,
-    int8_flops=4500e12,
-    tf32_flops=1125e12,
-    fp32_flops=75e12,
-    fp64_flops=37e12,
-)
+    name="b200", arch="sm_100a", cores=148, l2_bytes=126 * _MIB, clock_hz=1.85e9, bytes_per_s=7.7e12,
+    bf16_flops=2250e12, fp8_flops=4500e12, int8_flops=4500e12, tf32_flops=1125e12, fp32_flops=75e12, fp64_flops=37e12,
+)  # fmt: skip
 _RTX_5090 = Card(
-    name="rtx-5090",
-    arch="sm_120a",
-    cores=170,
-    l2_bytes=96 * _MIB,
-    clock_hz=2.4e9,
-    bytes_per_s=1.79e12,
-    bf16_flops=419e12,
-    fp8_flops=838e12,
-    int8_flops=838e12,
-    tf32_flops=209e12,
-    fp32_flops=104e12,
-    fp64_flops=1.6e12,
-)
+    name="rtx-5090", arch="sm_120a", cores=170, l2_bytes=96 * _MIB, clock_hz=2.4e9, bytes_per_s=1.79e12,
+    bf16_flops=419e12, fp8_flops=838e12, int8_flops=838e12, tf32_flops=209e12, fp32_flops=104e12, fp64_flops=1.6e12,
+)  # fmt: skip
 
 # The first of each arch is its common card: a target that names no card is for it.
 CARDS: dict[str, Card] = {

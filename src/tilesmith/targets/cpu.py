@@ -28,15 +28,9 @@ _X86_64_V2 = CpuTarget(
     zig_target="x86_64-linux-gnu",
 )
 _X86_64_V3 = replace(
-    _X86_64_V2,
-    arch="x86_64-v3",
-    vector_bytes=32,
-    fp16_convert=True,
-    fma_per_cycle=2,
-    l2_bytes=512 * 1024,
-    l3_bytes=16 * 1024 * 1024,
-    flags=("-march=x86-64-v3",),
-)
+    _X86_64_V2, arch="x86_64-v3", vector_bytes=32, fp16_convert=True, fma_per_cycle=2, l2_bytes=512 * 1024,
+    l3_bytes=16 * 1024 * 1024, flags=("-march=x86-64-v3",),
+)  # fmt: skip
 _X86_64_V4 = replace(
     _X86_64_V3,
     arch="x86_64-v4",

@@ -14,63 +14,26 @@ from tilesmith.targets.cpu import check_card
 from tilesmith.targets.target import Card, CudaArch, CudaTarget
 
 _SM_80 = CudaArch(
-    arch="sm_80",
-    cc_major=8,
-    cc_minor=0,
-    nvrtc_arch="sm_80",
-    shared_bytes_per_block=163 * 1024,
-    shared_bytes_per_sm=164 * 1024,
-    registers_per_sm=65536,
-    threads_per_sm=2048,
-    blocks_per_sm=32,
-    has_bf16=True,
-    has_cp_async=True,
-    has_fp8=False,
-    has_tma=False,
-    has_cluster=False,
-    has_wgmma=False,
-    has_tcgen05=False,
+    arch="sm_80", cc_major=8, cc_minor=0, nvrtc_arch="sm_80", shared_bytes_per_block=163 * 1024,
+    shared_bytes_per_sm=164 * 1024, registers_per_sm=65536, threads_per_sm=2048, blocks_per_sm=32, has_bf16=True,
+    has_cp_async=True, has_fp8=False, has_tma=False, has_cluster=False, has_wgmma=False, has_tcgen05=False,
     fp64_mma=True,
-)
+)  # fmt: skip
 _SM_86 = replace(
-    _SM_80,
-    arch="sm_86",
-    cc_minor=6,
-    nvrtc_arch="sm_86",
-    shared_bytes_per_block=99 * 1024,
-    shared_bytes_per_sm=100 * 1024,
-    threads_per_sm=1536,
-    blocks_per_sm=16,
-    fp64_mma=False,
-)
+    _SM_80, arch="sm_86", cc_minor=6, nvrtc_arch="sm_86", shared_bytes_per_block=99 * 1024,
+    shared_bytes_per_sm=100 * 1024, threads_per_sm=1536, blocks_per_sm=16, fp64_mma=False,
+)  # fmt: skip
 _SM_87 = replace(
-    _SM_86,
-    arch="sm_87",
-    cc_minor=7,
-    nvrtc_arch="sm_87",
-    shared_bytes_per_block=163 * 1024,
+    _SM_86, arch="sm_87", cc_minor=7, nvrtc_arch="sm_87", shared_bytes_per_block=163 * 1024,
     shared_bytes_per_sm=164 * 1024,
-)
+)  # fmt: skip
 _SM_89 = replace(
-    _SM_86,
-    arch="sm_89",
-    cc_minor=9,
-    nvrtc_arch="sm_89",
-    blocks_per_sm=24,
-    has_fp8=True,
-)
+    _SM_86, arch="sm_89", cc_minor=9, nvrtc_arch="sm_89", blocks_per_sm=24, has_fp8=True,
+)  # fmt: skip
 _SM_90A = replace(
-    _SM_80,
-    arch="sm_90a",
-    cc_major=9,
-    nvrtc_arch="sm_90a",
-    shared_bytes_per_block=227 * 1024,
-    shared_bytes_per_sm=228 * 1024,
-    has_fp8=True,
-    has_tma=True,
-    has_cluster=True,
-    has_wgmma=True,
-)
+    _SM_80, arch="sm_90a", cc_major=9, nvrtc_arch="sm_90a", shared_bytes_per_block=227 * 1024,
+    shared_bytes_per_sm=228 * 1024, has_fp8=True, has_tma=True, has_cluster=True, has_wgmma=True,
+)  # fmt: skip
 _SM_100A = replace(
     _SM_90A,
     arch="sm_100a",
@@ -80,14 +43,8 @@ _SM_100A = replace(
     has_tcgen05=True,
 )
 _SM_120A = replace(
-    _SM_89,
-    arch="sm_120a",
-    cc_major=12,
-    cc_minor=0,
-    nvrtc_arch="sm_120a",
-    has_tma=True,
-    has_cluster=True,
-)
+    _SM_89, arch="sm_120a", cc_major=12, cc_minor=0, nvrtc_arch="sm_120a", has_tma=True, has_cluster=True,
+)  # fmt: skip
 
 CUDA_ARCHS: dict[str, CudaArch] = {
     record.arch: record for record in (_SM_80, _SM_86, _SM_87, _SM_89, _SM_90A, _SM_100A, _SM_120A)

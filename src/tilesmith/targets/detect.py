@@ -4,15 +4,71 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from tilesmith import env
 from tilesmith.errors import TargetError
+from tilesmith.targets.cards import GENERIC
 from tilesmith.targets.cpu import archs_within, cpu_target, x86_arch
-from tilesmith.targets.processors import processor_text
 from tilesmith.targets.target import CpuTarget
+
+# (family, first model, last model): AMD gives each core design ranges of models.
+_AMD = {
+    (23, 0x00, 0x2F): "zen1", (23, 0x30, 0xFF): "zen2", (24, 0x00, 0xFF): "zen1",
+    (25, 0x00, 0x0F): "zen3", (25, 0x10, 0x1F): "zen4", (25, 0x20, 0x5F): "zen3", (25, 0x60, 0xAF): "zen4",
+    (26, 0x00, 0xFF): "zen5",
+}  # fmt: skip
+# Models of family 6.
+_INTEL = {
+    "haswell": (0x3C, 0x3F, 0x45, 0x46), "broadwell": (0x3D, 0x47, 0x4F, 0x56),
+    "skylake": (0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6), "skylake-sp": (0x55,), "ice-lake": (0x7D, 0x7E),
+    "ice-lake-sp": (0x6A, 0x6C), "tiger-lake": (0x8C, 0x8D), "rocket-lake": (0xA7,), "alder-lake": (0x97, 0x9A),
+    "raptor-lake": (0xB7, 0xBA, 0xBF), "meteor-lake": (0xAA, 0xAC), "lunar-lake": (0xBD,),
+    "arrow-lake": (0xB5, 0xC5, 0xC6), "sapphire-rapids": (0x8F,), "emerald-rapids": (0xCF,),
+    "granite-rapids": (0xAD, 0xAE), "sierra-forest": (0xAF,), "gracemont": (0xBE,),
+}  # fmt: skip
+_ARM = {
+    (0x41, 0xD03): "cortex-a53", (0x41, 0xD07): "cortex-a57", (0x41, 0xD08): "cortex-a72", (0x41, 0xD0B): "cortex-a76",
+    (0x41, 0xD0C): "neoverse-n1", (0x41, 0xD40): "neoverse-v1", (0x41, 0xD42): "cortex-a78ae",
+    (0x41, 0xD49): "neoverse-n2", (0x41, 0xD4F): "neoverse-v2", (0x41, 0xD84): "neoverse-v3",
+    (0x41, 0xD8E): "neoverse-n3",
+}  # fmt: skip
+_MAKERS = {"AuthenticAMD": "amd", "GenuineIntel": "intel", "HygonGenuine": "hygon", "CentaurHauls": "centaur"}
+
+
+def processor_text(lines: Iterable[str]) -> str:
+    """The processor of a machine whose ``/proc/cpuinfo`` has these lines; ``generic`` where they do not tell.
+
+    One that has no name here is called by its numbers: ``intel-6-207``, ``arm-41-d80``.
+    """
+    fields: dict[str, str] = {}
+    for line in lines:
+        key, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(key.strip(), value.strip())
+    try:
+        if "vendor_id" in fields:
+            return _x86(fields["vendor_id"], int(fields["cpu family"]), int(fields["model"]))
+        return _arm(int(fields["CPU implementer"], 16), int(fields["CPU part"], 16))
+    except (KeyError, ValueError):
+        return GENERIC
+
+
+def _x86(vendor: str, family: int, model: int) -> str:
+    maker = _MAKERS.get(vendor, "x86")
+    if maker == "amd":
+        names = (name for (of, first, last), name in _AMD.items() if of == family and first <= model <= last)
+    else:
+        names = (name for name, models in _INTEL.items() if maker == "intel" and family == 6 and model in models)
+    return next(names, f"{maker}-{family}-{model}")
+
+
+def _arm(implementer: int, part: int) -> str:
+    return _ARM.get((implementer, part), f"arm-{implementer:x}-{part:x}")
+
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _CPUINFO = Path("/proc/cpuinfo")
@@ -29,12 +85,6 @@ def host_target(cores: int | None = None) -> CpuTarget:
     return _capped_target(usable_cores() if cores is None else cores, env.CPU_LEVEL.get())
 
 
-def host_targets(cores: int | None = None) -> tuple[CpuTarget, ...]:
-    """Every target whose kernels this process may run, lowest first: ``host_target`` is the last."""
-    host = host_target(cores)
-    return tuple(cpu_target(arch, host.cores, host_cpu().caches, host.card) for arch in archs_within(host.arch))
-
-
 def hidden_arch() -> str:
     """The processor's arch where ``TILESMITH_CPU_LEVEL`` hides it, else nothing."""
     found = host_cpu().arch
@@ -43,7 +93,7 @@ def hidden_arch() -> str:
 
 @dataclass(frozen=True)
 class HostCpu:
-    """What does not change until the next boot: the highest arch of the processor, whatever caps it, the processor's
+    """The facts that last until the next boot: the highest arch of the processor, whatever caps it, the processor's
     name in targets, and bytes of its caches, 0 where the system does not tell.
     """
 
@@ -70,14 +120,14 @@ def host_cpu() -> HostCpu:
 
 
 def recall_host_cpu(found: HostCpu) -> None:
-    """What another process of this boot has found out."""
+    """The facts that another process of this boot has stored."""
     global _recalled
     _recalled = found
 
 
 @lru_cache(maxsize=1)
 def boot_id() -> str:
-    """What this boot of this machine is called by its kernel; empty where it has no name."""
+    """The kernel's identifier of this boot; empty where it has none."""
     try:
         return _line(_BOOT)
     except (OSError, ValueError):
@@ -150,7 +200,7 @@ def _quota_cores(path: Path) -> int | None:
 
 
 def _line(path: str | Path) -> str:
-    """What a file of the system says, if it is one short line: read once, since each process asks."""
+    """The text of a system file of one short line: read once, since each process asks."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, 256).decode("ascii").strip()

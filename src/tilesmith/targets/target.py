@@ -69,7 +69,7 @@ class Card:
 
 @dataclass(frozen=True)
 class CudaArch:
-    """What all GPUs of an arch have. Sizes are bytes, ``shared_bytes_per_block`` at most of a block.
+    """The facts that all GPUs of an arch share. Sizes are bytes, ``shared_bytes_per_block`` at most of a block.
 
     ``has_tma``: bulk tensor copies and tensor maps; ``has_wgmma``: warpgroup products (sm_90a alone); ``has_tcgen05``:
     tensor-memory products; ``fp64_mma``: fp64 tensor cores.

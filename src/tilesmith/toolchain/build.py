@@ -34,7 +34,7 @@ class SlowCompilerError(CompileError):
 
 
 def find_toolchain(target: Target) -> Toolchain:
-    """What compiles for ``target``: a C compiler, or NVRTC. Raises ``NoCompilerError``."""
+    """The compiler for ``target``: a C compiler, or NVRTC. Raises ``NoCompilerError``."""
     return find_compiler() if isinstance(target, CpuTarget) else find_nvrtc()
 
 

@@ -4,7 +4,7 @@ An entry is two files. ``keys/<key>.json`` says which binary a key stands for, a
 ``objects/<digest>.so`` (``.cubin`` for a GPU) is the binary, named by the sha256 of its bytes. Both are checked on
 every load, and what has been checked is what is loaded: an ``Artifact`` holds the bytes. Writers stage a file, fsync
 and rename it, so readers see whole files alone; losing a race to another writer changes nothing. Of several processes
-that miss the same kernel one compiles it while the others wait (``files.turn``).
+that miss the same kernel one compiles it while the others wait (``files.exclusive``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FORMAT = "tilesmith artifact 2"
 _SUFFIXES = (".so", ".cubin")
 _HEX = frozenset("0123456789abcdef")
 _EM_CUDA = 190  # e_machine of a cubin's ELF header
-_TURN_S = 20.0  # to wait for another process that compiles the same kernel: it may be stopped
+_LOCK_S = 20.0  # to wait for another process that compiles the same kernel: it may be stopped
 _KEY_BYTES = 1 << 20  # of a key's file
 _log = logging.getLogger("tilesmith.cache")
 
@@ -64,10 +64,10 @@ class ArtifactCache:
         self.directory = Path(directory)
         self._fallback: Path | None = None
         self._abandoned = False
-        self._admitted = False  # nobody else can write there
+        self._admitted = False  # no other user can write there
         self._refused: set[str] = set()  # binaries that are whole, and could not be loaded
         self._falling = threading.Lock()
-        self._swept = False
+        self._cleaned = False
         self._told = False  # that the directory fails
 
     def find(self, digest: str) -> Artifact | None:
@@ -92,7 +92,7 @@ class ArtifactCache:
     def resources(
         self, source: Source, target: Target, compiler: Toolchain | None = None
     ) -> tuple[KernelResources, ...]:
-        """What the kernels of a CUDA source took when they were compiled; empty if they are not here."""
+        """The resources of a CUDA source's kernels when they were compiled; empty if they are not here."""
         key = artifact_key(source, target, compiler or find_toolchain(target))
         for folder in self.folders():
             with contextlib.suppress(OSError):
@@ -190,7 +190,7 @@ class ArtifactCache:
         return folders[-1]
 
     def _admit(self) -> None:
-        """Look once a process who can write to the directory."""
+        """Look, once for each process, which users can write to the directory."""
         with self._falling:
             if self._admitted:
                 return
@@ -277,7 +277,7 @@ class ArtifactCache:
 
     def _build(self, key: str, source: Source, target: Target, compiler: Toolchain) -> Artifact:
         _log.debug("cache miss: %s %s", source.symbol, key)
-        with files.turn(self._turns(), key, _TURN_S):
+        with files.exclusive(self._locks(), key, _LOCK_S):
             # Another process may have compiled it while this one waited.
             found = self._load(key, target)
             if found is None:
@@ -285,12 +285,12 @@ class ArtifactCache:
                     found = self._compile(key, source, target, compiler)
                 except OSError as error:
                     raise CompileError(f"{source.symbol}: no folder takes the compiled kernel ({error})") from None
-        if not self._swept:
-            self._swept = True
-            files.sweep(self.place())
+        if not self._cleaned:
+            self._cleaned = True
+            files.remove_abandoned(self.place())
         return found
 
-    def _turns(self) -> Path:
+    def _locks(self) -> Path:
         """Where processes wait for each other; none does where nothing can be written."""
         try:
             return self.place()
@@ -351,6 +351,6 @@ def _entry(key: str, digest: str, symbol: str, compiler: str, resources: Sequenc
 
 
 def read_entry(data: bytes, key: str) -> dict[str, Any] | None:
-    """What a key's file says; None if any byte is not what was written for this key."""
+    """The contents of a key's file; None if any byte is not what was written for this key."""
     record = unseal(data)
     return record if record is not None and (record.get("format"), record.get("key")) == (_FORMAT, key) else None

@@ -60,13 +60,13 @@ class Compiler:
 
     @property
     def identity(self) -> str:
-        """What messages and records say of it: its version, and the flags and variables that it was given."""
+        """The compiler's name in messages and records: its version, and the flags and variables that it was given."""
         given = (*self.command[1:], *self.environment) if self.kind != "zig" else self.environment
         return f"{self.kind} {self.version}" + (f" with {' '.join(given)}" if given else "")
 
     @property
     def fingerprint(self) -> str:
-        """What an artifact's key holds of it: all that can differ between two compilers, where they lie included."""
+        """The compiler's part of an artifact's key: all that can differ between two compilers, their paths included."""
         return repr((self.kind, self.version, self.command, self.resolved, self.environment))
 
     def environment_of(self, process: Mapping[str, str]) -> dict[str, str]:

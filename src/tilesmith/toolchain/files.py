@@ -1,8 +1,8 @@
-"""Files that many processes make in one folder: published whole, made once, swept up when their makers die.
+"""Files that many processes make in one folder: published whole, made once, removed when their makers die.
 
 A process holds a ``flock`` on what it is making. The system lets go of it when the process ends, however it ends, so
-what nobody holds has been abandoned: there are no stale locks to wait for, and no process ids to compare. Where a file
-system has no such locks, work may be done twice and what is abandoned waits a day; nothing else changes.
+a file without a holder is abandoned: there are no stale locks to wait for, and no process ids to compare. Where a file
+system has no such locks, work may be done twice and abandoned files stay a day; nothing else changes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SCRATCH = "tilesmith-work-"  # folders among the system's temporary files
 MOST_BYTES = 1 << 26  # of a file of the cache: a hundred times the largest kernel
 _CHUNK = 1 << 16  # of a file that comes in pieces
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_TRIES = 4  # to publish a file while somebody clears the cache
+_TRIES = 4  # to publish a file while another process clears the cache
 _DAY_S = 86_400.0
 _GRACE_S = 1.0  # between making a file and locking it
 _POLL_S = 0.01
@@ -39,7 +39,7 @@ _POLL_S = 0.01
 def read(file: str, limit: int = MOST_BYTES, *, own: bool = False) -> bytes:
     """The bytes of a regular file, ``limit`` at most, at once; ``OSError`` names what else lies there.
 
-    With ``own`` a file that somebody else can have written is refused (``toolchain.trust``).
+    With ``own`` a file that another user can have written is refused (``toolchain.trust``).
     """
 
     def admit(about: os.stat_result) -> None:
@@ -112,7 +112,7 @@ def _publish(root: Path, path: Path, data: bytes, durable: bool) -> None:
 
 
 @contextlib.contextmanager
-def turn(root: Path, name: str, seconds: float) -> Iterator[None]:
+def exclusive(root: Path, name: str, seconds: float) -> Iterator[None]:
     """One process at a time under this name: the others wait, ``seconds`` at most, and then go on all the same.
 
     It saves work that others do; nothing may rely on it.
@@ -124,7 +124,7 @@ def turn(root: Path, name: str, seconds: float) -> Iterator[None]:
     finally:
         if descriptor is not None:
             with contextlib.suppress(OSError):
-                os.unlink(path)  # who waits for this file sees that it is gone, and takes the next
+                os.unlink(path)  # a process that waits for this file sees that it is gone, and takes the next
             os.close(descriptor)
 
 
@@ -149,18 +149,18 @@ def scratch_of_process() -> Path:
     return Path(folder)
 
 
-def sweep(root: Path) -> int:
+def remove_abandoned(root: Path) -> int:
     """Remove what processes that are gone have left in ``root`` and among the temporary files; says how many."""
     # What lies behind a link is not ours to remove.
-    places = [(root / name, "") for name in (STAGING, LOCKS) if not os.path.islink(root / name)]
+    folders = [(root / name, "") for name in (STAGING, LOCKS) if not os.path.islink(root / name)]
     with contextlib.suppress(OSError):  # no folder for temporary files
-        places.append((Path(tempfile.gettempdir()), _SCRATCH))
+        folders.append((Path(tempfile.gettempdir()), _SCRATCH))
     count = 0
-    for folder, prefix in places:
+    for folder, prefix in folders:
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith(prefix) and _is_mine(entry):
-                    count += _sweep_one(entry)
+                    count += _remove_one(entry)
     return count
 
 
@@ -172,10 +172,10 @@ def _is_mine(entry: os.DirEntry[str]) -> bool:
     return False
 
 
-def _sweep_one(entry: os.DirEntry[str]) -> bool:
+def _remove_one(entry: os.DirEntry[str]) -> bool:
     path, is_folder = Path(entry.path), entry.is_dir(follow_symlinks=False)
     try:
-        if not is_folder and not entry.is_file(follow_symlinks=False):  # a FIFO, link or device: nobody works on it
+        if not is_folder and not entry.is_file(follow_symlinks=False):  # a FIFO, link or device: no process works on it
             os.unlink(path)
             return True
         descriptor = os.open(path, (os.O_RDONLY if is_folder else os.O_RDWR) | os.O_CLOEXEC | AT_ONCE | _NO_LINK)
@@ -226,7 +226,7 @@ def _take(path: Path, seconds: float) -> int | None:
             os.close(descriptor)
         if not free:
             return None
-        # The one who had it has removed the file: take the one that lies there now.
+        # Its last holder has removed the file: take the file that lies there now.
 
 
 def _hold(descriptor: int) -> bool | None:

@@ -1,4 +1,4 @@
-"""What lies in a cache folder: each file with its size, age and meaning; which are damaged; what may go.
+"""The files of a cache folder, each with its size, age and meaning; the damaged ones; the ones that may go.
 
 The folders are those of ``cache.py``, ``plans.py``, ``memo.py``, ``files.py``, of sources that were
 written (``sources``) and of databases that were fetched (``layers``). Files in other places are no part of the cache:
@@ -22,7 +22,7 @@ from tilesmith.plan.records import Plan
 from tilesmith.plan.serial import decode
 from tilesmith.reading import why_no_file
 from tilesmith.toolchain.cache import read_entry
-from tilesmith.toolchain.files import LOCKS, STAGING, read, sweep
+from tilesmith.toolchain.files import LOCKS, STAGING, read, remove_abandoned
 from tilesmith.toolchain.plans import plan_in
 from tilesmith.toolchain.sealed import unbind_with_record, unseal
 
@@ -78,13 +78,9 @@ def inventory(folder: Path, *, verify: bool = False) -> tuple[Entry, ...]:
 
 
 def prune(
-    folder: Path,
-    *,
-    max_bytes: int | None = None,
-    older_than_s: float | None = None,
-    dry_run: bool = False,
+    folder: Path, *, max_bytes: int | None = None, older_than_s: float | None = None, dry_run: bool = False,
     now: float | None = None,
-) -> tuple[Entry, ...]:
+) -> tuple[Entry, ...]:  # fmt: skip
     """Remove what abandoned work has left, kernels that nothing counts, what is older than ``older_than_s`` seconds,
     and then the oldest, until ``max_bytes`` are left. A kernel goes with the last key, plan or hit that counts it.
 
@@ -92,7 +88,7 @@ def prune(
     """
     now = time.time() if now is None else now
     if not dry_run:
-        sweep(folder)
+        remove_abandoned(folder)
     entries = [each for each in inventory(folder) if each.kind not in (PASSING, FOREIGN)]
     counts = Counter(digest for each in entries for digest in each.refers)
     kernels = {each.digest: each for each in entries if each.kind == KERNEL}
@@ -120,7 +116,7 @@ def prune(
 
 def clear(folder: Path) -> tuple[Entry, ...]:
     """Remove all that is part of the cache, folders too, but what others are making now; returns what went."""
-    sweep(folder)
+    remove_abandoned(folder)
     return _remove(folder, [each for each in inventory(folder) if each.kind not in (PASSING, FOREIGN)])
 
 
@@ -202,7 +198,7 @@ def _with_lost_kernels(entries: list[Entry]) -> tuple[Entry, ...]:
 
 
 def _remove(folder: Path, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Keys, plans and hits go before the kernels that they count, so that nobody meets one without."""
+    """Keys, plans and hits go before the kernels that they count, so that no process meets one without its kernels."""
     gone = []
     for entry in sorted(entries, key=lambda each: each.kind == KERNEL):
         try:
@@ -216,7 +212,7 @@ def _remove(folder: Path, entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def _remove_empty(folder: Path) -> None:
-    """Remove a folder without files, and those in it; who is about to publish a file there makes it again."""
+    """Remove a folder without files, and those in it; a process that publishes a file there makes it again."""
     if folder.is_symlink():  # what lies behind it is not the cache's
         return
     for root, _, _ in os.walk(folder, topdown=False):

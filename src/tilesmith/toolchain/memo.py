@@ -1,4 +1,4 @@
-"""What one process finds out of this machine and this package, and the next need not: a small file in the cache.
+"""Keeps facts of this machine and this package for later processes: a small file in the cache.
 
 It holds the generator's digests, which take the reading of all of its files, and what CPU this is. Its name says for
 which files of the package, and for which boot of which machine: neither can have changed since.

@@ -36,12 +36,12 @@ class Nvrtc:
 
     @property
     def identity(self) -> str:
-        """What messages and records say of it."""
+        """The compiler's name in messages and records."""
         return f"nvrtc {self.version[0]}.{self.version[1]}"
 
     @property
     def fingerprint(self) -> str:
-        """What an artifact's key holds of it: its file and size too, for updates of one version bear its number."""
+        """The compiler's part of an artifact's key: its file and size too, since updates keep the version's number."""
         file = os.path.realpath(self.library)
         try:
             size = os.stat(file).st_size
@@ -103,10 +103,10 @@ def _wheel_folders() -> list[Path]:
         spec = importlib.util.find_spec("nvidia")
     except (ImportError, ValueError):
         return []
-    places = [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
-    majors = [folder for place in places for folder in _listed(place) if re.fullmatch(r"cu\d+", folder.name)]
+    folders = [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
+    majors = [folder for place in folders for folder in _listed(place) if re.fullmatch(r"cu\d+", folder.name)]
     majors.sort(key=lambda folder: int(folder.name[2:]), reverse=True)
-    return [folder / "lib" for folder in (*majors, *(place / "cuda_nvrtc" for place in places))]
+    return [folder / "lib" for folder in (*majors, *(place / "cuda_nvrtc" for place in folders))]
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 ``plans/<key>/<maker>.plan`` holds one plan. The key says what was chosen for which problem; the maker, what generated
 it: an upgrade of the generator makes a new file in the same folder. A plan of another maker is *stale*: its bytes and
-its artifacts are whole, so it launches as well as ever, but who has a compiler makes it again.
+its artifacts are whole, so it launches as well as ever; a process with a compiler makes it again.
 
 A file carries a checksum of its name and content, and the plan in it names its artifacts by digest: a file that is
 damaged, lies in another's place, or has lost an artifact counts as missing.
@@ -38,8 +38,8 @@ _log = logging.getLogger("tilesmith.cache")
 class HeldPlan:
     """A plan of the cache with its artifacts, in the plan's order; ``stale`` when another generator made it.
 
-    One that is not stale has been read as far as its artifacts: today's generator has sealed it, and whoever loads it
-    checks the rest.
+    One that is not stale has been read as far as its artifacts: today's generator has sealed it, and the process that
+    loads it checks the rest.
     """
 
     serial: Serial
@@ -99,14 +99,14 @@ def _folders(problem: str, solver: str, revision: int, config: str, target: Targ
 
 
 def _instructions(target: Target) -> tuple[str, ...]:
-    """What a target's name says, unless somebody has changed the record: the instructions that its kernels may use."""
+    """The instructions that a target's kernels may use; its name says them unless the record has been changed."""
     if isinstance(target, CpuTarget):
         return (str(target.vector_bytes), str(target.bf16_dot), str(target.fp16_convert))
     return ()
 
 
 def maker_of(target: Target) -> tuple[str, ...]:
-    """What makes plans and their kernels: the generator, every fact of the target that it may ask for, and what the
+    """All that makes plans and their kernels: the generator, every fact of the target that it may ask for, and what the
     environment says of the compiler (nothing is compiled to find a plan, so the compiler itself is not asked)."""
     made_by = generator_digest(target.family), _facts(target)
     return (*made_by, *asked_for()) if isinstance(target, CpuTarget) else made_by

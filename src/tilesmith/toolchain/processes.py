@@ -1,7 +1,7 @@
 """Compilers as processes that end when they have to, with all that they have started.
 
 A driver such as gcc starts the compiler proper. Killed alone, it leaves a child that works on and holds its pipe open:
-whoever reads the pipe waits for that child. So a compiler that has an owner has a process group of its own, and the
+the reader of the pipe waits for that child. So a compiler that has an owner has a process group of its own, and the
 group is killed. One without an owner stays in the group of this process, where Ctrl-C in a terminal reaches it.
 """
 

@@ -1,4 +1,4 @@
-"""What a CUDA kernel takes of a multiprocessor, as the assembler reports it: evidence, and a test of templates."""
+"""The resources of a CUDA kernel as the assembler reports them: evidence, and a test of templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What shows that no byte of a file has changed.
+"""Seals: digests that show that no byte of a file has changed.
 
 A small record in a file of its own: one line of JSON, then the sha256 of that line (``seal``). Bytes that must lie
 under their own name: the sha256 of the name and of the bytes, then the bytes (``bind``), of which the first line may

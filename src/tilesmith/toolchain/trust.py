@@ -1,7 +1,7 @@
-"""Whose files are used: those that nobody else can have written.
+"""Decides which files are used: those that no other user can have written.
 
 A kernel from the cache runs as part of this process, and a database says which kernel runs. So a folder is used only if
-this user, root, or the owner of the installed package (whose code runs here in any case) owns it, and nobody else can
+this user, root, or the owner of the installed package (whose code runs here in any case) owns it, and no other user can
 write to it. ``TILESMITH_TRUST_FOLDER`` names folders that are used all the same. ``docs/trust.md`` has the whole rule.
 """
 
@@ -30,7 +30,7 @@ def why_distrusted(path: str | os.PathLike[str]) -> str | None:
 
 
 def reason_of(about: os.stat_result) -> str | None:
-    """Who else can have written a file or folder; None if nobody can."""
+    """Names the other user who can have written a file or folder; None if no other user can."""
     if not hasattr(os, "geteuid"):  # Windows: its access lists are not read
         return None
     if about.st_uid not in (os.geteuid(), 0) and about.st_uid != _owner_of_package():

@@ -16,26 +16,16 @@ from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.integers import refuse_empty
 from tilesmith.problems.layouts import default_layout, dense_strides
+from tilesmith.problems.limits import refuse_empty
 
 Number = int | float | bool
 
 
 def conv_problem(
-    mode: str,
-    x: torch.Tensor,
-    w: torch.Tensor,
-    y: torch.Tensor,
-    *,
-    bias: bool = False,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> ConvSignature:
+    mode: str, x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, *, bias: bool = False, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+) -> ConvSignature:  # fmt: skip
     """One direction of a convolution; ``x``, ``w`` and ``y`` are the tensors, or the gradients in their places.
 
     Raises ``ProblemError`` for what no signature describes.
@@ -44,9 +34,9 @@ def conv_problem(
     if dims not in (1, 2, 3):
         raise ProblemError(f"a convolution of {dims} spatial axes")
     layout = str(default_layout(dims))
-    laid = [_laid(tensor) for tensor in (x, w, y)]
-    px, pw, py = place(laid, [layout] * 3)
-    names = [each.dtype for each in laid]
+    described = [_described(tensor) for tensor in (x, w, y)]
+    px, pw, py = place(described, [layout] * 3)
+    names = [each.dtype for each in described]
     signature = ConvSignature(
         px.shape, pw.shape, mode=mode, stride=_axes(stride, dims), padding=_axes(padding, dims),
         dilation=_axes(dilation, dims), groups=groups, transposed=transposed,
@@ -87,7 +77,7 @@ def gemm_problem(
     return signature
 
 
-def _laid(tensor: torch.Tensor) -> ArrayLayout:
+def _described(tensor: torch.Tensor) -> ArrayLayout:
     shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
     dense = all(n == 1 or a == b for n, a, b in zip(shape, strides, dense_strides(shape), strict=True))
     return ArrayLayout(shape, None if dense else strides, _dtype(tensor), steps=strides)

@@ -162,19 +162,9 @@ def _addmv(y: Any, added: Any, a: Any, x: Any, *, beta: Any = 1, alpha: Any = 1)
 
 
 _READERS: dict[Any, Callable[..., list[Signature]]] = {
-    aten.convolution.default: _convolution,
-    aten.convolution_backward.default: _convolution_backward,
-    aten.mm.default: _mm,
-    aten.mm.out: _mm,
-    aten.bmm.default: _mm,
-    aten.bmm.out: _mm,
-    aten._int_mm.default: _mm,
-    aten.addmm.default: _addmm,
-    aten.addmm_.default: _addmm,
-    aten.baddbmm.default: _addmm,
-    aten.baddbmm_.default: _addmm,
-    aten.mv.default: _mv,
-    aten.addmv.default: _addmv,
-    aten._scaled_mm.default: _undescribed,
-    aten._grouped_mm.default: _undescribed,
-}
+    aten.convolution.default: _convolution, aten.convolution_backward.default: _convolution_backward,
+    aten.mm.default: _mm, aten.mm.out: _mm, aten.bmm.default: _mm, aten.bmm.out: _mm, aten._int_mm.default: _mm,
+    aten.addmm.default: _addmm, aten.addmm_.default: _addmm, aten.baddbmm.default: _addmm,
+    aten.baddbmm_.default: _addmm, aten.mv.default: _mv, aten.addmv.default: _addmv,
+    aten._scaled_mm.default: _undescribed, aten._grouped_mm.default: _undescribed,
+}  # fmt: skip

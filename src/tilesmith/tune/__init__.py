@@ -23,7 +23,7 @@ class _CallablePackage(ModuleType):
 
     @property
     def __signature__(self) -> Any:
-        """What ``inspect.signature`` and ``help`` say of the function."""
+        """The signature that ``inspect.signature`` and ``help`` show."""
         from inspect import signature
 
         return signature(import_module("tilesmith")._public("tune"))

@@ -1,4 +1,4 @@
-"""The way of points to the worker: generated, compiled, and handed over as soon as they are ready."""
+"""Generates and compiles points, and hands each to the worker as soon as it is ready."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilesmith.tune.units import UnitBuilder
 
 
 @dataclass(frozen=True)
-class Built:
+class CompiledPoint:
     """A point whose kernels are compiled, or why they are not."""
 
     point: Point
@@ -39,7 +39,7 @@ class _Waiting:
         return all(work.done() for work in self.work)
 
 
-class Line:
+class CompileQueue:
     """Points between the strategy and the worker. ``limit_s`` says how long a compiler that starts now may take."""
 
     def __init__(self, job: Job, units: UnitBuilder, limit_s: Callable[[], float]) -> None:
@@ -64,7 +64,7 @@ class Line:
             if isinstance(each.draft, Draft):
                 self._waiting[place] = _Waiting(each.point, each.draft, tuple(next(works)))
 
-    def take(self, most: int | None, wait_s: float) -> list[Built]:
+    def take(self, most: int | None, wait_s: float) -> list[CompiledPoint]:
         """Up to ``most`` points that are ready, in the order of ``submit``: at least one, unless ``wait_s`` is over.
 
         None: all, when all are ready or ``wait_s`` is over. What there was no time to compile is passed over.
@@ -88,21 +88,21 @@ class Line:
         self._waiting = []
         return {work for work in works if not work.cancel()}
 
-    def _built(self, each: _Waiting) -> Built:
+    def _built(self, each: _Waiting) -> CompiledPoint:
         outcome = each.draft if isinstance(each.draft, str) else self._units.outcome(each.draft)
         if isinstance(outcome, str) or isinstance(each.draft, str):
-            return Built(each.point, None, error=str(outcome))
-        return Built(each.point, each.draft, outcome, tuple(map(self._units.digest, outcome)))
+            return CompiledPoint(each.point, None, error=str(outcome))
+        return CompiledPoint(each.point, each.draft, outcome, tuple(map(self._units.digest, outcome)))
 
 
-def build(job: Job, units: UnitBuilder, points: Sequence[Point], limit_s: float = COMPILE_S) -> list[Built]:
+def build(job: Job, units: UnitBuilder, points: Sequence[Point], limit_s: float = COMPILE_S) -> list[CompiledPoint]:
     """Generate and compile; a kernel that takes longer than ``limit_s`` seconds counts as failed.
 
     Raises ``TimeOverError`` where the search has no time for all of them.
     """
-    line = Line(job, units, lambda: limit_s)
-    line.submit(points)
-    built = line.take(None, math.inf)
+    queue = CompileQueue(job, units, lambda: limit_s)
+    queue.submit(points)
+    built = queue.take(None, math.inf)
     if len(built) < len(points):
         raise TimeOverError
     return built

@@ -12,13 +12,14 @@ from tilesmith.errors import LaunchError
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_timing import Call
 from tilesmith.measure.oracle import Oracle
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.samples import sample_args
-from tilesmith.problems.signature import parse_key
 from tilesmith.runtime.executable import Executable
 from tilesmith.solvers.external.candidate import LibrarySolver
 from tilesmith.solvers.table import external_solver
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.tune.crash_report import CrashReport
 from tilesmith.tune.messages import (
     Certified,
     Certify,
@@ -31,14 +32,13 @@ from tilesmith.tune.messages import (
     Unload,
     refused,
 )
-from tilesmith.tune.note import Note
 
 
 class DeviceWorker:
     """Everything that belongs to one problem on one device in this process."""
 
-    def __init__(self, setup: Setup, note: Note, truth_of: Callable[[Setup], Oracle]) -> None:
-        self.note = note
+    def __init__(self, setup: Setup, report: CrashReport, truth_of: Callable[[Setup], Oracle]) -> None:
+        self.report = report
         target = cuda_target_of(setup.device)
         signature = parse_key(setup.problem)
         self._signature, self._values, self._ordinal = signature, sample_args(signature, setup.seed), setup.device
@@ -68,7 +68,7 @@ class DeviceWorker:
 
     def load(self, request: Load) -> Loaded | Refused:
         """Check a plan, or another library's kernel; if it is right, keep it for races."""
-        self.note.write(request.name)
+        self.report.write(request.name)
         solver = external_solver(request.solver)
         if solver is not None:
             return self._load_external(request, solver)
@@ -86,7 +86,7 @@ class DeviceWorker:
         return Loaded(verdict.error, verdict.bound, quick, prepare_us)
 
     def certify(self, request: Certify) -> Certified | Refused:
-        self.note.write(request.name)
+        self.report.write(request.name)
         verdict = self.bench.certify(self.executables[request.name])
         return Certified() if verdict.ok else refused(verdict)
 
@@ -110,11 +110,11 @@ class DeviceWorker:
         calls = {name: self.calls[name] for name in request.names}
         timings = self.bench.time(
             calls, budget_s=request.budget_s, rounds=request.rounds, drop_ratio=request.drop_ratio,
-            before=self.note.write, estimates=self.seconds,
+            before=self.report.write, estimates=self.seconds,
         )  # fmt: skip
         wrong = {}
         for name in request.names if request.compares else ():
-            self.note.write(name)
+            self.report.write(name)
             if name in self.executables and not (verdict := self.bench.compare(self.calls[name])).ok:
                 wrong[name] = refused(verdict)
         return Raced(timings, wrong)

@@ -1,4 +1,4 @@
-"""What one search is about: the problem, the machine, and the candidates with their spaces."""
+"""The subject of one search: the problem, the machine, and the candidates with their spaces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import Toolchain, find_toolchain
-from tilesmith.tune.space import Arm, Point, points
+from tilesmith.tune.space import Point, SolverSpace, points
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Job:
         return self.signature.key()
 
     @cached_property
-    def arms(self) -> dict[str, Arm]:
-        """What is searched: kernels of ours."""
-        return {name: _arm(each, self.target) for name, each in self.candidates.items() if each.external is None}
+    def solvers(self) -> dict[str, SolverSpace]:
+        """The search space of each generated kernel family."""
+        return {name: _space_of(each, self.target) for name, each in self.candidates.items() if each.external is None}
 
     @cached_property
     def external_points(self) -> list[Point]:
@@ -56,27 +56,27 @@ class Job:
 
     @cached_property
     def untuned(self) -> Point:
-        """What ``fast`` mode would take: the default config that is predicted fastest."""
-        return min((Point(arm.name, arm.default) for arm in self.arms.values()), key=self.predict)
+        """The choice of ``fast`` mode: the default config that is predicted fastest."""
+        return min((Point(solver.name, solver.default) for solver in self.solvers.values()), key=self.predict)
 
     def predict(self, point: Point) -> float:
         """The cost model's seconds."""
-        return self.arms[point.arm].predict(point.config)
+        return self.solvers[point.solver].predict(point.config)
 
     def draft(self, point: Point) -> Draft:
-        candidate = self.candidates[point.arm]
+        candidate = self.candidates[point.solver]
         return candidate.solver.draft(candidate.geometry, point.config, self.target)
 
     def plan(self, point: Point, draft: Draft, digests: Sequence[str]) -> Plan:
-        solver = self.candidates[point.arm].solver
-        provenance = f"{point.arm}/{solver.revision} generator {generator_digest(self.target.family)}"
-        return assemble(draft, self.signature, point.arm, str(point.config), self.target, digests, provenance)
+        solver = self.candidates[point.solver].solver
+        provenance = f"{point.solver}/{solver.revision} generator {generator_digest(self.target.family)}"
+        return assemble(draft, self.signature, point.solver, str(point.config), self.target, digests, provenance)
 
     def blank(self, point: Point) -> Record:
         """A record of ``point`` with the evidence that all of this search's records share."""
         return Record(
-            self.problem, self.target.name, point.arm, str(point.config),
-            revision=self.candidates[point.arm].solver.revision, compiler=self.compiler.identity,
+            self.problem, self.target.name, point.solver, str(point.config),
+            revision=self.candidates[point.solver].solver.revision, compiler=self.compiler.identity,
             generator=f"tilesmith {__version__} {generator_digest(self.target.family)}", host=self.host.name,
             date=self.host.date, origin=self.origin,
         )  # fmt: skip
@@ -101,7 +101,7 @@ def make_job(
     return Job(canonical, target, accepted, compiler, host, origin, device)
 
 
-def _arm(candidate: Candidate, target: Target) -> Arm:
+def _space_of(candidate: Candidate, target: Target) -> SolverSpace:
     solver, geometry = candidate.solver, candidate.geometry
     known: dict[Config, float] = {}
 
@@ -110,7 +110,7 @@ def _arm(candidate: Candidate, target: Target) -> Arm:
             known[config] = solver.predict(geometry, config, target)
         return known[config]
 
-    return Arm(
+    return SolverSpace(
         candidate.name, solver.search_space(geometry, target), solver.default_config(geometry, target), predict,
         partial(solver.ranked, geometry, target),
     )  # fmt: skip

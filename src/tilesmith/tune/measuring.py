@@ -16,12 +16,12 @@ from tilesmith.measure.timing import Timing
 from tilesmith.plan.records import Plan
 from tilesmith.plan.serial import encode
 from tilesmith.problems.work import flops
-from tilesmith.tune.book import Book
-from tilesmith.tune.compiling import Built
+from tilesmith.tune.compiling import CompiledPoint
 from tilesmith.tune.job import Job
 from tilesmith.tune.messages import Load, Loaded, Refused
 from tilesmith.tune.runner import Runner
 from tilesmith.tune.space import Point
+from tilesmith.tune.trial_log import TrialLog
 
 EXTERNAL_S = 180.0  # to load another library and let it try all its kernels
 KEPT = 4  # of the fastest plans stay loaded
@@ -32,20 +32,20 @@ CERTIFIED_RUNS = 3  # times what the first check may take
 
 
 class Measurer:
-    """Measures in ``runner`` and keeps what it finds in ``book``."""
+    """Measures in ``runner`` and keeps what it finds in ``log``."""
 
-    def __init__(self, job: Job, runner: Runner, book: Book, external_s: Callable[[], float] | None = None) -> None:
+    def __init__(self, job: Job, runner: Runner, log: TrialLog, external_s: Callable[[], float] | None = None) -> None:
         self.job = job
         self.runner = runner
-        self.book = book
+        self.log = log
         self.external_s = external_s or (lambda: EXTERNAL_S)  # seconds that other libraries' kernels may take now
 
-    def measure(self, batch: Sequence[Built], out_of_time: Callable[[], bool]) -> list[Point]:
+    def measure(self, batch: Sequence[CompiledPoint], out_of_time: Callable[[], bool]) -> list[Point]:
         """Check every config, race the promising ones with the fastest so far; the points that it came to."""
         estimates: dict[Point, Timing] = {}
         reached = []
         for built in batch:
-            if self.book.time_s and out_of_time():
+            if self.log.time_s and out_of_time():
                 break
             reached.append(built.point)
             quick = self.load(built)
@@ -54,7 +54,7 @@ class Measurer:
         if estimates:
             self._rank(estimates)
         # Each solver's best is checked in the end: what stays loaded is not compiled again.
-        kept = {*self.book.fastest(KEPT), *self.book.fastest_of(self.job.candidates).values(), self.job.untuned}
+        kept = {*self.log.fastest(KEPT), *self.log.fastest_of(self.job.candidates).values(), self.job.untuned}
         keep = set(map(str, kept))
         self.runner.unload([name for name in self.runner.loaded if name not in keep])
         return reached
@@ -65,17 +65,17 @@ class Measurer:
         while (best := self._leader({})) is not None and not self.certify(best):
             pass
 
-    def load(self, built: Built) -> Timing | None:
+    def load(self, built: CompiledPoint) -> Timing | None:
         """Check a config and estimate its time; None, and a failed record, when it cannot be used."""
         point, blank = built.point, self.job.blank(built.point)
         if built.draft is None:
-            self.book.add(point, blank.failed(built.error), None)
+            self.log.add(point, blank.failed(built.error), None)
             return None
         by_digest = dict(zip(built.digests, built.paths, strict=True))
         try:
             plan = self.job.plan(point, built.draft, built.digests)
         except PlanError as error:
-            self.book.add(point, blank.failed(str(error)), None)
+            self.log.add(point, blank.failed(str(error)), None)
             return None
         reply = self.check(str(point), point, plan, [by_digest[digest] for digest in plan.artifacts])
         if isinstance(reply, Refused):
@@ -85,7 +85,7 @@ class Measurer:
             timed(blank, reply.quick), error=reply.error, bound=reply.bound, prepare_us=reply.prepare_us,
             workspace=plan.workspace_bytes + plan.packed_bytes,
         )  # fmt: skip
-        self.book.add(point, record, reply.quick.low_us * 1e-6)
+        self.log.add(point, record, reply.quick.low_us * 1e-6)
         return reply.quick
 
     def load_external(self, point: Point) -> Point | None:
@@ -94,7 +94,7 @@ class Measurer:
         None alone where there is no time for it: it may cost the worker, and the search must still come to its end.
         """
         limit = min(EXTERNAL_S, self.external_s())
-        request = Load(str(point), solver=point.arm, config=str(point.config))
+        request = Load(str(point), solver=point.solver, config=str(point.config))
         reply = self.runner.load(request, limit) if limit > 0 else None
         if reply is None or (isinstance(reply, Refused) and limit < EXTERNAL_S and self.external_s() <= 0):
             return None
@@ -104,18 +104,18 @@ class Measurer:
         record = replace(
             timed(self.job.blank(point), reply.quick), error=reply.error, bound=reply.bound, compiler=reply.made_by
         )
-        self.book.add(point, record, reply.quick.low_us * 1e-6)
-        self.book.certified.add(point)  # what a library computes here is all that can be checked of it
+        self.log.add(point, record, reply.quick.low_us * 1e-6)
+        self.log.certified.add(point)  # what a library computes here is all that can be checked of it
         return point
 
     def certify(self, point: Point) -> bool:
         """Check a loaded config as one must be checked that may be chosen; a failed record where it may not."""
-        if point not in self.book.certified:
+        if point not in self.log.certified:
             refused = self.runner.certify(str(point), CERTIFIED_RUNS * self.limit_s(point))
             if refused is not None:
                 self._fail(point, refused)
                 return False
-            self.book.certified.add(point)
+            self.log.certified.add(point)
         return True
 
     def check(self, name: str, point: Point, plan: Plan, paths: Sequence[Path]) -> Loaded | Refused:
@@ -139,45 +139,45 @@ class Measurer:
         So are, with ``compares``, those whose numbers are wrong after the last call.
         """
         named = {str(point): point for point in points}
-        longest = max((self.book.time_s.get(point, 0.0) for point in points), default=0.0)
+        longest = max((self.log.time_s.get(point, 0.0) for point in points), default=0.0)
         limit = 20.0 + 4 * budget_s + 100 * len(points) * max(longest, 2e-3)
-        heat = self.runner.race(list(named), rounds, budget_s, limit, drop_ratio, compares)
-        for name, refused in heat.failed.items():
+        result = self.runner.race(list(named), rounds, budget_s, limit, drop_ratio, compares)
+        for name, refused in result.failed.items():
             self._fail(named[name], refused)
-        return {named[name]: timing for name, timing in heat.timings.items()}
+        return {named[name]: timing for name, timing in result.timings.items()}
 
     def _rank(self, estimates: dict[Point, Timing]) -> None:
         leader = self._leader(estimates)
         order = sorted(estimates, key=lambda point: estimates[point].low_us)
         fastest = estimates[order[0]].low_us
         if leader is not None:
-            fastest = min(fastest, self.book.time_s[leader] * 1e6)
+            fastest = min(fastest, self.log.time_s[leader] * 1e6)
         # The machine may be slower now than when the leader was timed, so two always enter.
         entrants = [p for place, p in enumerate(order) if place < 2 or estimates[p].low_us <= QUICK * fastest]
-        heat = self.race([*entrants, *([leader] if leader is not None else [])], ROUNDS, 0.05 * len(entrants), DROP)
-        scale = self.book.time_s[leader] * 1e6 / heat[leader].low_us if leader in heat else 1.0
+        result = self.race([*entrants, *([leader] if leader is not None else [])], ROUNDS, 0.05 * len(entrants), DROP)
+        scale = self.log.time_s[leader] * 1e6 / result[leader].low_us if leader in result else 1.0
         for point, quick in estimates.items():
-            if not self.book.records[point].ok:
+            if not self.log.records[point].ok:
                 continue
-            timing = heat.get(point, quick)
-            self.book.add(point, timed(self.book.records[point], timing), timing.low_us * 1e-6 * scale)
+            timing = result.get(point, quick)
+            self.log.add(point, timed(self.log.records[point], timing), timing.low_us * 1e-6 * scale)
 
     def _leader(self, fresh: dict[Point, Timing]) -> Point | None:
         """The fastest config of earlier batches that is loaded."""
         loaded = set(self.runner.loaded)
-        ordered = self.book.fastest(len(self.book.time_s))
+        ordered = self.log.fastest(len(self.log.time_s))
         return next((point for point in ordered if point not in fresh and str(point) in loaded), None)
 
     def _fail(self, point: Point, refused: Refused) -> None:
         """A failed record of a config."""
-        record = self.book.records.get(point, self.job.blank(point)).failed(refused.reason)
-        self.book.add(point, replace(record, error=refused.error, bound=refused.bound), None)
+        record = self.log.records.get(point, self.job.blank(point)).failed(refused.reason)
+        self.log.add(point, replace(record, error=refused.error, bound=refused.bound), None)
 
     def limit_s(self, point: Point) -> float:
         """How long checking one config may take before it counts as hanging."""
-        best = self.book.best()
+        best = self.log.best()
         if best is not None:
-            return 3.0 + 200 * self.book.time_s[best] + 10 * self.job.predict(point)
+            return 3.0 + 200 * self.log.time_s[best] + 10 * self.job.predict(point)
         # Nothing is known yet: slower than 0.1 GFLOP/s a core is no kernel.
         return 10.0 + flops(self.job.signature) / 1e8 / self.job.target.cores + 10 * self.job.predict(point)
 

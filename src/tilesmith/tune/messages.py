@@ -1,4 +1,4 @@
-"""What the session and its worker process say to each other: length-prefixed msgpack over pipes."""
+"""The messages between the session and its worker process: length-prefixed msgpack over pipes."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class Unload(msgspec.Struct, frozen=True, tag=True):
     names: tuple[str, ...]
 
 
-class Rest(msgspec.Struct, frozen=True, tag=True):
-    """The problem is over: forget it, and wait for the next ``Setup``. It has no reply."""
+class Reset(msgspec.Struct, frozen=True, tag=True):
+    """Forget the problem and wait for the next ``Setup``. It has no reply."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -124,7 +124,7 @@ class Verified(msgspec.Struct, frozen=True, tag=True):
 
 
 def refused(verdict: Accuracy) -> Refused:
-    """What is said of wrong numbers."""
+    """The reply for wrong numbers."""
     return Refused(f"wrong numbers: {verdict.message}", verdict.error, verdict.bound)
 
 
@@ -135,7 +135,7 @@ class Raced(msgspec.Struct, frozen=True, tag=True):
     wrong: dict[str, Refused] = {}
 
 
-Request = Setup | Load | Certify | Verify | Race | Unload | Rest
+Request = Setup | Load | Certify | Verify | Race | Unload | Reset
 Reply = Ready | Loaded | Certified | Verified | Refused | Raced
 
 _requests = msgspec.msgpack.Decoder(Request)

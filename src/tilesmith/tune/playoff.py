@@ -1,7 +1,7 @@
 """The end of a search: the finalists and the untuned default head to head, and the winner's kernels into the cache.
 
 There are two legs, before and after the winner is compiled alone: for some seconds a neighbour on the core can favour
-one kernel by more than 10 %, and who replaces the untuned default must not be slower than it in the second one.
+one kernel by more than 10 %, and a config replaces the untuned default only if it is not slower in the second.
 
 The finalists are compared once more after their last timed call. What becomes an answer has passed every check of
 ``measure.checker``: the winner as it is compiled alone, and each other solver's best. Where a config fails, the next
@@ -20,18 +20,18 @@ from tilesmith.errors import CompileError, NoSolutionError
 from tilesmith.measure.timing import Timing, is_tie, preferred
 from tilesmith.plan.records import Plan
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
-from tilesmith.tune.book import Book
 from tilesmith.tune.clock import TimeOverError
 from tilesmith.tune.compiling import build
 from tilesmith.tune.job import Job
 from tilesmith.tune.measuring import Measurer, timed
 from tilesmith.tune.space import Point
+from tilesmith.tune.trial_log import TrialLog
 from tilesmith.tune.units import UnitBuilder
 
 FINALISTS = 4
-NEAR = 1.15  # an arm whose best is within this of the fastest takes part
+NEAR = 1.15  # a solver whose best is within this of the fastest takes part
 ROUNDS = 31
-SECOND_LEG = 1 / 3  # of the first one's time
+SECOND_RACE = 1 / 3  # of the first one's time
 ATTEMPTS = 16  # to find a config of a solver that passes every check
 
 
@@ -45,13 +45,9 @@ class Outcome:
 
 
 def decide(
-    job: Job,
-    measurer: Measurer,
-    units: UnitBuilder,
-    cache: ArtifactCache,
-    budget_s: float,
+    job: Job, measurer: Measurer, units: UnitBuilder, cache: ArtifactCache, budget_s: float,
     left_s: Callable[[], float],
-) -> tuple[Outcome, Shipped]:
+) -> tuple[Outcome, Shipped]:  # fmt: skip
     """Both legs, of which the first takes ``budget_s`` seconds, and the winner in the cache.
 
     ``left_s`` says how many seconds there are for checking the other solvers' bests.
@@ -63,7 +59,7 @@ def decide(
         shipped = ship(job, measurer, units, outcome.order, cache)
         if shipped is None:
             continue
-        outcome = confirm(job, measurer, outcome, budget_s * SECOND_LEG)
+        outcome = confirm(job, measurer, outcome, budget_s * SECOND_RACE)
         if first_of_ours(job, outcome.order) != shipped.point:
             shipped = ship(job, measurer, units, outcome.order, cache)
         if shipped is not None:
@@ -73,13 +69,13 @@ def decide(
 
 
 def fall_back(job: Job, measurer: Measurer, units: UnitBuilder, cache: ArtifactCache) -> tuple[Outcome, Shipped]:
-    """What a search answers whose time was over in ``decide``: the fastest config that has passed every check.
+    """The answer of a search that ran out of time in ``decide``: the fastest config that has passed every check.
 
     Raises ``TimeOverError`` if there is none whose kernels are compiled as they are launched.
     """
-    book = measurer.book
-    for point in book.fastest(len(book.time_s)):
-        if point in book.certified and point.arm in job.arms:
+    log = measurer.log
+    for point in log.fastest(len(log.time_s)):
+        if point in log.certified and point.solver in job.solvers:
             shipped = _compiled(job, point, units, cache)
             if isinstance(shipped, Shipped):
                 return Outcome((point,), {}, 1.0), shipped
@@ -88,44 +84,44 @@ def fall_back(job: Job, measurer: Measurer, units: UnitBuilder, cache: ArtifactC
 
 def play(job: Job, measurer: Measurer, units: UnitBuilder, budget_s: float) -> Outcome:
     """Time the finalists for ``budget_s`` seconds. Raises ``NoSolutionError`` if none works."""
-    book = measurer.book
+    log = measurer.log
     timings: dict[Point, Timing] = {}
     while not timings:
-        finalists = _loaded(job, measurer, units, choose_finalists(job, book))
+        finalists = _loaded(job, measurer, units, choose_finalists(job, log))
         finalists = finalists or [last_resort(job, measurer, units)]
-        before = dict(book.time_s)
-        others = [point for point in job.external_points if point not in book.records or book.records[point].ok]
+        before = dict(log.time_s)
+        others = [point for point in job.external_points if point not in log.records or log.records[point].ok]
         finalists += [point for point in map(measurer.load_external, others) if point is not None]
         timings = measurer.race(finalists, ROUNDS, budget_s, None, compares=True)
     for point, timing in timings.items():
-        book.add(point, timed(book.records[point], timing), timing.median_us * 1e-6)
+        log.add(point, timed(log.records[point], timing), timing.median_us * 1e-6)
     common = [point for point in timings if point in before]
     leader = min(common, key=lambda point: before[point], default=None)
-    drift = book.time_s[leader] / before[leader] if leader is not None else 1.0
+    drift = log.time_s[leader] / before[leader] if leader is not None else 1.0
     return Outcome(tuple(in_order(job, timings)), timings, drift)
 
 
 def confirm(job: Job, measurer: Measurer, outcome: Outcome, budget_s: float) -> Outcome:
     """Time those before the untuned default once more, for ``budget_s`` seconds.
 
-    Of who is slower than it now, beyond the spread, this time counts. (Would the worse leg always count, noise alone
-    would cost every gain of a few percent.)
+    For a config that is slower than the default now, beyond the spread, this time counts. (If the worse race always
+    counted, noise alone would cost every gain of a few percent.)
     """
-    book, first, untuned = measurer.book, outcome.timings, job.untuned
-    ready = [point for point in outcome.order if book.records[point].ok and str(point) in measurer.runner.loaded]
+    log, first, untuned = measurer.log, outcome.timings, job.untuned
+    ready = [point for point in outcome.order if log.records[point].ok and str(point) in measurer.runner.loaded]
     if untuned not in ready or ready[0] == untuned:
         return outcome
     ahead = ready[: ready.index(untuned)]
     try:
         again = measurer.race([*ahead, untuned], ROUNDS, budget_s, None, compares=True)
-    except TimeOverError:  # the first leg counts alone
+    except TimeOverError:  # the first race counts alone
         return outcome
-    timings = {point: timing for point, timing in first.items() if book.records[point].ok}
+    timings = {point: timing for point, timing in first.items() if log.records[point].ok}
     for point in (point for point in ahead if {point, untuned} <= again.keys()):
         now, default = again[point], again[untuned]
         if now.median_us > default.median_us and not is_tie(now, default):
             timings[point] = _scaled(now, first[untuned].median_us / default.median_us)
-            book.add(point, timed(book.records[point], timings[point]), timings[point].median_us * 1e-6)
+            log.add(point, timed(log.records[point], timings[point]), timings[point].median_us * 1e-6)
     return Outcome(tuple(in_order(job, timings)), timings, outcome.drift)
 
 
@@ -135,13 +131,13 @@ def _scaled(timing: Timing, factor: float) -> Timing:
     )
 
 
-def choose_finalists(job: Job, book: Book) -> list[Point]:
+def choose_finalists(job: Job, log: TrialLog) -> list[Point]:
     """The fastest few, every solver that comes near, and the untuned default."""
-    found = book.fastest(FINALISTS)
+    found = log.fastest(FINALISTS)
     if found:
-        near = NEAR * book.time_s[found[0]]
-        found += [point for point in book.fastest_of(job.arms).values() if book.time_s[point] <= near]
-    if job.untuned not in book.records or book.records[job.untuned].ok:
+        near = NEAR * log.time_s[found[0]]
+        found += [point for point in log.fastest_of(job.solvers).values() if log.time_s[point] <= near]
+    if job.untuned not in log.records or log.records[job.untuned].ok:
         found.append(job.untuned)
     return list(dict.fromkeys(found))
 
@@ -153,11 +149,11 @@ def certify_answers(
 
     The fastest solver comes first. Those for which no time is left are no answers.
     """
-    book = measurer.book
-    ranked = list(dict.fromkeys([*order, *book.fastest(len(book.time_s))]))
-    for name in dict.fromkeys(point.arm for point in ranked if point.arm in job.arms):
-        for point in [point for point in ranked if point.arm == name and point in book.time_s][:ATTEMPTS]:
-            if point not in book.certified and measurer.runner.certify_s > left_s():
+    log = measurer.log
+    ranked = list(dict.fromkeys([*order, *log.fastest(len(log.time_s))]))
+    for name in dict.fromkeys(point.solver for point in ranked if point.solver in job.solvers):
+        for point in [point for point in ranked if point.solver == name and point in log.time_s][:ATTEMPTS]:
+            if point not in log.certified and measurer.runner.certify_s > left_s():
                 return
             if any(measurer.certify(loaded) for loaded in _loaded(job, measurer, units, [point])):
                 break
@@ -168,13 +164,13 @@ def last_resort(job: Job, measurer: Measurer, units: UnitBuilder) -> Point:
 
     Raises ``NoSolutionError`` if there is none.
     """
-    defaults = [Point(arm.name, arm.default) for arm in job.arms.values()]
-    left_out = [point for point in defaults if point not in measurer.book.records]
-    for point in sorted(left_out, key=lambda point: (job.candidates[point.arm].plain, job.predict(point))):
+    defaults = [Point(solver.name, solver.default) for solver in job.solvers.values()]
+    left_out = [point for point in defaults if point not in measurer.log.records]
+    for point in sorted(left_out, key=lambda point: (job.candidates[point.solver].plain, job.predict(point))):
         for built in build(job, units, [point]):
             if measurer.load(built) is not None:
                 return point
-    raise NoSolutionError(nothing_works(measurer.book))
+    raise NoSolutionError(nothing_works(measurer.log))
 
 
 def in_order(job: Job, timings: dict[Point, Timing]) -> list[Point]:
@@ -185,8 +181,8 @@ def in_order(job: Job, timings: dict[Point, Timing]) -> list[Point]:
     place = {name: number for number, name in enumerate(job.candidates)}
 
     def rank(point: Point) -> tuple[int, bool, str]:
-        arm = job.arms.get(point.arm)
-        return place[point.arm], arm is not None and point.config != arm.default, str(point)
+        solver = job.solvers.get(point.solver)
+        return place[point.solver], solver is not None and point.config != solver.default, str(point)
 
     ordered: list[Point] = []
     left = {point: (timing.median_us, timing.spread_us) for point, timing in timings.items()}
@@ -207,7 +203,7 @@ class Shipped:
 
 def first_of_ours(job: Job, order: Sequence[Point]) -> Point | None:
     """The best generated kernel."""
-    return next((point for point in order if point.arm in job.arms), None)
+    return next((point for point in order if point.solver in job.solvers), None)
 
 
 def ship(
@@ -217,45 +213,45 @@ def ship(
 
     None if none of them can be.
     """
-    for point in (point for point in order if point.arm in job.arms):
+    for point in (point for point in order if point.solver in job.solvers):
         shipped = _compiled(job, point, units, cache)
         if isinstance(shipped, Shipped):
             paths = [artifact.path for artifact in shipped.artifacts]
             refused = measurer.check_all(f"shipped {point}", point, shipped.plan, paths)
             if refused is None:
-                measurer.book.certified.add(point)
+                measurer.log.certified.add(point)
                 return shipped
             error = f"compiled alone: {refused.reason}"
         else:
             error = shipped
-        measurer.book.add(point, measurer.book.records[point].failed(error), None)
+        measurer.log.add(point, measurer.log.records[point].failed(error), None)
     return None
 
 
-def keep(job: Job, book: Book, outcome: Outcome | None, database: Database) -> None:
+def keep(job: Job, log: TrialLog, outcome: Outcome | None, database: Database) -> None:
     """Write each solver's answer: its best finalist, else its fastest on the playoff's scale, else its failure.
 
     What has not passed every check is no answer: a solver that has nothing else gets none.
     """
-    bests = book.best_certified_of(job.candidates)
-    finalists = [point for point in outcome.order if point in book.certified] if outcome else []
+    bests = log.fastest_of(job.candidates, certified=True)
+    finalists = [point for point in outcome.order if point in log.certified] if outcome else []
     for point in reversed(finalists):
-        bests[point.arm] = point
+        bests[point.solver] = point
     for name in job.candidates:
         best = bests.get(name)
         if best is not None and outcome is not None and best in outcome.timings:
-            database.put_result(book.records[best])
+            database.put_result(log.records[best])
         elif best is not None:
-            database.put_result(book.rescaled(best, outcome.drift if outcome is not None else 1.0))
-        elif name not in book.fastest_of([name]):
-            failed = [record for point, record in book.records.items() if point.arm == name and not record.ok]
+            database.put_result(log.rescaled(best, outcome.drift if outcome is not None else 1.0))
+        elif name not in log.fastest_of([name]):
+            failed = [record for point, record in log.records.items() if point.solver == name and not record.ok]
             for record in failed[:1]:
                 database.put_result(record)
 
 
-def nothing_works(book: Book) -> str:
+def nothing_works(log: TrialLog) -> str:
     """One line that says why each solver failed."""
-    reasons = {point.arm: record.reason for point, record in book.records.items() if not record.ok}
+    reasons = {point.solver: record.reason for point, record in log.records.items() if not record.ok}
     return "no solver works: " + "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
 
 
@@ -263,9 +259,9 @@ def _loaded(job: Job, measurer: Measurer, units: UnitBuilder, points: Sequence[P
     """Those that work, after loading what was unloaded or comes from an earlier search."""
     missing = [point for point in points if str(point) not in measurer.runner.loaded]
     for built in build(job, units, missing):
-        known = measurer.book.time_s.get(built.point)
+        known = measurer.log.time_s.get(built.point)
         if measurer.load(built) is not None and known is not None:
-            measurer.book.time_s[built.point] = known
+            measurer.log.time_s[built.point] = known
     return [point for point in points if str(point) in measurer.runner.loaded]
 
 

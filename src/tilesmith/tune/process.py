@@ -2,10 +2,12 @@
 
 A fresh worker loads NumPy and the driver and makes a CUDA context, and PyTorch where that takes part: seconds that a
 search of seconds does not have. ``Workers`` keeps one for each device while a command goes through its problems.
+``verify_apart`` checks one plan in such a process, which may die of it.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import selectors
@@ -14,17 +16,28 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
+from tilesmith.errors import LaunchError
+from tilesmith.measure.accuracy import Accuracy
+from tilesmith.measure.oracle import Oracle, write_oracle
+from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.work import flops
+from tilesmith.targets.detect import usable_cores
 from tilesmith.toolchain.files import scratch
-from tilesmith.tune.messages import Reply, Request, Rest, frame, take_reply
-from tilesmith.tune.note import Note
+from tilesmith.tune.crash_report import CrashReport
+from tilesmith.tune.messages import Refused, Reply, Request, Reset, Verified, Verify, frame, take_reply
 
 PATIENCE_S = 10.0
+_CPU: Final = -1
+_LEAST_S: Final = 120.0  # for all checks of a small problem on a busy machine
+_RUNS: Final = 60  # of the slowest kernel that is one (0.1 GFLOP/s), and the oracles
 
 
 class WorkerDiedError(Exception):
@@ -32,16 +45,16 @@ class WorkerDiedError(Exception):
 
 
 class WorkerProcess:
-    """One running ``tune.worker``, and the note in which it says what it runs."""
+    """One running ``tune.worker``, and the crash report that names the plan it runs."""
 
     def __init__(self) -> None:
         self._held = ExitStack()
         folder = self._held.enter_context(scratch())
-        self.note = Note(folder / "note")
+        self.report = CrashReport(folder / "report")
         self._buffer = bytearray()
         package = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
-        self._process = _starter(os.getpid()).submit(_start, folder / "note", path).result()
+        self._process = _starter(os.getpid()).submit(_start, folder / "report", path).result()
 
     @property
     def alive(self) -> bool:
@@ -87,7 +100,7 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return "closed its pipe"
         if status < 0:
-            fault = self.note.fault()
+            fault = self.report.fault()
             told = f": it {fault}" if fault else ""
             try:
                 return f"crashed ({signal.Signals(-status).name}){told}"
@@ -96,9 +109,9 @@ class WorkerProcess:
         return f"ended with status {status}"
 
 
-def _start(note: Path, path: str) -> subprocess.Popen[bytes]:
+def _start(report: Path, path: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tilesmith.tune.worker", str(note)],
+        [sys.executable, "-m", "tilesmith.tune.worker", str(report)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
@@ -156,7 +169,7 @@ class Workers:
     def give(self, device: int, worker: WorkerProcess) -> None:
         """Keep a worker that owes no reply; it forgets its problem."""
         try:
-            worker.send(Rest())
+            worker.send(Reset())
         except WorkerDiedError:
             worker.kill()
             return
@@ -166,3 +179,45 @@ class Workers:
             before = idle.pop(0) if len(idle) > self._most else None
         if before is not None:
             before.kill()
+
+
+def verify_apart(
+    plan: bytes, artifacts: Sequence[Path], signature: Signature, seed: int = 0, truth: Oracle | None = None,
+    specials: bool = False,
+) -> Accuracy:  # fmt: skip
+    """``measure.host_check.verify_plan`` of a CPU plan for a canonical problem.
+
+    Raises ``LaunchError`` where the plan cannot be loaded, crashes, or does not end.
+    """
+    limit_s = _LEAST_S + _RUNS * flops(signature) / 1e8
+    with scratch() as folder:
+        path = folder / "oracle.npz"
+        if truth is not None:
+            write_oracle(path, truth)
+        request = Verify(
+            signature.key(), seed, plan, tuple(map(str, artifacts)), str(path) if truth is not None else "", specials
+        )
+        workers = _workers()
+        worker = workers.take(_CPU)
+        try:
+            worker.send(request)
+            reply = worker.receive(limit_s)
+        except WorkerDiedError as death:
+            worker.kill()
+            raise LaunchError(f"the kernel {death}") from None
+        except BaseException:
+            worker.kill()  # it owes a reply
+            raise
+    workers.give(_CPU, worker)
+    if isinstance(reply, Refused):
+        raise LaunchError(reply.reason)
+    assert isinstance(reply, Verified)
+    return Accuracy(reply.ok, reply.error, reply.bound, reply.worst_index, reply.message)
+
+
+@lru_cache(maxsize=1)
+def _workers() -> Workers:
+    """Those of this process: one for each core at most, so that several threads find one each."""
+    found = Workers(usable_cores())
+    atexit.register(found.close)
+    return found

@@ -1,4 +1,4 @@
-"""What a search tells while it runs. Whoever shows it (the command line does, on a terminal) decides how."""
+"""The progress that a search reports while it runs. The listener, such as the command line, decides how to show it."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from tilesmith.db.store import Database
 from tilesmith.db.upkeep import revision_of
 from tilesmith.errors import ProblemError
 from tilesmith.measure.host import host_facts
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
-from tilesmith.problems.signature import parse_key
 from tilesmith.solvers.old_names import same_config
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, Target
@@ -24,14 +24,14 @@ STARTS = 4  # of the old answers, to begin the search with
 
 
 @dataclass(frozen=True)
-class Today:
-    """What answers are compared with: the compiler and the machine (for a GPU: the device and its driver)."""
+class CurrentSetup:
+    """The compiler and the machine (for a GPU: the device and its driver) that answers are compared with."""
 
     compiler: str
     machine: str
 
     def changes(self, record: Record) -> tuple[str, ...]:
-        """What is another than when the record was measured."""
+        """Names each fact that has changed since the record was measured."""
         found = []
         revision = revision_of(record.solver)
         if revision is not None and revision != record.revision:
@@ -65,17 +65,17 @@ class Retuned:
         return before.solver != after.solver or not same_config(before.solver, before.config, after.config)
 
 
-def today(target: Target, device: int = 0) -> Today:
-    """What is measured with now. Raises ``NoCompilerError``."""
+def current_setup(target: Target, device: int = 0) -> CurrentSetup:
+    """The compiler and machine that measure now. Raises ``NoCompilerError``."""
     compiler = find_toolchain(target).identity
     gpu = None if isinstance(target, CpuTarget) else cuda_devices()[device]
-    return Today(compiler, host_facts(compiler, gpu).name)
+    return CurrentSetup(compiler, host_facts(compiler, gpu).name)
 
 
 def stale_problems(
-    database: Database, target: Target, now: Today, problems: frozenset[str] | None = None
+    database: Database, target: Target, now: CurrentSetup, problems: frozenset[str] | None = None
 ) -> tuple[Stale, ...]:
-    """The problems held for a target whose best answer is not of today, in the order of their keys.
+    """The problems held for a target whose best answer is stale, in the order of their keys.
 
     ``problems`` limits them to some keys. A problem whose answers all failed counts, too: it may work now.
     """
@@ -94,20 +94,10 @@ def stale_problems(
 
 
 def retune(
-    stale: Stale,
-    target: Target,
-    now: Today,
-    *,
-    database: Database,
-    cache: ArtifactCache,
-    strategy: str = "model",
-    max_trials: int | None = None,
-    max_seconds: float | None = 15.0,
-    seed: int = 0,
-    device: int = 0,
-    progress: Listener | None = None,
-    started: float | None = None,
-) -> Retuned:
+    stale: Stale, target: Target, now: CurrentSetup, *, database: Database, cache: ArtifactCache,
+    strategy: str = "model", max_trials: int | None = None, max_seconds: float | None = 15.0, seed: int = 0,
+    device: int = 0, progress: Listener | None = None, started: float | None = None,
+) -> Retuned:  # fmt: skip
     """Search one problem anew, beginning with its old answers. What is not of today then goes from the answers.
 
     Raises what ``tune`` raises; the old answers stay then.

@@ -35,8 +35,8 @@ DEATHS = 3  # of one worker while it sets up: then nothing can be measured here
 
 
 @dataclass
-class Heat:
-    """What a race found: times, and why some have none."""
+class RaceResult:
+    """The times that a race measured, and the reason for each plan without one."""
 
     timings: dict[str, Timing] = field(default_factory=dict)
     failed: dict[str, Refused] = field(default_factory=dict)
@@ -64,7 +64,6 @@ class Runner:
         self._ready = False
         self._loaded: dict[str, Load] = {}
         self._interrupted = False
-        self.restarts = 0
 
     def __enter__(self) -> Runner:
         self._begin(WorkerProcess() if self._workers is None else self._workers.take(self._setup.device))
@@ -122,39 +121,39 @@ class Runner:
     def race(
         self, names: Sequence[str], rounds: int, budget_s: float, limit_s: float, drop_ratio: float | None = None,
         compares: bool = False,
-    ) -> Heat:  # fmt: skip
-        """Time loaded plans, interleaved. Who kills the worker is out, and the others start again.
+    ) -> RaceResult:  # fmt: skip
+        """Time loaded plans, interleaved. A plan that kills the worker is out, and the other plans start again.
 
         With ``compares`` a plan whose numbers are wrong after its last call is out, too.
         """
-        heat = Heat()
+        result = RaceResult()
         running = [name for name in names if name in self._loaded]
-        heat.failed = {name: Refused("it was lost with the worker") for name in names if name not in self._loaded}
+        result.failed = {name: Refused("it was lost with the worker") for name in names if name not in self._loaded}
         while running:
             self._await_ready()
             assert self._worker is not None
-            self._worker.note.write("")
+            self._worker.report.write("")
             try:
                 reply = self._ask(Race(tuple(running), rounds, budget_s, self._threads, drop_ratio, compares), limit_s)
             except WorkerDiedError as death:
-                culprit = self._worker.note.read()
-                # Without a name nobody can be spared: better no answer than an endless one.
+                culprit = self._worker.report.read()
+                # Without a name every plan is suspect: better no answer than an endless race.
                 out = [culprit] if culprit in running else list(running)
-                heat.failed.update(dict.fromkeys(out, Refused(str(death))))
+                result.failed.update(dict.fromkeys(out, Refused(str(death))))
                 for name in out:
                     self._loaded.pop(name, None)
                 self._replace()
                 running = [name for name in running if name not in out and name in self._loaded]
                 continue
             if isinstance(reply, Raced):
-                heat.timings = {name: timing for name, timing in reply.timings.items() if name not in reply.wrong}
-                heat.failed.update(reply.wrong)
+                result.timings = {name: timing for name, timing in reply.timings.items() if name not in reply.wrong}
+                result.failed.update(reply.wrong)
                 self.unload(tuple(reply.wrong))
             else:
                 assert isinstance(reply, Refused)
-                heat.failed.update(dict.fromkeys(running, reply))
+                result.failed.update(dict.fromkeys(running, reply))
             break
-        return heat
+        return result
 
     def unload(self, names: Sequence[str]) -> None:
         """Give the memory of plans back."""
@@ -198,7 +197,6 @@ class Runner:
         wanted, done = dict(self._loaded), False
         while not done:
             self._kill()
-            self.restarts += 1
             self._begin(WorkerProcess())
             self._loaded = {}
             done = True

@@ -27,21 +27,21 @@ from tilesmith.toolchain.build import COMPILE_S
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.files import scratch
 from tilesmith.toolchain.plans import keep_plan
-from tilesmith.tune.book import Book
 from tilesmith.tune.clock import Clock, TimeOverError
-from tilesmith.tune.compiling import Line
+from tilesmith.tune.compiling import CompileQueue
 from tilesmith.tune.job import Job, make_job
 from tilesmith.tune.measuring import Measurer
 from tilesmith.tune.model import Model
-from tilesmith.tune.playoff import FINALISTS, SECOND_LEG, Outcome, decide, fall_back, keep
+from tilesmith.tune.playoff import FINALISTS, SECOND_RACE, Outcome, decide, fall_back, keep
 from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import DONE, PLAYOFF, SEARCH, Listener, Progress, silent
 from tilesmith.tune.runner import Runner
-from tilesmith.tune.space import Arm, Point, worthwhile
+from tilesmith.tune.space import Point, SolverSpace, worthwhile
 from tilesmith.tune.strategies import Defaults, Evolutionary, Exhaustive, Local, Random, Strategy
+from tilesmith.tune.trial_log import TrialLog
 from tilesmith.tune.units import UnitBuilder
 
-STRATEGIES: dict[str, Callable[[Sequence[Arm], int], Strategy]] = {
+STRATEGIES: dict[str, Callable[[Sequence[SolverSpace], int], Strategy]] = {
     "model": Model, "exhaustive": Exhaustive, "random": Random, "local": Local, "evolutionary": Evolutionary,
     "defaults": Defaults,
 }  # fmt: skip
@@ -96,23 +96,11 @@ class TuneResult:
 
 @patiently()
 def tune(
-    signature: Signature,
-    target: Target | str,
-    *,
-    database: Database,
-    cache: ArtifactCache,
-    strategy: str = "model",
-    max_trials: int | None = None,
-    max_seconds: float | None = 15.0,
-    seed: int = 0,
-    progress: Listener | None = None,
-    among: Sequence[Candidate] | None = None,
-    device: int = 0,
-    external: bool | None = None,
-    first: Sequence[tuple[str, str]] = (),
-    workers: Workers | None = None,
-    started: float | None = None,
-) -> TuneResult:
+    signature: Signature, target: Target | str, *, database: Database, cache: ArtifactCache, strategy: str = "model",
+    max_trials: int | None = None, max_seconds: float | None = 15.0, seed: int = 0, progress: Listener | None = None,
+    among: Sequence[Candidate] | None = None, device: int = 0, external: bool | None = None,
+    first: Sequence[tuple[str, str]] = (), workers: Workers | None = None, started: float | None = None,
+) -> TuneResult:  # fmt: skip
     """Find the best config for a problem on this machine, record every trial, and keep the winner's kernels.
 
     Solvers that are predicted ten times slower than another (the plain reference, mostly) are left out.
@@ -122,9 +110,9 @@ def tune(
     in the playoff (default: where PyTorch is loaded and TILESMITH_EXTERNAL lets them); the worker loads PyTorch then.
     ``first`` are solvers with configs to begin with, such as the best ones of a like machine; those that do not exist
     here are passed over. ``workers`` keeps a device's measuring process for the next search.
-    ``max_seconds`` is a promise: the search ends within a fifth or two seconds more, the larger of the two, and counts
-    from ``started`` (of ``time.monotonic``; default: now). The strategy ``defaults``, which a call waits for because
-    nothing is known, only aims at it.
+    ``max_seconds`` is a hard limit: the search ends within a fifth or two seconds more, the larger of the two. It
+    counts from ``started`` (of ``time.monotonic``; default: now). The strategy ``defaults``, which a call waits for
+    because nothing is known, only aims at it.
     Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, ``OutOfTimeError`` if the seconds
     were over before there was an answer, and ``InterruptedSearchError`` after Ctrl-C; all that was measured is kept.
     ``LaunchError`` if the problem is too large for the memory.
@@ -143,10 +131,10 @@ def tune(
     budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1], not finding, started)
     job = make_job(signature, target, "find" if finding else "tune", among, device, takes_part(external))
     budget.external = bool(job.external_points)
-    arms = worthwhile(list(job.arms.values()))
-    search = _Search(job, STRATEGIES[strategy](arms, seed), database, budget, progress or silent)
+    solvers = worthwhile(list(job.solvers.values()))
+    search = _Search(job, STRATEGIES[strategy](solvers, seed), database, budget, progress or silent)
     search.resume()
-    search.begin_with(first, {arm.name for arm in arms})
+    search.begin_with(first, {solver.name for solver in solvers})
     ended = INTERRUPTED
     outcome: Outcome | None = None
     try:
@@ -157,7 +145,7 @@ def tune(
             held.callback(units.close)
             kept = workers if search.streams else None
             runner = Runner(job.problem, target.cores, seed, folder, job.device, cache.directory, kept, clock)
-            measurer = Measurer(job, held.enter_context(runner), search.book, budget.external_s)
+            measurer = Measurer(job, held.enter_context(runner), search.log, budget.external_s)
             try:
                 ended = search.run(measurer, units)
             except KeyboardInterrupt:
@@ -173,51 +161,51 @@ def tune(
                 ended = BUDGET
                 outcome, shipped = fall_back(job, measurer, units, cache)
             # What is tuned here launches wherever the cache is, with no compiler and no generator.
-            keep_plan(cache, shipped.plan, job.candidates[shipped.point.arm].solver.revision, target)
+            keep_plan(cache, shipped.plan, job.candidates[shipped.point.solver].solver.revision, target)
             budget.reached("shipped")
     except TimeOverError:
         ended = BUDGET
-        known = len(search.book.records)
+        known = len(search.log.records)
         raise OutOfTimeError(
-            f"the {max_seconds:.1f} s of the search were over before {_unreached(budget, search.book)}; {known} trials "
+            f"the {max_seconds:.1f} s of the search were over before {_unreached(budget, search.log)}; {known} trials "
             f"of {job.problem} are kept, and the next search goes on from there: give it more (--seconds, max_seconds)"
         ) from None
     except KeyboardInterrupt:
         raise InterruptedSearchError(
-            f"search stopped after {len(search.book.records)} trials of {job.problem}; they are kept, "
+            f"search stopped after {len(search.log.records)} trials of {job.problem}; they are kept, "
             "and the next search goes on from there"
         ) from None
     finally:
-        keep(job, search.book, outcome, database)
-        database.record_trials(search.book.records.values())
+        keep(job, search.log, outcome, database)
+        database.record_trials(search.log.records.values())
         database.put_search(
             Search(
-                job.problem, target.name, strategy, seed, len(search.book.records), budget.spent_s, ended, job.host.date
+                job.problem, target.name, strategy, seed, len(search.log.records), budget.spent_s, ended, job.host.date
             )
         )
     search.tell(DONE, shipped.point)
-    book = search.book
-    default, winner = book.records.get(job.untuned), _winner(job, outcome, shipped.point)
+    log = search.log
+    default, winner = log.records.get(job.untuned), _winner(job, outcome, shipped.point)
     timings = [outcome.timings[point] for point in {winner, job.untuned} if point in outcome.timings]
     return TuneResult(
-        job.problem, target.name, book.records[winner],
+        job.problem, target.name, log.records[winner],
         default if default is not None and default.ok else None,
-        database.ranking(job.problem, target.name), len(book.records), len(book.records) - search.known, book.failures,
+        database.ranking(job.problem, target.name), len(log.records), len(log.records) - search.known, log.failures,
         budget.spent_s, ended, shipped.plan, shipped.artifacts, dict(budget.stages),
         sum(timing.disturbed for timing in timings),
     )  # fmt: skip
 
 
-def _unreached(budget: _Budget, book: Book) -> str:
-    """What a search that ran out of time did not come to."""
+def _unreached(budget: _Budget, log: TrialLog) -> str:
+    """Names the stage that a search did not reach in its time."""
     if "ready" not in budget.stages:
         return "the data and its float64 reference were made"
-    return "its winner was compiled, checked and timed" if book.time_s else "a config was measured"
+    return "its winner was compiled, checked and timed" if log.time_s else "a config was measured"
 
 
 def _winner(job: Job, outcome: Outcome, shipped: Point) -> Point:
     """The first in the playoff's order that works: what is launched from here on."""
-    return next(point for point in outcome.order if point == shipped or point.arm not in job.arms)
+    return next(point for point in outcome.order if point == shipped or point.solver not in job.solvers)
 
 
 @dataclass
@@ -232,7 +220,7 @@ class _Budget:
     max_trials: int | None
     max_seconds: float | None
     longest_playoff_s: float
-    promised: bool = True
+    enforced: bool = True
     started: float = field(default_factory=time.monotonic)
     trials: int = 0
     compile_s: float = 0.0
@@ -259,15 +247,15 @@ class _Budget:
         """Seconds that are left for further checks of the solvers' bests beside the winner."""
         return (
             math.inf
-            if self.max_seconds is None or not self.promised
+            if self.max_seconds is None or not self.enforced
             else max(ANSWER_S, self.max_seconds) - self.spent_s
         )
 
     @property
     def races_s(self) -> float:
-        """Seconds of both legs of the playoff. Each of the finalists runs three times at least in a leg."""
+        """Seconds of both races of the playoff. Each of the finalists runs three times at least in a race."""
         least = 3 * (FINALISTS + 1) * self.best_s
-        return max(self.playoff_s, least) + max(self.playoff_s * SECOND_LEG, least)
+        return max(self.playoff_s, least) + max(self.playoff_s * SECOND_RACE, least)
 
     @property
     def ending_s(self) -> float:
@@ -280,8 +268,8 @@ class _Budget:
 
     @property
     def deadline(self) -> float:
-        """When everything has to be over, as a moment of ``time.monotonic``: the promise."""
-        if self.max_seconds is None or not self.promised:
+        """When everything has to be over, as a moment of ``time.monotonic``."""
+        if self.max_seconds is None or not self.enforced:
             return math.inf
         return self.started + self.max_seconds + max(LATE_SHARE * self.max_seconds, LATE_S) - EXIT_S
 
@@ -316,7 +304,7 @@ class _Search:
     def __init__(self, job: Job, strategy: Strategy, database: Database, budget: _Budget, listener: Listener) -> None:
         self.job, self.strategy, self.database = job, strategy, database
         self.budget, self.listener = budget, listener
-        self.book = Book()
+        self.log = TrialLog()
         self.clock = Clock()
         self.known = 0
         self.first: list[Point] = []
@@ -332,29 +320,29 @@ class _Search:
         """Take over the trials of earlier searches that say something about today's kernels on this machine."""
         job = self.job
         for record in self.database.trials(job.problem, job.target.name):
-            arm = job.arms.get(record.solver)
+            solver = job.solvers.get(record.solver)
             here = (record.compiler, record.host) == (job.compiler.identity, job.host.name)
-            if arm is None or not here or record.revision != job.candidates[arm.name].solver.revision:
+            if solver is None or not here or record.revision != job.candidates[solver.name].solver.revision:
                 continue
             try:
-                point = Point(arm.name, read_config(arm.name, record.config))
+                point = Point(solver.name, read_config(solver.name, record.config))
             except ValueError:
                 continue
-            if arm.space.contains(point.config):
-                self.book.add(point, record, None if record.time_us is None else record.time_us * 1e-6)
-                self.strategy.tell(point, self.book.time_s.get(point))
-        self.known = self.budget.trials = len(self.book.records)
+            if solver.space.contains(point.config):
+                self.log.add(point, record, None if record.time_us is None else record.time_us * 1e-6)
+                self.strategy.tell(point, self.log.time_s.get(point))
+        self.known = self.budget.trials = len(self.log.records)
 
-    def begin_with(self, first: Sequence[tuple[str, str]], arms: set[str]) -> None:
+    def begin_with(self, first: Sequence[tuple[str, str]], solvers: set[str]) -> None:
         """Put points before all that the strategy asks for."""
         for solver, config in first:
             try:
                 point = Point(solver, read_config(solver, config))
             except ValueError:
                 continue
-            if solver in arms and self.job.arms[solver].space.contains(point.config):
+            if solver in solvers and self.job.solvers[solver].space.contains(point.config):
                 self.first.append(point)
-        self.first = [point for point in dict.fromkeys(self.first) if point not in self.book.records]
+        self.first = [point for point in dict.fromkeys(self.first) if point not in self.log.records]
         self.strategy.expect(self.first)
 
     def run(self, measurer: Measurer, units: UnitBuilder) -> str:
@@ -363,65 +351,65 @@ class _Search:
         Raises ``TimeOverError`` if nothing was measured by then.
         """
         self.clock.ends = self.budget.cut
-        line = Line(self.job, units, self._compile_s)
+        queue = CompileQueue(self.job, units, self._compile_s)
         cut = False
         try:
-            self._measure_all(line, measurer, units)
+            self._measure_all(queue, measurer, units)
         except TimeOverError:
-            if not self.book.time_s:
+            if not self.log.time_s:
                 raise
             cut = True
-        running = line.drop()
+        running = queue.drop()
         if not self.streams:
             wait(running)  # beside compilers nothing can be timed on a CPU; theirs is the search's time, which is over
         cut = cut or units.has_cut or self.budget.out_of_time or self.budget.grant(1) == 0
         return BUDGET if cut else CONVERGED
 
-    def _measure_all(self, line: Line, measurer: Measurer, units: UnitBuilder) -> None:
+    def _measure_all(self, queue: CompileQueue, measurer: Measurer, units: UnitBuilder) -> None:
         """The loop: what is compiled is measured, and the strategy learns of it."""
         # While the defaults are compiled, the strategy finds what comes next.
-        line.submit(
-            self._next(len(self.strategy.arms) if self.streams else BATCH, first=not self.book.records), self._first_s
+        queue.submit(
+            self._next(len(self.strategy.solvers) if self.streams else BATCH, first=not self.log.records), self._first_s
         )
         if self.streams:
-            self._refill(line)  # and more, while the worker makes the oracle
+            self._refill(queue)  # and more, while the worker makes the oracle
         measurer.runner.await_ready()
         self.budget.reached("ready")
         while True:
             if self.streams:
-                self._refill(line)
-            elif not len(line):
-                line.submit(self._next(BATCH))
-            if not len(line):
+                self._refill(queue)
+            elif not len(queue):
+                queue.submit(self._next(BATCH))
+            if not len(queue):
                 break
             # The first answer is waited for; then what is not compiled when the time is over is not looked at.
-            patience = max(0.0, self.budget.left_s if self.book.time_s else self.clock.left_s())
-            built = line.take(BATCH if self.streams else None, patience)
-            if not built and (len(line) or self.budget.out_of_time):
+            patience = max(0.0, self.budget.left_s if self.log.time_s else self.clock.left_s())
+            built = queue.take(BATCH if self.streams else None, patience)
+            if not built and (len(queue) or self.budget.out_of_time):
                 break
             if self.overlap and not self.streams:
-                line.submit(self._next(BATCH))
+                queue.submit(self._next(BATCH))
             reached = measurer.measure(built, self._is_over)
             for point in reached:
-                self.strategy.tell(point, self.book.time_s.get(point))
-            self.database.record_trials([self.book.records[point] for point in reached])
-            if self.book.time_s:
+                self.strategy.tell(point, self.log.time_s.get(point))
+            self.database.record_trials([self.log.records[point] for point in reached])
+            if self.log.time_s:
                 self.budget.reached("first")
             self._learn(measurer, units)
             self.tell(SEARCH)
-            if self._is_over() and self.book.time_s:
+            if self._is_over() and self.log.time_s:
                 break
 
     def _learn(self, measurer: Measurer, units: UnitBuilder) -> None:
-        """What the ending will take, by what was met so far."""
+        """Predicts the seconds of the ending from the times met so far."""
         self.budget.compile_s = units.least_s if math.isfinite(units.least_s) else 0.0
         self.budget.check_s = measurer.runner.check_s
-        best = self.book.best()
-        self.budget.best_s = self.book.time_s[best] if best is not None else 0.0
+        best = self.log.best()
+        self.budget.best_s = self.log.time_s[best] if best is not None else 0.0
         if best is not None:
             # What the winner's last checks take grows with its tensors, not with its time: the first best one tells.
-            ready = [point for point in self.book.fastest(LEAST) if str(point) in measurer.runner.loaded]
-            if self.budget.promised and not self.book.certified:
+            ready = [point for point in self.log.fastest(LEAST) if str(point) in measurer.runner.loaded]
+            if self.budget.enforced and not self.log.certified:
                 for point in ready[:1]:
                     measurer.certify(point)
             self.budget.certify_s = measurer.runner.certify_s
@@ -430,13 +418,13 @@ class _Search:
     def _is_over(self) -> bool:
         """No time is left, and something was measured of what could be."""
         least = LEAST if self.streams else 1
-        return self.budget.out_of_time and len(self.book.records) - self.known >= least
+        return self.budget.out_of_time and len(self.log.records) - self.known >= least
 
-    def _refill(self, line: Line) -> None:
+    def _refill(self, queue: CompileQueue) -> None:
         """Keep the compilers busy: a strategy that is asked for many at a time is asked less often."""
-        room = AHEAD * self.compilers - len(line)
-        if room >= min(BATCH, self.compilers) or not len(line):
-            line.submit(self._next(room))
+        room = AHEAD * self.compilers - len(queue)
+        if room >= min(BATCH, self.compilers) or not len(queue):
+            queue.submit(self._next(room))
 
     def _next(self, count: int, first: bool = False) -> list[Point]:
         """Up to ``count`` points; the first are always granted."""
@@ -451,17 +439,17 @@ class _Search:
 
     def _compile_s(self) -> float:
         """How long a compiler may take; what ends with the budget is never looked at."""
-        return min(self.slow_s, max(0.0, self.budget.left_s)) if self.book.time_s else self.slow_s
+        return min(self.slow_s, max(0.0, self.budget.left_s)) if self.log.time_s else self.slow_s
 
     def _first_s(self) -> float:
         """The same for the defaults: without them there may be no answer at all."""
-        return COMPILE_S if not self.book.time_s else self._compile_s()
+        return COMPILE_S if not self.log.time_s else self._compile_s()
 
     def tell(self, phase: str, chosen: Point | None = None) -> None:
-        best = chosen or self.book.best()
+        best = chosen or self.log.best()
         self.listener(
             Progress(
-                self.job.problem, phase, len(self.book.records), self.book.failures, self.budget.spent_s,
-                self.budget.max_seconds, str(best or ""), self.book.time_s[best] * 1e6 if best else None,
+                self.job.problem, phase, len(self.log.records), self.log.failures, self.budget.spent_s,
+                self.budget.max_seconds, str(best or ""), self.log.time_s[best] * 1e6 if best else None,
             )
         )  # fmt: skip

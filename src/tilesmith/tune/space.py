@@ -16,7 +16,7 @@ HOPELESS = 10.0
 
 
 @dataclass(frozen=True)
-class Arm:
+class SolverSpace:
     """One accepted candidate of the solver table: its name, its space, its default and its cost model (seconds).
 
     ``ranked`` are the points that the solver itself proposes, the most promising first; where there are none, they are
@@ -31,12 +31,12 @@ class Arm:
 
     @cached_property
     def order(self) -> tuple[Config, ...]:
-        """What ``ranked`` answers."""
+        """The result of ``ranked``, asked once."""
         return tuple(self.ranked())
 
     @property
     def is_drawn(self) -> bool:
-        """Whether its points are drawn at random: nobody ranks them, and they are too many to be listed."""
+        """Whether its points are drawn at random: the solver does not rank them, and they are too many to be listed."""
         return product_size(self.space) > ENUMERATE and not self.order
 
     def promising(self, rng: random.Random, count: int) -> list[Config]:
@@ -47,21 +47,21 @@ class Arm:
         return found if len(found) <= count else rng.sample(found, count)
 
 
-def worthwhile(arms: Sequence[Arm]) -> list[Arm]:
+def worthwhile(solvers: Sequence[SolverSpace]) -> list[SolverSpace]:
     """Without those whose default is predicted ``HOPELESS`` times slower than the best one's."""
-    predicted = [arm.predict(arm.default) for arm in arms]
-    return [arm for arm, seconds in zip(arms, predicted, strict=True) if seconds <= HOPELESS * min(predicted)]
+    predicted = [solver.predict(solver.default) for solver in solvers]
+    return [solver for solver, seconds in zip(solvers, predicted, strict=True) if seconds <= HOPELESS * min(predicted)]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A config of one arm."""
+    """A config of one solver."""
 
-    arm: str
+    solver: str
     config: Config
 
     def __str__(self) -> str:
-        return f"{self.arm} {self.config}".rstrip()
+        return f"{self.solver} {self.config}".rstrip()
 
 
 def product_size(space: SearchSpace) -> int:

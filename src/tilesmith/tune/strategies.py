@@ -1,6 +1,6 @@
 """Strategies: what to measure next. ``ask`` for points, ``tell`` their times; the same seed asks the same.
 
-Every strategy begins with the default of each arm, so a search that ends early has at least those.
+Every strategy begins with the default of each solver, so a search that ends early has at least those.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from tilesmith.tune.space import Arm, Point, cross, mutate, neighbours, points, random_point, some_points
+from tilesmith.tune.space import Point, SolverSpace, cross, mutate, neighbours, points, random_point, some_points
 
 
 class Strategy(Protocol):
-    """A way through the search spaces of all arms at once."""
+    """A way through the search spaces of all solvers at once."""
 
-    arms: Mapping[str, Arm]
+    solvers: Mapping[str, SolverSpace]
 
     def ask(self, count: int) -> list[Point]:
         """Up to ``count`` points never asked before; none: there is nothing left worth measuring."""
         ...
 
     def tell(self, point: Point, seconds: float | None) -> None:
-        """What a point took; None if it failed. Points that were never asked (an earlier search's) may be told too."""
+        """Record a point's time; None if it failed. Points of an earlier search, never asked here, may be told too."""
         ...
 
     def expect(self, points: Sequence[Point]) -> None:
@@ -30,11 +30,11 @@ class Strategy(Protocol):
         ...
 
 
-class Walk:
-    """What all strategies share: what was asked, what is known, defaults first."""
+class BaseStrategy:
+    """The state that all strategies share: the points asked, the times known. Defaults are asked first."""
 
-    def __init__(self, arms: Sequence[Arm], seed: int) -> None:
-        self.arms: Mapping[str, Arm] = {arm.name: arm for arm in arms}
+    def __init__(self, solvers: Sequence[SolverSpace], seed: int) -> None:
+        self.solvers: Mapping[str, SolverSpace] = {solver.name: solver for solver in solvers}
         self.rng = random.Random(seed)
         self.asked: set[Point] = set()
         self.times: dict[Point, float] = {}
@@ -69,47 +69,47 @@ class Walk:
         return point not in self.asked and point not in self.times and point not in self.failed
 
     def defaults(self) -> Iterator[Point]:
-        for arm in self.arms.values():
-            yield Point(arm.name, arm.default)
+        for solver in self.solvers.values():
+            yield Point(solver.name, solver.default)
 
-    def best(self, count: int, arm: str | None = None) -> list[Point]:
+    def best(self, count: int, solver: str | None = None) -> list[Point]:
         """The fastest points known, ties in the order of names."""
-        known = [point for point in self.times if arm is None or point.arm == arm]
+        known = [point for point in self.times if solver is None or point.solver == solver]
         return sorted(known, key=lambda point: (self.times[point], str(point)))[:count]
 
 
-class Defaults(Walk):
-    """The default of each arm and no more: what a first call measures."""
+class Defaults(BaseStrategy):
+    """The default of each solver and no more: what a first call measures."""
 
 
-class Exhaustive(Walk):
-    """Every point of every arm, in order."""
+class Exhaustive(BaseStrategy):
+    """Every point of every solver, in order."""
 
     def proposals(self) -> Iterator[Point]:
         yield from self.defaults()
-        for arm in self.arms.values():
-            for config in points(arm.space):
-                yield Point(arm.name, config)
+        for solver in self.solvers.values():
+            for config in points(solver.space):
+                yield Point(solver.name, config)
 
 
-class Random(Walk):
-    """Points drawn evenly from all arms' points, without repetition."""
+class Random(BaseStrategy):
+    """Points drawn evenly from all solvers' points, without repetition."""
 
     def proposals(self) -> Iterator[Point]:
         yield from self.defaults()
         pool = [
-            Point(arm.name, config)
-            for arm in self.arms.values()
-            for config in some_points(arm.space, arm.default, self.rng, 4000)
+            Point(solver.name, config)
+            for solver in self.solvers.values()
+            for config in some_points(solver.space, solver.default, self.rng, 4000)
         ]
         self.rng.shuffle(pool)
         yield from pool
 
 
-class Local(Walk):
-    """Coordinate descent: the neighbours of the best point, until all are known; then from the next arm's best.
+class Local(BaseStrategy):
+    """Coordinate descent: the neighbours of the best point, until all are known; then from the next solver's best.
 
-    When every arm's best is a local optimum, it restarts at random points.
+    When every solver's best is a local optimum, it restarts at random points.
     """
 
     def proposals(self) -> Iterator[Point]:
@@ -125,11 +125,11 @@ class Local(Walk):
             yield restart
 
     def _around_the_best(self) -> list[Point]:
-        """Unknown neighbours of the best point of the fastest arm that has some."""
+        """Unknown neighbours of the best point of the fastest solver that has some."""
         for start in self.best(len(self.times)):
-            if self.best(1, start.arm) != [start]:
+            if self.best(1, start.solver) != [start]:
                 continue
-            around = [Point(start.arm, c) for c in neighbours(self.arms[start.arm].space, start.config)]
+            around = [Point(start.solver, c) for c in neighbours(self.solvers[start.solver].space, start.config)]
             fresh = [point for point in around if self.is_new(point)]
             if fresh:
                 return fresh
@@ -137,25 +137,25 @@ class Local(Walk):
 
     def _restart(self) -> Point | None:
         for _ in range(200):
-            arm = self.rng.choice(list(self.arms.values()))
-            config = random_point(arm.space, self.rng)
-            if config is not None and self.is_new(Point(arm.name, config)):
-                return Point(arm.name, config)
+            solver = self.rng.choice(list(self.solvers.values()))
+            config = random_point(solver.space, self.rng)
+            if config is not None and self.is_new(Point(solver.name, config)):
+                return Point(solver.name, config)
         return None
 
 
-class Evolutionary(Walk):
-    """A population of the fastest points; children cross two parents of one arm, or mutate one."""
+class Evolutionary(BaseStrategy):
+    """A population of the fastest points; children cross two parents of one solver, or mutate one."""
 
     population = 16
 
     def proposals(self) -> Iterator[Point]:
         yield from self.defaults()
         for _ in range(self.population):
-            arm = self.rng.choice(list(self.arms.values()))
-            config = random_point(arm.space, self.rng)
+            solver = self.rng.choice(list(self.solvers.values()))
+            config = random_point(solver.space, self.rng)
             if config is not None:
-                yield Point(arm.name, config)
+                yield Point(solver.name, config)
         barren = 0
         while barren < 500:
             child = self._child()
@@ -166,16 +166,16 @@ class Evolutionary(Walk):
     def _child(self) -> Point | None:
         parents = self.best(self.population)
         if not parents:
-            arm = self.rng.choice(list(self.arms.values()))
-            config = random_point(arm.space, self.rng)
-            return Point(arm.name, config) if config is not None else None
+            solver = self.rng.choice(list(self.solvers.values()))
+            config = random_point(solver.space, self.rng)
+            return Point(solver.name, config) if config is not None else None
         # Rank selection: the fastest is the likeliest parent.
         first = parents[min(len(parents) - 1, int(self.rng.expovariate(4 / len(parents))))]
-        space = self.arms[first.arm].space
-        mates = [point for point in parents if point.arm == first.arm and point != first]
+        space = self.solvers[first.solver].space
+        mates = [point for point in parents if point.solver == first.solver and point != first]
         config = first.config
         if mates and self.rng.random() < 0.5:
             config = cross(space, config, self.rng.choice(mates).config, self.rng)
         if config == first.config or self.rng.random() < 0.5:
             config = mutate(space, config, self.rng)
-        return Point(first.arm, config)
+        return Point(first.solver, config)

@@ -55,7 +55,7 @@ class UnitBuilder:
         self._count = 0
 
     def close(self) -> None:
-        """What waits for a compiler is dropped; those that run are ended."""
+        """Drops the units that wait for a compiler, and ends the compilers that run."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._processes.end()
 

@@ -1,7 +1,7 @@
-"""The measuring process: ``python -m tilesmith.tune.worker NOTE``. It may crash or hang; ``tune.runner`` replaces it.
+"""The measuring process, ``python -m tilesmith.tune.worker REPORT``. ``tune.runner`` replaces it after a crash.
 
-Requests come on stdin, replies go to what was stdout (prints of anybody land on stderr). The file ``NOTE`` names the
-plan that is running, for those who find the process dead.
+Requests come on stdin, replies go to what was stdout (all prints land on stderr). The file ``REPORT`` names the
+plan that is running, for the session that finds the process dead.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from tilesmith.measure.host_check import HostChecker, HostPlan, RepeatedCall, ve
 from tilesmith.measure.oracle import Oracle, oracle, read_oracle, write_oracle
 from tilesmith.measure.timing import interleave
 from tilesmith.plan.check import FILTER_SLOT
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
-from tilesmith.problems.signature import parse_key
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.tune.crash_report import CrashReport
 from tilesmith.tune.device_worker import DeviceWorker
 from tilesmith.tune.messages import (
     Certified,
@@ -40,7 +41,7 @@ from tilesmith.tune.messages import (
     Ready,
     Refused,
     Reply,
-    Rest,
+    Reset,
     Setup,
     Unload,
     Verified,
@@ -49,7 +50,6 @@ from tilesmith.tune.messages import (
     read_request,
     refused,
 )
-from tilesmith.tune.note import Note
 
 QUICK_ROUNDS = 3
 QUICK_S = 0.01
@@ -60,13 +60,13 @@ _PDEATHSIG = 1
 class Bench:
     """Everything that belongs to one problem in this process."""
 
-    def __init__(self, setup: Setup, note: Note) -> None:
+    def __init__(self, setup: Setup, report: CrashReport) -> None:
         self.signature = parse_key(setup.problem)
-        self.note = note
+        self.report = report
         values = sample_args(self.signature, setup.seed)
         truth = _truth(self.signature, values, Path(setup.oracle))
         self.checker = HostChecker(self.signature, values, truth, setup.seed)
-        self.checker.watch = note.watch
+        self.checker.watch = report.watch
         # Checks lay the tensors anywhere; times are taken on tensors as allocators place them.
         self.arrays = aligned_arrays(self.signature, values)
         self.plans: dict[str, HostPlan] = {}
@@ -75,7 +75,7 @@ class Bench:
 
     def load(self, request: Load) -> Loaded | Refused:
         """Check a plan; if it is right, keep it for races."""
-        self.note.write(request.name)
+        self.report.write(request.name)
         executable = Executable(request.plan, [Path(path) for path in request.artifacts])
         threads = executable.plan.threads
         plan = self.checker.plan(executable)
@@ -96,7 +96,7 @@ class Bench:
         return Loaded(verdict.error, verdict.bound, quick, prepare_us)
 
     def certify(self, request: Certify) -> Certified | Refused:
-        self.note.write(request.name)
+        self.report.write(request.name)
         verdict = self.checker.certify(self.plans[request.name])
         return Certified() if verdict.ok else refused(verdict)
 
@@ -104,11 +104,11 @@ class Bench:
         calls = {name: self.calls[name].run for name in request.names}
         timings = interleave(
             calls, budget_s=request.budget_s, rounds=request.rounds, threads=request.threads,
-            drop_ratio=request.drop_ratio, before=self.note.write, estimates=self.seconds,
+            drop_ratio=request.drop_ratio, before=self.report.write, estimates=self.seconds,
         )  # fmt: skip
         wrong = {}
         for name in request.names if request.compares else ():
-            self.note.write(name)
+            self.report.write(name)
             if not (verdict := self.calls[name].compare()).ok:
                 wrong[name] = refused(verdict)
         return Raced(timings, wrong)
@@ -119,11 +119,11 @@ class Bench:
                 held.pop(name, None)
 
 
-def verify(request: Verify, note: Note) -> Verified:
+def verify(request: Verify, report: CrashReport) -> Verified:
     """All checks of one plan."""
     executable = Executable(request.plan, [Path(path) for path in request.artifacts])
     truth = read_oracle(Path(request.oracle)) if request.oracle else None
-    verdict = verify_plan(executable, parse_key(request.problem), request.seed, truth, request.specials, note.watch)
+    verdict = verify_plan(executable, parse_key(request.problem), request.seed, truth, request.specials, report.watch)
     return Verified(verdict.ok, verdict.error, verdict.bound, verdict.worst_index, verdict.message)
 
 
@@ -132,29 +132,29 @@ def main() -> None:
     _die_with_the_session()
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    note = Note(Path(sys.argv[1]))
-    note.watch_faults()
-    serve(sys.stdin.buffer, replies, note)
+    report = CrashReport(Path(sys.argv[1]))
+    report.watch_faults()
+    serve(sys.stdin.buffer, replies, report)
 
 
-def serve(requests: BinaryIO, replies: Any, note: Note) -> None:
+def serve(requests: BinaryIO, replies: Any, report: CrashReport) -> None:
     bench: Bench | DeviceWorker | None = None
     while (request := read_request(requests)) is not None:
         reply: Reply | None = None
         try:
-            if isinstance(request, Setup | Rest):
+            if isinstance(request, Setup | Reset):
                 if isinstance(bench, DeviceWorker):
                     bench.close()
                 bench = None
                 gc.collect()
-            if isinstance(request, Rest):
+            if isinstance(request, Reset):
                 continue
             if isinstance(request, Setup):
                 started = time.perf_counter()
-                bench = Bench(request, note) if request.device < 0 else DeviceWorker(request, note, _device_truth)
+                bench = Bench(request, report) if request.device < 0 else DeviceWorker(request, report, _device_truth)
                 reply = Ready(time.perf_counter() - started)
             elif isinstance(request, Verify):
-                reply = verify(request, note)
+                reply = verify(request, report)
             elif bench is None:
                 reply = Refused("no problem is set up")
             elif isinstance(request, Load):
@@ -169,9 +169,9 @@ def serve(requests: BinaryIO, replies: Any, note: Note) -> None:
             # A kernel that fails on a device takes its context with it: whatever comes next would fail, too.
             last = isinstance(bench, DeviceWorker) and not bench.is_well()
             if last and isinstance(request, Race):
-                os._exit(CONTEXT_LOST)  # the note says who was running
+                os._exit(CONTEXT_LOST)  # the report names the plan that was running
             reply = Refused(f"{type(error).__name__}: {error}", last=last)
-        note.write("")
+        report.write("")
         if reply is not None:
             replies.write(frame(reply))
             if isinstance(reply, Refused) and reply.last:

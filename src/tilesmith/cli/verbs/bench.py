@@ -27,8 +27,7 @@ from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, dump_json, note, progress, table
 from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.compare.benchmark import bench
-from tilesmith.compare.rival import Rival
-from tilesmith.compare.rivals import rivals_of
+from tilesmith.compare.rival import Rival, rivals_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError, CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
@@ -44,11 +43,16 @@ Row = dict[str, Any]
 NOTHING = "none"
 DISTURBED_STATUS = 3  # exit status: all numbers are right, and some times say little
 _MOST_HELD = 256 << 20  # bytes of an earlier run's rows
+# What a row takes from ``Bench``, in this order.
+_FOUND = (
+    "time_us", "spread_us", "single_us", "samples", "disturbed", "discarded", "prepare_us", "gflops", "roofline", "error",
+    "bound", "status", "reason",
+)  # fmt: skip
 _FAILURES = (NoSolutionError, CompileError, LaunchError, PlanError)
 
 
 @dataclass(frozen=True)
-class Place:
+class Device:
     """Where the problems run."""
 
     target: Target
@@ -82,7 +86,7 @@ def command(
 ) -> int:  # fmt: skip
     started = time.monotonic()
     listing = read_problems(words, dtype or "")
-    place = Place(target_of(None, threads, device), device)
+    place = Device(target_of(None, threads, device), device)
     target = place.target
     rivals = _rivals(against, target)
     libraries = tuple(rival.name for rival in rivals)
@@ -104,7 +108,7 @@ def command(
                 break
             try:
                 if tunes:
-                    with step.search(f"{item.command} ({item.direction})", tune_seconds) as listener:
+                    with step.search(f"{item}", tune_seconds) as listener:
                         _tune(item, place, tune_seconds, external, seed, listener)
                 launch = get_launchable(
                     item.signature, target=place.target, device=place.device, mode=mode, external=external
@@ -116,7 +120,7 @@ def command(
             rows[_name(item)] = _row(item, launch, found)
             if found.status != OK:
                 severity = "" if found.status == FAILED else "warning: "
-                complain(f"{severity}{item.command} ({item.direction}): {found.reason}")
+                complain(f"{severity}{item}: {found.reason}")
             step(_line(item, launch, found))
             if json_path not in (None, "-"):  # what is measured is kept, whatever happens to the rest
                 _write(Path(str(json_path)), dump_json(_result(listing.items, rows, place, machine, method, versions)))
@@ -169,7 +173,7 @@ def _held(path: str | None, items: Sequence[Item]) -> dict[tuple[str, str], Row]
 
 
 def _result(
-    items: Sequence[Item], rows: dict[tuple[str, str], Row], place: Place, machine: Machine, method: str,
+    items: Sequence[Item], rows: dict[tuple[str, str], Row], place: Device, machine: Machine, method: str,
     versions: dict[str, str],
 ) -> dict[str, Any]:  # fmt: skip
     ordered = [rows[name] for name in dict.fromkeys(map(_name, items)) if name in rows]
@@ -179,7 +183,7 @@ def _result(
     }  # fmt: skip
 
 
-def _tune(item: Item, place: Place, tune_seconds: float, external: bool | None, seed: int, listener: Listener) -> None:
+def _tune(item: Item, place: Device, tune_seconds: float, external: bool | None, seed: int, listener: Listener) -> None:
     from tilesmith.tune.session import tune
 
     tune(
@@ -190,31 +194,14 @@ def _tune(item: Item, place: Place, tune_seconds: float, external: bool | None, 
 
 def _row(item: Item, launch: Launchable | None, found: Bench) -> Row:
     return {
-        "command": item.command,
-        "key": item.signature.key(),
-        "direction": item.direction,
-        "solver": launch.solver if launch else "",
-        "config": launch.config if launch else "",
-        "time_us": found.time_us,
-        "spread_us": found.spread_us,
-        "single_us": found.single_us,
-        "samples": found.samples,
-        "disturbed": found.disturbed,
-        "discarded": found.discarded,
-        "prepare_us": found.prepare_us,
-        "gflops": found.gflops,
-        "roofline": found.roofline,
-        "error": found.error,
-        "bound": found.bound,
-        "status": found.status,
-        "reason": found.reason,
+        **item.row, "solver": launch.solver if launch else "", "config": launch.config if launch else "",
+        **{name: getattr(found, name) for name in _FOUND},
         "against": {
             name: {"time_us": them.time_us, "spread_us": them.spread_us, "single_us": them.single_us, "mode": them.mode}
             for name, them in found.against.items()
         },
-        "ratio": found.ratio,
-        "single_ratio": found.single_ratio,
-    }
+        "ratio": found.ratio, "single_ratio": found.single_ratio,
+    }  # fmt: skip
 
 
 def _summary(rows: list[Row], against: tuple[str, ...]) -> dict[str, Any]:
@@ -232,30 +219,26 @@ def _summary(rows: list[Row], against: tuple[str, ...]) -> dict[str, Any]:
     return summary
 
 
-def _host(place: Place, machine: Machine, method: str, versions: dict[str, str]) -> dict[str, object]:
+def _host(place: Device, machine: Machine, method: str, versions: dict[str, str]) -> dict[str, object]:
     target = place.target
     card = None if isinstance(target, CpuTarget) else cuda_devices()[place.ordinal]
     facts = host_facts(find_toolchain(target).identity, card).as_dict()
     peaks = {name: value for name, value in asdict(machine).items() if isinstance(value, float)}
     return {
-        **facts,
-        **peaks,
-        "threads": target.cores if isinstance(target, CpuTarget) else 1,
-        "method": method,
-        **versions,
-    }
+        **facts, **peaks, "threads": target.cores if isinstance(target, CpuTarget) else 1, "method": method, **versions,
+    }  # fmt: skip
 
 
 def _line(item: Item, launch: Launchable | None, found: Bench) -> str:
     if found.status == FAILED or launch is None:
-        return f"failed {item.command} ({item.direction})"
+        return f"failed {item}"
     beside = "".join(
         f"; {name} {them.time_us:.1f} us ({them.mode}): {found.ratio[name]:.3f}x"
         for name, them in found.against.items()
     )
     missing = "".join(f"; {name}: {reason}" for name, reason in found.missing.items())
     mark = "" if found.status == OK else f"{found.status} "
-    return f"{mark}{item.command} ({item.direction}): {launch.solver} {found.time_us:.1f} us{beside}{missing}"
+    return f"{mark}{item}: {launch.solver} {found.time_us:.1f} us{beside}{missing}"
 
 
 def _report(rows: list[Row], against: tuple[str, ...], summary: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tilesmith import env
-from tilesmith.cli.options import Number, json_flag
+from tilesmith.cli.options import Actions, Number, json_flag
 from tilesmith.cli.terminal import complain, note, print_json, table
 from tilesmith.errors import ArgumentError, FileFormatError
 from tilesmith.toolchain.inventory import Entry, clear, inventory, prune, remove_damaged
@@ -31,14 +31,7 @@ def read_size(ctx: click.Context, parameter: click.Parameter, text: str | None) 
     return int(found[1]) * _UNITS[found[2].upper()]
 
 
-class _Actions(click.Group):
-    """In the order of the file."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
-@click.group("cache", cls=_Actions, help="List, verify, prune or clear the cache of kernels, plans and sources.")
+@click.group("cache", cls=Actions, help="List, verify, prune or clear the cache of kernels, plans and sources.")
 def command() -> None:
     pass
 

@@ -10,29 +10,32 @@ from typing import Any
 
 import click
 
-from tilesmith.cli.options import Number, json_flag
+from tilesmith.cli.options import Actions, Number, json_flag
 from tilesmith.cli.problem_list import read_problems
 from tilesmith.cli.terminal import complain, note, print_json, table
 from tilesmith.db.connect import why_unreadable
-from tilesmith.db.exchange import NEWEST, POLICIES, Taken, everything, find_db_lines, import_file, json_lines, merge
+from tilesmith.db.exchange import (
+    NEWEST,
+    POLICIES,
+    ImportResult,
+    everything,
+    find_db_lines,
+    import_file,
+    json_lines,
+    merge,
+)
 from tilesmith.db.layers import Layers
+from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.remote import is_url, kept_copy
+from tilesmith.db.remote import cached_copy, is_url
 from tilesmith.db.store import Database, Table
-from tilesmith.db.upkeep import Wanted, is_outdated, prune, select, stats_of
+from tilesmith.db.upkeep import RecordFilter, is_outdated, prune, select, stats_of
 from tilesmith.dispatch.locations import lasting_databases, open_databases
 from tilesmith.errors import FileFormatError, ProblemError
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 
 
-class _Actions(click.Group):
-    """In the order of the file."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
-@click.group("db", cls=_Actions, help="Look at databases, exchange what they hold, and look after them.")
+@click.group("db", cls=Actions, help="Look at databases, exchange what they hold, and look after them.")
 def command() -> None:
     pass
 
@@ -56,7 +59,7 @@ _FLAGS = {"context_settings": {"ignore_unknown_options": True}}
 @_db
 @json_flag
 def query(words: tuple[str, ...], target: str, solver: str, trials: bool, path: str | None, as_json: bool) -> int:
-    wanted = Wanted(_problems(words), target, solver)
+    wanted = RecordFilter(_problems(words), target, solver)
     rows = []
     layers = Layers((_existing(path),)) if path else open_databases(readonly=True)
     for place in reversed(range(len(layers.databases))):
@@ -87,7 +90,7 @@ def query(words: tuple[str, ...], target: str, solver: str, trials: bool, path: 
 @_db
 def export(words: tuple[str, ...], form: str, out: str | None, target: str, solver: str, path: str | None) -> int:
     database = _existing(path) if path else open_databases(readonly=True).writable
-    wanted = Wanted(_problems(words), target, solver)
+    wanted = RecordFilter(_problems(words), target, solver)
     left_out: list[str] = []
     if form == "miopen":
         targets = {record.target for record in select(database, "results", wanted)}
@@ -160,7 +163,7 @@ def prune_(
     words: tuple[str, ...], older_than: float | None, target: str, solver: str, stale: bool, failed: bool,
     dry_run: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    wanted = Wanted(_problems(words), target, solver, failed, stale, older_than)
+    wanted = RecordFilter(_problems(words), target, solver, failed, stale, older_than)
     if wanted.everything:
         raise click.UsageError("say which records go: --older-than, --target, --solver, --stale, --failed, or problems")
     database = (open_databases(readonly=True) if dry_run else lasting_databases()).writable
@@ -224,14 +227,14 @@ def _problems(words: tuple[str, ...]) -> frozenset[str] | None:
 
 
 def _existing(path: str, readonly: bool = True, damaged: bool = False) -> Database:
-    """What lies at ``path``; ``FileFormatError`` where nothing does, or (unless ``damaged``) nothing can be read."""
-    place = kept_copy(path) if is_url(path) else Path(path)
+    """The database at ``path``; ``FileFormatError`` if there is none, or (unless ``damaged``) it cannot be read."""
+    place = cached_copy(path) if is_url(path) else Path(path)
     if not place.exists() and not Path(f"{place}.records").is_dir():
         raise FileFormatError(f"{path}: no such database")
     reason = None if damaged else why_unreadable(place)
     if reason is not None:
         raise FileFormatError(f"{path}: cannot be read as a database ({reason})")
-    database = Database.open(place, readonly=readonly or is_url(path))
+    database = open_database(place, readonly=readonly or is_url(path))
     if is_url(path):
         database.source = path
     return database
@@ -275,7 +278,7 @@ def _write(lines: Iterable[str], out: str | None) -> int:
     return count
 
 
-def _report(name: str, database: Database, taken: Taken, as_json: bool) -> int:
+def _report(name: str, database: Database, taken: ImportResult, as_json: bool) -> int:
     """Exit status 2 when a line was bad; the rest has been taken all the same."""
     for line in taken.bad:
         complain(line)

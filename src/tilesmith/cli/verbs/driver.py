@@ -13,8 +13,7 @@ from typing import Any
 import click
 import numpy as np
 
-from tilesmith.cli.seconds import take
-from tilesmith.cli.terminal import complain, print_json, progress
+from tilesmith.cli.terminal import budget_start, complain, print_json, progress
 from tilesmith.db.find_text import algorithm_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
@@ -51,8 +50,8 @@ _DUMPS = {"fwd": "dump_fwd_out", "bwd": "dump_bwd_din", "wrw": "dump_bwd_dwei", 
 
 
 @dataclass(frozen=True)
-class Ran:
-    """One direction: what ran, its times (None when not asked for) and the verdict on its numbers."""
+class RunResult:
+    """One direction: the launchable, its times (None when not asked for) and the verdict on its numbers."""
 
     launch: Launchable
     kernel_ms: float | None
@@ -78,19 +77,19 @@ def run_command(words: Sequence[str]) -> int:
     if command.options.search:
         status = _search(command, device, SEARCH_S if own.seconds is None else own.seconds)
     for direction, signature in command.signatures:
-        ran = _run(command, direction, signature, device)
-        if ran.verdict is not None and not ran.verdict.ok:
+        result = _run(command, direction, signature, device)
+        if result.verdict is not None and not result.verdict.ok:
             status = 1
         if as_json:
-            print_json(_record(" ".join(given), direction, signature, ran))
+            print_json(_record(" ".join(given), direction, signature, result))
         else:
-            for line in _lines(command, direction, signature, ran):
+            for line in _lines(command, direction, signature, result):
                 click.echo(line)
     return status
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnOptions:
     """The flags that are not the driver's."""
 
     device: str = "cpu"
@@ -98,9 +97,9 @@ class Own:
     seconds: float | None = None
 
 
-def _own_flags(words: Sequence[str]) -> tuple[list[str], Own]:
+def _own_flags(words: Sequence[str]) -> tuple[list[str], OwnOptions]:
     """The driver's words, and our flags, which may stand anywhere among them: the driver has none of their names."""
-    given, own, left = [], Own(), list(words)
+    given, own, left = [], OwnOptions(), list(words)
     while left:
         word = left.pop(0)
         name, equals, value = word.partition("=")
@@ -113,7 +112,7 @@ def _own_flags(words: Sequence[str]) -> tuple[list[str], Own]:
     return given, own
 
 
-def _with(own: Own, name: str, value: str) -> Own:
+def _with(own: OwnOptions, name: str, value: str) -> OwnOptions:
     if name == "--device":
         return replace(own, device=value)
     try:
@@ -154,7 +153,8 @@ def _search(command: DriverCommand, device: str, seconds: float) -> int:
                 with step.search(direction, seconds) as listener:
                     found = tune(
                         signature, target, database=lasting_databases().writable, cache=open_cache(),
-                        max_seconds=seconds, device=max(0, device_ordinal(device)), progress=listener, started=take(),
+                        max_seconds=seconds, device=max(0, device_ordinal(device)), progress=listener,
+                        started=budget_start(),
                     )  # fmt: skip
             except OutOfTimeError as error:
                 complain(f"{direction}: {error}")
@@ -167,7 +167,7 @@ def _search(command: DriverCommand, device: str, seconds: float) -> int:
     return status
 
 
-def _run(command: DriverCommand, direction: str, signature: Signature, device: str) -> Ran:
+def _run(command: DriverCommand, direction: str, signature: Signature, device: str) -> RunResult:
     options = command.options
     launch = _launchable(signature, options, device)
     kernel_ms = wall_ms = None
@@ -191,7 +191,7 @@ def _run(command: DriverCommand, direction: str, signature: Signature, device: s
         del arguments
     if options.verify and verdict is None:
         verdict = check_launchable(launch)
-    return Ran(launch, kernel_ms, wall_ms, verdict)
+    return RunResult(launch, kernel_ms, wall_ms, verdict)
 
 
 def _kernel_ms(launch: Launchable, arguments: Sequence[Any], iterations: int) -> float:
@@ -279,36 +279,36 @@ def _dump(result: np.ndarray[Any, Any], name: str) -> None:
 # --- output -----------------------------------------------------------------------------------------------------------
 
 
-def _lines(command: DriverCommand, direction: str, signature: Signature, ran: Ran) -> list[str]:
+def _lines(command: DriverCommand, direction: str, signature: Signature, result: RunResult) -> list[str]:
     printed, gemm = [], command.is_gemm
-    if ran.kernel_ms is not None:
+    if result.kernel_ms is not None:
         if not gemm and direction != "bgrad":
-            solver = ran.launch.solver
+            solver = result.launch.solver
             printed.append(
                 lines.algorithm_line(direction, _ALGORITHMS[algorithm_of(solver)], solution_id(solver), _word(solver))
             )
-        if ran.wall_ms is not None:
-            printed.append(lines.wall_line(direction, ran.wall_ms))
-        family = "CPU" if ran.launch.target.family == "cpu" else "GPU"
-        printed.append(lines.time_line(direction, ran.kernel_ms, family, gemm=gemm))
+        if result.wall_ms is not None:
+            printed.append(lines.wall_line(direction, result.wall_ms))
+        family = "CPU" if result.launch.target.family == "cpu" else "GPU"
+        printed.append(lines.time_line(direction, result.kernel_ms, family, gemm=gemm))
         if command.options.printconv:
-            printed += lines.stats_lines(signature, ran.kernel_ms)
-    if ran.verdict is not None:
+            printed += lines.stats_lines(signature, result.kernel_ms)
+    if result.verdict is not None:
         # Numbers within the bound can still come with a write outside the tensor.
-        wrong = not ran.verdict.ok and ran.verdict.error <= ran.verdict.bound
-        error = float("inf") if wrong else ran.verdict.error
-        printed.append(lines.verify_line(direction, error, ran.verdict.bound, gemm=gemm))
-        if not ran.verdict.ok:
-            printed.append(f"  {ran.verdict.message}")
+        wrong = not result.verdict.ok and result.verdict.error <= result.verdict.bound
+        error = float("inf") if wrong else result.verdict.error
+        printed.append(lines.verify_line(direction, error, result.verdict.bound, gemm=gemm))
+        if not result.verdict.ok:
+            printed.append(f"  {result.verdict.message}")
     return printed
 
 
-def _record(command: str, direction: str, signature: Signature, ran: Ran) -> dict[str, object]:
-    verdict = ran.verdict
+def _record(command: str, direction: str, signature: Signature, result: RunResult) -> dict[str, object]:
+    verdict = result.verdict
     return {
-        "command": command, "key": signature.key(), "direction": direction, "solver": ran.launch.solver,
-        "config": ran.launch.config, "solution": solution_id(ran.launch.solver), "kernel_ms": ran.kernel_ms,
-        "wall_ms": ran.wall_ms, "verified": None if verdict is None else verdict.ok,
+        "command": command, "key": signature.key(), "direction": direction, "solver": result.launch.solver,
+        "config": result.launch.config, "solution": solution_id(result.launch.solver), "kernel_ms": result.kernel_ms,
+        "wall_ms": result.wall_ms, "verified": None if verdict is None else verdict.ok,
         "error": None if verdict is None else verdict.error, "bound": None if verdict is None else verdict.bound,
         "reason": "" if verdict is None else verdict.message,
     }  # fmt: skip

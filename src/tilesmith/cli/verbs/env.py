@@ -13,15 +13,11 @@ from tilesmith.cli.terminal import print_json, table
 def command(as_json: bool) -> int:
     rows = [
         {
-            "name": variable.name,
-            "value": _text(variable.get()),
-            "set": variable.is_set,
-            "default": variable.default_text,
-            "rule": variable.rule,
-            "meaning": variable.meaning,
+            "name": variable.name, "value": _text(variable.get()), "set": variable.is_set,
+            "default": variable.default_text, "rule": variable.rule, "meaning": variable.meaning,
         }
         for variable in env.VARIABLES
-    ]
+    ]  # fmt: skip
     if as_json:
         for row in rows:
             print_json(row)

@@ -52,7 +52,7 @@ def command(
 
 def _record(item: Item, target: str, mode: str, choice: Choice) -> dict[str, object]:
     return {
-        "command": item.command, "key": item.signature.key(), "direction": item.direction, "target": target,
+        **item.row, "target": target,
         "mode": mode, "solver": choice.solver, "config": choice.config, "basis": choice.basis, "layer": choice.layer,
         "role": choice.role, "record": None if choice.record is None else asdict(choice.record),
         "candidates": [

@@ -58,14 +58,14 @@ def command(
                 build, missing = "", str(error)
             if as_json:
                 print_json({
-                    "command": item.command, "key": item.signature.key(), "direction": item.direction,
+                    **item.row,
                     "target": target.name, "solver": candidate.name, "config": str(config), "symbol": source.symbol,
                     "compile": build or None, "path": path, "source": None if out else unit_text([source]),
                 })  # fmt: skip
             elif out is not None:
                 click.echo(f"{path}\n{build}" if build else path)
             else:
-                click.echo(f"// {item.command} ({item.direction}): {candidate.name} {config}\n// {build or missing}")
+                click.echo(f"// {item}: {candidate.name} {config}\n// {build or missing}")
                 click.echo(unit_text([source]))
     if missing:
         complain(f"warning: sources without a compiler command: {missing}")

@@ -17,13 +17,11 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
     listing = read_problems(words)
     rows = [
         {
-            "command": item.command,
-            "key": item.signature.key(),
-            "direction": item.direction,
+            **item.row,
             "func_name": item.signature.get_func_name(),
             "flops": flops(item.signature),
             "bytes": bytes_moved(item.signature),
-        }
+        }  # fmt: skip
         for item in listing.items
     ]
     if as_json:

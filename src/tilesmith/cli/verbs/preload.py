@@ -67,7 +67,7 @@ def command(
             item = commands[made.signature]
             if made.phase == FAILED:
                 failed += 1
-                complain(f"{item.command} ({item.direction}): {made.reason}")
+                complain(f"{item}: {made.reason}")
             step(_line(item, made))
             if made.phase == COMPILED:
                 return
@@ -85,14 +85,13 @@ def command(
 def _line(item: Item, made: Step) -> str:
     what = f": {made.choice.solver} by {made.choice.basis}" if made.choice is not None else ""
     phase = "not compiled" if made.phase == COMPILED and made.reason else made.phase
-    return f"{phase} {made.device or 'sources'} {item.command} ({item.direction}){what}"
+    return f"{phase} {made.device or 'sources'} {item}{what}"
 
 
 def _record(item: Item, made: Step) -> dict[str, object]:
     choice = made.choice
     return {
-        "command": item.command, "key": made.signature.key(), "direction": item.direction,
-        "func_name": made.signature.get_func_name(), "device": made.device, "status": made.phase,
+        **item.row, "func_name": made.signature.get_func_name(), "device": made.device, "status": made.phase,
         "reason": made.reason, "solver": choice.solver if choice else "", "config": choice.config if choice else "",
         "basis": choice.basis if choice else "", "layer": choice.layer if choice else "",
         "time_us": choice.time_us if choice else None, "folder": str(made.folder) if made.folder else None,

@@ -6,11 +6,10 @@ import click
 
 from tilesmith.cli.options import PROBLEMS, Number, device_option, json_flag, seed_option, threads_option
 from tilesmith.cli.problem_list import read_problems
-from tilesmith.cli.seconds import take
-from tilesmith.cli.terminal import complain, note, print_json, progress
+from tilesmith.cli.terminal import budget_start, complain, note, print_json, progress
 from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
-from tilesmith.tune.retune import Retuned, Stale, retune, stale_problems, today
+from tilesmith.tune.retune import Retuned, Stale, current_setup, retune, stale_problems
 from tilesmith.tune.session import STRATEGIES
 
 
@@ -33,7 +32,7 @@ def command(
     wanted = frozenset(item.signature.canonical.key() for item in listing.items) if listing else None
     target, database, cache = target_of(None, threads, device), lasting_databases().writable, open_cache()
     ordinal = max(0, device_ordinal(device))
-    now = today(target, ordinal)
+    now = current_setup(target, ordinal)
     found = stale_problems(database, target, now, wanted)
     status = listing.status if listing else 0
     if only_list:
@@ -47,7 +46,7 @@ def command(
                 with step.search(each.answer.problem, seconds) as listener:
                     done = retune(
                         each, target, now, database=database, cache=cache, strategy=strategy, max_trials=trials,
-                        max_seconds=seconds, seed=seed, device=ordinal, progress=listener, started=take(),
+                        max_seconds=seconds, seed=seed, device=ordinal, progress=listener, started=budget_start(),
                     )  # fmt: skip
             except (NoSolutionError, CompileError, LaunchError) as error:
                 complain(f"{each.answer.problem}: {error}; its old answer stays")

@@ -18,8 +18,7 @@ from tilesmith.cli.options import (
     threads_option,
 )
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.cli.seconds import take
-from tilesmith.cli.terminal import complain, note, print_json, progress
+from tilesmith.cli.terminal import budget_start, complain, note, print_json, progress
 from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
 from tilesmith.tune.process import Workers
@@ -47,14 +46,15 @@ def command(
     with progress(len(listing.items), "tune") as step, Workers() as workers:
         for item in listing.items:
             try:
-                with step.search(f"{item.command} ({item.direction})", seconds) as listener:
+                with step.search(f"{item}", seconds) as listener:
                     result = tune(
                         item.signature, target, database=layers.writable, cache=cache, strategy=strategy,
                         max_trials=trials, max_seconds=seconds, seed=seed, progress=listener,
-                        device=max(0, device_ordinal(device)), external=external, workers=workers, started=take(),
+                        device=max(0, device_ordinal(device)), external=external, workers=workers,
+                        started=budget_start(),
                     )  # fmt: skip
             except (NoSolutionError, CompileError, LaunchError) as error:
-                complain(f"{item.command} ({item.direction}): {error}")
+                complain(f"{item}: {error}")
                 failed += 1
                 continue
             results.append(result)
@@ -76,7 +76,7 @@ def command(
 
 def _record(item: Item, result: TuneResult) -> dict[str, object]:
     return {
-        "command": item.command, "key": item.signature.key(), "direction": item.direction, "target": result.target,
+        **item.row, "target": result.target,
         "solver": result.record.solver, "config": result.record.config, "time_us": result.record.time_us,
         "spread_us": result.record.spread_us, "speedup": result.speedup, "trials": result.trials,
         "new_trials": result.new_trials, "failed": result.failed, "disturbed": result.disturbed,
@@ -89,6 +89,6 @@ def _record(item: Item, result: TuneResult) -> dict[str, object]:
 def _line(item: Item, result: TuneResult) -> str:
     gain = f", {result.speedup:.2f}x the untuned" if result.speedup else ""
     return (
-        f"{item.command} ({item.direction}): {result.record.solver} {result.record.config} "
+        f"{item}: {result.record.solver} {result.record.config} "
         f"{result.record.time_us:.1f} us{gain}; {result.new_trials} new trials in {result.seconds:.1f} s"
     )

@@ -34,7 +34,7 @@ from tilesmith.targets.detect import usable_cores
 
 Row = dict[str, Any]
 COPIES: Final = 5  # of a problem's tensors: as drawn, laid between pages, with NaN and Inf, in other layouts
-ROOM_BYTES: Final = 4e9
+BUDGET_BYTES: Final = 4e9
 
 
 @click.command("verify", help="Check the numbers of problems against a float64 reference.", **PROBLEMS)
@@ -62,8 +62,8 @@ def command(
         for item, row in _in_parallel(chosen, lambda item: _check(item, device, threads, mode, seed, specials), mode):
             if row["status"] == "failed":
                 failed += 1
-                complain(f"{item.command} ({item.direction}): {row['reason']}")
-            step(f"{row['status']} {row['solver'] or '-'} {item.command} ({item.direction})")
+                complain(f"{item}: {row['reason']}")
+            step(f"{row['status']} {row['solver'] or '-'} {item}")
             if as_json:
                 print_json(row)
             else:
@@ -76,10 +76,10 @@ def command(
 def _in_parallel(items: Sequence[Item], check: Callable[[Item], Row], mode: str) -> Iterator[tuple[Item, Row]]:
     """``check`` of each item, in order; several at a time where nothing is measured and the memory allows it."""
     workers = usable_cores() if mode in ("fast", "strict") else 1
-    room = Room(ROOM_BYTES)
+    budget = MemoryBudget(BUDGET_BYTES)
 
     def run(item: Item) -> Row:
-        with room.taken(COPIES * bytes_moved(item.signature)):
+        with budget.taken(COPIES * bytes_moved(item.signature)):
             return check(item)
 
     pool = ThreadPoolExecutor(workers)
@@ -98,7 +98,7 @@ def _in_parallel(items: Sequence[Item], check: Callable[[Item], Row], mode: str)
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-class Room:
+class MemoryBudget:
     """Memory for several tasks at a time: one that is larger than all of it runs alone."""
 
     def __init__(self, size: float) -> None:
@@ -142,7 +142,7 @@ def _check(item: Item, device: str, threads: int | None, mode: str | None, seed:
     else:
         reason = verdict.message
     return {
-        "command": item.command, "key": item.signature.key(), "direction": item.direction, "solver": solver,
+        **item.row, "solver": solver,
         "config": config, "status": "ok" if verdict is not None and verdict.ok else "failed",
         "reason": reason, "error": verdict.error if verdict is not None else None,
         "bound": verdict.bound if verdict is not None else None,

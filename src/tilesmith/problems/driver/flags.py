@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.problems.integers import MAX_SIZE, MAX_STRIDE
+from tilesmith.problems.limits import MAX_SIZE, MAX_STRIDE
 
 Value = int | float | str
 
@@ -105,28 +105,22 @@ CONV_FLAGS: tuple[Flag, ...] = (
 )
 
 GEMM_FLAGS: tuple[Flag, ...] = (
-    _choice("forw", "F", 1, 1, "there is one direction"),
-    _size("batch_count", "b", 1, "matrices"),
-    _choice("isColMajor", "C", 0, 1, "1: matrices are column-major"),
-    _size("a_h", "m", 256, "rows of a and c"),
-    _size("a_w", "k", 256, "columns of a, rows of b"),
-    _size("b_w", "n", 256, "columns of b and c"),
+    _choice("forw", "F", 1, 1, "there is one direction"), _size("batch_count", "b", 1, "matrices"),
+    _choice("isColMajor", "C", 0, 1, "1: matrices are column-major"), _size("a_h", "m", 256, "rows of a and c"),
+    _size("a_w", "k", 256, "columns of a, rows of b"), _size("b_w", "n", 256, "columns of b and c"),
     Flag("alpha", "A", "real", 1.0, meaning="factor of the product"),
     Flag("beta", "B", "real", 0.0, meaning="factor of c as it was"),
     _choice("transA", "u", 0, 1, "1: a is stored transposed"),
-    _choice("transB", "v", 0, 1, "1: b is stored transposed"),
-    Flag("iter", "i", "int", 10, 1, meaning="iterations"),
-    _choice("verify", "V", 0, 1, "1 checks the result"),
-    _choice("time", "t", 0, 1, "1 prints times"),
+    _choice("transB", "v", 0, 1, "1: b is stored transposed"), Flag("iter", "i", "int", 10, 1, meaning="iterations"),
+    _choice("verify", "V", 0, 1, "1 checks the result"), _choice("time", "t", 0, 1, "1 prints times"),
     *(Flag(f"ld{x}", "", "int", 0, 0, MAX_STRIDE, "elements between rows; 0: dense", True) for x in "abc"),
     *(Flag(f"stride_{x}", "", "int", -1, -1, MAX_STRIDE, "elements between batches; -1: dense", True) for x in "abc"),
-    _text("b_type", "", "", "element type of b", own=True),
-    _text("c_type", "", "", "element type of c", own=True),
+    _text("b_type", "", "", "element type of b", own=True), _text("c_type", "", "", "element type of c", own=True),
     _text("acc_type", "", "", "accumulation type: fp32, fp64 or tf32", own=True),
     _text("epilogue", "", "", "such as bias+gelu", own=True),
     _choice("deterministic", "", 0, 1, "1: the same bits at each call", own=True),
     Flag("workspace_limit", "", "int", -1, -1, MAX_STRIDE, "most bytes of workspace; -1: any number", True),
-)
+)  # fmt: skip
 
 # Command names and the element type of their tensors. MIOpen has no fp64 commands and of GEMM only the first two.
 AXES = {1: "w", 2: "hw", 3: "dhw"}  # spatial, by their number

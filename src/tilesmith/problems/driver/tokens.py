@@ -9,9 +9,8 @@ from pathlib import PurePosixPath
 
 from tilesmith.errors import CommandError, ProblemError
 from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, Flag, Value, flags_of
-from tilesmith.problems.integers import MAX_SIZE
 from tilesmith.problems.layouts import parse_layout
-from tilesmith.problems.lengths import check_length
+from tilesmith.problems.limits import MAX_SIZE, check_length
 
 _COMMENT = re.compile(r"(^|\s)#.*")
 _INTEGER = re.compile(r"[+-]?[0-9]+")

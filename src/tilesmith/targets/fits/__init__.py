@@ -1,1 +1,1 @@
-"""What was measured on each card, for estimates of time: one file a card, and the choice of the one for a target."""
+"""Constants measured on each card for estimates of time: one file for each card, and the choice for a target."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import log
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from tilesmith.targets.fits.units import Ratios
+from tilesmith.targets.fits.fit import Ratios
 from tilesmith.targets.target import CpuTarget, CudaTarget
 
 if TYPE_CHECKING:

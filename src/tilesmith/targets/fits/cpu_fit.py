@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tilesmith.targets.fits.units import Unit
+from tilesmith.targets.fits.fit import Unit
 
 C, R = Unit.CYCLES, Unit.PER_CYCLE
 
@@ -21,7 +21,7 @@ class MemoryFit:
 
 @dataclass(frozen=True)
 class CoreFit:
-    """What one thread starts and waits for."""
+    """The costs of starting and of waiting for one thread."""
 
     clock: Annotated[float, Unit.HERTZ, "The clock under load."]
     latency: Annotated[float, C, "Of a multiply-add, and what sums without a spare one lose when a load is late."]
@@ -58,7 +58,7 @@ class WrwFit(CoreFit, MemoryFit):
 
 @dataclass(frozen=True)
 class CpuFit:
-    """What was measured on one thread of ``card``; a part for each kernel."""
+    """The constants measured on one thread of ``card``; a part for each kernel."""
 
     card: str
     arch: str

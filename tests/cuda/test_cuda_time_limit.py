@@ -1,4 +1,4 @@
-"""The seconds of a search on a device are a promise, too: a fifth more or two seconds, whatever is slow there."""
+"""The seconds of a search on a device are a hard limit, too: a fifth more or two seconds, whatever is slow there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilesmith.tune.messages import Certify, Load, Race, Setup
 from tilesmith.tune.process import WorkerDiedError
 from tilesmith.tune.session import tune
 
-SECONDS, SLACK_S = 1.0, 2.0  # the budget, and what a busy machine may take on top of what is promised
+SECONDS, SLACK_S = 1.0, 2.0  # the budget, and what a busy machine may take on top of the limit
 
 
 class SlowWorker(StandInWorker):

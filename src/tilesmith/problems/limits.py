@@ -1,4 +1,8 @@
-"""Whole numbers from outside: anything that is an index, but neither bool nor float."""
+"""Limits on input: whole numbers in range (any index, but neither bool nor float), and the length of text.
+
+Real commands and keys have some hundred characters, lists some megabytes. Longer text is a mistake, such as a file of
+another kind. It is refused before it is read: parsing it would cost seconds for each megabyte.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,12 @@ import operator
 from collections.abc import Iterable
 from typing import Protocol
 
-from tilesmith.errors import ProblemError
+from tilesmith.errors import ProblemError, TilesmithError
 
 MAX_SIZE = 2**31 - 1
 MAX_STRIDE = 2**62
+MAX_TEXT = 1 << 16  # characters of a driver command, a key, a line of a find-db
+MAX_FILE = 1 << 26  # bytes of a list of commands
 _POWERS = {MAX_SIZE: "2^31-1", MAX_STRIDE: "2^62"}
 
 
@@ -54,3 +60,9 @@ def whole_numbers(name: str, values: object, least: int, most: int) -> tuple[int
     except TypeError:  # an array without axes says that it is iterable
         raise ProblemError(f"{name} must be a sequence of integers, got {values!r}") from None
     return tuple(whole_number(f"{name}[{i}]", item, least, most) for i, item in enumerate(items))
+
+
+def check_length(what: str, text: str, error: type[TilesmithError]) -> None:
+    """Raise ``error`` for text that is too long to be read."""
+    if isinstance(text, str) and len(text) > MAX_TEXT:
+        raise error(f"{what} {text[:40]!r}... has {len(text)} characters, and at most {MAX_TEXT} characters are read")

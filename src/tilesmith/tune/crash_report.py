@@ -1,4 +1,4 @@
-"""A few bytes shared with the worker, which outlive it: which kernel runs, and where it was when the worker died."""
+"""Memory shared with the worker, which outlives it: the kernel that runs, and its last address before it died."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import mmap
 from collections.abc import Sequence
 from pathlib import Path
 
-from tilesmith.measure.fences import FENCE_BYTES
+from tilesmith.measure.guard_pages import GUARD_BYTES
 from tilesmith.measure.host_check import Region
 from tilesmith.runtime._runtime import watch_faults
 
@@ -15,8 +15,8 @@ from tilesmith.runtime._runtime import watch_faults
 _NAME, _ADDRESS, _REGIONS, _SIZE = 0, 4096, 4104, 8192
 
 
-class Note:
-    """Short texts in a file mapped by both processes."""
+class CrashReport:
+    """The worker writes short texts into a file that both processes map; the session reads them after a crash."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -32,7 +32,7 @@ class Note:
         return self._get(_NAME)
 
     def watch(self, regions: Sequence[Region]) -> None:
-        """What lies where from now on."""
+        """Record the memory regions of the next run."""
         self._put(json.dumps(regions), _REGIONS, _SIZE)
 
     def watch_faults(self) -> None:
@@ -46,9 +46,9 @@ class Note:
         for name, begin, end, sealed in json.loads(text) if address and text else ():
             if begin <= address < end:
                 return f"wrote to {name}, which it may only read" if sealed else ""
-            if begin - FENCE_BYTES <= address < begin:
+            if begin - GUARD_BYTES <= address < begin:
                 return f"used memory that lies before {name}, {begin - address} from its first byte"
-            if end <= address < end + FENCE_BYTES:
+            if end <= address < end + GUARD_BYTES:
                 return f"used memory that lies behind {name}, {address - end + 1} from its last byte"
         return ""
 

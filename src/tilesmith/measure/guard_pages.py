@@ -1,7 +1,7 @@
-"""Memory with inaccessible pages on both sides: whoever reads or writes beyond its ends is stopped by the processor.
+"""Memory with inaccessible pages on both sides: a kernel that reads or writes beyond its ends faults.
 
-The process dies of it, so this is for processes that may (``tune.worker``). Where the system gives no such pages, bands
-of ``BAND_BYTES`` stand in their place, in which a write shows afterwards.
+The fault ends the process, so this is for processes that may end (``tune.worker``). Where the system gives no such
+pages, bands of ``BAND_BYTES`` stand in their place, in which a write shows afterwards.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from tilesmith.measure.arrays import BAND_BYTES, FILL
 
-FENCE_BYTES: Final = 1 << 20  # on each side; an address range costs nothing
+GUARD_BYTES: Final = 1 << 20  # on each side; an address range costs nothing
 _FAILED: Final = ctypes.c_void_p(-1).value
 
 
-class Room:
+class GuardedPages:
     """``size`` bytes (at least those asked for, up to the end of a page) that hold the fill byte.
 
-    ``memory`` is all that may be read: the room, which begins at ``first``, and the bands where there are no fences.
+    ``memory`` is all that may be read: the bytes from ``first``, and the bands where there are no guard pages.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -45,26 +45,26 @@ class Room:
         return self._pages is not None and self._pages.allow(mmap.PROT_READ)
 
     def unseal(self) -> None:
-        """From now on the room may be written."""
+        """From now on the memory may be written."""
         if self._pages is not None:
             self._pages.allow(mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 class _Pages:
-    """Mapped pages between two fences, given back with the last array that lies in them."""
+    """Mapped pages between two guard ranges, given back with the last array that lies in them."""
 
     def __init__(self, base: int, size: int) -> None:
         self._base, self._size = base, size
         self.__array_interface__ = {
-            "version": 3, "shape": (size,), "typestr": "|u1", "data": (base + FENCE_BYTES, False),
+            "version": 3, "shape": (size,), "typestr": "|u1", "data": (base + GUARD_BYTES, False),
         }  # fmt: skip
 
     def allow(self, access: int) -> bool:
-        return bool(_system().mprotect(self._base + FENCE_BYTES, self._size, access) == 0)
+        return bool(_system().mprotect(self._base + GUARD_BYTES, self._size, access) == 0)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter is going
-            _system().munmap(self._base, self._size + 2 * FENCE_BYTES)
+            _system().munmap(self._base, self._size + 2 * GUARD_BYTES)
 
 
 def _reserved(size: int) -> _Pages | None:
@@ -73,7 +73,7 @@ def _reserved(size: int) -> _Pages | None:
     except (OSError, AttributeError):
         return None
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    base = system.mmap(None, size + 2 * FENCE_BYTES, 0, flags, -1, 0)
+    base = system.mmap(None, size + 2 * GUARD_BYTES, 0, flags, -1, 0)
     if base == _FAILED:
         return None
     pages = _Pages(base, size)

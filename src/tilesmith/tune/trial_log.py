@@ -1,4 +1,4 @@
-"""What a search knows: the record of every config tried, and times that can be compared with each other."""
+"""The log of a search: the record of every config tried, and times that can be compared with each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilesmith.tune.space import Point
 
 
 @dataclass
-class Book:
+class TrialLog:
     """Trials of one problem. ``time_s`` are seconds on this search's one scale (see ``measuring``), fit for ranking.
 
     ``certified`` are those that have passed every check in this search: the only ones that may be chosen.
@@ -36,22 +36,13 @@ class Book:
     def best(self) -> Point | None:
         return next(iter(self.fastest(1)), None)
 
-    def fastest_of(self, arms: Iterable[str]) -> dict[str, Point]:
-        """The fastest point of each arm that has one."""
+    def fastest_of(self, solvers: Iterable[str], certified: bool = False) -> dict[str, Point]:
+        """The fastest point of each solver that has one; with ``certified``, of those that may be chosen."""
         found: dict[str, Point] = {}
-        wanted = set(arms)
+        wanted = set(solvers)
         for point in self.fastest(len(self.time_s)):
-            if point.arm in wanted:
-                found.setdefault(point.arm, point)
-        return found
-
-    def best_certified_of(self, arms: Iterable[str]) -> dict[str, Point]:
-        """The fastest point of each arm that has one which may be chosen."""
-        found: dict[str, Point] = {}
-        wanted = set(arms)
-        for point in self.fastest(len(self.time_s)):
-            if point.arm in wanted and point in self.certified:
-                found.setdefault(point.arm, point)
+            if point.solver in wanted and (point in self.certified or not certified):
+                found.setdefault(point.solver, point)
         return found
 
     def rescaled(self, point: Point, factor: float) -> Record:

@@ -1,0 +1,89 @@
+"""What tests need of a machine, whether it is here, and how to get it: the table behind ``conftest``'s skip hook.
+
+A test needs what its markers name (``@pytest.mark.needs_root``), what its folder needs, and PyTorch where its file
+imports it.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import levels
+from tilesmith.errors import NoCompilerError
+from tilesmith.measure.guard_pages import GuardedPages
+from tilesmith.toolchain.compilers import find_compiler
+from tilesmith.toolchain.nvrtc import find_nvrtc
+
+TESTS = Path(__file__).parent
+PREFIX = "needs_"  # of the markers
+
+
+def found(find: Callable[[], object]) -> bool:
+    try:
+        find()
+    except NoCompilerError:
+        return False
+    return True
+
+
+# Whether it is here, and what it is with the way to get it.
+NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
+    "compiler": (lambda: found(find_compiler), "a C compiler: apt install gcc, or pip install ziglang"),
+    "nvrtc": (lambda: found(find_nvrtc), "NVRTC: pip install 'nvidia-cuda-nvrtc>=13.0'"),
+    "torch": (lambda: find_spec("torch") is not None, "PyTorch: pip install torch"),
+    "zig": (lambda: find_spec("ziglang") is not None, "the ziglang wheel (400 MB): pip install ziglang"),
+    "linux": (lambda: sys.platform == "linux", "Linux: its /proc and its ELF files are read"),
+    "users": (lambda: hasattr(os, "geteuid"), "a system with POSIX users: access lists of others are not read"),
+    "root": (lambda: hasattr(os, "geteuid") and os.geteuid() == 0, "root, to give files to another user: use sudo"),
+    "fifos": (lambda: hasattr(os, "mkfifo"), "a system with FIFOs, such as Linux"),
+    "dev_full": (lambda: os.path.exists("/dev/full"), "/dev/full: run it on Linux"),
+    "guard_pages": (lambda: GuardedPages(1).seal(), "inaccessible memory pages: run it on Linux or macOS"),
+    "levels": (lambda: len(levels.HERE) > 1, "a processor of two levels: unset TILESMITH_CPU_LEVEL, or take a newer"),
+}
+FOLDERS = {
+    "compare": ("compiler", "torch"),
+    "cuda": ("compiler", "nvrtc"),
+    "dispatch": ("compiler",),
+    "docs": ("compiler", "torch"),
+    "external": ("compiler", "torch"),
+    "runtime": ("compiler",),
+    "solvers": ("compiler", "torch"),
+    "torch_ops": ("compiler", "torch"),
+    "torture": ("compiler",),
+    "tune": ("compiler",),
+}
+
+
+@cache
+def is_here(name: str) -> bool:
+    return NEEDS[name][0]()
+
+
+def reason(names: tuple[str, ...]) -> str:
+    """One sentence on the first of ``names`` that is not here; empty if all are."""
+    return next((f"needs {NEEDS[name][1]}" for name in names if not is_here(name)), "")
+
+
+def of_file(path: Path) -> tuple[str, ...]:
+    """What every test of a file needs."""
+    parts = path.relative_to(TESTS).parts
+    return (*FOLDERS.get(parts[0], ()), *(("torch",) if imports_torch(path) else ()))
+
+
+@cache
+def imports_torch(path: Path) -> bool:
+    """Whether importing a file imports PyTorch, through another file of the tests too."""
+    for node in ast.parse(path.read_text()).body:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for name in names:
+            near = [folder / f"{name}.py" for folder in (path.parent, TESTS)]
+            if name.split(".")[0] == "torch" or any(imports_torch(each) for each in near if each.exists()):
+                return True
+    return False
