@@ -20,7 +20,7 @@ from tilesmith.problems.rewrite import rewrites
 from tilesmith.problems.samples import sample_args
 from tilesmith.solvers.c.dense.form import dense_form
 from tilesmith.solvers.c.dense.solver import DenseSolver
-from tilesmith.solvers.c.dense.tiling import Tiling
+from tilesmith.solvers.c.dense.tile import Tiling
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.targets.cpu import CPU_TARGETS
 from torch_answer import torch_answer, torch_gemm

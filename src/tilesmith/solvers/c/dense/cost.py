@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tilesmith.solvers.c.dense.form import Phase, tap_lines
-from tilesmith.solvers.c.dense.tiling import DIRECT, Tiling
+from tilesmith.solvers.c.dense.tile import DIRECT, Tiling
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.cpu_fit import DenseFit

@@ -12,10 +12,10 @@ from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.c.dense.cost import predicted_seconds
 from tilesmith.solvers.c.dense.form import MAX_EXTENT, DenseForm, dense_form
-from tilesmith.solvers.c.dense.kernel import kernel_text
-from tilesmith.solvers.c.dense.pack import filter_text
+from tilesmith.solvers.c.dense.pack_text import filter_text
 from tilesmith.solvers.c.dense.space import AXES, dense_default, dense_space, smallest_item
-from tilesmith.solvers.c.dense.tiling import NOTE_BYTES, Tiling
+from tilesmith.solvers.c.dense.text import kernel_text
+from tilesmith.solvers.c.dense.tile import NOTE_BYTES, Tiling
 from tilesmith.solvers.c.reference.solver import guarded_reference
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked, remembered
 from tilesmith.targets.fits.choose import cpu_fit_of

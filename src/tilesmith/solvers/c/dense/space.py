@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilesmith.solvers.c.dense.cost import predicted_seconds
 from tilesmith.solvers.c.dense.form import DenseForm, uses_dot
-from tilesmith.solvers.c.dense.tiling import DIRECT, STRIP, Tiling
+from tilesmith.solvers.c.dense.tile import DIRECT, STRIP, Tiling
 from tilesmith.solvers.solver import Axis, Config, SearchSpace, values_of
 from tilesmith.targets.fits.choose import cpu_fit_of
 from tilesmith.targets.target import CpuTarget

@@ -8,12 +8,12 @@ little, and the reference is then exact to the last rounding even for the longes
 from __future__ import annotations
 
 from tilesmith.codegen.c.epilogue import scalar_activation
+from tilesmith.codegen.c.scalar import TYPES, conversions
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Integer, Launch, Parameter, Pointer, Real, Source, Space
 from tilesmith.plan.slots import slot_names
 from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
-from tilesmith.solvers.c.common.scalar_text import TYPES, conversions
 from tilesmith.solvers.c.reference import text
 from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
 from tilesmith.targets.target import CpuTarget

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tilesmith.codegen.c.epilogue import vector_activation
 from tilesmith.codegen.symbols import MARK
 from tilesmith.solvers.c.dense.form import DenseForm, tap_lines
-from tilesmith.solvers.c.dense.pack import strip_text
-from tilesmith.solvers.c.dense.tile import tile_name, tile_text
-from tilesmith.solvers.c.dense.tiling import CACHE_LINE, DIRECT, NOTE_BYTES, Tiling
+from tilesmith.solvers.c.dense.pack_text import strip_text
+from tilesmith.solvers.c.dense.tile import CACHE_LINE, DIRECT, NOTE_BYTES, Tiling
+from tilesmith.solvers.c.dense.tile_text import tile_name, tile_text
 
 ELEMENT = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilesmith.codegen.symbols import MARK
-from tilesmith.solvers.c.dense.tiling import NOTE_BYTES, Tiling
+from tilesmith.solvers.c.dense.tile import NOTE_BYTES, Tiling
 
 ELEMENT = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
 
