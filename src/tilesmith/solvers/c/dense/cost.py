@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tilesmith.solvers.c.dense.form import Phase, tap_lines
-from tilesmith.solvers.c.dense.tile import DIRECT, Tiling
+from tilesmith.solvers.c.dense.tile import DIRECT, DenseTile
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.cpu_fit import DenseFit
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LINE = 64
 
 
-def predicted_seconds(t: Tiling, fit: DenseFit) -> float:
+def predicted_seconds(t: DenseTile, fit: DenseFit) -> float:
     """Estimated seconds of ``run`` on ``t.target.cores`` threads."""
     form = t.form
     compute = sum(times * _phase_cycles(t, phase, fit) for phase, times in form.kinds)
@@ -28,7 +28,7 @@ def predicted_seconds(t: Tiling, fit: DenseFit) -> float:
     return cycles / _speedup(t) / fit.clock
 
 
-def _speedup(t: Tiling) -> float:
+def _speedup(t: DenseTile) -> float:
     """Threads that work, on average: the last turns leave some idle, and so does a thread that is held up."""
     threads = t.target.cores
     if threads == 1:
@@ -49,7 +49,7 @@ def _pieces(length: int, block: int, sizes: tuple[int, ...]) -> dict[int, int]:
     return {size: count for size, count in found.items() if count}
 
 
-def _phase_cycles(t: Tiling, phase: Phase, fit: DenseFit) -> float:
+def _phase_cycles(t: DenseTile, phase: Phase, fit: DenseFit) -> float:
     """All tiles of one phase, image and group."""
     segments = t.segment_count(phase)
     steps = segments * t.padded_run(t.run(phase)) // t.per_step
@@ -73,7 +73,7 @@ def _phase_cycles(t: Tiling, phase: Phase, fit: DenseFit) -> float:
     return total * phase.count[0]
 
 
-def _skipped(t: Tiling, phase: Phase, mh: int) -> float:
+def _skipped(t: DenseTile, phase: Phase, mh: int) -> float:
     """The share of lines of taps that no output of a tile sees inside the input."""
     lines, first, step = tap_lines(phase)[1]
     down, height = t.form.step[1], t.form.x_size[1]
@@ -86,7 +86,7 @@ def _skipped(t: Tiling, phase: Phase, mh: int) -> float:
     return min(1.0, gone / (lines * tiles))
 
 
-def _step_cycles(t: Tiling, pixels: int, nv: int, fit: DenseFit) -> float:
+def _step_cycles(t: DenseTile, pixels: int, nv: int, fit: DenseFit) -> float:
     """One step of the reduction: the slowest of the arithmetic, its latency, the loads and the front end."""
     target = t.target
     products = pixels * nv
@@ -103,7 +103,7 @@ def _step_cycles(t: Tiling, pixels: int, nv: int, fit: DenseFit) -> float:
     return cycles * (1.0 + 0.02 * loads / products) + (0.1 if t.unroll == 1 else 0.0)
 
 
-def _conflict_factor(t: Tiling, mh: int, mw: int) -> float:
+def _conflict_factor(t: DenseTile, mh: int, mw: int) -> float:
     """Pixels a power of two apart share few sets of the first-level cache."""
     step = abs(t.tile_step[1]) * t.element
     if mw == 1 and mh > 1:
@@ -119,7 +119,7 @@ def _conflict_factor(t: Tiling, mh: int, mw: int) -> float:
     return 1.06 if 2 * crowd > ways else 1.0
 
 
-def _filter_cycles(t: Tiling, compute: float, fit: DenseFit) -> float:
+def _filter_cycles(t: DenseTile, compute: float, fit: DenseFit) -> float:
     """What fetching the filter adds: from the second-level cache for each tile, from further away for each item."""
     form, target = t.form, t.target
     total = t.filter_bytes
@@ -148,7 +148,7 @@ def _filter_cycles(t: Tiling, compute: float, fit: DenseFit) -> float:
     return cycles + visible + 0.05 * min(arriving, first) + max(0.0, arriving - first)
 
 
-def _input_cycles(t: Tiling, fit: DenseFit) -> float:
+def _input_cycles(t: DenseTile, fit: DenseFit) -> float:
     """Every block of result channels reads an item's input again, from the cache that holds it."""
     form, target = t.form, t.target
     depth, rows, cols = t.strip_size
@@ -160,7 +160,7 @@ def _input_cycles(t: Tiling, fit: DenseFit) -> float:
     return 0.2 * passes * nbytes / rate
 
 
-def _pack_cycles(t: Tiling, fit: DenseFit) -> float:
+def _pack_cycles(t: DenseTile, fit: DenseFit) -> float:
     if t.pack == DIRECT:
         return 0.0
     form = t.form
@@ -175,7 +175,7 @@ def _pack_cycles(t: Tiling, fit: DenseFit) -> float:
     return pixels * t.cb / (4.0 if contiguous else fit.gathered)
 
 
-def _store_cycles(t: Tiling) -> float:
+def _store_cycles(t: DenseTile) -> float:
     form = t.form
     results = form.images * form.groups * form.pixels
     vectors = results * t.padded_k / t.lanes

@@ -27,7 +27,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Tiling:
+class DenseTile:
     """A config applied to a form. Lengths are in elements of the compute type unless they say bytes.
 
     A tile is ``tile_h x tile_w`` pixels times ``vectors`` vectors of channels. An item is ``item_rows`` x
@@ -79,6 +79,15 @@ class Tiling:
     def tail_lanes(self) -> int:
         """Lanes used in the last vector of the narrower block."""
         return self.form.k % self.nr - (self.tail_vectors - 1) * self.lanes if self.tail_vectors else 0
+
+    def vectors(self, tail: bool) -> int:
+        """Vectors of a full or of the narrower block."""
+        return self.tail_vectors if tail else self.value["vectors"]
+
+    @cached_property
+    def tails(self) -> tuple[bool, ...]:
+        """Which blocks there are: full ones (False), the narrower one (True)."""
+        return (False,) * (self.full_blocks > 0) + (True,) * (self.tail_vectors > 0)
 
     @cached_property
     def blocks(self) -> int:
@@ -180,6 +189,11 @@ class Tiling:
         return self.value["pack"]
 
     @cached_property
+    def skips(self) -> bool:
+        """Whether whole lines of taps lie above or below the input for some outputs: nothing but zeros to add."""
+        return self.form.overhangs(0) or self.form.overhangs(1)
+
+    @cached_property
     def strip_size(self) -> Triple:
         """Depth, rows and columns of the strip of one item."""
         form, g = self.form, self.form.spacing
@@ -208,6 +222,12 @@ class Tiling:
         return (self.form.step[1] // g[1] * self.x_pitch[1], self.form.step[2] // g[2] * self.x_pitch[2])
 
     @cached_property
+    def result_step(self) -> tuple[int, int]:
+        """From one output row or column of a phase to the next, in the result."""
+        form = self.form
+        return (form.y_strides[4] * form.out_step[1], form.y_strides[5] * form.out_step[2])
+
+    @cached_property
     def strip_bytes(self) -> int:
         if self.pack == DIRECT:
             return 0
@@ -227,12 +247,7 @@ class Tiling:
 
     @cached_property
     def lines_ahead(self) -> int:
-        """Cache lines of the next item's input that each tile asks for, 0 where that does not pay.
-
-        NOTE: the hardware's prefetchers do not follow tiles, whose few streams are short. On a Zen 3, 1x1 from 256 to
-        64 channels, 56x56 and batch 8 is 10 to 14 % faster with this. From the last-level cache it is up to 4 % slower,
-        and packed strips, which are read in order, gain nothing.
-        """
+        """Cache lines of the next item's input that each tile asks for, 0 where that does not pay: see notes.md."""
         form = self.form
         in_order = form.flat or (self.cols == form.count[2] and form.count[0] == 1)
         plain = form.groups == self.c_blocks == 1 and form.spacing == form.step == (1, 1, 1)
@@ -266,6 +281,11 @@ class Tiling:
     def run(self, phase: Phase) -> int:
         """Products of one segment."""
         return (phase.taps_in_row if self.merged(phase) else 1) * self.cb if phase.taps else 0
+
+    @cached_property
+    def odd(self) -> bool:
+        """Whether pairs leave one element of some run over."""
+        return self.dot and any(self.run(phase) % 2 for phase, _ in self.form.kinds)
 
     def padded_run(self, run: int) -> int:
         return -(-run // self.per_step) * self.per_step
