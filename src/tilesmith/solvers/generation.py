@@ -50,7 +50,7 @@ def file_stamp() -> str:
 
 
 def _files() -> list[str]:
-    """Sorted; without what PyTorch's side has: it makes no plans."""
+    """Sorted; without notes, and without what PyTorch's side has: they make no plans."""
     found = []
     folders = [os.path.join(_PACKAGE, name) for name in _FOLDERS]
     while folders:
@@ -59,7 +59,7 @@ def _files() -> list[str]:
                 if entry.is_dir():
                     if entry.name not in ("__pycache__", "external"):
                         folders.append(entry.path)
-                elif entry.is_file():
+                elif entry.is_file() and not entry.name.endswith(".md"):
                     found.append(entry.path)
     return sorted(found)
 

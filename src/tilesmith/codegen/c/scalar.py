@@ -1,7 +1,4 @@
-"""Scalar C text of the reference: loads to double and stores from it, one element at a time, rounded once.
-
-Every function's name starts with the kernel's symbol, so that any number of kernels fit into one compile unit.
-"""
+"""Scalar conversions in C, one element at a time, rounded once: to and from float in the prelude, double elsewhere."""
 
 from __future__ import annotations
 
@@ -28,6 +25,75 @@ typedef __UINT16_TYPE__ uint16_t;
 typedef __INT8_TYPE__ int8_t;
 typedef __UINT8_TYPE__ uint8_t;
 """
+
+# Part of the prelude, before what it says of vectors.
+_FLOAT = r"""TS_INLINE float ts_from_bits(unsigned u) {
+  float f;
+  __builtin_memcpy(&f, &u, 4);
+  return f;
+}
+TS_INLINE unsigned ts_bits(float f) {
+  unsigned u;
+  __builtin_memcpy(&u, &f, 4);
+  return u;
+}
+/* Any format of sign, e exponent bits with this bias, m fraction bits; inf says that the top exponent is not finite. */
+TS_INLINE float ts_widen(unsigned h, int e, int m, int bias, int inf) {
+  unsigned sign = (h >> (e + m) & 1u) << 31, ex = h >> m & ((1u << e) - 1), fr = h & ((1u << m) - 1);
+  if (inf ? ex == (1u << e) - 1 : (h & ((1u << (e + m)) - 1)) == (1u << (e + m)) - 1)
+    return ts_from_bits(sign | 0x7f800000u | fr << (23 - m) | (inf ? 0u : 0x400000u));
+  if (ex == 0) { /* subnormal: fr * 2^(1 - bias - m), exact in fp32 */
+    float f = (float)(int)fr * ts_from_bits((unsigned)(127 + 1 - bias - m) << 23);
+    return sign ? -f : f;
+  }
+  return ts_from_bits(sign | (ex + 127u - (unsigned)bias) << 23 | fr << (23 - m));
+}
+/* To nearest, ties to even. Without infinities what is too large becomes NaN, as in the e4m3fn definition. */
+TS_INLINE unsigned ts_narrow(float f, int e, int m, int bias, int inf) {
+  unsigned u = ts_bits(f), a = u & 0x7fffffffu, sign = (u >> 31) << (e + m), top = ((1u << e) - 1) << m, r;
+  unsigned none = inf ? top : top | ((1u << m) - 1);
+  if (a > 0x7f800000u) return sign | (inf ? top | 1u << (m - 1) : none);
+  if (a == 0x7f800000u) return sign | none;
+  int ex = (int)(a >> 23) - 127 + bias;
+  if (ex <= 0) { /* subnormal: let the fp32 adder round at 2^(1 - bias - m) */
+    float one = ts_from_bits((unsigned)(127 + 1 - bias - m + 23) << 23);
+    return sign | (ts_bits(ts_from_bits(a) + one) - ts_bits(one));
+  }
+  r = a - ((unsigned)(127 - bias) << 23);
+  r = (r + ((1u << (22 - m)) - 1) + (r >> (23 - m) & 1u)) >> (23 - m);
+  return sign | (r >= none ? none : r);
+}
+TS_INLINE float ts_get_fp32(const void *p) {
+  float f;
+  __builtin_memcpy(&f, p, 4);
+  return f;
+}
+TS_INLINE void ts_put_fp32(void *p, float f) { __builtin_memcpy(p, &f, 4); }
+TS_INLINE float ts_get_fp64(const void *p) { return (float)*(const ts_f64 *)p; }
+TS_INLINE void ts_put_fp64(void *p, float f) { *(ts_f64 *)p = f; }
+TS_INLINE float ts_get_bf16(const void *p) { return ts_from_bits((unsigned)*(const ts_u16 *)p << 16); }
+TS_INLINE unsigned ts_round_bf16(float f) {
+  unsigned u = ts_bits(f);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return u >> 16 | 0x40u;
+  return (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+}
+TS_INLINE void ts_put_bf16(void *p, float f) { *(ts_u16 *)p = (unsigned short)ts_round_bf16(f); }
+"""
+
+
+def float_conversions() -> str:
+    """``ts_get_D(p)`` and ``ts_put_D(p, float)`` for each floating-point dtype ``D``."""
+    text = _FLOAT
+    for name in ("fp16", "fp8e5m2", "fp8e4m3"):
+        m, e, inf = _SMALL[name]
+        bits, kind = ("ts_u16", "unsigned short") if name == "fp16" else ("ts_u8", "unsigned char")
+        form = f"{e}, {m}, {(1 << (e - 1)) - 1}, {inf}"
+        text += (
+            f"TS_INLINE float ts_get_{name}(const void *p) {{ return ts_widen(*(const {bits} *)p, {form}); }}\n"
+            f"TS_INLINE void ts_put_{name}(void *p, float f) {{ *({bits} *)p = ({kind})ts_narrow(f, {form}); }}\n"
+        )
+    return text
+
 
 # A float of ``m`` mantissa bits is widened by moving its bits, and narrowed with one rounding (to nearest even).
 _WIDEN = """
@@ -85,7 +151,10 @@ static inline uint32_t @SYM@_narrow_@D@(double v) {
 
 
 def conversions(dtypes: set[str]) -> str:
-    """``@SYM@_load_D(base, index)`` and ``@SYM@_store_D(base, index, value)`` for each of ``dtypes``, in order."""
+    """``@SYM@_load_D(base, index)`` and ``@SYM@_store_D(base, index, value)`` for each of ``dtypes``, in order.
+
+    Integers are loaded as ``int64_t``, everything else as ``double``.
+    """
     return "".join(_conversion(name) for name in sorted(dtypes))
 
 
@@ -94,13 +163,10 @@ def _conversion(name: str) -> str:
     text = ""
     value = f"((const {raw} *)base)[at]"
     if name in _SMALL:
-        m, e, infinities = _SMALL[name]
-        holes = {"@D@": name, "@M@": str(m), "@E@": str(e), "@I@": str(infinities)}
-        for template in (_WIDEN, _NARROW):
-            part = template
-            for hole, filling in holes.items():
-                part = part.replace(hole, filling)
-            text += part
+        m, e, inf = _SMALL[name]
+        text = _WIDEN + _NARROW
+        for hole, filling in (("@D@", name), ("@M@", str(m)), ("@E@", str(e)), ("@I@", str(inf))):
+            text = text.replace(hole, filling)
         load, store = f"@SYM@_widen_{name}({value})", f"({raw})@SYM@_narrow_{name}(v)"
     else:
         load, store = value, f"({raw})v"

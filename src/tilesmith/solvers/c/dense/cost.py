@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tilesmith.solvers.c.common.cost import step_cycles
 from tilesmith.solvers.c.dense.form import Phase, tap_lines
-from tilesmith.solvers.c.dense.tile import DIRECT, DenseTile
+from tilesmith.solvers.c.dense.tile import CACHE_LINE, DIRECT, DenseTile
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.cpu_fit import DenseFit
-
-LINE = 64
 
 
 def predicted_seconds(t: DenseTile, fit: DenseFit) -> float:
@@ -90,12 +89,9 @@ def _step_cycles(t: DenseTile, pixels: int, nv: int, fit: DenseFit) -> float:
     """One step of the reduction: the slowest of the arithmetic, its latency, the loads and the front end."""
     target = t.target
     products = pixels * nv
-    lines = -(-nv * t.lanes * t.per_step * t.element // LINE) if t.value["prefetch"] else 0
+    lines = -(-nv * t.lanes * t.per_step * t.element // CACHE_LINE) if t.value["prefetch"] else 0
     loads = pixels + nv + 0.5 * lines
-    issued = products + loads + 3 / t.unroll
-    cycles = max(
-        products / target.fma_per_cycle, fit.latency, loads / fit.loads, issued / fit.issued
-    )  # fmt: skip
+    cycles = step_cycles(products, loads, 3 / t.unroll, fit.latency, target, fit)
     registers = products + nv + (0 if nv == 1 else 1)
     if registers > target.vector_registers:
         cycles *= 1.0 + 0.05 * (registers - target.vector_registers)
@@ -108,7 +104,7 @@ def _conflict_factor(t: DenseTile, mh: int, mw: int) -> float:
     step = abs(t.tile_step[1]) * t.element
     if mw == 1 and mh > 1:
         step = abs(t.tile_step[0]) * t.element
-    if step < LINE:
+    if step < CACHE_LINE:
         return 1.0
     way = 4096
     sets = max(1, way // math.gcd(step, way))

@@ -262,13 +262,16 @@ class DenseTile:
         spacing = 1 if self.pack == DIRECT else self.form.spacing[2]
         return phase.tap_spacing == 0 or phase.tap_spacing * self.x_pitch[2] == self.cb * spacing
 
+    def taps_in_run(self, phase: Phase) -> int:
+        return phase.taps_in_row if self.merged(phase) else 1
+
     def segment_count(self, phase: Phase) -> int:
-        return len(phase.taps) // (phase.taps_in_row if self.merged(phase) else 1)
+        return len(phase.taps) // self.taps_in_run(phase)
 
     def segments(self, phase: Phase) -> tuple[Segment, ...]:
         """The runs of one phase; all have the same length."""
         first = self.form.first_tap
-        length = phase.taps_in_row if self.merged(phase) else 1
+        length = self.taps_in_run(phase)
         found = []
         for number in range(0, len(phase.taps), length):
             at = phase.taps[number].at
@@ -280,7 +283,7 @@ class DenseTile:
 
     def run(self, phase: Phase) -> int:
         """Products of one segment."""
-        return (phase.taps_in_row if self.merged(phase) else 1) * self.cb if phase.taps else 0
+        return self.taps_in_run(phase) * self.cb if phase.taps else 0
 
     @cached_property
     def odd(self) -> bool:
