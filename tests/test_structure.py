@@ -59,6 +59,17 @@ def test_families_of_kernels_do_not_import_each_other():
                 assert other not in others or other.endswith(f".{parts[1]}"), f"{path}:{line}: imports {name}"
 
 
+def test_kernels_in_c_share_what_is_common_alone():
+    """A family reads its own folder, what all share, and the reference behind every fast kernel."""
+    rooms = PACKAGE / "solvers" / "c"
+    for path in modules():
+        if rooms in path.parents and path.parent != rooms:
+            allowed = {path.relative_to(rooms).parts[0], "common", "reference"}
+            for line, name in imported(path):
+                if name.startswith("tilesmith.solvers.c."):
+                    assert name.split(".")[3] in allowed, f"{path}:{line}: imports {name}"
+
+
 def test_every_folder_has_its_place():
     assert {area(path) for path in modules()} - {"__init__", "__main__"} <= set(ORDER)
 

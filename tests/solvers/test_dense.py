@@ -20,7 +20,7 @@ from tilesmith.problems.rewrite import rewrites
 from tilesmith.problems.samples import sample_args
 from tilesmith.solvers.c.dense.form import dense_form
 from tilesmith.solvers.c.dense.solver import DenseSolver
-from tilesmith.solvers.c.dense.tiling import Tiling
+from tilesmith.solvers.c.dense.tile import DenseTile
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.targets.cpu import CPU_TARGETS
 from torch_answer import torch_answer, torch_gemm
@@ -136,7 +136,7 @@ def test_rows_that_are_one_line_are_walked_as_one(level):
             wanted = default.replace(
                 pack=1, tile_h=1, tile_w=min(5, space.axes["tile_w"][-1]), vectors=1, item_rows=rows, item_columns=0
             )
-            assert Tiling(dense_form(problem), wanted, level).one_line == one_line
+            assert DenseTile(dense_form(problem), wanted, level).one_line == one_line
             cases.append((signature, SOLVER.draft(problem, wanted, level), wanted))
         assert not one_line or not any(
             space.contains(default.replace(pack=1, tile_h=2, tile_w=w, vectors=1, item_rows=2))

@@ -16,9 +16,8 @@ from narrow_cases import (
 import levels
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
-from tilesmith.solvers.c.grouped.axis import axis_phases, column_tiles
-from tilesmith.solvers.c.grouped.depthwise import DepthwiseSolver
-from tilesmith.solvers.c.grouped.solver import GroupedSolver
+from tilesmith.solvers.c.common.axis import axis_phases, column_tiles
+from tilesmith.solvers.c.grouped.solver import DepthwiseSolver, GroupedSolver
 from tilesmith.solvers.solver import Rejected
 from tilesmith.targets.cpu import CPU_TARGETS
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
 
 from chain import TWO_THREADS, executables, function
+from tilesmith.codegen.c.scalar import TYPES, conversions
+from tilesmith.codegen.symbols import make_source
 from tilesmith.measure.accuracy import check, check_specials, verify
 from tilesmith.measure.arrays import guarded_operands, guarded_result
 from tilesmith.measure.oracle import oracle
-from tilesmith.plan.records import Draft, Launch, Pointer, Space
+from tilesmith.plan.records import Draft, Integer, Launch, Memset, Pointer, Space
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.epilogue import ACTIVATIONS, Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
-from tilesmith.solvers.c.common.finite import NOTE_BYTES, finite_check
 from tilesmith.solvers.c.reference.solver import ReferenceSolver, guarded_reference
 from tilesmith.solvers.solver import Accepted
 from tilesmith.targets.cpu import CPU_TARGETS
@@ -136,14 +138,33 @@ def test_conversions_agree_with_ml_dtypes(name, level):
 # --- guarded ---------------------------------------------------------------------------------------------------------
 
 
+NOTE_BYTES = 64
+NOTE = """
+void @SYM@(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64_t end) {
+  (void)scratch;
+  for (int64_t item = begin; item < end; item++) {
+    int64_t at = 0;
+    for (int64_t axis = 0, rest = item; axis < 6; rest /= s[axis++])
+      at += rest % s[axis] * s[6 + axis];
+    const double v = @SYM@_load_@D@(p[0], at);
+    if (v - v != 0)
+      *(int32_t *)p[1] = 1;
+  }
+}
+"""
+
+
 def guarded_draft(signature, view):
-    """The note of the filter, then the guarded reference alone."""
+    """A note that says whether an element of the filter is an Inf or NaN, then the guarded reference alone."""
     note = Pointer(Space.PACKED)
-    check, steps = finite_check(view, Pointer(Space.SLOT, 1), note, TWO_THREADS)
+    (k, c, *taps), (k_step, c_step, *steps) = view.shape, view.strides
+    sizes = (k, c // view.vector, *taps, view.vector)
+    body = conversions({view.dtype}) + NOTE.replace("@D@", view.dtype)
+    check = make_source("c", "note", view.dtype, "s1", TWO_THREADS.arch, TYPES, body)
+    numbers = (Integer(value) for value in (*sizes, k_step, c_step, *steps, 1))
+    noted = Launch(1, check.symbol, (prod(sizes), 1, 1), (Pointer(Space.SLOT, 1), note, *numbers))
     source, launch = guarded_reference(signature.geometry, TWO_THREADS, note)
-    assert isinstance(launch, Launch)
-    steps = tuple(replace(step, artifact=1) if isinstance(step, Launch) else step for step in steps)
-    return Draft((source, check), (launch,), steps, packed_bytes=NOTE_BYTES)
+    return Draft((source, check), (launch,), (Memset(note, NOTE_BYTES), noted), packed_bytes=NOTE_BYTES)
 
 
 @pytest.mark.parametrize("mode", ["fwd", "bwd"])
@@ -168,9 +189,3 @@ def test_guarded_reference_runs_only_for_filters_that_are_not_finite(name, mode)
                 built.bind(signature)(*values, out=out)
                 verdict = check(out, oracle(signature, values), signature)
                 assert verdict.ok, f"{place}: {verdict.message}"
-
-
-def test_integers_have_no_note():
-    signature = ConvSignature((1, 4, 3, 3), (4, 4, 1, 1), dtype="int8")
-    with pytest.raises(ValueError, match="no Inf"):
-        finite_check(signature.geometry.w, Pointer(Space.SLOT, 1), Pointer(Space.PACKED), TWO_THREADS)

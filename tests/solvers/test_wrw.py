@@ -18,9 +18,9 @@ from narrow_cases import (
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.solvers.c.bgrad.solver import BgradSolver
 from tilesmith.solvers.c.wrw.solver import WrwSolver
-from tilesmith.solvers.c.wrw.tiling import flattened, strip_shape
+from tilesmith.solvers.c.wrw.tile import flattened, strip_shape
 from tilesmith.solvers.c.wrw_grouped.solver import WrwGroupedSolver
-from tilesmith.solvers.c.wrw_grouped.text import passes
+from tilesmith.solvers.c.wrw_grouped.tile import passes
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.targets.cpu import CPU_TARGETS, cpu_target
 

@@ -12,8 +12,7 @@ from tilesmith.solvers import reasons
 from tilesmith.solvers.c.bgrad.solver import BgradSolver
 from tilesmith.solvers.c.common.relayout import CPU_COPIES
 from tilesmith.solvers.c.dense.solver import DenseSolver
-from tilesmith.solvers.c.grouped.depthwise import DepthwiseSolver
-from tilesmith.solvers.c.grouped.solver import GroupedSolver
+from tilesmith.solvers.c.grouped.solver import DepthwiseSolver, GroupedSolver
 from tilesmith.solvers.c.reference.solver import ReferenceSolver
 from tilesmith.solvers.c.wrw.solver import WrwSolver
 from tilesmith.solvers.c.wrw_grouped.solver import WrwGroupedSolver

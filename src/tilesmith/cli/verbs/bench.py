@@ -45,8 +45,8 @@ DISTURBED_STATUS = 3  # exit status: all numbers are right, and some times say l
 _MOST_HELD = 256 << 20  # bytes of an earlier run's rows
 # What a row takes from ``Bench``, in this order.
 _FOUND = (
-    "time_us", "spread_us", "single_us", "samples", "disturbed", "discarded", "prepare_us", "gflops", "roofline", "error",
-    "bound", "status", "reason",
+    "time_us", "spread_us", "single_us", "samples", "disturbed", "discarded", "prepare_us", "gflops", "roofline",
+    "error", "bound", "status", "reason",
 )  # fmt: skip
 _FAILURES = (NoSolutionError, CompileError, LaunchError, PlanError)
 

@@ -7,6 +7,8 @@ sides, rows are copied.
 
 from __future__ import annotations
 
+from math import prod
+
 from tilesmith.codegen.axes import Axis, common_axes
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Integer, Launch, Pointer, Source
@@ -108,9 +110,7 @@ def layout_copy(
     outer, p, q = _roles(common_axes(source, result))
     # Several tiles in a row: lines of memory are then written whole even when rows are a power of two apart.
     chunk = max(_TILES * lanes, _ITEM_ELEMENTS // q[0] // lanes * lanes)
-    items = -(-p[0] // chunk)
-    for size, _, _ in outer:
-        items *= size
+    items = -(-p[0] // chunk) * prod(size for size, _, _ in outer)
     numbers = [axis[column] for column in range(3) for axis in outer]
     launch = Launch(
         0, made.symbol, (items, 1, 1), (read, write, *(Integer(v) for v in (*numbers, *p, *q, chunk)))

@@ -16,6 +16,7 @@ Everything is named ``ts_``. ``ts_vf`` is a vector of ``TS_LANES`` fp32, ``ts_vi
 
 from __future__ import annotations
 
+from tilesmith.codegen.c.scalar import float_conversions
 from tilesmith.targets.target import CpuTarget
 
 
@@ -24,7 +25,7 @@ def c_prelude(target: CpuTarget) -> str:
     width = target.vector_bytes
     if width not in (16, 32, 64):
         raise ValueError(f"vectors of {width} bytes; the C prelude knows 16, 32 and 64")
-    parts = [_TYPES.replace("@VB@", str(width)), _SCALARS, _vectors(target), _tails(target)]
+    parts = [_TYPES.replace("@VB@", str(width)), float_conversions() + _LOADS, _vectors(target), _tails(target)]
     if target.bf16_dot:
         parts.append(_BF16_DOT)
     return "\n".join(parts)
@@ -52,63 +53,7 @@ typedef int ts_vi_at __attribute__((vector_size(@VB@), aligned(1), may_alias));
 typedef unsigned short ts_vh_at __attribute__((vector_size(@VB@ / 2), aligned(1), may_alias));
 """
 
-_SCALARS = r"""TS_INLINE float ts_from_bits(unsigned u) {
-  float f;
-  __builtin_memcpy(&f, &u, 4);
-  return f;
-}
-TS_INLINE unsigned ts_bits(float f) {
-  unsigned u;
-  __builtin_memcpy(&u, &f, 4);
-  return u;
-}
-/* Any format of sign, e exponent bits with this bias, m fraction bits; inf says that the top exponent is not finite. */
-TS_INLINE float ts_widen(unsigned h, int e, int m, int bias, int inf) {
-  unsigned sign = (h >> (e + m) & 1u) << 31, ex = h >> m & ((1u << e) - 1), fr = h & ((1u << m) - 1);
-  if (inf ? ex == (1u << e) - 1 : (h & ((1u << (e + m)) - 1)) == (1u << (e + m)) - 1)
-    return ts_from_bits(sign | 0x7f800000u | fr << (23 - m) | (inf ? 0u : 0x400000u));
-  if (ex == 0) { /* subnormal: fr * 2^(1 - bias - m), exact in fp32 */
-    float f = (float)(int)fr * ts_from_bits((unsigned)(127 + 1 - bias - m) << 23);
-    return sign ? -f : f;
-  }
-  return ts_from_bits(sign | (ex + 127u - (unsigned)bias) << 23 | fr << (23 - m));
-}
-/* To nearest, ties to even. Without infinities what is too large becomes NaN, as in the e4m3fn definition. */
-TS_INLINE unsigned ts_narrow(float f, int e, int m, int bias, int inf) {
-  unsigned u = ts_bits(f), a = u & 0x7fffffffu, sign = (u >> 31) << (e + m), top = ((1u << e) - 1) << m, r;
-  unsigned none = inf ? top : top | ((1u << m) - 1);
-  if (a > 0x7f800000u) return sign | (inf ? top | 1u << (m - 1) : none);
-  if (a == 0x7f800000u) return sign | none;
-  int ex = (int)(a >> 23) - 127 + bias;
-  if (ex <= 0) { /* subnormal: let the fp32 adder round at 2^(1 - bias - m) */
-    float one = ts_from_bits((unsigned)(127 + 1 - bias - m + 23) << 23);
-    return sign | (ts_bits(ts_from_bits(a) + one) - ts_bits(one));
-  }
-  r = a - ((unsigned)(127 - bias) << 23);
-  r = (r + ((1u << (22 - m)) - 1) + (r >> (23 - m) & 1u)) >> (23 - m);
-  return sign | (r >= none ? none : r);
-}
-TS_INLINE float ts_get_fp32(const void *p) {
-  float f;
-  __builtin_memcpy(&f, p, 4);
-  return f;
-}
-TS_INLINE void ts_put_fp32(void *p, float f) { __builtin_memcpy(p, &f, 4); }
-TS_INLINE float ts_get_fp64(const void *p) { return (float)*(const ts_f64 *)p; }
-TS_INLINE void ts_put_fp64(void *p, float f) { *(ts_f64 *)p = f; }
-TS_INLINE float ts_get_bf16(const void *p) { return ts_from_bits((unsigned)*(const ts_u16 *)p << 16); }
-TS_INLINE unsigned ts_round_bf16(float f) {
-  unsigned u = ts_bits(f);
-  if ((u & 0x7fffffffu) > 0x7f800000u) return u >> 16 | 0x40u;
-  return (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
-}
-TS_INLINE void ts_put_bf16(void *p, float f) { *(ts_u16 *)p = (unsigned short)ts_round_bf16(f); }
-TS_INLINE float ts_get_fp16(const void *p) { return ts_widen(*(const ts_u16 *)p, 5, 10, 15, 1); }
-TS_INLINE void ts_put_fp16(void *p, float f) { *(ts_u16 *)p = (unsigned short)ts_narrow(f, 5, 10, 15, 1); }
-TS_INLINE float ts_get_fp8e5m2(const void *p) { return ts_widen(*(const ts_u8 *)p, 5, 2, 15, 1); }
-TS_INLINE void ts_put_fp8e5m2(void *p, float f) { *(ts_u8 *)p = (unsigned char)ts_narrow(f, 5, 2, 15, 1); }
-TS_INLINE float ts_get_fp8e4m3(const void *p) { return ts_widen(*(const ts_u8 *)p, 4, 3, 7, 0); }
-TS_INLINE void ts_put_fp8e4m3(void *p, float f) { *(ts_u8 *)p = (unsigned char)ts_narrow(f, 4, 3, 7, 0); }
+_LOADS = """\
 /* f - 0 is f for every f, -0 and NaN included, so that compilers leave the broadcast alone; 0 + f is not. */
 TS_INLINE ts_vf ts_splat(float f) { return f - (ts_vf){0}; }
 TS_INLINE ts_vf ts_select(ts_vi mask, ts_vf a, ts_vf b) {

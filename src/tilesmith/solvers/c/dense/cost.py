@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tilesmith.solvers.c.common.cost import step_cycles
 from tilesmith.solvers.c.dense.form import Phase, tap_lines
-from tilesmith.solvers.c.dense.tiling import DIRECT, Tiling
+from tilesmith.solvers.c.dense.tile import CACHE_LINE, DIRECT, DenseTile
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.cpu_fit import DenseFit
 
-LINE = 64
 
-
-def predicted_seconds(t: Tiling, fit: DenseFit) -> float:
+def predicted_seconds(t: DenseTile, fit: DenseFit) -> float:
     """Estimated seconds of ``run`` on ``t.target.cores`` threads."""
     form = t.form
     compute = sum(times * _phase_cycles(t, phase, fit) for phase, times in form.kinds)
@@ -28,7 +27,7 @@ def predicted_seconds(t: Tiling, fit: DenseFit) -> float:
     return cycles / _speedup(t) / fit.clock
 
 
-def _speedup(t: Tiling) -> float:
+def _speedup(t: DenseTile) -> float:
     """Threads that work, on average: the last turns leave some idle, and so does a thread that is held up."""
     threads = t.target.cores
     if threads == 1:
@@ -49,7 +48,7 @@ def _pieces(length: int, block: int, sizes: tuple[int, ...]) -> dict[int, int]:
     return {size: count for size, count in found.items() if count}
 
 
-def _phase_cycles(t: Tiling, phase: Phase, fit: DenseFit) -> float:
+def _phase_cycles(t: DenseTile, phase: Phase, fit: DenseFit) -> float:
     """All tiles of one phase, image and group."""
     segments = t.segment_count(phase)
     steps = segments * t.padded_run(t.run(phase)) // t.per_step
@@ -73,7 +72,7 @@ def _phase_cycles(t: Tiling, phase: Phase, fit: DenseFit) -> float:
     return total * phase.count[0]
 
 
-def _skipped(t: Tiling, phase: Phase, mh: int) -> float:
+def _skipped(t: DenseTile, phase: Phase, mh: int) -> float:
     """The share of lines of taps that no output of a tile sees inside the input."""
     lines, first, step = tap_lines(phase)[1]
     down, height = t.form.step[1], t.form.x_size[1]
@@ -86,16 +85,13 @@ def _skipped(t: Tiling, phase: Phase, mh: int) -> float:
     return min(1.0, gone / (lines * tiles))
 
 
-def _step_cycles(t: Tiling, pixels: int, nv: int, fit: DenseFit) -> float:
+def _step_cycles(t: DenseTile, pixels: int, nv: int, fit: DenseFit) -> float:
     """One step of the reduction: the slowest of the arithmetic, its latency, the loads and the front end."""
     target = t.target
     products = pixels * nv
-    lines = -(-nv * t.lanes * t.per_step * t.element // LINE) if t.value["prefetch"] else 0
+    lines = -(-nv * t.lanes * t.per_step * t.element // CACHE_LINE) if t.value["prefetch"] else 0
     loads = pixels + nv + 0.5 * lines
-    issued = products + loads + 3 / t.unroll
-    cycles = max(
-        products / target.fma_per_cycle, fit.latency, loads / fit.loads, issued / fit.issued
-    )  # fmt: skip
+    cycles = step_cycles(products, loads, 3 / t.unroll, fit.latency, target, fit)
     registers = products + nv + (0 if nv == 1 else 1)
     if registers > target.vector_registers:
         cycles *= 1.0 + 0.05 * (registers - target.vector_registers)
@@ -103,12 +99,12 @@ def _step_cycles(t: Tiling, pixels: int, nv: int, fit: DenseFit) -> float:
     return cycles * (1.0 + 0.02 * loads / products) + (0.1 if t.unroll == 1 else 0.0)
 
 
-def _conflict_factor(t: Tiling, mh: int, mw: int) -> float:
+def _conflict_factor(t: DenseTile, mh: int, mw: int) -> float:
     """Pixels a power of two apart share few sets of the first-level cache."""
     step = abs(t.tile_step[1]) * t.element
     if mw == 1 and mh > 1:
         step = abs(t.tile_step[0]) * t.element
-    if step < LINE:
+    if step < CACHE_LINE:
         return 1.0
     way = 4096
     sets = max(1, way // math.gcd(step, way))
@@ -119,7 +115,7 @@ def _conflict_factor(t: Tiling, mh: int, mw: int) -> float:
     return 1.06 if 2 * crowd > ways else 1.0
 
 
-def _filter_cycles(t: Tiling, compute: float, fit: DenseFit) -> float:
+def _filter_cycles(t: DenseTile, compute: float, fit: DenseFit) -> float:
     """What fetching the filter adds: from the second-level cache for each tile, from further away for each item."""
     form, target = t.form, t.target
     total = t.filter_bytes
@@ -148,7 +144,7 @@ def _filter_cycles(t: Tiling, compute: float, fit: DenseFit) -> float:
     return cycles + visible + 0.05 * min(arriving, first) + max(0.0, arriving - first)
 
 
-def _input_cycles(t: Tiling, fit: DenseFit) -> float:
+def _input_cycles(t: DenseTile, fit: DenseFit) -> float:
     """Every block of result channels reads an item's input again, from the cache that holds it."""
     form, target = t.form, t.target
     depth, rows, cols = t.strip_size
@@ -160,7 +156,7 @@ def _input_cycles(t: Tiling, fit: DenseFit) -> float:
     return 0.2 * passes * nbytes / rate
 
 
-def _pack_cycles(t: Tiling, fit: DenseFit) -> float:
+def _pack_cycles(t: DenseTile, fit: DenseFit) -> float:
     if t.pack == DIRECT:
         return 0.0
     form = t.form
@@ -175,7 +171,7 @@ def _pack_cycles(t: Tiling, fit: DenseFit) -> float:
     return pixels * t.cb / (4.0 if contiguous else fit.gathered)
 
 
-def _store_cycles(t: Tiling) -> float:
+def _store_cycles(t: DenseTile) -> float:
     form = t.form
     results = form.images * form.groups * form.pixels
     vectors = results * t.padded_k / t.lanes

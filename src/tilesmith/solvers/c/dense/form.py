@@ -8,18 +8,19 @@ stride, each with its own taps and unit steps; a GEMM is a row of ``m`` pixels w
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import gcd, prod
 
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, Triple
 from tilesmith.solvers import reasons
+from tilesmith.solvers.c.common.axis import AxisPhase, axis_phases
+from tilesmith.solvers.c.common.family import FLOATS
 from tilesmith.solvers.solver import Geometry, Rejected
 from tilesmith.targets.target import CpuTarget
 
-FLOATS = ("fp32", "bf16", "fp16")
 MAX_PHASES = 512
 MAX_TAPS = 4096
 MAX_EXTENT = 2**30  # elements that int offsets may span
@@ -125,7 +126,7 @@ class DenseForm:
         found = []
         for i in range(3):
             away = {tap.at[i] - self.first_tap[i] for tap in self.taps}
-            found.append(math.gcd(0 if i == 0 else self.step[i], *away) or 1)
+            found.append(gcd(0 if i == 0 else self.step[i], *away) or 1)
         return _triple(found)
 
     def overhangs(self, i: int) -> bool:
@@ -135,12 +136,6 @@ class DenseForm:
             for phase in self.phases
             for tap in phase.taps
         )
-
-    @property
-    def products(self) -> int:
-        """Multiply-adds of the whole problem."""
-        pixels = sum(p.count[0] * p.count[1] * p.count[2] * len(p.taps) for p in self.phases)
-        return self.images * self.groups * pixels * self.c * self.k
 
 
 @lru_cache(maxsize=4096)
@@ -182,8 +177,8 @@ def _conv_form(g: ConvGeometry) -> DenseForm | Rejected:
         return Rejected(reasons.LAYOUT, "vector layout")
     if not result.channels_last:
         return Rejected(reasons.LAYOUT, f"{result.name} is not channels-last")
-    per_axis = [_axis_phases(g, i) for i in range(3)]
-    if len(per_axis[0]) * len(per_axis[1]) * len(per_axis[2]) > MAX_PHASES:
+    per_axis = [axis_phases(g, i) for i in range(3)]
+    if prod(map(len, per_axis)) > MAX_PHASES:
         return Rejected(reasons.STRIDE, f"stride {g.stride}")
     phases = tuple(_join(axes) for axes in itertools.product(*per_axis))
     if sum(len(phase.taps) for phase in phases) > MAX_TAPS:
@@ -205,31 +200,13 @@ def _conv_form(g: ConvGeometry) -> DenseForm | Rejected:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _AxisPhase:
-    first: int
-    count: int
-    taps: tuple[tuple[int, int], ...]  # (position, filter index), positions ascending
-
-
-def _axis_phases(g: ConvGeometry, i: int) -> list[_AxisPhase]:
-    s, p, d, f = g.stride[i], g.padding[i], g.dilation[i], g.filter[i]
-    if g.direction == "fwd":
-        return [_AxisPhase(0, g.output[i], tuple((r * d - p, r) for r in range(f)))]
-    size = g.input[i]
-    found = []
-    for first in range(min(s, size)):
-        taps = sorted(((first + p - r * d) // s, r) for r in range(f) if (first + p - r * d) % s == 0)
-        found.append(_AxisPhase(first, -(-(size - first) // s), tuple(taps)))
-    return found
-
-
-def _join(axes: tuple[_AxisPhase, ...]) -> Phase:
+def _join(axes: tuple[AxisPhase, ...]) -> Phase:
+    """One phase of each axis; positions of taps ascend."""
     taps = tuple(
-        Tap(_triple(t[0] for t in combination), _triple(t[1] for t in combination))
-        for combination in itertools.product(*(axis.taps for axis in axes))
+        Tap(_triple(tap.offset for tap in taps), _triple(tap.index for tap in taps))
+        for taps in itertools.product(*(sorted(axis.taps, key=lambda tap: tap.offset) for axis in axes))
     )
-    return Phase(_triple(a.first for a in axes), _triple(a.count for a in axes), taps)
+    return Phase(_triple(axis.out_start for axis in axes), _triple(axis.count for axis in axes), taps)
 
 
 def _six(image: int, group: int, channel: int, spatial: list[int]) -> tuple[int, int, int, int, int, int]:

@@ -1,158 +1,336 @@
-"""The micro-kernel: one tile of ``tile_h x tile_w`` pixels times ``vectors`` vectors of channels, kept in registers.
-
-For each segment and each step of its run: load the vectors of the packed filter, splat one element of each pixel,
-multiply-add. Every pixel's offset is a constant, so there is nothing else in the loop.
-"""
+"""From a dense form and a config to every number that the generated text holds."""
 
 from __future__ import annotations
 
-from tilesmith.codegen.symbols import MARK
-from tilesmith.problems.dtypes import dtype
-from tilesmith.solvers.c.dense.tiling import CACHE_LINE, Tiling
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilesmith.problems.geometry import Triple
+from tilesmith.solvers.c.common.family import items_a_turn
+from tilesmith.solvers.c.dense.form import DenseForm, Phase, uses_dot
+from tilesmith.solvers.solver import Config
+from tilesmith.targets.target import CpuTarget
+
+DIRECT, STRIP = 0, 1  # how x is read: as it lies, or from a packed strip
+CACHE_LINE = 64
+NOTE_BYTES = 64  # the packed filter begins with a note: int32 1 if an element is not finite
 
 
-def tile_name(mh: int, mw: int, tail: bool) -> str:
-    return f"{MARK}_t{mh}x{mw}{'t' if tail else ''}"
+@dataclass(frozen=True)
+class Segment:
+    """Taps whose channels follow each other in the strip: ``taps[first : first + length]`` of the phase."""
+
+    offset: int
+    first: int
+    length: int
 
 
-def tile_text(t: Tiling, mh: int, mw: int, tail: bool) -> str:
-    """One tile function; ``tail`` is the narrower last block of channels."""
-    pixels = [(i, j) for i in range(mh) for j in range(mw)]
-    vectors = range(t.tail_vectors if tail else t.value["vectors"])
-    lines = [f"TS_NOINLINE void {tile_name(mh, mw, tail)}({MARK}_args) {{"]
-    for p in range(len(pixels)):
-        lines.append("  ts_vf " + ", ".join(f"a{p}_{v} = {{0}}" for v in vectors) + ";")
-    lines += _ask_for_result(t, pixels, len(vectors))
-    lines += ["  for (int q = 0; q < nseg; q++) {", f"    const {MARK}_ct *xr = x + seg[q];"]
-    lines += _loop(t, mh, mw, len(vectors) * t.lanes)
-    lines.append("  }")
-    lines += _stores(t, pixels, tail)
-    lines.append("}")
-    return "\n".join(lines) + "\n"
+@dataclass(frozen=True)
+class DenseTile:
+    """A config applied to a form. Lengths are in elements of the compute type unless they say bytes.
 
-
-def _ask_for_result(t: Tiling, pixels: list[tuple[int, int]], vectors: int) -> list[str]:
-    """Fetch the lines that the tile will write while it computes.
-
-    NOTE: stores that miss fill the store buffer, and the next tile waits. On a Zen 3, 3x3 with 64 channels, 56x56 and
-    batch 8 is 2 to 3 % faster with this, with one thread and with two.
+    A tile is ``tile_h x tile_w`` pixels times ``vectors`` vectors of channels. An item is ``item_rows`` x
+    ``item_columns`` output indices of each phase, times one of ``channel_groups`` groups of channel blocks.
     """
-    down, right = t.form.y_strides[4] * t.form.out_step[1], t.form.y_strides[5] * t.form.out_step[2]
-    nbytes = vectors * t.lanes * dtype(t.form.y_dtype).nbytes
-    return [
-        f"  __builtin_prefetch((const char *)(y + {i * down + j * right}) + {byte}, 1);"
-        for i, j in pixels
-        for byte in range(0, nbytes, CACHE_LINE)
-    ]
+
+    form: DenseForm
+    config: Config
+    target: CpuTarget
+
+    @cached_property
+    def value(self) -> dict[str, int]:
+        return dict(self.config.values)
+
+    # --- sizes of a tile ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def dot(self) -> bool:
+        return uses_dot(self.form, self.target)
+
+    @cached_property
+    def element(self) -> int:
+        """Bytes of one element of the strip and of the packed filter."""
+        return 2 if self.dot else 4
+
+    @cached_property
+    def per_step(self) -> int:
+        """Products per lane and instruction: a bf16 dot takes a pair."""
+        return 2 if self.dot else 1
+
+    @cached_property
+    def lanes(self) -> int:
+        return self.target.lanes(4)
+
+    @cached_property
+    def nr(self) -> int:
+        return self.lanes * self.value["vectors"]
+
+    @cached_property
+    def full_blocks(self) -> int:
+        """Channel blocks of ``nr``; a narrower one may follow."""
+        return self.form.k // self.nr
+
+    @cached_property
+    def tail_vectors(self) -> int:
+        return -(-(self.form.k % self.nr) // self.lanes)
+
+    @cached_property
+    def tail_lanes(self) -> int:
+        """Lanes used in the last vector of the narrower block."""
+        return self.form.k % self.nr - (self.tail_vectors - 1) * self.lanes if self.tail_vectors else 0
+
+    def vectors(self, tail: bool) -> int:
+        """Vectors of a full or of the narrower block."""
+        return self.tail_vectors if tail else self.value["vectors"]
+
+    @cached_property
+    def tails(self) -> tuple[bool, ...]:
+        """Which blocks there are: full ones (False), the narrower one (True)."""
+        return (False,) * (self.full_blocks > 0) + (True,) * (self.tail_vectors > 0)
+
+    @cached_property
+    def blocks(self) -> int:
+        return self.full_blocks + (self.tail_vectors > 0)
+
+    @cached_property
+    def padded_k(self) -> int:
+        return self.full_blocks * self.nr + self.tail_vectors * self.lanes
+
+    @cached_property
+    def block_groups(self) -> int:
+        return min(self.value["channel_groups"], self.blocks)
+
+    @cached_property
+    def cb(self) -> int:
+        """Channels reduced at a time."""
+        return self.value["block_c"] or self.form.c
+
+    @cached_property
+    def c_blocks(self) -> int:
+        return self.form.c // self.cb
+
+    # --- items ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def rows(self) -> int:
+        return min(self.value["item_rows"], self.form.count[1])
+
+    @cached_property
+    def cols(self) -> int:
+        """Whole tiles, but for the last item of a row."""
+        width = self.form.count[2]
+        wanted = min(self.value["item_columns"] or width, width)
+        return wanted if wanted == width else max(1, wanted // self.mw) * self.mw
+
+    @cached_property
+    def row_blocks(self) -> int:
+        return -(-self.form.count[1] // self.rows)
+
+    @cached_property
+    def col_blocks(self) -> int:
+        """For this number of columns (of a flat form: rows of the matrix)."""
+        return -(-self.form.count[2] // self.cols)
+
+    @cached_property
+    def places(self) -> int:
+        """Strips of one image and group."""
+        return self.form.count[0] * self.row_blocks * self.col_blocks
+
+    @cached_property
+    def items(self) -> int:
+        return self.form.images * self.form.groups * self.places * self.block_groups
+
+    @cached_property
+    def items_at_once(self) -> int:
+        """Items handed out together: whole strips where they are shared, unless that leaves a thread few turns."""
+        together, turns = items_a_turn(self.items, self.target), 8 * self.target.cores
+        if self.block_groups > 1 and not self.value["groups_outer"] and self.items // turns >= self.block_groups:
+            together = -(-together // self.block_groups) * self.block_groups
+        return together
+
+    @cached_property
+    def mh(self) -> int:
+        return min(self.value["tile_h"], self.rows)
+
+    @cached_property
+    def mw(self) -> int:
+        return min(self.value["tile_w"], self.form.count[2])
+
+    @cached_property
+    def one_line(self) -> bool:
+        """Whether the rows of an item are one line of pixels, in the strip and in the result: tiles then go on from
+        one row to the next, and only the item's last one is narrow."""
+        form = self.form
+        single = len(form.phases) == 1 and len(form.taps) == 1 and form.step == form.spacing and not form.has_halo
+        whole = self.cols == form.count[2] and form.y_strides[4] == form.count[2] * form.y_strides[5]
+        return self.pack == STRIP and single and whole and form.out_step == (1, 1, 1) and form.count[1] > 1
+
+    @cached_property
+    def heights(self) -> tuple[int, ...]:
+        """Heights of tiles, largest first; taking the largest that fits covers every item."""
+        if self.one_line:
+            return (1,)
+        counts = {phase.count[1] for phase, _ in self.form.kinds}
+        return _tile_sizes(self.mh, {n for count in counts for n in _lengths(count, self.rows)})
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        if self.one_line:
+            _, height, width = self.form.count
+            return _tile_sizes(self.mw, {rows * width for rows in _lengths(height, self.rows)})
+        counts = {phase.count[2] for phase, _ in self.form.kinds}
+        return _tile_sizes(self.mw, {n for count in counts for n in _lengths(count, self.cols)})
+
+    # --- where x is read ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def pack(self) -> int:
+        return self.value["pack"]
+
+    @cached_property
+    def skips(self) -> bool:
+        """Whether whole lines of taps lie above or below the input for some outputs: nothing but zeros to add."""
+        return self.form.overhangs(0) or self.form.overhangs(1)
+
+    @cached_property
+    def strip_size(self) -> Triple:
+        """Depth, rows and columns of the strip of one item."""
+        form, g = self.form, self.form.spacing
+        span = [(form.last_tap[i] - form.first_tap[i]) // g[i] + 1 for i in range(3)]
+        rows, cols = ((n - 1) * form.step[1 + i] // g[1 + i] for i, n in enumerate((self.rows, self.cols)))
+        return (span[0], rows + span[1], cols + span[2])
+
+    @cached_property
+    def pixel(self) -> int:
+        """From one pixel of the strip to the next."""
+        return self.cb + self.value["strip_pad"]
+
+    @cached_property
+    def x_pitch(self) -> Triple:
+        """Steps in depth, row and column through whatever the tiles read."""
+        if self.pack == DIRECT:
+            d, h, w = self.form.x_strides[3:]
+            return (d, h, w)
+        _, h, w = self.strip_size
+        return (h * w * self.pixel, w * self.pixel, self.pixel)
+
+    @cached_property
+    def tile_step(self) -> tuple[int, int]:
+        """From one output row or column to the next, in what the tiles read."""
+        g = (1, 1, 1) if self.pack == DIRECT else self.form.spacing
+        return (self.form.step[1] // g[1] * self.x_pitch[1], self.form.step[2] // g[2] * self.x_pitch[2])
+
+    @cached_property
+    def result_step(self) -> tuple[int, int]:
+        """From one output row or column of a phase to the next, in the result."""
+        form = self.form
+        return (form.y_strides[4] * form.out_step[1], form.y_strides[5] * form.out_step[2])
+
+    @cached_property
+    def strip_bytes(self) -> int:
+        if self.pack == DIRECT:
+            return 0
+        d, h, w = self.strip_size
+        return (d * h * w * self.pixel * self.element + 127) // 64 * 64
+
+    @cached_property
+    def tiles_a_walk(self) -> int:
+        """Tiles of one phase and channel block of a whole item."""
+        return -(-self.rows // self.mh) * -(-self.cols // self.mw)
+
+    @cached_property
+    def walks_a_strip(self) -> int:
+        """Phases and channel blocks that read the same input before the next."""
+        blocks = -(-self.blocks // self.block_groups) if self.value["groups_outer"] else self.blocks
+        return blocks * len(self.form.phases)
+
+    @cached_property
+    def lines_ahead(self) -> int:
+        """Cache lines of the next item's input that each tile asks for, 0 where that does not pay: see notes.md."""
+        form = self.form
+        in_order = form.flat or (self.cols == form.count[2] and form.count[0] == 1)
+        plain = form.groups == self.c_blocks == 1 and form.spacing == form.step == (1, 1, 1)
+        nbytes = self.element * form.images * math.prod(form.x_size) * form.c
+        if self.pack != DIRECT or not (in_order and plain) or nbytes <= self.target.l3_bytes // 2:
+            return 0
+        strip = form.x_strides[5] * self.cols if form.flat else form.x_strides[4] * self.rows
+        return -(-strip * self.element // (CACHE_LINE * self.walks_a_strip * self.tiles_a_walk))
+
+    def merged(self, phase: Phase) -> bool:
+        """Whether the channels of a row's taps follow each other, so that the row is one run."""
+        spacing = 1 if self.pack == DIRECT else self.form.spacing[2]
+        return phase.tap_spacing == 0 or phase.tap_spacing * self.x_pitch[2] == self.cb * spacing
+
+    def taps_in_run(self, phase: Phase) -> int:
+        return phase.taps_in_row if self.merged(phase) else 1
+
+    def segment_count(self, phase: Phase) -> int:
+        return len(phase.taps) // self.taps_in_run(phase)
+
+    def segments(self, phase: Phase) -> tuple[Segment, ...]:
+        """The runs of one phase; all have the same length."""
+        first = self.form.first_tap
+        length = self.taps_in_run(phase)
+        found = []
+        for number in range(0, len(phase.taps), length):
+            at = phase.taps[number].at
+            if self.pack != DIRECT:
+                at = tuple((at[i] - first[i]) // self.form.spacing[i] for i in range(3))  # type: ignore[assignment]
+            offset = sum(a * pitch for a, pitch in zip(at, self.x_pitch, strict=True))
+            found.append(Segment(offset, number, length))
+        return tuple(found)
+
+    def run(self, phase: Phase) -> int:
+        """Products of one segment."""
+        return self.taps_in_run(phase) * self.cb if phase.taps else 0
+
+    @cached_property
+    def odd(self) -> bool:
+        """Whether pairs leave one element of some run over."""
+        return self.dot and any(self.run(phase) % 2 for phase, _ in self.form.kinds)
+
+    def padded_run(self, run: int) -> int:
+        return -(-run // self.per_step) * self.per_step
+
+    @cached_property
+    def unroll(self) -> int:
+        """Steps of the reduction in one turn of the loop; divides every run."""
+        runs = {self.run(phase) // self.per_step for phase, _ in self.form.kinds} - {0}
+        return math.gcd(self.value["unroll"], *runs)
+
+    # --- the packed filter ----------------------------------------------------------------------------------------
+
+    def reduction(self, phase: Phase) -> int:
+        """Rows of the packed filter of one phase and channel block."""
+        return self.segment_count(phase) * self.padded_run(self.run(phase))
+
+    @cached_property
+    def phase_starts(self) -> tuple[int, ...]:
+        """Where each phase begins in the packed filter of one group and block of reduced channels."""
+        starts, at = [], 0
+        for phase in self.form.phases:
+            starts.append(at)
+            at += self.reduction(phase) * self.padded_k
+        return (*starts, at)
+
+    @cached_property
+    def filter_bytes(self) -> int:
+        """The packed filter without its note."""
+        elements = sum(times * self.reduction(phase) for phase, times in self.form.kinds) * self.padded_k
+        return self.form.groups * self.c_blocks * elements * self.element
+
+    @cached_property
+    def packed_bytes(self) -> int:
+        return NOTE_BYTES + self.filter_bytes
 
 
-def _loop(t: Tiling, mh: int, mw: int, nr: int) -> list[str]:
-    """The loop over one run, with its odd last element when pairs do not fill it."""
-    down, right = t.tile_step
-    offsets = [i * down + j * right for i in range(mh) for j in range(mw)]
-    x_step = t.per_step
-    w_step = t.per_step * nr
-    body = []
-    for u in range(t.unroll):
-        body += _step(t, offsets, nr, f"{u * x_step}", u * w_step, last=False)
-    runs = {t.run(phase) for phase in t.form.phases} - {0}
-    odd = t.per_step == 2 and any(run % 2 for run in runs)
-    count = "run" if not odd else "run / 2"
-    lines = [
-        f"    for (int k = {count}; k > 0; k -= {t.unroll}) {{",
-        "      TS_OPAQUE(xr);",
-        *("  " + line for line in body),
-        f"      w += {t.unroll * w_step};",
-        f"      xr += {t.unroll * x_step};",
-        "    }",
-    ]
-    if odd:
-        lines += ["    if (run & 1) {", *("  " + line for line in _step(t, offsets, nr, "0", 0, last=True))]
-        lines += [f"      w += {w_step};", "    }"]
-    return lines
+def _lengths(count: int, block: int) -> set[int]:
+    """Lengths of the blocks that cover ``count``."""
+    return {min(count, block), count % block or block} if count > block else {count}
 
 
-def _step(t: Tiling, offsets: list[int], nr: int, at: str, w_at: int, last: bool) -> list[str]:
-    vectors = range(nr // t.lanes)
-    width = t.lanes * t.per_step
-    kind = "ts_vi" if t.dot else "ts_vf"
-    lines = ["    {"]
-    for v in vectors:
-        lines.append(f"      {kind} w{v} = *(const {kind}_at *)(w + {w_at + v * width});")
-    ahead = t.value["prefetch"]
-    if ahead:
-        for byte in range(0, nr * t.per_step * t.element, 64):
-            lines.append(f"      TS_PREFETCH((const char *)w + {(w_at + ahead * nr * t.per_step) * t.element + byte});")
-    splat = "ts_splat(*({p}))"
-    if t.dot:
-        splat = "ts_last_bf16({p})" if last else "ts_pair_bf16({p})"
-    for p, offset in enumerate(offsets):
-        place = splat.format(p=f"xr + {offset} + {at}")
-        lines.append(f"      {kind} b{p} = {place};")
-        for v in vectors:
-            update = f"ts_dot_bf16(a{p}_{v}, w{v}, b{p})" if t.dot else f"a{p}_{v} + w{v} * b{p}"
-            lines.append(f"      a{p}_{v} = {update};")
-    lines.append("    }")
-    return lines
-
-
-def _stores(t: Tiling, pixels: list[tuple[int, int]], tail: bool) -> list[str]:
-    form, epilogue = t.form, t.form.epilogue
-    vectors = t.tail_vectors if tail else t.value["vectors"]
-    d = form.y_dtype
-    down, right = form.y_strides[4] * form.out_step[1], form.y_strides[5] * form.out_step[2]
-    partial = t.c_blocks > 1
-
-    def lanes(v: int) -> int | None:
-        """Lanes of vector ``v``, None when all are used."""
-        return t.tail_lanes if tail and v == vectors - 1 and t.tail_lanes < t.lanes else None
-
-    def load(base: str, offset: int, v: int) -> str:
-        n = lanes(v)
-        place = f"{base} + {offset + v * t.lanes}"
-        return f"ts_load_{d}({place})" if n is None else f"ts_load_n_{d}({place}, {n})"
-
-    def store(offset: int, v: int, value: str) -> str:
-        n = lanes(v)
-        place = f"y + {offset + v * t.lanes}"
-        return f"ts_store_{d}({place}, {value});" if n is None else f"ts_store_n_{d}({place}, {value}, {n});"
-
-    lines: list[str] = []
-    places = [i * down + j * right for i, j in pixels]
-    if partial:
-        lines.append("  if (!first) {")
-        for p, offset in enumerate(places):
-            for v in range(vectors):
-                lines.append(f"    a{p}_{v} += {load('y', offset, v)};")
-        lines += ["  }", "  if (last) {"]
-    if epilogue.bias:
-        for v in range(vectors):
-            lines.append(f"  ts_vf bias{v} = {load('bias', 0, v)};")
-    after, costly = [], epilogue.activation in ("silu", "gelu")
-    for p, offset in enumerate(places):
-        for v in range(vectors):
-            value = f"a{p}_{v}"
-            if form.alpha != 1.0:
-                value = f"{value} * (float){form.alpha.hex()}"
-            if form.beta != 0.0:
-                value += f" + (float){form.beta.hex()} * {load('y', offset, v)}"
-            if epilogue.bias:
-                value += f" + bias{v}"
-            if epilogue.residual:
-                value += f" + {load('z', offset, v)}"
-            if costly:
-                lines.append(f"  t[{p * vectors + v}] = {value};")
-                value = f"t[{p * vectors + v}]"
-            elif epilogue.activation != "none":
-                value = f"{MARK}_act({value})"
-            after.append("  " + (f"a{p}_{v} = {value};" if partial else store(offset, v, value)))
-    if costly:  # one copy of a long text, not one a register
-        lines.append(f"  for (int i = 0; i < {len(places) * vectors}; i++) t[i] = {MARK}_act(t[i]);")
-        lines.insert(0, f"  ts_vf t[{len(places) * vectors}];")
-    lines += after
-    if partial:
-        lines.append("  }")
-        for p, offset in enumerate(places):
-            for v in range(vectors):
-                lines.append("  " + store(offset, v, f"a{p}_{v}"))
-    return lines
+def _tile_sizes(size: int, lengths: set[int]) -> tuple[int, ...]:
+    tails = {length % size for length in lengths if length > 0} - {0}
+    full = {size} if any(length >= size for length in lengths) else set()
+    return tuple(sorted(full | tails, reverse=True))

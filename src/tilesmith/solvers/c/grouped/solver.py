@@ -1,48 +1,40 @@
-"""Grouped convolution and its data gradient, straight from channels-last tensors, for groups of any width.
+"""Grouped and depthwise convolution and their data gradients, from channels-last tensors, for groups of any width.
 
-Narrow groups share vectors (``grouped_lanes``); nothing is copied or padded. The filter is packed once (``prepare``).
+Narrow groups share vectors (``common/lanes.py``); nothing is copied or padded. The filter is packed once (``prepare``).
 """
 
 from __future__ import annotations
 
 from math import ceil
 
-from tilesmith.codegen.c.prelude import c_prelude
-from tilesmith.codegen.symbols import make_source
-from tilesmith.plan.records import Draft, Launch, Parameter, Pointer, Space
+from tilesmith.plan.records import Draft
 from tilesmith.plan.slots import slot_names
-from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.features import EPILOGUE, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.c.common.schedule import items_a_turn
-from tilesmith.solvers.c.grouped import kernel
-from tilesmith.solvers.c.grouped.axis import axis_phases, column_tiles
-from tilesmith.solvers.c.grouped.cost import predicted_seconds
-from tilesmith.solvers.c.grouped.lanes import LaneMap, lane_map
-from tilesmith.solvers.c.grouped.tile import UNROLLED
-from tilesmith.solvers.solver import (
-    Accepted,
-    Axis,
-    Config,
-    Geometry,
-    Rejected,
-    SearchSpace,
-    Unranked,
-    remembered,
-    values_of,
+from tilesmith.solvers.c.common.cost import view_bytes
+from tilesmith.solvers.c.common.family import (
+    PACKED,
+    Family,
+    Kernel,
+    assembled,
+    convolution,
+    items_a_turn,
+    not_channels_last_floats,
+    rows_too_long,
+    slot,
+    too_many_tiles,
 )
+from tilesmith.solvers.c.common.lanes import MAX_STATEMENTS, lane_map
+from tilesmith.solvers.c.grouped.cost import predicted_seconds
+from tilesmith.solvers.c.grouped.text import pack_body, run_body
+from tilesmith.solvers.c.grouped.tile import GroupedTile, grouped_tile
+from tilesmith.solvers.solver import Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.fits.choose import cpu_fit_of
 from tilesmith.targets.target import CpuTarget
 
-# Multiply-adds in one kernel's text: more compile for seconds.
-_MAX_STATEMENTS = 12_000
-_MAX_ZERO_ROW = 4 * 1024 * 1024
-# NOTE: stores that pass the caches by and write half a line each need its other half while the processor still collects
-# it. On a Zen 3, 3x3 depthwise with 144 channels, 56x56 and batch 8 takes 1.1 to 1.6 ms with tiles of up to 6 results,
-# 1.1 or 6.1 ms with 8, and 5.2 ms with 10; without such stores 2.3 ms.
+# Results of a tile that writes half lines past the caches: see notes.md.
 _COLLECTED = 6
-_DTYPES = ("fp32", "bf16", "fp16")
 
 AXES = (
     Axis("tile_h", (1, 2, 3, 4, 5, 6, 7, 8), "Rows of pixels of a tile."),
@@ -52,9 +44,12 @@ AXES = (
     Axis("stream_stores", (0, 1), "1: stores pass the caches by."),
     Axis("prefetch", (0, 1), "1: the next strip's inputs are fetched early."),
 )
+_SMALLEST = Config(
+    (("tile_h", 1), ("tile_w", 1), ("vectors", 1), ("item_blocks", 1), ("stream_stores", 0), ("prefetch", 0))
+)
 
 
-class GroupedSolver(Unranked):
+class GroupedSolver(Family[GroupedTile]):
     """``fwd`` and ``bwd`` with more than one group, neither depthwise nor of one channel a side."""
 
     name = "c_grouped"
@@ -62,120 +57,88 @@ class GroupedSolver(Unranked):
     revision = 5
     features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "groups"}
     axes = AXES
+    directions = ("fwd", "bwd")
 
     def covers(self, problem: ConvGeometry) -> bool:
         """Which group widths are this solver's."""
         return problem.groups > 1 and problem.groups not in (problem.c, problem.k)
 
     @remembered
-    def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
-        if not isinstance(problem, ConvGeometry):
-            return Rejected(reasons.OP)
-        if problem.direction not in ("fwd", "bwd"):
-            return Rejected(reasons.DIRECTION, problem.direction)
+    def refusal(self, problem: ConvGeometry, target: CpuTarget) -> Rejected | None:
         if not self.covers(problem):
             return Rejected(reasons.GROUPS, f"{problem.c}->{problem.k} in {problem.groups} groups")
-        names = (problem.x.dtype, problem.w.dtype, problem.y.dtype)
-        if problem.acc_dtype != "fp32" or any(name not in _DTYPES for name in names):
-            return Rejected(reasons.DTYPE, " ".join((*names, problem.acc_dtype)))
-        if not (problem.x.channels_last and problem.y.channels_last):
-            return Rejected(reasons.LAYOUT, "channels are not contiguous")
-        if problem.w.vector > 1:
-            return Rejected(reasons.LAYOUT, "vector filter layout")
-        if kernel.zero_row_elements(problem) * dtype(problem.x.dtype).nbytes > _MAX_ZERO_ROW:
-            return Rejected(reasons.SIZE, f"rows of {problem.input[2]} x {problem.c}")
-        if not self.search_space(problem, target).allowed(self._smallest(problem, target)):
-            return Rejected(reasons.FILTER, f"{problem.filter} with stride {problem.stride}: too many different tiles")
-        return Accepted()
+        return (
+            not_channels_last_floats(problem)
+            or rows_too_long(problem, self.tile(problem, _SMALLEST, target).zero_row)
+            or too_many_tiles(problem, self.search_space(problem, target), _SMALLEST)
+        )
 
     def search_space(self, problem: Geometry, target: CpuTarget) -> SearchSpace:
-        assert isinstance(problem, ConvGeometry)
-        wide = lane_map(problem, target, 1).splat
-        blocks = lane_map(problem, target, 1).blocks
-        chunks = sorted({1, *(n for n in (2, 4, 8, 16, 32, 64) if n < blocks), blocks})
+        narrowest = lane_map(convolution(problem), target, 1)
+        wide, most = narrowest.splat, ceil(narrowest.outer / narrowest.width)
 
         def allowed(config: Config) -> bool:
-            lanes = lane_map(problem, target, config["vectors"])
-            spare = 2 + lanes.vectors if wide else 3
-            in_registers = config["tile_h"] * config["tile_w"] * lanes.vectors + spare <= target.vector_registers
-            vectors = ceil(lanes.outer / lanes.width)
+            t = self.tile(problem, config, target)
+            cells, vectors = t.rows * t.columns, t.lanes.vectors
             return (
-                in_registers
-                and (not config["stream_stores"] or config["tile_h"] * config["tile_w"] <= _open_lines(target))
-                and (config["vectors"] <= vectors if wide else config["vectors"] == 1)
-                and _statements(problem, lanes, config) <= _MAX_STATEMENTS
+                cells * vectors + (2 + vectors if wide else 3) <= target.vector_registers
+                and (not t.stream or cells <= _open_lines(target))
+                and config["vectors"] <= (most if wide else 1)
+                and t.statements <= MAX_STATEMENTS
             )
 
         axes = values_of(AXES) | {
-            "vectors": (1, 2, 3, 4) if wide else (1,), "item_blocks": tuple(chunks),
+            "vectors": (1, 2, 3, 4) if wide else (1,), "item_blocks": narrowest.chunks,
             "prefetch": (0,) if wide else (0, 1),
         }  # fmt: skip
         return SearchSpace(axes, allowed)
 
-    def _smallest(self, problem: ConvGeometry, target: CpuTarget) -> Config:
-        return Config(
-            (("tile_h", 1), ("tile_w", 1), ("vectors", 1), ("item_blocks", 1), ("stream_stores", 0), ("prefetch", 0))
-        )
-
     @remembered
     def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
         """The best prediction among tiles of all shapes, with the chunk and stores that the sizes call for."""
-        assert isinstance(problem, ConvGeometry)
         space = self.search_space(problem, target)
-        best = self._smallest(problem, target)
         # A large result would be gone from the caches before anybody reads it, and a large input is not in them.
-        large = _footprint(problem) > target.l3_bytes // 8
+        plain = self.tile(problem, _SMALLEST, target)
+        large = view_bytes(plain.x) + view_bytes(plain.y) > target.l3_bytes // 8
         ahead = int(large and 1 in space.axes["prefetch"])
         found = []
         for nv in space.axes["vectors"]:
-            lanes = lane_map(problem, target, nv)
-            chunk = _chunk(problem, lanes, space.axes["item_blocks"], target)
-            stream = int(large and _worth_streaming(lanes, target))
+            t = self.tile(problem, _SMALLEST.replace(vectors=nv), target)
+            chunk = _chunk(t, space.axes["item_blocks"])
+            stream = int(large and _worth_streaming(t))
             for rows in (1, 2, 3, 4, 6):
                 for cols in (1, 2, 3, 4, 5, 6, 7, 8, 12, 14):
-                    config = best.replace(
+                    config = _SMALLEST.replace(
                         tile_h=rows, tile_w=cols, vectors=nv, item_blocks=chunk, stream_stores=stream, prefetch=ahead
                     )
                     if space.allowed(config):
                         found.append(config)
-        return min(found, key=lambda config: self.predict(problem, config, target), default=best)
+        return min(found, key=lambda config: self.predict(problem, config, target), default=_SMALLEST)
 
-    def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
-        assert isinstance(problem, ConvGeometry)
-        return predicted_seconds(
-            problem, lane_map(problem, target, config["vectors"]), _schedule(config), target, cpu_fit_of(target).grouped
-        )
+    def tile(self, problem: Geometry, config: Config, target: CpuTarget) -> GroupedTile:
+        return grouped_tile(convolution(problem), config, target)
 
-    def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
-        assert isinstance(problem, ConvGeometry)
-        lanes = lane_map(problem, target, config["vectors"])
-        schedule = _schedule(config)
-        prelude = c_prelude(target)
-        tile = "x".join(str(value) for _, value in config.values)
-        x, _ = kernel.source_and_result(problem)
-        run = make_source(
-            "c",
-            self.op + problem.direction,
-            x.dtype,
-            tile,
-            target.arch,
-            prelude,
-            kernel.run_body(problem, lanes, schedule),
-        )
-        pack = make_source("c", self.op + "pack", x.dtype, tile, target.arch, prelude, kernel.pack_body(problem, lanes))
-        slots = slot_names(problem)
-        parameters: tuple[Parameter, ...] = (
-            Pointer(Space.SLOT, 0),
-            Pointer(Space.PACKED),
-            *(Pointer(Space.SLOT, i) for i in range(2, len(slots))),
-        )
-        items = problem.n * kernel.items_per_image(problem, lanes, schedule)
-        return Draft(
-            sources=(run, pack),
-            run=(Launch(0, run.symbol, (items, 1, 1), parameters, block=(items_a_turn(items, target), 1, 1)),),
-            prepare=(Launch(1, pack.symbol, (lanes.blocks, 1, 1), (Pointer(Space.SLOT, 1), Pointer(Space.PACKED))),),
-            packed_bytes=kernel.packed_bytes(problem, lanes),
-        )
+    def seconds(self, tile: GroupedTile) -> float:
+        return predicted_seconds(tile, cpu_fit_of(tile.target).grouped)
+
+    def kernels(self, tile: GroupedTile, tag: str) -> Draft:
+        t, problem, x = tile, tile.problem, tile.x.dtype
+        items = problem.n * t.items_per_image
+        others = (slot(i) for i in range(2, len(slot_names(problem))))
+        turn = items_a_turn(items, t.target)
+        run = Kernel(self.op + problem.direction, x, run_body(t), items, (slot(0), PACKED, *others), turn)
+        pack = Kernel(self.op + "pack", x, pack_body(t), t.lanes.blocks, (slot(1), PACKED))
+        return assembled(t.target, tag, [run], [pack], packed=t.packed_bytes)
+
+
+class DepthwiseSolver(GroupedSolver):
+    """``groups`` equals the input or the output channels: any channel multiplier. Only the best tiles differ."""
+
+    name = "c_depthwise"
+    op = "depthwise"
+
+    def covers(self, problem: ConvGeometry) -> bool:
+        return problem.groups > 1 and problem.groups in (problem.c, problem.k)
 
 
 def _open_lines(target: CpuTarget) -> int:
@@ -185,57 +148,17 @@ def _open_lines(target: CpuTarget) -> int:
     return _COLLECTED if target.vector_bytes < 64 else target.vector_registers
 
 
-def _worth_streaming(lanes: LaneMap, target: CpuTarget) -> bool:
-    """Whether stores that pass the caches by fill their lines soon: at once, or within a depthwise sum.
-
-    NOTE: on a Zen 3, 3x3 with 32 groups of 4 channels, 28x28 and batch 8 takes 2.5 ms with stores of half a line in
-    tiles of several rows, tuned and without such stores 1.0 ms (benchmarks/results/search_t1.json).
-    """
-    return target.vector_bytes >= 64 or (target.vector_bytes >= 32 and lanes.steps == 1)
+def _worth_streaming(t: GroupedTile) -> bool:
+    """Whether stores that pass the caches by fill their lines soon: at once, or within a depthwise sum."""
+    return t.target.vector_bytes >= 64 or (t.target.vector_bytes >= 32 and t.lanes.steps == 1)
 
 
-def _schedule(config: Config) -> kernel.Schedule:
-    return kernel.Schedule(
-        config["tile_h"],
-        config["tile_w"],
-        config["item_blocks"],
-        bool(config["stream_stores"]),
-        bool(config["prefetch"]),
-    )
-
-
-def _footprint(problem: ConvGeometry) -> int:
-    """Bytes of what is read and of the result."""
-    return sum(
-        view.shape[0] * view.shape[1] * view.shape[2] * view.shape[3] * view.shape[4] * dtype(view.dtype).nbytes
-        for view in kernel.source_and_result(problem)
-    )
-
-
-def _chunk(problem: ConvGeometry, lanes: LaneMap, values: tuple[int, ...], target: CpuTarget) -> int:
+def _chunk(t: GroupedTile, values: tuple[int, ...]) -> int:
     """As many channel blocks an item as their weights fit the first-level cache, and threads find enough items."""
-    taps = problem.filter[0] * problem.filter[1] * problem.filter[2]
-    weights = taps * lanes.steps * lanes.vectors * lanes.width * 4
-    fit = [value for value in values if value == 1 or value * weights <= target.l1_bytes // 2]
-    fit = [value for value in fit if value <= lanes.blocks] or [1]
-    strips = problem.n * -(-kernel.source_and_result(problem)[1].shape[3] // 4)
-    while len(fit) > 1 and target.cores > 1 and strips * -(-lanes.blocks // fit[-1]) < 4 * target.cores:
+    blocks, cores = t.lanes.blocks, t.target.cores
+    fit = [value for value in values if value == 1 or value * t.block_bytes <= t.target.l1_bytes // 2]
+    fit = [value for value in fit if value <= blocks] or [1]
+    strips = t.problem.n * -(-t.y.shape[3] // 4)
+    while len(fit) > 1 and cores > 1 and strips * -(-blocks // fit[-1]) < 4 * cores:
         fit.pop()
     return fit[-1]
-
-
-def _statements(problem: ConvGeometry, lanes: LaneMap, config: Config) -> int:
-    """Multiply-adds in the kernel's text, counting rows that become a loop once."""
-    steps = (2 if lanes.pairs and lanes.inner % 2 else 1) if lanes.splat else lanes.steps
-    total = 0
-    for p in axis_phases(problem, 2):
-        columns = sum(tile.width for tile in column_tiles(p, config["tile_w"])) * len(p.taps) * steps * lanes.vectors
-        for kind in kernel.strips(problem, config["tile_h"]):
-            rows = len(kind.depth.taps) * len(kind.height.taps) * kind.rows
-            if (
-                kind.rows == 1
-                and rows * min(config["tile_w"], p.count) * len(p.taps) * steps * lanes.vectors > UNROLLED
-            ):
-                rows = 1
-            total += columns * rows
-    return total * (2 if lanes.tail else 1)

@@ -27,6 +27,12 @@ static void @SYM@_multiply(@ACC@ *restrict c, const @ACC@ *restrict a, const @AC
 }
 """
 
+_CHANNEL = """
+static inline int64_t @SYM@_channel(int64_t c, int64_t stride, int64_t vector) {
+  return vector == 1 ? c * stride : c / vector * stride + c % vector;
+}
+"""
+
 # Where the element of the source lies that tap ``t`` of the filter meets at position ``o`` of the result, or -1.
 LOCATE = {
     "fwd": """
@@ -50,11 +56,9 @@ SATURATE = """\
 
 # fwd and bwd. A group has ``on`` result channels and ``rn`` source channels.
 # For bwd, a tile holds positions of one phase (one remainder by the stride), which all meet the same taps.
-CONV = """
-static inline int64_t @SYM@_channel(int64_t c, int64_t stride, int64_t vector) {
-  return vector == 1 ? c * stride : c / vector * stride + c % vector;
-}
-
+CONV = (
+    _CHANNEL
+    + """
 void @SYM@(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64_t end) {
   const @SYM@_sizes *g = (const void *)s;
   const void *src = p[0], *w = p[1];
@@ -143,6 +147,7 @@ void @SYM@(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64
   }
 }
 """
+)
 
 # In bwd only products that exist count: where an operand is missing its zero may meet Inf or NaN in the filter.
 # Chunks with such a filter element are multiplied one product at a time, the missing ones left out.
@@ -173,11 +178,9 @@ static void @SYM@_multiply_existing(@ACC@ *restrict c, const @ACC@ *restrict a, 
 """
 
 # wrw: positions are (channel, tap) of the filter, the reduction runs over the output's pixels; zero padding takes part.
-WRW = """
-static inline int64_t @SYM@_channel(int64_t c, int64_t stride, int64_t vector) {
-  return vector == 1 ? c * stride : c / vector * stride + c % vector;
-}
-
+WRW = (
+    _CHANNEL
+    + """
 void @SYM@(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64_t end) {
   const @SYM@_sizes *g = (const void *)s;
   const void *dy = p[0], *x = p[1];
@@ -235,6 +238,7 @@ void @SYM@(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64
   }
 }
 """
+)
 
 # bgrad: one item is a block of channels; the sum runs along whichever axis is contiguous.
 BGRAD = """

@@ -40,10 +40,10 @@ class AxisPhase:
 
 
 def axis_phases(problem: ConvGeometry, axis: int) -> tuple[AxisPhase, ...]:
-    """The phases of spatial axis ``axis`` (0 to 2) for ``fwd`` or ``bwd``."""
+    """The phases of spatial axis ``axis`` (0 to 2): of ``bwd``, or of an output that meets its inputs."""
     size_in, size_out, stride = problem.input[axis], problem.output[axis], problem.stride[axis]
     pad, dilation, taps = problem.padding[axis], problem.dilation[axis], range(problem.filter[axis])
-    if problem.direction == "fwd":
+    if problem.direction != "bwd":
         return (AxisPhase(size_out, 0, 1, stride, size_in, tuple(Tap(r, r * dilation - pad) for r in taps)),)
     phases = []
     for start in range(min(stride, size_in)):
@@ -77,3 +77,30 @@ def column_tiles(axis: AxisPhase, width: int) -> tuple[Columns, ...]:
         else:
             tiles.append(Columns(u0, step, 1, inside))
     return tuple(tiles)
+
+
+@dataclass(frozen=True)
+class Spot:
+    """An input position relative to a tile's first, the (result column, filter column) that meet there."""
+
+    at: int
+    meets: tuple[tuple[int, int], ...]
+    inside: bool  # whether it is known to lie in the input
+
+
+def spots(axis: AxisPhase, columns: Columns) -> tuple[Spot, ...]:
+    """Every input position that a tile of ``columns`` reads, once."""
+    found = []
+    for p in axis.positions(columns.width):
+        meets = (
+            (j, tap.index) for tap in axis.taps for j in range(columns.width) if j * axis.in_step + tap.offset == p
+        )
+        inside = columns.inside or 0 <= columns.start * axis.in_step + p < axis.in_size
+        found.append(Spot(p, tuple(meets), inside))
+    return tuple(found)
+
+
+def zero_row(problem: ConvGeometry) -> int:
+    """Elements of the row of zeros that is read above and below the image; 0 where no row leaves it."""
+    leaves = any((*problem.padding[:2], *problem.padding_high[:2]))
+    return (problem.input[2] - 1) * problem.x.strides[4] + problem.c if leaves else 0

@@ -2,56 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilesmith.codegen.symbols import MARK
-from tilesmith.solvers.c.dense.tiling import NOTE_BYTES, Tiling
-
-ELEMENT = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
-
-
-def _get(t: Tiling, place: str) -> str:
-    """One element in the compute type."""
-    return f"*({place})" if t.dot or t.form.x_dtype == "fp32" else f"ts_get_{t.form.x_dtype}({place})"
+from tilesmith.solvers.c.common.text import C_TYPES, ENTRY
+from tilesmith.solvers.c.dense.tile import NOTE_BYTES, DenseTile
 
 
-def _same_type(t: Tiling) -> bool:
-    return t.dot or t.form.x_dtype == "fp32"
-
-
-def strip_text(t: Tiling) -> str:
+def strip_text(t: DenseTile) -> str:
     """Text of ``@SYM@_strip(x, scratch, z, y, x, rows, cols)``: positions outside the input become zeros."""
-    form = t.form
-    depth, _, width = t.strip_size
-    gz, gy, gx = t.form.spacing
+    form, pixel = t.form, t.pixel
+    depth, height, width = t.strip_size
+    gz, gy, gx = form.spacing
     _, _, sc, sd, sh, sw = form.x_strides
     zd, zh, zw = form.x_size
-    ct, xt = f"{MARK}_ct", ELEMENT[form.x_dtype]
-    row = width * t.pixel
-    span_y = t.strip_size[1] - (t.rows - 1) * form.step[1] // gy
-    span_x = width - (t.cols - 1) * form.step[2] // gx
-    if sc == 1 or t.cb == 1:
-        if _same_type(t) and gx == 1 and sw == t.cb == t.pixel:
-            copy = f"__builtin_memcpy(d + lo * {t.pixel}, s + lo * {sw}LL, (ts_u64)((hi - lo) * {t.cb * t.element}));"
-        elif _same_type(t):
-            copy = f"""for (ts_i64 j = lo; j < hi; j++)
-        __builtin_memcpy(d + j * {t.pixel}, s + j * {sw * gx}LL, {t.cb * t.element});"""
-        else:
-            copy = f"""for (ts_i64 j = lo; j < hi; j++) {{
+    ct, xt = f"{MARK}_ct", C_TYPES[form.x_dtype]
+    row = width * pixel
+    step_y, step_x = form.step[1] // gy, form.step[2] // gx
+    as_it_is = t.dot or form.x_dtype == "fp32"
+    if sc != 1 and t.cb != 1:
+        # Channels lie apart: read along the row, write one channel of each pixel.
+        place = f"a + j * {sw * gx}LL"
+        one = f"*({place})" if as_it_is else f"ts_get_{form.x_dtype}({place})"
+        copy = f"""for (ts_i64 c = 0; c < {t.cb}; c++) {{
+        const {xt} *a = s + c * {sc}LL;
+        for (ts_i64 j = lo; j < hi; j++) d[j * {pixel} + c] = {one};
+      }}"""
+    elif as_it_is and gx == 1 and sw == t.cb == pixel:
+        copy = f"__builtin_memcpy(d + lo * {pixel}, s + lo * {sw}LL, (ts_u64)((hi - lo) * {t.cb * t.element}));"
+    elif as_it_is:
+        copy = f"""for (ts_i64 j = lo; j < hi; j++)
+        __builtin_memcpy(d + j * {pixel}, s + j * {sw * gx}LL, {t.cb * t.element});"""
+    else:
+        copy = f"""for (ts_i64 j = lo; j < hi; j++) {{
         const {xt} *a = s + j * {sw * gx}LL;
-        {ct} *b = d + j * {t.pixel};
+        {ct} *b = d + j * {pixel};
         int c = 0;
         for (; c + TS_LANES <= {t.cb}; c += TS_LANES) ts_store_fp32(b + c, ts_load_{form.x_dtype}(a + c));
         for (; c < {t.cb}; c++) b[c] = ts_get_{form.x_dtype}(a + c);
       }}"""
-    else:
-        # Channels lie apart: read along the row, write one channel of each pixel.
-        copy = f"""for (ts_i64 c = 0; c < {t.cb}; c++) {{
-        const {xt} *a = s + c * {sc}LL;
-        for (ts_i64 j = lo; j < hi; j++) d[j * {t.pixel} + c] = {_get(t, f"a + j * {sw * gx}LL")};
-      }}"""
     return f"""TS_NOINLINE void {MARK}_strip(const {xt} *x, void *scratch, ts_i64 z0, ts_i64 y0, ts_i64 x0, ts_i64 rows,
                                ts_i64 cols) {{
   {ct} *d = ({ct} *)scratch;
-  const ts_i64 h = (rows - 1) * {form.step[1] // gy} + {span_y}, width = (cols - 1) * {form.step[2] // gx} + {span_x};
+  const ts_i64 h = (rows - 1) * {step_y} + {height - (t.rows - 1) * step_y},\
+ width = (cols - 1) * {step_x} + {width - (t.cols - 1) * step_x};
   const ts_i64 size = {"x0 + cols" if form.flat else str(zw)};
   ts_i64 lo = x0 < 0 ? (-x0 + {gx - 1}) / {gx} : 0, hi = size <= x0 ? 0 : (size - x0 + {gx - 1}) / {gx};
   hi = hi > width ? width : hi;
@@ -60,55 +54,62 @@ def strip_text(t: Tiling) -> str:
     ts_i64 z = z0 + k * {gz};
     for (ts_i64 i = 0; i < h; i++) {{
       ts_i64 y = y0 + i * {gy};
-      {ct} *d = ({ct} *)scratch + (k * {t.strip_size[1]} + i) * {row};
+      {ct} *d = ({ct} *)scratch + (k * {height} + i) * {row};
       if (z < 0 || z >= {zd} || y < 0 || y >= {zh}) {{
         __builtin_memset(d, 0, {row * t.element});
         continue;
       }}
       const {xt} *s = x + z * {sd}LL + y * {sh}LL + x0 * {sw}LL;
-      if (lo > 0) __builtin_memset(d, 0, (ts_u64)(lo * {t.pixel * t.element}));
+      if (lo > 0) __builtin_memset(d, 0, (ts_u64)(lo * {pixel * t.element}));
       {copy}
-      if (hi < width) __builtin_memset(d + hi * {t.pixel}, 0, (ts_u64)((width - hi) * {t.pixel * t.element}));
+      if (hi < width) __builtin_memset(d + hi * {pixel}, 0, (ts_u64)((width - hi) * {pixel * t.element}));
     }}
   }}
 }}
 """
 
 
-def filter_text(t: Tiling) -> str:
+def braced(values: Iterable[int]) -> str:
+    """One row of a table in C."""
+    return "{" + ", ".join(map(str, values)) + "}"
+
+
+def compute_type(t: DenseTile) -> str:
+    """The type of elements of the strip and of the packed filter."""
+    return f"typedef {C_TYPES['bf16' if t.dot else 'fp32']} {MARK}_ct;\n"
+
+
+def filter_text(t: DenseTile) -> str:
     """The text of the prepare kernel. Pointers: w, packed; integers: the filter's strides (group, k, c, d, h, w).
 
     An item is one segment of one block of output channels (of one phase, block of input channels and group).
     """
     form = t.form
-    ct, wt = f"{MARK}_ct", ELEMENT[form.w_dtype]
+    ct, wt, p = f"{MARK}_ct", C_TYPES[form.w_dtype], t.per_step
     taps: list[str] = []
     rows: list[str] = []
     for phase, start in zip(form.phases, t.phase_starts, strict=False):
-        segments = t.segments(phase)
-        for number, segment in enumerate(segments):
+        for number, segment in enumerate(t.segments(phase)):
             values = (len(taps), segment.length, start, number, t.reduction(phase), t.padded_run(t.run(phase)))
-            rows.append("{" + ", ".join(map(str, values)) + "}")
-            chosen = phase.taps[segment.first : segment.first + segment.length]
-            taps += ["{%d, %d, %d}" % tap.index for tap in chosen]  # noqa: UP031
+            rows.append(braced(values))
+            taps += [braced(tap.index) for tap in phase.taps[segment.first : segment.first + segment.length]]
     convert = "*a" if t.dot or form.w_dtype == "fp32" else f"ts_get_{form.w_dtype}(a)"
     bad = "(*(const ts_u16 *)(b) & 0x7f80) == 0x7f80" if t.dot else "(ts_bits(*(b)) & 0x7f800000u) == 0x7f800000u"
-    p = t.per_step
-    return f"""typedef {ELEMENT["bf16" if t.dot else "fp32"]} {ct};
-typedef struct {{
+    count = max(len(rows), 1)
+    return f"""{compute_type(t)}typedef struct {{
   int tap, taps;
   ts_i64 w;
   int number;
   ts_i64 depth, run;
 }} {MARK}_piece;
 static const short {MARK}_taps[{max(len(taps), 1)}][3] = {{{", ".join(taps) or "{0}"}}};
-static const {MARK}_piece {MARK}_pieces[{max(len(rows), 1)}] = {{{", ".join(rows) or "{0}"}}};
-void {MARK}(void *const *p, const ts_i64 *s, void *scratch, ts_i64 begin, ts_i64 end) {{
+static const {MARK}_piece {MARK}_pieces[{count}] = {{{", ".join(rows) or "{0}"}}};
+{ENTRY}
   int bad = 0;
   (void)scratch;
   for (ts_i64 item = begin; item < end; item++) {{
-    const {MARK}_piece *e = {MARK}_pieces + item % {max(len(rows), 1)};
-    ts_i64 rest = item / {max(len(rows), 1)}, kb = rest % {t.blocks};
+    const {MARK}_piece *e = {MARK}_pieces + item % {count};
+    ts_i64 rest = item / {count}, kb = rest % {t.blocks};
     rest /= {t.blocks};
     ts_i64 cb = rest % {t.c_blocks}, g = rest / {t.c_blocks};
     int nr = kb < {t.full_blocks} ? {t.nr} : {max(t.tail_vectors, 1) * t.lanes};

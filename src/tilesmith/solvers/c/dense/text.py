@@ -4,41 +4,35 @@ from __future__ import annotations
 
 from tilesmith.codegen.c.epilogue import vector_activation
 from tilesmith.codegen.symbols import MARK
+from tilesmith.solvers.c.common.text import C_TYPES, ENTRY
 from tilesmith.solvers.c.dense.form import DenseForm, tap_lines
-from tilesmith.solvers.c.dense.pack import strip_text
-from tilesmith.solvers.c.dense.tile import tile_name, tile_text
-from tilesmith.solvers.c.dense.tiling import CACHE_LINE, DIRECT, NOTE_BYTES, Tiling
-
-ELEMENT = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
+from tilesmith.solvers.c.dense.pack_text import braced, compute_type, strip_text
+from tilesmith.solvers.c.dense.tile import CACHE_LINE, DIRECT, NOTE_BYTES, DenseTile
+from tilesmith.solvers.c.dense.tile_text import tile_name, tile_text
 
 
-def kernel_text(t: Tiling, guarded: bool) -> str:
+def kernel_text(t: DenseTile, guarded: bool) -> str:
     """The text of the run kernel.
 
     Pointers: x, packed, [bias], [residual], y; integers: images, columns, column blocks.
     """
     form = t.form
-    parts = [_declarations(t)]
-    if form.epilogue.activation != "none":
-        parts.append(vector_activation(form.epilogue))
-    if t.pack != DIRECT:
-        parts.append(strip_text(t))
-    if skips(t):
-        parts.append(_skip_text(t))
-    for tail in _tails(t):
+    parts = [
+        _declarations(t),
+        vector_activation(form.epilogue) if form.epilogue.activation != "none" else "",
+        strip_text(t) if t.pack != DIRECT else "",
+        _skip_text(t) if t.skips else "",
+    ]
+    for tail in t.tails:
         parts += [tile_text(t, mh, mw, tail) for mh in t.heights for mw in t.widths]
         parts.append(_walk_text(t, tail))
     parts.append(_main_text(t, guarded))
     return "".join(parts)
 
 
-def _tails(t: Tiling) -> list[bool]:
-    return [False] * (t.full_blocks > 0) + [True] * (t.tail_vectors > 0)
-
-
-def _declarations(t: Tiling) -> str:
+def _declarations(t: DenseTile) -> str:
     form = t.form
-    y = ELEMENT[form.y_dtype]
+    y = C_TYPES[form.y_dtype]
     arguments = [f"const {MARK}_ct *x", f"const {MARK}_ct *w", "const int *seg", "int nseg", "int run", f"{y} *y"]
     arguments += [f"const {y} *bias"] * form.epilogue.bias + [f"const {y} *z"] * form.epilogue.residual
     arguments += ["int first", "int last"] * (t.c_blocks > 1)
@@ -48,16 +42,14 @@ def _declarations(t: Tiling) -> str:
         found = t.segments(phase)
         run = t.run(phase)
         # Pairs are counted when they are multiplied in pairs and none is left over.
-        odd = t.dot and any(t.run(p) % 2 for p in form.phases)
-        steps = run if odd or not t.dot else run // 2
+        steps = run // 2 if t.dot and not t.odd else run
         # How long a flat form is, is said at run time: one text serves every length.
         count = (*phase.count[:2], 0) if form.flat else phase.count
         z, line = tap_lines(phase)
         values = (*phase.first, *count, len(segments), len(found), steps, *z, *line, start, t.reduction(phase))
-        rows.append("{" + ", ".join(map(str, values)) + "}")
+        rows.append(braced(values))
         segments += [segment.offset for segment in found]
-    return f"""typedef {ELEMENT["bf16" if t.dot else "fp32"]} {MARK}_ct;
-typedef struct {{
+    return f"""{compute_type(t)}typedef struct {{
   int oz, oy, ox, od, oh, ow, seg, nseg, run, planes, z, dz, lines, y, dy;
   ts_i64 w, depth;
 }} {MARK}_phase;
@@ -67,34 +59,28 @@ static const int {MARK}_segments[{max(len(segments), 1)}] = {{{", ".join(map(str
 """
 
 
-def skips(t: Tiling) -> bool:
-    """Whether whole lines of taps lie above or below the input for some outputs: nothing but zeros to add."""
-    return t.form.overhangs(0) or t.form.overhangs(1)
-
-
 def _passed(form: DenseForm, partial: bool) -> str:
     names = ["bias"] * form.epilogue.bias + ["{z}"] * form.epilogue.residual + ["first", "last"] * partial
     return "".join(f", {name}" for name in names)
 
 
-def _walk_text(t: Tiling, tail: bool) -> str:
+def _walk_text(t: DenseTile, tail: bool) -> str:
     """All tiles of one item, phase and channel block."""
     form = t.form
-    down, right = t.tile_step
-    y_down, y_right = form.y_strides[4] * form.out_step[1], form.y_strides[5] * form.out_step[2]
-    nr = t.lanes * (t.tail_vectors if tail else t.value["vectors"])
-    extra = f", const {MARK}_phase *f, int whole, ts_i64 z0, ts_i64 y0" if skips(t) else ""
+    (down, right), (y_down, y_right) = t.tile_step, t.result_step
+    nr = t.lanes * t.vectors(tail)
+    extra = f", const {MARK}_phase *f, int whole, ts_i64 z0, ts_i64 y0" if t.skips else ""
     extra += ", const char *ahead" if t.lines_ahead else ""
     lines = [
         f"TS_NOINLINE void {MARK}_walk{'t' if tail else ''}({MARK}_args, int nr, int nc{extra}) {{",
         "  int i = 0;",
     ]
-    if skips(t):
+    if t.skips:
         lines.append("  const int line = f->lines * f->planes ? nseg / (f->lines * f->planes) : 0, all = nseg;")
     for mh in t.heights:
         lines += [f"  while (nr - i >= {mh}) {{", "    int j = 0;"]
         weights, segments = "w", "seg"
-        if skips(t):
+        if t.skips:
             lines += [
                 "    int skip = 0;",
                 "    nseg = all;",
@@ -117,11 +103,10 @@ def _walk_text(t: Tiling, tail: bool) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _skip_text(t: Tiling) -> str:
+def _skip_text(t: DenseTile) -> str:
     """Segments are ordered by depth, then height: planes of taps that lie outside are left out at both ends, then lines
     if one plane is left."""
-    odd = t.dot and any(t.run(p) % 2 for p in t.form.phases)
-    deep = "run" if not t.dot else "((run + 1) & ~1)" if odd else "2 * run"
+    deep = "run" if not t.dot else "((run + 1) & ~1)" if t.odd else "2 * run"
     depth, height, _ = t.form.x_size
     return f"""#define {MARK}_deep(run) ({deep})
 TS_INLINE int {MARK}_clamp(ts_i64 v, int most) {{ return v < 0 ? 0 : v > most ? most : (int)v; }}
@@ -143,9 +128,9 @@ TS_NOINLINE void {MARK}_skip(const {MARK}_phase *f, ts_i64 z, ts_i64 top, ts_i64
 """
 
 
-def _main_text(t: Tiling, guarded: bool) -> str:
+def _main_text(t: DenseTile, guarded: bool) -> str:
     form = t.form
-    y = ELEMENT[form.y_dtype]
+    y = C_TYPES[form.y_dtype]
     xs, ys = form.x_strides, form.y_strides
     first = form.first_tap
     names = iter(range(2, form.slots))
@@ -176,7 +161,7 @@ def _main_text(t: Tiling, guarded: bool) -> str:
     if t.c_blocks > 1:
         more += f", cb == 0, cb == {t.c_blocks - 1}"
     z_first, y_first = f"oz * {form.step[0]}", f"oy * {form.step[1]}"
-    outside = f", f, whole, {z_first}, {y_first}" if skips(t) else ""
+    outside = f", f, whole, {z_first}, {y_first}" if t.skips else ""
     reach = step = ""
     if t.lines_ahead:
         outside += ", ahead"
@@ -190,11 +175,8 @@ def _main_text(t: Tiling, guarded: bool) -> str:
         f"(xb, w + (ts_i64)kb * f->depth * {t.nr}, {MARK}_segments + f->seg, f->nseg, f->run,"
         f" yb + {offset}{more}, {'1, nr * nc' if t.one_line else 'nr, nc'}{outside});"
     )
-    calls = {False: f"{MARK}_walk{call}", True: f"{MARK}_walkt{call}"}
-    tails = _tails(t)
-    chosen = (
-        calls[tails[0]] if len(tails) == 1 else f"if (kb < {t.full_blocks}) {calls[False]}\n        else {calls[True]}"
-    )
+    calls = [f"{MARK}_walk{'t' if tail else ''}{call}" for tail in t.tails]
+    chosen = calls[0] if len(calls) == 1 else f"if (kb < {t.full_blocks}) {calls[0]}\n        else {calls[1]}"
     columns = "s[1]" if form.flat else str(form.count[2])
     col_blocks = "s[2]" if form.flat else str(t.col_blocks)
     split = (
@@ -204,10 +186,10 @@ def _main_text(t: Tiling, guarded: bool) -> str:
     )
     whole = "  const int whole = *(const int *)p[1]; /* a filter element is not finite: its product with 0 counts */\n"
     guard = "  if (*(const int *)p[1]) return; /* a filter element is not finite: the reference kernel does it */\n"
-    if skips(t):
+    if t.skips:
         guard += "  const int whole = 0;\n"
-    note, xt = guard if guarded else whole if skips(t) else "", ELEMENT[form.x_dtype]
-    return f"""void {MARK}(void *const *p, const ts_i64 *s, void *scratch, ts_i64 begin, ts_i64 end) {{
+    note, xt = guard if guarded else whole if t.skips else "", C_TYPES[form.x_dtype]
+    return f"""{ENTRY}
 {note}  const {xt} *x0 = (const {xt} *)p[0];
   const {MARK}_ct *w0 = (const {MARK}_ct *)((const char *)p[1] + {NOTE_BYTES});
 {bias}{residual}  {y} *y0 = ({y} *)p[{form.slots - 1}];

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.targets.target import CpuTarget
+
+MAX_STATEMENTS = 12_000  # multiply-adds in one kernel's text: more compile for seconds
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,21 @@ class LaneMap:
     @property
     def blocks(self) -> int:
         return self.groups * self.split if self.splat else -(-self.groups // self.per_block)
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Numbers of blocks that an item may have."""
+        return tuple(sorted({1, *(n for n in (2, 4, 8, 16, 32, 64) if n < self.blocks), self.blocks}))
+
+    @property
+    def always_tail(self) -> bool:
+        """Whether no block is full."""
+        return self.tail and (self.split == 1 if self.splat else self.blocks == 1)
+
+    @property
+    def kinds(self) -> tuple[bool, ...]:
+        """Which blocks there are: full ones (False), tail blocks (True)."""
+        return (True,) if self.always_tail else (False, True) if self.tail else (False,)
 
     @property
     def steps(self) -> int:
@@ -93,12 +110,17 @@ class LaneMap:
         return f"({block} % {self.split} == {self.split - 1})" if self.splat else f"({block} == {self.blocks - 1})"
 
 
+def source_and_result(problem: ConvGeometry) -> tuple[TensorView, TensorView]:
+    """The tensors that ``fwd`` or ``bwd`` reads beside the filter, and writes."""
+    return (problem.x, problem.y) if problem.direction == "fwd" else (problem.y, problem.x)
+
+
 def lane_map(problem: ConvGeometry, target: CpuTarget, vectors: int) -> LaneMap:
     """The map for ``fwd`` or ``bwd``; ``vectors`` vectors a block where a group fills whole vectors."""
     fan_c, fan_k = problem.c // problem.groups, problem.k // problem.groups
     inner, outer = (fan_c, fan_k) if problem.direction == "fwd" else (fan_k, fan_c)
     width = target.lanes(4)
-    source, result = (problem.x, problem.y) if problem.direction == "fwd" else (problem.y, problem.x)
+    source, result = source_and_result(problem)
     if inner == outer == 1 and source.dtype == result.dtype == "bf16" and problem.groups % 2 == 0:
         return LaneMap(problem.groups, 1, 1, width, 2 * width, 2, False, twin=True)
     bf16 = target.bf16_dot and source.dtype == "bf16" and problem.w.dtype == "bf16"

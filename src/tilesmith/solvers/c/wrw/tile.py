@@ -7,6 +7,7 @@ with its padding, the inputs that one filter row meets lie side by side: ``m`` r
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView
@@ -27,15 +28,15 @@ class Line:
 
 
 @dataclass(frozen=True)
-class WrwTiling:
+class WrwTile:
     """One config applied to one problem. A strip is ``planes`` x ``rows`` x ``cols`` output pixels.
 
     ``pairs``: two output rows are multiplied in one step (bf16 dot products).
     ``direct``: operands are read where they are, not copied into strips.
     """
 
-    problem: ConvGeometry
-    lanes: int
+    problem: ConvGeometry  # as ``flattened`` says
+    target: CpuTarget
     pairs: bool
     direct: bool
     mr: int
@@ -46,6 +47,10 @@ class WrwTiling:
     parts: int
     splits: int
 
+    @cached_property
+    def lanes(self) -> int:
+        return self.target.lanes(4)
+
     @property
     def fan_c(self) -> int:
         return self.problem.c // self.problem.groups
@@ -54,17 +59,16 @@ class WrwTiling:
     def fan_k(self) -> int:
         return self.problem.k // self.problem.groups
 
-    @property
+    @cached_property
     def merged(self) -> bool:
         """Whether one run holds all columns of a filter row."""
         return joins_columns(self.problem)
 
-    @property
+    @cached_property
     def run(self) -> int:
-        """Length of a line."""
-        return self.fan_c * (self.problem.filter[2] if self.merged else 1)
+        return line_length(self.problem)
 
-    @property
+    @cached_property
     def lines(self) -> tuple[Line, ...]:
         depth, rows, cols = self.problem.filter
         return tuple(
@@ -75,11 +79,11 @@ class WrwTiling:
     def nr(self) -> int:
         return self.nv * self.lanes
 
-    @property
+    @cached_property
     def m_blocks(self) -> int:
         return ceil(self.run / self.mr)
 
-    @property
+    @cached_property
     def k_blocks(self) -> int:
         return ceil(self.fan_k / self.nr)
 
@@ -88,7 +92,7 @@ class WrwTiling:
         """Tiles of one block of ``k``."""
         return len(self.lines) * self.m_blocks
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Register tiles of one group."""
         return self.line_tiles * self.k_blocks
@@ -97,14 +101,14 @@ class WrwTiling:
     def tile_elements(self) -> int:
         return self.mr * self.nr
 
+    def reach(self, axis: int) -> int:
+        """Input positions that the taps of one output span."""
+        return (self.problem.filter[axis] - 1) * self.problem.dilation[axis] + 1
+
     @property
     def strip_height(self) -> int:
         """Input rows of a strip."""
-        return _reach(self.problem, 1, self.rows)
-
-    @property
-    def strip_width(self) -> int:
-        return _reach(self.problem, 2, self.cols)
+        return (self.rows - 1) * self.problem.stride[1] + self.reach(1)
 
     @property
     def tail_rows(self) -> int:
@@ -114,7 +118,7 @@ class WrwTiling:
     @property
     def x_row(self) -> int:
         """Elements of a row of the packed strip."""
-        return self.strip_width * self.fan_c
+        return ((self.cols - 1) * self.problem.stride[2] + self.reach(2)) * self.fan_c
 
     @property
     def x_depth(self) -> int:
@@ -153,7 +157,7 @@ class WrwTiling:
     def units_per_plane_group(self) -> int:
         return ceil(self.problem.output[1] / self.rows) * ceil(self.problem.output[2] / self.cols)
 
-    @property
+    @cached_property
     def units(self) -> int:
         return ceil(self.problem.n * self.problem.output[0] / self.planes) * self.units_per_plane_group
 
@@ -166,9 +170,9 @@ def joins_columns(problem: ConvGeometry) -> bool:
     return problem.filter[2] == 1 or problem.dilation[2] == 1
 
 
-def _reach(problem: ConvGeometry, axis: int, count: int) -> int:
-    """Input positions that ``count`` outputs span."""
-    return (count - 1) * problem.stride[axis] + (problem.filter[axis] - 1) * problem.dilation[axis] + 1
+def line_length(problem: ConvGeometry) -> int:
+    """Elements of a line."""
+    return problem.c // problem.groups * (problem.filter[2] if joins_columns(problem) else 1)
 
 
 def flattened(problem: ConvGeometry, target: CpuTarget) -> ConvGeometry:
@@ -210,32 +214,25 @@ def _pixel_step(view: TensorView) -> int | None:
 
 def reads_in_place(problem: ConvGeometry) -> bool:
     """Whether ``direct`` is possible but for the tail of ``k``: no padding, fp32, and runs that are runs in memory."""
-    joined = problem.filter[2] == 1 or (
-        problem.dilation[2] == 1 and problem.groups == 1 and problem.x.strides[4] == problem.c
-    )
+    one_run = problem.groups == 1 and problem.x.strides[4] == problem.c
     return (
         not problem.is_padded
         and problem.x.dtype == problem.y.dtype == "fp32"
-        and (joined or not joins_columns(problem))
+        and (one_run or problem.filter[2] == 1 or not joins_columns(problem))
         and problem.output[0] == 1
     )
 
 
-def tiling(problem: ConvGeometry, config: Config, target: CpuTarget) -> WrwTiling:
-    """``config`` applied to ``problem`` (which is ``flattened``)."""
-    pairs = uses_pairs(problem, target)
-    planes, rows, cols = strip_shape(problem, config["strip_pixels"], pairs)
-    first = WrwTiling(
-        problem, target.lanes(4), pairs,
-        bool(config["in_place"]), config["tile_m"], config["vectors"],
-        planes, rows, cols, config["split_m"], config["split_n"],
+def wrw_tile(problem: ConvGeometry, config: Config, target: CpuTarget) -> WrwTile:
+    """``config`` applied to ``problem``, which is ``flattened``."""
+    value = dict(config.values)
+    # Two output rows share a step where they are bf16 and more than one.
+    pairs = target.bf16_dot and problem.x.dtype == problem.y.dtype == "bf16" and problem.output[1] > 1
+    first = WrwTile(
+        problem, target, pairs, bool(value["in_place"]), value["tile_m"], value["vectors"],
+        *strip_shape(problem, value["strip_pixels"], pairs), value["split_m"], value["split_n"],
     )  # fmt: skip
     return replace(first, parts=min(first.parts, first.tiles), splits=min(first.splits, first.units))
-
-
-def uses_pairs(problem: ConvGeometry, target: CpuTarget) -> bool:
-    """Whether two output rows share a step: bf16 dot products, with more than one row to pair."""
-    return target.bf16_dot and problem.x.dtype == problem.y.dtype == "bf16" and problem.output[1] > 1
 
 
 def strip_shape(problem: ConvGeometry, pixels: int, pairs: bool) -> tuple[int, int, int]:
