@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilesmith.problems.signature import parse_key
-from tilesmith.solvers.cuda.depthwise.solver import depthwise_seconds
+from tilesmith.solvers.cuda.depthwise.cost import depthwise_seconds
 from tilesmith.solvers.cuda.halo.tile import halo_seconds
 from tilesmith.solvers.cuda.halo_wrw.tile import halo_wrw_seconds
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds as mma_seconds

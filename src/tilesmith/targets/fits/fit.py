@@ -148,7 +148,7 @@ class ThinFit:
 
 @dataclass(frozen=True)
 class DepthwiseFit:
-    """Depthwise convolution (``solvers/cuda/depthwise/solver.py``)."""
+    """Depthwise convolution (``solvers/cuda/depthwise/cost.py``)."""
 
     clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
     l1: Annotated[float, R, "Bytes from the L1 cache."]
