@@ -723,6 +723,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
   // Sums of 16 rows at a time pass through the warp's own shared memory, so that lanes store neighbouring columns.
   constexpr int PITCH = WARP_N + 8;
   constexpr int N = PARTIAL ? 4 : OUT_VECTOR;
+  static_assert(WARPS_M * WARPS_N * 16 * PITCH * 4 <= TABLE_OFFSET, "the tables lie behind the sums on their way out");
   const u32 staged = ring + warp * 16 * PITCH * 4;
   const Sum *const mine = (const Sum *)(memory + warp * 16 * PITCH * 4);
 #pragma unroll

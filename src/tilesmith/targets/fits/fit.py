@@ -130,7 +130,7 @@ class MmaFit:
 
 @dataclass(frozen=True)
 class ThinFit:
-    """The kernel of few channels on both sides (``solvers/cuda/thin/solver.py``). Pairs: for rows, for weights."""
+    """The kernel of few channels on both sides (``solvers/cuda/thin/cost.py``). Pairs: for rows, for weights."""
 
     bandwidth: Annotated[Pair, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
     start: Annotated[Pair, SECONDS, "Of the launches with their first rows, and of the sum of the blocks' sums."]
