@@ -119,7 +119,8 @@ def _machine_code(source: Path) -> dict[str, bytes]:
     found = {}
     for header in headers:
         name = image[names + header[0] : image.index(b"\0", names + header[0])].decode()
-        if name.startswith((".text", ".nv.constant")):
+        # NOTE: .nv.constant4 has room for the address of each constexpr number of the text, read or not (NVRTC 13.0).
+        if name.startswith((".text", ".nv.constant")) and name != ".nv.constant4":
             found[re.sub(r"ts_\w+", "symbol", name)] = image[header[4] : header[4] + header[5]]
             found[re.sub(r"ts_\w+", "symbol", name) + " registers"] = bytes([header[7] >> 24])
     return found

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilesmith.problems.keys import parse_key
-from tilesmith.solvers.cuda.depthwise.solver import depthwise_seconds
+from tilesmith.solvers.cuda.depthwise.cost import depthwise_seconds
 from tilesmith.solvers.cuda.halo.tile import halo_seconds
 from tilesmith.solvers.cuda.halo_wrw.tile import halo_wrw_seconds
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds as mma_seconds
-from tilesmith.solvers.cuda.thin.solver import thin_seconds
+from tilesmith.solvers.cuda.thin.cost import thin_seconds
 from tilesmith.solvers.cuda.wgmma.cost import predicted_seconds as tile_seconds
 from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.relayout import Relayout

@@ -47,6 +47,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 #define TS_MMA_DEVICE static inline
+#define TS_MMA_METHOD inline
 #define TS_MMA_CONSTANT static constexpr
 struct float4 {
   float x, y, z, w;
@@ -194,12 +195,7 @@ template <typename T, typename C> TS_MMA_DEVICE void multiply(T, C (&c)[4], cons
   }
 }
 
-struct Divisor {
-  int d;
-  u32 m;
-  u32 s;
-};
-TS_MMA_DEVICE int divided(int n, const Divisor &by) { return (int)((u64)(u32)n * by.m >> by.s); }
+TS_MMA_DEVICE int divided(int n, u32 m, u32 s) { return (int)((u64)(u32)n * m >> s); }
 TS_MMA_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
 TS_MMA_DEVICE int larger(int a, int b) { return a > b ? a : b; }
 } // namespace ts_mma

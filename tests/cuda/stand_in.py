@@ -105,7 +105,10 @@ def _emulated(source: Source) -> Path:
                             "unsigned char *const memory = emulated_shared;")  # fmt: skip
     head = re.search(r'extern "C" __global__ void [^{]*?' + source.symbol + r"\(([^)]*)\)", text)
     assert head is not None
-    types = [re.sub(r"\w+$", "", parameter.strip()) for parameter in head[1].split(",")]
+    taken = head[1]
+    if taken == "TS_PARAMETERS":
+        (taken,) = re.findall(r"#define TS_PARAMETERS (.*)\n", text)
+    types = [re.sub(r"\w+$", "", parameter.strip()) for parameter in taken.split(",")]
     scope = ""
     if source.prelude == mma_prelude():
         scope = f"using namespace ts_mma; using namespace ts_mma::{source.symbol}_scope; "

@@ -7,7 +7,8 @@ import pytest
 from tilesmith.plan.assemble import assemble
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
-from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver, DepthwiseTile, vector_of
+from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
+from tilesmith.solvers.cuda.depthwise.tile import DepthwiseTile, vector_of
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
 from tilesmith.toolchain.build import build_unit

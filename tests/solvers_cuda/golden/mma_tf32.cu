@@ -6,16 +6,20 @@ constexpr int BWD = 2;
 constexpr int WRW = 3;
 constexpr int KIND = 0;
 constexpr int OUT_VECTOR = 4;
+constexpr int THREADS = 64;
 constexpr int BLOCK_M = 32;
 constexpr int BLOCK_N = 64;
 constexpr int BLOCK_K = 32;
 constexpr int WARPS_M = 1;
 constexpr int WARPS_N = 2;
+constexpr int WARP_M = 32;
+constexpr int WARP_N = 32;
 constexpr int STAGES = 2;
+constexpr int STAGE_BYTES = 12288;
+constexpr int TABLE_OFFSET = 24576;
 constexpr int MIN_BLOCKS = 2;
 constexpr int A_VECTOR = 4;
 constexpr int B_VECTOR = 4;
-constexpr int TABLE_OFFSET = 24576;
 constexpr bool WHOLE = false;
 constexpr bool DEEP = false;
 constexpr bool BIAS = false;
@@ -29,48 +33,222 @@ constexpr bool INSIDE = true;
 constexpr bool LINEAR = false;
 constexpr bool PARTIAL = true;
 constexpr bool EXACT = false;
+constexpr bool WIDENED = false;
 typedef tf32 Element;
 typedef tf32 ElementB;
 typedef float Out;
 typedef float Sum;
 typedef float Value;
+struct Run {
+  const Element * a_base;
+  const ElementB * b_base;
+  Out * out_base;
+  const Out * bias_base;
+  const Out * residual_base;
+  Sum * partial;
+  Value alpha;
+  Value beta;
+  i64 a_group;
+  i64 b_group;
+  i64 out_group;
+  int rows;
+  int cols;
+  int groups;
+  int tiles_m;
+  int tiles_n;
+  int walk;
+  int parts;
+  int channels;
+  int pitch;
+  int length;
+  int taps_most;
+  int a_line;
+  int a_channel;
+  int b_line;
+  int b_channel;
+  int out_line;
+  int out_channel;
+  int bias_group;
+  int in_n;
+  int in_d;
+  int in_h;
+  int in_w;
+  int dy_n;
+  int dy_d;
+  int dy_h;
+  int dy_w;
+  int out_n;
+  int out_d;
+  int out_h;
+  int out_w;
+  int filter_step_d;
+  int filter_step_h;
+  int filter_step_w;
+  int out_tap_d;
+  int out_tap_h;
+  int out_tap_w;
+  int filter_d;
+  int filter_h;
+  int filter_w;
+  int stride_d;
+  int stride_h;
+  int stride_w;
+  int pad_d;
+  int pad_h;
+  int pad_w;
+  int dilation_d;
+  int dilation_h;
+  int dilation_w;
+  int size_d;
+  int size_h;
+  int size_w;
+  int out_size_d;
+  int out_size_h;
+  int out_size_w;
+  int phase_d;
+  int phase_h;
+  int phase_w;
+  int padded;
+  u32 padded_m;
+  u32 padded_s;
+  int base_d;
+  u32 base_d_m;
+  u32 base_d_s;
+  int base_h;
+  u32 base_h_m;
+  u32 base_h_s;
+  int base_w;
+  u32 base_w_m;
+  u32 base_w_s;
+};
+#undef TS_PARAMETERS
+#define TS_PARAMETERS const Element * a_base, const ElementB * b_base, Out * out_base, const Out * bias_base, const Out * residual_base, Sum * partial, double alpha, double beta, long long a_group, long long b_group, long long out_group, long long rows, long long cols, long long groups, long long tiles_m, long long tiles_n, long long walk, long long parts, long long channels, long long pitch, long long length, long long taps_most, long long a_line, long long a_channel, long long b_line, long long b_channel, long long out_line, long long out_channel, long long bias_group, long long in_n, long long in_d, long long in_h, long long in_w, long long dy_n, long long dy_d, long long dy_h, long long dy_w, long long out_n, long long out_d, long long out_h, long long out_w, long long filter_step_d, long long filter_step_h, long long filter_step_w, long long out_tap_d, long long out_tap_h, long long out_tap_w, long long filter_d, long long filter_h, long long filter_w, long long stride_d, long long stride_h, long long stride_w, long long pad_d, long long pad_h, long long pad_w, long long dilation_d, long long dilation_h, long long dilation_w, long long size_d, long long size_h, long long size_w, long long out_size_d, long long out_size_h, long long out_size_w, long long phase_d, long long phase_h, long long phase_w, long long padded, long long padded_m, long long padded_s, long long base_d, long long base_d_m, long long base_d_s, long long base_h, long long base_h_m, long long base_h_s, long long base_w, long long base_w_m, long long base_w_s
+#undef TS_RUN
+#define TS_RUN {a_base, b_base, out_base, bias_base, residual_base, partial, (Value)alpha, (Value)beta, (i64)a_group, (i64)b_group, (i64)out_group, (int)rows, (int)cols, (int)groups, (int)tiles_m, (int)tiles_n, (int)walk, (int)parts, (int)channels, (int)pitch, (int)length, (int)taps_most, (int)a_line, (int)a_channel, (int)b_line, (int)b_channel, (int)out_line, (int)out_channel, (int)bias_group, (int)in_n, (int)in_d, (int)in_h, (int)in_w, (int)dy_n, (int)dy_d, (int)dy_h, (int)dy_w, (int)out_n, (int)out_d, (int)out_h, (int)out_w, (int)filter_step_d, (int)filter_step_h, (int)filter_step_w, (int)out_tap_d, (int)out_tap_h, (int)out_tap_w, (int)filter_d, (int)filter_h, (int)filter_w, (int)stride_d, (int)stride_h, (int)stride_w, (int)pad_d, (int)pad_h, (int)pad_w, (int)dilation_d, (int)dilation_h, (int)dilation_w, (int)size_d, (int)size_h, (int)size_w, (int)out_size_d, (int)out_size_h, (int)out_size_w, (int)phase_d, (int)phase_h, (int)phase_w, (int)padded, (u32)padded_m, (u32)padded_s, (int)base_d, (u32)base_d_m, (u32)base_d_s, (int)base_h, (u32)base_h_m, (u32)base_h_s, (int)base_w, (u32)base_w_m, (u32)base_w_s}
+TS_MMA_DEVICE float activate(float v) {
+  return v;
+}
 
-constexpr int CHUNK = 16 / sizeof(Element); // elements of 16 bytes: what shared memory is counted in
-constexpr int THREADS = WARPS_M * WARPS_N * 32;
-constexpr int WARP_M = BLOCK_M / WARPS_M, WARP_N = BLOCK_N / WARPS_N;
-// Rows (columns) of a 16-wide tile of bytes that do not lie by k come in pairs of neighbours: see `settle`.
-constexpr bool A_PAIRED = sizeof(Element) == 1 && !A_BY_K, B_PAIRED = sizeof(Element) == 1 && !B_BY_K;
+// What the kernel and the sum of its parts share: where pixels and results lie, and how a sum becomes a result.
 constexpr int NOWHERE = -1;
-
-// What the kernel and the sum of its parts share: pixels, taps, and how a sum becomes a result.
 struct Pixel {
   int n, d, h, w;
 };
 struct Phase {
   int d, h, w;
 };
+// Steps of a block along k.
+struct Steps {
+  int begin, end;
+};
+
+struct Results : Run {
+  bool no_number = false;
+
+  TS_MMA_METHOD Pixel pixel_of(int i) const {
+    Pixel p;
+    const int line = divided(i, base_w_m, base_w_s), plane = divided(line, base_h_m, base_h_s);
+    p.w = i - line * base_w, p.h = line - plane * base_h;
+    p.n = plane, p.d = 0;
+    if (DEEP) {
+      p.n = divided(plane, base_d_m, base_d_s);
+      p.d = plane - p.n * base_d;
+    }
+    return p;
+  }
+  // Along k (backward weights: columns) each tap has as many places as `padded` says.
+  TS_MMA_METHOD int tap_of(int place) const { return divided(place, padded_m, padded_s); }
+  TS_MMA_METHOD int layers() const { return groups * phase_d * phase_h * phase_w; }
+  TS_MMA_METHOD Phase phase_of(int layer) const {
+    const int phase = layer / groups;
+    return {phase / (phase_h * phase_w), phase / phase_w % phase_h, phase % phase_w};
+  }
+  // The offset of a row's results, NOWHERE when the row has none.
+  TS_MMA_METHOD int place_of_row(int row, const Phase &ph) const {
+    if (row >= rows) return NOWHERE;
+    if constexpr (KIND == GEMM || KIND == WRW) {
+      return row * out_line;
+    } else {
+      const Pixel p = pixel_of(row);
+      const int d = p.d * (KIND == BWD ? stride_d : 1) + ph.d, h = p.h * (KIND == BWD ? stride_h : 1) + ph.h;
+      const int w = p.w * (KIND == BWD ? stride_w : 1) + ph.w;
+      if (KIND == BWD && (d >= out_size_d || h >= out_size_h || w >= out_size_w)) return NOWHERE;
+      return p.n * out_n + d * out_d + h * out_h + w * out_w;
+    }
+  }
+  // Stores the sums over a part of k, of N neighbouring columns.
+  template <int N> TS_MMA_METHOD void store_part(const Sum (&sums)[N], int layer_part, int row, int col) const {
+    if (row < rows && col < pitch)
+      *(Pack<Sum, N> *)(partial + (((i64)layer_part * rows + row) * pitch + col)) = *(const Pack<Sum, N> *)sums;
+  }
+  // Stores the results of N neighbouring columns; `place` is that of the row.
+  template <int N> TS_MMA_METHOD void finish(const Sum (&sums)[N], int place, int col, int group) {
+    int c = col, offset = place;
+    if constexpr (KIND == WRW) {
+      const int tap = tap_of(col);
+      c = col - tap * padded;
+      if (c >= channels || tap >= filter_d * filter_h * filter_w) return;
+      const int s = tap % filter_w, r = tap / filter_w % filter_h, t = tap / filter_w / filter_h;
+      offset += t * out_tap_d + r * out_tap_h + s * out_tap_w;
+    } else if (c >= cols) {
+      return;
+    }
+    const i64 at = group * out_group + offset + (i64)c * out_channel;
+    Pack<Out, N> old, given, result;
+    if constexpr (BETA) old = *(const Pack<Out, N> *)(out_base + at);
+    if constexpr (RESIDUAL) given = *(const Pack<Out, N> *)(residual_base + at);
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+      Value v = sums[e];
+      if constexpr (SCALED) v *= alpha;
+      if constexpr (BETA) v = added_product(beta, widened(old.v[e]), v);
+      if constexpr (BIAS) v += widened(bias_base[group * bias_group + c + e]);
+      if constexpr (RESIDUAL) v += widened(given.v[e]);
+      v = activate(v);
+      if constexpr (KIND == BWD) no_number |= v != v;
+      narrow(result.v[e], v);
+    }
+    *(Pack<Out, N> *)(out_base + at) = result;
+  }
+  // Backward data multiplies what lies outside dy by zeros, and 0 * Inf is no part of the definition: a result that
+  // is no number is computed once more from the products that exist.
+  TS_MMA_METHOD void repair(int place, int row, int col, int group, const Phase &ph) {
+    if (WHOLE || place == NOWHERE || col >= cols) return;
+    const auto stored = widened(out_base[group * out_group + place + (i64)col * out_channel]);
+    if (stored == stored) return;
+    const Pixel p = pixel_of(row);
+    const Element *const dy = a_base + group * a_group + (i64)p.n * in_n;
+    const ElementB *const filter = b_base + group * b_group + (i64)col * b_line;
+    Sum sum[1] = {0};
+    for (int t = 0; t < filter_d; t++)
+      for (int r = 0; r < filter_h; r++)
+        for (int s = 0; s < filter_w; s++) {
+          const int d = p.d * stride_d + ph.d + pad_d - t * dilation_d,
+                    h = p.h * stride_h + ph.h + pad_h - r * dilation_h;
+          const int w = p.w * stride_w + ph.w + pad_w - s * dilation_w;
+          if (d % stride_d || h % stride_h || w % stride_w) continue;
+          if (d < 0 || h < 0 || w < 0 || d / stride_d >= size_d || h / stride_h >= size_h || w / stride_w >= size_w)
+            continue;
+          const Element *const from =
+              dy + ((i64)(d / stride_d) * in_d + (i64)(h / stride_h) * in_h + (i64)(w / stride_w) * in_w);
+          const ElementB *const by =
+              filter + ((i64)t * filter_step_d + (i64)r * filter_step_h + (i64)s * filter_step_w);
+          for (int c = 0; c < channels; c++)
+            sum[0] = added_product(widened(from[(i64)c * a_channel]), widened(by[(i64)c * b_channel]), sum[0]);
+        }
+    finish(sum, place, col, group);
+  }
+};
+
+
+constexpr int CHUNK = 16 / sizeof(Element); // elements of 16 bytes: what shared memory is counted in
+static_assert(THREADS == WARPS_M * WARPS_N * 32 && WARP_M * WARPS_M == BLOCK_M && WARP_N * WARPS_N == BLOCK_N,
+              "warps share the tile");
+
 // The taps of a phase in one axis: how many, where the first lies, and the way to the next.
 struct AxisTaps {
   int count, at, at_step, index, index_step;
 };
-
-TS_MMA_DEVICE Pixel pixel_of(int i, const Divisor &w, const Divisor &h, const Divisor &d) {
-  Pixel p;
-  const int line = divided(i, w), plane = divided(line, h);
-  p.w = i - line * w.d, p.h = line - plane * h.d;
-  p.n = plane, p.d = 0;
-  if (DEEP) {
-    p.n = divided(plane, d);
-    p.d = plane - p.n * d.d;
-  }
-  return p;
-}
-
-TS_MMA_DEVICE bool lies_inside(int d, int h, int w, int size_d, int size_h, int size_w) {
-  const bool flat = (u32)h < (u32)size_h && (u32)w < (u32)size_w;
-  return DEEP ? flat && (u32)d < (u32)size_d : flat && d >= 0;
-}
-
 // Backward data: those taps r for which phase + pad - r * dilation is a multiple of the stride.
 TS_MMA_DEVICE AxisTaps axis_taps(int filter, int stride, int pad, int dilation, int phase) {
   if (KIND != BWD) return {filter, -pad, dilation, 0, 1};
@@ -82,13 +260,14 @@ TS_MMA_DEVICE AxisTaps axis_taps(int filter, int stride, int pad, int dilation, 
   return {count, (phase + pad - first * dilation) / stride, -(period * dilation / stride), first, period};
 }
 
-TS_MMA_DEVICE float activate(float v) {
-  return v;
+TS_MMA_DEVICE bool lies_inside(int d, int h, int w, int size_d, int size_h, int size_w) {
+  const bool flat = (u32)h < (u32)size_h && (u32)w < (u32)size_w;
+  return DEEP ? flat && (u32)d < (u32)size_d : flat && d >= 0;
 }
-
 
 // How the threads share the copying of one operand's tile: lines of rows (BY_K) or of k, in chunks.
 template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
+  static constexpr bool BY_LINE = BY_K;
   static constexpr int CHUNKS = (BY_K ? BLOCK_K : EXTENT) / CHUNK;
   static constexpr int LINES = BY_K ? EXTENT : BLOCK_K;
   static constexpr int STEP = THREADS / CHUNKS;
@@ -144,115 +323,52 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
 };
 typedef Copies<A_BY_K, BLOCK_M, A_VECTOR> CopiesA;
 typedef Copies<B_BY_K, BLOCK_N, B_VECTOR> CopiesB;
-constexpr int STAGE_BYTES = CopiesA::BYTES + CopiesB::BYTES;
+static_assert(STAGE_BYTES == CopiesA::BYTES + CopiesB::BYTES && TABLE_OFFSET >= STAGES * STAGE_BYTES,
+              "the tables lie behind the ring");
 
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf32fp32_32x64x32x1x2x2__sm_90a_golden(const Element *a_base, const ElementB *b_base, Out *out_base, const Out *bias_base, const Out *residual_base, Sum *partial, double p_alpha, double p_beta, i64 p_a_group, i64 p_b_group, i64 p_out_group, i64 p_rows, i64 p_cols, i64 p_groups, i64 p_tiles_m, i64 p_tiles_n, i64 p_walk, i64 p_parts, i64 p_channels, i64 p_pitch, i64 p_length, i64 p_taps_most, i64 p_a_line, i64 p_a_channel, i64 p_b_line, i64 p_b_channel, i64 p_out_line, i64 p_out_channel, i64 p_bias_group, i64 p_in_n, i64 p_in_d, i64 p_in_h, i64 p_in_w, i64 p_dy_n, i64 p_dy_d, i64 p_dy_h, i64 p_dy_w, i64 p_out_n, i64 p_out_d, i64 p_out_h, i64 p_out_w, i64 p_filter_step_d, i64 p_filter_step_h, i64 p_filter_step_w, i64 p_out_tap_d, i64 p_out_tap_h, i64 p_out_tap_w, i64 p_filter_d, i64 p_filter_h, i64 p_filter_w, i64 p_stride_d, i64 p_stride_h, i64 p_stride_w, i64 p_pad_d, i64 p_pad_h, i64 p_pad_w, i64 p_dilation_d, i64 p_dilation_h, i64 p_dilation_w, i64 p_size_d, i64 p_size_h, i64 p_size_w, i64 p_out_size_d, i64 p_out_size_h, i64 p_out_size_w, i64 p_phase_d, i64 p_phase_h, i64 p_phase_w, i64 p_padded, i64 p_padded_m, i64 p_padded_s, i64 p_base_d, i64 p_base_d_m, i64 p_base_d_s, i64 p_base_h, i64 p_base_h_m, i64 p_base_h_s, i64 p_base_w, i64 p_base_w_m, i64 p_base_w_s) {
-  const Value alpha = (Value)p_alpha;
-  const Value beta = (Value)p_beta;
-  const i64 a_group = (i64)p_a_group;
-  const i64 b_group = (i64)p_b_group;
-  const i64 out_group = (i64)p_out_group;
-  const int rows = (int)p_rows;
-  const int cols = (int)p_cols;
-  const int groups = (int)p_groups;
-  const int tiles_m = (int)p_tiles_m;
-  const int tiles_n = (int)p_tiles_n;
-  const int walk = (int)p_walk;
-  const int parts = (int)p_parts;
-  const int channels = (int)p_channels;
-  const int pitch = (int)p_pitch;
-  const int length = (int)p_length;
-  const int taps_most = (int)p_taps_most;
-  const int a_line = (int)p_a_line;
-  const int a_channel = (int)p_a_channel;
-  const int b_line = (int)p_b_line;
-  const int b_channel = (int)p_b_channel;
-  const int out_line = (int)p_out_line;
-  const int out_channel = (int)p_out_channel;
-  const int bias_group = (int)p_bias_group;
-  const int in_n = (int)p_in_n;
-  const int in_d = (int)p_in_d;
-  const int in_h = (int)p_in_h;
-  const int in_w = (int)p_in_w;
-  const int dy_n = (int)p_dy_n;
-  const int dy_d = (int)p_dy_d;
-  const int dy_h = (int)p_dy_h;
-  const int dy_w = (int)p_dy_w;
-  const int out_n = (int)p_out_n;
-  const int out_d = (int)p_out_d;
-  const int out_h = (int)p_out_h;
-  const int out_w = (int)p_out_w;
-  const int filter_step_d = (int)p_filter_step_d;
-  const int filter_step_h = (int)p_filter_step_h;
-  const int filter_step_w = (int)p_filter_step_w;
-  const int out_tap_d = (int)p_out_tap_d;
-  const int out_tap_h = (int)p_out_tap_h;
-  const int out_tap_w = (int)p_out_tap_w;
-  const int filter_d = (int)p_filter_d;
-  const int filter_h = (int)p_filter_h;
-  const int filter_w = (int)p_filter_w;
-  const int stride_d = (int)p_stride_d;
-  const int stride_h = (int)p_stride_h;
-  const int stride_w = (int)p_stride_w;
-  const int pad_d = (int)p_pad_d;
-  const int pad_h = (int)p_pad_h;
-  const int pad_w = (int)p_pad_w;
-  const int dilation_d = (int)p_dilation_d;
-  const int dilation_h = (int)p_dilation_h;
-  const int dilation_w = (int)p_dilation_w;
-  const int size_d = (int)p_size_d;
-  const int size_h = (int)p_size_h;
-  const int size_w = (int)p_size_w;
-  const int out_size_d = (int)p_out_size_d;
-  const int out_size_h = (int)p_out_size_h;
-  const int out_size_w = (int)p_out_size_w;
-  const int phase_d = (int)p_phase_d;
-  const int phase_h = (int)p_phase_h;
-  const int phase_w = (int)p_phase_w;
-  const Divisor padded = {(int)p_padded, (u32)p_padded_m, (u32)p_padded_s};
-  const Divisor base_d = {(int)p_base_d, (u32)p_base_d_m, (u32)p_base_d_s};
-  const Divisor base_h = {(int)p_base_h, (u32)p_base_h_m, (u32)p_base_h_s};
-  const Divisor base_w = {(int)p_base_w, (u32)p_base_w_m, (u32)p_base_w_s};
-  (void)alpha; (void)beta; (void)a_group; (void)b_group; (void)out_group; (void)rows; (void)cols; (void)groups; (void)tiles_m; (void)tiles_n; (void)walk; (void)parts; (void)channels; (void)pitch; (void)length; (void)taps_most; (void)a_line; (void)a_channel; (void)b_line; (void)b_channel; (void)out_line; (void)out_channel; (void)bias_group; (void)in_n; (void)in_d; (void)in_h; (void)in_w; (void)dy_n; (void)dy_d; (void)dy_h; (void)dy_w; (void)out_n; (void)out_d; (void)out_h; (void)out_w; (void)filter_step_d; (void)filter_step_h; (void)filter_step_w; (void)out_tap_d; (void)out_tap_h; (void)out_tap_w; (void)filter_d; (void)filter_h; (void)filter_w; (void)stride_d; (void)stride_h; (void)stride_w; (void)pad_d; (void)pad_h; (void)pad_w; (void)dilation_d; (void)dilation_h; (void)dilation_w; (void)size_d; (void)size_h; (void)size_w; (void)out_size_d; (void)out_size_h; (void)out_size_w; (void)phase_d; (void)phase_h; (void)phase_w; (void)padded; (void)base_d; (void)base_h; (void)base_w;
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf32fp32_32x64x32x1x2x2__sm_90a_golden(TS_PARAMETERS) {
+  Results run = {TS_RUN};
   extern __shared__ __align__(128) unsigned char memory[];
   const u32 ring = shared_address(memory);
   // Behind the ring: of every tap its offset in both operands, and its position relative to a pixel's.
-  int *const tap_a = (int *)(memory + TABLE_OFFSET), *const tap_b = tap_a + taps_most, *const tap_d = tap_b + taps_most,
-             *const tap_h = tap_d + taps_most, *const tap_w = tap_h + taps_most;
-  int *const row_place = tap_a + 5 * taps_most;
+  int *const tap_a = (int *)(memory + TABLE_OFFSET), *const tap_b = tap_a + run.taps_most,
+             *const tap_d = tap_b + run.taps_most, *const tap_h = tap_d + run.taps_most,
+             *const tap_w = tap_h + run.taps_most;
+  int *const row_place = tap_a + 5 * run.taps_most;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_m = warp / WARPS_N, warp_n = warp % WARPS_N;
 
   // --- which tile: parts of k outermost, then layers; groups of rows of tiles share columns in the L2 cache ---
   int tile = blockIdx.x;
-  const int tiles = tiles_m * tiles_n, layers = groups * phase_d * phase_h * phase_w;
+  const int tiles = run.tiles_m * run.tiles_n, layers = run.layers();
   const int layer_part = tile / tiles;
   const int part = layer_part / layers, layer = layer_part % layers;
   tile -= layer_part * tiles;
-  const int band = tile / (walk * tiles_n), first_m = band * walk;
-  const int band_m = smaller(tiles_m - first_m, walk), in_band = tile - band * walk * tiles_n;
+  const int band = tile / (run.walk * run.tiles_n), first_m = band * run.walk;
+  const int band_m = smaller(run.tiles_m - first_m, run.walk), in_band = tile - band * run.walk * run.tiles_n;
   const int m0 = (first_m + in_band % band_m) * BLOCK_M, n0 = in_band / band_m * BLOCK_N;
-  const int group = layer % groups, phase = layer / groups;
-  const Phase ph = {phase / (phase_h * phase_w), phase / phase_w % phase_h, phase % phase_w};
-  const Element *const a = a_base + group * a_group;
-  const ElementB *const b = b_base + group * b_group;
+  const int group = layer % run.groups;
+  const Phase ph = run.phase_of(layer);
+  const Element *const a = run.a_base + group * run.a_group;
+  const ElementB *const b = run.b_base + group * run.b_group;
 
   // --- the taps of this phase ---
   int taps = 1, taps_h = 1, taps_w = 1;
   if constexpr (KIND == GEMM) {
     if (threadIdx.x == 0) tap_a[0] = tap_b[0] = tap_d[0] = tap_h[0] = tap_w[0] = 0;
   } else {
-    const AxisTaps td = axis_taps(filter_d, stride_d, pad_d, dilation_d, ph.d);
-    const AxisTaps th = axis_taps(filter_h, stride_h, pad_h, dilation_h, ph.h);
-    const AxisTaps tw = axis_taps(filter_w, stride_w, pad_w, dilation_w, ph.w);
+    const AxisTaps td = axis_taps(run.filter_d, run.stride_d, run.pad_d, run.dilation_d, ph.d);
+    const AxisTaps th = axis_taps(run.filter_h, run.stride_h, run.pad_h, run.dilation_h, ph.h);
+    const AxisTaps tw = axis_taps(run.filter_w, run.stride_w, run.pad_w, run.dilation_w, ph.w);
     taps = td.count * th.count * tw.count, taps_h = th.count, taps_w = tw.count;
     for (int i = threadIdx.x; i < taps; i += THREADS) {
       const int s = i % tw.count, r = i / tw.count % th.count, t = i / tw.count / th.count;
       const int d = td.at + t * td.at_step, h = th.at + r * th.at_step, w = tw.at + s * tw.at_step;
       tap_d[i] = d, tap_h[i] = h, tap_w[i] = w;
-      tap_a[i] = d * in_d + h * in_h + w * in_w;
-      tap_b[i] = (td.index + t * td.index_step) * filter_step_d + (th.index + r * th.index_step) * filter_step_h +
-                 (tw.index + s * tw.index_step) * filter_step_w;
+      tap_a[i] = d * run.in_d + h * run.in_h + w * run.in_w;
+      tap_b[i] = (td.index + t * td.index_step) * run.filter_step_d +
+                 (th.index + r * th.index_step) * run.filter_step_h +
+                 (tw.index + s * tw.index_step) * run.filter_step_w;
     }
   }
   __syncthreads();
@@ -267,27 +383,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
   if constexpr (A_BY_K) {
 #pragma unroll
     for (int i = 0; i < CopiesA::COUNT; i++) {
-      const int row = smaller(m0 + CopiesA::line(i), rows - 1);
+      const int row = smaller(m0 + CopiesA::line(i), run.rows - 1);
       if constexpr (KIND == GEMM) {
-        a_place[i] = row * a_line;
+        a_place[i] = row * run.a_line;
       } else {
-        const Pixel p = pixel_of(row, base_w, base_h, base_d);
-        const int step_d = KIND == FWD ? stride_d : 1, step_h = KIND == FWD ? stride_h : 1;
-        const int step_w = KIND == FWD ? stride_w : 1;
+        const Pixel p = run.pixel_of(row);
+        const int step_d = KIND == FWD ? run.stride_d : 1, step_h = KIND == FWD ? run.stride_h : 1;
+        const int step_w = KIND == FWD ? run.stride_w : 1;
         const int d = p.d * step_d, h = p.h * step_h, w = p.w * step_w;
-        a_place[i] = p.n * in_n + d * in_d + h * in_h + w * in_w;
+        a_place[i] = p.n * run.in_n + d * run.in_d + h * run.in_h + w * run.in_w;
         if constexpr (COMPARE) {
           a_d[i] = d, a_h[i] = h, a_w[i] = w;
         } else if constexpr (!INSIDE) {
           // Axis by axis: a tap lies in the image when it does so in each.
           u32 line = 0, plane = 0, seen = 0;
           for (int t = 0; t < taps_w && t < taps; t++)
-            if ((u32)(w + tap_w[t]) < (u32)size_w) line |= 1u << t;
+            if ((u32)(w + tap_w[t]) < (u32)run.size_w) line |= 1u << t;
           for (int t = 0; t < taps_h * taps_w && t < taps; t += taps_w)
-            if ((u32)(h + tap_h[t]) < (u32)size_h) plane |= line << t;
+            if ((u32)(h + tap_h[t]) < (u32)run.size_h) plane |= line << t;
           if constexpr (DEEP) {
             for (int t = 0; t < taps; t += taps_h * taps_w)
-              if ((u32)(d + tap_d[t]) < (u32)size_d) seen |= plane << t;
+              if ((u32)(d + tap_d[t]) < (u32)run.size_d) seen |= plane << t;
           } else {
             seen = plane;
           }
@@ -300,7 +416,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
   int b_line_place[B_BY_K ? CopiesB::COUNT : 1];
   if constexpr (B_BY_K) {
 #pragma unroll
-    for (int i = 0; i < CopiesB::COUNT; i++) b_line_place[i] = smaller(n0 + CopiesB::line(i), cols - 1) * b_line;
+    for (int i = 0; i < CopiesB::COUNT; i++)
+      b_line_place[i] = smaller(n0 + CopiesB::line(i), run.cols - 1) * run.b_line;
   }
   // B of backward weights: columns are (tap, channel).
   int b_tap[KIND == WRW ? CopiesB::PARTS : 1], b_place[KIND == WRW ? CopiesB::PARTS : 1],
@@ -309,10 +426,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
 #pragma unroll
     for (int e = 0; e < CopiesB::PARTS; e++) {
       const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
-      const int tap = divided(col, padded), c = col - tap * padded.d;
+      const int tap = run.tap_of(col), c = col - tap * run.padded;
       b_tap[e] = tap < taps ? tap : 0;
-      b_bytes[e] = CopiesB::bytes_of(tap < taps ? channels - c : 0);
-      b_place[e] = tap_a[b_tap[e]] + c * b_channel;
+      b_bytes[e] = CopiesB::bytes_of(tap < taps ? run.channels - c : 0);
+      b_place[e] = tap_a[b_tap[e]] + c * run.b_channel;
     }
   }
 
@@ -323,16 +440,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
 #pragma unroll
       for (int e = 0; e < CopiesA::PARTS; e++) {
         const int k = step * BLOCK_K + CopiesA::chunk() * CHUNK + e * A_VECTOR;
-        const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
-        const int known = tap < taps ? tap : 0, bytes = CopiesA::bytes_of(tap < taps ? channels - c : 0);
-        const int offset = KIND == GEMM ? c * a_channel : tap_a[known] + c * a_channel;
+        const int tap = KIND == GEMM ? 0 : run.tap_of(k), c = k - tap * run.padded;
+        const int known = tap < taps ? tap : 0, bytes = CopiesA::bytes_of(tap < taps ? run.channels - c : 0);
+        const int offset = KIND == GEMM ? c * run.a_channel : tap_a[known] + c * run.a_channel;
         int d = 0, h = 0, w = 0;
         if constexpr (COMPARE) d = tap_d[known], h = tap_h[known], w = tap_w[known];
 #pragma unroll
         for (int i = 0; i < CopiesA::COUNT; i++) {
           bool seen = true;
           if constexpr (COMPARE)
-            seen = lies_inside(a_d[i] + d, a_h[i] + h, a_w[i] + w, size_d, size_h, size_w);
+            seen = lies_inside(a_d[i] + d, a_h[i] + h, a_w[i] + w, run.size_d, run.size_h, run.size_w);
           else if constexpr (!INSIDE)
             seen = a_seen[i] >> known & 1;
           CopiesA::take(stage, held_a, i, e, a + (a_place[i] + offset), seen ? bytes : 0);
@@ -342,21 +459,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
 #pragma unroll
       for (int i = 0; i < CopiesA::COUNT; i++) {
         const int k = step * BLOCK_K + CopiesA::line(i);
-        int place = k * a_channel;
-        bool exists = k < length;
+        int place = k * run.a_channel;
+        bool exists = k < run.length;
         if constexpr (KIND == WRW) {
           if constexpr (LINEAR) {
-            place = k * dy_n;
+            place = k * run.dy_n;
           } else {
-            const Pixel p = pixel_of(k, base_w, base_h, base_d);
-            place = p.n * dy_n + p.d * dy_d + p.h * dy_h + p.w * dy_w;
+            const Pixel p = run.pixel_of(k);
+            place = p.n * run.dy_n + p.d * run.dy_d + p.h * run.dy_h + p.w * run.dy_w;
           }
         }
 #pragma unroll
         for (int e = 0; e < CopiesA::PARTS; e++) {
           const int row = m0 + CopiesA::chunk() * CHUNK + e * A_VECTOR;
-          CopiesA::take(stage, held_a, i, e, a + (place + row * a_line),
-                        exists ? CopiesA::bytes_of(rows - row) : 0);
+          CopiesA::take(stage, held_a, i, e, a + (place + row * run.a_line),
+                        exists ? CopiesA::bytes_of(run.rows - row) : 0);
         }
       }
     }
@@ -366,9 +483,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
 #pragma unroll
       for (int e = 0; e < CopiesB::PARTS; e++) {
         const int k = step * BLOCK_K + CopiesB::chunk() * CHUNK + e * B_VECTOR;
-        const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
-        const int known = tap < taps ? tap : 0, bytes = CopiesB::bytes_of(tap < taps ? channels - c : 0);
-        const int offset = KIND == GEMM ? c * b_channel : tap_b[known] + c * b_channel;
+        const int tap = KIND == GEMM ? 0 : run.tap_of(k), c = k - tap * run.padded;
+        const int known = tap < taps ? tap : 0, bytes = CopiesB::bytes_of(tap < taps ? run.channels - c : 0);
+        const int offset = KIND == GEMM ? c * run.b_channel : tap_b[known] + c * run.b_channel;
 #pragma unroll
         for (int i = 0; i < CopiesB::COUNT; i++)
           CopiesB::take(stage, held_b, i, e, b + (b_line_place[i] + offset), bytes);
@@ -378,9 +495,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
 #pragma unroll
       for (int i = 0; i < CopiesB::COUNT; i++) {
         const int k = step * BLOCK_K + CopiesB::line(i);
-        const Pixel p = pixel_of(k, base_w, base_h, base_d);
-        d[i] = k < length ? p.d * stride_d : -(1 << 30), h[i] = p.h * stride_h, w[i] = p.w * stride_w;
-        place[i] = p.n * in_n + p.d * stride_d * in_d + h[i] * in_h + w[i] * in_w;
+        const Pixel p = run.pixel_of(k);
+        d[i] = k < run.length ? p.d * run.stride_d : -(1 << 30), h[i] = p.h * run.stride_h, w[i] = p.w * run.stride_w;
+        place[i] = p.n * run.in_n + p.d * run.stride_d * run.in_d + h[i] * run.in_h + w[i] * run.in_w;
       }
 #pragma unroll
       for (int e = 0; e < CopiesB::PARTS; e++) {
@@ -391,7 +508,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
           if constexpr (INSIDE)
             seen = d[i] >= 0;
           else
-            seen = lies_inside(d[i] + td, h[i] + th, w[i] + tw, size_d, size_h, size_w);
+            seen = lies_inside(d[i] + td, h[i] + th, w[i] + tw, run.size_d, run.size_h, run.size_w);
           CopiesB::take(stage, held_b, i, e, b + (place[i] + b_place[e]), seen ? b_bytes[e] : 0);
         }
       }
@@ -399,20 +516,61 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
 #pragma unroll
       for (int i = 0; i < CopiesB::COUNT; i++) {
         const int k = step * BLOCK_K + CopiesB::line(i);
-        const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
-        const bool exists = tap < taps && c < channels;
-        const int place = KIND == GEMM ? c * b_channel : tap_b[tap < taps ? tap : 0] + c * b_channel;
+        const int tap = KIND == GEMM ? 0 : run.tap_of(k), c = k - tap * run.padded;
+        const bool exists = tap < taps && c < run.channels;
+        const int place = KIND == GEMM ? c * run.b_channel : tap_b[tap < taps ? tap : 0] + c * run.b_channel;
 #pragma unroll
         for (int e = 0; e < CopiesB::PARTS; e++) {
           const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
-          CopiesB::take(stage, held_b, i, e, b + (place + col * b_line),
-                        exists ? CopiesB::bytes_of(cols - col) : 0);
+          CopiesB::take(stage, held_b, i, e, b + (place + col * run.b_line),
+                        exists ? CopiesB::bytes_of(run.cols - col) : 0);
         }
       }
     }
   };
 
-  // --- sums ---
+  // --- what comes before, amid and behind the sums, which another text makes ---
+  auto put = [&](u32 stage) {
+    CopiesA::put(stage, held_a);
+    CopiesB::put(stage + CopiesA::BYTES, held_b);
+  };
+
+  // Fills the ring; the steps of this part of k.
+  auto begin_ring = [&] {
+    const int all_steps = ((KIND == WRW ? run.length : taps * run.padded) + BLOCK_K - 1) / BLOCK_K;
+    const int begin = (int)((i64)all_steps * part / run.parts), end = (int)((i64)all_steps * (part + 1) / run.parts);
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+      const u32 stage = ring + s * STAGE_BYTES;
+      if (begin + s < end) {
+        load_a(begin + s, stage);
+        load_b(begin + s, stage + CopiesA::BYTES);
+        put(stage);
+      }
+      copy_commit();
+    }
+    return Steps{begin, end};
+  };
+  // Where the tile's rows go. The ring is free then.
+  auto end_ring = [&] {
+    copy_wait<0>();
+    for (int i = threadIdx.x; i < BLOCK_M; i += THREADS) row_place[i] = run.place_of_row(m0 + i, ph);
+    __syncthreads();
+  };
+  // The last that a block does.
+  auto repair = [&] {
+    if constexpr (KIND == BWD && !PARTIAL) {
+      if (__syncthreads_or(run.no_number)) {
+#pragma unroll 1
+        for (int i = threadIdx.x; i < BLOCK_M * BLOCK_N; i += THREADS)
+          run.repair(row_place[i / BLOCK_N], m0 + i / BLOCK_N, n0 + i % BLOCK_N, group, ph);
+      }
+    }
+  };
+
+  // --- the sums, on tensor cores ---
+  // Rows (columns) of a 16-wide tile of bytes that do not lie by k come in pairs of neighbours: see `settle`.
+  constexpr bool A_PAIRED = sizeof(Element) == 1 && !A_BY_K, B_PAIRED = sizeof(Element) == 1 && !B_BY_K;
   constexpr int TILES_M = WARP_M / 16, TILES_N = WARP_N / 8;
   Sum sums[TILES_M][TILES_N][4];
 #pragma unroll
@@ -467,7 +625,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
   };
   // Makes operands of what was fetched. Bytes that came transposed: a register holds two k of two neighbouring lines,
   // and shall hold four k of one; the even one takes the first half of the tile, the odd one the second.
-  auto settle = [&](u32 (&fa)[TILES_M][4], u32 (&fb)[TILES_N / 2][4]) {
+  auto settle = [&](auto &fa, auto &fb) {
 #pragma unroll
     for (int i = 0; i < TILES_M; i++) {
       u32(&f)[4] = fa[i];
@@ -491,114 +649,50 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
       for (int e = 0; e < 4 && SIZE == 4; e++) round_to_tf32(f[e]);
     }
   };
-  auto multiply_all = [&](u32 (&fa)[TILES_M][4], u32 (&fb)[TILES_N / 2][4]) {
+  auto multiply_all = [&](auto &sums, auto &fa, auto &fb) {
     settle(fa, fb);
+    if constexpr (!WIDENED) {
 #pragma unroll
-    for (int i = 0; i < TILES_M; i++)
+      for (int i = 0; i < TILES_M; i++)
 #pragma unroll
-      for (int j = 0; j < TILES_N; j++)
-        multiply(Element(), sums[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
-  };
-
-
-  // --- results ---
-  // The offset of a row's results, NOWHERE when the row has none.
-  auto place_of_row = [&](int row, const Phase &ph) -> int {
-    if (row >= rows) return NOWHERE;
-    if constexpr (KIND == GEMM || KIND == WRW) {
-      return row * out_line;
+        for (int j = 0; j < TILES_N; j++)
+          multiply(Element(), sums[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
     } else {
-      const Pixel p = pixel_of(row, base_w, base_h, base_d);
-      const int d = p.d * (KIND == BWD ? stride_d : 1) + ph.d, h = p.h * (KIND == BWD ? stride_h : 1) + ph.h;
-      const int w = p.w * (KIND == BWD ? stride_w : 1) + ph.w;
-      if (KIND == BWD && (d >= out_size_d || h >= out_size_h || w >= out_size_w)) return NOWHERE;
-      return p.n * out_n + d * out_d + h * out_h + w * out_w;
-    }
-  };
-  // Stores the results of N neighbouring columns; `place` is that of the row.
-  bool no_number = false;
-  auto finish = [&](auto &sums, int place, int row, int col, int group, const Phase &ph) {
-    constexpr int N = sizeof(sums) / sizeof(Sum);
-    int c = col, offset = place;
-    if constexpr (KIND == WRW) {
-      const int tap = divided(col, padded);
-      c = col - tap * padded.d;
-      if (c >= channels || tap >= filter_d * filter_h * filter_w) return;
-      const int s = tap % filter_w, r = tap / filter_w % filter_h, t = tap / filter_w / filter_h;
-      offset += t * out_tap_d + r * out_tap_h + s * out_tap_w;
-    } else if (c >= cols) {
-      return;
-    }
-    const i64 at = group * out_group + offset + (i64)c * out_channel;
-    Pack<Out, N> old, given, result;
-    if constexpr (BETA) old = *(const Pack<Out, N> *)(out_base + at);
-    if constexpr (RESIDUAL) given = *(const Pack<Out, N> *)(residual_base + at);
+      // fp8 is multiplied in fp16, half a step at a time: of the four k in a register, the first pair goes to the one
+      // half of an instruction's k and the second to the other, for both operands alike.
 #pragma unroll
-    for (int e = 0; e < N; e++) {
-      Value v = sums[e];
-      if constexpr (SCALED) v *= alpha;
-      if constexpr (BETA) v = added_product(beta, widened(old.v[e]), v);
-      if constexpr (BIAS) v += widened(bias_base[group * bias_group + c + e]);
-      if constexpr (RESIDUAL) v += widened(given.v[e]);
-      v = activate(v);
-      if constexpr (KIND == BWD) no_number |= v != v;
-      narrow(result.v[e], v);
-    }
-    *(Pack<Out, N> *)(out_base + at) = result;
-  };
-  // Backward data multiplies what lies outside dy by zeros, and 0 * Inf is no part of the definition: a result that
-  // is no number is computed once more from the products that exist.
-  auto repair = [&](int place, int row, int col, int group, const Phase &ph) {
-    if (WHOLE || place == NOWHERE || col >= cols) return;
-    const auto stored = widened(out_base[group * out_group + place + (i64)col * out_channel]);
-    if (stored == stored) return;
-    const Pixel p = pixel_of(row, base_w, base_h, base_d);
-    const Element *const dy = a_base + group * a_group + (i64)p.n * in_n;
-    const ElementB *const filter = b_base + group * b_group + (i64)col * b_line;
-    Sum sum[1] = {0};
-    for (int t = 0; t < filter_d; t++)
-      for (int r = 0; r < filter_h; r++)
-        for (int s = 0; s < filter_w; s++) {
-          const int d = p.d * stride_d + ph.d + pad_d - t * dilation_d, h = p.h * stride_h + ph.h + pad_h - r * dilation_h;
-          const int w = p.w * stride_w + ph.w + pad_w - s * dilation_w;
-          if (d % stride_d || h % stride_h || w % stride_w) continue;
-          if (d < 0 || h < 0 || w < 0 || d / stride_d >= size_d || h / stride_h >= size_h || w / stride_w >= size_w)
-            continue;
-          const Element *const from = dy + ((i64)(d / stride_d) * in_d + (i64)(h / stride_h) * in_h + (i64)(w / stride_w) * in_w);
-          const ElementB *const by = filter + ((i64)t * filter_step_d + (i64)r * filter_step_h + (i64)s * filter_step_w);
-          for (int c = 0; c < channels; c++)
-            sum[0] = added_product(widened(from[(i64)c * a_channel]), widened(by[(i64)c * b_channel]), sum[0]);
+      for (int half = 0; half < 2; half++) {
+        u32 wide[TILES_M][4];
+#pragma unroll
+        for (int i = 0; i < TILES_M; i++) {
+          widen_pairs(Element(), fa[i][half * 2], wide[i][0], wide[i][2]);
+          widen_pairs(Element(), fa[i][half * 2 + 1], wide[i][1], wide[i][3]);
         }
-    finish(sum, place, row, col, group, ph);
+#pragma unroll
+        for (int j = 0; j < TILES_N; j++) {
+          u32 b0, b1;
+          widen_pairs(ElementB(), fb[j / 2][j % 2 * 2 + half], b0, b1);
+#pragma unroll
+          for (int i = 0; i < TILES_M; i++) multiply(fp16(), sums[i][j], wide[i], b0, b1);
+        }
+      }
+    }
   };
 
-
-  const int all_steps = ((KIND == WRW ? length : taps * padded.d) + BLOCK_K - 1) / BLOCK_K;
-  const int begin = (int)((i64)all_steps * part / parts), end = (int)((i64)all_steps * (part + 1) / parts);
-#pragma unroll
-  for (int s = 0; s < STAGES - 1; s++) {
-    const u32 stage = ring + s * STAGE_BYTES;
-    if (begin + s < end) {
-      load_a(begin + s, stage);
-      load_b(begin + s, stage + CopiesA::BYTES);
-      CopiesA::put(stage, held_a);
-      CopiesB::put(stage + CopiesA::BYTES, held_b);
-    }
-    copy_commit();
-  }
+  const Steps steps = begin_ring();
   // The first fragments of the next stage are fetched before the last products of this one.
   constexpr int PRODUCTS = BLOCK_K * sizeof(Element) / 32; // a product takes 32 bytes of a line
   u32 fragments_a[2][TILES_M][4], fragments_b[2][TILES_N / 2][4];
   copy_wait<STAGES - 2>();
   __syncthreads();
-  if (begin < end) fetch(ring, ring + CopiesA::BYTES, 0, fragments_a[0], fragments_b[0]);
+  if (steps.begin < steps.end) fetch(ring, ring + CopiesA::BYTES, 0, fragments_a[0], fragments_b[0]);
   int now = 0, next = STAGES - 1;
 #pragma unroll 1
-  for (int step = begin; step < end; step++) {
+  for (int step = steps.begin; step < steps.end; step++) {
     const u32 here = ring + now * STAGE_BYTES, to = ring + next * STAGE_BYTES;
     now = now + 1 == STAGES ? 0 : now + 1;
     next = next + 1 == STAGES ? 0 : next + 1;
-    const bool more = step + STAGES - 1 < end;
+    const bool more = step + STAGES - 1 < steps.end;
     // All warps are past the products whose operands lay at `to`: they met at the end of the last step.
     if (more) {
       load_a(step + STAGES - 1, to);
@@ -610,32 +704,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
       constexpr int ODD = PRODUCTS % 2;
       const int from = ODD ? 0 : k % 2, ahead = ODD ? 0 : (k + 1) % 2;
       if (k == PRODUCTS - 1) {
-        if (more) {
-          CopiesA::put(to, held_a);
-          CopiesB::put(to + CopiesA::BYTES, held_b);
-        }
+        if (more) put(to);
         copy_wait<STAGES - 2>();
         __syncthreads();
       }
       if constexpr (ODD) {
-        multiply_all(fragments_a[0], fragments_b[0]);
+        multiply_all(sums, fragments_a[0], fragments_b[0]);
         const u32 there = ring + now * STAGE_BYTES;
         fetch(there, there + CopiesA::BYTES, 0, fragments_a[0], fragments_b[0]);
       } else {
         const u32 there = k == PRODUCTS - 1 ? ring + now * STAGE_BYTES : here;
         fetch(there, there + CopiesA::BYTES, (k + 1) % PRODUCTS, fragments_a[ahead], fragments_b[ahead]);
-        multiply_all(fragments_a[from], fragments_b[from]);
+        multiply_all(sums, fragments_a[from], fragments_b[from]);
       }
     }
   }
-
-  copy_wait<0>();
-  // Where the tile's rows go. The ring is free now.
-  for (int i = threadIdx.x; i < BLOCK_M; i += THREADS) row_place[i] = place_of_row(m0 + i, ph);
-  __syncthreads();
+  end_ring();
   // Sums of 16 rows at a time pass through the warp's own shared memory, so that lanes store neighbouring columns.
   constexpr int PITCH = WARP_N + 8;
   constexpr int N = PARTIAL ? 4 : OUT_VECTOR;
+  static_assert(WARPS_M * WARPS_N * 16 * PITCH * 4 <= TABLE_OFFSET, "the tables lie behind the sums on their way out");
   const u32 staged = ring + warp * 16 * PITCH * 4;
   const Sum *const mine = (const Sum *)(memory + warp * 16 * PITCH * 4);
 #pragma unroll
@@ -659,23 +747,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
       Sum v[N];
 #pragma unroll
       for (int e = 0; e < N; e++) v[e] = mine[r * PITCH + c + e];
-      if constexpr (PARTIAL) {
-        if (row < rows && col < pitch)
-          *(Pack<Sum, N> *)(partial + (((i64)layer_part * rows + row) * pitch + col)) = *(const Pack<Sum, N> *)v;
-      } else if (row_place[in_tile] != NOWHERE) {
-        finish(v, row_place[in_tile], row, col, group, ph);
-      }
+      if constexpr (PARTIAL)
+        run.store_part(v, layer_part, row, col);
+      else if (row_place[in_tile] != NOWHERE)
+        run.finish(v, row_place[in_tile], col, group);
     }
     __syncwarp();
   }
-
-  if constexpr (KIND == BWD && !PARTIAL) {
-    if (__syncthreads_or(no_number)) {
-#pragma unroll 1
-      for (int i = threadIdx.x; i < BLOCK_M * BLOCK_N; i += THREADS)
-        repair(row_place[i / BLOCK_N], m0 + i / BLOCK_N, n0 + i % BLOCK_N, group, ph);
-    }
-  }
+  repair();
 }
 } // namespace ts_mmagemm_tf32fp32_32x64x32x1x2x2__sm_90a_golden_scope
 } // namespace ts_mma

@@ -7,6 +7,11 @@ import math
 from tilesmith.problems.epilogue import Epilogue
 
 
+def activate(epilogue: Epilogue, device: str) -> str:
+    """The function ``activate`` of one float, declared with the macro ``device``."""
+    return f"{device} float activate(float v) {{\n{activation_body(epilogue)}}}\n"
+
+
 def activation_body(epilogue: Epilogue) -> str:
     """The body of ``float activate(float v)``."""
     return {

@@ -7,6 +7,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 #define TS_MMA_DEVICE static __device__ __forceinline__
+#define TS_MMA_METHOD __device__ __forceinline__
 #define TS_MMA_CONSTANT static __host__ __device__ constexpr // functions of constants
 
 TS_MMA_DEVICE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
@@ -177,12 +178,7 @@ TS_MMA_DEVICE void multiply(int8, int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1
 TS_MMA_DEVICE void round_to_tf32(u32 &v) { asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v)); }
 
 // n / d for 0 <= n < 2^31 by a multiplication: q = n * m >> s (Granlund and Montgomery, 1994).
-struct Divisor {
-  int d;
-  u32 m;
-  u32 s;
-};
-TS_MMA_DEVICE int divided(int n, const Divisor &by) { return (int)((u64)(u32)n * by.m >> by.s); }
+TS_MMA_DEVICE int divided(int n, u32 m, u32 s) { return (int)((u64)(u32)n * m >> s); }
 TS_MMA_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
 TS_MMA_DEVICE int larger(int a, int b) { return a > b ? a : b; }
 } // namespace ts_mma

@@ -1,9 +1,15 @@
-"""The text that every source of the portable tensor-core family begins with."""
+"""What the portable families share: the text that their sources begin with, and its names of types."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+
+# Of an element in that text.
+TYPES = {
+    "bf16": "bf16", "fp16": "fp16", "fp32": "float", "tf32": "tf32", "int8": "int8", "int32": "int",
+    "fp8e4m3": "fp8e4m3", "fp8e5m2": "fp8e5m2",
+}  # fmt: skip
 
 
 @lru_cache(maxsize=1)

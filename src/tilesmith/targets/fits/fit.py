@@ -167,7 +167,7 @@ class MmaFit:
 
 @dataclass(frozen=True)
 class ThinFit:
-    """The kernel of few channels on both sides (``solvers/cuda/thin/solver.py``). Pairs: for rows, for weights."""
+    """The kernel of few channels on both sides (``solvers/cuda/thin/cost.py``). Pairs: for rows, for weights."""
 
     bandwidth: Annotated[Pair, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
     start: Annotated[Pair, SECONDS, "Of the launches with their first rows, and of the sum of the blocks' sums."]
@@ -185,7 +185,7 @@ class ThinFit:
 
 @dataclass(frozen=True)
 class DepthwiseFit:
-    """Depthwise convolution (``solvers/cuda/depthwise/solver.py``)."""
+    """Depthwise convolution (``solvers/cuda/depthwise/cost.py``)."""
 
     clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
     l1: Annotated[float, R, "Bytes from the L1 cache."]

@@ -1,27 +1,6 @@
 namespace ts_mma {
 namespace @SYM@_scope {
-@CONSTANTS@
-
-template <int BYTES> struct Word;
-template <> struct Word<2> { typedef u16 type; };
-template <> struct Word<4> { typedef u32 type; };
-template <> struct Word<8> { typedef uint2 type; };
-template <> struct Word<16> { typedef uint4 type; };
-constexpr int ELEMENT = sizeof(Element);
-
-// VEC neighbouring channels; what does not exist is zero.
-struct Vector {
-  typename Word<VEC * ELEMENT>::type bits;
-  TS_MMA_DEVICE Vector load(const Element *from, bool exists) {
-    Vector v = {};
-    if (exists) v.bits = __ldg((const typename Word<VEC * ELEMENT>::type *)from);
-    return v;
-  }
-  __device__ __forceinline__ float operator[](int i) const { return widened(((const Element *)&bits)[i]); }
-};
-
-TS_MMA_DEVICE float activate(float v) {
-@ACTIVATION@}
+@HEADER@
 
 TS_MMA_CONSTANT int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 constexpr int NONE = -(1 << 30);
@@ -29,9 +8,9 @@ constexpr int NONE = -(1 << 30);
 // the stride, so that the taps of a row are known here.
 TS_MMA_CONSTANT int source(int i, int r, int stride, int pad, int dilation) {
   return !BACK ? i * stride + r * dilation - pad
-               : (i + pad - r * dilation) - stride * floor_div(i + pad - r * dilation, stride) == 0
-                     ? floor_div(i + pad - r * dilation, stride)
-                     : NONE;
+         : (i + pad - r * dilation) - stride * floor_div(i + pad - r * dilation, stride) == 0
+             ? floor_div(i + pad - r * dilation, stride)
+             : NONE;
 }
 TS_MMA_CONSTANT int least(int outputs, int taps, int stride, int pad, int dilation) {
   int found = 1 << 30;
@@ -62,17 +41,11 @@ constexpr int ROWS = most(TH, R, STRIDE_H, PAD_H, DILATION_H) - FIRST_H + 1;
 constexpr int COLUMNS = most(TW, S, STRIDE_W, PAD_W, DILATION_W) - FIRST_W + 1;
 constexpr int HELD_ROWS = ROWS > 0 ? ROWS : 1, HELD = COLUMNS > 0 ? COLUMNS : 1;
 
-extern "C" __global__ void __launch_bounds__(256, MIN_BLOCKS) @SYM@(
-    const Element *__restrict__ x, const Element *__restrict__ w, const Out *__restrict__ bias,
-    const Out *__restrict__ residual, Out *__restrict__ out, i64 p_channels, i64 p_tiles, i64 p_tiles_h, i64 p_tiles_w,
-    i64 p_in_h, i64 p_in_w, i64 p_out_h, i64 p_out_w, i64 in_n, i64 p_in_row, i64 p_in_column, i64 out_n,
-    i64 p_out_row, i64 p_out_column, i64 p_w_channel, i64 p_w_row, i64 p_w_column) {
-  const int channels = (int)p_channels, in_h = (int)p_in_h, in_w = (int)p_in_w, out_h = (int)p_out_h, out_w = (int)p_out_w;
-  const int in_row = (int)p_in_row, in_column = (int)p_in_column, out_row = (int)p_out_row, out_column = (int)p_out_column;
-  const int w_channel = (int)p_w_channel, w_row = (int)p_w_row, w_column = (int)p_w_column;
+extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
+  const Run run = TS_RUN; // pointers are read as parameters: `__restrict__` means nothing in a struct
   extern __shared__ float shared_filter[];
   const int c0 = (blockIdx.y * blockDim.x + threadIdx.x) * VEC;
-  const bool active = c0 < channels;
+  const bool active = c0 < run.channels;
   // The filter, widened: in registers while it is small.
   float filter[IN_SHARED ? 1 : R * S][VEC];
   if constexpr (IN_SHARED) {
@@ -80,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(256, MIN_BLOCKS) @SYM@(
 #pragma unroll
       for (int v = 0; v < VEC; v++)
         shared_filter[(tap * blockDim.x + threadIdx.x) * VEC + v] =
-            active ? widened(w[(i64)(c0 + v) * w_channel + tap / S * w_row + tap % S * w_column]) : 0.0f;
+            active ? widened(w[(i64)(c0 + v) * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]) : 0.0f;
     __syncthreads();
   }
   if (!active) return;
@@ -88,24 +61,26 @@ extern "C" __global__ void __launch_bounds__(256, MIN_BLOCKS) @SYM@(
 #pragma unroll
     for (int tap = 0; tap < R * S; tap++)
 #pragma unroll
-      for (int v = 0; v < VEC; v++) filter[tap][v] = widened(w[(i64)(c0 + v) * w_channel + tap / S * w_row + tap % S * w_column]);
+      for (int v = 0; v < VEC; v++)
+        filter[tap][v] = widened(w[(i64)(c0 + v) * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]);
   }
   const int tile = blockIdx.x * blockDim.y + threadIdx.y;
-  if (tile >= (int)p_tiles) return;
-  const int line = tile / (int)p_tiles_w, n = line / (int)p_tiles_h;
-  const int h0 = (line - n * (int)p_tiles_h) * TH, w0 = (tile - line * (int)p_tiles_w) * TW;
-  const int top = (BACK ? h0 / STRIDE_H : h0 * STRIDE_H) + FIRST_H, left = (BACK ? w0 / STRIDE_W : w0 * STRIDE_W) + FIRST_W;
-  const Element *const from = x + (i64)n * in_n + c0;
+  if (tile >= run.tiles) return;
+  const int line = tile / run.tiles_w, n = line / run.tiles_h;
+  const int h0 = (line - n * run.tiles_h) * TH, w0 = (tile - line * run.tiles_w) * TW;
+  const int top = (BACK ? h0 / STRIDE_H : h0 * STRIDE_H) + FIRST_H,
+            left = (BACK ? w0 / STRIDE_W : w0 * STRIDE_W) + FIRST_W;
+  const Element *const from = x + (i64)n * run.in_n + c0;
 
   float sums[TH][TW][VEC] = {};
   Vector ahead[AHEAD + 1][HELD];
-  auto fetch = [&](int h, Vector (&row)[HELD]) {
-    const bool in_image = (u32)(top + h) < (u32)in_h;
-    const Element *const at = from + (top + h) * in_row + left * in_column;
+  auto fetch = [&](int h, Vector(&row)[HELD]) {
+    const bool in_image = (u32)(top + h) < (u32)run.in_h;
+    const Element *const at = from + (top + h) * run.in_row + left * run.in_column;
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++)
       if (used(j + FIRST_W, TW, S, STRIDE_W, PAD_W, DILATION_W))
-        row[j] = Vector::load(at + j * in_column, in_image && (u32)(left + j) < (u32)in_w);
+        row[j] = Vector::load(at + j * run.in_column, in_image && (u32)(left + j) < (u32)run.in_w);
   };
 #pragma unroll
   for (int h = 0; h < AHEAD && h < ROWS; h++)
@@ -154,25 +129,26 @@ extern "C" __global__ void __launch_bounds__(256, MIN_BLOCKS) @SYM@(
   for (int i = 0; i < TH; i++)
 #pragma unroll
     for (int j = 0; j < TW; j++)
-      if (h0 + i < out_h && w0 + j < out_w)
-        finish(sums[i][j], (i64)n * out_n + (h0 + i) * out_row + (w0 + j) * out_column + c0, c0);
+      if (h0 + i < run.out_h && w0 + j < run.out_w)
+        finish(sums[i][j], (i64)n * run.out_n + (h0 + i) * run.out_row + (w0 + j) * run.out_column + c0, c0);
   // Backward data multiplied what lies outside dy by zeros, and 0 * Inf is no part of the definition.
   if constexpr (BACK) {
     if (!no_number) return;
 #pragma unroll 1
     for (int e = 0; e < TH * TW * VEC; e++) {
       const int h = h0 + e / VEC / TW, column = w0 + e / VEC % TW, c = c0 + e % VEC;
-      if (h >= out_h || column >= out_w) continue;
-      const i64 at = (i64)n * out_n + h * out_row + column * out_column + c;
+      if (h >= run.out_h || column >= run.out_w) continue;
+      const i64 at = (i64)n * run.out_n + h * run.out_row + column * run.out_column + c;
       const float stored = widened(out[at]);
       if (stored == stored) continue;
       float sum[1] = {0.0f};
 #pragma unroll 1
       for (int tap = 0; tap < R * S; tap++) {
         const int a = h + PAD_H - tap / S * DILATION_H, b = column + PAD_W - tap % S * DILATION_W;
-        if (a < 0 || b < 0 || a % STRIDE_H || b % STRIDE_W || a / STRIDE_H >= in_h || b / STRIDE_W >= in_w) continue;
-        sum[0] = fmaf(widened(x[(i64)n * in_n + a / STRIDE_H * in_row + b / STRIDE_W * in_column + c]),
-                      widened(w[(i64)c * w_channel + tap / S * w_row + tap % S * w_column]), sum[0]);
+        if (a < 0 || b < 0 || a % STRIDE_H || b % STRIDE_W || a / STRIDE_H >= run.in_h || b / STRIDE_W >= run.in_w)
+          continue;
+        sum[0] = fmaf(widened(x[(i64)n * run.in_n + a / STRIDE_H * run.in_row + b / STRIDE_W * run.in_column + c]),
+                      widened(w[(i64)c * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]), sum[0]);
       }
       finish(sum, at, c);
     }

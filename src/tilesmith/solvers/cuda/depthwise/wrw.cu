@@ -1,23 +1,6 @@
 namespace ts_mma {
 namespace @SYM@_scope {
-@CONSTANTS@
-
-template <int BYTES> struct Word;
-template <> struct Word<2> { typedef u16 type; };
-template <> struct Word<4> { typedef u32 type; };
-template <> struct Word<8> { typedef uint2 type; };
-template <> struct Word<16> { typedef uint4 type; };
-constexpr int ELEMENT = sizeof(Element);
-
-struct Vector {
-  typename Word<VEC * ELEMENT>::type bits;
-  TS_MMA_DEVICE Vector load(const Element *from, bool exists) {
-    Vector v = {};
-    if (exists) v.bits = __ldg((const typename Word<VEC * ELEMENT>::type *)from);
-    return v;
-  }
-  __device__ __forceinline__ float operator[](int i) const { return widened(((const Element *)&bits)[i]); }
-};
+@HEADER@
 
 // A thread holds the sums of TAP_ROWS rows of the filter for VEC channels, and walks over tiles of dy.
 constexpr int ROWS = (TH - 1) * STRIDE_H + (TAP_ROWS - 1) * DILATION_H + 1;
@@ -42,41 +25,37 @@ struct No {
   static constexpr bool value = false;
 };
 
-extern "C" __global__ void __launch_bounds__(256, MIN_BLOCKS) @SYM@(
-    const Element *__restrict__ dy, const Element *__restrict__ x, float *__restrict__ partial, i64 p_channels,
-    i64 p_tiles, i64 p_tiles_h, i64 p_tiles_w, i64 p_in_h, i64 p_in_w, i64 p_out_h, i64 p_out_w, i64 in_n, i64 p_in_row,
-    i64 p_in_column, i64 dy_n, i64 p_dy_row, i64 p_dy_column) {
-  const int channels = (int)p_channels, tiles = (int)p_tiles, tiles_h = (int)p_tiles_h, tiles_w = (int)p_tiles_w;
-  const int in_h = (int)p_in_h, in_w = (int)p_in_w, out_h = (int)p_out_h, out_w = (int)p_out_w;
-  const int in_row = (int)p_in_row, in_column = (int)p_in_column, dy_row = (int)p_dy_row, dy_column = (int)p_dy_column;
+extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
+  const Run run = TS_RUN; // pointers are read as parameters: `__restrict__` means nothing in a struct
   extern __shared__ float gathered[];
   const int c0 = (blockIdx.y * blockDim.x + threadIdx.x) * VEC, r0 = blockIdx.z * TAP_ROWS;
-  const bool active = c0 < channels;
+  const bool active = c0 < run.channels;
   float sums[TAP_ROWS * S][VEC] = {};
 
   auto add = [&](auto whole, int n, int h0, int w0) {
     constexpr bool WHOLE = decltype(whole)::value;
-    const Element *const from_dy = dy + (i64)n * dy_n + h0 * dy_row + w0 * dy_column + c0;
+    const Element *const from_dy = dy + (i64)n * run.out_n + h0 * run.out_row + w0 * run.out_column + c0;
     Vector by[TH][TW];
     bool exists[TH][TW];
 #pragma unroll
     for (int i = 0; i < TH; i++)
 #pragma unroll
       for (int j = 0; j < TW; j++) {
-        exists[i][j] = WHOLE || (h0 + i < out_h && w0 + j < out_w);
-        by[i][j] = Vector::load(from_dy + i * dy_row + j * dy_column, exists[i][j]);
+        exists[i][j] = WHOLE || (h0 + i < run.out_h && w0 + j < run.out_w);
+        by[i][j] = Vector::load(from_dy + i * run.out_row + j * run.out_column, exists[i][j]);
       }
     const int top = h0 * STRIDE_H - PAD_H + r0 * DILATION_H, left = w0 * STRIDE_W - PAD_W;
-    const Element *const from = x + (i64)n * in_n + c0;
+    const Element *const from = x + (i64)n * run.in_n + c0;
 #pragma unroll
     for (int h = 0; h < ROWS; h++) {
       if (!row_used(h)) continue;
-      const bool in_image = (u32)(top + h) < (u32)in_h;
+      const bool in_image = (u32)(top + h) < (u32)run.in_h;
       Vector row[COLUMNS];
 #pragma unroll
       for (int j = 0; j < COLUMNS; j++)
         if (column_used(j))
-          row[j] = Vector::load(from + (top + h) * in_row + (left + j) * in_column, in_image && (u32)(left + j) < (u32)in_w);
+          row[j] = Vector::load(from + (top + h) * run.in_row + (left + j) * run.in_column,
+                                in_image && (u32)(left + j) < (u32)run.in_w);
 #pragma unroll
       for (int r = 0; r < TAP_ROWS; r++)
 #pragma unroll
@@ -97,10 +76,10 @@ extern "C" __global__ void __launch_bounds__(256, MIN_BLOCKS) @SYM@(
   };
   if (active)
 #pragma unroll 1
-    for (int tile = blockIdx.x * blockDim.y + threadIdx.y; tile < tiles; tile += gridDim.x * blockDim.y) {
-      const int line = tile / tiles_w, n = line / tiles_h;
-      const int h0 = (line - n * tiles_h) * TH, w0 = (tile - line * tiles_w) * TW;
-      if (h0 + TH <= out_h && w0 + TW <= out_w)
+    for (int tile = blockIdx.x * blockDim.y + threadIdx.y; tile < run.tiles; tile += gridDim.x * blockDim.y) {
+      const int line = tile / run.tiles_w, n = line / run.tiles_h;
+      const int h0 = (line - n * run.tiles_h) * TH, w0 = (tile - line * run.tiles_w) * TW;
+      if (h0 + TH <= run.out_h && w0 + TW <= run.out_w)
         add(Yes(), n, h0, w0);
       else
         add(No(), n, h0, w0);
@@ -117,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(256, MIN_BLOCKS) @SYM@(
       for (int v = 0; v < VEC; v++) {
         float sum = 0.0f;
         for (int k = 0; k < (int)blockDim.y; k++) sum += gathered[(k * blockDim.x + threadIdx.x) * VEC + v];
-        partial[((i64)blockIdx.x * R * S + r0 * S + tap) * channels + c0 + v] = sum;
+        partial[((i64)blockIdx.x * R * S + r0 * S + tap) * run.channels + c0 + v] = sum;
       }
     }
   }

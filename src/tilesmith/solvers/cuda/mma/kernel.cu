@@ -1,18 +1,34 @@
 namespace ts_mma {
 namespace @SYM@_scope {
-@CONSTANTS@
+@HEADER@
 
 constexpr int CHUNK = 16 / sizeof(Element); // elements of 16 bytes: what shared memory is counted in
-constexpr int THREADS = WARPS_M * WARPS_N * 32;
-constexpr int WARP_M = BLOCK_M / WARPS_M, WARP_N = BLOCK_N / WARPS_N;
-// Rows (columns) of a 16-wide tile of bytes that do not lie by k come in pairs of neighbours: see `settle`.
-constexpr bool A_PAIRED = sizeof(Element) == 1 && !A_BY_K, B_PAIRED = sizeof(Element) == 1 && !B_BY_K;
-constexpr int NOWHERE = -1;
+static_assert(THREADS == WARPS_M * WARPS_N * 32 && WARP_M * WARPS_M == BLOCK_M && WARP_N * WARPS_N == BLOCK_N,
+              "warps share the tile");
 
-@FINISH@
+// The taps of a phase in one axis: how many, where the first lies, and the way to the next.
+struct AxisTaps {
+  int count, at, at_step, index, index_step;
+};
+// Backward data: those taps r for which phase + pad - r * dilation is a multiple of the stride.
+TS_MMA_DEVICE AxisTaps axis_taps(int filter, int stride, int pad, int dilation, int phase) {
+  if (KIND != BWD) return {filter, -pad, dilation, 0, 1};
+  int first = 0;
+  while (first < filter && (phase + pad - first * dilation) % stride) first++;
+  int period = 1;
+  while (period * dilation % stride) period++;
+  const int count = first < filter ? (filter - 1 - first) / period + 1 : 0;
+  return {count, (phase + pad - first * dilation) / stride, -(period * dilation / stride), first, period};
+}
+
+TS_MMA_DEVICE bool lies_inside(int d, int h, int w, int size_d, int size_h, int size_w) {
+  const bool flat = (u32)h < (u32)size_h && (u32)w < (u32)size_w;
+  return DEEP ? flat && (u32)d < (u32)size_d : flat && d >= 0;
+}
 
 // How the threads share the copying of one operand's tile: lines of rows (BY_K) or of k, in chunks.
 template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
+  static constexpr bool BY_LINE = BY_K;
   static constexpr int CHUNKS = (BY_K ? BLOCK_K : EXTENT) / CHUNK;
   static constexpr int LINES = BY_K ? EXTENT : BLOCK_K;
   static constexpr int STEP = THREADS / CHUNKS;
@@ -68,49 +84,52 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
 };
 typedef Copies<A_BY_K, BLOCK_M, A_VECTOR> CopiesA;
 typedef Copies<B_BY_K, BLOCK_N, B_VECTOR> CopiesB;
-constexpr int STAGE_BYTES = CopiesA::BYTES + CopiesB::BYTES;
+static_assert(STAGE_BYTES == CopiesA::BYTES + CopiesB::BYTES && TABLE_OFFSET >= STAGES * STAGE_BYTES,
+              "the tables lie behind the ring");
 
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMETERS@) {
-@UNPACK@
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
+  Results run = {TS_RUN};
   extern __shared__ __align__(128) unsigned char memory[];
   const u32 ring = shared_address(memory);
   // Behind the ring: of every tap its offset in both operands, and its position relative to a pixel's.
-  int *const tap_a = (int *)(memory + TABLE_OFFSET), *const tap_b = tap_a + taps_most, *const tap_d = tap_b + taps_most,
-             *const tap_h = tap_d + taps_most, *const tap_w = tap_h + taps_most;
-  int *const row_place = tap_a + 5 * taps_most;
+  int *const tap_a = (int *)(memory + TABLE_OFFSET), *const tap_b = tap_a + run.taps_most,
+             *const tap_d = tap_b + run.taps_most, *const tap_h = tap_d + run.taps_most,
+             *const tap_w = tap_h + run.taps_most;
+  int *const row_place = tap_a + 5 * run.taps_most;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_m = warp / WARPS_N, warp_n = warp % WARPS_N;
 
   // --- which tile: parts of k outermost, then layers; groups of rows of tiles share columns in the L2 cache ---
   int tile = blockIdx.x;
-  const int tiles = tiles_m * tiles_n, layers = groups * phase_d * phase_h * phase_w;
+  const int tiles = run.tiles_m * run.tiles_n, layers = run.layers();
   const int layer_part = tile / tiles;
   const int part = layer_part / layers, layer = layer_part % layers;
   tile -= layer_part * tiles;
-  const int band = tile / (walk * tiles_n), first_m = band * walk;
-  const int band_m = smaller(tiles_m - first_m, walk), in_band = tile - band * walk * tiles_n;
+  const int band = tile / (run.walk * run.tiles_n), first_m = band * run.walk;
+  const int band_m = smaller(run.tiles_m - first_m, run.walk), in_band = tile - band * run.walk * run.tiles_n;
   const int m0 = (first_m + in_band % band_m) * BLOCK_M, n0 = in_band / band_m * BLOCK_N;
-  const int group = layer % groups, phase = layer / groups;
-  const Phase ph = {phase / (phase_h * phase_w), phase / phase_w % phase_h, phase % phase_w};
-  const Element *const a = a_base + group * a_group;
-  const ElementB *const b = b_base + group * b_group;
+  const int group = layer % run.groups;
+  const Phase ph = run.phase_of(layer);
+  const Element *const a = run.a_base + group * run.a_group;
+  const ElementB *const b = run.b_base + group * run.b_group;
 
   // --- the taps of this phase ---
   int taps = 1, taps_h = 1, taps_w = 1;
   if constexpr (KIND == GEMM) {
     if (threadIdx.x == 0) tap_a[0] = tap_b[0] = tap_d[0] = tap_h[0] = tap_w[0] = 0;
   } else {
-    const AxisTaps td = axis_taps(filter_d, stride_d, pad_d, dilation_d, ph.d);
-    const AxisTaps th = axis_taps(filter_h, stride_h, pad_h, dilation_h, ph.h);
-    const AxisTaps tw = axis_taps(filter_w, stride_w, pad_w, dilation_w, ph.w);
+    const AxisTaps td = axis_taps(run.filter_d, run.stride_d, run.pad_d, run.dilation_d, ph.d);
+    const AxisTaps th = axis_taps(run.filter_h, run.stride_h, run.pad_h, run.dilation_h, ph.h);
+    const AxisTaps tw = axis_taps(run.filter_w, run.stride_w, run.pad_w, run.dilation_w, ph.w);
     taps = td.count * th.count * tw.count, taps_h = th.count, taps_w = tw.count;
     for (int i = threadIdx.x; i < taps; i += THREADS) {
       const int s = i % tw.count, r = i / tw.count % th.count, t = i / tw.count / th.count;
       const int d = td.at + t * td.at_step, h = th.at + r * th.at_step, w = tw.at + s * tw.at_step;
       tap_d[i] = d, tap_h[i] = h, tap_w[i] = w;
-      tap_a[i] = d * in_d + h * in_h + w * in_w;
-      tap_b[i] = (td.index + t * td.index_step) * filter_step_d + (th.index + r * th.index_step) * filter_step_h +
-                 (tw.index + s * tw.index_step) * filter_step_w;
+      tap_a[i] = d * run.in_d + h * run.in_h + w * run.in_w;
+      tap_b[i] = (td.index + t * td.index_step) * run.filter_step_d +
+                 (th.index + r * th.index_step) * run.filter_step_h +
+                 (tw.index + s * tw.index_step) * run.filter_step_w;
     }
   }
   __syncthreads();
@@ -125,27 +144,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
   if constexpr (A_BY_K) {
 #pragma unroll
     for (int i = 0; i < CopiesA::COUNT; i++) {
-      const int row = smaller(m0 + CopiesA::line(i), rows - 1);
+      const int row = smaller(m0 + CopiesA::line(i), run.rows - 1);
       if constexpr (KIND == GEMM) {
-        a_place[i] = row * a_line;
+        a_place[i] = row * run.a_line;
       } else {
-        const Pixel p = pixel_of(row, base_w, base_h, base_d);
-        const int step_d = KIND == FWD ? stride_d : 1, step_h = KIND == FWD ? stride_h : 1;
-        const int step_w = KIND == FWD ? stride_w : 1;
+        const Pixel p = run.pixel_of(row);
+        const int step_d = KIND == FWD ? run.stride_d : 1, step_h = KIND == FWD ? run.stride_h : 1;
+        const int step_w = KIND == FWD ? run.stride_w : 1;
         const int d = p.d * step_d, h = p.h * step_h, w = p.w * step_w;
-        a_place[i] = p.n * in_n + d * in_d + h * in_h + w * in_w;
+        a_place[i] = p.n * run.in_n + d * run.in_d + h * run.in_h + w * run.in_w;
         if constexpr (COMPARE) {
           a_d[i] = d, a_h[i] = h, a_w[i] = w;
         } else if constexpr (!INSIDE) {
           // Axis by axis: a tap lies in the image when it does so in each.
           u32 line = 0, plane = 0, seen = 0;
           for (int t = 0; t < taps_w && t < taps; t++)
-            if ((u32)(w + tap_w[t]) < (u32)size_w) line |= 1u << t;
+            if ((u32)(w + tap_w[t]) < (u32)run.size_w) line |= 1u << t;
           for (int t = 0; t < taps_h * taps_w && t < taps; t += taps_w)
-            if ((u32)(h + tap_h[t]) < (u32)size_h) plane |= line << t;
+            if ((u32)(h + tap_h[t]) < (u32)run.size_h) plane |= line << t;
           if constexpr (DEEP) {
             for (int t = 0; t < taps; t += taps_h * taps_w)
-              if ((u32)(d + tap_d[t]) < (u32)size_d) seen |= plane << t;
+              if ((u32)(d + tap_d[t]) < (u32)run.size_d) seen |= plane << t;
           } else {
             seen = plane;
           }
@@ -158,7 +177,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
   int b_line_place[B_BY_K ? CopiesB::COUNT : 1];
   if constexpr (B_BY_K) {
 #pragma unroll
-    for (int i = 0; i < CopiesB::COUNT; i++) b_line_place[i] = smaller(n0 + CopiesB::line(i), cols - 1) * b_line;
+    for (int i = 0; i < CopiesB::COUNT; i++)
+      b_line_place[i] = smaller(n0 + CopiesB::line(i), run.cols - 1) * run.b_line;
   }
   // B of backward weights: columns are (tap, channel).
   int b_tap[KIND == WRW ? CopiesB::PARTS : 1], b_place[KIND == WRW ? CopiesB::PARTS : 1],
@@ -167,10 +187,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
 #pragma unroll
     for (int e = 0; e < CopiesB::PARTS; e++) {
       const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
-      const int tap = divided(col, padded), c = col - tap * padded.d;
+      const int tap = run.tap_of(col), c = col - tap * run.padded;
       b_tap[e] = tap < taps ? tap : 0;
-      b_bytes[e] = CopiesB::bytes_of(tap < taps ? channels - c : 0);
-      b_place[e] = tap_a[b_tap[e]] + c * b_channel;
+      b_bytes[e] = CopiesB::bytes_of(tap < taps ? run.channels - c : 0);
+      b_place[e] = tap_a[b_tap[e]] + c * run.b_channel;
     }
   }
 
@@ -181,16 +201,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
 #pragma unroll
       for (int e = 0; e < CopiesA::PARTS; e++) {
         const int k = step * BLOCK_K + CopiesA::chunk() * CHUNK + e * A_VECTOR;
-        const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
-        const int known = tap < taps ? tap : 0, bytes = CopiesA::bytes_of(tap < taps ? channels - c : 0);
-        const int offset = KIND == GEMM ? c * a_channel : tap_a[known] + c * a_channel;
+        const int tap = KIND == GEMM ? 0 : run.tap_of(k), c = k - tap * run.padded;
+        const int known = tap < taps ? tap : 0, bytes = CopiesA::bytes_of(tap < taps ? run.channels - c : 0);
+        const int offset = KIND == GEMM ? c * run.a_channel : tap_a[known] + c * run.a_channel;
         int d = 0, h = 0, w = 0;
         if constexpr (COMPARE) d = tap_d[known], h = tap_h[known], w = tap_w[known];
 #pragma unroll
         for (int i = 0; i < CopiesA::COUNT; i++) {
           bool seen = true;
           if constexpr (COMPARE)
-            seen = lies_inside(a_d[i] + d, a_h[i] + h, a_w[i] + w, size_d, size_h, size_w);
+            seen = lies_inside(a_d[i] + d, a_h[i] + h, a_w[i] + w, run.size_d, run.size_h, run.size_w);
           else if constexpr (!INSIDE)
             seen = a_seen[i] >> known & 1;
           CopiesA::take(stage, held_a, i, e, a + (a_place[i] + offset), seen ? bytes : 0);
@@ -200,21 +220,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
 #pragma unroll
       for (int i = 0; i < CopiesA::COUNT; i++) {
         const int k = step * BLOCK_K + CopiesA::line(i);
-        int place = k * a_channel;
-        bool exists = k < length;
+        int place = k * run.a_channel;
+        bool exists = k < run.length;
         if constexpr (KIND == WRW) {
           if constexpr (LINEAR) {
-            place = k * dy_n;
+            place = k * run.dy_n;
           } else {
-            const Pixel p = pixel_of(k, base_w, base_h, base_d);
-            place = p.n * dy_n + p.d * dy_d + p.h * dy_h + p.w * dy_w;
+            const Pixel p = run.pixel_of(k);
+            place = p.n * run.dy_n + p.d * run.dy_d + p.h * run.dy_h + p.w * run.dy_w;
           }
         }
 #pragma unroll
         for (int e = 0; e < CopiesA::PARTS; e++) {
           const int row = m0 + CopiesA::chunk() * CHUNK + e * A_VECTOR;
-          CopiesA::take(stage, held_a, i, e, a + (place + row * a_line),
-                        exists ? CopiesA::bytes_of(rows - row) : 0);
+          CopiesA::take(stage, held_a, i, e, a + (place + row * run.a_line),
+                        exists ? CopiesA::bytes_of(run.rows - row) : 0);
         }
       }
     }
@@ -224,9 +244,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
 #pragma unroll
       for (int e = 0; e < CopiesB::PARTS; e++) {
         const int k = step * BLOCK_K + CopiesB::chunk() * CHUNK + e * B_VECTOR;
-        const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
-        const int known = tap < taps ? tap : 0, bytes = CopiesB::bytes_of(tap < taps ? channels - c : 0);
-        const int offset = KIND == GEMM ? c * b_channel : tap_b[known] + c * b_channel;
+        const int tap = KIND == GEMM ? 0 : run.tap_of(k), c = k - tap * run.padded;
+        const int known = tap < taps ? tap : 0, bytes = CopiesB::bytes_of(tap < taps ? run.channels - c : 0);
+        const int offset = KIND == GEMM ? c * run.b_channel : tap_b[known] + c * run.b_channel;
 #pragma unroll
         for (int i = 0; i < CopiesB::COUNT; i++)
           CopiesB::take(stage, held_b, i, e, b + (b_line_place[i] + offset), bytes);
@@ -236,9 +256,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
 #pragma unroll
       for (int i = 0; i < CopiesB::COUNT; i++) {
         const int k = step * BLOCK_K + CopiesB::line(i);
-        const Pixel p = pixel_of(k, base_w, base_h, base_d);
-        d[i] = k < length ? p.d * stride_d : -(1 << 30), h[i] = p.h * stride_h, w[i] = p.w * stride_w;
-        place[i] = p.n * in_n + p.d * stride_d * in_d + h[i] * in_h + w[i] * in_w;
+        const Pixel p = run.pixel_of(k);
+        d[i] = k < run.length ? p.d * run.stride_d : -(1 << 30), h[i] = p.h * run.stride_h, w[i] = p.w * run.stride_w;
+        place[i] = p.n * run.in_n + p.d * run.stride_d * run.in_d + h[i] * run.in_h + w[i] * run.in_w;
       }
 #pragma unroll
       for (int e = 0; e < CopiesB::PARTS; e++) {
@@ -249,7 +269,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
           if constexpr (INSIDE)
             seen = d[i] >= 0;
           else
-            seen = lies_inside(d[i] + td, h[i] + th, w[i] + tw, size_d, size_h, size_w);
+            seen = lies_inside(d[i] + td, h[i] + th, w[i] + tw, run.size_d, run.size_h, run.size_w);
           CopiesB::take(stage, held_b, i, e, b + (place[i] + b_place[e]), seen ? b_bytes[e] : 0);
         }
       }
@@ -257,49 +277,55 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(@PARAMET
 #pragma unroll
       for (int i = 0; i < CopiesB::COUNT; i++) {
         const int k = step * BLOCK_K + CopiesB::line(i);
-        const int tap = KIND == GEMM ? 0 : divided(k, padded), c = k - tap * padded.d;
-        const bool exists = tap < taps && c < channels;
-        const int place = KIND == GEMM ? c * b_channel : tap_b[tap < taps ? tap : 0] + c * b_channel;
+        const int tap = KIND == GEMM ? 0 : run.tap_of(k), c = k - tap * run.padded;
+        const bool exists = tap < taps && c < run.channels;
+        const int place = KIND == GEMM ? c * run.b_channel : tap_b[tap < taps ? tap : 0] + c * run.b_channel;
 #pragma unroll
         for (int e = 0; e < CopiesB::PARTS; e++) {
           const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
-          CopiesB::take(stage, held_b, i, e, b + (place + col * b_line),
-                        exists ? CopiesB::bytes_of(cols - col) : 0);
+          CopiesB::take(stage, held_b, i, e, b + (place + col * run.b_line),
+                        exists ? CopiesB::bytes_of(run.cols - col) : 0);
         }
       }
     }
   };
 
-  // --- sums ---
-@SUMS@
-@PLACE@
+  // --- what comes before, amid and behind the sums, which another text makes ---
+  auto put = [&](u32 stage) {
+    CopiesA::put(stage, held_a);
+    CopiesB::put(stage + CopiesA::BYTES, held_b);
+  };
 
-  const int all_steps = ((KIND == WRW ? length : taps * padded.d) + BLOCK_K - 1) / BLOCK_K;
-  const int begin = (int)((i64)all_steps * part / parts), end = (int)((i64)all_steps * (part + 1) / parts);
+  // Fills the ring; the steps of this part of k.
+  auto begin_ring = [&] {
+    const int all_steps = ((KIND == WRW ? run.length : taps * run.padded) + BLOCK_K - 1) / BLOCK_K;
+    const int begin = (int)((i64)all_steps * part / run.parts), end = (int)((i64)all_steps * (part + 1) / run.parts);
 #pragma unroll
-  for (int s = 0; s < STAGES - 1; s++) {
-    const u32 stage = ring + s * STAGE_BYTES;
-    if (begin + s < end) {
-      load_a(begin + s, stage);
-      load_b(begin + s, stage + CopiesA::BYTES);
-      CopiesA::put(stage, held_a);
-      CopiesB::put(stage + CopiesA::BYTES, held_b);
+    for (int s = 0; s < STAGES - 1; s++) {
+      const u32 stage = ring + s * STAGE_BYTES;
+      if (begin + s < end) {
+        load_a(begin + s, stage);
+        load_b(begin + s, stage + CopiesA::BYTES);
+        put(stage);
+      }
+      copy_commit();
     }
-    copy_commit();
-  }
-@LOOP@
-  copy_wait<0>();
-  // Where the tile's rows go. The ring is free now.
-  for (int i = threadIdx.x; i < BLOCK_M; i += THREADS) row_place[i] = place_of_row(m0 + i, ph);
-  __syncthreads();
-@STORE@
-  if constexpr (KIND == BWD && !PARTIAL) {
-    if (__syncthreads_or(no_number)) {
+    return Steps{begin, end};
+  };
+  // Where the tile's rows go. The ring is free then.
+  auto end_ring = [&] {
+    copy_wait<0>();
+    for (int i = threadIdx.x; i < BLOCK_M; i += THREADS) row_place[i] = run.place_of_row(m0 + i, ph);
+    __syncthreads();
+  };
+  // The last that a block does.
+  auto repair = [&] {
+    if constexpr (KIND == BWD && !PARTIAL) {
+      if (__syncthreads_or(run.no_number)) {
 #pragma unroll 1
-      for (int i = threadIdx.x; i < BLOCK_M * BLOCK_N; i += THREADS)
-        repair(row_place[i / BLOCK_N], m0 + i / BLOCK_N, n0 + i % BLOCK_N, group, ph);
+        for (int i = threadIdx.x; i < BLOCK_M * BLOCK_N; i += THREADS)
+          run.repair(row_place[i / BLOCK_N], m0 + i / BLOCK_N, n0 + i % BLOCK_N, group, ph);
+      }
     }
-  }
-}
-} // namespace @SYM@_scope
-} // namespace ts_mma
+  };
+

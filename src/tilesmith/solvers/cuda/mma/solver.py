@@ -9,17 +9,50 @@ fp8 is widened to fp16 in registers: the tensor cores' own fp8 products are summ
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import GEMM, USUAL, WINDOW
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import BYTES, DenseForm, dense_form
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds
-from tilesmith.solvers.cuda.mma.source import mma_draft
-from tilesmith.solvers.cuda.mma.space import AXES, mma_default, mma_fits, mma_space
+from tilesmith.solvers.cuda.mma.draft import mma_draft
 from tilesmith.solvers.cuda.mma.tile import MmaTile
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked, remembered
+from tilesmith.solvers.solver import (
+    Accepted,
+    Axis,
+    Config,
+    Geometry,
+    Rejected,
+    SearchSpace,
+    Unranked,
+    remembered,
+    values_of,
+)
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
+
+_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+AXES = (
+    Axis("block_m", (16, 32, 64, 128, 256), "Rows of the results of a block."),
+    Axis("block_n", (16, 32, 64, 128, 256), "Columns of the results of a block."),
+    Axis("block_k", (16, 32, 64, 128), "Depth of a step of the ring."),
+    Axis("warps_m", (1, 2, 4), "Warps along the rows of a block."),
+    Axis("warps_n", (1, 2, 4), "Warps along the columns of a block."),
+    Axis("stages", (2, 3, 4, 5), "Stages of the ring."),
+    Axis("split_k", _SPLITS, "Parts of k that a second kernel adds."),
+    Axis("group_m", (1, 4, 8, 16), "Rows of tiles that are walked together."),
+)
+# block_m, block_n, warps_m, warps_n: what the untuned choice is made of.
+_TENSOR_SHAPES = (
+    (128, 128, 2, 2), (128, 128, 4, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2), (128, 32, 4, 1),
+    (64, 32, 2, 1), (32, 64, 1, 2), (256, 64, 4, 1), (64, 256, 1, 4), (128, 16, 4, 1), (64, 16, 4, 1), (16, 128, 1, 4),
+    (32, 128, 1, 4), (256, 128, 4, 2), (128, 256, 2, 4), (16, 64, 1, 2), (32, 32, 2, 1), (16, 16, 1, 1),
+)  # fmt: skip
+_FLOAT_SHAPES = (
+    (128, 128, 4, 2), (128, 64, 4, 1), (64, 64, 2, 2), (64, 128, 2, 2), (64, 32, 2, 1), (32, 64, 1, 2), (32, 32, 1, 1),
+    (128, 32, 4, 1), (16, 64, 1, 2), (16, 32, 1, 1),
+)  # fmt: skip
 
 
 class MmaDenseSolver(Unranked):
@@ -44,14 +77,14 @@ class MmaDenseSolver(Unranked):
             return Rejected(reasons.TARGET, "fp8")
         if not target.has_cp_async or (form.dtype == "bf16" and not target.has_bf16):
             return Rejected(reasons.TARGET, "cp.async")
-        return Accepted() if mma_fits(form, target) else Rejected(reasons.SIZE)
+        return Accepted() if _fits(form, target) else Rejected(reasons.SIZE)
 
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
-        return mma_space(self._form(problem), target)
+        return _space(self._form(problem), target)
 
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return mma_default(self._form(problem), target)
+        return _default(self._form(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
         return predicted_seconds(self.tile(problem, config, target), fit_of(target).mma)
@@ -68,3 +101,62 @@ class MmaDenseSolver(Unranked):
         if isinstance(form, Rejected):
             raise ValueError(f"the mma solver does not cover this problem: {form}")
         return form
+
+
+def _space(form: DenseForm, target: CudaTarget) -> SearchSpace:
+    # A product takes 32 bytes of a line.
+    depths = (16, 32) if form.element_bytes == 4 else (16, 32, 64) if form.element_bytes == 2 else (32, 64, 128)
+    sizes = values_of(AXES)
+    axes = sizes | {
+        "block_m": tuple(b for b in sizes["block_m"] if b < 2 * max(form.rows, 16)),
+        "block_n": tuple(b for b in sizes["block_n"] if b < 2 * max(form.columns, 32)),
+        "block_k": depths,
+    }
+
+    def allowed(config: Config) -> bool:
+        t = MmaTile(form, config, target)
+        return t.fits and (config["group_m"] == 1 or (t.tiles_n > 1 and config["group_m"] < 2 * t.tiles_m))
+
+    return SearchSpace(axes, allowed)
+
+
+def _default(form: DenseForm, target: CudaTarget) -> Config:
+    """The cost model's choice among some hundreds of tiles."""
+    space = _space(form, target)
+    fit = fit_of(target).mma
+    best, least = None, float("inf")
+    for config in _candidates(form, space, target):
+        t = MmaTile(form, config, target)
+        if not t.fits:
+            continue
+        seconds = predicted_seconds(t, fit)
+        if seconds < least:
+            best, least = config, seconds
+    if best is None:
+        raise ValueError("no tile fits this problem")
+    wider = best.replace(group_m=8)
+    return wider if space.contains(wider) else best
+
+
+def _fits(form: DenseForm, target: CudaTarget) -> bool:
+    """Whether there is a tile for the form at all."""
+    space = _space(form, target)
+    return any(MmaTile(form, config, target).fits for config in _candidates(form, space, target))
+
+
+def _candidates(form: DenseForm, space: SearchSpace, target: CudaTarget) -> Iterator[Config]:
+    shapes = _FLOAT_SHAPES if form.exact else _TENSOR_SHAPES
+    for bm, bn, wm, wn in shapes:
+        if bm not in space.axes["block_m"] or bn not in space.axes["block_n"]:
+            continue
+        for bk in space.axes["block_k"]:
+            for stages in (2, 3, 4, 5):
+                tiles = -(-form.rows // bm) * -(-form.columns // bn) * form.layers
+                for split in _SPLITS:
+                    # Splitting serves to fill the machine, no more.
+                    if split > 1 and tiles * split > 6 * target.cores:
+                        break
+                    yield Config(
+                        (("block_m", bm), ("block_n", bn), ("block_k", bk), ("warps_m", wm), ("warps_n", wn),
+                         ("stages", stages), ("split_k", split), ("group_m", 1))
+                    )  # fmt: skip

@@ -16,7 +16,7 @@ _MAX_WORKSPACE = 2**31
 
 @dataclass(frozen=True)
 class MmaTile:
-    """``form`` computed as ``config`` says; see the axes in ``mma_space``."""
+    """``form`` computed as ``config`` says; see the axes in ``solver``."""
 
     form: DenseForm
     config: Config
@@ -39,6 +39,14 @@ class MmaTile:
         return self.value["block_k"]
 
     @property
+    def warp_m(self) -> int:
+        return self.block_m // self.value["warps_m"]
+
+    @property
+    def warp_n(self) -> int:
+        return self.block_n // self.value["warps_n"]
+
+    @property
     def warps(self) -> int:
         return self.value["warps_m"] * self.value["warps_n"]
 
@@ -53,6 +61,11 @@ class MmaTile:
     @property
     def exact(self) -> bool:
         return self.form.exact
+
+    @property
+    def widened(self) -> bool:
+        """Whether fp8 is multiplied in fp16."""
+        return self.form.dtype in BYTES
 
     @property
     def element_bytes(self) -> int:
@@ -71,7 +84,7 @@ class MmaTile:
     @cached_property
     def table_offset(self) -> int:
         """Where the ring, which later holds sums on their way out, ends."""
-        staged = 0 if self.exact else self.warps * 16 * (self.block_n // self.value["warps_n"] + 8) * 4
+        staged = 0 if self.exact else self.warps * 16 * (self.warp_n + 8) * 4
         return max(self.value["stages"] * self.stage_bytes, staged)
 
     @cached_property
@@ -108,14 +121,13 @@ class MmaTile:
     @cached_property
     def registers(self) -> int:
         """An estimate of a thread's registers."""
-        v = self.value
-        warp_m, warp_n = self.block_m // v["warps_m"], self.block_n // v["warps_n"]
+        warp_m, warp_n = self.warp_m, self.warp_n
         held = sum(
             self._load_registers(*operand) for operand in ((self.form.a, self.block_m), (self.form.b, self.block_n))
         )
         sums = warp_m * warp_n // 32
         fragments = warp_m // 4 * 4 + warp_n // 8 * 4 if self.exact else (warp_m // 16 * 4 + warp_n // 8 * 2) * 2
-        if self.form.dtype in BYTES:  # fp16 of one half of a step
+        if self.widened:  # fp16 of one half of a step
             fragments += warp_m // 16 * 4 + warp_n // 8 * 2
         if self.element_bytes == 1:  # what is put in order by bytes
             held += 8 * (not self.form.a.by_k) + 8 * (not self.form.b.by_k)
@@ -155,7 +167,7 @@ class MmaTile:
     def fits(self) -> bool:
         """Whether such a kernel exists."""
         v, form = self.value, self.form
-        warp_m, warp_n = self.block_m // v["warps_m"], self.block_n // v["warps_n"]
+        warp_m, warp_n = self.warp_m, self.warp_n
         if self.block_m % v["warps_m"] or self.block_n % v["warps_n"] or self.warps > 8:
             return False
         least_n = 32 if self.exact and not form.b.by_k else 8 if self.exact else 16

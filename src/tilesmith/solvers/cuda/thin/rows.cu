@@ -1,15 +1,14 @@
 namespace ts_mma {
 namespace @SYM@_scope {
-@CONSTANTS@
-
-@ACTIVATION@
-@SLABS@
+@HEADER@
 constexpr int STEPS = (K + 15) / 16, TILES = (N + 7) / 8, PARTS = SLAB / 16;
 // Columns of the filter, so far apart that eight of them lie in different banks.
 constexpr int FILTER_PITCH = STEPS % 2 ? 16 * STEPS : 16 * STEPS + 16;
 constexpr int FILTER = TILES * 8 * FILTER_PITCH * 2, BIASES = (TILES * 8 * 4 + 127) / 128 * 128;
-constexpr int RING = FILTER + BIASES, STAGE = bytes_of_slab<Element, K, PAD_A>();
+constexpr int RING = FILTER + BIASES;
+static_assert(STAGE == bytes_of_slab<Element, K, PAD_A>(), "a stage is a slab");
 constexpr int STAGED = RING + WARPS * STAGES * STAGE + 128; // reads go beyond a row, as far as whole products do
+static_assert(STAGED + WARPS * bytes_of_slab<Out, N, PAD_OUT>() == SHARED_BYTES, "slabs of results lie at the end");
 constexpr int HELD_STEPS = HELD ? STEPS : 1, HELD_TILES = HELD ? TILES : 1;
 
 // A product's rows are any 16 rows, the same in sums: where widths are odd, a lane takes an even row and the next.
@@ -31,9 +30,7 @@ template <bool ODD> TS_MMA_DEVICE void load_pairs(const unsigned char *from, u32
 }
 
 // Every warp takes slabs of rows through a ring of its own, and waits for no other warp.
-extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
-    @SYM@(const Element *a, const Element *b, const Out *bias, Out *out, i64 rows, i64 b_row, i64 b_column,
-          double p_alpha) {
+extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
   extern __shared__ __align__(128) unsigned char memory[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, place = lane % 4;
   const i64 slabs = (rows + SLAB - 1) / SLAB, stride = (i64)gridDim.x * WARPS;
@@ -62,8 +59,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
 #pragma unroll
     for (int s = 0; s < STEPS; s++)
 #pragma unroll
-      for (int j = 0; j < TILES; j++)
-        held[s][j] = *(const Pack<u32, 2> *)(columns + j * 8 * FILTER_PITCH * 2 + s * 32);
+      for (int j = 0; j < TILES; j++) held[s][j] = *(const Pack<u32, 2> *)(columns + j * 8 * FILTER_PITCH * 2 + s * 32);
   }
   // What lies beyond a row's end is the next row's: it must not meet the filter's zeros, for it may be no number.
   constexpr int LAST = (STEPS - 1) * 16;
@@ -71,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
   const u32 keep_low = left >= 2 ? ~0u : left == 1 ? 0xffffu : 0u;
   const u32 keep_high = left >= 4 ? ~0u : left == 3 ? 0xffffu : 0u;
   unsigned char *const staged = memory + STAGED + warp * bytes_of_slab<Out, N, PAD_OUT>();
-  const float alpha = (float)p_alpha;
+  const float factor = (float)alpha;
 
   int now = 0;
 #pragma unroll 1
@@ -82,7 +78,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
     copy_wait<STAGES - 1>();
     __syncwarp();
     float sums[PARTS][TILES][4] = {};
-    const unsigned char *const from = memory + stages + now * STAGE + (group * GROUP_STEP * (K + PAD_A) + place * 4) * 2;
+    const unsigned char *const from =
+        memory + stages + now * STAGE + (group * GROUP_STEP * (K + PAD_A) + place * 4) * 2;
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
       u32 f[PARTS][4];
@@ -98,8 +95,10 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
 #pragma unroll
       for (int j = 0; j < TILES; j++) {
         Pack<u32, 2> v;
-        if constexpr (HELD) v = held[s][j];
-        else v = *(const Pack<u32, 2> *)(columns + j * 8 * FILTER_PITCH * 2 + s * 32);
+        if constexpr (HELD)
+          v = held[s][j];
+        else
+          v = *(const Pack<u32, 2> *)(columns + j * 8 * FILTER_PITCH * 2 + s * 32);
 #pragma unroll
         for (int i = 0; i < PARTS; i++) multiply(Element(), sums[i][j], f[i], v.v[0], v.v[1]);
       }
@@ -116,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
 #pragma unroll
           for (int e = 0; e < 2; e++) {
             x[e] = sums[i][j][h * 2 + e];
-            if constexpr (SCALED) x[e] *= alpha;
+            if constexpr (SCALED) x[e] *= factor;
             if constexpr (BIAS) x[e] += biases[column + e];
             x[e] = activate(x[e]);
           }

@@ -8,21 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
-from math import ceil
-from typing import TYPE_CHECKING
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import ACTIVATED, USUAL
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.thin.source import thin_draft
+from tilesmith.solvers.cuda.thin.cost import thin_seconds
+from tilesmith.solvers.cuda.thin.draft import thin_draft
 from tilesmith.solvers.cuda.thin.tile import ThinForm, ThinTile, thin_form
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
-
-if TYPE_CHECKING:
-    from tilesmith.targets.fits.fit import ThinFit
 
 AXES = (
     Axis("warps", (2, 4, 8, 16), "Warps of a block, each with a ring of its own."),
@@ -99,34 +95,3 @@ def _ranked(form: ThinForm, target: CudaTarget) -> tuple[Config, ...]:
         key=lambda t: (round(thin_seconds(t, fit) * 1e8), t.value["blocks_per_sm"], abs(t.stages - 3)),
     )
     return tuple(tile.config for tile in order)
-
-
-def thin_seconds(t: ThinTile, fit: ThinFit) -> float:
-    """Estimated seconds: a stream of memory, the work of an SM's units, and what a warp waits for itself."""
-    form, target, kind = t.form, t.target, int(t.weights)
-    turns = ceil(ceil(form.length / t.slab) / (t.blocks * t.rings))
-    high = t.slab / 16
-    if t.weights:
-        products = t.tile[0] * t.tile[1]
-        busy = (fit.weights_busy[0] * t.reads + fit.weights_busy[1] * products) * t.team * high
-        wait = (fit.weights_wait[0] * t.reads + fit.weights_wait[1] * products) * high
-    else:
-        along, across = t.products
-        busy = (fit.rows_busy[0] * along + fit.rows_busy[1] * across) * high
-        busy += 0 if t.held else fit.rows_fetch * along * across
-        wait = (fit.rows_wait[0] * along + fit.rows_wait[1] * across) * high
-    moving = form.moved_bytes / (fit.bandwidth[kind] * target.bytes_per_s)
-    computing = (busy + fit.slab_busy[kind]) * turns * t.rings * ceil(t.blocks / target.cores) / target.clock_hz
-    waiting = (wait + fit.slab_wait[kind]) * turns / target.clock_hz
-    norm = fit.norm[kind]
-    overlapped = float((moving**norm + computing**norm + waiting**norm) ** (1 / norm))
-    return fit.start[kind] + overlapped + t.partial_bytes / fit.partial_bytes + _filter_seconds(t, fit)
-
-
-def _filter_seconds(t: ThinTile, fit: ThinFit) -> float:
-    """Seconds until blocks of few threads have the filter."""
-    if t.weights:
-        return 0.0
-    along, across = t.products
-    elements = along * 16 * across * 8
-    return fit.filter * elements * max(0.0, 1 / t.threads - 1 / 256) / t.target.clock_hz

@@ -1,14 +1,12 @@
 namespace ts_mma {
 namespace @SYM@_scope {
-@CONSTANTS@
-
-@ACTIVATION@
+@HEADER@
 constexpr int SUMS = TILES_M * TILES_N * 4;
 constexpr bool PAIRS_A = (M + PAD_A) % 2 == 0, PAIRS_B = (N + PAD_B) % 2 == 0 && TILES_N % 2 == 0;
 
-// Adds the blocks' sums, 8 threads a result, always in the same order. A block of this kernel has one register of a warp.
-extern "C" __global__ void __launch_bounds__(256) @SYM@(const float *partial, const Out *bias, Out *out, i64 parts,
-                                                        i64 out_row, i64 out_column, double p_alpha) {
+// Adds the blocks' sums, 8 threads a result, always in the same order. A block of this kernel has one register of a
+// warp.
+extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
   __shared__ float gathered[8][32];
   wait_previous();
   const int lane = threadIdx.x, tile = blockIdx.x / SUMS, at = blockIdx.x % SUMS;
@@ -27,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(const float *partial, co
   const int m = tile % PARTS_M * TILES_M * 16 + i * 16 + (PAIRS_A ? group * 2 + half : group + half * 8);
   const int n = tile / PARTS_M * TILES_N * 8 + (PAIRS_B ? j / 2 * 16 + in * 2 + j % 2 : j * 8 + in);
   if (m >= M || n >= N) return;
-  if constexpr (SCALED) sum *= (float)p_alpha;
+  if constexpr (SCALED) sum *= (float)alpha;
   if constexpr (BIAS) sum += widened(bias[n]);
   narrow(out[m * out_row + n * out_column], activate(sum));
 }

@@ -1,16 +1,14 @@
 namespace ts_mma {
 namespace @SYM@_scope {
-@CONSTANTS@
-
-@SLABS@
+@HEADER@
 constexpr int STAGE_A = bytes_of_slab<Element, M, PAD_A>(), STAGE_B = bytes_of_slab<Element, N, PAD_B>();
-constexpr int STAGE = STAGE_A + STAGE_B;
+static_assert(STAGE == STAGE_A + STAGE_B, "a stage is a slab of each operand");
 // A tile's sums, in the order of a warp's registers.
 constexpr int SUMS = TILES_M * TILES_N * 4;
 
 // Two elements that are STEP apart as one word, the first in its lower half.
 template <int STEP> TS_MMA_DEVICE u32 two_rows(const unsigned char *from) {
-  return *(const u16 *)from | (u32)*(const u16 *)(from + STEP * 2) << 16;
+  return *(const u16 *)from | (u32) * (const u16 *)(from + STEP * 2) << 16;
 }
 
 // A matrix of a single part: every warp sums over slabs of rows of its own, and its block adds the warps' sums. Else
@@ -18,14 +16,16 @@ template <int STEP> TS_MMA_DEVICE u32 two_rows(const unsigned char *from) {
 constexpr bool SHARED = PARTS > 1;
 constexpr int READERS = SHARED ? WARPS * 32 : 32;
 static_assert(!SHARED || PARTS == WARPS, "a warp for each part");
+static_assert((SHARED ? 1 : WARPS) * STAGES * STAGE < SHARED_BYTES, "reads go beyond the rings");
 
 TS_MMA_DEVICE void meet() {
-  if constexpr (SHARED) __syncthreads();
-  else __syncwarp();
+  if constexpr (SHARED)
+    __syncthreads();
+  else
+    __syncwarp();
 }
 
-extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
-    @SYM@(const Element *a, const Element *b, float *partial, i64 rows) {
+extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
   extern __shared__ __align__(128) unsigned char memory[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, place = lane % 4;
   const int m0 = SHARED ? warp % PARTS_M * TILES_M * 16 : 0, n0 = SHARED ? warp / PARTS_M * TILES_N * 8 : 0;

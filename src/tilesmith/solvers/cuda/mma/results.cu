@@ -1,25 +1,61 @@
-  // --- results ---
+// What the kernel and the sum of its parts share: where pixels and results lie, and how a sum becomes a result.
+constexpr int NOWHERE = -1;
+struct Pixel {
+  int n, d, h, w;
+};
+struct Phase {
+  int d, h, w;
+};
+// Steps of a block along k.
+struct Steps {
+  int begin, end;
+};
+
+struct Results : Run {
+  bool no_number = false;
+
+  TS_MMA_METHOD Pixel pixel_of(int i) const {
+    Pixel p;
+    const int line = divided(i, base_w_m, base_w_s), plane = divided(line, base_h_m, base_h_s);
+    p.w = i - line * base_w, p.h = line - plane * base_h;
+    p.n = plane, p.d = 0;
+    if (DEEP) {
+      p.n = divided(plane, base_d_m, base_d_s);
+      p.d = plane - p.n * base_d;
+    }
+    return p;
+  }
+  // Along k (backward weights: columns) each tap has as many places as `padded` says.
+  TS_MMA_METHOD int tap_of(int place) const { return divided(place, padded_m, padded_s); }
+  TS_MMA_METHOD int layers() const { return groups * phase_d * phase_h * phase_w; }
+  TS_MMA_METHOD Phase phase_of(int layer) const {
+    const int phase = layer / groups;
+    return {phase / (phase_h * phase_w), phase / phase_w % phase_h, phase % phase_w};
+  }
   // The offset of a row's results, NOWHERE when the row has none.
-  auto place_of_row = [&](int row, const Phase &ph) -> int {
+  TS_MMA_METHOD int place_of_row(int row, const Phase &ph) const {
     if (row >= rows) return NOWHERE;
     if constexpr (KIND == GEMM || KIND == WRW) {
       return row * out_line;
     } else {
-      const Pixel p = pixel_of(row, base_w, base_h, base_d);
+      const Pixel p = pixel_of(row);
       const int d = p.d * (KIND == BWD ? stride_d : 1) + ph.d, h = p.h * (KIND == BWD ? stride_h : 1) + ph.h;
       const int w = p.w * (KIND == BWD ? stride_w : 1) + ph.w;
       if (KIND == BWD && (d >= out_size_d || h >= out_size_h || w >= out_size_w)) return NOWHERE;
       return p.n * out_n + d * out_d + h * out_h + w * out_w;
     }
-  };
+  }
+  // Stores the sums over a part of k, of N neighbouring columns.
+  template <int N> TS_MMA_METHOD void store_part(const Sum (&sums)[N], int layer_part, int row, int col) const {
+    if (row < rows && col < pitch)
+      *(Pack<Sum, N> *)(partial + (((i64)layer_part * rows + row) * pitch + col)) = *(const Pack<Sum, N> *)sums;
+  }
   // Stores the results of N neighbouring columns; `place` is that of the row.
-  bool no_number = false;
-  auto finish = [&](auto &sums, int place, int row, int col, int group, const Phase &ph) {
-    constexpr int N = sizeof(sums) / sizeof(Sum);
+  template <int N> TS_MMA_METHOD void finish(const Sum (&sums)[N], int place, int col, int group) {
     int c = col, offset = place;
     if constexpr (KIND == WRW) {
-      const int tap = divided(col, padded);
-      c = col - tap * padded.d;
+      const int tap = tap_of(col);
+      c = col - tap * padded;
       if (c >= channels || tap >= filter_d * filter_h * filter_w) return;
       const int s = tap % filter_w, r = tap / filter_w % filter_h, t = tap / filter_w / filter_h;
       offset += t * out_tap_d + r * out_tap_h + s * out_tap_w;
@@ -42,29 +78,33 @@
       narrow(result.v[e], v);
     }
     *(Pack<Out, N> *)(out_base + at) = result;
-  };
+  }
   // Backward data multiplies what lies outside dy by zeros, and 0 * Inf is no part of the definition: a result that
   // is no number is computed once more from the products that exist.
-  auto repair = [&](int place, int row, int col, int group, const Phase &ph) {
+  TS_MMA_METHOD void repair(int place, int row, int col, int group, const Phase &ph) {
     if (WHOLE || place == NOWHERE || col >= cols) return;
     const auto stored = widened(out_base[group * out_group + place + (i64)col * out_channel]);
     if (stored == stored) return;
-    const Pixel p = pixel_of(row, base_w, base_h, base_d);
+    const Pixel p = pixel_of(row);
     const Element *const dy = a_base + group * a_group + (i64)p.n * in_n;
     const ElementB *const filter = b_base + group * b_group + (i64)col * b_line;
     Sum sum[1] = {0};
     for (int t = 0; t < filter_d; t++)
       for (int r = 0; r < filter_h; r++)
         for (int s = 0; s < filter_w; s++) {
-          const int d = p.d * stride_d + ph.d + pad_d - t * dilation_d, h = p.h * stride_h + ph.h + pad_h - r * dilation_h;
+          const int d = p.d * stride_d + ph.d + pad_d - t * dilation_d,
+                    h = p.h * stride_h + ph.h + pad_h - r * dilation_h;
           const int w = p.w * stride_w + ph.w + pad_w - s * dilation_w;
           if (d % stride_d || h % stride_h || w % stride_w) continue;
           if (d < 0 || h < 0 || w < 0 || d / stride_d >= size_d || h / stride_h >= size_h || w / stride_w >= size_w)
             continue;
-          const Element *const from = dy + ((i64)(d / stride_d) * in_d + (i64)(h / stride_h) * in_h + (i64)(w / stride_w) * in_w);
-          const ElementB *const by = filter + ((i64)t * filter_step_d + (i64)r * filter_step_h + (i64)s * filter_step_w);
+          const Element *const from =
+              dy + ((i64)(d / stride_d) * in_d + (i64)(h / stride_h) * in_h + (i64)(w / stride_w) * in_w);
+          const ElementB *const by =
+              filter + ((i64)t * filter_step_d + (i64)r * filter_step_h + (i64)s * filter_step_w);
           for (int c = 0; c < channels; c++)
             sum[0] = added_product(widened(from[(i64)c * a_channel]), widened(by[(i64)c * b_channel]), sum[0]);
         }
-    finish(sum, place, row, col, group, ph);
-  };
+    finish(sum, place, col, group);
+  }
+};

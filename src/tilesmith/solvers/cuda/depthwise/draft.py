@@ -1,0 +1,86 @@
+"""The text of depthwise convolution: constants, arguments, launches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilesmith.codegen.cuda.activation import activate
+from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
+from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
+from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
+from tilesmith.problems.geometry import TensorView
+from tilesmith.solvers.cuda.depthwise.tile import DepthwiseTile
+
+_FOLDER = Path(__file__).parent
+_RESULTS = 32  # that a block of the second kernel sums
+
+
+def depthwise_draft(t: DepthwiseTile) -> Draft:
+    """One kernel; for backward weights a second one, which adds up the blocks."""
+    g = t.g
+    slots = [Pointer(Space.SLOT, i) for i in range(3 + g.epilogue.bias + g.epilogue.residual)]
+    partial, out = Pointer(Space.WORKSPACE), slots[-1]
+    source, result = (g.x, g.y) if t.weights or not t.back else (g.y, g.x)
+    if t.weights:
+        pointers = _pointers({"dy": ("const Element", slots[0]), "x": ("const Element", slots[1]),
+                              "partial": ("float", partial)})  # fmt: skip
+    else:
+        pointers = _pointers({
+            "x": ("const Element", slots[0]), "w": ("const Element", slots[1]),
+            "bias": ("const Out", slots[2]), "residual": ("const Out", slots[2 + g.epilogue.bias]), "out": ("Out", out),
+        })  # fmt: skip
+    arguments = (
+        *pointers,
+        *integers("int", channels=g.c, tiles=t.tiles, tiles_h=t.tiles_h, tiles_w=t.tiles_w),
+        *integers("int", in_h=source.shape[3], in_w=source.shape[4], out_h=result.shape[3], out_w=result.shape[4]),
+        *_steps("in", source), *_steps("out", result),
+        *(() if t.weights else _filter_steps(g.w, "int")),
+    )  # fmt: skip
+    first = _source(t, "wrw" if t.weights else "kernel", g.direction, result.dtype, arguments)
+    launch = Launch(0, first.symbol, (t.parts, t.channel_blocks, t.row_blocks), passed(arguments),
+                    (t.lanes, t.slots, 1), shared_bytes=t.shared_bytes)  # fmt: skip
+    if not t.weights:
+        return Draft((first,), (launch,))
+    results = g.filter[1] * g.filter[2] * g.c
+    totals = (
+        *_pointers({"partial": ("const float", partial), "dw": ("Out", out)}),
+        *integers("int", parts=t.parts, results=results, channels=g.c, columns=g.filter[2]),
+        *_filter_steps(g.w, "i64"),
+    )
+    second = _source(t, "sum", "sum", g.w.dtype, totals)
+    total = Launch(1, second.symbol, (-(-results // _RESULTS), 1, 1), passed(totals), (_RESULTS, 8, 1))
+    return Draft((first, second), (launch, total), workspace_bytes=t.parts * results * 4)
+
+
+def _pointers(named: dict[str, tuple[str, Pointer]]) -> tuple[Argument, ...]:
+    return tuple(Argument(name, f"{kind} *__restrict__", pointer) for name, (kind, pointer) in named.items())
+
+
+def _steps(name: str, view: TensorView) -> tuple[Argument, ...]:
+    n, _, _, h, w = view.strides
+    return (*integers("i64", **{f"{name}_n": n}), *integers("int", **{f"{name}_row": h, f"{name}_column": w}))
+
+
+def _filter_steps(view: TensorView, type: str) -> tuple[Argument, ...]:
+    return integers(type, w_channel=view.strides[0], w_row=view.strides[3], w_column=view.strides[4])
+
+
+def _source(t: DepthwiseTile, name: str, op: str, out: str, arguments: tuple[Argument, ...]) -> Source:
+    g, v = t.g, t.value
+    numbers = {
+        "R": g.filter[1], "S": g.filter[2], "STRIDE_H": g.stride[1], "STRIDE_W": g.stride[2], "PAD_H": g.padding[1],
+        "PAD_W": g.padding[2], "DILATION_H": g.dilation[1], "DILATION_W": g.dilation[2], "TH": v["rows_per_thread"],
+        "TW": v["columns_per_thread"], "VEC": v["channels_per_thread"], "AHEAD": v["rows_ahead"],
+        "TAP_ROWS": v["filter_rows"],
+    }  # fmt: skip
+    flags = {
+        "BACK": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "IN_SHARED": t.in_shared,
+    }  # fmt: skip
+    types = {"Element": TYPES[(g.y if t.back else g.x).dtype], "Out": TYPES[out]}
+    functions = activate(g.epilogue, "TS_MMA_DEVICE") + template(_FOLDER, "vector")
+    header = Header(types=types, arguments=arguments)
+    if name != "sum":
+        header = Header(numbers, flags, types, functions=functions, arguments=arguments)
+    tile = "x".join(str(value) for _, value in t.config.values)
+    text = template(_FOLDER, name)
+    return unit(f"depthwise{op}", g.x.dtype, tile, t.target.arch, mma_prelude(), text, header)

@@ -1,0 +1,164 @@
+"""What a config of depthwise convolution means for a problem: tiles, threads, memory, blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
+from tilesmith.solvers.solver import Config
+from tilesmith.targets.target import CudaTarget
+
+_MAX_TAPS = 128
+_MAX_UNROLLED = 4096  # multiply-adds of a thread's tile
+_MAX_SUMS = 112
+_IN_REGISTERS = 56  # filter elements of a thread; more lie in shared memory
+
+
+@dataclass(frozen=True)
+class DepthwiseTile:
+    """``g`` computed as ``config`` says; see the axes above."""
+
+    g: ConvGeometry
+    config: Config
+    target: CudaTarget
+
+    @cached_property
+    def value(self) -> dict[str, int]:
+        return dict(self.config.values)
+
+    @property
+    def weights(self) -> bool:
+        return self.g.direction == "wrw"
+
+    @property
+    def back(self) -> bool:
+        return self.g.direction == "bwd"
+
+    @cached_property
+    def lanes(self) -> int:
+        """Threads side by side along channels: the fewest idle ones."""
+        vectors = self.g.c // self.value["channels_per_thread"]
+        most = min(self.value["threads"], vectors, 64)
+        return min(range(max(1, most // 2), most + 1), key=lambda n: (-(-vectors // n) * n, -n))
+
+    @cached_property
+    def slots(self) -> int:
+        """Tiles that a block computes side by side."""
+        return max(1, self.value["threads"] // self.lanes)
+
+    @cached_property
+    def channel_blocks(self) -> int:
+        return -(-(self.g.c // self.value["channels_per_thread"]) // self.lanes)
+
+    @cached_property
+    def image(self) -> tuple[int, int]:
+        """The tiled image: the result's, or dy's for ``wrw``."""
+        size = self.g.input if self.back else self.g.output
+        return size[1], size[2]
+
+    @cached_property
+    def tiles_h(self) -> int:
+        return -(-self.image[0] // self.value["rows_per_thread"])
+
+    @cached_property
+    def tiles_w(self) -> int:
+        return -(-self.image[1] // self.value["columns_per_thread"])
+
+    @property
+    def tiles(self) -> int:
+        return self.g.n * self.tiles_h * self.tiles_w
+
+    @cached_property
+    def row_blocks(self) -> int:
+        return -(-self.g.filter[1] // self.value["filter_rows"]) if self.weights else 1
+
+    @cached_property
+    def parts(self) -> int:
+        """Blocks along tiles."""
+        whole = -(-self.tiles // self.slots)
+        if not self.weights:
+            return whole
+        wanted = self.target.cores * self.value["blocks_per_sm"] // (self.channel_blocks * self.row_blocks)
+        return max(1, min(whole, wanted))
+
+    @cached_property
+    def in_shared(self) -> bool:
+        return (
+            not self.weights and self.g.filter[1] * self.g.filter[2] * self.value["channels_per_thread"] > _IN_REGISTERS
+        )
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        if self.weights:
+            return self.lanes * self.slots * self.value["channels_per_thread"] * 4
+        return (
+            self.g.filter[1] * self.g.filter[2] * self.lanes * self.value["channels_per_thread"] * 4
+            if self.in_shared
+            else 0
+        )
+
+    @cached_property
+    def work(self) -> int:
+        """Multiply-adds of a thread's tile."""
+        v = self.value
+        taps = (v["filter_rows"] if self.weights else self.g.filter[1]) * self.g.filter[2]
+        strided = self.g.stride[1] * self.g.stride[2] if self.back else 1
+        return v["rows_per_thread"] * v["columns_per_thread"] * v["channels_per_thread"] * taps // strided
+
+    @cached_property
+    def registers(self) -> int:
+        """An estimate of a thread's registers."""
+        v, g = self.value, self.g
+        words = v["channels_per_thread"] * dtype(g.x.dtype).nbytes / 4
+        step = (1, 1) if self.back else (g.stride[1], g.stride[2])
+        columns = (v["columns_per_thread"] - 1) * step[1] + (g.filter[2] - 1) * g.dilation[2] + 1
+        if self.weights:
+            sums = v["filter_rows"] * g.filter[2] * v["channels_per_thread"]
+            return int(
+                sums
+                + v["rows_per_thread"] * v["columns_per_thread"] * (words + v["channels_per_thread"] / 2)
+                + columns * words
+                + 48
+            )
+        # From shared memory the compiler still fetches it far ahead.
+        filter_ = g.filter[1] * g.filter[2] * v["channels_per_thread"] // (2 if self.in_shared else 1)
+        return int(
+            v["rows_per_thread"] * v["columns_per_thread"] * v["channels_per_thread"]
+            + filter_
+            + columns * words * (v["rows_ahead"] + 1)
+            + 40
+        )
+
+    @cached_property
+    def fits(self) -> bool:
+        v, g = self.value, self.g
+        if self.back and (v["rows_per_thread"] % g.stride[1] or v["columns_per_thread"] % g.stride[2]):
+            return False
+        if self.weights and (
+            v["filter_rows"] * g.filter[2] * v["channels_per_thread"] > _MAX_SUMS or v["filter_rows"] > g.filter[1]
+        ):
+            return False
+        # NOTE: beyond these heights the compiler gives up unrolling, and sums go through local memory: 2 to 10 times
+        # slower (H200, NVRTC 13.0).
+        tallest = 4 if g.filter[1] >= 5 else 8 if self.weights else 14
+        if v["rows_per_thread"] > max(tallest, g.stride[1] if self.back else 1):
+            return False
+        taps = g.filter[1] * g.filter[2]
+        if self.work > _MAX_UNROLLED or taps > _MAX_TAPS or self.registers > 200:
+            return False
+        if v["channels_per_thread"] > vector_of(g) or self.shared_bytes > 48 * 1024 or self.parts > MAX_INDEX:
+            return False
+        return self.channel_blocks <= 65535
+
+
+def vector_of(g: ConvGeometry) -> int:
+    """How many channels can move at once."""
+    found = 8
+    for view in (g.x, g.y):
+        sizes, strides = (view.shape[0], *view.shape[2:]), (view.strides[0], *view.strides[2:])
+        steps = [stride for size, stride in zip(sizes, strides, strict=True) if size > 1]
+        found = min(found, widest(16 // dtype(view.dtype).nbytes, [g.c, *steps]))
+    return found

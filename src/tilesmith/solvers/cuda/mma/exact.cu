@@ -1,0 +1,86 @@
+  // --- the sums of fp32, by single multiply-adds ---
+  // A warp is 4 x 8 threads. Where lines run along k a thread's rows (columns) are 4 (8) apart; where they run
+  // along rows (columns) it has them by fours.
+  constexpr int ROWS = WARP_M / 4, COLUMNS = WARP_N / 8;
+  const int lane_m = lane / 8, lane_n = lane % 8;
+  float sums[ROWS][COLUMNS];
+#pragma unroll
+  for (int i = 0; i < ROWS; i++)
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++) sums[i][j] = 0.0f;
+  auto row_of = [&](int i) { return warp_m * WARP_M + (A_BY_K ? i * 4 + lane_m : i / 4 * 16 + lane_m * 4 + i % 4); };
+  auto column_of = [&](int j) { return warp_n * WARP_N + (B_BY_K ? j * 8 + lane_n : j / 4 * 32 + lane_n * 4 + j % 4); };
+  // Four of k for each of a thread's rows (columns), which lie as `copies` says.
+  auto fetch = [](auto copies, auto &f, u32 tile, int k, const auto &line_of) {
+    typedef decltype(copies) Tile;
+    constexpr int COUNT = sizeof(f) / sizeof(f[0]);
+    if constexpr (Tile::BY_LINE) {
+#pragma unroll
+      for (int i = 0; i < COUNT; i++) {
+        const float4 v = shared_floats4(tile + (line_of(i) * Tile::CHUNKS + Tile::swizzled(line_of(i), k / 4)) * 16);
+        f[i][0] = v.x, f[i][1] = v.y, f[i][2] = v.z, f[i][3] = v.w;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < COUNT; i += 4)
+#pragma unroll
+        for (int q = 0; q < 4; q++) {
+          const float4 v = shared_floats4(tile + ((k + q) * Tile::CHUNKS + Tile::swizzled(k + q, line_of(i) / 4)) * 16);
+          f[i][q] = v.x, f[i + 1][q] = v.y, f[i + 2][q] = v.z, f[i + 3][q] = v.w;
+        }
+    }
+  };
+  auto multiply_all = [&](u32 tile_a, u32 tile_b) {
+#pragma unroll 1 // unrolled, the compiler fetches far ahead and runs out of registers
+    for (int k = 0; k < BLOCK_K; k += 4) {
+      float fa[ROWS][4], fb[COLUMNS][4];
+      fetch(CopiesA(), fa, tile_a, k, row_of);
+      fetch(CopiesB(), fb, tile_b, k, column_of);
+#pragma unroll
+      for (int q = 0; q < 4; q++)
+#pragma unroll
+        for (int i = 0; i < ROWS; i++)
+#pragma unroll
+          for (int j = 0; j < COLUMNS; j++) sums[i][j] = fmaf(fa[i][q], fb[j][q], sums[i][j]);
+    }
+  };
+
+  const Steps steps = begin_ring();
+  int now = 0, next = STAGES - 1;
+#pragma unroll 1
+  for (int step = steps.begin; step < steps.end; step++) {
+    copy_wait<STAGES - 2>();
+    __syncthreads();
+    const u32 to = ring + next * STAGE_BYTES;
+    const bool more = step + STAGES - 1 < steps.end;
+    if (more) {
+      load_a(step + STAGES - 1, to);
+      load_b(step + STAGES - 1, to + CopiesA::BYTES);
+    }
+    copy_commit();
+    multiply_all(ring + now * STAGE_BYTES, ring + now * STAGE_BYTES + CopiesA::BYTES);
+    if (more) put(to);
+    now = now + 1 == STAGES ? 0 : now + 1;
+    next = next + 1 == STAGES ? 0 : next + 1;
+  }
+  end_ring();
+  constexpr int N = B_BY_K ? 1 : PARTIAL ? 4 : OUT_VECTOR < 4 ? OUT_VECTOR : 4;
+#pragma unroll
+  for (int i = 0; i < ROWS; i++) {
+    const int in_tile = row_of(i), row = m0 + in_tile, place = row_place[in_tile];
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j += N) {
+      const int col = n0 + column_of(j);
+      float v[N];
+#pragma unroll
+      for (int e = 0; e < N; e++) v[e] = sums[i][j + e];
+      if constexpr (PARTIAL)
+        run.store_part(v, layer_part, row, col);
+      else if (place != NOWHERE)
+        run.finish(v, place, col, group);
+    }
+  }
+  repair();
+}
+} // namespace @SYM@_scope
+} // namespace ts_mma

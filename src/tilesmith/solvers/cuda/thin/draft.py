@@ -1,0 +1,61 @@
+"""The text of the kernels for few channels: constants, arguments, launches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilesmith.codegen.cuda.activation import activate
+from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
+from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
+from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space
+from tilesmith.solvers.cuda.thin.tile import ThinTile
+
+_FOLDER = Path(__file__).parent
+
+
+def thin_draft(t: ThinTile) -> Draft:
+    form, early = t.form, t.target.has_cluster
+    slots = [Pointer(Space.SLOT, i) for i in range(3 + form.bias)]
+    row, column = form.steps
+    operands = (Argument("a", "const Element *", slots[0]), Argument("b", "const Element *", slots[1]))
+    # Without a bias the kernel does not read it.
+    results = (Argument("bias", "const Out *", slots[2]), Argument("out", "Out *", slots[-1]))
+    alpha, rows = Argument("alpha", "float", Real(form.alpha)), integers("i64", rows=form.length)
+    if not t.weights:
+        arguments = (*operands, *results, *rows, *integers("i64", b_row=row, b_column=column), alpha)
+        source = _source(t, "rows", arguments)
+        launch = Launch(0, source.symbol, (t.blocks, 1, 1), passed(arguments), (t.threads, 1, 1),
+                        shared_bytes=t.shared_bytes, programmatic=early)  # fmt: skip
+        return Draft((source,), (launch,))
+    partial = Pointer(Space.WORKSPACE)
+    arguments = (*operands, Argument("partial", "float *", partial), *rows)
+    sums = integers("i64", parts=t.blocks, out_row=row, out_column=column)
+    of_total = (Argument("partial", "const float *", partial), *results, *sums, alpha)
+    source, total = _source(t, "weights", arguments), _source(t, "total", of_total)
+    first = Launch(0, source.symbol, (t.blocks, 1, 1), passed(arguments), (t.threads, 1, 1),
+                   shared_bytes=t.shared_bytes, programmatic=early)  # fmt: skip
+    second = Launch(1, total.symbol, (t.sums * t.team, 1, 1), passed(of_total), (32, 8, 1), programmatic=early)
+    return Draft((source, total), (first, second), workspace_bytes=t.partial_bytes)
+
+
+def _source(t: ThinTile, part: str, arguments: tuple[Argument, ...]) -> Source:
+    form = t.form
+    first, pad = ("M", "PAD_B") if t.weights else ("K", "PAD_OUT")
+    numbers = {first: form.first, "N": form.second, "PAD_A": t.pads[0], pad: t.pads[1]}
+    flags = {"BIAS": form.bias, "SCALED": form.alpha != 1.0}
+    functions, tile = activate(form.epilogue, "TS_MMA_DEVICE"), f"{form.first}x{form.second}"
+    if t.weights:
+        numbers |= {"TILES_M": t.tile[0], "TILES_N": t.tile[1], "PARTS_M": t.parts[0], "PARTS": t.team}
+        numbers |= {"ROW_STEP": t.steps[0], "LANE_STEP": t.steps[1]}
+    else:
+        flags["HELD"] = t.held
+    if part != "total":
+        numbers |= {
+            "SLAB": t.slab, "WARPS": t.warps, "STAGES": t.stages, "STAGE": t.stage_bytes,
+            "MIN_BLOCKS": t.value["blocks_per_sm"], "SHARED_BYTES": t.shared_bytes,
+        }  # fmt: skip
+        functions += template(_FOLDER, "slabs")
+        tile += f"r{t.slab}w{t.warps}s{t.stages}"
+    types = {"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]}
+    header = Header(numbers, flags, types, functions=functions, arguments=arguments)
+    return unit(f"thin{part}", form.dtype, tile, t.target.arch, mma_prelude(), template(_FOLDER, part), header)
