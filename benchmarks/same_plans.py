@@ -119,7 +119,8 @@ def _machine_code(source: Path) -> dict[str, bytes]:
     found = {}
     for header in headers:
         name = image[names + header[0] : image.index(b"\0", names + header[0])].decode()
-        if name.startswith((".text", ".nv.constant")):
+        # Bank 4 holds addresses of variables, also of constants that no instruction reads.
+        if name.startswith((".text", ".nv.constant")) and not name.startswith(".nv.constant4"):
             found[re.sub(r"ts_\w+", "symbol", name)] = image[header[4] : header[4] + header[5]]
             found[re.sub(r"ts_\w+", "symbol", name) + " registers"] = bytes([header[7] >> 24])
     return found
