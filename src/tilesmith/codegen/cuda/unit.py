@@ -93,6 +93,11 @@ def template(folder: Path, name: str) -> str:
     return (folder / f"{name}.cu").read_text()
 
 
+def scoped(*parts: str) -> str:
+    """The text of a kernel that is made of ``parts``: they stand behind one header, in a namespace of the kernel's."""
+    return f"namespace @SYM@_scope {{\n{HEADER}\n{''.join(parts)}}} // namespace @SYM@_scope\n"
+
+
 def unit(op: str, dtype: str, tile: str, arch: str, prelude: str, text: str, header: Header) -> Source:
     """The source of a kernel: ``text`` with its header, named as ``codegen.symbols`` says."""
     if HEADER not in text:

@@ -1,28 +1,31 @@
-"""Windows, memory, blocks and cost of the sm_90a kernel that reads each window of pixels once (``kernel.cu``)."""
+"""Windows, memory and blocks of the sm_90a kernel that reads each window of pixels once (``kernel.cu``)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING
 
+from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.form import Sm90Form, Window
-from tilesmith.solvers.cuda.wgmma.tile import sm90_registers
+from tilesmith.solvers.cuda.common.sm90 import registers_of
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
-if TYPE_CHECKING:
-    from tilesmith.targets.fits.fit import HaloFit
-
 _BARRIERS = 512
 _MAX_BOX = 256
+
+
+def result_of(g: ConvGeometry) -> TensorView:
+    """The tensor that is written."""
+    return g.x if g.direction == "bwd" else g.y
 
 
 @dataclass(frozen=True)
 class HaloTile:
     """``form`` (one layer, steps of 1) in tiles of ``th`` x ``tw`` pixels and 64 channels a warpgroup."""
 
+    geometry: ConvGeometry
     form: Sm90Form
     config: Config
     target: CudaTarget
@@ -35,6 +38,10 @@ class HaloTile:
     def pixels(self) -> Window:
         assert isinstance(self.form.a, Window)
         return self.form.a
+
+    @property
+    def result(self) -> TensorView:
+        return result_of(self.geometry)
 
     @property
     def pingpong(self) -> bool:
@@ -129,7 +136,7 @@ class HaloTile:
 
     @cached_property
     def registers(self) -> tuple[int, int]:
-        return sm90_registers(self.value["warpgroups"], 1, self.block_n // 2)
+        return registers_of(self.value["warpgroups"], 1, self.block_n // 2)
 
     @cached_property
     def fits(self) -> bool:
@@ -145,31 +152,3 @@ class HaloTile:
         if v["tile_h"] > self.pixels.base[1] or v["tile_w"] > self.pixels.base[0]:
             return False
         return self.stages >= 2 and self.shared_bytes <= self.target.shared_bytes_per_block
-
-
-def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
-    """Estimated seconds, as in ``wgmma/cost``."""
-    taps = len(t.rows)
-    bm, bn, span = t.block_m, t.block_n, t.block_k * 2
-    tensor = bm * bn * t.block_k / fit.macs
-    shared = (bm / 64 * (64 + bn) + (0 if t.value["resident"] else bm)) * span / fit.shared
-    loads = (0 if t.value["resident"] else bm) * span / fit.l2
-    step = max(tensor, shared, loads) + fit.step
-    if not t.value["resident"]:  # a tap's filter must arrive while those before it are multiplied
-        step = max(step, fit.latency / (t.stages - 1))
-    block = max(taps * step, t.window_bytes / fit.l2)
-    waves = ceil(t.tiles / t.target.cores)
-    epilogue = fit.epilogue + bm * bn / fit.stored
-    hidden = fit.hidden if t.pingpong and waves > 1 else 1.0
-    cycles = waves * (t.blocks * block + epilogue * hidden) + fit.start
-    if t.pingpong and waves == 1:
-        cycles += t.blocks * block * fit.pingpong_alone
-    form = t.form
-    pixels = 1
-    for size in t.pixels.dims[1:]:
-        pixels *= size
-    moved = 2 * (pixels * form.channels + form.rows * form.cols + taps * form.channels * form.cols)
-    if min(form.channels, form.cols) < 16:
-        cycles *= fit.few_channels
-    busy, moving = cycles / fit.clock, moved / (fit.bandwidth * t.target.bytes_per_s)
-    return max(busy, moving) + fit.overlap * min(busy, moving)
