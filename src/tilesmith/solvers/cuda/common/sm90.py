@@ -1,4 +1,4 @@
-"""What the sm_90a families share: registers of their warpgroups, and the arguments and device code of their texts."""
+"""What the texts of the sm_90a families share: arguments and device code."""
 
 from __future__ import annotations
 
@@ -13,29 +13,8 @@ from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled, Window
 
 FOLDER = Path(__file__).parent
 TYPES = {"bf16": "ts_bf16", "fp16": "ts_fp16", "fp32": "float"}
-# Registers a thread of the multiplying and of the copying warpgroups, and the most sums that they hold, by the number
-# of the former and of blocks on an SM: 512 registers for all its warpgroups' threads.
-_REGISTERS = {
-    (1, 1): (((240, 128), 128),),
-    (2, 1): (((216, 72), 128), ((232, 40), 160)),
-    (3, 1): (((152, 56), 96),),
-    (1, 2): (((192, 64), 96),),  # NOTE: ptxas refuses 64x216 here, though setmaxnreg grants the registers
-    (2, 2): (((88, 64), 40),),
-}
 _LOADS = 8  # of partial sums that a thread has under way
 _MOST_SHARES = 16
-
-
-def registers_of(warpgroups: int, per_sm: int, sums: int) -> tuple[int, int]:
-    """Registers a thread of the multiplying and of the copying warpgroups."""
-    choices = _REGISTERS[warpgroups, per_sm]
-    return next((pair for pair, most in choices if sums <= most), choices[-1][0])
-
-
-def most_sums(warpgroups: int, per_sm: int) -> int:
-    """The most sums that a thread can hold; 0 if so many warpgroups do not fit."""
-    # NOTE: from 160 sums on, anything extra serialises wgmma; 192 lost wherever they were tried.
-    return _REGISTERS[warpgroups, per_sm][-1][1] if (warpgroups, per_sm) in _REGISTERS else 0
 
 
 def sum_groups(slices: int) -> int:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
+from math import ceil, prod
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.form import Sm90Form, Window
-from tilesmith.solvers.cuda.common.sm90 import registers_of
+from tilesmith.solvers.cuda.common.tile import MAX_BOX, WarpgroupTile
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 512
-_MAX_BOX = 256
 
 
 def result_of(g: ConvGeometry) -> TensorView:
@@ -22,17 +21,13 @@ def result_of(g: ConvGeometry) -> TensorView:
 
 
 @dataclass(frozen=True)
-class HaloTile:
+class HaloTile(WarpgroupTile):
     """``form`` (one layer, steps of 1) in tiles of ``th`` x ``tw`` pixels and 64 channels a warpgroup."""
 
     geometry: ConvGeometry
     form: Sm90Form
     config: Config
     target: CudaTarget
-
-    @cached_property
-    def value(self) -> dict[str, int]:
-        return dict(self.config.values)
 
     @cached_property
     def pixels(self) -> Window:
@@ -42,10 +37,6 @@ class HaloTile:
     @property
     def result(self) -> TensorView:
         return result_of(self.geometry)
-
-    @property
-    def pingpong(self) -> bool:
-        return bool(self.value["pingpong"])
 
     @cached_property
     def reach(self) -> tuple[int, int, int]:
@@ -70,13 +61,9 @@ class HaloTile:
         """Columns of a product: pixels, and what lies between the end of a row and the next."""
         return ceil(((self.value["tile_h"] - 1) * self.window[0] + self.value["tile_w"]) / 8) * 8
 
-    @property
-    def block_k(self) -> int:
-        return self.value["block_k"]
-
     @cached_property
     def block_m(self) -> int:
-        return 64 * (1 if self.pingpong else self.value["warpgroups"])
+        return 64 * (1 if self.pingpong else self.warpgroups)
 
     @cached_property
     def blocks(self) -> int:
@@ -94,7 +81,7 @@ class HaloTile:
 
     @cached_property
     def _fixed_bytes(self) -> int:
-        staging = ceil(self.value["tile_h"] * self.value["tile_w"] * 128 / 1024) * 1024 * self.value["warpgroups"]
+        staging = ceil(self.value["tile_h"] * self.value["tile_w"] * 128 / 1024) * 1024 * self.warpgroups
         return self.value["windows"] * self.window_bytes + staging + 512 + _BARRIERS + 1024
 
     @cached_property
@@ -118,32 +105,23 @@ class HaloTile:
         return ceil(self.pixels.base[0] / self.value["tile_w"]), ceil(self.pixels.base[1] / self.value["tile_h"])
 
     @cached_property
-    def depth(self) -> int:
-        return self.pixels.base[2] if len(self.pixels.base) > 2 else 1
-
-    @cached_property
     def tiles(self) -> int:
-        w, h = self.across
-        return self.tiles_m * w * h * self.depth * self.pixels.dims[-1]
+        return self.tiles_m * prod(self.across) * prod(self.pixels.base[2:]) * self.pixels.dims[-1]
 
     @cached_property
     def grid(self) -> int:
         return min(self.tiles, self.target.cores)
 
     @property
-    def threads(self) -> int:
-        return (self.value["warpgroups"] + 1) * 128
-
-    @cached_property
-    def registers(self) -> tuple[int, int]:
-        return registers_of(self.value["warpgroups"], 1, self.block_n // 2)
+    def sums(self) -> int:
+        return self.block_n // 2
 
     @cached_property
     def fits(self) -> bool:
         v = self.value
         if (
             self.block_n > (192 if v["warpgroups"] == 3 else 256)
-            or max(self.window) > _MAX_BOX
+            or max(self.window) > MAX_BOX
             or (self.pingpong and v["warpgroups"] != 2)
         ):
             return False

@@ -7,18 +7,17 @@ from functools import cached_property
 from math import ceil, prod
 
 from tilesmith.problems.geometry import ConvGeometry
-from tilesmith.solvers.cuda.common.sm90 import most_sums, registers_of
+from tilesmith.solvers.cuda.common.tile import MAX_BOX, WarpgroupTile, most_sums
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 256
-_MAX_BOX = 256
 _MAX_STAGES = 8
 _MOST_SUMS = 128
 
 
 @dataclass(frozen=True)
-class HaloWrwTile:
+class HaloWrwTile(WarpgroupTile):
     """``geometry`` (``wrw``, steps of 1) in tiles of ``tile_h`` x ``tile_w`` pixels of dy.
 
     A line is ``taps`` neighbouring taps of a row of the filter (of a column, where rows have one tap): one product of
@@ -31,10 +30,6 @@ class HaloWrwTile:
     geometry: ConvGeometry
     config: Config
     target: CudaTarget
-
-    @cached_property
-    def value(self) -> dict[str, int]:
-        return dict(self.config.values)
 
     def changed(self, **values: int) -> HaloWrwTile:
         """The tile of a config with other values."""
@@ -165,16 +160,7 @@ class HaloWrwTile:
 
     @cached_property
     def sums(self) -> int:
-        """Registers of sums a thread."""
         return self.value["lines"] * self.columns // 2
-
-    @cached_property
-    def registers(self) -> tuple[int, int]:
-        return registers_of(self.warpgroups, 1, self.sums)
-
-    @property
-    def threads(self) -> int:
-        return (self.warpgroups + 1) * 128
 
     @cached_property
     def blocks(self) -> tuple[int, int]:
@@ -217,7 +203,7 @@ class HaloWrwTile:
         _, p, q = g.output
         if self.warpgroups > 3 or self.columns > 256 or self.sums > min(_MOST_SUMS, most_sums(self.warpgroups, 1)):
             return False
-        if v["tile_h"] > p or v["tile_w"] > q or max(self.window) > _MAX_BOX or v["taps"] > taps_along(g):
+        if v["tile_h"] > p or v["tile_w"] > q or max(self.window) > MAX_BOX or v["taps"] > taps_along(g):
             return False
         if v["product_k"] == 32 and (self.along_h or g.filter[1] == 1):
             return False

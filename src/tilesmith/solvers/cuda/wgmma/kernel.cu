@@ -310,6 +310,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           for (int chunk = 0; chunk < CHUNKS; chunk++) {
             constexpr int ALL = BLOCK_N / 8;
             const int from = chunk * 8, to = from + 8 < ALL ? from + 8 : ALL;
+            const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
 #pragma unroll
             for (int j = from; j < to; j++) {
               const int column = column0 + j * 8 + in_column;
@@ -348,7 +349,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
               ts_async_fence();
               ts_named_sync(2 + wg, 128);
               if (thread == 0) {
-                const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
                 ts_store3(map, at, row0 + m * 64, column0 + chunk * 64, w.layer);
                 ts_store_commit();
               }
@@ -367,7 +367,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                 ts_async_fence();
                 __syncwarp();
                 if (lane == 0) {
-                  const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
                   if (KIND == WRW) {
                     const int slab = w.n * (BLOCK_N / 64) + chunk, tap = ts_quotient(slab, run.by_blocks);
                     ts_store3(map, at, (slab - tap * run.blocks) * 64, tap, row);

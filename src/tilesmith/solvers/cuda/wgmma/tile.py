@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
-from tilesmith.solvers.cuda.common.sm90 import most_sums, registers_of
+from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
@@ -26,7 +26,7 @@ def streams(form: Sm90Form, target: CudaTarget) -> bool:
 
 
 @dataclass(frozen=True)
-class Sm90Tile:
+class Sm90Tile(WarpgroupTile):
     """``form`` computed as ``config`` says; see the axes in ``space``."""
 
     form: Sm90Form
@@ -34,24 +34,12 @@ class Sm90Tile:
     target: CudaTarget
 
     @cached_property
-    def value(self) -> dict[str, int]:
-        return dict(self.config.values)
-
-    @property
-    def pingpong(self) -> bool:
-        return bool(self.value["pingpong"])
-
-    @cached_property
     def block_m(self) -> int:
-        return 64 * self.value["products_m"] * (1 if self.pingpong else self.value["warpgroups"])
+        return 64 * self.value["products_m"] * (1 if self.pingpong else self.warpgroups)
 
     @property
     def block_n(self) -> int:
         return self.value["block_n"]
-
-    @property
-    def block_k(self) -> int:
-        return self.value["block_k"]
 
     @cached_property
     def a_read(self) -> int:
@@ -154,11 +142,6 @@ class Sm90Tile:
         return min(of_sm, self.target.shared_bytes_per_block)
 
     @cached_property
-    def registers(self) -> tuple[int, int]:
-        """Registers a thread of the multiplying and of the copying warpgroups."""
-        return registers_of(self.value["warpgroups"], self.value["blocks_per_sm"], self.sums)
-
-    @cached_property
     def read_once(self) -> tuple[bool, bool]:
         """Whether A's, and B's, elements need not stay in L2: those that a GEMM bound by memory has most of.
 
@@ -182,13 +165,13 @@ class Sm90Tile:
         if self.value["cluster_k"] > 1:
             return -(-self.exchanged_bytes // 1024) * 1024 if self.exchanged_bytes <= APART_BYTES else 0
         staged = self.store in ("MAPPED", "ROWS")
-        return self.value["warpgroups"] * 4 * self.value["store_buffers"] * 2048 * staged
+        return self.warpgroups * 4 * self.value["store_buffers"] * 2048 * staged
 
     @cached_property
     def exchanged_bytes(self) -> int:
         """Shared memory of a block's partial sums and of those that its cluster sends it."""
         split = self.value["cluster_k"]
-        units = self.value["warpgroups"] * 4 * self.value["products_m"] * self.block_n // 8
+        units = self.warpgroups * 4 * self.value["products_m"] * self.block_n // 8
         return (2 * split - 1) * -(-units // split) * 512 if split > 1 else 0
 
     @cached_property
@@ -242,19 +225,14 @@ class Sm90Tile:
         return self.tiles * split if split > 1 else min(self.tiles, slots // cast) * cast
 
     @property
-    def threads(self) -> int:
-        return (self.value["warpgroups"] + 1) * 128
-
-    @property
     def sums(self) -> int:
-        """Registers of partial sums a thread."""
         return self.value["products_m"] * self.block_n // 2
 
     @cached_property
     def fits(self) -> bool:
         """Whether such a kernel exists."""
         v, form = self.value, self.form
-        wgs, split = v["warpgroups"], v["cluster_k"]
+        wgs, split = self.warpgroups, v["cluster_k"]
         if self.sums > most_sums(wgs, v["blocks_per_sm"]) or self.block_m > 256:
             return False
         if self.pingpong and (wgs != 2 or split > 1 or self.sums > 128):
