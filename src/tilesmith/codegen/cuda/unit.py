@@ -2,6 +2,7 @@
 
 A template is CUDA C++ with two marks: ``@SYM@`` is the kernel's symbol, ``@HEADER@`` stands for the header. Everything
 that Python derived about a config reaches the text through the header, and the text checks it with ``static_assert``.
+A text of several files is ``scoped``: they name ``@SYM@`` alone, and share what stands in front of them.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def template(folder: Path, name: str) -> str:
 
 
 def scoped(*parts: str) -> str:
-    """The text of a kernel that is made of ``parts``: they stand behind one header, in a namespace of the kernel's."""
+    """The text of a kernel that is made of ``parts``: they stand behind one header, in one namespace."""
     return f"namespace @SYM@_scope {{\n{HEADER}\n{''.join(parts)}}} // namespace @SYM@_scope\n"
 
 

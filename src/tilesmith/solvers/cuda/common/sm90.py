@@ -36,7 +36,10 @@ def activation(epilogue: Epilogue) -> str:
 
 
 def touched(arguments: Iterable[Argument]) -> str:
-    """The device function ``touch``, reading one of each 64 bytes: a first read costs hundreds of cycles."""
+    """The device function ``touch``, which reads one argument of each 64 bytes.
+
+    A first read takes hundreds of cycles.
+    """
     found = [a for a in arguments if a.parameter is not None][::8]
     pointers = [a for a in found if a.type.endswith("*")]
     plain = [a for a in found if a not in pointers]
