@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tilesmith.problems.keys import parse_key
 from tilesmith.solvers.cuda.depthwise.cost import depthwise_seconds
-from tilesmith.solvers.cuda.halo.tile import halo_seconds
-from tilesmith.solvers.cuda.halo_wrw.tile import halo_wrw_seconds
+from tilesmith.solvers.cuda.halo.cost import halo_seconds
+from tilesmith.solvers.cuda.halo_wrw.cost import halo_wrw_seconds
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds as mma_seconds
 from tilesmith.solvers.cuda.thin.cost import thin_seconds
 from tilesmith.solvers.cuda.wgmma.cost import predicted_seconds as tile_seconds

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tilesmith.problems.driver import parse_command
-from tilesmith.problems.signature import parse_key
+from tilesmith.problems.keys import parse_key
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.toolchain.nvrtc import find_nvrtc
 

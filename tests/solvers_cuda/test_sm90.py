@@ -18,9 +18,7 @@ from tilesmith.problems.samples import sample_args
 from tilesmith.solvers.cuda.common.conv_form import conv_form
 from tilesmith.solvers.cuda.common.form import Sm90Form
 from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
-from tilesmith.solvers.cuda.halo.tile import HaloTile
-from tilesmith.solvers.cuda.wgmma.conv import ConvSm90Solver
-from tilesmith.solvers.cuda.wgmma.gemm import GemmSm90Solver
+from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
@@ -133,7 +131,7 @@ def test_windows_hold_what_their_taps_read(signature):
     solver = HaloSm90Solver()
     if isinstance(solver.applicable(g, H200), Rejected):
         return
-    t = HaloTile(conv_form(g), solver.default_config(g, H200), H200)
+    t = solver.tile(g, solver.default_config(g, H200), H200)
     w, h, d = t.window
     last = max(t.rows) + (t.value["tile_h"] - 1) * w + t.value["tile_w"] - 1
     assert last < w * h * d

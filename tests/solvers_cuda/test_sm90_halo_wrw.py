@@ -12,6 +12,7 @@ from tilesmith.plan.records import Launch, TensorMap
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.layouts import parse_layout
 from tilesmith.problems.samples import sample_args
+from tilesmith.solvers.cuda.common.conv_form import spatial_axes
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.tile import HaloWrwTile
 from tilesmith.solvers.solver import Accepted, Config, Rejected
@@ -73,7 +74,7 @@ def run_block(t: HaloWrwTile, launch: Launch, part: tuple[int, int, int, int], d
     w_pitch = t.window[0]
     chunk = v["warpgroups_lines"] * v["lines"]
     tiles_w, tiles_h = t.across
-    deep = t.geometry_is_deep
+    deep = spatial_axes(g) == 3
     sums = np.zeros((t.warpgroups, v["lines"], 64, t.columns))
     for tile in range(t.tiles):
         rest, wt = divmod(tile, tiles_w)

@@ -8,7 +8,7 @@ from typing import get_type_hints
 import pytest
 
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.solvers.cuda.wgmma.gemm import GemmSm90Solver
+from tilesmith.solvers.cuda.wgmma.solver import GemmSm90Solver
 from tilesmith.targets.cpu import CPU_TARGETS, cpu_target
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
 from tilesmith.targets.fits.choose import cpu_fit_of, cpu_fits, fit_of, fits, parts_of, scaled

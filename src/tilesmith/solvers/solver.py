@@ -15,7 +15,7 @@ from tilesmith.targets.target import CpuTarget, CudaTarget
 Geometry = ConvGeometry | GemmGeometry
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
-_REMEMBERED = 2048  # problems of each method
+_REMEMBERED = 8192  # problems of each method, which up to four solvers share
 TargetKind_contra = TypeVar("TargetKind_contra", bound=CpuTarget | CudaTarget, contravariant=True)
 
 

@@ -23,8 +23,7 @@ from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.cuda.thin.solver import MmaThinSolver
-from tilesmith.solvers.cuda.wgmma.conv import ConvSm90Solver
-from tilesmith.solvers.cuda.wgmma.gemm import GemmSm90Solver
+from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
 from tilesmith.solvers.external.candidate import EXTERNAL_SOLVERS, LibrarySolver
 from tilesmith.solvers.limited import Limited
 from tilesmith.solvers.relayout import Relayout

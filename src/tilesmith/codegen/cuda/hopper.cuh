@@ -245,6 +245,18 @@ TS_DEVICE ts_u32 ts_pack(ts_fp16, float low, float high) {
   return r;
 }
 TS_DEVICE ts_u32 ts_pack(float, float low, float) { return __float_as_uint(low); } // never called
+// A warp's sums of 16 rows and 16 columns (8, if not `two`) into shared memory, as `T`.
+template <typename T, bool TRANSPOSED> TS_DEVICE void ts_put_sums(ts_u32 to, const float *v, bool two) {
+  const ts_u32 a = ts_pack(T(), v[0], v[1]), b = ts_pack(T(), v[2], v[3]);
+  if (two) {
+    const ts_u32 c = ts_pack(T(), v[4], v[5]), d = ts_pack(T(), v[6], v[7]);
+    if (TRANSPOSED) ts_put4_transposed(to, a, b, c, d);
+    else ts_put4(to, a, b, c, d);
+  } else {
+    if (TRANSPOSED) ts_put2_transposed(to, a, b);
+    else ts_put2(to, a, b);
+  }
+}
 TS_DEVICE void ts_narrow(ts_bf16 *to, float v) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to->bits) : "f"(v));
 }

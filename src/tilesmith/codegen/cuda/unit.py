@@ -2,6 +2,7 @@
 
 A template is CUDA C++ with two marks: ``@SYM@`` is the kernel's symbol, ``@HEADER@`` stands for the header. Everything
 that Python derived about a config reaches the text through the header, and the text checks it with ``static_assert``.
+A text of several files is ``scoped``: they name ``@SYM@`` alone, and share what stands in front of them.
 """
 
 from __future__ import annotations
@@ -91,6 +92,11 @@ def integers(type: str, **values: int) -> tuple[Argument, ...]:
 def template(folder: Path, name: str) -> str:
     """The text of ``folder/name.cu``."""
     return (folder / f"{name}.cu").read_text()
+
+
+def scoped(*parts: str) -> str:
+    """The text of a kernel that is made of ``parts``: they stand behind one header, in one namespace."""
+    return f"namespace @SYM@_scope {{\n{HEADER}\n{''.join(parts)}}} // namespace @SYM@_scope\n"
 
 
 def unit(op: str, dtype: str, tile: str, arch: str, prelude: str, text: str, header: Header) -> Source:

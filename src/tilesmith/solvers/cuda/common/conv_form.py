@@ -6,19 +6,21 @@ import itertools
 from functools import lru_cache
 from math import prod
 
+from tilesmith.plan.records import Pointer
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, even_step, slot
 from tilesmith.solvers.cuda.common.form import (
-    HALVES,
-    MAX_INDEX,
     Placed,
     Sm90Form,
     Taps,
     Tiled,
     Window,
     aligned,
+    even_pixels,
+    pixel_axes,
     refuse_dtypes,
-    slot,
+    result_slots,
     steps_along,
     stores_whole,
 )
@@ -44,7 +46,7 @@ def conv_form(g: ConvGeometry) -> Sm90Form | Rejected:
     if isinstance(built, Rejected):
         return built
     taps, corner, base, step = built
-    spatial = 3 if _is_deep(g) else 2
+    spatial = spatial_axes(g)
     window = _window(0 if g.direction != "wrw" else 1, source, spatial, corner, base, step)
     filter_ = _filter(g.w, 1 if g.direction != "wrw" else 2)
     if isinstance(window, Rejected):
@@ -55,7 +57,7 @@ def conv_form(g: ConvGeometry) -> Sm90Form | Rejected:
         return Rejected(reasons.SIZE)
     if g.direction == "wrw":
         return _weights(g, window, filter_, taps)
-    out = slot(2 + g.epilogue.bias + g.epilogue.residual)
+    bias, residual, out = result_slots(g.epilogue)
     placed, mapped = _placed(g, result, base, out)
     halo = g.direction == "bwd" and any(
         corner[i] < 0 or base[i] + max((o >> 8 * i & 255) for o in taps.offset) + corner[i] > source.shape[4 - i]
@@ -65,8 +67,7 @@ def conv_form(g: ConvGeometry) -> Sm90Form | Rejected:
         kind="conv", dtype=source.dtype, out_dtype=result.dtype, rows=g.n * prod(base), cols=cols,
         layers=len(taps.first) - 1, reduced=reduced, a=window, b=filter_, a_columns=False,
         b_columns=g.direction == "bwd", placed=placed, mapped=mapped, out=out,
-        bias=slot(2) if g.epilogue.bias else None, residual=slot(2 + g.epilogue.bias) if g.epilogue.residual else None,
-        taps=taps, channels=reduced, halo=halo, epilogue=g.epilogue,
+        bias=bias, residual=residual, taps=taps, channels=reduced, halo=halo, epilogue=g.epilogue,
     )  # fmt: skip
 
 
@@ -87,8 +88,9 @@ def _refuse(g: ConvGeometry) -> Rejected | None:
     return None
 
 
-def _is_deep(g: ConvGeometry) -> bool:
-    return max(g.input[0], g.filter[0], g.output[0]) > 1 or g.padding[0] > 0
+def spatial_axes(g: ConvGeometry) -> int:
+    """Axes of an image: 3 where the depth takes part."""
+    return 3 if max(g.input[0], g.filter[0], g.output[0]) > 1 or g.padding[0] > 0 else 2
 
 
 def _taps(g: ConvGeometry) -> tuple[Taps, tuple[int, ...], tuple[int, ...], tuple[int, ...]] | Rejected:
@@ -98,7 +100,7 @@ def _taps(g: ConvGeometry) -> tuple[Taps, tuple[int, ...], tuple[int, ...], tupl
     first, offset, index = [0], [], []
     if prod(len(axis) for axis in axes) > MAX_LAYERS:
         return Rejected(reasons.STRIDE, f"stride {g.stride}")
-    rank = 5 if _is_deep(g) else 4
+    rank = spatial_axes(g) + 2
     for d, h, w in itertools.product(*reversed(axes)):
         for (zd, t), (zh, r), (zw, s) in itertools.product(d, h, w):
             away = (zw - corner[0], zh - corner[1], zd - corner[2])
@@ -132,12 +134,10 @@ def _axis(g: ConvGeometry, i: int) -> list[list[tuple[int, int]]]:
 def _window(
     index: int, view: TensorView, spatial: int, corner: tuple[int, ...], base: tuple[int, ...], step: tuple[int, ...]
 ) -> Window | Rejected:
-    n, c, *sizes = view.shape
-    dims = (c, *reversed(sizes[3 - spatial :]), n)
-    strides = (*reversed(view.strides[5 - spatial :]), view.strides[0])
-    strides = steps_along(dims[1:], strides)
-    if not aligned(*strides):
+    if not even_pixels(view):
         return Rejected(reasons.LAYOUT, f"pixels of {view.name} are no multiples of 16 bytes")
+    axes = pixel_axes(slot(index), view, spatial)
+    dims = axes.dims
     limit = _CORNERS[len(dims)]
     for i in range(spatial):
         upper = corner[i] + (base[i] - 1) * step[i] + 1 - dims[1 + i]
@@ -145,7 +145,7 @@ def _window(
             return Rejected(reasons.FILTER, f"the window's corners {corner[i]} and {upper}")
         if step[i] > _MAX_STEP:
             return Rejected(reasons.STRIDE, f"stride {step[i]}")
-    return Window(slot(index), dims, strides, corner[:spatial], base[:spatial], step[:spatial])
+    return Window(axes.pointer, dims, axes.strides, corner[:spatial], base[:spatial], step[:spatial])
 
 
 def _filter(w: TensorView, index: int) -> Tiled | Rejected:
@@ -166,19 +166,11 @@ def _filter(w: TensorView, index: int) -> Tiled | Rejected:
 
 def _linear(view: TensorView) -> int | None:
     """The step from pixel to pixel when all pixels lie evenly."""
-    step, count = None, 1
-    sizes, strides = (view.shape[0], *view.shape[2:]), (view.strides[0], *view.strides[2:])
-    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
-        if size > 1:
-            step = stride if step is None else step
-            if stride != step * count:
-                return None
-            count *= size
-    return step or view.shape[1]
+    step = even_step(view)
+    return step if step is None else step or view.shape[1]
 
 
-def _placed(g: ConvGeometry, view: TensorView, base: tuple[int, ...], out: object) -> tuple[Placed, Tiled | None]:
-    assert hasattr(out, "offset")
+def _placed(g: ConvGeometry, view: TensorView, base: tuple[int, ...], out: Pointer) -> tuple[Placed, Tiled | None]:
     step = _linear(view)
     n, _, d, h, w = view.strides
     if g.direction == "bwd" and max(g.stride) > 1:
@@ -190,7 +182,7 @@ def _placed(g: ConvGeometry, view: TensorView, base: tuple[int, ...], out: objec
     (row,) = steps_along((rows,), (step,))
     mapped = None
     if aligned(row) and view.dtype in HALVES and stores_whole(view.shape[1], view.owns_gaps):
-        mapped = Tiled(out, (view.shape[1], rows, 1), (row, 8))  # type: ignore[arg-type]
+        mapped = Tiled(out, (view.shape[1], rows, 1), (row, 8))
     return Placed(0, step, 1), mapped
 
 

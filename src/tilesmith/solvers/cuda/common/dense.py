@@ -313,7 +313,7 @@ def _weights(g: ConvGeometry) -> DenseForm:
     a = _activations(0, g.y, g.groups, False, g.y.strides[1] if g.k // g.groups > 1 else 0)
     b = _activations(1, g.x, g.groups, False, 0)
     out = _filter(2, g, 1)
-    step = _even_step(g.y)
+    step = even_step(g.y)
     if step is not None:
         a = Lines(a.pointer, False, a.vector, a.line, a.channel, (step, 0, 0, 0), group=a.group)
     return DenseForm(
@@ -325,7 +325,7 @@ def _weights(g: ConvGeometry) -> DenseForm:
     )  # fmt: skip
 
 
-def _even_step(view: TensorView) -> int | None:
+def even_step(view: TensorView) -> int | None:
     """The step from pixel to pixel when all pixels lie evenly."""
     step, count = None, 1
     sizes, strides = (view.shape[0], *view.shape[2:]), (view.strides[0], *view.strides[2:])

@@ -7,43 +7,41 @@ residue of the result's position modulo the stride. Backward weights has the fil
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from tilesmith.plan.records import Pointer, Space
+from tilesmith.plan.records import Pointer
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
-from tilesmith.problems.geometry import GemmGeometry
+from tilesmith.problems.geometry import GemmGeometry, TensorView
 from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, slot
 from tilesmith.solvers.solver import Rejected
 
-HALVES = ("bf16", "fp16")
-RESULTS = ("bf16", "fp16", "fp32")
-MAX_INDEX = 2**31 - 2**16  # tiles may reach beyond the last row
-
 
 @dataclass(frozen=True)
-class Tiled:
-    """An operand or result as three axes, the contiguous one first; ``strides`` are elements of the other two.
-
-    ``across`` is the axis (1 or 2) that a box runs along beside the first.
-    """
-
-    pointer: Pointer
-    dims: tuple[int, int, int]
-    strides: tuple[int, int]
-    across: int = 1
-
-
-@dataclass(frozen=True)
-class Window:
-    """Pixels under a moving filter: axes (C, W, H, [D,] N), and the strides of all but C.
-
-    Per spatial axis: the lower corner, the number of base pixels and the step between them.
-    """
+class Mapped:
+    """A tensor as tensor maps see it: its axes, the contiguous one first; ``strides`` are elements of the others."""
 
     pointer: Pointer
     dims: tuple[int, ...]
     strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tiled(Mapped):
+    """An operand or result of three axes. ``across`` is the one (1 or 2) that a box runs along beside the first."""
+
+    across: int = 1
+
+
+@dataclass(frozen=True)
+class Window(Mapped):
+    """Pixels under a moving filter: axes (C, W, H, [D,] N).
+
+    Per spatial axis: the lower corner, the number of base pixels and the step between them.
+    """
+
     corner: tuple[int, ...]
     base: tuple[int, ...]
     step: tuple[int, ...]
@@ -61,9 +59,10 @@ class Taps:
     offset: tuple[int, ...] = (0,)
     index: tuple[int, ...] = (0,)
 
-    @property
-    def most(self) -> int:
-        return max(b - a for a, b in zip(self.first, self.first[1:], strict=False))
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Taps of each layer."""
+        return tuple(b - a for a, b in itertools.pairwise(self.first))
 
 
 @dataclass(frozen=True)
@@ -131,8 +130,11 @@ class Sm90Form:
         return self.layers * self.rows * cols * self.reduced
 
 
-def slot(index: int) -> Pointer:
-    return Pointer(Space.SLOT, index)
+def result_slots(epilogue: Epilogue) -> tuple[Pointer | None, Pointer | None, Pointer]:
+    """Bias, residual and result, which follow two operands."""
+    bias = slot(2) if epilogue.bias else None
+    residual = slot(2 + epilogue.bias) if epilogue.residual else None
+    return bias, residual, slot(2 + epilogue.bias + epilogue.residual)
 
 
 def aligned(*strides: int) -> bool:
@@ -161,6 +163,18 @@ def steps_along(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, 
     return tuple(8 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True))
 
 
+def pixel_axes(pointer: Pointer, view: TensorView, spatial: int) -> Mapped:
+    """A tensor of pixels by (C, W, H, [D,] N); ``spatial`` is 2 or 3."""
+    n, c, *sizes = view.shape
+    dims = (c, *reversed(sizes[3 - spatial :]), n)
+    return Mapped(pointer, dims, steps_along(dims[1:], (*reversed(view.strides[5 - spatial :]), view.strides[0])))
+
+
+def even_pixels(view: TensorView) -> bool:
+    """Whether a tensor map can walk the pixels."""
+    return aligned(*steps_along((view.shape[0], *view.shape[2:]), (view.strides[0], *view.strides[2:])))
+
+
 @lru_cache(maxsize=256)
 def gemm_form(g: GemmGeometry, transposed: bool = False) -> Sm90Form | Rejected:
     """``g``, or its transposition ``c^T = b^T a^T`` (for few rows), in the form; or why it has none."""
@@ -181,7 +195,7 @@ def gemm_form(g: GemmGeometry, transposed: bool = False) -> Sm90Form | Rejected:
     layer, row = (g.c.strides[0] if g.batch > 1 else 0), (g.c.strides[1] if g.m > 1 else g.n)
     mapped = None
     layer_step, row_step = steps_along((g.batch, g.m), (layer, row))
-    out = slot(2 + g.epilogue.bias + g.epilogue.residual)
+    bias, residual, out = result_slots(g.epilogue)
     if aligned(layer_step, row_step) and g.c.dtype in HALVES and stores_whole(g.n):
         mapped = Tiled(out, (g.n, g.m, g.batch), (row_step, layer_step))
     rows, cols = (g.n, g.m) if transposed else (g.m, g.n)
@@ -190,8 +204,7 @@ def gemm_form(g: GemmGeometry, transposed: bool = False) -> Sm90Form | Rejected:
         kind="gemm", dtype=g.a.dtype, out_dtype=g.c.dtype, rows=rows, cols=cols, layers=g.batch, reduced=g.k,
         a=first, b=second, a_columns=first_columns, b_columns=second_columns,
         placed=Placed(layer, 1 if transposed else row, row if transposed else 1), mapped=mapped, out=out,
-        bias=slot(2) if g.epilogue.bias else None, residual=slot(2 + g.epilogue.bias) if g.epilogue.residual else None,
-        transposed=transposed, alpha=g.alpha, beta=g.beta, epilogue=g.epilogue,
+        bias=bias, residual=residual, transposed=transposed, alpha=g.alpha, beta=g.beta, epilogue=g.epilogue,
     )  # fmt: skip
 
 

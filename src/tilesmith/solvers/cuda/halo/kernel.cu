@@ -1,10 +1,7 @@
 // Convolution with steps of 1: a window of pixels with its halo is copied once for each block of channels, and every tap
 // of the filter reads it through a shifted descriptor. Result channels are the rows of a product, pixels its columns;
 // columns at the end of a window's rows are computed and thrown away.
-namespace @SYM@_scope {
-@CONSTANTS@
-@PRODUCT@
-constexpr int SPAN = BLOCK_K * 2, SLAB = 64 * SPAN, BLOCK_M = PINGPONG ? 64 : 64 * WARPGROUPS;
+constexpr int SPAN = BLOCK_K * 2, SLAB = 64 * SPAN;
 constexpr int WINDOW_ROWS = WINDOW_D * WINDOW_H * WINDOW_W;
 constexpr int WINDOW = (WINDOW_ROWS * SPAN + 1023) / 1024 * 1024, FILTER = BLOCK_M * SPAN;
 constexpr int FILTER_RING = (RESIDENT ? BLOCKS * TAPS : STAGES) * FILTER;
@@ -13,8 +10,10 @@ constexpr int STAGING = (TILE_H * TILE_W * 128 + 1023) / 1024 * 1024;
 constexpr int TILES_OF_FILTER = BLOCKS * TAPS, MOST = 32;
 constexpr int BARRIERS_OF_FILTER = !RESIDENT ? STAGES : TILES_OF_FILTER < MOST ? TILES_OF_FILTER : MOST;
 
-struct Run {
-@FIELDS@};
+constexpr int FILTERS = (FILTER_RING + 1023) / 1024 * 1024, NOWHERE = 512, BARRIERS = 512;
+static_assert(BLOCK_M == (PINGPONG ? 64 : 64 * WARPGROUPS) && THREADS == (WARPGROUPS + 1) * 128, "as counted");
+static_assert(WINDOWS * WINDOW + FILTERS + WARPGROUPS * STAGING + NOWHERE + BARRIERS + 1024 == SHARED_BYTES, "all fit");
+static_assert(16 * (WINDOWS + BARRIERS_OF_FILTER) <= BARRIERS, "barriers fit");
 
 struct Work {
   int m, w, h, d, n;
@@ -32,9 +31,6 @@ TS_DEVICE Work work_at(const Run &run, int t) {
   return x;
 }
 
-TS_DEVICE float activate(float v) {
-@ACTIVATION@}
-
 // A zero beyond the edge of dy met an Inf or NaN of the filter: only products that exist count.
 TS_DEVICE void repair(const Run &run, const Work &x, int pixel, int channel) {
   const int w = x.w + pixel % TILE_W, h = x.h + pixel / TILE_W;
@@ -42,25 +38,16 @@ TS_DEVICE void repair(const Run &run, const Work &x, int pixel, int channel) {
   Out *at = run.out + x.n * run.out_n + x.d * run.out_d + h * run.out_h + w * run.out_w + channel;
   const float found = ts_fresh(at);
   if (found == found) return;
-  float sum = BIAS ? ts_float(run.bias[channel]) : 0.0f;
-  for (int t = 0; t < TAPS; t++) {
-    const ts_u32 tap = tap_offset[t];
-    const int px = w + run.corner_w + (int)(tap & 255), py = h + run.corner_h + (int)(tap >> 8 & 255);
-    const int pz = x.d + run.corner_d + (int)(tap >> 16 & 255);
-    if (px < 0 || py < 0 || pz < 0 || px >= run.in_size_w || py >= run.in_size_h || pz >= run.in_size_d) continue;
-    const Element *from = run.pixels + x.n * run.in_n + pz * run.in_d + py * run.in_h + px * run.in_w;
-    const Element *by = run.filter + tap_filter[t] * run.filter_tap + channel;
-    for (int k = 0; k < run.channels; k++) sum += ts_float(from[k]) * ts_float(by[k * run.filter_row]);
-  }
-  ts_narrow(at, activate(sum));
+  const float bias = BIAS ? ts_float(run.bias[channel]) : 0.0f;
+  ts_narrow(at, activate(add_existing(run, bias, w, h, x.d, x.n, 0, TAPS, channel)));
 }
 
-extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@PARAMETERS@) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char ts_shared[];
-  const Run run = {@VALUES@};
+  const Run run = TS_RUN;
   const ts_u32 windows = ts_shared_address(ts_shared), filters = windows + WINDOWS * WINDOW;
-  const ts_u32 staging = filters + (FILTER_RING + 1023) / 1024 * 1024, nowhere = staging + WARPGROUPS * STAGING;
-  const ts_u32 barriers = nowhere + 512;
+  const ts_u32 staging = filters + FILTERS, nowhere = staging + WARPGROUPS * STAGING;
+  const ts_u32 barriers = nowhere + NOWHERE;
   const auto window_full = [=](ts_u32 i) { return barriers + 8 * i; };
   const auto window_empty = [=](ts_u32 i) { return barriers + 8 * (WINDOWS + i); };
   const auto filter_full = [=](ts_u32 i) { return barriers + 8 * (2 * WINDOWS + i); };
@@ -86,10 +73,10 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
       ts_map_prefetch(&map_out);
       ts_touch(window_row[0]); // for the other warpgroups
     } else if (thread == 96) { // what the copying threads read next
-      @TOUCH@
+      touch(run);
     }
     __syncwarp();
-    ts_named_arrive(15, (WARPGROUPS + 1) * 128);
+    ts_named_arrive(15, THREADS);
     ts_registers_shrink<COPY_REGISTERS>();
     ts_wait_previous();
     if (thread == 0) {
@@ -138,7 +125,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
       }
     }
   } else {
-    ts_named_sync(15, (WARPGROUPS + 1) * 128);
+    ts_named_sync(15, THREADS);
     ts_registers_grow<PRODUCT_REGISTERS>();
     constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 B_LAYOUT = ts_descriptor(16, 8 * SPAN, SPAN), A_NEXT = A_BY_COLUMNS ? 128 : 2;
@@ -214,9 +201,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
         const ts_u32 to = w < TILE_W && h < TILE_H
                               ? buffer + pixel * 128 + (((2 * warp + (quad & 1)) ^ (pixel & 7)) << 4)
                               : nowhere + lane * 16;
-        const ts_u32 v0 = ts_pack(Out(), v[0], v[1]), v1 = ts_pack(Out(), v[2], v[3]);
-        if (count == 8) ts_put4_transposed(to, v0, v1, ts_pack(Out(), v[4], v[5]), ts_pack(Out(), v[6], v[7]));
-        else ts_put2_transposed(to, v0, v1);
+        ts_put_sums<Out, true>(to, v, count == 8);
       }
       ts_async_fence();
       ts_named_sync(1 + wg, 128);
@@ -235,4 +220,3 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
     if (thread == 0) ts_store_wait();
   }
 }
-} // namespace @SYM@_scope

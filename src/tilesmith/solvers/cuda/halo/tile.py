@@ -1,35 +1,33 @@
-"""Windows, memory, blocks and cost of the sm_90a kernel that reads each window of pixels once (``kernel.cu``)."""
+"""Windows, memory and blocks of the sm_90a kernel that reads each window of pixels once (``kernel.cu``)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
-from typing import TYPE_CHECKING
+from math import ceil, prod
 
+from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.form import Sm90Form, Window
-from tilesmith.solvers.cuda.wgmma.tile import sm90_registers
+from tilesmith.solvers.cuda.common.tile import MAX_BOX, WarpgroupTile
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
-if TYPE_CHECKING:
-    from tilesmith.targets.fits.fit import HaloFit
-
 _BARRIERS = 512
-_MAX_BOX = 256
+
+
+def result_of(g: ConvGeometry) -> TensorView:
+    """The tensor that is written."""
+    return g.x if g.direction == "bwd" else g.y
 
 
 @dataclass(frozen=True)
-class HaloTile:
+class HaloTile(WarpgroupTile):
     """``form`` (one layer, steps of 1) in tiles of ``th`` x ``tw`` pixels and 64 channels a warpgroup."""
 
+    geometry: ConvGeometry
     form: Sm90Form
     config: Config
     target: CudaTarget
-
-    @cached_property
-    def value(self) -> dict[str, int]:
-        return dict(self.config.values)
 
     @cached_property
     def pixels(self) -> Window:
@@ -37,8 +35,8 @@ class HaloTile:
         return self.form.a
 
     @property
-    def pingpong(self) -> bool:
-        return bool(self.value["pingpong"])
+    def result(self) -> TensorView:
+        return result_of(self.geometry)
 
     @cached_property
     def reach(self) -> tuple[int, int, int]:
@@ -63,13 +61,9 @@ class HaloTile:
         """Columns of a product: pixels, and what lies between the end of a row and the next."""
         return ceil(((self.value["tile_h"] - 1) * self.window[0] + self.value["tile_w"]) / 8) * 8
 
-    @property
-    def block_k(self) -> int:
-        return self.value["block_k"]
-
     @cached_property
     def block_m(self) -> int:
-        return 64 * (1 if self.pingpong else self.value["warpgroups"])
+        return 64 * (1 if self.pingpong else self.warpgroups)
 
     @cached_property
     def blocks(self) -> int:
@@ -87,7 +81,7 @@ class HaloTile:
 
     @cached_property
     def _fixed_bytes(self) -> int:
-        staging = ceil(self.value["tile_h"] * self.value["tile_w"] * 128 / 1024) * 1024 * self.value["warpgroups"]
+        staging = ceil(self.value["tile_h"] * self.value["tile_w"] * 128 / 1024) * 1024 * self.warpgroups
         return self.value["windows"] * self.window_bytes + staging + 512 + _BARRIERS + 1024
 
     @cached_property
@@ -111,32 +105,23 @@ class HaloTile:
         return ceil(self.pixels.base[0] / self.value["tile_w"]), ceil(self.pixels.base[1] / self.value["tile_h"])
 
     @cached_property
-    def depth(self) -> int:
-        return self.pixels.base[2] if len(self.pixels.base) > 2 else 1
-
-    @cached_property
     def tiles(self) -> int:
-        w, h = self.across
-        return self.tiles_m * w * h * self.depth * self.pixels.dims[-1]
+        return self.tiles_m * prod(self.across) * prod(self.pixels.base[2:]) * self.pixels.dims[-1]
 
     @cached_property
     def grid(self) -> int:
         return min(self.tiles, self.target.cores)
 
     @property
-    def threads(self) -> int:
-        return (self.value["warpgroups"] + 1) * 128
-
-    @cached_property
-    def registers(self) -> tuple[int, int]:
-        return sm90_registers(self.value["warpgroups"], 1, self.block_n // 2)
+    def sums(self) -> int:
+        return self.block_n // 2
 
     @cached_property
     def fits(self) -> bool:
         v = self.value
         if (
             self.block_n > (192 if v["warpgroups"] == 3 else 256)
-            or max(self.window) > _MAX_BOX
+            or max(self.window) > MAX_BOX
             or (self.pingpong and v["warpgroups"] != 2)
         ):
             return False
@@ -145,31 +130,3 @@ class HaloTile:
         if v["tile_h"] > self.pixels.base[1] or v["tile_w"] > self.pixels.base[0]:
             return False
         return self.stages >= 2 and self.shared_bytes <= self.target.shared_bytes_per_block
-
-
-def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
-    """Estimated seconds, as in ``wgmma/cost``."""
-    taps = len(t.rows)
-    bm, bn, span = t.block_m, t.block_n, t.block_k * 2
-    tensor = bm * bn * t.block_k / fit.macs
-    shared = (bm / 64 * (64 + bn) + (0 if t.value["resident"] else bm)) * span / fit.shared
-    loads = (0 if t.value["resident"] else bm) * span / fit.l2
-    step = max(tensor, shared, loads) + fit.step
-    if not t.value["resident"]:  # a tap's filter must arrive while those before it are multiplied
-        step = max(step, fit.latency / (t.stages - 1))
-    block = max(taps * step, t.window_bytes / fit.l2)
-    waves = ceil(t.tiles / t.target.cores)
-    epilogue = fit.epilogue + bm * bn / fit.stored
-    hidden = fit.hidden if t.pingpong and waves > 1 else 1.0
-    cycles = waves * (t.blocks * block + epilogue * hidden) + fit.start
-    if t.pingpong and waves == 1:
-        cycles += t.blocks * block * fit.pingpong_alone
-    form = t.form
-    pixels = 1
-    for size in t.pixels.dims[1:]:
-        pixels *= size
-    moved = 2 * (pixels * form.channels + form.rows * form.cols + taps * form.channels * form.cols)
-    if min(form.channels, form.cols) < 16:
-        cycles *= fit.few_channels
-    busy, moving = cycles / fit.clock, moved / (fit.bandwidth * t.target.bytes_per_s)
-    return max(busy, moving) + fit.overlap * min(busy, moving)

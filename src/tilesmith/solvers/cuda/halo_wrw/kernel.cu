@@ -1,24 +1,23 @@
 // Backward weights with steps of 1: a window of x with its halo is copied once, and every tap of the filter multiplies it
 // with the same rows of dy through a shifted descriptor. Output channels are the rows of a product, its columns are
-// input channels of GROUP taps, and it sums over pixels. The pixels of dy lie as those of the window do: between the end
+// input channels of TAPS_EACH taps, and it sums over pixels. The pixels of dy lie as those of the window do: between the end
 // of a row and the next, dy has zeros.
-namespace @SYM@_scope {
-@CONSTANTS@
-@PRODUCT@
-@PLACE@
 constexpr int WARPGROUPS = K_GROUPS * LINE_GROUPS, SPAN = SLAB_COLS * 2, DY_SPAN = K_COLS * 2;
 constexpr int X = (X_ROWS * SPAN + 1023) / 1024 * 1024, DY = (DY_ROWS * DY_SPAN + 1023) / 1024 * 1024;
 constexpr int STAGE = X + K_GROUPS * DY, WINDOW_ROWS = WINDOW_W * WINDOW_H;
 constexpr int DY_LOADED = WHOLE ? WINDOW_W * TILE_H : TILE_W * TILE_H;
 static_assert(X_ROWS >= WINDOW_ROWS && DY_ROWS >= DY_LEAD + (TILE_H - 1) * WINDOW_W + TILE_W, "copies stay inside");
+constexpr int BARRIERS = 256;
+static_assert(THREADS == (WARPGROUPS + 1) * 128 && STAGES * STAGE + BARRIERS == SHARED_BYTES, "as counted");
+static_assert(16 * STAGES <= BARRIERS, "barriers fit");
 
 // The window's pixel that the tile's first one meets at the first tap of a line, in the filter's first window.
 TS_DEVICE constexpr int row_of(int line) {
-  return (ALONG_H ? line % LINE_PIECES * GROUP : line / LINE_PIECES * (64 / K_COLS)) * DILATION_H;
+  return (ALONG_H ? line % LINE_PIECES * TAPS_EACH : line / LINE_PIECES * (64 / K_COLS)) * DILATION_H;
 }
 TS_DEVICE int start_of(int line) {
   if (line >= LINES) line = LINES - 1;
-  return row_of(line) * WINDOW_W + (ALONG_H ? 0 : line % LINE_PIECES * GROUP * DILATION_W);
+  return row_of(line) * WINDOW_W + (ALONG_H ? 0 : line % LINE_PIECES * TAPS_EACH * DILATION_W);
 }
 
 // Zeros into rows of a slab of all stages; by the multiplying threads.
@@ -45,9 +44,9 @@ TS_DEVICE void clear_gaps(unsigned char *shared) {
   }
 }
 
-extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@PARAMETERS@) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char ts_shared[];
-  const Run run = {@VALUES@};
+  const Run run = TS_RUN;
   const ts_u32 ring = ts_shared_address(ts_shared), barriers = ring + STAGES * STAGE;
   const auto full = [=](ts_u32 i) { return barriers + 8 * i; };
   const auto empty = [=](ts_u32 i) { return barriers + 8 * (STAGES + i); };
@@ -66,7 +65,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
       ts_barrier_init_done();
     }
     __syncwarp();
-    ts_named_arrive(15, (WARPGROUPS + 1) * 128);
+    ts_named_arrive(15, THREADS);
     ts_registers_shrink<COPY_REGISTERS>();
     if (thread == 0) {
       ts_wait_previous();
@@ -98,7 +97,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
   } else {
     clear_gaps(ts_shared);
     ts_async_fence();
-    ts_named_sync(15, (WARPGROUPS + 1) * 128);
+    ts_named_sync(15, THREADS);
     ts_registers_grow<PRODUCT_REGISTERS>();
     // Half as many output channels: the second half of a product's rows are those of the row of taps above.
     constexpr ts_u64 A_LAYOUT = ts_descriptor(K_COLS == 64 ? 16 : ROW_STEP * DY_SPAN, 8 * DY_SPAN, DY_SPAN);
@@ -151,4 +150,3 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, 1) @SYM@(@P
       for (int i = 0; i < LINES_EACH * QUADS; i++) mend(run, u, wg, i, thread);
   }
 }
-} // namespace @SYM@_scope

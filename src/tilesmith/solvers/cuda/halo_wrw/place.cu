@@ -1,8 +1,5 @@
-constexpr int COLUMNS = GROUP * SLAB_COLS, QUADS = COLUMNS / 8; // of a product; groups of four sums a thread
-constexpr int BLOCK_QUADS = K_GROUPS * LINE_GROUPS * LINES_EACH * QUADS * 128;
-
-struct Run {
-@FIELDS@};
+constexpr int COLUMNS = TAPS_EACH * SLAB_COLS, QUADS = COLUMNS / 8; // of a product; groups of four sums a thread
+static_assert(BLOCK_QUADS == K_GROUPS * LINE_GROUPS * LINES_EACH * QUADS * 128, "as counted");
 
 // A block's share of the filter: blocks of K and C, a plane of taps, and some of the plane's lines.
 struct Unit {
@@ -46,7 +43,7 @@ struct Spot {
 };
 TS_DEVICE Spot spot_of(const Run &run, const Unit &u, int wg, int quad, int thread) {
   const int column = quad % QUADS * 8, line = u.lines + wg / K_GROUPS * LINES_EACH + quad / QUADS;
-  const int across = line / LINE_PIECES, along = line % LINE_PIECES * GROUP + column / SLAB_COLS;
+  const int across = line / LINE_PIECES, along = line % LINE_PIECES * TAPS_EACH + column / SLAB_COLS;
   const int row = (thread >> 5) * 16 + (thread >> 2 & 7);
   Spot p;
   p.r = K_COLS == 32 ? across * 2 + (row < 32) : ALONG_H ? along : across, p.s = ALONG_H ? across : along;

@@ -1,29 +1,23 @@
-"""Windows, lines of taps, memory, blocks and cost of the sm_90a backward weights that read each window once."""
+"""Windows, lines of taps, memory and blocks of the sm_90a backward weights that read each window once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, prod
-from typing import TYPE_CHECKING
 
 from tilesmith.problems.geometry import ConvGeometry
-from tilesmith.solvers.cuda.wgmma.tile import sm90_registers
+from tilesmith.solvers.cuda.common.tile import MAX_BOX, WarpgroupTile, most_sums
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
-if TYPE_CHECKING:
-    from tilesmith.targets.fits.fit import HaloWrwFit
-
 _BARRIERS = 256
-_MAX_BOX = 256
 _MAX_STAGES = 8
-# The most sums that a thread holds, by the number of multiplying warpgroups.
-_SUMS = {1: 128, 2: 128, 3: 96}
+_MOST_SUMS = 128
 
 
 @dataclass(frozen=True)
-class HaloWrwTile:
+class HaloWrwTile(WarpgroupTile):
     """``geometry`` (``wrw``, steps of 1) in tiles of ``tile_h`` x ``tile_w`` pixels of dy.
 
     A line is ``taps`` neighbouring taps of a row of the filter (of a column, where rows have one tap): one product of
@@ -37,19 +31,13 @@ class HaloWrwTile:
     config: Config
     target: CudaTarget
 
-    @cached_property
-    def value(self) -> dict[str, int]:
-        return dict(self.config.values)
+    def changed(self, **values: int) -> HaloWrwTile:
+        """The tile of a config with other values."""
+        return replace(self, config=self.config.replace(**values))
 
     @cached_property
     def warpgroups(self) -> int:
         return self.value["warpgroups_k"] * self.value["warpgroups_lines"]
-
-    @cached_property
-    def geometry_is_deep(self) -> bool:
-        """Whether the tensors' maps have an axis of depth."""
-        g = self.geometry
-        return max(g.input[0], g.filter[0], g.output[0]) > 1 or g.padding[0] > 0
 
     @cached_property
     def along_h(self) -> bool:
@@ -70,9 +58,14 @@ class HaloWrwTile:
         return 64 // self.value["product_k"]
 
     @cached_property
+    def chunk(self) -> int:
+        """Lines of a block."""
+        return self.value["warpgroups_lines"] * self.value["lines"]
+
+    @cached_property
     def parts(self) -> int:
         """Blocks that share the lines of a plane of taps."""
-        return ceil(self.lines / (self.value["warpgroups_lines"] * self.value["lines"]))
+        return ceil(self.lines / self.chunk)
 
     @cached_property
     def _line_starts(self) -> tuple[tuple[int, int], ...]:
@@ -80,7 +73,7 @@ class HaloWrwTile:
         g = self.value["taps"]
         _, dh, dw = self.geometry.dilation
         found = []
-        for line in range(self.parts * self.value["warpgroups_lines"] * self.value["lines"]):
+        for line in range(self.parts * self.chunk):
             across, along = divmod(min(line, self.lines - 1), self.pieces)
             r, s = (along * g, across) if self.along_h else (across * self.rows_each, along * g)
             found.append((r * dh, s * dw))
@@ -89,17 +82,16 @@ class HaloWrwTile:
     @cached_property
     def part_rows(self) -> tuple[int, ...]:
         """For each part, how far down its window begins."""
-        return tuple(r for r, _ in self._line_starts[:: self.value["warpgroups_lines"] * self.value["lines"]])
+        return tuple(r for r, _ in self._line_starts[:: self.chunk])
 
     @cached_property
     def window(self) -> tuple[int, int]:
         """The window's size (W, H)."""
         _, r, s = self.geometry.filter
         _, dh, dw = self.geometry.dilation
-        chunk = self.value["warpgroups_lines"] * self.value["lines"]
         deepest = 0
         for part, begin in enumerate(self.part_rows):
-            last = max(row for row, _ in self._line_starts[part * chunk : (part + 1) * chunk])
+            last = max(row for row, _ in self._line_starts[part * self.chunk : (part + 1) * self.chunk])
             last += ((min(self.value["taps"], r) if self.along_h else self.rows_each) - 1) * dh
             deepest = max(deepest, min(last, (r - 1) * dh) - begin)
         width = self.value["tile_w"] + (s - 1) * dw
@@ -127,10 +119,8 @@ class HaloWrwTile:
     @cached_property
     def line_rows(self) -> tuple[int, ...]:
         """For each line, the window's pixel that the tile's first one meets at the first tap."""
-        chunk = self.value["warpgroups_lines"] * self.value["lines"]
-        return tuple(
-            (r - self.part_rows[i // chunk]) * self.window[0] + s for i, (r, s) in enumerate(self._line_starts)
-        )
+        parts, width = self.part_rows, self.window[0]
+        return tuple((r - parts[i // self.chunk]) * width + s for i, (r, s) in enumerate(self._line_starts))
 
     @cached_property
     def steps(self) -> int:
@@ -170,23 +160,13 @@ class HaloWrwTile:
 
     @cached_property
     def sums(self) -> int:
-        """Registers of sums a thread."""
         return self.value["lines"] * self.columns // 2
-
-    @cached_property
-    def registers(self) -> tuple[int, int]:
-        return sm90_registers(self.warpgroups, 1, self.sums)
-
-    @property
-    def threads(self) -> int:
-        return (self.warpgroups + 1) * 128
 
     @cached_property
     def blocks(self) -> tuple[int, int]:
         """Blocks of output and of input channels."""
-        return ceil(self.geometry.k / (self.value["product_k"] * self.value["warpgroups_k"])), ceil(
-            self.geometry.c / self.value["block_c"]
-        )
+        v, g = self.value, self.geometry
+        return ceil(g.k / (v["product_k"] * v["warpgroups_k"])), ceil(g.c / v["block_c"])
 
     @cached_property
     def units(self) -> int:
@@ -221,15 +201,13 @@ class HaloWrwTile:
     def fits(self) -> bool:
         v, g = self.value, self.geometry
         _, p, q = g.output
-        if self.warpgroups > 3 or self.columns > 256 or self.sums > _SUMS[self.warpgroups]:
+        if self.warpgroups > 3 or self.columns > 256 or self.sums > min(_MOST_SUMS, most_sums(self.warpgroups, 1)):
             return False
-        if v["tile_h"] > p or v["tile_w"] > q or max(self.window) > _MAX_BOX or v["taps"] > taps_along(g):
+        if v["tile_h"] > p or v["tile_w"] > q or max(self.window) > MAX_BOX or v["taps"] > taps_along(g):
             return False
         if v["product_k"] == 32 and (self.along_h or g.filter[1] == 1):
             return False
-        if v["warpgroups_lines"] * v["lines"] > self.lines or (
-            v["warpgroups_k"] > 1 and (v["warpgroups_k"] - 1) * v["product_k"] >= g.k
-        ):
+        if self.chunk > self.lines or (v["warpgroups_k"] > 1 and (v["warpgroups_k"] - 1) * v["product_k"] >= g.k):
             return False
         if v["split_n"] > 1 and (v["split_n"] > self.tiles or prod(self.grid) > 4 * self.target.cores):
             return False  # more partial sums than there is use for
@@ -239,21 +217,3 @@ class HaloWrwTile:
 def taps_along(g: ConvGeometry) -> int:
     """Taps in a row of the filter, or in a column where rows have one."""
     return g.filter[1] if g.filter[2] == 1 else g.filter[2]
-
-
-def halo_wrw_seconds(t: HaloWrwTile, fit: HaloWrwFit) -> float:
-    """Estimated seconds, as in ``wgmma/cost``."""
-    v, g = t.value, t.geometry
-    products = t.warpgroups * v["lines"]
-    stage = prod(t.window) * v["block_c"] * 2 + t.window[0] * v["tile_h"] * v["product_k"] * 2 * v["warpgroups_k"]
-    step = max(products * t.columns / 2, (products * (64 + t.columns) * 32 + stage / t.steps) / fit.shared)
-    boxes = 1 + v["warpgroups_k"] * (1 if t.whole else v["tile_h"])
-    tile = max(t.steps * step, stage / fit.l2, boxes * fit.box, (fit.latency + stage / fit.l2) / (t.stages - 1))
-    sliced = v["split_n"] > 1
-    waves, count = ceil(prod(t.grid) / t.target.cores), ceil(t.tiles / v["split_n"])
-    stored = t.block_quads / (fit.stored if sliced else fit.scattered)
-    busy = waves * (count * tile + fit.start + stage / fit.first + stored) / fit.clock
-    moved = 2 * (g.n * prod(g.input) * g.c + g.n * prod(g.output) * g.k)
-    moving = moved / (fit.bandwidth * t.target.bytes_per_s)
-    seconds = max(busy, moving) + fit.overlap * min(busy, moving)
-    return seconds + (fit.second_kernel + t.partial_bytes / fit.partial_bytes if sliced else 0.0)

@@ -21,7 +21,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     per_sm, split = v["blocks_per_sm"], v["cluster_k"]
     steps = sum(t.layer_steps) / len(t.layer_steps) / t.parts
     blocks = t.tiles * split * v["cluster_m"]
-    slots = t.target.cores * per_sm // v["cluster_m"] * v["cluster_m"]
+    slots = t.slots // v["cluster_m"] * v["cluster_m"]
     if split > 1:
         slots = fit.clusters[per_sm - 1][split - 2] * split
     waves = ceil(blocks / slots)
@@ -79,11 +79,9 @@ def _streaming(t: Sm90Tile, fit: TileFit) -> float:
 def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
     """Cycles of one step of one tile."""
     bm, bn, span = t.block_m, t.block_n, t.block_k * 2
-    slab = t.value["slab_n"] if t.form.b_columns else 1
-    columns = ceil(bn / slab) * slab
     tensor = bm * bn * t.block_k / fit.macs
     # A product of 64 rows reads its operands from shared memory; the copies write them.
-    rows, columns = t.a_read, t.b_read if t.form.kind == "gemm" else columns
+    rows, columns = t.a_read, t.b_read if t.form.kind == "gemm" else t.b_cols
     shared = (bm / 64 * (64 + bn) + rows + columns) * span / fit.shared
     if t.value["resident"]:
         columns = 0
@@ -91,7 +89,7 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
     rate = fit.l2 if t.value["cluster_k"] == 1 or streams(t.form, t.target) else fit.l2_unshared
     # NOTE: a row of fewer than 128 bytes takes the copy engine as long as a whole one (2 cycles, seen with 64 bytes).
     a_span, b_span = (span if by_columns else max(span, _LINE) for by_columns in (t.form.a_columns, t.form.b_columns))
-    if t.form.b_columns and slab == 32:
+    if t.form.b_columns and t.value["slab_n"] == 32:
         b_span *= 2
     loads = (rows * a_span * _request(t.form.a) + columns * b_span / t.value["cluster_m"] * _request(t.form.b)) / rate
     lost = (fit.step_alone / t.value["products_m"], 0, fit.step_three)[t.value["warpgroups"] - 1]

@@ -1,72 +1,180 @@
-"""The launches of the sm_90a kernel: tensor maps, arguments, and the sum over slices."""
+"""Texts, arguments and launches of the sm_90a kernel (``kernel.cu``) and of the sum of its slices (``sum.cu``)."""
 
 from __future__ import annotations
 
-from tilesmith.plan.records import Draft, Im2col, Launch, TensorMap
-from tilesmith.solvers.cuda.common.form import Tiled, Window
-from tilesmith.solvers.cuda.wgmma.source import SUM_THREADS, passed, sum_groups, sum_source, tile_arguments, tile_source
-from tilesmith.solvers.cuda.wgmma.tile import Sm90Tile
+from dataclasses import replace
+from pathlib import Path
+
+from tilesmith.codegen.cuda.hopper import hopper_prelude, product_text
+from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
+from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space, TensorMap
+from tilesmith.solvers.cuda.common.form import Mapped, Taps, Tiled, Window
+from tilesmith.solvers.cuda.common.maps import box_map, window_map
+from tilesmith.solvers.cuda.common.sm90 import (
+    TYPES,
+    activation,
+    along,
+    divisors,
+    edge_pointers,
+    edge_strides,
+    shared_text,
+    sum_groups,
+    three,
+    touched,
+)
+from tilesmith.solvers.cuda.wgmma.tile import APART_BYTES, Sm90Tile
+
+FOLDER = Path(__file__).parent
+SUM_THREADS = 128
+_KINDS = {"gemm": 0, "conv": 1, "wrw": 2}
+_STORES = ("MAPPED", "ROWS", "DIRECT", "PARTIAL")
+# What a GEMM reads. The rest are zeros in the text: each line of arguments is a read before the first copy.
+_OF_GEMM = frozenset(
+    "out partial bias residual alpha beta total rows cols layers tiles_m tiles_n slices steps group all_m block_m "
+    "block_n a_layer b_layer by_tiles by_layers by_width by_group by_left by_parts out_layer out_row out_col".split()
+)
 
 
 def tile_draft(t: Sm90Tile) -> Draft:
     """The kernel, and after it the sum of its slices when there are several."""
-    v = t.value
-    arguments = tile_arguments(t)
-    source, parameters = tile_source(t, arguments), passed(arguments)
+    v, arguments = t.value, _arguments(t)
+    source, parameters = _kernel(t, arguments), passed(arguments)
     launch = Launch(
         0, source.symbol, (t.grid, 1, 1), (*_maps(t), *parameters), (t.threads, 1, 1),
         (v["cluster_k"] * v["cluster_m"], 1, 1), t.shared_bytes, programmatic=True,
     )  # fmt: skip
     if v["split_k"] == 1:
         return Draft((source,), (launch,))
-    adding = sum_source(t, arguments)
-    blocks = -(-t.partial_quads * sum_groups(t) // SUM_THREADS)
+    adding = _sum(t, arguments)
+    blocks = -(-t.partial_quads * sum_groups(v["split_k"]) // SUM_THREADS)
     step = Launch(1, adding.symbol, (blocks, 1, 1), parameters, (SUM_THREADS, 1, 1), programmatic=True)
     return Draft((source, adding), (launch, step), workspace_bytes=v["split_k"] * t.partial_quads * 16)
 
 
-def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
+def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
+    """The kernel of ``t``. Sizes are arguments: problems that share a tile and a filter share the text."""
+    form, v = t.form, t.value
+    product, copy = t.registers
+    header = _placing(t, arguments)
+    numbers = {name: value for value, name in enumerate(_STORES)} | {
+        "STORE": _STORES.index(t.store), "BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k,
+        "CAST": v["cluster_m"], "A_ROWS": t.a_rows, "A_READ": t.a_read, "B_READ": t.b_read, "MI": v["products_m"],
+        "BEYOND_RING": t.beyond_ring, "WARPGROUPS": v["warpgroups"], "STAGES": t.stages, "SPLIT": v["cluster_k"],
+        "PER_SM": v["blocks_per_sm"], "BUFFERS": v["store_buffers"], "APART_BYTES": APART_BYTES,
+        "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy, "THREADS": t.threads, "SHARED_BYTES": t.fixed_bytes,
+    }  # fmt: skip
+    flags = {
+        "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
+        "TAPS_INNER": bool(v["taps_inner"]), "REPAIR": form.halo, "SLICED": v["split_k"] > 1,
+        "MIXED": bool(v["mix_layers"]), "LAYERED": form.layers > 1, "RESIDENT": bool(v["resident"]),
+        "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
+    }  # fmt: skip
+    # A GEMM has no taps: problems of all batch sizes share one text.
+    taps = form.taps if form.kind != "gemm" else Taps()
+    # The longest sums first: what is left for the end is short.
+    order = sorted(range(len(taps.counts)), key=lambda layer: -taps.counts[layer])
+    header = replace(
+        header, numbers={**header.numbers, **numbers}, flags={**header.flags, **flags},
+        tables={"layer_order": order, "phase_first": taps.first, "tap_offset": taps.offset, "tap_filter": taps.index},
+        functions=header.functions
+        + product_text("product", t.block_n, form.dtype, form.a_columns, form.b_columns)
+        + touched(arguments),
+        maps=("map_a", "map_b", "map_c", "map_tail"),
+    )  # fmt: skip
+    text = scoped(template(FOLDER, "place"), shared_text("edge"), template(FOLDER, "kernel"))
+    groups = "pp" if t.pingpong else f"w{v['warpgroups']}"
+    tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['blocks_per_sm']}"
+    return unit(f"wgmma{form.kind}", _dtypes(t), tile, t.target.arch, hopper_prelude(), text, header)
+
+
+def _sum(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
+    slices, header = t.value["split_k"], _placing(t, arguments)
+    numbers = {"SLICES": slices, "GROUPS": sum_groups(slices), "THREADS": SUM_THREADS}
+    header = replace(header, numbers={**header.numbers, **numbers})
+    text = scoped(template(FOLDER, "place"), shared_text("slices"), template(FOLDER, "sum"))
+    return unit(f"sum{t.form.kind}", _dtypes(t), f"s{slices}", t.target.arch, hopper_prelude(), text, header)
+
+
+def _dtypes(t: Sm90Tile) -> str:
     form = t.form
-    a, b = (
-        _load(t, form.a, t.a_read, form.a_columns),
-        _load(t, form.b, t.b_read // t.value["cluster_m"], form.b_columns),
-    )
+    return form.dtype if form.dtype == form.out_dtype else form.dtype + form.out_dtype
+
+
+def _placing(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Header:
+    """What ``place.cu`` reads: the kernel and the sum of its slices share it."""
+    form = t.form
+    numbers = {kind.upper(): value for kind, value in _KINDS.items()} | {
+        "KIND": _KINDS[form.kind], "RANK": form.rank, "SLAB_COLS": t.value["slab_n"], "TAPS": len(form.taps.offset),
+    }  # fmt: skip
+    flags = {
+        "OUT_LINEAR": form.placed.pixels is None, "TRANSPOSED": form.transposed, "EVEN": t.even,
+        "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None, "SCALED": form.alpha != 1.0,
+        "BETA": form.beta != 0.0,
+    }  # fmt: skip
+    types = {"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]}
+    return Header(numbers, flags, types, functions=activation(form.epilogue), arguments=arguments)
+
+
+def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
+    """Everything that the kernel takes beside its maps; the sum of its slices takes the same."""
+    form, placed, v = t.form, t.form.placed, t.value
+    out = f"{TYPES[form.out_dtype]} *"
+    window = next((x for x in (form.a, form.b) if isinstance(x, Window)), _NO_WINDOW)
+    group, slices = v["group_m"], v["split_k"]
+    axes = along(
+        "whd", corner=three(window.corner, 0), base=three(window.base, 1), step=three(window.step, 1),
+        in_size=three(window.dims[1:-1], 1), out_size=placed.sizes, phases=placed.phases,
+    )  # fmt: skip
+    own_a, own_b = (form.kind == "gemm" and isinstance(x, Tiled) and x.dims[2] > 1 for x in (form.a, form.b))
+    found = (
+        Argument("out", out, form.out),
+        Argument("partial", "float *", Pointer(Space.WORKSPACE) if slices > 1 else form.out),
+        Argument("bias", f"const {out}", form.bias or form.out),
+        Argument("residual", f"const {out}", form.residual or form.out),
+        *edge_pointers(form),
+        Argument("alpha", "float", Real(form.alpha)), Argument("beta", "float", Real(form.beta)),
+        *integers(
+            "int", total=t.tiles, rows=form.rows, cols=form.cols, layers=form.layers, tiles_m=t.tiles_m,
+            tiles_n=t.tiles_n, slices=slices, steps=t.layer_steps[0], group=group, blocks=t.blocks,
+            channels=form.channels, all_m=t.tiles_m * v["cluster_m"], block_m=t.block_m, block_n=t.block_n,
+            a_layer=int(own_a), b_layer=int(own_b), **axes,
+        ),
+        *divisors(
+            tiles=t.tiles_m * t.tiles_n, layers=form.layers, width=group * t.tiles_n, group=group,
+            left=t.tiles_m % group or group, parts=t.parts, blocks=max(t.blocks, 1),
+            **{name: value for name, value in axes.items() if name.startswith(("base", "phases"))},
+        ),
+        *integers(
+            "ts_i64", out_layer=placed.layer, out_row=placed.row, out_col=placed.column, out_tap=placed.tap,
+            **along("ndhw", out=placed.pixels or (0, 0, 0, 0)), **edge_strides(form),
+        ),
+    )  # fmt: skip
+    if form.kind == "gemm":
+        return tuple(a if a.name in _OF_GEMM else replace(a, parameter=None) for a in found)
+    return found
+
+
+_NO_WINDOW = Window(Pointer(Space.SLOT), (1, 1), (), (), (), ())
+
+
+def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
+    form, tail = t.form, t.block_n % 64 or 64
+    a = _load(t, form.a, t.a_read, form.a_columns)
+    b = _load(t, form.b, t.b_read // t.value["cluster_m"], form.b_columns)
     if t.store != "MAPPED" or form.mapped is None:
         return (a, b, a, a)  # the kernel does not read the last two
-    tail = t.block_n % 64
     if form.transposed:  # rows are the contiguous axis, and a warpgroup stores them together
-        boxes = [(64, columns, 1) for columns in (64, tail or 64)]
-        return a, b, *(_tiled(form.mapped, form.out_dtype, box, 128) for box in boxes)
-    return a, b, _store(form.mapped, form.out_dtype, 64), _store(form.mapped, form.out_dtype, tail or 64)
+        boxes = [(64, columns, 1) for columns in (64, tail)]
+    else:
+        boxes = [(columns, 16, 1) if form.mapped.across == 1 else (columns, 1, 16) for columns in (64, tail)]
+    return a, b, *(box_map(form.mapped, form.out_dtype, box, 128) for box in boxes)
 
 
-def _load(t: Sm90Tile, operand: Tiled | Window, extent: int, by_columns: bool) -> TensorMap:
+def _load(t: Sm90Tile, operand: Mapped, extent: int, by_columns: bool) -> TensorMap:
     """The map that loads ``extent`` rows of one step; rows that are contiguous come in slabs of 64."""
     if isinstance(operand, Window):
-        return _window(t, operand, t.value["slab_n"] if by_columns else t.block_k, t.block_k if by_columns else extent)
+        channels, pixels = (t.value["slab_n"], t.block_k) if by_columns else (t.block_k, extent)
+        return window_map(operand, t.form.dtype, channels, pixels)
+    assert isinstance(operand, Tiled)
     inner, across = (64, t.block_k) if by_columns else (min(t.block_k, 64), extent)
-    box = (inner, across, 1) if operand.across == 1 else (inner, 1, across)
-    return _tiled(operand, t.form.dtype, box, inner * 2)
-
-
-def _store(result: Tiled, dtype: str, columns: int) -> TensorMap:
-    box = (columns, 16, 1) if result.across == 1 else (columns, 1, 16)
-    return _tiled(result, dtype, box, 128)
-
-
-def _tiled(operand: Tiled, dtype: str, box: tuple[int, int, int], swizzle: int) -> TensorMap:
-    strides = tuple(2 * stride for stride in operand.strides)
-    return TensorMap(operand.pointer, dtype, operand.dims, strides, box, (1, 1, 1), swizzle)
-
-
-def _window(t: Sm90Tile, window: Window, channels: int, pixels: int) -> TensorMap:
-    sizes = window.dims[1:-1]
-    upper = tuple(
-        corner + (base - 1) * step + 1 - size
-        for corner, base, step, size in zip(window.corner, window.base, window.step, sizes, strict=True)
-    )
-    strides = tuple(2 * stride for stride in window.strides)
-    im2col = Im2col(window.corner, upper, channels, pixels)
-    return TensorMap(
-        window.pointer, t.form.dtype, window.dims, strides, (), (1, *window.step, 1), channels * 2, im2col
-    )  # fmt: skip
+    return box_map(operand, t.form.dtype, (inner, across, 1) if operand.across == 1 else (inner, 1, across))

@@ -1,11 +1,7 @@
 // One tile of a matrix product: operands by bulk tensor copies into a ring of stages, products by wgmma.
 // A warpgroup copies; WARPGROUPS others multiply, on one tile together or (PINGPONG) on a tile each, in turns.
-namespace @SYM@_scope {
-// How results leave: through a tensor map; as rows of 16 bytes; as pairs from registers; as they lie there, to be summed.
-enum { MAPPED, ROWS, DIRECT, PARTIAL };
-@PLACE@
-@TABLES@
-@PRODUCT@
+// STORE says how results leave: through a tensor map (MAPPED); as rows of 16 bytes (ROWS); as pairs from registers
+// (DIRECT); as they lie there, to be summed (PARTIAL).
 constexpr int WG_ROWS = 64 * MI;
 // K-major rows have 128 bytes at most: a deeper step has several parts, each with PART_K of every row.
 constexpr int PART_K = BLOCK_K < 64 ? BLOCK_K : 64, PARTS = BLOCK_K / PART_K, SPAN = PART_K * 2;
@@ -28,7 +24,11 @@ constexpr bool RECEIVE_APART = SPLIT > 1 && EXCHANGED <= APART_BYTES;
 constexpr int STAGING = SPLIT > 1 ? (RECEIVE_APART ? (EXCHANGED + 1023) / 1024 * 1024 : 0)
                                   : (STORE == MAPPED || STORE == ROWS ? WARPS * BUFFERS * BUFFER : 0);
 constexpr int RING = (STAGES * STAGE + BEYOND_RING + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
+constexpr int BARRIERS = 512;
 static_assert(BLOCK_M == (PINGPONG ? WG_ROWS : WG_ROWS * WARPGROUPS) && SLICED == (STORE == PARTIAL), "as counted");
+static_assert(THREADS == (WARPGROUPS + 1) * 128 && RING + STAGING + BARRIERS == SHARED_BYTES, "as counted");
+static_assert(16 * STAGES + 8 <= BARRIERS, "barriers fit");
+static_assert(A_ROWS >= A_READ && B_COLS >= B_READ && A_ROWS % 8 == 0, "a stage has room for what is read");
 static_assert(!PINGPONG || (WARPGROUPS == 2 && SPLIT == 1), "pingpong is for two");
 static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs are stored from registers");
 static_assert(RECEIVE_APART || EXCHANGED <= STAGES * STAGE, "partial sums lie in the ring");
@@ -92,16 +92,8 @@ TS_DEVICE void load_pixels(const Run &run, ts_u32 to, const ts_map *map, ts_u32 
 // A zero beyond the edge of dy met an Inf or NaN of the filter: only products that exist count.
 TS_DEVICE void repair(const Run &run, const Work &w, int row, int column, ts_i64 at) {
   const Pixel p = pixel_at(run, row);
-  float sum = 0.0f, none = 0.0f;
-  for (int t = first_tap(w.layer); t < first_tap(w.layer + 1); t++) {
-    const ts_u32 tap = tap_offset[t];
-    const int x = p.w + run.corner_w + (int)(tap & 255), y = p.h + run.corner_h + (int)(tap >> 8 & 255);
-    const int z = p.d + run.corner_d + (int)(tap >> 16 & 255);
-    if (x < 0 || y < 0 || z < 0 || x >= run.in_size_w || y >= run.in_size_h || z >= run.in_size_d) continue;
-    const Element *from = run.pixels + p.n * run.in_n + z * run.in_d + y * run.in_h + x * run.in_w;
-    const Element *by = run.filter + tap_filter[t] * run.filter_tap + column;
-    for (int k = 0; k < run.channels; k++) sum += ts_float(from[k]) * ts_float(by[k * run.filter_row]);
-  }
+  float none = 0.0f;
+  float sum = add_existing(run, 0.0f, p.w, p.h, p.d, p.n, first_tap(w.layer), first_tap(w.layer + 1), column);
   finish(run, sum, none, row, column, at, false);
   ts_narrow(run.out + at, sum);
 }
@@ -192,15 +184,9 @@ TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 own, int rank
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < N; i++) {
-      const int column = column0 + i * 8 + in_column;
-      const ts_i64 off = column_at(run, column);
-      const bool both = EVEN || column_at(run, column + 1) >= 0;
-      if (off >= 0 && low >= 0) finish(run, v[i][0], v[i][1], row0 + in_row, column, low + off, both);
-      if (off >= 0 && high >= 0) finish(run, v[i][2], v[i][3], row0 + in_row + 8, column, high + off, both);
-      const ts_u32 to = tiles + i * 256 + (lane & 15) * 16;
-      const ts_u32 a = ts_pack(Out(), v[i][0], v[i][1]), b = ts_pack(Out(), v[i][2], v[i][3]);
-      if (TRANSPOSED) ts_put2_transposed(to, a, b);
-      else ts_put2(to, a, b);
+      const int row = row0 + in_row, column = column0 + i * 8 + in_column;
+      finish_quad<false>(run, v[i][0], v[i][1], v[i][2], v[i][3], row, column, low, high);
+      ts_put_sums<Out, TRANSPOSED>(tiles + i * 256 + (lane & 15) * 16, v[i], false);
     }
     __syncwarp();
 #pragma unroll
@@ -221,10 +207,10 @@ TS_DEVICE void release(ts_u32 empty, int thread) {
   if (CAST > 1 && thread == 32) ts_peer_arrive(ts_peer_address(empty, ts_cluster_rank() ^ 1));
 }
 
-extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SYM@(@PARAMETERS@) {
+extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char ts_shared[];
   if (threadIdx.x == WARPGROUPS * 128) ts_map_prefetch(&map_a), ts_map_prefetch(&map_b);
-  const Run run = {@VALUES@};
+  const Run run = TS_RUN;
   const ts_u32 ring = ts_shared_address(ts_shared), staging = ring + RING, barriers = staging + STAGING;
   const auto full = [=](ts_u32 stage) { return barriers + 8 * stage; };
   const auto empty = [=](ts_u32 stage) { return barriers + 8 * (STAGES + stage); };
@@ -235,7 +221,7 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
   const int begin = blockIdx.x / (SPLIT * CAST), stride = gridDim.x / (SPLIT * CAST);
 
   if (wg < WARPGROUPS) {
-    ts_named_sync(15, (WARPGROUPS + 1) * 128);
+    ts_named_sync(15, THREADS);
     ts_registers_grow<PRODUCT_REGISTERS>();
     if (CAST > 1 || RECEIVE_APART) ts_cluster_arrive();
     if (CAST > 1) ts_cluster_wait();
@@ -324,21 +310,13 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
           for (int chunk = 0; chunk < CHUNKS; chunk++) {
             constexpr int ALL = BLOCK_N / 8;
             const int from = chunk * 8, to = from + 8 < ALL ? from + 8 : ALL;
+            const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
 #pragma unroll
             for (int j = from; j < to; j++) {
               const int column = column0 + j * 8 + in_column;
               float *v = sums[m] + 4 * j;
               if (STORE == DIRECT || RESIDUAL || BETA) {
-                const ts_i64 off = column_at(run, column);
-                const bool both = EVEN || column_at(run, column + 1) >= 0;
-                if (off >= 0 && low >= 0) {
-                  finish(run, v[0], v[1], row + in_row, column, low + off, both);
-                  if (STORE == DIRECT) store_two(run, v[0], v[1], low + off, both);
-                }
-                if (off >= 0 && high >= 0) {
-                  finish(run, v[2], v[3], row + in_row + 8, column, high + off, both);
-                  if (STORE == DIRECT) store_two(run, v[2], v[3], high + off, both);
-                }
+                finish_quad<STORE == DIRECT>(run, v[0], v[1], v[2], v[3], row + in_row, column, low, high);
               } else if (BIAS && BIAS_OF_ROW) {
                 const float p = row + in_row < run.rows ? ts_float(run.bias[row + in_row]) : 0.0f;
                 const float q = row + in_row + 8 < run.rows ? ts_float(run.bias[row + in_row + 8]) : 0.0f;
@@ -365,18 +343,12 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
               const int quad = lane >> 3, r = lane & 7;
 #pragma unroll
               for (int j = from; j < to; j += 2) {
-                const float *v = sums[m] + 4 * j;
                 const ts_u32 line = at + ((j - from + (quad >> 1)) * 8 + r) * 128;
-                const ts_u32 to16 = line + (((warp * 2 + (quad & 1)) ^ r) << 4);
-                const ts_u32 v0 = ts_pack(Out(), v[0], v[1]), v1 = ts_pack(Out(), v[2], v[3]);
-                if (j + 1 < to)
-                  ts_put4_transposed(to16, v0, v1, ts_pack(Out(), v[4], v[5]), ts_pack(Out(), v[6], v[7]));
-                else ts_put2_transposed(to16, v0, v1);
+                ts_put_sums<Out, true>(line + (((warp * 2 + (quad & 1)) ^ r) << 4), sums[m] + 4 * j, j + 1 < to);
               }
               ts_async_fence();
               ts_named_sync(2 + wg, 128);
               if (thread == 0) {
-                const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
                 ts_store3(map, at, row0 + m * 64, column0 + chunk * 64, w.layer);
                 ts_store_commit();
               }
@@ -388,17 +360,13 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
               const int quad = lane >> 3, r = lane & 7;
 #pragma unroll
               for (int j = from; j < to; j += 2) {
-                const float *v = sums[m] + 4 * j;
                 const ts_u32 to16 = at + (r + (quad & 1) * 8) * 128 + (((j - from + (quad >> 1)) ^ r) << 4);
-                const ts_u32 v0 = ts_pack(Out(), v[0], v[1]), v1 = ts_pack(Out(), v[2], v[3]);
-                if (j + 1 < to) ts_put4(to16, v0, v1, ts_pack(Out(), v[4], v[5]), ts_pack(Out(), v[6], v[7]));
-                else ts_put2(to16, v0, v1);
+                ts_put_sums<Out, false>(to16, sums[m] + 4 * j, j + 1 < to);
               }
               if (STORE == MAPPED) {
                 ts_async_fence();
                 __syncwarp();
                 if (lane == 0) {
-                  const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
                   if (KIND == WRW) {
                     const int slab = w.n * (BLOCK_N / 64) + chunk, tap = ts_quotient(slab, run.by_blocks);
                     ts_store3(map, at, (slab - tap * run.blocks) * 64, tap, row);
@@ -456,10 +424,10 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
       if (STORE == MAPPED) ts_map_prefetch(&map_c);
       if (KIND != GEMM) ts_touch(tap_offset[0] + tap_filter[0] + (LAYERED ? layer_order[0] + phase_first[0] : 0));
     } else if (thread == 64) { // what the copying thread reads next
-      @TOUCH@
+      touch(run);
     }
     __syncwarp();
-    ts_named_arrive(15, (WARPGROUPS + 1) * 128);
+    ts_named_arrive(15, THREADS);
     ts_registers_shrink<COPY_REGISTERS>();
     if (CAST > 1 || RECEIVE_APART) ts_cluster_arrive();
     if (CAST > 1) ts_cluster_wait(); // until the peers have their barriers
@@ -571,4 +539,3 @@ extern "C" __global__ void __launch_bounds__((WARPGROUPS + 1) * 128, PER_SM) @SY
     ts_cluster_wait();
   }
 }
-} // namespace @SYM@_scope

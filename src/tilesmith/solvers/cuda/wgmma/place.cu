@@ -1,10 +1,6 @@
-// Where the results of `kernel.cu` lie, and what becomes of a sum on its way there.
-enum { GEMM, CONV, WRW }; // what the operands are: matrices; pixels and a filter; dy and pixels
-@CONSTANTS@
+// Where the results of `kernel.cu` lie, and what becomes of a sum on its way there. KIND says what the operands are:
+// matrices (GEMM); pixels and a filter (CONV); dy and pixels (WRW).
 constexpr bool BIAS_OF_ROW = TRANSPOSED;
-
-struct Run {
-@FIELDS@};
 
 struct Work {
   int m, n, layer, slice, first, last;
@@ -47,9 +43,6 @@ TS_DEVICE ts_i64 column_at(const Run &run, int column) {
   return tap < TAPS && c < run.channels ? tap * run.out_tap + c : -1;
 }
 
-TS_DEVICE float activate(float v) {
-@ACTIVATION@}
-
 // Two neighbours of a row: element `at`, and the next one when `both`.
 TS_DEVICE void finish(const Run &run, float &a, float &b, int row, int column, ts_i64 at, bool both) {
   if (SCALED) a *= run.alpha, b *= run.alpha;
@@ -79,5 +72,21 @@ TS_DEVICE void store_two(const Run &run, float a, float b, ts_i64 at, bool both)
   } else {
     ts_narrow(run.out + at, a);
     if (both) ts_narrow(run.out + at + run.out_col, b);
+  }
+}
+// Finishes a quad of sums and stores it: two neighbours of a row, and of the eighth row from there. `low` and `high` are
+// where the rows lie.
+template <bool STORED>
+TS_DEVICE void finish_quad(const Run &run, float &a, float &b, float &c, float &d, int row, int column, ts_i64 low,
+                           ts_i64 high) {
+  const ts_i64 off = column_at(run, column);
+  const bool both = EVEN || column_at(run, column + 1) >= 0;
+  if (off >= 0 && low >= 0) {
+    finish(run, a, b, row, column, low + off, both);
+    if (STORED) store_two(run, a, b, low + off, both);
+  }
+  if (off >= 0 && high >= 0) {
+    finish(run, c, d, row + 8, column, high + off, both);
+    if (STORED) store_two(run, c, d, high + off, both);
   }
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 from tilesmith.solvers.cuda.common.form import Sm90Form
 from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, predicted_seconds
@@ -14,7 +16,6 @@ from tilesmith.targets.target import CudaTarget
 
 _FEW_BYTES = 2**22  # of columns that stay in L2 beside what streams through it
 _RANKED = 300  # configs that a search may begin with
-FormOf = Callable[[int], Sm90Form | None]  # by ``swap_mn``
 _SHAPES = (  # warpgroups, products_m, pingpong, blocks_per_sm
     (1, 1, 0, 1), (2, 1, 0, 1), (2, 1, 1, 1), (1, 2, 0, 1), (2, 2, 0, 1), (2, 2, 1, 1), (3, 1, 0, 1),
     (1, 1, 0, 2), (1, 2, 0, 2), (2, 1, 0, 2),
@@ -42,39 +43,6 @@ AXES = (
 )
 
 
-def sm90_space(form_of: FormOf, target: CudaTarget) -> SearchSpace:
-    swaps = tuple(swap for swap in (0, 1) if form_of(swap) is not None)
-    forms = [form for swap in swaps if (form := form_of(swap)) is not None]
-    kind = forms[0].kind
-    widths = sorted({bn for form in forms for bn in _widths(form)})
-    depths = _depths(forms[0], target)
-    steps = max(max(Sm90Tile(form, _config(block_k=min(depths)), target).layer_steps) for form in forms)
-    convolution, gemm = kind == "conv", kind == "gemm"
-    axes = values_of(AXES) | {
-        "block_n": tuple(widths), "block_k": depths, "stages": _rings(forms[0], target),
-        "cluster_k": tuple(s for s in _CLUSTERS if s <= steps),
-        "split_k": tuple(s for s in _SLICES if s <= steps and (not convolution or s <= 8)),
-        "taps_inner": (0, 1) if convolution and forms[0].taps.most > 1 else (0,), "swap_mn": swaps,
-        "mix_layers": (0, 1) if convolution and forms[0].layers > 1 else (0,),
-        "store_buffers": (2, 4) if any(form.mapped for form in forms) else (2,), "slab_n": _slabs(forms[0]),
-        "resident": (0, 1) if gemm or (convolution and forms[0].layers == 1) else (0,),
-        "cluster_m": (1, 2) if kind != "wrw" else (1,),
-    }  # fmt: skip
-
-    def allowed(config: Config) -> bool:
-        form = form_of(config["swap_mn"])
-        if form is None or config["block_n"] not in _widths(form):
-            return False
-        t = Sm90Tile(form, config, target)
-        if config["stages"] == MAX_STAGES and not _fuller(t):
-            return False
-        if config["group_m"] > 1 and (t.tiles_n == 1 or config["group_m"] >= 2 * t.tiles_m):
-            return False
-        return t.fits and t.block_m < 2 * max(form.rows, 64)
-
-    return SearchSpace(axes, allowed)
-
-
 def _config(**values: int) -> Config:
     base = {
         "warpgroups": 2, "products_m": 1, "block_n": 128, "block_k": 64, "stages": 0, "pingpong": 0, "cluster_k": 1,
@@ -84,25 +52,122 @@ def _config(**values: int) -> Config:
     return Config(tuple((base | values).items()))
 
 
+@dataclass(frozen=True)
+class Space:
+    """The configs of a problem that has ``forms``, by ``swap_mn``."""
+
+    forms: tuple[Sm90Form, ...]
+    target: CudaTarget
+
+    def tile(self, config: Config) -> Sm90Tile:
+        return Sm90Tile(self.forms[config["swap_mn"]], config, self.target)
+
+    @cached_property
+    def points(self) -> SearchSpace:
+        form, kind = self.forms[0], self.forms[0].kind
+        convolution, gemm = kind == "conv", kind == "gemm"
+        widths = sorted({bn for each in self.forms for bn in _widths(each)})
+        depths = self._depths(form)
+        least = _config(block_k=min(depths))
+        steps = max(max(Sm90Tile(each, least, self.target).layer_steps) for each in self.forms)
+        axes = values_of(AXES) | {
+            "block_n": tuple(widths), "block_k": depths,
+            "stages": (0, 3, 4, MAX_STAGES) if streams(form, self.target) else (0, 3, 4),
+            "cluster_k": tuple(s for s in _CLUSTERS if s <= steps),
+            "split_k": tuple(s for s in _SLICES if s <= steps and (not convolution or s <= 8)),
+            "taps_inner": (0, 1) if convolution and max(form.taps.counts) > 1 else (0,),
+            "swap_mn": tuple(range(len(self.forms))),
+            "mix_layers": (0, 1) if convolution and form.layers > 1 else (0,),
+            "store_buffers": (2, 4) if any(each.mapped for each in self.forms) else (2,), "slab_n": _slabs(form),
+            "resident": (0, 1) if gemm or (convolution and form.layers == 1) else (0,),
+            "cluster_m": (1, 2) if kind != "wrw" else (1,),
+        }  # fmt: skip
+        return SearchSpace(axes, self._allows)
+
+    def _allows(self, config: Config) -> bool:
+        if config["swap_mn"] >= len(self.forms):
+            return False
+        t = self.tile(config)
+        if config["block_n"] not in _widths(t.form) or (config["stages"] == MAX_STAGES and not _fuller(t)):
+            return False
+        if config["group_m"] > 1 and (t.tiles_n == 1 or config["group_m"] >= 2 * t.tiles_m):
+            return False
+        return t.fits and t.block_m < 2 * max(t.form.rows, 64)
+
+    def ranked(self, most: int = _RANKED) -> list[Config]:
+        """Some hundreds of configs, those first that the cost model likes."""
+        fit = fit_of(self.target).tile
+        found = [
+            (predicted_seconds(t, fit), place, config)
+            for place, config in enumerate(self._candidates())
+            if (t := self.tile(config)).fits
+        ]
+        if not found:
+            raise ValueError("no tile fits this problem")
+        return [self._grouped(config) for _, _, config in sorted(found, key=lambda item: item[:2])[:most]]
+
+    def _grouped(self, config: Config) -> Config:
+        """``config`` with so many rows of tiles walked together that what its columns bring from DRAM is read once."""
+        t = self.tile(config)
+        if config["resident"] or (config["split_k"] > 1 and t.block_n <= t.block_m):
+            return config
+        columns = t.form.cols * t.form.reduced * len(t.form.taps.offset) * 2
+        if columns < _FEW_BYTES and bound_by_memory(t, fit_of(self.target).tile):
+            return config  # they stay in L2: whole rows are written at a time
+        for group in (16, 8, 4, 2) if config["swap_mn"] else (8, 4, 2):
+            wide = config.replace(group_m=group)
+            if self.points.contains(wide):
+                return wide
+        return config
+
+    def _candidates(self) -> Iterator[Config]:
+        for swap, form in enumerate(self.forms):
+            widths = _widths(form)
+            for wgs, mi, pp, per_sm in _SHAPES:
+                base = _config(warpgroups=wgs, products_m=mi, pingpong=pp, swap_mn=swap, blocks_per_sm=per_sm)
+                for bn, bk, slab in itertools.product(widths, self._depths(form), _slabs(form)):
+                    config = base.replace(block_n=bn, block_k=bk, slab_n=slab)
+                    t = self.tile(config)
+                    many = t.tiles > 4 * t.slots and bn < min(64, widths[-1])  # narrow tiles are for few of them
+                    if t.fits and not many and t.block_m < 2 * max(form.rows, 64):
+                        yield from self._variants(t)
+
+    def _variants(self, t: Sm90Tile) -> Iterator[Config]:
+        """The config of ``t``, and with it those that share its tile."""
+        config, axes = t.config, self.points.axes
+        yield config
+        full = config.replace(stages=MAX_STAGES)
+        fuller = MAX_STAGES in axes["stages"] and _fuller(self.tile(full))
+        if fuller:
+            yield full
+        if 1 in axes["resident"] and t.tiles > t.slots:
+            yield config.replace(resident=1)
+        if 2 in axes["cluster_m"]:
+            yield config.replace(cluster_m=2)
+        for split in (1,) if t.pingpong else axes["cluster_k"]:
+            if split > 1 and t.tiles * split <= t.slots:
+                yield config.replace(cluster_k=split)
+                if t.block_k > 64 and fuller:
+                    yield full.replace(cluster_k=split)
+        # The most slices that fill the SMs once, and twice.
+        most = (max((s for s in axes["split_k"] if s * t.tiles <= n * t.slots), default=1) for n in (1, 2))
+        yield from (config.replace(split_k=s) for s in {s for s in most if s > 1})
+
+    def _depths(self, form: Sm90Form) -> tuple[int, ...]:
+        """Channels of a step: fewer than 64 where 64 reach far beyond the last, more where memory bounds a GEMM."""
+        if form.kind == "gemm" and streams(form, self.target):
+            return tuple(bk for bk in (64, 128, 256) if bk == 64 or 2 * bk <= form.reduced)
+        if form.kind != "conv":
+            return (64,)
+        beyond = -(-form.channels // 64) * 64
+        return tuple(bk for bk in (64, 32, 16) if bk == 64 or -(-form.channels // bk) * bk < beyond)
+
+
 def _widths(form: Sm90Form) -> tuple[int, ...]:
     """Columns of a tile: wgmma has every multiple of 8; slabs of contiguous columns count in 64."""
     step = min(_slabs(form)) if form.kind == "wrw" else 32 if form.b_columns else 8
     most = -(-form.cols // step) * step
     return tuple(bn for bn in range(step, 257, step) if bn <= most) or (step,)
-
-
-def _depths(form: Sm90Form, target: CudaTarget) -> tuple[int, ...]:
-    """Channels of a step: fewer than 64 where 64 would reach far beyond the last, more where memory bounds a GEMM."""
-    if form.kind == "gemm" and streams(form, target):
-        return tuple(bk for bk in (64, 128, 256) if bk == 64 or 2 * bk <= form.reduced)
-    if form.kind != "conv":
-        return (64,)
-    found = [bk for bk in (64, 32, 16) if bk == 64 or -(-form.channels // bk) * bk < -(-form.channels // 64) * 64]
-    return tuple(found)
-
-
-def _rings(form: Sm90Form, target: CudaTarget) -> tuple[int, ...]:
-    return (0, 3, 4, MAX_STAGES) if streams(form, target) else (0, 3, 4)
 
 
 def _fuller(t: Sm90Tile) -> bool:
@@ -113,90 +178,3 @@ def _fuller(t: Sm90Tile) -> bool:
 def _slabs(form: Sm90Form) -> tuple[int, ...]:
     """Slabs of 32 channels where those of 64 would be half empty."""
     return (64, 32) if form.kind == "wrw" and 0 < form.channels % 64 <= 32 else (64,)
-
-
-def sm90_default(form_of: FormOf, target: CudaTarget) -> Config:
-    """The cost model's choice among some hundreds of tiles."""
-    space = sm90_space(form_of, target)
-    return _grouped(_sorted(form_of, space, target)[0], form_of, space, target)
-
-
-def sm90_ranked(form_of: FormOf, target: CudaTarget) -> list[Config]:
-    """Some hundreds of configs of the space, those first that the cost model likes."""
-    space = sm90_space(form_of, target)
-    return [_grouped(config, form_of, space, target) for config in _sorted(form_of, space, target)[:_RANKED]]
-
-
-def _sorted(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> list[Config]:
-    found: list[tuple[float, int, Config]] = []
-    fit = fit_of(target).tile
-    for config in _candidates(form_of, space, target):
-        form = form_of(config["swap_mn"])
-        assert form is not None
-        t = Sm90Tile(form, config, target)
-        if t.fits:
-            found.append((predicted_seconds(t, fit), len(found), config))
-    if not found:
-        raise ValueError("no tile fits this problem")
-    return [config for _, _, config in sorted(found, key=lambda item: item[:2])]
-
-
-def _grouped(config: Config, form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Config:
-    """``config`` with so many rows of tiles walked together that what its columns bring from DRAM is read once."""
-    form = form_of(config["swap_mn"])
-    assert form is not None
-    t = Sm90Tile(form, config, target)
-    if config["resident"] or (config["split_k"] > 1 and t.block_n <= t.block_m):
-        return config
-    columns = form.cols * form.reduced * len(form.taps.offset) * 2
-    if columns < _FEW_BYTES and bound_by_memory(t, fit_of(target).tile):
-        return config  # they stay in L2: whole rows are written at a time
-    for group in (16, 8, 4, 2) if config["swap_mn"] else (8, 4, 2):
-        wide = config.replace(group_m=group)
-        if space.contains(wide):
-            return wide
-    return config
-
-
-def _candidates(form_of: FormOf, space: SearchSpace, target: CudaTarget) -> Iterator[Config]:
-    for swap in space.axes["swap_mn"]:
-        form = form_of(swap)
-        assert form is not None
-        widths = _widths(form)
-        for wgs, mi, pp, per_sm in _SHAPES:
-            for bn, bk, slab in itertools.product(widths, _depths(form, target), _slabs(form)):
-                config = _config(
-                    warpgroups=wgs,
-                    products_m=mi,
-                    pingpong=pp,
-                    block_n=bn,
-                    block_k=bk,
-                    swap_mn=swap,
-                    blocks_per_sm=per_sm,
-                    slab_n=slab,
-                )
-                t, slots = Sm90Tile(form, config, target), target.cores * per_sm
-                many = t.tiles > 4 * slots and bn < min(64, widths[-1])  # narrow tiles are for few of them
-                if not t.fits or many or t.block_m >= 2 * max(form.rows, 64):
-                    continue
-                yield config
-                full = config.replace(stages=MAX_STAGES)
-                fuller = MAX_STAGES in space.axes["stages"] and _fuller(Sm90Tile(form, full, target))
-                if fuller:
-                    yield full
-                if 1 in space.axes["resident"] and t.tiles > slots:
-                    yield config.replace(resident=1)
-                if 2 in space.axes["cluster_m"]:
-                    yield config.replace(cluster_m=2)
-                for split in (1,) if pp else space.axes["cluster_k"]:
-                    if split > 1 and t.tiles * split <= slots:
-                        yield config.replace(cluster_k=split)
-                        if bk > 64 and fuller:
-                            yield full.replace(cluster_k=split)
-                yield from (config.replace(split_k=s) for s in _slices(t.tiles, slots, space))
-
-
-def _slices(tiles: int, slots: int, space: SearchSpace) -> set[int]:
-    """The most slices that fill the SMs once, and twice."""
-    most = (max((s for s in space.axes["split_k"] if s * tiles <= waves * slots), default=1) for waves in (1, 2))
-    return {s for s in most if s > 1}

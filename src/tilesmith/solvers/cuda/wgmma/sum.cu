@@ -1,13 +1,9 @@
 // Adds up the slices' sums of `kernel.cu`: GROUPS threads for each quad, always in the same order.
-namespace @SYM@_scope {
-@PLACE@
-constexpr int WIDTH = 128 / GROUPS, EACH = (SLICES + GROUPS - 1) / GROUPS, AT_ONCE = EACH < 8 ? EACH : 8;
-
 // NOTE: few threads of few registers, so that blocks start soon. Blocks that start as each SM of the kernel ahead becomes
 // free (`ts_launch_next`) cost 0.3-1 us more than they save.
-extern "C" __global__ void __launch_bounds__(128, 9) @SYM@(@PARAMETERS@) {
+extern "C" __global__ void __launch_bounds__(THREADS, 9) @SYM@(TS_PARAMETERS) {
   __shared__ float4 gathered[GROUPS][WIDTH];
-  const Run run = {@VALUES@};
+  const Run run = TS_RUN;
   const int at = threadIdx.x % WIDTH, share = threadIdx.x / WIDTH;
   const ts_u32 quads = run.block_m * run.block_n / 4, strip = run.block_n / 8;
   const ts_u32 i = blockIdx.x * WIDTH + at, tile = i / quads, quad = i - tile * quads, unit = quad / 32, lane = quad % 32;
@@ -24,27 +20,13 @@ extern "C" __global__ void __launch_bounds__(128, 9) @SYM@(@PARAMETERS@) {
   const float4 *from = (const float4 *)run.partial + i;
   const ts_i64 slice = (ts_i64)run.layers * run.all_m * run.tiles_n * quads;
   ts_wait_previous();
-  float4 parts[AT_ONCE], sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-  for (int first = 0; first < EACH; first += AT_ONCE) {
-#pragma unroll
-    for (int k = 0; k < AT_ONCE; k++) {
-      const int s = (first + k) * GROUPS + share;
-      const bool exists = wanted && first + k < EACH && s < SLICES;
-      parts[k] = exists ? __ldcs(from + s * slice) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    }
-#pragma unroll
-    for (int k = 0; k < AT_ONCE; k++) sum.x += parts[k].x, sum.y += parts[k].y, sum.z += parts[k].z, sum.w += parts[k].w;
-  }
+  float4 sum;
+  add_slices<EACH < 8 ? EACH : 8>(from, slice, 0, share, wanted, sum);
   if (GROUPS > 1) {
     gathered[share][at] = sum;
     __syncthreads();
     if (share) return;
-#pragma unroll
-    for (int k = 1; k < GROUPS; k++) {
-      const float4 v = gathered[k][at];
-      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-    }
+    add_shares(gathered, at, sum);
   }
   if (!wanted) return;
   if (low >= 0) {
@@ -56,4 +38,3 @@ extern "C" __global__ void __launch_bounds__(128, 9) @SYM@(@PARAMETERS@) {
     store_two(run, sum.z, sum.w, high + off, both);
   }
 }
-} // namespace @SYM@_scope

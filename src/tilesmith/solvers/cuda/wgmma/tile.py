@@ -6,18 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
+from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
-# Registers a thread of the multiplying and of the copying warpgroups, and the most sums that they hold, by the number
-# of the former and of blocks on an SM: 512 registers for all its warpgroups' threads.
-_REGISTERS = {
-    (1, 1): (((240, 128), 128),),
-    (2, 1): (((216, 72), 128), ((232, 40), 160)),
-    (3, 1): (((152, 56), 96),),
-    (1, 2): (((192, 64), 96),),  # NOTE: ptxas refuses 64x216 here, though setmaxnreg grants the registers
-    (2, 2): (((88, 64), 40),),
-}
 _BARRIERS = 512
 MAX_STAGES = 24
 # NOTE: all that blocks have under way together should not be too much for L2: with steps of 64, 144 KB on an SM were
@@ -33,14 +25,8 @@ def streams(form: Sm90Form, target: CudaTarget) -> bool:
     return form.kind == "gemm" and form.intensity * target.bytes_per_s < target.bf16_flops / 1.3
 
 
-def sm90_registers(warpgroups: int, per_sm: int, sums: int) -> tuple[int, int]:
-    """Registers a thread of the multiplying and of the copying warpgroups."""
-    choices = _REGISTERS[warpgroups, per_sm]
-    return next((pair for pair, most in choices if sums <= most), choices[-1][0])
-
-
 @dataclass(frozen=True)
-class Sm90Tile:
+class Sm90Tile(WarpgroupTile):
     """``form`` computed as ``config`` says; see the axes in ``space``."""
 
     form: Sm90Form
@@ -48,24 +34,12 @@ class Sm90Tile:
     target: CudaTarget
 
     @cached_property
-    def value(self) -> dict[str, int]:
-        return dict(self.config.values)
-
-    @property
-    def pingpong(self) -> bool:
-        return bool(self.value["pingpong"])
-
-    @cached_property
     def block_m(self) -> int:
-        return 64 * self.value["products_m"] * (1 if self.pingpong else self.value["warpgroups"])
+        return 64 * self.value["products_m"] * (1 if self.pingpong else self.warpgroups)
 
     @property
     def block_n(self) -> int:
         return self.value["block_n"]
-
-    @property
-    def block_k(self) -> int:
-        return self.value["block_k"]
 
     @cached_property
     def a_read(self) -> int:
@@ -78,10 +52,16 @@ class Sm90Tile:
         return -(-self.a_read // 8) * 8
 
     @cached_property
+    def b_cols(self) -> int:
+        """Columns that a stage has room for: those that are contiguous come in whole slabs."""
+        slab = self.value["slab_n"] if self.form.b_columns else 1
+        return -(-self.block_n // slab) * slab
+
+    @cached_property
     def b_read(self) -> int:
         """Columns that a step copies, by all blocks of a cluster together."""
         if self.form.b_columns:
-            return -(-self.block_n // self.value["slab_n"]) * self.value["slab_n"]
+            return self.b_cols
         few = self.form.kind == "gemm" and self.value["cluster_m"] == 1
         return min(self.block_n, self.form.cols) if few else self.block_n
 
@@ -101,17 +81,13 @@ class Sm90Tile:
         if not self.value["stages"] and streams(self.form, self.target):
             room = min(room, _STREAM_BYTES // self.value["blocks_per_sm"])
         # A block that has several tiles reads ahead of the one that it computes.
-        alone = (
-            self.tiles * self.value["cluster_k"] * self.value["cluster_m"]
-            <= self.target.cores * self.value["blocks_per_sm"]
-        )
+        alone = self.tiles * self.value["cluster_k"] * self.value["cluster_m"] <= self.slots
         return min(room // self.stage_bytes, MAX_STAGES, max(2, *self.layer_steps) if alone else MAX_STAGES)
 
     @cached_property
     def _b_bytes(self) -> int:
         """Bytes of a step's columns."""
-        slab = self.value["slab_n"] if self.form.b_columns else 1
-        return -(-self.block_n // slab) * slab * self.block_k * 2
+        return self.b_cols * self.block_k * 2
 
     @cached_property
     def stage_bytes(self) -> int:
@@ -151,19 +127,19 @@ class Sm90Tile:
         return placed.column == 1 and cols % 2 == 0 and all(step % 2 == 0 for step in steps)
 
     @cached_property
-    def shared_bytes(self) -> int:
+    def fixed_bytes(self) -> int:
+        """Shared memory without what stays: the same for all sizes of a problem."""
         ring = -(-(self.stages * self.stage_bytes + self.beyond_ring) // 1024) * 1024
-        return ring + self._staging_bytes + _BARRIERS + self._kept_bytes
+        return ring + self._staging_bytes + _BARRIERS
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        return self.fixed_bytes + self._kept_bytes
 
     @cached_property
     def _shared_limit(self) -> int:
         of_sm = self.target.shared_bytes_per_sm // self.value["blocks_per_sm"] - 1024  # the system takes 1 KB a block
         return min(of_sm, self.target.shared_bytes_per_block)
-
-    @cached_property
-    def registers(self) -> tuple[int, int]:
-        """Registers a thread of the multiplying and of the copying warpgroups."""
-        return sm90_registers(self.value["warpgroups"], self.value["blocks_per_sm"], self.sums)
 
     @cached_property
     def read_once(self) -> tuple[bool, bool]:
@@ -188,17 +164,14 @@ class Sm90Tile:
     def _staging_bytes(self) -> int:
         if self.value["cluster_k"] > 1:
             return -(-self.exchanged_bytes // 1024) * 1024 if self.exchanged_bytes <= APART_BYTES else 0
-        return (
-            self.value["warpgroups"] * 4 * self.value["store_buffers"] * 2048 if self.store in ("MAPPED", "ROWS") else 0
-        )
+        staged = self.store in ("MAPPED", "ROWS")
+        return self.warpgroups * 4 * self.value["store_buffers"] * 2048 * staged
 
     @cached_property
     def exchanged_bytes(self) -> int:
         """Shared memory of a block's partial sums and of those that its cluster sends it."""
-        units, split = (
-            self.value["warpgroups"] * 4 * self.value["products_m"] * self.block_n // 8,
-            self.value["cluster_k"],
-        )
+        split = self.value["cluster_k"]
+        units = self.warpgroups * 4 * self.value["products_m"] * self.block_n // 8
         return (2 * split - 1) * -(-units // split) * 512 if split > 1 else 0
 
     @cached_property
@@ -228,7 +201,7 @@ class Sm90Tile:
         form = self.form
         if form.kind != "conv":
             return (-(-form.reduced // self.block_k),)
-        return tuple(max(1, (b - a) * self.blocks) for a, b in zip(form.taps.first, form.taps.first[1:], strict=False))
+        return tuple(max(1, count * self.blocks) for count in form.taps.counts)
 
     @cached_property
     def parts(self) -> int:
@@ -239,34 +212,28 @@ class Sm90Tile:
         """Tiles of the launch, slices counted, splits not; a cluster that shares columns has one."""
         return self.tiles_m * self.tiles_n * self.form.layers * self.value["split_k"]
 
+    @property
+    def slots(self) -> int:
+        """Blocks that run at once."""
+        return self.target.cores * self.value["blocks_per_sm"]
+
     @cached_property
     def grid(self) -> int:
-        split, cast, slots = (
-            self.value["cluster_k"],
-            self.value["cluster_m"],
-            self.target.cores * self.value["blocks_per_sm"],
-        )
+        split, cast, slots = self.value["cluster_k"], self.value["cluster_m"], self.slots
         if self.value["resident"]:  # every block stays with its columns
             slots = slots // self.tiles_n * self.tiles_n
         return self.tiles * split if split > 1 else min(self.tiles, slots // cast) * cast
 
     @property
-    def threads(self) -> int:
-        return (self.value["warpgroups"] + 1) * 128
-
-    @property
     def sums(self) -> int:
-        """Registers of partial sums a thread."""
         return self.value["products_m"] * self.block_n // 2
 
     @cached_property
     def fits(self) -> bool:
         """Whether such a kernel exists."""
         v, form = self.value, self.form
-        wgs, split = v["warpgroups"], v["cluster_k"]
-        # NOTE: from 160 sums on, anything extra serialises wgmma; 192 lost wherever they were tried.
-        room = _REGISTERS.get((wgs, v["blocks_per_sm"]))
-        if room is None or self.sums > room[-1][1] or self.block_m > 256:
+        wgs, split = self.warpgroups, v["cluster_k"]
+        if self.sums > most_sums(wgs, v["blocks_per_sm"]) or self.block_m > 256:
             return False
         if self.pingpong and (wgs != 2 or split > 1 or self.sums > 128):
             return False
@@ -303,11 +270,7 @@ class Sm90Tile:
         one = form.kind != "wrw" and (form.layers == 1 or (isinstance(form.b, Tiled) and form.b.dims[2] == 1))
         if form.kind == "conv" and form.layers > 1:
             return False
-        walks = (
-            v["group_m"] == 1
-            and self.tiles_n <= self.target.cores
-            and self.tiles > self.target.cores * v["blocks_per_sm"]
-        )
+        walks = v["group_m"] == 1 and self.tiles_n <= self.target.cores and self.tiles > self.slots
         return one and walks and self.parts == 1 and v["cluster_m"] == 1
 
     @property

@@ -1,0 +1,87 @@
+"""What the texts of the sm_90a families share: arguments and device code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tilesmith.codegen.cuda.activation import activation_body
+from tilesmith.codegen.cuda.unit import Argument, template
+from tilesmith.plan.records import Integer
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled, Window
+
+FOLDER = Path(__file__).parent
+TYPES = {"bf16": "ts_bf16", "fp16": "ts_fp16", "fp32": "float"}
+_LOADS = 8  # of partial sums that a thread has under way
+_MOST_SHARES = 16
+
+
+def sum_groups(slices: int) -> int:
+    """Threads that share the slices of a quad: enough that each has all its loads under way at once."""
+    groups = 1
+    while groups < _MOST_SHARES and groups * _LOADS < slices:
+        groups *= 2
+    return groups
+
+
+def shared_text(name: str) -> str:
+    """Device code of several families, which stands behind a kernel's header."""
+    return template(FOLDER, name)
+
+
+def activation(epilogue: Epilogue) -> str:
+    """The device function ``activate``."""
+    return f"TS_DEVICE float activate(float v) {{\n{activation_body(epilogue)}}}\n"
+
+
+def touched(arguments: Iterable[Argument]) -> str:
+    """The device function ``touch``, which reads one argument of each 64 bytes.
+
+    A first read takes hundreds of cycles.
+    """
+    found = [a for a in arguments if a.parameter is not None][::8]
+    pointers = [a for a in found if a.type.endswith("*")]
+    plain = [a for a in found if a not in pointers]
+    names = [f"(ts_u64)run.{a.name}" for a in pointers] + [f"run.{a.name}" for a in plain]
+    lines = "".join(f"  ts_touch((ts_u32){name});\n" for name in names)
+    return f"TS_DEVICE void touch(const Run &run) {{\n{lines}}}\n"
+
+
+def reciprocal(divisor: int) -> int:
+    """What ``ts_quotient`` divides by: a multiplier in the low half, a shift in the high one."""
+    shift = 31 + (divisor - 1).bit_length()
+    return shift << 32 | -(-(1 << shift) // divisor)
+
+
+def divisors(**values: int) -> tuple[Argument, ...]:
+    """For each of ``values`` the argument ``by_<name>``, which ``ts_quotient`` divides by."""
+    return tuple(Argument(f"by_{name}", "ts_u64", Integer(reciprocal(value))) for name, value in values.items())
+
+
+def along(axes: str, **values: Iterable[int]) -> dict[str, int]:
+    """``<name>_<axis>`` for each value of each name."""
+    return {f"{name}_{axis}": v for name, each in values.items() for axis, v in zip(axes, each, strict=True)}
+
+
+def edge_pointers(form: Sm90Form) -> tuple[Argument, Argument]:
+    """dy and the filter as they lie, for products at the edge."""
+    pixels, filter_ = (form.a.pointer, form.b.pointer) if form.halo else (form.out, form.out)
+    element = f"const {TYPES[form.dtype]} *"
+    return Argument("pixels", element, pixels), Argument("filter", element, filter_)
+
+
+def edge_strides(form: Sm90Form) -> dict[str, int]:
+    """Strides of dy and the filter, for products at the edge."""
+    names = ("in_n", "in_d", "in_h", "in_w", "filter_row", "filter_tap")
+    if not form.halo:
+        return dict.fromkeys(names, 0)
+    assert isinstance(form.a, Window)
+    assert isinstance(form.b, Tiled)
+    w, h, *d, n = form.a.strides
+    return dict(zip(names, (n, d[0] if d else 0, h, w, form.b.strides[1], form.b.strides[0]), strict=True))
+
+
+def three(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
+    """``values`` of W and H, with D filled in if it is missing."""
+    return (*values, *(fill,) * (3 - len(values)))

@@ -1,0 +1,36 @@
+"""Estimated seconds of the sm_90a kernel that reads each window of pixels once."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import TYPE_CHECKING
+
+from tilesmith.solvers.cuda.halo.tile import HaloTile
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import HaloFit
+
+
+def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
+    """Estimated seconds, as in ``wgmma/cost``."""
+    taps = len(t.rows)
+    bm, bn, span = t.block_m, t.block_n, t.block_k * 2
+    tensor = bm * bn * t.block_k / fit.macs
+    shared = (bm / 64 * (64 + bn) + (0 if t.value["resident"] else bm)) * span / fit.shared
+    loads = (0 if t.value["resident"] else bm) * span / fit.l2
+    step = max(tensor, shared, loads) + fit.step
+    if not t.value["resident"]:  # a tap's filter must arrive while those before it are multiplied
+        step = max(step, fit.latency / (t.stages - 1))
+    block = max(taps * step, t.window_bytes / fit.l2)
+    waves = ceil(t.tiles / t.target.cores)
+    epilogue = fit.epilogue + bm * bn / fit.stored
+    hidden = fit.hidden if t.pingpong and waves > 1 else 1.0
+    cycles = waves * (t.blocks * block + epilogue * hidden) + fit.start
+    if t.pingpong and waves == 1:
+        cycles += t.blocks * block * fit.pingpong_alone
+    form = t.form
+    moved = 2 * (prod(t.pixels.dims[1:]) * form.channels + form.rows * form.cols + taps * form.channels * form.cols)
+    if min(form.channels, form.cols) < 16:
+        cycles *= fit.few_channels
+    busy, moving = cycles / fit.clock, moved / (fit.bandwidth * t.target.bytes_per_s)
+    return max(busy, moving) + fit.overlap * min(busy, moving)
