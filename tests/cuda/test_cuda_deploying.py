@@ -63,6 +63,7 @@ def test_a_launchable_for_a_gpu_is_copied_and_saved(monkeypatch):
     assert copy.deepcopy(launch) is launch
 
 
+@pytest.mark.needs_torch
 def test_pytorchs_own_kernel_is_saved_with_the_plan_for_all_others(monkeypatch):
     from tilesmith.dispatch import launchable as launching
     from tilesmith.solvers.external import candidate as external

@@ -97,7 +97,7 @@ def test_pytorch_has_the_time_that_the_playoff_leaves(slow, place, monkeypatch):
     """It is loaded in the playoff; where that takes longer than there is, the generated kernels race alone."""
     compilers(monkeypatch, lambda number: 0.0)
     monkeypatch.setattr("tilesmith.tune.session.LATE_S", 4.0)
-    monkeypatch.setattr("test_cuda_promise.SLACK_S", 5.0)
+    monkeypatch.setattr("test_cuda_time_limit.SLACK_S", 5.0)
     found = slow({Load: external_alone}, external=True, max_trials=3)
     assert found.record.ok
     assert any(isinstance(request, Load) and request.solver for worker in StandInWorker.made for request in worker.seen)
