@@ -52,6 +52,13 @@ typedef long long i64;
 struct float4 {
   float x, y, z, w;
 };
+struct uint4 {
+  u32 x, y, z, w;
+};
+TS_MMA_DEVICE int __dp4a(int a, int b, int sum) {
+  for (int i = 0; i < 32; i += 8) sum += (signed char)(a >> i) * (signed char)(b >> i);
+  return sum;
+}
 
 TS_MMA_DEVICE u32 shared_address(const void *p) { return (u32)((const unsigned char *)p - emulated_shared); }
 TS_MMA_DEVICE void wait_previous() {} // kernels run one after the other here

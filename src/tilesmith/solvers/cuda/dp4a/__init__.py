@@ -1,0 +1,1 @@
+"""Depthwise convolution of int8 tensors by dp4a."""
