@@ -109,9 +109,9 @@ def _emulated(source: Source) -> Path:
     if taken == "TS_PARAMETERS":
         (taken,) = re.findall(r"#define TS_PARAMETERS (.*)\n", text)
     types = [re.sub(r"\w+$", "", parameter.strip()) for parameter in taken.split(",")]
-    scope = ""
-    if source.prelude == mma_prelude():
-        scope = f"using namespace ts_mma; using namespace ts_mma::{source.symbol}_scope; "
+    scope = "using namespace ts_mma; " if source.prelude == mma_prelude() else ""
+    if f"namespace {source.symbol}_scope" in text:
+        scope += f"using namespace {source.symbol}_scope; "
     given = ", ".join(f"*({kind.strip()} *)p[{i}]" for i, kind in enumerate(types))
     unit = folder() / f"{source.symbol}.cpp"
     unit.write_text(

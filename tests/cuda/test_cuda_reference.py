@@ -21,7 +21,8 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.problems.work import flops
 from tilesmith.runtime.device import device
-from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver, guarded_reference
+from tilesmith.solvers.cuda.reference.draft import reference_kernel
+from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.toolchain.build import build_unit
@@ -134,7 +135,7 @@ def test_one_kernel_serves_many_sizes():
 def test_guarded_runs_only_when_told(emulating):
     signature = ConvSignature((1, 3, 7, 7), (5, 3, 3, 3))
     flag = Pointer(Space.WORKSPACE)
-    source, launch = guarded_reference(signature.geometry, H200, flag)
+    source, launch = reference_kernel(signature.geometry, H200, flag)
     for told in (0, 1):
         made = executable(signature, Draft((source,), (Memset(flag, 4, told), launch), workspace_bytes=4), emulating)
         values = sample_args(signature)
@@ -150,8 +151,8 @@ def test_a_wrong_kernel_is_caught(emulating):
     body = source.text.replace(source.symbol, "@SYM@")
     for number, (old, new, word) in enumerate((
         ("depth = rn * fd * fh * fw", "depth = rn * fd * fh * fw - 1", "off by"),
-        ("        ts_store_fp32(y, at, v);", "        ts_store_fp32(y, at, v); y[-1] = 0;", "wrote outside"),
-        ("        ts_store_fp32(y, at, v);", "        ts_store_fp32(y, at, v); ((float *)w)[0] = 9;", "argument 1"),
+        ("        store(y, at,", "        y[-1] = 0; store(y, at,", "wrote outside"),
+        ("        store(y, at,", "        ((float *)w)[0] = 9; store(y, at,", "argument 1"),
     )):  # fmt: skip
         assert old in body
         symbol = f"ts_wrong{number}"
@@ -169,16 +170,16 @@ def test_a_wrong_kernel_is_caught(emulating):
 def test_the_device_oracle_is_the_oracle(emulating, monkeypatch):
     from cuda_chain import CACHE
 
-    from tilesmith.solvers.cuda.reference import solver as reference
+    from tilesmith.solvers.cuda.reference import draft as reference
 
-    real = reference.make_source
+    real = reference.unit
 
     def emulated(*parts):
         source = real(*parts)
         emulating.emulate(source)
         return source
 
-    monkeypatch.setattr(reference, "make_source", emulated)
+    monkeypatch.setattr(reference, "unit", emulated)
     for signature in (*problems_of("bf16"), ConvSignature((3, 4, 9), (4, 2, 3), groups=2, mode="wrw")):
         values = sample_args(signature)
         plain, device_made = oracle(signature, values), oracle(signature, values, DeviceSums(H200, 0, CACHE))
