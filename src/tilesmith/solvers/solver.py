@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from tilesmith.plan.records import Draft
+from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.targets.target import CpuTarget, CudaTarget
@@ -162,6 +163,33 @@ class Unranked:
     def ranked(self, problem: Geometry, target: Any) -> Sequence[Config]:
         """None: a search draws points of the space."""
         return ()
+
+
+class Plain(Unranked):
+    """A base for the plain references: they compute every problem, and have one config."""
+
+    revision = 1
+    features = EVERYTHING
+    axes: tuple[Axis, ...] = ()
+
+    def applicable(self, problem: Geometry, target: Any) -> Accepted | Rejected:
+        return Accepted()
+
+    def search_space(self, problem: Geometry, target: Any) -> SearchSpace:
+        return SearchSpace({})
+
+    def default_config(self, problem: Geometry, target: Any) -> Config:
+        return Config(())
+
+
+class Configured:
+    """A base for tiles: ``value`` has the values of the config by the names of its axes."""
+
+    config: Config
+
+    @cached_property
+    def value(self) -> dict[str, int]:
+        return dict(self.config.values)
 
 
 def refusal(solver: Solver[Any], features: frozenset[str]) -> Rejected | None:

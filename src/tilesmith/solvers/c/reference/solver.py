@@ -11,30 +11,17 @@ from tilesmith.codegen.c.scalar import TYPES
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Draft, Launch, Parameter, Pointer, Source, Space
 from tilesmith.plan.slots import slot_names
-from tilesmith.problems.features import EVERYTHING
 from tilesmith.solvers.c.reference.cost import predicted_seconds
 from tilesmith.solvers.c.reference.text import M, N, Q
 from tilesmith.solvers.c.reference.tile import reference_tile
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
+from tilesmith.solvers.solver import Config, Geometry, Plain
 from tilesmith.targets.target import CpuTarget
 
 
-class ReferenceSolver(Unranked):
+class ReferenceSolver(Plain):
     """Covers every problem; last in the table."""
 
     name = "c_reference"
-    revision = 1
-    features = EVERYTHING
-    axes = ()
-
-    def applicable(self, problem: Geometry, target: CpuTarget) -> Accepted | Rejected:
-        return Accepted()
-
-    def search_space(self, problem: Geometry, target: CpuTarget) -> SearchSpace:
-        return SearchSpace({})
-
-    def default_config(self, problem: Geometry, target: CpuTarget) -> Config:
-        return Config(())
 
     def predict(self, problem: Geometry, config: Config, target: CpuTarget) -> float:
         return predicted_seconds(problem, target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from functools import cached_property
 
-from tilesmith.solvers.solver import Config
+from tilesmith.solvers.solver import Config, Configured
 from tilesmith.targets.target import CudaTarget
 
 MAX_BOX = 256  # elements of an axis that a tensor map can load
@@ -26,15 +26,11 @@ def most_sums(warpgroups: int, per_sm: int) -> int:
     return _REGISTERS[warpgroups, per_sm][-1][1] if (warpgroups, per_sm) in _REGISTERS else 0
 
 
-class WarpgroupTile:
+class WarpgroupTile(Configured):
     """A config as numbers: ``warpgroups`` multiply, and one more copies."""
 
     config: Config
     target: CudaTarget
-
-    @cached_property
-    def value(self) -> dict[str, int]:
-        return dict(self.config.values)
 
     @cached_property
     def warpgroups(self) -> int:

@@ -8,7 +8,7 @@ from functools import cached_property
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
-from tilesmith.solvers.solver import Config
+from tilesmith.solvers.solver import Config, Configured
 from tilesmith.targets.target import CudaTarget
 
 _MAX_TAPS = 128
@@ -18,16 +18,12 @@ _IN_REGISTERS = 56  # filter elements of a thread; more lie in shared memory
 
 
 @dataclass(frozen=True)
-class DepthwiseTile:
+class DepthwiseTile(Configured):
     """``g`` computed as ``config`` says; see the axes above."""
 
     g: ConvGeometry
     config: Config
     target: CudaTarget
-
-    @cached_property
-    def value(self) -> dict[str, int]:
-        return dict(self.config.values)
 
     @property
     def weights(self) -> bool:

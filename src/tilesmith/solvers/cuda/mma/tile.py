@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilesmith.solvers.cuda.common.dense import BYTES, DenseForm, Lines
-from tilesmith.solvers.solver import Config
+from tilesmith.solvers.solver import Config, Configured
 from tilesmith.targets.target import CudaTarget
 
 _MASK_TAPS = 32  # taps of a phase up to which a register says which of them lie in the image
@@ -15,16 +15,12 @@ _MAX_WORKSPACE = 2**31
 
 
 @dataclass(frozen=True)
-class MmaTile:
+class MmaTile(Configured):
     """``form`` computed as ``config`` says; see the axes in ``solver``."""
 
     form: DenseForm
     config: Config
     target: CudaTarget
-
-    @cached_property
-    def value(self) -> dict[str, int]:
-        return dict(self.config.values)
 
     @property
     def block_m(self) -> int:

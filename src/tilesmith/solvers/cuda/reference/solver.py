@@ -7,30 +7,17 @@ rounding and can be the oracle on the device. int8 sums wrap modulo 2^32, as int
 from __future__ import annotations
 
 from tilesmith.plan.records import Draft
-from tilesmith.problems.features import EVERYTHING
 from tilesmith.solvers.cuda.reference.draft import reference_kernel
 from tilesmith.solvers.cuda.reference.tile import NARROW, extent
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Unranked
+from tilesmith.solvers.solver import Config, Geometry, Plain
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 
-class CudaReferenceSolver(Unranked):
+class CudaReferenceSolver(Plain):
     """Covers every problem; last in the table."""
 
     name = "cuda_reference"
-    revision = 1
-    features = EVERYTHING
-    axes = ()
-
-    def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
-        return Accepted()
-
-    def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
-        return SearchSpace({})
-
-    def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return Config(())
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
         """Tile after tile on each SM: a share of the fp64 rate at most, and what was measured for a tile."""

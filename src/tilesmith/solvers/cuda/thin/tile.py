@@ -14,7 +14,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX
-from tilesmith.solvers.solver import Config, Rejected
+from tilesmith.solvers.solver import Config, Configured, Rejected
 from tilesmith.targets.target import CudaTarget
 
 MAX_SUMMED, MAX_COLUMNS, MAX_WEIGHTS = 256, 128, 128
@@ -100,16 +100,12 @@ def _pad(width: int, size: int, unit: int) -> int:
 
 
 @dataclass(frozen=True)
-class ThinTile:
+class ThinTile(Configured):
     """``form`` computed as ``config`` says; see the axes in ``solver``."""
 
     form: ThinForm
     config: Config
     target: CudaTarget
-
-    @cached_property
-    def value(self) -> dict[str, int]:
-        return dict(self.config.values)
 
     @property
     def weights(self) -> bool:
