@@ -2,6 +2,7 @@
 
     python benchmarks/fit.py FILE... --target sm_90a:132 --card h200 [--folds 5] [--write]
     python benchmarks/fit.py FILE... --target sm_90a:132 --check
+    python benchmarks/fit.py FILE... --target sm_90a:132 --another-day FILE
 
 FILE is a database, or a file of benchmarks/results/ with timings of configs. Constants are multiplied by steps, one
 after the other, as long as the squared error of the logarithms of times falls; what no timing speaks of stays as the
@@ -9,7 +10,9 @@ nearest card has it. Two tables are printed, both for problems that the constant
 those of the nearest card, scaled (or, with --check, those that are committed), and those made from the other folds.
 For each problem, the config among those timed with the least estimate, over the fastest: geometric mean and worst;
 then the median of estimated over measured time. --write writes src/tilesmith/targets/fits/CARD.py; --check makes
-nothing and exits with 1 if the committed constants are worse than the limits below.
+nothing and exits with 1 if the committed constants are worse than the limits below. --another-day makes constants from
+that file alone, too, and compares what the two choose: for each problem of which both days have timings, the time of
+the one's choice over the other's, both on the first day; it exits with 1 beyond the limit below.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from tilesmith.targets.names import parse_target
 FITS = Path(__file__).parents[1] / "src" / "tilesmith" / "targets" / "fits"
 STEPS = (1.3, 1.1, 1.03)
 PRIOR = 0.01  # of the squared logarithm of a constant's change, beside the mean squared error: what says little stays
+MOST_APART = 1.10  # --another-day: geometric mean
 MOST_ABOVE, RATIOS = 1.15, (0.6, 1.6)  # --check: of the geometric mean, and of the median ratio
 
 
@@ -44,6 +48,7 @@ def main() -> int:
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--check", action="store_true", help="judge the constants that are committed")
     parser.add_argument("--write", action="store_true", help="write the constants made from all timings")
+    parser.add_argument("--another-day", type=Path, metavar="FILE", help="timings of the same card from another day")
     args = parser.parse_args()
     target = parse_target(args.target)
     start = fit_of(target)
@@ -56,6 +61,8 @@ def main() -> int:
     if args.check:
         above, ratio = held["all"][1], held["all"][3]
         return 0 if above <= MOST_ABOVE and RATIOS[0] <= ratio <= RATIOS[1] else 1
+    if args.another_day:
+        return compared(start, rows, timings([args.another_day], target))
     left_out = []
     for others, rest in folds(rows, args.folds):
         fit = fitted(start, others)
@@ -70,6 +77,22 @@ def main() -> int:
     else:
         show_changes(start, made)
     return 0
+
+
+def compared(start: Fit, first: list[Timing], second: list[Timing]) -> int:
+    """Print how much the choices of two fits differ, each made from the problems that both days have."""
+    both = {row.problem for row in first} & {row.problem for row in second}
+    first, second = ([row for row in day if row.problem in both] for day in (first, second))
+    fits = [fitted(start, day) for day in (first, second)]
+    apart = []
+    for problem in sorted(both):
+        own = [row for row in first if row.problem == problem]
+        times = [min(own, key=lambda row: row.predict(fit)).seconds for fit in fits]
+        apart.append(max(times) / min(times))
+    mean, same = statistics.geometric_mean(apart), sum(ratio == 1 for ratio in apart)
+    print(f"{len(both)} problems on both days, {len(first)} and {len(second)} timings: {same} choices are the same, "
+          f"their times are {mean:.3f} apart (geometric mean), at most {max(apart):.2f}")  # fmt: skip
+    return 0 if mean <= MOST_APART else 1
 
 
 def folds(rows: list[Timing], count: int) -> Iterable[tuple[list[Timing], list[Timing]]]:

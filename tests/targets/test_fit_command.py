@@ -98,3 +98,11 @@ def test_estimates_of_all_kernels_are_seconds_on_one_scale():
     assert set(table) == {"all", "depthwise", "halo", "halo_wrw", "mma", "thin", "tile"}
     assert [name for name, (_, _, _, ratio) in table.items() if not 0.4 < ratio < 1.6] == []
     assert table["all"][1] < 1.05  # chosen by estimate, over the fastest
+
+
+def test_fits_of_two_days_choose_alike():
+    results = ROOT / "benchmarks" / "results"
+    first = timings([results / "gpu_defaults_h200.jsonl"], TARGET)
+    second = timings([results / "gpu_defaults_h200_second_day.jsonl"], TARGET)
+    part = [row for row in first if row.part in ("thin", "depthwise")]
+    assert command.compared(H200, part, second) == 0
