@@ -65,6 +65,25 @@ def short(row: dict) -> str:
     return f"{row['direction']} {kind} {flags['-y']}x{flags['-x']}{stride}{groups} {size} -> {flags['-k']}"
 
 
+def ratios_of(data: dict) -> list[float]:
+    """oneDNN's time over ours for each row that is ok."""
+    return [row["ratio"]["onednn"] for row in data["results"] if row["status"] == "ok" and "onednn" in row["ratio"]]
+
+
+def overview(found: list[tuple[str, dict]]) -> str:
+    """The geometric mean of each run: one line for each processor, one column for each run."""
+    names = [name for name in RUNS if any(name == each for each, _ in found)]
+    heads = [f"{dtype}, {threads} thread{'s' if threads > 1 else ''}" for dtype, threads in map(RUNS.get, names)]
+    means: dict[str, dict[str, str]] = {}
+    for name, data in found:
+        ratios = ratios_of(data)
+        mean = f"{statistics.geometric_mean(ratios):.3f}" if ratios else ""
+        means.setdefault(data["target"].partition(":")[0], {})[name] = mean
+    rows = [f"| `{arch}` | {' | '.join(of.get(name, '') for name in names)} |" for arch, of in means.items()]
+    head = ["oneDNN's time over Tilesmith's time, geometric mean over the problems; above 1, Tilesmith is faster:", ""]
+    return "\n".join([*head, f"| processor | {' | '.join(heads)} |", f"|---|{'---:|' * len(names)}", *rows, ""])
+
+
 def table(name: str, data: dict) -> str:
     dtype, threads = RUNS[name]
     host = data["host"]
@@ -92,7 +111,7 @@ def table(name: str, data: dict) -> str:
         ]
         lines.append(f"| {' | '.join([short(row), row['solver'], *times, *speeds])} |")
     good = [row for row in data["results"] if row["status"] == "ok"]
-    ratios = [row["ratio"]["onednn"] for row in good if "onednn" in row["ratio"]]
+    ratios = ratios_of(data)
     out = len(data["results"]) - len(good)
     left = f" {out} of {len(data['results'])} left out." if out else ""
     mean = f"Geomean **{statistics.geometric_mean(ratios):.3f}**, least {min(ratios):.3f}." if ratios else "No ratio."
@@ -133,7 +152,8 @@ def search_table(data: dict) -> str:
 
 def write_page() -> None:
     found = [(name, folder / f"cpu_{name}.json") for folder in (RESULTS, OTHERS) for name in RUNS]
-    tables = "\n".join(table(name, json.loads(path.read_text())) for name, path in found if path.exists())
+    runs = [(name, json.loads(path.read_text())) for name, path in found if path.exists()]
+    tables = "\n".join([overview(runs), *(table(name, data) for name, data in runs)])
     for search in (RESULTS / "search_t1.json", OTHERS / "search_t1.json"):
         if search.exists():
             tables += "\n" + search_table(json.loads(search.read_text()))

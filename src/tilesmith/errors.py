@@ -48,7 +48,7 @@ class CommandError(TilesmithError, ValueError):
 
 
 class ArgumentError(TilesmithError, ValueError):
-    """Tensors at a call that are not what the signature says: shape, dtype, strides or device."""
+    """A tensor of a call with another shape, dtype, strides or device than the signature's, or a wrong option."""
 
 
 class TargetError(TilesmithError, ValueError):
@@ -60,7 +60,7 @@ class EnvironmentValueError(TilesmithError, ValueError):
 
 
 class FileFormatError(TilesmithError, ValueError):
-    """A file that cannot be read as what it should be; names the file and the line."""
+    """A file that cannot be read in its format; the message names the file and the line."""
 
 
 class RecordError(TilesmithError, ValueError):
@@ -88,7 +88,7 @@ class LaunchError(TilesmithError, RuntimeError):
 
 
 class OutOfTimeError(LaunchError):
-    """A search whose seconds were over before it had an answer; what it had measured is kept."""
+    """A search reached its time limit before it had an answer; its measurements are kept."""
 
 
 class NoSolutionError(TilesmithError, LookupError):
@@ -96,10 +96,10 @@ class NoSolutionError(TilesmithError, LookupError):
 
 
 class DatabaseError(TilesmithError, RuntimeError):
-    """The database that should keep what a search finds cannot be written."""
+    """The database for the results of a search cannot be written."""
 
 
 class InterruptedSearchError(TilesmithError, RuntimeError):
-    """A search was stopped by the user; what it had found is kept."""
+    """The user stopped a search; its measurements are kept."""
 
     exit_status = 130

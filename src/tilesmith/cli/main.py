@@ -146,7 +146,7 @@ def run(arguments: Sequence[str], began: float | None = None) -> int:
 
 
 def _check_environment(examined: bool) -> None:
-    """Meet bad values before work begins, but where the verb itself looks for them."""
+    """Report bad values before work begins, except for verbs that report them themselves."""
     if examined:
         with contextlib.suppress(TilesmithError):
             start_logging()

@@ -83,7 +83,7 @@ def _file(name: str) -> tuple[list[tuple[str, DriverCommand]], int]:
 
 
 def _all_retyped(items: Sequence[Item], bad: int, dtype: str) -> Listing:
-    """The problems that exist with this element type; the others are reported."""
+    """The problems that exist with this element type; each other problem is reported."""
     kept = []
     for item in items:
         try:

@@ -1,4 +1,4 @@
-"""Writes messages and progress, on stderr alone; keeps the moment from which a command's seconds count."""
+"""Writes messages and progress to stderr; stores the moment from which a command's time limit counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFRESH_S = 0.5  # on a terminal, where they do not
 
 
 def complain(message: str) -> None:
-    """One line on stderr, whatever the message holds, and of bounded length."""
+    """Write one line of bounded length to stderr, whatever characters the message has."""
     click.echo(f"tilesmith: {' '.join(shortened(message).split())}", err=True)
 
 
@@ -161,7 +161,7 @@ _command = _Command()
 
 
 def begin_command(began: float | None = None) -> None:
-    """A command begins: now, or when its process did (of ``time.monotonic``)."""
+    """Set the start of a command: now, or the start of its process (of ``time.monotonic``)."""
     _command.began = time.monotonic() if began is None else began
 
 

@@ -103,7 +103,7 @@ def is_close(result: np.ndarray[Any, Any], truth: Oracle) -> bool:
 
 
 def right_ways(ways: Sequence[Way], is_right: Callable[[Way], bool]) -> tuple[dict[str, Way], str]:
-    """The ways of a library whose numbers are right, by name; or why there is none."""
+    """The ways of a library that compute right numbers, by name; or the reason why there is none."""
     found, wrong = {}, []
     for way in ways:
         if is_right(way):

@@ -350,7 +350,7 @@ def _empty() -> sqlite3.Connection:
 
 def _guarded(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.text_factory = _text
-    # What a file makes of a statement, by a view or a trigger, may have no end.
+    # A view or a trigger in the file can make a statement run without end.
     connection.set_progress_handler(must_stop, _STEPS)
     return connection
 

@@ -1,4 +1,4 @@
-"""One file a record, for folders whose locks SQLite cannot rely on: many network file systems.
+"""One file for each record, for folders without reliable locks, such as many network file systems.
 
 Beside the path ``NAME.db`` lies the folder ``NAME.db.records``. Each record is one sealed line of JSON (``db.lines``)
 in a file of its own that is staged, synced and renamed: no locks are needed, and readers see whole files alone.
@@ -37,7 +37,7 @@ _TABLES = ("results", "trials", "searches")
 
 
 def records_folder(path: Path) -> Path:
-    """The folder of records that stands for the file ``path``."""
+    """The folder of records that replaces the file ``path``."""
     return Path(f"{path}{RECORDS}")
 
 

@@ -80,7 +80,7 @@ def open_layers(paths: Sequence[str | os.PathLike[str]], readonly: bool = False,
 
 
 def reopened(layers: Layers, paths: Sequence[str | os.PathLike[str]]) -> Layers:
-    """Layers that were opened at ``paths``, to be written: those whose files are others now are opened again.
+    """Layers for writing that were opened at ``paths``: a layer whose file was replaced is opened again.
 
     The others stay, with what this process keeps in memory of those that cannot be written.
     """

@@ -122,7 +122,7 @@ _DECLARED: Final = """
 
 
 def _seal_of_row(*values: Any) -> str:
-    """The seal of a row of an older version; one that no Tilesmith wrote gets none, and the others are lifted."""
+    """The seal of a row of an older version; a row that Tilesmith did not write gets none, and is not converted."""
     try:
         return seal_of(values)
     except (TypeError, ValueError, OverflowError):

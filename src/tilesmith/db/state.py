@@ -1,4 +1,4 @@
-"""The state of a database's file: what differs whenever anything in it does, told without opening the database."""
+"""The state of a database's file: a value that changes with the file, read without opening the database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 RECORDS = ".records"  # ends the name of the folder of records that stands for a file
 _OTHERS = ("-journal", "-wal", RECORDS)  # beside a file that is being written, or of which more is to be read
 _HEADER = 100
-# What lies beside a link tells nothing of its file; opening a FIFO would wait.
+# Files beside a link do not belong to the link's target; opening a FIFO would wait.
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 

@@ -24,7 +24,7 @@ except ImportError:  # Windows: its own locks are mandatory, SQLite relies on th
 _FOLDER = ".tilesmith-trial"
 _DAY_S = 86_400.0
 _BUSY_S = 2.0  # no other process knows the file of the trial
-# What may be over tomorrow says nothing of the file system, and must not change where a database lies for good.
+# A passing error says nothing about the file system, and must not change the place of a database permanently.
 _PASSING = (
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE,
     errno.ENOMEM, errno.EINTR, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP,

@@ -1,1 +1,1 @@
-"""From a problem to a plan."""
+"""Chooses the kernel for a problem, makes its plan, and returns it as a callable."""

@@ -24,10 +24,10 @@ _NUMPY_NAMES = {
 
 @dataclass(frozen=True)
 class ArrayLayout:
-    """How an array lies: ``strides`` (elements) is None when it is dense in its own order of axes.
+    """Memory layout of an array: ``strides`` are in elements; None if the array is dense in its own order of axes.
 
-    ``odd`` says that its strides are no whole numbers of elements: it can be used as a copy alone. ``steps`` are its
-    strides as they are, also where they say nothing. ``device`` is ``cpu`` or a CUDA device such as ``cuda:0``.
+    ``odd`` is true if a stride is no whole number of elements: such an array must be copied. ``steps`` are the original
+    strides, also those of axes of size 1. ``device`` is ``cpu`` or a CUDA device such as ``cuda:0``.
     """
 
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ def is_torch(array: Any) -> bool:
 def describe(name: str, array: Any) -> ArrayLayout:
     """Shape, strides and dtype of ``array``; ``ArgumentError`` for what cannot be an argument.
 
-    A tensor must lie on the CPU or a CUDA device, and take part in no recorded gradient.
+    A tensor must be on the CPU or a CUDA device, and its gradient must not be recorded.
     """
     device = "cpu"
     if isinstance(array, np.ndarray):

@@ -12,7 +12,7 @@ from tilesmith.plan.serial import Serial
 from tilesmith.problems.rewrite import Signature
 from tilesmith.toolchain.cache import Artifact
 
-# What an answer rests on.
+# Values of ``Choice.basis``.
 DATABASE, NEAREST, PREDICTION, MEASUREMENT, SPEC = (
     "database", "nearest target", "prediction", "measurement", "tuning spec",
 )  # fmt: skip
@@ -20,7 +20,7 @@ DATABASE, NEAREST, PREDICTION, MEASUREMENT, SPEC = (
 
 @dataclass(frozen=True)
 class Considered:
-    """One line of the trace: a candidate, why it was refused or passed over, and its numbers."""
+    """One line of the trace: a candidate, the reason why it was refused or not chosen, and its times."""
 
     solver: str
     reason: str
@@ -54,7 +54,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class BuiltPlan:
-    """A plan and the artifacts that it counts; ``remembered`` when nothing had to be generated."""
+    """A plan and its artifacts; ``remembered`` is true if no source had to be generated."""
 
     serial: Serial
     artifacts: tuple[Artifact, ...]
@@ -67,10 +67,10 @@ class BuiltPlan:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A choice and what runs it.
+    """A choice and the plan that runs it.
 
-    Where the choice is another library's kernel, ``bind`` makes a callable of it (of the signature, the config, and the
-    bound plan, which is the best generated one and takes all calls that the library does not).
+    If the choice is a kernel of another library, ``bind`` makes a callable from signature, config and bound plan. The
+    plan is the best generated one; it runs the calls that the library cannot run.
     """
 
     choice: Choice

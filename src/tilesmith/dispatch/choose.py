@@ -1,8 +1,8 @@
-"""Which solver answers a problem: a pure decision from facts, with a trace of why.
+"""Decides which solver runs a problem. A pure function of facts; its trace gives the reasons.
 
-Order of authority: a solver that the user names; the highest database layer that holds a usable record (fastest first,
-ties to the solver that stands earlier in the table); then, by mode, a measurement, or the records of the nearest other
-target and at last the cost model's prediction.
+Order of priority: a solver that the user names; the highest database layer with a usable record (the fastest record
+first; a tie goes to the solver that is earlier in the table); then, depending on the mode, a measurement, or the
+records of the nearest other target, and last the cost model's prediction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTHING: frozenset[tuple[str, str]] = frozenset()
 
 @dataclass(frozen=True)
 class Option:
-    """A candidate with what is known of it before anything is measured: its default config and predicted seconds."""
+    """A candidate with its default config and predicted seconds: all that is known before a measurement."""
 
     candidate: Candidate
     config: str = ""
@@ -51,8 +51,8 @@ def choose(
 
     ``options`` come in the table's order. ``answers`` come from the highest layer to the lowest. ``measured`` says that
     the answers include a measurement made just now, so that ``normal`` may use them. ``near`` are answers for other
-    targets, one group a target, the nearest first, whose configs exist on this one. ``without`` are solvers with
-    configs that cannot be had here.
+    targets, one group for each target, the nearest first, whose configs exist on this target. ``without`` are pairs of
+    solver and config that are not available here.
     Raises ``NoSolutionError`` when nothing fits.
     """
     if mode != "normal" or measured:
@@ -63,7 +63,7 @@ def choose(
     trace = _trace(options, answers, only, without)
     if not free:
         raise NoSolutionError(_nothing_fits(trace, only))
-    # What was seen to fail is not expected to work.
+    # A config that failed before is not predicted to work.
     left = [o for o in free.values() if not any(_has_failed(o, a.record) for a in answers)]
     if mode in ("fast", "strict") and not measured:
         able = {option.candidate.name: option for option in left}
@@ -84,7 +84,7 @@ def choose(
 
 
 def _expected(option: Option) -> tuple[bool, float]:
-    """The order of what is not measured: the plain reference last, which only a measurement may put first."""
+    """Sort key of candidates without a measurement: the plain reference last; only a measurement puts it first."""
     return option.candidate.plain, float("inf") if option.predicted_s is None else option.predicted_s
 
 
@@ -94,8 +94,8 @@ def held(
 ) -> Choice | None:  # fmt: skip
     """The answer of the databases, if they have one: it needs no defaults and no predictions of the options.
 
-    An answer that has lost against a kernel of which a newer revision exists is none, unless there can be no other:
-    in ``strict`` mode, and just after a measurement.
+    An answer does not count if it lost against a kernel that has a newer revision now. Exceptions: in ``strict`` mode
+    and just after a measurement it counts, because there can be no other answer.
     """
     best = _best_answer(_revisions(_free(options, only)), answers, without, losers=strict or measured)
     if best is None:
@@ -118,12 +118,12 @@ def recorded(answers: Sequence[Answer], revisions: Mapping[str, int], strict: bo
 
 
 def usable(record: Record, revisions: Mapping[str, int]) -> bool:
-    """The record was checked and measured, and its solver still generates the kernel that it speaks of."""
+    """True if the record was checked and measured, and its solver still generates the recorded kernel."""
     return record.ok and revisions.get(record.solver) == record.revision
 
 
 def outdated(record: Record, revisions: Mapping[str, int]) -> bool:
-    """The record was checked and measured, and its solver has been revised since."""
+    """True if the record was checked and measured, and its solver has a newer revision now."""
     return record.ok and record.revision < revisions.get(record.solver, record.revision)
 
 
@@ -136,7 +136,7 @@ def _free(options: Sequence[Option], only: str) -> dict[str, Option]:
 
 
 def _has_failed(option: Option, record: Record) -> bool:
-    """The record says that the solver, as it is now, failed on this problem."""
+    """True if the record says that the current revision of the solver failed on this problem."""
     candidate = option.candidate
     return not record.ok and (record.solver, record.revision) == (candidate.name, candidate.solver.revision)
 
@@ -147,7 +147,7 @@ def _best_answer(
     without: frozenset[tuple[str, str]],
     losers: bool = False,
 ) -> Answer | None:
-    """Of the highest layer that has a usable one; a tie goes to the solver that stands earlier in the table."""
+    """The best answer of the highest layer with a usable one; a tie goes to the solver that is earlier in the table."""
     order = {name: place for place, name in enumerate(revisions)}
     for layer in dict.fromkeys(answer.layer for answer in answers):
         times = {
@@ -165,10 +165,10 @@ def _best_answer(
 
 
 def _has_lost(best: Answer, answers: Sequence[Answer], revisions: Mapping[str, int]) -> bool:
-    """A solver that has been revised since was faster than ``best``, and no later search has found otherwise.
+    """True if a solver that has a newer revision now was faster than ``best``, and no later search found otherwise.
 
-    NOTE: without this a new revision of the fastest solver hands its problems over to what came second, which may be
-    the plain reference.
+    NOTE: without this a new revision of the fastest solver gives its problems to the second fastest solver, which may
+    be the plain reference.
     """
     return any(
         answer.layer == best.layer
@@ -241,7 +241,7 @@ def _decided(
         shown = tuple(replace(line, chosen=True, config=config) if line.solver == solver else line for line in trace)
         return Choice(solver, config, basis, "", None, shown)
     record = answer.record
-    # What another target took says nothing of this one's time.
+    # The time on another target does not predict the time on this one.
     time_us, spread_us = (None, None) if basis == NEAREST else (record.time_us, record.spread_us)
     chosen = Considered(solver, "", config, None, time_us, spread_us, answer.layer, True)
     shown = tuple(

@@ -1,4 +1,4 @@
-"""``conv`` and ``gemm``: the problem follows from the arrays, and only the first call of its kind decides."""
+"""``conv`` and ``gemm``: the arrays give the problem. The first call with a problem decides which kernel runs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tilesmith.runtime.torch_rules import between_graphs, refuse_watched
 
 Axes = int | Sequence[int]
 _Call = Callable[..., Any]
-# Everything that decides a call but the values -> the call. Small, and emptied when it grows beyond reason.
+# From the shapes, strides, dtypes, devices and options of a call to the function that runs it. Emptied at _MEMO_LIMIT.
 _memo: dict[tuple[Any, ...], _Call] = {}
-# Shapes, dtype and options -> a bound plan that takes the arrays as they are. It checks all that its key leaves out
-# (strides, devices, the other dtypes) and refuses what it cannot take, which then goes the long way.
+# From shapes, dtype and options to a bound plan that takes the arrays without a copy. The key leaves out strides,
+# devices and the other dtypes: the bound plan checks them. If it refuses the arrays, the call goes through _memo.
 _quick: dict[tuple[Any, ...], _Call] = {}
-# The same by the filter's identity, which costs less to look at than two shapes (of a PyTorch tensor, a microsecond).
-# A filter that meets inputs of several shapes is marked with None. An address that comes back for another filter does
-# no harm: the bound plan checks what it is given.
+# Like _quick, but the key is the id of the filter: reading it is faster than reading two shapes (for a PyTorch tensor a
+# shape costs a microsecond). The value is None for a filter that is used with several input shapes. Python may reuse an
+# id for another filter; that is safe, because the bound plan checks its arguments.
 _by_filter: dict[tuple[int, bool, tuple[Any, ...]], _Call | None] = {}
 _MEMO_LIMIT = 4096
 _NAMES = {"conv": ("x", "w", "b", "residual"), "gemm": ("a", "b", "c", "bias", "residual")}
@@ -45,16 +45,59 @@ def conv(
     slope: float = 0.01, low: float = 0.0, high: float = 6.0, residual: Any = None, threads: int | None = None,
     mode: str | None = None, acc_dtype: str = "",
 ) -> Any:  # fmt: skip
-    """Convolution (or transposed convolution) of NumPy arrays or PyTorch CPU tensors with 3, 4 or 5 axes.
+    """Compute a convolution, or a transposed convolution, of arrays.
 
-    Shapes are in the given layouts (default ``NCW``, ``NCHW``, ``NCDHW``; the filter's letters are those of
-    ``ConvSignature``). The result is ``activation(conv(x, w) + b + residual)``, of x's dtype (int8: int32) and kind.
-    Without an ``output_layout`` or ``shared_layout`` it lies in memory as x does: channels-last stays channels-last.
-    Which kernel runs is decided at the first call with these shapes, dtypes and options, and remembered; ``mode``
-    stands for TILESMITH_FIND_MODE.
-    ``acc_dtype`` is that of ``ConvSignature``: ``"tf32"`` allows fp32 operands to be rounded on tensor cores.
+    The first call with these shapes, strides, dtypes and options decides which kernel runs. Later calls look the kernel
+    up. The arrays are NumPy arrays, or PyTorch tensors (on the CPU or on a CUDA device); all of one kind. Below, ``N``
+    is the batch size, ``C`` the input channels and ``K`` the output channels.
 
-    Raises ``ProblemError`` for a problem that cannot exist, ``ArgumentError`` for arrays that cannot be its tensors.
+    Args:
+        x: Input, 3, 4 or 5 axes: ``(N, C, *spatial)``, in the order of ``input_layout``. Element types: fp64, fp32,
+            fp16, bf16, fp8 and int8.
+        w: Filter, of x's dtype: ``(K, C / groups, *taps)``, in the order of ``kernel_layout``. With ``transposed``:
+            ``(C, K / groups, *taps)``.
+        b: Bias of shape ``(K,)`` and of the result's dtype. None: no bias.
+        stride: Elements from one filter position to the next, from 1: one integer, or one for each spatial axis.
+        padding: Zeros around each spatial axis, in elements: one integer, one for each spatial axis, a ``(low, high)``
+            pair for each spatial axis, or ``"valid"``, ``"same"`` or ``"causal"``.
+        dilation: Elements from one filter tap to the next, from 1: one integer, or one for each spatial axis.
+        groups: Number of groups. It must divide ``C`` and ``K``.
+        transposed: Compute the transposed convolution.
+        output_padding: Elements added to the high end of each spatial axis of a transposed result; smaller than the
+            stride. One integer, or one for each spatial axis.
+        input_layout: Order of x's axes, such as ``"NHWC"``. Default: ``shared_layout``, else ``"NCW"``, ``"NCHW"`` or
+            ``"NCDHW"``.
+        kernel_layout: Order of w's axes, with ``N`` for the first axis above and ``C`` for the second. Same default.
+        output_layout: Order of the result's axes. Same default. Without ``output_layout`` and ``shared_layout``, the
+            result has the memory order of x: channels-last stays channels-last.
+        shared_layout: Layout of each tensor whose own layout is not given.
+        activation: ``"none"``, ``"relu"``, ``"leaky_relu"``, ``"silu"``, ``"gelu"`` or ``"clamp"``.
+        slope: Factor of ``"leaky_relu"`` for negative values.
+        low: Lower limit of ``"clamp"``.
+        high: Upper limit of ``"clamp"``.
+        residual: Array of the result's shape and dtype, added before the activation. None: no residual.
+        threads: Number of CPU threads, from 1 to 1024. None: TILESMITH_NUM_THREADS, else all usable cores. Ignored on a
+            GPU.
+        mode: ``"fast"``, ``"hybrid"``, ``"normal"``, ``"trust_verify"`` or ``"strict"``. None: TILESMITH_FIND_MODE.
+        acc_dtype: Type of the sums. Default: ``"fp32"``; ``"fp64"`` for fp64 arrays, ``"int32"`` for int8 arrays.
+            ``"tf32"`` allows tensor cores to round fp32 operands to TF32.
+
+    Returns:
+        ``activation(conv(x, w) + b + residual)``: a new array of x's kind and dtype (int32 for int8), in the order of
+        ``output_layout``.
+
+    Raises:
+        ProblemError: The problem cannot exist: sizes, strides, groups, layouts or dtypes break a rule.
+        ArgumentError: An array cannot be a tensor of the problem: its dtype, device or kind differs, or it requires a
+            gradient.
+        NoSolutionError: No solver computes the problem, or ``strict`` mode has no answer.
+        NoCompilerError: A kernel must be compiled, and there is no compiler.
+
+    Examples:
+        >>> import numpy as np, tilesmith
+        >>> x, w = np.ones((1, 8, 6, 6), np.float32), np.ones((16, 8, 3, 3), np.float32)
+        >>> tilesmith.conv(x, w, padding=1, activation="relu").shape
+        (1, 16, 6, 6)
     """
     options = (
         stride, padding, dilation, groups, transposed, output_padding, input_layout, kernel_layout, output_layout,
@@ -100,13 +143,50 @@ def gemm(
     trans_b: bool = False, activation: str = "none", slope: float = 0.01, low: float = 0.0, high: float = 6.0,
     residual: Any = None, threads: int | None = None, mode: str | None = None, acc_dtype: str = "",
 ) -> Any:  # fmt: skip
-    """``activation(alpha * op(a) @ op(b) + beta * c + bias + residual)`` of NumPy arrays or PyTorch CPU tensors.
+    """Compute a matrix product, or a batch of them, with an epilogue.
 
-    Arrays have two axes, or three with the batch first. ``c`` (read, never written) goes with ``beta``; ``bias`` has
-    one element a column. The result is dense, of a's dtype (int8: int32). ``mode`` stands for TILESMITH_FIND_MODE.
-    ``acc_dtype`` is that of ``GemmSignature``: ``"tf32"`` allows fp32 operands to be rounded on tensor cores.
+    The first call with these shapes, strides, dtypes and options decides which kernel runs. Later calls look the kernel
+    up. The arrays are NumPy arrays, or PyTorch tensors (on the CPU or on a CUDA device); all of one kind.
 
-    Raises ``ProblemError`` for a problem that cannot exist, ``ArgumentError`` for arrays that cannot be its matrices.
+    Args:
+        a: Matrix of shape ``(m, k)``, or ``(batch, m, k)``. With ``trans_a``: ``(k, m)`` or ``(batch, k, m)``. Element
+            types: fp64, fp32, fp16, bf16, fp8 and int8.
+        b: Matrix of a's dtype and batch: ``(k, n)`` or ``(batch, k, n)``. With ``trans_b``: ``(n, k)`` or
+            ``(batch, n, k)``.
+        c: Matrix of the result's shape and dtype. It is added with the factor ``beta``, and is not written. None: no c,
+            and ``beta`` must be 0.
+        bias: One element for each column: shape ``(n,)``, the result's dtype. None: no bias.
+        alpha: Factor of the product; finite.
+        beta: Factor of ``c``; finite. With 0, ``c`` is not read.
+        trans_a: ``a`` is stored transposed.
+        trans_b: ``b`` is stored transposed.
+        activation: ``"none"``, ``"relu"``, ``"leaky_relu"``, ``"silu"``, ``"gelu"`` or ``"clamp"``.
+        slope: Factor of ``"leaky_relu"`` for negative values.
+        low: Lower limit of ``"clamp"``.
+        high: Upper limit of ``"clamp"``.
+        residual: Array of the result's shape and dtype, added before the activation. None: no residual.
+        threads: Number of CPU threads, from 1 to 1024. None: TILESMITH_NUM_THREADS, else all usable cores. Ignored on a
+            GPU.
+        mode: ``"fast"``, ``"hybrid"``, ``"normal"``, ``"trust_verify"`` or ``"strict"``. None: TILESMITH_FIND_MODE.
+        acc_dtype: Type of the sums. Default: ``"fp32"``; ``"fp64"`` for fp64 arrays, ``"int32"`` for int8 arrays.
+            ``"tf32"`` allows tensor cores to round fp32 operands to TF32.
+
+    Returns:
+        ``activation(alpha * op(a) @ op(b) + beta * c + bias + residual)``: a new dense array of shape ``(m, n)`` or
+        ``(batch, m, n)``, of a's kind and dtype (int32 for int8).
+
+    Raises:
+        ProblemError: The problem cannot exist: a size, factor or dtype breaks a rule.
+        ArgumentError: The shapes of the arrays do not fit together, an array has another dtype, device or kind, or an
+            array requires a gradient.
+        NoSolutionError: No solver computes the problem, or ``strict`` mode has no answer.
+        NoCompilerError: A kernel must be compiled, and there is no compiler.
+
+    Examples:
+        >>> import numpy as np, tilesmith
+        >>> a, b = np.ones((4, 8), np.float32), np.ones((8, 3), np.float32)
+        >>> float(tilesmith.gemm(a, b, alpha=0.5)[0, 0])
+        4.0
     """
     options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads, mode, acc_dtype)
     quick: tuple[Any, ...] | None = None
@@ -128,9 +208,10 @@ def gemm(
 
 
 def forget() -> None:
-    """Empty the memo: the next call of each kind decides anew (after a change of environment or database).
+    """Forget every decision of this process. Call it after a change of an environment variable or a database.
 
-    Databases whose files were deleted or replaced are opened again.
+    The next call of ``conv``, ``gemm`` and ``get_launchable`` for each problem decides again. Databases whose files
+    were deleted or replaced are opened again.
     """
     _memo.clear()
     _quick.clear()
@@ -140,7 +221,7 @@ def forget() -> None:
 
 
 def _unrecorded() -> bool:
-    """No gradient is being recorded: tensors that require one are plain data."""
+    """True while PyTorch records no gradient, as in ``torch.no_grad()``: then ``requires_grad`` can be ignored."""
     from tilesmith.solvers.external.tensors import records_gradients
 
     return not records_gradients()
@@ -159,7 +240,7 @@ def _find_or_make(
     options: tuple[Any, ...],
     quick: tuple[Any, ...] | None,
 ) -> Any:
-    """Find the call by everything that decides it, or make it; then call it."""
+    """Look the call up by shapes, strides, dtypes, devices and options, or make it; then run it."""
     refuse_watched(arrays)
     try:
         key: Any = (op, *map(_key_of, _NAMES[op], arrays), options)
@@ -181,7 +262,7 @@ def _find_or_make(
 
 
 class _DirectCall:
-    """A call of a bound plan with the arrays as they are, those that are not given left out."""
+    """Calls a bound plan with the arrays unchanged, and leaves out arrays that are None."""
 
     def __init__(self, bound: _Call) -> None:
         self.bound = bound
@@ -191,7 +272,7 @@ class _DirectCall:
 
 
 def _key_of(name: str, array: Any) -> Any:
-    """All of an array but its values, hashable and fast."""
+    """A hashable key of all properties of an array except its values. Every call runs this: keep it fast."""
     if type(array) is np.ndarray:
         return (array.shape, array.strides, array.dtype)
     if array is None:
@@ -204,7 +285,7 @@ def _key_of(name: str, array: Any) -> Any:
 def _launchable(
     signature: Signature, threads: int | None, mode: str | None, given: dict[str, ArrayLayout]
 ) -> Launchable:
-    """The launchable for the device of the operands; ``threads`` says nothing of a GPU."""
+    """The launchable for the device of the operands; ``threads`` is ignored on a GPU."""
     (first, one), (second, two) = given.items()
     if one.device != two.device:
         raise ArgumentError(f"{first} is on {one.device}, {second} is on {two.device}: they must be on one device")
@@ -236,7 +317,7 @@ def _conv_call(
     default = str(default_layout(dims)) if dims in (1, 2, 3) else ""
     epilogue = Epilogue(b is not None, activation, residual is not None, slope, low, high)
     if not default:
-        # The signature says what is wrong with this number of axes.
+        # Raises ProblemError, which explains the rule about the number of axes.
         ConvSignature(given["x"].shape, given["w"].shape)
     layouts = [
         str(parse_layout(text or shared_layout or default, dims))
@@ -249,7 +330,7 @@ def _conv_call(
         "transposed": transposed, "output_padding": _tuple(output_padding), "dtype": given["x"].dtype,
         "acc_dtype": acc_dtype, "epilogue": epilogue,
     }  # fmt: skip
-    # Its sizes are known once the signature is checked, so there is one with the layouts as they were given first.
+    # The result's sizes are known only from a checked signature: make a first one with the layouts as given.
     plain = ConvSignature(
         given["x"].shape, given["w"].shape, input_layout=layouts[0], kernel_layout=layouts[1], output_layout=layouts[2],
         **options,
@@ -295,9 +376,10 @@ def _signature_of(placed: tuple[NamedArray, ...], options: dict[str, Any]) -> Co
 def _bound_as_strided(
     launch: Launchable, placed: tuple[NamedArray, ...], given: dict[str, ArrayLayout], y: ArrayLayout
 ) -> _Call | None:
-    """The plan bound for the arrays with their axes as they came, so that a call permutes none; None if one is copied.
+    """The plan bound for arrays with their axes in the caller's order, so that a call permutes none of them.
 
-    It takes the operands with these very strides: those of unit axes decide in which order the result lies.
+    None if an array must be copied. The bound plan accepts operands with exactly these strides, because the strides of
+    axes of size 1 decide the memory order of the result.
     """
     if not launch.exportable or any(each.copy for each in placed):
         return None
@@ -369,7 +451,7 @@ def _gemm_call(
 
 
 def _shared(given: dict[str, ArrayLayout], a: Any) -> str:
-    """Says what to type where a batch meets one matrix; empty for anything else."""
+    """Advice for an error: how to use one matrix for all batches. Empty unless one operand has 3 axes and one has 2."""
     ranks = {name: len(described.shape) for name, described in given.items()}
     if sorted(ranks.values()) != [2, 3]:
         return ""
@@ -394,7 +476,7 @@ def _rows(described: ArrayLayout) -> tuple[int | None, int | None] | None:
 
 
 def _same_kind(arrays: dict[str, Any], given: dict[str, ArrayLayout]) -> None:
-    """Raise ``ArgumentError`` unless all arrays are of one library, and the operands of one dtype."""
+    """Raise ``ArgumentError`` unless all arrays are of one library and the two operands have one dtype."""
     (first, one), *others = ((name, array) for name, array in arrays.items() if array is not None)
     for name, other in others:
         if isinstance(one, np.ndarray) != isinstance(other, np.ndarray):

@@ -1,4 +1,4 @@
-"""Problems without elements: an empty result, or one of sums of no products, which the epilogue alone decides.
+"""Problems without elements: the result is empty, or each sum is zero and only the epilogue sets the result.
 
 PyTorch's rules: an empty batch has an empty result and gradients of zero, a product over no elements is zero.
 """
@@ -29,7 +29,7 @@ _FILTER = 1
 
 
 class EmptyBound:
-    """Called like a bound plan; strides of the operands, which have no elements, may be any."""
+    """Called like a bound plan. The operands have no elements, so their strides may be anything."""
 
     def __init__(self, signature: Signature, family: str) -> None:
         self._signature, self._family = signature, family

@@ -1,4 +1,4 @@
-"""Gathers what ``choose`` decides on: candidates with defaults and predictions, and what the databases hold."""
+"""Gathers the facts for ``choose``: candidates with defaults and predictions, and the records of the databases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilesmith.targets.target import Target
 def options_of(signature: Signature, target: Target, external: bool = False) -> tuple[Option, ...]:
     """Every candidate of the table; the accepted ones with their default config and predicted time.
 
-    Of another library's kernel (``external``) nothing is predicted: it is measured, or not used.
+    A kernel of another library (``external``) has no prediction: it is used only if it was measured.
     """
     options = []
     for candidate in candidates(signature, target, external=external):
@@ -35,7 +35,7 @@ def options_of(signature: Signature, target: Target, external: bool = False) -> 
 def bare_options_of(
     signature: Signature, target: Target, names: Collection[str], external: bool = False
 ) -> tuple[Option, ...]:
-    """The candidates of these names alone: where a database answers, nothing is predicted and no other is asked."""
+    """The candidates with these names, without predictions: enough if a database has the answer."""
     return tuple(map(Option, candidates(signature, target, names, external)))
 
 
@@ -55,7 +55,7 @@ def revisions_of(target: Target, names: Collection[str]) -> dict[str, int]:
 def with_predictions(
     trace: Sequence[Considered], signature: Signature, target: Target, external: bool = False
 ) -> tuple[Considered, ...]:
-    """A trace with the candidates, default configs and predictions that its choice did without."""
+    """The trace of a choice, with the candidates, default configs and predictions that the choice did not need."""
     known = {line.solver: line for line in trace}
 
     def whole(option: Option) -> Considered:
@@ -79,7 +79,7 @@ def answers_of(request: Request) -> tuple[Answer, ...]:
 
 
 def near_answers_of(request: Request, options: Sequence[Option]) -> tuple[tuple[Answer, ...], ...]:
-    """The layers' records for other targets, the nearest first: answers whose config exists on this target, too."""
+    """The layers' records for other targets, nearest first; only those whose config also exists on this target."""
     known = {option.candidate.name: option.candidate for option in options if option.accepted}
     groups = []
     for group in request.layers.near(request.problem, request.target):
@@ -90,7 +90,7 @@ def near_answers_of(request: Request, options: Sequence[Option]) -> tuple[tuple[
 
 
 def _exists(candidate: Candidate | None, config: str, target: Target) -> bool:
-    """The solver's search space on this target has the config."""
+    """True if the solver's search space on this target has the config."""
     if candidate is None:
         return False
     try:

@@ -56,10 +56,10 @@ def recall(request: Request) -> Resolved | None:
 
 
 def keep(request: Request, resolved: Resolved, look: Callable[[Request], Resolved | None]) -> None:
-    """Keep what was resolved, if ``look``, with the databases opened anew, finds it in every mode that may recall it.
+    """Keep the result if ``look``, with newly opened databases, finds the same result in every mode that may recall it.
 
-    NOTE: the layers of this process may be older than their files: a copy in memory, or a file that another has
-    replaced. That look is for the first process after each change.
+    NOTE: the layers of this process may be older than their files: a copy in memory, or a file that another process has
+    replaced. So the databases are opened again, once after each change.
     """
     from tilesmith.db.admission import why_refused
 
@@ -69,7 +69,7 @@ def keep(request: Request, resolved: Resolved, look: Callable[[Request], Resolve
         or any(map(is_url, named.paths))
     ):  # fmt: skip
         return
-    # What was read from a copy of a file that another process holds would be waited for once more.
+    # If another process holds the file, this process read a copy. Reading it again would wait again.
     if not all(database.is_current() for database in open_databases(named).databases):
         return
     states = [state_of(path) for path in named.paths]
@@ -77,7 +77,7 @@ def keep(request: Request, resolved: Resolved, look: Callable[[Request], Resolve
         return
     layers = open_layers(named.paths, readonly=True, system=named.system)
     fresh = replace(request, databases=layers)
-    # Strict mode takes what the others may not: where they differ, each asks the databases.
+    # Strict mode may use answers that other modes may not use. If the answers differ, no hit is kept.
     found, strictly = look(fresh), look(replace(fresh, mode="strict"))
     layers.close()
     if found is None or strictly is None or not found.choice == strictly.choice == resolved.choice:
@@ -91,14 +91,14 @@ def keep(request: Request, resolved: Resolved, look: Callable[[Request], Resolve
 
 
 def _named(request: Request) -> DatabasePaths | None:
-    """The paths of the databases, where a hit may answer for them; else None."""
+    """The paths of the databases; None if a hit must not be used for them."""
     if request.mode not in _MODES or request.only or env.TUNING_SPEC_PATH.get() is not None:
         return None
     return request.databases if isinstance(request.databases, DatabasePaths) else None
 
 
 def _find(request: Request, named: DatabasePaths) -> tuple[dict[str, Any], Serial] | None:
-    """The record and the plan, whose artifacts are still to be found; None if nothing is kept."""
+    """The record and the plan, without its artifacts; None if no hit is kept."""
     name = _name(request, named)
     for folder in request.cache.folders():
         try:
@@ -124,7 +124,7 @@ def _values_of(choice: Choice) -> list[Any]:
 
 
 def _choice_of(values: Any) -> Choice | None:
-    """The choice of these values; None if no Tilesmith of this version wrote them."""
+    """The choice of these values; None if this version of Tilesmith did not write them."""
     try:
         layer, role, fields, lines = values
         record, trace = Record(*fields), tuple([Considered(*line) for line in lines])

@@ -1,7 +1,8 @@
-"""``get_launchable``: a problem, once decided and compiled, as something to call.
+"""``get_launchable`` decides which kernel runs a problem, compiles the kernel, and returns a callable ``Launchable``.
 
-What a hit needs is imported with this module, so that a hit imports nothing. What decides (solvers, cost models, the
-databases' SQLite) is imported by the first call that must: most processes never do.
+A *hit* is a call that finds its decision on disk. Modules that a hit needs are imported at the top, so a hit itself
+imports nothing. Modules that decide (solvers, cost models, SQLite) are imported by the first call that is no hit; most
+processes never import them.
 """
 
 from __future__ import annotations
@@ -67,20 +68,20 @@ if TYPE_CHECKING:
 
 
 class _Decision:
-    """A requested problem, with its launchable as soon as one thread has decided it."""
+    """One requested problem; ``launch`` is its launchable once a thread has decided the problem."""
 
     __slots__ = ("launch", "lock")
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()  # of the thread that decides
+        self.lock = threading.Lock()  # held by the thread that decides
         self.launch: Launchable | None = None
 
 
-_lock = threading.Lock()  # of the two tables, never held while a problem is decided
+_lock = threading.Lock()  # guards _known and _logged; never held while a problem is decided
 _known: dict[tuple[Any, ...], _Decision] = {}
 _logged: set[Signature] = set()
 _LIMIT = 4096
-# Called with the problem of each call, and the call: ``watch_calls``.
+# Called with the problem and a function that makes the call; see ``watch_calls``.
 Watcher = Callable[[Signature, Callable[[], Any]], Any]
 _watcher: Watcher | None = None
 _log = logging.getLogger("tilesmith.dispatch")
@@ -89,17 +90,27 @@ ANYTHING = Options()
 
 
 class Launchable:
-    """A plan bound for calling: ``launchable(x, w)`` checks its tensors, makes the result, and runs.
+    """A plan bound for calling: ``launchable(x, w)`` checks the tensors, makes the result, and runs the kernel.
 
-    Tensors are NumPy arrays or PyTorch CPU tensors (for a CUDA target: PyTorch's, CuPy's or any DLPack or
-    ``__cuda_array_interface__`` tensors on a device) of the signature's shapes and strides, in the order of its mode:
-    fwd ``x, w, [bias], [residual]``; bwd ``dy, w, ...``; wrw ``dy, x``; bgrad ``dy``;
-    GEMM ``a, b, [bias], [residual], [c]``.
-    The result is of the kind of the first; ``out=`` gives its memory. Safe to call from several threads at once.
-    No gradient is recorded, also for tensors that require one (``conv`` and ``gemm`` refuse those).
+    Made by ``get_launchable``. Several threads may call one launchable at once. No gradient is recorded, not even for
+    tensors that require one (``conv`` and ``gemm`` refuse such tensors).
 
-    ``copy`` and ``pickle`` take it, and what ``prepare`` returns. In another process the same kernel is found or
-    compiled again; where that cannot be had, as on another machine, ``get_launchable`` decides anew.
+    A launchable, and the callable that ``prepare`` returns, can be copied and pickled. When another process loads it,
+    the same kernel is found in the cache or compiled again. If that is impossible, for example on another machine,
+    ``get_launchable`` decides again, and a warning is logged.
+
+    Args:
+        signature: The problem.
+        target: The target that the plan was made for.
+        resolved: The decision with its plan and compiled kernels.
+        ordinal: Number of the CUDA device that was asked for. A call runs on the device of its tensors.
+        options: The arguments of ``get_launchable``, to decide again after loading a pickle.
+
+    Attributes:
+        choice: The decision and its evidence.
+        remembered: True if no kernel source had to be generated.
+        exportable: True if the plan is the choice itself. False if a kernel of PyTorch was chosen: it takes PyTorch's
+            tensors, and the plan takes all other tensors.
     """
 
     def __init__(
@@ -107,13 +118,12 @@ class Launchable:
     ) -> None:
         self.signature = signature
         self.target = target
-        self.ordinal = ordinal  # of the CUDA device that it was asked for; calls run where their tensors are
+        self.ordinal = ordinal
         self.choice: Choice = resolved.choice
         self.remembered: bool = resolved.built.remembered
         self.executable = executable = Executable(resolved.built.serial, resolved.built.artifacts)
-        # The bound plan is the fast way: a C callable that does all of the above.
+        # A callable written in C that checks the tensors, makes the result and runs. Faster than __call__.
         self.bound: Callable[..., Any] = executable.bind(signature)
-        # Whether the plan is the choice's own. Else another library's kernel takes its calls, and the plan all others.
         self.exportable = resolved.bind is None
         if resolved.bind is not None:
             plan = executable.plan
@@ -128,12 +138,38 @@ class Launchable:
 
     @between_graphs
     def __call__(self, *tensors: Any, out: Any = None) -> Any:
-        """Run; raises ``ArgumentError`` for tensors that are not what the signature says."""
+        """Run the plan.
+
+        Args:
+            *tensors: The operands, with the signature's shapes, strides and dtypes. Order: fwd ``x, w, [bias],
+                [residual], [scale]``; bwd ``dy, w, [bias], [residual], [scale]``; wrw ``dy, x``; bgrad ``dy``; GEMM
+                ``a, b, [bias], [residual], [scale], [c]``. On a CPU: NumPy arrays or PyTorch CPU tensors. On a CUDA
+                device: tensors of PyTorch, CuPy, or any library with DLPack or ``__cuda_array_interface__``.
+            out: Memory for the result, with the signature's result shape, strides and dtype. None: new memory.
+
+        Returns:
+            The result, of the kind of the first operand; ``out`` if it was given.
+
+        Raises:
+            ArgumentError: A tensor does not have the signature's shape, strides, dtype or device.
+            LaunchError: The kernel could not be loaded or run.
+        """
         return self.bound(*tensors, out=out)
 
     @between_graphs
     def prepare(self, filter_: Any) -> Callable[..., Any]:
-        """A callable of the other tensors: the filter (``w``, or a GEMM's ``b``) is packed now, and must not change."""
+        """Pack the filter once.
+
+        Args:
+            filter_: ``w`` of a ``fwd`` or ``bwd`` convolution, or ``b`` of a GEMM, with the signature's shape, strides
+                and dtype. It must not change afterwards.
+
+        Returns:
+            A callable of the other operands, in the order of ``__call__``.
+
+        Raises:
+            ArgumentError: The tensor does not have the filter's shape, strides, dtype or device.
+        """
         prepared: Callable[..., Any] = self.bound.prepare(filter_)  # type: ignore[attr-defined]
         return prepared
 
@@ -160,13 +196,13 @@ class Launchable:
 
     @property
     def trace(self) -> tuple[Considered, ...]:
-        """Every candidate: why it was refused or passed over, its prediction and its time."""
+        """One line for each candidate: why it was refused or not chosen, its predicted time and its measured time."""
         from tilesmith.dispatch.facts import with_predictions
 
         return with_predictions(self.choice.trace, self.signature, self.target)
 
     def __copy__(self) -> Launchable:
-        return self  # nothing of it ever changes
+        return self  # immutable
 
     def __deepcopy__(self, memo: object) -> Launchable:
         return self
@@ -179,7 +215,7 @@ class Launchable:
 
 
 class _Empty(Launchable):
-    """A problem without elements: nothing is decided, compiled or launched."""
+    """The launchable of a problem without elements: nothing is decided, compiled or launched."""
 
     def __init__(self, signature: Signature, target: Target, options: Options) -> None:
         from tilesmith.dispatch.empty import EmptyBound
@@ -212,7 +248,7 @@ class _Empty(Launchable):
 
 
 class _Watched:
-    """A bound plan whose calls are told to a watcher, which makes them."""
+    """A bound plan whose calls go through a watcher."""
 
     def __init__(self, signature: Signature, bound: Callable[..., Any], watcher: Watcher) -> None:
         self._signature, self._bound, self._watcher = signature, bound, watcher
@@ -225,9 +261,9 @@ class _Watched:
 
 
 def watch_calls(watcher: Watcher | None) -> None:
-    """Have ``watcher`` make every call of the launchables that are made from now on; None: no watcher.
+    """Pass every call of each launchable made from now on to ``watcher``, which makes the call. None: no watcher.
 
-    Launchables that exist stay as they are, so the tables of those that are kept are emptied.
+    Existing launchables do not change. This process forgets them, so the next ``get_launchable`` makes new ones.
     """
     global _watcher
     _watcher = watcher
@@ -240,22 +276,46 @@ def get_launchable(
     threads: int | None = None, database: Layers | Database | str | os.PathLike[str] | None = None,
     cache: ArtifactCache | Path | str | None = None, only: str | None = None, external: bool | None = None,
 ) -> Launchable:  # fmt: skip
-    """The launchable for a problem: decided by ``mode`` (default: TILESMITH_FIND_MODE), compiled or remembered.
+    """Choose and compile the kernel for a problem, and return it as a callable.
 
-    ``device`` is ``cpu``, ``cuda`` or ``cuda:1``; ``target``, or its name (default: the device's, or this machine with
-    ``threads`` threads), must run here. ``database`` and ``cache`` replace those
-    of the environment, ``only`` names a solver in place of TILESMITH_ONLY_SOLVER. ``external`` says whether
-    PyTorch's own CUDA kernels take part (default: where PyTorch is loaded, unless TILESMITH_EXTERNAL is 0); where one
-    is chosen, it runs for PyTorch's tensors, and the best generated kernel for all others. A second call with the
-    same arguments gives the same launchable.
+    A second call with the same arguments returns the same launchable.
 
-    Raises ``NoSolutionError`` when no solver fits or ``strict`` mode has no answer, ``NoCompilerError``,
-    ``TargetError``.
+    Args:
+        signature: The problem: a ``ConvSignature`` or a ``GemmSignature``.
+        target: The target, or its name, such as ``"x86_64-v3:2"``. It must run on this machine. None: the target of
+            ``device``; for the CPU, this machine with ``threads`` threads.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``. None: the family of ``target``, else ``"cpu"``.
+        mode: ``"fast"``, ``"hybrid"``, ``"normal"``, ``"trust_verify"`` or ``"strict"``. None: TILESMITH_FIND_MODE.
+        threads: Number of CPU threads, from 1 to 1024. None: TILESMITH_NUM_THREADS, else all usable cores.
+        database: A path, a ``Database`` or ``Layers``. None: the layers of TILESMITH_DB_PATH.
+        cache: A path or an ``ArtifactCache``. None: TILESMITH_CACHE_DIR.
+        only: Name of the only solver to use. None: TILESMITH_ONLY_SOLVER.
+        external: Let PyTorch's own CUDA kernels compete. If one of them is chosen, it runs for PyTorch's tensors, and
+            the best generated kernel runs for all other tensors. None: True if PyTorch with CUDA is loaded and
+            TILESMITH_EXTERNAL is not 0.
+
+    Returns:
+        The launchable. ``launchable.choice`` and ``launchable.trace`` say why it was chosen.
+
+    Raises:
+        ArgumentError: An argument has the wrong type, or ``mode`` does not exist.
+        TargetError: The target or device does not exist or does not run here, or it contradicts ``threads``.
+        NoSolutionError: No solver computes the problem, or ``strict`` mode has no answer.
+        NoCompilerError: A kernel must be compiled, and there is no compiler.
+        CompileError: The compiler refused the generated source.
+        LaunchError: The compiled kernel cannot be loaded.
+
+    Examples:
+        >>> import tilesmith
+        >>> signature = tilesmith.GemmSignature(m=4, n=3, k=8)
+        >>> launchable = tilesmith.get_launchable(signature, threads=1)
+        >>> launchable(*signature.get_sample_args(seed=0)).shape
+        (4, 3)
     """
     if not isinstance(signature, ConvSignature | GemmSignature):
         raise ArgumentError(f"{type(signature).__name__} is no signature; make a ConvSignature or a GemmSignature")
     wanted, mode = mode, check_mode(mode)
-    strict = mode == "strict"  # reads, and never writes a byte
+    strict = mode == "strict"  # writes no file
     held = strict_cache(cache) if strict else open_cache(cache)
     if not signature.is_empty:
         memo.recall(held)
@@ -278,7 +338,7 @@ def get_launchable(
         asked = _known.setdefault(key, _Decision())
     if asked.launch is not None:
         return asked.launch
-    with asked.lock:  # one thread decides a problem; others that ask for it wait, those that ask for another do not
+    with asked.lock:  # threads that ask for this problem wait here; threads that ask for other problems do not
         if asked.launch is None:
             ordinal = max(0, device_ordinal("cuda" if device is None else device))
             request = Request(signature, target, mode, named, held, only, ordinal, external)
@@ -296,7 +356,7 @@ def get_launchable(
 
 
 def _loaded(request: Request, resolved: Resolved, options: Options) -> Launchable:
-    """A launchable of what was resolved. A CPU kernel that cannot be loaded is made anew, at last in another folder."""
+    """Load what was resolved. A CPU kernel that cannot be loaded is compiled again, at last into another folder."""
     signature, target, cache = request.signature, request.target, request.cache
     if not request.only:
         tell_of_plain(signature, target, resolved.choice.solver)
@@ -321,7 +381,7 @@ def _loaded(request: Request, resolved: Resolved, options: Options) -> Launchabl
 
 
 def _made_again(origin: Origin) -> Launchable:
-    """The launchable with the same kernel; decided anew where this machine, or this version, cannot have it."""
+    """The launchable with the saved kernel; decides again if this machine or this version cannot have that kernel."""
     asked, mode = origin.options, check_mode(origin.options.mode)
     held = strict_cache(asked.cache) if mode == "strict" else open_cache(asked.cache)
     ordinal = max(0, device_ordinal(asked.device or "cuda"))
@@ -384,7 +444,7 @@ copyreg.pickle(Prepared, _reduced_layer)
 
 
 def forget_launchables() -> None:
-    """The next ``get_launchable`` of each problem decides anew."""
+    """Make the next ``get_launchable`` of each problem decide again."""
     with _lock:
         _known.clear()
         _logged.clear()
@@ -398,15 +458,15 @@ def log_command(signature: Signature) -> None:
         _logged.add(signature)
     from tilesmith.problems.driver import command_or_key
 
-    sys.stderr.write(f"{command_or_key(signature)}\n")  # in one piece, whatever other threads write
+    sys.stderr.write(f"{command_or_key(signature)}\n")  # one write, so that lines of threads do not mix
     sys.stderr.flush()
 
 
 def _look_ahead() -> None:
-    """Recall which machine this is, and what generates its plans, from the cache that the environment names now.
+    """Read the machine's target and the generator's digest from the cache that the environment names at import.
 
-    Every process asks, so it is asked with the import. It decides nothing: a call reads the environment again, and
-    where that names another cache then, that cache is asked too.
+    Every process needs both, so they are read with the import and not in the first call. A call reads the environment
+    again; if it names another cache by then, the call reads that cache.
     """
     with contextlib.suppress(TilesmithError, OSError):
         if env.CACHE_ON.get() and memo.recall(open_cache()):

@@ -1,8 +1,10 @@
-"""How a problem's tensors are named: by the order in which their axes lie in memory, the same however unit axes lie.
+"""Chooses the layout names of a problem's tensors: the order of their axes in memory, whatever the strides of unit
+axes.
 
-The stride of an axis of size 1 says nothing about memory, so several names fit a tensor with such axes: a dense one of
-shape ``(8, 1, 28, 28)`` is ``NCHW`` and ``NHWC`` at once. All tensors of a problem are named together: channels-last if
-all of them lie so, else channels-first if all of them do, else each as the result where it fits, or by itself.
+The stride of an axis of size 1 changes no address, so several names fit a tensor with such axes: a dense tensor of
+shape ``(8, 1, 28, 28)`` is both ``NCHW`` and ``NHWC``. The names of all tensors of a problem are chosen together:
+channels-last if it fits all, else channels-first if it fits all, else the result's name if it fits, else the first that
+fits.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tilesmith.problems.spellings import Axes, follows, own_order
 
 @dataclass(frozen=True)
 class NamedArray:
-    """An array as a signature can name it, and how to get there: ``order`` of axes (None: as they are), or a copy."""
+    """An array in a layout that a signature can name: with its axes in ``order`` (None: unchanged), or as a copy."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
@@ -34,7 +36,7 @@ class NamedArray:
 
 
 def place(tensors: Sequence[ArrayLayout], layouts: Sequence[str]) -> tuple[NamedArray, ...]:
-    """How a signature names the tensors of a problem, the result last; ``layouts`` are the orders of their axes.
+    """The layout names of a problem's tensors, the result last; ``layouts`` are the given orders of their axes.
 
     A channels-last tensor whose axes are called ``NCHW`` becomes ``NHWC``. Strides that are no pitches (negative, zero,
     overlapping) cost a copy.
@@ -63,11 +65,11 @@ def place(tensors: Sequence[ArrayLayout], layouts: Sequence[str]) -> tuple[Named
 
 
 def result_order(x: ArrayLayout, w: ArrayLayout, layouts: Sequence[str]) -> str:
-    """In which order the result of a convolution lies when nothing says so; ``layouts`` are those of x, w and y.
+    """The memory order of a convolution's result if the caller names none; ``layouts`` are those of x, w and y.
 
-    As PyTorch lays it, whose rule reads strides of unit axes too: channels-last if it takes x or w for channels-last
-    (``suggest_memory_format`` in its ``c10/core/MemoryFormat.h``; it knows no such tensors of one spatial axis).
-    Else, and where x or w have layouts of their own, in the order in which x lies, channels-first if that fits.
+    PyTorch's rule, which also reads strides of unit axes: channels-last if PyTorch regards x or w as channels-last
+    (``suggest_memory_format`` in its ``c10/core/MemoryFormat.h``; not with one spatial axis).
+    Otherwise, and if the caller named layouts of x or w, the memory order of x; channels-first if that fits.
     """
     parsed = [parse_layout(text) for text in layouts]
     dims = parsed[0].spatial_dims
@@ -125,7 +127,7 @@ def _placed(axes: Axes, layout: str, name: str, copy: bool) -> NamedArray:
 
 
 def _with_unit_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """The same memory with the strides of unit axes as dense ones would be: one spelling for one tensor."""
+    """Set the strides of unit axes to those of a dense tensor, so that equal memory has equal strides."""
     result = list(strides)
     inner = 1
     for axis in range(len(shape) - 1, -1, -1):

@@ -44,7 +44,7 @@ _opening = threading.Lock()
 def named_databases(
     database: Layers | Database | DatabasePaths | str | os.PathLike[str] | None = None,
 ) -> Layers | Database | DatabasePaths:
-    """Which layers a call means, before any is opened: those given, or the paths of the environment."""
+    """The layers of a call, not opened yet: the given ones, or the paths of the environment."""
     if isinstance(database, Layers | Database | DatabasePaths):
         return database
     if database is not None:
@@ -83,7 +83,7 @@ def open_databases(
 
 
 def forget_databases() -> None:
-    """The next call looks whether the files of its layers are still those that this process has opened."""
+    """Make the next call check whether the files of its layers were replaced since this process opened them."""
     with _opening:
         _doubted.update(_opened)
         _read.clear()
@@ -99,7 +99,7 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 
 def lasting_databases() -> Layers:
-    """The layers of TILESMITH_DB_PATH for a search whose answers must last: ``DatabaseError`` if the last forgets."""
+    """The layers of TILESMITH_DB_PATH for a search; ``DatabaseError`` if the last layer cannot store answers."""
     layers = open_databases()
     if not layers.writable.persistent:
         raise DatabaseError(
@@ -121,9 +121,9 @@ def device_ordinal(device: str) -> int:
 
 
 def target_of(target: Target | str | None, threads: int | None, device: str | None = None) -> Target:
-    """The target of a call, or its name: of ``device`` (``cpu``, ``cuda``, ``cuda:1``), else the host's.
+    """The target of a call: ``target``, else that of ``device`` (``cpu``, ``cuda``, ``cuda:1``), else the host's.
 
-    Raises ``TargetError`` for one that this machine cannot run, or two numbers of threads.
+    Raises ``TargetError`` if this machine cannot run the target, or ``threads`` contradicts it.
     """
     if target is not None:
         target = as_target(target)
@@ -181,7 +181,7 @@ def _cache(place: str) -> ArtifactCache:
 
 @lru_cache(maxsize=1)
 def _passing_cache() -> ArtifactCache:
-    """A cache that goes when the process ends."""
+    """A cache that is removed when the process ends."""
     return ArtifactCache(scratch_of_process())
 
 

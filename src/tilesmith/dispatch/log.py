@@ -1,4 +1,4 @@
-"""The package's messages in programs that say nothing of logging themselves."""
+"""Logging of the package in programs that do not configure logging."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilesmith import env
 
 
 class _Stderr(logging.Handler):
-    """To what stderr is when a message comes."""
+    """Writes to the current ``sys.stderr``, which may change between messages."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if sys.stderr is not None:

@@ -1,4 +1,4 @@
-"""Runs a launchable for its time and its numbers, on sample arguments."""
+"""Measures the time of a launchable and checks its numbers, on sample arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tilesmith.targets.target import CudaTarget
 
 
 def steady_call(launch: Launchable, arguments: Sequence[Any]) -> Callable[[], object]:
-    """The call to be timed: the filter packed once where the plan packs it, the result in new memory each time."""
+    """The call to be timed: the filter is packed once if the plan packs it, and each call has a new result."""
     run = launch.bound
     if not launch.has_filter:
         return lambda: run(*arguments)
@@ -33,7 +33,7 @@ def steady_call(launch: Launchable, arguments: Sequence[Any]) -> Callable[[], ob
 
 
 def placed_arguments(launch: Launchable, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Arrays where the launchable runs: on its CUDA device, or as they are."""
+    """The arrays on the launchable's device: copied to its CUDA device, unchanged on a CPU."""
     if not isinstance(launch.target, CudaTarget):
         return tuple(values)
     return tuple(to_device(device(launch.ordinal), value) for value in values)
@@ -56,7 +56,7 @@ def host_array(result: Any) -> np.ndarray[Any, Any]:
 
 
 def time_launchable(launch: Launchable, *, budget_s: float = 0.5, rounds: int = 21, seed: int = 0) -> Timing:
-    """The median time of its plan's ``run`` on sample arguments, the filter packed before: what records hold."""
+    """The median time of the plan's ``run`` on sample arguments, after the filter was packed, as in records."""
     return time_plan(
         launch.executable, launch.signature, launch.target, open_cache(), launch.ordinal, budget_s=budget_s,
         rounds=rounds, seed=seed,
@@ -81,7 +81,7 @@ def device_bench_of(launch: Launchable, values: tuple[Any, ...], truth: Oracle |
 
 
 def checked_call(launch: Launchable) -> Callable[..., object]:
-    """``launch`` as ``measure.accuracy`` calls it: the result's memory comes last, with a GEMM's initial c in it."""
+    """``launch`` with the calling convention of ``measure.accuracy``: the result's memory is last, with a GEMM's c."""
     signature = launch.signature
     reads_result = isinstance(signature, GemmSignature) and signature.beta != 0
 
@@ -95,8 +95,8 @@ def checked_call(launch: Launchable) -> Callable[..., object]:
 def check_launchable(launch: Launchable, seed: int = 0, truth: Oracle | None = None) -> Accuracy:
     """The numbers of a launchable against the float64 oracle: every check of ``measure.checker``.
 
-    On a CPU they run in a process of their own, which a kernel that crashes takes with it. Raises ``LaunchError`` when
-    the memory that is free does not hold the tensors.
+    On a CPU the checks run in a separate process, because a kernel may crash. Raises ``LaunchError`` if the tensors do
+    not fit into the free memory.
     """
     if isinstance(launch.target, CudaTarget):
         bench = device_bench_of(launch, sample_args(launch.signature.canonical, seed), truth)

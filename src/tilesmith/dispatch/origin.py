@@ -1,4 +1,4 @@
-"""How a launchable came about: what copies and saved models keep of it, and what it takes to make it again."""
+"""The origin of a launchable: the facts that a pickle stores, from which the launchable is made again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Options:
 class Origin:
     """The problem, the options, and the kernel that runs: ``solver`` with ``config`` made the plan.
 
-    That is not ``choice`` where PyTorch's own kernel is chosen.
+    If PyTorch's own kernel is chosen, ``choice`` names another solver.
     """
 
     signature: Signature
@@ -45,7 +45,7 @@ class Origin:
 
 
 def kept_filter(filter_: Any) -> Any:
-    """A filter as it is saved: of PyTorch's, the values alone."""
+    """A filter as it is pickled; of a PyTorch tensor only the values."""
     return filter_.detach() if is_tensor(filter_) else filter_
 
 

@@ -1,4 +1,4 @@
-"""Element types that only the plain reference computes on CPUs: right, and slow, which a user should hear of once."""
+"""Warns once that only the plain reference, which is slow, computes an element type on CPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger("tilesmith.dispatch")
 
 
 def why_only_plain(signature: Signature, target: Target, solver: str) -> str:
-    """One line on why ``solver`` is the plain reference where nothing else could be; empty anywhere else."""
+    """One line that explains why only the plain reference is available; empty if another solver is."""
     if target.family != "cpu" or solver.partition("@")[0] != _REFERENCE:
         return ""
     names = ("a_dtype", "b_dtype", "c_dtype")
@@ -31,7 +31,7 @@ def why_only_plain(signature: Signature, target: Target, solver: str) -> str:
 
 
 def tell_of_plain(signature: Signature, target: Target, solver: str) -> None:
-    """Say it in the log, once a process and element type."""
+    """Log the line, once for each process and element type."""
     line = why_only_plain(signature, target, solver)
     if line and line not in _told:
         _told.add(line)

@@ -1,4 +1,4 @@
-"""From a choice to a plan with its artifacts: remembered plans first, so that a second process generates nothing."""
+"""Makes the plan of a choice with its artifacts. A cached plan is used if there is one: then nothing is generated."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def held_plan(request: Request, candidate: Candidate, config: str) -> HeldPlan |
 def build(request: Request, candidate: Candidate, config: str) -> BuiltPlan:
     """The plan of ``candidate`` with ``config`` for the problem.
 
-    In ``strict`` mode a plan or an artifact that is not at hand raises ``NoSolutionError``.
-    Otherwise what is missing is generated and compiled: ``NoCompilerError``, ``CompileError``. A plan of another
-    generator is made again, where there is a compiler.
+    In ``strict`` mode a plan or artifact that is not in the cache raises ``NoSolutionError``. In other modes it is
+    generated and compiled, which may raise ``NoCompilerError`` or ``CompileError``. A plan of another version of the
+    generator is made again if there is a compiler.
     """
     held = held_plan(request, candidate, config)
     if held is not None and (not held.stale or request.strict):

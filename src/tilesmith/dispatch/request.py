@@ -1,4 +1,4 @@
-"""The request: one record that every step from a call to its plan takes."""
+"""``Request``: the argument of every step from a call to its plan."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tilesmith.toolchain.cache import ArtifactCache
 
 @dataclass(frozen=True)
 class Request:
-    """A problem on a target, with all that its answer may depend on.
+    """A problem on a target, with everything that its answer depends on.
 
     ``databases`` are opened when they are first read. ``only`` names the one solver that may be used (empty: any).
-    ``device`` is the ordinal of the CUDA device that measures. ``external`` says whether the kernels of other
-    libraries take part.
+    ``device`` is the ordinal of the CUDA device that measures. ``external`` says whether kernels of other
+    libraries compete.
     """
 
     signature: Signature
@@ -33,7 +33,7 @@ class Request:
 
     @property
     def strict(self) -> bool:
-        """Nothing is compiled, measured or written."""
+        """True if nothing may be compiled, measured or written."""
         return self.mode == "strict"
 
     @cached_property
@@ -42,5 +42,5 @@ class Request:
 
     @property
     def problem(self) -> str:
-        """The key of databases and of the cache."""
+        """The problem's key in the databases and the cache."""
         return self.signature.canonical.key()

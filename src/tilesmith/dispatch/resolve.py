@@ -1,4 +1,4 @@
-"""From a problem to a choice and its plan, by the mode: gather facts, decide, and measure where the mode says so."""
+"""Makes the choice and the plan for a problem: gathers facts, decides, and measures if the mode requires it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from tilesmith.toolchain.plans import find_todays_plan
 
 TRUSTED_RATIO = 1.1
 _measuring = threading.RLock()
-_told: set[tuple[str, str]] = set()  # pairs of targets, of which one's records stand for the other's
+_told: set[tuple[str, str]] = set()  # pairs (target, nearest target) that were logged
 _log = logging.getLogger("tilesmith.dispatch")
 
 
 def resolve(request: Request) -> Resolved:
-    """The choice for a problem, compiled; where another library's kernel is chosen, the best generated one is compiled.
+    """The choice for a problem, compiled. If another library's kernel is chosen, the best generated kernel is compiled.
 
     Raises ``NoSolutionError``, ``NoCompilerError``.
     """
@@ -59,7 +59,7 @@ def resolve(request: Request) -> Resolved:
 
 
 def as_held(request: Request) -> Request:
-    """The problem under the key that a database holds it under: where axes of size 1 leave it several, any of them."""
+    """The problem under the key that a database has. Axes of size 1 can give a problem several keys."""
     others = other_spellings(request.signature)
     if not others or answers_of(request):
         return request
@@ -68,9 +68,9 @@ def as_held(request: Request) -> Request:
 
 
 def recorded_hit(request: Request) -> Resolved | None:
-    """The databases' answer where its plan is at hand as well: the common case, in the least time.
+    """The databases' answer if its plan is in the cache too. This is the common case, so it must be fast.
 
-    No solver is asked: that today's generator made the plan, for this target, says that its solver takes the problem.
+    No solver is asked: the current generator made the plan for this target, so its solver accepts the problem.
     """
     if request.mode == "normal" or request.only or env.TUNING_SPEC_PATH.get() is not None:
         return None
@@ -97,7 +97,7 @@ def _decided_and_built(request: Request) -> Resolved:
         choice = decide(request, without)
         candidate = _candidate(request, choice.solver)
         if candidate.external is not None:
-            # What was measured just now is not measured again.
+            # ``decide`` measured just now if the mode requires it, so hybrid mode measures nothing again.
             again = request.mode if request.mode in ("strict", "fast") else "hybrid"
             ours = resolve(replace(request, mode=again, only="", external=False))
             return Resolved(choice, ours.built, candidate.external.bind)
@@ -122,7 +122,7 @@ def _decided_and_built(request: Request) -> Resolved:
 
 
 def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> Choice:
-    """The choice alone; measures what the mode wants measured. ``without`` are solvers with configs not to be had here.
+    """The choice without its plan; measures if the mode requires it. ``without``: pairs that are not available here.
 
     Raises ``NoSolutionError`` when nothing fits, or when no database answers and the mode is ``strict``.
     """
@@ -171,7 +171,7 @@ def _candidate(request: Request, name: str) -> Candidate:
 
 
 def _nothing_held(request: Request) -> str:
-    """Says what to type, or to install, where ``strict`` mode has no answer."""
+    """The error of ``strict`` mode without an answer, with the command to type."""
     names = ", ".join(database.name for database in request.layers.databases)
     command = preload_command(request.signature, request.target)
     return (
@@ -181,7 +181,7 @@ def _nothing_held(request: Request) -> str:
 
 
 def _tell_of_nearest(choice: Choice, target: Target) -> None:
-    """Once a pair of targets as a warning, each problem as an info."""
+    """Log a choice from the nearest target: one warning for each pair of targets, one info for each problem."""
     assert choice.record is not None
     pair = (choice.record.target, target.name)
     _log.log(
@@ -228,8 +228,8 @@ def _at_hand(request: Request, choice: Choice) -> Resolved | None:
 
 
 def _verify(request: Request, shipped: Resolved) -> Resolved:
-    """Measure a shipped answer once: keep it if it holds here, else search anew. Either way the layer that is written
-    answers from now on.
+    """Measure a shipped answer once: keep it if its time is confirmed here, else search again. In both cases the user
+    layer has the answer afterwards.
     """
     choice, writable = shipped.choice, request.layers.writable
     try:
@@ -262,7 +262,7 @@ def _verify(request: Request, shipped: Resolved) -> Resolved:
 
 
 def _timed(request: Request, shipped: Resolved) -> Timing:
-    """The time of a shipped answer here; of two when the first is too long, for a moment may be disturbed."""
+    """The time of a shipped answer here. If the first measurement is too slow, take a second: it may be disturbed."""
     executable = Executable(shipped.built.serial, shipped.built.artifacts)
 
     def time_here() -> Timing:
@@ -275,7 +275,7 @@ def _timed(request: Request, shipped: Resolved) -> Timing:
 
 
 def _as_measured(target: Target, choice: Choice, timing: Timing) -> Record:
-    """The record of a shipped answer as it was found here."""
+    """The record of a shipped answer with the time measured here."""
     assert choice.record is not None
     host = host_facts()
     return replace(

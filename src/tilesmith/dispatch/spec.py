@@ -64,7 +64,7 @@ class Entry:
 def spec_choice(signature: Signature, target: Target, options: tuple[Option, ...]) -> Choice | None:
     """The choice of the environment's tuning spec for a problem; None without a spec, or without a choice in it.
 
-    A choice whose pattern is wider than its solver is passed over where the solver cannot compute the problem.
+    A choice by a pattern is skipped if its solver cannot compute the problem.
     Raises ``FileFormatError`` for a file that cannot be read, or a choice that the solver table contradicts.
     """
     path = env.TUNING_SPEC_PATH.get()
@@ -82,7 +82,7 @@ def spec_choice(signature: Signature, target: Target, options: tuple[Option, ...
 
 
 def _option(entry: Entry, options: tuple[Option, ...]) -> Option | None:
-    """The candidate that an entry names; None where a pattern is wider than its solver."""
+    """The candidate that an entry names; None if the entry is a pattern and the solver cannot compute the problem."""
     option = next((o for o in options if o.candidate.name == entry.solver), None)
     if option is None:
         if not entry.pattern.exact:
@@ -157,7 +157,7 @@ def _read(path: Path, mtime: int, size: int) -> tuple[Entry, ...]:
 
 
 def _note_old_names(choices: Sequence[Mapping[str, str]], entries: Sequence[Entry]) -> None:
-    """Says once that axes of a file have names of former days, with the first config as it is written today."""
+    """Log once that a file uses old names of axes, with its first config in the new names."""
     for choice, entry in zip(choices, entries, strict=True):
         if entry.config is not None and has_old_names(entry.solver, choice["config"]):
             _log.warning(
@@ -199,7 +199,7 @@ def _entry(path: Path, choice: dict[str, Any], lines: Mapping[str, int]) -> Entr
 
 
 def _check_target(text: str) -> None:
-    """Refuse a misspelt target: its choice would never apply."""
+    """Raise an error for a misspelt target: its choice would never apply."""
     arch = text.partition(":")[0]
     if not re.search(r"[*?\[]", text):
         parse_target(text)

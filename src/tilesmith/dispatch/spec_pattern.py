@@ -2,8 +2,8 @@
 
 ``conv1;fwd;*;groups=1;*`` is a glob over the problem's key. ``convbfp16 -n 1..8 -c 64,128 -y 3 -x 3`` means every
 problem whose driver command has these flags: a value is exact, a range ``A..B`` (either end may be left out), a glob,
-or several of them with commas between. Flags that are not named may be anything, and so may the command's name.
-Flags that say how to run (``-t``, ``-V``, ``-i``, ...) are no part of a problem and are passed over.
+or several of them separated by commas. Flags that are not named, and the command's name, may have any value.
+Flags that say how to run (``-t``, ``-V``, ``-i``, ...) are no part of a problem and are ignored.
 """
 
 from __future__ import annotations

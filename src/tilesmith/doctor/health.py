@@ -54,7 +54,7 @@ class Check:
 
 
 def examine() -> Iterator[Check]:
-    """Every check, as it is made. A check that fails in a way of its own is a problem, too."""
+    """Make every check, one at a time. An unexpected error in a check is a problem too."""
     checks: tuple[tuple[str, Callable[[], Iterator[Check]]], ...] = (
         ("tilesmith", _package), ("environment", _environment), ("compiler", _compiler), ("gpu", _gpu),
         ("cache folder", _cache_folder), ("cache", _cache), ("database", _databases), ("tuning spec", _spec),

@@ -27,9 +27,9 @@ loses.
 
 NaN and Inf
 -----------
-A NaN must stand exactly where the oracle has one, an Inf with its sign likewise. Memory for results is filled with NaN
-first, so an element that was never written is found by the same rule. Only where a finite result is within its bound
-of the type's largest number may an overflow (Inf; NaN in fp8e4m3) stand for it.
+The result must have a NaN exactly where the oracle has one, and an Inf of the same sign exactly where it has one.
+Memory for results is filled with NaN first, so an element that was never written is found by the same rule. Only where
+a finite result is within its bound of the type's largest number may an overflow (Inf; NaN in fp8e4m3) stand for it.
 """
 
 from __future__ import annotations
@@ -116,21 +116,33 @@ def check_in_parts(result: Array, signature: Signature, arguments: Sequence[Arra
 
 
 def verify(call: Callee, signature: Signature, seed: int = 0, truth: Oracle | None = None) -> Accuracy:
-    """Run ``call(*arguments, out)`` on sample arguments in guarded memory and check everything it did.
+    """Run a function on random arguments in guarded memory, and check every element of its result.
 
-    ``arguments`` are those of ``sample_args`` (without GEMM's initial ``c``, which ``out`` holds). ``truth`` saves
-    computing the oracle again for the same seed.
+    Args:
+        call: Function to check, called as ``call(*arguments, out)``. ``arguments`` are those of ``sample_args``,
+            without the initial ``c`` of a GEMM, which ``out`` holds.
+        signature: The problem.
+        seed: Seed of the random arguments, from 0.
+        truth: The oracle of this signature and seed, if the caller has it. None: it is computed.
+
+    Returns:
+        Whether the result is right, and the error and bound of the element that uses most of its bound.
     """
     operands = guarded_operands(signature, values := sample_args(signature, seed))
     out = guarded_result(signature, values)
-    del values  # of a large problem there is room for one copy
+    del values  # memory has room for only one copy of a large problem
     return _run(call, signature, operands, out, truth)
 
 
 def check_specials(call: Callee, signature: Signature, seed: int = 0) -> Accuracy:
-    """Plant NaN and Inf in one operand after the other; each must reach exactly the results that contain it.
+    """Plant NaN and Inf in each operand in turn; they must reach exactly the results whose sums contain them.
 
-    Ends at the first operand that fails. Integer problems have nothing to plant and pass.
+    Stops at the first operand that fails. Integer operands cannot hold NaN or Inf, so they are skipped.
+
+    Args:
+        call: Function to check, as for ``verify``.
+        signature: The problem.
+        seed: Seed of the random arguments, from 0.
     """
 
     def check_planted(planted: tuple[Array, ...]) -> Accuracy:
@@ -141,7 +153,7 @@ def check_specials(call: Callee, signature: Signature, seed: int = 0) -> Accurac
 
 
 def plant_specials(check_planted: Callable[[tuple[Array, ...]], Accuracy], signature: Signature, seed: int) -> Accuracy:
-    """``check_planted`` of the sample arguments with NaN and Inf in one after the other, up to the first that fails."""
+    """Run ``check_planted`` with NaN and Inf in each sample argument in turn, up to the first argument that fails."""
     values = sample_args(signature, seed)
     verdict = Accuracy(True, 0.0, 0.0, ())
     for place, operand in enumerate(values):
@@ -175,7 +187,7 @@ def _run(
     call: Callee, signature: Signature, operands: Sequence[GuardedArray], out: GuardedArray, truth: Oracle | None = None
 ) -> Accuracy:
     before = [_checksum(operand.memory) for operand in operands]
-    # What a GEMM adds to is in the result's memory, which the call overwrites.
+    # The initial c of a GEMM is in the result's memory, which the call overwrites.
     initial = [out.array.copy()] if isinstance(signature, GemmSignature) and signature.beta != 0 else []
     call(*(operand.array for operand in operands), out.array)
     for place, (operand, checksum) in enumerate(zip(operands, before, strict=True)):
@@ -355,7 +367,7 @@ def overflow_from(signature: Signature) -> float:
 
 
 def describe_wrong(count: int, size: int, at: tuple[int, ...], found: float, value: float, bound: float) -> str:
-    """One line of how much is wrong, and by how much at ``at``."""
+    """One line: the number of wrong elements, and the error of the element ``at``."""
     return f"{count} of {size} elements wrong; at {at}: {found:.9g}, should be {value:.9g} within {bound:.3g}"
 
 

@@ -1,7 +1,7 @@
-"""Arrays that notice what a kernel must not do: write beside its result, or use what lies beside its operands.
+"""Arrays that detect forbidden accesses of a kernel: writes outside its result, and reads outside its operands.
 
 Every byte around and between the elements is 0xFF, which is NaN in each floating-point type. So a read outside an
-operand that takes part in a sum makes NaN, an element that was never written is NaN, and a write outside the result
+operand makes the sum NaN, an element that was never written is NaN, and a write outside the result
 changes a byte.
 """
 
@@ -35,7 +35,7 @@ class GuardedArray:
     array: Array
 
     def out_of_bounds(self) -> str:
-        """Where a byte outside the elements has changed, in words; empty if none has."""
+        """Text that names a changed byte outside the elements; empty if no byte has changed."""
         first = self.array.__array_interface__["data"][0] - self.memory.__array_interface__["data"][0]
         span = _span(self.array.shape, self.array.strides, self.array.dtype.itemsize)
         before, body, after = self.memory[:first], self.memory[first : first + span], self.memory[first + span :]
@@ -63,7 +63,7 @@ def guarded(
 ) -> GuardedArray:
     """A guarded array with element ``strides``, holding ``values`` or (None) nothing but the fill byte.
 
-    It begins one element after a 64-byte boundary: a kernel may rely on no more than whole elements.
+    It begins one element after a 64-byte boundary, because a kernel may rely only on the alignment of elements.
     """
     steps = [step * kind.itemsize for step in strides]
     span = _span(shape, steps, kind.itemsize)

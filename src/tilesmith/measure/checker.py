@@ -1,15 +1,16 @@
 """The checks that a kernel must pass: on every device the same runs, in the same order, with the same messages.
 
-Two checks, since searches try hundreds of configs and choose one:
+There are two checks, because a search tries hundreds of configs and chooses one:
 
 - ``check``, for every config: two runs. In the first the tensors begin at a page, result, workspace and packed filter
   hold NaNs; in the second they end at one, the result holds numbers, the filter is another, and the workspace is what
   the first run left.
-- ``certify``, for every config that may become a choice: the other places where allocators lay tensors, the items of
-  each launch in other pieces and another order, two filters packed at a time, and NaN and Inf in the operands.
+- ``certify``, for every config that may become a choice: all other alignments that allocators give, the items of
+  each launch in other pieces and in another order, two filters packed at a time, and NaN and Inf in the operands.
 
 The second filter is the first one with its signs negated, and so is the other operand: every product is the same, to
-the last bit, and one oracle serves both. (Integers have no sign to spare; their second arguments are drawn anew.)
+the last bit, and one oracle serves both. (Integers have no sign to spare; their second arguments are new random
+numbers.)
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ _SPECIAL: Final = Run(Placement.PAST_48, Values.SPECIAL, NAN, NAN)
 class Checker(ABC):
     """Checks plans of one problem. ``values`` are its sample arguments for ``seed``, ``truth`` the oracle's answer.
 
-    Without a truth every result that no other run has given is judged by an oracle of its own, in parts.
+    Without a truth, each new result is compared with an oracle that is computed for it, in parts.
     """
 
     #: What the two runs of ``check`` find.
@@ -106,14 +107,14 @@ class Checker(ABC):
 
     @abstractmethod
     def arrange(self, place: Placement, values: Values) -> None:
-        """Move every tensor there, the operands with these values (``operands_of`` and ``negated``).
+        """Move every tensor to this placement, the operands with these values (``operands_of`` and ``negated``).
 
         The operands must not be written from now on.
         """
 
     @abstractmethod
     def clear(self, byte: int) -> None:
-        """Fill the result's elements, but for what a GEMM adds to."""
+        """Fill the result's elements, except a GEMM's initial c."""
 
     @abstractmethod
     def where(self, place: Placement) -> str:
@@ -121,7 +122,7 @@ class Checker(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Wait until what runs has ended."""
+        """Wait until running work has ended."""
 
     @abstractmethod
     def found(self) -> Array:
@@ -178,7 +179,7 @@ class Checker(ABC):
         return self._perform(plan, _SPECIAL)
 
     def remember(self) -> None:
-        """Keep the result of the run before, which was right and is still there."""
+        """Remember the result of the last run, which was right: equal bits need no check."""
         if self._known is None:
             self._known = self.found().copy(), Accuracy(True, 0.0, 0.0, ())
 
@@ -213,7 +214,7 @@ class Checker(ABC):
         return replace(verdict, message=f"{verdict.message} (tensors {self.where(place)}{words}{how})")
 
     def judged(self, values: Values) -> Accuracy:
-        """The numbers alone. The same bits as those of a run that was right are right."""
+        """Check only the numbers. A result with the same bits as an earlier right result is right."""
         found = self.found()
         if values is Values.SPECIAL:
             assert self._known is not None
@@ -249,7 +250,7 @@ class Checker(ABC):
         return not any(value.dtype.kind in "iu" for value in self._values[:2])
 
     def negated(self, values: Values) -> int:
-        """Of how many operands, the first ones, the signs must still be negated."""
+        """The number of leading operands whose signs must still be negated."""
         return len(self._values[:2]) // 2 * 2 if values is Values.SECOND and self._negates else 0
 
     def operands_of(self, values: Values) -> tuple[Array, ...]:

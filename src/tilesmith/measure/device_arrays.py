@@ -53,13 +53,13 @@ class DeviceTensor:
             self.memory.copy_from(image, self._pad)
 
     def image(self) -> DeviceMemory:
-        """The host's bytes in memory of their own on the device."""
+        """The host's bytes in new memory on the device."""
         made = DeviceMemory(self.memory.device, self.host.memory.nbytes)
         made.write(self.host.memory)
         return made
 
     def checksum(self) -> int:
-        """Of the bytes on the device, as they are now."""
+        """Checksum of the current bytes on the device."""
         now = np.empty(self.host.memory.nbytes, np.uint8)
         self.download(now)
         return zlib.crc32(now.data)
@@ -71,7 +71,7 @@ class DeviceTensor:
         self.memory.device.synchronize()
 
     def twin(self) -> DeviceTensor:
-        """The same bytes in memory of their own."""
+        """The same bytes in new memory."""
         made = copy(self)
         made.memory = DeviceMemory(self.memory.device, self.memory.nbytes)
         if (made.memory.address - self.memory.address) % TIMED_ALIGNMENT:
@@ -121,7 +121,7 @@ class DevicePlan:
         self._queue(second, prepare=True)
 
     def run(self, second: bool = False, pieces: int = 0) -> None:
-        """A grid's blocks are the device's to order: ``pieces`` says nothing here."""
+        """The device orders the blocks of a grid, so ``pieces`` is ignored."""
         self._queue(second, prepare=False)
 
     def poison(self) -> None:

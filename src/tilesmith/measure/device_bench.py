@@ -39,7 +39,7 @@ FILTER = 1  # which argument is the filter: what ``prepare`` packs
 
 
 class _Foreign:
-    """A call of another library in a plan's place: its result is copied to where a plan writes."""
+    """A call of another library with the interface of a plan: its result is copied to the plan's result."""
 
     def __init__(self, call: Callable[[], tuple[int, object]], nbytes: int, out: int, stream: Stream) -> None:
         self._call, self._nbytes, self._out, self._stream = call, nbytes, out, stream
@@ -48,7 +48,7 @@ class _Foreign:
         """There is nothing to pack."""
 
     def poison(self) -> None:
-        """Its workspace is its own."""
+        """Does nothing: the library has its own workspace."""
 
     def run(self) -> None:
         address, held = self._call()
@@ -137,7 +137,7 @@ class DeviceBench:
         )  # fmt: skip
 
     def quick(self, call: Call) -> Timing:
-        """A rough first time."""
+        """A first, rough measurement."""
         return self.time({"": call}, budget_s=QUICK_S, rounds=QUICK_ROUNDS)[""]
 
 

@@ -50,7 +50,7 @@ _RESULT_FIELDS: Final = {"fwd": "output", "bwd": "input", "wrw": "kernel"}
 
 
 def can_check_on_device(signature: Signature) -> bool:
-    """Sums of floats alone, written densely; epilogues, integers and padded results are checked by the host."""
+    """True for dense float results without epilogue. The host checks epilogues, integers and padded results."""
     g, slot = signature.geometry, arguments(signature)[-1]
     if isinstance(g, GemmGeometry):
         plain = g.beta == 0.0
@@ -162,7 +162,7 @@ class DeviceChecker(DeviceChecks):
         return self.result.array
 
     def judged(self, values: Values) -> Accuracy:
-        """On the device; what is NaN or Inf is compared by the host, which takes it out."""
+        """Compare on the device. The host compares NaN and Inf, and removes them first."""
         if values is not Values.SPECIAL:
             return self.check_tensor(self._output)
         if (wrong := self._wrong_specials()) is not None:
@@ -176,7 +176,7 @@ class DeviceChecker(DeviceChecks):
         copy_on_device(self.place, self._right.address, self._output.address, nbytes)
 
     def _wrong_specials(self) -> Accuracy | None:
-        """Describes wrong NaN and Inf of the result; those that are right are taken out."""
+        """Describes wrong NaN and Inf of the result; right ones are removed."""
         assert self._right is not None
         if self._special_sums is None:  # by the plain reference, from the operands as they lie now
             self._special_sums = self._sums([tensor.address for tensor in self._inputs[:2]], self._exact())

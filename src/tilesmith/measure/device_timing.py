@@ -2,11 +2,11 @@
 
 Method
 ------
-- A *sample* is a row of calls between two events on a stream, one right behind the other as in a model: the time of a
-  call is the row's, divided. Each call has tensors of its own, and before the row a kernel reads twice the L2 cache
+- A *sample* is a row of calls between two events on a stream, one directly after the other as in a model: the time of a
+  call is the row's time, divided. Each call has its own tensors, and before the row a kernel reads twice the L2 cache
   (``device_flush``): so every operand comes from memory. Rows last about ``_ROW_S``, so that what an event costs counts
-  little; a call that lasts longer than that is a row alone. All candidates have rows of one length, but those so slow
-  that it would take over ``_LONGEST_ROW_S``.
+  little; a call that lasts longer than that is a row by itself. All candidates have rows of one length, except those
+  whose row would take over ``_LONGEST_ROW_S``.
 - The host has queued the row before the kernel ahead of it ends. Samples for which it came too late (the device was at
   the first event before the last was queued) are taken again, behind a kernel that waits twice as long, up to
   ``_LONGEST_WAIT``. Those for which it is late even then are discarded as long as five others remain; else they are

@@ -1,7 +1,7 @@
 """Memory with inaccessible pages on both sides: a kernel that reads or writes beyond its ends faults.
 
-The fault ends the process, so this is for processes that may end (``tune.worker``). Where the system gives no such
-pages, bands of ``BAND_BYTES`` stand in their place, in which a write shows afterwards.
+The fault ends the process, so use this only in processes that may end (``tune.worker``). If the system has no such
+pages, bands of ``BAND_BYTES`` replace them; a write to a band is found afterwards.
 """
 
 from __future__ import annotations

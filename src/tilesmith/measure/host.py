@@ -1,4 +1,4 @@
-"""The evidence that a record carries of where it was measured."""
+"""Facts about the machine, which each record has as evidence."""
 
 from __future__ import annotations
 

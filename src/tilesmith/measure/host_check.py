@@ -38,7 +38,7 @@ class HostChecker(Checker):
         adds = isinstance(signature, GemmSignature) and signature.beta != 0
         self.initial = values[-1] if adds else None
         self._place = Placement.LOW
-        #: Is told before each run what lies where.
+        #: Called before each run with the placement of the tensors.
         self.watch: Callable[[Sequence[Region]], None] = lambda regions: None
         # Of all plans, as large as the largest has wanted: the workspace, and two packed filters.
         self._memory = [HostBytes(0) for _ in range(3)]
@@ -133,7 +133,7 @@ class HostPlan:
 class RepeatedCall:
     """A plan called as programs call it, on 64-byte boundaries, and compared after its last call.
 
-    What is timed are these calls: a kernel that goes wrong in the course of them shows in the end.
+    These calls are timed. The comparison at the end finds a kernel that goes wrong during them.
     """
 
     def __init__(self, checker: HostChecker, executable: Executable, arrays: Sequence[Array]) -> None:
@@ -168,10 +168,10 @@ def verify_plan(
     executable: Executable, signature: Signature, seed: int = 0, truth: Oracle | None = None, specials: bool = False,
     watch: Callable[[Sequence[Region]], None] = lambda regions: None,
 ) -> Accuracy:  # fmt: skip
-    """All checks of one plan; ``specials`` also plants NaN and Inf in one operand after the other.
+    """All checks of one plan; ``specials`` also plants NaN and Inf in each operand in turn.
 
-    Without ``truth`` the oracle is asked in parts, so that memory holds large problems. ``watch`` is told before each
-    run what lies where.
+    Without ``truth`` the oracle is asked in parts, so that memory holds large problems. ``watch`` is called before each
+    run with the placement of the tensors.
     """
     if specials:
 

@@ -1,7 +1,7 @@
 """Verdicts on many results of one problem: those of ``measure.accuracy``, in a tenth of the time.
 
-What does not depend on the result is computed once: the oracle's values and bounds in the result's own memory order. A
-result is then compared block by block in the cache; what is not plainly right goes to the full check.
+The oracle's values and bounds do not depend on the result, so they are computed once, in the result's memory order. A
+result is then compared block by block in the cache. If it is not clearly right, the full check decides.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class WholeJudge:
 
 
 class PartsJudge:
-    """Asks the oracle for each result anew, a part of the problem at a time: for problems that fill the memory."""
+    """Computes the oracle again for each result, in parts of the problem: for problems that fill the memory."""
 
     def __init__(self, signature: Signature, arguments: Sequence[Array]) -> None:
         self._signature = signature

@@ -1,4 +1,4 @@
-"""How much memory checks take, and whether it is there: a process that runs out of memory is killed without a word."""
+"""Estimates the memory of a check, and tests if it is free: the system kills a process without memory silently."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
 def keep_freed_memory() -> None:
     """Let the C allocator of this process keep what is freed, in place of returning large blocks to the system.
 
-    What a call allocates is then memory that an earlier call has touched. Otherwise a large result is new pages at each
-    call, whose faults can take longer than the kernel (measured: 23 of 35 ms for 67 MB), by luck of the heap's order.
-    Does nothing where the allocator is not glibc's.
+    A call then gets memory that an earlier call has used. Otherwise a large result may be new pages at each call, and
+    the page faults can take longer than the kernel (measured: 23 of 35 ms for 67 MB). Does nothing if the allocator is
+    not glibc's.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

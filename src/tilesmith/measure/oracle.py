@@ -45,7 +45,7 @@ class Oracle:
 
 
 class Sums(Protocol):
-    """Another way to the long sums of products, in float64."""
+    """An interface for computing the long sums of products in float64 without NumPy."""
 
     def convolution(self, signature: ConvSignature, operands: Sequence[Array], kind: Any) -> Array:
         """Without epilogue; operands and result are ``(N, C, D, H, W)``."""

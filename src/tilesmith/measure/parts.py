@@ -1,4 +1,4 @@
-"""A large problem in parts that the caches and the memory bear: images of a convolution, matrices or rows of a GEMM.
+"""Splits a large problem into parts that fit caches and memory: images of a convolution, matrices or rows of a GEMM.
 
 The oracle of a whole problem needs many times the memory of its tensors; that of a part is freed before the next.
 """

@@ -9,22 +9,34 @@ if TYPE_CHECKING:
 
 
 class Problem:
-    """The base of both signatures, each of which has its own ``canonical`` and, of that, the text of its key."""
+    """Base of ``ConvSignature`` and ``GemmSignature``; each defines ``canonical`` and the text of the key."""
 
     @property
     def canonical(self) -> Any:
-        """The one form of all spellings of the problem."""
+        """The canonical form, which all signatures of one problem share."""
         raise NotImplementedError
 
     def key(self) -> str:
-        """The canonical form as text: the problem's name in databases, stable for ever; see ``problems/keys.py``."""
+        """The canonical form as text: the problem's name in databases. It never changes; see ``problems/keys.py``."""
         key: str = self.canonical._key
         return key
 
     def get_sample_args(self, device: Any = None, seed: int | None = None) -> tuple[np.ndarray[Any, Any], ...]:
-        """Random arguments, in a convolution's order of ``mode`` or as ``a, b, [bias], [residual], [scale], [c]``.
+        """Make random arguments for a call, in the call's order.
 
-        NumPy arrays, or torch tensors on ``device`` when it is given.
+        Order: fwd ``x, w, [bias], [residual], [scale]``; bwd ``dy, w, [bias], [residual], [scale]``; wrw ``dy, x``;
+            bgrad
+        ``dy``; GEMM ``a, b, [bias], [residual], [scale], [c]``.
+
+        Args:
+            device: Device of PyTorch, such as ``"cpu"`` or ``"cuda"``. None: NumPy arrays.
+            seed: Seed of the random numbers, from 0. None: 0.
+
+        Returns:
+            A tuple of NumPy arrays, or of torch tensors on ``device``.
+
+        Raises:
+            ArgumentError: ``seed`` is no integer from 0.
         """
         from tilesmith.problems.samples import sample_args, torch_args
 

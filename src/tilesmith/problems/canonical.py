@@ -19,7 +19,7 @@ def canonical_conv(sig: ConvSignature) -> ConvSignature:
         sig = _untransposed(sig)
     if sig.spatial_dims == 1:
         sig = _with_height(sig)
-    # What a single tap or a single position never reads must not make two equal problems differ.
+    # Reset fields that a single tap or a single position never reads, so that equal problems compare equal.
     dilation = tuple(1 if f == 1 else d for f, d in zip(sig.kernel_logical[2:], sig.dilation, strict=True))
     padding, sizes = sig.padding, (sig.input_logical[2:], sig.kernel_logical[2:], sig.stride, dilation)
     pairs = sides(padding)

@@ -1,4 +1,4 @@
-"""``ConvSignature``: one convolution problem as a user asks for it."""
+"""``ConvSignature``: one convolution problem, as the user describes it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,58 @@ MODES = ("fwd", "bwd", "wrw", "bgrad")
 
 @dataclass(frozen=True)
 class ConvSignature(Problem):
-    """One convolution, transposed convolution, or a gradient of one.
+    """One convolution, transposed convolution, or a gradient of one. Immutable, and checked when it is made.
 
-    Shapes are those of the *forward* problem, each in its tensor's own layout. The filter's layout uses the same
-    letters: ``N`` is its first logical axis (output channels ``K``; input channels ``C`` when ``transposed``), ``C``
-    its second (``C / groups``; ``K / groups`` when ``transposed``).
-
-    Modes: ``fwd`` y from (x, w); ``bwd`` dx from (dy, w); ``wrw`` dw from (dy, x); ``bgrad`` db from (dy).
-    ``stride``, ``dilation``, ``output_padding`` are integers or one value a spatial axis. ``padding`` is that, or
-    ``(low, high)`` for each axis, or ``"valid"``, ``"same"`` (PyTorch's) or ``"causal"`` (Keras'); it reads back as
-    integers where both sides are equal, else as pairs.
-    ``workspace_limit`` is the most bytes of workspace (``Plan.workspace_bytes``, packed filters apart) that a plan may
-    need; None: any number.
-    ``*_strides`` are element strides in the order of the layout's axes (None: dense), for tensors with a pitch.
-    Output size: ``(in + low + high - dilation*(filter - 1) - 1) // stride + 1``; transposed:
+    Shapes are those of the *forward* problem, in every mode. Below, ``N`` is the batch size, ``C`` the input channels
+    and ``K`` the output channels. The output size of each spatial axis is
+    ``(in + low + high - dilation*(filter - 1) - 1) // stride + 1``; transposed:
     ``(in - 1)*stride - low - high + dilation*(filter - 1) + 1 + output_padding``.
 
-    Raises ``ProblemError`` for anything that breaks a rule.
+    Args:
+        input_shape: Sizes of the input ``x``: ``(N, C, *spatial)`` with 1 to 3 spatial axes, in the order of
+            ``input_layout``.
+        kernel_shape: Sizes of the filter ``w``: ``(K, C / groups, *taps)``, in the order of ``kernel_layout``. With
+            ``transposed``: ``(C, K / groups, *taps)``.
+        stride: Elements from one filter position to the next, from 1: one integer, or one for each spatial axis.
+        padding: Zeros around each spatial axis, in elements: one integer, one for each spatial axis, a ``(low, high)``
+            pair for each spatial axis, or ``"valid"``, ``"same"`` (as in PyTorch) or ``"causal"`` (as in Keras). It
+            reads back as integers if both sides of every axis are equal, else as pairs.
+        dilation: Elements from one filter tap to the next, from 1: one integer, or one for each spatial axis.
+        groups: Number of groups. It must divide ``C`` and ``K``.
+        transposed: True for a transposed convolution.
+        output_padding: Elements added to the high end of each spatial axis of a transposed result; smaller than the
+            stride. One integer, or one for each spatial axis.
+        mode: ``"fwd"`` computes y from (x, w), ``"bwd"`` dx from (dy, w), ``"wrw"`` dw from (dy, x), and ``"bgrad"`` db
+            from (dy).
+        dtype: Element type of all tensors: ``"fp64"``, ``"fp32"``, ``"fp16"``, ``"bf16"``, ``"fp8e4m3"``, ``"fp8e5m2"``
+            or ``"int8"``.
+        input_dtype: Element type of the input. Default: ``dtype``.
+        kernel_dtype: Element type of the filter. Default: ``dtype``.
+        output_dtype: Element type of the output. Default: ``dtype``; for int8 operands ``"int32"``, or ``"int8"`` if
+            the epilogue has a scale.
+        acc_dtype: Type of the sums. Default: ``"fp32"``; ``"fp64"`` if a tensor is fp64, ``"int32"`` for int8.
+            ``"tf32"`` allows tensor cores to round fp32 operands to TF32.
+        shared_layout: Layout of each tensor whose own layout is not given.
+        input_layout: Order of the input's axes in memory, such as ``"NHWC"``. Default: ``shared_layout``, else
+            ``"NCW"``, ``"NCHW"`` or ``"NCDHW"``.
+        kernel_layout: Order of the filter's axes, with ``N`` for its first axis above and ``C`` for its second. Same
+            default.
+        output_layout: Order of the output's axes. Same default.
+        input_strides: Strides of the input in elements, in the order of ``input_layout``. None: dense.
+        kernel_strides: Strides of the filter in elements, in the order of ``kernel_layout``. None: dense.
+        output_strides: Strides of the output in elements, in the order of ``output_layout``. None: dense.
+        epilogue: Operations on the result before it is stored; ``fwd`` and ``bwd`` only. Default: none.
+        deterministic: True to get the same bits at each call.
+        workspace_limit: Largest workspace of a plan in bytes (``Plan.workspace_bytes``; packed filters do not count).
+            None: no limit.
+
+    Raises:
+        ProblemError: A value breaks a rule. The message names the value and the rule.
+
+    Examples:
+        >>> from tilesmith import ConvSignature
+        >>> ConvSignature((2, 32, 32, 16), (8, 3, 3, 16), stride=2, padding=1, shared_layout="NHWC").output_shape
+        (2, 16, 16, 8)
     """
 
     input_shape: tuple[int, ...]
@@ -117,7 +152,7 @@ class ConvSignature(Problem):
         return dims
 
     def _check_sizes(self) -> None:
-        """A batch may be empty, and an input may have no channels (the filter then neither), as in PyTorch."""
+        """Check the sizes. As in PyTorch, the batch may be 0, and so may the channels of input and filter together."""
         may_be_empty = {"input": "NC", "kernel": "" if self.transposed else "C"}
         for name, letters in may_be_empty.items():
             layout, shape = parse_layout(getattr(self, f"{name}_layout")), getattr(self, f"{name}_shape")
@@ -127,7 +162,7 @@ class ConvSignature(Problem):
 
     def _resolve_dtypes(self) -> None:
         base = known_dtype(self.dtype).name
-        # Results of int8 products are int32, scaled ones int8: the output's, or the input gradient's.
+        # The result of int8 products is int32, or int8 with a scale. In mode bwd the result is the input gradient.
         whole = "int8" if self.epilogue.is_scaled else "int32"
         x = known_dtype(self.input_dtype or (whole if self.mode == "bwd" and base == "int8" else base))
         w = known_dtype(self.kernel_dtype or base)
@@ -154,7 +189,7 @@ class ConvSignature(Problem):
         self.epilogue.refuse_result(x.name if self.mode == "bwd" else y.name)
         for name, value in (("input_dtype", x), ("kernel_dtype", w), ("output_dtype", y), ("acc_dtype", acc)):
             self._put(name, value.name)
-        self._put("dtype", x.name)  # one spelling: it follows the input
+        self._put("dtype", x.name)  # so that equal problems compare equal
 
     def _check_channels(self) -> None:
         self._put("groups", whole_number("groups", self.groups, 1, MAX_SIZE))
@@ -210,7 +245,7 @@ class ConvSignature(Problem):
                 raise ProblemError(f"{name} {shape} spans {elements} elements; tensors end at 2^59")
 
     def _checked_strides(self, name: str, shape: tuple[int, ...], given: object) -> tuple[int, ...]:
-        """The strides, those of unit axes (which never matter) as a dense tensor would have them."""
+        """Check the strides. The stride of an axis of size 1 is set to the dense one, because it changes no address."""
         strides = list(whole_numbers(f"{name}_strides", given, 1, MAX_STRIDE))
         if len(strides) != len(shape):
             raise ProblemError(f"{name}_strides {given} has {len(strides)} values, the tensor {len(shape)} axes")
@@ -250,23 +285,23 @@ class ConvSignature(Problem):
 
     @property
     def padding_high(self) -> tuple[int, ...]:
-        """Padding behind the last element of each spatial axis."""
+        """Padding after the last element of each spatial axis."""
         return tuple([high for _, high in sides(self.padding)])
 
     @property
     def output_channels(self) -> int:
-        """``K``, of which a bias has one element each."""
+        """``K``, the number of output channels; a bias has ``K`` elements."""
         return self.kernel_logical[1] * self.groups if self.transposed else self.kernel_logical[0]
 
     @property
     def is_empty(self) -> bool:
-        """No element of the input: the result is empty, or sums of no products. No kernel computes it."""
+        """True if the input has no elements: the result is empty or zero plus epilogue, and no kernel computes it."""
         return 0 in self.input_shape
 
     @cached_property
     def output_logical(self) -> tuple[int, ...]:
         """``(N, K, *spatial)`` of the forward output."""
-        # No channels in, none out: PyTorch has it so.
+        # As in PyTorch: without input channels there are no output channels.
         k = self.output_channels if self.input_logical[1] else 0
         sizes = []
         padding = sides(self.padding)
@@ -288,10 +323,10 @@ class ConvSignature(Problem):
 
     @cached_property
     def canonical(self) -> ConvSignature:
-        """The one spelling of this problem: not transposed, at least two spatial axes, no field that changes nothing.
+        """The canonical form: not transposed, at least two spatial axes, default values in fields without effect.
 
-        Transposed forward is backward data with the names exchanged; ``canonical_order`` says where its arguments come
-        from.
+        All signatures of one problem have the same canonical form. A transposed forward convolution becomes ``bwd``
+        with exchanged names; ``canonical_order`` maps the arguments.
         """
         from tilesmith.problems.canonical import canonical_conv
 
@@ -299,7 +334,7 @@ class ConvSignature(Problem):
 
     @property
     def canonical_order(self) -> tuple[int, ...]:
-        """For each input argument of ``canonical``, the index of this signature's argument that it is."""
+        """For each input argument of ``canonical``, the index of the same argument in this signature."""
         inputs = {"fwd": 2, "bwd": 2, "wrw": 2, "bgrad": 1}[self.mode]
         inputs += self.epilogue.bias + self.epilogue.residual + self.epilogue.is_scaled
         return (1, 0) if self.transposed and self.mode == "wrw" else tuple(range(inputs))
@@ -335,7 +370,7 @@ class ConvSignature(Problem):
 
 
 def _per_axis(name: str, value: object, dims: int, least: int) -> tuple[int, ...]:
-    """One integer a spatial axis, each from ``least`` to 2^31-1; a single one stands for all."""
+    """One integer for each spatial axis, each from ``least`` to 2^31-1; a single integer is used for all axes."""
     if isinstance(value, str):
         digits = value.strip()
         typed = f"type {name}={digits}" if digits.isascii() and digits.isdecimal() else "give an integer"

@@ -17,7 +17,7 @@ _ACTIVATIONS = {
 
 
 def activation_to_type(name: object, known: Sequence[str]) -> str:
-    """Says what to type for an activation that another library calls ``name`` (text or a module); may be empty."""
+    """The arguments to type for an activation that another library calls ``name`` (text or a module); may be empty."""
     if name is None:
         return "activation='none'"
     text = (name if isinstance(name, str) else type(name).__name__).strip().lower().rpartition(".")[2]
@@ -30,16 +30,33 @@ ACTIVATIONS = ("none", "relu", "leaky_relu", "silu", "gelu", "clamp")
 
 @dataclass(frozen=True)
 class Epilogue:
-    """``activation(scale * r + bias[channel] + residual)``, each part optional, computed in the accumulation type.
+    """``activation(scale * r + bias[channel] + residual)`` for the result ``r``; each part is optional.
 
-    ``bias`` has one element per result channel, in the result's dtype; ``residual`` has the result's shape, layout and
-    dtype. ``scale`` goes with int8 results (of int8 products) and fp8 results: ``"tensor"`` is one fp32 number for all,
-    ``"channel"`` one for each result channel. Then ``bias`` is fp32, and all is computed in fp32 or better before the
-    one rounding to the result: an int8 result is rounded to nearest even and saturated to -128 to 127, and a NaN
-    becomes 0; an fp8 result is rounded as without a scale (what is too large becomes Inf, in fp8e4m3 NaN).
+    Computed in the accumulation type, before the result is rounded. With a scale it is computed in fp32 or better and
+    rounded once: an int8 result is rounded to nearest even and saturated to -128 to 127, and a NaN becomes 0; an fp8
+    result is rounded as without a scale (a value that is too large becomes Inf, in fp8e4m3 NaN). A NaN stays a NaN
+    through every activation.
 
-    ``gelu`` is the exact ``r * 0.5 * (1 + erf(r / sqrt(2)))``. ``slope`` is leaky relu's factor for negative values;
-    ``low`` and ``high`` are clamp's limits. A NaN stays a NaN through every activation.
+    Args:
+        bias: Add one element for each result channel (for a GEMM: each column). The bias is an operand of the call, of
+            shape ``(channels,)`` and of the result's dtype; fp32 with a scale.
+        activation: ``"none"``, ``"relu"``, ``"leaky_relu"``, ``"silu"``, ``"gelu"`` (exact:
+            ``r * 0.5 * (1 + erf(r / sqrt(2)))``) or ``"clamp"``.
+        residual: Add a tensor. The residual is an operand of the call, with the result's shape, layout and dtype.
+        slope: Factor of ``"leaky_relu"`` for negative values.
+        low: Lower limit of ``"clamp"``.
+        high: Upper limit of ``"clamp"``.
+        scale: ``"none"``; ``"tensor"``: one factor for the whole result; ``"channel"``: one for each result channel.
+            The factors are an fp32 operand of the call, of shape ``(1,)`` or ``(channels,)``. Only for fp8 results, and
+            for int8 results of int8 products.
+
+    Raises:
+        ProblemError: A value breaks a rule, or ``low`` is above ``high``.
+
+    Examples:
+        >>> from tilesmith import Epilogue
+        >>> Epilogue(bias=True, activation="clamp", low=0.0, high=1.0).is_identity
+        False
     """
 
     bias: bool = False
@@ -66,7 +83,7 @@ class Epilogue:
             raise ProblemError(f"clamp needs low <= high, got low={self.low}, high={self.high}")
         if self.activation == "leaky_relu" and not math.isfinite(self.slope):
             raise ProblemError(f"leaky_relu needs a finite slope, got {self.slope}")
-        # What the activation does not read must not make two equal epilogues differ.
+        # Reset fields that the activation does not read, so that equal epilogues compare equal.
         if self.activation != "leaky_relu":
             object.__setattr__(self, "slope", 0.01)
         if self.activation != "clamp":
@@ -86,7 +103,7 @@ class Epilogue:
         return "fp32" if self.is_scaled else result
 
     def refuse_result(self, result: str) -> None:
-        """Raise ``ProblemError`` unless a result of this type may be scaled, or need not be."""
+        """Raise ``ProblemError`` if there is a scale and a result of this type cannot have one."""
         if self.is_scaled and result not in ("int8", "fp8e4m3", "fp8e5m2"):
             raise ProblemError(f"scale {self.scale!r} goes with an int8 or fp8 result, got {result}")
 

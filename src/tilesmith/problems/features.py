@@ -17,7 +17,7 @@ ACTIVATED = frozenset(name for name in ACTIVATIONS if name != "none")
 SCALED = frozenset(("scale_tensor", "scale_channel"))
 EPILOGUE = ACTIVATED | {"bias", "residual"}
 WINDOW = frozenset(("stride", "padding", "padding_high", "dilation", "depth"))
-# What every fast solver computes: fp32 sums in a fixed order, operands that may be rounded, and element strides.
+# The features of every fast solver: fp32 sums in a fixed order, operands that may be rounded, and element strides.
 USUAL = frozenset(("acc=fp32", "tf32", "deterministic", "pitch"))
 CONV = EPILOGUE | WINDOW | {"fwd", "bwd", "wrw", "bgrad", "groups"}
 GEMM = EPILOGUE | {"gemm", "batch", "alpha", "beta"}

@@ -1,4 +1,4 @@
-"""Readable names: C identifiers in which every field of a signature, as the user spelled it, takes part."""
+"""Readable names: C identifiers that contain every field of a signature, in the user's spelling."""
 
 from __future__ import annotations
 

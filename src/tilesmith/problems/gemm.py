@@ -1,4 +1,4 @@
-"""``GemmSignature``: one (batched) matrix multiplication as a user asks for it."""
+"""``GemmSignature``: one matrix product, or a batch of them, as the user describes it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,45 @@ from tilesmith.problems.limits import MAX_SIZE, MAX_STRIDE, read_limit, refuse_e
 class GemmSignature(Problem):
     """``c = activation(scale * (alpha * op(a) @ op(b)) + beta * c + bias + residual)`` for each of ``batch`` matrices.
 
-    ``op(a)`` is m x k, ``op(b)`` k x n, ``c`` m x n, all row-major. ``a`` is stored as k x m with ``trans_a``, ``b`` as
-    n x k with ``trans_b``. ``lda``, ``ldb``, ``ldc`` are elements from one stored row to the next; ``stride_a``,
-    ``stride_b``, ``stride_c`` from one batch to the next (None: dense). Matrices of several batches may interleave; a
-    batch stride of 0 shares ``a`` or ``b`` between all batches. ``bias`` has one element per column, ``residual`` lies
-    as ``c`` does. With ``beta == 0``, ``c`` is not read. ``workspace_limit`` is the most bytes of workspace
-    (``Plan.workspace_bytes``) that a plan may need; None: any number.
+    Immutable, and checked when it is made. ``op(a)`` is m x k, ``op(b)`` is k x n and ``c`` is m x n, all row-major.
 
-    Raises ``ProblemError`` for anything that breaks a rule.
+    Args:
+        m: Rows of ``op(a)`` and of ``c``.
+        n: Columns of ``op(b)`` and of ``c``.
+        k: Columns of ``op(a)`` and rows of ``op(b)``.
+        batch: Number of products.
+        trans_a: ``a`` is stored as k x m.
+        trans_b: ``b`` is stored as n x k.
+        dtype: Element type of all matrices: ``"fp64"``, ``"fp32"``, ``"fp16"``, ``"bf16"``, ``"fp8e4m3"``,
+            ``"fp8e5m2"`` or ``"int8"``.
+        a_dtype: Element type of ``a``. Default: ``dtype``.
+        b_dtype: Element type of ``b``. Default: ``dtype``.
+        c_dtype: Element type of ``c``. Default: ``dtype``; for int8 operands ``"int32"``, or ``"int8"`` if the epilogue
+            has a scale.
+        acc_dtype: Type of the sums. Default: ``"fp32"``; ``"fp64"`` if a matrix is fp64, ``"int32"`` for int8.
+            ``"tf32"`` allows tensor cores to round fp32 operands to TF32.
+        alpha: Factor of the product; finite, and a whole number for an int32 result.
+        beta: Factor of the initial ``c``; same rule. With 0, ``c`` is not read.
+        lda: Elements from one stored row of ``a`` to the next. None: dense.
+        ldb: Elements from one stored row of ``b`` to the next. None: dense.
+        ldc: Elements from one row of ``c`` to the next. None: dense.
+        stride_a: Elements from one batch of ``a`` to the next. None: dense. 0: all batches share ``a``. The matrices of
+            several batches may interleave.
+        stride_b: Elements from one batch of ``b`` to the next. None: dense. 0: all batches share ``b``.
+        stride_c: Elements from one batch of ``c`` to the next, from 1. None: dense.
+        epilogue: Operations on the result before it is stored. The bias has one element for each column, the residual
+            has the memory layout of ``c``. Default: none.
+        deterministic: True to get the same bits at each call.
+        workspace_limit: Largest workspace of a plan in bytes (``Plan.workspace_bytes``; packed filters do not count).
+            None: no limit.
+
+    Raises:
+        ProblemError: A value breaks a rule. The message names the value and the rule.
+
+    Examples:
+        >>> from tilesmith import GemmSignature
+        >>> GemmSignature(m=4, n=3, k=8, trans_b=True).b_shape
+        (3, 8)
     """
 
     m: int
@@ -75,7 +106,7 @@ class GemmSignature(Problem):
         base = known_dtype(self.dtype)
         a = known_dtype(self.a_dtype or base.name)
         b = known_dtype(self.b_dtype or base.name)
-        whole = "int8" if self.epilogue.is_scaled else "int32"  # what int8 products give
+        whole = "int8" if self.epilogue.is_scaled else "int32"  # the result of int8 products
         c = known_dtype(self.c_dtype or (whole if a.name == "int8" else base.name))
         acc = known_acc_dtype(self.acc_dtype or default_acc_dtype(a.name, b.name, c.name))
         if any(d.is_integer for d in (a, b, c, acc)):
@@ -98,7 +129,7 @@ class GemmSignature(Problem):
             self._put(name, value.name)
 
     def _resolve_memory(self, name: str) -> None:
-        """Check one operand's leading dimension and batch stride, and write dense ones as None."""
+        """Check the leading dimension and batch stride of one matrix; store None for a dense one."""
         rows, columns = self._stored(name)
         lead, step = getattr(self, f"ld{name}"), getattr(self, f"stride_{name}")
         if lead is not None:
@@ -113,7 +144,7 @@ class GemmSignature(Problem):
             raise ProblemError(f"{name} {self._shape(name)} spans {elements} elements; tensors end at 2^59")
 
     def _checked_step(self, name: str, step: int) -> int | None:
-        """A batch stride, None when it is the dense one or when there is but one batch."""
+        """Check a batch stride. Returns None for the dense stride, and if there is only one batch."""
         rows, columns = self._stored(name)
         lead = self._lead(name)
         step = whole_number(f"stride_{name}", step, 1 if name == "c" else 0, MAX_STRIDE)
@@ -124,7 +155,7 @@ class GemmSignature(Problem):
         return None if self.batch == 1 or step == rows * lead else step
 
     def _stored(self, name: str) -> tuple[int, int]:
-        """Rows and columns of one matrix as it lies in memory."""
+        """Rows and columns of one matrix as stored in memory."""
         return {
             "a": (self.k, self.m) if self.trans_a else (self.m, self.k),
             "b": (self.n, self.k) if self.trans_b else (self.k, self.n),
@@ -149,7 +180,7 @@ class GemmSignature(Problem):
 
     @property
     def a_shape(self) -> tuple[int, ...]:
-        """``([batch,] m, k)``, or ``([batch,] k, m)`` with ``trans_a``; the batch axis is not there with one batch."""
+        """``([batch,] m, k)``, or ``([batch,] k, m)`` with ``trans_a``; no batch axis if ``batch`` is 1."""
         return self._shape("a")
 
     @property
@@ -175,18 +206,19 @@ class GemmSignature(Problem):
 
     @property
     def is_empty(self) -> bool:
-        """An operand without elements: the result is empty, or sums of no products. No kernel computes it."""
+        """True if an operand has no elements: the result is empty or zero plus epilogue, and no kernel computes it."""
         return 0 in (self.batch, self.m, self.n, self.k)
 
     # --- canonical form -------------------------------------------------------------------------------------------
 
     @cached_property
     def canonical(self) -> GemmSignature:
-        """The one spelling: an operand is not called transposed when that changes no address."""
+        """The canonical form: ``trans_a`` and ``trans_b`` are False where they change no address."""
         if self.is_empty:
             return self
         changes: dict[str, object] = {}
-        # Stored k x m, with a unit axis, is m x k in the same memory; of the cases with a pitch only k == 1 is.
+        # If k or m is 1, a dense k x m matrix has the memory of an m x k matrix. With a pitch that holds for k == 1
+        # only.
         if self.trans_a and (self.k == 1 or (self.m == 1 and self.lda is None)):
             changes |= {"trans_a": False, "lda": None, "stride_a": self._step("a")}
         if self.trans_b and (self.n == 1 or (self.k == 1 and self.ldb is None)):
@@ -195,7 +227,7 @@ class GemmSignature(Problem):
 
     @property
     def canonical_order(self) -> tuple[int, ...]:
-        """For each input argument of ``canonical``, the index of this signature's argument that it is: all in place."""
+        """For each input argument of ``canonical``, the index of the same argument here: the order never changes."""
         e = self.epilogue
         return tuple(range(2 + e.bias + e.residual + e.is_scaled + (self.beta != 0)))
 

@@ -5,7 +5,7 @@
 - ``gemm1;m=4;n=5;k=6;batch=1;a=fp32,n;b=fp32,t;c=fp32;acc=fp32;alpha=1.0;beta=0.0``, then, only when present,
   ``lda= ldb= ldc= sa= sb= sc= epi= det``.
 
-What came later has a version of its own, so that a problem which uses none of it keeps its first key:
+Newer features have a new key version, so that a problem without them keeps its first key:
 
 - ``conv2;...`` is ``conv1;...`` with at least one of these behind it, in this order: ``padhi=`` (padding behind the
   last element of each spatial axis, where it is not that of ``pad=``), ``wlim=`` (the most bytes of workspace).

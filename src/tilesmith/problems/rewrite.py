@@ -1,4 +1,4 @@
-"""Equivalences: other problems whose answer, computed on the same memory, is the answer of this one.
+"""Equivalences: other problems with the same result on the same memory.
 
 A rewrite moves no data: every tensor of the rewritten problem is a view of the tensor in the same slot (slot ``i`` of
 the one is slot ``i`` of the other). So each solver sees each form of a problem, and no kernel is written twice.

@@ -1,7 +1,7 @@
-"""``CachePopulator``: a list of problems made ready, so that another process runs them in ``strict`` mode.
+"""``CachePopulator`` makes a list of problems ready, so that another process can run them in ``strict`` mode.
 
-First everything that will be wanted is compiled, many problems at a time; then each problem is settled by its mode, one
-after the other, so that nothing disturbs a measurement. What is done stays done: a second run goes on from there.
+First it compiles the candidates of many problems in parallel. Then it decides the problems one after the other, so that
+nothing disturbs a measurement. A second run continues where the first one stopped.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _log = logging.getLogger("tilesmith.dispatch")
 
 @dataclass(frozen=True)
 class Step:
-    """One problem has come one step further on one device.
+    """Progress of one problem on one device.
 
-    ``phase`` is ``compiled`` (what it may need is in the cache), ``ready`` or ``failed``, with a ``reason``. ``device``
-    is empty where sources are written, to ``folder``.
+    ``phase`` is ``compiled`` (the kernels that it may need are in the cache), ``ready`` or ``failed``; ``reason`` says
+    why it failed. If only sources are written, ``device`` is empty and ``folder`` holds the sources.
     """
 
     signature: Signature
@@ -74,17 +74,41 @@ class Step:
 
 
 class CachePopulator:
-    """Makes problems ready: decided, compiled, and in the cache.
+    """Makes problems ready: decides them, compiles their kernels, and fills the cache.
 
-    Problems come from ``signatures``, ``commands`` (driver commands) and ``commands_file`` (one command a line), in
-    this order, each once. A line that cannot be read is kept in ``bad_lines``, and the rest is used.
+    Problems come from ``signatures``, ``commands`` and ``commands_file``, in this order. Duplicates are removed.
 
-    ``devices`` (default: the CPU) are ``cpu``, ``cuda`` or ``cuda:1``; an empty name writes sources only, one folder a
-    problem, under ``out`` (default: ``sources`` in the cache folder), for ``target`` (default: this machine). ``mode``,
-    ``threads``, ``database`` and ``cache_dir`` are those of ``get_launchable``. In mode ``fast`` nothing is measured,
-    so the process that follows must be in mode ``fast``, too; mode ``strict`` only says what is ready.
+    Args:
+        cache_dir: A path or an ``ArtifactCache``. None: TILESMITH_CACHE_DIR.
+        devices: Devices to prepare: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``. The empty name ``""`` writes sources only.
+        signatures: Problems.
+        commands: Driver commands.
+        commands_file: File with one driver command on each line. A line that cannot be read is added to ``bad_lines``;
+            the other lines are used.
+        mode: As for ``get_launchable``. ``"fast"`` measures nothing, so the process that runs the problems must use
+            ``"fast"`` too. ``"strict"`` compiles nothing and only checks which problems are ready.
+        threads: Number of CPU threads, from 1 to 1024. None: TILESMITH_NUM_THREADS, else all usable cores.
+        database: A path, a ``Database`` or ``Layers``. None: the layers of TILESMITH_DB_PATH.
+        out: Folder for the sources of device ``""``, with one subfolder for each problem. None: ``sources`` in the
+            cache folder.
+        target: Target of the sources of device ``""``, or its name. None: this machine.
 
-    Raises ``CommandError`` for a bad command of ``commands``, ``FileFormatError`` for a file that cannot be read.
+    Attributes:
+        signatures: The problems, without duplicates.
+        bad_lines: One ``CommandError`` for each line of ``commands_file`` that cannot be read.
+
+    Raises:
+        CommandError: One of ``commands`` does not follow the grammar.
+        FileFormatError: ``commands_file`` cannot be read.
+        ArgumentError: ``mode`` does not exist, or TILESMITH_CACHE_ON=0 switches the cache off.
+
+    Examples:
+        >>> import tilesmith
+        >>> problem = tilesmith.GemmSignature(m=8, n=8, k=8)
+        >>> populator = tilesmith.CachePopulator(signatures=[problem], threads=1)
+        >>> populator.run()
+        >>> populator.get_cache_status(problem.get_func_name())
+        {'cpu': True}
     """
 
     def __init__(
@@ -118,13 +142,21 @@ class CachePopulator:
 
     @property
     def steps(self) -> int:
-        """How many ``Step`` a run makes, at most."""
+        """The largest number of ``Step`` records that one run makes."""
         return len(self.signatures) * sum(2 if device and self.mode != "strict" else 1 for device in self.devices)
 
     def run(self, max_processes: int | None = None, listener: Listener | None = None) -> None:
-        """Make every problem ready. ``max_processes`` compilers run at a time (default: one a core).
+        """Make every problem ready. If one fails, ``get_failures`` names it, and the run continues with the others.
 
-        A problem that fails is in ``get_failures``, and the others follow. Ctrl-C keeps what is done, and raises.
+        Args:
+            max_processes: Number of compilers that run at the same time. None: one for each usable core.
+            listener: Function that is called with each ``Step``. None: no calls.
+
+        Raises:
+            DatabaseError: The database cannot be written, so the results would be lost.
+            TargetError: A device does not exist or does not run here.
+            InterruptedSearchError: Ctrl-C stopped a measurement. (Ctrl-C at another moment raises
+                ``KeyboardInterrupt``.) Finished problems are kept.
         """
         tell = listener or (lambda step: None)
         for device in self.devices:
@@ -145,16 +177,20 @@ class CachePopulator:
                 self._settle(request, device, tell)
 
     def get_cache_status(self, func_name: str) -> dict[str, bool]:
-        """Whether the problem with this ``get_func_name()`` is ready, by device; under ``""``: its sources lie there.
+        """For each device, whether a problem is ready there; for ``""``, whether its sources were written.
 
-        Raises ``ArgumentError`` for a name of none of the problems.
+        Args:
+            func_name: ``get_func_name()`` of the problem.
+
+        Raises:
+            ArgumentError: None of the problems has this name.
         """
         if func_name not in {signature.get_func_name() for signature in self.signatures}:
             raise ArgumentError(f"{func_name!r} is the get_func_name() of none of the {len(self.signatures)} problems")
         return {device: device in self._ready.get(func_name, ()) for device in self.devices}
 
     def get_failures(self) -> dict[str, str]:
-        """Why problems are not ready, by their ``get_func_name()``; of several devices, each with its reason."""
+        """The reason for each problem that is not ready, by its ``get_func_name()``. The reason names the device."""
         return {
             name: "; ".join(f"{device or 'sources'}: {reason}" for device, reason in reasons.items())
             for name, reasons in self._failures.items()
@@ -168,7 +204,7 @@ class CachePopulator:
         return open_databases(self._database, readonly=self.mode == "strict")
 
     def _compile_all(self, device: str, requests: Sequence[Request], workers: int, tell: Listener) -> None:
-        """Compile what the problems may need. What fails here fails again, with its reason, when it is settled."""
+        """Compile the candidates of the problems. An error is only logged here; ``_settle`` meets and reports it."""
 
         compilers = Processes()
 
@@ -208,7 +244,7 @@ class CachePopulator:
                     f"the cache folder {self._cache.directory} cannot be written, or others can: see the warning"
                 )
             if self.mode not in ("fast", "strict"):
-                # What another process will do.
+                # Look the problem up as another process will.
                 resolve(replace(request, mode="strict"))
         except InterruptedSearchError:
             raise

@@ -1,4 +1,4 @@
-"""``tilesmith.tune``: search the best config of a problem and remember it where the environment says."""
+"""``tilesmith.tune``: search the best config of a problem and keep it in the default database and cache."""
 
 from __future__ import annotations
 
@@ -49,15 +49,41 @@ def tune(
     threads: int | None = None, seconds: float | None = 15.0, trials: int | None = None, strategy: str = "model",
     external: bool | None = None,
 ) -> TuneResult | tuple[TuneResult, ...]:  # fmt: skip
-    """Find the best config of a problem on this machine, and keep it in the default database and cache.
+    """Search the best config of a problem on this machine, and keep it in the default database and cache.
 
-    ``problem`` is a signature, or a driver command, which may name several problems: then the results are a tuple.
-    ``target``, ``device``, ``threads`` and ``external`` are those of ``get_launchable``. The search of each problem
-    ends after ``seconds`` or ``trials`` configs (None: no limit). The next ``get_launchable`` of the problem finds what
-    was tuned.
+    The next ``get_launchable`` of the problem uses the result.
 
-    Raises ``CommandError`` for a bad command, ``DatabaseError`` where nothing can be remembered, and what
-    ``tilesmith.tune.session.tune`` raises.
+    Args:
+        problem: A signature, or a driver command. A command may name several problems, one for each direction.
+        target: The target, or its name, such as ``"x86_64-v3:2"``. It must run on this machine. None: the target of
+            ``device``; for the CPU, this machine with ``threads`` threads.
+        device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``. None: the family of ``target``, else ``"cpu"``.
+        threads: Number of CPU threads, from 1 to 1024. None: TILESMITH_NUM_THREADS, else all usable cores.
+        seconds: Time limit for each problem in seconds, above 0. None: no limit.
+        trials: Largest number of configs for each problem, from 1. None: no limit.
+        strategy: ``"model"``, ``"exhaustive"``, ``"random"``, ``"local"``, ``"evolutionary"`` or ``"defaults"``.
+        external: Let PyTorch's own CUDA kernels compete in the playoff. None: True if PyTorch with CUDA is loaded and
+            TILESMITH_EXTERNAL is not 0.
+
+    Returns:
+        A ``TuneResult`` for a signature; a tuple of them, one for each direction, for a command.
+
+    Raises:
+        ArgumentError: ``problem`` is neither a signature nor a command.
+        CommandError: The command does not follow the grammar.
+        DatabaseError: The database cannot be written, so the result would be lost.
+        TargetError: The target or device does not exist or does not run here, or it contradicts ``threads``.
+        NoSolutionError: No solver computes the problem, or no config works.
+        NoCompilerError: There is no compiler.
+        OutOfTimeError: The time limit was reached before there was an answer. Measured configs are kept.
+        LaunchError: The problem is too large for the memory.
+        InterruptedSearchError: Ctrl-C stopped the search. Measured configs are kept.
+
+    Examples:
+        >>> import tilesmith
+        >>> result = tilesmith.tune(tilesmith.GemmSignature(m=24, n=32, k=16), threads=1, trials=1)
+        >>> result.record.status
+        'ok'
     """
     if not isinstance(problem, str | ConvSignature | GemmSignature):
         raise ArgumentError(f"{type(problem).__name__} is neither a signature nor a driver command")

@@ -69,7 +69,7 @@ def device(ordinal: int) -> Device:
 
 
 def device_of(address: int) -> int:
-    """The ordinal of the device whose memory ``address`` is."""
+    """The ordinal of the device that owns the memory at ``address``."""
     ordinal = ctypes.c_int()
     driver().call("cuPointerGetAttribute", ctypes.byref(ordinal), _POINTER_DEVICE, ctypes.c_uint64(address))
     return ordinal.value

@@ -44,7 +44,7 @@ class Library(Protocol):
     def copy(self, to: Any, values: Any) -> None: ...
 
     def clone(self, tensor: Any) -> Any | None:
-        """The same tensor in memory of its own, strides kept; None if that cannot be made."""
+        """A copy of the tensor in new memory with the same strides; None if that is impossible."""
         ...
 
 

@@ -36,7 +36,7 @@ def _family_of(name: str) -> str:
 
 
 def recall_digests(digests: dict[str, str]) -> None:
-    """What another process computed for files of the same ``file_stamp()``, by family."""
+    """Digests that another process computed for files of the same ``file_stamp()``, by family."""
     _known.update(digests)
 
 

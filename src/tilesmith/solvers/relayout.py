@@ -1,6 +1,6 @@
 """Any layout for solvers that read channels-last tensors: copies before and after, inside the plan.
 
-What is copied, how, and what that costs is the target family's (``Copies``).
+The target family (``Copies``) defines the copies, their kernels and their cost.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _MAKERS = {"AuthenticAMD": "amd", "GenuineIntel": "intel", "HygonGenuine": "hygo
 
 
 def processor_text(lines: Iterable[str]) -> str:
-    """The processor of a machine whose ``/proc/cpuinfo`` has these lines; ``generic`` where they do not tell.
+    """The processor of a machine whose ``/proc/cpuinfo`` has these lines; ``generic`` if they do not name it.
 
     One that has no name here is called by its numbers: ``intel-6-207``, ``arm-41-d80``.
     """

@@ -58,7 +58,7 @@ def build_unit(
     sources: Sequence[Source], target: Target, out_path: Path, compiler: Toolchain | None = None,
     limit_s: float = COMPILE_S,
 ) -> tuple[KernelResources, ...]:  # fmt: skip
-    """Compile ``sources`` into ``out_path`` (a shared object, or a cubin), which appears whole or not at all.
+    """Compile ``sources`` into ``out_path`` (a shared object, or a cubin), written atomically.
 
     Returns what each CUDA kernel takes of a multiprocessor. Raises ``NoCompilerError``, or ``CompileError`` with the
     first error line and the place where the source was kept, or that the compiler did not end within ``limit_s``.

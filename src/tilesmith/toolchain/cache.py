@@ -71,7 +71,7 @@ class ArtifactCache:
         self._told = False  # that the directory fails
 
     def find(self, digest: str) -> Artifact | None:
-        """The binary with this digest, verified; None if there is none that is whole."""
+        """The verified binary with this digest; None if it is missing or damaged."""
         if len(digest) != 64 or not _HEX.issuperset(digest) or digest in self._refused:
             return None
         for folder in self.folders():
@@ -82,7 +82,7 @@ class ArtifactCache:
         return None
 
     def refuse(self, artifacts: Sequence[Artifact], error: Exception) -> bool:
-        """Binaries that are whole and could not be loaded count as missing from now on; False if they did before."""
+        """Count undamaged binaries that could not be loaded as missing from now on; False if they counted so before."""
         digests = {artifact.digest for artifact in artifacts} - self._refused
         if digests:
             self._refused |= digests
@@ -104,7 +104,7 @@ class ArtifactCache:
         return ()
 
     def lookup(self, source: Source, target: Target, compiler: Toolchain | None = None) -> Artifact | None:
-        """The artifact of ``source`` if it is here and whole."""
+        """The artifact of ``source``; None if it is missing or damaged."""
         return self._load(artifact_key(source, target, compiler or find_toolchain(target)), target)
 
     def get_or_build(self, source: Source, target: Target, compiler: Toolchain | None = None) -> Artifact:
@@ -121,7 +121,7 @@ class ArtifactCache:
     ) -> tuple[Artifact | CompileError, ...]:
         """The artifact of each source, compiled on as many compilers at a time as there are cores.
 
-        A source that the compiler refuses has its ``CompileError`` in its place; the others are built all the same.
+        For a source that the compiler refuses, the list has its ``CompileError``; all other sources are built.
         """
         compiler = compiler or find_toolchain(target)
 
@@ -182,7 +182,7 @@ class ArtifactCache:
                 files.publish(folder, folder / name, data, durable=durable)
 
     def place(self) -> Path:
-        """The folder that is written: the last of ``folders``. ``OSError`` where there is none."""
+        """The folder for new files: the last of ``folders``. ``OSError`` if there is none."""
         folders = self.folders()
         if not folders:
             self._fall_back(None)

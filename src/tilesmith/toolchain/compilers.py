@@ -100,7 +100,8 @@ def _environment() -> tuple[str, ...]:
 
 
 def compiler_for(target: CpuTarget) -> Compiler:
-    """A compiler that makes binaries for ``target``: this machine's where it can, else a cross compiler, else zig.
+    """A compiler that makes binaries for ``target``: this machine's compiler if it can, else a cross compiler, else
+    zig.
 
     Raises ``NoCompilerError``.
     """

@@ -1,4 +1,4 @@
-"""Files that many processes make in one folder: published whole, made once, removed when their makers die.
+"""Files that many processes make in one folder: written atomically, made once, removed after their process died.
 
 A process holds a ``flock`` on what it is making. The system lets go of it when the process ends, however it ends, so
 a file without a holder is abandoned: there are no stale locks to wait for, and no process ids to compare. Where a file
@@ -64,7 +64,7 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def publish(root: Path, path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Write ``path``, somewhere under ``root``, so that it is seen whole or not at all: stage, fsync, rename.
+    """Write ``path``, somewhere under ``root``, atomically: stage, fsync, rename.
 
     What need not be ``durable`` is not synced: after a power cut it may be in pieces, which its seal must tell.
     ``OSError`` where it cannot be written, or where others could write to ``root`` as well (``toolchain.trust``).
@@ -78,7 +78,7 @@ def publish(root: Path, path: Path, data: bytes, *, durable: bool = True) -> Non
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it for this user alone, whatever the process grants otherwise."""
+    """Make a folder and its parents with access only for this user, whatever the umask is."""
     if os.path.isdir(folder):
         return
     _make_folder(folder.parent)
@@ -113,7 +113,8 @@ def _publish(root: Path, path: Path, data: bytes, durable: bool) -> None:
 
 @contextlib.contextmanager
 def exclusive(root: Path, name: str, seconds: float) -> Iterator[None]:
-    """One process at a time under this name: the others wait, ``seconds`` at most, and then go on all the same.
+    """Only one process at a time has this name. Each other process waits at most ``seconds``, and then continues
+    anyway.
 
     It saves work that others do; nothing may rely on it.
     """
@@ -150,8 +151,8 @@ def scratch_of_process() -> Path:
 
 
 def remove_abandoned(root: Path) -> int:
-    """Remove what processes that are gone have left in ``root`` and among the temporary files; says how many."""
-    # What lies behind a link is not ours to remove.
+    """Remove files that dead processes left in ``root`` and among the temporary files; returns how many."""
+    # The target of a link is not ours to remove.
     folders = [(root / name, "") for name in (STAGING, LOCKS) if not os.path.islink(root / name)]
     with contextlib.suppress(OSError):  # no folder for temporary files
         folders.append((Path(tempfile.gettempdir()), _SCRATCH))

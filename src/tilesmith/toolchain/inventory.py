@@ -39,7 +39,7 @@ _OBJECT = re.compile(r"([0-9a-f]{64})\.(so|cubin)")
 
 @dataclass(frozen=True)
 class Entry:
-    """One file. ``what`` says what it is for, ``refers`` holds the digests of the kernels that it counts.
+    """One file. ``what`` is its purpose, ``refers`` has the digests of the kernels that it names.
 
     ``damage`` says why a verified entry cannot be used; it is a miss, and made again when it is wanted.
     """
@@ -153,7 +153,7 @@ def _plan(entry: Entry, data: bytes) -> Entry:
     try:
         plan = plan_in(entry.path, data)
     except PlanError as error:
-        # What it was, as far as it can be told.
+        # The purpose of the file, as far as it is known.
         with contextlib.suppress(PlanError):
             entry = replace(entry, what=_plan_words(decode(data[32:])))
         return replace(entry, damage=str(error))
@@ -185,7 +185,7 @@ def _kernel(entry: Entry, data: bytes) -> Entry:
 
 
 def _with_lost_kernels(entries: list[Entry]) -> tuple[Entry, ...]:
-    """Keys, plans and hits whose kernels are missing or damaged cannot be used, either."""
+    """Mark keys, plans and hits whose kernels are missing or damaged as unusable."""
     whole = {each.digest for each in entries if each.kind == KERNEL and not each.damage}
 
     def checked(entry: Entry) -> Entry:

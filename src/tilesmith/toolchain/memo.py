@@ -19,7 +19,7 @@ _done: set[str] = set()  # caches of which the memo was read, or written
 
 
 def recall(cache: ArtifactCache) -> bool:
-    """Take over what another process has found out, where it holds for this one; False if it has kept nothing."""
+    """Read facts that an earlier process stored, if they are valid for this process; False if there are none."""
     place = str(cache.directory)
     if place in _done:
         return True

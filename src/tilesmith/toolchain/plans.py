@@ -79,7 +79,7 @@ def find_todays_plan(
 
 
 def keep_plan(cache: ArtifactCache, plan: Plan, revision: int, target: Target) -> None:
-    """Keep a plan; where it cannot be written the next process makes it again, and nothing else is lost."""
+    """Store a plan. If it cannot be written, the next process makes it again."""
     folder = _folders(plan.problem, plan.solver, revision, plan.config, target)[0]
     name = f"{folder}/{_maker(target)}.plan"
     payload = encode(plan)
@@ -92,7 +92,7 @@ def keep_plan(cache: ArtifactCache, plan: Plan, revision: int, target: Target) -
 
 
 def _folders(problem: str, solver: str, revision: int, config: str, target: Target) -> tuple[str, str]:
-    """Where the plans of a choice lie, and where versions whose targets had no card have put them."""
+    """The paths of a choice's plans: the current one, and that of versions whose targets had no card."""
     names, facts = (target.name, f"{target.arch}:{target.cores}"), _instructions(target)
     keys = [digest_of(_FORMAT, problem, solver, str(revision), config, name, *facts)[:40] for name in names]
     return f"plans/{keys[0]}", f"plans/{keys[1]}"
@@ -159,7 +159,7 @@ def _load(file: str, cache: ArtifactCache, target: Target, *, stale: bool) -> He
 
 
 def with_artifacts(serial: Serial, cache: ArtifactCache, target: Target, *, stale: bool) -> HeldPlan | None:
-    """A plan with what it counts; None where one of its artifacts is missing, damaged, or for another machine."""
+    """A plan with its artifacts; None if an artifact is missing, damaged, or for another machine."""
     held = []
     for digest in serial.artifacts:
         artifact = cache.find(digest)

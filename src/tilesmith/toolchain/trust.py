@@ -17,7 +17,7 @@ _GROUP, _EVERYONE = 0o020, 0o002
 
 
 def why_distrusted(path: str | os.PathLike[str]) -> str | None:
-    """Why what lies at ``path`` is not used: one line that says what to type. None if it is, or if nothing lies there.
+    """The reason why ``path`` is not used, with the command to type. None if it is used, or does not exist.
 
     Links are followed: what counts is the file or folder at their end.
     """
@@ -30,7 +30,7 @@ def why_distrusted(path: str | os.PathLike[str]) -> str | None:
 
 
 def reason_of(about: os.stat_result) -> str | None:
-    """Names the other user who can have written a file or folder; None if no other user can."""
+    """The name of another user that can have written a file or folder; None if there is none."""
     if not hasattr(os, "geteuid"):  # Windows: its access lists are not read
         return None
     if about.st_uid not in (os.geteuid(), 0) and about.st_uid != _owner_of_package():
@@ -60,7 +60,7 @@ def is_allowed(path: str | os.PathLike[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _owner_of_package() -> int:
-    """In a container the package may belong to the user who built the image: what that user writes runs here anyway."""
+    """In a container the package may belong to the user that built the image; that user's code runs here anyway."""
     try:
         about = os.stat(__file__)
     except OSError:

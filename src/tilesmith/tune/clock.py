@@ -1,4 +1,4 @@
-"""When a search must be over: what it waits for is cut then, whatever compilers and kernels do."""
+"""The end of a search's time. At this moment every wait for a compiler or a kernel ends."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 
 class TimeOverError(Exception):
-    """The time of this part of a search is over; what was under way was ended, and says nothing of any config."""
+    """The time of this part of a search is over. Running work was ended; its configs do not count as failed."""
 
 
 @dataclass
 class Clock:
-    """``ends`` is a moment of ``time.monotonic``. Parts of a search end at other times, so it is moved."""
+    """``ends`` is a moment of ``time.monotonic``. The session moves it: each part of a search has its own end."""
 
     ends: float = math.inf
 

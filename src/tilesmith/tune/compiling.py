@@ -19,7 +19,7 @@ from tilesmith.tune.units import UnitBuilder
 
 @dataclass(frozen=True)
 class CompiledPoint:
-    """A point whose kernels are compiled, or why they are not."""
+    """A point with its compiled kernels, or the reason why they could not be compiled."""
 
     point: Point
     draft: Draft | None
@@ -67,7 +67,9 @@ class CompileQueue:
     def take(self, most: int | None, wait_s: float) -> list[CompiledPoint]:
         """Up to ``most`` points that are ready, in the order of ``submit``: at least one, unless ``wait_s`` is over.
 
-        None: all, when all are ready or ``wait_s`` is over. What there was no time to compile is passed over.
+        With ``most`` None: all points, when all are ready or ``wait_s`` is over. Points that there was no time to
+            compile are
+        left out.
         """
         if most is None:
             wait({work for each in self._waiting for work in each.work}, None if math.isinf(wait_s) else wait_s)
@@ -83,7 +85,7 @@ class CompileQueue:
         return [self._built(each) for each in ready if not self._units.is_cut(each.draft)]
 
     def drop(self) -> set[Future[None]]:
-        """Forget what is waiting; the compilers that run go on, and are told."""
+        """Forget waiting points. Compilers that run continue; returns their futures."""
         works = {work for each in self._waiting for work in each.work}
         self._waiting = []
         return {work for work in works if not work.cancel()}

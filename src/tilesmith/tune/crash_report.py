@@ -40,7 +40,7 @@ class CrashReport:
         watch_faults(memoryview(self._memory)[_ADDRESS:_REGIONS])
 
     def fault(self) -> str:
-        """Of what memory the access was that ended the process, in words; empty if that is not known."""
+        """Text that names the memory whose access ended the process; empty if it is not known."""
         address = int.from_bytes(self._memory[_ADDRESS:_REGIONS], "little")
         text = self._get(_REGIONS)
         for name, begin, end, sealed in json.loads(text) if address and text else ():

@@ -91,7 +91,7 @@ class DeviceWorker:
         return Certified() if verdict.ok else refused(verdict)
 
     def _load_external(self, request: Load, solver: LibrarySolver) -> Loaded | Refused:
-        """The library works on this problem's stream and numbers, until the problem is over."""
+        """Load another library's kernel, on the stream and the arguments of this problem."""
         if self._external is None:
             bench = self.bench
             self._external = self._held.enter_context(

@@ -1,7 +1,7 @@
-"""From points to records: compiled kernels are checked and timed in the worker.
+"""Makes a record for each point: the worker checks and times its compiled kernels.
 
-Times of different batches are put on one scale: the fastest config so far takes part in every race, and the others are
-judged by their ratio to it.
+Times of different batches are put on one scale: the fastest config so far is in every race, and every other time is
+scaled by its ratio to that config's time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Measurer:
         self.external_s = external_s or (lambda: EXTERNAL_S)  # seconds that other libraries' kernels may take now
 
     def measure(self, batch: Sequence[CompiledPoint], out_of_time: Callable[[], bool]) -> list[Point]:
-        """Check every config, race the promising ones with the fastest so far; the points that it came to."""
+        """Check every config, and race the promising ones with the fastest so far. Returns the checked points."""
         estimates: dict[Point, Timing] = {}
         reached = []
         for built in batch:
@@ -91,7 +91,8 @@ class Measurer:
     def load_external(self, point: Point) -> Point | None:
         """Have the worker load another library's kernel; None, and a failed record, where it cannot be used.
 
-        None alone where there is no time for it: it may cost the worker, and the search must still come to its end.
+        Returns None without a record if there is no time: loading may end the worker, and the search needs time to
+        finish.
         """
         limit = min(EXTERNAL_S, self.external_s())
         request = Load(str(point), solver=point.solver, config=str(point.config))
@@ -109,7 +110,7 @@ class Measurer:
         return point
 
     def certify(self, point: Point) -> bool:
-        """Check a loaded config as one must be checked that may be chosen; a failed record where it may not."""
+        """Make the checks that a config must pass before it may be chosen; writes a failed record if it fails."""
         if point not in self.log.certified:
             refused = self.runner.certify(str(point), CERTIFIED_RUNS * self.limit_s(point))
             if refused is not None:
@@ -136,7 +137,7 @@ class Measurer:
     ) -> dict[Point, Timing]:
         """Time loaded configs head to head; those that die are recorded as failed.
 
-        So are, with ``compares``, those whose numbers are wrong after the last call.
+        With ``compares``, configs whose numbers are wrong after the last call are recorded as failed too.
         """
         named = {str(point): point for point in points}
         longest = max((self.log.time_s.get(point, 0.0) for point in points), default=0.0)

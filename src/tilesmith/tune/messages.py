@@ -14,7 +14,8 @@ _LENGTH = struct.Struct("<I")
 
 
 class Setup(msgspec.Struct, frozen=True, tag=True):
-    """The problem of all that follows. The oracle's answer is kept in the file ``oracle``, for the next worker.
+    """Sets the problem of the following messages. The oracle's answer is stored in the file ``oracle``, for later
+    workers.
 
     ``device`` is a CUDA device's ordinal, -1 for the CPU; ``cache`` is the folder of the kernels that check there.
     """
@@ -40,7 +41,7 @@ class Load(msgspec.Struct, frozen=True, tag=True):
 
 
 class Certify(msgspec.Struct, frozen=True, tag=True):
-    """Check a loaded plan as one must be checked that may be chosen."""
+    """Make the checks that a loaded plan must pass before it may be chosen."""
 
     name: str
 
@@ -49,7 +50,7 @@ class Verify(msgspec.Struct, frozen=True, tag=True):
     """All checks of one plan of any problem, without a ``Setup``; nothing is kept.
 
     The oracle's answer is read from the file ``oracle``; without one it is made in parts, which fit the memory.
-    ``specials`` plants NaN and Inf in one operand after the other.
+    ``specials`` plants NaN and Inf in each operand in turn.
     """
 
     problem: str
@@ -101,7 +102,7 @@ class Loaded(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The plan is wrong, or cannot be run; the worker goes on, unless this is its ``last`` reply."""
+    """The plan is wrong, or cannot be run. The worker continues, unless this is its ``last`` reply."""
 
     reason: str
     error: float | None = None
@@ -143,7 +144,7 @@ _replies = msgspec.msgpack.Decoder(Reply)
 
 
 def frame(message: Request | Reply) -> bytes:
-    """A message as it goes through the pipe."""
+    """A message in the bytes of the pipe."""
     data = msgspec.msgpack.encode(message)
     return _LENGTH.pack(len(data)) + data
 

@@ -14,7 +14,7 @@ from tilesmith.tune.surrogate import Posterior, condition, fit, one_thread
 POOL = 2000  # points of one solver that are ranked, at most
 CAUTION = (0.3, 1.0, 1.7)  # standard deviations of optimism, in turn
 STEP = 300  # of them at a time, where drawing takes a while: half a millisecond each
-CLOSE = 2.0  # a solver whose best is that many times slower than the fastest is not looked at more closely
+CLOSE = 2.0  # a solver whose best config is this many times slower than the fastest is searched no further
 GAIN = math.log(0.99)  # a search goes on while 1 % may be gained ...
 CHANCE = 2.0  # ... at a point that is this many standard deviations off at most
 

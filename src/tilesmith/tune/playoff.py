@@ -1,12 +1,11 @@
-"""The end of a search: the finalists and the untuned default head to head, and the winner's kernels into the cache.
+"""The end of a search: races the finalists and the untuned default, and stores the winner's kernels in the cache.
 
-There are two legs, before and after the winner is compiled alone: for some seconds a neighbour on the core can favour
-one kernel by more than 10 %, and a config replaces the untuned default only if it is not slower in the second.
+There are two races, before and after the winner is compiled alone. Another process on the core can favour one kernel by
+more than 10 % for some seconds, so a config replaces the untuned default only if it is not slower in the second race.
 
-The finalists are compared once more after their last timed call. What becomes an answer has passed every check of
-``measure.checker``: the winner as it is compiled alone, and each other solver's best. Where a config fails, the next
-fastest takes its place; where all have failed, a solver that the search left out for being slow: the plain reference at
-last.
+The finalists are compared once more after their last timed call. An answer has passed every check of
+``measure.checker``: the winner compiled alone, and each other solver's best config. If a config fails, the next
+fastest replaces it. If all fail, the solvers that the search left out as slow are tried, the plain reference last.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from tilesmith.tune.trial_log import TrialLog
 from tilesmith.tune.units import UnitBuilder
 
 FINALISTS = 4
-NEAR = 1.15  # a solver whose best is within this of the fastest takes part
+NEAR = 1.15  # a solver is a finalist if its best config takes at most this many times the fastest time
 ROUNDS = 31
 SECOND_RACE = 1 / 3  # of the first one's time
 ATTEMPTS = 16  # to find a config of a solver that passes every check
@@ -48,9 +47,9 @@ def decide(
     job: Job, measurer: Measurer, units: UnitBuilder, cache: ArtifactCache, budget_s: float,
     left_s: Callable[[], float],
 ) -> tuple[Outcome, Shipped]:  # fmt: skip
-    """Both legs, of which the first takes ``budget_s`` seconds, and the winner in the cache.
+    """Run both races (the first takes ``budget_s`` seconds) and store the winner in the cache.
 
-    ``left_s`` says how many seconds there are for checking the other solvers' bests.
+    ``left_s`` returns the seconds that are left to check the best configs of the remaining solvers.
 
     Raises ``NoSolutionError`` if nothing works.
     """
@@ -71,7 +70,7 @@ def decide(
 def fall_back(job: Job, measurer: Measurer, units: UnitBuilder, cache: ArtifactCache) -> tuple[Outcome, Shipped]:
     """The answer of a search that ran out of time in ``decide``: the fastest config that has passed every check.
 
-    Raises ``TimeOverError`` if there is none whose kernels are compiled as they are launched.
+    Raises ``TimeOverError`` if no such config has kernels that were compiled alone.
     """
     log = measurer.log
     for point in log.fastest(len(log.time_s)):

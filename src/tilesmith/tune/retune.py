@@ -1,4 +1,4 @@
-"""Searching anew what a new driver, compiler or revision of a solver may have changed."""
+"""Searches problems again after a new driver, compiler or solver revision."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CurrentSetup:
 
 @dataclass(frozen=True)
 class Stale:
-    """A problem whose answer was measured with something that is another now."""
+    """A problem whose answer was measured with another driver, compiler or solver revision."""
 
     signature: Signature
     answer: Record
@@ -98,7 +98,7 @@ def retune(
     strategy: str = "model", max_trials: int | None = None, max_seconds: float | None = 15.0, seed: int = 0,
     device: int = 0, progress: Listener | None = None, started: float | None = None,
 ) -> Retuned:  # fmt: skip
-    """Search one problem anew, beginning with its old answers. What is not of today then goes from the answers.
+    """Search one problem again, beginning with its old answers. Then remove the remaining out-of-date answers.
 
     Raises what ``tune`` raises; the old answers stay then.
     """

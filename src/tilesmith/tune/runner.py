@@ -43,7 +43,7 @@ class RaceResult:
 
 
 class Runner:
-    """Measures plans of one problem in a process of their own. A context manager; ``folder`` is for its files.
+    """Measures plans of one problem in a separate process. A context manager; ``folder`` is for its files.
 
     The process comes from ``workers`` and goes back there, if it is well. A request that is under way when ``clock`` is
     over is ended with the process (``TimeOverError``); where the clock is moved, the next one starts another.
@@ -122,9 +122,10 @@ class Runner:
         self, names: Sequence[str], rounds: int, budget_s: float, limit_s: float, drop_ratio: float | None = None,
         compares: bool = False,
     ) -> RaceResult:  # fmt: skip
-        """Time loaded plans, interleaved. A plan that kills the worker is out, and the other plans start again.
+        """Time loaded plans, interleaved. A plan that kills the worker is removed, and the remaining plans are timed
+        again.
 
-        With ``compares`` a plan whose numbers are wrong after its last call is out, too.
+        With ``compares`` a plan whose numbers are wrong after its last call is removed too.
         """
         result = RaceResult()
         running = [name for name in names if name in self._loaded]

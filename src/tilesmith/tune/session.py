@@ -160,7 +160,7 @@ def tune(
             except TimeOverError:
                 ended = BUDGET
                 outcome, shipped = fall_back(job, measurer, units, cache)
-            # What is tuned here launches wherever the cache is, with no compiler and no generator.
+            # So that the result launches on each machine with this cache, without a compiler.
             keep_plan(cache, shipped.plan, job.candidates[shipped.point.solver].solver.revision, target)
             budget.reached("shipped")
     except TimeOverError:
@@ -259,9 +259,9 @@ class _Budget:
 
     @property
     def ending_s(self) -> float:
-        """Seconds of the playoff, of the last compile between its legs, and of PyTorch where it takes part.
+        """Seconds of both races of the playoff, of the compilation between them, and of PyTorch if its kernels compete.
 
-        The winner is checked and certified once more, and some finalists may have to be loaded anew.
+        The winner is checked and certified once more, and some finalists may have to be loaded again.
         """
         external_s = min(EXTERNAL_S, EXTERNAL_SHARE * (self.max_seconds or math.inf)) if self.external else 0.0
         return self.races_s + max(SHIP_S, self.compile_s) + 3 * self.check_s + external_s + self.certify_s
@@ -407,7 +407,8 @@ class _Search:
         best = self.log.best()
         self.budget.best_s = self.log.time_s[best] if best is not None else 0.0
         if best is not None:
-            # What the winner's last checks take grows with its tensors, not with its time: the first best one tells.
+            # The time of the winner's last checks depends on its tensors, not on its speed: measure it on the first
+            # best config.
             ready = [point for point in self.log.fastest(LEAST) if str(point) in measurer.runner.loaded]
             if self.budget.enforced and not self.log.certified:
                 for point in ready[:1]:

@@ -48,7 +48,7 @@ class SolverSpace:
 
 
 def worthwhile(solvers: Sequence[SolverSpace]) -> list[SolverSpace]:
-    """Without those whose default is predicted ``HOPELESS`` times slower than the best one's."""
+    """The spaces, without solvers whose default is predicted ``HOPELESS`` times slower than the best default."""
     predicted = [solver.predict(solver.default) for solver in solvers]
     return [solver for solver, seconds in zip(solvers, predicted, strict=True) if seconds <= HOPELESS * min(predicted)]
 

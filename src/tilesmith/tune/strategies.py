@@ -26,7 +26,7 @@ class Strategy(Protocol):
         ...
 
     def expect(self, points: Sequence[Point]) -> None:
-        """These will be told, and need not be asked; called before the first ``ask``."""
+        """Name points whose times come without ``ask``; called before the first ``ask``."""
         ...
 
 
@@ -65,7 +65,7 @@ class BaseStrategy:
         self.asked.update(points)
 
     def is_new(self, point: Point) -> bool:
-        """Neither asked nor told."""
+        """True if the point was neither asked nor told."""
         return point not in self.asked and point not in self.times and point not in self.failed
 
     def defaults(self) -> Iterator[Point]:

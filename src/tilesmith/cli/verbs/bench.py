@@ -43,7 +43,7 @@ Row = dict[str, Any]
 NOTHING = "none"
 DISTURBED_STATUS = 3  # exit status: all numbers are right, and some times say little
 _MOST_HELD = 256 << 20  # bytes of an earlier run's rows
-# What a row takes from ``Bench``, in this order.
+# The fields of ``Bench`` in a row, in this order.
 _FOUND = (
     "time_us", "spread_us", "single_us", "samples", "disturbed", "discarded", "prepare_us", "gflops", "roofline",
     "error", "bound", "status", "reason",
@@ -205,7 +205,7 @@ def _row(item: Item, launch: Launchable | None, found: Bench) -> Row:
 
 
 def _summary(rows: list[Row], against: tuple[str, ...]) -> dict[str, Any]:
-    """Of the rows whose times count; the others are counted."""
+    """The number of rows of each status, and the means of the rows that are ok."""
     good = [row for row in rows if row["status"] == OK]
     summary: dict[str, Any] = {
         "problems": len(rows), "geomean": {}, "min": {},

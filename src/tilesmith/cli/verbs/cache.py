@@ -1,4 +1,4 @@
-"""``tilesmith cache``: what lies in the cache folder, whether it is whole, and what may go."""
+"""``tilesmith cache``: lists, verifies and removes the files of the cache folder."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def _write(lines: Iterable[str], out: str | None) -> int:
 
 
 def _report(name: str, database: Database, taken: ImportResult, as_json: bool) -> int:
-    """Exit status 2 when a line was bad; the rest has been taken all the same."""
+    """Exit status 2 if a line was bad; all other lines were imported."""
     for line in taken.bad:
         complain(line)
     if as_json:

@@ -98,7 +98,7 @@ class OwnOptions:
 
 
 def _own_flags(words: Sequence[str]) -> tuple[list[str], OwnOptions]:
-    """The driver's words, and our flags, which may stand anywhere among them: the driver has none of their names."""
+    """Separate the driver's words from Tilesmith's flags, which may be anywhere (the driver has no such names)."""
     given, own, left = [], OwnOptions(), list(words)
     while left:
         word = left.pop(0)
@@ -143,7 +143,7 @@ def unheeded(command: DriverCommand, seconds: float | None = None) -> list[str]:
 
 
 def _search(command: DriverCommand, device: str, seconds: float) -> int:
-    """Search each direction; one that finds nothing in time is told, and runs what is known without."""
+    """Search each direction. If a search finds nothing in time, print that and run the best known config."""
     from tilesmith.tune.session import tune
 
     target, status = target_of(None, None, device), 0
@@ -214,7 +214,7 @@ def _launchable(signature: Signature, options: RunOptions, device: str) -> Launc
 
 
 def solution_id(solver: str) -> int:
-    """A number that a solver keeps for ever: it comes from its name alone."""
+    """The number of a solver. It never changes, because it is computed from the name only."""
     return zlib.crc32(solver.encode()) % 1_000_000
 
 

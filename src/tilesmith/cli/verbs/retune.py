@@ -1,4 +1,4 @@
-"""``tilesmith retune``: search anew what a new driver, compiler or solver may have changed."""
+"""``tilesmith retune``: search problems again after a new driver, compiler or solver."""
 
 from __future__ import annotations
 

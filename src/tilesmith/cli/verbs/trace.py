@@ -35,7 +35,7 @@ def command(script: Path, arguments: tuple[str, ...], out: Path | None, as_json:
         raise FileFormatError(f"{script}: there is no such file; options of the trace itself come before the script")
     if out is not None:
         _write(out, "")  # a file that cannot be written is met before the script runs
-    # What a compiled graph calls is not met; the same problems are, when the graph is not compiled.
+    # The operators of a compiled graph cannot be seen. Without compilation the same problems are seen.
     os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
     try:
         tracing: Any = import_module("tilesmith.torch_ops.trace")

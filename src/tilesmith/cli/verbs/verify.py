@@ -74,7 +74,7 @@ def command(
 
 
 def _in_parallel(items: Sequence[Item], check: Callable[[Item], Row], mode: str) -> Iterator[tuple[Item, Row]]:
-    """``check`` of each item, in order; several at a time where nothing is measured and the memory allows it."""
+    """Run ``check`` for each item, in order; several at a time if nothing is measured and the memory suffices."""
     workers = usable_cores() if mode in ("fast", "strict") else 1
     budget = MemoryBudget(BUDGET_BYTES)
 
@@ -99,7 +99,7 @@ def _in_parallel(items: Sequence[Item], check: Callable[[Item], Row], mode: str)
 
 
 class MemoryBudget:
-    """Memory for several tasks at a time: one that is larger than all of it runs alone."""
+    """Memory budget of tasks that run at the same time. A task that needs more than the whole budget runs alone."""
 
     def __init__(self, size: float) -> None:
         self._size = size

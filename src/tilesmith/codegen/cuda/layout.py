@@ -1,8 +1,8 @@
 """A kernel that copies a tensor from one layout to another: any strides, any channel vectors, sizes at run time.
 
-What is contiguous on both sides moves as one unit of up to 16 bytes (the vectors of ``NCHWc8``). When one axis of units
-is contiguous where they are read and another where they are written (``NCHW`` to ``NHWC``), tiles are transposed
-through shared memory, with wide loads and stores on both sides; else units are copied one by one.
+Elements that are contiguous in both layouts move as one unit of up to 16 bytes (the vectors of ``NCHWc8``). When one
+axis of units is contiguous where they are read and another where they are written (``NCHW`` to ``NHWC``), tiles are
+transposed through shared memory, with wide loads and stores on both sides; else units are copied one by one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the portable families share: the text that their sources begin with, and its names of types."""
+"""The common part of the portable families: the first text of their sources, and its names of types."""
 
 from __future__ import annotations
 

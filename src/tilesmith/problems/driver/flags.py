@@ -134,7 +134,7 @@ GEMM_BASES = {
     "gemmbfp8": "fp8e5m2", "gemmfp64": "fp64",
 }  # fmt: skip
 
-# What ``--*_type`` flags call element types.
+# Names of element types in ``--*_type`` flags.
 CAST_TYPES = {
     "fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8e4m3", "bf8": "fp8e5m2", "fp64": "fp64",
     "int8": "int8", "int32": "int32",

@@ -1,4 +1,4 @@
-"""From a command to its problems."""
+"""Parses a driver command into its problems."""
 
 from __future__ import annotations
 
@@ -18,12 +18,20 @@ from tilesmith.reading import read_named
 
 
 def parse_command(text: str) -> DriverCommand:
-    """Read ``[PATH/MIOpenDriver] BASE {-S VALUE | --LONG VALUE}* [# comment]``.
+    """Parse ``[PATH/MIOpenDriver] BASE {-S VALUE | --LONG VALUE}* [# comment]``.
 
-    Raises ``CommandError``, which names the flag, the value and the rule, for anything else.
+    Args:
+        text: The command, at most 65,536 characters.
+
+    Returns:
+        The command with the resolved value of every flag, its problems, and its options.
+
+    Raises:
+        CommandError: The text does not follow the grammar, or names a problem that cannot exist. The message names the
+            flag, the value and the rule.
     """
     base, given = split_command(text)
-    # Flags of axes that a problem does not have may hold anything, such as a stride of 0.
+    # A flag of an axis that the problem does not have may hold any value, such as a stride of 0.
     values: dict[str, Value] = {
         flag.long: read_value(base, flag, given[flag.long], not flag.long.endswith(("_d", "_h")))
         if flag.long in given
@@ -54,16 +62,30 @@ def _options(values: dict[str, Value]) -> RunOptions:
 
 
 class ConvParser:
-    """The name that users of IREE's BOO know."""
+    """Converts driver commands to signatures and back. IREE's BOO has a class of the same name."""
 
     @staticmethod
     def command_to_signature(command: str) -> Signature:
-        """The signature of the command's first direction."""
+        """The signature of the command's first direction.
+
+        Args:
+            command: A driver command, such as ``"conv -n 1 -c 8 -H 6 -W 6 -k 8 -F 1"``.
+
+        Raises:
+            CommandError: The command does not follow the grammar, or names a problem that cannot exist.
+        """
         return parse_command(command).signatures[0][1]
 
     @staticmethod
     def command_of(signature: ConvSignature) -> str:
-        """The inverse of ``command_to_signature``."""
+        """The driver command of a signature: the inverse of ``command_to_signature``.
+
+        Args:
+            signature: The problem.
+
+        Raises:
+            CommandError: No command describes the problem, for example one with unequal padding.
+        """
         from tilesmith.problems.driver.write import command_of
 
         return command_of(signature)
@@ -73,7 +95,7 @@ __all__ = ["CommandError", "ConvParser", "parse_command"]
 
 
 class CommandLine(NamedTuple):
-    """One line of a file: what it says, or why it cannot be read. Exactly one of ``command`` and ``error`` is None."""
+    """One line of a file: its command, or the reason why it cannot be read. Either ``command`` or ``error`` is None."""
 
     number: int
     text: str
@@ -82,9 +104,16 @@ class CommandLine(NamedTuple):
 
 
 def read_commands(path: Path | str) -> Iterator[CommandLine]:
-    """Every command of a file with its line number; a bad line is an item with its error, and the rest still follows.
+    """Read the commands of a file, with their line numbers. A bad line gives an item with its error.
 
-    Raises ``FileFormatError`` when the file itself cannot be read, or is far too large for a list.
+    Args:
+        path: The file, one command on each line; at most 64 MiB.
+
+    Returns:
+        An iterator with one item for each line that is neither empty nor a comment.
+
+    Raises:
+        FileFormatError: The file cannot be read or is too large.
     """
     return _lines(str(path), read_named(path, MAX_FILE))
 

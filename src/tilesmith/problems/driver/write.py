@@ -40,7 +40,7 @@ def format_command(base: str, values: dict[str, Value]) -> str:
 
 
 def command_of(signature: ConvSignature | GemmSignature) -> str:
-    """A command whose one problem is ``signature``; ``CommandError`` when the grammar has none for it.
+    """The driver command of ``signature``; ``CommandError`` if no command describes it.
 
     Commands have one padding for both sides of an axis.
     """

@@ -90,7 +90,7 @@ class LibrarySolver(Unranked):
         return takes_part()
 
     def version(self) -> str:
-        """What computes, for records. Loads PyTorch, like all below."""
+        """Name and version of the library, for records. Loads PyTorch, like all methods below."""
         from tilesmith.solvers.external.library import version
 
         return version(self.library)

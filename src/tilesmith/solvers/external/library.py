@@ -31,7 +31,7 @@ BLAS = ("cublas", "cublaslt")
 
 
 def version(library: str) -> str:
-    """What was measured, for reports."""
+    """Name and version of the library, for reports."""
     if library == "cudnn":
         number = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
         return f"cuDNN {number} of torch {torch.__version__}, benchmark mode, all plans"

@@ -1,4 +1,4 @@
-"""What PyTorch's own kernels are called, and whether they take part: nothing is loaded to tell."""
+"""Names of PyTorch's own kernels, and whether they compete. Loads no library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CUDNN_NAME, CUBLAS_NAME = "torch_cudnn", "torch_cublas"
 
 
 def takes_part(wanted: bool | None = None) -> bool:
-    """As ``wanted``; None: where PyTorch with CUDA is loaded, and TILESMITH_EXTERNAL lets its kernels take part."""
+    """``wanted``; None: true if PyTorch with CUDA is loaded and TILESMITH_EXTERNAL allows its kernels."""
     if wanted is not None:
         return wanted
     version = getattr(sys.modules.get("torch"), "version", None)

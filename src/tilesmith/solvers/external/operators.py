@@ -1,4 +1,4 @@
-"""What PyTorch's CPU and CUDA sides have in common: shapes as its operators want them, and epilogues."""
+"""The common part of PyTorch's kernels on CPU and CUDA: shapes in the form of its operators, and epilogues."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ConvShape:
             (y - 1) * s - 2 * p + r
             for y, s, p, r in zip(self.y_shape[2:], self.stride, self.padding, reach, strict=True)
         ]
-        # What the forward convolution rounded away, the transposed one must add.
+        # The transposed convolution must add the elements that the forward division by the stride rounds away.
         self.output_padding = [x - least for x, least in zip(self.x_shape[2:], smallest, strict=True)]
 
 

@@ -1,1 +1,1 @@
-"""What several families in C share."""
+"""Code that several families in C share."""

@@ -1,4 +1,4 @@
-"""What the families of C kernels do alike: refuse problems, apply a config, and turn kernels into a draft."""
+"""Common steps of all families of C kernels: refuse problems, apply a config, and make a draft of the kernels."""
 
 from __future__ import annotations
 

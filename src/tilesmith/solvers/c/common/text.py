@@ -28,7 +28,7 @@ def element_types(x: str, y: str) -> str:
 
 
 def row_of_zeros(elements: int) -> str:
-    """What is read instead of a row outside the image, where there is one."""
+    """The C declaration of the row of zeros that is read in place of rows outside the image; empty for 0 elements."""
     return f"static {MARK}_x {MARK}_zeros[{elements}] __attribute__((aligned(64)));\n" if elements else ""
 
 

@@ -116,7 +116,7 @@ def _conflict_factor(t: DenseTile, mh: int, mw: int) -> float:
 
 
 def _filter_cycles(t: DenseTile, compute: float, fit: DenseFit) -> float:
-    """What fetching the filter adds: from the second-level cache for each tile, from further away for each item."""
+    """Cycles of fetching the filter: from the second-level cache for each tile, from further away for each item."""
     form, target = t.form, t.target
     total = t.filter_bytes
     block = max(t.reduction(phase) for phase, _ in form.kinds) * t.nr * t.element

@@ -77,7 +77,7 @@ class GroupedTile:
 
     @cached_property
     def x(self) -> TensorView:
-        """What is read."""
+        """The tensor view that the kernel reads."""
         return source_and_result(self.problem)[0]
 
     @cached_property

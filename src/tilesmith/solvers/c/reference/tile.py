@@ -177,7 +177,7 @@ def _gemm(g: GemmGeometry) -> ReferenceTile:
 
 
 def _window(g: ConvGeometry, image: Triple, spatial: Triple, phases: Triple | None = None) -> dict[str, int]:
-    """What the text calls ``o i f s p d`` (and ``e`` for phases) of each spatial axis."""
+    """The values of ``o i f s p d`` (and ``e`` for phases) in the text, for each spatial axis."""
     of = {"o": image, "i": spatial, "f": g.filter, "s": g.stride, "p": g.padding, "d": g.dilation}
     if phases:
         of["e"] = phases

@@ -1,1 +1,1 @@
-"""What several families in CUDA C++ share."""
+"""Code that several families in CUDA C++ share."""

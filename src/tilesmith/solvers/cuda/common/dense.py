@@ -23,7 +23,7 @@ from tilesmith.solvers.solver import Geometry, Rejected
 HALVES = ("bf16", "fp16")
 RESULTS = ("bf16", "fp16", "fp32")
 BYTES = ("fp8e4m3", "fp8e5m2")
-# What may be multiplied by what, and the results of floating-point products.
+# Pairs of operand types, and the result types of floating-point products.
 _OPERANDS = {("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "fp32"), *((a, b) for a in BYTES for b in BYTES)}
 MAX_INDEX = 2**31 - 2**16  # tiles and taps may reach beyond the last element
 MAX_TAPS = 2048

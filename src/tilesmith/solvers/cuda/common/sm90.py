@@ -1,4 +1,4 @@
-"""What the texts of the sm_90a families share: arguments and device code."""
+"""The common part of the texts of the sm_90a families: arguments and device code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def touched(arguments: Iterable[Argument]) -> str:
 
 
 def reciprocal(divisor: int) -> int:
-    """What ``ts_quotient`` divides by: a multiplier in the low half, a shift in the high one."""
+    """A divisor in the form that ``ts_quotient`` takes: a multiplier in the low half, a shift in the high half."""
     shift = 31 + (divisor - 1).bit_length()
     return shift << 32 | -(-(1 << shift) // divisor)
 

@@ -1,4 +1,4 @@
-"""What the solvers of sm_90a families repeat: their forms and the order of their configs are their own."""
+"""The common part of the solvers of sm_90a families. Each solver defines its forms and the order of its configs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Sm90Solver(Generic[Tile]):
 
     @abstractmethod
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> Tile:
-        """What ``config`` means for ``problem``: what its time is estimated from."""
+        """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
 
     @abstractmethod
     def seconds(self, tile: Tile, target: CudaTarget) -> float:
@@ -70,7 +70,7 @@ class WindowSolver(Sm90Solver[Tile]):
 
     @abstractmethod
     def candidates(self, problem: Geometry, target: CudaTarget) -> Iterator[Tile]:
-        """What fits."""
+        """The configs that fit."""
 
     def fitting(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if next(self.candidates(problem, target), None) is None:

@@ -1,4 +1,4 @@
-"""What the configs of all sm_90a families mean: warpgroups and their registers."""
+"""Parts of the configs of all sm_90a families: warpgroups and their registers."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class DepthwiseCudaSolver(Unranked):
         return depthwise_seconds(self.tile(problem, config, target), fit_of(target).depthwise)
 
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> DepthwiseTile:
-        """What ``config`` means for ``problem``: what its time is estimated from."""
+        """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
         return DepthwiseTile(_conv(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:

@@ -1,4 +1,4 @@
-"""What a config of depthwise convolution means for a problem: tiles, threads, memory, blocks."""
+"""The resources of a config of depthwise convolution for a problem: tiles, threads, memory, blocks."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _sum(t: HaloWrwTile, arguments: tuple[Argument, ...]) -> Source:
 
 
 def _placing(t: HaloWrwTile, arguments: tuple[Argument, ...]) -> Header:
-    """What ``place.cu`` reads: the kernel and the sum of its slices share it."""
+    """The values that ``place.cu`` reads; the kernel and the sum of its slices share them."""
     v, g = t.value, t.geometry
     numbers = {
         "K_GROUPS": v["warpgroups_k"], "LINE_GROUPS": v["warpgroups_lines"], "LINES_EACH": v["lines"],

@@ -90,7 +90,7 @@ class MmaDenseSolver(Unranked):
         return predicted_seconds(self.tile(problem, config, target), fit_of(target).mma)
 
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> MmaTile:
-        """What ``config`` means for ``problem``: what its time is estimated from."""
+        """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
         return MmaTile(self._form(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:

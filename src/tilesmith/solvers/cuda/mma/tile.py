@@ -1,4 +1,4 @@
-"""What a config of the portable kernel means for a problem: tiles, warps, stages, memory, blocks."""
+"""The resources of a config of the portable kernel for a problem: tiles, warps, stages, memory, blocks."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class MmaThinSolver:
         return thin_seconds(self.tile(problem, config, target), fit_of(target).thin)
 
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> ThinTile:
-        """What ``config`` means for ``problem``: what its time is estimated from."""
+        """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
         return ThinTile(_form(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:

@@ -62,7 +62,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
 
 
 def _streaming(t: Sm90Tile, fit: TileFit) -> float:
-    """What a GEMM that memory bounds takes in a tile of this kind, over its bytes."""
+    """The time of a memory-bound GEMM with this kind of tile, over the time of its bytes."""
     form = t.form
     if not streams(form, t.target):
         return 1.0
@@ -106,7 +106,7 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
 
 
 def _request(operand: Tiled | Window) -> float:
-    """What a row of 128 bytes costs that begins within a sector of 32: it is read as two."""
+    """The cost of a row of 128 bytes that begins inside a sector of 32: it is read as two rows."""
     if isinstance(operand, Window):
         return 1.0
     steps = zip(operand.dims[1:], operand.strides, strict=True)

@@ -101,7 +101,7 @@ def _dtypes(t: Sm90Tile) -> str:
 
 
 def _placing(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Header:
-    """What ``place.cu`` reads: the kernel and the sum of its slices share it."""
+    """The values that ``place.cu`` reads; the kernel and the sum of its slices share them."""
     form = t.form
     numbers = {kind.upper(): value for kind, value in _KINDS.items()} | {
         "KIND": _KINDS[form.kind], "RANK": form.rank, "SLAB_COLS": t.value["slab_n"], "TAPS": len(form.taps.offset),

@@ -1,4 +1,4 @@
-"""What a config of the sm_90a kernel means for a problem: tiles, stages, memory, blocks."""
+"""The resources of a config of the sm_90a kernel for a problem: tiles, stages, memory, blocks."""
 
 from __future__ import annotations
 
