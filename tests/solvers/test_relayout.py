@@ -78,7 +78,7 @@ def test_copies_between_all_layouts(name, level):
         run_copy(source, launch, read.array, write.array, level)
         found, want = (np.lib.stride_tricks.as_strided(a.array, (10**9,), (kind.itemsize,)) for a in (write, read))
         np.testing.assert_array_equal(found[addresses(u)], want[addresses(v)])
-        assert write.trespass() == ""
+        assert write.out_of_bounds() == ""
 
 
 def run_copy(source, launch, read, write, target):
