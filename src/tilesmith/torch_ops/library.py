@@ -9,6 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._library.autograd import Info, make_autograd_impl
+from torch.autograd import forward_ad
+
+from tilesmith.errors import ArgumentError
 
 _library: Any = torch.library.Library("tilesmith", "DEF")  # type: ignore[no-untyped-call]
 
@@ -23,4 +27,19 @@ def add_operator(
         _library.impl(name, kernel, key)
     full_name = f"tilesmith::{name}"
     torch.library.register_fake(full_name, fake, lib=_library)
-    torch.library.register_autograd(full_name, backward, setup_context=setup_context, lib=_library)
+    gradient: Any = make_autograd_impl(getattr(torch.ops.tilesmith, name).default, Info(backward, setup_context))
+
+    def recorded(keyset: Any, *arguments: Any) -> Any:
+        if forward_ad._current_level >= 0:
+            _refuse_tangents(full_name, arguments)
+        return gradient(keyset, *arguments)
+
+    # As torch.library.register_autograd does, which would drop tangents without a word.
+    _library.impl(name, recorded, "Autograd", with_keyset=True)
+
+
+def _refuse_tangents(name: str, arguments: tuple[Any, ...]) -> None:
+    unpack: Any = forward_ad.unpack_dual
+    for each in arguments:
+        if isinstance(each, torch.Tensor) and unpack(each).tangent is not None:
+            raise ArgumentError(f"{name} has no forward-mode derivative, and a tensor has a tangent; use backward()")
