@@ -34,6 +34,7 @@ _quick: dict[tuple[Any, ...], _Call] = {}
 # id for another filter; that is safe, because the bound plan checks its arguments.
 _by_filter: dict[tuple[int, bool, tuple[Any, ...]], _Call | None] = {}
 _MEMO_LIMIT = 4096
+_emptied_too: list[Callable[[], None]] = []
 _NAMES = {"conv": ("x", "w", "b", "residual"), "gemm": ("a", "b", "c", "bias", "residual")}
 
 
@@ -216,8 +217,15 @@ def forget() -> None:
     _memo.clear()
     _quick.clear()
     _by_filter.clear()
+    for empty in _emptied_too:
+        empty()
     forget_launchables()
     forget_databases()
+
+
+def when_forgotten(empty: Callable[[], None]) -> None:
+    """Have ``forget`` call ``empty``, too: for tables of bound plans that are kept elsewhere."""
+    _emptied_too.append(empty)
 
 
 def _unrecorded() -> bool:
@@ -391,7 +399,7 @@ def _bound_as_strided(
     permuted_result = relaid(result, y.shape, y.steps)
     if launch.signature.epilogue.residual:
         inputs[-1] = relaid(inputs[-1], y.shape, y.steps)
-    return launch.executable.bind(launch.signature, (*inputs, permuted_result))
+    return launch.bound_for((*inputs, permuted_result))
 
 
 def _gemm_call(

@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ from tilesmith.errors import (
     TargetError,
     TilesmithError,
 )
-from tilesmith.plan.records import Plan
+from tilesmith.plan.records import Plan, Slot
 from tilesmith.problems import canonical, keys  # noqa: F401
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
@@ -172,6 +172,11 @@ class Launchable:
         """
         prepared: Callable[..., Any] = self.bound.prepare(filter_)  # type: ignore[attr-defined]
         return prepared
+
+    def bound_for(self, lying: Sequence[Slot]) -> Callable[..., Any]:
+        """The plan bound for tensors with their axes in the order of ``lying``; it is watched as ``bound`` is."""
+        bound = self.executable.bind(self.signature, lying)
+        return bound if _watcher is None else _Watched(self.signature, bound, _watcher)
 
     @property
     def plan(self) -> Plan:

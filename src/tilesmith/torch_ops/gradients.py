@@ -1,0 +1,169 @@
+"""Kernels of ``tilesmith::convolution_backward``: plans of modes bwd, wrw and bgrad, bound for tensors as they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from tilesmith.dispatch.arrays import ArrayLayout, describe
+from tilesmith.dispatch.eager import when_forgotten
+from tilesmith.dispatch.launchable import Launchable, get_launchable
+from tilesmith.dispatch.layout_names import NamedArray, place
+from tilesmith.errors import ArgumentError
+from tilesmith.plan.slots import arguments, relaid
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.layouts import default_layout, dense_strides
+from tilesmith.torch_ops.results import strides_like
+
+Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+_Call = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # of dy, x and w
+_OPERANDS = {"bwd": ("dy", "w"), "wrw": ("dy", "x"), "bgrad": ("dy",)}
+_RESULTS = {"bwd": "x", "wrw": "w", "bgrad": ""}
+# All of a call but the values -> the three calls.
+_memo: dict[tuple[Any, ...], tuple[_Call, _Call, _Call]] = {}
+_MEMO_LIMIT = 4096
+when_forgotten(_memo.clear)
+
+
+def gradients(
+    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
+) -> Gradients:  # fmt: skip
+    """``dx``, ``dw`` and ``db``, each of them an empty tensor where the mask does not ask for it."""
+    options = (tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups)
+    key = (
+        dy.shape, dy.stride(), x.shape, x.stride(), w.shape, w.stride(), dy.dtype, x.dtype, w.dtype, dy.device,
+        options, tuple(output_mask),
+    )  # fmt: skip
+    calls = _memo.get(key)
+    if calls is None:
+        with torch.no_grad():
+            calls = _make(dy, x, w, options, output_mask)
+        if len(_memo) >= _MEMO_LIMIT:
+            _memo.clear()
+        _memo[key] = calls
+    return calls[0](dy, x, w), calls[1](dy, x, w), calls[2](dy, x, w)
+
+
+def _make(
+    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, options: tuple[Any, ...], mask: Sequence[bool]
+) -> tuple[_Call, _Call, _Call]:
+    found = [
+        (_no_products(mode) if 0 in (*x.shape, *dy.shape) else _computed(mode, dy, x, w, options))
+        if wanted else _not_wanted
+        for mode, wanted in zip(_OPERANDS, mask, strict=True)
+    ]  # fmt: skip
+    return found[0], found[1], found[2]
+
+
+def _not_wanted(dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return dy.new_empty(0)
+
+
+def _no_products(mode: str) -> _Call:
+    """Gradients of an empty batch: sums of nothing."""
+
+    def call(dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        if mode == "bgrad":
+            return dy.new_zeros(dy.shape[1])
+        like = x if mode == "bwd" else w
+        return dy.new_empty_strided(like.shape, strides_like(like)).zero_()
+
+    return call
+
+
+def _computed(mode: str, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, options: tuple[Any, ...]) -> _Call:
+    """One gradient by a plan, which takes the tensors with their axes as they came."""
+    stride, padding, dilation, transposed, output_padding, groups = options
+    dims = x.dim() - 2
+    given = {"x": describe("x", x), "w": describe("w", w), "dy": describe("dy", dy)}
+    if len({each.device for each in given.values()}) > 1:
+        places = ", ".join(f"{name} is on {each.device}" for name, each in given.items())
+        raise ArgumentError(f"{places}: they must be on one device")
+    if _RESULTS[mode]:
+        like = x if mode == "bwd" else w
+        given[_RESULTS[mode]] = _dense(describe("result", like), strides_like(like))
+    placed = dict(zip(given, place(tuple(given.values()), [str(default_layout(dims))] * 3), strict=True))
+    px, pw, py = placed["x"], placed["w"], placed["dy"]
+    signature = ConvSignature(
+        px.shape, pw.shape, mode=mode, stride=_axes(stride), padding=_axes(padding), dilation=_axes(dilation),
+        groups=groups, transposed=transposed, output_padding=_axes(output_padding if transposed else (0,)),
+        dtype=given["x"].dtype, kernel_dtype=given["w"].dtype, output_dtype=given["dy"].dtype,
+        input_layout=px.layout, kernel_layout=pw.layout, output_layout=py.layout,
+        input_strides=px.strides, kernel_strides=pw.strides, output_strides=py.strides,
+    )  # fmt: skip
+    if signature.output_shape != py.shape:
+        raise ArgumentError(f"dy has shape {given['dy'].shape}, the result of x and w another")
+    device = given["dy"].device
+    launch = get_launchable(signature, device=None if device == "cpu" else device)
+    names = _OPERANDS[mode]
+    bound = _bound(launch, given, placed, names, _RESULTS[mode])
+    copied = {name for name in names if placed[name].copy}
+    if copied:
+        return _taken(lambda *operands: bound(*_dense_copies(names, operands, copied)), mode)
+    return _taken(bound, mode)
+
+
+def _taken(bound: Callable[..., torch.Tensor], mode: str) -> _Call:
+    """``bound`` as a function of all three tensors."""
+    if mode == "bwd":
+        return lambda dy, x, w: bound(dy, w)
+    return (lambda dy, x, w: bound(dy, x)) if mode == "wrw" else (lambda dy, x, w: bound(dy))
+
+
+def _bound(
+    launch: Launchable,
+    given: dict[str, ArrayLayout],
+    placed: dict[str, NamedArray],
+    names: tuple[str, ...],
+    result: str,
+) -> Callable[..., torch.Tensor]:
+    """The plan as a function of tensors whose axes are in PyTorch's order."""
+    if not launch.exportable:
+        return partial(_permuted_call, launch.bound, tuple(placed[name] for name in names), placed.get(result))
+    slots = arguments(launch.signature)
+    lying = [
+        _relaid(slot, _dense(given[name], dense_strides(given[name].shape)) if placed[name].copy else given[name])
+        for slot, name in zip(slots, names, strict=False)
+    ]
+    lying.append(_relaid(slots[-1], given[result]) if result else slots[-1])
+    return launch.bound_for(lying)
+
+
+def _relaid(slot: Any, lies: ArrayLayout) -> Any:
+    assert lies.steps is not None
+    return relaid(slot, lies.shape, lies.steps)
+
+
+def _permuted_call(
+    bound: Callable[..., torch.Tensor],
+    placed: tuple[NamedArray, ...],
+    result: NamedArray | None,
+    *tensors: torch.Tensor,
+) -> torch.Tensor:
+    """Another library's kernel takes tensors with their axes in the signature's order."""
+    operands = [
+        tensor if each.order is None else tensor.permute(each.order)
+        for each, tensor in zip(placed, tensors, strict=True)
+    ]
+    y = bound(*operands)
+    if result is None or result.order is None:
+        return y
+    return y.permute([result.order.index(axis) for axis in range(y.dim())])
+
+
+def _dense_copies(names: Sequence[str], operands: Sequence[torch.Tensor], copied: set[str]) -> list[torch.Tensor]:
+    """The operands, those that lie as no kernel reads them (strides of 0, say) as dense copies."""
+    return [tensor.contiguous() if name in copied else tensor for name, tensor in zip(names, operands, strict=True)]
+
+
+def _dense(described: ArrayLayout, strides: tuple[int, ...]) -> ArrayLayout:
+    dense = strides == dense_strides(described.shape)
+    return ArrayLayout(described.shape, None if dense else strides, described.dtype, steps=strides)
+
+
+def _axes(values: tuple[int, ...]) -> Any:
+    return values[0] if len(values) == 1 else values

@@ -1,0 +1,64 @@
+"""Shapes, strides and dtypes of results, for tensors with or without values and for symbolic sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tilesmith.dispatch.arrays import ArrayLayout
+from tilesmith.dispatch.layout_names import result_order
+from tilesmith.problems.layouts import default_layout, dense_strides, parse_layout
+
+Sizes = tuple[int, ...]
+
+
+def conv_shape(
+    x: torch.Tensor, w: torch.Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+    transposed: bool, output_padding: Sequence[int], groups: int,
+) -> Sizes:  # fmt: skip
+    """The shape of a convolution's result; ``RuntimeError`` where no convolution has these sizes."""
+    dims = x.dim() - 2
+    require(dims in (1, 2, 3) and w.dim() == x.dim(), lambda: f"x has {x.dim()} axes, w has {w.dim()}")
+    channels = w.shape[0] if transposed else w.shape[1] * groups
+    require(x.shape[1] == channels, lambda: f"x has {x.shape[1]} channels, the filter takes {channels}")
+    sizes = []
+    for axis in range(dims):
+        step, pad, apart = (each[axis if len(each) > 1 else 0] for each in (stride, padding, dilation))
+        size, reach = x.shape[2 + axis], apart * (w.shape[2 + axis] - 1) + 1
+        if transposed:
+            more = output_padding[axis if len(output_padding) > 1 else 0]
+            sizes.append((size - 1) * step - 2 * pad + reach + more)
+        else:
+            sizes.append((size + 2 * pad - reach) // step + 1)
+    filters = w.shape[1] * groups if transposed else w.shape[0]
+    return (x.shape[0], filters, *sizes)
+
+
+def conv_strides(x: torch.Tensor, w: torch.Tensor, shape: Sizes) -> Sizes:
+    """Strides of a result of ``shape`` that lies as ``tilesmith.conv`` lays the result of ``x`` and ``w``."""
+    default = str(default_layout(x.dim() - 2))
+    order = result_order(_layout_of(x), _layout_of(w), [default] * 3)
+    dense = dense_strides(parse_layout(order).layout_shape(shape))
+    return tuple(dense[order.index(axis)] for axis in default)
+
+
+def strides_like(tensor: torch.Tensor) -> Sizes:
+    """Strides of a dense tensor of the same shape, with its axes in the same order."""
+    return conv_strides(tensor, tensor, tuple(tensor.shape))
+
+
+def require(holds: Any, failure: Callable[[], str]) -> None:
+    """Raise ``RuntimeError`` unless ``holds``, which may be a fact of symbolic sizes: then it is assumed."""
+    torch._check(holds, failure)  # type: ignore[no-untyped-call]
+
+
+def result_dtype(operand: torch.Tensor) -> torch.dtype:
+    return torch.int32 if operand.dtype == torch.int8 else operand.dtype
+
+
+def _layout_of(tensor: torch.Tensor) -> ArrayLayout:
+    """As ``describe`` reads it, without turning symbolic sizes into numbers; the dtype plays no part."""
+    strides = tuple(tensor.stride())
+    return ArrayLayout(tuple(tensor.shape), strides, "", steps=strides)

@@ -1,0 +1,235 @@
+"""``torch.ops.tilesmith``: numbers, gradients, fake kernels and compiled graphs, against PyTorch's own operators."""
+
+import random
+import warnings
+
+import pytest
+import torch
+from torch.nn import functional
+
+import tilesmith
+import tilesmith.torch_ops
+from tilesmith.torch_ops.trace import Trace
+
+ops = torch.ops.tilesmith
+aten = torch.ops.aten
+SIGNATURES = 24  # random ones, of each check
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+BOUNDS = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 0.25}
+ACTIVATIONS = {
+    "none": lambda y: y, "relu": torch.relu, "leaky_relu": functional.leaky_relu, "silu": functional.silu,
+    "gelu": functional.gelu, "clamp": functional.relu6,
+}  # fmt: skip
+
+
+def randn(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def signature(seed):
+    """Random tensors and options that make a convolution."""
+    draw = random.Random(seed)
+    dims = draw.choice((1, 2, 2, 2, 3))
+    dtype = draw.choice((torch.float32, torch.float32, torch.float64, torch.bfloat16))
+    groups, transposed = draw.choice((1, 1, 2, 3)), draw.random() < 0.3
+    c, k = groups * draw.randint(1, 3), groups * draw.randint(1, 3)
+    filter_ = [draw.randint(1, 3) for _ in range(dims)]
+    dilation = [draw.randint(1, 2) for _ in range(dims)]
+    size = [d * (f - 1) + draw.randint(1, 5) for f, d in zip(filter_, dilation, strict=True)]
+    stride = [draw.randint(1, 2) for _ in range(dims)]
+    padding = [draw.randint(0, 1 if f > 1 and not transposed else 0) for f in filter_]
+    extra = [draw.randint(0, s - 1) if transposed else 0 for s in stride]
+    x = randn(draw.randint(1, 3), c, *size, dtype=dtype, seed=seed)
+    w = randn(*((c, k // groups) if transposed else (k, c // groups)), *filter_, dtype=dtype, seed=seed + 1)
+    if dims > 1:
+        x = x.to(memory_format=FORMATS[x.dim()]) if draw.random() < 0.5 else x
+        w = w.to(memory_format=FORMATS[x.dim()]) if draw.random() < 0.5 else w
+    elif draw.random() < 0.5:
+        x = x.transpose(1, 2).contiguous().transpose(1, 2)
+    b = randn(k, dtype=dtype, seed=seed + 2) if draw.random() < 0.5 else None
+    return x, w, b, (stride, padding, dilation, transposed, extra, groups)
+
+
+def close(found, want):
+    assert found.dtype == torch.float64 or found.shape == want.shape
+    return (found.double() - want.double()).abs().max() <= BOUNDS[found.dtype] * max(1.0, want.abs().max().item())
+
+
+@pytest.mark.parametrize("seed", range(SIGNATURES))
+def test_numbers_and_gradients(seed):
+    x, w, b, options = signature(seed)
+    mine = [None if t is None else t.clone().requires_grad_() for t in (x, w, b)]
+    exact = [None if t is None else t.double().requires_grad_() for t in (x, w, b)]
+    y = ops.convolution(*mine, None, *options, "none")
+    want = aten.convolution(*exact, *options)
+    assert close(y, want)
+    dy = randn(*y.shape, dtype=y.dtype, seed=9)
+    operands = [t for t in mine if t is not None]
+    found = torch.autograd.grad(y, operands, dy)
+    for grad, operand, right in zip(
+        found, operands, torch.autograd.grad(want, [t for t in exact if t is not None], dy.double()), strict=True
+    ):
+        assert grad.shape == operand.shape
+        assert grad.dtype == operand.dtype
+        assert close(grad, right)
+
+
+@pytest.mark.parametrize("seed", range(100, 100 + SIGNATURES))
+def test_fake_results_lie_as_real_ones(seed):
+    x, w, b, options = signature(seed)
+    y = ops.convolution(x, w, b, None, *options, "relu")
+    mask = [seed % 2 == 0, seed % 3 != 0, True]
+    real = (y, *ops.convolution_backward(y, x, w, *options, mask))
+    with torch._subclasses.FakeTensorMode() as mode:
+        fx, fw, fb = (None if t is None else mode.from_tensor(t) for t in (x, w, b))
+        fy = ops.convolution(fx, fw, fb, None, *options, "relu")
+        fake = (fy, *ops.convolution_backward(fy, fx, fw, *options, mask))
+    for one, other in zip(real, fake, strict=True):
+        assert (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
+
+
+@pytest.mark.parametrize("seed", range(200, 206))
+def test_opcheck(seed):
+    x, w, b, options = signature(seed)
+    x, w = x.requires_grad_(), w.requires_grad_()
+    y = ops.convolution(x, w, b, None, *options, "none").detach()
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    torch.library.opcheck(ops.convolution.default, (x, w, b, y, *options, "relu"), test_utils=tests)
+    dy = randn(*y.shape, dtype=y.dtype).requires_grad_()
+    torch.library.opcheck(ops.convolution_backward.default, (dy, x, w, *options, [True, True, False]), test_utils=tests)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_opcheck_of_gemm(batch):
+    a, b = randn(*batch, 4, 5).requires_grad_(), randn(*batch, 6, 5).mT.requires_grad_()
+    torch.library.opcheck(ops.gemm.default, (a, b, randn(6).requires_grad_(), randn(*batch, 4, 6), "relu"))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_activations_and_residuals(activation, create_graph):
+    x, w, b = randn(2, 4, 6, 5), randn(3, 4, 3, 3, seed=1), randn(3, seed=2)
+    z = randn(2, 3, 6, 5, seed=3).to(memory_format=torch.channels_last)
+    leaves = [t.double().requires_grad_() for t in (x, w, b, z)]
+    y = ops.convolution(*leaves, [1], [1], [1], False, [0], 1, activation)
+    want = ACTIVATIONS[activation](functional.conv2d(*leaves[:3], padding=1) + leaves[3])
+    assert torch.allclose(y, want)
+    found = torch.autograd.grad(y.square().sum(), leaves, create_graph=create_graph)
+    right = torch.autograd.grad(want.square().sum(), leaves, create_graph=create_graph)
+    assert all(map(torch.allclose, found, right))
+    if create_graph:
+        again = [torch.autograd.grad(sum(g.square().sum() for g in grads), leaves) for grads in (found, right)]
+        assert all(map(torch.allclose, *again))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_products(activation):
+    a, b, bias, z = (t.double().requires_grad_() for t in (randn(4, 5), randn(5, 6), randn(6), randn(4, 6, seed=4)))
+    y = ops.gemm(a, b, bias, z, activation)
+    want = ACTIVATIONS[activation](a @ b + bias + z)
+    assert torch.allclose(y, want)
+    found, right = (torch.autograd.grad(r.sum(), (a, b, bias, z)) for r in (y, want))
+    assert all(map(torch.allclose, found, right))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradcheck(transposed):
+    x, w, b = (randn(*s, dtype=torch.float64).requires_grad_() for s in ((2, 2, 4, 3), (2, 2, 2, 2), (2,)))
+
+    def call(x, w, b):
+        return ops.convolution(x, w, b, None, [2, 1], [1, 0], [1, 2], transposed, [0, 0], 1, "none")
+
+    if not transposed:
+        call(x, w, b).sum().backward()
+    assert torch.autograd.gradcheck(call, (x, w, b))
+    assert torch.autograd.gradgradcheck(call, (x, w, b))
+    assert torch.autograd.gradcheck(
+        lambda a, b: ops.gemm(a, b, None, None, "silu"), (x[0, 0], randn(3, 2).double().requires_grad_())
+    )
+
+
+def test_third_derivatives():
+    x, w = (randn(1, 1, 4, dtype=torch.float64).requires_grad_() for _ in range(2))
+    results = []
+    for convolve in (
+        lambda: ops.convolution(x, w, None, None, [1], [2], [1], False, [0], 1, "none"),
+        lambda: functional.conv1d(x, w, padding=2),
+    ):
+        value = convolve().pow(3).sum()
+        for _ in range(3):
+            value = sum(g.sum() for g in torch.autograd.grad(value, (x, w), create_graph=True))
+        results.append(value)
+    assert torch.allclose(*results)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_whole(dynamic):
+    def program(x, w):
+        return ops.convolution(x * 2, w, None, None, [1], [1], [1], False, [0], 1, "relu").sum(1)
+
+    compiled = torch.compile(program, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    w = randn(3, 4, 3, 3, seed=1).requires_grad_()
+    for batch in (2, 3):
+        x = randn(batch, 4, 6, 5).to(memory_format=torch.channels_last)
+        found, right = compiled(x, w), program(x, w)
+        assert torch.equal(found, right)
+        assert torch.equal(*(torch.autograd.grad(y.sum(), w)[0] for y in (found, right)))
+
+
+def test_compiled_by_inductor():
+    def program(x, w):
+        return torch.ops.tilesmith.convolution(x, w, None, None, [1], [1], [1], False, [0], 1, "none")
+
+    x, w = randn(2, 4, 6, 5), randn(3, 4, 3, 3, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.allclose(torch.compile(program, fullgraph=True)(x, w), program(x, w))
+
+
+def test_empty_batches():
+    x, w, b = randn(0, 4, 6, 5).requires_grad_(), randn(3, 4, 3, 3).requires_grad_(), randn(3).requires_grad_()
+    y = ops.convolution(x, w, b, None, [1], [1], [1], False, [0], 1, "relu")
+    assert y.shape == (0, 3, 6, 5)
+    dx, dw, db = torch.autograd.grad(y.sum(), (x, w, b))
+    assert dx.shape == x.shape
+    assert torch.equal(dw, torch.zeros_like(w))
+    assert torch.equal(db, torch.zeros_like(b))
+
+
+def test_operands_that_are_broadcast():
+    x, w = randn(1, 4, 6, 5).expand(2, 4, 6, 5), randn(3, 1, 3, 3).expand(3, 4, 3, 3)
+    assert torch.allclose(
+        ops.convolution(x, w, None, None, [1], [0], [1], False, [0], 1, "none"), functional.conv2d(x, w), atol=1e-4
+    )
+    dy = randn(1).expand(2, 3, 4, 3)
+    found = ops.convolution_backward(dy, x, w, [1], [0], [1], False, [0], 1, [True] * 3)
+    right = aten.convolution_backward(dy, x, w, [3], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True] * 3)
+    assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(found, right, strict=True))
+
+
+def test_what_cannot_be():
+    x, w = randn(1, 4, 5, 5), randn(3, 4, 3, 3)
+    with pytest.raises(tilesmith.TilesmithError, match="relu6"):
+        ops.convolution(x, w, None, None, [1], [0], [1], False, [0], 1, "relu6")
+    with pytest.raises(tilesmith.TilesmithError, match="dy has shape"):
+        ops.convolution_backward(x, x, w, [1], [0], [1], False, [0], 1, [True] * 3)
+    with pytest.raises(RuntimeError, match="channels"), torch.device("meta"):
+        ops.convolution(
+            torch.empty(1, 5, 5, 5), torch.empty(3, 4, 3, 3), None, None, [1], [0], [1], False, [0], 1, "none"
+        )
+
+
+def test_a_trace_meets_each_problem_once():
+    x, w = randn(1, 4, 5, 5), randn(3, 4, 3, 3).requires_grad_()
+    with Trace() as trace:
+        ops.convolution(x, w, None, None, [1], [0], [1], False, [0], 1, "none").sum().backward()
+        tilesmith.conv(x, w.detach())
+    assert sorted((each.mode, count) for each, count in trace.problems.items()) == [("fwd", 2), ("wrw", 1)]
+
+
+def test_tangents_are_refused():
+    x, w = randn(1, 4, 5, 5), randn(3, 4, 3, 3)
+    with pytest.raises(tilesmith.TilesmithError, match="no forward-mode derivative"):
+        torch.func.jvp(lambda w: ops.convolution(x, w, None, None, [1], [0], [1], False, [0], 1, "none"), (w,), (w,))
+    with pytest.raises(tilesmith.TilesmithError, match="no forward-mode derivative"):
+        torch.func.jvp(lambda a: ops.gemm(a, w[0, 0], None, None, "none"), (w[1, 0],), (w[0, 0],))
