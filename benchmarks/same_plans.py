@@ -122,7 +122,6 @@ def _machine_code(source: Path) -> dict[str, bytes]:
         # NOTE: .nv.constant4 has room for the address of each constexpr number of the text, read or not (NVRTC 13.0).
         if name.startswith((".text", ".nv.constant")) and name != ".nv.constant4":
             found[re.sub(r"ts_\w+", "symbol", name)] = image[header[4] : header[4] + header[5]]
-            found[re.sub(r"ts_\w+", "symbol", name) + " registers"] = bytes([header[7] >> 24])
     return found
 
 

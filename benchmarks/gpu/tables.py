@@ -231,7 +231,7 @@ def page(data: dict) -> str:
         f"{machine.get('clocks.max.sm', '')}, power limit {machine.get('power.limit', '')}, {data['cudnn']}; "
         f"{data['cublas']}; {machine['nvrtc']}; {data['method']}.",
         f"`{machine['command']}`", "", *summary(lists), "",
-        *wall_line(data),
+        *passes_line(data["lists"]), *wall_line(data),
     ]  # fmt: skip
     for name, rows in lists.items():
         lines += problems(name, rows)
@@ -280,6 +280,21 @@ def check_lines(data: dict) -> list[str]:
         lines.append(f"- host time of a bound call over that of `torch.nn.functional.conv2d`: {host['ratio']:.2f} "
                      f"({host['ours']:.1f} us over {host['torch']:.1f} us)")  # fmt: skip
     return [*lines, ""]
+
+
+def passes_line(lists: dict[str, Rows]) -> list[str]:
+    """How much the library's times differ between the passes."""
+    apart = []
+    for row in (row for rows in lists.values() for row in rows if row.get("again")):
+        times = [
+            next(iter(each["against"].values()))["time_us"] for each in (row["bench"], *row["again"]) if each["against"]
+        ]
+        apart.append(max(times, default=1.0) / min(times, default=1.0))
+    if not apart:
+        return []
+    many = sum(ratio > 1.1 for ratio in apart)
+    return [f"Between passes, the library's time differs by over 10 % on {many} of {len(apart)} problems, at most "
+            f"{max(apart):.2f} times.", ""]  # fmt: skip
 
 
 def wall_line(data: dict) -> list[str]:

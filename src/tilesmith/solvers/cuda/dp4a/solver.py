@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tilesmith.plan.records import Draft
+from tilesmith.plan.slots import span_bytes
 from tilesmith.problems.features import SCALED, WINDOW
-from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.common.dense import widest
 from tilesmith.solvers.cuda.dp4a.cost import predicted_seconds
 from tilesmith.solvers.cuda.dp4a.draft import dp4a_draft
 from tilesmith.solvers.cuda.dp4a.tile import Dp4aTile
@@ -23,7 +25,7 @@ from tilesmith.solvers.solver import (
 from tilesmith.targets.target import CudaTarget
 
 _MAX_TAPS = 128
-_MAX_INDEX = 2**31 - 1
+_MAX_BYTES = 2**31 - 1
 
 
 class Dp4aSolver(Unranked):
@@ -55,7 +57,8 @@ class Dp4aSolver(Unranked):
             return Rejected(reasons.DTYPE, f"{g.y.dtype} results, scale {g.epilogue.scale}")
         if not g.epilogue.is_scaled and not g.epilogue.is_identity:
             return Rejected(reasons.EPILOGUE, "int32 results have none")
-        if g.filter[1] * g.filter[2] > _MAX_TAPS or max(span(g.x), span(g.y)) > _MAX_INDEX:
+        spans = (span_bytes(view.dtype, view.shape, view.strides) for view in (g.x, g.y))
+        if g.filter[1] * g.filter[2] > _MAX_TAPS or max(spans) > _MAX_BYTES:
             return Rejected(reasons.SIZE)
         if vector_of(g) < 4:
             return Rejected(reasons.LAYOUT, "channels are not contiguous by fours")
@@ -93,9 +96,4 @@ def vector_of(g: ConvGeometry) -> int:
             return 1
         sizes, steps = (view.shape[0], *view.shape[2:]), (view.strides[0], *view.strides[2:])
         strides += [step for size, step in zip(sizes, steps, strict=True) if size > 1]
-    return max(count for count in (16, 8, 4, 2, 1) if all(stride % count == 0 for stride in strides))
-
-
-def span(view: TensorView) -> int:
-    """The distance of a tensor's last element from its first."""
-    return sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
+    return widest(16, strides)

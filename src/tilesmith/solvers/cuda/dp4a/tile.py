@@ -1,4 +1,4 @@
-"""What a config of the dp4a kernel means for a problem: tiles, blocks, words of memory."""
+"""Applies a config of the dp4a kernel to a problem: tiles, blocks, words of memory."""
 
 from __future__ import annotations
 
