@@ -25,7 +25,7 @@ from tilesmith.solvers.solver import (
 from tilesmith.targets.target import CudaTarget
 
 _MAX_TAPS = 128
-_MAX_BYTES = 2**31 - 1
+_MAX_INDEX = 2**31 - 1
 
 
 class Dp4aSolver(Unranked):
@@ -57,8 +57,9 @@ class Dp4aSolver(Unranked):
             return Rejected(reasons.DTYPE, f"{g.y.dtype} results, scale {g.epilogue.scale}")
         if not g.epilogue.is_scaled and not g.epilogue.is_identity:
             return Rejected(reasons.EPILOGUE, "int32 results have none")
-        spans = (span_bytes(view.dtype, view.shape, view.strides) for view in (g.x, g.y))
-        if g.filter[1] * g.filter[2] > _MAX_TAPS or max(spans) > _MAX_BYTES:
+        # Elements: those of int8 are bytes.
+        spans = (span_bytes("int8", view.shape, view.strides) for view in (g.x, g.y))
+        if g.filter[1] * g.filter[2] > _MAX_TAPS or max(spans) > _MAX_INDEX:
             return Rejected(reasons.SIZE)
         if vector_of(g) < 4:
             return Rejected(reasons.LAYOUT, "channels are not contiguous by fours")
