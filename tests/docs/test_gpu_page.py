@@ -6,12 +6,28 @@ import sys
 import pytest
 from pages import DOCS, ROOT
 
+from tilesmith.measure.machine import roofline_seconds, sheet_machine
+from tilesmith.problems.driver import parse_command
+from tilesmith.targets.names import parse_target
+
 sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
 import tables
 
 
 def test_the_page_is_what_the_results_say():
     assert (DOCS / "benchmarks-gpu.md").read_text() == tables.rendered(), "run python benchmarks/gpu/tables.py"
+
+
+def test_stored_rooflines_are_those_of_the_data_sheet():
+    """The share of the roofline follows from the problem, the time and the card; nothing else may set it."""
+    (path,) = tables.results()
+    stored = json.loads(path.read_text())
+    target = parse_target(stored["target"])
+    machine = sheet_machine(target, "", "")
+    for each in (row for rows in stored["lists"].values() for row in rows if row["bench"]["status"] == "ok"):
+        signature = dict(parse_command(each["command"]).signatures)[each["direction"]]
+        share = roofline_seconds(signature, target, machine) / each["bench"]["time_us"] * 1e6
+        assert each["bench"]["roofline"] == pytest.approx(share, rel=1e-6), each["command"]
 
 
 def test_the_picture_shows_these_results():

@@ -7,9 +7,10 @@ Source: cuBLAS 13 documentation, "Using the cuBLASLt API", and the values of ``c
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from functools import lru_cache, partial
+from weakref import finalize
 
 import torch
 
@@ -47,15 +48,16 @@ class LtGemm:
         self._shape, self._dtype = (g.batch, g.m, g.n), g.c.dtype
         self._alpha, self._beta = c_float(g.alpha), c_float(0.0)
         self._lt = _library()
-        self._handle, self._product = c_void_p(), c_void_p()
-        _try(self._lt.cublasLtCreate(byref(self._handle)))
+        self._handle, self._product = _handle(), c_void_p()
         compute = _COMPUTE_TF32 if uses_tf32(signature) else _COMPUTE_32F
         _try(self._lt.cublasLtMatmulDescCreate(byref(self._product), c_int(compute), c_int(_TYPES["fp32"])))
+        self._destroy_with(self._lt.cublasLtMatmulDescDestroy, self._product)
         # The first operand of c^T is b.
         self._b, self._a = self._operand(g.b, _TRANSA), self._operand(g.a, _TRANSB)
         self._c = self._layout(g.c, g.n, g.m, g.n)
         preference, count = c_void_p(), c_int()
         _try(self._lt.cublasLtMatmulPreferenceCreate(byref(preference)))
+        self._destroy_with(self._lt.cublasLtMatmulPreferenceDestroy, preference)
         most = c_size_t(_WORKSPACE_BYTES)
         _try(self._lt.cublasLtMatmulPreferenceSetAttribute(preference, _MAX_WORKSPACE_BYTES, byref(most), c_size_t(8)))
         self.results = (_Result * RESULTS)()
@@ -63,7 +65,6 @@ class LtGemm:
             self._handle, self._product, self._b, self._a, self._c, self._c, preference, RESULTS, self.results,
             byref(count),
         ))  # fmt: skip
-        self._lt.cublasLtMatmulPreferenceDestroy(preference)
         self.count = count.value
 
     def compute(self, number: int, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -79,6 +80,10 @@ class LtGemm:
             c_void_p(torch.cuda.current_stream(a.device).cuda_stream),
         ))  # fmt: skip
         return made
+
+    def _destroy_with(self, destroy: Callable[[c_void_p], int], made: c_void_p) -> None:
+        """Give ``made`` back when this GEMM is no longer needed; at the end of the process nobody needs to."""
+        finalize(self, destroy, made).atexit = False
 
     def _operand(self, matrix: MatrixView, attribute: int) -> c_void_p:
         """The column-major matrix in the same memory, and whether its transposition is meant."""
@@ -96,6 +101,7 @@ class LtGemm:
         found = c_void_p()
         create = self._lt.cublasLtMatrixLayoutCreate
         _try(create(byref(found), _TYPES[matrix.dtype], c_uint64(rows), c_uint64(columns), c_int64(step)))
+        self._destroy_with(self._lt.cublasLtMatrixLayoutDestroy, found)
         batch, offset = c_int32(self._shape[0]), c_int64(matrix.strides[0])
         change = self._lt.cublasLtMatrixLayoutSetAttribute
         _try(change(found, _BATCH_COUNT, byref(batch), c_size_t(4)))
@@ -115,6 +121,14 @@ def _library() -> ctypes.CDLL:
         return ctypes.CDLL(f"libcublasLt.so.{major}")
     except OSError as error:
         raise RuntimeError(str(error)) from None
+
+
+@lru_cache(maxsize=1)
+def _handle() -> c_void_p:
+    """One for the process: making it takes memory of the device, which is never given back before the end."""
+    handle = c_void_p()
+    _try(_library().cublasLtCreate(byref(handle)))
+    return handle
 
 
 def _try(status: int) -> None:

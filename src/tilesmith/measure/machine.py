@@ -95,12 +95,17 @@ def measure_machine(target: CpuTarget, cache: ArtifactCache) -> Machine:
 
 
 def card_machine(target: CudaTarget, ordinal: int) -> Machine:
-    """The peaks of a GPU's data sheet, which no kernel exceeds (the target has those that it sustains)."""
+    """The peaks of the GPU that is CUDA device ``ordinal`` here."""
     host = host_facts("", cuda_devices()[ordinal])
+    return sheet_machine(target, host.name, host.date)
+
+
+def sheet_machine(target: CudaTarget, host: str, date: str) -> Machine:
+    """The peaks of a GPU's data sheet, which no kernel exceeds (the target has those that it sustains)."""
     operations, moved = card_of(target.arch, target.card, target.cores, target.clock_hz).of_sheet
     bandwidth = target.bytes_per_s / moved
     return Machine(
-        target.name, host.name, host.date, target.fp32_flops / operations, target.fp64_flops / operations,
+        target.name, host, date, target.fp32_flops / operations, target.fp64_flops / operations,
         target.bf16_flops / operations, bandwidth, bandwidth, target.tf32_flops / operations,
         target.fp8_flops / operations, target.int8_flops / operations,
     )  # fmt: skip
