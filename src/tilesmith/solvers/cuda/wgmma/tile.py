@@ -117,6 +117,16 @@ class Sm90Tile(WarpgroupTile):
         return "ROWS" if whole and all(step % 8 == 0 for step in steps) else "DIRECT"
 
     @cached_property
+    def staged(self) -> bool:
+        """Whether bulk copies bring the residual, into the memory that results leave from."""
+        return self.form.residual is not None and self.store == "MAPPED" and not self.form.beta
+
+    @property
+    def store_buffers(self) -> int:
+        """Stores that a warp has under way; of a staged residual, all that a tile has."""
+        return self.value["products_m"] * -(-self.block_n // 64) if self.staged else self.value["store_buffers"]
+
+    @cached_property
     def even(self) -> bool:
         """Whether neighbouring results are finished and stored as pairs, which lie on pairs in memory."""
         placed, form = self.form.placed, self.form
@@ -165,7 +175,7 @@ class Sm90Tile(WarpgroupTile):
         if self.value["cluster_k"] > 1:
             return -(-self.exchanged_bytes // 1024) * 1024 if self.exchanged_bytes <= APART_BYTES else 0
         staged = self.store in ("MAPPED", "ROWS")
-        return self.warpgroups * 4 * self.value["store_buffers"] * 2048 * staged
+        return self.warpgroups * 4 * self.store_buffers * 2048 * staged
 
     @cached_property
     def exchanged_bytes(self) -> int:
@@ -239,7 +249,7 @@ class Sm90Tile(WarpgroupTile):
             return False
         if form.kind == "wrw" and self.block_n % v["slab_n"]:
             return False
-        if v["store_buffers"] > 2 and self.store != "MAPPED":
+        if v["store_buffers"] > 2 and (self.store != "MAPPED" or self.staged):
             return False
         # Boxes of a columns operand begin every 64 columns: a half-used last slab costs a whole one.
         if form.b_columns and self.block_n % 32:
