@@ -218,6 +218,14 @@ template <bool TRANSPOSED> TS_DEVICE void ts_get4(ts_u32 from, ts_u32 &a, ts_u32
                  : "r"(from)
                  : "memory");
 }
+TS_DEVICE ts_u32 ts_shared_load(ts_u32 from) {
+  ts_u32 v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+  return v;
+}
+TS_DEVICE void ts_shared_store(ts_u32 to, ts_u32 v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
+}
 TS_DEVICE uint4 ts_shared_load16(ts_u32 from) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"

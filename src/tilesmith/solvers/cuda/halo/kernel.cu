@@ -13,7 +13,9 @@ constexpr int BARRIERS_OF_FILTER = !RESIDENT ? STAGES : TILES_OF_FILTER < MOST ?
 constexpr int FILTERS = (FILTER_RING + 1023) / 1024 * 1024, NOWHERE = 512, BARRIERS = 512;
 static_assert(BLOCK_M == (PINGPONG ? 64 : 64 * WARPGROUPS) && THREADS == (WARPGROUPS + 1) * 128, "as counted");
 static_assert(WINDOWS * WINDOW + FILTERS + WARPGROUPS * STAGING + NOWHERE + BARRIERS + 1024 == SHARED_BYTES, "all fit");
-static_assert(16 * (WINDOWS + BARRIERS_OF_FILTER) + 8 * WARPGROUPS <= BARRIERS, "barriers fit");
+// Nobody waits for room for a filter that stays.
+constexpr int WAITS_OF_FILTER = RESIDENT ? 0 : BARRIERS_OF_FILTER;
+static_assert(8 * (2 * WINDOWS + BARRIERS_OF_FILTER + WAITS_OF_FILTER + WARPGROUPS) <= BARRIERS, "barriers fit");
 
 struct Work {
   int m, w, h, d, n;
@@ -55,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
   const auto filter_empty = [=](ts_u32 i) { return barriers + 8 * (2 * WINDOWS + BARRIERS_OF_FILTER + i); };
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), thread = threadIdx.x & 127, lane = threadIdx.x & 31;
   const int warp = __shfl_sync(~0u, thread >> 5, 0);
-  const ts_u32 arrived = filter_empty(BARRIERS_OF_FILTER) + 8 * wg; // of the residual
+  const auto arrived = [=](ts_u32 group) { return filter_empty(WAITS_OF_FILTER + group); }; // of the residual
   constexpr int READERS = PINGPONG ? 1 : WARPGROUPS;
   if (wg == WARPGROUPS) {
     // Each copying thread makes its barriers itself and waits for nobody: the first copies are under way before the
@@ -75,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       ts_map_prefetch(&map_out);
       if (RESIDUAL) {
         ts_map_prefetch(&TS_RESIDUAL_MAP);
-        for (int i = 0; i < WARPGROUPS; i++) ts_barrier_init(filter_empty(BARRIERS_OF_FILTER) + 8 * i, 1);
+        for (int i = 0; i < WARPGROUPS; i++) ts_barrier_init(arrived(i), 1);
         ts_barrier_init_done();
       }
       ts_touch(window_row[0]); // for the other warpgroups
@@ -152,9 +154,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       const ts_u32 buffer = staging + wg * STAGING;
       if (RESIDUAL && thread == 0) { // it arrives where the results leave from, while the products run
         ts_store_wait_read<0>();
-        ts_expect(arrived, TILE_H * TILE_W * 128);
-        if (RANK == 5) ts_load5(buffer, &TS_RESIDUAL_MAP, arrived, channel, x.w, x.h, x.d, x.n);
-        else ts_load4(buffer, &TS_RESIDUAL_MAP, arrived, channel, x.w, x.h, x.n);
+        ts_expect(arrived(wg), TILE_H * TILE_W * 128);
+        if (RANK == 5) ts_load5(buffer, &TS_RESIDUAL_MAP, arrived(wg), channel, x.w, x.h, x.d, x.n);
+        else ts_load4(buffer, &TS_RESIDUAL_MAP, arrived(wg), channel, x.w, x.h, x.n);
       }
       float sums[BLOCK_N / 2];
       if (PINGPONG) ts_named_sync(8 + wg, 256);
@@ -195,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
         ts_arrive(window_empty(slot_before));
         if (!RESIDUAL) ts_store_wait_read<0>();
       }
-      if (RESIDUAL) ts_wait(arrived, residual_phase), residual_phase ^= 1;
+      if (RESIDUAL) ts_wait(arrived(wg), residual_phase), residual_phase ^= 1;
       else ts_named_sync(1 + wg, 128);
       const int mine = channel + warp * 16 + (lane >> 2);
       const float low = BIAS && mine < run.rows ? ts_float(run.bias[mine]) : 0.0f;
