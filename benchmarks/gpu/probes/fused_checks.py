@@ -25,8 +25,8 @@ from tilesmith.tune.space import random_point  # noqa: E402
 
 def main(most: int = 10) -> int:
     target, checked, wrong = cuda_target_of(0), 0, 0
-    for signature in fused_problems():
-        signature = signature.canonical
+    for problem in fused_problems():
+        signature = problem.canonical
         values = sample_args(signature)
         bench = DeviceBench(
             signature, values, partial(device_oracle, signature, values, target, 0, CACHE), target, 0, CACHE
@@ -46,7 +46,7 @@ def main(most: int = 10) -> int:
                               [source for draft in drafts.values() for source in draft.sources]))  # fmt: skip
             for config, draft in drafts.items():
                 made = [CACHE.get_or_build(source, target) for source in draft.sources]
-                plan = assemble(draft, signature, candidate.name, config, target, [a.digest for a in made])
+                plan = assemble(draft, signature, candidate.name, str(config), target, [a.digest for a in made])
                 executable = Executable(plan, [next(a.path for a in made if a.digest == d) for d in plan.artifacts])
                 verdict = bench.check(executable)
                 checked += 1
