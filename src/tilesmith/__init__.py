@@ -24,6 +24,10 @@ _HOMES = {
     "TilesmithError": "tilesmith.errors",
     "tune": "tilesmith.ready.tuning",
 }
+# The same for names that need PyTorch. ``from tilesmith import *`` works without it, so it leaves them out.
+_TORCH_HOMES = {
+    "tune_model": "tilesmith.torch_ops.model_tuning",
+}
 
 if TYPE_CHECKING:
     from tilesmith.dispatch.eager import conv, forget, gemm
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from tilesmith.ready.tuning import tune
     from tilesmith.targets.detect import host_target
     from tilesmith.targets.names import parse_target
+    from tilesmith.torch_ops.model_tuning import tune_model as tune_model  # noqa: PLC0414  # not in __all__
 
 __all__ = [
     "CachePopulator",
@@ -58,11 +63,17 @@ __all__ = [
 
 def _public(name: str) -> Any:
     """The object behind a public name."""
-    return getattr(import_module(_HOMES[name]), name)
+    home = _HOMES.get(name) or _TORCH_HOMES[name]
+    try:
+        return getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(f"tilesmith.{name} needs PyTorch; install it: pip install torch") from None
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOMES and name not in _TORCH_HOMES:
         raise AttributeError(f"module 'tilesmith' has no attribute {name!r}")
     # The package of this name is called like the function (``tilesmith/tune/__init__.py`` says why).
     value = import_module("tilesmith.tune") if name == "tune" else _public(name)
@@ -71,4 +82,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_TORCH_HOMES])
