@@ -18,7 +18,10 @@ FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 BOUNDS = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 0.25}
 ACTIVATIONS = {
     "none": lambda y: y, "relu": torch.relu, "leaky_relu": functional.leaky_relu, "silu": functional.silu,
-    "gelu": functional.gelu, "clamp": functional.relu6,
+    "gelu": functional.gelu, "clamp": functional.relu6, "sigmoid": torch.sigmoid, "tanh": torch.tanh,
+    "hardswish": functional.hardswish,
+    "hardsigmoid": lambda y: functional.relu6(y + 3) / 6,  # PyTorch has no second derivative of its own
+    "gelu_tanh": lambda y: functional.gelu(y, approximate="tanh"),
 }  # fmt: skip
 
 
@@ -128,8 +131,10 @@ def test_products(activation):
     y = ops.gemm(a, b, bias, z, activation)
     want = ACTIVATIONS[activation](a @ b + bias + z)
     assert torch.allclose(y, want)
-    found, right = (torch.autograd.grad(r.sum(), (a, b, bias, z)) for r in (y, want))
+    found, right = (torch.autograd.grad(r.square().sum(), (a, b, bias, z), create_graph=True) for r in (y, want))
     assert all(map(torch.allclose, found, right))
+    again, right_again = (torch.autograd.grad(sum(g.square().sum() for g in grads), (a, b)) for grads in (found, right))
+    assert all(map(torch.allclose, again, right_again))
 
 
 @pytest.mark.parametrize("transposed", [False, True])

@@ -72,7 +72,8 @@ def conv(
         output_layout: Order of the result's axes. Same default. Without ``output_layout`` and ``shared_layout``, the
             result has the memory order of x: channels-last stays channels-last.
         shared_layout: Layout of each tensor whose own layout is not given.
-        activation: ``"none"``, ``"relu"``, ``"leaky_relu"``, ``"silu"``, ``"gelu"`` or ``"clamp"``.
+        activation: ``"none"``, ``"relu"``, ``"leaky_relu"``, ``"silu"``, ``"gelu"``, ``"gelu_tanh"``, ``"clamp"``,
+            ``"sigmoid"``, ``"tanh"``, ``"hardswish"`` or ``"hardsigmoid"``.
         slope: Factor of ``"leaky_relu"`` for negative values.
         low: Lower limit of ``"clamp"``.
         high: Upper limit of ``"clamp"``.
@@ -161,7 +162,8 @@ def gemm(
         beta: Factor of ``c``; finite. With 0, ``c`` is not read.
         trans_a: ``a`` is stored transposed.
         trans_b: ``b`` is stored transposed.
-        activation: ``"none"``, ``"relu"``, ``"leaky_relu"``, ``"silu"``, ``"gelu"`` or ``"clamp"``.
+        activation: ``"none"``, ``"relu"``, ``"leaky_relu"``, ``"silu"``, ``"gelu"``, ``"gelu_tanh"``, ``"clamp"``,
+            ``"sigmoid"``, ``"tanh"``, ``"hardswish"`` or ``"hardsigmoid"``.
         slope: Factor of ``"leaky_relu"`` for negative values.
         low: Lower limit of ``"clamp"``.
         high: Upper limit of ``"clamp"``.

@@ -11,6 +11,8 @@ from tilesmith.errors import ProblemError
 from tilesmith.problems.epilogue import Epilogue
 
 aten: Any = torch.ops.aten
+# The gradient of these needs the activation's argument; that of the others follows from the result.
+FROM_ARGUMENT = frozenset(("silu", "gelu", "gelu_tanh", "hardswish"))
 # The numbers of leaky_relu and clamp, which the operators do not take.
 _LEAKY, _CLAMP = Epilogue(activation="leaky_relu"), Epilogue(activation="clamp")
 
@@ -23,7 +25,8 @@ def check_activation(activation: str) -> None:
 def gradient_before(activation: str, dy: torch.Tensor, y: Any, before: Callable[[], torch.Tensor]) -> Any:
     """The gradient with respect to the activation's argument, of which ``before`` computes the value anew.
 
-    ``y`` is the activation's result, from which most gradients follow. At the limits of ``clamp`` the gradient is zero.
+    ``y`` is the activation's result, from which most gradients follow. At the limits of ``clamp`` and ``hardsigmoid``
+    the gradient is zero.
     """
     if activation == "none":
         return dy
@@ -37,6 +40,16 @@ def gradient_before(activation: str, dy: torch.Tensor, y: Any, before: Callable[
         return _silu_gradient(dy, before())
     if activation == "gelu":
         return aten.gelu_backward(dy, before())
+    if activation == "gelu_tanh":
+        return aten.gelu_backward(dy, before(), approximate="tanh")
+    if activation == "sigmoid":
+        return aten.sigmoid_backward(dy, y)
+    if activation == "tanh":
+        return aten.tanh_backward(dy, y)
+    if activation == "hardswish":
+        return aten.hardswish_backward(dy, before())
+    if activation == "hardsigmoid":
+        return aten.hardtanh_backward(dy, y, 0.0, 1.0) / 6
     raise ProblemError(f"the gradient of activation {activation!r} is not known")
 
 

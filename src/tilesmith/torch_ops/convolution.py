@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tilesmith.dispatch.eager import conv
-from tilesmith.torch_ops.activations import check_activation, gradient_before
+from tilesmith.torch_ops.activations import FROM_ARGUMENT, check_activation, gradient_before
 from tilesmith.torch_ops.gradients import Gradients, gradients
 from tilesmith.torch_ops.library import add_operator
 from tilesmith.torch_ops.results import conv_shape, conv_strides, require, result_dtype, strides_like
@@ -47,8 +47,8 @@ def _fake_convolution(
 
 def _save_convolution(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     x, w, b, residual, *ctx.shape, ctx.activation = inputs
-    # The result serves most activations; silu and gelu compute their argument anew from the operands.
-    anew = ctx.activation in ("silu", "gelu")
+    # The result serves most activations; the others compute their argument anew from the operands.
+    anew = ctx.activation in FROM_ARGUMENT
     ctx.save_for_backward(
         x, w, b if anew else None, residual if anew else None, None if anew or ctx.activation == "none" else output
     )

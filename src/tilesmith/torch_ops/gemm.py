@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tilesmith.dispatch.eager import gemm
-from tilesmith.torch_ops.activations import check_activation, gradient_before
+from tilesmith.torch_ops.activations import FROM_ARGUMENT, check_activation, gradient_before
 from tilesmith.torch_ops.library import add_operator
 from tilesmith.torch_ops.results import require, result_dtype
 
@@ -40,7 +40,7 @@ def _fake_gemm(a: torch.Tensor, b: torch.Tensor, bias: Optional, residual: Optio
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     a, b, bias, residual, ctx.activation = inputs
-    anew = ctx.activation in ("silu", "gelu")
+    anew = ctx.activation in FROM_ARGUMENT
     ctx.save_for_backward(
         a, b, bias if anew else None, residual if anew else None, None if anew or ctx.activation == "none" else output
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tilesmith.codegen.c.epilogue import LONG
 from tilesmith.solvers.c.common.cost import step_cycles
 from tilesmith.solvers.c.dense.form import Phase, tap_lines
 from tilesmith.solvers.c.dense.tile import CACHE_LINE, DIRECT, DenseTile
@@ -176,6 +177,6 @@ def _store_cycles(t: DenseTile) -> float:
     results = form.images * form.groups * form.pixels
     vectors = results * t.padded_k / t.lanes
     cycles = vectors * (1.0 + 2.5 * (t.c_blocks - 1))
-    if form.epilogue.activation in ("silu", "gelu"):
+    if form.epilogue.activation in LONG:
         cycles += vectors * 25
     return cycles

@@ -6,6 +6,7 @@ multiply-add. Every pixel's offset is a constant, so there is nothing else in th
 
 from __future__ import annotations
 
+from tilesmith.codegen.c.epilogue import LONG
 from tilesmith.codegen.symbols import MARK
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.c.common.text import load, store
@@ -95,7 +96,7 @@ def _stores(t: DenseTile, places: list[int], tail: bool) -> list[str]:
         lines += ["  }", "  if (last) {"]
     if epilogue.bias:
         lines += [f"  ts_vf bias{v} = {read('bias', 0, v)};" for v in range(vectors)]
-    after, costly = [], epilogue.activation in ("silu", "gelu")
+    after, costly = [], epilogue.activation in LONG
     for number, (name, offset, v) in enumerate(cells):
         value = name
         if form.alpha != 1.0:
