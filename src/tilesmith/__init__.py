@@ -23,6 +23,9 @@ _HOMES = {
     "parse_target": "tilesmith.targets.names",
     "TilesmithError": "tilesmith.errors",
     "tune": "tilesmith.ready.tuning",
+    "optimize": "tilesmith.torch_ops.modules.optimize",
+    "restore": "tilesmith.torch_ops.modules.optimize",
+    "report_of": "tilesmith.torch_ops.modules.optimize",
 }
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from tilesmith.ready.tuning import tune
     from tilesmith.targets.detect import host_target
     from tilesmith.targets.names import parse_target
+    from tilesmith.torch_ops.modules.optimize import optimize, report_of, restore
 
 __all__ = [
     "CachePopulator",
@@ -50,8 +54,11 @@ __all__ = [
     "gemm",
     "get_launchable",
     "host_target",
+    "optimize",
     "parse_key",
     "parse_target",
+    "report_of",
+    "restore",
     "tune",
 ]
 
