@@ -27,6 +27,9 @@ _HOMES = {
 # The same for names that need PyTorch. ``from tilesmith import *`` works without it, so it leaves them out.
 _TORCH_HOMES = {
     "tune_model": "tilesmith.torch_ops.model_tuning",
+    "optimize": "tilesmith.torch_ops.modules.optimize",
+    "restore": "tilesmith.torch_ops.modules.optimize",
+    "report_of": "tilesmith.torch_ops.modules.optimize",
 }
 
 if TYPE_CHECKING:
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
     from tilesmith.targets.detect import host_target
     from tilesmith.targets.names import parse_target
     from tilesmith.torch_ops.model_tuning import tune_model as tune_model  # noqa: PLC0414  # not in __all__
+    from tilesmith.torch_ops.modules.optimize import optimize as optimize  # noqa: PLC0414
+    from tilesmith.torch_ops.modules.optimize import report_of as report_of  # noqa: PLC0414
+    from tilesmith.torch_ops.modules.optimize import restore as restore  # noqa: PLC0414
 
 __all__ = [
     "CachePopulator",
