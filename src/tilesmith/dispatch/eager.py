@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from tilesmith.runtime.torch_rules import between_graphs, refuse_watched
 Axes = int | Sequence[int]
 _Call = Callable[..., Any]
 # From the shapes, strides, dtypes, devices and options of a call to the function that runs it. Emptied at _MEMO_LIMIT.
-_memo: dict[tuple[Any, ...], _Call] = {}
+_memo: dict[tuple[Any, ...], Call] = {}
 # From shapes, dtype and options to a bound plan that takes the arrays without a copy. The key leaves out strides,
 # devices and the other dtypes: the bound plan checks them. If it refuses the arrays, the call goes through _memo.
 _quick: dict[tuple[Any, ...], _Call] = {}
@@ -243,12 +243,20 @@ def _remember(own: tuple[int, bool, tuple[Any, ...]], bound: _Call) -> None:
 
 def _find_or_make(
     op: str,
-    make: Callable[..., _Call],
+    make: Callable[..., Call],
     arrays: tuple[Any, ...],
     options: tuple[Any, ...],
     quick: tuple[Any, ...] | None,
 ) -> Any:
     """Look the call up by shapes, strides, dtypes, devices and options, or make it; then run it."""
+    call = _call_of(op, make, arrays, options)
+    if quick is not None and isinstance(call, _DirectCall):
+        _quick[quick] = call.bound
+    return call(*arrays)
+
+
+def _call_of(op: str, make: Callable[..., Call], arrays: tuple[Any, ...], options: tuple[Any, ...]) -> Call:
+    """The function that runs a call with these arrays and options, looked up or made."""
     refuse_watched(arrays)
     try:
         key: Any = (op, *map(_key_of, _NAMES[op], arrays), options)
@@ -264,19 +272,109 @@ def _find_or_make(
             _quick.clear()
         if key is not None:
             _memo[key] = call
-    if quick is not None and isinstance(call, _DirectCall):
-        _quick[quick] = call.bound
-    return call(*arrays)
+    return call
+
+
+def conv_call(
+    x: Any, w: Any, b: Any = None, *, stride: Axes = 1, padding: Axes | Sequence[Sequence[int]] | str = 0,
+    dilation: Axes = 1, groups: int = 1, transposed: bool = False, output_padding: Axes = 0, activation: str = "none",
+    slope: float = 0.01, low: float = 0.0, high: float = 6.0, residual: Any = None,
+) -> Call:  # fmt: skip
+    """What runs ``conv`` of these arrays; it takes ``x, w, b, residual``."""
+    options = (
+        stride, padding, dilation, groups, transposed, output_padding, "", "", "", "", activation, slope, low, high,
+        None, None, "",
+    )  # fmt: skip
+    return _call_of("conv", _conv_call, (x, w, b, residual), options)
+
+
+def gemm_call(
+    a: Any, b: Any, c: Any = None, bias: Any = None, *, trans_a: bool = False, trans_b: bool = False,
+    activation: str = "none", slope: float = 0.01, low: float = 0.0, high: float = 6.0, residual: Any = None,
+) -> Call:  # fmt: skip
+    """What runs ``gemm`` of these arrays; it takes ``a, b, c, bias, residual``."""
+    options = (1.0, 0.0, trans_a, trans_b, activation, slope, low, high, None, None, "")
+    return _call_of("gemm", _gemm_call, (a, b, c, bias, residual), options)
+
+
+class Call(Protocol):
+    """A problem's kernel as a function of the arrays of ``conv`` or ``gemm``, None for those that are not given."""
+
+    @property
+    def __call__(self) -> Callable[..., Any]: ...
+
+    def packed(self, filter_: Any) -> Callable[..., Any] | None:
+        """The filter packed once: a function of the other arrays. None if the kernel reads the filter as it is."""
 
 
 class _DirectCall:
     """Calls a bound plan with the arrays unchanged, and leaves out arrays that are None."""
 
-    def __init__(self, bound: _Call) -> None:
-        self.bound = bound
+    def __init__(self, bound: _Call, prepares: bool) -> None:
+        self.bound, self._prepares = bound, prepares
 
     def __call__(self, *arrays: Any) -> Any:
         return self.bound(*[array for array in arrays if array is not None])
+
+    def packed(self, filter_: Any) -> _Call | None:
+        if not self._prepares:
+            return None
+        prepared: _Call = self.bound.prepare(filter_)  # type: ignore[attr-defined]
+        return lambda *others: prepared(*[array for array in others if array is not None])
+
+
+class _PlacedCall:
+    """Calls a launchable of a convolution with copies of arrays, or with their axes in another order."""
+
+    def __init__(self, launch: Launchable, placed: tuple[NamedArray, ...]) -> None:
+        self._launch, (self._x, self._w, y) = launch, placed
+        self._order = y.order
+        self._returned = None if y.order is None else tuple(y.order.index(axis) for axis in range(len(y.order)))
+
+    def __call__(self, x: Any, w: Any, b: Any, z: Any) -> Any:
+        return self._run(self._launch.bound, self._x.take(x), self._w.take(w), b, z)
+
+    def packed(self, filter_: Any) -> _Call | None:
+        if not self._launch.prepares:
+            return None
+        prepared = self._launch.bound.prepare(self._w.take(filter_))  # type: ignore[attr-defined]
+        return lambda x, b, z: self._run(prepared, self._x.take(x), b, z)
+
+    def _run(self, bound: _Call, *operands: Any) -> Any:
+        *first, b, z = operands
+        first += [] if b is None else [contiguous(b)]
+        first += [] if z is None else [contiguous(permuted(z, self._order) if self._order else z)]
+        y = bound(*first)
+        return permuted(y, self._returned) if self._returned else y
+
+
+class _ProductCall:
+    """Calls a launchable of a product with dense copies of the arrays that are in ``copied``."""
+
+    def __init__(self, launch: Launchable, copied: Sequence[bool], squeeze: bool, beta: float) -> None:
+        self._launch, self._copied, self._squeeze, self._beta = launch, copied, squeeze, beta
+
+    def __call__(self, a: Any, b: Any, c: Any, bias: Any, z: Any) -> Any:
+        return self._run(self._launch.bound, [self._matrix(0, a), self._matrix(1, b)], c, bias, z)
+
+    def packed(self, filter_: Any) -> _Call | None:
+        if not self._launch.prepares:
+            return None
+        prepared = self._launch.bound.prepare(self._matrix(1, filter_))  # type: ignore[attr-defined]
+        return lambda a, c, bias, z: self._run(prepared, [self._matrix(0, a)], c, bias, z)
+
+    def _matrix(self, place: int, array: Any) -> Any:
+        array = contiguous(array) if self._copied[place] else array
+        return array[0] if self._squeeze else array
+
+    def _run(self, bound: _Call, matrices: list[Any], c: Any, bias: Any, z: Any) -> Any:
+        matrices += [] if bias is None else [contiguous(bias)]
+        for each in (z, None if self._beta == 0 else c):
+            if each is not None:
+                added = contiguous(each)
+                matrices.append(added[0] if self._squeeze else added)
+        y = bound(*matrices)
+        return y[None] if self._squeeze else y
 
 
 def _key_of(name: str, array: Any) -> Any:
@@ -312,7 +410,7 @@ def _conv_call(
     output_padding: Any, input_layout: str, kernel_layout: str, output_layout: str, shared_layout: str,
     activation: str, slope: float, low: float, high: float, threads: int | None,
     mode: str | None, acc_dtype: str,
-) -> _Call:  # fmt: skip
+) -> Call:  # fmt: skip
     given = {"x": describe("x", x), "w": describe("w", w)}
     _same_kind({"x": x, "w": w, "b": b, "residual": residual}, given)
     rank, filter_rank = (len(described.shape) for described in given.values())
@@ -346,7 +444,7 @@ def _conv_call(
     if plain.is_empty:
         _check_like("b", b, (plain.output_channels,), plain.output_dtype)
         _check_like("residual", residual, plain.output_shape, plain.output_dtype)
-        return _DirectCall(_launchable(plain, threads, mode, given).bound)
+        return _DirectCall(_launchable(plain, threads, mode, given).bound, False)
     shape, back = plain.output_shape, [lies.index(axis) for axis in layouts[2]] if lies != layouts[2] else None
     dense = dense_strides(parse_layout(lies).layout_shape(plain.output_logical))
     strides = tuple(dense[axis] for axis in back) if back else dense
@@ -357,20 +455,11 @@ def _conv_call(
     _check_like("residual", residual, shape, signature.output_dtype)
     launch = _launchable(signature, threads, mode, given)
     plain_bias = b is None or describe("b", b).strides is None
+    plain_residual = residual is None or describe("residual", residual).steps == y.steps
     taken = _bound_as_strided(launch, placed, given, y)
-    if taken is not None and residual is None and plain_bias:
-        return _DirectCall(taken)
-    order = placed[2].order
-    returned = None if order is None else tuple(order.index(axis) for axis in range(len(order)))
-
-    def call(x: Any, w: Any, b: Any, z: Any) -> Any:
-        operands = [placed[0].take(x), placed[1].take(w)]
-        operands += [] if b is None else [contiguous(b)]
-        operands += [] if z is None else [contiguous(permuted(z, order) if order else z)]
-        y = launch.bound(*operands)
-        return permuted(y, returned) if returned else y
-
-    return call
+    if taken is not None and plain_bias and plain_residual:
+        return _DirectCall(taken, launch.prepares)
+    return _PlacedCall(launch, placed)
 
 
 def _signature_of(placed: tuple[NamedArray, ...], options: dict[str, Any]) -> ConvSignature:
@@ -406,7 +495,7 @@ def _gemm_call(
     a: Any, b: Any, c: Any, bias: Any, residual: Any, alpha: float, beta: float, trans_a: bool, trans_b: bool,
     activation: str, slope: float, low: float, high: float, threads: int | None,
     mode: str | None, acc_dtype: str,
-) -> _Call:  # fmt: skip
+) -> Call:  # fmt: skip
     given = {"a": describe("a", a), "b": describe("b", b)}
     _same_kind({"a": a, "b": b, "c": c, "bias": bias, "residual": residual}, given)
     ranks = {len(described.shape) for described in given.values()}
@@ -439,23 +528,12 @@ def _gemm_call(
     _check_like("bias", bias, (n,), signature.c_dtype)
     _check_like("residual", residual, result, signature.c_dtype)
     _check_like("c", c if beta != 0 else None, result, signature.c_dtype)
-    launch = _launchable(signature, threads, mode, given).bound
+    launch = _launchable(signature, threads, mode, given)
     squeeze = ranks == {3} and batch == 1
     plain_bias = bias is None or describe("bias", bias).strides is None
     if plain_bias and not (None in rows.values() or squeeze or c is not None or residual is not None):
-        return _DirectCall(launch)
-
-    def call(a: Any, b: Any, c: Any, bias: Any, z: Any) -> Any:
-        arguments = [a if rows["a"] else contiguous(a), b if rows["b"] else contiguous(b)]
-        arguments += [] if bias is None else [contiguous(bias)]
-        arguments += [] if z is None else [contiguous(z)]
-        arguments += [] if beta == 0 else [contiguous(c)]
-        if squeeze:
-            arguments = [argument[0] if argument.ndim == 3 else argument for argument in arguments]
-        y = launch(*arguments)
-        return y[None] if squeeze else y
-
-    return call
+        return _DirectCall(launch.bound, launch.prepares)
+    return _ProductCall(launch, [found is None for found in rows.values()], squeeze, beta)
 
 
 def _shared(given: dict[str, ArrayLayout], a: Any) -> str:

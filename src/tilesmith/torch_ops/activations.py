@@ -11,28 +11,22 @@ from tilesmith.errors import ProblemError
 from tilesmith.problems.epilogue import Epilogue
 
 aten: Any = torch.ops.aten
-# The numbers of leaky_relu and clamp, which the operators do not take.
-_LEAKY, _CLAMP = Epilogue(activation="leaky_relu"), Epilogue(activation="clamp")
 
 
-def check_activation(activation: str) -> None:
-    """Raise ``ProblemError`` for an activation that does not exist."""
-    Epilogue(activation=activation)
-
-
-def gradient_before(activation: str, dy: torch.Tensor, y: Any, before: Callable[[], torch.Tensor]) -> Any:
+def gradient_before(epilogue: Epilogue, dy: torch.Tensor, y: Any, before: Callable[[], torch.Tensor]) -> Any:
     """The gradient with respect to the activation's argument, of which ``before`` computes the value anew.
 
     ``y`` is the activation's result, from which most gradients follow. At the limits of ``clamp`` the gradient is zero.
     """
+    activation = epilogue.activation
     if activation == "none":
         return dy
     if activation == "relu":
         return aten.threshold_backward(dy, y, 0)
     if activation == "leaky_relu":
-        return aten.leaky_relu_backward(dy, y, _LEAKY.slope, True)
+        return aten.leaky_relu_backward(dy, y, epilogue.slope, True)
     if activation == "clamp":
-        return aten.hardtanh_backward(dy, y, _CLAMP.low, _CLAMP.high)
+        return aten.hardtanh_backward(dy, y, epilogue.low, epilogue.high)
     if activation == "silu":
         return _silu_gradient(dy, before())
     if activation == "gelu":

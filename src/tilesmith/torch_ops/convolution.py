@@ -7,11 +7,21 @@ from typing import Any
 
 import torch
 
-from tilesmith.dispatch.eager import conv
-from tilesmith.torch_ops.activations import check_activation, gradient_before
+from tilesmith.dispatch.eager import conv, conv_call
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.torch_ops.activations import gradient_before
+from tilesmith.torch_ops.frozen import lying, packed_filter
 from tilesmith.torch_ops.gradients import Gradients, gradients
-from tilesmith.torch_ops.library import add_operator
-from tilesmith.torch_ops.results import conv_shape, conv_strides, require, result_dtype, strides_like
+from tilesmith.torch_ops.library import EPILOGUE, add_operator
+from tilesmith.torch_ops.results import (
+    axes,
+    conv_shape,
+    conv_strides,
+    padding_of,
+    require,
+    result_dtype,
+    strides_like,
+)
 
 Optional = torch.Tensor | None
 _SHAPE = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, int groups"
@@ -22,51 +32,60 @@ _SHAPE = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed,
 
 def _convolution(
     x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional, stride: Sequence[int], padding: Sequence[int],
-    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, activation: str,
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, activation: str = "none",
+    slope: float = 0.01, low: float = 0.0, high: float = 6.0, frozen: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    y: torch.Tensor = conv(
-        x, w, b, stride=_axes(stride), padding=_axes(padding), dilation=_axes(dilation), groups=groups,
-        transposed=transposed, output_padding=_axes(output_padding) if transposed else 0, activation=activation,
-        residual=residual,
-    )  # fmt: skip
+    options: dict[str, Any] = {
+        "stride": axes(stride), "padding": padding_of(padding, x.dim() - 2), "dilation": axes(dilation),
+        "groups": groups, "transposed": transposed, "output_padding": axes(output_padding) if transposed else 0,
+        "activation": activation, "slope": slope, "low": low, "high": high,
+    }  # fmt: skip
+    if frozen:
+        packed = packed_filter(
+            w,
+            (*map(lying, (x, b, residual)), *options.values()),
+            lambda: conv_call(x, w, b, residual=residual, **options),
+        )
+        if packed is not None:
+            return packed(x, b, residual)
+    y: torch.Tensor = conv(x, w, b, residual=residual, **options)
     return y
-
-
-def _axes(values: Sequence[int]) -> Any:
-    return values[0] if len(values) == 1 else tuple(values)
 
 
 def _fake_convolution(
     x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional, stride: Sequence[int], padding: Sequence[int],
-    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, activation: str,
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, activation: str = "none",
+    slope: float = 0.01, low: float = 0.0, high: float = 6.0, frozen: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    check_activation(activation)
+    Epilogue(activation=activation, slope=slope, low=low, high=high)
     shape = conv_shape(x, w, stride, padding, dilation, transposed, output_padding, groups)
     return x.new_empty_strided(shape, conv_strides(x, w, shape), dtype=result_dtype(x))
 
 
 def _save_convolution(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    x, w, b, residual, *ctx.shape, ctx.activation = inputs
+    x, w, b, residual, *ctx.shape, activation, slope, low, high, ctx.frozen = inputs
+    ctx.activation = Epilogue(activation=activation, slope=slope, low=low, high=high)
     # The result serves most activations; silu and gelu compute their argument anew from the operands.
-    anew = ctx.activation in ("silu", "gelu")
+    anew = activation in ("silu", "gelu")
     ctx.save_for_backward(
-        x, w, b if anew else None, residual if anew else None, None if anew or ctx.activation == "none" else output
+        x, w, b if anew else None, residual if anew else None, None if anew or activation == "none" else output
     )
 
 
 def _convolution_gradient(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
     x, w, b, residual, y = ctx.saved_tensors
     ops = torch.ops.tilesmith
-    dy = gradient_before(ctx.activation, dy, y, lambda: ops.convolution(x, w, b, residual, *ctx.shape, "none"))
+    dy = gradient_before(
+        ctx.activation, dy, y, lambda: ops.convolution(x, w, b, residual, *ctx.shape, "none", frozen=ctx.frozen)
+    )
     mask = list(ctx.needs_input_grad[:3])
     found = ops.convolution_backward(dy, x, w, *ctx.shape, mask) if any(mask) else (None, None, None)
     wanted = [grad if each else None for each, grad in zip(mask, found, strict=True)]
-    return *wanted, dy if ctx.needs_input_grad[3] else None, *[None] * 7
+    return *wanted, dy if ctx.needs_input_grad[3] else None, *[None] * 11
 
 
 add_operator(
-    "convolution",
-    f"(Tensor x, Tensor w, Tensor? b, Tensor? residual, {_SHAPE}, str activation) -> Tensor",
+    "convolution", f"(Tensor x, Tensor w, Tensor? b, Tensor? residual, {_SHAPE}, {EPILOGUE}) -> Tensor",
     _convolution, _fake_convolution, _convolution_gradient, _save_convolution,
 )  # fmt: skip
 
@@ -94,25 +113,25 @@ def _save_gradients(ctx: Any, inputs: tuple[Any, ...], output: Gradients) -> Non
 
 
 def _gradient_of_gradients(ctx: Any, ddx: torch.Tensor, ddw: torch.Tensor, ddb: torch.Tensor) -> tuple[Any, ...]:
-    """By PyTorch's operators, which it can differentiate again.
+    """By the operators themselves, which can be differentiated again.
 
     dx is linear in dy and w, dw is linear in dy and x: so each gradient is a convolution, or a gradient of one, with
     one tensor replaced.
     """
     dy, x, w = ctx.saved_tensors
-    convolve, differentiate = torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default
+    convolve, differentiate = torch.ops.tilesmith.convolution, torch.ops.tilesmith.convolution_backward
     has_dx, has_dw, has_db = ctx.mask
     to_dy, to_x, to_w = ctx.needs_input_grad[:3]
     grads: list[Optional] = [None, None, None]
     if to_dy:
-        parts = [convolve(ddx, w, None, *ctx.shape)] if has_dx else []
-        parts += [convolve(x, ddw, None, *ctx.shape)] if has_dw else []
+        parts = [convolve(ddx, w, None, None, *ctx.shape)] if has_dx else []
+        parts += [convolve(x, ddw, None, None, *ctx.shape)] if has_dw else []
         parts += [ddb.reshape(1, -1, *[1] * (dy.dim() - 2)).expand(dy.shape)] if has_db else []
         grads[0] = sum(parts[1:], parts[0]) if parts else None
     if to_x and has_dw:
-        grads[1] = differentiate(dy, x, ddw, None, *ctx.shape, [True, False, False])[0]
+        grads[1] = differentiate(dy, x, ddw, *ctx.shape, [True, False, False])[0]
     if to_w and has_dx:
-        grads[2] = differentiate(dy, ddx, w, None, *ctx.shape, [False, True, False])[1]
+        grads[2] = differentiate(dy, ddx, w, *ctx.shape, [False, True, False])[1]
     return *grads, *[None] * 7
 
 

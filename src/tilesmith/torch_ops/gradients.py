@@ -16,7 +16,7 @@ from tilesmith.errors import ArgumentError
 from tilesmith.plan.slots import arguments, relaid
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.layouts import default_layout, dense_strides
-from tilesmith.torch_ops.results import strides_like
+from tilesmith.torch_ops.results import axes, padding_of, strides_like
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _Call = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # of dy, x and w
@@ -89,8 +89,8 @@ def _computed(mode: str, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, opt
     placed = dict(zip(given, place(tuple(given.values()), [str(default_layout(dims))] * 3), strict=True))
     px, pw, py = placed["x"], placed["w"], placed["dy"]
     signature = ConvSignature(
-        px.shape, pw.shape, mode=mode, stride=_axes(stride), padding=_axes(padding), dilation=_axes(dilation),
-        groups=groups, transposed=transposed, output_padding=_axes(output_padding if transposed else (0,)),
+        px.shape, pw.shape, mode=mode, stride=axes(stride), padding=padding_of(padding, dims), dilation=axes(dilation),
+        groups=groups, transposed=transposed, output_padding=axes(output_padding if transposed else (0,)),
         dtype=given["x"].dtype, kernel_dtype=given["w"].dtype, output_dtype=given["dy"].dtype,
         input_layout=px.layout, kernel_layout=pw.layout, output_layout=py.layout,
         input_strides=px.strides, kernel_strides=pw.strides, output_strides=py.strides,
@@ -163,7 +163,3 @@ def _dense_copies(names: Sequence[str], operands: Sequence[torch.Tensor], copied
 def _dense(described: ArrayLayout, strides: tuple[int, ...]) -> ArrayLayout:
     dense = strides == dense_strides(described.shape)
     return ArrayLayout(described.shape, None if dense else strides, described.dtype, steps=strides)
-
-
-def _axes(values: tuple[int, ...]) -> Any:
-    return values[0] if len(values) == 1 else values

@@ -14,6 +14,8 @@ from torch.autograd import forward_ad
 
 from tilesmith.errors import ArgumentError
 
+# What both operators that have an epilogue end with.
+EPILOGUE = 'str activation="none", float slope=0.01, float low=0.0, float high=6.0, bool frozen=False'
 _library: Any = torch.library.Library("tilesmith", "DEF")  # type: ignore[no-untyped-call]
 
 
