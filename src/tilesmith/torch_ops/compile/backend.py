@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph, GraphModule
 
-import tilesmith
-import tilesmith.torch_ops  # registers the operators
-from tilesmith import env
-from tilesmith.db.state import state_of
-from tilesmith.dispatch.locations import DatabasePaths, named_databases
+from tilesmith.problems.keys import parse_key
 from tilesmith.torch_ops.compile.builder import prepare_kernels
 from tilesmith.torch_ops.compile.decide import Decider
 from tilesmith.torch_ops.compile.freezing import freeze_inputs
+from tilesmith.torch_ops.compile.identity import identity_of
+from tilesmith.torch_ops.compile.kept import Kept, keep, name_of, new_mark, recall, signatures_of
 from tilesmith.torch_ops.compile.leftovers import reduced_decompositions, write_out
 from tilesmith.torch_ops.compile.nodes import value
 from tilesmith.torch_ops.compile.options import Options, patches_of, read_options
-from tilesmith.torch_ops.compile.report import add_report
+from tilesmith.torch_ops.compile.report import Line, add_report
 from tilesmith.torch_ops.compile.rewrite import Rewriter
 
 _log = logging.getLogger("tilesmith.compile")
@@ -52,13 +49,20 @@ def backend(
     from torch._inductor.compile_fx import compile_fx
 
     asked = read_options(mode, options)
-    patches = patches_of(asked)
-    patches["joint_custom_post_pass"] = TilesmithPass(asked)
-    decompositions = reduced_decompositions()
+    patches, decompositions, identity = patches_of(asked), reduced_decompositions(), identity_of(asked)
 
     def compile_(graph: GraphModule, inputs: Sequence[Any], frozen: bool) -> Callable[..., Any]:
-        settings = {**patches, "freezing": frozen}
-        return compile_fx(graph, inputs, config_patches=settings, decompositions=decompositions)  # type: ignore[no-any-return]
+        name = name_of(graph, inputs, identity)
+        kept = _still_decided(recall(name), asked)
+        own = TilesmithPass(asked, f"{identity} {kept.mark if kept else new_mark()}")
+        settings = {**patches, "freezing": frozen, "joint_custom_post_pass": own}
+        call: Callable[..., Any] = compile_fx(graph, inputs, config_patches=settings, decompositions=decompositions)  # type: ignore[assignment]
+        if own.has_run or kept is None:
+            kept = Kept(own.uuid().split()[-1], own.device, tuple(own.lines))
+            keep(name, kept)
+        if kept.lines:
+            _log.info("%s", add_report(kept.lines, remembered=not own.has_run))
+        return call
 
     frozen = config.freezing if asked.freeze is None else asked.freeze
     if frozen and not torch.is_grad_enabled():
@@ -66,28 +70,43 @@ def backend(
     return compile_(gm, example_inputs, False)
 
 
-class TilesmithPass(CustomGraphPass):  # type: ignore[misc]
+def _still_decided(kept: Kept | None, options: Options) -> Kept | None:
+    """What an earlier process decided, if this process decides the same."""
+    if kept is None:
+        return None
+    if not kept.lines:
+        return kept
+    decide = Decider(kept.device, options.ours)
+    for line in kept.lines:
+        if line.problem and decide(partial(parse_key, line.problem)).ours != line.ours:
+            return None
+    return kept
+
+
+class TilesmithPass(CustomGraphPass):
     """The pass as Inductor runs it, with a name of all that its decisions depend on for Inductor's caches."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, options: Options, identity: str) -> None:
+        self.options, self.identity = options, identity
+        self.lines: list[Line] = []
+        self.device, self.has_run = "", False
 
     def __call__(self, graph: Graph) -> None:
         from torch._inductor import config
 
+        self.has_run = True
         device = device_of(graph)
         if device is not None and self.options.ours != "never":
             rewriter = Rewriter(graph, Decider(device, self.options.ours), bool(config.freezing) and _in_inference())
             rewriter.run()
-            if rewriter.lines:
-                report = add_report(tuple(rewriter.lines))
-                _log.info("%s", report)
-                prepare_kernels(rewriter.signatures, device)
+            self.lines += rewriter.lines
+            self.device = device
+            prepare_kernels(signatures_of(rewriter.lines), device)
         write_out(graph)
         graph.lint()
 
     def uuid(self) -> Any:
-        return identity(self.options)
+        return self.identity
 
 
 def _in_inference() -> bool:
@@ -101,18 +120,3 @@ def device_of(graph: Graph) -> str | None:
     }  # fmt: skip
     devices = {name for name in found if name.startswith("cuda")} or found & {"cpu"}
     return next(iter(devices)) if len(devices) == 1 else None
-
-
-def identity(options: Options) -> str:
-    """Changes whenever a decision could: options, version, settings and the files of the databases."""
-    paths = named_databases(None)
-    states = [state_of(path) for path in paths.paths] if isinstance(paths, DatabasePaths) else [repr(paths)]
-    settings = [(name.name, repr(name.get())) for name in (env.FIND_MODE, env.ONLY_SOLVER, env.NUM_THREADS, env.EXTERNAL)]
-    text = repr((options, tilesmith.__version__, _sources(), states, settings))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _sources() -> str:
-    folder = Path(__file__).parents[1]
-    files = sorted(folder.rglob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

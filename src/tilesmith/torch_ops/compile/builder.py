@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from tilesmith import env
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.errors import TilesmithError
 from tilesmith.problems.rewrite import Signature

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from tilesmith.torch_ops.compile.nodes import value
+from tilesmith.torch_ops.compile.nodes import args_of, value
 
 aten = torch.ops.aten
 CONVOLUTION = aten.convolution.default
@@ -32,6 +32,9 @@ class Activation:
     high: float = 6.0
 
 
+NONE = Activation()
+
+
 @dataclass
 class Chain:
     """A convolution or product and what follows it; ``end`` gives the value that all other nodes use.
@@ -45,7 +48,7 @@ class Chain:
     norm: Node | None = None
     residual: Node | None = None
     bias: Node | None = None  # of a product, added behind it
-    activation: Activation = Activation()
+    activation: Activation = NONE
     views: list[Node] = field(default_factory=list)
 
     @property
@@ -61,7 +64,7 @@ def find_chain(head: Node) -> Chain:
     # A view at the end is no part of it.
     while chain.views and chain.end is chain.views[-1]:
         chain.views.pop()
-        chain.end = chain.end.args[0]
+        chain.end = args_of(chain.end)[0]
     return chain
 
 
@@ -89,7 +92,7 @@ def _takes(chain: Chain, user: Node) -> bool:
     if user.target is aten.add.Tensor and user.kwargs.get("alpha", 1) == 1:
         return _takes_addition(chain, user)
     found = activation_of(user)
-    if found is None or user.args[0] is not end or value(user).dtype != value(end).dtype:
+    if found is None or args_of(user)[0] is not end or value(user).dtype != value(end).dtype:
         return False
     chain.activation, chain.end = found, user
     return True
@@ -97,11 +100,13 @@ def _takes(chain: Chain, user: Node) -> bool:
 
 def _takes_norm(chain: Chain, user: Node) -> bool:
     """A batch norm with fixed statistics becomes a part of the filter and the bias."""
+    for each in [each for each in user.users if not each.users]:  # statistics that nothing reads
+        each.graph.erase_node(each)
     results = list(user.users)
-    transposed, groups = chain.head.args[6], chain.head.args[8]
+    transposed, groups = args_of(chain.head)[6], args_of(chain.head)[8]
     if (
-        chain.norm is not None or chain.residual is not None or user.args[0] is not chain.end
-        or any(each.args[1] != 0 for each in results) or len(results) != 1
+        chain.norm is not None or chain.residual is not None or args_of(user)[0] is not chain.end
+        or any(args_of(each)[1] != 0 for each in results) or len(results) != 1
         or (transposed and groups != 1)
         or value(results[0]).dtype != value(chain.end).dtype
     ):  # fmt: skip
@@ -111,7 +116,7 @@ def _takes_norm(chain: Chain, user: Node) -> bool:
 
 
 def _takes_addition(chain: Chain, user: Node) -> bool:
-    first, second = user.args
+    first, second = args_of(user)
     other = second if first is chain.end else first
     added, mine, result = value(other), value(chain.end), value(user)
     if first is second or not isinstance(other, Node) or not isinstance(added, torch.Tensor):
@@ -136,7 +141,7 @@ def _takes_addition(chain: Chain, user: Node) -> bool:
 
 def activation_of(node: Node) -> Activation | None:
     """The activation that a node computes of its first argument; None if the operators have none like it."""
-    target, args = node.target, node.args
+    target, args = node.target, args_of(node)
     plain = _PLAIN.get(target)
     if plain is not None:
         return Activation(plain)
@@ -154,14 +159,14 @@ def activation_of(node: Node) -> Activation | None:
     return None
 
 
-_PLAIN = {
+_PLAIN: dict[Any, str] = {
     aten.relu.default: "relu", aten.silu.default: "silu", aten.sigmoid.default: "sigmoid", aten.tanh.default: "tanh",
     aten.hardswish.default: "hardswish", aten.hardsigmoid.default: "hardsigmoid",
 }  # fmt: skip
 
 
 def _argument(node: Node, place: int, name: str, default: Any) -> Any:
-    return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
+    return args_of(node)[place] if len(args_of(node)) > place else node.kwargs.get(name, default)
 
 
 def _clamp(low: Any, high: Any) -> Activation | None:

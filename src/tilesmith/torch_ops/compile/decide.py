@@ -15,7 +15,6 @@ from tilesmith.dispatch.launchable import decide_untuned
 from tilesmith.dispatch.locations import named_databases, open_cache, strict_cache, target_of
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import NoSolutionError, ProblemError, TilesmithError
-from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.external.names import takes_part
 from tilesmith.targets.target import Target
@@ -86,7 +85,7 @@ class Decider:
             return Decision(False, f"no decision: {error}", signature)
         decision = self._judged(signature, choice)
         if decision.ours and not decision.measured:
-            decide_untuned(signature)
+            decide_untuned(signature.canonical.key())
         return decision
 
     def _judged(self, signature: Signature, choice: Choice) -> Decision:
@@ -107,7 +106,3 @@ class Decider:
         if self.mode == "strict":
             return said(False, "strict mode, and no database holds it")
         return said(*expectation(signature, choice.solver, self.target))
-
-
-def is_gemm(signature: Signature) -> bool:
-    return not isinstance(signature, ConvSignature)

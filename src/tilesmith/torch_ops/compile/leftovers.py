@@ -10,11 +10,11 @@ from torch.fx import Graph
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tilesmith.torch_ops.compile.chains import KEPT
-from tilesmith.torch_ops.compile.nodes import fake_mode_of
+from tilesmith.torch_ops.compile.nodes import args_of, fake_mode_of
 
 
 class _Table(dict[Any, Callable[..., Any]]):
-    """A table that Inductor's caches can name: its entries cannot be pickled, and follow from the version of PyTorch."""
+    """A table that Inductor's caches can name. Its entries cannot be pickled; they follow from PyTorch's version."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced_decompositions, ()
@@ -36,7 +36,7 @@ def write_out(graph: Graph) -> None:
         return
     table, mode = select_decomp_table(), fake_mode_of(graph)
     for node in left:
-        operands = list(node.args)
+        operands = list(args_of(node))
         tensors = [index for index, each in enumerate(operands) if isinstance(each, torch.fx.Node)]
 
         def call(*given: Any, node: Any = node, operands: Any = operands, tensors: Any = tensors) -> Any:
@@ -47,7 +47,9 @@ def write_out(graph: Graph) -> None:
 
         with mode, torch.fx.traceback.preserve_node_meta(False):
             traced = make_fx(call, decomposition_table=table)(*[operands[index].meta["val"] for index in tensors])
-        known = dict(zip(traced.graph.find_nodes(op="placeholder"), (operands[index] for index in tensors), strict=True))
+        known = dict(
+            zip(traced.graph.find_nodes(op="placeholder"), (operands[index] for index in tensors), strict=True)
+        )
         meta = {name: each for name, each in node.meta.items() if name not in ("val", "tensor_meta")}
         with graph.inserting_before(node):
             for inner in traced.graph.nodes:
@@ -55,11 +57,11 @@ def write_out(graph: Graph) -> None:
                     continue
                 copied = known[inner] = graph.node_copy(inner, known.__getitem__)
                 copied.meta = {**meta, "val": inner.meta["val"]}
-        (result,) = traced.graph.output_node().args
+        (result,) = args_of(traced.graph.output_node())
         if isinstance(result, torch.fx.Node):
             node.replace_all_uses_with(known[result])
         else:
             for user in list(node.users):  # getitem
-                user.replace_all_uses_with(known[result[user.args[1]]])
+                user.replace_all_uses_with(known[result[args_of(user)[1]]])
                 graph.erase_node(user)
         graph.erase_node(node)

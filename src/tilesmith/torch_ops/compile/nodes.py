@@ -16,6 +16,11 @@ def value(node: Any) -> Any:
     return node.meta.get("val") if isinstance(node, Node) else node
 
 
+def args_of(node: Node) -> Any:
+    """The arguments of a node, whose types its operator knows."""
+    return node.args
+
+
 def fake_mode_of(graph: Graph) -> Any:
     """The mode that made the graph's fake tensors; None where it has none."""
     for node in graph.nodes:
@@ -53,9 +58,10 @@ class Writer:
     def value_again(self, node: Node) -> None:
         """Compute the node's fake tensor from those of its arguments."""
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value)
+        target: Any = node.target
         with self.mode:
-            node.meta["val"] = node.target(*args, **kwargs)
-        if getattr(node.target, "namespace", "") == "tilesmith":
+            node.meta["val"] = target(*args, **kwargs)
+        if getattr(target, "namespace", "") == "tilesmith":
             # Inductor hands the operator its operands with exactly these strides.
             node.meta["eager_input_vals"] = (args, kwargs)
 

@@ -1,4 +1,4 @@
-"""The pass: convolutions, products and gradients of a graph become operators of Tilesmith where they are expected to win.
+"""The pass: convolutions, products and gradients become operators of Tilesmith where they are expected to win.
 
 It runs on the graph of the forward and the backward pass together (or of the inference), before Inductor divides it.
 """
@@ -16,7 +16,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.rewrite import Signature
 from tilesmith.torch_ops.compile.chains import CONVOLUTION, PRODUCTS, Chain, find_chain, shorter
 from tilesmith.torch_ops.compile.decide import Decider, Decision
-from tilesmith.torch_ops.compile.nodes import Writer, aten, fake_mode_of, is_static, value
+from tilesmith.torch_ops.compile.nodes import Writer, args_of, aten, fake_mode_of, is_static, value
 from tilesmith.torch_ops.compile.report import Line
 from tilesmith.torch_ops.describe import conv_problem, gemm_problem
 
@@ -37,10 +37,9 @@ class Rewriter:
         self.graph, self.decide, self.frozen = graph, decide, frozen
         self.mode = fake_mode_of(graph)
         self.lines: list[Line] = []
-        self.signatures: list[Signature] = []
 
     def run(self) -> None:
-        """Rewrite what wins; ``lines`` then says what was done, ``signatures`` which kernels are needed."""
+        """Rewrite what wins; ``lines`` then says what was done."""
         for node in list(self.graph.nodes):
             if node.op != "call_function":
                 continue
@@ -77,7 +76,7 @@ class Rewriter:
     # --- backward -----------------------------------------------------------------------------------------------------
 
     def _backward(self, node: Node) -> None:
-        dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask = node.args
+        dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask = args_of(node)
         decisions = []
         for index, mode in enumerate(_MODES):
             if not mask[index]:
@@ -108,14 +107,14 @@ class Rewriter:
             axes = [0, *range(2, value(dy).dim())]
             found[2] = write.call(aten.sum.dim_IntList, dy, axes, like=node)
         for user in list(node.users):
-            new = found[user.args[1]]
+            new = found[args_of(user)[1]]
             if new is not None:
                 user.replace_all_uses_with(new)
             self.graph.erase_node(user)
         self.graph.erase_node(node)
 
     def _gradient_decision(self, node: Node, mode: str) -> Decision:
-        dy, x, w, _, stride, padding, dilation, transposed, output_padding, groups, _ = node.args
+        dy, x, w, _, stride, padding, dilation, transposed, output_padding, groups, _ = args_of(node)
         if not is_static(dy, x, w):
             return Decision(False, "its sizes are dynamic")
         return self.decide(
@@ -131,12 +130,6 @@ class Rewriter:
         self.lines.append(
             Line(name, key, decision.ours, decision.reason, decision.solver, decision.time_us, fused)
         )  # fmt: skip
-        if decision.ours and signature is not None:
-            self.signatures.append(signature)
-
-
-
-
 
 
 # --- what a chain asks for --------------------------------------------------------------------------------------------
@@ -150,13 +143,13 @@ def _fused(chain: Chain) -> tuple[str, ...]:
 
 def _has_bias(chain: Chain) -> bool:
     if chain.head.target is CONVOLUTION:
-        return chain.norm is not None or chain.head.args[2] is not None
+        return chain.norm is not None or args_of(chain.head)[2] is not None
     return chain.bias is not None or _is_bias(chain.head)
 
 
 def _folding_pays(chain: Chain) -> bool:
     """Folding reads and writes the filter at each call, and saves reading and writing the result."""
-    filter_, result = value(chain.head.args[1]), value(chain.head)
+    filter_, result = value(args_of(chain.head)[1]), value(chain.head)
     return bool(is_static(chain.head) and result.numel() >= _FOLD_RATIO * filter_.numel())
 
 
@@ -169,7 +162,7 @@ def _epilogue(chain: Chain) -> Epilogue:
 
 
 def _conv_signature(chain: Chain) -> Signature:
-    x, w, _, stride, padding, dilation, transposed, output_padding, groups = chain.head.args
+    x, w, _, stride, padding, dilation, transposed, output_padding, groups = args_of(chain.head)
     signature = conv_problem(
         "fwd", value(x), value(w), value(chain.head), stride=stride, padding=padding, dilation=dilation,
         transposed=transposed, output_padding=output_padding, groups=groups,
@@ -195,14 +188,14 @@ def _gemm_signature(chain: Chain) -> Signature:
 
 def _operands(head: Node) -> tuple[Any, Any, Any]:
     """What is added, and the matrices."""
-    added = head.args[0] if head.target in (aten.addmm.default, aten.baddbmm.default) else None
-    return (added, *(head.args if added is None else head.args[1:]))
+    added = args_of(head)[0] if head.target in (aten.addmm.default, aten.baddbmm.default) else None
+    return (added, *(args_of(head) if added is None else args_of(head)[1:]))
 
 
 def _is_bias(head: Node) -> bool:
     if head.target is not aten.addmm.default:
         return False
-    added, result = value(head.args[0]), value(head)
+    added, result = value(args_of(head)[0]), value(head)
     return bool(added.dim() == 1 and added.shape[0] == result.shape[-1])
 
 
@@ -217,11 +210,11 @@ def _options(chain: Chain, frozen: bool) -> dict[str, Any]:
         options["slope"] = act.slope
     if act.name == "clamp":
         options |= {"low": act.low, "high": act.high}
-    return options
+    return {**options, "frozen": True} if frozen else options
 
 
 def _write_conv(write: Writer, chain: Chain, frozen: bool) -> Node:
-    x, w, b, *shape = chain.head.args
+    x, w, b, *shape = args_of(chain.head)
     if chain.norm is not None:
         w, b = _folded(write, chain, w, b)
     dtype = value(chain.head).dtype
@@ -234,12 +227,12 @@ def _write_conv(write: Writer, chain: Chain, frozen: bool) -> Node:
 def _folded(write: Writer, chain: Chain, w: Node, b: Node | None) -> tuple[Node, Node]:
     """Filter and bias with the batch norm inside, computed in fp32 or better."""
     assert chain.norm is not None
-    _, gamma, beta, mean, variance, _, eps = chain.norm.args
+    _, gamma, beta, mean, variance, _, eps = args_of(chain.norm)
     dtype, wide = value(w).dtype, torch.promote_types(value(w).dtype, torch.float32)
     scale = write.call(aten.rsqrt.default, write.call(aten.add.Tensor, write.cast(variance, wide), eps))
     if gamma is not None:
         scale = write.call(aten.mul.Tensor, scale, write.cast(gamma, wide))
-    axis = 1 if chain.head.args[6] else 0
+    axis = 1 if args_of(chain.head)[6] else 0
     spread = [1] * value(w).dim()
     spread[axis] = value(scale).shape[0]
     filter_ = write.call(aten.mul.Tensor, write.cast(w, wide), write.call(aten.view.default, scale, spread))
