@@ -1,0 +1,122 @@
+"""``torch.compile(model, backend="tilesmith")``: Inductor with Tilesmith's kernels inside."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch.fx import Graph, GraphModule
+
+from tilesmith.problems.keys import parse_key
+from tilesmith.torch_ops.compile.builder import prepare_kernels
+from tilesmith.torch_ops.compile.decide import Decider
+from tilesmith.torch_ops.compile.freezing import freeze_inputs
+from tilesmith.torch_ops.compile.identity import identity_of
+from tilesmith.torch_ops.compile.kept import Kept, keep, name_of, new_mark, recall, signatures_of
+from tilesmith.torch_ops.compile.leftovers import reduced_decompositions, write_out
+from tilesmith.torch_ops.compile.nodes import value
+from tilesmith.torch_ops.compile.options import Options, patches_of, read_options
+from tilesmith.torch_ops.compile.report import Line, add_report
+from tilesmith.torch_ops.compile.rewrite import Rewriter
+
+_log = logging.getLogger("tilesmith.compile")
+
+
+def backend(
+    gm: GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """Compile a graph of Dynamo; ``torch.compile(model, backend="tilesmith")`` calls this.
+
+    Args:
+        gm: Dynamo's graph.
+        example_inputs: Its inputs.
+        mode: ``"default"``, ``"reduce-overhead"``, ``"max-autotune"`` or ``"max-autotune-no-cudagraphs"``; None:
+            ``"default"``.
+        options: ``freeze``, ``tune``, ``ours`` and ``inductor``; see ``docs/guide/compile.md``.
+
+    Returns:
+        The compiled graph.
+
+    Raises:
+        ArgumentError: A mode or an option does not exist, or has a value outside its rule.
+    """
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx
+
+    asked = read_options(mode, options)
+    patches, decompositions, identity = patches_of(asked), reduced_decompositions(), identity_of(asked)
+
+    def compile_(graph: GraphModule, inputs: Sequence[Any], frozen: bool) -> Callable[..., Any]:
+        name = name_of(graph, inputs, identity)
+        kept = _still_decided(recall(name), asked)
+        own = TilesmithPass(asked, f"{identity} {kept.mark if kept else new_mark()}")
+        settings = {**patches, "freezing": frozen, "joint_custom_post_pass": own}
+        call: Callable[..., Any] = compile_fx(graph, inputs, config_patches=settings, decompositions=decompositions)  # type: ignore[assignment]
+        if own.has_run or kept is None:
+            kept = Kept(own.uuid().split()[-1], own.device, tuple(own.lines))
+            keep(name, kept)
+        if kept.lines:
+            _log.info("%s", add_report(kept.lines, remembered=not own.has_run))
+        return call
+
+    frozen = config.freezing if asked.freeze is None else asked.freeze
+    if frozen and not torch.is_grad_enabled():
+        return freeze_inputs(gm, example_inputs, compile_)
+    return compile_(gm, example_inputs, False)
+
+
+def _still_decided(kept: Kept | None, options: Options) -> Kept | None:
+    """What an earlier process decided, if this process decides the same."""
+    if kept is None:
+        return None
+    if not kept.lines:
+        return kept
+    decide = Decider(kept.device, options.ours)
+    for line in kept.lines:
+        if line.problem and decide(partial(parse_key, line.problem)).ours != line.ours:
+            return None
+    return kept
+
+
+class TilesmithPass(CustomGraphPass):
+    """The pass as Inductor runs it, with a name of all that its decisions depend on for Inductor's caches."""
+
+    def __init__(self, options: Options, identity: str) -> None:
+        self.options, self.identity = options, identity
+        self.lines: list[Line] = []
+        self.device, self.has_run = "", False
+
+    def __call__(self, graph: Graph) -> None:
+        from torch._inductor import config
+
+        self.has_run = True
+        device = device_of(graph)
+        if device is not None and self.options.ours != "never":
+            rewriter = Rewriter(graph, Decider(device, self.options.ours), bool(config.freezing) and _in_inference())
+            rewriter.run()
+            self.lines += rewriter.lines
+            self.device = device
+            prepare_kernels(signatures_of(rewriter.lines), device)
+        write_out(graph)
+        graph.lint()
+
+    def uuid(self) -> Any:
+        return self.identity
+
+
+def _in_inference() -> bool:
+    return not torch.is_grad_enabled()
+
+
+def device_of(graph: Graph) -> str | None:
+    """``cpu`` or ``cuda:N`` if all tensors of the graph are on one such device."""
+    found = {
+        str(tensor.device) for node in graph.nodes if isinstance(tensor := value(node), torch.Tensor)
+    }  # fmt: skip
+    devices = {name for name in found if name.startswith("cuda")} or found & {"cpu"}
+    return next(iter(devices)) if len(devices) == 1 else None
