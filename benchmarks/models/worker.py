@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from modes import Missing, mode_named  # noqa: E402
 from steps import Step, build  # noqa: E402
-from zoo import Answer, Sample, answer_of, make_sample  # noqa: E402
+from zoo import VISION, Answer, Sample, answer_of, make_sample, torchvision_package  # noqa: E402
 
 STEPS: dict[str, Step] = {}
 
@@ -36,6 +36,8 @@ def begin(task: dict) -> dict:
     # PyTorch's convolutions of fp32 stay fp32.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch._dynamo.reset()
+    if task["model"] in VISION:
+        torchvision_package()
     # The file is our own: it holds modules.
     model, x, target, result, loss = torch.load(task["file"], weights_only=False)
     mode = mode_named(task["mode"])

@@ -7,8 +7,10 @@ are random: a batch norm that is left out, or folded wrongly, changes the result
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 import torch
 from nets import Decoder, SuperResolution, UNet
@@ -36,26 +38,36 @@ class Model:
     classes: bool = True
 
 
+def torchvision_package() -> ModuleType:
+    """torchvision, also where its own operators cannot be loaded: the models need none of them.
+
+    NOTE: wheels of PyPI are built for CUDA. Beside a PyTorch without CUDA their operators do not load, and the import
+    fails on two of them unless they are declared.
+    """
+    try:
+        import torchvision
+    except RuntimeError:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]  # half imported
+        _libraries.append(torch.library.Library("torchvision", "FRAGMENT"))
+        for operator in ("nms", "qnms"):
+            _libraries[0].define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision
+    return torchvision
+
+
+_libraries: list[torch.library.Library] = []
+
+
 def vision(name: str, **options: float) -> Callable[[], nn.Module]:
     """A model of torchvision."""
 
     def make() -> nn.Module:
-        if not torch.version.cuda and "torchvision" not in _declared:
-            # NOTE: wheels of PyPI are built for CUDA. Beside a PyTorch without CUDA their operators do not load, and
-            # the import fails on two that no model here uses, unless they are declared.
-            _declared["torchvision"] = library = torch.library.Library("torchvision", "FRAGMENT")
-            for operator in ("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-                             "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"):  # fmt: skip
-                library.define(operator)
-        import torchvision
-
-        package = torchvision.models.video if name == "r3d_18" else torchvision.models
-        return getattr(package, name)(weights=None, **options)
+        models = torchvision_package().models
+        return getattr(models.video if name == "r3d_18" else models, name)(weights=None, **options)
 
     return make
 
-
-_declared: dict[str, torch.library.Library] = {}
 
 _VISION = {
     "resnet50": Model(vision("resnet50"), (3, 224, 224)),
@@ -66,6 +78,8 @@ _VISION = {
     ),
 }  # fmt: skip
 _VIDEO = vision("r3d_18")
+
+VISION = (*_VISION, "r3d_18")  # they come from torchvision
 
 #: The models by the family of the device: a processor gets smaller images.
 MODELS: dict[str, dict[str, Model]] = {
