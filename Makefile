@@ -17,7 +17,7 @@ RUN := $(BIN)/python
 READY := $(VENV)/.setup $(VENV)/.torch
 endif
 
-.PHONY: help setup system demo test test-levels sweep style quality docs bench gpu-test gpu-bench gpu-search gpu-all clean
+.PHONY: help setup system demo test test-levels sweep style quality docs bench bench-models gpu-test gpu-bench gpu-search gpu-all clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 13
@@ -89,6 +89,14 @@ docs: $(VENV)/.dev  ## build the documentation into site/
 
 bench: $(VENV)/.setup $(VENV)/.torch  ## the benchmark tables of the docs, written to benchmarks/results/
 	$(BIN)/python benchmarks/cpu.py
+
+# Without its dependencies: torchvision's own PyTorch would replace the one that is there.
+$(VENV)/.models: $(VENV)/.torch
+	$(PIP) install --no-deps torchvision==0.28.0 pillow
+	@touch $@
+
+bench-models: $(VENV)/.setup $(VENV)/.models  ## whole models against PyTorch's modes, hours on a CPU; ARGS='--models unet --batches 1'
+	$(RUN) benchmarks/models/run.py $(ARGS)
 
 gpu-test: $(READY)  ## everything that needs a GPU: numbers, graphs, streams, the sanitizer; ARGS='--time-limit 500 resnet50'
 	$(RUN) benchmarks/gpu/run.py test $(ARGS)

@@ -31,7 +31,15 @@ def tile_text(t: DenseTile, mh: int, mw: int, tail: bool) -> str:
         for place in places
         for byte in range(0, vectors * t.lanes * dtype(t.form.y_dtype).nbytes, CACHE_LINE)
     ]
-    lines += ["  for (int q = 0; q < nseg; q++) {", f"    const {MARK}_ct *xr = x + seg[q];"]
+    if t.listed:
+        deep = vectors * t.lanes
+        lines += [f"  const {MARK}_ct *w0 = w;", "  for (int q = 0; q < nseg; q++) {"]
+        lines += [
+            f"    const {MARK}_ct *xr = x + seg[list[q]];",
+            f"    w = w0 + (ts_i64)list[q] * {MARK}_deep(run) * {deep};",
+        ]
+    else:
+        lines += ["  for (int q = 0; q < nseg; q++) {", f"    const {MARK}_ct *xr = x + seg[q];"]
     lines += [*_loop(t, mh, mw, vectors * t.lanes), "  }", *_stores(t, places, tail), "}"]
     return "\n".join(lines) + "\n"
 
