@@ -66,7 +66,8 @@ ACTIVATIONS = {
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_bias_residual_and_activation_are_one_kernel(name):
-    gm, fused = check(lambda x, w, b, r: ACTIVATIONS[name](conv(x, w, b) + r), x, w, b, r)
+    lasting = [each.to(memory_format=torch.channels_last) for each in (x, w, r)]
+    gm, fused = check(lambda x, w, r, b: ACTIVATIONS[name](conv(x, w, b) + r), *lasting, b)
     assert fused == [("bias", "residual", name)]
     assert targets(gm) == {ops.convolution.default: 1}
 
@@ -195,14 +196,55 @@ def test_one_gradient_may_be_pytorchs(monkeypatch):
     assert targets(gm)[operator.getitem] == 2
 
 
-def test_the_result_lies_as_before():
-    """A kernel whose result lies otherwise than PyTorch's would cost a copy at the border."""
-    for given in (x, x.to(memory_format=torch.channels_last)):
-        gm, _ = rewritten(lambda x, w, b: torch.relu(conv(x, w, b)), given, w, b)
-        (call,) = [node for node in gm.graph.nodes if node.target is ops.convolution.default]
-        assert call.meta["val"].stride() == torch.relu(conv(given, w, b)).stride() == gm(given, w, b).stride()
-        operands, _ = call.meta["eager_input_vals"]
-        assert operands[0].stride() == given.stride()
+def test_channels_last_needs_no_copy():
+    """What a kernel reads lies as the one before it has left it; the result lies as PyTorch's."""
+
+    def net(x, v, w, r):
+        return torch.relu(conv(torch.sigmoid(conv(x, v)), w) + r * 2)
+
+    lasting = [each.to(memory_format=torch.channels_last) for each in (x, randn(8, 8, 3, 3), w, r)]
+    gm, _ = check(net, *lasting)
+    assert aten.clone.default not in targets(gm)
+    assert gm(*lasting).stride() == net(*lasting).stride()
+    calls = [node for node in gm.graph.nodes if node.target is ops.convolution.default]
+    for call in calls:
+        operands, _ = call.meta["eager_input_vals"]  # Inductor hands them over with these strides
+        assert operands[0].stride() == call.args[0].meta["val"].stride()
+
+
+def test_the_default_layout_is_changed_at_the_edges_of_the_graph_alone():
+    """The input, the filters and the result; the residual's own convolution lies right in time for the addition."""
+
+    def net(x, v, w, q):
+        y = torch.sigmoid(conv(x, v))
+        return torch.relu(conv(y, w) + functional.conv2d(y, q))
+
+    arrays = x, randn(8, 8, 3, 3), w, randn(12, 8, 1, 1)
+    gm, fused = check(net, *arrays)
+    assert fused[1] == ("residual", "relu")
+    copied = [node.args[0].op for node in gm.graph.nodes if node.target is aten.clone.default]
+    assert sorted(copied) == [
+        "call_function",
+        "placeholder",
+        "placeholder",
+        "placeholder",
+    ]  # a 1x1 filter lies as it is
+    assert gm(*arrays).stride() == net(*arrays).stride() == arrays[0].new_empty(2, 12, 9, 7).stride()
+
+    def flat(x, w):
+        return conv(x, w).view(2, -1)
+
+    gm, _ = check(flat, x, w)  # a view of what lies otherwise now
+
+
+def test_gradients_lie_as_their_tensors():
+    def step(dy, x, w):
+        return aten.convolution_backward.default(
+            dy, x, w, [12], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True]
+        )  # fmt: skip
+
+    gm, _ = check(step, r, x, w)
+    assert [each.stride() for each in gm(r, x, w)] == [each.stride() for each in step(r, x, w)]
 
 
 def test_dynamic_sizes_stay_pytorchs():

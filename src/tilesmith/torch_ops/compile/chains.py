@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,27 +51,20 @@ class Chain:
     bias: Node | None = None  # of a product, added behind it
     activation: Activation = NONE
     views: list[Node] = field(default_factory=list)
-
-    @property
-    def is_longer(self) -> bool:
-        return self.end is not self.head
+    taken: int = 0  # operators behind the head
 
 
-def find_chain(head: Node) -> Chain:
-    """The longest chain behind ``head`` of which no value in between is used elsewhere."""
+def find_chain(head: Node, most: float = math.inf) -> Chain:
+    """The longest chain behind ``head`` of which no value in between is used elsewhere; ``most`` operators at most."""
     chain = Chain(head, head)
-    while (user := _only_user(chain.end)) is not None and _takes(chain, user):
-        pass
+    while chain.taken < most and (user := _only_user(chain.end)) is not None and _takes(chain, user):
+        chain.taken += 1
     # A view at the end is no part of it.
     while chain.views and chain.end is chain.views[-1]:
         chain.views.pop()
         chain.end = args_of(chain.end)[0]
+        chain.taken -= 1
     return chain
-
-
-def shorter(chain: Chain) -> Chain:
-    """The chain of the head alone."""
-    return Chain(chain.head, chain.head)
 
 
 def _only_user(node: Node) -> Node | None:

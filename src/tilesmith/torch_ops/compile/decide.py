@@ -54,6 +54,7 @@ class Decider:
         self.device, self.ours = device, ours
         self.target: Target = target_of(None, None, device)
         self.mode = "strict" if env.FIND_MODE.get() == "strict" else "fast"
+        self.raced = self.target.family == "cuda" and takes_part(None)
         self._known: dict[Signature, Decision] = {}
 
     def __call__(self, make: Callable[[], Signature]) -> Decision:
@@ -72,10 +73,9 @@ class Decider:
     def _decide(self, signature: Signature) -> Decision:
         from tilesmith.dispatch.resolve import as_held, decide
 
-        external = self.target.family == "cuda" and takes_part(None)
         cache = strict_cache(None) if self.mode == "strict" else open_cache()
         request = Request(
-            signature, self.target, self.mode, named_databases(), cache, env.ONLY_SOLVER.get(), 0, external
+            signature, self.target, self.mode, named_databases(), cache, env.ONLY_SOLVER.get(), 0, self.raced
         )  # fmt: skip
         try:
             choice = decide(as_held(replace(request, databases=request.layers)))
@@ -99,10 +99,11 @@ class Decider:
 
         if choice.solver.startswith("torch"):
             return said(False, f"PyTorch's kernel {choice.solver} is the fastest in {choice.layer}")
-        if measured:
+        # A search on a GPU races PyTorch's kernels too; on a CPU it knows ours alone.
+        if measured and self.raced:
             return said(True, f"{choice.basis}: {choice.layer}")
         if self.ours == "always":
             return said(True, "option ours='always'")
-        if self.mode == "strict":
+        if self.mode == "strict" and not measured:
             return said(False, "strict mode, and no database holds it")
         return said(*expectation(signature, choice.solver, self.target))

@@ -14,11 +14,13 @@ from torch.fx import Graph, Node
 
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.rewrite import Signature
-from tilesmith.torch_ops.compile.chains import CONVOLUTION, PRODUCTS, Chain, find_chain, shorter
+from tilesmith.torch_ops.compile.chains import CONVOLUTION, PRODUCTS, Chain, find_chain
 from tilesmith.torch_ops.compile.decide import Decider, Decision
+from tilesmith.torch_ops.compile.layouts import Layouts
 from tilesmith.torch_ops.compile.nodes import Writer, args_of, aten, fake_mode_of, is_static, value
 from tilesmith.torch_ops.compile.report import Line
 from tilesmith.torch_ops.describe import conv_problem, gemm_problem
+from tilesmith.torch_ops.results import conv_strides
 
 BACKWARD = aten.convolution_backward.default
 _MODES = ("bwd", "wrw")
@@ -36,60 +38,87 @@ class Rewriter:
     def __init__(self, graph: Graph, decide: Decider, frozen: bool) -> None:
         self.graph, self.decide, self.frozen = graph, decide, frozen
         self.mode = fake_mode_of(graph)
+        self.layouts = Layouts(graph, self.mode)
         self.lines: list[Line] = []
 
     def run(self) -> None:
         """Rewrite what wins; ``lines`` then says what was done."""
         for node in list(self.graph.nodes):
-            if node.op != "call_function":
+            if node.op != "call_function" or node._erased:
                 continue
+            self.layouts.visit(node)
             if node.target is CONVOLUTION or node.target in PRODUCTS:
                 self._forward(node)
             elif node.target is BACKWARD:
                 self._backward(node)
+        self._settle()
+        self.layouts.restore_results()
+
+    def _settle(self) -> None:
+        """Residuals that lie otherwise than the results are copied; operands are noted as they lie in the end."""
+        for node in list(self.graph.nodes):
+            if node.op != "call_function" or getattr(node.target, "namespace", "") != "tilesmith":
+                continue
+            write = Writer(self.graph, node, self.mode)
+            residual = args_of(node)[3] if node.target is torch.ops.tilesmith.convolution.default else None
+            if residual is not None and value(residual).stride() != value(node).stride():
+                node.update_arg(3, self.layouts.converted(residual))
+            write.value_again(node)
 
     # --- forward ------------------------------------------------------------------------------------------------------
 
     def _forward(self, head: Node) -> None:
+        is_conv = head.target is CONVOLUTION
         chain = find_chain(head)
         if chain.norm is not None and not (self.frozen or _folding_pays(chain)):
-            chain = shorter(chain)
-        describe = _conv_signature if head.target is CONVOLUTION else _gemm_signature
-        decision = self._decision(chain, describe)
-        if not decision.ours and chain.is_longer:  # the kernel may have no epilogue of this kind
-            plain = self._decision(shorter(chain), describe)
-            if plain.ours:
-                chain, decision = shorter(chain), plain
+            chain = find_chain(head, 0)
+        lasting = self.layouts.lasting(*args_of(head)[:2]) if is_conv else None
+        decision = self._decision(chain, lasting)
+        while not decision.ours and chain.taken:  # the kernel may have no epilogue of this kind
+            chain = find_chain(head, chain.taken - 1)
+            decision = self._decision(chain, lasting)
         self._say(head.name, decision, _fused(chain))
-        if decision.ours:
-            write = Writer(self.graph, chain.end, self.mode)
-            new = (_write_conv if head.target is CONVOLUTION else _write_gemm)(write, chain, self.frozen)
-            chain.end.replace_all_uses_with(new)
-            _erase(self.graph, chain.end)
+        if not decision.ours:
+            return
+        before, write = value(chain.end), Writer(self.graph, chain.end, self.mode)
+        if is_conv and lasting is not None:
+            early = Writer(self.graph, head, self.mode)
+            for place in (0, 1):
+                head.update_arg(place, self.layouts.converted(args_of(head)[place]))
+            early.value_again(head)
+        new = (_write_conv if is_conv else _write_gemm)(write, chain, self.frozen)
+        chain.end.replace_all_uses_with(new)
+        _erase(self.graph, chain.end)
+        self.layouts.replaced(new, before)
 
-    def _decision(self, chain: Chain, describe: Any) -> Decision:
+    def _decision(self, chain: Chain, lasting: Any) -> Decision:
         head = chain.head
         if not is_static(*head.all_input_nodes, head):
             return Decision(False, "its sizes are dynamic")
-        return self.decide(lambda: describe(chain))
+        if head.target is CONVOLUTION:
+            x, w = lasting or (value(each) for each in args_of(head)[:2])
+            return self.decide(lambda: _conv_signature(chain, x, w))
+        return self.decide(lambda: _gemm_signature(chain))
 
     # --- backward -----------------------------------------------------------------------------------------------------
 
     def _backward(self, node: Node) -> None:
-        dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask = args_of(node)
+        dy, x, w, bias_sizes, *shape, mask = args_of(node)
+        lasting = self.layouts.lasting(dy, x, w)
         decisions = []
         for index, mode in enumerate(_MODES):
             if not mask[index]:
                 decisions.append(Decision(False, "not wanted"))
                 continue
-            decision = self._gradient_decision(node, mode)
+            decision = self._gradient_decision(mode, (dy, x, w), lasting, shape)
             self._say(f"{node.name}.{mode}", decision, ())
             decisions.append(decision)
         ours = [each.ours for each in decisions]
         if not any(ours):
             return
         write = Writer(self.graph, node, self.mode)
-        shape = (stride, padding, dilation, transposed, output_padding, groups)
+        if lasting is not None:
+            dy, x, w = (self.layouts.converted(each) for each in (dy, x, w))
         found: list[Node | None] = [None, None, None]
         op = torch.ops.tilesmith.convolution_backward.default
         for index in (0, 1):
@@ -109,18 +138,21 @@ class Rewriter:
         for user in list(node.users):
             new = found[args_of(user)[1]]
             if new is not None:
+                before = value(user)
                 user.replace_all_uses_with(new)
+                self.layouts.replaced(new, before)
             self.graph.erase_node(user)
         self.graph.erase_node(node)
 
-    def _gradient_decision(self, node: Node, mode: str) -> Decision:
-        dy, x, w, _, stride, padding, dilation, transposed, output_padding, groups, _ = args_of(node)
-        if not is_static(dy, x, w):
+    def _gradient_decision(self, mode: str, operands: Any, lasting: Any, shape: Any) -> Decision:
+        if not is_static(*operands):
             return Decision(False, "its sizes are dynamic")
+        dy, x, w = lasting or map(value, operands)
+        stride, padding, dilation, transposed, output_padding, groups = shape
         return self.decide(
             lambda: conv_problem(
-                mode, value(x), value(w), value(dy), stride=stride, padding=padding, dilation=dilation,
-                transposed=transposed, output_padding=output_padding, groups=groups,
+                mode, x, w, dy, stride=stride, padding=padding, dilation=dilation, transposed=transposed,
+                output_padding=output_padding, groups=groups,
             )
         )  # fmt: skip
 
@@ -161,11 +193,13 @@ def _epilogue(chain: Chain) -> Epilogue:
     )  # fmt: skip
 
 
-def _conv_signature(chain: Chain) -> Signature:
-    x, w, _, stride, padding, dilation, transposed, output_padding, groups = args_of(chain.head)
+def _conv_signature(chain: Chain, x: Any, w: Any) -> Signature:
+    _, _, _, stride, padding, dilation, transposed, output_padding, groups = args_of(chain.head)
+    shape = tuple(value(chain.head).shape)
+    y = x.new_empty_strided(shape, conv_strides(x, w, shape))
     signature = conv_problem(
-        "fwd", value(x), value(w), value(chain.head), stride=stride, padding=padding, dilation=dilation,
-        transposed=transposed, output_padding=output_padding, groups=groups,
+        "fwd", x, w, y, stride=stride, padding=padding, dilation=dilation, transposed=transposed,
+        output_padding=output_padding, groups=groups,
     )  # fmt: skip
     return replace(signature, epilogue=_epilogue(chain))
 
