@@ -159,6 +159,8 @@ def _check_environment(examined: bool) -> None:
             start_logging()
         return
     env.check_all()
+    if env.FIND_MODE.get() == "background":  # a command is over before anything is measured in the background
+        os.environ[env.FIND_MODE.name] = "hybrid"
     start_logging()
     for name in env.unknown_names():
         complain(f"warning: {name} does not exist; `tilesmith env` lists the variables")

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilesmith.dispatch.arrays import ArrayLayout, check_gradient, contiguous, describe, permuted
-from tilesmith.dispatch.launchable import Launchable, forget_launchables, get_launchable
+from tilesmith.dispatch.launchable import Launchable, forget_launchables, get_launchable, when_replaced
 from tilesmith.dispatch.layout_names import NamedArray, place, result_order
 from tilesmith.dispatch.locations import forget_databases
 from tilesmith.errors import ArgumentError, TilesmithError
@@ -34,6 +34,7 @@ _quick: dict[tuple[Any, ...], _Call] = {}
 # id for another filter; that is safe, because the bound plan checks its arguments.
 _by_filter: dict[tuple[int, bool, tuple[Any, ...]], _Call | None] = {}
 _MEMO_LIMIT = 4096
+_emptied = 0  # how often the tables were emptied: a call that was made before is not kept after
 _emptied_too: list[Callable[[], None]] = []
 _NAMES = {"conv": ("x", "w", "b", "residual"), "gemm": ("a", "b", "c", "bias", "residual")}
 
@@ -80,7 +81,8 @@ def conv(
         residual: Array of the result's shape and dtype, added before the activation. None: no residual.
         threads: Number of CPU threads, from 1 to 1024. None: TILESMITH_NUM_THREADS, else all usable cores. Ignored on a
             GPU.
-        mode: ``"fast"``, ``"hybrid"``, ``"normal"``, ``"trust_verify"`` or ``"strict"``. None: TILESMITH_FIND_MODE.
+        mode: ``"fast"``, ``"background"``, ``"hybrid"``, ``"normal"``, ``"trust_verify"`` or ``"strict"``. None:
+            TILESMITH_FIND_MODE.
         acc_dtype: Type of the sums. Default: ``"fp32"``; ``"fp64"`` for fp64 arrays, ``"int32"`` for int8 arrays.
             ``"tf32"`` allows tensor cores to round fp32 operands to TF32.
 
@@ -128,7 +130,7 @@ def conv(
             ):
                 y = bound(x, w) if b is None else bound(x, w, b)
                 if own not in _by_filter:
-                    _remember(own, bound)
+                    _remember(own, bound, quick)
                 return y
     except ArgumentError:
         pass
@@ -170,7 +172,8 @@ def gemm(
         residual: Array of the result's shape and dtype, added before the activation. None: no residual.
         threads: Number of CPU threads, from 1 to 1024. None: TILESMITH_NUM_THREADS, else all usable cores. Ignored on a
             GPU.
-        mode: ``"fast"``, ``"hybrid"``, ``"normal"``, ``"trust_verify"`` or ``"strict"``. None: TILESMITH_FIND_MODE.
+        mode: ``"fast"``, ``"background"``, ``"hybrid"``, ``"normal"``, ``"trust_verify"`` or ``"strict"``. None:
+            TILESMITH_FIND_MODE.
         acc_dtype: Type of the sums. Default: ``"fp32"``; ``"fp64"`` for fp64 arrays, ``"int32"`` for int8 arrays.
             ``"tf32"`` allows tensor cores to round fp32 operands to TF32.
 
@@ -216,13 +219,23 @@ def forget() -> None:
     The next call of ``conv``, ``gemm`` and ``get_launchable`` for each problem decides again. Databases whose files
     were deleted or replaced are opened again.
     """
+    _forget_calls()
+    forget_launchables()
+    forget_databases()
+
+
+def _forget_calls() -> None:
+    """Make the next call of each problem ask for its launchable again."""
+    global _emptied
+    _emptied += 1
     _memo.clear()
     _quick.clear()
     _by_filter.clear()
     for empty in _emptied_too:
         empty()
-    forget_launchables()
-    forget_databases()
+
+
+when_replaced(_forget_calls)
 
 
 def when_forgotten(empty: Callable[[], None]) -> None:
@@ -237,10 +250,12 @@ def _unrecorded() -> bool:
     return not records_gradients()
 
 
-def _remember(own: tuple[int, bool, tuple[Any, ...]], bound: _Call) -> None:
+def _remember(own: tuple[int, bool, tuple[Any, ...]], bound: _Call, quick: tuple[Any, ...]) -> None:
     if len(_by_filter) >= _MEMO_LIMIT:
         _by_filter.clear()
     _by_filter[own] = bound
+    if _quick.get(quick) is not bound:  # another thread has emptied the tables meanwhile
+        _by_filter.pop(own, None)
 
 
 def _find_or_make(
@@ -251,15 +266,19 @@ def _find_or_make(
     quick: tuple[Any, ...] | None,
 ) -> Any:
     """Look the call up by shapes, strides, dtypes, devices and options, or make it; then run it."""
+    emptied = _emptied
     call = _call_of(op, make, arrays, options)
     if quick is not None and isinstance(call, _DirectCall):
         _quick[quick] = call.bound
+        if emptied != _emptied:  # another thread has emptied the tables since: the call may be outdated
+            _quick.pop(quick, None)
     return call(*arrays)
 
 
 def _call_of(op: str, make: Callable[..., Call], arrays: tuple[Any, ...], options: tuple[Any, ...]) -> Call:
     """The function that runs a call with these arrays and options, looked up or made."""
     refuse_watched(arrays)
+    emptied = _emptied
     try:
         key: Any = (op, *map(_key_of, _NAMES[op], arrays), options)
         call = _memo.get(key)
@@ -274,6 +293,8 @@ def _call_of(op: str, make: Callable[..., Call], arrays: tuple[Any, ...], option
             _quick.clear()
         if key is not None:
             _memo[key] = call
+            if emptied != _emptied:  # another thread has emptied the tables since: the call may be outdated
+                _memo.pop(key, None)
     return call
 
 

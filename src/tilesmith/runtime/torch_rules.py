@@ -103,3 +103,17 @@ def refuse_result(out: Any) -> None:
 def note_written(out: Any) -> None:
     """Tell autograd that ``out`` was written: a backward pass that has saved it raises, as after ``out.zero_()``."""
     sys.modules["torch"].autograd.graph.increment_version(out)
+
+
+def capture_of_thread() -> Callable[[], bool] | None:
+    """Whether PyTorch's current stream is still captured, as a function for any thread; None if it is not captured."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized() or not torch.cuda.is_current_stream_capturing():
+        return None
+    stream = torch.cuda.current_stream()
+
+    def is_capturing() -> bool:
+        with torch.cuda.stream(stream):
+            return bool(torch.cuda.is_current_stream_capturing())
+
+    return is_capturing
