@@ -3,10 +3,10 @@
     python benchmarks/fused.py [--batch 1 8] [--dtype fp32 bf16] [--only TEXT] [--rounds N] [--write]
 
 Layers are those of benchmarks/problems/fused.txt that stand in LAYERS, with the batch and the element type exchanged,
-and some with other activations. Each runs as: plain; with bias and activation; with the residual too. All forms are
-measured in turns, with one thread, whose clock is its CPU time; filters are packed before. A residual may cost what its
-bytes cost: they are read at the bandwidth of one thread, from the caches if all operands fit into them. --write leaves
-benchmarks/results/fused_cpu.json. The kernels are the untuned choices.
+and some with other activations. Each runs as: plain; with bias and activation; with the residual too; and without the
+residual, followed by a sum over its bytes, which is what a residual may cost. All forms are measured in turns, with one
+thread, whose clock is its CPU time; filters are packed before. --write leaves benchmarks/results/fused_cpu.json. The
+kernels are the untuned choices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,8 @@ import numpy as np
 from tilesmith import ConvSignature, Epilogue, GemmSignature, get_launchable, host_target
 from tilesmith.dispatch.locations import open_cache
 from tilesmith.measure.host import host_facts
-from tilesmith.measure.machine import Machine, measure_machine
 from tilesmith.measure.timing import Timing, interleave
-from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.keys import parse_key
-from tilesmith.problems.work import least_work
 from tilesmith.toolchain.compilers import find_compiler
 
 ROOT = Path(__file__).parent
@@ -62,14 +58,14 @@ Signature = ConvSignature | GemmSignature
 
 @dataclass(frozen=True)
 class Row:
-    """Microseconds of each form of a layer, and what the residual's bytes cost by themselves."""
+    """Microseconds of each form of a layer."""
 
     name: str
     kernel: str
     plain: Timing
     activated: Timing
     residual: Timing
-    bytes_us: float
+    read: Timing
     alike: bool  # all forms run the same config
 
     @property
@@ -78,16 +74,16 @@ class Row:
 
     @property
     def added(self) -> float:
-        """The time with the residual over the time that its bytes allow."""
-        return self.residual.median_us / (self.activated.median_us + self.bytes_us)
+        """The time with the residual over that of reading its bytes apart."""
+        return self.residual.median_us / self.read.median_us
 
     def values(self) -> dict[str, Any]:
-        times = {name: getattr(self, name) for name in ("plain", "activated", "residual")}
+        times = {name: getattr(self, name) for name in ("plain", "activated", "residual", "read")}
         return {
             "layer": self.name, "kernel": self.kernel, "same_config": self.alike,
             **{f"{name}_us": round(timing.median_us, 2) for name, timing in times.items()},
             **{f"{name}_spread_us": round(timing.spread_us, 2) for name, timing in times.items()},
-            "residual_bytes_us": round(self.bytes_us, 2), "bias_activation_ratio": round(self.activation, 4),
+            "bias_activation_ratio": round(self.activation, 4),
             "residual_ratio": round(self.added, 4),
         }  # fmt: skip
 
@@ -110,7 +106,7 @@ def retyped(signature: Signature, batch: int, name: str) -> Signature:
     return replace(signature, input_shape=size, epilogue=Epilogue(), **types)
 
 
-def measure(signature: Signature, activation: str, machine: Machine, rounds: int, seconds: float) -> Row:
+def measure(signature: Signature, activation: str, rounds: int, seconds: float) -> Row:
     target, cache = host_target(1), open_cache()
     forms = {
         "plain": Epilogue(),
@@ -122,16 +118,22 @@ def measure(signature: Signature, activation: str, machine: Machine, rounds: int
         for name, epilogue in forms.items()
     }
     calls = {name: _call(launch) for name, launch in launches.items()}
+    added = launches["residual"].signature.get_sample_args(seed=0)[3]
+    calls["read"] = _reading(calls["activated"], np.ascontiguousarray(added).reshape(-1).view(np.uint64))
     times = interleave(calls, budget_s=seconds, rounds=rounds, threads=1)
-    result = launches["residual"].signature.get_sample_args(seed=0)[3]
-    nbytes = prod(result.shape) * dtype(_result_type(signature)).nbytes
-    near = least_work(replace(signature, epilogue=forms["residual"]))[1] <= target.l3_bytes // 2
-    rate = machine.cache_bandwidth if near else machine.memory_bandwidth
     choices = {(launch.choice.solver, launch.choice.config) for launch in launches.values()}
     return Row(
         _short(signature, activation), launches["activated"].choice.solver, times["plain"], times["activated"],
-        times["residual"], nbytes / rate * 1e6, len(choices) == 1,
+        times["residual"], times["read"], len(choices) == 1,
     )  # fmt: skip
+
+
+def _reading(call: Callable[[], object], words: np.ndarray[Any, Any]) -> Callable[[], object]:
+    def both() -> object:
+        call()
+        return np.add.reduce(words)
+
+    return both
 
 
 def _call(launch: Any) -> Callable[[], object]:
@@ -141,12 +143,6 @@ def _call(launch: Any) -> Callable[[], object]:
         return lambda: launch.bound(*arguments, out=out)
     prepared, rest = launch.prepare(arguments[1]), (arguments[0], *arguments[2:])
     return lambda: prepared(*rest, out=out)
-
-
-def _result_type(signature: Signature) -> str:
-    if isinstance(signature, GemmSignature):
-        return signature.c_dtype
-    return signature.input_dtype if signature.mode == "bwd" else signature.output_dtype
 
 
 def _short(signature: Signature, activation: str) -> str:
@@ -168,18 +164,19 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     target = host_target(1)
-    machine, rows = measure_machine(target, open_cache()), []
+    rows = []
     for batch in asked.batch:
         for name in asked.dtype:
             for signature, activation in listed():
                 layer = retyped(signature, batch, name)
                 if asked.only not in _short(layer, activation):
                     continue
-                row = measure(layer, activation, machine, asked.rounds, asked.seconds)
+                row = measure(layer, activation, asked.rounds, asked.seconds)
                 rows.append(row)
+                added, read = (each.median_us - row.activated.median_us for each in (row.residual, row.read))
                 print(f"{row.name:54} {row.kernel:14} {row.plain.median_us:9.1f} us  x{row.activation:.3f}  residual "
-                      f"{row.residual.median_us - row.activated.median_us:+8.1f} us, its bytes {row.bytes_us:7.1f} us"
-                      f"  x{row.added:.3f}{'' if row.alike else '  (other config)'}", flush=True)  # fmt: skip
+                      f"{added:+8.1f} us, read apart {read:+8.1f} us  x{row.added:.3f}"
+                      f"{'' if row.alike else '  (other config)'}", flush=True)  # fmt: skip
     means = {
         kernel: [statistics.geometric_mean(getattr(r, of) for r in rows if r.kernel.startswith(kernel))
                  for of in ("activation", "added")]
