@@ -25,9 +25,11 @@ def tile_text(t: DenseTile, mh: int, mw: int, tail: bool) -> str:
     lines = [f"TS_NOINLINE void {tile_name(mh, mw, tail)}({MARK}_args) {{"]
     for p in range(len(places)):
         lines.append("  ts_vf " + ", ".join(f"a{p}_{v} = {{0}}" for v in range(vectors)) + ";")
-    # Fetch the lines that the tile will write while it computes: see notes.md.
+    # Fetch the lines that the tile will write, and add, while it computes: see notes.md.
+    touched = {"y": "1"} | ({"z": "0, 2"} if t.form.epilogue.residual else {})
     lines += [
-        f"  __builtin_prefetch((const char *)(y + {place}) + {byte}, 1);"
+        f"  __builtin_prefetch((const char *)({name} + {place}) + {byte}, {how});"
+        for name, how in touched.items()
         for place in places
         for byte in range(0, vectors * t.lanes * dtype(t.form.y_dtype).nbytes, CACHE_LINE)
     ]
@@ -118,7 +120,10 @@ def _stores(t: DenseTile, places: list[int], tail: bool) -> list[str]:
         if costly:
             lines.append(f"  t[{number}] = {value};")
             value = f"t[{number}]"
-        elif epilogue.activation != "none":
+        elif epilogue.residual:  # loads first: they would wait for stores to addresses that end alike
+            lines.append(f"  {name} = {value};")
+            value = name
+        if not costly and epilogue.activation != "none":
             value = f"{MARK}_act({value})"
         after.append(f"  {name} = {value};" if partial else write(offset, v, value))
     if costly:  # one copy of a long text, not one for each register
