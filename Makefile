@@ -17,7 +17,7 @@ RUN := $(BIN)/python
 READY := $(VENV)/.setup $(VENV)/.torch
 endif
 
-.PHONY: help setup system demo test test-levels sweep style quality docs bench gpu-test gpu-bench gpu-search gpu-all clean
+.PHONY: help setup system demo test test-levels sweep keys style quality docs bench gpu-test gpu-bench gpu-search gpu-all clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 13
@@ -59,6 +59,9 @@ test-levels: $(VENV)/.dev  ## the tests that run CPU kernels, as on processors o
 
 sweep: $(VENV)/.dev  ## 2,000 random signatures against PyTorch float64
 	$(BIN)/python tests/sweep.py 2000
+
+keys: $(VENV)/.dev  ## 100,000 random problems: the keys of the C runtime against Python's
+	$(BIN)/python tests/runtime/problem_keys.py 100000
 
 torture: $(VENV)/.dev  ## the cache and the databases killed, damaged and refused: minutes, figures in benchmarks/results/torture.json
 	$(BIN)/python tests/torture/run.py --json benchmarks/results/torture.json

@@ -22,8 +22,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +109,7 @@ def fuzz(name: str, seconds: int, seed: int, findings: Path, grow: bool = False)
         pool, scratch, found = folder / "pool", folder / "scratch", findings / name
         for each in (pool, scratch, found):
             each.mkdir(parents=True, exist_ok=True)
-        command, seeds = target_in_c(name, folder) if name in IN_C else reader(name, scratch)
+        command, seeds = target_in_c(name) if name in IN_C else reader(name, scratch)
         for data in seeds:
             (pool / name_of(data)).write_bytes(data)
         old = {path.name for path in found.iterdir()}
@@ -134,11 +136,23 @@ def fuzz(name: str, seconds: int, seed: int, findings: Path, grow: bool = False)
     )  # fmt: skip
 
 
-def target_in_c(name: str, folder: Path) -> tuple[list[str], tuple[bytes, ...]]:
-    subprocess.run([HERE / "build.sh", folder, "clang"], check=True)
+def target_in_c(name: str) -> tuple[list[str], tuple[bytes, ...]]:
     own = name.removeprefix("c-")
+    with _one_build:
+        folder = _built().name
     seeds = tuple(path.read_bytes() for path in (CORPUS / own).iterdir())
     return [f"{folder}/{own}", f"-max_len={IN_C[name]}"], seeds
+
+
+_one_build = threading.Lock()
+
+
+@cache
+def _built() -> tempfile.TemporaryDirectory[str]:
+    """All targets in C, as long as this process lives."""
+    folder = tempfile.TemporaryDirectory(prefix="tilesmith-fuzz-")
+    subprocess.run([HERE / "build.sh", folder.name, "clang"], check=True)
+    return folder
 
 
 def reader(name: str, scratch: Path) -> tuple[list[str], tuple[bytes, ...]]:

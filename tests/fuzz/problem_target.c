@@ -41,6 +41,8 @@ static void describe(const ts_desc *desc) {
   if ((named == TS_OK) != (*key != 0) || (checked != TS_OK && named != checked)) abort();
   if (named == TS_BAD_ARGUMENT && checked == TS_OK) abort(); /* TS_KEY_ROOM is enough */
   if (named == TS_OK) check_room(desc, key);
+  for (uint32_t index = 1; named == TS_OK && *key; index++)
+    if (index > 5 || ts_problem_spelling(desc, index, key, TS_KEY_ROOM, NULL) != TS_OK) abort();
   free(key);
 }
 

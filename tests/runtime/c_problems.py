@@ -52,6 +52,9 @@ class Problems:
         self.c = ctypes.CDLL(str(library))
         self.c.ts_desc_init.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32]
         self.c.ts_problem_key.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
+        self.c.ts_problem_spelling.argtypes = [
+            ctypes.c_void_p, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p,
+        ]  # fmt: skip
         self.c.ts_output_shape.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
         self._room = ctypes.create_string_buffer(KEY_ROOM)
         plain = Desc()
@@ -73,6 +76,15 @@ class Problems:
         error = Error()
         status = self.c.ts_problem_key(ctypes.addressof(desc), self._room, KEY_ROOM, ctypes.addressof(error))
         return status, self._room.value.decode(), error.text.decode()
+
+    def spellings(self, desc: ctypes.Structure) -> list[str]:
+        """All keys."""
+        found: list[str] = []
+        while not found or found[-1]:
+            place = ctypes.addressof(desc), len(found), self._room, KEY_ROOM, None
+            assert self.c.ts_problem_spelling(*place) == OK
+            found.append(self._room.value.decode())
+        return found[:-1]
 
     def shape(self, desc: ctypes.Structure) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         """``(sizes, strides, elements)`` of the result."""

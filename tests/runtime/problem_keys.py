@@ -1,8 +1,8 @@
 """Random problems, their keys from Python and from C: ``python tests/runtime/problem_keys.py 100000 [SEED]``.
 
 A case is a description in C and the signature of the same meaning in Python. Where Python refuses, C must, and the
-reverse; else both must give the same key and the same shape of the result. Every second case has something that may be
-wrong in it.
+reverse; else both must give the same key, the same other spellings and the same shape of the result. In every third
+case any number may be out of range.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tilesmith.problems.epilogue import ACTIVATIONS, SCALES, Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import dense_strides, parse_layout
 from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.spellings import other_spellings
 
 LETTERS = {1: "W", 2: "HW", 3: "DHW"}
 DTYPES = ("", "fp64", "fp32", "fp16", "bf16", "fp8e4m3", "fp8e5m2", "int8", "int32")  # by their numbers in C
@@ -302,7 +303,7 @@ def gemm_case(rng: random.Random) -> Case:
 def compare(count: int, start: int, c: Problems) -> Report:
     rng, report = random.Random(start), Report()
     for number in range(count):
-        case = (gemm_case if number % 4 == 0 else conv_case)(rng)
+        case = (gemm_case if number % 4 == 1 else conv_case)(rng)
         try:
             sig = case.signature()
             wanted, why = sig.key(), ""
@@ -323,6 +324,11 @@ def compare(count: int, start: int, c: Problems) -> Report:
             report.keys.add(key)
             report.counts["empty" if sig.is_empty else "with a key"] += 1
             expected = shape_of_result(sig)
+            if number % 3 == 0:  # they cost as much as all the rest
+                keys = [wanted, *(each.key() for each in other_spellings(sig))]
+                report.counts["with other spellings"] += len(keys) > 1
+                if c.spellings(desc) != keys:
+                    report.differ.append(f"{where}\n  Python: {keys}\n  C:      {c.spellings(desc)}")
             if c.shape(desc) != expected:
                 report.differ.append(f"{where}\n  Python: {expected}\n  C:      {c.shape(desc)}")
     return report

@@ -132,6 +132,9 @@ ts_status ts_gemm_canonical(ts_gemm *gemm, ts_error *error);
 size_t ts_conv_key(const ts_conv *conv, char *out, size_t room);
 size_t ts_gemm_key(const ts_gemm *gemm, char *out, size_t room);
 
+/* ts_spellings.c: of a canonical problem, its key (index 0) or another one, empty if there are not so many. */
+ts_status ts_conv_spelling(const ts_conv *conv, uint32_t index, char key[TS_KEY_ROOM], ts_error *error);
+
 /* ts_real.c: the shortest text that reads back as `value`, as Python's repr has it, in any locale. Returns `out`. */
 char *ts_real_text(double value, char out[TS_REAL_ROOM]);
 

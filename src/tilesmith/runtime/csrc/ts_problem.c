@@ -180,18 +180,27 @@ ts_status ts_output_shape(const ts_desc *desc, ts_shape *shape, ts_error *error)
   return TS_OK;
 }
 
-ts_status ts_problem_key(const ts_desc *desc, char *out, size_t room, ts_error *error) {
+ts_status ts_problem_spelling(const ts_desc *desc, uint32_t index, char *out, size_t room, ts_error *error) {
   if (out == NULL || room == 0) return ts_fail(error, TS_BAD_ARGUMENT, "there is no room for the key");
   *out = 0;
   problem found;
+  char key[TS_KEY_ROOM] = "";
   CHECK(read_problem(desc, &found, error));
-  if (found.op == TS_GEMM)
+  if (found.op == TS_GEMM) {
     CHECK(ts_gemm_canonical(&found.gemm, error));
-  else
+    if (index == 0) ts_gemm_key(&found.gemm, key, sizeof key);
+  } else {
     CHECK(ts_conv_canonical(&found.conv, error));
-  const size_t length = found.op == TS_GEMM ? ts_gemm_key(&found.gemm, out, room) : ts_conv_key(&found.conv, out, room);
-  if (length < room) return TS_OK;
-  *out = 0;
-  return ts_fail(error, TS_BAD_ARGUMENT, "the key needs %zu bytes, and there are %zu; TS_KEY_ROOM is enough",
-                 length + 1, room);
+    CHECK(ts_conv_spelling(&found.conv, index, key, error));
+  }
+  const size_t length = strlen(key);
+  if (length >= room)
+    return ts_fail(error, TS_BAD_ARGUMENT, "the key needs %zu bytes, and there are %zu; TS_KEY_ROOM is enough",
+                   length + 1, room);
+  memcpy(out, key, length + 1);
+  return TS_OK;
+}
+
+ts_status ts_problem_key(const ts_desc *desc, char *out, size_t room, ts_error *error) {
+  return ts_problem_spelling(desc, 0, out, room, error);
 }

@@ -161,6 +161,10 @@ ts_status ts_output_shape(const ts_desc *desc, ts_shape *shape, ts_error *error)
 /* The problem's name in databases, as text that ends with 0: the same for all descriptions of one problem. It goes to
  * `out` of `room` bytes; if they are too few, to no place, and the answer is TS_BAD_ARGUMENT. */
 ts_status ts_problem_key(const ts_desc *desc, char *out, size_t room, ts_error *error);
+/* All keys under which databases may hold the problem, in the order in which they are looked up: an axis of size 1 has
+ * several places in a layout. 0 is the key of ts_problem_key; the text is empty from the first `index` that has none.
+ */
+ts_status ts_problem_spelling(const ts_desc *desc, uint32_t index, char *out, size_t room, ts_error *error);
 
 #ifdef __cplusplus
 }
