@@ -17,6 +17,7 @@ from problem_keys import compare, conv_case, gemm_case
 from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import ACTIVATIONS, Epilogue
+from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.keys import parse_key
 from tilesmith.toolchain.compilers import find_compiler
 
@@ -49,6 +50,76 @@ def test_random_problems(c):
                  "scale_channel", "bias+residual", "leaky_relu(", ",inf)", "clamp(-", "tf32", "acc=fp64", "int32",
                  "fp8e5m2", "c32,", "NCDHW", ",t;", "lda=", "sb=0", "sc=", "e-", "e+"):  # fmt: skip
         assert part in text
+
+
+BIG = 2**31 - 1
+UNIT = {"n": 1, "c": 1, "k": 1, "in": (1, 1), "filter": (1, 1)}
+
+
+def nhwc(n, c, strides, **more):
+    return lambda: ConvSignature((n, 1, 2, c), (1, 1, 1, c), shared_layout="NHWC", input_strides=strides, **more)
+
+
+def vectors(pitch):
+    return lambda: ConvSignature(
+        (2, 1, 1, 1, 4), (1, 4, 1, 1), input_layout="NCHWc4", input_strides=(pitch, 4, 4, 4, 1)
+    )
+
+
+# Where sums and products end at a limit or begin below 0: too rare among random numbers.
+EDGES = [
+    ({"in": (1, 5), "filter": (1, 5), "padding_low": (0, BIG - 1), "stride": (1, BIG)},
+     lambda: ConvSignature((1, 1, 1, 5), (1, 1, 1, 5), stride=(1, BIG), padding=((0, 0), (BIG - 1, 0)))),
+    ({"in": (1, 5), "filter": (1, 5), "padding_low": (0, 2**30), "stride": (1, BIG)},
+     lambda: ConvSignature((1, 1, 1, 5), (1, 1, 1, 5), stride=(1, BIG), padding=((0, 0), (2**30, 0)))),
+    ({"n": 0, "c": BIG, "in": (BIG, BIG)}, lambda: ConvSignature((0, BIG, BIG, BIG), (1, BIG, 1, 1))),
+    ({"n": 2, "c": 4, "x_layout": NCHW | 4 << 24, "x_pitch_image": 2**59 - 4}, vectors(2**59 - 4)),
+    ({"n": 2, "c": 4, "x_layout": NCHW | 4 << 24, "x_pitch_image": 2**59 - 3}, vectors(2**59 - 3)),
+    ({"c": 0, "in": (1, 2), "layout": NHWC, "x_pitch_c": 2**60 + 1, "x_pitch_channel": 2**59 + 2},
+     nhwc(1, 0, (2**61 + 2, 2**61 + 2, 2**60 + 1, 2**59 + 2))),
+    ({"c": 0, "in": (1, 2), "layout": NHWC, "x_pitch_c": 2**60 + 1, "x_pitch_channel": 2**59 + 1},
+     nhwc(1, 0, (2**61 + 2, 2**61 + 2, 2**60 + 1, 2**59 + 1))),
+    ({"in": (1, 2), "layout": NHWC, "activation": 5, "low": -0.0},
+     nhwc(1, 1, None, epilogue=Epilogue(activation="clamp"))),
+    ({"transposed": 1, "stride": (1, 3), "output_padding": (0, 3)},
+     lambda: ConvSignature((1, 1, 1, 1), (1, 1, 1, 1), stride=(1, 3), transposed=True, output_padding=(0, 3))),
+    ({"transposed": 1, "in": (1, BIG), "filter": (1, 2), "stride": (1, BIG)},
+     lambda: ConvSignature((1, 1, 1, BIG), (1, 1, 1, 2), stride=(1, BIG), transposed=True)),
+    ({"transposed": 1, "in": (1, BIG), "filter": (1, BIG), "stride": (1, BIG), "dilation": (1, BIG),
+      "output_padding": (0, BIG - 1)},
+     lambda: ConvSignature((1, 1, 1, BIG), (1, 1, 1, BIG), stride=(1, BIG), dilation=(1, BIG), transposed=True,
+                           output_padding=(0, BIG - 1))),
+    ({"c": 2**33, "k": 8, "groups": 8, "x_layout": NCHW | 4 << 24},
+     lambda: ConvSignature((1, 2**31, 1, 1, 4), (8, 2**30, 1, 1), groups=8, input_layout="NCHWc4")),
+    ({"c": 4 * BIG, "k": BIG, "groups": BIG, "x_layout": NCHW | 4 << 24},
+     lambda: ConvSignature((1, BIG, 1, 1, 4), (BIG, 4, 1, 1), groups=BIG, input_layout="NCHWc4")),
+    ({"op": 1, "m": 3, "n": 4, "k": 5, "batch": 0, "lda": 2**62},
+     lambda: GemmSignature(m=3, n=4, k=5, batch=0, lda=2**62)),
+    ({"op": 1, "m": 0, "n": 4, "k": 5, "batch": 2, "ldc": 2**62, "stride_c": 1},
+     lambda: GemmSignature(m=0, n=4, k=5, batch=2, ldc=2**62, stride_c=1)),
+    ({"op": 1, "m": 2, "n": 4, "k": 5, "batch": 0, "ldc": 9, "stride_c": 1},
+     lambda: GemmSignature(m=2, n=4, k=5, batch=0, ldc=9, stride_c=1)),
+    ({"op": 1, "m": 2, "n": 1, "k": 1, "ldc": 2**59 - 1}, lambda: GemmSignature(m=2, n=1, k=1, ldc=2**59 - 1)),
+    ({"op": 1, "m": 2, "n": 1, "k": 1, "ldc": 2**59}, lambda: GemmSignature(m=2, n=1, k=1, ldc=2**59)),
+    ({"op": 1, "m": BIG, "n": 1, "k": 1, "batch": BIG}, lambda: GemmSignature(m=BIG, n=1, k=1, batch=BIG)),
+    ({"op": 1, "m": 1, "n": 1, "k": 1, "alpha": -0.0}, lambda: GemmSignature(m=1, n=1, k=1, alpha=-0.0)),
+    ({"op": 1, "m": 1, "n": 1, "k": 1, "dtype": 7, "alpha": float(BIG), "beta": -float(BIG)},
+     lambda: GemmSignature(m=1, n=1, k=1, dtype="int8", alpha=float(BIG), beta=-float(BIG))),
+    ({"op": 1, "m": 1, "n": 1, "k": 1, "dtype": 7, "alpha": 2.0**31},
+     lambda: GemmSignature(m=1, n=1, k=1, dtype="int8", alpha=2.0**31)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "signature"), EDGES, ids=lambda value: str(value) if isinstance(value, dict) else ""
+)
+def test_at_the_limits(c, values, signature):
+    try:
+        wanted = signature().key()
+    except ProblemError:
+        wanted = ""
+    status, key, message = c.key(c.desc(**values if "op" in values else {**UNIT, **values}))
+    assert (status, key) == (OK if wanted else BAD_PROBLEM, wanted), message
 
 
 def test_every_key_of_c_is_one_that_python_reads(c):

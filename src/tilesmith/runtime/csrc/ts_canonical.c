@@ -50,7 +50,6 @@ static void add_height(ts_view *view) {
 static int64_t canonical_high(const ts_conv *conv, int i) {
   const int64_t size = conv->x.size[TS_D + i], output = conv->y.size[TS_D + i], low = conv->low[i];
   const int64_t reach = conv->dilation[i] * (conv->w.size[TS_D + i] - 1) + 1, stride = conv->stride[i];
-  if (low == conv->high[i]) return low;
   if (reach <= size + 2 * low && (output == 1 || (size + 2 * low - reach) / stride + 1 == output)) return low;
   const int64_t least = (output - 1) * stride + reach - size - low;
   return least > 0 ? least : 0;
