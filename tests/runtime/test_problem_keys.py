@@ -93,8 +93,8 @@ EDGES = [
      lambda: ConvSignature((1, 2**31, 1, 1, 4), (8, 2**30, 1, 1), groups=8, input_layout="NCHWc4")),
     ({"c": 4 * BIG, "k": BIG, "groups": BIG, "x_layout": NCHW | 4 << 24},
      lambda: ConvSignature((1, BIG, 1, 1, 4), (BIG, 4, 1, 1), groups=BIG, input_layout="NCHWc4")),
-    ({"op": 1, "m": 3, "n": 4, "k": 5, "batch": 0, "lda": 2**62},
-     lambda: GemmSignature(m=3, n=4, k=5, batch=0, lda=2**62)),
+    ({"op": 1, "m": 6, "n": 4, "k": 5, "batch": 0, "lda": 2**62},
+     lambda: GemmSignature(m=6, n=4, k=5, batch=0, lda=2**62)),
     ({"op": 1, "m": 0, "n": 4, "k": 5, "batch": 2, "ldc": 2**62, "stride_c": 1},
      lambda: GemmSignature(m=0, n=4, k=5, batch=2, ldc=2**62, stride_c=1)),
     ({"op": 1, "m": 2, "n": 4, "k": 5, "batch": 0, "ldc": 9, "stride_c": 1},
@@ -154,7 +154,7 @@ def test_numbers_are_pythons_repr(c):
     values += [struct.unpack("<d", rng.randbytes(8))[0] for _ in range(4000)]
     room = ctypes.create_string_buffer(32)
     c.c.ts_real_text.argtypes = [ctypes.c_double, ctypes.c_char_p]
-    for value in [*values, *(-v for v in values if v)]:
+    for value in [*values, *(-v for v in values), math.inf, -math.inf, math.nan]:
         c.c.ts_real_text(value, room)
         assert room.value.decode() == repr(value)
 

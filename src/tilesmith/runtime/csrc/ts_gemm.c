@@ -27,9 +27,7 @@ static ts_status check_step(ts_matrix *matrix, int64_t batch, ts_error *error) {
   const int is_result = matrix->letter == 'c';
   const int64_t step = matrix->step, lead = lead_of(matrix), rows = matrix->rows, columns = matrix->columns;
   CHECK(ts_in_range(name, step, is_result, TS_MAX_STRIDE, error));
-  /* Without rows one matrix ends a row before it begins. */
-  const int64_t below = rows ? ts_times(rows - 1, lead) : -lead;
-  const int64_t last = batch ? ts_times(batch - 1, step) : -step;
+  const int64_t below = ts_times(rows - 1, lead), last = ts_times(batch - 1, step);
   const int is_apart = below <= INT64_MAX - columns && step >= below + columns;
   const int is_between = step >= columns && last <= INT64_MAX - columns && last + columns <= lead;
   if (is_result && batch > 1 && !is_apart && !is_between)

@@ -136,7 +136,9 @@ static char *put_zeros(char *at, int count) {
 char *ts_real_text(double value, char out[TS_REAL_ROOM]) {
   char *at = out, digits[20];
   if (value != value) return strcpy(out, "nan");
-  if (value < 0) *at++ = '-', value = -value;
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  if (bits >> 63) *at++ = '-', value = -value;
   if (value > 1.7976931348623157e308) return strcpy(at, "inf"), out;
   if (value == 0) return strcpy(at, "0.0"), out;
   int point;
