@@ -113,6 +113,8 @@ ts_status ts_read_epilogue(const ts_desc *desc, ts_epilogue *epilogue, ts_error 
 /* Types of x, w, y and of the sums; `mode` is TS_FWD for a GEMM. */
 ts_status ts_read_dtypes(const ts_desc *desc, int mode, const ts_epilogue *epilogue, int dtypes[4], ts_error *error);
 ts_status ts_in_range(const char *name, int64_t value, int64_t least, int64_t most, ts_error *error);
+/* The same for a field that must be given. */
+ts_status ts_check_size(const char *name, int64_t value, int64_t least, int64_t most, ts_error *error);
 /* The product, at most INT64_MAX; a from -1, b from 0. */
 int64_t ts_times(int64_t a, int64_t b);
 /* Adds count * stride; -2^31 <= count < 2^31, 0 <= stride. */

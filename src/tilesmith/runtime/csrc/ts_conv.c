@@ -17,11 +17,15 @@ static ts_status read_layout(const char *name, uint32_t layout, int dims, ts_vie
     if (left & 15) seen |= UINT32_C(1) << ((left & 15) - TS_AXIS_N);
   }
   const uint32_t wanted = 1 << TS_N | 1 << TS_C | 1 << TS_W | (dims > 1) << TS_H | (dims > 2) << TS_D;
-  if (left || seen != wanted)
-    REFUSE("%s 0x%x is no order of %s", name, (unsigned)layout,
-           dims == 1   ? "N C W"
-           : dims == 2 ? "N C H W"
-                       : "N C D H W");
+  if (left || seen != wanted) {
+    static const char *const axes[] = {"NCW", "NCHW", "NCDHW"};
+    char letters[7] = "";
+    left = layout & 0xFFFFFF;
+    for (int i = 0; left; i++, left >>= 4)
+      letters[i] = "?NCDHW??????????"[left & 15];
+    REFUSE("%s %s (0x%x) is no order of %s, the axes of dims %d", name, letters, (unsigned)layout, axes[dims - 1],
+           dims);
+  }
   if (view->vector != 1 && view->vector != 4 && view->vector != 8 && view->vector != 16 && view->vector != 32)
     REFUSE("%s 0x%x: the vector width %d is none of 4, 8, 16, 32", name, (unsigned)layout, (int)view->vector);
   return TS_OK;
@@ -151,9 +155,9 @@ static ts_status check_output(const ts_conv *conv, const int64_t given[3], ts_er
 }
 
 static ts_status read_channels(const ts_desc *desc, ts_conv *conv, ts_error *error) {
-  CHECK(ts_in_range("n", desc->n, 0, TS_MAX_SIZE, error));
-  CHECK(ts_in_range("c", desc->c, desc->transposed ? 1 : 0, TS_MAX_STRIDE, error));
-  CHECK(ts_in_range("k", desc->k, 1, TS_MAX_SIZE, error));
+  CHECK(ts_check_size("n", desc->n, 0, TS_MAX_SIZE, error));
+  CHECK(ts_check_size("c", desc->c, desc->transposed ? 1 : 0, TS_MAX_STRIDE, error));
+  CHECK(ts_check_size("k", desc->k, 1, TS_MAX_SIZE, error));
   CHECK(ts_in_range("groups", desc->groups, 1, TS_MAX_SIZE, error));
   if (desc->c % desc->groups)
     REFUSE("groups %lld does not divide the %lld input channels", (long long)desc->groups, (long long)desc->c);
@@ -179,7 +183,8 @@ ts_status ts_conv_read(const ts_desc *desc, ts_conv *conv, ts_error *error) {
   const char *names[] = {"x_layout", "w_layout", "y_layout"};
   ts_view *views[] = {&conv->x, &conv->w, &conv->y};
   for (int i = 0; i < 3; i++)
-    CHECK(read_layout(names[i], (uint32_t)(layouts[i] ? layouts[i] : desc->layout), desc->dims, views[i], error));
+    CHECK(read_layout(layouts[i] ? names[i] : "layout", (uint32_t)(layouts[i] ? layouts[i] : desc->layout), desc->dims,
+                      views[i], error));
   const int dims = desc->dims;
   CHECK(read_axes("in", desc->in, dims, 1, 1, conv->x.size + TS_D, error));
   CHECK(read_axes("filter", desc->filter, dims, 1, 1, conv->w.size + TS_D, error));

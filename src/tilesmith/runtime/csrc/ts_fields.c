@@ -8,6 +8,11 @@ ts_status ts_in_range(const char *name, int64_t value, int64_t least, int64_t mo
   REFUSE("%s is %lld; it is from %lld to %lld", name, (long long)value, (long long)least, (long long)most);
 }
 
+ts_status ts_check_size(const char *name, int64_t value, int64_t least, int64_t most, ts_error *error) {
+  if (value == -1) REFUSE("%s is not set (-1); it is from %lld", name, (long long)least);
+  return ts_in_range(name, value, least, most, error);
+}
+
 int64_t ts_times(int64_t a, int64_t b) {
   return b && a > INT64_MAX / b ? INT64_MAX : a * b;
 }

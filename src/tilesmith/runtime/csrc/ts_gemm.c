@@ -73,9 +73,9 @@ static ts_matrix matrix_of(char letter, int dtype, int transposed, int64_t rows,
 
 ts_status ts_gemm_read(const ts_desc *desc, ts_gemm *gemm, ts_error *error) {
   memset(gemm, 0, sizeof *gemm);
-  CHECK(ts_in_range("m", desc->m, 0, TS_MAX_SIZE, error));
-  CHECK(ts_in_range("n", desc->n, 0, TS_MAX_SIZE, error));
-  CHECK(ts_in_range("k", desc->k, 0, TS_MAX_SIZE, error));
+  CHECK(ts_check_size("m", desc->m, 0, TS_MAX_SIZE, error));
+  CHECK(ts_check_size("n", desc->n, 0, TS_MAX_SIZE, error));
+  CHECK(ts_check_size("k", desc->k, 0, TS_MAX_SIZE, error));
   CHECK(ts_in_range("batch", desc->batch, 0, TS_MAX_SIZE, error));
   CHECK(ts_in_range("trans_a", desc->trans_a, 0, 1, error));
   CHECK(ts_in_range("trans_b", desc->trans_b, 0, 1, error));
