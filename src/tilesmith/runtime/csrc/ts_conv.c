@@ -34,16 +34,14 @@ static ts_status read_layout(const char *name, uint32_t layout, int dims, ts_vie
 /* Put the values of the spatial axes in their places, and check them. */
 static ts_status read_axes(const char *name, const int64_t given[3], int dims, int64_t least, int64_t unit,
                            int64_t axes[3], ts_error *error) {
-  char item[32];
   axes[0] = axes[1] = axes[2] = unit;
   for (int i = 0; i < 3; i++) {
+    if (i < dims) axes[3 - dims + i] = given[i];
+    if (i < dims ? given[i] >= least && given[i] <= TS_MAX_SIZE : given[i] == unit || given[i] == 0) continue;
+    char item[32];
     snprintf(item, sizeof item, "%s[%d]", name, i);
-    if (i < dims) {
-      CHECK(ts_in_range(item, given[i], least, TS_MAX_SIZE, error));
-      axes[3 - dims + i] = given[i];
-    } else if (given[i] != unit && given[i] != 0) {
-      REFUSE("%s is %lld, and there are %d spatial axes", item, (long long)given[i], dims);
-    }
+    CHECK(ts_in_range(item, given[i], least, TS_MAX_SIZE, error));
+    REFUSE("%s is %lld, and there are %d spatial axes", item, (long long)given[i], dims);
   }
   return TS_OK;
 }

@@ -184,7 +184,8 @@ ts_status ts_problem_spelling(const ts_desc *desc, uint32_t index, char *out, si
   if (out == NULL || room == 0) return ts_fail(error, TS_BAD_ARGUMENT, "there is no room for the key");
   *out = 0;
   problem found;
-  char key[TS_KEY_ROOM] = "";
+  char key[TS_KEY_ROOM];
+  *key = 0;
   CHECK(read_problem(desc, &found, error));
   if (found.op == TS_GEMM) {
     CHECK(ts_gemm_canonical(&found.gemm, error));

@@ -77,11 +77,15 @@ static ts_status spell(const ts_conv *conv, const order wanted[3], char key[TS_K
 }
 
 ts_status ts_conv_spelling(const ts_conv *conv, uint32_t index, char key[TS_KEY_ROOM], ts_error *error) {
+  if (index == 0) {
+    ts_conv_key(conv, key, TS_KEY_ROOM);
+    return TS_OK;
+  }
   char found[5][TS_KEY_ROOM];
   uint32_t count = 1;
   ts_conv_key(conv, found[0], TS_KEY_ROOM);
   const int is_plain = conv->x.vector == 1 && conv->w.vector == 1 && conv->y.vector == 1;
-  if (index && is_plain && !conv->is_empty) {
+  if (is_plain && !conv->is_empty) {
     const order last = usual(conv->dims, 1), first = usual(conv->dims, 0);
     const order x = earlier_order(&conv->x), w = earlier_order(&conv->w), y = earlier_order(&conv->y);
     const int is_bwd = conv->mode == TS_BWD; /* the result lay as the operand did */
@@ -95,7 +99,6 @@ ts_status ts_conv_spelling(const ts_conv *conv, uint32_t index, char key[TS_KEY_
       count += (uint32_t)is_new;
     }
   }
-  *key = 0;
-  if (index < count) memcpy(key, found[index], TS_KEY_ROOM);
+  strcpy(key, index < count ? found[index] : "");
   return TS_OK;
 }
