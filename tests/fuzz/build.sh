@@ -1,13 +1,20 @@
 #!/bin/sh
-# Builds the C plan decoder with sanitizers into FOLDER: with `clang`, its fuzzer (`decoder [libFuzzer's options] CORPUS`);
-# else what replays a folder of inputs (`decoder CORPUS`).
+# Builds each `NAME_target.c` with the C runtime and sanitizers into FOLDER: with `clang`, its fuzzer
+# (`NAME [libFuzzer's options] CORPUS`); else what replays a folder of inputs (`NAME CORPUS`).
 #
 #     tests/fuzz/build.sh FOLDER [clang]
 set -eu
 cd "$(dirname "$0")"
+folder=$1
 runtime=../../src/tilesmith/runtime/csrc
-flags="-std=gnu11 -g -O1 -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all -I$runtime"
+cc=cc engine= link=replay.c
 if [ "${2:-}" = clang ]; then
-  exec clang $flags -fsanitize=fuzzer -o "$1/decoder" plan_target.c $runtime/*.c -lpthread -ldl
+  cc=clang engine=-fsanitize=fuzzer-no-link link=-fsanitize=fuzzer
 fi
-exec cc $flags -o "$1/decoder" plan_target.c replay.c $runtime/*.c -lpthread -ldl
+flags="-std=gnu11 -g -O1 -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all -I$runtime"
+for file in "$runtime"/*.c; do
+  $cc $flags $engine -c "$file" -o "$folder/$(basename "$file" .c).o"
+done
+for target in *_target.c; do
+  $cc $flags -o "$folder/${target%_target.c}" "$target" $link "$folder"/ts_*.o -lpthread -ldl
+done

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from readers import readers, refusal_of, seeds_of
 
-from fuzz import CORPUS, DECODER, HERE, fuzz, missing_for
+from fuzz import CORPUS, HERE, IN_C, fuzz, missing_for
 
 
 @pytest.mark.parametrize("reader", readers(), ids=lambda reader: reader.name)
@@ -23,14 +23,16 @@ def test_seeds_are_read(tmp_path):
         reader.read(reader.seeds[0], tmp_path)
 
 
-def test_the_c_decoder_with_sanitizers(tmp_path):
+def test_the_targets_in_c_with_sanitizers(tmp_path):
     subprocess.run([HERE / "build.sh", tmp_path], check=True, capture_output=True)
-    done = subprocess.run([tmp_path / "decoder", CORPUS / "plan"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == len(list((CORPUS / "plan").iterdir()))
+    for name in IN_C:
+        own = name.removeprefix("c-")
+        done = subprocess.run([tmp_path / own, CORPUS / own], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert int(done.stdout) == len(list((CORPUS / own).iterdir()))
 
 
-@pytest.mark.parametrize("target", [DECODER, "target"])
+@pytest.mark.parametrize("target", [*IN_C, "target"])
 def test_the_fuzzers_where_they_are_installed(target, tmp_path):
     if missing_for([target]):
         return  # `make fuzz` is where they are needed, and says what is missing

@@ -20,7 +20,8 @@ typedef enum ts_status {
   TS_BAD_ARGUMENT, /* a null, misaligned or unknown argument */
   TS_NO_MEMORY,
   TS_NOT_LOADED, /* an artifact that cannot be opened, a symbol that is missing, or none bound yet */
-  TS_CUDA_ERROR  /* no CUDA driver, or one that refused a call */
+  TS_CUDA_ERROR, /* no CUDA driver, or one that refused a call */
+  TS_BAD_PROBLEM /* a description of a problem that cannot exist */
 } ts_status;
 
 /* One line that names the value and the rule. Every function that takes one accepts NULL. */
