@@ -18,14 +18,15 @@ from tilesmith.targets.target import CudaTarget, Target
 from tilesmith.toolchain.cache import ArtifactCache
 
 SECONDS, ROUNDS = 0.2, 9
-# NOTE: a neighbour on one of the cores makes PyTorch's threads wait for each other: 67 ms were measured for 0.3 ms.
+# NOTE: another process on one of the cores makes PyTorch's threads wait for each other: 67 ms were measured for 0.3 ms.
 ATTEMPTS = 3
 
 
 def time_own_operator(signature: Signature, target: Target, cache: ArtifactCache, ordinal: int = 0) -> Timing | None:
     """Time what a PyTorch program calls for this problem; its numbers are not checked.
 
-    None if PyTorch is not installed or has no operator for the problem. Of PyTorch's CUDA libraries the faster counts.
+    None if PyTorch is not installed, has no operator for the problem, or was disturbed by other processes all the time.
+    Of PyTorch's CUDA libraries the faster counts.
     """
     if find_spec("torch") is None:
         return None
@@ -35,14 +36,18 @@ def time_own_operator(signature: Signature, target: Target, cache: ArtifactCache
     with ExitStack() as held:
         ways = _ways(held, Setting(signature, sample_args(signature), target))
         calls: dict[str, Callable[[], Any]] = {way.name: way.calls[0] for way in ways}
-        found: list[Timing] = []
-        while calls and len(found) < ATTEMPTS and not (found and found[-1].disturbed == 0):
-            timings = interleave(calls, budget_s=SECONDS, rounds=ROUNDS, threads=target.cores, patient=True)
-            found += [] if (fastest := _fastest(timings)) is None else [fastest]
-    return min(found, key=lambda timing: timing.median_us) if found else None
+        for _ in range(ATTEMPTS if calls else 0):
+            timing = _fastest(interleave(calls, budget_s=SECONDS, rounds=ROUNDS, threads=target.cores, patient=True))
+            if timing is not None and timing.disturbed <= timing.samples / 2:
+                return timing
+    return None
 
 
 def _time_on_device(signature: Signature, target: CudaTarget, cache: ArtifactCache, ordinal: int) -> Timing | None:
+    import torch
+
+    if not torch.cuda.is_available():  # a build for CPUs alone
+        return None
     values = sample_args(signature)
     place = device_bench(signature, values, target, cache, ordinal)
     setting = Setting(signature, values, target, ordinal, place.checker.stream.handle, place.calls)

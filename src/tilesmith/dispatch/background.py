@@ -30,10 +30,9 @@ from typing import Any, Final
 from tilesmith.db.waiting import patiently
 from tilesmith.dispatch import hits
 from tilesmith.dispatch.choice import DATABASE, SPEC, Resolved
-from tilesmith.dispatch.locations import DatabasePaths
+from tilesmith.dispatch.locations import DatabasePaths, target_of
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import TilesmithError
-from tilesmith.targets.detect import host_target
 from tilesmith.targets.target import CpuTarget
 
 MOST: Final = 512  # problems that wait; more are left to their untuned choices
@@ -201,13 +200,14 @@ def _resolved_again(request: Request) -> Resolved:
 def _message(request: Request) -> dict[str, Any]:
     target, databases = request.target, request.databases
     assert isinstance(databases, DatabasePaths)
+    threads = target.cores if isinstance(target, CpuTarget) else None
+    place = f"cuda:{request.device}" if threads is None else "cpu"
     # The target of this machine has more facts than its name.
-    own = isinstance(target, CpuTarget) and target == host_target(target.cores)
+    named = None if target == target_of(None, threads, place) else target.name
     return {
-        "key": request.problem, "target": "" if own else target.name,
-        "threads": target.cores if isinstance(target, CpuTarget) else 0, "device": request.device,
-        "databases": list(databases.paths), "system": databases.system, "cache": str(request.cache.directory),
-        "only": request.only, "external": request.external,
+        "key": request.problem, "target": named, "threads": None if named else threads, "place": place,
+        "device": request.device, "databases": list(databases.paths), "system": databases.system,
+        "cache": str(request.cache.directory), "only": request.only, "external": request.external,
     }  # fmt: skip
 
 

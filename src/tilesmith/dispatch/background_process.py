@@ -44,11 +44,7 @@ def _read(stream: IO[bytes], lines: queue.SimpleQueue[bytes]) -> None:
 def _measured(job: dict[str, Any]) -> str:
     """Why there is no answer; empty if it is recorded."""
     try:
-        threads = job["threads"] or None
-        on_device = threads is None
-        named = job["target"] or None
-        place = f"cuda:{job['device']}" if on_device else "cpu"
-        target = target_of(named, None if named else threads, place)
+        target = target_of(job["target"], job["threads"], job["place"])
         databases = DatabasePaths(tuple(job["databases"]), job["system"])
         resolve.resolve(
             Request(

@@ -25,7 +25,8 @@ class ModelRow:
     Args:
         signature: The problem.
         calls: Number of calls in the run that was traced, from 1.
-        pytorch_us: Microseconds of one call of PyTorch's own operator. None: PyTorch was not measured.
+        pytorch_us: Microseconds of one call of PyTorch's own operator. None: PyTorch was not measured, or other
+            processes disturbed it all the time.
         untuned_us: Microseconds of one call of the config that is chosen without a measurement. None: not measured.
         tuned_us: Microseconds of one call of the fastest config that is known now. None: nothing is known.
         solver: Solver of the fastest config. Empty: nothing is known.
