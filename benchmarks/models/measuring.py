@@ -54,7 +54,9 @@ class Host:
     def start(self, mode: str, stores: Path | None = None) -> Process:
         if self.shared and self.of:
             return next(iter(self.of.values()))
-        return Process(self.folder / "log.txt", stores, self.folder / "inductor" / mode.replace(" ", "_"))
+        return Process(
+            self.folder / "log.txt", self.cell.threads, stores, self.folder / "inductor" / mode.replace(" ", "_")
+        )
 
     def build(self, mode: str, stores: Path | None = None) -> dict:
         process = self.of[mode] = self.start(mode, stores)
@@ -85,7 +87,7 @@ def tuned_stores(options: argparse.Namespace) -> Path | None:
 def tune_first(host: Host, options: argparse.Namespace) -> None:
     """Search for the problems of the model, in the first of our modes that is there, in a process of its own."""
     for mode in ("tilesmith backend", "tilesmith.optimize"):
-        process = Process(host.folder / "log.txt", tuned_stores(options))
+        process = Process(host.folder / "log.txt", host.cell.threads, tuned_stores(options))
         made = process.ask(host.cell.task("build", mode=mode, file=str(host.file)), options.build_limit)
         if "first_s" in made:
             made = process.ask(host.cell.task("tune", mode=mode, seconds=options.tune), 2 * options.tune + BUILD_S)
@@ -167,7 +169,7 @@ def measure(cell: Cell, modes: list[Mode], options: argparse.Namespace) -> dict[
     folder = Path(tempfile.mkdtemp(prefix="tilesmith-models-"))
     host = Host(cell, folder, options)
     try:
-        maker = Process(folder / "log.txt")
+        maker = Process(folder / "log.txt", cell.threads)
         made = maker.ask(cell.task("prepare", file=str(host.file)), PREPARE_LIMIT_S)
         maker.end()
         if made:

@@ -21,14 +21,18 @@ END_S = 10.0
 
 
 class Process:
-    """``stores`` is where Tilesmith keeps databases and kernels; None: the process begins from nothing."""
+    """``stores`` is where Tilesmith keeps databases and kernels; None: the process begins from nothing.
 
-    def __init__(self, log: Path, stores: Path | None = None, compiled: Path | None = None) -> None:
+    ``threads`` are those of a processor, for all libraries alike.
+    """
+
+    def __init__(self, log: Path, threads: int, stores: Path | None = None, compiled: Path | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tilesmith-models-"))
         kept = stores or self.folder
         path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
         environment = {
             **os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(compiled or self.folder / "inductor"),
+            "OMP_NUM_THREADS": str(threads), "TILESMITH_NUM_THREADS": str(threads),
             "TILESMITH_CACHE_DIR": str(kept / "cache"), "TILESMITH_DB_PATH": str(kept / "tilesmith.db"),
         }  # fmt: skip
         with log.open("a") as said:
