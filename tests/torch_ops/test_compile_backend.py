@@ -1,15 +1,23 @@
 """``torch.compile(model, backend="tilesmith")`` from end to end; ``test_compile_pass.py`` tests the pass itself."""
 
 import copy
+import subprocess
+import sys
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from tilesmith.errors import ArgumentError
 from tilesmith.torch_ops.compile import last_report
+from tilesmith.torch_ops.compile.decide import Decider
 from tilesmith.torch_ops.compile.options import read_options
+from tilesmith.torch_ops.compile.races import remembered_race
+from tilesmith.torch_ops.compile.tuning import tune_graph
+from tilesmith.torch_ops.describe import gemm_problem
 
 pytestmark = pytest.mark.needs_compiler
 
@@ -95,3 +103,62 @@ def test_a_training_step_follows_pytorch():
     for mine, theirs in zip(model.buffers(), exact.buffers(), strict=True):
         assert error(mine, theirs.double()) < 1e-5
     assert {line.name.partition(".")[2] for line in last_report().lines if line.ours} == {"", "bwd", "wrw"}
+
+
+def test_a_remembered_graph_is_found_and_a_new_answer_of_the_database_makes_another(monkeypatch):
+    """The pass does not run again; where a decision is another one, the graph is compiled anew."""
+    from tilesmith.torch_ops.compile import backend as module
+
+    runs = []
+    monkeypatch.setattr(module, "tune_graph", lambda *given: runs.append(given[1:]))
+    model, x = nn.Conv2d(3, 4, 3).eval(), torch.randn(1, 3, 8, 8)
+
+    def compiled():
+        torch.compiler.reset()
+        with torch.no_grad():
+            y = torch.compile(model, backend="tilesmith", options={"tune": 5})(x)
+            assert error(y, copy.deepcopy(model).double()(x.double())) < 1e-5
+        return last_report()
+
+    assert not compiled().remembered
+    assert compiled().remembered
+    assert runs == [("cpu", 5.0, False)]
+    judged = Decider._judged
+    monkeypatch.setattr(Decider, "_judged", lambda *given: replace(judged(*given), ours=False))
+    report = compiled()
+    assert not report.remembered
+    assert [line.ours for line in report.lines] == [False]
+
+
+def test_tuning_searches_and_races():
+    """A search for the problem of the graph, then a race against PyTorch, which decides from then on."""
+    a, b = torch.randn(4, 16), torch.randn(16, 8)
+    gm = make_fx(torch.mm, tracing_mode="fake")(a, b)
+    tune_graph(gm.graph, "cpu", 3.0, False)
+    decision = Decider("cpu")(lambda: gemm_problem(a, b))
+    assert decision.measured
+    assert decision.reason.startswith("measured: ")
+    mine, theirs = remembered_race(decision.signature, Decider("cpu").target)
+    assert decision.ours == (mine <= theirs)
+
+
+RANK = """
+import sys, torch
+from tilesmith.torch_ops.compile.kept import Kept, alone, keep, recall
+from tilesmith.torch_ops.compile.report import Line
+rank = int(sys.argv[1])
+torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+torch.distributed.barrier()
+with alone("graph", 0.0) as pinned:
+    ours = pinned.get("problem", rank == 0)
+    keep("graph", Kept("mark", (Line("convolution", "problem", ours, ""),)))
+print(ours)
+"""
+
+
+def test_two_ranks_decide_alike(tmp_path):
+    """The second one to decide takes over what the first one decided, although it would decide otherwise."""
+    commands = [[sys.executable, "-c", RANK, str(rank), str(tmp_path / "store")] for rank in (0, 1)]
+    ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    said = [rank.communicate(timeout=120)[0].split()[-1] for rank in ranks]
+    assert said[0] == said[1]

@@ -16,12 +16,13 @@ from tilesmith.torch_ops.compile.builder import prepare_kernels
 from tilesmith.torch_ops.compile.decide import Decider
 from tilesmith.torch_ops.compile.freezing import freeze_inputs
 from tilesmith.torch_ops.compile.identity import identity_of
-from tilesmith.torch_ops.compile.kept import Kept, keep, name_of, new_mark, recall, signatures_of
+from tilesmith.torch_ops.compile.kept import Kept, alone, keep, name_of, new_mark, recall, signatures_of
 from tilesmith.torch_ops.compile.leftovers import reduced_decompositions, write_out
 from tilesmith.torch_ops.compile.nodes import value
 from tilesmith.torch_ops.compile.options import Options, patches_of, read_options
 from tilesmith.torch_ops.compile.report import Line, add_report
 from tilesmith.torch_ops.compile.rewrite import Rewriter
+from tilesmith.torch_ops.compile.tuning import tune_graph
 
 _log = logging.getLogger("tilesmith.compile")
 
@@ -53,15 +54,13 @@ def backend(
 
     def compile_(graph: GraphModule, inputs: Sequence[Any], frozen: bool) -> Callable[..., Any]:
         name = name_of(graph, inputs, identity)
-        kept = _still_decided(recall(name), asked)
-        own = TilesmithPass(asked, f"{identity} {kept.mark if kept else new_mark()}")
+        kept = _still_decided(recall(name), inputs, asked)
+        own = TilesmithPass(asked, identity, name, kept.mark if kept else new_mark())
         settings = {**patches, "freezing": frozen, "joint_custom_post_pass": own}
         call: Callable[..., Any] = compile_fx(graph, inputs, config_patches=settings, decompositions=decompositions)  # type: ignore[assignment]
-        if own.has_run or kept is None:
-            kept = Kept(own.uuid().split()[-1], own.device, tuple(own.lines))
-            keep(name, kept)
-        if kept.lines:
-            _log.info("%s", add_report(kept.lines, remembered=not own.has_run))
+        lines = tuple(own.lines) if own.has_run or kept is None else kept.lines
+        if lines:
+            _log.info("%s", add_report(lines, remembered=not own.has_run))
         return call
 
     frozen = config.freezing if asked.freeze is None else asked.freeze
@@ -70,13 +69,14 @@ def backend(
     return compile_(gm, example_inputs, False)
 
 
-def _still_decided(kept: Kept | None, options: Options) -> Kept | None:
+def _still_decided(kept: Kept | None, inputs: Sequence[Any], options: Options) -> Kept | None:
     """What an earlier process decided, if this process decides the same."""
     if kept is None:
         return None
-    if not kept.lines:
+    device = _only_device(inputs)
+    if not kept.lines or device is None:
         return kept
-    decide = Decider(kept.device, options.ours)
+    decide = Decider(device, options.ours)
     for line in kept.lines:
         if line.problem and decide(partial(parse_key, line.problem)).ours != line.ours:
             return None
@@ -84,12 +84,19 @@ def _still_decided(kept: Kept | None, options: Options) -> Kept | None:
 
 
 class TilesmithPass(CustomGraphPass):
-    """The pass as Inductor runs it, with a name of all that its decisions depend on for Inductor's caches."""
+    """The pass as Inductor runs it, with a name of all that its decisions depend on for Inductor's caches.
 
-    def __init__(self, options: Options, identity: str) -> None:
-        self.options, self.identity = options, identity
+    Args:
+        options: The user's.
+        identity: Of all that decisions depend on beside the databases.
+        name: Of the file that keeps the decisions.
+        mark: Of the compiled graph in PyTorch's caches.
+    """
+
+    def __init__(self, options: Options, identity: str, name: str, mark: str) -> None:
+        self.options, self.identity, self.name, self.mark = options, identity, name, mark
         self.lines: list[Line] = []
-        self.device, self.has_run = "", False
+        self.has_run = False
 
     def __call__(self, graph: Graph) -> None:
         from torch._inductor import config
@@ -97,26 +104,28 @@ class TilesmithPass(CustomGraphPass):
         self.has_run = True
         device = device_of(graph)
         if device is not None and self.options.ours != "never":
-            rewriter = Rewriter(graph, Decider(device, self.options.ours), bool(config.freezing) and _in_inference())
-            rewriter.run()
-            self.lines += rewriter.lines
-            self.device = device
+            frozen = bool(config.freezing) and not torch.is_grad_enabled()
+            with alone(self.name, self.options.tune_seconds) as pinned:
+                if self.options.tune_seconds and not pinned:
+                    tune_graph(graph, device, self.options.tune_seconds, frozen)
+                rewriter = Rewriter(graph, Decider(device, self.options.ours, pinned), frozen)
+                rewriter.run()
+                self.lines += rewriter.lines
+                keep(self.name, Kept(self.mark, tuple(self.lines)))
             prepare_kernels(signatures_of(rewriter.lines), device)
         write_out(graph)
         graph.lint()
 
     def uuid(self) -> Any:
-        return self.identity
-
-
-def _in_inference() -> bool:
-    return not torch.is_grad_enabled()
+        return f"{self.identity} {self.mark}"
 
 
 def device_of(graph: Graph) -> str | None:
     """``cpu`` or ``cuda:N`` if all tensors of the graph are on one such device."""
-    found = {
-        str(tensor.device) for node in graph.nodes if isinstance(tensor := value(node), torch.Tensor)
-    }  # fmt: skip
+    return _only_device([value(node) for node in graph.nodes])
+
+
+def _only_device(tensors: Sequence[Any]) -> str | None:
+    found = {str(tensor.device) for tensor in tensors if isinstance(tensor, torch.Tensor)}
     devices = {name for name in found if name.startswith("cuda")} or found & {"cpu"}
     return next(iter(devices)) if len(devices) == 1 else None

@@ -6,7 +6,7 @@ published measurements whether kernels of that kind win against PyTorch's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tilesmith import env
@@ -19,6 +19,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.external.names import takes_part
 from tilesmith.targets.target import Target
 from tilesmith.torch_ops.compile.expectation import expectation
+from tilesmith.torch_ops.compile.races import remembered_race
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,14 @@ class Decider:
     Args:
         device: ``"cpu"`` or ``"cuda:N"``.
         ours: ``"auto"``, ``"always"`` or ``"never"``.
+        pinned: Decisions of another process that must hold here, by key of the problem.
+        decides: False if nothing will run by these decisions.
     """
 
-    def __init__(self, device: str, ours: str = "auto") -> None:
-        self.device, self.ours = device, ours
+    def __init__(
+        self, device: str, ours: str = "auto", pinned: Mapping[str, bool] | None = None, decides: bool = True
+    ) -> None:
+        self.device, self.ours, self.pinned, self.decides = device, ours, pinned or {}, decides
         self.target: Target = target_of(None, None, device)
         self.mode = "strict" if env.FIND_MODE.get() == "strict" else "fast"
         self.raced = self.target.family == "cuda" and takes_part(None)
@@ -84,7 +89,10 @@ class Decider:
         except TilesmithError as error:
             return Decision(False, f"no decision: {error}", signature)
         decision = self._judged(signature, choice)
-        if decision.ours and not decision.measured:
+        pinned = self.pinned.get(signature.key(), decision.ours)
+        if pinned != decision.ours:
+            decision = replace(decision, ours=pinned, reason="as the first process of this job decided")
+        if self.decides and decision.ours and not decision.measured:
             decide_untuned(signature.canonical.key())
         return decision
 
@@ -104,6 +112,9 @@ class Decider:
             return said(True, f"{choice.basis}: {choice.layer}")
         if self.ours == "always":
             return said(True, "option ours='always'")
+        raced = remembered_race(signature, self.target) if self.target.family == "cpu" else None
+        if raced is not None:
+            return said(raced[0] <= raced[1], f"measured: {raced[0]:.1f} us, PyTorch {raced[1]:.1f} us")
         if self.mode == "strict" and not measured:
             return said(False, "strict mode, and no database holds it")
         return said(*expectation(signature, choice.solver, self.target))
