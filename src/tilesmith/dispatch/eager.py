@@ -38,6 +38,9 @@ _quick: dict[tuple[Any, ...], _Call] = {}
 _by_filter: dict[tuple[int, bool, tuple[Any, ...]], _Call | None] = {}
 _MEMO_LIMIT = 4096
 _emptied = 0  # how often the tables were emptied: a call that was made before is not kept after
+# Like _by_filter, for calls whose gradients are recorded: the number of x's axes, and the call of ``x, w, b``. They are
+# added by PyTorch's side.
+_recorded: dict[tuple[int, bool, tuple[Any, ...]], tuple[int, _Call]] = {}
 # Types of tensors that have no operators of their own: PyTorch's side adds them.
 _plain_types: set[type] = set()
 # What the package knows and this folder may not import: PyTorch's side of both calls.
@@ -113,7 +116,7 @@ def conv(
         stride, padding, dilation, groups, transposed, output_padding, input_layout, kernel_layout, output_layout,
         shared_layout, activation, slope, low, high, threads, mode, acc_dtype, False,
     )  # fmt: skip
-    if is_traced(x):
+    if type(x) is not np.ndarray and is_traced():
         return _package.tensor_calls().conv((x, w, b, residual), options, None)
     quick: tuple[Any, ...] | None = None
     try:
@@ -121,6 +124,15 @@ def conv(
             own = (id(w), b is None, options)
             known = _by_filter.get(own)
             numpy = type(w) is np.ndarray
+            if not numpy and (
+                (recorded := _recorded.get(own)) is not None
+                and type(x) in _plain_types
+                and x.dim() == recorded[0]
+                and not (torch_settings() or torch_watches())
+                and (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad))
+                and not _unrecorded()
+            ):
+                return recorded[1](x, w, b)
             if numpy or _is_plain_call(x, w, b):
                 if known is not None:
                     try:
@@ -199,7 +211,7 @@ def gemm(
         4.0
     """
     options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads, mode, acc_dtype, False)
-    if is_traced(a):
+    if type(a) is not np.ndarray and is_traced():
         return _package.tensor_calls().gemm((a, b, c, bias, residual), options, None)
     quick: tuple[Any, ...] | None = None
     try:
@@ -239,6 +251,7 @@ def _forget_calls() -> None:
     _memo.clear()
     _quick.clear()
     _by_filter.clear()
+    _recorded.clear()
     for empty in _emptied_too:
         empty()
 
@@ -263,9 +276,7 @@ def _is_plain_call(x: Any, w: Any, b: Any) -> bool:
 
 def _unrecorded() -> bool:
     """True while PyTorch records no gradient, as in ``torch.no_grad()``: then ``requires_grad`` can be ignored."""
-    from tilesmith.solvers.external.tensors import records_gradients
-
-    return not records_gradients()
+    return not sys.modules["torch"].is_grad_enabled()
 
 
 def _has_tensor(*arrays: Any) -> bool:
@@ -276,10 +287,11 @@ def _has_tensor(*arrays: Any) -> bool:
     return any(isinstance(each, torch.Tensor) or type(each).__module__ == "torch.fx.proxy" for each in arrays)
 
 
-def is_traced(array: Any) -> bool:
-    """Whether ``torch.compile`` reads this call instead of running it: it replaces the answer by True."""
-    if type(array) is np.ndarray:
-        return False
+def is_traced() -> bool:
+    """Whether ``torch.compile`` reads this call instead of running it: it replaces the answer by True.
+
+    PyTorch's side puts PyTorch's own function here.
+    """
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_dynamo_compiling()
 
