@@ -135,6 +135,8 @@ def test_no_circle_among_files():
     own = {f"tilesmith.problems.{name}" for name in ("canonical", "func_name", "keys", "samples")}
     for signature in ("tilesmith.problems.base", "tilesmith.problems.conv", "tilesmith.problems.gemm"):
         imports[signature] -= own
+    # The package names the homes of its public names, and imports them when they are asked for.
+    imports["tilesmith"] -= {"tilesmith.torch_ops.calls"}
     assert circles(imports) == []
 
 

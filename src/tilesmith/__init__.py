@@ -68,6 +68,13 @@ def _public(name: str) -> Any:
     return getattr(import_module(_HOMES[name]), name)
 
 
+def tensor_calls() -> Any:
+    """PyTorch's side of ``conv`` and ``gemm``; it imports PyTorch, which a program with tensors has imported."""
+    from tilesmith.torch_ops import calls
+
+    return calls
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tilesmith' has no attribute {name!r}")

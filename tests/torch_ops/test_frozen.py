@@ -28,7 +28,7 @@ def _forgotten():
 
 
 def packed():
-    return [each for known in frozen._filters.values() for each in known.packed.values()]
+    return [each for known in frozen._filters.values() for each in known._packed.values()]
 
 
 def test_a_filter_is_packed_once_and_again_after_a_change():

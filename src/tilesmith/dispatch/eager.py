@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from tilesmith.dispatch.arrays import ArrayLayout, check_gradient, contiguous, describe, permuted
+from tilesmith.dispatch.arrays import ArrayLayout, check_gradient, describe
+from tilesmith.dispatch.calls import Call, DirectCall, PlacedCall, ProductCall
 from tilesmith.dispatch.launchable import Launchable, forget_launchables, get_launchable
 from tilesmith.dispatch.layout_names import NamedArray, place, result_order
 from tilesmith.dispatch.locations import forget_databases
@@ -19,8 +21,9 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import default_layout, dense_strides, parse_layout
 from tilesmith.problems.rewrite import Signature
+from tilesmith.runtime._runtime import torch_settings, torch_watches
 from tilesmith.runtime.arguments import mixed, to_type
-from tilesmith.runtime.torch_rules import between_graphs, refuse_watched
+from tilesmith.runtime.torch_rules import refuse_watched
 
 Axes = int | Sequence[int]
 _Call = Callable[..., Any]
@@ -34,11 +37,14 @@ _quick: dict[tuple[Any, ...], _Call] = {}
 # id for another filter; that is safe, because the bound plan checks its arguments.
 _by_filter: dict[tuple[int, bool, tuple[Any, ...]], _Call | None] = {}
 _MEMO_LIMIT = 4096
+# Types of tensors that have no operators of their own: PyTorch's side adds them.
+_plain_types: set[type] = set()
+# What the package knows and this folder may not import: PyTorch's side of both calls.
+_package = sys.modules["tilesmith"]
 _emptied_too: list[Callable[[], None]] = []
 _NAMES = {"conv": ("x", "w", "b", "residual"), "gemm": ("a", "b", "c", "bias", "residual")}
 
 
-@between_graphs
 def conv(
     x: Any, w: Any, b: Any = None, *, stride: Axes = 1, padding: Axes | Sequence[Sequence[int]] | str = 0,
     dilation: Axes = 1, groups: int = 1, transposed: bool = False, output_padding: Axes = 0, input_layout: str = "",
@@ -102,43 +108,41 @@ def conv(
     """
     options = (
         stride, padding, dilation, groups, transposed, output_padding, input_layout, kernel_layout, output_layout,
-        shared_layout, activation, slope, low, high, threads, mode, acc_dtype,
+        shared_layout, activation, slope, low, high, threads, mode, acc_dtype, False,
     )  # fmt: skip
+    if is_traced(x):
+        return _package.tensor_calls().conv((x, w, b, residual), options, None)
     quick: tuple[Any, ...] | None = None
     try:
         if residual is None:
             own = (id(w), b is None, options)
             known = _by_filter.get(own)
-            if known is not None and (
-                type(w) is np.ndarray
-                or not (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad))
-                or _unrecorded()
-            ):
-                try:
-                    return known(x, w) if b is None else known(x, w, b)
-                except ArgumentError:
-                    _by_filter[own] = None
-            quick = (type(x), x.shape, w.shape, x.dtype, b is None, options)
-            bound = _quick.get(quick)
-            if bound is not None and (
-                type(w) is np.ndarray
-                or not (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad))
-                or _unrecorded()
-            ):
-                y = bound(x, w) if b is None else bound(x, w, b)
-                if own not in _by_filter:
-                    _remember(own, bound)
-                return y
+            numpy = type(w) is np.ndarray
+            if numpy or _is_plain_call(x, w, b):
+                if known is not None:
+                    try:
+                        return known(x, w) if b is None else known(x, w, b)
+                    except ArgumentError:
+                        _by_filter[own] = None
+                if numpy or not torch_watches():  # a trace records that a shape is read
+                    quick = (type(x), x.shape, w.shape, x.dtype, b is None, options)
+                    bound = _quick.get(quick)
+                    if bound is not None:
+                        y = bound(x, w) if b is None else bound(x, w, b)
+                        if own not in _by_filter:
+                            _remember(own, bound)
+                        return y
     except ArgumentError:
         pass
     except TilesmithError:
         raise
     except (AttributeError, TypeError, RuntimeError, ValueError):  # no array, one without a shape, or a list as option
         quick = None
-    return _find_or_make("conv", _conv_call, (x, w, b, residual), options, quick)
+    if _has_tensor(x, w, b, residual):
+        return _package.tensor_calls().conv((x, w, b, residual), options, quick)
+    return run_conv((x, w, b, residual), options, quick)
 
 
-@between_graphs
 def gemm(
     a: Any, b: Any, c: Any = None, bias: Any = None, *, alpha: float = 1.0, beta: float = 0.0, trans_a: bool = False,
     trans_b: bool = False, activation: str = "none", slope: float = 0.01, low: float = 0.0, high: float = 6.0,
@@ -189,23 +193,27 @@ def gemm(
         >>> float(tilesmith.gemm(a, b, alpha=0.5)[0, 0])
         4.0
     """
-    options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads, mode, acc_dtype)
+    options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads, mode, acc_dtype, False)
+    if is_traced(a):
+        return _package.tensor_calls().gemm((a, b, c, bias, residual), options, None)
     quick: tuple[Any, ...] | None = None
     try:
         if residual is None and bias is None and c is None:
-            quick = (type(a), a.shape, b.shape, a.dtype, options)
-            bound = _quick.get(quick)
-            if bound is not None and (
-                type(b) is np.ndarray or not (a.requires_grad or b.requires_grad) or _unrecorded()
-            ):
-                return bound(a, b)
+            numpy = type(b) is np.ndarray
+            if numpy or (_is_plain_call(a, b, None) and not torch_watches()):
+                quick = (type(a), a.shape, b.shape, a.dtype, options)
+                bound = _quick.get(quick)
+                if bound is not None:
+                    return bound(a, b)
     except ArgumentError:
         pass
     except TilesmithError:
         raise
     except (AttributeError, TypeError, RuntimeError, ValueError):
         quick = None
-    return _find_or_make("gemm", _gemm_call, (a, b, c, bias, residual), options, quick)
+    if _has_tensor(a, b, c, bias, residual):
+        return _package.tensor_calls().gemm((a, b, c, bias, residual), options, quick)
+    return run_gemm((a, b, c, bias, residual), options, quick)
 
 
 def forget() -> None:
@@ -228,11 +236,37 @@ def when_forgotten(empty: Callable[[], None]) -> None:
     _emptied_too.append(empty)
 
 
+def _is_plain_call(x: Any, w: Any, b: Any) -> bool:
+    """Whether a call of PyTorch's tensors is no more than a launch: no gradient is recorded, no setting changes it.
+
+    What watches the thread is no question here: the bound plan refuses to run then.
+    """
+    if type(x) not in _plain_types or torch_settings():
+        return False
+    return not (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad)) or _unrecorded()
+
+
 def _unrecorded() -> bool:
     """True while PyTorch records no gradient, as in ``torch.no_grad()``: then ``requires_grad`` can be ignored."""
     from tilesmith.solvers.external.tensors import records_gradients
 
     return not records_gradients()
+
+
+def _has_tensor(*arrays: Any) -> bool:
+    """Whether one of these is a tensor of PyTorch, or stands for one in a trace."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    return any(isinstance(each, torch.Tensor) or type(each).__module__ == "torch.fx.proxy" for each in arrays)
+
+
+def is_traced(array: Any) -> bool:
+    """Whether ``torch.compile`` reads this call instead of running it: it replaces the answer by True."""
+    if type(array) is np.ndarray:
+        return False
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_dynamo_compiling()
 
 
 def _remember(own: tuple[int, bool, tuple[Any, ...]], bound: _Call) -> None:
@@ -241,22 +275,33 @@ def _remember(own: tuple[int, bool, tuple[Any, ...]], bound: _Call) -> None:
     _by_filter[own] = bound
 
 
-def _find_or_make(
-    op: str,
-    make: Callable[..., Call],
-    arrays: tuple[Any, ...],
-    options: tuple[Any, ...],
-    quick: tuple[Any, ...] | None,
-) -> Any:
+def run_conv(arrays: tuple[Any, ...], options: tuple[Any, ...], quick: tuple[Any, ...] | None) -> Any:
     """Look the call up by shapes, strides, dtypes, devices and options, or make it; then run it."""
-    call = _call_of(op, make, arrays, options)
-    if quick is not None and isinstance(call, _DirectCall):
+    return _run(find_conv(arrays, *options), arrays, quick)
+
+
+def run_gemm(arrays: tuple[Any, ...], options: tuple[Any, ...], quick: tuple[Any, ...] | None) -> Any:
+    """The same for ``gemm``."""
+    return _run(find_gemm(arrays, *options), arrays, quick)
+
+
+def _run(call: Call, arrays: tuple[Any, ...], quick: tuple[Any, ...] | None) -> Any:
+    if quick is not None and call.bound is not None:
         _quick[quick] = call.bound
     return call(*arrays)
 
 
-def _call_of(op: str, make: Callable[..., Call], arrays: tuple[Any, ...], options: tuple[Any, ...]) -> Call:
-    """The function that runs a call with these arrays and options, looked up or made."""
+def find_conv(arrays: tuple[Any, ...], *options: Any) -> Call:
+    """What runs ``conv`` of ``x, w, b, residual`` with all of its options in order, and ``deterministic``."""
+    return _find("conv", arrays, options)
+
+
+def find_gemm(arrays: tuple[Any, ...], *options: Any) -> Call:
+    """What runs ``gemm`` of ``a, b, c, bias, residual`` with all of its options in order, and ``deterministic``."""
+    return _find("gemm", arrays, options)
+
+
+def _find(op: str, arrays: tuple[Any, ...], options: tuple[Any, ...]) -> Call:
     refuse_watched(arrays)
     try:
         key: Any = (op, *map(_key_of, _NAMES[op], arrays), options)
@@ -266,115 +311,13 @@ def _call_of(op: str, make: Callable[..., Call], arrays: tuple[Any, ...], option
     except (AttributeError, TypeError, RuntimeError, ValueError):
         key = call = None
     if call is None:
-        call = make(*arrays, *options)
+        call = _conv_call(*arrays, *options) if op == "conv" else _gemm_call(*arrays, *options)
         if len(_memo) >= _MEMO_LIMIT:
             _memo.clear()
             _quick.clear()
         if key is not None:
             _memo[key] = call
     return call
-
-
-def conv_call(
-    x: Any, w: Any, b: Any = None, *, stride: Axes = 1, padding: Axes | Sequence[Sequence[int]] | str = 0,
-    dilation: Axes = 1, groups: int = 1, transposed: bool = False, output_padding: Axes = 0, activation: str = "none",
-    slope: float = 0.01, low: float = 0.0, high: float = 6.0, residual: Any = None,
-) -> Call:  # fmt: skip
-    """What runs ``conv`` of these arrays; it takes ``x, w, b, residual``."""
-    options = (
-        stride, padding, dilation, groups, transposed, output_padding, "", "", "", "", activation, slope, low, high,
-        None, None, "",
-    )  # fmt: skip
-    return _call_of("conv", _conv_call, (x, w, b, residual), options)
-
-
-def gemm_call(
-    a: Any, b: Any, c: Any = None, bias: Any = None, *, trans_a: bool = False, trans_b: bool = False,
-    activation: str = "none", slope: float = 0.01, low: float = 0.0, high: float = 6.0, residual: Any = None,
-) -> Call:  # fmt: skip
-    """What runs ``gemm`` of these arrays; it takes ``a, b, c, bias, residual``."""
-    options = (1.0, 0.0, trans_a, trans_b, activation, slope, low, high, None, None, "")
-    return _call_of("gemm", _gemm_call, (a, b, c, bias, residual), options)
-
-
-class Call(Protocol):
-    """A problem's kernel as a function of the arrays of ``conv`` or ``gemm``, None for those that are not given."""
-
-    @property
-    def __call__(self) -> Callable[..., Any]: ...
-
-    def packed(self, filter_: Any) -> Callable[..., Any] | None:
-        """The filter packed once: a function of the other arrays. None if the kernel reads the filter as it is."""
-
-
-class _DirectCall:
-    """Calls a bound plan with the arrays unchanged, and leaves out arrays that are None."""
-
-    def __init__(self, bound: _Call, prepares: bool) -> None:
-        self.bound, self._prepares = bound, prepares
-
-    def __call__(self, *arrays: Any) -> Any:
-        return self.bound(*[array for array in arrays if array is not None])
-
-    def packed(self, filter_: Any) -> _Call | None:
-        if not self._prepares:
-            return None
-        prepared: _Call = self.bound.prepare(filter_)  # type: ignore[attr-defined]
-        return lambda *others: prepared(*[array for array in others if array is not None])
-
-
-class _PlacedCall:
-    """Calls a launchable of a convolution with copies of arrays, or with their axes in another order."""
-
-    def __init__(self, launch: Launchable, placed: tuple[NamedArray, ...]) -> None:
-        self._launch, (self._x, self._w, y) = launch, placed
-        self._order = y.order
-        self._returned = None if y.order is None else tuple(y.order.index(axis) for axis in range(len(y.order)))
-
-    def __call__(self, x: Any, w: Any, b: Any, z: Any) -> Any:
-        return self._run(self._launch.bound, self._x.take(x), self._w.take(w), b, z)
-
-    def packed(self, filter_: Any) -> _Call | None:
-        if not self._launch.prepares:
-            return None
-        prepared = self._launch.bound.prepare(self._w.take(filter_))  # type: ignore[attr-defined]
-        return lambda x, b, z: self._run(prepared, self._x.take(x), b, z)
-
-    def _run(self, bound: _Call, *operands: Any) -> Any:
-        *first, b, z = operands
-        first += [] if b is None else [contiguous(b)]
-        first += [] if z is None else [contiguous(permuted(z, self._order) if self._order else z)]
-        y = bound(*first)
-        return permuted(y, self._returned) if self._returned else y
-
-
-class _ProductCall:
-    """Calls a launchable of a product with dense copies of the arrays that are in ``copied``."""
-
-    def __init__(self, launch: Launchable, copied: Sequence[bool], squeeze: bool, beta: float) -> None:
-        self._launch, self._copied, self._squeeze, self._beta = launch, copied, squeeze, beta
-
-    def __call__(self, a: Any, b: Any, c: Any, bias: Any, z: Any) -> Any:
-        return self._run(self._launch.bound, [self._matrix(0, a), self._matrix(1, b)], c, bias, z)
-
-    def packed(self, filter_: Any) -> _Call | None:
-        if not self._launch.prepares:
-            return None
-        prepared = self._launch.bound.prepare(self._matrix(1, filter_))  # type: ignore[attr-defined]
-        return lambda a, c, bias, z: self._run(prepared, [self._matrix(0, a)], c, bias, z)
-
-    def _matrix(self, place: int, array: Any) -> Any:
-        array = contiguous(array) if self._copied[place] else array
-        return array[0] if self._squeeze else array
-
-    def _run(self, bound: _Call, matrices: list[Any], c: Any, bias: Any, z: Any) -> Any:
-        matrices += [] if bias is None else [contiguous(bias)]
-        for each in (z, None if self._beta == 0 else c):
-            if each is not None:
-                added = contiguous(each)
-                matrices.append(added[0] if self._squeeze else added)
-        y = bound(*matrices)
-        return y[None] if self._squeeze else y
 
 
 def _key_of(name: str, array: Any) -> Any:
@@ -409,7 +352,7 @@ def _conv_call(
     x: Any, w: Any, b: Any, residual: Any, stride: Any, padding: Any, dilation: Any, groups: int, transposed: bool,
     output_padding: Any, input_layout: str, kernel_layout: str, output_layout: str, shared_layout: str,
     activation: str, slope: float, low: float, high: float, threads: int | None,
-    mode: str | None, acc_dtype: str,
+    mode: str | None, acc_dtype: str, deterministic: bool,
 ) -> Call:  # fmt: skip
     given = {"x": describe("x", x), "w": describe("w", w)}
     _same_kind({"x": x, "w": w, "b": b, "residual": residual}, given)
@@ -434,7 +377,7 @@ def _conv_call(
     options = {
         "stride": _tuple(stride), "padding": _tuple(padding), "dilation": _tuple(dilation), "groups": groups,
         "transposed": transposed, "output_padding": _tuple(output_padding), "dtype": given["x"].dtype,
-        "acc_dtype": acc_dtype, "epilogue": epilogue,
+        "acc_dtype": acc_dtype, "epilogue": epilogue, "deterministic": deterministic,
     }  # fmt: skip
     # The result's sizes are known only from a checked signature: make a first one with the layouts as given.
     plain = ConvSignature(
@@ -444,7 +387,8 @@ def _conv_call(
     if plain.is_empty:
         _check_like("b", b, (plain.output_channels,), plain.output_dtype)
         _check_like("residual", residual, plain.output_shape, plain.output_dtype)
-        return _DirectCall(_launchable(plain, threads, mode, given).bound, False)
+        empty = _launchable(plain, threads, mode, given)
+        return DirectCall(empty.bound, empty)
     shape, back = plain.output_shape, [lies.index(axis) for axis in layouts[2]] if lies != layouts[2] else None
     dense = dense_strides(parse_layout(lies).layout_shape(plain.output_logical))
     strides = tuple(dense[axis] for axis in back) if back else dense
@@ -458,8 +402,8 @@ def _conv_call(
     plain_residual = residual is None or describe("residual", residual).steps == y.steps
     taken = _bound_as_strided(launch, placed, given, y)
     if taken is not None and plain_bias and plain_residual:
-        return _DirectCall(taken, launch.prepares)
-    return _PlacedCall(launch, placed)
+        return DirectCall(taken, launch)
+    return PlacedCall(launch, placed)
 
 
 def _signature_of(placed: tuple[NamedArray, ...], options: dict[str, Any]) -> ConvSignature:
@@ -494,7 +438,7 @@ def _bound_as_strided(
 def _gemm_call(
     a: Any, b: Any, c: Any, bias: Any, residual: Any, alpha: float, beta: float, trans_a: bool, trans_b: bool,
     activation: str, slope: float, low: float, high: float, threads: int | None,
-    mode: str | None, acc_dtype: str,
+    mode: str | None, acc_dtype: str, deterministic: bool,
 ) -> Call:  # fmt: skip
     given = {"a": describe("a", a), "b": describe("b", b)}
     _same_kind({"a": a, "b": b, "c": c, "bias": bias, "residual": residual}, given)
@@ -521,7 +465,7 @@ def _gemm_call(
     epilogue = Epilogue(bias is not None, activation, residual is not None, slope, low, high)
     signature = GemmSignature(
         m, n, k, batch=batch, trans_a=trans_a, trans_b=trans_b, dtype=given["a"].dtype, acc_dtype=acc_dtype,
-        alpha=alpha, beta=beta,
+        alpha=alpha, beta=beta, deterministic=deterministic,
         lda=lda, ldb=ldb, stride_a=stride_a, stride_b=stride_b, epilogue=epilogue,
     )  # fmt: skip
     result = (batch, m, n) if ranks == {3} else (m, n)
@@ -532,8 +476,8 @@ def _gemm_call(
     squeeze = ranks == {3} and batch == 1
     plain_bias = bias is None or describe("bias", bias).strides is None
     if plain_bias and not (None in rows.values() or squeeze or c is not None or residual is not None):
-        return _DirectCall(launch.bound, launch.prepares)
-    return _ProductCall(launch, [found is None for found in rows.values()], squeeze, beta)
+        return DirectCall(launch.bound, launch)
+    return ProductCall(launch, [found is None for found in rows.values()], squeeze, beta)
 
 
 def _shared(given: dict[str, ArrayLayout], a: Any) -> str:

@@ -173,9 +173,12 @@ class Launchable:
         prepared: Callable[..., Any] = self.bound.prepare(filter_)  # type: ignore[attr-defined]
         return prepared
 
-    def bound_for(self, lying: Sequence[Slot]) -> Callable[..., Any]:
-        """The plan bound for tensors with their axes in the order of ``lying``; it is watched as ``bound`` is."""
-        bound = self.executable.bind(self.signature, lying)
+    def bound_for(self, lying: Sequence[Slot], exact: int = 2) -> Callable[..., Any]:
+        """The plan bound for tensors with their axes in the order of ``lying``; it is watched as ``bound`` is.
+
+        The first ``exact`` operands must have these very strides, those of unit axes too.
+        """
+        bound = self.executable.bind(self.signature, lying, exact)
         return bound if _watcher is None else _Watched(self.signature, bound, _watcher)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,24 +12,41 @@ from tilesmith.problems.epilogue import Epilogue
 aten: Any = torch.ops.aten
 
 
-def gradient_before(epilogue: Epilogue, dy: torch.Tensor, y: Any, before: Callable[[], torch.Tensor]) -> Any:
-    """The gradient with respect to the activation's argument, of which ``before`` computes the value anew.
+# Activations whose gradient needs their argument; the others have theirs from the result.
+_OF_ARGUMENT: dict[str, Any] = {"silu": aten.silu.default, "gelu": aten.gelu.default}
 
-    ``y`` is the activation's result, from which most gradients follow. At the limits of ``clamp`` the gradient is zero.
+
+def needs_argument(epilogue: Epilogue) -> bool:
+    """Whether the gradient of an epilogue's activation needs the activation's argument."""
+    return epilogue.activation in _OF_ARGUMENT or (epilogue.activation == "leaky_relu" and epilogue.slope <= 0)
+
+
+def activate(epilogue: Epilogue, z: torch.Tensor) -> Any:
+    """The activation of ``z``, in new memory, for those that need their argument."""
+    if epilogue.activation == "leaky_relu":
+        return aten.leaky_relu.default(z, epilogue.slope)
+    return _OF_ARGUMENT[epilogue.activation](z)
+
+
+def gradient_before(epilogue: Epilogue, dy: torch.Tensor, saved: Any) -> Any:
+    """The gradient with respect to the activation's argument.
+
+    ``saved`` is that argument where ``needs_argument`` says so, else the activation's result. At the limits of
+    ``clamp`` the gradient is zero.
     """
     activation = epilogue.activation
     if activation == "none":
         return dy
     if activation == "relu":
-        return aten.threshold_backward(dy, y, 0)
+        return aten.threshold_backward(dy, saved, 0)
     if activation == "leaky_relu":
-        return aten.leaky_relu_backward(dy, y, epilogue.slope, True)
+        return aten.leaky_relu_backward(dy, saved, epilogue.slope, epilogue.slope > 0)
     if activation == "clamp":
-        return aten.hardtanh_backward(dy, y, epilogue.low, epilogue.high)
+        return aten.hardtanh_backward(dy, saved, epilogue.low, epilogue.high)
     if activation == "silu":
-        return _silu_gradient(dy, before())
+        return _silu_gradient(dy, saved)
     if activation == "gelu":
-        return aten.gelu_backward(dy, before())
+        return aten.gelu_backward(dy, saved)
     raise ProblemError(f"the gradient of activation {activation!r} is not known")
 
 

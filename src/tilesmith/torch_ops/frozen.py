@@ -9,27 +9,50 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import torch
 
-from tilesmith.dispatch.eager import Call, when_forgotten
+from tilesmith.dispatch.calls import Call
+from tilesmith.dispatch.eager import when_forgotten
 
 _PROBLEMS = 256  # of one filter
 
-Packed = Callable[..., torch.Tensor]
 
+class PackedForms:
+    """The packed forms of one tensor.
 
-class _Filter:
-    """The packed forms of one tensor, by problem. None: the kernel of that problem reads the filter as it is."""
+    ``bound`` holds prepared plans that take the other tensors as they are, by the options of the call. None stands for
+    options that several problems share.
+    """
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.reference = weakref.KeyedRef(tensor, _forget_dead, id(tensor))
         self.version = tensor._version
         self.address = tensor.data_ptr()
-        self.packed: dict[Hashable, Packed | None] = {}
+        self.bound: dict[Hashable, Callable[..., torch.Tensor] | None] = {}
+        self._packed: dict[Hashable, Any] = {}
+
+    def packed(self, call: Call, filter_: torch.Tensor) -> Any:
+        """The call with its filter packed: a function of the other tensors; None where nothing is to be packed.
+
+        ``filter_`` is the tensor, or a view of it.
+        """
+        key = (call.token, lying_of(filter_))
+        if key in self._packed:
+            return self._packed[key]
+        # A packed form keeps what it was made of: an alias, so that the tensor itself can die.
+        packed = call.packed(filter_.detach())
+        if filter_.is_cuda and packed is not None:
+            torch.cuda.current_stream(filter_.device).synchronize()  # any stream may read it from now on
+        if len(self._packed) >= _PROBLEMS:
+            self._packed.clear()
+            self.bound.clear()
+        self._packed[key] = packed
+        return packed
 
 
-_filters: dict[int, _Filter] = {}  # by the id of the tensor
+_filters: dict[int, PackedForms] = {}  # by the id of the tensor
 when_forgotten(_filters.clear)
 
 
@@ -39,11 +62,10 @@ def _forget_dead(reference: weakref.KeyedRef[int, torch.Tensor]) -> None:
         del _filters[reference.key]
 
 
-def packed_filter(filter_: torch.Tensor, problem: Hashable, find: Callable[[], Call]) -> Packed | None:
-    """The call of ``find`` with its filter packed: a function of the other tensors; None where nothing is to be packed.
+def packed_forms(filter_: torch.Tensor) -> PackedForms | None:
+    """The packed forms of a tensor as it is now; None where none may be kept.
 
-    ``problem`` stands for all that the call depends on, but the filter. The packed forms of a view, such as the
-    transpose of a weight, live as long as the tensor that it is a view of.
+    Those of a view, such as the transpose of a weight, live as long as the tensor that it is a view of.
     """
     if filter_.is_inference() or (filter_.is_cuda and torch.cuda.is_current_stream_capturing()):
         return None
@@ -56,22 +78,10 @@ def packed_filter(filter_: torch.Tensor, problem: Hashable, find: Callable[[], C
         or known.version != owner._version
         or known.address != owner.data_ptr()
     ):
-        known = _filters[id(owner)] = _Filter(owner)
-    key = (problem, filter_.shape, filter_.stride(), filter_.storage_offset(), filter_.dtype)
-    try:
-        return known.packed[key]
-    except KeyError:
-        pass
-    # The packed form keeps what it was made of: an alias, so that the tensor itself can die.
-    packed = find().packed(filter_.detach())
-    if filter_.is_cuda and packed is not None:
-        torch.cuda.current_stream(filter_.device).synchronize()  # any stream may read it from now on
-    if len(known.packed) >= _PROBLEMS:
-        known.packed.clear()
-    known.packed[key] = packed
-    return packed
+        known = _filters[id(owner)] = PackedForms(owner)
+    return known
 
 
-def lying(tensor: torch.Tensor | None) -> Hashable:
-    """All properties of a tensor that a call depends on, except its values."""
-    return None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+def lying_of(view: torch.Tensor) -> Hashable:
+    """Which elements of its storage a tensor has."""
+    return (view.shape, view.stride(), view.storage_offset(), view.dtype)

@@ -1,5 +1,6 @@
 /* The extension module: plans loaded from bytes, with buffers for their calls. */
 #include "loaded.h"
+#include "torch_rules.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -249,6 +250,10 @@ static PyObject *module_cuda_open(PyObject *module, PyObject *name) {
 static PyMethodDef module_methods[] = {
     {"watch_faults", watch_faults, METH_O,
      "watch_faults(buffer of 8 bytes): the address of an access that ends the process goes there."},
+    {"torch_watches", torch_watches, METH_NOARGS,
+     "Whether a trace, a mode, a transform or a tangent of PyTorch may watch this thread."},
+    {"torch_settings", torch_settings, METH_NOARGS,
+     "Whether autocast, a profiler or deterministic algorithms of PyTorch are switched on."},
     {"cuda_open", module_cuda_open, METH_O, "cuda_open(library or None): open the CUDA driver; LaunchError without."},
     {NULL, NULL, 0, NULL},
 };
