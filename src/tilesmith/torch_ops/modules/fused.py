@@ -12,7 +12,7 @@ from torch import nn
 
 from tilesmith.torch_ops.modules.chains import chains_of
 from tilesmith.torch_ops.modules.program import Program
-from tilesmith.torch_ops.modules.tensors import is_watched, records_gradients
+from tilesmith.torch_ops.modules.tensors import exports_to_onnx, is_watched, records_gradients
 from tilesmith.torch_ops.modules.tracing import NotTraced, required_arguments, traced
 from tilesmith.torch_ops.modules.watch import Watch, every_module_has_hooks
 
@@ -131,7 +131,7 @@ def _forward_of(own: Callable[..., Any]) -> Callable[..., Any]:
 def _program(root: Any, kept: Kept, args: tuple[Any, ...]) -> Program | None:
     """The program, where nothing asks for what it leaves out: gradients, traces of the modules, autocast."""
     if torch.compiler.is_compiling():
-        if records_gradients(*_tensors(args), *root.parameters()):
+        if exports_to_onnx() or records_gradients(*_tensors(args), *root.parameters()):
             return None
         return kept.recorded()
     if torch.is_grad_enabled() and records_gradients(*_tensors(args), *root.parameters()):

@@ -17,7 +17,7 @@ from torch.nn import functional
 from tilesmith.errors import TilesmithError
 from tilesmith.torch_ops.modules.finish import NOTHING, Finish
 from tilesmith.torch_ops.modules.race import may_measure, run_faster
-from tilesmith.torch_ops.modules.tensors import differentiates_forward, taken
+from tilesmith.torch_ops.modules.tensors import differentiates_forward, exports_to_onnx, taken
 
 Optional = torch.Tensor | None
 _log = logging.getLogger("tilesmith.dispatch")
@@ -186,7 +186,7 @@ def tell(error: TilesmithError) -> None:
 
 
 def _is_taken(layer: Any, x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional) -> bool:
-    if isinstance(x, torch.fx.Proxy) or not isinstance(x, torch.Tensor):
+    if isinstance(x, torch.fx.Proxy) or not isinstance(x, torch.Tensor) or exports_to_onnx():
         return False
     return taken(x, w, b, residual) and not differentiates_forward()
 
