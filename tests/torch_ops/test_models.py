@@ -12,6 +12,7 @@ from torch.nn.utils import parametrizations
 
 import tilesmith
 from tilesmith.errors import ArgumentError
+from tilesmith.torch_ops.modules import race
 from tilesmith.torch_ops.trace import Trace
 
 NETS = {
@@ -212,6 +213,35 @@ def test_only_and_skip(resnet):
             tilesmith.optimize(model, **wrong)
     with pytest.raises(ArgumentError, match="no model that"):
         tilesmith.report_of(model)
+
+
+@pytest.mark.parametrize("ours_us", [1.0, 3.0])
+def test_the_faster_kernel_runs_on_a_cpu(resnet, monkeypatch, ours_us):
+    model, x = resnet
+    fast = tilesmith.optimize(model)
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "hybrid")
+    monkeypatch.setattr(race, "_race", lambda x, ours, pytorchs: race.Result(tuple(x.shape), ours_us, 2.0))
+    called = []
+    for name in ("convolution", "gemm"):
+        monkeypatch.setattr(
+            getattr(torch.ops.tilesmith, name),
+            "default",
+            lambda *a, **k: called.append(a) or (_ for _ in ()).throw(Ours),
+        )
+    with torch.no_grad():
+        if ours_us < 2:
+            with pytest.raises(Ours):
+                fast(x)
+        else:
+            assert error(fast(x), exact(model, x)) < 1e-5
+            report = tilesmith.report_of(fast)
+            assert {layer.runs for layer in report.layers} == {"PyTorch"}
+            assert report.layers[0].why == "folded bn1, relu; measured here: 2x3x12x12 in 3 us, PyTorch's in 2 us"
+    assert bool(called) == (ours_us < 2)
+
+
+class Ours(Exception):
+    """Our kernel would run."""
 
 
 def test_what_stays_pytorchs_and_why():

@@ -36,6 +36,11 @@ class Finish:
         """PyTorch's operator for the activation."""
         return _PYTORCHS[self.activation](self, r)
 
+    def in_place(self, r: torch.Tensor) -> Any:
+        """The same, in the memory of ``r`` where PyTorch has such an operator."""
+        written = _IN_PLACE.get(self.activation)
+        return self(r) if written is None else written(self, r)
+
 
 NOTHING = Finish()
 _PYTORCHS: dict[str, Callable[[Finish, torch.Tensor], Any]] = {
@@ -50,6 +55,17 @@ _PYTORCHS: dict[str, Callable[[Finish, torch.Tensor], Any]] = {
     "tanh": lambda f, r: r.tanh(),
     "hardswish": lambda f, r: F.hardswish(r),
     "hardsigmoid": lambda f, r: F.hardsigmoid(r),
+}
+
+_IN_PLACE: dict[str, Callable[[Finish, torch.Tensor], Any]] = {
+    "relu": lambda f, r: r.relu_(),
+    "leaky_relu": lambda f, r: F.leaky_relu_(r, f.slope),
+    "silu": lambda f, r: F.silu(r, inplace=True),
+    "clamp": lambda f, r: r.clamp_(f.low, f.high),
+    "sigmoid": lambda f, r: r.sigmoid_(),
+    "tanh": lambda f, r: r.tanh_(),
+    "hardswish": lambda f, r: F.hardswish(r, inplace=True),
+    "hardsigmoid": lambda f, r: F.hardsigmoid(r, inplace=True),
 }
 
 _MODULES: dict[type[nn.Module], Callable[[Any], Finish]] = {

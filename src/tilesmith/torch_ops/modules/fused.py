@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 
 from tilesmith.torch_ops.modules.chains import chains_of
 from tilesmith.torch_ops.modules.program import Program
-from tilesmith.torch_ops.modules.tensors import is_watched, records_gradients
+from tilesmith.torch_ops.modules.tensors import exports_to_onnx, is_watched, records_gradients
 from tilesmith.torch_ops.modules.tracing import NotTraced, required_arguments, traced
 from tilesmith.torch_ops.modules.watch import Watch, every_module_has_hooks
 
@@ -86,19 +87,9 @@ class Kept:
 
 
 class RunsGraph:
-    """``forward`` of a model with a graph: the graph in evaluation, else the model's own code."""
+    """A model with a graph: ``forward`` is the graph in evaluation, else the model's own code."""
 
     _own_forward: Callable[..., Any]
-
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        kept: Kept = self._tilesmith_graph
-        given = len(args)
-        if kwargs and len(kwargs) == len(kept.names) - given and all(name in kwargs for name in kept.names[given:]):
-            args, kwargs = (*args, *[kwargs[name] for name in kept.names[given:]]), {}
-        if kwargs or len(args) != len(kept.names):
-            return self._own_forward(*args, **kwargs)
-        program = _program(self, kept, args)
-        return self._own_forward(*args) if program is None else program.forward(self, *args)
 
     def train(self: Any, mode: bool = True) -> Any:
         super().train(mode)  # type: ignore[misc]
@@ -120,10 +111,27 @@ class RunsGraph:
         return _made_again, (original_class(self),), self.__getstate__()
 
 
+def _forward_of(own: Callable[..., Any]) -> Callable[..., Any]:
+    """``forward`` of a model with a graph, with the signature of the model's own one."""
+
+    @wraps(own)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        kept: Kept = self._tilesmith_graph
+        given = len(args)
+        if kwargs and len(kwargs) == len(kept.names) - given and all(name in kwargs for name in kept.names[given:]):
+            args, kwargs = (*args, *[kwargs[name] for name in kept.names[given:]]), {}
+        if kwargs or len(args) != len(kept.names):
+            return own(self, *args, **kwargs)
+        program = _program(self, kept, args)
+        return own(self, *args) if program is None else program.forward(self, *args)
+
+    return forward
+
+
 def _program(root: Any, kept: Kept, args: tuple[Any, ...]) -> Program | None:
     """The program, where nothing asks for what it leaves out: gradients, traces of the modules, autocast."""
     if torch.compiler.is_compiling():
-        if records_gradients(*_tensors(args), *root.parameters()):
+        if exports_to_onnx() or records_gradients(*_tensors(args), *root.parameters()):
             return None
         return kept.recorded()
     if torch.is_grad_enabled() and records_gradients(*_tensors(args), *root.parameters()):
@@ -163,7 +171,12 @@ def running_graph(base: type[nn.Module]) -> type[nn.Module]:
     """The subclass of a model's class that runs its graph; it has its name, so that the model prints as before."""
     made = _classes.get(base)
     if made is None:
-        own = {"_own_forward": base.forward, "__module__": base.__module__, "__qualname__": base.__qualname__}
+        own = {
+            "_own_forward": base.forward,
+            "forward": _forward_of(base.forward),
+            "__module__": base.__module__,
+            "__qualname__": base.__qualname__,
+        }
         made = _classes[base] = type(base.__name__, (RunsGraph, base), own)
     return made
 

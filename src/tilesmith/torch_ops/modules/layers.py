@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from tilesmith.errors import TilesmithError
 from tilesmith.torch_ops.modules.finish import NOTHING, Finish
-from tilesmith.torch_ops.modules.tensors import differentiates_forward, taken
+from tilesmith.torch_ops.modules.race import may_measure, run_faster
+from tilesmith.torch_ops.modules.tensors import differentiates_forward, exports_to_onnx, taken
 
 Optional = torch.Tensor | None
 _log = logging.getLogger("tilesmith.dispatch")
@@ -64,7 +65,7 @@ class ConvTranspose3d(_Transposed, nn.ConvTranspose3d):
 
 
 class Linear(nn.Linear):
-    """``torch.nn.Linear`` with our kernels, on CUDA devices."""
+    """``torch.nn.Linear`` with our kernels, on CUDA devices, and on CPUs where they are measured to be faster."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         found = multiplied(self, input, self.weight, self.bias)
@@ -111,17 +112,27 @@ def convolved(
         padding = [around[2 * axis + side] for axis in reversed(range(dims)) for side in (0, 1)]
         if padding[::2] == padding[1::2]:
             padding = padding[::2]
-    if (
-        torch._C._get_tracing_state() is None
-    ):  # outside of torch.jit.trace, where sizes are tensors, which must not be compared
+    if torch._C._get_tracing_state() is None:  # torch.jit.trace has tensors for sizes, which must not be compared
         shape = _result_shape(layer, x, w, padding, output_padding)
         if shape is None or (residual is not None and tuple(residual.shape) != shape):
             return None
+    options = (layer.stride, padding, layer.dilation, transposed, output_padding, layer.groups)
+
+    def ours() -> Any:
+        return torch.ops.tilesmith.convolution.default(
+            x, w, b, residual, *options, *finish.arguments, not layer.training
+        )
+
     try:
-        y: torch.Tensor = torch.ops.tilesmith.convolution.default(
-            x, w, b, residual, layer.stride, padding, layer.dilation, transposed, output_padding, layer.groups,
-            *finish.arguments, not layer.training,
-        )  # fmt: skip
+        if len(padding) == dims and may_measure(layer, x):
+
+            def pytorchs() -> Any:
+                y = torch.ops.aten.convolution.default(x, w, b, *options)
+                return finish.in_place(y if residual is None else y.add_(residual))
+
+            y: torch.Tensor = run_faster(layer, (*_lying(x, w, residual), b is None, finish), x, ours, pytorchs)
+        else:
+            y = ours()
     except TilesmithError as error:
         tell(error)
         return None
@@ -132,19 +143,38 @@ def multiplied(
     layer: Any, x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional = None, finish: Finish = NOTHING
 ) -> torch.Tensor | None:
     """What a linear layer makes of ``x``; None where the operator does not take the call, or would not pay."""
-    if x.device.type != "cuda" or not _is_taken(layer, x, w, b, residual) or x.dim() < 2 or x.shape[-1] != w.shape[1]:
+    if not _is_taken(layer, x, w, b, residual) or x.dim() < 2 or x.shape[-1] != w.shape[1]:
+        return None
+    races = may_measure(layer, x)
+    if (x.device.type != "cuda" and not races) or x.numel() == 0:
         return None
     shape = (*x.shape[:-1], w.shape[0])
     if residual is not None and tuple(residual.shape) != shape:
         return None
     rows = x.reshape(-1, w.shape[1])
     added = None if residual is None else residual.reshape(-1, w.shape[0])
+
+    def ours() -> Any:
+        return torch.ops.tilesmith.gemm.default(rows, w.t(), b, added, *finish.arguments, not layer.training)
+
+    def pytorchs() -> Any:
+        y = functional.linear(rows, w, b)
+        return finish.in_place(y if added is None else y.add_(added))
+
     try:
-        y: torch.Tensor = torch.ops.tilesmith.gemm.default(rows, w.t(), b, added, *finish.arguments, not layer.training)
+        key = (*_lying(rows, w, added), b is None, finish)
+        y: torch.Tensor = run_faster(layer, key, x, ours, pytorchs) if races else ours()
     except TilesmithError as error:
         tell(error)
         return None
     return y.reshape(shape)
+
+
+def _lying(*tensors: Optional) -> tuple[Any, ...]:
+    """What times depend on of tensors of one dtype."""
+    first = tensors[0]
+    assert first is not None
+    return (first.dtype, *[None if each is None else (each.shape, each.stride()) for each in tensors])
 
 
 def tell(error: TilesmithError) -> None:
@@ -156,7 +186,7 @@ def tell(error: TilesmithError) -> None:
 
 
 def _is_taken(layer: Any, x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional) -> bool:
-    if isinstance(x, torch.fx.Proxy) or not isinstance(x, torch.Tensor):
+    if isinstance(x, torch.fx.Proxy) or not isinstance(x, torch.Tensor) or exports_to_onnx():
         return False
     return taken(x, w, b, residual) and not differentiates_forward()
 

@@ -21,6 +21,7 @@ from tilesmith.torch_ops.modules.fused import (
     running_graph,
 )
 from tilesmith.torch_ops.modules.layers import ORIGINALS, REPLACED
+from tilesmith.torch_ops.modules.race import results_of
 from tilesmith.torch_ops.modules.report import LayerReport, Report
 from tilesmith.torch_ops.modules.tracing import has_hooks
 
@@ -208,9 +209,20 @@ def _why_not(module: nn.Module) -> str:
 
 def _replaced_layer(name: str, module: nn.Module, folded: tuple[str, ...] | None) -> LayerReport:
     kind = type(module).__name__
-    if isinstance(module, nn.Linear) and module.weight.device.type == "cpu":
-        return LayerReport(name, kind, "PyTorch", "kept PyTorch's: Linear on a CPU is not faster")
-    return LayerReport(name, kind, "tilesmith", f"folded {', '.join(folded)}" if folded else "")
+    weight = module._parameters.get("weight")
+    if type(weight) is not nn.Parameter:
+        why = f"its weight is a {type(weight).__name__}; where FSDP gathers plain tensors, Tilesmith runs it unfused"
+        return LayerReport(name, kind, "PyTorch", why)
+    said = f"folded {', '.join(folded)}" if folded else ""
+    results = results_of(module)
+    if results:
+        won = any(not result.lost for result in results)
+        measured = f"measured here: {'; '.join(map(str, results[:3]))}"
+        return LayerReport(name, kind, "tilesmith" if won else "PyTorch", f"{said}; {measured}" if said else measured)
+    if isinstance(module, nn.Linear) and weight.device.type == "cpu":
+        why = "kept PyTorch's: Linear on a CPU, unless it is measured to be slower at a first call in evaluation"
+        return LayerReport(name, kind, "PyTorch", why)
+    return LayerReport(name, kind, "tilesmith", said)
 
 
 def _copied(model: nn.Module) -> nn.Module:

@@ -36,6 +36,12 @@ def taken(*tensors: torch.Tensor | None) -> bool:
     return True
 
 
+def exports_to_onnx() -> bool:
+    """Whether a model is being exported to ONNX, which knows PyTorch's operators alone."""
+    traced = torch.compiler.is_compiling() or _C._get_tracing_state() is not None
+    return traced and torch.onnx.is_in_onnx_export()
+
+
 def differentiates_forward() -> bool:
     """Whether tangents may be computed, which the operators refuse."""
     return forward_ad._current_level >= 0
