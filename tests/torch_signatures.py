@@ -22,7 +22,7 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> tor
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def signature(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Options]:
+def signature(seed: int, two_sides: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Options]:
     """Random tensors ``x, w, b`` and options that make a convolution."""
     draw = random.Random(seed)
     dims = draw.choice((1, 2, 2, 2, 3))
@@ -34,7 +34,7 @@ def signature(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | Non
     size = [d * (f - 1) + draw.randint(1, 5) for f, d in zip(filter_, dilation, strict=True)]
     stride = [draw.randint(1, 2) for _ in range(dims)]
     padding = [draw.randint(0, 1 if f > 1 and not transposed else 0) for f in filter_]
-    if draw.random() < 0.2:  # two sides
+    if two_sides and draw.random() < 0.2:
         padding = [side for each in padding for side in (each, 0 if transposed else each + 1)]
     extra = [draw.randint(0, s - 1) if transposed else 0 for s in stride]
     x = randn(draw.randint(1, 3), c, *size, dtype=dtype, seed=seed)

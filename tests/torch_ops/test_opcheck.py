@@ -32,7 +32,7 @@ def _zeros(monkeypatch):
 
 
 def check(seed, tests):
-    x, w, b, options = signature(seed)
+    x, w, b, options = signature(seed, two_sides=True)
     draw = random.Random(seed)
     x, w = x.requires_grad_(draw.random() < 0.7), w.requires_grad_(draw.random() < 0.7)
     y = ops.convolution(x, w, b, None, *options).detach()
