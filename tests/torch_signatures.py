@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+
+from tilesmith.errors import ArgumentError
+from tilesmith.plan.records import Slot
+from tilesmith.plan.slots import arguments
+from tilesmith.problems.rewrite import Signature
 
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 Options = tuple[list[int], list[int], list[int], bool, list[int], int]
@@ -15,7 +22,7 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> tor
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def signature(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Options]:
+def signature(seed: int, two_sides: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, Options]:
     """Random tensors ``x, w, b`` and options that make a convolution."""
     draw = random.Random(seed)
     dims = draw.choice((1, 2, 2, 2, 3))
@@ -27,7 +34,7 @@ def signature(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | Non
     size = [d * (f - 1) + draw.randint(1, 5) for f, d in zip(filter_, dilation, strict=True)]
     stride = [draw.randint(1, 2) for _ in range(dims)]
     padding = [draw.randint(0, 1 if f > 1 and not transposed else 0) for f in filter_]
-    if draw.random() < 0.2:  # two sides
+    if two_sides and draw.random() < 0.2:
         padding = [side for each in padding for side in (each, 0 if transposed else each + 1)]
     extra = [draw.randint(0, s - 1) if transposed else 0 for s in stride]
     x = randn(draw.randint(1, 3), c, *size, dtype=dtype, seed=seed)
@@ -39,3 +46,25 @@ def signature(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | Non
         x = x.transpose(1, 2).contiguous().transpose(1, 2)
     b = randn(k, dtype=dtype, seed=seed + 2) if draw.random() < 0.5 else None
     return x, w, b, (stride, padding, dilation, transposed, extra, groups)
+
+
+class Zeros:
+    """Stands for a launchable: its kernel writes zeros, and so nothing is compiled."""
+
+    exportable, prepares = True, False
+    dtypes = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16}  # noqa: RUF012
+
+    def __init__(self, problem: Signature, **options: Any) -> None:
+        self.signature = problem
+        self.bound = self.bound_for(arguments(problem))
+
+    def bound_for(self, lying: Sequence[Slot], exact: int = 2) -> Callable[..., torch.Tensor]:
+        *inputs, result = lying
+
+        def call(*tensors: torch.Tensor) -> torch.Tensor:
+            for slot, tensor in zip(inputs, tensors, strict=True):
+                if slot.shape != tensor.shape:
+                    raise ArgumentError(f"{slot.name} has shape {tensor.shape}, not {slot.shape}")
+            return torch.empty_strided(result.shape, result.strides, dtype=self.dtypes[result.dtype]).zero_()
+
+        return call

@@ -62,9 +62,13 @@ def conv(
     up. The arrays are NumPy arrays, or PyTorch tensors (on the CPU or on a CUDA device); all of one kind. Below, ``N``
     is the batch size, ``C`` the input channels and ``K`` the output channels.
 
+    For PyTorch's tensors the call is the operator ``torch.ops.tilesmith.convolution``: it records gradients, obeys
+    ``torch.autocast`` and ``torch.use_deterministic_algorithms``, and takes part in ``torch.compile``,
+    ``torch.export``, traces and transforms of ``torch.func``.
+
     Args:
         x: Input, 3, 4 or 5 axes: ``(N, C, *spatial)``, in the order of ``input_layout``. Element types: fp64, fp32,
-            fp16, bf16, fp8 and int8.
+            fp16, bf16, fp8 and int8. A tensor may lack the batch axis if no layout is given; the result lacks it, too.
         w: Filter, of x's dtype: ``(K, C / groups, *taps)``, in the order of ``kernel_layout``. With ``transposed``:
             ``(C, K / groups, *taps)``.
         b: Bias of shape ``(K,)`` and of the result's dtype. None: no bias.
@@ -101,8 +105,7 @@ def conv(
 
     Raises:
         ProblemError: The problem cannot exist: sizes, strides, groups, layouts or dtypes break a rule.
-        ArgumentError: An array cannot be a tensor of the problem: its dtype, device or kind differs, or it requires a
-            gradient.
+        ArgumentError: An array cannot be a tensor of the problem: its dtype, device or kind differs.
         NoSolutionError: No solver computes the problem, or ``strict`` mode has no answer.
         NoCompilerError: A kernel must be compiled, and there is no compiler.
 
@@ -166,7 +169,8 @@ def gemm(
     """Compute a matrix product, or a batch of them, with an epilogue.
 
     The first call with these shapes, strides, dtypes and options decides which kernel runs. Later calls look the kernel
-    up. The arrays are NumPy arrays, or PyTorch tensors (on the CPU or on a CUDA device); all of one kind.
+    up. The arrays are NumPy arrays, or PyTorch tensors (on the CPU or on a CUDA device); all of one kind. For PyTorch's
+    tensors the call is the operator ``torch.ops.tilesmith.gemm``, as ``conv`` is one.
 
     Args:
         a: Matrix of shape ``(m, k)``, or ``(batch, m, k)``. With ``trans_a``: ``(k, m)`` or ``(batch, k, m)``. Element
@@ -199,8 +203,7 @@ def gemm(
 
     Raises:
         ProblemError: The problem cannot exist: a size, factor or dtype breaks a rule.
-        ArgumentError: The shapes of the arrays do not fit together, an array has another dtype, device or kind, or an
-            array requires a gradient.
+        ArgumentError: The shapes of the arrays do not fit together, or an array has another dtype, device or kind.
         NoSolutionError: No solver computes the problem, or ``strict`` mode has no answer.
         NoCompilerError: A kernel must be compiled, and there is no compiler.
 

@@ -97,7 +97,7 @@ class Launchable:
 
     Made by ``get_launchable``. Several threads may call one launchable at once. In mode ``"background"`` the kernel and
     what describes it change once, when the problem has been measured; what ``prepare`` returned keeps its kernel.
-    No gradient is recorded, not even for tensors that require one (``conv`` and ``gemm`` refuse such tensors).
+    No gradient is recorded, not even for tensors that require one (``conv`` and ``gemm`` record it).
 
     A launchable, and the callable that ``prepare`` returns, can be copied and pickled. When another process loads it,
     the same kernel is found in the cache or compiled again. If that is impossible, for example on another machine,
