@@ -76,9 +76,14 @@ def patches_of(options: Options) -> dict[str, Any]:
 
     Raises ``ArgumentError`` for an option that Inductor does not know.
     """
+    import torch
     from torch._inductor import config, list_mode_options
 
-    patches = {} if options.mode == "default" else dict(list_mode_options(options.mode))
+    patches: dict[str, Any] = {} if options.mode == "default" else dict(list_mode_options(options.mode))
+    if config.cpp.vec_isa_ok is None and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
+        # Inductor compiles and loads a program for each instruction set, in each process, to see whether it works.
+        # Kernels of PyTorch with these instructions run in this process already.
+        patches["cpp.vec_isa_ok"] = True
     known = config.get_config_copy()
     for name, value in options.inductor:
         key = name.replace("-", "_")
