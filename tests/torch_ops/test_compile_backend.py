@@ -14,7 +14,7 @@ from torch.nn import functional
 from tilesmith.errors import ArgumentError
 from tilesmith.torch_ops.compile import last_report
 from tilesmith.torch_ops.compile.decide import Decider
-from tilesmith.torch_ops.compile.options import read_options
+from tilesmith.torch_ops.compile.options import patches_of, read_options
 from tilesmith.torch_ops.compile.races import remembered_race
 from tilesmith.torch_ops.compile.tuning import tune_graph
 from tilesmith.torch_ops.describe import gemm_problem
@@ -59,6 +59,7 @@ def image():
 def test_options_are_checked():
     assert read_options("max-autotune", {}).tune_seconds > read_options(None, None).tune_seconds == 0
     assert read_options(None, {"tune": 3}).tune_seconds == 3
+    assert patches_of(read_options(None, {"mode": "reduce-overhead"}))["triton.cudagraphs"]
     for mode, options, text in (
         ("fastest", {}, "mode 'fastest'"), (None, {"freez": True}, "option 'freez'.*known: freeze, tune"),
         (None, {"freeze": 1}, "'freeze' must be True, False or None, got 1"), (None, {"tune": -1}, "got -1"),

@@ -86,11 +86,16 @@ def step(model, x):
     return [y, *[each.grad for each in model.parameters()]]
 
 
+def steps(tensor):
+    """The strides that mean something: those of axes with more than one element."""
+    return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
 def compare(found, want, bound=1e-4):
     for mine, theirs in zip(found, want, strict=True):
         scale = max(1.0, theirs.abs().max().item())
         assert (mine.double() - theirs).abs().max() <= bound * scale
-        assert mine.stride() == theirs.stride()
+        assert steps(mine) == steps(theirs)
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
@@ -139,10 +144,12 @@ def test_graph_breaks_and_dynamic_sizes():
         backend = Backend()
         compiled = torch.compile(model, backend=backend, dynamic=True, fullgraph=True)
         exact = copy.deepcopy(model).double()
-        for batch in (2, 3):
+        counts = set()
+        for batch in (2, 3, 5):
             x = image(batch)
             assert (compiled(x).double() - exact(x.double())).abs().max() < 1e-4
-        assert len(backend.graphs) == 1
+            counts.add(len(backend.graphs))
+        assert len(counts) == 1  # the pass adds no condition on sizes
         assert backend.count() == 0
 
 

@@ -38,7 +38,7 @@ def backend(
         example_inputs: Its inputs.
         mode: ``"default"``, ``"reduce-overhead"``, ``"max-autotune"`` or ``"max-autotune-no-cudagraphs"``; None:
             ``"default"``.
-        options: ``freeze``, ``tune``, ``ours`` and ``inductor``; see ``docs/guide/compile.md``.
+        options: ``freeze``, ``tune``, ``ours``, ``inductor`` and ``mode``; see ``docs/guide/compile.md``.
 
     Returns:
         The compiled graph.
@@ -55,6 +55,8 @@ def backend(
     def compile_(graph: GraphModule, inputs: Sequence[Any], frozen: bool) -> Callable[..., Any]:
         name = name_of(graph, inputs, identity)
         kept = _still_decided(recall(name), inputs, asked)
+        if kept is not None and (device := _only_device(inputs)) is not None:
+            prepare_kernels(signatures_of(kept.lines), device)
         own = TilesmithPass(asked, identity, name, kept.mark if kept else new_mark())
         settings = {**patches, "freezing": frozen, "joint_custom_post_pass": own}
         call: Callable[..., Any] = compile_fx(graph, inputs, config_patches=settings, decompositions=decompositions)  # type: ignore[assignment]

@@ -92,7 +92,7 @@ class Decider:
         pinned = self.pinned.get(signature.key(), decision.ours)
         if pinned != decision.ours:
             decision = replace(decision, ours=pinned, reason="as the first process of this job decided")
-        if self.decides and decision.ours and not decision.measured:
+        if self.decides and decision.ours:  # calls take what a database holds, and measure nothing
             decide_untuned(signature.canonical.key())
         return decision
 

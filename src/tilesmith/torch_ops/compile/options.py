@@ -24,7 +24,8 @@ class Options:
         ours: ``"auto"``: Tilesmith's kernel where a database or an estimate says that it wins. ``"always"``: wherever a
             kernel exists. ``"never"``: nowhere, so that the rest of the backend can be measured.
         inductor: Options of Inductor, as ``torch.compile(model, options=...)`` takes them.
-        mode: The mode of ``torch.compile``.
+        mode: ``"default"``, ``"reduce-overhead"``, ``"max-autotune"`` or ``"max-autotune-no-cudagraphs"``: the argument
+            of ``torch.compile``, which takes no options beside it.
     """
 
     freeze: bool | None = None
@@ -40,13 +41,13 @@ class Options:
         return TUNE_S if self.mode.startswith("max-autotune") else 0.0
 
 
-KNOWN = tuple(field.name for field in fields(Options) if field.name != "mode")
+KNOWN = tuple(field.name for field in fields(Options))
 
 
 def read_options(mode: str | None, options: Mapping[str, Any] | None) -> Options:
     """The options, or ``ArgumentError`` with the name or value that breaks a rule."""
     options = dict(options or {})
-    mode = mode or "default"
+    mode = mode or options.get("mode") or "default"
     if mode not in MODES:
         raise ArgumentError(f"mode {mode!r} of backend 'tilesmith' does not exist; known: {', '.join(MODES)}")
     for name in options:
@@ -76,9 +77,14 @@ def patches_of(options: Options) -> dict[str, Any]:
 
     Raises ``ArgumentError`` for an option that Inductor does not know.
     """
+    import torch
     from torch._inductor import config, list_mode_options
 
-    patches = {} if options.mode == "default" else dict(list_mode_options(options.mode))
+    patches: dict[str, Any] = {} if options.mode == "default" else dict(list_mode_options(options.mode))
+    if config.cpp.vec_isa_ok is None and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
+        # Inductor compiles and loads a program for each instruction set, in each process, to see whether it works.
+        # Kernels of PyTorch with these instructions run in this process already.
+        patches["cpp.vec_isa_ok"] = True
     known = config.get_config_copy()
     for name, value in options.inductor:
         key = name.replace("-", "_")
