@@ -37,6 +37,9 @@ _quick: dict[tuple[Any, ...], _Call] = {}
 # id for another filter; that is safe, because the bound plan checks its arguments.
 _by_filter: dict[tuple[int, bool, tuple[Any, ...]], _Call | None] = {}
 _MEMO_LIMIT = 4096
+# Like _by_filter, for calls whose gradients are recorded: the number of x's axes, and the call of ``x, w, b``. They are
+# added by PyTorch's side.
+_recorded: dict[tuple[int, bool, tuple[Any, ...]], tuple[int, _Call]] = {}
 # Types of tensors that have no operators of their own: PyTorch's side adds them.
 _plain_types: set[type] = set()
 # What the package knows and this folder may not import: PyTorch's side of both calls.
@@ -58,9 +61,13 @@ def conv(
     up. The arrays are NumPy arrays, or PyTorch tensors (on the CPU or on a CUDA device); all of one kind. Below, ``N``
     is the batch size, ``C`` the input channels and ``K`` the output channels.
 
+    For PyTorch's tensors the call is the operator ``torch.ops.tilesmith.convolution``: it records gradients, obeys
+    ``torch.autocast`` and ``torch.use_deterministic_algorithms``, and takes part in ``torch.compile``,
+    ``torch.export``, traces and transforms of ``torch.func``.
+
     Args:
         x: Input, 3, 4 or 5 axes: ``(N, C, *spatial)``, in the order of ``input_layout``. Element types: fp64, fp32,
-            fp16, bf16, fp8 and int8.
+            fp16, bf16, fp8 and int8. A tensor may lack the batch axis if no layout is given; the result lacks it, too.
         w: Filter, of x's dtype: ``(K, C / groups, *taps)``, in the order of ``kernel_layout``. With ``transposed``:
             ``(C, K / groups, *taps)``.
         b: Bias of shape ``(K,)`` and of the result's dtype. None: no bias.
@@ -95,8 +102,7 @@ def conv(
 
     Raises:
         ProblemError: The problem cannot exist: sizes, strides, groups, layouts or dtypes break a rule.
-        ArgumentError: An array cannot be a tensor of the problem: its dtype, device or kind differs, or it requires a
-            gradient.
+        ArgumentError: An array cannot be a tensor of the problem: its dtype, device or kind differs.
         NoSolutionError: No solver computes the problem, or ``strict`` mode has no answer.
         NoCompilerError: A kernel must be compiled, and there is no compiler.
 
@@ -110,7 +116,7 @@ def conv(
         stride, padding, dilation, groups, transposed, output_padding, input_layout, kernel_layout, output_layout,
         shared_layout, activation, slope, low, high, threads, mode, acc_dtype, False,
     )  # fmt: skip
-    if is_traced(x):
+    if type(x) is not np.ndarray and is_traced():
         return _package.tensor_calls().conv((x, w, b, residual), options, None)
     quick: tuple[Any, ...] | None = None
     try:
@@ -118,6 +124,15 @@ def conv(
             own = (id(w), b is None, options)
             known = _by_filter.get(own)
             numpy = type(w) is np.ndarray
+            if not numpy and (
+                (recorded := _recorded.get(own)) is not None
+                and type(x) in _plain_types
+                and x.dim() == recorded[0]
+                and not (torch_settings() or torch_watches())
+                and (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad))
+                and not _unrecorded()
+            ):
+                return recorded[1](x, w, b)
             if numpy or _is_plain_call(x, w, b):
                 if known is not None:
                     try:
@@ -151,7 +166,8 @@ def gemm(
     """Compute a matrix product, or a batch of them, with an epilogue.
 
     The first call with these shapes, strides, dtypes and options decides which kernel runs. Later calls look the kernel
-    up. The arrays are NumPy arrays, or PyTorch tensors (on the CPU or on a CUDA device); all of one kind.
+    up. The arrays are NumPy arrays, or PyTorch tensors (on the CPU or on a CUDA device); all of one kind. For PyTorch's
+    tensors the call is the operator ``torch.ops.tilesmith.gemm``, as ``conv`` is one.
 
     Args:
         a: Matrix of shape ``(m, k)``, or ``(batch, m, k)``. With ``trans_a``: ``(k, m)`` or ``(batch, k, m)``. Element
@@ -182,8 +198,7 @@ def gemm(
 
     Raises:
         ProblemError: The problem cannot exist: a size, factor or dtype breaks a rule.
-        ArgumentError: The shapes of the arrays do not fit together, an array has another dtype, device or kind, or an
-            array requires a gradient.
+        ArgumentError: The shapes of the arrays do not fit together, or an array has another dtype, device or kind.
         NoSolutionError: No solver computes the problem, or ``strict`` mode has no answer.
         NoCompilerError: A kernel must be compiled, and there is no compiler.
 
@@ -194,7 +209,7 @@ def gemm(
         4.0
     """
     options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads, mode, acc_dtype, False)
-    if is_traced(a):
+    if type(a) is not np.ndarray and is_traced():
         return _package.tensor_calls().gemm((a, b, c, bias, residual), options, None)
     quick: tuple[Any, ...] | None = None
     try:
@@ -225,6 +240,7 @@ def forget() -> None:
     _memo.clear()
     _quick.clear()
     _by_filter.clear()
+    _recorded.clear()
     for empty in _emptied_too:
         empty()
     forget_launchables()
@@ -248,9 +264,7 @@ def _is_plain_call(x: Any, w: Any, b: Any) -> bool:
 
 def _unrecorded() -> bool:
     """True while PyTorch records no gradient, as in ``torch.no_grad()``: then ``requires_grad`` can be ignored."""
-    from tilesmith.solvers.external.tensors import records_gradients
-
-    return not records_gradients()
+    return not sys.modules["torch"].is_grad_enabled()
 
 
 def _has_tensor(*arrays: Any) -> bool:
@@ -261,10 +275,11 @@ def _has_tensor(*arrays: Any) -> bool:
     return any(isinstance(each, torch.Tensor) or type(each).__module__ == "torch.fx.proxy" for each in arrays)
 
 
-def is_traced(array: Any) -> bool:
-    """Whether ``torch.compile`` reads this call instead of running it: it replaces the answer by True."""
-    if type(array) is np.ndarray:
-        return False
+def is_traced() -> bool:
+    """Whether ``torch.compile`` reads this call instead of running it: it replaces the answer by True.
+
+    PyTorch's side puts PyTorch's own function here.
+    """
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_dynamo_compiling()
 

@@ -93,7 +93,7 @@ class Launchable:
     """A plan bound for calling: ``launchable(x, w)`` checks the tensors, makes the result, and runs the kernel.
 
     Made by ``get_launchable``. Several threads may call one launchable at once. No gradient is recorded, not even for
-    tensors that require one (``conv`` and ``gemm`` refuse such tensors).
+    tensors that require one (``conv`` and ``gemm`` record it).
 
     A launchable, and the callable that ``prepare`` returns, can be copied and pickled. When another process loads it,
     the same kernel is found in the cache or compiled again. If that is impossible, for example on another machine,

@@ -18,7 +18,7 @@ from tilesmith.plan.slots import arguments, relaid
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.runtime._runtime import torch_settings, torch_watches
 from tilesmith.torch_ops.activations import needs_argument
-from tilesmith.torch_ops.frozen import lying_of, packed_forms
+from tilesmith.torch_ops.frozen import packed_forms
 from tilesmith.torch_ops.gradients import Found, gradients, gradients_by_operator
 from tilesmith.torch_ops.results import axes, padding_of
 
@@ -90,12 +90,11 @@ class Arguments:
 
     def run(self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional) -> torch.Tensor:
         """The result for tensors with memory. Nothing is recorded."""
-        forms = packed_forms(w) if self.frozen else None
+        forms, view = packed_forms(w) if self.frozen else (None, None)
         own: tuple[Hashable, ...]
         if forms is None:
             table, own = self._bound, (id(w), b is None, z is None, _is_deterministic())
         else:
-            view = None if w._base is None else lying_of(w)
             table, own = forms.bound, (self, b is None, z is None, _is_deterministic(), view)
         bound = table.get(own)
         if bound is not None:

@@ -7,6 +7,7 @@ dispatcher. Elsewhere a call is a launch.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -31,6 +32,7 @@ _C: Any = torch._C
 _LIMIT = 4096
 _forms: dict[Hashable, tuple[ConvForm, ConvArguments]] = {}
 eager._plain_types.update(PLAIN_TYPES)
+eager.is_traced = torch.compiler.is_dynamo_compiling
 
 Arrays = tuple[Any, ...]
 Options = tuple[Any, ...]
@@ -88,9 +90,23 @@ def conv(arrays: Arrays, options: Options, quick: tuple[Any, ...] | None) -> Any
         options = (*options[:-1], torch.are_deterministic_algorithms_enabled())
         if _C._autograd._profiler_enabled():
             return _formed(conv_form(options, *_sizes(x, w, options)), None, arrays)
-    if _is_recorded(arrays) or _lacks_batch(x, w, options):
-        return _formed(*_known_form(options, x, w), arrays)
+    recorded = _is_recorded(arrays)
+    if recorded or _lacks_batch(x, w, options):
+        form, arguments = _known_form(options, x, w)
+        if recorded and form.is_plain and arrays[3] is None and type(options[1]) is not str:
+            _keep(x, w, arrays[2], options, arguments)
+        return _formed(form, arguments, arrays)
     return eager.run_conv(arrays, options, quick)
+
+
+def _keep(x: torch.Tensor, w: torch.Tensor, b: Any, options: Options, arguments: ConvArguments) -> None:
+    """Make the next call with this filter and these options a short one."""
+    if len(eager._recorded) >= _LIMIT:
+        eager._recorded.clear()
+    with contextlib.suppress(TypeError):  # a list among the options
+        eager._recorded[id(w), b is None, options] = (
+            x.dim(), lambda x, w, b: record(None, x, w, b, None, arguments)
+        )  # fmt: skip
 
 
 def _sizes(x: Any, w: Any, options: Options) -> tuple[tuple[int, int] | None, tuple[int, ...]]:

@@ -33,6 +33,11 @@ class ConvForm(NamedTuple):
     z: Order = None
     dense: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the tensors are taken as they are."""
+        return self[1:] == (True, None, None, None, None, False)
+
 
 def conv_form(options: tuple[Any, ...], ranks: tuple[int, int] | None, taps: Sequence[int] = ()) -> ConvForm:
     """The form of a call with all of its options in order.

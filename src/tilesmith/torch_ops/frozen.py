@@ -62,13 +62,19 @@ def _forget_dead(reference: weakref.KeyedRef[int, torch.Tensor]) -> None:
         del _filters[reference.key]
 
 
-def packed_forms(filter_: torch.Tensor) -> PackedForms | None:
-    """The packed forms of a tensor as it is now; None where none may be kept.
+def packed_forms(filter_: torch.Tensor) -> tuple[PackedForms | None, Hashable]:
+    """The packed forms of a tensor as it is now, None where none may be kept; and which view of their owner it is.
 
     Those of a view, such as the transpose of a weight, live as long as the tensor that it is a view of.
     """
-    if filter_.is_inference() or (filter_.is_cuda and torch.cuda.is_current_stream_capturing()):
-        return None
+    if filter_.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None, None
+    known = _filters.get(id(filter_))
+    if known is not None and known.reference() is filter_:
+        if known.version == filter_._version and known.address == filter_.data_ptr():
+            return known, None
+    elif filter_.is_inference():
+        return None, None
     base = filter_._base
     owner = filter_ if base is None else base
     known = _filters.get(id(owner))
@@ -79,7 +85,7 @@ def packed_forms(filter_: torch.Tensor) -> PackedForms | None:
         or known.address != owner.data_ptr()
     ):
         known = _filters[id(owner)] = PackedForms(owner)
-    return known
+    return known, None if base is None else lying_of(filter_)
 
 
 def lying_of(view: torch.Tensor) -> Hashable:
