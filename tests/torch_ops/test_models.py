@@ -137,7 +137,12 @@ def _a_step_of_training(model):
     model.eval()
 
 
-CHANGES = [_parameter, _statistics, _loaded, _new_parameter, _new_layer, _another_eps, _a_step_of_training]
+def _data(model):
+    model.layers[0].conv2.weight.data.mul_(3)
+    model.eval()
+
+
+CHANGES = [_data, _parameter, _statistics, _loaded, _new_parameter, _new_layer, _another_eps, _a_step_of_training]
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)

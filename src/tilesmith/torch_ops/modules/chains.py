@@ -32,7 +32,7 @@ class Chain:
 
 
 def chains_of(graph: fx.Graph, root: nn.Module, may_fuse: Callable[[str], bool]) -> list[Chain]:
-    """The chains of a graph that do not overlap, each of more than its layer.
+    """The chains of a graph, one for each layer that may be fused; none if no chain is more than its layer.
 
     Nothing between the nodes of a chain is read elsewhere. ``may_fuse`` says of a module's name whether it may be part
     of one. Of two layers whose results are added, the later one adds.
@@ -47,7 +47,7 @@ def chains_of(graph: fx.Graph, root: nn.Module, may_fuse: Callable[[str], bool])
         if chain is not None:
             taken[node] = chain
             gone |= set(chain.nodes)
-    return [taken[node] for node in layers if node in taken]
+    return [taken.get(node) or Chain((node,), str(node.target)) for node in layers] if taken else []
 
 
 class _Search:

@@ -29,7 +29,7 @@ class Folded:
     """The filter and the bias of a layer, with a batch norm folded in if one follows.
 
     ``filter`` and ``bias`` stay the same tensors as long as shape, dtype and device do: a compiled program that has
-    read them sees what ``refresh`` writes. Without a batch norm they are the parameters themselves.
+    read them sees what ``refresh`` writes. Without a batch norm they are aliases of the parameters.
     """
 
     def __init__(self, layer: Any, norm: Any) -> None:
@@ -58,7 +58,8 @@ class Folded:
         if not all(each is None or type(each) in (torch.Tensor, nn.Parameter) for each in sources):
             return False
         if self._norm is None:
-            self.filter, self.bias = sources
+            # What was packed of an alias is forgotten with it, even where the version missed a change.
+            self.filter, self.bias = (None if each is None else each.detach() for each in sources)
         else:
             with torch.inference_mode(False), torch.no_grad():
                 self._fold(*sources)

@@ -56,7 +56,7 @@ class Kept:
         if not chains:
             self.failure = "nothing follows a layer that its kernel could compute"
             return False
-        self.folded = {chain.layer: chain.folded for chain in chains}
+        self.folded = {chain.layer: chain.folded for chain in chains if chain.folded}
         self.program = Program(root, graph, chains)
         self.failure = ""
         self.watch = Watch(root, below)

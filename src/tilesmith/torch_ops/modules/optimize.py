@@ -147,7 +147,9 @@ def report_of(model: nn.Module) -> Report:
     graphs = {name: module.__dict__[KEPT] for name, module in model.named_modules() if isinstance(module, RunsGraph)}
     folded: dict[str, tuple[str, ...]] = {}
     for root, kept in graphs.items():
-        folded |= {_joined(root, layer): said for layer, said in kept.folded.items()}
+        inside = dict(model.get_submodule(root).named_modules())
+        for layer, said in kept.folded.items():
+            folded[_joined(root, layer)] = tuple(_joined(root, each) if each in inside else each for each in said)
     layers = []
     for name, module in model.named_modules():
         if type(module) in ORIGINALS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import random
 from collections.abc import Callable, Collection
 from typing import Any
@@ -27,6 +28,21 @@ def hooks_of(module: nn.Module) -> tuple[dict[Any, Any], ...]:
     return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
 
 
+class _Proxy(fx.Proxy):
+    """Records ``x += y`` as what it is: ``torch.fx`` records a sum, and the change of ``x`` is lost."""
+
+
+def _records(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def record(self: Any, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", operation, (self, other), {})
+
+    return record
+
+
+for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "imatmul"):
+    setattr(_Proxy, f"__{_name}__", _records(getattr(operator, _name)))
+
+
 class Tracer(fx.Tracer):
     """Traces into every module but those of PyTorch, those with hooks, and ``leaves``."""
 
@@ -36,6 +52,9 @@ class Tracer(fx.Tracer):
         super().__init__()
         self._leaves = set(leaves)
         self._state = _surroundings()
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return m in self._leaves or is_leaf(m)
@@ -86,6 +105,7 @@ def traced(module: nn.Module, leaves: Collection[nn.Module]) -> fx.Graph:
     tracer.traced_func_name = "_own_forward"
     modules = list(module.modules())
     before, dice = [_contents(each) for each in modules], (random.getstate(), torch.random.get_rng_state())
+    held = [dict(each.__dict__) for each in modules]
     try:
         with torch.no_grad():
             tracer._state = _surroundings()
@@ -95,9 +115,19 @@ def traced(module: nn.Module, leaves: Collection[nn.Module]) -> fx.Graph:
     except Exception as error:  # what a program does with its proxies may raise anything
         first = str(error).strip().partition("\n")[0]
         raise NotTraced(f"torch.fx cannot trace it ({type(error).__name__}: {first[:100]})") from None
-    if before != [_contents(each) for each in modules]:
+    finally:
+        changed = before != [_contents(each) for each in modules]
+        if changed:
+            for each, attributes in zip(modules, held, strict=True):
+                each.__dict__.clear()
+                each.__dict__.update(attributes)
+        drew = dice[0] != random.getstate() or not torch.equal(dice[1], torch.random.get_rng_state())
+        if drew:
+            random.setstate(dice[0])
+            torch.random.set_rng_state(dice[1])
+    if changed:
         raise NotTraced("its forward changes its attributes")
-    if dice[0] != random.getstate() or not torch.equal(dice[1], torch.random.get_rng_state()):
+    if drew:
         raise NotTraced("it draws random numbers")
     for node in graph.nodes:
         node.type = None
