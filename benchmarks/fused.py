@@ -5,8 +5,8 @@
 Layers are those of benchmarks/problems/fused.txt that stand in LAYERS, with the batch and the element type exchanged,
 and some with other activations. Each runs as: plain; with bias and activation; with the residual too; and without the
 residual, followed by a sum over its bytes, which is what a residual may cost. All forms are measured in turns, with one
-thread, whose clock is its CPU time; filters are packed before. --write leaves benchmarks/results/fused_cpu.json. The
-kernels are the untuned choices.
+thread, whose clock is its CPU time; filters are packed before. Times are lower quartiles, which a busy neighbour moves
+less than medians. --write leaves benchmarks/results/fused_cpu.json. The kernels are the untuned choices.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith import ConvSignature, Epilogue, GemmSignature, get_launchable, host_target
+from tilesmith.codegen.c.epilogue import LONG
 from tilesmith.dispatch.locations import open_cache
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.timing import Timing, interleave
@@ -70,18 +71,18 @@ class Row:
 
     @property
     def activation(self) -> float:
-        return self.activated.median_us / self.plain.median_us
+        return self.activated.low_us / self.plain.low_us
 
     @property
     def added(self) -> float:
         """The time with the residual over that of reading its bytes apart."""
-        return self.residual.median_us / self.read.median_us
+        return self.residual.low_us / self.read.low_us
 
     def values(self) -> dict[str, Any]:
         times = {name: getattr(self, name) for name in ("plain", "activated", "residual", "read")}
         return {
             "layer": self.name, "kernel": self.kernel, "same_config": self.alike,
-            **{f"{name}_us": round(timing.median_us, 2) for name, timing in times.items()},
+            **{f"{name}_us": round(timing.low_us, 2) for name, timing in times.items()},
             **{f"{name}_spread_us": round(timing.spread_us, 2) for name, timing in times.items()},
             "bias_activation_ratio": round(self.activation, 4),
             "residual_ratio": round(self.added, 4),
@@ -154,6 +155,18 @@ def _short(signature: Signature, activation: str) -> str:
     return f"{signature.mode} {r}x{s}{groups} {n}x{h}x{w}x{c} -> {k} {signature.input_dtype} {activation}"
 
 
+def summary(rows: list[Row]) -> dict[str, tuple[float, float]]:
+    """Geometric means of both ratios for each family of kernels, with short and with long activations."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        length = "long" if row.name.rpartition(" ")[2] in LONG else "short"
+        found.setdefault(f"{row.kernel.partition('@')[0]}, {length} activations", []).append(row)
+    return {
+        group: (statistics.geometric_mean(r.activation for r in each), statistics.geometric_mean(r.added for r in each))
+        for group, each in sorted(found.items())
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
@@ -173,19 +186,13 @@ def main() -> int:
                     continue
                 row = measure(layer, activation, asked.rounds, asked.seconds)
                 rows.append(row)
-                added, read = (each.median_us - row.activated.median_us for each in (row.residual, row.read))
-                print(f"{row.name:54} {row.kernel:14} {row.plain.median_us:9.1f} us  x{row.activation:.3f}  residual "
+                added, read = (each.low_us - row.activated.low_us for each in (row.residual, row.read))
+                print(f"{row.name:54} {row.kernel:14} {row.plain.low_us:9.1f} us  x{row.activation:.3f}  residual "
                       f"{added:+8.1f} us, read apart {read:+8.1f} us  x{row.added:.3f}"
                       f"{'' if row.alike else '  (other config)'}", flush=True)  # fmt: skip
-    means = {
-        kernel: [statistics.geometric_mean(getattr(r, of) for r in rows if r.kernel.startswith(kernel))
-                 for of in ("activation", "added")]
-        for kernel in dict.fromkeys(r.kernel.partition("@")[0] for r in rows)
-    }  # fmt: skip
-    for kernel, (activation_mean, residual_mean) in means.items():
-        print(
-            f"{kernel}: bias and activation x{activation_mean:.3f}, residual x{residual_mean:.3f} of what it may cost"
-        )
+    means = summary(rows)
+    for group, (activation, residual) in means.items():
+        print(f"{group}: bias and activation x{activation:.3f}, residual x{residual:.3f} of what it may cost")
     if asked.write:
         host = host_facts(find_compiler().identity)
         facts = {"host": host.name, "date": host.date, "target": target.name, "threads": 1}

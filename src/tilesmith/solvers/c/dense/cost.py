@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from tilesmith.codegen.c.epilogue import LONG
 from tilesmith.solvers.c.common.cost import step_cycles
+from tilesmith.solvers.c.common.text import CACHE_LINE
 from tilesmith.solvers.c.dense.form import Phase, tap_lines
-from tilesmith.solvers.c.dense.tile import CACHE_LINE, DIRECT, DenseTile
+from tilesmith.solvers.c.dense.tile import DIRECT, DenseTile
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.cpu_fit import DenseFit

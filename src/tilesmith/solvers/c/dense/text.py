@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tilesmith.codegen.c.epilogue import vector_activation
 from tilesmith.codegen.symbols import MARK
-from tilesmith.solvers.c.common.text import C_TYPES, ENTRY
+from tilesmith.solvers.c.common.text import C_TYPES, CACHE_LINE, ENTRY
 from tilesmith.solvers.c.dense.form import DenseForm, tap_lines
 from tilesmith.solvers.c.dense.pack_text import braced, compute_type, strip_text
-from tilesmith.solvers.c.dense.tile import CACHE_LINE, DIRECT, NOTE_BYTES, DenseTile
+from tilesmith.solvers.c.dense.tile import DIRECT, NOTE_BYTES, DenseTile
 from tilesmith.solvers.c.dense.tile_text import tile_name, tile_text
 
 

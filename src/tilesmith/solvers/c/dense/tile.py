@@ -8,12 +8,12 @@ from functools import cached_property
 
 from tilesmith.problems.geometry import Triple
 from tilesmith.solvers.c.common.family import items_a_turn
+from tilesmith.solvers.c.common.text import CACHE_LINE
 from tilesmith.solvers.c.dense.form import DenseForm, Phase, tap_lines, uses_dot
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CpuTarget
 
 DIRECT, STRIP = 0, 1  # how x is read: as it lies, or from a packed strip
-CACHE_LINE = 64
 NOTE_BYTES = 64  # the packed filter begins with a note: int32 1 if an element is not finite
 
 

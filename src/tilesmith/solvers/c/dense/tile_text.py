@@ -9,8 +9,8 @@ from __future__ import annotations
 from tilesmith.codegen.c.epilogue import LONG
 from tilesmith.codegen.symbols import MARK
 from tilesmith.problems.dtypes import dtype
-from tilesmith.solvers.c.common.text import load, store
-from tilesmith.solvers.c.dense.tile import CACHE_LINE, DenseTile
+from tilesmith.solvers.c.common.text import CACHE_LINE, load, store
+from tilesmith.solvers.c.dense.tile import DenseTile
 
 
 def tile_name(mh: int, mw: int, tail: bool) -> str:
