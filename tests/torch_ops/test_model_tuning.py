@@ -130,6 +130,19 @@ def test_an_interruption_keeps_what_was_measured():
     assert "(1 of 2 problems)" in str(result)
 
 
+def test_a_model_without_problems_says_so():
+    result = tilesmith.tune_model(torch.nn.ReLU(), X, seconds=120, threads=1)
+    assert (str(result), result.ended) == ("no convolution and no product was met", "converged")
+
+
+def test_a_compiled_model_is_met_uncompiled(no_searches):
+    compiled = torch.compile(torch.nn.Linear(8, 4), backend="eager")
+    with torch.no_grad():
+        compiled(X)
+        result = tilesmith.tune_model(compiled, X, seconds=120, threads=1)
+    assert [row.signature for row in result.rows] == [GEMM]
+
+
 def test_a_problem_that_fails_is_a_row(monkeypatch):
     def tune(signature, target, **options):
         raise LaunchError("too large for the memory")

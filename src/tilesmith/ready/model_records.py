@@ -107,6 +107,9 @@ class ModelResult:
 
     def __str__(self) -> str:
         """The table: each problem, then the sum weighted by calls."""
+        foot = [f"not described: {text} ({count} calls)" for text, count in self.others]
+        if not self.rows:
+            return "\n".join(["no convolution and no product was met", *foot])
         headers = ("calls", "problem", "pytorch_us", "untuned_us", "tuned_us", "speedup", "won", "state")
         lines = [
             (
@@ -119,9 +122,8 @@ class ModelResult:
         known = f"{len(self._known)} of {len(self.rows)} problems"
         total = f"before {self.before_us / 1e3:.4g} ms, after {self.after_us / 1e3:.4g} ms{speedup} ({known})"
         calls = sum(row.calls for row in self.rows)
-        foot = [f"{calls} calls on {self.target}: {total}; ended by {self.ended} after {self.seconds:.0f} s"]
-        foot += [f"not described: {text} ({count} calls)" for text, count in self.others]
-        return "\n".join([table(headers, lines), *foot])
+        whole = f"{calls} calls on {self.target}: {total}; ended by {self.ended} after {self.seconds:.0f} s"
+        return "\n".join([table(headers, lines), whole, *foot])
 
 
 @dataclass(frozen=True)

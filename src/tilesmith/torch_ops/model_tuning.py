@@ -31,8 +31,8 @@ def tune_model(
     the first ended. Ctrl-C ends it early and keeps all results.
 
     Args:
-        fn: Any callable, for example a ``torch.nn.Module`` before ``torch.compile``. It is called once, with its side
-            effects (such as the running statistics of a batch norm in training mode).
+        fn: Any callable, for example a ``torch.nn.Module``. It is called once, with its side effects (such as the
+            running statistics of a batch norm in training mode). What ``torch.compile`` made runs uncompiled.
         *args: Its arguments.
         seconds: Time for tuning in seconds, from 5. The run of ``fn`` does not count.
         backward: Also run the backward pass of the sum of all floating-point results. Gradients of parameters are as
