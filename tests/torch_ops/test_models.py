@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.nn.utils import parametrizations
 import tilesmith
 from tilesmith.errors import ArgumentError
 from tilesmith.torch_ops.modules import race
+from tilesmith.torch_ops.modules.tensors import find_mode
 from tilesmith.torch_ops.trace import Trace
 
 NETS = {
@@ -247,6 +249,37 @@ def test_the_faster_kernel_runs_on_a_cpu(resnet, monkeypatch, ours_us):
 
 class Ours(Exception):
     """Our kernel would run."""
+
+
+class Strided(nn.Conv2d):
+    """As torchvision's Conv3DSimple: a subclass that sets options and computes nothing itself."""
+
+    def __init__(self, c, k):
+        super().__init__(c, k, 3, stride=2, padding=1, bias=False)
+
+
+def test_subclasses_without_code_of_their_own_are_replaced():
+    model = nn.Sequential(Strided(4, 6), nn.BatchNorm2d(6), nn.ReLU()).eval()
+    x = torch.randn(2, 4, 9, 9)
+    fast = tilesmith.optimize(model)
+    assert tilesmith.report_of(fast).layers[0].why == "folded 1, relu"
+    for each in (fast, copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+        assert isinstance(each[0], Strided)
+        with torch.no_grad():
+            assert error(each(x), exact(model, x)) < 1e-5
+    assert type(tilesmith.restore(fast)[0]) is Strided
+
+
+def test_models_on_a_gpu_do_not_measure_unless_asked(monkeypatch):
+    x, on_cpu = SimpleNamespace(is_cuda=True), SimpleNamespace(is_cuda=False)
+    monkeypatch.delenv("TILESMITH_FIND_MODE", raising=False)
+    tilesmith.forget()
+    assert (find_mode(x), find_mode(on_cpu)) == ("fast", None)
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "hybrid")
+    tilesmith.forget()
+    assert find_mode(x) is None
+    monkeypatch.undo()
+    tilesmith.forget()
 
 
 def test_what_stays_pytorchs_and_why():

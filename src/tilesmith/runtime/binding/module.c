@@ -1,7 +1,7 @@
 /* The extension module: plans loaded from bytes, with buffers for their calls. */
 #include "loaded.h"
-#include "ts_pool.h"
 #include "torch_rules.h"
+#include "ts_pool.h"
 
 #include <stdlib.h>
 #include <string.h>

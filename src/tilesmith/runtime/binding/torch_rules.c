@@ -74,7 +74,9 @@ static int any_yes(int from, int to, PyObject *torch) {
   return 0;
 }
 
-static int is_watched(PyObject *torch) { return in_dual_level(torch) || any_yes(0, HIDING, torch); }
+static int is_watched(PyObject *torch) {
+  return in_dual_level(torch) || any_yes(0, HIDING, torch);
+}
 
 PyObject *torch_settings(PyObject *module, PyObject *unused) {
   (void)module, (void)unused;

@@ -17,7 +17,7 @@ from torch.nn import functional
 from tilesmith.errors import TilesmithError
 from tilesmith.torch_ops.modules.finish import NOTHING, Finish
 from tilesmith.torch_ops.modules.race import may_measure, run_faster
-from tilesmith.torch_ops.modules.tensors import differentiates_forward, exports_to_onnx, taken
+from tilesmith.torch_ops.modules.tensors import differentiates_forward, exports_to_onnx, find_mode, taken
 
 Optional = torch.Tensor | None
 _log = logging.getLogger("tilesmith.dispatch")
@@ -64,12 +64,16 @@ class ConvTranspose3d(_Transposed, nn.ConvTranspose3d):
     """``torch.nn.ConvTranspose3d`` with our kernels."""
 
 
-class Linear(nn.Linear):
-    """``torch.nn.Linear`` with our kernels, on CUDA devices, and on CPUs where they are measured to be faster."""
+class _Linear:
+    """``forward`` of linear layers."""
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
+    def forward(self: Any, input: torch.Tensor) -> Any:
         found = multiplied(self, input, self.weight, self.bias)
-        return super().forward(input) if found is None else found
+        return super().forward(input) if found is None else found  # type: ignore[misc]
+
+
+class Linear(_Linear, nn.Linear):
+    """``torch.nn.Linear`` with our kernels, on CUDA devices, and on CPUs where they are measured to be faster."""
 
 
 REPLACED: dict[type[nn.Module], type[nn.Module]] = {
@@ -77,6 +81,38 @@ REPLACED: dict[type[nn.Module], type[nn.Module]] = {
     nn.ConvTranspose2d: ConvTranspose2d, nn.ConvTranspose3d: ConvTranspose3d, nn.Linear: Linear,
 }  # fmt: skip
 ORIGINALS = {ours: theirs for theirs, ours in REPLACED.items()}
+_OWN_CODE = ("forward", "_conv_forward", "_output_padding", "__call__", "_call_impl")
+
+
+_MADE: dict[type[nn.Module], type[nn.Module]] = {}  # for subclasses of programs
+
+
+def replacement_of(kind: type[nn.Module]) -> type[nn.Module] | None:
+    """The class with our kernels for a class of layers, PyTorch's or a program's; None for one with code of its own."""
+    known = REPLACED.get(kind) or _MADE.get(kind)
+    if known is not None:
+        return known
+    base = next((each for each in kind.__mro__ if each in REPLACED), None)
+    if base is None or kind in ORIGINALS or kind.__module__.startswith("torch."):
+        return None
+    between = kind.__mro__[: kind.__mro__.index(base)]
+    if any(name in vars(each) for each in between for name in _OWN_CODE):
+        return None
+    own = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__reduce_ex__": _reduced}
+    made: type[nn.Module] = type(kind.__name__, (REPLACED[base].__mro__[1], kind), own)
+    _MADE[kind], ORIGINALS[made] = made, kind
+    return made
+
+
+def _reduced(self: Any, protocol: object) -> tuple[Any, ...]:
+    """How a layer of such a class is copied and saved: no module has the class."""
+    return _made_again, (ORIGINALS[type(self)],), self.__getstate__()
+
+
+def _made_again(kind: type[nn.Module]) -> nn.Module:
+    ours = replacement_of(kind)
+    assert ours is not None
+    return ours.__new__(ours)
 
 
 def convolved(
@@ -120,7 +156,7 @@ def convolved(
 
     def ours() -> Any:
         return torch.ops.tilesmith.convolution.default(
-            x, w, b, residual, *options, *finish.arguments, not layer.training
+            x, w, b, residual, *options, *finish.arguments, not layer.training, mode=find_mode(x)
         )
 
     try:
@@ -155,7 +191,9 @@ def multiplied(
     added = None if residual is None else residual.reshape(-1, w.shape[0])
 
     def ours() -> Any:
-        return torch.ops.tilesmith.gemm.default(rows, w.t(), b, added, *finish.arguments, not layer.training)
+        return torch.ops.tilesmith.gemm.default(
+            rows, w.t(), b, added, *finish.arguments, not layer.training, mode=find_mode(x)
+        )
 
     def pytorchs() -> Any:
         y = functional.linear(rows, w, b)

@@ -20,7 +20,7 @@ from tilesmith.torch_ops.modules.fused import (
     refresh_loaded,
     running_graph,
 )
-from tilesmith.torch_ops.modules.layers import ORIGINALS, REPLACED
+from tilesmith.torch_ops.modules.layers import ORIGINALS, REPLACED, replacement_of
 from tilesmith.torch_ops.modules.race import results_of
 from tilesmith.torch_ops.modules.report import LayerReport, Report
 from tilesmith.torch_ops.modules.tracing import has_hooks
@@ -82,10 +82,10 @@ def optimize(model: nn.Module, inplace: bool = False, only: Chosen | None = None
     replaced = {
         name: module
         for name, module in result.named_modules()
-        if type(module) in REPLACED and asked.wants(name, module) and not _why_not(module)
+        if isinstance(module, tuple(REPLACED)) and asked.wants(name, module) and not _why_not(module)
     }
     for module in replaced.values():
-        module.__class__ = REPLACED[type(module)]
+        module.__class__ = replacement_of(type(module))
     setattr(result, _ASKED, asked)
     unfused = frozenset(name for name, module in result.named_modules() if not asked.wants(name, module))
     if replaced:
@@ -194,7 +194,7 @@ def _is_one_of(entries: tuple[Any, ...], name: str, module: nn.Module) -> bool:
 def _why_not(module: nn.Module) -> str:
     """Why a layer stays PyTorch's; empty if it can be replaced."""
     kind = type(module)
-    if kind not in REPLACED and kind not in ORIGINALS:
+    if kind not in ORIGINALS and (hasattr(module, "parametrizations") or replacement_of(kind) is None):
         parametrized = bool(getattr(module, "parametrizations", None))
         return "its weight is parametrized" if parametrized else f"{kind.__name__} is a subclass with code of its own"
     if "forward" in module.__dict__:

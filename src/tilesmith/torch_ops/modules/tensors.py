@@ -9,6 +9,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 
+from tilesmith import env
+from tilesmith.dispatch.eager import when_forgotten
 from tilesmith.runtime.torch_rules import ONLY_WATCHES
 
 # Subclasses with operators of their own (DTensor, quantised tensors) stay PyTorch's.
@@ -40,6 +42,25 @@ def exports_to_onnx() -> bool:
     """Whether a model is being exported to ONNX, which knows PyTorch's operators alone."""
     traced = torch.compiler.is_compiling() or _C._get_tracing_state() is not None
     return traced and torch.onnx.is_in_onnx_export()
+
+
+def find_mode(x: torch.Tensor) -> str | None:
+    """The mode in which the kernel for ``x`` is found.
+
+    On a GPU a model takes the untuned choice where no database knows better, unless TILESMITH_FIND_MODE says otherwise:
+    to measure a problem beside PyTorch's kernels takes seconds there.
+    """
+    return "fast" if x.is_cuda and not _mode_is_set else None
+
+
+def _read_environment() -> None:
+    global _mode_is_set
+    _mode_is_set = env.FIND_MODE.is_set
+
+
+_mode_is_set = False
+_read_environment()
+when_forgotten(_read_environment)
 
 
 def differentiates_forward() -> bool:
