@@ -210,9 +210,9 @@ def _read(solver: str, config: str):
 
 @lru_cache(maxsize=64)
 def from_command(command: str) -> dict:
-    from tilesmith.problems.driver import parse_command
+    from tilesmith.problems.driver import parse_problem
 
-    return {direction: signature.canonical for direction, signature in parse_command(command).signatures}
+    return {direction: signature.canonical for direction, signature in parse_problem(command).signatures}
 
 
 @lru_cache(maxsize=16)

@@ -110,6 +110,6 @@ def _of_database(path: Path, target: str) -> Iterator[tuple[str, str, str, float
 
 
 def _key(command: str, direction: str) -> str:
-    from tilesmith.problems.driver import parse_command
+    from tilesmith.problems.driver import parse_problem
 
-    return next(s.canonical.key() for name, s in parse_command(command).signatures if name == direction)
+    return next(s.canonical.key() for name, s in parse_problem(command).signatures if name == direction)

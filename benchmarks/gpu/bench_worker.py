@@ -46,10 +46,10 @@ class Problems:
     def row(self, task: Task) -> dict:
         """What ``gpu_bench`` keeps of a problem."""
         from tilesmith.dispatch.launchable import forget_launchables
-        from tilesmith.problems.driver import parse_command
+        from tilesmith.problems.driver import parse_problem
         from tilesmith.solvers.external.library import empty_cache
 
-        found = parse_command(task["command"]).signatures
+        found = parse_problem(task["command"]).signatures
         signature = next(signature for direction, signature in found if direction == task["direction"])
         began = time.monotonic()
         row = {"tune": None, "bench": None, "external": None, "raced": task["external"]}

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
-from tilesmith.problems.driver import parse_command
+from tilesmith.problems.driver import parse_problem
 from tilesmith.problems.keys import parse_key
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.toolchain.nvrtc import find_nvrtc
@@ -84,7 +84,7 @@ def is_fitted(row: dict) -> bool:
 
 @lru_cache(maxsize=512)
 def _keys_of(command: str) -> tuple[tuple[str, str], ...]:
-    return tuple((direction, sig.canonical.key()) for direction, sig in parse_command(command).signatures)
+    return tuple((direction, sig.canonical.key()) for direction, sig in parse_problem(command).signatures)
 
 
 def portfolio(row: dict) -> float | None:

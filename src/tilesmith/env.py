@@ -179,7 +179,7 @@ DB_TIMEOUT: Variable[float] = Variable(
 )  # fmt: skip
 LOG_CMD: Variable[bool] = Variable(
     "TILESMITH_LOG_CMD", lambda: False, "0", _SWITCH,
-    "print every problem met, once, as a driver command to stderr", _switch,
+    "print every problem met, once, as a driver command (or its key) to stderr", _switch,
 )  # fmt: skip
 ONLY_SOLVER: Variable[str] = Variable(
     "TILESMITH_ONLY_SOLVER", lambda: "", "none", "a solver's name (letters, digits, and _ . @ -)",

@@ -17,7 +17,7 @@ from tilesmith.db.lines import line_of
 from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
 from tilesmith.errors import FileFormatError
-from tilesmith.problems.driver import parse as lists
+from tilesmith.problems.driver import listing as lists
 
 CONV = "conv -n 1 -c 16 -H 8 -W 8 -k 16 -p 1 -q 1 -F 1"
 RECORD = Record("p", "t", "s", "c", time_us=1.0)

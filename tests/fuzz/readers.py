@@ -284,7 +284,11 @@ def readers() -> tuple[Reader, ...]:
         Reader("key-file", (KEY_FILE,), read_key_file),
         Reader("problem-key", keys, read_problem_key),
         Reader("command", commands(), read_command),
-        Reader("command-file", (b"\n".join(commands()[:9]) + b"\n# end\n",), read_command_file),
+        Reader(
+            "command-file",
+            (b"\n".join(commands()[:9]) + b"\n" + KEYS[1].encode() + b" # fused\n# end\n",),
+            read_command_file,
+        ),
         Reader("spec", (SPEC,), spec),
         Reader("spec-pattern", (*keys, *commands()[:4], b"conv1;*", b"*"), may_refuse(parse_pattern)),
         Reader("json-line", lines, read_json_line),

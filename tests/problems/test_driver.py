@@ -10,7 +10,14 @@ from problem_strategies import conv_signatures, gemm_signatures
 
 from tilesmith.errors import CommandError, FileFormatError
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.driver import ConvParser, command_of, command_or_key, parse_command, read_commands
+from tilesmith.problems.driver import (
+    ConvParser,
+    command_of,
+    command_or_key,
+    parse_command,
+    parse_problem,
+    read_commands,
+)
 from tilesmith.problems.driver.flags import CONV_FLAGS, GEMM_FLAGS
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
@@ -56,8 +63,8 @@ def test_real_commands(text):
 
 
 def check_round_trip(text: str) -> None:
-    command = parse_command(text)
-    again = parse_command(command.print())
+    command = parse_problem(text)
+    again = parse_problem(command.print())
     assert again.signatures == command.signatures
     assert again.options == command.options
     for direction, signature in command.signatures:
@@ -71,12 +78,9 @@ def test_every_convolution_has_a_command(sig):
     if sig.padding_low != sig.padding_high:
         with pytest.raises(CommandError, match="pad both sides alike"):
             command_of(sig)
-        listed = command_or_key(sig)
-        canonical = sig.canonical
-        if canonical.padding_low == canonical.padding_high:
-            assert parse_command(listed).signatures == ((canonical.mode, canonical),)
-        else:
-            assert listed.startswith(f"# {sig.key()} (no command has padding")
+        listed, canonical = command_or_key(sig), sig.canonical
+        assert parse_problem(listed).signatures == ((canonical.mode, canonical),)
+        assert (listed == sig.key()) == (canonical.padding_low != canonical.padding_high)
         return
     assert parse_command(command_of(sig)).signatures == ((sig.mode, sig),)
     assert ConvParser.command_to_signature(command_of(sig)) == sig
@@ -277,3 +281,44 @@ def test_every_flag_is_documented():
             assert cells[2] == (f"`{flag.default}`" if flag.default != "" else "")
             assert cells[3] == flag.meaning
             assert flag.own == (not flag.short)
+
+
+FUSED = (
+    "conv2;fwd;x=fp32,NHWC,2x8x8x8;w=fp32,NHWC,12x3x3x8;y=fp32,NHWC;stride=2x1;pad=0x1;dil=1x1;groups=1;acc=fp32;"
+    "epi=bias+residual+relu;padhi=1x1"
+)
+
+
+def test_lists_hold_keys_beside_commands(tmp_path):
+    path = tmp_path / "list.txt"
+    gemm = GemmSignature(4, 5, 6, epilogue=Epilogue(bias=True))
+    path.write_text(f"# a list\n  {FUSED}  # 3 calls\nconv -n 1 -F 5\n{gemm.key()}\n")
+    found = [signature for line in read_commands(path) for _, signature in line.command.signatures]
+    assert found == [parse_key(FUSED), first("conv -n 1 -F 1"), parse_command("conv -n 1 -F 4").signatures[0][1], gemm]
+    assert [direction for line in read_commands(path) for direction, _ in line.command.signatures] == [
+        "fwd", "fwd", "wrw", "fwd",
+    ]  # fmt: skip
+    with pytest.raises(CommandError, match="pad both sides alike"):
+        command_of(parse_key(FUSED))
+    assert command_or_key(parse_key(FUSED)) == FUSED
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        (FUSED.replace("conv2", "conv9"), "they begin with conv1;"),
+        (FUSED.replace("stride=2x1;", ""), "is no conv2 key"),
+        (FUSED.replace("relu", "tanhh"), "'tanhh'"),
+        (FUSED.replace(";padhi=1x1", ""), "is no conv2 key: it reads as 'conv1;"),
+        (f"{FUSED} conv -n 1", "is no conv2 key"),
+        ("gemm1;m=4", "is no gemm1 key"),
+    ],
+)
+def test_a_bad_key_names_its_line_and_rule(tmp_path, line, rule):
+    path = tmp_path / "list.txt"
+    path.write_text(f"conv\n\n{line}\ngemm\n")
+    lines = list(read_commands(path))
+    assert [each.number for each in lines if each.error is None] == [1, 4]
+    message = str(lines[1].error)
+    assert message.startswith(f"{path}:3: ")
+    assert rule in message

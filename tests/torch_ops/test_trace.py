@@ -266,6 +266,18 @@ def test_the_verb_sees_a_program_that_calls_tilesmith_alone(script, capsys):
     assert err == "1 problems met in 1 calls, 0 calls not described\n"
 
 
+def test_a_problem_without_a_command_is_written_as_its_key(script, tmp_path):
+    out = tmp_path / "problems.txt"
+    call = "tilesmith.conv(x, w, padding=((0, 1), (1, 0)), activation='relu', mode='fast')"
+    script.write_text(f"import numpy, tilesmith\nx, w = (numpy.ones((1, 4, n, n), 'f') for n in (6, 3))\n{call}\n")
+    assert run(["trace", "--out", str(out), str(script)]) == 0
+    (line,) = read_commands(out)
+    assert line.text.startswith("conv2;fwd;")
+    ((_, found),) = line.command.signatures
+    assert (found.padding_low, found.padding_high, found.epilogue.activation) == ((0, 1), (1, 0), "relu")
+    assert run(["parse", str(out)]) == 0
+
+
 def test_a_script_that_is_not_there(tmp_path, capsys):
     assert run(["trace", str(tmp_path / "nothing.py")]) == 2
     assert "no such file" in capsys.readouterr().err

@@ -62,5 +62,5 @@ def test_a_command_names_several_problems(home):  # noqa: F811
 def test_what_is_no_problem(home):  # noqa: F811
     with pytest.raises(CommandError):
         tilesmith.tune("convolve everything")
-    with pytest.raises(ArgumentError, match="int is neither a signature nor a driver command"):
+    with pytest.raises(ArgumentError, match="int is neither a signature nor text"):
         tilesmith.tune(3)

@@ -30,7 +30,7 @@ from tilesmith.measure.device_oracle import device_oracle  # noqa: E402
 from tilesmith.measure.device_timing import interleave_on_device  # noqa: E402
 from tilesmith.plan.assemble import assemble  # noqa: E402
 from tilesmith.plan.records import Launch  # noqa: E402
-from tilesmith.problems.driver import parse_command  # noqa: E402
+from tilesmith.problems.driver import parse_problem  # noqa: E402
 from tilesmith.problems.rewrite import Signature  # noqa: E402
 from tilesmith.problems.samples import sample_args  # noqa: E402
 from tilesmith.runtime.executable import Executable  # noqa: E402
@@ -91,7 +91,7 @@ def main(*lists: str) -> int:
     held = json.loads(path.read_text())["lists"]
     ratios: dict[tuple[str, str], list[float]] = {}
     for row in (row for name in lists or ("gemm_llm",) for row in held[name]):
-        signature = dict(parse_command(row["command"]).signatures)[row["direction"]].canonical
+        signature = dict(parse_problem(row["command"]).signatures)[row["direction"]].canonical
         times = times_of(signature, row["bench"]["solver"], row["bench"]["config"], target)
         for kind, name in times:
             if name in OURS and (kind, "library") in times:

@@ -1,4 +1,4 @@
-"""The problems that a verb works on: a file of driver commands, or one command on the command line."""
+"""The problems that a verb works on: a file of driver commands and keys, or one on the command line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from typing import Any
 from tilesmith.cli.terminal import complain
 from tilesmith.errors import CommandError, FileFormatError, ProblemError
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.driver import DriverCommand, RunOptions, command_of, parse_command, read_commands
+from tilesmith.problems.driver import (
+    DriverCommand,
+    KeyedProblem,
+    RunOptions,
+    command_or_key,
+    is_key,
+    parse_problem,
+    read_commands,
+)
 from tilesmith.problems.rewrite import Signature
 
 
 @dataclass(frozen=True)
 class Item:
-    """One direction of one command."""
+    """One direction of one command, or the problem of a key (``command`` is the key then)."""
 
     command: str
     direction: str
@@ -46,20 +54,20 @@ class Listing:
 
 
 def read_problems(words: Sequence[str], dtype: str = "") -> Listing:
-    """The problems named by ``words``: the path of a file (``-``: standard input), or a driver command.
+    """The problems named by ``words``: the path of a file (``-``: standard input), or a driver command or key.
 
     A bad line of a file is reported with its number, and the rest is read. ``dtype`` gives every problem that element
     type; one that does not exist with it is reported, too. Raises ``CommandError`` for a bad command,
     ``FileFormatError`` for a file that cannot be read.
     """
     # Of a command that is longer than file names may be, os.path says that it is no file; a Path would raise.
-    if len(words) == 1 and (" " not in words[0].strip() or os.path.isfile(words[0])):
+    if len(words) == 1 and (not (is_key(words[0]) or " " in words[0].strip()) or os.path.isfile(words[0])):
         commands, bad = _file(words[0])
     elif words and (words[0] == "-" or os.path.isfile(words[0])):
         raise CommandError(f"{words[1]!r} stands behind the file {words[0]}; options begin with --, see --help")
     else:
         text = " ".join(words)
-        commands, bad = [(text, parse_command(text))], 0
+        commands, bad = [(text, parse_problem(text))], 0
     items = tuple(
         Item(text, direction, signature, command.options)
         for text, command in commands
@@ -68,10 +76,10 @@ def read_problems(words: Sequence[str], dtype: str = "") -> Listing:
     return _all_retyped(items, bad, dtype) if dtype else Listing(items, bad)
 
 
-def _file(name: str) -> tuple[list[tuple[str, DriverCommand]], int]:
+def _file(name: str) -> tuple[list[tuple[str, DriverCommand | KeyedProblem]], int]:
     path = "/dev/stdin" if name == "-" else name
     if name != "-" and not (name.strip() and os.path.exists(path)):
-        raise FileFormatError(f"{name!r} is neither a file nor a driver command")
+        raise FileFormatError(f"{name!r} is neither a file nor a driver command or key")
     commands, bad = [], 0
     for line in read_commands(path):
         if line.command is None:
@@ -100,4 +108,4 @@ def _retyped(item: Item, dtype: str) -> Item:
     names = ("input", "kernel", "output") if isinstance(item.signature, ConvSignature) else ("a", "b", "c")
     changes = own | {f"{name}_dtype": "" for name in names}
     signature = replace(item.signature, **changes)  # type: ignore[arg-type]
-    return replace(item, signature=signature, command=command_of(signature))
+    return replace(item, signature=signature, command=command_or_key(signature))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import shlex
 
 from tilesmith import env
 from tilesmith.dispatch.choice import BuiltPlan
 from tilesmith.dispatch.request import Request
-from tilesmith.errors import CommandError, CompileError, NoCompilerError, NoSolutionError, PlanError
+from tilesmith.errors import CompileError, NoCompilerError, NoSolutionError, PlanError
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.serial import encode, read_head
-from tilesmith.problems.driver import command_of
+from tilesmith.problems.driver import command_or_key, is_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.old_names import read_config
@@ -27,12 +28,8 @@ def preload_command(signature: Signature, target: Target) -> str:
     # A process that is strict by its environment would only say once more that nothing is ready.
     mode = "--mode hybrid " if env.FIND_MODE.get() == "strict" else ""
     where = f"--threads {target.cores}" if isinstance(target, CpuTarget) else "--device cuda"
-    try:
-        return f"tilesmith preload {mode}{where} {command_of(signature)}"
-    except CommandError:  # a problem that no command describes
-        where = f"threads={target.cores}" if isinstance(target, CpuTarget) else "device='cuda'"
-        call = f"t.get_launchable(t.parse_key('{signature.key()}'), mode='hybrid', {where})"
-        return f'python -c "import tilesmith as t; {call}"'
+    problem = command_or_key(signature)
+    return f"tilesmith preload {mode}{where} {shlex.quote(problem) if is_key(problem) else problem}"
 
 
 def held_plan(request: Request, candidate: Candidate, config: str) -> HeldPlan | None:

@@ -39,7 +39,7 @@ from tilesmith.errors import (
     NoSolutionError,
     TilesmithError,
 )
-from tilesmith.problems.driver import parse_command, read_commands
+from tilesmith.problems.driver import parse_problem, read_commands
 from tilesmith.problems.rewrite import Signature
 from tilesmith.ready.sources import write_sources
 from tilesmith.solvers.external.names import takes_part
@@ -82,9 +82,9 @@ class CachePopulator:
         cache_dir: A path or an ``ArtifactCache``. None: TILESMITH_CACHE_DIR.
         devices: Devices to prepare: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``. The empty name ``""`` writes sources only.
         signatures: Problems.
-        commands: Driver commands.
-        commands_file: File with one driver command on each line. A line that cannot be read is added to ``bad_lines``;
-            the other lines are used.
+        commands: Driver commands, or keys (``signature.key()``).
+        commands_file: File with one driver command or key on each line. A line that cannot be read is added to
+            ``bad_lines``; the other lines are used.
         mode: As for ``get_launchable``. ``"fast"`` measures nothing, so the process that runs the problems must use
             ``"fast"`` too. ``"strict"`` compiles nothing and only checks which problems are ready.
         threads: Number of CPU threads, from 1 to 1024. None: TILESMITH_NUM_THREADS, else all usable cores.
@@ -98,7 +98,7 @@ class CachePopulator:
         bad_lines: One ``CommandError`` for each line of ``commands_file`` that cannot be read.
 
     Raises:
-        CommandError: One of ``commands`` does not follow the grammar.
+        CommandError: One of ``commands`` is neither a command nor a key.
         FileFormatError: ``commands_file`` cannot be read.
         ArgumentError: ``mode`` does not exist, or TILESMITH_CACHE_ON=0 switches the cache off.
 
@@ -121,7 +121,7 @@ class CachePopulator:
         found = list(signatures)
         self.bad_lines: list[CommandError] = []
         for text in commands:
-            found += [signature for _, signature in parse_command(text).signatures]
+            found += [signature for _, signature in parse_problem(text).signatures]
         for line in read_commands(commands_file) if commands_file is not None else ():
             if line.command is None:
                 assert line.error is not None

@@ -8,7 +8,7 @@ from tilesmith.dispatch.eager import forget
 from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.driver import parse_command
+from tilesmith.problems.driver import parse_problem
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.target import Target
@@ -54,7 +54,7 @@ def tune(
     The next ``get_launchable`` of the problem uses the result.
 
     Args:
-        problem: A signature, or a driver command. A command may name several problems, one for each direction.
+        problem: A signature, a driver command, or a key. A command may name several problems, one for each direction.
         target: The target, or its name, such as ``"x86_64-v3:2"``. It must run on this machine. None: the target of
             ``device``; for the CPU, this machine with ``threads`` threads.
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``. None: the family of ``target``, else ``"cpu"``.
@@ -66,11 +66,11 @@ def tune(
             TILESMITH_EXTERNAL is not 0.
 
     Returns:
-        A ``TuneResult`` for a signature; a tuple of them, one for each direction, for a command.
+        A ``TuneResult`` for a signature; a tuple of them, one for each direction, for a command or key.
 
     Raises:
-        ArgumentError: ``problem`` is neither a signature nor a command.
-        CommandError: The command does not follow the grammar.
+        ArgumentError: ``problem`` is neither a signature nor text.
+        CommandError: The text is neither a command nor a key.
         DatabaseError: The database cannot be written, so the result would be lost.
         TargetError: The target or device does not exist or does not run here, or it contradicts ``threads``.
         NoSolutionError: No solver computes the problem, or no config works.
@@ -86,8 +86,8 @@ def tune(
         'ok'
     """
     if not isinstance(problem, str | ConvSignature | GemmSignature):
-        raise ArgumentError(f"{type(problem).__name__} is neither a signature nor a driver command")
-    commands = parse_command(problem).signatures if isinstance(problem, str) else (("", problem),)
+        raise ArgumentError(f"{type(problem).__name__} is neither a signature nor text (a driver command or key)")
+    commands = parse_problem(problem).signatures if isinstance(problem, str) else (("", problem),)
     place = target_of(target, threads, device)
     ordinal = max(0, device_ordinal(device or place.family))
     layers, cache = lasting_databases(), open_cache()

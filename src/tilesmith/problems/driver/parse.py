@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
-
 from tilesmith.errors import CommandError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver.command import DriverCommand, RunOptions, Signature
@@ -13,8 +9,6 @@ from tilesmith.problems.driver.conv_problem import conv_directions, resolve_conv
 from tilesmith.problems.driver.flags import CONV_BASES, Value, flags_of
 from tilesmith.problems.driver.gemm_problem import gemm_directions
 from tilesmith.problems.driver.tokens import read_value, split_command
-from tilesmith.problems.limits import MAX_FILE
-from tilesmith.reading import read_named
 
 
 def parse_command(text: str) -> DriverCommand:
@@ -92,40 +86,3 @@ class ConvParser:
 
 
 __all__ = ["CommandError", "ConvParser", "parse_command"]
-
-
-class CommandLine(NamedTuple):
-    """One line of a file: its command, or the reason why it cannot be read. Either ``command`` or ``error`` is None."""
-
-    number: int
-    text: str
-    command: DriverCommand | None
-    error: CommandError | None
-
-
-def read_commands(path: Path | str) -> Iterator[CommandLine]:
-    """Read the commands of a file, with their line numbers. A bad line gives an item with its error.
-
-    Args:
-        path: The file, one command on each line; at most 64 MiB.
-
-    Returns:
-        An iterator with one item for each line that is neither empty nor a comment.
-
-    Raises:
-        FileFormatError: The file cannot be read or is too large.
-    """
-    return _lines(str(path), read_named(path, MAX_FILE))
-
-
-def _lines(path: str, raw: bytes) -> Iterator[CommandLine]:
-    for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
-        text = line.decode("utf-8", "replace").strip()
-        if not text or text.startswith("#"):
-            continue
-        try:
-            if "\ufffd" in text or "\0" in text:
-                raise CommandError("the line is not UTF-8 text")
-            yield CommandLine(number, text, parse_command(text), None)
-        except CommandError as error:
-            yield CommandLine(number, text, None, CommandError(f"{path}:{number}: {error}"))

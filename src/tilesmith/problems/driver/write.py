@@ -50,16 +50,13 @@ def command_of(signature: ConvSignature | GemmSignature) -> str:
 
 
 def command_or_key(signature: ConvSignature | GemmSignature) -> str:
-    """For lists of commands: the command, that of the canonical spelling, or a comment with the key of a problem that
-    has no command."""
-    try:
-        return command_of(signature)
-    except CommandError as error:
-        why = error
-    try:
-        return command_of(signature.canonical)
-    except CommandError:
-        return f"# {signature.key()} ({why})"
+    """For lists of problems: the command, that of the canonical spelling, or the key of a problem without a command."""
+    for spelling in (signature, signature.canonical):
+        try:
+            return command_of(spelling)
+        except CommandError:
+            continue
+    return signature.key()
 
 
 def _base(bases: dict[str, str], dtype: str) -> str:
@@ -72,8 +69,8 @@ def _base(bases: dict[str, str], dtype: str) -> str:
 def _conv_values(sig: ConvSignature) -> tuple[str, dict[str, Value]]:
     if sig.padding_high != sig.padding_low:
         raise CommandError(
-            f"no command has padding {sig.padding}: flags such as --pad_h pad both sides alike; in Python, name the "
-            "problem by its key: parse_key(signature.key())"
+            f"no command has padding {sig.padding}: flags such as --pad_h pad both sides alike; name the problem "
+            "by its key, signature.key()"
         )
     n, c, *size = sig.input_logical
     integer = sig.acc_dtype == "int32"

@@ -1,0 +1,56 @@
+"""Problems named by their keys, where driver commands may stand: no command names unequal padding or a scale."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from tilesmith.errors import CommandError, ProblemError
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.driver.command import Direction, DriverCommand, RunOptions, Signature
+from tilesmith.problems.driver.parse import parse_command
+from tilesmith.problems.keys import parse_key
+
+_KEY = re.compile(r"(?:conv|gemm)[0-9]+;")
+
+
+@dataclass(frozen=True)
+class KeyedProblem:
+    """One problem that was named by its key; it runs with the options of a command that gives none."""
+
+    signature: Signature
+    options: RunOptions = field(default_factory=RunOptions)
+
+    @property
+    def signatures(self) -> tuple[Direction, ...]:
+        """The direction and the problem, as a command has them."""
+        return ((self.signature.mode if isinstance(self.signature, ConvSignature) else "fwd", self.signature),)
+
+    def print(self) -> str:
+        """The key."""
+        return self.signature.key()
+
+
+def is_key(text: str) -> bool:
+    """Whether a text begins like a key, so that it is read as one."""
+    return _KEY.match(text.lstrip()) is not None
+
+
+def parse_problem(text: str) -> DriverCommand | KeyedProblem:
+    """Parse a driver command, or the key of one problem; ``# comment`` may follow each.
+
+    Args:
+        text: The command or the key, at most 65,536 characters.
+
+    Returns:
+        Its problems and how to run them.
+
+    Raises:
+        CommandError: The text is neither, or names a problem that cannot exist. The message names the rule.
+    """
+    if not is_key(text):
+        return parse_command(text)
+    try:
+        return KeyedProblem(parse_key(text.partition("#")[0].strip()))
+    except ProblemError as error:
+        raise CommandError(str(error)) from None

@@ -1,0 +1,53 @@
+"""Reads lists of problems: files with one driver command, or the key of one problem, on each line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tilesmith.errors import CommandError
+from tilesmith.problems.driver.command import DriverCommand
+from tilesmith.problems.driver.keyed import KeyedProblem, parse_problem
+from tilesmith.problems.limits import MAX_FILE
+from tilesmith.reading import read_named
+
+
+class CommandLine(NamedTuple):
+    """One line of a file: its command or key, or the reason why it cannot be read.
+
+    Either ``command`` or ``error`` is None.
+    """
+
+    number: int
+    text: str
+    command: DriverCommand | KeyedProblem | None
+    error: CommandError | None
+
+
+def read_commands(path: Path | str) -> Iterator[CommandLine]:
+    """Read the commands and keys of a file, with their line numbers. A bad line gives an item with its error.
+
+    Args:
+        path: The file, one command or key on each line; at most 64 MiB.
+
+    Returns:
+        An iterator with one item for each line that is neither empty nor a comment.
+
+    Raises:
+        FileFormatError: The file cannot be read or is too large.
+    """
+    return _lines(str(path), read_named(path, MAX_FILE))
+
+
+def _lines(path: str, raw: bytes) -> Iterator[CommandLine]:
+    for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
+        text = line.decode("utf-8", "replace").strip()
+        if not text or text.startswith("#"):
+            continue
+        try:
+            if "\ufffd" in text or "\0" in text:
+                raise CommandError("the line is not UTF-8 text")
+            yield CommandLine(number, text, parse_problem(text), None)
+        except CommandError as error:
+            yield CommandLine(number, text, None, CommandError(f"{path}:{number}: {error}"))
