@@ -45,7 +45,6 @@ from tilesmith.package.records import MOST_ENTRIES, KernelPackage, PackageEntry
 
 MAGIC = b"TSKDB\r\n\x1a"
 VERSION = 1
-SUFFIX = ".kdb"
 SIGNED = b"tilesmith package 1\n"
 _HEADER, _SEALED, _IDENTITY, _KEY, _PAGE = 512, 480, 384, 32, 64
 _HEAD = struct.Struct("<8sIIQIIQQQQQQ32s32s64s96s48s32x")

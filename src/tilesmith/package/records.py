@@ -72,6 +72,11 @@ class Manifest:
             if not 0 <= number < _U64:
                 raise PackageError(f"package {what} {number} is not from 0 to 2^64-1")
 
+    @property
+    def file_name(self) -> str:
+        """The name of the package's file: its own name and its target, such as ``boo-sm_90a-132-h200.kdb``."""
+        return f"{self.name}-{self.target.replace(':', '-')}.kdb"
+
 
 @dataclass(frozen=True)
 class PackageEntry:
