@@ -68,7 +68,7 @@ $(VENV)/.fuzz: pyproject.toml $(VENV)/.setup
 	@touch $@
 
 FUZZ_SECONDS := 600
-fuzz: $(VENV)/.fuzz  ## the plan decoder (C: libFuzzer, sanitizers) and every reader (atheris), FUZZ_SECONDS=600 each
+fuzz: $(VENV)/.fuzz  ## the readers of plans and packages (C: libFuzzer, sanitizers) and every reader (atheris), FUZZ_SECONDS=600 each
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS) --json benchmarks/results/fuzz.json
 
 hit: $(VENV)/.setup  ## what a hit costs: in a fresh process, and once bound

@@ -1,13 +1,16 @@
 #!/bin/sh
-# Builds the C plan decoder with sanitizers into FOLDER: with `clang`, its fuzzer (`decoder [libFuzzer's options] CORPUS`);
-# else what replays a folder of inputs (`decoder CORPUS`).
+# Builds the C readers with sanitizers into FOLDER: with `clang`, their fuzzers (`plan [libFuzzer's options] CORPUS`, and
+# `package`); else what replays a folder of inputs (`plan CORPUS`, `package CORPUS`).
 #
 #     tests/fuzz/build.sh FOLDER [clang]
 set -eu
 cd "$(dirname "$0")"
 runtime=../../src/tilesmith/runtime/csrc
 flags="-std=gnu11 -g -O1 -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all -I$runtime"
-if [ "${2:-}" = clang ]; then
-  exec clang $flags -fsanitize=fuzzer -o "$1/decoder" plan_target.c $runtime/*.c -lpthread -ldl
-fi
-exec cc $flags -o "$1/decoder" plan_target.c replay.c $runtime/*.c -lpthread -ldl
+for name in plan package; do
+  if [ "${2:-}" = clang ]; then
+    clang $flags -fsanitize=fuzzer -o "$1/$name" ${name}_target.c $runtime/*.c -lpthread -ldl
+  else
+    cc $flags -o "$1/$name" ${name}_target.c replay.c $runtime/*.c -lpthread -ldl
+  fi
+done

@@ -1,4 +1,4 @@
-"""Fuzzes the C decoder of plans (libFuzzer with sanitizers) and every reader of ``readers.py`` (atheris).
+"""Fuzzes the C readers of plans and packages (libFuzzer with sanitizers) and every reader of ``readers.py`` (atheris).
 
 Both engines are libFuzzer: they start from the seeds and ``corpus/``, mutate towards code that nothing has reached yet,
 and stop at the first finding of a target, which is written down and fails the run. ``--grow`` keeps the inputs that
@@ -29,7 +29,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
-DECODER = "c-plan"
+NATIVE = {"c-plan": "plan", "c-package": "package"}  # targets in C, and their executables and folders of the corpus
 PATIENCE_S = 60  # for one input, on a machine with other work
 MOST_MIB = 4096
 GROWN_BYTES = 2000  # larger inputs stay out of the corpus
@@ -58,7 +58,7 @@ class Told:
 
 
 def main() -> int:
-    names = [DECODER, *names_of_readers()]
+    names = [*NATIVE, *names_of_readers()]
     options = argparse.ArgumentParser()
     options.add_argument("--seconds", type=int, default=600, help="for each target")
     options.add_argument("--seed", type=int, default=1)
@@ -94,8 +94,8 @@ def names_of_readers() -> list[str]:
 
 
 def missing_for(names: list[str]) -> list[str]:
-    missing = ["clang"] if DECODER in names and not shutil.which("clang") else []
-    return missing + ["atheris"] * (set(names) != {DECODER} and importlib.util.find_spec("atheris") is None)
+    missing = ["clang"] if NATIVE.keys() & set(names) and not shutil.which("clang") else []
+    return missing + ["atheris"] * (not set(names) <= NATIVE.keys() and importlib.util.find_spec("atheris") is None)
 
 
 def fuzz(name: str, seconds: int, seed: int, findings: Path, grow: bool = False) -> Told:
@@ -106,7 +106,7 @@ def fuzz(name: str, seconds: int, seed: int, findings: Path, grow: bool = False)
         pool, scratch, found = folder / "pool", folder / "scratch", findings / name
         for each in (pool, scratch, found):
             each.mkdir(parents=True, exist_ok=True)
-        command, seeds = decoder(folder) if name == DECODER else reader(name, scratch)
+        command, seeds = native(name, folder) if name in NATIVE else reader(name, scratch)
         for data in seeds:
             (pool / name_of(data)).write_bytes(data)
         old = {path.name for path in found.iterdir()}
@@ -124,18 +124,19 @@ def fuzz(name: str, seconds: int, seed: int, findings: Path, grow: bool = False)
         if child.returncode and not wrong:
             wrong.append(f"it ended with {child.returncode}: {said[-2000:]}")
         if grow:
-            keep_new(command, folder, pool, seeds, CORPUS / ("plan" if name == DECODER else name))
+            keep_new(command, folder, pool, seeds, CORPUS / NATIVE.get(name, name))
     return Told(
-        "libFuzzer, address and undefined-behaviour sanitizers" if name == DECODER else "atheris",
+        "libFuzzer, address and undefined-behaviour sanitizers" if name in NATIVE else "atheris",
         last(r"in (\d+) second", said), round(used.ru_utime + used.ru_stime, 1), seed, len(seeds),
         last(r"number_of_executed_units: (\d+)", said),
         last(r"new_units_added: +(\d+)", said), last(r" cov: (\d+)", said), tuple(wrong),
     )  # fmt: skip
 
 
-def decoder(folder: Path) -> tuple[list[str], tuple[bytes, ...]]:
+def native(name: str, folder: Path) -> tuple[list[str], tuple[bytes, ...]]:
     subprocess.run([HERE / "build.sh", folder, "clang"], check=True)
-    return [f"{folder}/decoder", "-max_len=4096"], tuple(path.read_bytes() for path in (CORPUS / "plan").iterdir())
+    seeds = tuple(path.read_bytes() for path in sorted((CORPUS / NATIVE[name]).iterdir()))
+    return [f"{folder}/{NATIVE[name]}", "-max_len=16384"], seeds
 
 
 def reader(name: str, scratch: Path) -> tuple[list[str], tuple[bytes, ...]]:

@@ -21,8 +21,10 @@ from tilesmith.package.files import PackageFile
 from tilesmith.package.lookup import package_target, plan_for, plans_for
 from tilesmith.package.records import Kind, name_of
 from tilesmith.plan.serial import decode
+from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver import parse_command
 from tilesmith.problems.keys import parse_key
+from tilesmith.problems.spellings import other_spellings
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.detect import host_target
 from tilesmith.targets.names import parse_target
@@ -130,6 +132,18 @@ def test_packages_of_other_machines(tmp_path, capsys):
         assert kernels
         assert magic is None or {int.from_bytes(kernel[18:20], "little") for kernel in kernels} == {magic}
         assert plan_for(package, parse_key(key), parse_target(each["target"])) is not None
+
+
+def test_a_problem_is_found_under_its_other_spelling(tmp_path):
+    """A tensor with a unit axis has several layouts at once, and a key for each."""
+    signature = ConvSignature((4, 1, 1, 16), (8, 1, 1, 16), shared_layout="NHWC")
+    other = other_spellings(signature)[0]
+    assert other.key() != signature.key()
+    (tmp_path / "one.txt").write_text(f"{signature.key()}\n")
+    assert run(["package", "build", str(tmp_path / "one.txt"), "-o", str(tmp_path)]) == 0
+    package = PackageFile(next(tmp_path.glob("*.kdb")))
+    assert package.find(Kind.PLAN, name_of(other.canonical.key(), host_target(2).name)) is None
+    assert plan_for(package, other, host_target(2)) == plan_for(package, signature, host_target(2)) is not None
 
 
 def test_what_cannot_be_built_is_named(tmp_path, capsys):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from samples import MANIFEST, TARGET, binary, digest, package, plan, row
 
+from package_samples import MANIFEST, TARGET, binary, digest, package, plan, row
 from tilesmith.errors import PackageError
 from tilesmith.package.change import DIFFERS, ONLY_FIRST, ONLY_SECOND, Difference, diff, merge, remove
 from tilesmith.package.files import PackageFile, records_in

@@ -13,8 +13,8 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from samples import MANIFEST, TARGET, binary, digest, package, plan, row
 
+from package_samples import MANIFEST, TARGET, binary, digest, package, plan, row
 from tilesmith.errors import PackageError
 from tilesmith.package.files import PackageFile, write
 from tilesmith.package.form import encode, identity, with_signature
@@ -85,7 +85,7 @@ def test_the_same_bytes_in_any_order_and_process():
     shuffled = list(made.entries)
     random.Random(2).shuffle(shuffled)
     assert encode(KernelPackage(made.manifest, tuple(shuffled))) == encode(made)
-    code = "import sys; from samples import *; from tilesmith.package.form import encode; " \
+    code = "import sys; from package_samples import *; from tilesmith.package.form import encode; " \
            "import hashlib; print(hashlib.sha256(encode(package(90))).hexdigest())"  # fmt: skip
     places = os.pathsep.join(path for path in sys.path if path)
     for seed in ("1", "2"):

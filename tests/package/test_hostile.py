@@ -14,8 +14,8 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from samples import MANIFEST, binary, digest, package, plan, row
 
+from package_samples import MANIFEST, binary, digest, package, plan, row
 from tilesmith.errors import PackageError
 from tilesmith.package.files import PackageFile
 from tilesmith.package.form import _sealed, encode

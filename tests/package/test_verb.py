@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from samples import MANIFEST, TARGET, package
 
+from package_samples import MANIFEST, TARGET, package
 from tilesmith.cli.main import run
 from tilesmith.package.files import PackageFile, write
 

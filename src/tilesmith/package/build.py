@@ -21,6 +21,7 @@ from tilesmith.dispatch.resolve import resolve
 from tilesmith.errors import TilesmithError
 from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import KernelPackage, Manifest
+from tilesmith.plan.serial import read_head
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.targets.detect import host_target, usable_cores
@@ -136,6 +137,7 @@ def assemble_package(
     manifest = Manifest(name, target.name, f"tilesmith {__version__}", generator_digest(target.family), counter, date)
     plans = [each.plan for each in packed if each.plan is not None]
     binaries = {artifact.digest: artifact.data for each in packed for artifact in each.artifacts}
-    problems = [each.signature.canonical.key() for each in packed]
+    problems = {each.signature.canonical.key() for each in packed}
+    problems |= {read_head(plan.data).problem for plan in plans}  # a database may hold it under another spelling
     results, trials = rows_of(layers, problems, target, rows)
     return make_package(manifest, plans, binaries, results, trials)
