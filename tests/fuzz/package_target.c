@@ -116,8 +116,8 @@ static void read_package(const uint8_t *bytes, size_t size) {
   size_t seen = strlen(facts->name) + strlen(facts->target) + strlen(facts->maker) + strlen(facts->generator);
   uint32_t index;
   if (ts_package_find(package, TS_ENTRY_FIND, "q\nt", 3, 0, &index, &error) == TS_OK) seen += index;
-  for (uint32_t i = 0; i < facts->entries && i < 1000; i++)
-    seen += read_entry(package, i);
+  for (uint32_t i = 0; i < facts->entries; i++)
+    if (i < 3 || facts->entries - i < 3) seen += read_entry(package, i); /* ts_package_verify reads all */
   if (ts_package_verify(package, &error) == TS_OK) seen++;
   if (seen == 1) abort(); /* keep it */
   ts_package_close(package);

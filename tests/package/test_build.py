@@ -134,6 +134,25 @@ def test_packages_of_other_machines(tmp_path, capsys):
         assert plan_for(package, parse_key(key), parse_target(each["target"])) is not None
 
 
+def test_several_plans_of_a_problem(listed, tmp_path):
+    """Each by another solver or config, the best first; all of them compute the same product."""
+    for count in (1, 4):
+        assert run(["package", "build", str(listed), "--plans", str(count), "-o", str(tmp_path / str(count))]) == 0
+    one, four = (PackageFile(next((tmp_path / str(count)).iterdir())) for count in (1, 4))
+    four.verify()
+    signature, target = SIGNATURES[3], host_target(2)
+    count = plans_for(four, signature, target)
+    assert plans_for(one, signature, target) == 1 < count <= 4
+    held = [plan_for(four, signature, target, rank) for rank in range(count)]
+    assert held[0].serial == plan_for(one, signature, target).serial
+    assert len({(each.plan.solver, each.plan.config) for each in held}) == count
+    arrays = [np.asarray(a) for a in signature.get_sample_args(seed=5)]
+    right = arrays[0].astype(np.float64) @ arrays[1].astype(np.float64)
+    for each in held:
+        found = np.asarray(Executable(each.serial, each.artifacts).bind(signature)(*arrays))
+        assert np.allclose(found, right, rtol=1e-5, atol=1e-5)
+
+
 def test_a_problem_is_found_under_its_other_spelling(tmp_path):
     """A tensor with a unit axis has several layouts at once, and a key for each."""
     signature = ConvSignature((4, 1, 1, 16), (8, 1, 1, 16), shared_layout="NHWC")

@@ -6,6 +6,7 @@ fastest. So a machine builds packages for targets that it does not have, as long
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,15 +16,17 @@ from tilesmith.db.layers import Layers
 from tilesmith.db.records import Record
 from tilesmith.db.store import Table
 from tilesmith.db.upkeep import RecordFilter, revision_of, select
-from tilesmith.dispatch.choice import DATABASE, Choice
+from tilesmith.dispatch.choice import DATABASE, BuiltPlan, Choice
+from tilesmith.dispatch.planning import build
 from tilesmith.dispatch.request import Request
-from tilesmith.dispatch.resolve import resolve
-from tilesmith.errors import TilesmithError
+from tilesmith.dispatch.resolve import as_held, decide, resolve
+from tilesmith.errors import CompileError, NoSolutionError, PlanError, TilesmithError
 from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import KernelPackage, Manifest
 from tilesmith.plan.serial import read_head
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
+from tilesmith.solvers.table import candidates
 from tilesmith.targets.detect import host_target, usable_cores
 from tilesmith.targets.names import as_target
 from tilesmith.targets.target import CpuTarget, Target
@@ -33,11 +36,11 @@ from tilesmith.toolchain.processes import Processes
 
 @dataclass(frozen=True)
 class PackedProblem:
-    """What a package got of one problem: the choice and its plan; or the reason why it got nothing."""
+    """What a package got of one problem: the choice and its plans, the best first; or the reason why it got nothing."""
 
     signature: Signature
     choice: Choice | None = None
-    plan: PackedPlan | None = None
+    plans: tuple[PackedPlan, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     reason: str = ""
 
@@ -67,9 +70,9 @@ def build_target(text: str) -> Target:
 
 def pack_problems(
     signatures: Sequence[Signature], target: Target, layers: Layers, cache: ArtifactCache, jobs: int | None = None,
-    listener: Callable[[PackedProblem], None] | None = None,
+    listener: Callable[[PackedProblem], None] | None = None, plans: int = 1,
 ) -> tuple[PackedProblem, ...]:  # fmt: skip
-    """The plan of each problem, in the order given. A problem without one has the reason.
+    """The plans of each problem, in the order given. A problem without one has the reason.
 
     Args:
         signatures: Problems; of two with the same key the first counts.
@@ -78,6 +81,7 @@ def pack_problems(
         cache: Where compiled kernels are found, and go.
         jobs: Compilers at a time. None: one for each usable core.
         listener: Called with each problem when it is done, in the order given. None: no calls.
+        plans: At most this many for each problem: the best, and those that dispatch would take without it.
     """
     distinct = list({signature.canonical.key(): signature for signature in reversed(signatures)}.values())[::-1]
     compilers = Processes()
@@ -87,11 +91,12 @@ def pack_problems(
         try:
             with compilers:
                 found = resolve(request)
+                built = [(found.choice, found.built), *_next_best(request, found.choice, plans - 1)]
         except (TilesmithError, OSError) as error:
             return PackedProblem(signature, reason=str(error) or type(error).__name__)
-        time_us = found.choice.time_us if found.choice.basis == DATABASE else None
-        plan = PackedPlan(found.built.serial.data, revision_of(found.choice.solver) or 0, time_us or 0.0)
-        return PackedProblem(signature, found.choice, plan, found.built.artifacts)
+        artifacts = [artifact for _, each in built for artifact in each.artifacts]
+        made = tuple(_packed(choice, each) for choice, each in built)
+        return PackedProblem(signature, found.choice, made, tuple(dict.fromkeys(artifacts)))
 
     packed = []
     pool = ThreadPoolExecutor(jobs or usable_cores())
@@ -106,6 +111,29 @@ def pack_problems(
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
     return tuple(packed)
+
+
+def _packed(choice: Choice, built: BuiltPlan) -> PackedPlan:
+    """A plan with its time, if a record of this very target has one."""
+    time_us = choice.time_us if choice.basis == DATABASE else None
+    return PackedPlan(built.serial.data, revision_of(choice.solver) or 0, time_us or 0.0)
+
+
+def _next_best(request: Request, best: Choice, count: int) -> list[tuple[Choice, BuiltPlan]]:
+    """At most ``count`` further choices with their plans; one that cannot be built is left out."""
+    found: list[tuple[Choice, BuiltPlan]] = []
+    request = request if request.only else as_held(request)  # under the spelling that the best choice has
+    without = frozenset({(best.solver, best.config)})
+    while len(found) < count:
+        try:
+            choice = decide(request, without)
+        except NoSolutionError:  # nothing is left
+            break
+        without |= {(choice.solver, choice.config)}
+        (candidate,) = candidates(request.signature, request.target, (choice.solver,))
+        with contextlib.suppress(CompileError, PlanError):
+            found.append((choice, build(request, candidate, choice.config)))
+    return found
 
 
 def rows_of(
@@ -135,7 +163,7 @@ def assemble_package(
     Raises ``PackageError`` for a name, counter or date outside its rule.
     """
     manifest = Manifest(name, target.name, f"tilesmith {__version__}", generator_digest(target.family), counter, date)
-    plans = [each.plan for each in packed if each.plan is not None]
+    plans = [plan for each in packed for plan in each.plans]
     binaries = {artifact.digest: artifact.data for each in packed for artifact in each.artifacts}
     problems = {each.signature.canonical.key() for each in packed}
     problems |= {read_head(plan.data).problem for plan in plans}  # a database may hold it under another spelling

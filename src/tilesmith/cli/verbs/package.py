@@ -51,12 +51,15 @@ _out = click.option("-o", "--out", required=True, type=click.Path(path_type=Path
     "--rows", multiple=True, metavar="TARGET",
     help="Whose find-db is embedded (default: the target's); may be given again.",
 )  # fmt: skip
+@click.option(
+    "--plans", type=click.IntRange(1, 64), default=1, help="Of each problem at most: the best, then the next."
+)
 @click.option("--trials", is_flag=True, help="Embed the perf-db too.")
 @click.option("-j", "--max-processes", "jobs", type=click.IntRange(1), help="Compilers at a time (one a core).")
 @json_flag
 def build(
     lists: tuple[str, ...], targets: tuple[str, ...], out: Path, name: str | None, counter: int, date: int,
-    rows: tuple[str, ...], trials: bool, jobs: int | None, as_json: bool,
+    rows: tuple[str, ...], plans: int, trials: bool, jobs: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     listings = [read_problems([each]) for each in lists]
     items: dict[Signature, Item] = {item.signature: item for listing in listings for item in listing.items}
@@ -73,7 +76,7 @@ def build(
                 what = f"{packed.choice.solver} by {packed.choice.basis}" if packed.choice else "left out"
                 step(f"{item}: {what}")
 
-            packed = pack_problems(list(items), target, layers, cache, jobs, tell)
+            packed = pack_problems(list(items), target, layers, cache, jobs, tell, plans)
         left_out = sum(each.choice is None for each in packed)
         if left_out == len(packed):
             raise PackageError(f"no problem has a plan for {target.name}: no package is written")
