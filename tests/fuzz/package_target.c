@@ -13,7 +13,7 @@
 #define ROW 56
 #define RECORD 112
 #define PAGE 64
-#define MOST_CONTENT (1 << 20)
+#define MOST_CONTENT (1 << 16)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -17,7 +17,7 @@ import pytest
 
 from package_samples import MANIFEST, binary, digest, package, plan, row
 from tilesmith.errors import PackageError
-from tilesmith.package.files import PackageFile
+from tilesmith.package.files import PackageFile, write
 from tilesmith.package.form import _sealed, encode
 from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import KernelPackage, Kind, Manifest, name_of, new_entry
@@ -200,6 +200,24 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
         PackageFile.__init__(object.__new__(PackageFile), bytearray(DATA))
 
 
+def test_a_file_that_is_changed_in_place(tmp_path):
+    """Cut, or written over with another package, after its first entry was read: an error or the old content."""
+    path, other = tmp_path / "a.kdb", encode(package(150, replace(MANIFEST, counter=9), size=301))
+    made = package(150)
+    for changed in (b"", DATA, other, other[:9000], bytes(1 << 20)):
+        write(path, made)
+        read = PackageFile(path)
+        assert read.read(0) == made.entries[0].content()
+        with path.open("r+b") as file:
+            file.truncate(len(changed))
+            file.write(changed)
+        for index in range(0, len(made.entries), 7):
+            with contextlib.suppress(PackageError):
+                assert read.read(index) == made.entries[index].content()
+        with pytest.raises(PackageError):
+            read.verify()
+
+
 def test_a_manifest_that_python_refuses(tmp_path):
     """The C reader takes any printable text; the rules of names are Python's too."""
     made = bytearray(DATA)
@@ -219,7 +237,7 @@ def test_a_reader_in_a_small_process(tmp_path):
     code = f"""
 import resource
 from tilesmith.errors import PackageError
-from tilesmith.package.files import PackageFile
+from tilesmith.package.files import PackageFile, write
 try:
     PackageFile({str(path)!r})
 except PackageError as error:

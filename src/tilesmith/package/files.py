@@ -20,7 +20,7 @@ class PackageFile:
     """A package that lies in a file, which is mapped, or in bytes.
 
     What its methods return has been compared with its digest. Any number of threads may call them. The file may be
-    removed or replaced meanwhile, but not be written to in place.
+    removed or replaced meanwhile; one that is changed in place is refused.
 
     Args:
         source: The path of the file; or its bytes.

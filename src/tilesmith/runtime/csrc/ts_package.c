@@ -48,7 +48,7 @@ struct ts_package {
   ts_package_facts facts;
   const uint8_t *bytes;
   size_t size;
-  int is_mapped;
+  int file; /* of the mapping; -1 for bytes of the program */
   uint32_t page_count;
   page *pages;
   uint8_t *table; /* header and page table: a copy */
@@ -126,7 +126,8 @@ static ts_status read_header(ts_package *p, ts_error *error) {
   if (table > most || index > most - table || payload != most - table - index)
     REFUSE("the parts of the package do not add up to its %zu bytes", p->size);
   const uint32_t entries = u32(h + 24), pages = u32(h + 28);
-  if (entries > TS_PACKAGE_MOST_ENTRIES || pages != (entries + PAGE - 1) / PAGE || pages > table / ROW)
+  if (entries > TS_PACKAGE_MOST_ENTRIES || pages != (entries + PAGE - 1) / PAGE || table / ROW < pages ||
+      table > (uint64_t)pages * (ROW + TS_PACKAGE_MOST_NAME))
     REFUSE("package of %u entries in %u pages, with a table of %llu bytes: impossible", entries, pages,
            (unsigned long long)table);
   if (u32(h + 12) != HEADER || u64(h + 56) != 0 || !is_text(h + 112, 32) || !is_text(h + 144, 64) ||
@@ -174,7 +175,8 @@ static ts_status read_table(ts_package *p, ts_error *error) {
     each->name = (const char *)h + HEADER + name_at;
     if (each->name_bytes > table - name_at || !is_name((const uint8_t *)each->name, each->name_bytes))
       REFUSE("page %u of the package has a first name of %u bytes beyond its table", i, each->name_bytes);
-    if (each->bytes > payload_at - at || each->bytes < RECORD + 1)
+    if (each->bytes > payload_at - at || each->bytes < RECORD + 1 ||
+        each->bytes > PAGE * (RECORD + TS_PACKAGE_MOST_NAME))
       REFUSE("page %u of the package has %u bytes, beyond the index", i, each->bytes);
     if (each->payload_at < (i ? each[-1].payload_at : payload_at) || each->payload_at > p->size ||
         (i == 0 && each->payload_at != payload_at))
@@ -190,18 +192,19 @@ static ts_status read_table(ts_package *p, ts_error *error) {
   return TS_OK;
 }
 
-static ts_status open_bytes(const void *bytes, size_t size, int is_mapped, ts_package **package, ts_error *error) {
+static ts_status open_bytes(const void *bytes, size_t size, int file, ts_package **package, ts_error *error) {
   ts_package *made = calloc(1, sizeof *made);
   if (made == NULL) return ts_fail(error, TS_NO_MEMORY, "no memory for a package");
   made->bytes = bytes;
   made->size = size;
+  made->file = -1;
   ts_status status = read_header(made, error);
   if (status == TS_OK) status = read_table(made, error);
   if (status != TS_OK) {
     ts_package_close(made);
     return status;
   }
-  made->is_mapped = is_mapped; /* from here on ts_package_close unmaps it */
+  made->file = file; /* from here on ts_package_close unmaps and closes it */
   *package = made;
   return TS_OK;
 }
@@ -209,7 +212,7 @@ static ts_status open_bytes(const void *bytes, size_t size, int is_mapped, ts_pa
 ts_status ts_package_open(const void *bytes, size_t size, ts_package **package, ts_error *error) {
   if (bytes == NULL || package == NULL) return ts_fail(error, TS_BAD_ARGUMENT, "bytes and package must not be NULL");
   *package = NULL;
-  return open_bytes(bytes, size, 0, package, error);
+  return open_bytes(bytes, size, -1, package, error);
 }
 
 ts_status ts_package_open_file(const char *path, ts_package **package, ts_error *error) {
@@ -227,20 +230,27 @@ ts_status ts_package_open_file(const char *path, ts_package **package, ts_error 
   const uint64_t size = (uint64_t)about.st_size;
   void *bytes = MAP_FAILED;
   if (size >= HEADER && size <= SIZE_MAX / 2) bytes = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, file, 0);
-  close(file);
-  if (size < HEADER) REFUSE("%s: these %llu bytes are no package", path, (unsigned long long)size);
-  if (bytes == MAP_FAILED) REFUSE("package %s cannot be mapped: %s", path, strerror(errno));
-  ts_status status = open_bytes(bytes, (size_t)size, 1, package, error);
-  if (status != TS_OK) munmap(bytes, (size_t)size);
+  ts_status status;
+  if (size < HEADER)
+    status = ts_fail(error, TS_BAD_PACKAGE, "%s: these %llu bytes are no package", path, (unsigned long long)size);
+  else if (bytes == MAP_FAILED)
+    status = ts_fail(error, TS_BAD_PACKAGE, "package %s cannot be mapped: %s", path, strerror(errno));
+  else
+    status = open_bytes(bytes, (size_t)size, file, package, error);
+  if (status != TS_OK) {
+    if (bytes != MAP_FAILED) munmap(bytes, (size_t)size);
+    close(file);
+  }
   return status;
 }
 
 void ts_package_close(ts_package *package) {
   if (package == NULL) return;
-  if (package->is_mapped) {
+  if (package->file >= 0) {
     for (uint32_t i = 0; i < package->page_count; i++)
       free(atomic_load(&package->pages[i].checked));
     munmap((void *)(uintptr_t)package->bytes, package->size);
+    close(package->file);
   }
   free(package->pages);
   free(package->table);
@@ -326,6 +336,14 @@ static ts_status check_page(const ts_package *p, uint32_t index, const uint8_t *
   return TS_OK;
 }
 
+/* Reading a mapping beyond the end of its file ends the process: a file that was cut since it was opened is refused. */
+static ts_status check_length(const ts_package *p, ts_error *error) {
+  struct stat about = {0};
+  if (p->file >= 0 && (fstat(p->file, &about) != 0 || (uint64_t)about.st_size < p->size))
+    REFUSE("the file of the package was cut to %lld bytes while it was open", (long long)about.st_size);
+  return TS_OK;
+}
+
 /* The bytes of a page, which are checked when they are first asked for. */
 static ts_status open_page(const ts_package *p, uint32_t index, const uint8_t **bytes, ts_error *error) {
   page *it = &p->pages[index];
@@ -334,21 +352,22 @@ static ts_status open_page(const ts_package *p, uint32_t index, const uint8_t **
   if (found != NULL) return TS_OK;
   const uint8_t *there = p->bytes + it->at;
   found = (uint8_t *)(uintptr_t)there;
-  if (p->is_mapped) {
+  ts_status status = check_length(p, error);
+  if (status != TS_OK) return status;
+  if (p->file >= 0) {
     found = malloc(it->bytes);
     if (found == NULL) return ts_fail(error, TS_NO_MEMORY, "no memory for a page of %u bytes", it->bytes);
     memcpy(found, there, it->bytes);
   }
-  ts_status status =
-      has_digest(found, it->bytes, it->digest)
-          ? check_page(p, index, found, error)
-          : ts_fail(error, TS_BAD_PACKAGE, "page %u of the package is damaged: its checksum is wrong", index);
+  status = has_digest(found, it->bytes, it->digest)
+               ? check_page(p, index, found, error)
+               : ts_fail(error, TS_BAD_PACKAGE, "page %u of the package is damaged: its checksum is wrong", index);
   uint8_t *other = NULL;
   if (status == TS_OK && atomic_compare_exchange_strong(&it->checked, &other, found)) {
     *bytes = found;
     return TS_OK;
   }
-  if (p->is_mapped) free(found); /* it is damaged, or another thread was faster */
+  if (p->file >= 0) free(found); /* it is damaged, or another thread was faster */
   *bytes = other;
   return status;
 }
@@ -429,6 +448,7 @@ static int is_plan_of(const uint8_t *plan, uint64_t size, const ts_entry *entry)
 static ts_status open_stored(const ts_package *p, uint32_t index, ts_entry *entry, const uint8_t **stored,
                              ts_error *error) {
   ts_status status = ts_package_entry(p, index, entry, error);
+  if (status == TS_OK) status = check_length(p, error);
   if (status != TS_OK) return status;
   const uint8_t *page_bytes = atomic_load_explicit(&p->pages[index / PAGE].checked, memory_order_acquire);
   *stored = p->bytes + place_of(p, index, page_bytes);

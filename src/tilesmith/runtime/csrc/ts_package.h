@@ -60,7 +60,8 @@ typedef struct ts_entry {
 /* Open a package that lies in memory, which must stay as it is until ts_package_close: an array of the program. */
 ts_status ts_package_open(const void *bytes, size_t size, ts_package **package, ts_error *error);
 /* The same for a file, which is mapped. Never waits: a pipe or a device is refused. A file may be removed or replaced
- * (renamed over) meanwhile, but not written to in place: a file that another process shortens ends this process. */
+ * (renamed over) meanwhile. One that is written to in place is refused from then on; only a process that cuts it while
+ * a call reads it ends this one. */
 ts_status ts_package_open_file(const char *path, ts_package **package, ts_error *error);
 void ts_package_close(ts_package *package);
 
