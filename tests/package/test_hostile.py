@@ -222,8 +222,9 @@ def test_a_manifest_that_python_refuses(tmp_path):
     """The C reader takes any printable text; the rules of names are Python's too."""
     made = bytearray(DATA)
     made[144:148] = b"TEST"
-    with pytest.raises(PackageError, match="package name 'TEST'"):
-        PackageFile(resealed(bytes(made)))
+    (tmp_path / "a.kdb").write_bytes(resealed(bytes(made)))
+    with pytest.raises(PackageError, match="a.kdb: package name 'TEST'"):
+        PackageFile(tmp_path / "a.kdb")
     with pytest.raises(PackageError):
         Manifest("../x", "t", "m", "g")
 

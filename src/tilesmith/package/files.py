@@ -39,7 +39,10 @@ class PackageFile:
         except ValueError:  # a path with a null byte
             raise PackageError(f"{self.path!r}: is no path") from None
         name, target, maker, generator, counter, date, digest, key, signature = self._package.facts()
-        self.manifest = Manifest(name, target, maker, generator, counter, date)
+        try:
+            self.manifest = Manifest(name, target, maker, generator, counter, date)
+        except PackageError as error:
+            raise self._named(error) from None
         self.identity = digest.hex()
         self.public_key, self.signature = (key, signature) if any(key) else (b"", b"")
 
