@@ -17,7 +17,7 @@ RUN := $(BIN)/python
 READY := $(VENV)/.setup $(VENV)/.torch
 endif
 
-.PHONY: help setup system demo test test-levels sweep style quality docs bench gpu-test gpu-bench gpu-search gpu-all clean
+.PHONY: help setup system demo test test-levels sweep keys style quality docs bench bench-models gpu-test gpu-bench gpu-search gpu-all clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 13
@@ -60,6 +60,9 @@ test-levels: $(VENV)/.dev  ## the tests that run CPU kernels, as on processors o
 sweep: $(VENV)/.dev  ## 2,000 random signatures against PyTorch float64
 	$(BIN)/python tests/sweep.py 2000
 
+keys: $(VENV)/.dev  ## 100,000 random problems: the keys of the C runtime against Python's
+	$(BIN)/python tests/runtime/problem_keys.py 100000
+
 torture: $(VENV)/.dev  ## the cache and the databases killed, damaged and refused: minutes, figures in benchmarks/results/torture.json
 	$(BIN)/python tests/torture/run.py --json benchmarks/results/torture.json
 
@@ -68,7 +71,7 @@ $(VENV)/.fuzz: pyproject.toml $(VENV)/.setup
 	@touch $@
 
 FUZZ_SECONDS := 600
-fuzz: $(VENV)/.fuzz  ## the readers of plans and packages (C: libFuzzer, sanitizers) and every reader (atheris), FUZZ_SECONDS=600 each
+fuzz: $(VENV)/.fuzz  ## the readers of plans, packages and descriptions (C: libFuzzer, sanitizers) and every reader (atheris), FUZZ_SECONDS=600 each
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS) --json benchmarks/results/fuzz.json
 
 hit: $(VENV)/.setup  ## what a hit costs: in a fresh process, and once bound
@@ -89,6 +92,14 @@ docs: $(VENV)/.dev  ## build the documentation into site/
 
 bench: $(VENV)/.setup $(VENV)/.torch  ## the benchmark tables of the docs, written to benchmarks/results/
 	$(BIN)/python benchmarks/cpu.py
+
+# Without its dependencies: torchvision's own PyTorch would replace the one that is there.
+$(VENV)/.models: $(VENV)/.torch
+	$(PIP) install --no-deps torchvision==0.28.0 pillow
+	@touch $@
+
+bench-models: $(VENV)/.setup $(VENV)/.models  ## whole models against PyTorch's modes, hours on a CPU; ARGS='--models unet --batches 1'
+	$(RUN) benchmarks/models/run.py $(ARGS)
 
 gpu-test: $(READY)  ## everything that needs a GPU: numbers, graphs, streams, the sanitizer; ARGS='--time-limit 500 resnet50'
 	$(RUN) benchmarks/gpu/run.py test $(ARGS)

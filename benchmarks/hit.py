@@ -1,6 +1,9 @@
 """What an answer at hand costs: the whole of ``get_launchable`` in a fresh process, and a call of what it returned.
 
-    python benchmarks/hit.py [-n PROCESSES]
+    python benchmarks/hit.py [-n PROCESSES] [--torch]
+
+``--torch``: each process imports PyTorch first, which does not count; then the first call of ``conv`` on its tensors is
+timed, too: that is when a program that uses PyTorch has its first result.
 
 Each process does what a user's does: it imports ``get_launchable``, describes a problem, and asks for it, with the
 defaults of a user who has set nothing. The clock runs from the call to its return: the environment is read, the
@@ -21,18 +24,29 @@ import time
 
 CHILD = """
 import json, sys, time
-begin = time.perf_counter()
+FIRST
+begin, cpu = time.perf_counter(), time.process_time()
 from tilesmith import ConvSignature, get_launchable
-imported = time.perf_counter() - begin
+imported, importing = time.perf_counter() - begin, time.process_time() - cpu
 signature = ConvSignature((1, 28, 28, 64), (64, 3, 3, 64), shared_layout="NHWC", padding=1)
 modules = set(sys.modules)
 begin, cpu = time.perf_counter(), time.thread_time()
 launch = get_launchable(signature)
 wall, cpu = time.perf_counter() - begin, time.thread_time() - cpu
 assert set(sys.modules) == modules, set(sys.modules) - modules
-print(json.dumps([launch.remembered and launch.choice.basis == "database", wall, cpu, imported]))
+result = 0.0
+if "torch" in sys.modules:
+    x, w = (torch.ones(shape).to(memory_format=torch.channels_last) for shape in ((1, 64, 28, 28), (64, 64, 3, 3)))
+    began = time.perf_counter()
+    from tilesmith import conv
+    conv(x, w, padding=1)
+    result = imported + time.perf_counter() - began
+print(json.dumps([launch.remembered and launch.choice.basis == "database", wall, cpu, imported, importing, result]))
 """
-ROWS = ("get_launchable, all of it", "... of processor time", "(import of get_launchable)")
+ROWS = (
+    "get_launchable, all of it", "... of processor time", "(import of get_launchable)", "(... of processor time)",
+    "(import and first result)",
+)  # fmt: skip
 
 
 def user_of(home: str) -> dict[str, str]:
@@ -41,9 +55,9 @@ def user_of(home: str) -> dict[str, str]:
     return {**kept, "HOME": home}
 
 
-def fresh_process(environment: dict[str, str]) -> tuple[bool, list[float]]:
-    """Whether it was a hit; seconds of the call, of the processor, and of the import."""
-    done = json.loads(subprocess.check_output([sys.executable, "-c", CHILD], env=environment, text=True))
+def fresh_process(environment: dict[str, str], text: str) -> tuple[bool, list[float]]:
+    """Whether it was a hit; seconds of the call, of the processor, of the import, and of import and first result."""
+    done = json.loads(subprocess.check_output([sys.executable, "-c", text], env=environment, text=True))
     return done[0], done[1:]
 
 
@@ -83,18 +97,22 @@ def again_ms() -> float:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("-n", type=int, default=20, help="fresh processes")
-    count = parser.parse_args().n
+    parser.add_argument("--torch", action="store_true", help="in processes that have imported PyTorch")
+    options = parser.parse_args()
+    count, text = options.n, CHILD.replace("FIRST", "import torch" if options.torch else "")
     with tempfile.TemporaryDirectory() as home:
         environment = user_of(home)
         # The first process decides, measures and compiles, the second asks the database and keeps what it found until
         # that changes; without the modules' check, for both import a good deal.
-        first = CHILD.replace("assert set", "set")
+        first = text.replace("assert set", "set")
         for _ in range(2):
             subprocess.run([sys.executable, "-c", first], env=environment, stdout=subprocess.DEVNULL, check=True)
-        found = [fresh_process(environment) for _ in range(count)]
+        found = [fresh_process(environment, text) for _ in range(count)]
         assert all(hit for hit, _ in found), "a process did not take the answer of the database"
         print(f"in {count} fresh processes, least and median milliseconds:")
-        for name, values in zip(ROWS, zip(*(times for _, times in found), strict=True), strict=True):
+        for name, values in zip(
+            ROWS[: 5 if options.torch else 4], zip(*(times for _, times in found), strict=True), strict=False
+        ):
             print(f"  {name:32} {min(values) * 1e3:7.3f} {statistics.median(values) * 1e3:7.3f}")
         for name in os.environ.keys() - environment.keys():
             del os.environ[name]

@@ -38,6 +38,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "nvrtc": (lambda: found(find_nvrtc), "NVRTC: pip install 'nvidia-cuda-nvrtc>=13.0'"),
     "torch": (lambda: find_spec("torch") is not None, "PyTorch: pip install torch"),
     "zig": (lambda: find_spec("ziglang") is not None, "the ziglang wheel (400 MB): pip install ziglang"),
+    "onnx": (
+        lambda: find_spec("onnx") is not None and find_spec("onnxscript") is not None,
+        "ONNX and its exporter: pip install onnx onnxscript",
+    ),
     "linux": (lambda: sys.platform == "linux", "Linux: its /proc and its ELF files are read"),
     "users": (lambda: hasattr(os, "geteuid"), "a system with POSIX users: access lists of others are not read"),
     "root": (lambda: hasattr(os, "geteuid") and os.geteuid() == 0, "root, to give files to another user: use sudo"),

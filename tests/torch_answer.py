@@ -79,6 +79,11 @@ def activated(v: torch.Tensor, e: Epilogue) -> torch.Tensor:
         "silu": lambda: f.silu(v),
         "gelu": lambda: f.gelu(v),
         "clamp": lambda: v.clamp(e.low, e.high),
+        "gelu_tanh": lambda: f.gelu(v, approximate="tanh"),
+        "sigmoid": lambda: f.sigmoid(v),
+        "tanh": lambda: f.tanh(v),
+        "hardswish": lambda: f.hardswish(v),
+        "hardsigmoid": lambda: f.hardsigmoid(v),
     }[e.activation]()
 
 

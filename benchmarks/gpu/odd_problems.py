@@ -41,6 +41,7 @@ def odd_problems() -> Iterator[ConvSignature | GemmSignature]:
     """All of them."""
     yield from mixed_problems()
     yield from wide_problems()
+    yield from fused_problems()
     yield from depthwise_problems()
     yield from thin_problems()
     yield from unaligned_problems()
@@ -194,6 +195,26 @@ def wide_problems():
     yield c((2, 14, 14, 64), (72, 3, 3, 64), padding=1, epilogue=FULL)
     yield c((2, 14, 14, 64), (72, 3, 3, 64), "bwd", padding=1, stride=2, epilogue=FULL)
     yield c((2, 14, 14, 64), (72, 3, 3, 64), "bwd", padding=1, epilogue=Epilogue(activation="clamp"))
+
+
+def fused_problems():
+    """Bias, residual and factor where results leave through tensor maps: whole tiles, tails, several tiles a block."""
+    g, c, short = _gemm, _conv, Epilogue(bias=True, activation="relu")
+    yield g(300, 328, 200, alpha=0.5, epilogue=short)
+    yield g(300, 328, 200, tb=True, alpha=-2.0, epilogue=FULL)
+    yield g(20040, 256, 72, epilogue=FULL)
+    yield g(9000, 200, 136, tb=True, epilogue=Epilogue(residual=True), dtype="fp16")
+    yield g(2000, 104, 520, batch=3, epilogue=FULL)
+    yield g(500, 320, 264, ldc=336, epilogue=FULL)
+    yield c((16, 28, 28, 64), (256, 1, 1, 64), epilogue=FULL)
+    yield c((8, 14, 14, 256), (256, 3, 3, 256), padding=1, epilogue=FULL)
+    yield c((3, 15, 13, 72), (40, 3, 3, 72), padding=1, epilogue=FULL, dtype="fp16")
+    yield c((2, 6, 9, 10, 40), (72, 3, 3, 3, 40), "fwd", "NDHWC", padding=1, epilogue=FULL)
+    yield c((2, 32, 32, 32), (64, 7, 7, 32), padding=3, epilogue=FULL)
+    yield c((2, 32, 32, 32), (64, 7, 7, 32), padding=3)
+    yield c((4, 18, 20, 64), (136, 3, 3, 64), "bwd", padding=1, epilogue=Epilogue(residual=True))
+    yield c((2, 20, 18, 48), (64, 5, 5, 48), "bwd", padding=1, epilogue=FULL)
+    yield c((3, 50, 64), (72, 5, 64), "fwd", "NWC", padding=2, epilogue=FULL)
 
 
 def unaligned_problems():

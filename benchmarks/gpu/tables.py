@@ -9,12 +9,14 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
-from tilesmith.problems.driver import parse_problem
-from tilesmith.problems.keys import parse_key
+from tilesmith.problems.driver import command_of, is_key, parse_problem
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.keys import epilogue_text, parse_key
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.toolchain.nvrtc import find_nvrtc
 
@@ -181,7 +183,11 @@ def summary(lists: dict[str, Rows]) -> list[str]:
 
 
 def short(row: dict) -> str:
-    """A problem in a few words, from its driver command."""
+    """A problem in a few words, from its driver command or its key."""
+    if is_key(row["command"]):
+        fused = parse_key(row["command"])
+        plain = command_of(replace(fused, epilogue=Epilogue()))
+        return f"{short({**row, 'command': plain})} {epilogue_text(fused.epilogue)}".rstrip()
     words = row["command"].split()
     flags = dict(zip(words[1::2], words[2::2], strict=False))
     if words[0].startswith("gemm"):

@@ -16,7 +16,7 @@ from tilesmith.measure.device_oracle import DeviceSums
 from tilesmith.measure.oracle import oracle
 from tilesmith.plan.records import Draft, Memset, Pointer, Space
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.epilogue import ACTIVATIONS, Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.problems.work import flops
@@ -94,7 +94,7 @@ def test_every_direction(name, emulating):
                       epilogue=Epilogue(bias=True, scale="channel")),
         *(ConvSignature((2, 4, 5, 6), (9, 4, 3, 3), padding=1, dtype="fp16",
                         epilogue=Epilogue(bias=True, residual=True, activation=name))
-          for name in ("relu", "leaky_relu", "silu", "gelu")),
+          for name in ACTIVATIONS[1:]),
     ],
     ids=str,
 )  # fmt: skip

@@ -12,10 +12,14 @@ from typing import ClassVar
 import pytest
 from cuda_chain import H200
 
+from tilesmith.db.layers import Layers
 from tilesmith.db.opening import open_database
 from tilesmith.errors import CompileError
 from tilesmith.measure.timing import Timing
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.ready import model_session
+from tilesmith.ready.model_budget import next_action
+from tilesmith.ready.model_session import Place, tune_problems
 from tilesmith.toolchain import cache as cache_module
 from tilesmith.toolchain.build import SlowCompilerError
 from tilesmith.toolchain.cache import ArtifactCache
@@ -205,3 +209,22 @@ def test_what_a_compiler_refuses_costs_its_config_alone(place, monkeypatch):
     result = tune(GEMM, H200, max_trials=10, max_seconds=120.0, **place)
     assert result.record.ok
     assert 1 <= result.failed <= 2
+
+
+def test_the_problems_of_a_model_are_tuned_on_a_device(place, monkeypatch):
+    compilers(monkeypatch, lambda number: 0.0)
+    monkeypatch.setattr(  # each is measured, and nothing is searched
+        model_session, "next_action",
+        lambda standings, left_s: next_action([s for s in standings if s.row.state == "unmeasured"], left_s),
+    )  # fmt: skip
+    where = Place(H200, 0, Layers((place["database"],)), place["cache"], external=False)
+    told = []
+    result = tune_problems({GEMM: 3, OTHER: 1}, where, seconds=600, progress=told.append)
+    assert {row.signature: (row.calls, row.state) for row in result.rows} == {
+        GEMM: (3, "measured"), OTHER: (1, "measured"),
+    }  # fmt: skip
+    assert result.after_us == sum(row.calls * row.tuned_us for row in result.rows)
+    for row in result.rows:
+        assert place["database"].best(row.signature.key(), H200.name).config == row.config
+    assert (told[-1].measured, told[-1].problems) == (2, 2)
+    assert len(StandInWorker.made) == 1  # one measuring process, one context

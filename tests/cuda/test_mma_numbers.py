@@ -10,7 +10,7 @@ from tilesmith.measure.accuracy import planted_copy
 from tilesmith.measure.device_arrays import DeviceRechecker
 from tilesmith.measure.oracle import oracle
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.epilogue import LATER, Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
@@ -56,6 +56,8 @@ CASES = [
     (conv("fwd", 8, dtype="fp32", **TF32), tile(32, 16, 16, 1, 1, 3, 1, 1)),
     (conv("wrw", 6, dtype="fp32", **TF32), tile(16, 64, 16, 1, 2, 3, 1, 1)),
     (conv("bwd", 8, dtype="bf16", output_dtype="bf16"), tile(32, 16, 32, 1, 1, 3, 2, 1)),
+    *((conv("fwd", 8, dtype="bf16", epilogue=Epilogue(True, name, True)), tile(32, 16, 32, 1, 1, 3, 1, 1))
+      for name in LATER),
     *((conv(mode, 8, **BEHIND), tile(32, 16, 32, 1, 1, 3, 1, 1)) for mode in ("fwd", "bwd")),
     (conv("wrw", 8, **BEHIND), tile(16, 64, 16, 1, 2, 3, 1, 1)),
 ]  # fmt: skip

@@ -97,3 +97,15 @@ def test_what_was_read_with_the_import_decides_nothing(hit, monkeypatch, tmp_pat
         damaged.write_bytes(b"{}")
     monkeypatch.setenv("TILESMITH_CACHE_ON", "1")
     assert said({"TILESMITH_CACHE_DIR": str(tmp_path / "cache")}) == "True 1"
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_an_import_sets_off_no_collection(collects):
+    """After ``import torch`` a collection takes longer than the imports."""
+    code = (
+        f"import gc; gc.{'enable' if collects else 'disable'}(); gc.set_threshold(50); import tilesmith; runs = []; "
+        "gc.callbacks.append(lambda phase, facts: runs.append(phase)); gc.collect(0); runs.clear(); "
+        "tilesmith.get_launchable; found = len(runs); print(found <= 2, gc.isenabled())"
+    )
+    out = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert out.split() == ["True", str(collects)]  # one may follow as soon as collections go on

@@ -18,6 +18,7 @@ from tilesmith.dispatch.locations import open_databases
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import NoCompilerError
 from tilesmith.problems.conv import ConvSignature
+from tilesmith.solvers.external.candidate import CUDNN
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain import files, plans
 from tilesmith.toolchain.sealed import bind, unbind
@@ -57,6 +58,17 @@ def ask(place, monkeypatch):
 def kept(place: Path) -> Path:
     (path,) = (place / "cache" / "hits").iterdir()
     return path
+
+
+@pytest.mark.parametrize(("ratio", "hit"), [(10.0, True), (0.1, False)])
+def test_a_library_that_lost_keeps_no_hit_away(ask, ratio, hit):
+    """A search on a GPU records PyTorch's kernels, too."""
+    ours = ask().choice.record
+    theirs = replace(ours, solver=CUDNN.name, config="", revision=CUDNN.revision, time_us=ratio * ours.time_us)
+    open_databases().writable.put_result(theirs)
+    ask()
+    assert ask().choice.record == ours
+    assert ask.looked is not hit
 
 
 def test_the_third_process_asks_no_database(ask):

@@ -52,7 +52,13 @@ CASES = {
     "upper case": (lambda: conv(X, W, activation="ReLU"), ProblemError, "type activation='relu'$"),
     "no activation": (lambda: conv(X, W, activation=None), ProblemError, "type activation='none'$"),
     "module": (lambda: Epilogue(activation=torch.nn.LeakyReLU(0.1)), ProblemError, "type activation='leaky_relu'$"),
-    "tanh": (lambda: conv(X, W, activation="tanh"), ProblemError, "'tanh' does not exist; known: none, relu, "),
+    "gelu of tanh": (
+        lambda: Epilogue(activation=torch.nn.GELU(approximate="tanh")),
+        ProblemError,
+        "type activation='gelu_tanh'$",
+    ),
+    "hard swish": (lambda: conv(X, W, activation="Hard_Swish"), ProblemError, "type activation='hardswish'$"),
+    "mish": (lambda: conv(X, W, activation="mish"), ProblemError, "'mish' does not exist; known: none, relu, "),
     "two precisions": (
         lambda: conv(X, W.astype(np.float64)),
         ArgumentError,

@@ -12,11 +12,12 @@ from tilesmith.problems.driver import ConvParser, parse_command
 from tilesmith.ready.tuning import tune
 
 PUBLIC = (
-    tilesmith.conv, tilesmith.gemm, tilesmith.get_launchable, tune, tilesmith.ConvSignature, tilesmith.GemmSignature,
-    tilesmith.Epilogue, tilesmith.CachePopulator, tilesmith.CachePopulator.run, tilesmith.Launchable,
-    tilesmith.Launchable.__call__, tilesmith.Launchable.prepare, ConvParser.command_to_signature, parse_command, verify,
+    tilesmith.conv, tilesmith.gemm, tilesmith.get_launchable, tune, tilesmith.tune_model, tilesmith.ConvSignature,
+    tilesmith.GemmSignature, tilesmith.Epilogue, tilesmith.CachePopulator, tilesmith.optimize, tilesmith.restore,
+    tilesmith.report_of, tilesmith.CachePopulator.run, tilesmith.Launchable, tilesmith.Launchable.__call__,
+    tilesmith.Launchable.prepare, ConvParser.command_to_signature, parse_command, verify,
 )  # fmt: skip
-WITH_EXAMPLE = PUBLIC[:8]
+WITH_EXAMPLE = PUBLIC[:12]
 
 
 def sections(text):

@@ -15,8 +15,8 @@ from pages import DOCS, ROOT, section
 from tilesmith.cli.main import run
 
 PAGES = (
-    "index.md", "guide/problems.md", "guide/python.md", "guide/pytorch.md", "guide/tuning.md", "guide/databases.md",
-    "guide/deploying.md", "adding-a-rival.md",
+    "index.md", "guide/problems.md", "guide/python.md", "guide/pytorch.md", "guide/models.md", "guide/compile.md",
+    "guide/tuning.md", "guide/databases.md", "guide/deploying.md", "adding-a-rival.md",
 )  # fmt: skip
 EXACT = ("parse", "Bad input")  # sections of the command line whose output no machine changes
 

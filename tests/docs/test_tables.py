@@ -51,7 +51,7 @@ def test_verbs():
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_options(verb):
-    command = import_module(f"tilesmith.cli.verbs.{verb}").command
+    command = import_module(f"tilesmith.cli.verbs.{verb.replace('-', '_')}").command
     commands = [command, *getattr(command, "commands", {}).values()]
     parameters = [parameter for each in commands for parameter in each.params]
     options = {option for parameter in parameters for option in parameter.opts if option.startswith("--")}
@@ -64,6 +64,7 @@ def test_json_fields(verb, capsys, tmp_path):
     words = {
         "env": ["env", "--json"],
         "doctor": ["doctor", "--json"],
+        "tune-model": ["tune-model", "--seconds", "5", "--threads", "1", "--json", str(tmp_path / "script.py")],
         "trace": ["trace", "--json", str(tmp_path / "script.py")],
         "cache": ["cache", "ls", "--json"],
         "package": ["package", "build", str(tmp_path / "list.txt"), "-o", str(tmp_path), "--json"],

@@ -9,9 +9,10 @@ from torch.nn import functional as F
 from tilesmith.compare import onednn
 from tilesmith.compare.rival import Setting
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.epilogue import ACTIVATIONS, Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.targets.detect import host_target
+from torch_answer import activated
 
 NUMPY = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16, "fp64": np.float64}
 TOLERANCE = {"fp32": 2e-5, "bf16": 3e-2, "fp64": 1e-12}
@@ -115,7 +116,7 @@ def test_channel_pitch():
 
 
 @pytest.mark.parametrize("direction", ["fwd", "bwd"])
-@pytest.mark.parametrize("activation", ["none", "relu", "leaky_relu", "silu", "gelu", "clamp"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("residual", [False, True])
 def test_epilogue(direction, activation, residual):
     epilogue = Epilogue(bias=True, activation=activation, residual=residual, slope=0.2, low=-0.5, high=1.5)
@@ -124,10 +125,7 @@ def test_epilogue(direction, activation, residual):
     z = draw((2, 8, 9, 9), "fp32", 4)
     op = F.conv2d if direction == "fwd" else F.conv_transpose2d
     r = op(wide(first), wide(w), wide(b), padding=1) + (wide(z) if residual else 0)
-    want = {
-        "none": lambda: r, "relu": r.relu, "leaky_relu": lambda: F.leaky_relu(r, 0.2), "silu": lambda: F.silu(r),
-        "gelu": lambda: F.gelu(r), "clamp": lambda: r.clamp(-0.5, 1.5),
-    }[activation]()  # fmt: skip
+    want = activated(r, epilogue)
     arguments = (first, w, b, z) if residual else (first, w, b)
     # A second call is not fed the first one's result.
     agree(sig, arguments, want, "fp32", ["contiguous", "channels_last", "prepacked"], times=2)

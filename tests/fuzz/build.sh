@@ -1,16 +1,20 @@
 #!/bin/sh
-# Builds the C readers with sanitizers into FOLDER: with `clang`, their fuzzers (`plan [libFuzzer's options] CORPUS`, and
-# `package`); else what replays a folder of inputs (`plan CORPUS`, `package CORPUS`).
+# Builds each `NAME_target.c` with the C runtime and sanitizers into FOLDER: with `clang`, its fuzzer
+# (`NAME [libFuzzer's options] CORPUS`); else what replays a folder of inputs (`NAME CORPUS`).
 #
 #     tests/fuzz/build.sh FOLDER [clang]
 set -eu
 cd "$(dirname "$0")"
+folder=$1
 runtime=../../src/tilesmith/runtime/csrc
+cc=cc engine= link=replay.c
+if [ "${2:-}" = clang ]; then
+  cc=clang engine=-fsanitize=fuzzer-no-link link=-fsanitize=fuzzer
+fi
 flags="-std=gnu11 -g -O1 -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all -I$runtime"
-for name in plan package; do
-  if [ "${2:-}" = clang ]; then
-    clang $flags -fsanitize=fuzzer -o "$1/$name" ${name}_target.c $runtime/*.c -lpthread -ldl
-  else
-    cc $flags -o "$1/$name" ${name}_target.c replay.c $runtime/*.c -lpthread -ldl
-  fi
+for file in "$runtime"/*.c; do
+  $cc $flags $engine -c "$file" -o "$folder/$(basename "$file" .c).o"
+done
+for target in *_target.c; do
+  $cc $flags -o "$folder/${target%_target.c}" "$target" $link "$folder"/ts_*.o -lpthread -ldl
 done

@@ -1,4 +1,4 @@
-"""Fuzzes the C readers of plans and packages (libFuzzer with sanitizers) and every reader of ``readers.py`` (atheris).
+"""Fuzzes each ``NAME_target.c`` (libFuzzer with sanitizers) and every reader of ``readers.py`` (atheris).
 
 Both engines are libFuzzer: they start from the seeds and ``corpus/``, mutate towards code that nothing has reached yet,
 and stop at the first finding of a target, which is written down and fails the run. ``--grow`` keeps the inputs that
@@ -22,14 +22,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
-NATIVE = {"c-plan": "plan", "c-package": "package"}  # targets in C, and their executables and folders of the corpus
+# The targets in C, with the longest input of each; ``c-plan`` is plan_target.c, and begins with corpus/plan.
+IN_C = {"c-plan": 4096, "c-problem": 640, "c-package": 16384}
 PATIENCE_S = 60  # for one input, on a machine with other work
 MOST_MIB = 4096
 GROWN_BYTES = 2000  # larger inputs stay out of the corpus
@@ -58,7 +61,7 @@ class Told:
 
 
 def main() -> int:
-    names = [*NATIVE, *names_of_readers()]
+    names = [*IN_C, *names_of_readers()]
     options = argparse.ArgumentParser()
     options.add_argument("--seconds", type=int, default=600, help="for each target")
     options.add_argument("--seed", type=int, default=1)
@@ -94,8 +97,8 @@ def names_of_readers() -> list[str]:
 
 
 def missing_for(names: list[str]) -> list[str]:
-    missing = ["clang"] if NATIVE.keys() & set(names) and not shutil.which("clang") else []
-    return missing + ["atheris"] * (not set(names) <= NATIVE.keys() and importlib.util.find_spec("atheris") is None)
+    missing = ["clang"] if IN_C.keys() & set(names) and not shutil.which("clang") else []
+    return missing + ["atheris"] * (not IN_C.keys() >= set(names) and importlib.util.find_spec("atheris") is None)
 
 
 def fuzz(name: str, seconds: int, seed: int, findings: Path, grow: bool = False) -> Told:
@@ -106,7 +109,7 @@ def fuzz(name: str, seconds: int, seed: int, findings: Path, grow: bool = False)
         pool, scratch, found = folder / "pool", folder / "scratch", findings / name
         for each in (pool, scratch, found):
             each.mkdir(parents=True, exist_ok=True)
-        command, seeds = native(name, folder) if name in NATIVE else reader(name, scratch)
+        command, seeds = target_in_c(name) if name in IN_C else reader(name, scratch)
         for data in seeds:
             (pool / name_of(data)).write_bytes(data)
         old = {path.name for path in found.iterdir()}
@@ -124,19 +127,32 @@ def fuzz(name: str, seconds: int, seed: int, findings: Path, grow: bool = False)
         if child.returncode and not wrong:
             wrong.append(f"it ended with {child.returncode}: {said[-2000:]}")
         if grow:
-            keep_new(command, folder, pool, seeds, CORPUS / NATIVE.get(name, name))
+            keep_new(command, folder, pool, seeds, CORPUS / name.removeprefix("c-"))
     return Told(
-        "libFuzzer, address and undefined-behaviour sanitizers" if name in NATIVE else "atheris",
+        "libFuzzer, address and undefined-behaviour sanitizers" if name in IN_C else "atheris",
         last(r"in (\d+) second", said), round(used.ru_utime + used.ru_stime, 1), seed, len(seeds),
         last(r"number_of_executed_units: (\d+)", said),
         last(r"new_units_added: +(\d+)", said), last(r" cov: (\d+)", said), tuple(wrong),
     )  # fmt: skip
 
 
-def native(name: str, folder: Path) -> tuple[list[str], tuple[bytes, ...]]:
-    subprocess.run([HERE / "build.sh", folder, "clang"], check=True)
-    seeds = tuple(path.read_bytes() for path in sorted((CORPUS / NATIVE[name]).iterdir()))
-    return [f"{folder}/{NATIVE[name]}", "-max_len=16384"], seeds
+def target_in_c(name: str) -> tuple[list[str], tuple[bytes, ...]]:
+    own = name.removeprefix("c-")
+    with _one_build:
+        folder = _built().name
+    seeds = tuple(path.read_bytes() for path in (CORPUS / own).iterdir())
+    return [f"{folder}/{own}", f"-max_len={IN_C[name]}"], seeds
+
+
+_one_build = threading.Lock()
+
+
+@cache
+def _built() -> tempfile.TemporaryDirectory[str]:
+    """All targets in C, as long as this process lives."""
+    folder = tempfile.TemporaryDirectory(prefix="tilesmith-fuzz-")
+    subprocess.run([HERE / "build.sh", folder.name, "clang"], check=True)
+    return folder
 
 
 def reader(name: str, scratch: Path) -> tuple[list[str], tuple[bytes, ...]]:

@@ -8,14 +8,14 @@ import subprocess
 import pytest
 from readers import readers, refusal_of, seeds_of
 
-from fuzz import CORPUS, HERE, NATIVE, fuzz, missing_for
+from fuzz import CORPUS, HERE, IN_C, fuzz, missing_for
 from package_samples import package
 from tilesmith.package.form import encode
 
 
 @pytest.fixture(scope="session")
 def native(tmp_path_factory):
-    """The folder of the C readers, built with sanitizers."""
+    """The folder of the targets in C, built with sanitizers."""
     folder = tmp_path_factory.mktemp("native")
     subprocess.run([HERE / "build.sh", folder], check=True, capture_output=True)
     return folder
@@ -34,8 +34,8 @@ def test_seeds_are_read(tmp_path):
         reader.read(reader.seeds[0], tmp_path)
 
 
-@pytest.mark.parametrize("name", NATIVE.values())
-def test_the_c_readers_with_sanitizers(name, native, tmp_path):
+@pytest.mark.parametrize("name", [name.removeprefix("c-") for name in IN_C])
+def test_the_targets_in_c_with_sanitizers(name, native, tmp_path):
     done = subprocess.run([native / name, CORPUS / name], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) == len(list((CORPUS / name).iterdir())) > 0
@@ -58,7 +58,7 @@ def test_damaged_packages_with_sanitizers(native, tmp_path):
     assert int(done.stdout) == len(list(tmp_path.iterdir()))
 
 
-@pytest.mark.parametrize("target", [*NATIVE, "target"])
+@pytest.mark.parametrize("target", [*IN_C, "target"])
 def test_the_fuzzers_where_they_are_installed(target, tmp_path):
     if missing_for([target]):
         return  # `make fuzz` is where they are needed, and says what is missing

@@ -10,7 +10,7 @@ from tilesmith.measure.arrays import guarded, guarded_operands
 from tilesmith.measure.oracle import Oracle, oracle
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import dtype
-from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.epilogue import LATER, Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from torch_answer import torch_answer, torch_gemm
@@ -63,6 +63,7 @@ SIGNATURES = [
     ConvSignature((2, 8, 9, 10), (6, 8, 3, 3), padding=1, dtype="fp8e5m2"),
     ConvSignature((2, 8, 9, 10), (6, 8, 3, 3), padding=1, dtype="int8"),
     GemmSignature(m=9, n=11, k=33, beta=0.5, epilogue=Epilogue(bias=True, residual=True, activation="gelu")),
+    *(GemmSignature(9, 11, 33, dtype="bf16", c_dtype="fp32", epilogue=Epilogue(True, name)) for name in LATER),
 ]
 
 

@@ -8,7 +8,7 @@ import torch
 
 from tilesmith.measure.oracle import logical, oracle
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.epilogue import ACTIVATIONS, Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from torch_answer import torch_answer
@@ -56,7 +56,7 @@ def test_convolutions_and_gradients(case, mode):
         np.testing.assert_allclose(oracle(sig, wild).value, torch_answer(sig, wild), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("activation", ["none", "relu", "leaky_relu", "silu", "gelu", "clamp"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("mode", ["fwd", "bwd"])
 def test_epilogues(activation, mode):
     rng = np.random.default_rng(1)

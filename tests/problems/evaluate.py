@@ -36,6 +36,11 @@ def activate(r: torch.Tensor, epilogue) -> torch.Tensor:
         "silu": lambda: F.silu(r),
         "gelu": lambda: F.gelu(r),
         "clamp": lambda: torch.clamp(r, epilogue.low, epilogue.high),
+        "gelu_tanh": lambda: F.gelu(r, approximate="tanh"),
+        "sigmoid": lambda: F.sigmoid(r),
+        "tanh": lambda: F.tanh(r),
+        "hardswish": lambda: F.hardswish(r),
+        "hardsigmoid": lambda: F.hardsigmoid(r),
     }[epilogue.activation]()
 
 

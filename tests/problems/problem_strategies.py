@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tilesmith import errors
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.epilogue import ACTIVATIONS, Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import dense_strides, parse_layout
 
@@ -20,7 +20,7 @@ epilogues = st.builds(
     Epilogue,
     bias=st.booleans(),
     residual=st.booleans(),
-    activation=st.sampled_from(("none", "relu", "leaky_relu", "silu", "gelu", "clamp")),
+    activation=st.sampled_from(ACTIVATIONS),
     slope=st.sampled_from((0.01, 0.2, -1.5e-7, 1e20)),
     low=st.sampled_from((0.0, -1.0, float("-inf"))),
     high=st.sampled_from((6.0, 1e20, float("inf"))),

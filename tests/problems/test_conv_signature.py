@@ -260,7 +260,7 @@ def test_rules(changes, needs):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"bias": 1}, {"activation": "tanh"}, {"activation": "clamp", "low": 1.0, "high": 0.0}, {"low": float("nan"),
+    [{"bias": 1}, {"activation": "mish"}, {"activation": "clamp", "low": 1.0, "high": 0.0}, {"low": float("nan"),
      "activation": "clamp"}, {"slope": "x"}, {"activation": "leaky_relu", "slope": float("nan")}, {"high": 10**400}],
 )  # fmt: skip
 def test_epilogue_rules(changes):

@@ -231,7 +231,7 @@ def test_depth_flags_of_2d_commands_are_ignored():
         ("conv -F 16", "--forw (-F) 16"),
         ("conv -n '1", "quotation"),
         ("convint8 -F 4", "mode wrw"),
-        ("conv --epilogue tanh", "'tanh'"),
+        ("conv --epilogue mish", "'mish'"),
         ("conv --acc_type int8", "accumulated in int8"),
         ("convbfp16 --acc_type tf32", "goes with fp32 tensors"),
         ("conv -U tf32", "--in_cast_type (-U) 'tf32'"),

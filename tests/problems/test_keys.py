@@ -104,6 +104,9 @@ def test_keys_are_stable():
     assert scaled.key() == (
         "gemm2;m=4;n=5;k=6;batch=2;a=fp32,n;b=fp32,n;c=fp8e5m2;acc=fp32;alpha=1.0;beta=0.0;epi=scale_tensor;wlim=0"
     )
+    swished = replace(BASE, epilogue=Epilogue(bias=True, activation="hardswish"))
+    assert swished.key() == BASE.key().replace("conv1", "conv2") + ";epi=bias+hardswish"
+    assert replace(GEMM, epilogue=Epilogue(activation="tanh")).key() == GEMM.key().replace("1", "2", 1) + ";epi=tanh"
     assert BASE.get_func_name() == "conv2d_fwd_fp32_x2x9x11x8_nhwc_w12x2x3x4_nhwc_y_nhwc_s2x1_p1x2_d1x1_g2"
     assert TRANSPOSED.get_func_name().startswith("deconv2d_fwd_fp32_x2x9x11x8_nhwc_w8x2x3x6")
     assert replace(GEMM, trans_b=True, alpha=-0.5).get_func_name() == "gemm_nt_fp32_m4_n5_k6_b2_alpham0p5"
@@ -133,7 +136,8 @@ def test_keys_are_stable():
         GEMM.key().replace("beta=0.0", "beta=0"),
         GEMM.key() + ";epi=bias+bias",
         GEMM.key() + ";epi=relu+silu",
-        GEMM.key() + ";epi=tanh",
+        GEMM.key() + ";epi=tanh",  # of version 2
+        GEMM.key() + ";epi=mish",
         None,
         7,
     ],

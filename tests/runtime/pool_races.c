@@ -1,4 +1,5 @@
-/* Launches of many sizes by several callers; every item is written plainly, not atomically: for ThreadSanitizer. */
+/* Launches of many sizes by several callers, on the pool's threads and on lent ones in turn; every item is written
+ * plainly, not atomically: for ThreadSanitizer. */
 #include "ts_pool.h"
 #include <pthread.h>
 #include <stdint.h>
@@ -25,12 +26,36 @@ static void check(const int *y, int64_t items, int value) {
     }
 }
 
+typedef struct part {
+  void (*member)(void *);
+  void *data;
+} part;
+
+static void *run_part(void *argument) {
+  part *one = argument;
+  one->member(one->data);
+  return NULL;
+}
+
+/* As GOMP_parallel. */
+static void together(void (*member)(void *), void *data, unsigned threads, unsigned flags) {
+  pthread_t others[8];
+  part all = {member, data};
+  (void)flags;
+  for (unsigned i = 1; i < threads; i++)
+    if (pthread_create(&others[i], NULL, run_part, &all) != 0) exit(5);
+  member(data);
+  for (unsigned i = 1; i < threads; i++)
+    pthread_join(others[i], NULL);
+}
+
 static void *call(void *threads) {
   unsigned seed = (unsigned)(uintptr_t)threads;
   int *y = malloc(ITEMS * sizeof *y);
   char *scratch = malloc(64 * 64);
   void *p[] = {y};
   for (int launch = 0; launch < LAUNCHES; launch++) {
+    if (rand_r(&seed) % 8 == 0) ts_pool_lend(rand_r(&seed) % 4 ? NULL : together);
     ts_team team = {(uint32_t)(uintptr_t)threads, TS_TEAM_NOT_ASKED};
     ts_work work = {add, p, NULL, scratch, 64, 1 + rand_r(&seed) % ITEMS, 1 + rand_r(&seed) % 40};
     for (int64_t i = 0; i < work.items; i++)

@@ -29,6 +29,7 @@ SOLVER = DenseSolver()
 ROUNDOFF = {"fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
 NHWC = {"shared_layout": "NHWC"}
 GELU = Epilogue(bias=True, activation="gelu", residual=True)
+HARD = Epilogue(bias=True, activation="hardsigmoid")
 
 SIGNATURES = [
     ConvSignature((2, 9, 11, 5), (19, 3, 3, 5), padding=1, **NHWC),
@@ -38,12 +39,12 @@ SIGNATURES = [
     ConvSignature((1, 4, 3, 16), (16, 2, 2, 16), padding=5, **NHWC),  # pads wider than the filter
     ConvSignature((2, 8, 9, 12), (36, 3, 3, 6), groups=2, padding=1, epilogue=Epilogue(activation="silu"), **NHWC),
     ConvSignature((2, 40, 7), (33, 3, 7), padding=2, dilation=2, shared_layout="NWC"),
-    ConvSignature((1, 600, 4), (8, 5, 4), padding=2, shared_layout="NWC", epilogue=Epilogue(activation="relu")),
+    ConvSignature((1, 600, 4), (8, 5, 4), padding=2, shared_layout="NWC", epilogue=Epilogue(activation="tanh")),
     ConvSignature((1, 4, 5, 6, 3), (20, 3, 2, 3, 3), padding=1, stride=(1, 2, 1), shared_layout="NDHWC"),
     ConvSignature((2, 6, 7, 5), (5, 3, 3, 24), transposed=True, stride=2, padding=1, output_padding=1, **NHWC),
     ConvSignature((2, 5, 7, 6), (6, 2, 2, 32), transposed=True, stride=2, **NHWC),
     ConvSignature((1, 5, 7, 6), (6, 2, 3, 17), transposed=True, stride=(2, 3), dilation=2, **NHWC),
-    ConvSignature((1, 5, 6, 4), (4, 1, 1, 16), transposed=True, stride=3, epilogue=Epilogue(bias=True), **NHWC),
+    ConvSignature((1, 5, 6, 4), (4, 1, 1, 16), transposed=True, stride=3, epilogue=HARD, **NHWC),
     ConvSignature((1, 3, 4, 5, 6), (6, 2, 3, 2, 8), transposed=True, stride=2, padding=1, shared_layout="NDHWC"),
     ConvSignature((2, 9, 8, 20), (24, 3, 3, 20), mode="bwd", padding=1, stride=2, **NHWC),
     ConvSignature((2, 9, 8, 20), (24, 3, 3, 10), mode="bwd", groups=2, padding=1, epilogue=GELU, **NHWC),
@@ -53,7 +54,7 @@ SIGNATURES = [
     ),
 ]  # fmt: skip
 GEMMS = [
-    GemmSignature(m=37, n=50, k=29),
+    GemmSignature(m=37, n=50, k=29, epilogue=Epilogue(activation="sigmoid")),
     GemmSignature(m=16, n=64, k=33, trans_b=True, epilogue=GELU),
     GemmSignature(m=21, n=19, k=40, trans_a=True, trans_b=True, alpha=0.5, beta=0.75),
     GemmSignature(m=5, n=16, k=3, batch=3, lda=8, ldc=20),

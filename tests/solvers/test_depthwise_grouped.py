@@ -24,15 +24,16 @@ from tilesmith.targets.cpu import CPU_TARGETS
 NHWC = {"shared_layout": "NHWC"}
 NDHWC = {"shared_layout": "NDHWC"}
 ALL = Epilogue(bias=True, activation="relu", residual=True)
+SWISHED, BENT = (Epilogue(bias=True, activation=name, residual=True) for name in ("hardswish", "gelu_tanh"))
 
 DEPTHWISE = [
     ConvSignature((2, 9, 11, 19), (19, 3, 3, 1), padding=1, groups=19, **NHWC),
     ConvSignature((1, 5, 6, 80), (80, 3, 3, 1), padding=1, groups=80, **NHWC),  # two blocks of twins, one vector more
-    ConvSignature((1, 8, 9, 32), (32, 5, 5, 1), padding=2, groups=32, epilogue=ALL, **NHWC),
+    ConvSignature((1, 8, 9, 32), (32, 5, 5, 1), padding=2, groups=32, epilogue=SWISHED, **NHWC),
     ConvSignature((1, 10, 12, 18), (18, 3, 2, 1), padding=(3, 1), stride=(2, 3), dilation=(2, 1), groups=18, **NHWC),
     ConvSignature((1, 7, 6, 5), (15, 3, 3, 1), padding=1, groups=5, **NHWC),  # multiplier 3
     ConvSignature((1, 7, 6, 8), (16, 3, 3, 1), padding=1, groups=8, mode="bwd", **NHWC),
-    ConvSignature((2, 9, 8, 33), (33, 3, 3, 1), padding=1, stride=2, groups=33, mode="bwd", epilogue=ALL, **NHWC),
+    ConvSignature((2, 9, 8, 33), (33, 3, 3, 1), padding=1, stride=2, groups=33, mode="bwd", epilogue=BENT, **NHWC),
     ConvSignature((1, 9, 8, 16), (16, 1, 2, 1), stride=3, groups=16, mode="bwd", **NHWC),  # phases without taps
     ConvSignature((1, 40, 20), (20, 31, 1), padding=15, groups=20, shared_layout="NWC"),
     ConvSignature((1, 3, 5, 6, 17), (17, 3, 3, 3, 1), padding=1, groups=17, shared_layout="NDHWC"),
@@ -43,7 +44,7 @@ DEPTHWISE = [
 GROUPED = [
     ConvSignature((2, 7, 9, 40), (40, 3, 3, 4), padding=1, groups=10, **NHWC),
     ConvSignature((1, 7, 9, 15), (25, 3, 3, 3), padding=1, groups=5, epilogue=ALL, **NHWC),
-    ConvSignature((1, 6, 7, 48), (24, 3, 3, 8), padding=1, stride=2, groups=6, **NHWC),
+    ConvSignature((1, 6, 7, 48), (24, 3, 3, 8), padding=1, stride=2, groups=6, epilogue=SWISHED, **NHWC),
     ConvSignature((1, 6, 7, 60), (90, 2, 3, 20), padding=1, dilation=2, groups=3, **NHWC),
     ConvSignature((1, 6, 7, 14), (34, 3, 3, 7), padding=(0, 2), groups=2, **NHWC),
     ConvSignature((1, 6, 7, 20), (50, 3, 3, 2), padding=1, stride=2, groups=10, mode="bwd", **NHWC),

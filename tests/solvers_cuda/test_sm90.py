@@ -294,6 +294,35 @@ def test_untuned_kernels_compile_without_spills(tmp_path):
     assert [r.warnings for r in found if any("C75" in w for w in r.warnings)] == []
 
 
+@pytest.mark.parametrize("epilogue", [Epilogue(), Epilogue(bias=True, activation="relu", residual=True)])
+def test_windows_with_a_filter_of_many_taps_compile(epilogue, tmp_path):
+    """49 taps that stay: more than the barriers that a block has."""
+    drafts, solver = [], HaloSm90Solver()
+    for mode in ("fwd", "bwd"):
+        geometry = conv((8, 32, 32, 32), (64, 7, 7, 32), mode, padding=3, epilogue=epilogue).canonical.geometry
+        kept = next(c for c in solver.ranked(geometry, H200) if c["resident"])
+        drafts += [solver.draft(geometry, each, H200) for each in (kept, solver.default_config(geometry, H200))]
+    found = compiled(drafts, tmp_path)
+    assert [(r.symbol, r.spill_store_bytes) for r in found if r.spill_store_bytes or r.stack_bytes] == []
+
+
+def test_staged_residuals_compile_without_spills(tmp_path):
+    epilogue, drafts = Epilogue(bias=True, activation="gelu", residual=True), []
+    for size, c, k, taps in (
+        (56, 64, 256, 1),
+        (14, 256, 1024, 1),
+        (7, 512, 2048, 1),
+        (28, 72, 40, 1),
+        (14, 256, 256, 3),
+    ):
+        signature = conv((64, size, size, c), (k, taps, taps, c), padding=taps // 2, epilogue=epilogue)
+        geometry, solvers = accepting(signature)
+        drafts += [s.draft(geometry, each, H200) for s in solvers for each in s.ranked(geometry, H200)[:2]]
+    found = compiled(drafts, tmp_path)
+    assert [(r.symbol, r.spill_store_bytes) for r in found if r.spill_store_bytes or r.stack_bytes] == []
+    assert [r.warnings for r in found if any("C75" in w for w in r.warnings)] == []
+
+
 @pytest.mark.parametrize(
     "want",
     [

@@ -229,3 +229,33 @@ def test_epilogues_keep_the_ways_of_storing_that_can_apply_them():
     assert space.allowed(config(cluster_k=2))
     assert space.allowed(config(swap_mn=1))
     assert space.allowed(config(split_k=2))
+
+
+@pytest.mark.parametrize(
+    ("values", "box"),
+    [
+        ({"block_n": 128, "resident": 1, "blocks_per_sm": 2, "warpgroups": 1}, (64, 16, 1)),
+        ({"block_n": 96, "pingpong": 1}, (64, 16, 1)),
+        ({"block_n": 96, "swap_mn": 1, "products_m": 2}, (64, 64, 1)),
+    ],
+)
+def test_a_residual_arrives_where_the_results_leave_from(values, box):
+    """Its map is that of the result, but for the address; a part of fewer than 64 columns is copied as 64."""
+    problem = gemm(8192, 768, 64, epilogue=Epilogue(bias=True, activation="relu", residual=True))
+    (launch,) = launches(problem, **values)
+    found, chosen = maps(launch), SOLVER.tile(problem, config(**values), H200)
+    assert chosen.staged
+    assert len(found) == 5
+    stored, residual = found[2], found[4]
+    assert (residual.pointer, stored.pointer) == (Pointer(Space.SLOT, 3), Pointer(Space.SLOT, 4))
+    assert (residual.dims, residual.strides, residual.box) == (stored.dims, stored.strides, box)
+    chunks = chosen.value["products_m"] * -(-chosen.block_n // 64)
+    assert chosen.store_buffers == chunks
+    assert f"constexpr int BUFFERS = {chunks};" in SOLVER.draft(problem, config(**values), H200).sources[0].text
+
+
+def test_residuals_of_sums_that_are_not_stored_through_maps_are_read_one_by_one():
+    problem = gemm(300, 328, 2048, epilogue=Epilogue(residual=True))
+    for values in ({"split_k": 2}, {"cluster_k": 2}):
+        assert not SOLVER.tile(problem, config(**values), H200).staged
+        assert len(maps(launches(problem, **values)[0])) == 4

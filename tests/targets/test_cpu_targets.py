@@ -24,6 +24,13 @@ def test_names_round_trip(arch, cores):
     assert parse_target(named.name) == named != target
 
 
+def test_half_wide_units_start_half_as_many_multiply_adds():
+    """Zen 4 computes 64 bytes in two halves, and 32 bytes at once."""
+    archs, cards = ("x86_64-v3", "x86_64-v4-bf16"), ("zen4", "zen5")
+    counts = [cpu_target(arch, card=card).fma_per_cycle for arch in archs for card in cards]
+    assert counts == [2, 2, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

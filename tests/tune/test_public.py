@@ -17,9 +17,15 @@ GEMM = GemmSignature(16, 24, 8)
 
 
 def test_public_names():
-    assert dir(tilesmith) == sorted(tilesmith.__all__)
+    assert dir(tilesmith) == sorted([*tilesmith.__all__, *tilesmith._TORCH_HOMES])
     assert set(tilesmith.__all__) == set(tilesmith._HOMES)
-    assert all(getattr(tilesmith, name) is not None for name in dir(tilesmith))
+    assert all(getattr(tilesmith, name) is not None for name in tilesmith.__all__)
+
+
+def test_names_that_need_pytorch_say_so():
+    code = "import sys; sys.modules['torch'] = None; import tilesmith; from tilesmith import *; tilesmith.tune_model"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: tilesmith.tune_model needs PyTorch")
 
 
 ORDERS = (

@@ -35,10 +35,17 @@ VERBS: Final = {
     "cache": "list, verify, prune or clear the cache of kernels, plans and sources",
     "doctor": "check compilers, devices, folders, databases and cache, and say what to type",
     "trace": "run a PyTorch script and write the problems that it meets",
+    "tune-model": "run a PyTorch script and tune the problems that it meets where the time is worth most",
     "env": "print every environment variable",
 }
 EXAMINER: Final = "doctor"
-_PATIENT: Final = ("db", "tune", "retune", "preload")  # work on databases: it waits longer for them than a call may
+_PATIENT: Final = (
+    "db",
+    "tune",
+    "tune-model",
+    "retune",
+    "preload",
+)  # work on databases: it waits longer for them than a call may
 DRIVER: Final = "MIOpenDriver"
 BASES: Final = ("conv", "gemm")
 MAX_WORDS: Final = 1 << 14  # of a command line: click takes a second for 40,000 of them
@@ -53,7 +60,7 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"tilesmith.cli.verbs.{cmd_name}").command
+        command: click.Command = import_module(f"tilesmith.cli.verbs.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -153,6 +160,8 @@ def _check_environment(examined: bool) -> None:
             start_logging()
         return
     env.check_all()
+    if env.FIND_MODE.get() == "background":  # a command is over before anything is measured in the background
+        os.environ[env.FIND_MODE.name] = "hybrid"
     start_logging()
     for name in env.unknown_names():
         complain(f"warning: {name} does not exist; `tilesmith env` lists the variables")

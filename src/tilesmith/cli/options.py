@@ -45,7 +45,9 @@ external_option = click.option(
     "PyTorch is loaded and TILESMITH_EXTERNAL lets them).",
 )  # fmt: skip
 mode_option = click.option(
-    "--mode", type=click.Choice(env.FIND_MODES), help="In place of TILESMITH_FIND_MODE for this run."
+    "--mode",
+    type=click.Choice([mode for mode in env.FIND_MODES if mode != "background"]),
+    help="In place of TILESMITH_FIND_MODE for this run.",
 )
 dtype_option = click.option("--dtype", type=click.Choice(list(DTYPES)), help="Give every problem this element type.")
 seed_option = click.option(

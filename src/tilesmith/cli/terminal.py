@@ -9,7 +9,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,7 +17,20 @@ import click
 
 from tilesmith import env
 from tilesmith.errors import shortened
+from tilesmith.ready.text_table import table
 from tilesmith.tune.progress import Listener, Progress
+
+__all__ = [
+    "begin_command",
+    "budget_start",
+    "complain",
+    "dump_json",
+    "note",
+    "print_json",
+    "progress",
+    "start_logging",
+    "table",
+]
 
 EVERY_S = 10.0  # between two lines about a search, where they stay
 REFRESH_S = 0.5  # on a terminal, where they do not
@@ -51,28 +64,6 @@ def _plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
-
-
-def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns of text, padded; numbers to the right."""
-    text = [[_cell(value) for value in row] for row in rows]
-    widths = [max(len(line[i]) for line in [list(headers), *text]) for i in range(len(headers))]
-    numeric = [all(isinstance(row[i], int | float | None) for row in rows) and bool(rows) for i in range(len(headers))]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(cells, widths, numeric, strict=True)
-        )
-        return "  ".join(padded).rstrip()
-
-    return "\n".join([line(headers), *(line(row) for row in text)])
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 class Steps:

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from tilesmith.compare.cublaslt import RESULTS, LtGemm
+from tilesmith.compare.cuda_fused import fused_calls
 from tilesmith.compare.rival import Setting, Way
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.gemm import GemmSignature
@@ -59,7 +60,8 @@ def _ways(library: str, setting: Setting) -> list[Way]:
         return found
     conv = ConvCall(signature)
     each = [conv.modes(tensors) for tensors in row]
-    return [Way(name, [ways[name] for ways in each], array_of, conv.laid) for name in each[0]]
+    found = [Way(name, [ways[name] for ways in each], array_of, conv.laid) for name in each[0]]
+    return found + [Way(name, calls, array_of, conv.laid) for name, calls in fused_calls(signature, row).items()]
 
 
 def _runs(way: Way) -> bool:

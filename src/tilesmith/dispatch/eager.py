@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tilesmith.dispatch.arrays import ArrayLayout, check_gradient, contiguous, describe, permuted
-from tilesmith.dispatch.launchable import Launchable, forget_launchables, get_launchable
+from tilesmith.dispatch.arrays import ArrayLayout, check_gradient, describe
+from tilesmith.dispatch.calls import Call, DirectCall, PlacedCall, ProductCall
+from tilesmith.dispatch.launchable import Launchable, forget_launchables, get_launchable, when_replaced
 from tilesmith.dispatch.layout_names import NamedArray, place, result_order
 from tilesmith.dispatch.locations import forget_databases
 from tilesmith.errors import ArgumentError, TilesmithError
@@ -19,13 +21,14 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import default_layout, dense_strides, parse_layout
 from tilesmith.problems.rewrite import Signature
+from tilesmith.runtime._runtime import torch_settings, torch_watches
 from tilesmith.runtime.arguments import mixed, to_type
-from tilesmith.runtime.torch_rules import between_graphs, refuse_watched
+from tilesmith.runtime.torch_rules import refuse_watched
 
 Axes = int | Sequence[int]
 _Call = Callable[..., Any]
 # From the shapes, strides, dtypes, devices and options of a call to the function that runs it. Emptied at _MEMO_LIMIT.
-_memo: dict[tuple[Any, ...], _Call] = {}
+_memo: dict[tuple[Any, ...], Call] = {}
 # From shapes, dtype and options to a bound plan that takes the arrays without a copy. The key leaves out strides,
 # devices and the other dtypes: the bound plan checks them. If it refuses the arrays, the call goes through _memo.
 _quick: dict[tuple[Any, ...], _Call] = {}
@@ -34,11 +37,18 @@ _quick: dict[tuple[Any, ...], _Call] = {}
 # id for another filter; that is safe, because the bound plan checks its arguments.
 _by_filter: dict[tuple[int, bool, tuple[Any, ...]], _Call | None] = {}
 _MEMO_LIMIT = 4096
+_emptied = 0  # how often the tables were emptied: a call that was made before is not kept after
+# Like _by_filter, for calls whose gradients are recorded: the number of x's axes, and the call of ``x, w, b``. They are
+# added by PyTorch's side.
+_recorded: dict[tuple[int, bool, tuple[Any, ...]], tuple[int, _Call]] = {}
+# Types of tensors that have no operators of their own: PyTorch's side adds them.
+_plain_types: set[type] = set()
+# What the package knows and this folder may not import: PyTorch's side of both calls.
+_package = sys.modules["tilesmith"]
 _emptied_too: list[Callable[[], None]] = []
 _NAMES = {"conv": ("x", "w", "b", "residual"), "gemm": ("a", "b", "c", "bias", "residual")}
 
 
-@between_graphs
 def conv(
     x: Any, w: Any, b: Any = None, *, stride: Axes = 1, padding: Axes | Sequence[Sequence[int]] | str = 0,
     dilation: Axes = 1, groups: int = 1, transposed: bool = False, output_padding: Axes = 0, input_layout: str = "",
@@ -52,9 +62,13 @@ def conv(
     up. The arrays are NumPy arrays, or PyTorch tensors (on the CPU or on a CUDA device); all of one kind. Below, ``N``
     is the batch size, ``C`` the input channels and ``K`` the output channels.
 
+    For PyTorch's tensors the call is the operator ``torch.ops.tilesmith.convolution``: it records gradients, obeys
+    ``torch.autocast`` and ``torch.use_deterministic_algorithms``, and takes part in ``torch.compile``,
+    ``torch.export``, traces and transforms of ``torch.func``.
+
     Args:
         x: Input, 3, 4 or 5 axes: ``(N, C, *spatial)``, in the order of ``input_layout``. Element types: fp64, fp32,
-            fp16, bf16, fp8 and int8.
+            fp16, bf16, fp8 and int8. A tensor may lack the batch axis if no layout is given; the result lacks it, too.
         w: Filter, of x's dtype: ``(K, C / groups, *taps)``, in the order of ``kernel_layout``. With ``transposed``:
             ``(C, K / groups, *taps)``.
         b: Bias of shape ``(K,)`` and of the result's dtype. None: no bias.
@@ -72,14 +86,16 @@ def conv(
         output_layout: Order of the result's axes. Same default. Without ``output_layout`` and ``shared_layout``, the
             result has the memory order of x: channels-last stays channels-last.
         shared_layout: Layout of each tensor whose own layout is not given.
-        activation: ``"none"``, ``"relu"``, ``"leaky_relu"``, ``"silu"``, ``"gelu"`` or ``"clamp"``.
+        activation: ``"none"``, ``"relu"``, ``"leaky_relu"``, ``"silu"``, ``"gelu"``, ``"gelu_tanh"``, ``"clamp"``,
+            ``"sigmoid"``, ``"tanh"``, ``"hardswish"`` or ``"hardsigmoid"``.
         slope: Factor of ``"leaky_relu"`` for negative values.
         low: Lower limit of ``"clamp"``.
         high: Upper limit of ``"clamp"``.
         residual: Array of the result's shape and dtype, added before the activation. None: no residual.
         threads: Number of CPU threads, from 1 to 1024. None: TILESMITH_NUM_THREADS, else all usable cores. Ignored on a
             GPU.
-        mode: ``"fast"``, ``"hybrid"``, ``"normal"``, ``"trust_verify"`` or ``"strict"``. None: TILESMITH_FIND_MODE.
+        mode: ``"fast"``, ``"background"``, ``"hybrid"``, ``"normal"``, ``"trust_verify"`` or ``"strict"``. None:
+            TILESMITH_FIND_MODE.
         acc_dtype: Type of the sums. Default: ``"fp32"``; ``"fp64"`` for fp64 arrays, ``"int32"`` for int8 arrays.
             ``"tf32"`` allows tensor cores to round fp32 operands to TF32.
 
@@ -89,8 +105,7 @@ def conv(
 
     Raises:
         ProblemError: The problem cannot exist: sizes, strides, groups, layouts or dtypes break a rule.
-        ArgumentError: An array cannot be a tensor of the problem: its dtype, device or kind differs, or it requires a
-            gradient.
+        ArgumentError: An array cannot be a tensor of the problem: its dtype, device or kind differs.
         NoSolutionError: No solver computes the problem, or ``strict`` mode has no answer.
         NoCompilerError: A kernel must be compiled, and there is no compiler.
 
@@ -102,43 +117,50 @@ def conv(
     """
     options = (
         stride, padding, dilation, groups, transposed, output_padding, input_layout, kernel_layout, output_layout,
-        shared_layout, activation, slope, low, high, threads, mode, acc_dtype,
+        shared_layout, activation, slope, low, high, threads, mode, acc_dtype, False,
     )  # fmt: skip
+    if type(x) is not np.ndarray and is_traced():
+        return _package.tensor_calls().conv((x, w, b, residual), options, None)
     quick: tuple[Any, ...] | None = None
     try:
         if residual is None:
             own = (id(w), b is None, options)
             known = _by_filter.get(own)
-            if known is not None and (
-                type(w) is np.ndarray
-                or not (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad))
-                or _unrecorded()
+            numpy = type(w) is np.ndarray
+            if not numpy and (
+                (recorded := _recorded.get(own)) is not None
+                and type(x) in _plain_types
+                and x.dim() == recorded[0]
+                and not (torch_settings() or torch_watches())
+                and (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad))
+                and not _unrecorded()
             ):
-                try:
-                    return known(x, w) if b is None else known(x, w, b)
-                except ArgumentError:
-                    _by_filter[own] = None
-            quick = (type(x), x.shape, w.shape, x.dtype, b is None, options)
-            bound = _quick.get(quick)
-            if bound is not None and (
-                type(w) is np.ndarray
-                or not (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad))
-                or _unrecorded()
-            ):
-                y = bound(x, w) if b is None else bound(x, w, b)
-                if own not in _by_filter:
-                    _remember(own, bound)
-                return y
+                return recorded[1](x, w, b)
+            if numpy or _is_plain_call(x, w, b):
+                if known is not None:
+                    try:
+                        return known(x, w) if b is None else known(x, w, b)
+                    except ArgumentError:
+                        _by_filter[own] = None
+                if numpy or not torch_watches():  # a trace records that a shape is read
+                    quick = (type(x), x.shape, w.shape, x.dtype, b is None, options)
+                    bound = _quick.get(quick)
+                    if bound is not None:
+                        y = bound(x, w) if b is None else bound(x, w, b)
+                        if own not in _by_filter:
+                            _remember(own, bound, quick)
+                        return y
     except ArgumentError:
         pass
     except TilesmithError:
         raise
     except (AttributeError, TypeError, RuntimeError, ValueError):  # no array, one without a shape, or a list as option
         quick = None
-    return _find_or_make("conv", _conv_call, (x, w, b, residual), options, quick)
+    if _has_tensor(x, w, b, residual):
+        return _package.tensor_calls().conv((x, w, b, residual), options, quick)
+    return run_conv((x, w, b, residual), options, quick)
 
 
-@between_graphs
 def gemm(
     a: Any, b: Any, c: Any = None, bias: Any = None, *, alpha: float = 1.0, beta: float = 0.0, trans_a: bool = False,
     trans_b: bool = False, activation: str = "none", slope: float = 0.01, low: float = 0.0, high: float = 6.0,
@@ -147,7 +169,8 @@ def gemm(
     """Compute a matrix product, or a batch of them, with an epilogue.
 
     The first call with these shapes, strides, dtypes and options decides which kernel runs. Later calls look the kernel
-    up. The arrays are NumPy arrays, or PyTorch tensors (on the CPU or on a CUDA device); all of one kind.
+    up. The arrays are NumPy arrays, or PyTorch tensors (on the CPU or on a CUDA device); all of one kind. For PyTorch's
+    tensors the call is the operator ``torch.ops.tilesmith.gemm``, as ``conv`` is one.
 
     Args:
         a: Matrix of shape ``(m, k)``, or ``(batch, m, k)``. With ``trans_a``: ``(k, m)`` or ``(batch, k, m)``. Element
@@ -161,14 +184,16 @@ def gemm(
         beta: Factor of ``c``; finite. With 0, ``c`` is not read.
         trans_a: ``a`` is stored transposed.
         trans_b: ``b`` is stored transposed.
-        activation: ``"none"``, ``"relu"``, ``"leaky_relu"``, ``"silu"``, ``"gelu"`` or ``"clamp"``.
+        activation: ``"none"``, ``"relu"``, ``"leaky_relu"``, ``"silu"``, ``"gelu"``, ``"gelu_tanh"``, ``"clamp"``,
+            ``"sigmoid"``, ``"tanh"``, ``"hardswish"`` or ``"hardsigmoid"``.
         slope: Factor of ``"leaky_relu"`` for negative values.
         low: Lower limit of ``"clamp"``.
         high: Upper limit of ``"clamp"``.
         residual: Array of the result's shape and dtype, added before the activation. None: no residual.
         threads: Number of CPU threads, from 1 to 1024. None: TILESMITH_NUM_THREADS, else all usable cores. Ignored on a
             GPU.
-        mode: ``"fast"``, ``"hybrid"``, ``"normal"``, ``"trust_verify"`` or ``"strict"``. None: TILESMITH_FIND_MODE.
+        mode: ``"fast"``, ``"background"``, ``"hybrid"``, ``"normal"``, ``"trust_verify"`` or ``"strict"``. None:
+            TILESMITH_FIND_MODE.
         acc_dtype: Type of the sums. Default: ``"fp32"``; ``"fp64"`` for fp64 arrays, ``"int32"`` for int8 arrays.
             ``"tf32"`` allows tensor cores to round fp32 operands to TF32.
 
@@ -178,8 +203,7 @@ def gemm(
 
     Raises:
         ProblemError: The problem cannot exist: a size, factor or dtype breaks a rule.
-        ArgumentError: The shapes of the arrays do not fit together, an array has another dtype, device or kind, or an
-            array requires a gradient.
+        ArgumentError: The shapes of the arrays do not fit together, or an array has another dtype, device or kind.
         NoSolutionError: No solver computes the problem, or ``strict`` mode has no answer.
         NoCompilerError: A kernel must be compiled, and there is no compiler.
 
@@ -189,23 +213,27 @@ def gemm(
         >>> float(tilesmith.gemm(a, b, alpha=0.5)[0, 0])
         4.0
     """
-    options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads, mode, acc_dtype)
+    options = (alpha, beta, trans_a, trans_b, activation, slope, low, high, threads, mode, acc_dtype, False)
+    if type(a) is not np.ndarray and is_traced():
+        return _package.tensor_calls().gemm((a, b, c, bias, residual), options, None)
     quick: tuple[Any, ...] | None = None
     try:
         if residual is None and bias is None and c is None:
-            quick = (type(a), a.shape, b.shape, a.dtype, options)
-            bound = _quick.get(quick)
-            if bound is not None and (
-                type(b) is np.ndarray or not (a.requires_grad or b.requires_grad) or _unrecorded()
-            ):
-                return bound(a, b)
+            numpy = type(b) is np.ndarray
+            if numpy or (_is_plain_call(a, b, None) and not torch_watches()):
+                quick = (type(a), a.shape, b.shape, a.dtype, options)
+                bound = _quick.get(quick)
+                if bound is not None:
+                    return bound(a, b)
     except ArgumentError:
         pass
     except TilesmithError:
         raise
     except (AttributeError, TypeError, RuntimeError, ValueError):
         quick = None
-    return _find_or_make("gemm", _gemm_call, (a, b, c, bias, residual), options, quick)
+    if _has_tensor(a, b, c, bias, residual):
+        return _package.tensor_calls().gemm((a, b, c, bias, residual), options, quick)
+    return run_gemm((a, b, c, bias, residual), options, quick)
 
 
 def forget() -> None:
@@ -214,13 +242,24 @@ def forget() -> None:
     The next call of ``conv``, ``gemm`` and ``get_launchable`` for each problem decides again. Databases whose files
     were deleted or replaced are opened again.
     """
+    _forget_calls()
+    forget_launchables()
+    forget_databases()
+
+
+def _forget_calls() -> None:
+    """Make the next call of each problem ask for its launchable again."""
+    global _emptied
+    _emptied += 1
     _memo.clear()
     _quick.clear()
     _by_filter.clear()
+    _recorded.clear()
     for empty in _emptied_too:
         empty()
-    forget_launchables()
-    forget_databases()
+
+
+when_replaced(_forget_calls)
 
 
 def when_forgotten(empty: Callable[[], None]) -> None:
@@ -228,28 +267,79 @@ def when_forgotten(empty: Callable[[], None]) -> None:
     _emptied_too.append(empty)
 
 
+def _is_plain_call(x: Any, w: Any, b: Any) -> bool:
+    """Whether a call of PyTorch's tensors is no more than a launch: no gradient is recorded, no setting changes it.
+
+    What watches the thread is no question here: the bound plan refuses to run then.
+    """
+    if type(x) not in _plain_types or torch_settings():
+        return False
+    return not (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad)) or _unrecorded()
+
+
 def _unrecorded() -> bool:
     """True while PyTorch records no gradient, as in ``torch.no_grad()``: then ``requires_grad`` can be ignored."""
-    from tilesmith.solvers.external.tensors import records_gradients
-
-    return not records_gradients()
+    return not sys.modules["torch"].is_grad_enabled()
 
 
-def _remember(own: tuple[int, bool, tuple[Any, ...]], bound: _Call) -> None:
+def _has_tensor(*arrays: Any) -> bool:
+    """Whether one of these is a tensor of PyTorch, or stands for one in a trace."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    return any(isinstance(each, torch.Tensor) or type(each).__module__ == "torch.fx.proxy" for each in arrays)
+
+
+def is_traced() -> bool:
+    """Whether ``torch.compile`` reads this call instead of running it: it replaces the answer by True.
+
+    PyTorch's side puts PyTorch's own function here.
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_dynamo_compiling()
+
+
+def _remember(own: tuple[int, bool, tuple[Any, ...]], bound: _Call, quick: tuple[Any, ...]) -> None:
     if len(_by_filter) >= _MEMO_LIMIT:
         _by_filter.clear()
     _by_filter[own] = bound
+    if _quick.get(quick) is not bound:  # another thread has emptied the tables meanwhile
+        _by_filter.pop(own, None)
 
 
-def _find_or_make(
-    op: str,
-    make: Callable[..., _Call],
-    arrays: tuple[Any, ...],
-    options: tuple[Any, ...],
-    quick: tuple[Any, ...] | None,
-) -> Any:
+def run_conv(arrays: tuple[Any, ...], options: tuple[Any, ...], quick: tuple[Any, ...] | None) -> Any:
     """Look the call up by shapes, strides, dtypes, devices and options, or make it; then run it."""
+    emptied = _emptied
+    return _run(find_conv(arrays, *options), arrays, quick, emptied)
+
+
+def run_gemm(arrays: tuple[Any, ...], options: tuple[Any, ...], quick: tuple[Any, ...] | None) -> Any:
+    """The same for ``gemm``."""
+    emptied = _emptied
+    return _run(find_gemm(arrays, *options), arrays, quick, emptied)
+
+
+def _run(call: Call, arrays: tuple[Any, ...], quick: tuple[Any, ...] | None, emptied: int) -> Any:
+    if quick is not None and call.bound is not None:
+        _quick[quick] = call.bound
+        if emptied != _emptied:  # another thread has emptied the tables since: the call may be outdated
+            _quick.pop(quick, None)
+    return call(*arrays)
+
+
+def find_conv(arrays: tuple[Any, ...], *options: Any) -> Call:
+    """What runs ``conv`` of ``x, w, b, residual`` with all of its options in order, and ``deterministic``."""
+    return _find("conv", arrays, options)
+
+
+def find_gemm(arrays: tuple[Any, ...], *options: Any) -> Call:
+    """What runs ``gemm`` of ``a, b, c, bias, residual`` with all of its options in order, and ``deterministic``."""
+    return _find("gemm", arrays, options)
+
+
+def _find(op: str, arrays: tuple[Any, ...], options: tuple[Any, ...]) -> Call:
     refuse_watched(arrays)
+    emptied = _emptied
     try:
         key: Any = (op, *map(_key_of, _NAMES[op], arrays), options)
         call = _memo.get(key)
@@ -258,25 +348,15 @@ def _find_or_make(
     except (AttributeError, TypeError, RuntimeError, ValueError):
         key = call = None
     if call is None:
-        call = make(*arrays, *options)
+        call = _conv_call(*arrays, *options) if op == "conv" else _gemm_call(*arrays, *options)
         if len(_memo) >= _MEMO_LIMIT:
             _memo.clear()
             _quick.clear()
         if key is not None:
             _memo[key] = call
-    if quick is not None and isinstance(call, _DirectCall):
-        _quick[quick] = call.bound
-    return call(*arrays)
-
-
-class _DirectCall:
-    """Calls a bound plan with the arrays unchanged, and leaves out arrays that are None."""
-
-    def __init__(self, bound: _Call) -> None:
-        self.bound = bound
-
-    def __call__(self, *arrays: Any) -> Any:
-        return self.bound(*[array for array in arrays if array is not None])
+            if emptied != _emptied:  # another thread has emptied the tables since: the call may be outdated
+                _memo.pop(key, None)
+    return call
 
 
 def _key_of(name: str, array: Any) -> Any:
@@ -311,8 +391,8 @@ def _conv_call(
     x: Any, w: Any, b: Any, residual: Any, stride: Any, padding: Any, dilation: Any, groups: int, transposed: bool,
     output_padding: Any, input_layout: str, kernel_layout: str, output_layout: str, shared_layout: str,
     activation: str, slope: float, low: float, high: float, threads: int | None,
-    mode: str | None, acc_dtype: str,
-) -> _Call:  # fmt: skip
+    mode: str | None, acc_dtype: str, deterministic: bool,
+) -> Call:  # fmt: skip
     given = {"x": describe("x", x), "w": describe("w", w)}
     _same_kind({"x": x, "w": w, "b": b, "residual": residual}, given)
     rank, filter_rank = (len(described.shape) for described in given.values())
@@ -336,7 +416,7 @@ def _conv_call(
     options = {
         "stride": _tuple(stride), "padding": _tuple(padding), "dilation": _tuple(dilation), "groups": groups,
         "transposed": transposed, "output_padding": _tuple(output_padding), "dtype": given["x"].dtype,
-        "acc_dtype": acc_dtype, "epilogue": epilogue,
+        "acc_dtype": acc_dtype, "epilogue": epilogue, "deterministic": deterministic,
     }  # fmt: skip
     # The result's sizes are known only from a checked signature: make a first one with the layouts as given.
     plain = ConvSignature(
@@ -346,7 +426,8 @@ def _conv_call(
     if plain.is_empty:
         _check_like("b", b, (plain.output_channels,), plain.output_dtype)
         _check_like("residual", residual, plain.output_shape, plain.output_dtype)
-        return _DirectCall(_launchable(plain, threads, mode, given).bound)
+        empty = _launchable(plain, threads, mode, given)
+        return DirectCall(empty.bound, empty)
     shape, back = plain.output_shape, [lies.index(axis) for axis in layouts[2]] if lies != layouts[2] else None
     dense = dense_strides(parse_layout(lies).layout_shape(plain.output_logical))
     strides = tuple(dense[axis] for axis in back) if back else dense
@@ -357,20 +438,11 @@ def _conv_call(
     _check_like("residual", residual, shape, signature.output_dtype)
     launch = _launchable(signature, threads, mode, given)
     plain_bias = b is None or describe("b", b).strides is None
+    plain_residual = residual is None or describe("residual", residual).steps == y.steps
     taken = _bound_as_strided(launch, placed, given, y)
-    if taken is not None and residual is None and plain_bias:
-        return _DirectCall(taken)
-    order = placed[2].order
-    returned = None if order is None else tuple(order.index(axis) for axis in range(len(order)))
-
-    def call(x: Any, w: Any, b: Any, z: Any) -> Any:
-        operands = [placed[0].take(x), placed[1].take(w)]
-        operands += [] if b is None else [contiguous(b)]
-        operands += [] if z is None else [contiguous(permuted(z, order) if order else z)]
-        y = launch.bound(*operands)
-        return permuted(y, returned) if returned else y
-
-    return call
+    if taken is not None and plain_bias and plain_residual:
+        return DirectCall(taken, launch)
+    return PlacedCall(launch, placed)
 
 
 def _signature_of(placed: tuple[NamedArray, ...], options: dict[str, Any]) -> ConvSignature:
@@ -405,8 +477,8 @@ def _bound_as_strided(
 def _gemm_call(
     a: Any, b: Any, c: Any, bias: Any, residual: Any, alpha: float, beta: float, trans_a: bool, trans_b: bool,
     activation: str, slope: float, low: float, high: float, threads: int | None,
-    mode: str | None, acc_dtype: str,
-) -> _Call:  # fmt: skip
+    mode: str | None, acc_dtype: str, deterministic: bool,
+) -> Call:  # fmt: skip
     given = {"a": describe("a", a), "b": describe("b", b)}
     _same_kind({"a": a, "b": b, "c": c, "bias": bias, "residual": residual}, given)
     ranks = {len(described.shape) for described in given.values()}
@@ -432,30 +504,19 @@ def _gemm_call(
     epilogue = Epilogue(bias is not None, activation, residual is not None, slope, low, high)
     signature = GemmSignature(
         m, n, k, batch=batch, trans_a=trans_a, trans_b=trans_b, dtype=given["a"].dtype, acc_dtype=acc_dtype,
-        alpha=alpha, beta=beta,
+        alpha=alpha, beta=beta, deterministic=deterministic,
         lda=lda, ldb=ldb, stride_a=stride_a, stride_b=stride_b, epilogue=epilogue,
     )  # fmt: skip
     result = (batch, m, n) if ranks == {3} else (m, n)
     _check_like("bias", bias, (n,), signature.c_dtype)
     _check_like("residual", residual, result, signature.c_dtype)
     _check_like("c", c if beta != 0 else None, result, signature.c_dtype)
-    launch = _launchable(signature, threads, mode, given).bound
+    launch = _launchable(signature, threads, mode, given)
     squeeze = ranks == {3} and batch == 1
     plain_bias = bias is None or describe("bias", bias).strides is None
     if plain_bias and not (None in rows.values() or squeeze or c is not None or residual is not None):
-        return _DirectCall(launch)
-
-    def call(a: Any, b: Any, c: Any, bias: Any, z: Any) -> Any:
-        arguments = [a if rows["a"] else contiguous(a), b if rows["b"] else contiguous(b)]
-        arguments += [] if bias is None else [contiguous(bias)]
-        arguments += [] if z is None else [contiguous(z)]
-        arguments += [] if beta == 0 else [contiguous(c)]
-        if squeeze:
-            arguments = [argument[0] if argument.ndim == 3 else argument for argument in arguments]
-        y = launch(*arguments)
-        return y[None] if squeeze else y
-
-    return call
+        return DirectCall(launch.bound, launch)
+    return ProductCall(launch, [found is None for found in rows.values()], squeeze, beta)
 
 
 def _shared(given: dict[str, ArrayLayout], a: Any) -> str:

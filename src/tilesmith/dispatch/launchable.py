@@ -26,7 +26,7 @@ from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
 from tilesmith.db.waiting import one_call
 from tilesmith.dispatch import hits
-from tilesmith.dispatch.choice import Choice, Considered, Resolved
+from tilesmith.dispatch.choice import DATABASE, SPEC, Choice, Considered, Resolved
 from tilesmith.dispatch.locations import (
     check_mode,
     device_ordinal,
@@ -56,7 +56,7 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.limits import refuse_empty
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.executable import Bound, Executable, Prepared
-from tilesmith.runtime.torch_rules import between_graphs
+from tilesmith.runtime.torch_rules import between_graphs, capture_of_thread
 from tilesmith.solvers.external.names import takes_part
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import memo
@@ -80,20 +80,24 @@ class _Decision:
 _lock = threading.Lock()  # guards _known and _logged; never held while a problem is decided
 _known: dict[tuple[Any, ...], _Decision] = {}
 _logged: set[Signature] = set()
+_untuned: set[str] = set()  # problems that ``decide_untuned`` names; never empties, as compiled graphs live on
 _LIMIT = 4096
 # Called with the problem and a function that makes the call; see ``watch_calls``.
 Watcher = Callable[[Signature, Callable[[], Any]], Any]
 _watcher: Watcher | None = None
+_replaced: list[Callable[[], None]] = []
 _log = logging.getLogger("tilesmith.dispatch")
 
 ANYTHING = Options()
+BACKGROUND = "background"
 
 
 class Launchable:
     """A plan bound for calling: ``launchable(x, w)`` checks the tensors, makes the result, and runs the kernel.
 
-    Made by ``get_launchable``. Several threads may call one launchable at once. No gradient is recorded, not even for
-    tensors that require one (``conv`` and ``gemm`` refuse such tensors).
+    Made by ``get_launchable``. Several threads may call one launchable at once. In mode ``"background"`` the kernel and
+    what describes it change once, when the problem has been measured; what ``prepare`` returned keeps its kernel.
+    No gradient is recorded, not even for tensors that require one (``conv`` and ``gemm`` record it).
 
     A launchable, and the callable that ``prepare`` returns, can be copied and pickled. When another process loads it,
     the same kernel is found in the cache or compiled again. If that is impossible, for example on another machine,
@@ -173,10 +177,18 @@ class Launchable:
         prepared: Callable[..., Any] = self.bound.prepare(filter_)  # type: ignore[attr-defined]
         return prepared
 
-    def bound_for(self, lying: Sequence[Slot]) -> Callable[..., Any]:
-        """The plan bound for tensors with their axes in the order of ``lying``; it is watched as ``bound`` is."""
-        bound = self.executable.bind(self.signature, lying)
+    def bound_for(self, lying: Sequence[Slot], exact: int = 2) -> Callable[..., Any]:
+        """The plan bound for tensors with their axes in the order of ``lying``; it is watched as ``bound`` is.
+
+        The first ``exact`` operands must have these very strides, those of unit axes too.
+        """
+        bound = self.executable.bind(self.signature, lying, exact)
         return bound if _watcher is None else _Watched(self.signature, bound, _watcher)
+
+    def _become(self, measured: Launchable) -> None:
+        """Run the kernel of ``measured`` from the next call on."""
+        for name in ("choice", "remembered", "executable", "exportable", "origin", "bound"):
+            setattr(self, name, getattr(measured, name))
 
     @property
     def plan(self) -> Plan:
@@ -290,7 +302,8 @@ def get_launchable(
         target: The target, or its name, such as ``"x86_64-v3:2"``. It must run on this machine. None: the target of
             ``device``; for the CPU, this machine with ``threads`` threads.
         device: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``. None: the family of ``target``, else ``"cpu"``.
-        mode: ``"fast"``, ``"hybrid"``, ``"normal"``, ``"trust_verify"`` or ``"strict"``. None: TILESMITH_FIND_MODE.
+        mode: ``"fast"``, ``"background"``, ``"hybrid"``, ``"normal"``, ``"trust_verify"`` or ``"strict"``. None:
+            TILESMITH_FIND_MODE.
         threads: Number of CPU threads, from 1 to 1024. None: TILESMITH_NUM_THREADS, else all usable cores.
         database: A path, a ``Database`` or ``Layers``. None: the layers of TILESMITH_DB_PATH.
         cache: A path or an ``ArtifactCache``. None: TILESMITH_CACHE_DIR.
@@ -319,6 +332,8 @@ def get_launchable(
     """
     if not isinstance(signature, ConvSignature | GemmSignature):
         raise ArgumentError(f"{type(signature).__name__} is no signature; make a ConvSignature or a GemmSignature")
+    if mode is None and _untuned and _is_untuned(signature):
+        mode = "fast"
     wanted, mode = mode, check_mode(mode)
     strict = mode == "strict"  # writes no file
     held = strict_cache(cache) if strict else open_cache(cache)
@@ -346,7 +361,8 @@ def get_launchable(
     with asked.lock:  # threads that ask for this problem wait here; threads that ask for other problems do not
         if asked.launch is None:
             ordinal = max(0, device_ordinal("cuda" if device is None else device))
-            request = Request(signature, target, mode, named, held, only, ordinal, external)
+            deciding = "fast" if mode == BACKGROUND else mode
+            request = Request(signature, target, deciding, named, held, only, ordinal, external)
             resolved = hits.recall(request)
             if resolved is None:
                 from tilesmith.dispatch import resolve
@@ -357,7 +373,48 @@ def get_launchable(
             place = None if cache is None else str(held.directory)
             options = Options(None if device is None else str(device), threads, wanted, place)
             asked.launch = _loaded(request, resolved, options)
+            if mode == BACKGROUND:
+                _measure_later(request, resolved, asked.launch, options)
         return asked.launch
+
+
+def decide_untuned(problem: str) -> None:
+    """Have calls that name no mode take the untuned choice for the problem with this key, as a compiled graph decided.
+
+    A compiled graph must not be interrupted by a measurement. A record of a database still comes first.
+    """
+    with _lock:
+        _untuned.add(problem)
+
+
+def _is_untuned(signature: Signature) -> bool:
+    return not signature.is_empty and env.FIND_MODE.get() != "strict" and signature.canonical.key() in _untuned
+
+
+def _measure_later(request: Request, untuned: Resolved, launch: Launchable, options: Options) -> None:
+    """Have the problem measured in the background, and then replace the untuned kernel."""
+    if untuned.choice.basis in (DATABASE, SPEC):  # a hit imports nothing
+        return
+    from tilesmith.dispatch.background import Job, can_measure, measure_later
+
+    def replace_kernel(measured: Resolved) -> None:
+        now, before = measured.choice, untuned.choice
+        if (now.solver, now.config) == (before.solver, before.config):
+            launch.choice = now
+            return
+        if request.signature.deterministic:  # it gives the same bits at each call of a process
+            return
+        launch._become(_loaded(request, measured, options))
+        for empty in _replaced:
+            empty()
+
+    if can_measure(request, untuned):
+        measure_later(Job(request, replace_kernel, capture_of_thread()))
+
+
+def when_replaced(empty: Callable[[], None]) -> None:
+    """Call ``empty`` when a launchable has another kernel: for tables of bound plans that are kept elsewhere."""
+    _replaced.append(empty)
 
 
 def _loaded(request: Request, resolved: Resolved, options: Options) -> Launchable:

@@ -76,9 +76,14 @@ def recorded_hit(request: Request) -> Resolved | None:
         return None
     answers = answers_of(request)
     names = {answer.record.solver for answer in answers}
-    if any(map(external_solver, names)):
-        return None
-    choice = recorded(answers, revisions_of(request.target, names), strict=request.strict)
+    revisions = revisions_of(request.target, names)
+    choice = recorded(answers, revisions, strict=request.strict)
+    libraries = {name: solver.revision for name in names if (solver := external_solver(name)) is not None}
+    if libraries and choice is not None:
+        # The generated kernel is the answer only if no library's kernel is, whether these take part or not.
+        with_all = recorded(answers, revisions | libraries, strict=request.strict)
+        if with_all is None or (with_all.solver, with_all.config) != (choice.solver, choice.config):
+            return None
     if choice is None or choice.record is None:
         return None
     plan = find_todays_plan(

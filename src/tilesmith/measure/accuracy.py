@@ -57,8 +57,10 @@ Signature = ConvSignature | GemmSignature
 LAMBDA = 6.0
 # Of the magnitudes that the epilogue adds: two additions, and an activation good to a few units.
 _EPILOGUE_ROUNDINGS = 8.0
-# Greatest slope of gelu (1.13) and silu (1.10); 1 elsewhere, but for leaky relu's own.
-_STEEPEST = 1.13
+# Greatest slopes; 1 for the activations that are not here, but leaky relu has its own.
+_STEEPEST = {"gelu": 1.13, "gelu_tanh": 1.13, "silu": 1.10, "hardswish": 1.5, "sigmoid": 0.25, "hardsigmoid": 0.167}
+# These are not 0 at 0: their own rounding is relative to the result, not to what the epilogue adds.
+_LIFTED = ("sigmoid", "hardsigmoid")
 
 # Products that a tensor core's instruction adds to a sum.
 _CUT, _CUT_TF32 = 16, 8
@@ -303,17 +305,18 @@ def error_bound(truth: Oracle, signature: Signature) -> Array:
     before = products + _EPILOGUE_ROUNDINGS * accumulate * truth.addends
     # Subnormal products that were flushed.
     before = before + truth.length * _RANGES[sums][2]
-    steepness = _steepness(signature)
     # Half a step of the result's type, a little more for kernels that round fp64 by way of fp32.
     rounding = dtype(out_name).epsilon * (1 + 2.0**-10) * np.abs(truth.value)
     flushed = normal if out_name == "bf16" else least
-    bound: Array = before * steepness + rounding + flushed
-    return bound
+    return _activated(before, truth, signature, accumulate) + rounding + flushed
 
 
-def _steepness(signature: Signature) -> float:
-    slopes = {"silu": _STEEPEST, "gelu": _STEEPEST, "leaky_relu": max(1.0, abs(signature.epilogue.slope))}
-    return slopes.get(signature.epilogue.activation, 1.0)
+def _activated(before: Array, truth: Oracle, signature: Signature, unit: float) -> Array:
+    """The bound behind the activation, of that before it; the activation is computed with ``unit`` roundoff."""
+    e = signature.epilogue
+    slope = max(1.0, abs(e.slope)) if e.activation == "leaky_relu" else _STEEPEST.get(e.activation, 1.0)
+    bound: Array = before * slope
+    return bound + _EPILOGUE_ROUNDINGS * unit * np.abs(truth.value) if e.activation in _LIFTED else bound
 
 
 def _bound_of_rounded(truth: Oracle, signature: Signature) -> Array:
@@ -321,7 +324,8 @@ def _bound_of_rounded(truth: Oracle, signature: Signature) -> Array:
 
     What is infinite or no number is saturated, or 0, without any.
     """
-    before = _EPILOGUE_ROUNDINGS * dtype("fp32").epsilon * truth.addends * _steepness(signature)
+    unit = dtype("fp32").epsilon
+    before = _activated(_EPILOGUE_ROUNDINGS * unit * truth.addends, truth, signature, unit)
     bound: Array = 0.5 + np.where(np.isfinite(before), before, 0.0)
     return bound
 

@@ -344,6 +344,16 @@ def activate(v: Array, e: Epilogue) -> Array:
         erf = np.vectorize(math.erf, otypes=[np.float64])
         gelu: Array = v * 0.5 * (1.0 + erf(v * math.sqrt(0.5)))
         return gelu
+    if e.activation == "gelu_tanh":
+        bent: Array = v * 0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (v + 0.044715 * v**3)))
+        return bent
+    if e.activation == "sigmoid":
+        return 1.0 / (1.0 + np.exp(-v))
+    if e.activation == "tanh":
+        return np.tanh(v)
+    if e.activation in ("hardswish", "hardsigmoid"):
+        gate: Array = np.clip(v + 3.0, 0.0, 6.0) / 6.0
+        return v * gate if e.activation == "hardswish" else gate
     if e.activation == "clamp":
         return np.where(v < e.low, e.low, np.where(v > e.high, e.high, v))
     return v

@@ -12,7 +12,10 @@ _ACTIVATIONS = {
     "relu6": "activation='clamp', low=0.0, high=6.0", "hardtanh": "activation='clamp', low=-1.0, high=1.0",
     "clip": "activation='clamp'", "swish": "activation='silu'", "leakyrelu": "activation='leaky_relu'",
     "lrelu": "activation='leaky_relu'", "linear": "activation='none'", "identity": "activation='none'",
-    "": "activation='none'",
+    "": "activation='none'", "hswish": "activation='hardswish'", "hard_swish": "activation='hardswish'",
+    "hsigmoid": "activation='hardsigmoid'", "hard_sigmoid": "activation='hardsigmoid'",
+    "gelutanh": "activation='gelu_tanh'", "gelu_new": "activation='gelu_tanh'",
+    "gelu_pytorch_tanh": "activation='gelu_tanh'",
 }  # fmt: skip
 
 
@@ -20,12 +23,17 @@ def activation_to_type(name: object, known: Sequence[str]) -> str:
     """The arguments to type for an activation that another library calls ``name`` (text or a module); may be empty."""
     if name is None:
         return "activation='none'"
+    if getattr(name, "approximate", None) == "tanh":  # torch.nn.GELU(approximate="tanh")
+        return "activation='gelu_tanh'"
     text = (name if isinstance(name, str) else type(name).__name__).strip().lower().rpartition(".")[2]
     return _ACTIVATIONS.get(text) or (f"activation={text!r}" if text in known else "")
 
 
 SCALES = ("none", "tensor", "channel")
-ACTIVATIONS = ("none", "relu", "leaky_relu", "silu", "gelu", "clamp")
+# Known since keys of version 1, and added later: a later one makes a key of version 2. New names go to the end.
+_FIRST = ("none", "relu", "leaky_relu", "silu", "gelu", "clamp")
+LATER = ("sigmoid", "tanh", "hardswish", "hardsigmoid", "gelu_tanh")
+ACTIVATIONS = (*_FIRST, *LATER)
 
 
 @dataclass(frozen=True)
@@ -35,13 +43,15 @@ class Epilogue:
     Computed in the accumulation type, before the result is rounded. With a scale it is computed in fp32 or better and
     rounded once: an int8 result is rounded to nearest even and saturated to -128 to 127, and a NaN becomes 0; an fp8
     result is rounded as without a scale (a value that is too large becomes Inf, in fp8e4m3 NaN). A NaN stays a NaN
-    through every activation.
+    through every activation. Inf gives the limit; but for -Inf ``silu``, ``gelu``, ``gelu_tanh`` and ``hardswish`` give
+    NaN, as in PyTorch.
 
     Args:
         bias: Add one element for each result channel (for a GEMM: each column). The bias is an operand of the call, of
             shape ``(channels,)`` and of the result's dtype; fp32 with a scale.
         activation: ``"none"``, ``"relu"``, ``"leaky_relu"``, ``"silu"``, ``"gelu"`` (exact:
-            ``r * 0.5 * (1 + erf(r / sqrt(2)))``) or ``"clamp"``.
+            ``r * 0.5 * (1 + erf(r / sqrt(2)))``), ``"gelu_tanh"`` (PyTorch's ``gelu`` with ``approximate="tanh"``),
+            ``"clamp"``, ``"sigmoid"``, ``"tanh"``, ``"hardswish"`` or ``"hardsigmoid"``.
         residual: Add a tensor. The residual is an operand of the call, with the result's shape, layout and dtype.
         slope: Factor of ``"leaky_relu"`` for negative values.
         low: Lower limit of ``"clamp"``.
@@ -97,6 +107,11 @@ class Epilogue:
     @property
     def is_scaled(self) -> bool:
         return self.scale != "none"
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it has something that keys of version 1 cannot say."""
+        return self.is_scaled or self.activation in LATER
 
     def bias_dtype(self, result: str) -> str:
         """The element type of a bias for a result of type ``result``."""

@@ -11,7 +11,8 @@ Newer features have a new key version, so that a problem without them keeps its 
   last element of each spatial axis, where it is not that of ``pad=``), ``wlim=`` (the most bytes of workspace).
 - ``gemm2;...`` is ``gemm1;...`` with ``wlim=`` behind it.
 
-In both, ``epi=`` may begin with ``scale_tensor`` or ``scale_channel``, which alone makes a key of version 2.
+In both, ``epi=`` may begin with ``scale_tensor`` or ``scale_channel``, or name one of ``epilogue.LATER``: each of these
+alone makes a key of version 2.
 
 Numbers are written as Python's ``repr``, which reads back to the same float. A version that is not among these is of a
 newer Tilesmith, or no key: reading it is a ``ProblemError``, and a database passes its records over.
@@ -43,7 +44,7 @@ def conv_key(sig: ConvSignature) -> str:
     """The key of a canonical signature."""
     later = _later(sig)
     parts = [
-        CONV_VERSIONS[sig.epilogue.is_scaled or bool(later)], sig.mode,
+        CONV_VERSIONS[sig.epilogue.is_late or bool(later)], sig.mode,
         f"x={sig.input_dtype},{sig.input_layout},{_sizes(sig.input_shape)}",
         f"w={sig.kernel_dtype},{sig.kernel_layout},{_sizes(sig.kernel_shape)}",
         f"y={sig.output_dtype},{sig.output_layout}", f"stride={_sizes(sig.stride)}", f"pad={_sizes(sig.padding_low)}",
@@ -90,7 +91,7 @@ def gemm_key(sig: GemmSignature) -> str:
     """The key of a canonical signature."""
     later = _later(sig)
     parts = [
-        GEMM_VERSIONS[sig.epilogue.is_scaled or bool(later)],
+        GEMM_VERSIONS[sig.epilogue.is_late or bool(later)],
         *(f"{name}={getattr(sig, name)}" for name in ("m", "n", "k", "batch")),
         f"a={sig.a_dtype},{'t' if sig.trans_a else 'n'}", f"b={sig.b_dtype},{'t' if sig.trans_b else 'n'}",
         f"c={sig.c_dtype}", f"acc={sig.acc_dtype}", f"alpha={sig.alpha!r}", f"beta={sig.beta!r}",

@@ -19,6 +19,7 @@ from tilesmith.db.store import Database
 from tilesmith.dispatch.choice import Choice
 from tilesmith.dispatch.choose import Option, choose
 from tilesmith.dispatch.facts import answers_of, options_of
+from tilesmith.dispatch.launchable import BACKGROUND
 from tilesmith.dispatch.locations import (
     check_mode,
     lasting_databases,
@@ -86,7 +87,8 @@ class CachePopulator:
         commands_file: File with one driver command or key on each line. A line that cannot be read is added to
             ``bad_lines``; the other lines are used.
         mode: As for ``get_launchable``. ``"fast"`` measures nothing, so the process that runs the problems must use
-            ``"fast"`` too. ``"strict"`` compiles nothing and only checks which problems are ready.
+            ``"fast"`` too. ``"strict"`` compiles nothing and only checks which problems are ready. ``"background"`` is
+            ``"hybrid"`` here.
         threads: Number of CPU threads, from 1 to 1024. None: TILESMITH_NUM_THREADS, else all usable cores.
         database: A path, a ``Database`` or ``Layers``. None: the layers of TILESMITH_DB_PATH.
         out: Folder for the sources of device ``""``, with one subfolder for each problem. None: ``sources`` in the
@@ -131,7 +133,8 @@ class CachePopulator:
                 found += [signature for _, signature in line.command.signatures]
         self.signatures: list[Signature] = list(dict.fromkeys(found))
         self.devices = tuple(dict.fromkeys(devices))
-        self.mode = check_mode(mode)
+        asked = check_mode(mode)
+        self.mode = "hybrid" if asked == BACKGROUND else asked
         self._threads, self._database, self._out = threads, database, out
         self._target = None if target is None else as_target(target)
         self._cache = strict_cache(cache_dir) if self.mode == "strict" else open_cache(cache_dir)

@@ -67,7 +67,7 @@ class Executable:
         has_filter = len(inputs) > FILTER_SLOT and inputs[FILTER_SLOT].name in ("w", "b")
         return self._bind(inputs, range(len(inputs)), result, _NONE, has_filter)
 
-    def bind(self, signature: Signature, lying: Sequence[Slot] = ()) -> Bound:
+    def bind(self, signature: Signature, lying: Sequence[Slot] = (), exact: int = 2) -> Bound:
         """The plan as a function of the tensors of ``signature``, in the order of its arguments.
 
         ``bound(x, w, out=None)`` takes NumPy arrays or PyTorch CPU tensors, checks them, and returns ``out`` or a new
@@ -75,8 +75,8 @@ class Executable:
         other tensors. Raises ``LaunchError`` when the plan is for another problem; calls raise ``ArgumentError``.
         No gradient is recorded, and what reads as the filter must not change after ``prepare``.
 
-        ``lying`` are the arguments and the result with their axes in an order of the caller's; operands must then have
-        these very strides, those of unit axes too.
+        ``lying`` are the arguments and the result with their axes in an order of the caller's; the first ``exact``
+        operands must then have these very strides, those of unit axes too.
         """
         problem = signature.canonical.key()
         if problem != self._serial.problem and not self._is_for(signature):
@@ -92,7 +92,7 @@ class Executable:
             inputs.append(result)
             slot_of[initial] = _NONE
         has_filter = isinstance(signature, GemmSignature) or signature.mode in ("fwd", "bwd")
-        return self._bind(inputs, slot_of, result, initial, has_filter, exact=2 if lying else 0)
+        return self._bind(inputs, slot_of, result, initial, has_filter, exact=exact if lying else 0)
 
     def _is_for(self, signature: Signature) -> bool:
         """Whether the plan is for this problem under another key."""

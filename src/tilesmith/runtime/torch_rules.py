@@ -29,31 +29,43 @@ def between_graphs(function: _Function) -> _Function:
 
 
 def refuse_watched(tensors: Sequence[Any]) -> None:
-    """Raise ``ArgumentError`` inside a trace, a dispatch mode, a transform of ``torch.func``, or for a tangent.
+    """Raise ``ArgumentError`` inside a trace, a dispatch mode, a transform of ``torch.func``, or for a tangent."""
+    why = why_watched(tensors)
+    if why:
+        raise ArgumentError(why)
 
-    Each of them sees PyTorch's operators alone. Of a Tilesmith call it would see how the result is allocated and not
-    how it is computed: a recorded program would return uninitialised memory.
+
+def why_watched(tensors: Sequence[Any]) -> str:
+    """Why a launch must not run here: what watches it, and what to type; empty if nothing does.
+
+    Each of them sees PyTorch's operators alone. Of a launch it would see how the result is allocated and not how it is
+    computed: a recorded program would return uninitialised memory.
     """
     for tensor in tensors:
         if type(tensor).__module__ == "torch.fx.proxy":
-            raise ArgumentError(f"torch.fx.symbolic_trace cannot record a Tilesmith call; {_WRAP}")
+            return f"torch.fx.symbolic_trace cannot record a Tilesmith call; {_WRAP}"
     torch = sys.modules.get("torch")
     if torch is None:
-        return
+        return ""
     if torch.jit.is_tracing():
-        raise ArgumentError(f"torch.jit.trace cannot record a Tilesmith call; {_WRAP}")
+        return f"torch.jit.trace cannot record a Tilesmith call; {_WRAP}"
     mode = _recording_mode(torch)
     if mode:
-        raise ArgumentError(f"the dispatch mode {mode} cannot record a Tilesmith call; {_WRAP}")
+        return f"the dispatch mode {mode} cannot record a Tilesmith call; {_WRAP}"
     functorch = getattr(torch._C, "_functorch", None)
     level = functorch.peek_interpreter_stack() if functorch else None
     if level is not None:
         name = str(level.key()).rpartition(".")[2].lower()
-        raise ArgumentError(
+        return (
             f"torch.func.{name} cannot transform a Tilesmith call; call Tilesmith outside of it "
             "(for vmap: with the batch as the first axis of x)"
         )
-    _refuse_tangents(tensors)
+    if _has_tangent(tensors):
+        return (
+            "a tensor has a tangent, whose derivative this call does not compute; "
+            "pass torch.autograd.forward_ad.unpack_dual(tensor).primal"
+        )
+    return ""
 
 
 def _recording_mode(torch: Any) -> str:
@@ -66,16 +78,11 @@ def _recording_mode(torch: Any) -> str:
     return "of make_fx(pre_dispatch=True)" if ahead is not None and ahead() else ""
 
 
-def _refuse_tangents(tensors: Sequence[Any]) -> None:
+def _has_tangent(tensors: Sequence[Any]) -> bool:
     forward_ad = sys.modules["torch.autograd.forward_ad"]
     if forward_ad._current_level < 0:
-        return
-    for tensor in tensors:
-        if is_tensor(tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
-            raise ArgumentError(
-                "a tensor has a tangent, whose derivative this call does not compute; "
-                "pass torch.autograd.forward_ad.unpack_dual(tensor).primal"
-            )
+        return False
+    return any(is_tensor(each) and forward_ad.unpack_dual(each).tangent is not None for each in tensors)
 
 
 def refuse_own_operators(name: str, tensor: Any) -> None:
@@ -103,3 +110,17 @@ def refuse_result(out: Any) -> None:
 def note_written(out: Any) -> None:
     """Tell autograd that ``out`` was written: a backward pass that has saved it raises, as after ``out.zero_()``."""
     sys.modules["torch"].autograd.graph.increment_version(out)
+
+
+def capture_of_thread() -> Callable[[], bool] | None:
+    """Whether PyTorch's current stream is still captured, as a function for any thread; None if it is not captured."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized() or not torch.cuda.is_current_stream_capturing():
+        return None
+    stream = torch.cuda.current_stream()
+
+    def is_capturing() -> bool:
+        with torch.cuda.stream(stream):
+            return bool(torch.cuda.is_current_stream_capturing())
+
+    return is_capturing

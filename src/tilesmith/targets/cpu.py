@@ -68,6 +68,9 @@ CPU_TARGETS: dict[str, CpuTarget] = {
     record.arch: record for record in (_X86_64_V2, _X86_64_V3, _X86_64_V4, _X86_64_V4_BF16, _AARCH64)
 }
 
+# Processors with units half as wide as the vectors of their arch: they start half as many multiply-adds.
+_HALF_AS_WIDE = {"zen4": 64}
+
 # The kernel's names of the CPU features that each level of the x86-64 psABI (and our bf16 step) adds to the one below.
 _X86_LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
     ("x86_64-v2", frozenset("cx16 popcnt sse4_1 sse4_2 ssse3".split())),
@@ -89,6 +92,8 @@ def cpu_target(arch: str, cores: int = 1, caches: tuple[int, int, int] = (0, 0, 
         raise TargetError(f"target cores {cores!r} is not an integer from 1 to {MAX_THREADS}")
     check_card(card)
     l1, l2, l3 = caches
+    if _HALF_AS_WIDE.get(card) == record.vector_bytes:
+        record = replace(record, fma_per_cycle=record.fma_per_cycle // 2)
     return replace(
         record, cores=cores, card=card, l1_bytes=l1 or record.l1_bytes, l2_bytes=l2 or record.l2_bytes,
         l3_bytes=l3 or record.l3_bytes,

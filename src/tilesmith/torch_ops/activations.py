@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,32 +11,54 @@ from tilesmith.errors import ProblemError
 from tilesmith.problems.epilogue import Epilogue
 
 aten: Any = torch.ops.aten
-# The numbers of leaky_relu and clamp, which the operators do not take.
-_LEAKY, _CLAMP = Epilogue(activation="leaky_relu"), Epilogue(activation="clamp")
+# Activations whose gradient needs their argument; the others have theirs from the result.
+_OF_ARGUMENT: dict[str, Any] = {
+    "silu": aten.silu.default, "gelu": aten.gelu.default, "gelu_tanh": partial(aten.gelu.default, approximate="tanh"),
+    "hardswish": aten.hardswish.default,
+}  # fmt: skip
 
 
-def check_activation(activation: str) -> None:
-    """Raise ``ProblemError`` for an activation that does not exist."""
-    Epilogue(activation=activation)
+def needs_argument(epilogue: Epilogue) -> bool:
+    """Whether the gradient of an epilogue's activation needs the activation's argument."""
+    return epilogue.activation in _OF_ARGUMENT or (epilogue.activation == "leaky_relu" and epilogue.slope <= 0)
 
 
-def gradient_before(activation: str, dy: torch.Tensor, y: Any, before: Callable[[], torch.Tensor]) -> Any:
-    """The gradient with respect to the activation's argument, of which ``before`` computes the value anew.
+def activate(epilogue: Epilogue, z: torch.Tensor) -> Any:
+    """The activation of ``z``, in new memory, for those that need their argument."""
+    if epilogue.activation == "leaky_relu":
+        return aten.leaky_relu.default(z, epilogue.slope)
+    return _OF_ARGUMENT[epilogue.activation](z)
 
-    ``y`` is the activation's result, from which most gradients follow. At the limits of ``clamp`` the gradient is zero.
+
+def gradient_before(epilogue: Epilogue, dy: torch.Tensor, saved: Any) -> Any:
+    """The gradient with respect to the activation's argument.
+
+    ``saved`` is that argument where ``needs_argument`` says so, else the activation's result. At the limits of
+    ``clamp`` and ``hardsigmoid`` the gradient is zero.
     """
+    activation = epilogue.activation
     if activation == "none":
         return dy
     if activation == "relu":
-        return aten.threshold_backward(dy, y, 0)
+        return aten.threshold_backward(dy, saved, 0)
     if activation == "leaky_relu":
-        return aten.leaky_relu_backward(dy, y, _LEAKY.slope, True)
+        return aten.leaky_relu_backward(dy, saved, epilogue.slope, epilogue.slope > 0)
     if activation == "clamp":
-        return aten.hardtanh_backward(dy, y, _CLAMP.low, _CLAMP.high)
+        return aten.hardtanh_backward(dy, saved, epilogue.low, epilogue.high)
     if activation == "silu":
-        return _silu_gradient(dy, before())
+        return _silu_gradient(dy, saved)
     if activation == "gelu":
-        return aten.gelu_backward(dy, before())
+        return aten.gelu_backward(dy, saved)
+    if activation == "gelu_tanh":
+        return aten.gelu_backward(dy, saved, approximate="tanh")
+    if activation == "sigmoid":
+        return aten.sigmoid_backward(dy, saved)
+    if activation == "tanh":
+        return aten.tanh_backward(dy, saved)
+    if activation == "hardswish":
+        return aten.hardswish_backward(dy, saved)
+    if activation == "hardsigmoid":
+        return aten.hardtanh_backward(dy, saved, 0.0, 1.0) / 6
     raise ProblemError(f"the gradient of activation {activation!r} is not known")
 
 

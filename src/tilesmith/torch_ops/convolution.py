@@ -6,13 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
-from tilesmith.dispatch.eager import conv
-from tilesmith.torch_ops.activations import check_activation, gradient_before
-from tilesmith.torch_ops.gradients import Gradients, gradients
-from tilesmith.torch_ops.library import add_operator
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.torch_ops.arguments import ConvArguments
+from tilesmith.torch_ops.batching import batched_convolution, batched_gradients
+from tilesmith.torch_ops.gradients import gradients
+from tilesmith.torch_ops.library import EPILOGUE, SUMS, add_autocast, add_operator
+from tilesmith.torch_ops.recording import LevelFunction, beneath, dispatch_recorded, has_memory, has_tangent, one_level
 from tilesmith.torch_ops.results import conv_shape, conv_strides, require, result_dtype, strides_like
 
+Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+_C: Any = torch._C
 Optional = torch.Tensor | None
 _SHAPE = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, int groups"
 
@@ -20,63 +25,48 @@ _SHAPE = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed,
 # --- the convolution --------------------------------------------------------------------------------------------------
 
 
-def _convolution(
-    x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional, stride: Sequence[int], padding: Sequence[int],
-    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, activation: str,
-) -> torch.Tensor:  # fmt: skip
-    y: torch.Tensor = conv(
-        x, w, b, stride=_axes(stride), padding=_axes(padding), dilation=_axes(dilation), groups=groups,
-        transposed=transposed, output_padding=_axes(output_padding) if transposed else 0, activation=activation,
-        residual=residual,
-    )  # fmt: skip
-    return y
+def _convolution(x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional, *options: Any) -> torch.Tensor:
+    return ConvArguments.of(*options).run(x, w, b, residual)
 
 
-def _axes(values: Sequence[int]) -> Any:
-    return values[0] if len(values) == 1 else tuple(values)
+def _recorded(keyset: Any, x: Any, w: Any, b: Any, residual: Any, *options: Any) -> Any:
+    return dispatch_recorded(keyset, x, w, b, residual, ConvArguments, options)
 
 
 def _fake_convolution(
     x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional, stride: Sequence[int], padding: Sequence[int],
-    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, activation: str,
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, activation: str = "none",
+    slope: float = 0.01, low: float = 0.0, high: float = 6.0, frozen: bool = False, acc_dtype: str = "",
+    mode: str | None = None, threads: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    check_activation(activation)
+    Epilogue(activation=activation, slope=slope, low=low, high=high)
     shape = conv_shape(x, w, stride, padding, dilation, transposed, output_padding, groups)
     return x.new_empty_strided(shape, conv_strides(x, w, shape), dtype=result_dtype(x))
 
 
-def _save_convolution(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    x, w, b, residual, *ctx.shape, ctx.activation = inputs
-    # The result serves most activations; silu and gelu compute their argument anew from the operands.
-    anew = ctx.activation in ("silu", "gelu")
-    ctx.save_for_backward(
-        x, w, b if anew else None, residual if anew else None, None if anew or ctx.activation == "none" else output
-    )
-
-
-def _convolution_gradient(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
-    x, w, b, residual, y = ctx.saved_tensors
-    ops = torch.ops.tilesmith
-    dy = gradient_before(ctx.activation, dy, y, lambda: ops.convolution(x, w, b, residual, *ctx.shape, "none"))
-    mask = list(ctx.needs_input_grad[:3])
-    found = ops.convolution_backward(dy, x, w, *ctx.shape, mask) if any(mask) else (None, None, None)
-    wanted = [grad if each else None for each, grad in zip(mask, found, strict=True)]
-    return *wanted, dy if ctx.needs_input_grad[3] else None, *[None] * 7
-
-
 add_operator(
-    "convolution",
-    f"(Tensor x, Tensor w, Tensor? b, Tensor? residual, {_SHAPE}, str activation) -> Tensor",
-    _convolution, _fake_convolution, _convolution_gradient, _save_convolution,
+    "convolution", f"(Tensor x, Tensor w, Tensor? b, Tensor? residual, {_SHAPE}, {EPILOGUE}, {SUMS}) -> Tensor",
+    _convolution, _fake_convolution, _recorded, batched_convolution,
 )  # fmt: skip
+add_autocast("convolution")
 
 
 # --- its gradients ----------------------------------------------------------------------------------------------------
 
 
+def _gradients(dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *options: Any) -> Gradients:
+    dx, dw, db = gradients(dy, x, w, *options)
+    return _or_empty(dx, dy), _or_empty(dw, dy), _or_empty(db, dy)
+
+
+def _or_empty(found: Optional, dy: torch.Tensor) -> torch.Tensor:
+    return dy.new_empty(0) if found is None else found
+
+
 def _fake_gradients(
     dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
+    acc_dtype: str = "", mode: str | None = None, threads: int | None = None,
 ) -> Gradients:  # fmt: skip
     shape = conv_shape(x, w, stride, padding, dilation, transposed, output_padding, groups)
     require(all(a == b for a, b in zip(dy.shape, shape, strict=True)), lambda: f"dy has shape {dy.shape}, not {shape}")
@@ -88,36 +78,86 @@ def _fake_gradients(
     )
 
 
-def _save_gradients(ctx: Any, inputs: tuple[Any, ...], output: Gradients) -> None:
-    dy, x, w, *ctx.shape, ctx.mask = inputs
-    ctx.save_for_backward(dy, x, w)
-
-
-def _gradient_of_gradients(ctx: Any, ddx: torch.Tensor, ddw: torch.Tensor, ddb: torch.Tensor) -> tuple[Any, ...]:
-    """By PyTorch's operators, which it can differentiate again.
+class _RecordedGradients(LevelFunction):  # type: ignore[misc]
+    """By the operators themselves, which can be differentiated again.
 
     dx is linear in dy and w, dw is linear in dy and x: so each gradient is a convolution, or a gradient of one, with
     one tensor replaced.
     """
-    dy, x, w = ctx.saved_tensors
-    convolve, differentiate = torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default
-    has_dx, has_dw, has_db = ctx.mask
-    to_dy, to_x, to_w = ctx.needs_input_grad[:3]
-    grads: list[Optional] = [None, None, None]
-    if to_dy:
-        parts = [convolve(ddx, w, None, *ctx.shape)] if has_dx else []
-        parts += [convolve(x, ddw, None, *ctx.shape)] if has_dw else []
-        parts += [ddb.reshape(1, -1, *[1] * (dy.dim() - 2)).expand(dy.shape)] if has_db else []
-        grads[0] = sum(parts[1:], parts[0]) if parts else None
-    if to_x and has_dw:
-        grads[1] = differentiate(dy, x, ddw, None, *ctx.shape, [True, False, False])[0]
-    if to_w and has_dx:
-        grads[2] = differentiate(dy, ddx, w, None, *ctx.shape, [False, True, False])[1]
-    return *grads, *[None] * 7
+
+    @staticmethod
+    def forward(ctx: Any, keyset: Any, dy: Any, x: Any, w: Any, shape: Any, mask: Any, sums: Any) -> Any:
+        ctx.save_for_backward(dy, x, w)
+        ctx.save_for_forward(dy, x, w)
+        ctx.shape, ctx.mask, ctx.sums = shape, mask, sums
+        with beneath():
+            return _redispatched(keyset, dy, x, w, *shape, mask, *sums)
+
+    @staticmethod
+    def backward(ctx: Any, ddx: torch.Tensor, ddw: torch.Tensor, ddb: torch.Tensor) -> tuple[Any, ...]:
+        dy, x, w = ctx.saved_tensors
+        _, to_dy, to_x, to_w, *_ = ctx.needs_input_grad
+        has_dx, has_dw, has_db = ctx.mask
+        grads: list[Optional] = [None, None, None]
+        if to_dy:
+            parts = [_convolve(ctx, ddx, w)] if has_dx else []
+            parts += [_convolve(ctx, x, ddw)] if has_dw else []
+            parts += [ConvArguments.spread(ddb, dy.shape)] if has_db else []
+            grads[0] = sum(parts[1:], parts[0]) if parts else None
+        if to_x and has_dw:
+            grads[1] = _differentiate(ctx, dy, x, ddw, (True, False, False))[0]
+        if to_w and has_dx:
+            grads[2] = _differentiate(ctx, dy, ddx, w, (False, True, False))[1]
+        return None, *grads, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, ddy: Optional, dx: Optional, dw: Optional, *others: Any) -> Any:
+        dy, x, w = ctx.saved_tensors
+        has_dx, has_dw, has_db = ctx.mask
+        found: list[Any] = list(_differentiate(ctx, ddy, x, w, ctx.mask)) if ddy is not None else [None, None, None]
+        if dw is not None and has_dx:
+            more = _differentiate(ctx, dy, x, dw, (True, False, False))[0]
+            found[0] = more if found[0] is None else found[0] + more
+        if dx is not None and has_dw:
+            more = _differentiate(ctx, dy, dx, w, (False, True, False))[1]
+            found[1] = more if found[1] is None else found[1] + more
+        shapes = (x.shape, w.shape, (dy.shape[1],))
+        return tuple(
+            dy.new_zeros(shape if has else 0) if each is None else each
+            for each, shape, has in zip(found, shapes, ctx.mask, strict=True)
+        )
+
+
+def _convolve(ctx: Any, x: Any, w: Any) -> Any:
+    return torch.ops.tilesmith.convolution(x, w, None, None, *ctx.shape, "none", 0.01, 0.0, 6.0, False, *ctx.sums)
+
+
+def _differentiate(ctx: Any, dy: Any, x: Any, w: Any, mask: Any) -> Any:
+    return torch.ops.tilesmith.convolution_backward(dy, x, w, *ctx.shape, mask, *ctx.sums)
+
+
+def _below(keyset: Any, *arguments: Any) -> Any:
+    if has_memory(keyset):
+        return _gradients(*arguments)
+    with _C._AutoDispatchBelowAutograd():
+        return _redispatched(keyset, *arguments)
+
+
+def _redispatched(keyset: Any, *arguments: Any) -> Any:
+    operator = torch.ops.tilesmith.convolution_backward.default
+    return operator.redispatch(keyset & _C._after_autograd_keyset, *arguments)
+
+
+def _recorded_gradients(keyset: Any, dy: Any, x: Any, w: Any, *options: Any) -> Any:
+    tangents = forward_ad._current_level >= 0 and has_tangent(dy, x, w)
+    if not tangents and not (_C.is_grad_enabled() and (dy.requires_grad or x.requires_grad or w.requires_grad)):
+        return _below(keyset, dy, x, w, *options)
+    with one_level():
+        return _RecordedGradients.apply(keyset, dy, x, w, options[:6], options[6], options[7:])
 
 
 add_operator(
     "convolution_backward",
-    f"(Tensor dy, Tensor x, Tensor w, {_SHAPE}, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
-    gradients, _fake_gradients, _gradient_of_gradients, _save_gradients,
+    f"(Tensor dy, Tensor x, Tensor w, {_SHAPE}, bool[3] output_mask, {SUMS}) -> (Tensor, Tensor, Tensor)",
+    _gradients, _fake_gradients, _recorded_gradients, batched_gradients,
 )  # fmt: skip

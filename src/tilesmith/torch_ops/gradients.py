@@ -16,24 +16,30 @@ from tilesmith.errors import ArgumentError
 from tilesmith.plan.slots import arguments, relaid
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.layouts import default_layout, dense_strides
-from tilesmith.torch_ops.results import strides_like
+from tilesmith.torch_ops.results import axes, padding_of, strides_like
 
-Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-_Call = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # of dy, x and w
+Optional = torch.Tensor | None
+Found = tuple[Optional, Optional, Optional]  # dx, dw and db; None for each that was not asked for
+_Call = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Optional]  # of dy, x and w
 _OPERANDS = {"bwd": ("dy", "w"), "wrw": ("dy", "x"), "bgrad": ("dy",)}
 _RESULTS = {"bwd": "x", "wrw": "w", "bgrad": ""}
 # All of a call but the values -> the three calls.
 _memo: dict[tuple[Any, ...], tuple[_Call, _Call, _Call]] = {}
 _MEMO_LIMIT = 4096
 when_forgotten(_memo.clear)
+_is_deterministic: Callable[[], bool] = torch._C._get_deterministic_algorithms
 
 
 def gradients(
     dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
-) -> Gradients:  # fmt: skip
-    """``dx``, ``dw`` and ``db``, each of them an empty tensor where the mask does not ask for it."""
-    options = (tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups)
+    acc_dtype: str = "", mode: str | None = None, threads: int | None = None,
+) -> Found:  # fmt: skip
+    """``dx``, ``dw`` and ``db``, each of them None where the mask does not ask for it."""
+    options = (
+        tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups, acc_dtype, mode,
+        threads, _is_deterministic(),
+    )  # fmt: skip
     key = (
         dy.shape, dy.stride(), x.shape, x.stride(), w.shape, w.stride(), dy.dtype, x.dtype, w.dtype, dy.device,
         options, tuple(output_mask),
@@ -48,6 +54,15 @@ def gradients(
     return calls[0](dy, x, w), calls[1](dy, x, w), calls[2](dy, x, w)
 
 
+def gradients_by_operator(
+    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, shape: tuple[Any, ...], wanted: Sequence[bool],
+    sums: tuple[Any, ...],
+) -> Found:  # fmt: skip
+    """The same by ``tilesmith::convolution_backward``, so that what watches this thread sees it."""
+    dx, dw, db = torch.ops.tilesmith.convolution_backward(dy, x, w, *shape, wanted, *sums)
+    return dx if wanted[0] else None, dw if wanted[1] else None, db if wanted[2] else None
+
+
 def _make(
     dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, options: tuple[Any, ...], mask: Sequence[bool]
 ) -> tuple[_Call, _Call, _Call]:
@@ -59,8 +74,8 @@ def _make(
     return found[0], found[1], found[2]
 
 
-def _not_wanted(dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    return dy.new_empty(0)
+def _not_wanted(dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> None:
+    return None
 
 
 def _no_products(mode: str) -> _Call:
@@ -77,7 +92,9 @@ def _no_products(mode: str) -> _Call:
 
 def _computed(mode: str, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, options: tuple[Any, ...]) -> _Call:
     """One gradient by a plan, which takes the tensors with their axes as they came."""
-    stride, padding, dilation, transposed, output_padding, groups = options
+    stride, padding, dilation, transposed, output_padding, groups, acc_dtype, find_mode, threads, deterministic = (
+        options
+    )
     dims = x.dim() - 2
     given = {"x": describe("x", x), "w": describe("w", w), "dy": describe("dy", dy)}
     if len({each.device for each in given.values()}) > 1:
@@ -89,16 +106,20 @@ def _computed(mode: str, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, opt
     placed = dict(zip(given, place(tuple(given.values()), [str(default_layout(dims))] * 3), strict=True))
     px, pw, py = placed["x"], placed["w"], placed["dy"]
     signature = ConvSignature(
-        px.shape, pw.shape, mode=mode, stride=_axes(stride), padding=_axes(padding), dilation=_axes(dilation),
-        groups=groups, transposed=transposed, output_padding=_axes(output_padding if transposed else (0,)),
+        px.shape, pw.shape, mode=mode, stride=axes(stride), padding=padding_of(padding, dims), dilation=axes(dilation),
+        groups=groups, transposed=transposed, output_padding=axes(output_padding if transposed else (0,)),
         dtype=given["x"].dtype, kernel_dtype=given["w"].dtype, output_dtype=given["dy"].dtype,
         input_layout=px.layout, kernel_layout=pw.layout, output_layout=py.layout,
         input_strides=px.strides, kernel_strides=pw.strides, output_strides=py.strides,
+        acc_dtype=acc_dtype, deterministic=deterministic,
     )  # fmt: skip
     if signature.output_shape != py.shape:
         raise ArgumentError(f"dy has shape {given['dy'].shape}, the result of x and w another")
     device = given["dy"].device
-    launch = get_launchable(signature, device=None if device == "cpu" else device)
+    on_cpu = device == "cpu"
+    launch = get_launchable(
+        signature, device=None if on_cpu else device, mode=find_mode, threads=threads if on_cpu else None
+    )
     names = _OPERANDS[mode]
     bound = _bound(launch, given, placed, names, _RESULTS[mode])
     copied = {name for name in names if placed[name].copy}
@@ -163,7 +184,3 @@ def _dense_copies(names: Sequence[str], operands: Sequence[torch.Tensor], copied
 def _dense(described: ArrayLayout, strides: tuple[int, ...]) -> ArrayLayout:
     dense = strides == dense_strides(described.shape)
     return ArrayLayout(described.shape, None if dense else strides, described.dtype, steps=strides)
-
-
-def _axes(values: tuple[int, ...]) -> Any:
-    return values[0] if len(values) == 1 else values

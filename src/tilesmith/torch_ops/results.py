@@ -23,17 +23,42 @@ def conv_shape(
     require(dims in (1, 2, 3) and w.dim() == x.dim(), lambda: f"x has {x.dim()} axes, w has {w.dim()}")
     channels = w.shape[0] if transposed else w.shape[1] * groups
     require(x.shape[1] == channels, lambda: f"x has {x.shape[1]} channels, the filter takes {channels}")
-    sizes = []
+    sizes, pads = [], padding_sides(padding, dims)
     for axis in range(dims):
-        step, pad, apart = (each[axis if len(each) > 1 else 0] for each in (stride, padding, dilation))
+        step, apart = (each[axis if len(each) > 1 else 0] for each in (stride, dilation))
+        pad = sum(pads[axis])
         size, reach = x.shape[2 + axis], apart * (w.shape[2 + axis] - 1) + 1
         if transposed:
             more = output_padding[axis if len(output_padding) > 1 else 0]
-            sizes.append((size - 1) * step - 2 * pad + reach + more)
+            sizes.append((size - 1) * step - pad + reach + more)
         else:
-            sizes.append((size + 2 * pad - reach) // step + 1)
+            sizes.append((size + pad - reach) // step + 1)
     filters = w.shape[1] * groups if transposed else w.shape[0]
     return (x.shape[0], filters, *sizes)
+
+
+def padding_sides(padding: Sequence[int], dims: int) -> tuple[tuple[int, int], ...]:
+    """``(low, high)`` for each axis, of an operator's list: one element, one for each axis, or two for each axis."""
+    if len(padding) == 2 * dims:
+        return tuple(zip(padding[::2], padding[1::2], strict=True))
+    require(
+        len(padding) in (1, dims), lambda: f"padding {list(padding)} has {len(padding)} elements, not {_many(dims)}"
+    )
+    return tuple((each, each) for each in (padding if len(padding) == dims else tuple(padding) * dims))
+
+
+def padding_of(padding: Sequence[int], dims: int) -> Any:
+    """An operator's list as a signature takes it: one integer, one for each axis, or ``(low, high)`` for each axis."""
+    return padding_sides(padding, dims) if len(padding) == 2 * dims else axes(padding)
+
+
+def axes(values: Sequence[int]) -> Any:
+    """One integer for all axes, or one for each."""
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _many(dims: int) -> str:
+    return " or ".join(map(str, sorted({1, dims, 2 * dims})))
 
 
 def conv_strides(x: torch.Tensor, w: torch.Tensor, shape: Sizes) -> Sizes:

@@ -31,8 +31,8 @@ aten = torch.ops.aten
 class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """``with Trace() as trace: model(x)``; ``problems`` counts what was met, in the order in which it came.
 
-    ``others`` counts the convolutions and products that no signature describes, by operator and reason. Of Tilesmith's
-    own calls those are met whose launchable was made inside.
+    ``others`` counts the convolutions and products that no signature describes, by operator and reason. ``device`` is
+    where most of them ran. Of Tilesmith's own calls those are met whose launchable was made inside.
     """
 
     tilesmith_may_run = True  # every operator is run, and none is recorded to be run again
@@ -41,6 +41,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.problems: dict[Signature, int] = {}
         self.others: dict[str, int] = {}
+        self._devices: dict[str, int] = {}
         self._count = threading.Lock()
         self._here = threading.local()  # whether this thread is inside a call of Tilesmith
 
@@ -64,13 +65,21 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         finally:
             super().__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
-    def _meet(self, signature: Signature) -> None:
+    @property
+    def device(self) -> str:
+        """``cpu``, or the CUDA device of most calls, such as ``cuda:0``."""
+        return max(self._devices, key=lambda name: self._devices[name], default="cpu")
+
+    def _meet(self, signature: Signature, operand: Any) -> None:
+        name = str(getattr(operand, "device", "cpu"))
         with self._count:
             self.problems[signature] = self.problems.get(signature, 0) + 1
+            if name == "cpu" or name.startswith("cuda"):
+                self._devices[name] = self._devices.get(name, 0) + 1
 
     def _call(self, signature: Signature, call: Callable[[], Any]) -> Any:
         """A call of Tilesmith; what it asks of PyTorch (its own kernels, too) is part of it."""
-        self._meet(signature)
+        self._meet(signature, next(iter(getattr(call, "args", ())), None))
         before, self._here.inside = getattr(self._here, "inside", False), True
         try:
             return call()
@@ -90,7 +99,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         try:
             for signature in read(result, *args, **kwargs):
-                self._meet(signature)
+                self._meet(signature, next(each for each in args if isinstance(each, torch.Tensor)))
         except ProblemError as error:
             text = f"{func}: {error}"
             self.others[text] = self.others.get(text, 0) + 1

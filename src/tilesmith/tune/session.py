@@ -100,6 +100,7 @@ def tune(
     max_trials: int | None = None, max_seconds: float | None = 15.0, seed: int = 0, progress: Listener | None = None,
     among: Sequence[Candidate] | None = None, device: int = 0, external: bool | None = None,
     first: Sequence[tuple[str, str]] = (), workers: Workers | None = None, started: float | None = None,
+    hard: bool = False,
 ) -> TuneResult:  # fmt: skip
     """Find the best config for a problem on this machine, record every trial, and keep the winner's kernels.
 
@@ -112,7 +113,7 @@ def tune(
     here are passed over. ``workers`` keeps a device's measuring process for the next search.
     ``max_seconds`` is a hard limit: the search ends within a fifth or two seconds more, the larger of the two. It
     counts from ``started`` (of ``time.monotonic``; default: now). The strategy ``defaults``, which a call waits for
-    because nothing is known, only aims at it.
+    because nothing is known, only aims at it, unless ``hard`` is true.
     Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, ``OutOfTimeError`` if the seconds
     were over before there was an answer, and ``InterruptedSearchError`` after Ctrl-C; all that was measured is kept.
     ``LaunchError`` if the problem is too large for the memory.
@@ -128,7 +129,7 @@ def tune(
     wanted = 3 * tensor_bytes(signature) if on_device else oracle_bytes(signature) + 3 * tensor_bytes(signature)
     require_memory(wanted, "what a search checks against")
     finding = strategy == "defaults"
-    budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1], not finding, started)
+    budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1], hard or not finding, started)
     job = make_job(signature, target, "find" if finding else "tune", among, device, takes_part(external))
     budget.external = bool(job.external_points)
     solvers = worthwhile(list(job.solvers.values()))

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
-import traceback
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +10,8 @@ import click
 
 from tilesmith.cli.options import json_flag
 from tilesmith.cli.terminal import note, print_json
-from tilesmith.errors import ArgumentError, FileFormatError
+from tilesmith.cli.traced_script import check_script, trace_script
+from tilesmith.errors import FileFormatError
 from tilesmith.problems.driver import command_or_key
 from tilesmith.problems.rewrite import Signature
 
@@ -31,34 +28,11 @@ from tilesmith.problems.rewrite import Signature
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("arguments", nargs=-1, metavar="[ARGS]...", type=click.UNPROCESSED)
 def command(script: Path, arguments: tuple[str, ...], out: Path | None, as_json: bool) -> int:
-    if not script.is_file():
-        raise FileFormatError(f"{script}: there is no such file; options of the trace itself come before the script")
+    check_script(script)
     if out is not None:
         _write(out, "")  # a file that cannot be written is met before the script runs
-    # The operators of a compiled graph cannot be seen. Without compilation the same problems are seen.
-    os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
-    try:
-        tracing: Any = import_module("tilesmith.torch_ops.trace")
-    except ImportError as error:
-        raise ArgumentError(
-            f"a trace needs PyTorch ({error}); install it: pip install torch "
-            "(without it, TILESMITH_LOG_CMD=1 prints the problems of Tilesmith's own calls)"
-        ) from None
-    trace = tracing.Trace()
-    quiet: Any = contextlib.nullcontext() if out is not None else contextlib.redirect_stdout(sys.stderr)
-    status = 0
-    try:
-        with quiet:
-            tracing.run_traced(script, arguments, trace)
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if isinstance(end.code, str):
-            note(end.code)
-    except KeyboardInterrupt:
-        status = 130
-    except Exception:
-        traceback.print_exc()
-        status = 1
+    traced = trace_script(script, arguments, contextlib.nullcontext(), quiet=out is None)
+    trace = traced.trace
     text = "".join(f"{line}\n" for line in _lines(script, trace))
     if out is not None:
         _write(out, text)
@@ -69,7 +43,7 @@ def command(script: Path, arguments: tuple[str, ...], out: Path | None, as_json:
         click.echo(text, nl=False)
     calls = sum(trace.problems.values())
     note(f"{len(trace.problems)} problems met in {calls} calls, {sum(trace.others.values())} calls not described")
-    return status
+    return traced.status
 
 
 def _lines(script: Path, trace: Any) -> list[str]:

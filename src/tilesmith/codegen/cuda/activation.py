@@ -22,10 +22,44 @@ def activation_body(epilogue: Epilogue) -> str:
             f"  const float low = {float_text(epilogue.low)}, high = {float_text(epilogue.high)};\n"
             "  return v < low ? low : v > high ? high : v;\n"
         ),
-        "silu": "  return v / (1.0f + expf(-v));\n",
+        "silu": _GATED.format(gate="v"),
         # erfc keeps the relative error small for negative v, where 1 + erf(v) cancels.
         "gelu": "  return v * 0.5f * erfcf(-0.70710678f * v);\n",
+        # 0.5 * (1 + tanh(u)) is the sigmoid of 2 * u.
+        "gelu_tanh": _GATED.format(gate="1.59576912f * v * (1.0f + 0.044715f * v * v)"),
+        "sigmoid": "  return 1.0f / (1.0f + expf(-v));\n",
+        "tanh": "  return tanhf(v);\n",
+        "hardswish": f"{_HARD}  return v * (gate * 0.166666667f);\n",
+        "hardsigmoid": f"{_HARD}  return gate * 0.166666667f;\n",
     }[epilogue.activation]
+
+
+# ``v`` times the sigmoid of ``gate``; the exponential of a negative number cannot overflow.
+_GATED = """  const float gate = {gate}, e = expf(-fabsf(gate));
+  return (gate < 0.0f ? v * e : v) / (1.0f + e);
+"""
+_HARD = """  float gate = v + 3.0f;
+  gate = gate < 0.0f ? 0.0f : gate > 6.0f ? 6.0f : gate;
+"""
+
+
+def activate_in_double(epilogue: Epilogue) -> str:
+    """``ts_activate`` of one double, for the activations that the prelude's function of that name lacks; else nothing.
+
+    In the namespace of a kernel it hides the prelude's.
+    """
+    found = {
+        "sigmoid": "1.0 / (1.0 + exp(-x))",
+        "tanh": "tanh(x)",
+        "hardswish": "x * (gate / 6.0)",
+        "hardsigmoid": "gate / 6.0",
+        "gelu_tanh": "x / (1.0 + exp(-1.5957691216057308 * x * (1.0 + 0.044715 * x * x)))",
+    }.get(epilogue.activation)
+    if found is None:
+        return ""
+    gate = "double gate = x + 3.0; gate = gate < 0.0 ? 0.0 : gate > 6.0 ? 6.0 : gate; " if "gate" in found else ""
+    head = "__device__ inline double ts_activate(double x, ts_i64, double, double, double)"
+    return f"{head} {{ {gate}return {found}; }}\n"
 
 
 def float_text(value: float) -> str:

@@ -200,6 +200,32 @@ TS_DEVICE void ts_put4_transposed(ts_u32 to, ts_u32 a, ts_u32 b, ts_u32 c, ts_u3
 TS_DEVICE void ts_put2_transposed(ts_u32 to, ts_u32 a, ts_u32 b) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(to), "r"(a), "r"(b) : "memory");
 }
+template <bool TRANSPOSED> TS_DEVICE void ts_get2(ts_u32 from, ts_u32 &a, ts_u32 &b) {
+  if (TRANSPOSED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(a), "=r"(b) : "r"(from) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(a), "=r"(b) : "r"(from) : "memory");
+}
+template <bool TRANSPOSED> TS_DEVICE void ts_get4(ts_u32 from, ts_u32 &a, ts_u32 &b, ts_u32 &c, ts_u32 &d) {
+  if (TRANSPOSED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "r"(from)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "r"(from)
+                 : "memory");
+}
+TS_DEVICE ts_u32 ts_shared_load(ts_u32 from) {
+  ts_u32 v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+  return v;
+}
+TS_DEVICE void ts_shared_store(ts_u32 to, ts_u32 v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
+}
 TS_DEVICE uint4 ts_shared_load16(ts_u32 from) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -256,6 +282,26 @@ template <typename T, bool TRANSPOSED> TS_DEVICE void ts_put_sums(ts_u32 to, con
     if (TRANSPOSED) ts_put2_transposed(to, a, b);
     else ts_put2(to, a, b);
   }
+}
+TS_DEVICE void ts_add_pair(ts_bf16, ts_u32 v, float *sums) {
+  sums[0] += __uint_as_float(v << 16), sums[1] += __uint_as_float(v & 0xffff0000u);
+}
+TS_DEVICE void ts_add_pair(ts_fp16, ts_u32 v, float *sums) {
+  ts_fp16 low, high;
+  low.bits = (ts_u16)v, high.bits = (ts_u16)(v >> 16);
+  sums[0] += ts_float(low), sums[1] += ts_float(high);
+}
+TS_DEVICE void ts_add_pair(float, ts_u32, float *) {} // never called
+// Adds what `ts_put_sums` would store at the same place.
+template <typename T, bool TRANSPOSED> TS_DEVICE void ts_add_stored(ts_u32 from, float *v, bool two) {
+  ts_u32 a, b, c, d;
+  if (two) {
+    ts_get4<TRANSPOSED>(from, a, b, c, d);
+    ts_add_pair(T(), c, v + 4), ts_add_pair(T(), d, v + 6);
+  } else {
+    ts_get2<TRANSPOSED>(from, a, b);
+  }
+  ts_add_pair(T(), a, v), ts_add_pair(T(), b, v + 2);
 }
 TS_DEVICE void ts_narrow(ts_bf16 *to, float v) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to->bits) : "f"(v));

@@ -1,5 +1,7 @@
 /* The extension module: plans loaded from bytes, with buffers for their calls. */
 #include "loaded.h"
+#include "ts_pool.h"
+#include "torch_rules.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -246,9 +248,23 @@ static PyObject *module_cuda_open(PyObject *module, PyObject *name) {
   Py_RETURN_NONE;
 }
 
+static PyObject *lend_threads(PyObject *module, PyObject *address) {
+  (void)module;
+  void *crew = PyLong_AsVoidPtr(address);
+  if (crew == NULL && PyErr_Occurred()) return NULL;
+  ts_pool_lend((ts_crew)(uintptr_t)crew);
+  Py_RETURN_NONE;
+}
+
 static PyMethodDef module_methods[] = {
+    {"lend_threads", lend_threads, METH_O,
+     "lend_threads(address of GOMP_parallel, or 0): whose threads launches use from now on; 0: threads of their own."},
     {"watch_faults", watch_faults, METH_O,
      "watch_faults(buffer of 8 bytes): the address of an access that ends the process goes there."},
+    {"torch_watches", torch_watches, METH_NOARGS,
+     "Whether a trace, a mode, a transform or a tangent of PyTorch may watch this thread."},
+    {"torch_settings", torch_settings, METH_NOARGS,
+     "Whether autocast, a profiler or deterministic algorithms of PyTorch are switched on."},
     {"cuda_open", module_cuda_open, METH_O, "cuda_open(library or None): open the CUDA driver; LaunchError without."},
     {NULL, NULL, 0, NULL},
 };

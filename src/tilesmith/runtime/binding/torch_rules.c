@@ -6,13 +6,17 @@ typedef struct question {
   PyObject *ask; /* NULL until it was looked for; None if this PyTorch has none */
 } question;
 
-enum { MODES, TRACING, TRANSFORMS, FUNCTION_MODES, QUESTIONS };
+/* The first four may hide the call from what watches the thread; an operator of PyTorch obeys the other three, too. */
+enum { MODES, TRACING, TRANSFORMS, FUNCTION_MODES, HIDING, AUTOCAST = HIDING, PROFILER, DETERMINISTIC, QUESTIONS };
 
 static question questions[QUESTIONS] = {
     {{"_C", "_len_torch_dispatch_stack"}, NULL},
     {{"_C", "_is_tracing"}, NULL},
     {{"_C", "_functorch", "peek_interpreter_stack"}, NULL},
     {{"_C", "_len_torch_function_stack"}, NULL},
+    {{"_C", "_is_any_autocast_enabled"}, NULL},
+    {{"_C", "_autograd", "_profiler_enabled"}, NULL},
+    {{"_C", "_get_deterministic_algorithms"}, NULL},
 };
 
 static PyObject *find(PyObject *torch, const char *const *path) {
@@ -57,14 +61,36 @@ static int ask_python(const char *name, PyObject *argument) {
   return done == NULL ? -1 : 0;
 }
 
-int torch_check_call(PyObject *const *tensors, Py_ssize_t count) {
+/* Borrowed; NULL while PyTorch is not loaded. */
+static PyObject *loaded_torch(void) {
   static PyObject *torch;
   if (torch == NULL) torch = Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), "torch"));
-  if (torch == NULL) return 0;
-  int watched = in_dual_level(torch);
-  for (int i = 0; i < QUESTIONS && !watched; i++)
-    watched = answers_yes(&questions[i], torch);
-  if (!watched) return 0;
+  return torch;
+}
+
+static int any_yes(int from, int to, PyObject *torch) {
+  for (int i = from; i < to; i++)
+    if (answers_yes(&questions[i], torch)) return 1;
+  return 0;
+}
+
+static int is_watched(PyObject *torch) { return in_dual_level(torch) || any_yes(0, HIDING, torch); }
+
+PyObject *torch_settings(PyObject *module, PyObject *unused) {
+  (void)module, (void)unused;
+  PyObject *torch = loaded_torch();
+  return PyBool_FromLong(torch != NULL && any_yes(HIDING, QUESTIONS, torch));
+}
+
+PyObject *torch_watches(PyObject *module, PyObject *unused) {
+  (void)module, (void)unused;
+  PyObject *torch = loaded_torch();
+  return PyBool_FromLong(torch != NULL && is_watched(torch));
+}
+
+int torch_check_call(PyObject *const *tensors, Py_ssize_t count) {
+  PyObject *torch = loaded_torch();
+  if (torch == NULL || !is_watched(torch)) return 0;
   PyObject *all = PyTuple_New(count);
   for (Py_ssize_t i = 0; all != NULL && i < count; i++)
     PyTuple_SET_ITEM(all, i, Py_NewRef(tensors[i]));

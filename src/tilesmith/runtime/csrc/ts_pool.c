@@ -13,6 +13,10 @@
  * A worker reads the launch's fields after it has seen a generation in `claim`, and believes them only once its
  * compare-exchange on that generation succeeds. The next launch is published when every claimed chunk has ended,
  * so a success proves that the fields belong together.
+ *
+ * A program whose other libraries have threads of their own may lend them (ts_pool_lend). Its threads then take part in
+ * place of the pool's. NOTE: OpenMP's threads spin for milliseconds behind each parallel region, on the cores that the
+ * pool's workers need: a convolution of 1.1 ms on two cores took 2.2 ms behind an addition of PyTorch.
  */
 #define _GNU_SOURCE
 #include "ts_pool.h"
@@ -68,8 +72,9 @@ static void wake_next(uint32_t node, uint32_t threads) {
   }
 }
 
-/* Compute chunks of the launch that is published, until none is left; returns how many. */
-static uint32_t take_part(uint32_t node) {
+/* Compute chunks of the launch that is published, until none is left; returns how many. `lent`: the threads of a lent
+ * team, 0 in a thread of the pool. */
+static uint32_t take_part(uint32_t node, uint32_t lent) {
   uint32_t ended = 0;
   uint64_t claim = atomic_load_explicit(&pool.claim, memory_order_acquire);
   const uint32_t generation = (uint32_t)(claim >> 32);
@@ -80,7 +85,7 @@ static uint32_t take_part(uint32_t node) {
     const int64_t stride = GET(scratch_stride), items = GET(items), chunk = GET(chunk);
     char *scratch = GET(scratch);
     const uint32_t front = (uint32_t)claim >> 16, back = (uint32_t)claim & UINT16_MAX;
-    const uint32_t chunks = GET(chunks), threads = GET(threads);
+    const uint32_t chunks = GET(chunks), threads = lent ? lent : GET(threads);
     if (front + back >= chunks || node >= threads) break;
     const uint32_t share = (chunks - front - back) / (SHARE * threads), count = share ? share : 1;
     const uint64_t step = node == 0 ? (uint64_t)count << 16 : count;
@@ -119,7 +124,7 @@ static void *work(void *argument) {
     const uint32_t threads = GET(threads);
     if (node >= threads) continue; /* a smaller team's launch is no reason to stay awake */
     wake_next(node, threads);
-    const uint32_t ended = take_part(node);
+    const uint32_t ended = take_part(node, 0);
     if (ended) {
       atomic_fetch_add(&pool.done, ended);
       if (atomic_load(&pool.caller_sleeps)) ts_wake(&pool.done);
@@ -129,8 +134,12 @@ static void *work(void *argument) {
   return NULL;
 }
 
-/* The child of a fork has the forking thread alone. */
+/* Threads that the program lends, NULL if it does not. */
+static _Atomic(ts_crew) crew;
+
+/* The child of a fork has the forking thread alone: OpenMP would wait in it for threads that are gone. */
 static void forget_workers(void) {
+  atomic_store(&crew, NULL);
   pool.workers = 0;
   PUT(chunks, 0); /* nobody finishes a launch that another thread had published */
   for (uint32_t i = 0; i < TS_MAX_THREADS; i++)
@@ -140,15 +149,34 @@ static void forget_workers(void) {
   ts_wait_reset();
 }
 
+static pthread_once_t forks = PTHREAD_ONCE_INIT;
+
 static void watch_forks(void) {
   pthread_atfork(NULL, NULL, forget_workers);
 }
 
+void ts_pool_lend(ts_crew lent) {
+  pthread_once(&forks, watch_forks);
+  atomic_store(&crew, lent);
+}
+
+/* One launch on lent threads. */
+typedef struct crew_launch {
+  pthread_t caller;
+  uint32_t threads;
+  _Atomic uint32_t arrived;
+} crew_launch;
+
+static void join_crew(void *data) {
+  crew_launch *launch = data;
+  const uint32_t node = pthread_equal(pthread_self(), launch->caller) ? 0 : atomic_fetch_add(&launch->arrived, 1) + 1;
+  if (node < launch->threads) take_part(node, launch->threads);
+}
+
 /* Start workers until there are threads - 1, or the system gives no more; it is no error to have fewer. */
 static void start_workers(uint32_t threads) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
   if (pool.workers + 1 >= threads) return;
-  pthread_once(&once, watch_forks);
+  pthread_once(&forks, watch_forks);
   sigset_t every, before;
   sigfillset(&every); /* signals are for the program's own threads, but for those of what a thread does itself */
   const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
@@ -188,9 +216,10 @@ void ts_team_run(ts_team *team, const ts_work *w) {
   if (w->items <= 0) return;
   if (team->threads > 1 && w->items > w->chunk && team->state == TS_TEAM_NOT_ASKED) {
     team->state = atomic_exchange_explicit(&pool.held, 1, memory_order_acquire) ? TS_TEAM_ALONE : TS_TEAM_HELD;
-    if (team->state == TS_TEAM_HELD) start_workers(team->threads);
+    if (team->state == TS_TEAM_HELD && atomic_load(&crew) == NULL) start_workers(team->threads);
   }
-  if (team->state != TS_TEAM_HELD || w->items <= w->chunk || pool.workers == 0) {
+  const ts_crew lent = atomic_load(&crew);
+  if (team->state != TS_TEAM_HELD || w->items <= w->chunk || (lent == NULL && pool.workers == 0)) {
     w->kernel(w->p, w->s, w->scratch, 0, w->items);
     return;
   }
@@ -210,13 +239,18 @@ void ts_team_run(ts_team *team, const ts_work *w) {
   PUT(items, w->items);
   PUT(chunk, chunk);
   PUT(chunks, chunks);
-  PUT(threads, threads);
+  PUT(threads, lent == NULL ? threads : 1); /* a worker that is late for the launch before must not join lent threads */
   PUT(done, 0);
   const uint32_t generation = ++pool.generation;
   atomic_store_explicit(&pool.claim, (uint64_t)generation << 32, memory_order_release);
+  if (lent != NULL) {
+    crew_launch launch = {pthread_self(), threads, 0};
+    lent(join_crew, &launch, threads, 0);
+    return;
+  }
   atomic_store(&pool.epoch, generation);
   wake_next(0, threads);
-  wait_for(chunks - take_part(0));
+  wait_for(chunks - take_part(0, 0));
 }
 
 void ts_team_leave(ts_team *team) {

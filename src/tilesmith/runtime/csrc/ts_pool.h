@@ -25,4 +25,11 @@ typedef struct ts_team {
 void ts_team_run(ts_team *team, const ts_work *work);
 void ts_team_leave(ts_team *team);
 
+/* Calls `member(data)` on the calling thread and on up to threads - 1 others, and returns when all have returned:
+ * GOMP_parallel, whose flags are 0. */
+typedef void (*ts_crew)(void (*member)(void *), void *data, unsigned threads, unsigned flags);
+
+/* From now on launches run on threads that `crew` calls together; NULL: on the pool's own. */
+void ts_pool_lend(ts_crew crew);
+
 #endif

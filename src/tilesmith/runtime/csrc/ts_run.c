@@ -46,6 +46,8 @@ const char *ts_status_text(ts_status status) {
     return "a kernel is not loaded";
   case TS_CUDA_ERROR:
     return "the CUDA driver is missing, or refused a call";
+  case TS_BAD_PROBLEM:
+    return "there is no such problem";
   case TS_BAD_PACKAGE:
     return "the package is damaged or of another version";
   case TS_NOT_FOUND:

@@ -73,7 +73,12 @@ class Finish:
             "leaky_relu": ("leaky_relu", [e.slope], ""),
             "silu": ("swish", [], ""),
             "gelu": ("gelu", [], "none"),
+            "gelu_tanh": ("gelu", [], "tanh"),
             "clamp": ("hardtanh", [e.low, e.high], ""),
+            "sigmoid": ("sigmoid", [], ""),
+            "tanh": ("tanh", [], ""),
+            "hardswish": ("hardswish", [], ""),
+            "hardsigmoid": ("hardsigmoid", [], ""),
         }[e.activation]
 
     @property
@@ -99,5 +104,10 @@ def activate(epilogue: Epilogue, r: torch.Tensor) -> torch.Tensor:
         "relu": functional.relu_,
         "silu": lambda v: functional.silu(v, inplace=True),
         "gelu": functional.gelu,
+        "gelu_tanh": lambda v: functional.gelu(v, approximate="tanh"),
+        "sigmoid": torch.sigmoid_,
+        "tanh": torch.tanh_,
+        "hardswish": lambda v: functional.hardswish(v, inplace=True),
+        "hardsigmoid": lambda v: functional.hardsigmoid(v, inplace=True),
     }
     return operators[epilogue.activation](r)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilesmith.codegen.symbols import MARK
 from tilesmith.solvers.c.common.lanes import LaneMap
 
+CACHE_LINE = 64
 C_TYPES = {"fp32": "ts_f32", "bf16": "ts_u16", "fp16": "ts_u16"}
 ENTRY = f"void {MARK}(void *const *p, const ts_i64 *s, void *scratch, ts_i64 begin, ts_i64 end) {{"
 

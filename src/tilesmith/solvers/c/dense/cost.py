@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tilesmith.codegen.c.epilogue import LONG
 from tilesmith.solvers.c.common.cost import step_cycles
+from tilesmith.solvers.c.common.text import CACHE_LINE
 from tilesmith.solvers.c.dense.form import Phase, tap_lines
-from tilesmith.solvers.c.dense.tile import CACHE_LINE, DIRECT, DenseTile
+from tilesmith.solvers.c.dense.tile import DIRECT, DenseTile
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.cpu_fit import DenseFit
+
+_ROWS = 0.15  # of the third level's bytes a cycle, where tiles wait for each row of a strip
 
 
 def predicted_seconds(t: DenseTile, fit: DenseFit) -> float:
@@ -151,9 +155,16 @@ def _input_cycles(t: DenseTile, fit: DenseFit) -> float:
     nbytes = depth * rows * cols * t.cb * t.element
     if nbytes <= 0.6 * target.l1_bytes:
         return 0.0
-    rate = fit.l2 if nbytes <= 0.6 * target.l2_bytes else fit.l3
-    passes = form.images * form.groups * t.places * t.c_blocks * (t.blocks - 1)
-    return 0.2 * passes * nbytes / rate
+    strips = form.images * form.groups * t.places * t.c_blocks
+    passes = t.blocks - 1
+    cycles = 0.2 * strips * passes * nbytes / (fit.l2 if nbytes <= 0.6 * target.l2_bytes else fit.l3)
+    if t.pack == DIRECT:
+        return cycles
+    # What the second level cannot keep beside a block of the filter is written to the third one and read from there,
+    # row by row as tiles reach it: nothing hides the latency.
+    block = max(t.reduction(phase) for phase, _ in form.kinds) * t.nr * t.element
+    beyond = nbytes - max(0.0, 0.8 * target.l2_bytes - block)
+    return cycles + (strips * (passes + 2) * beyond / (_ROWS * fit.l3) if beyond > 0 else 0.0)
 
 
 def _pack_cycles(t: DenseTile, fit: DenseFit) -> float:
@@ -176,6 +187,6 @@ def _store_cycles(t: DenseTile) -> float:
     results = form.images * form.groups * form.pixels
     vectors = results * t.padded_k / t.lanes
     cycles = vectors * (1.0 + 2.5 * (t.c_blocks - 1))
-    if form.epilogue.activation in ("silu", "gelu"):
+    if form.epilogue.activation in LONG:
         cycles += vectors * 25
     return cycles

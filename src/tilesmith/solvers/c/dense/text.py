@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tilesmith.codegen.c.epilogue import vector_activation
 from tilesmith.codegen.symbols import MARK
-from tilesmith.solvers.c.common.text import C_TYPES, ENTRY
+from tilesmith.solvers.c.common.text import C_TYPES, CACHE_LINE, ENTRY
 from tilesmith.solvers.c.dense.form import DenseForm, tap_lines
 from tilesmith.solvers.c.dense.pack_text import braced, compute_type, strip_text
-from tilesmith.solvers.c.dense.tile import CACHE_LINE, DIRECT, NOTE_BYTES, DenseTile
+from tilesmith.solvers.c.dense.tile import DIRECT, NOTE_BYTES, DenseTile
 from tilesmith.solvers.c.dense.tile_text import tile_name, tile_text
 
 
@@ -17,11 +17,12 @@ def kernel_text(t: DenseTile, guarded: bool) -> str:
     Pointers: x, packed, [bias], [residual], y; integers: images, columns, column blocks.
     """
     form = t.form
+    skip = (_list_text(t) if t.listed else _skip_text(t)) if t.skips else ""
     parts = [
         _declarations(t),
         vector_activation(form.epilogue) if form.epilogue.activation != "none" else "",
         strip_text(t) if t.pack != DIRECT else "",
-        _skip_text(t) if t.skips else "",
+        skip,
     ]
     for tail in t.tails:
         parts += [tile_text(t, mh, mw, tail) for mh in t.heights for mw in t.widths]
@@ -34,6 +35,7 @@ def _declarations(t: DenseTile) -> str:
     form = t.form
     y = C_TYPES[form.y_dtype]
     arguments = [f"const {MARK}_ct *x", f"const {MARK}_ct *w", "const int *seg", "int nseg", "int run", f"{y} *y"]
+    arguments += ["const int *list"] * t.listed
     arguments += [f"const {y} *bias"] * form.epilogue.bias + [f"const {y} *z"] * form.epilogue.residual
     arguments += ["int first", "int last"] * (t.c_blocks > 1)
     segments: list[int] = []
@@ -77,24 +79,26 @@ def _walk_text(t: DenseTile, tail: bool) -> str:
     ]
     if t.skips:
         lines.append("  const int line = f->lines * f->planes ? nseg / (f->lines * f->planes) : 0, all = nseg;")
+        lines += [f"  int left[{most_segments(t)}];"] * t.listed
     for mh in t.heights:
         lines += [f"  while (nr - i >= {mh}) {{", "    int j = 0;"]
         weights, segments = "w", "seg"
         if t.skips:
-            lines += [
-                "    int skip = 0;",
-                "    nseg = all;",
-                "    if (!whole) {",
-                f"      ts_i64 top = y0 + f->y + (ts_i64)i * {form.step[1]}, end = top + {(mh - 1) * form.step[1]};",
-                f"      {MARK}_skip(f, z0 + f->z, top, end, line, &skip, &nseg);",
-                "    }",
-                f"    const {MARK}_ct *wi = w + (ts_i64)skip * {MARK}_deep(run) * {nr};",
-            ]
-            weights, segments = "wi", "seg + skip"
+            top = f"y0 + f->y + (ts_i64)i * {form.step[1]}"
+            seen = f"f, z0 + f->z, top, top + {(mh - 1) * form.step[1]}, line, "
+            lines += [f"    list = {MARK}_whole;" if t.listed else "    int skip = 0;", "    nseg = all;"]
+            lines += ["    if (!whole) {", f"      ts_i64 top = {top};"]
+            if t.listed:
+                lines += [f"      list = {MARK}_left({seen}left, &nseg);", "    }"]
+            else:
+                lines += [f"      {MARK}_skip({seen}&skip, &nseg);", "    }"]
+                lines.append(f"    const {MARK}_ct *wi = w + (ts_i64)skip * {MARK}_deep(run) * {nr};")
+                weights, segments = "wi", "seg + skip"
         for mw in t.widths:
             at = f"(ts_i64)i * {y_down} + (ts_i64)j * {y_right}"
             more = _passed(form, t.c_blocks > 1).format(z=f"z + ({at})")
             start = f"x + ((ts_i64)i * {down} + (ts_i64)j * {right})"
+            more = ", list" * t.listed + more
             call = f"{tile_name(mh, mw, tail)}({start}, {weights}, {segments}, nseg, run, y + ({at}){more});"
             fetch = f"for (int l = 0; l < {t.lines_ahead}; l++, ahead += {CACHE_LINE}) TS_PREFETCH(ahead);"
             lines += [f"    for (; nc - j >= {mw}; j += {mw}) {{", *([f"      {fetch}"] if t.lines_ahead else [])]
@@ -103,19 +107,34 @@ def _walk_text(t: DenseTile, tail: bool) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _skip_text(t: DenseTile) -> str:
-    """Segments are ordered by depth, then height: planes of taps that lie outside are left out at both ends, then lines
-    if one plane is left."""
-    deep = "run" if not t.dot else "((run + 1) & ~1)" if t.odd else "2 * run"
+def most_segments(t: DenseTile) -> int:
+    """The most of any phase."""
+    return max(1, *(t.segment_count(phase) for phase, _ in t.form.kinds))
+
+
+def _seen_text(t: DenseTile) -> str:
+    """The planes (``z0`` to ``z1``) and lines (``y0`` to ``y1``) of taps that some output of a tile sees inside x."""
     depth, height, _ = t.form.x_size
-    return f"""#define {MARK}_deep(run) ({deep})
-TS_INLINE int {MARK}_clamp(ts_i64 v, int most) {{ return v < 0 ? 0 : v > most ? most : (int)v; }}
-TS_NOINLINE void {MARK}_skip(const {MARK}_phase *f, ts_i64 z, ts_i64 top, ts_i64 end, int line, int *skip, int *nseg) {{
-  int z0 = {MARK}_clamp(z < 0 ? (-z + f->dz - 1) / f->dz : 0, f->planes);
+    return f"""  int z0 = {MARK}_clamp(z < 0 ? (-z + f->dz - 1) / f->dz : 0, f->planes);
   int z1 = {MARK}_clamp(z < {depth} ? ({depth} - z + f->dz - 1) / f->dz : 0, f->planes);
   int y0 = {MARK}_clamp(end < 0 ? (-end + f->dy - 1) / f->dy : 0, f->lines);
   int y1 = {MARK}_clamp(top < {height} ? ({height} - top + f->dy - 1) / f->dy : 0, f->lines);
-  if (z1 <= z0 || y1 <= y0) {{
+"""
+
+
+def _deep_text(t: DenseTile) -> str:
+    deep = "run" if not t.dot else "((run + 1) & ~1)" if t.odd else "2 * run"
+    return f"""#define {MARK}_deep(run) ({deep})
+TS_INLINE int {MARK}_clamp(ts_i64 v, int most) {{ return v < 0 ? 0 : v > most ? most : (int)v; }}
+"""
+
+
+def _skip_text(t: DenseTile) -> str:
+    """Segments are ordered by depth, then height: planes of taps that lie outside are left out at both ends, then lines
+    if one plane is left."""
+    return f"""{_deep_text(t)}TS_NOINLINE void {MARK}_skip(
+  const {MARK}_phase *f, ts_i64 z, ts_i64 top, ts_i64 end, int line, int *skip, int *nseg) {{
+{_seen_text(t)}  if (z1 <= z0 || y1 <= y0) {{
     *nseg = 0;
   }} else if (z1 - z0 == 1) {{
     *skip = (z0 * f->lines + y0) * line;
@@ -124,6 +143,22 @@ TS_NOINLINE void {MARK}_skip(const {MARK}_phase *f, ts_i64 z, ts_i64 top, ts_i64
     *skip = z0 * f->lines * line;
     *nseg = (z1 - z0) * f->lines * line;
   }}
+}}
+"""
+
+
+def _list_text(t: DenseTile) -> str:
+    """The list of the segments that are left, which is all of them inside the input."""
+    numbers = ", ".join(map(str, range(most_segments(t))))
+    return f"""{_deep_text(t)}static const int {MARK}_whole[{most_segments(t)}] = {{{numbers}}};
+TS_NOINLINE const int *{MARK}_left(
+  const {MARK}_phase *f, ts_i64 z, ts_i64 top, ts_i64 end, int line, int *left, int *nseg) {{
+{_seen_text(t)}  if (z1 - z0 == f->planes && y1 - y0 == f->lines) return {MARK}_whole;
+  int n = 0;
+  for (int i = z0; i < z1; i++)
+    for (int j = y0 * line; j < y1 * line; j++) left[n++] = i * f->lines * line + j;
+  *nseg = n;
+  return left;
 }}
 """
 
@@ -153,7 +188,7 @@ def _main_text(t: DenseTile, guarded: bool) -> str:
     }}
 """
     offset = f"kb * {t.nr} + oz0 * {ys[3]}LL + oy0 * {ys[4]}LL + ox0 * {ys[5]}LL"
-    more = ""
+    more = f", {MARK}_whole" * t.listed
     if form.epilogue.bias:
         more += f", bias0 + g * {form.bias_group}LL + kb * {t.nr}"
     if form.epilogue.residual:

@@ -8,12 +8,12 @@ from functools import cached_property
 
 from tilesmith.problems.geometry import Triple
 from tilesmith.solvers.c.common.family import items_a_turn
-from tilesmith.solvers.c.dense.form import DenseForm, Phase, uses_dot
+from tilesmith.solvers.c.common.text import CACHE_LINE
+from tilesmith.solvers.c.dense.form import DenseForm, Phase, tap_lines, uses_dot
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CpuTarget
 
 DIRECT, STRIP = 0, 1  # how x is read: as it lies, or from a packed strip
-CACHE_LINE = 64
 NOTE_BYTES = 64  # the packed filter begins with a note: int32 1 if an element is not finite
 
 
@@ -192,6 +192,12 @@ class DenseTile:
     def skips(self) -> bool:
         """Whether whole lines of taps lie above or below the input for some outputs: nothing but zeros to add."""
         return self.form.overhangs(0) or self.form.overhangs(1)
+
+    @cached_property
+    def listed(self) -> bool:
+        """Whether lines are left out of several planes of taps: what is left is then no row of segments but a list."""
+        lines = (tap_lines(phase) for phase, _ in self.form.kinds)
+        return self.form.overhangs(1) and any(deep[0] > 1 and high[0] > 1 for deep, high in lines)
 
     @cached_property
     def strip_size(self) -> Triple:

@@ -6,10 +6,11 @@ multiply-add. Every pixel's offset is a constant, so there is nothing else in th
 
 from __future__ import annotations
 
+from tilesmith.codegen.c.epilogue import LONG
 from tilesmith.codegen.symbols import MARK
 from tilesmith.problems.dtypes import dtype
-from tilesmith.solvers.c.common.text import load, store
-from tilesmith.solvers.c.dense.tile import CACHE_LINE, DenseTile
+from tilesmith.solvers.c.common.text import CACHE_LINE, load, store
+from tilesmith.solvers.c.dense.tile import DenseTile
 
 
 def tile_name(mh: int, mw: int, tail: bool) -> str:
@@ -24,13 +25,23 @@ def tile_text(t: DenseTile, mh: int, mw: int, tail: bool) -> str:
     lines = [f"TS_NOINLINE void {tile_name(mh, mw, tail)}({MARK}_args) {{"]
     for p in range(len(places)):
         lines.append("  ts_vf " + ", ".join(f"a{p}_{v} = {{0}}" for v in range(vectors)) + ";")
-    # Fetch the lines that the tile will write while it computes: see notes.md.
+    # Fetch the lines that the tile will write, and add, while it computes: see notes.md.
+    touched = {"y": "1"} | ({"z": "0, 2"} if t.form.epilogue.residual else {})
     lines += [
-        f"  __builtin_prefetch((const char *)(y + {place}) + {byte}, 1);"
+        f"  __builtin_prefetch((const char *)({name} + {place}) + {byte}, {how});"
+        for name, how in touched.items()
         for place in places
         for byte in range(0, vectors * t.lanes * dtype(t.form.y_dtype).nbytes, CACHE_LINE)
     ]
-    lines += ["  for (int q = 0; q < nseg; q++) {", f"    const {MARK}_ct *xr = x + seg[q];"]
+    if t.listed:
+        deep = vectors * t.lanes
+        lines += [f"  const {MARK}_ct *w0 = w;", "  for (int q = 0; q < nseg; q++) {"]
+        lines += [
+            f"    const {MARK}_ct *xr = x + seg[list[q]];",
+            f"    w = w0 + (ts_i64)list[q] * {MARK}_deep(run) * {deep};",
+        ]
+    else:
+        lines += ["  for (int q = 0; q < nseg; q++) {", f"    const {MARK}_ct *xr = x + seg[q];"]
     lines += [*_loop(t, mh, mw, vectors * t.lanes), "  }", *_stores(t, places, tail), "}"]
     return "\n".join(lines) + "\n"
 
@@ -95,7 +106,7 @@ def _stores(t: DenseTile, places: list[int], tail: bool) -> list[str]:
         lines += ["  }", "  if (last) {"]
     if epilogue.bias:
         lines += [f"  ts_vf bias{v} = {read('bias', 0, v)};" for v in range(vectors)]
-    after, costly = [], epilogue.activation in ("silu", "gelu")
+    after, costly = [], epilogue.activation in LONG
     for number, (name, offset, v) in enumerate(cells):
         value = name
         if form.alpha != 1.0:
@@ -109,7 +120,10 @@ def _stores(t: DenseTile, places: list[int], tail: bool) -> list[str]:
         if costly:
             lines.append(f"  t[{number}] = {value};")
             value = f"t[{number}]"
-        elif epilogue.activation != "none":
+        elif epilogue.residual:  # loads first: they would wait for stores to addresses that end alike
+            lines.append(f"  {name} = {value};")
+            value = name
+        if not costly and epilogue.activation != "none":
             value = f"{MARK}_act({value})"
         after.append(f"  {name} = {value};" if partial else write(offset, v, value))
     if costly:  # one copy of a long text, not one for each register

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilesmith.codegen.symbols import MARK
+from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.c.common.axis import AxisPhase, Columns, Spot, spots
 from tilesmith.solvers.c.common.lanes import LaneMap
-from tilesmith.solvers.c.common.text import channels_of_a_pixel, load, operand, store
+from tilesmith.solvers.c.common.text import CACHE_LINE, channels_of_a_pixel, load, operand, store
 from tilesmith.solvers.c.grouped.tile import UNROLLED, GroupedTile, Row, Strips
 
 Users = list[tuple[int, str]]  # result rows, and C for the filter row that each meets
@@ -62,6 +63,8 @@ class TileText:
             f" const {MARK}_y *z, const {MARK}_y *bias) {{",
             "  (void)q, (void)xo, (void)w, (void)z, (void)bias;",
         ]
+        if t.problem.epilogue.residual:
+            o += self._fetch_residual()
         if t.ahead and rows and not m.splat:
             o += self._fetch_next(rows)
         o += [
@@ -79,6 +82,16 @@ class TileText:
             for at, row in enumerate(rows):
                 o += ["  {", *self._row(str(at), [(i, str(r * filter_width)) for i, r in row.users]), "  }"]
         return "\n".join([*o, *(self._finish_twins() if self.twin else self._finish()), "}"]) + "\n"
+
+    def _fetch_residual(self) -> list[str]:
+        """Ask for the lines that the tile adds, into the second-level cache: see notes.md."""
+        lanes = self.m.lanes(self.tail)
+        nbytes = lanes[0] * 4 if self.twin else sum(lanes) * dtype(self.t.y.dtype).nbytes
+        return [
+            f"  __builtin_prefetch((const char *)(z + {place}) + {byte}, 0, 2);"
+            for _, _, place in self._places()
+            for byte in range(0, nbytes, CACHE_LINE)
+        ]
 
     def _fetch_next(self, rows: tuple[Row, ...]) -> list[str]:
         """Ask for the inputs that the strip below this one reads first: a strip's time is what memory needs."""
@@ -173,21 +186,21 @@ class TileText:
 
     def _finish(self) -> list[str]:
         """Epilogue and stores."""
-        m, dtype, epilogue, o = self.m, self.t.y.dtype, self.t.problem.epilogue, []
+        m, kind, epilogue, o = self.m, self.t.y.dtype, self.t.problem.epilogue, []
         for v, n in enumerate(m.lanes(self.tail)):
             if epilogue.bias:
-                o.append(f"  ts_vf b{v} = {load(dtype, f'bias + {v * m.width}', n, m.width)};")
+                o.append(f"  ts_vf b{v} = {load(kind, f'bias + {v * m.width}', n, m.width)};")
             for i, j, place in self._places():
                 at, value = place + v * m.width, f"a{i}_{j}_{v}"
                 if epilogue.bias:
                     value += f" + b{v}"
                 if epilogue.residual:
-                    value += f" + {load(dtype, f'z + {at}', n, m.width)}"
+                    value += f" + {load(kind, f'z + {at}', n, m.width)}"
                 value = self._act(value)
                 if self.t.stream and n == m.width and not m.twin:
                     o.append(f"  {MARK}_STREAM(y + {at}, {value});")
                 else:
-                    o.append(f"  {store(dtype, f'y + {at}', value, n, m.width)}")
+                    o.append(f"  {store(kind, f'y + {at}', value, n, m.width)}")
         return o
 
     def _twins(self, at: str) -> str:

@@ -35,6 +35,11 @@ def activation(epilogue: Epilogue) -> str:
     return f"TS_DEVICE float activate(float v) {{\n{activation_body(epilogue)}}}\n"
 
 
+def residual_map(staged: bool, other: str) -> str:
+    """The macro that names the tensor map of the residual, or one that is never read through where none is staged."""
+    return f"#undef TS_RESIDUAL_MAP\n#define TS_RESIDUAL_MAP {'map_residual' if staged else other}\n"
+
+
 def touched(arguments: Iterable[Argument]) -> str:
     """The device function ``touch``, which reads one argument of each 64 bytes.
 

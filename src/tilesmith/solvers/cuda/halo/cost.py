@@ -29,7 +29,8 @@ def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
     if t.pingpong and waves == 1:
         cycles += t.blocks * block * fit.pingpong_alone
     form = t.form
-    moved = 2 * (prod(t.pixels.dims[1:]) * form.channels + form.rows * form.cols + taps * form.channels * form.cols)
+    results = form.rows * form.cols * (1 + (form.residual is not None))
+    moved = 2 * (prod(t.pixels.dims[1:]) * form.channels + results + taps * form.channels * form.cols)
     if min(form.channels, form.cols) < 16:
         cycles *= fit.few_channels
     busy, moving = cycles / fit.clock, moved / (fit.bandwidth * t.target.bytes_per_s)

@@ -16,6 +16,7 @@ from tilesmith.solvers.cuda.common.sm90 import (
     divisors,
     edge_pointers,
     edge_strides,
+    residual_map,
     shared_text,
     three,
     touched,
@@ -50,13 +51,13 @@ def _kernel(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
         },
         flags={
             "PINGPONG": t.pingpong, "RESIDENT": bool(v["resident"]), "A_BY_COLUMNS": form.b_columns,
-            "BIAS": form.bias is not None, "REPAIR": form.halo,
+            "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None, "REPAIR": form.halo,
         },
         types={"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]},
         tables={"window_row": t.rows, "tap_offset": form.taps.offset, "tap_filter": form.taps.index},
         functions=product_text("product", t.block_n, form.dtype, form.b_columns, False)
-        + activation(form.epilogue) + touched(arguments),
-        maps=("map_pixels", "map_filter", "map_out"),
+        + activation(form.epilogue) + touched(arguments) + residual_map(form.residual is not None, "map_out"),
+        maps=("map_pixels", "map_filter", "map_out", *(("map_residual",) if form.residual else ())),
         arguments=arguments,
     )  # fmt: skip
     tile = f"m{t.block_m}h{v['tile_h']}w{v['tile_w']}k{t.block_k}" + ("pp" if t.pingpong else f"w{v['warpgroups']}")
@@ -71,7 +72,8 @@ def _arguments(t: HaloTile) -> tuple[Argument, ...]:
     tiles_w, tiles_h = t.across
     sizes = along("whd", in_size=three(window.dims[1:-1], 1), out_size=three(window.base, 1))
     return (
-        Argument("out", out, form.out), Argument("bias", f"const {out}", form.bias or form.out), *edge_pointers(form),
+        Argument("out", out, form.out), Argument("bias", f"const {out}", form.bias or form.out),
+        Argument("residual", f"const {out}", form.residual), *edge_pointers(form),
         *integers(
             "int", tiles=t.tiles, tiles_m=t.tiles_m, tiles_w=tiles_w, tiles_h=tiles_h, rows=form.cols,
             channels=form.channels, **along("whd", corner=three(window.corner, 0)), **sizes,
@@ -81,13 +83,14 @@ def _arguments(t: HaloTile) -> tuple[Argument, ...]:
     )  # fmt: skip
 
 
-def _maps(t: HaloTile) -> tuple[TensorMap, TensorMap, TensorMap]:
+def _maps(t: HaloTile) -> tuple[TensorMap, ...]:
     form, window, bk = t.form, t.pixels, t.block_k
     spatial = len(window.base)
     filter_box = (64, 1, bk) if form.b_columns else (bk, 1, t.block_m)
     tile = (t.value["tile_w"], t.value["tile_h"], 1)[:spatial]
+    results = (form.out, form.residual) if form.residual else (form.out,)
     return (
         box_map(window, form.dtype, (bk, *t.window[:spatial], 1)),
         box_map(form.b, form.dtype, filter_box),
-        box_map(pixel_axes(form.out, t.result, spatial), form.out_dtype, (64, *tile, 1)),
+        *(box_map(pixel_axes(each, t.result, spatial), form.out_dtype, (64, *tile, 1)) for each in results),
     )

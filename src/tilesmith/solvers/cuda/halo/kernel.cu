@@ -13,7 +13,9 @@ constexpr int BARRIERS_OF_FILTER = !RESIDENT ? STAGES : TILES_OF_FILTER < MOST ?
 constexpr int FILTERS = (FILTER_RING + 1023) / 1024 * 1024, NOWHERE = 512, BARRIERS = 512;
 static_assert(BLOCK_M == (PINGPONG ? 64 : 64 * WARPGROUPS) && THREADS == (WARPGROUPS + 1) * 128, "as counted");
 static_assert(WINDOWS * WINDOW + FILTERS + WARPGROUPS * STAGING + NOWHERE + BARRIERS + 1024 == SHARED_BYTES, "all fit");
-static_assert(16 * (WINDOWS + BARRIERS_OF_FILTER) <= BARRIERS, "barriers fit");
+// Nobody waits for room for a filter that stays.
+constexpr int WAITS_OF_FILTER = RESIDENT ? 0 : BARRIERS_OF_FILTER;
+static_assert(8 * (2 * WINDOWS + BARRIERS_OF_FILTER + WAITS_OF_FILTER + WARPGROUPS) <= BARRIERS, "barriers fit");
 
 struct Work {
   int m, w, h, d, n;
@@ -38,8 +40,9 @@ TS_DEVICE void repair(const Run &run, const Work &x, int pixel, int channel) {
   Out *at = run.out + x.n * run.out_n + x.d * run.out_d + h * run.out_h + w * run.out_w + channel;
   const float found = ts_fresh(at);
   if (found == found) return;
-  const float bias = BIAS ? ts_float(run.bias[channel]) : 0.0f;
-  ts_narrow(at, activate(add_existing(run, bias, w, h, x.d, x.n, 0, TAPS, channel)));
+  float begin = BIAS ? ts_float(run.bias[channel]) : 0.0f;
+  if (RESIDUAL) begin += ts_float(run.residual[at - run.out]);
+  ts_narrow(at, activate(add_existing(run, begin, w, h, x.d, x.n, 0, TAPS, channel)));
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
@@ -54,6 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
   const auto filter_empty = [=](ts_u32 i) { return barriers + 8 * (2 * WINDOWS + BARRIERS_OF_FILTER + i); };
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), thread = threadIdx.x & 127, lane = threadIdx.x & 31;
   const int warp = __shfl_sync(~0u, thread >> 5, 0);
+  const auto arrived = [=](ts_u32 group) { return filter_empty(WAITS_OF_FILTER + group); }; // of the residual
   constexpr int READERS = PINGPONG ? 1 : WARPGROUPS;
   if (wg == WARPGROUPS) {
     // Each copying thread makes its barriers itself and waits for nobody: the first copies are under way before the
@@ -71,6 +75,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       ts_barrier_init_done();
     } else if (thread == 64) {
       ts_map_prefetch(&map_out);
+      if (RESIDUAL) {
+        ts_map_prefetch(&TS_RESIDUAL_MAP);
+        for (int i = 0; i < WARPGROUPS; i++) ts_barrier_init(arrived(i), 1);
+        ts_barrier_init_done();
+      }
       ts_touch(window_row[0]); // for the other warpgroups
     } else if (thread == 96) { // what the copying threads read next
       touch(run);
@@ -129,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
     ts_registers_grow<PRODUCT_REGISTERS>();
     constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 B_LAYOUT = ts_descriptor(16, 8 * SPAN, SPAN), A_NEXT = A_BY_COLUMNS ? 128 : 2;
-    ts_u32 slot = 0, window_phase = 0, stage = 0, filter_phase = 0;
+    ts_u32 slot = 0, window_phase = 0, stage = 0, filter_phase = 0, residual_phase = 0;
     int turn = 0;
     if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
     ts_wait_previous();
@@ -141,6 +150,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
         continue;
       }
       const Work x = work_at(run, t);
+      const int channel = x.m + (PINGPONG ? 0 : wg * 64);
+      const ts_u32 buffer = staging + wg * STAGING;
+      if (RESIDUAL && thread == 0) { // it arrives where the results leave from, while the products run
+        ts_store_wait_read<0>();
+        ts_expect(arrived(wg), TILE_H * TILE_W * 128);
+        if (RANK == 5) ts_load5(buffer, &TS_RESIDUAL_MAP, arrived(wg), channel, x.w, x.h, x.d, x.n);
+        else ts_load4(buffer, &TS_RESIDUAL_MAP, arrived(wg), channel, x.w, x.h, x.n);
+      }
       float sums[BLOCK_N / 2];
       if (PINGPONG) ts_named_sync(8 + wg, 256);
       ts_u32 slot_before = 0, stage_before = 0;
@@ -178,13 +195,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       if (thread == 0) {
         if (!RESIDENT) ts_arrive(filter_empty(stage_before));
         ts_arrive(window_empty(slot_before));
-        ts_store_wait_read<0>();
+        if (!RESIDUAL) ts_store_wait_read<0>();
       }
-      ts_named_sync(1 + wg, 128);
-      const int channel = x.m + (PINGPONG ? 0 : wg * 64), mine = channel + warp * 16 + (lane >> 2);
+      if (RESIDUAL) ts_wait(arrived(wg), residual_phase), residual_phase ^= 1;
+      else ts_named_sync(1 + wg, 128);
+      const int mine = channel + warp * 16 + (lane >> 2);
       const float low = BIAS && mine < run.rows ? ts_float(run.bias[mine]) : 0.0f;
       const float high = BIAS && mine + 8 < run.rows ? ts_float(run.bias[mine + 8]) : 0.0f;
-      const ts_u32 buffer = staging + wg * STAGING;
       const int quad = lane >> 3, r = lane & 7;
       float probe[4] = {}; // several, so that their chains are short
 #pragma unroll
@@ -193,7 +210,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
         const int count = j + 1 < BLOCK_N / 8 ? 8 : 4;
 #pragma unroll
         for (int i = 0; i < count; i++) {
-          v[i] = activate(BIAS ? v[i] + (i & 2 ? high : low) : v[i]);
+          v[i] = BIAS ? v[i] + (i & 2 ? high : low) : v[i];
+          if (!RESIDUAL) v[i] = activate(v[i]);
           if (REPAIR) probe[i & 3] = fmaf(v[i], 0.0f, probe[i & 3]);
         }
         const int position = 8 * (j + (quad >> 1)) + r, h = position / WINDOW_W, w = position - h * WINDOW_W;
@@ -201,6 +219,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
         const ts_u32 to = w < TILE_W && h < TILE_H
                               ? buffer + pixel * 128 + (((2 * warp + (quad & 1)) ^ (pixel & 7)) << 4)
                               : nowhere + lane * 16;
+        if (RESIDUAL) {
+          ts_add_stored<Out, true>(to, v, count == 8);
+#pragma unroll
+          for (int i = 0; i < count; i++) v[i] = activate(v[i]);
+        }
         ts_put_sums<Out, true>(to, v, count == 8);
       }
       ts_async_fence();

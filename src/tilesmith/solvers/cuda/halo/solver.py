@@ -36,7 +36,7 @@ class HaloSm90Solver(WindowSolver[HaloTile]):
 
     name = "wgmma_halo"
     revision = 5
-    features = USUAL | ACTIVATED | {"fwd", "bwd", "bias", "padding", "padding_high", "dilation", "depth"}
+    features = USUAL | ACTIVATED | {"fwd", "bwd", "bias", "residual", "padding", "padding_high", "dilation", "depth"}
     axes = AXES
 
     def form(self, problem: Geometry) -> Sm90Form | Rejected:
@@ -50,8 +50,8 @@ class HaloSm90Solver(WindowSolver[HaloTile]):
             return Rejected(reasons.STRIDE, f"stride {problem.stride}")
         if len(form.taps.offset) < 2:
             return Rejected(reasons.FILTER, "a single tap has no halo")
-        if form.epilogue.residual or form.out_dtype != form.dtype:
-            return Rejected(reasons.EPILOGUE, "a residual, or a wider result")
+        if form.out_dtype != form.dtype:
+            return Rejected(reasons.EPILOGUE, "a wider result")
         result = result_of(problem)
         if not even_pixels(result):
             return Rejected(reasons.LAYOUT, f"pixels of {result.name} are no multiples of 16 bytes")

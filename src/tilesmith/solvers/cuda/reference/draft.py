@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tilesmith.codegen.cuda.activation import activate_in_double
 from tilesmith.codegen.cuda.scalar import POINTEE, scalar_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, passed, template, unit
 from tilesmith.plan.records import Integer, Launch, Parameter, Pointer, Real, Source, Space
@@ -45,7 +46,8 @@ def reference_kernel(problem: Geometry, target: CudaTarget, flag: Pointer | None
         "Acc": "unsigned" if integer else "double", "Signed": "int" if integer else "double",
         "Value": "ts_i64" if integer and not e.is_scaled else "double",
     }  # fmt: skip
-    header = Header(numbers, flags, types, functions=_loads(problem) + template(_FOLDER, "shared"), arguments=arguments)
+    functions = _loads(problem) + (activate_in_double(e) if activated else "") + template(_FOLDER, "shared")
+    header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     short = "".join(name.replace("fp", "f").replace("int", "i") for name in dtypes)
     text = template(_FOLDER, "conv" if op in ("fwd", "bwd") else op)
     source = unit(f"reference{op}", short, f"m{tile.m}n{tile.n}q{tile.q}", target.arch, scalar_prelude(), text, header)

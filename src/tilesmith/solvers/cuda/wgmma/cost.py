@@ -33,7 +33,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
         epilogue = bm * bn / fit.kept_sums
     if split > 1:
         epilogue = fit.reduce + bm * bn * 4 * (1 - 1 / split) / fit.sent
-    if form.residual is not None or form.beta:
+    if (form.residual is not None and not t.staged) or form.beta:
         epilogue *= fit.residual
     hidden = fit.hidden if (t.pingpong or busy > 1) and waves > 1 else 1.0
     cycles = waves * steps * per_step + (waves - 1) * epilogue * hidden

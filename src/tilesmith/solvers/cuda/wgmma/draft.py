@@ -17,6 +17,7 @@ from tilesmith.solvers.cuda.common.sm90 import (
     divisors,
     edge_pointers,
     edge_strides,
+    residual_map,
     shared_text,
     sum_groups,
     three,
@@ -60,7 +61,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "STORE": _STORES.index(t.store), "BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k,
         "CAST": v["cluster_m"], "A_ROWS": t.a_rows, "A_READ": t.a_read, "B_READ": t.b_read, "MI": v["products_m"],
         "BEYOND_RING": t.beyond_ring, "WARPGROUPS": v["warpgroups"], "STAGES": t.stages, "SPLIT": v["cluster_k"],
-        "PER_SM": v["blocks_per_sm"], "BUFFERS": v["store_buffers"], "APART_BYTES": APART_BYTES,
+        "PER_SM": v["blocks_per_sm"], "BUFFERS": t.store_buffers, "APART_BYTES": APART_BYTES,
         "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy, "THREADS": t.threads, "SHARED_BYTES": t.fixed_bytes,
     }  # fmt: skip
     flags = {
@@ -78,8 +79,8 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         tables={"layer_order": order, "phase_first": taps.first, "tap_offset": taps.offset, "tap_filter": taps.index},
         functions=header.functions
         + product_text("product", t.block_n, form.dtype, form.a_columns, form.b_columns)
-        + touched(arguments),
-        maps=("map_a", "map_b", "map_c", "map_tail"),
+        + touched(arguments) + residual_map(t.staged, "map_c"),
+        maps=("map_a", "map_b", "map_c", "map_tail", *(("map_residual",) if t.staged else ())),
     )  # fmt: skip
     text = scoped(template(FOLDER, "place"), shared_text("edge"), template(FOLDER, "kernel"))
     groups = "pp" if t.pingpong else f"w{v['warpgroups']}"
@@ -167,7 +168,12 @@ def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
         boxes = [(64, columns, 1) for columns in (64, tail)]
     else:
         boxes = [(columns, 16, 1) if form.mapped.across == 1 else (columns, 1, 16) for columns in (64, tail)]
-    return a, b, *(box_map(form.mapped, form.out_dtype, box, 128) for box in boxes)
+    stores = (box_map(form.mapped, form.out_dtype, box, 128) for box in boxes)
+    if not t.staged:
+        return a, b, *stores
+    assert form.residual is not None
+    # A part of fewer than 64 columns, too, is copied as 64: the kernel reads those that it has.
+    return a, b, *stores, box_map(replace(form.mapped, pointer=form.residual), form.out_dtype, boxes[0], 128)
 
 
 def _load(t: Sm90Tile, operand: Mapped, extent: int, by_columns: bool) -> TensorMap:

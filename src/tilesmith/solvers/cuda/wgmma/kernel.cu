@@ -25,9 +25,18 @@ constexpr int STAGING = SPLIT > 1 ? (RECEIVE_APART ? (EXCHANGED + 1023) / 1024 *
                                   : (STORE == MAPPED || STORE == ROWS ? WARPS * BUFFERS * BUFFER : 0);
 constexpr int RING = (STAGES * STAGE + BEYOND_RING + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
 constexpr int BARRIERS = 512;
+// The residual arrives where the results leave from: one copy for each of a warp's chunks (of a warpgroup's, when
+// TRANSPOSED), asked for before the products.
+constexpr bool STAGED = RESIDUAL && STORE == MAPPED && !BETA;
+// Results that are finished one pair at a time, since what is added to them lies in global memory.
+constexpr bool FINISHED_ALONE = STORE == DIRECT || (RESIDUAL && !STAGED) || BETA;
+// A thread reads two columns' bias before the products, and its warpgroup shares them after: two tiles' at a time.
+constexpr bool SHARED_BIAS = BIAS && !BIAS_OF_ROW && !FINISHED_ALONE && SPLIT == 1 && STORE != PARTIAL;
+constexpr int BIAS_BYTES = SHARED_BIAS ? WARPGROUPS * 2 * BLOCK_N * 2 : 0;
+static_assert(!STAGED || BUFFERS == MI * CHUNKS, "the residual of a tile is there at once");
+static_assert(16 * STAGES + 8 + 8 * WARPS <= BARRIERS, "barriers of the residual fit");
 static_assert(BLOCK_M == (PINGPONG ? WG_ROWS : WG_ROWS * WARPGROUPS) && SLICED == (STORE == PARTIAL), "as counted");
-static_assert(THREADS == (WARPGROUPS + 1) * 128 && RING + STAGING + BARRIERS == SHARED_BYTES, "as counted");
-static_assert(16 * STAGES + 8 <= BARRIERS, "barriers fit");
+static_assert(THREADS == (WARPGROUPS + 1) * 128 && RING + STAGING + BARRIERS + BIAS_BYTES == SHARED_BYTES, "as counted");
 static_assert(A_ROWS >= A_READ && B_COLS >= B_READ && A_ROWS % 8 == 0, "a stage has room for what is read");
 static_assert(!PINGPONG || (WARPGROUPS == 2 && SPLIT == 1), "pingpong is for two");
 static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs are stored from registers");
@@ -202,6 +211,17 @@ TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 own, int rank
   }
 }
 
+// Adds the residual of a warp's 16 rows and 16 columns (8, if not `two`), and applies the activation.
+template <bool OF_COLUMNS> TS_DEVICE void add_residual(ts_u32 from, float *v, bool two) {
+  ts_add_stored<Out, OF_COLUMNS>(from, v, two);
+  for (int i = 0; i < 8; i++)
+    if (i < 4 || two) v[i] = activate(v[i]);
+}
+
+TS_DEVICE ts_u32 bits_of(ts_bf16 v) { return v.bits; }
+TS_DEVICE ts_u32 bits_of(ts_fp16 v) { return v.bits; }
+TS_DEVICE ts_u32 bits_of(float) { return 0; } // never called
+
 TS_DEVICE void release(ts_u32 empty, int thread) {
   if (thread == 0) ts_arrive(empty);
   if (CAST > 1 && thread == 32) ts_peer_arrive(ts_peer_address(empty, ts_cluster_rank() ^ 1));
@@ -217,7 +237,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), thread = threadIdx.x & 127, lane = threadIdx.x & 31;
   const int warp = __shfl_sync(~0u, thread >> 5, 0), rank = SPLIT * CAST > 1 ? (int)ts_cluster_rank() : 0;
   const ts_u32 received = barriers + 16 * STAGES, own = RECEIVE_APART ? staging : ring;
-  const ts_u32 kept = (received + 8 + 1023) / 1024 * 1024; // B's steps, when they stay
+  const ts_u32 arrived = received + 8 + 8 * (TRANSPOSED ? wg : wg * 4 + warp); // of the residual
+  const ts_u32 kept = (barriers + BARRIERS + BIAS_BYTES + 1023) / 1024 * 1024; // B's steps, when they stay
   const int begin = blockIdx.x / (SPLIT * CAST), stride = gridDim.x / (SPLIT * CAST);
 
   if (wg < WARPGROUPS) {
@@ -229,7 +250,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
     constexpr ts_u64 B_LAYOUT =
         B_BY_COLUMNS ? ts_descriptor(B_SLAB, 16 * SLAB_COLS, 2 * SLAB_COLS) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 A_NEXT = A_BY_COLUMNS ? 128 : 2, B_NEXT = B_BY_COLUMNS ? 2 * SLAB_COLS : 2; // the next 16 of k
-    ts_u32 stage = 0, phase = 0, buffer = 0;
+    ts_u32 stage = 0, phase = 0, buffer = 0, residual_phase = 0;
     int turn = 0;
     if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
     ts_wait_previous();
@@ -240,6 +261,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         phase ^= next / STAGES & 1;
         stage = next % STAGES;
         continue;
+      }
+      if (STAGED && (TRANSPOSED ? thread : lane) == 0) {
+        const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS), column0 = w.n * BLOCK_N;
+        constexpr int BYTES = TRANSPOSED ? 4 * BUFFER : BUFFER;
+        const ts_u32 to = staging + (TRANSPOSED ? wg : wg * 4 + warp) * BUFFERS * BYTES;
+        ts_store_wait_read<0>();
+        ts_expect(arrived, BUFFERS * BYTES);
+        for (int i = 0; i < BUFFERS; i++) {
+          const int row = row0 + i / CHUNKS * 64, column = column0 + i % CHUNKS * 64;
+          if (TRANSPOSED) ts_load3(to + i * BYTES, &TS_RESIDUAL_MAP, arrived, row, column, w.layer);
+          else ts_load3(to + i * BYTES, &TS_RESIDUAL_MAP, arrived, column, row + warp * 16, w.layer);
+        }
+      }
+      ts_u32 columns_bias = 0;
+      float rows_bias[MI][2] = {};
+      if (SHARED_BIAS && thread < BLOCK_N / 2) {
+        const int column = w.n * BLOCK_N + thread * 2;
+        if (column + 1 < run.cols) columns_bias = *(const ts_u32 *)(run.bias + column);
+        else if (column < run.cols) columns_bias = bits_of(run.bias[column]);
+      }
+      if (BIAS && BIAS_OF_ROW && !FINISHED_ALONE) {
+#pragma unroll
+        for (int i = 0; i < MI * 2; i++) {
+          const int row = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS) + i / 2 * 64 + warp * 16 + (lane >> 2) + i % 2 * 8;
+          if (row < run.rows) rows_bias[i / 2][i % 2] = ts_float(run.bias[row]);
+        }
       }
       float sums[MI][BLOCK_N / 2];
       // NOTE: mbarriers know two phases only: without an order, a warpgroup that skips a whole turn of the ring
@@ -298,12 +345,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           }
         }
       } else {
+        const ts_u32 shared_bias = barriers + BARRIERS + (wg * 2 + (turn / (PINGPONG ? 2 : 1) & 1)) * BLOCK_N * 2;
+        if (SHARED_BIAS) {
+          if (thread < BLOCK_N / 2) ts_shared_store(shared_bias + thread * 4, columns_bias);
+          ts_named_sync(2 + wg, 128);
+        }
         float probe[4] = {}; // several, so that their chains are short
 #pragma unroll
         for (int m = 0; m < MI; m++) {
           const int row = row0 + m * 64 + warp * 16;
           ts_i64 low = 0, high = 0, mine = 0;
-          if (STORE == DIRECT || RESIDUAL || BETA)
+          if (FINISHED_ALONE)
             low = row_at(run, w, row + in_row), high = row_at(run, w, row + in_row + 8);
           if (STORE == ROWS) mine = row_at(run, w, row + (lane & 15));
 #pragma unroll
@@ -315,22 +367,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             for (int j = from; j < to; j++) {
               const int column = column0 + j * 8 + in_column;
               float *v = sums[m] + 4 * j;
-              if (STORE == DIRECT || RESIDUAL || BETA) {
+              if (FINISHED_ALONE) {
                 finish_quad<STORE == DIRECT>(run, v[0], v[1], v[2], v[3], row + in_row, column, low, high);
-              } else if (BIAS && BIAS_OF_ROW) {
-                const float p = row + in_row < run.rows ? ts_float(run.bias[row + in_row]) : 0.0f;
-                const float q = row + in_row + 8 < run.rows ? ts_float(run.bias[row + in_row + 8]) : 0.0f;
-                v[0] = activate(v[0] + p), v[1] = activate(v[1] + p);
-                v[2] = activate(v[2] + q), v[3] = activate(v[3] + q);
-              } else if (BIAS) {
-                float p = 0.0f, q = 0.0f;
-                if (column + 1 < run.cols) ts_load_pair(run.bias + column, p, q);
-                else if (column < run.cols) p = ts_float(run.bias[column]);
-                v[0] = activate(v[0] + p), v[1] = activate(v[1] + q);
-                v[2] = activate(v[2] + p), v[3] = activate(v[3] + q);
               } else {
-                float scale = SCALED ? run.alpha : 1.0f;
-                for (int i = 0; i < 4; i++) v[i] = activate(SCALED ? v[i] * scale : v[i]);
+                if (SCALED)
+                  for (int i = 0; i < 4; i++) v[i] *= run.alpha;
+                if (BIAS && BIAS_OF_ROW) {
+                  v[0] += rows_bias[m][0], v[1] += rows_bias[m][0], v[2] += rows_bias[m][1], v[3] += rows_bias[m][1];
+                } else if (BIAS) {
+                  const ts_u32 both = ts_shared_load(shared_bias + (j * 8 + in_column) * 2);
+                  ts_add_pair(Out(), both, v), ts_add_pair(Out(), both, v + 2);
+                }
+                if (!STAGED)
+                  for (int i = 0; i < 4; i++) v[i] = activate(v[i]);
               }
               if (REPAIR)
                 for (int i = 0; i < 4; i++) probe[i] = fmaf(v[i], 0.0f, probe[i]);
@@ -338,13 +387,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             if (STORE == MAPPED && TRANSPOSED) { // a warpgroup's 64 rows are the contiguous axis of the result
               const ts_u32 at = staging + (wg * BUFFERS + buffer % BUFFERS) * 4 * BUFFER;
               buffer++;
-              if (thread == 0) ts_store_wait_read<BUFFERS - 1>();
-              ts_named_sync(2 + wg, 128);
+              if (STAGED) {
+                if (m == 0 && chunk == 0) ts_wait(arrived, residual_phase);
+              } else {
+                if (thread == 0) ts_store_wait_read<BUFFERS - 1>();
+                ts_named_sync(2 + wg, 128);
+              }
               const int quad = lane >> 3, r = lane & 7;
 #pragma unroll
               for (int j = from; j < to; j += 2) {
                 const ts_u32 line = at + ((j - from + (quad >> 1)) * 8 + r) * 128;
-                ts_put_sums<Out, true>(line + (((warp * 2 + (quad & 1)) ^ r) << 4), sums[m] + 4 * j, j + 1 < to);
+                const ts_u32 to16 = line + (((warp * 2 + (quad & 1)) ^ r) << 4);
+                if (STAGED) add_residual<true>(to16, sums[m] + 4 * j, j + 1 < to);
+                ts_put_sums<Out, true>(to16, sums[m] + 4 * j, j + 1 < to);
               }
               ts_async_fence();
               ts_named_sync(2 + wg, 128);
@@ -355,12 +410,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             } else if (STORE == MAPPED || STORE == ROWS) {
               const ts_u32 at = staging + ((wg * 4 + warp) * BUFFERS + buffer % BUFFERS) * BUFFER;
               buffer++;
-              if (STORE == MAPPED && lane == 0) ts_store_wait_read<BUFFERS - 1>();
+              if (STORE == MAPPED && !STAGED && lane == 0) ts_store_wait_read<BUFFERS - 1>();
+              if (STAGED && m == 0 && chunk == 0) ts_wait(arrived, residual_phase);
               __syncwarp();
               const int quad = lane >> 3, r = lane & 7;
 #pragma unroll
               for (int j = from; j < to; j += 2) {
                 const ts_u32 to16 = at + (r + (quad & 1) * 8) * 128 + (((j - from + (quad >> 1)) ^ r) << 4);
+                if (STAGED) add_residual<false>(to16, sums[m] + 4 * j, j + 1 < to);
                 ts_put_sums<Out, false>(to16, sums[m] + 4 * j, j + 1 < to);
               }
               if (STORE == MAPPED) {
@@ -389,6 +446,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             }
           }
         }
+        residual_phase ^= 1;
         const float sum = probe[0] + probe[1] + (probe[2] + probe[3]);
         if (REPAIR && __any_sync(~0u, sum != sum)) {
           if (STORE == MAPPED && lane == 0) ts_store_wait();
@@ -415,6 +473,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
       constexpr int READERS = PINGPONG ? 1 : WARPGROUPS;
       for (int i = 0; i < STAGES; i++) ts_barrier_init(full(i), 1), ts_barrier_init(empty(i), READERS * CAST);
       if (SPLIT > 1) ts_barrier_init(received, 1);
+      if (STAGED)
+        for (int i = 0; i < WARPS; i++) ts_barrier_init(received + 8 + 8 * i, 1);
       ts_barrier_init_done();
       if (SPLIT > 1) {
         const int left = UNITS - rank * SHARE;

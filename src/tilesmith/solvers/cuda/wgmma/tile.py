@@ -77,7 +77,8 @@ class Sm90Tile(WarpgroupTile):
         """Stages of the ring; a config's 0 stands for as many as are worth it, ``MAX_STAGES`` for all that fit."""
         if 0 < self.value["stages"] < MAX_STAGES:
             return self.value["stages"]
-        room = self._shared_limit - self._staging_bytes - self._kept_bytes - self.beyond_ring - _BARRIERS - 512
+        fixed = self._staging_bytes + self._kept_bytes + self.bias_bytes + self.beyond_ring + _BARRIERS + 512
+        room = self._shared_limit - fixed
         if not self.value["stages"] and streams(self.form, self.target):
             room = min(room, _STREAM_BYTES // self.value["blocks_per_sm"])
         # A block that has several tiles reads ahead of the one that it computes.
@@ -117,6 +118,25 @@ class Sm90Tile(WarpgroupTile):
         return "ROWS" if whole and all(step % 8 == 0 for step in steps) else "DIRECT"
 
     @cached_property
+    def staged(self) -> bool:
+        """Whether bulk copies bring the residual, into the memory that results leave from."""
+        return self.form.residual is not None and self.store == "MAPPED" and not self.form.beta
+
+    @property
+    def store_buffers(self) -> int:
+        """Stores that a warp has under way; of a staged residual, all that a tile has."""
+        return self.value["products_m"] * -(-self.block_n // 64) if self.staged else self.value["store_buffers"]
+
+    @cached_property
+    def bias_bytes(self) -> int:
+        """Shared memory of the columns' bias: that of two tiles for each warpgroup."""
+        form = self.form
+        grouped = self.store in ("MAPPED", "ROWS") and self.value["cluster_k"] == 1 and not form.beta
+        if form.bias is None or form.transposed or not grouped or (form.residual is not None and not self.staged):
+            return 0
+        return self.warpgroups * 2 * self.block_n * 2
+
+    @cached_property
     def even(self) -> bool:
         """Whether neighbouring results are finished and stored as pairs, which lie on pairs in memory."""
         placed, form = self.form.placed, self.form
@@ -130,7 +150,7 @@ class Sm90Tile(WarpgroupTile):
     def fixed_bytes(self) -> int:
         """Shared memory without what stays: the same for all sizes of a problem."""
         ring = -(-(self.stages * self.stage_bytes + self.beyond_ring) // 1024) * 1024
-        return ring + self._staging_bytes + _BARRIERS
+        return ring + self._staging_bytes + self.bias_bytes + _BARRIERS
 
     @cached_property
     def shared_bytes(self) -> int:
@@ -165,7 +185,7 @@ class Sm90Tile(WarpgroupTile):
         if self.value["cluster_k"] > 1:
             return -(-self.exchanged_bytes // 1024) * 1024 if self.exchanged_bytes <= APART_BYTES else 0
         staged = self.store in ("MAPPED", "ROWS")
-        return self.warpgroups * 4 * self.value["store_buffers"] * 2048 * staged
+        return self.warpgroups * 4 * self.store_buffers * 2048 * staged
 
     @cached_property
     def exchanged_bytes(self) -> int:
@@ -239,7 +259,7 @@ class Sm90Tile(WarpgroupTile):
             return False
         if form.kind == "wrw" and self.block_n % v["slab_n"]:
             return False
-        if v["store_buffers"] > 2 and self.store != "MAPPED":
+        if v["store_buffers"] > 2 and (self.store != "MAPPED" or self.staged):
             return False
         # Boxes of a columns operand begin every 64 columns: a half-used last slab costs a whole one.
         if form.b_columns and self.block_n % 32:

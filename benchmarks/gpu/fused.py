@@ -1,0 +1,138 @@
+"""Fused problems on a GPU: what bias, activation and residual cost beside the plain problem, and the rivals' times.
+
+    python benchmarks/gpu/fused.py [--time-limit SECONDS] [--tune-seconds S] [--seconds S] [--sample N] [--again]
+
+Each problem of benchmarks/problems/fused.txt, and the same problem without its epilogue, is tuned and measured. Rivals
+of a fused problem are cuDNN's fused call, a convolution with one generated pass behind it, and PyTorch's operators one
+after another. benchmarks/results/gpu_fused_<card>.json holds what is done, so that a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT / "src")]
+import tables  # noqa: E402
+from bench_worker import Problems  # noqa: E402
+from gpu_cases import listed  # noqa: E402
+
+from tilesmith.errors import TilesmithError  # noqa: E402
+from tilesmith.plan.slots import arguments  # noqa: E402
+from tilesmith.problems.epilogue import IDENTITY  # noqa: E402
+from tilesmith.problems.keys import parse_key  # noqa: E402
+from tilesmith.problems.rewrite import Signature  # noqa: E402
+from tilesmith.solvers.generation import generator_digest  # noqa: E402
+from tilesmith.targets.detect_cuda import cuda_devices  # noqa: E402
+
+FOLDER = ROOT / "build" / "gpu-fused"
+RESIDUAL_SPEED = 4.3e12  # bytes a second that reading a residual may take
+SLACK = 1.03
+NEEDED_S = 8.0  # of a problem, beside its tuning
+
+
+def measured(problems: Problems, signature: Signature, options: argparse.Namespace, against: bool) -> dict:
+    tune = {"trials": 0, "speedup": None}
+    if options.tune_seconds:
+        tune = problems.tuned(signature, options.tune_seconds)
+    rivals, problems.rivals = problems.rivals, problems.rivals if against else ()
+    try:
+        found = problems.benched(problems.launchable(signature, external=False), options.seconds)
+    finally:
+        problems.rivals = rivals
+    return found | {"trials": tune["trials"], "untuned": tune["speedup"]}
+
+
+def row_of(problems: Problems, signature: Signature, plains: dict[str, dict], options: argparse.Namespace) -> dict:
+    plain, name = _plain(signature), _plain(signature).key()
+    if name not in plains:
+        plains[name] = measured(problems, plain, options, False)
+    fused, result = measured(problems, signature, options, True), arguments(signature)[-1]
+    more = result.nbytes / RESIDUAL_SPEED * 1e6 if signature.epilogue.residual else 0.0
+    fused["allowed_us"] = plains[name]["time_us"] * SLACK + more
+    return {"key": signature.key(), "plain": plains[name], "fused": fused, "generator": generator_digest("cuda")}
+
+
+def line_of(row: dict) -> str:
+    key, plain, fused = row["key"], row["plain"], row["fused"]
+    against = ", ".join(f"{name} {them['mode']} {them['time_us']:.1f}" for name, them in fused["against"].items())
+    times = f"plain {plain['time_us'] or 0:.1f}, fused {fused['time_us'] or 0:.1f}, {against}"
+    chosen = f"{fused['solver']} {fused['config']} {fused['status']} {fused['reason'][:90]}"
+    return f"{' '.join(key.split(';')[2:4])} {key.rpartition('epi=')[2]}: {times}; {chosen}"
+
+
+def summary(rows: list[dict]) -> dict[str, float]:
+    """The figures, geometric means over the rows that have both times."""
+    good = [row for row in rows if "ok" == row["fused"]["status"] == row["plain"]["status"]]
+    split: dict[str, list[float]] = {"bias_activation": [], "residual_over_allowed": [], "library_over_ours": []}
+    for row in good:
+        fused, plain = row["fused"], row["plain"]
+        has_residual = "residual" in row["key"].rpartition("epi=")[2]
+        if has_residual:
+            split["residual_over_allowed"].append(fused["time_us"] / fused["allowed_us"])
+        else:
+            split["bias_activation"].append(fused["time_us"] / plain["time_us"])
+        split["library_over_ours"] += list(fused["ratio"].values())
+    found = {name: statistics.geometric_mean(values) for name, values in split.items() if values}
+    worst = {f"worst_{name}": max(values) for name, values in split.items() if values and name != "library_over_ours"}
+    least = {"least_library_over_ours": min(split["library_over_ours"])} if split["library_over_ours"] else {}
+    return {"problems": len(good), **found, **worst, **least}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds; what is left is left")
+    parser.add_argument("--tune-seconds", type=float, default=8.0, help="of a problem; 0: untuned choices")
+    parser.add_argument("--seconds", type=float, default=0.5, help="measuring time of a problem")
+    parser.add_argument("--sample", type=int, default=1, help="every n-th problem alone")
+    parser.add_argument("--again", action="store_true", help="measure anew what is there")
+    options = parser.parse_args()
+    deadline = time.monotonic() + options.time_limit
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    os.environ |= {"TILESMITH_DB_PATH": str(FOLDER / "tilesmith.db"), "TILESMITH_CACHE_DIR": str(FOLDER / "cache")}
+    path = tables.RESULTS / f"gpu_fused_{tables.slug(cuda_devices()[0].name)}.json"
+    held = json.loads(path.read_text())["rows"] if path.exists() and not options.again else []
+    rows = {row["key"]: row for row in held if row["generator"] == generator_digest("cuda")}
+    plains = {_plain(parse_key(key)).key(): row["plain"] for key, row in rows.items()}
+    todo = [signature for _, _, signature in listed("fused")[:: options.sample] if signature.key() not in rows]
+    problems, left, failed = Problems(), 0, 0
+    with problems.workers:
+        for signature in todo:
+            if time.monotonic() + options.tune_seconds * 2 + NEEDED_S > deadline:
+                left += 1
+                continue
+            try:
+                row = row_of(problems, signature, plains, options)
+            except TilesmithError as error:
+                failed += 1
+                print(f"FAILED {signature.key()}: {error}", flush=True)
+                continue
+            rows[signature.key()] = row
+            data = {
+                "machine": tables.facts(" ".join(["python", *sys.argv])), "target": problems.target.name,
+                **problems.about, "summary": summary(list(rows.values())), "rows": list(rows.values()),
+            }  # fmt: skip
+            tables.write_json(path, data)
+            print(line_of(row), flush=True)
+    for name, value in summary(list(rows.values())).items():
+        print(f"{name}: {value:.3f}")
+    bad = [row for row in rows.values() if "failed" in (row["fused"]["status"], row["plain"]["status"])]
+    failed += len(bad)
+    print(f"{left} left, {failed} failed; {path.relative_to(ROOT)}")
+    return int(failed > 0)
+
+
+def _plain(signature: Signature) -> Signature:
+    return replace(signature, epilogue=IDENTITY)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

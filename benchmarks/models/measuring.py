@@ -1,0 +1,193 @@
+"""One model in one setting: all of its modes built, checked and sampled in turns."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from modes import Mode
+from processes import ROOT, Process
+
+from tilesmith.measure.timing import PAUSE_S, summarize
+
+SAMPLE_LIMIT_S = 120.0
+PREPARE_LIMIT_S = 300.0
+BUILD_S = 120.0  # beyond the time that a search has
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model in one setting: all modes of it are measured together."""
+
+    model: str
+    kind: str
+    dtype: str
+    batch: int
+    family: str
+    threads: int
+
+    @property
+    def key(self) -> dict:
+        return {"model": self.model, "kind": self.kind, "dtype": self.dtype, "batch": self.batch}
+
+    @property
+    def training(self) -> bool:
+        return self.kind == "training"
+
+    def task(self, do: str, **more: object) -> dict:
+        return {**self.key, "do": do, "family": self.family, "threads": self.threads, "training": self.training, **more}
+
+
+class Host:
+    """The processes of one cell, and which mode runs in which."""
+
+    def __init__(self, cell: Cell, folder: Path, options: argparse.Namespace) -> None:
+        self.cell, self.folder, self.options = cell, folder, options
+        self.of: dict[str, Process] = {}
+        self.shared = cell.family == "cuda"
+
+    def start(self, mode: str, stores: Path | None = None) -> Process:
+        if self.shared and self.of:
+            return next(iter(self.of.values()))
+        return Process(
+            self.folder / "log.txt", self.cell.threads, stores, self.folder / "inductor" / mode.replace(" ", "_")
+        )
+
+    def build(self, mode: str, stores: Path | None = None) -> dict:
+        process = self.of[mode] = self.start(mode, stores)
+        return process.ask(self.cell.task("build", mode=mode, file=str(self.file)), self.options.build_limit)
+
+    def ask(self, mode: str, do: str, limit_s: float, **more: object) -> dict:
+        return self.of[mode].ask(self.cell.task(do, mode=mode, **more), limit_s)
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "sample.pt"
+
+    def end(self, mode: str) -> None:
+        process = self.of.pop(mode)
+        if process not in self.of.values():
+            process.end()
+
+    def end_all(self) -> None:
+        for mode in list(self.of):
+            self.end(mode)
+
+
+def tuned_stores(options: argparse.Namespace) -> Path | None:
+    """Where what ``--tune`` finds is kept; None without it: each process begins from nothing."""
+    return ROOT / "build" / "models" / "stores" if options.tune else None
+
+
+def tune_first(host: Host, options: argparse.Namespace) -> None:
+    """Search for the problems of the model, in the first of our modes that is there, in a process of its own."""
+    for mode in ("tilesmith backend", "tilesmith.optimize"):
+        process = Process(host.folder / "log.txt", host.cell.threads, tuned_stores(options))
+        made = process.ask(host.cell.task("build", mode=mode, file=str(host.file)), options.build_limit)
+        if "first_s" in made:
+            made = process.ask(host.cell.task("tune", mode=mode, seconds=options.tune), 2 * options.tune + BUILD_S)
+        process.end()
+        if "seconds" in made:
+            print(f"    tuned for {made['seconds']:.0f} s", flush=True)
+            return
+        print(f"    not tuned in {mode}: {told(made)}", flush=True)
+
+
+def build_all(host: Host, modes: list[Mode], options: argparse.Namespace) -> dict[str, dict]:
+    """Build the step of every mode. Where one ends the process that others share, those are built once more."""
+    rows: dict[str, dict] = {}
+    while True:
+        for mode in modes:
+            if mode.name in host.of or "died" in rows.get(mode.name, {}):
+                continue
+            rows[mode.name] = row = build_one(host, mode, options)
+            print(f"    {mode.name}: {told(row)}", flush=True)
+            if "died" in row and host.shared:
+                host.end_all()
+            elif "first_s" not in row and mode.name in host.of:
+                host.of.pop(mode.name) if host.shared else host.end(mode.name)
+        lost = [mode for mode in modes if "first_s" in rows[mode.name] and mode.name not in host.of]
+        if not lost:
+            return rows
+
+
+def build_one(host: Host, mode: Mode, options: argparse.Namespace) -> dict:
+    """The row of a mode; with ``--remembered`` or ``--tune`` from a second process, which finds what was compiled."""
+    stores = tuned_stores(options) if mode.ours else None
+    if host.shared:
+        return host.build(mode.name, tuned_stores(options))
+    row = host.build(mode.name)
+    if "first_s" not in row or not (options.remembered or stores):
+        return row
+    host.end(mode.name)
+    second = host.build(mode.name, stores)
+    first = {"first_s": row["first_s"], "remembered_s": second["first_s"]} if "first_s" in second else {}
+    return {**second, **first}
+
+
+def told(row: dict) -> str:
+    if "first_s" in row:
+        return f"first result after {row['first_s']:.1f} s, error {row['error']:.1e}, {row['peak_mb']:.0f} MB"
+    return next((f"{state}: {row[state]}" for state in ("missing", "failed", "died") if state in row), str(row))
+
+
+def sample_all(host: Host, rows: dict[str, dict], options: argparse.Namespace) -> None:
+    """Rounds of samples; fills ``us``, ``spread_us`` and ``samples_us``."""
+    names = [name for name, row in rows.items() if "first_s" in row and name in host.of]
+    taken: dict[str, list[dict]] = {name: [] for name in names}
+    for turn in range(options.rounds):
+        at = turn % max(1, len(names))
+        for name in names[at:] + names[:at]:
+            if "died" in rows[name]:
+                continue
+            time.sleep(0.0 if host.shared else PAUSE_S)  # threads of the process before may spin
+            found = host.ask(name, "sample", SAMPLE_LIMIT_S)
+            if "us" in found:
+                taken[name].append(found)
+            else:
+                rows[name]["died"] = next(iter(found.values()))
+    for name, found in taken.items():
+        if not found:
+            continue
+        kept = [each["us"] * 1e-6 for each in found if not each["disturbed"]]
+        others = [each["us"] * 1e-6 for each in found if each["disturbed"]]
+        timing = summarize(kept, others, "")
+        rows[name] |= {
+            "us": timing.median_us, "spread_us": timing.spread_us, "disturbed": timing.disturbed,
+            "wall_us": statistics.median(each["wall_us"] for each in found),
+            "samples_us": [round(each["us"], 2) for each in found],
+        }  # fmt: skip
+
+
+def measure(cell: Cell, modes: list[Mode], options: argparse.Namespace) -> dict[str, dict]:
+    """The row of every mode."""
+    folder = Path(tempfile.mkdtemp(prefix="tilesmith-models-"))
+    host = Host(cell, folder, options)
+    try:
+        maker = Process(folder / "log.txt", cell.threads)
+        made = maker.ask(cell.task("prepare", file=str(host.file)), PREPARE_LIMIT_S)
+        maker.end()
+        if made:
+            return {mode.name: made for mode in modes}
+        if options.tune and any(mode.ours for mode in modes):
+            tune_first(host, options)
+        rows = build_all(host, modes, options)
+        sample_all(host, rows, options)
+        return rows
+    finally:
+        host.end_all()
+        keep_log(folder / "log.txt", cell)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep_log(log: Path, cell: Cell) -> None:
+    """What the processes have said, for who looks for a reason."""
+    if log.exists():
+        kept = ROOT / "build" / "models" / "logs"
+        kept.mkdir(parents=True, exist_ok=True)
+        shutil.copy(log, kept / f"{'_'.join(str(part) for part in cell.key.values())}.txt")

@@ -1,0 +1,74 @@
+"""Processes of ``worker.py``: asked with a deadline, in a folder of their own for what compilers leave."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+WORKER = Path(__file__).with_name("worker.py")
+START_S = 120.0  # until the first answer, beyond the task's own time
+END_S = 10.0
+
+
+class Process:
+    """``stores`` is where Tilesmith keeps databases and kernels; None: the process begins from nothing.
+
+    ``threads`` are those of a processor, for all libraries alike.
+    """
+
+    def __init__(self, log: Path, threads: int, stores: Path | None = None, compiled: Path | None = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="tilesmith-models-"))
+        kept = stores or self.folder
+        path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
+        environment = {
+            **os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(compiled or self.folder / "inductor"),
+            "OMP_NUM_THREADS": str(threads), "TILESMITH_NUM_THREADS": str(threads),
+            "TILESMITH_CACHE_DIR": str(kept / "cache"), "TILESMITH_DB_PATH": str(kept / "tilesmith.db"),
+        }  # fmt: skip
+        with log.open("a") as said:
+            # A session of its own: what it starts to compile ends with it.
+            self.process = subprocess.Popen(
+                [sys.executable, str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said,
+                env=environment, start_new_session=True,
+            )  # fmt: skip
+        self.extra_s = START_S
+
+    def ask(self, task: dict, limit_s: float) -> dict:
+        """The answer; ``{"died": why}`` where the process gave none, and has ended."""
+        try:
+            self.process.stdin.write(json.dumps(task).encode() + b"\n")
+            self.process.stdin.flush()
+        except OSError:
+            return {"died": f"the process ended with {self.process.wait()}"}
+        said, deadline = b"", time.monotonic() + limit_s + self.extra_s
+        self.extra_s = 0.0
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            while not said.endswith(b"\n"):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    self.end()
+                    return {"died": f"gave no result within {limit_s:.0f} s"}
+                data = os.read(self.process.stdout.fileno(), 1 << 16)
+                if not data:
+                    return {"died": f"the process ended with {self.process.wait()}"}
+                said += data
+        return json.loads(said)
+
+    def end(self) -> None:
+        """Idle or not, with all that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(END_S)
+        self.process.stdin.close()
+        self.process.stdout.close()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,87 @@
+"""A process that makes samples and steps, one task a line of JSON, and answers each with a line.
+
+Tasks: ``prepare`` writes model, input and float64's answer into a file; ``build`` makes a step of them in a mode;
+``tune`` searches for the problems of such a step; ``sample`` times it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import torch
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from modes import Missing, mode_named  # noqa: E402
+from steps import Step, build  # noqa: E402
+from zoo import VISION, Answer, Sample, answer_of, make_sample, torchvision_package  # noqa: E402
+
+STEPS: dict[str, Step] = {}
+
+
+def prepare(task: dict) -> dict:
+    sample = make_sample(task["model"], task["family"], task["batch"], task["dtype"])
+    answer = answer_of(sample, task["training"])
+    torch.save((sample.model, sample.x, sample.target, answer.result, answer.loss), task["file"])
+    return {}
+
+
+def begin(task: dict) -> dict:
+    device = torch.device(task["family"])
+    # PyTorch's convolutions of fp32 stay fp32.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch._dynamo.reset()
+    if task["model"] in VISION:
+        torchvision_package()
+    # The file is our own: it holds modules.
+    model, x, target, result, loss = torch.load(task["file"], weights_only=False)
+    mode = mode_named(task["mode"])
+    held = torch.cuda.memory_allocated() / 2**20 if device.type == "cuda" else 0.0
+    step, row = build(mode, Sample(model, x, target), Answer(result, loss), device, task["training"])
+    row["peak_mb"] -= held  # of the steps that other modes keep
+    STEPS[task["mode"]] = step
+    return row
+
+
+def tune(task: dict) -> dict:
+    """Search for the problems that the step meets."""
+    import tilesmith
+
+    if not hasattr(tilesmith, "tune_model"):
+        raise Missing("tilesmith.tune_model is not there")
+    start = time.perf_counter()
+    tilesmith.tune_model(STEPS[task["mode"]].call, seconds=task["seconds"])
+    return {"seconds": time.perf_counter() - start}
+
+
+DO = {
+    "prepare": prepare, "build": begin, "tune": tune, "sample": lambda task: STEPS[task["mode"]].sample(),
+}  # fmt: skip
+
+
+def main() -> None:
+    # What libraries print must not get among the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        task = json.loads(line)
+        if task["family"] == "cpu":
+            torch.set_num_threads(task["threads"])
+        try:
+            answer = DO[task["do"]](task)
+        except Missing as why:
+            answer = {"missing": str(why)}
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"failed": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Runs a PyTorch script and notes the problems that it meets, for the verbs that begin with a script."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tilesmith.cli.terminal import note
+from tilesmith.errors import ArgumentError, FileFormatError
+
+
+@dataclass(frozen=True)
+class TracedScript:
+    """What a script has met (a ``torch_ops.trace.Trace``), and its exit status."""
+
+    trace: Any
+    status: int
+
+
+def check_script(script: Path) -> None:
+    """Raise ``FileFormatError`` if there is no such script."""
+    if not script.is_file():
+        raise FileFormatError(f"{script}: there is no such file; options of the verb itself come before the script")
+
+
+def trace_script(
+    script: Path, arguments: Sequence[str], around: contextlib.AbstractContextManager[Any], quiet: bool
+) -> TracedScript:
+    """Run a script inside ``around``; with ``quiet``, what it prints goes to stderr."""
+    # The operators of a compiled graph cannot be seen. Without compilation the same problems are seen.
+    os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
+    tracing = torch_module("tilesmith.torch_ops.trace")
+    trace = tracing.Trace()
+    silenced: Any = contextlib.redirect_stdout(sys.stderr) if quiet else contextlib.nullcontext()
+    status = 0
+    try:
+        with silenced, around:
+            tracing.run_traced(script, arguments, trace)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            note(end.code)
+    except KeyboardInterrupt:
+        status = 130
+    except Exception:
+        traceback.print_exc()
+        status = 1
+    return TracedScript(trace, status)
+
+
+def torch_module(name: str) -> Any:
+    """A module that needs PyTorch. Raises ``ArgumentError`` without it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ArgumentError(
+            f"the problems of a script are those of PyTorch ({error}); install it: pip install torch "
+            "(without it, TILESMITH_LOG_CMD=1 prints the problems of Tilesmith's own calls)"
+        ) from None

@@ -1,0 +1,133 @@
+"""``torch.compile(model, backend="tilesmith")``: Inductor with Tilesmith's kernels inside."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch.fx import Graph, GraphModule
+
+from tilesmith.problems.keys import parse_key
+from tilesmith.torch_ops.compile.builder import prepare_kernels
+from tilesmith.torch_ops.compile.decide import Decider
+from tilesmith.torch_ops.compile.freezing import freeze_inputs
+from tilesmith.torch_ops.compile.identity import identity_of
+from tilesmith.torch_ops.compile.kept import Kept, alone, keep, name_of, new_mark, recall, signatures_of
+from tilesmith.torch_ops.compile.leftovers import reduced_decompositions, write_out
+from tilesmith.torch_ops.compile.nodes import value
+from tilesmith.torch_ops.compile.options import Options, patches_of, read_options
+from tilesmith.torch_ops.compile.report import Line, add_report
+from tilesmith.torch_ops.compile.rewrite import Rewriter
+from tilesmith.torch_ops.compile.tuning import tune_graph
+
+_log = logging.getLogger("tilesmith.compile")
+
+
+def backend(
+    gm: GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """Compile a graph of Dynamo; ``torch.compile(model, backend="tilesmith")`` calls this.
+
+    Args:
+        gm: Dynamo's graph.
+        example_inputs: Its inputs.
+        mode: ``"default"``, ``"reduce-overhead"``, ``"max-autotune"`` or ``"max-autotune-no-cudagraphs"``; None:
+            ``"default"``.
+        options: ``freeze``, ``tune``, ``ours``, ``inductor`` and ``mode``; see ``docs/guide/compile.md``.
+
+    Returns:
+        The compiled graph.
+
+    Raises:
+        ArgumentError: A mode or an option does not exist, or has a value outside its rule.
+    """
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx
+
+    asked = read_options(mode, options)
+    patches, decompositions, identity = patches_of(asked), reduced_decompositions(), identity_of(asked)
+
+    def compile_(graph: GraphModule, inputs: Sequence[Any], frozen: bool) -> Callable[..., Any]:
+        name = name_of(graph, inputs, identity)
+        kept = _still_decided(recall(name), inputs, asked)
+        if kept is not None and (device := _only_device(inputs)) is not None:
+            prepare_kernels(signatures_of(kept.lines), device)
+        own = TilesmithPass(asked, identity, name, kept.mark if kept else new_mark())
+        settings = {**patches, "freezing": frozen, "joint_custom_post_pass": own}
+        call: Callable[..., Any] = compile_fx(graph, inputs, config_patches=settings, decompositions=decompositions)  # type: ignore[assignment]
+        lines = tuple(own.lines) if own.has_run or kept is None else kept.lines
+        if lines:
+            _log.info("%s", add_report(lines, remembered=not own.has_run))
+        return call
+
+    frozen = config.freezing if asked.freeze is None else asked.freeze
+    if frozen and not torch.is_grad_enabled():
+        return freeze_inputs(gm, example_inputs, compile_)
+    return compile_(gm, example_inputs, False)
+
+
+def _still_decided(kept: Kept | None, inputs: Sequence[Any], options: Options) -> Kept | None:
+    """What an earlier process decided, if this process decides the same."""
+    if kept is None:
+        return None
+    device = _only_device(inputs)
+    if not kept.lines or device is None:
+        return kept
+    decide = Decider(device, options.ours)
+    for line in kept.lines:
+        if line.problem and decide(partial(parse_key, line.problem)).ours != line.ours:
+            return None
+    return kept
+
+
+class TilesmithPass(CustomGraphPass):
+    """The pass as Inductor runs it, with a name of all that its decisions depend on for Inductor's caches.
+
+    Args:
+        options: The user's.
+        identity: Of all that decisions depend on beside the databases.
+        name: Of the file that keeps the decisions.
+        mark: Of the compiled graph in PyTorch's caches.
+    """
+
+    def __init__(self, options: Options, identity: str, name: str, mark: str) -> None:
+        self.options, self.identity, self.name, self.mark = options, identity, name, mark
+        self.lines: list[Line] = []
+        self.has_run = False
+
+    def __call__(self, graph: Graph) -> None:
+        from torch._inductor import config
+
+        self.has_run = True
+        device = device_of(graph)
+        if device is not None and self.options.ours != "never":
+            frozen = bool(config.freezing) and not torch.is_grad_enabled()
+            with alone(self.name, self.options.tune_seconds) as pinned:
+                if self.options.tune_seconds and not pinned:
+                    tune_graph(graph, device, self.options.tune_seconds, frozen)
+                rewriter = Rewriter(graph, Decider(device, self.options.ours, pinned), frozen)
+                rewriter.run()
+                self.lines += rewriter.lines
+                keep(self.name, Kept(self.mark, tuple(self.lines)))
+            prepare_kernels(signatures_of(rewriter.lines), device)
+        write_out(graph)
+        graph.lint()
+
+    def uuid(self) -> Any:
+        return f"{self.identity} {self.mark}"
+
+
+def device_of(graph: Graph) -> str | None:
+    """``cpu`` or ``cuda:N`` if all tensors of the graph are on one such device."""
+    return _only_device([value(node) for node in graph.nodes])
+
+
+def _only_device(tensors: Sequence[Any]) -> str | None:
+    found = {str(tensor.device) for tensor in tensors if isinstance(tensor, torch.Tensor)}
+    devices = {name for name in found if name.startswith("cuda")} or found & {"cpu"}
+    return next(iter(devices)) if len(devices) == 1 else None

@@ -1,0 +1,120 @@
+"""Decides for each problem of a graph whether Tilesmith's kernel or PyTorch's runs it. Nothing is measured here.
+
+A database decides where it holds the problem. Else the cost model names the best kernel, and ``expectation`` says from
+published measurements whether kernels of that kind win against PyTorch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from tilesmith import env
+from tilesmith.dispatch.choice import DATABASE, NEAREST, SPEC, Choice
+from tilesmith.dispatch.launchable import decide_untuned
+from tilesmith.dispatch.locations import named_databases, open_cache, strict_cache, target_of
+from tilesmith.dispatch.request import Request
+from tilesmith.errors import NoSolutionError, ProblemError, TilesmithError
+from tilesmith.problems.rewrite import Signature
+from tilesmith.solvers.external.names import takes_part
+from tilesmith.targets.target import Target
+from tilesmith.torch_ops.compile.expectation import expectation
+from tilesmith.torch_ops.compile.races import remembered_race
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether Tilesmith's kernel runs a problem, and why.
+
+    Args:
+        ours: True if it does.
+        reason: Why, in words.
+        signature: The problem; None where no signature describes it.
+        solver: Kernel family that the databases or the cost model name.
+        time_us: Its measured or predicted time in microseconds.
+        measured: True if a database decided.
+    """
+
+    ours: bool
+    reason: str
+    signature: Signature | None = None
+    solver: str = ""
+    time_us: float | None = None
+    measured: bool = False
+
+
+class Decider:
+    """Decisions for the graphs of one compilation on one device.
+
+    Args:
+        device: ``"cpu"`` or ``"cuda:N"``.
+        ours: ``"auto"``, ``"always"`` or ``"never"``.
+        pinned: Decisions of another process that must hold here, by key of the problem.
+        decides: False if nothing will run by these decisions.
+    """
+
+    def __init__(
+        self, device: str, ours: str = "auto", pinned: Mapping[str, bool] | None = None, decides: bool = True
+    ) -> None:
+        self.device, self.ours, self.pinned, self.decides = device, ours, pinned or {}, decides
+        self.target: Target = target_of(None, None, device)
+        self.mode = "strict" if env.FIND_MODE.get() == "strict" else "fast"
+        self.raced = self.target.family == "cuda" and takes_part(None)
+        self._known: dict[Signature, Decision] = {}
+
+    def __call__(self, make: Callable[[], Signature]) -> Decision:
+        """The decision for the problem that ``make`` describes; it raises ``ProblemError`` where none does."""
+        if self.ours == "never":
+            return Decision(False, "option ours='never'")
+        try:
+            signature = make()
+        except ProblemError as error:
+            return Decision(False, str(error))
+        found = self._known.get(signature)
+        if found is None:
+            found = self._known[signature] = self._decide(signature)
+        return found
+
+    def _decide(self, signature: Signature) -> Decision:
+        from tilesmith.dispatch.resolve import as_held, decide
+
+        cache = strict_cache(None) if self.mode == "strict" else open_cache()
+        request = Request(
+            signature, self.target, self.mode, named_databases(), cache, env.ONLY_SOLVER.get(), 0, self.raced
+        )  # fmt: skip
+        try:
+            choice = decide(as_held(replace(request, databases=request.layers)))
+        except NoSolutionError as error:
+            return Decision(False, str(error), signature)
+        except TilesmithError as error:
+            return Decision(False, f"no decision: {error}", signature)
+        decision = self._judged(signature, choice)
+        pinned = self.pinned.get(signature.key(), decision.ours)
+        if pinned != decision.ours:
+            decision = replace(decision, ours=pinned, reason="as the first process of this job decided")
+        if self.decides and decision.ours:  # calls take what a database holds, and measure nothing
+            decide_untuned(signature.canonical.key())
+        return decision
+
+    def _judged(self, signature: Signature, choice: Choice) -> Decision:
+        measured = choice.basis in (DATABASE, NEAREST, SPEC)
+        time_us = choice.time_us
+        if time_us is None:
+            time_us = next((line.predicted_us for line in choice.trace if line.chosen), None)
+
+        def said(ours: bool, reason: str) -> Decision:
+            return Decision(ours, reason, signature, choice.solver, time_us, measured)
+
+        if choice.solver.startswith("torch"):
+            return said(False, f"PyTorch's kernel {choice.solver} is the fastest in {choice.layer}")
+        # A search on a GPU races PyTorch's kernels too; on a CPU it knows ours alone.
+        if measured and self.raced:
+            return said(True, f"{choice.basis}: {choice.layer}")
+        if self.ours == "always":
+            return said(True, "option ours='always'")
+        raced = remembered_race(signature, self.target) if self.target.family == "cpu" else None
+        if raced is not None:
+            return said(raced[0] <= raced[1], f"measured: {raced[0]:.1f} us, PyTorch {raced[1]:.1f} us")
+        if self.mode == "strict" and not measured:
+            return said(False, "strict mode, and no database holds it")
+        return said(*expectation(signature, choice.solver, self.target))

@@ -1,0 +1,61 @@
+"""Whether an untuned kernel is expected to win against PyTorch's: rules from published measurements.
+
+NOTE: each rule names its evidence, ratios of PyTorch's best time to that of our untuned choice (geometric means).
+CPUs: ``benchmarks/results/cpu_*.json``. GPUs: ``benchmarks/results/gpu_bench_nvidia_h200.json``, in bf16 and fp16,
+where ``speedup`` of a search says how far the untuned choice lies behind the tuned one.
+"""
+
+from __future__ import annotations
+
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.problems.rewrite import Signature
+from tilesmith.targets.target import Target
+
+_HALVES = ("bf16", "fp16")
+_FEW = 8  # channels: one vector of a 16-bit type
+_WIDE = 256  # of a product's sides, from which cuBLAS was measured
+Expected = tuple[bool, str]
+
+
+def expectation(signature: Signature, solver: str, target: Target) -> Expected:
+    """Whether the kernel is expected to win, and why."""
+    if "reference" in solver:
+        return False, "estimate: only the plain reference computes it"
+    if isinstance(signature, ConvSignature):
+        return _conv_on_cpu(signature) if target.family == "cpu" else _conv_on_gpu(signature.geometry)
+    return _gemm(signature, target)
+
+
+def _conv_on_cpu(signature: ConvSignature) -> Expected:
+    """fp32: dense 1.18, depthwise 2.3, grouped 4.7, wrw 2.1, bwd 1.0; 16-bit types without instructions: 3.8 to 26."""
+    return True, "estimate: convolutions win on CPUs"
+
+
+def _conv_on_gpu(problem: ConvGeometry) -> Expected:
+    if problem.x.dtype not in _HALVES:
+        return False, "estimate: on GPUs PyTorch's kernels are kept for types other than bf16 and fp16"
+    direction = problem.direction
+    if problem.groups > 1:
+        if problem.groups != problem.c:
+            return False, "estimate: grouped convolutions lose on GPUs"  # 0.5 to 0.7
+        # Depthwise: fwd 0.96 without an epilogue, whose pass over memory costs more; bwd 1.8; wrw 0.63.
+        fused = not problem.epilogue.is_identity
+        wins = direction == "bwd" or (direction == "fwd" and fused)
+        return wins, f"estimate: depthwise {direction}{' with an epilogue' if fused else ''}"
+    if any(n % 2 and n > _FEW for n in (problem.c, problem.k)):
+        return False, "estimate: an odd number of channels"  # 0.5
+    if direction == "bwd" and problem.c < _FEW:
+        return False, "estimate: a gradient or transposed result of few channels"  # 0.8
+    return True, f"estimate: dense {direction} wins on GPUs"  # fwd 1.22, bwd 1.17, wrw 1.33, transposed 1.2
+
+
+def _gemm(signature: GemmSignature, target: Target) -> Expected:
+    if target.family == "cpu":
+        return False, "estimate: products on CPUs are kept for PyTorch"  # MKL; nothing is published
+    sides = signature.m, signature.n, signature.k
+    wide = min(sides) >= _WIDE and signature.n % _FEW == signature.k % _FEW == 0
+    if signature.dtype not in _HALVES or not wide:
+        return False, f"estimate: products of this type and size ({sides}) are kept for PyTorch"
+    return True, "estimate: wide products win on GPUs"  # 1.08

@@ -1,0 +1,71 @@
+"""Races against PyTorch's kernels on this CPU, remembered for later decisions.
+
+A search on a GPU lets PyTorch's kernels compete and records who won. On a CPU a search knows ours alone, so the race
+comes behind it: our launchable with its filter packed against every way of PyTorch, interleaved, on the same values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+
+import torch
+
+from tilesmith.compare.rival import RIVALS, Setting
+from tilesmith.dispatch.launchable import get_launchable
+from tilesmith.dispatch.locations import open_cache
+from tilesmith.dispatch.measuring import steady_call
+from tilesmith.measure.timing import interleave
+from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.samples import sample_args, torch_args
+from tilesmith.targets.target import Target
+from tilesmith.toolchain.files import publish, read
+
+ROUNDS, RACE_S = 9, 0.5
+_log = logging.getLogger("tilesmith.compile")
+_OURS = "ours"
+
+
+def race(signature: Signature, target: Target) -> tuple[float, float] | None:
+    """Microseconds of our kernel and of PyTorch's fastest way, remembered; None where PyTorch has none."""
+    launch = get_launchable(signature, mode="fast")
+    values = sample_args(signature, 0)
+    (rival,) = (each for each in RIVALS if target.family in each.families)
+    with rival.ways(Setting(signature, values, target)) as ways:
+        calls = {_OURS: steady_call(launch, torch_args(values, "cpu")), **{way.name: way.calls[0] for way in ways}}
+        if len(calls) == 1:
+            return None
+        timings = interleave(
+            calls, budget_s=RACE_S, rounds=ROUNDS, threads=target.cores,
+            owners={name: "" if name == _OURS else "torch" for name in calls},
+        )  # fmt: skip
+    mine = timings.pop(_OURS).median_us
+    found = mine, min(timing.median_us for timing in timings.values())
+    _remember(signature, target, found)
+    return found
+
+
+def remembered_race(signature: Signature, target: Target) -> tuple[float, float] | None:
+    """What an earlier race of this problem found with this version of PyTorch."""
+    _, path = _place(signature, target)
+    try:
+        mine, theirs = json.loads(read(str(path), own=True))
+        return float(mine), float(theirs)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _remember(signature: Signature, target: Target, found: tuple[float, float]) -> None:
+    root, path = _place(signature, target)
+    try:
+        publish(root, path, json.dumps(found).encode(), durable=False)
+    except OSError as error:
+        _log.info("a race is not remembered: %s", error)
+
+
+def _place(signature: Signature, target: Target) -> tuple[Path, Path]:
+    root = Path(open_cache().directory)
+    name = f"{signature.canonical.key()} {target.name} {torch.__version__}"
+    return root, root / "races" / f"{hashlib.sha256(name.encode()).hexdigest()[:40]}.json"

@@ -1,0 +1,305 @@
+"""The pass: convolutions, products and gradients become operators of Tilesmith where they are expected to win.
+
+It runs on the graph of the forward and the backward pass together (or of the inference), before Inductor divides it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import getitem
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.rewrite import Signature
+from tilesmith.torch_ops.compile.chains import CONVOLUTION, PRODUCTS, Chain, find_chain
+from tilesmith.torch_ops.compile.decide import Decider, Decision
+from tilesmith.torch_ops.compile.layouts import Layouts
+from tilesmith.torch_ops.compile.nodes import Writer, args_of, aten, fake_mode_of, is_static, value
+from tilesmith.torch_ops.compile.report import Line
+from tilesmith.torch_ops.describe import conv_problem, gemm_problem
+from tilesmith.torch_ops.results import conv_strides
+
+BACKWARD = aten.convolution_backward.default
+_MODES = ("bwd", "wrw")
+_FOLD_RATIO = 4  # of the result's bytes to the filter's, from which batch norm is folded although it costs each call
+
+
+class Rewriter:
+    """Rewrites one graph.
+
+    Args:
+        decide: Which problems are ours.
+        frozen: True if the filters are constants of the compiled graph.
+    """
+
+    def __init__(self, graph: Graph, decide: Decider, frozen: bool) -> None:
+        self.graph, self.decide, self.frozen = graph, decide, frozen
+        self.mode = fake_mode_of(graph)
+        self.layouts = Layouts(graph, self.mode)
+        self.lines: list[Line] = []
+
+    def run(self) -> None:
+        """Rewrite what wins; ``lines`` then says what was done."""
+        for node in list(self.graph.nodes):
+            if node.op != "call_function" or node._erased:
+                continue
+            self.layouts.visit(node)
+            if node.target is CONVOLUTION or node.target in PRODUCTS:
+                self._forward(node)
+            elif node.target is BACKWARD:
+                self._backward(node)
+        self._settle()
+        self.layouts.restore_results()
+
+    def _settle(self) -> None:
+        """Residuals that lie otherwise than the results are copied; operands are noted as they lie in the end."""
+        for node in list(self.graph.nodes):
+            if node.op != "call_function" or getattr(node.target, "namespace", "") != "tilesmith":
+                continue
+            write = Writer(self.graph, node, self.mode)
+            residual = args_of(node)[3] if node.target is torch.ops.tilesmith.convolution.default else None
+            if residual is not None and value(residual).stride() != value(node).stride():
+                node.update_arg(3, self.layouts.converted(residual))
+            write.value_again(node)
+
+    # --- forward ------------------------------------------------------------------------------------------------------
+
+    def _forward(self, head: Node) -> None:
+        is_conv = head.target is CONVOLUTION
+        chain = find_chain(head)
+        if chain.norm is not None and not (self.frozen or _folding_pays(chain)):
+            chain = find_chain(head, 0)
+        lasting = self.layouts.lasting(*args_of(head)[:2]) if is_conv else None
+        decision = self._decision(chain, lasting)
+        while not decision.ours and chain.taken:  # the kernel may have no epilogue of this kind
+            chain = find_chain(head, chain.taken - 1)
+            decision = self._decision(chain, lasting)
+        self._say(head.name, decision, _fused(chain))
+        if not decision.ours:
+            return
+        before, write = value(chain.end), Writer(self.graph, chain.end, self.mode)
+        if is_conv and lasting is not None:
+            early = Writer(self.graph, head, self.mode)
+            for place in (0, 1):
+                head.update_arg(place, self.layouts.converted(args_of(head)[place]))
+            early.value_again(head)
+        new = (_write_conv if is_conv else _write_gemm)(write, chain, self.frozen)
+        chain.end.replace_all_uses_with(new)
+        _erase(self.graph, chain.end)
+        self.layouts.replaced(new, before)
+
+    def _decision(self, chain: Chain, lasting: Any) -> Decision:
+        head = chain.head
+        if not is_static(*head.all_input_nodes, head):
+            return Decision(False, "its sizes are dynamic")
+        if head.target is CONVOLUTION:
+            x, w = lasting or (value(each) for each in args_of(head)[:2])
+            return self.decide(lambda: _conv_signature(chain, x, w))
+        return self.decide(lambda: _gemm_signature(chain))
+
+    # --- backward -----------------------------------------------------------------------------------------------------
+
+    def _backward(self, node: Node) -> None:
+        dy, x, w, bias_sizes, *shape, mask = args_of(node)
+        lasting = self.layouts.lasting(dy, x, w)
+        decisions = []
+        for index, mode in enumerate(_MODES):
+            if not mask[index]:
+                decisions.append(Decision(False, "not wanted"))
+                continue
+            decision = self._gradient_decision(mode, (dy, x, w), lasting, shape)
+            self._say(f"{node.name}.{mode}", decision, ())
+            decisions.append(decision)
+        ours = [each.ours for each in decisions]
+        if not any(ours):
+            return
+        write = Writer(self.graph, node, self.mode)
+        if lasting is not None:
+            dy, x, w = (self.layouts.converted(each) for each in (dy, x, w))
+        found: list[Node | None] = [None, None, None]
+        op = torch.ops.tilesmith.convolution_backward.default
+        for index in (0, 1):
+            if ours[index]:  # one call each, so that none waits for the other's operands
+                own = [place == index for place in range(3)]
+                both = write.call(op, dy, x, w, *shape, own, like=node)
+                found[index] = write.call(getitem, both, index, like=node)
+        left = [bool(mask[index]) and not ours[index] for index in (0, 1)]
+        if any(left):
+            theirs = write.call(BACKWARD, dy, x, w, bias_sizes, *shape, [*left, False], like=node)
+            for index in (0, 1):
+                if left[index]:
+                    found[index] = write.call(getitem, theirs, index, like=node)
+        if mask[2]:  # a sum that Inductor computes with its neighbours
+            axes = [0, *range(2, value(dy).dim())]
+            found[2] = write.call(aten.sum.dim_IntList, dy, axes, like=node)
+        for user in list(node.users):
+            new = found[args_of(user)[1]]
+            if new is not None:
+                before = value(user)
+                user.replace_all_uses_with(new)
+                self.layouts.replaced(new, before)
+            self.graph.erase_node(user)
+        self.graph.erase_node(node)
+
+    def _gradient_decision(self, mode: str, operands: Any, lasting: Any, shape: Any) -> Decision:
+        if not is_static(*operands):
+            return Decision(False, "its sizes are dynamic")
+        dy, x, w = lasting or map(value, operands)
+        stride, padding, dilation, transposed, output_padding, groups = shape
+        return self.decide(
+            lambda: conv_problem(
+                mode, x, w, dy, stride=stride, padding=padding, dilation=dilation, transposed=transposed,
+                output_padding=output_padding, groups=groups,
+            )
+        )  # fmt: skip
+
+    def _say(self, name: str, decision: Decision, fused: tuple[str, ...]) -> None:
+        signature = decision.signature
+        key = signature.key() if signature is not None else ""
+        self.lines.append(
+            Line(name, key, decision.ours, decision.reason, decision.solver, decision.time_us, fused)
+        )  # fmt: skip
+
+
+# --- what a chain asks for --------------------------------------------------------------------------------------------
+
+
+def _fused(chain: Chain) -> tuple[str, ...]:
+    name = chain.activation.name
+    parts = ("batch norm", chain.norm), ("bias", _has_bias(chain)), ("residual", chain.residual)
+    return (*(text for text, present in parts if present), *([name] if name != "none" else []))
+
+
+def _has_bias(chain: Chain) -> bool:
+    if chain.head.target is CONVOLUTION:
+        return chain.norm is not None or args_of(chain.head)[2] is not None
+    return chain.bias is not None or _is_bias(chain.head)
+
+
+def _folding_pays(chain: Chain) -> bool:
+    """Folding reads and writes the filter at each call, and saves reading and writing the result."""
+    filter_, result = value(args_of(chain.head)[1]), value(chain.head)
+    return bool(is_static(chain.head) and result.numel() >= _FOLD_RATIO * filter_.numel())
+
+
+def _epilogue(chain: Chain) -> Epilogue:
+    act = chain.activation
+    return Epilogue(
+        bias=_has_bias(chain), residual=chain.residual is not None,
+        activation=act.name, slope=act.slope, low=act.low, high=act.high,
+    )  # fmt: skip
+
+
+def _conv_signature(chain: Chain, x: Any, w: Any) -> Signature:
+    _, _, _, stride, padding, dilation, transposed, output_padding, groups = args_of(chain.head)
+    shape = tuple(value(chain.head).shape)
+    y = x.new_empty_strided(shape, conv_strides(x, w, shape))
+    signature = conv_problem(
+        "fwd", x, w, y, stride=stride, padding=padding, dilation=dilation, transposed=transposed,
+        output_padding=output_padding, groups=groups,
+    )  # fmt: skip
+    return replace(signature, epilogue=_epilogue(chain))
+
+
+def _gemm_signature(chain: Chain) -> Signature:
+    from tilesmith.errors import ProblemError
+
+    added, a, b = _operands(chain.head)
+    if added is not None:
+        alpha, beta = chain.head.kwargs.get("alpha", 1), chain.head.kwargs.get("beta", 1)
+        if alpha != 1 or beta != 1:
+            raise ProblemError(f"a product with alpha = {alpha} and beta = {beta}")
+        if not _is_bias(chain.head) and (value(added).shape != value(chain.head).shape or chain.residual is not None):
+            raise ProblemError(f"a {tuple(value(added).shape)} that is spread over the result")
+    epilogue = _epilogue(chain)
+    if added is not None and not _is_bias(chain.head):
+        epilogue = replace(epilogue, residual=True)
+    return replace(gemm_problem(value(a), value(b)), epilogue=epilogue)
+
+
+def _operands(head: Node) -> tuple[Any, Any, Any]:
+    """What is added, and the matrices."""
+    added = args_of(head)[0] if head.target in (aten.addmm.default, aten.baddbmm.default) else None
+    return (added, *(args_of(head) if added is None else args_of(head)[1:]))
+
+
+def _is_bias(head: Node) -> bool:
+    if head.target is not aten.addmm.default:
+        return False
+    added, result = value(args_of(head)[0]), value(head)
+    return bool(added.dim() == 1 and added.shape[0] == result.shape[-1])
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _options(chain: Chain, frozen: bool) -> dict[str, Any]:
+    """Keyword arguments of the operators, those alone that are not their defaults."""
+    act = chain.activation
+    options: dict[str, Any] = {"activation": act.name}
+    if act.name == "leaky_relu":
+        options["slope"] = act.slope
+    if act.name == "clamp":
+        options |= {"low": act.low, "high": act.high}
+    return {**options, "frozen": True} if frozen else options
+
+
+def _write_conv(write: Writer, chain: Chain, frozen: bool) -> Node:
+    x, w, b, *shape = args_of(chain.head)
+    if chain.norm is not None:
+        w, b = _folded(write, chain, w, b)
+    dtype = value(chain.head).dtype
+    if b is not None and value(b).dtype != dtype:
+        b = write.cast(b, dtype)
+    op = torch.ops.tilesmith.convolution.default
+    return write.call(op, x, w, b, chain.residual, *shape, like=chain.end, **_options(chain, frozen))
+
+
+def _folded(write: Writer, chain: Chain, w: Node, b: Node | None) -> tuple[Node, Node]:
+    """Filter and bias with the batch norm inside, computed in fp32 or better."""
+    assert chain.norm is not None
+    _, gamma, beta, mean, variance, _, eps = args_of(chain.norm)
+    dtype, wide = value(w).dtype, torch.promote_types(value(w).dtype, torch.float32)
+    scale = write.call(aten.rsqrt.default, write.call(aten.add.Tensor, write.cast(variance, wide), eps))
+    if gamma is not None:
+        scale = write.call(aten.mul.Tensor, scale, write.cast(gamma, wide))
+    axis = 1 if args_of(chain.head)[6] else 0
+    spread = [1] * value(w).dim()
+    spread[axis] = value(scale).shape[0]
+    filter_ = write.call(aten.mul.Tensor, write.cast(w, wide), write.call(aten.view.default, scale, spread))
+    shifted = write.call(aten.neg.default, write.cast(mean, wide))
+    if b is not None:
+        shifted = write.call(aten.sub.Tensor, write.cast(b, wide), write.cast(mean, wide))
+    bias = write.call(aten.mul.Tensor, shifted, scale)
+    if beta is not None:
+        bias = write.call(aten.add.Tensor, bias, write.cast(beta, wide))
+    return write.cast(filter_, dtype), write.cast(bias, value(chain.head).dtype)
+
+
+def _write_gemm(write: Writer, chain: Chain, frozen: bool) -> Node:
+    added, a, b = _operands(chain.head)
+    bias, residual = chain.bias, chain.residual
+    if added is not None and _is_bias(chain.head):
+        bias = added
+    elif added is not None:
+        residual = added
+    shape = value(chain.head).shape
+    if residual is not None and value(residual).shape != shape:
+        residual = write.call(aten.reshape.default, residual, list(shape))
+    op = torch.ops.tilesmith.gemm.default
+    new = write.call(op, a, b, bias, residual, like=chain.end, **_options(chain, frozen))
+    if chain.views:
+        new = write.call(aten.reshape.default, new, list(value(chain.end).shape), like=chain.end)
+    return new
+
+
+def _erase(graph: Graph, node: Node) -> None:
+    """Erase a node without users, and what only it used."""
+    inputs = list(node.all_input_nodes)
+    graph.erase_node(node)
+    for each in inputs:
+        if each.op == "call_function" and not each.users:
+            _erase(graph, each)

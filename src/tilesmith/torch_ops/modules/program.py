@@ -1,0 +1,60 @@
+"""A model's graph with its chains as single calls: what an optimized model runs in evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from tilesmith.torch_ops.modules.chains import Chain
+from tilesmith.torch_ops.modules.finish import Finish
+from tilesmith.torch_ops.modules.folding import Folded
+from tilesmith.torch_ops.modules.layers import convolved, multiplied
+
+
+class Step:
+    """Runs one chain. Its name and module are what ``torch.fx`` prints for it."""
+
+    def __init__(self, layer: Any, norm: Any, finish: Finish, number: int) -> None:
+        self.layer, self.norm, self.finish = layer, norm, finish
+        self.folded = Folded(layer, norm)
+        self._compute: Callable[..., Any] = multiplied if isinstance(layer, nn.Linear) else convolved
+        self.__name__ = f"step_{number}"
+
+    def __call__(self, x: torch.Tensor, added: torch.Tensor | None = None) -> Any:
+        found = self._compute(self.layer, x, self.folded.filter, self.folded.bias, added, self.finish)
+        if found is not None:
+            return found
+        y = self.layer(x)
+        if self.norm is not None:
+            y = self.norm(y)
+        return self.finish(y if added is None else y + added)
+
+
+class Program:
+    """The forward pass of ``root`` with its chains as steps, as long as its modules are what they were."""
+
+    def __init__(self, root: nn.Module, graph: fx.Graph, chains: Sequence[Chain]) -> None:
+        self.steps: list[Step] = []
+        calls: dict[fx.Node, fx.Node] = {}  # the last node of a chain that is done -> its step
+        for number, chain in enumerate(chains):
+            norm = root.get_submodule(chain.norm) if chain.norm else None
+            step = Step(root.get_submodule(chain.layer), norm, chain.finish, number)
+            self.steps.append(step)
+            # Without a sum all that a chain reads is there at its layer; a sum waits for its other tensor.
+            with graph.inserting_before(chain.nodes[0] if chain.added is None else chain.last):
+                added = () if chain.added is None else (calls.get(chain.added, chain.added),)
+                call = calls[chain.last] = graph.call_function(step, (chain.nodes[0].args[0], *added))
+            chain.last.replace_all_uses_with(call)
+            for node in reversed(chain.nodes):
+                graph.erase_node(node)
+        code = graph.python_code("self")
+        names: dict[str, Any] = dict(code.globals)
+        exec(compile(code.src, "<tilesmith.optimize>", "exec"), names)
+        self.forward: Callable[..., Any] = names["forward"]
+
+    def refresh(self, anew: bool = False) -> bool:
+        """Fold anew what has changed; False if that cannot be seen for some parameter."""
+        return all(tuple(step.folded.refresh(anew) for step in self.steps))

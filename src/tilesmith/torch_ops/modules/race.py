@@ -1,0 +1,111 @@
+"""PyTorch's own kernels against ours on a CPU: measured at the first call with each problem, remembered in the process.
+
+On a GPU the choice of a kernel already lets PyTorch's kernels compete, so nothing is measured here. The find modes
+``fast`` and ``strict`` never measure: then convolutions are ours, and linear layers PyTorch's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from tilesmith import env
+from tilesmith.dispatch.eager import when_forgotten
+
+_ROUNDS = 5
+_LONGEST_S = 0.1  # of one race: a slow problem gets fewer rounds
+_LIMIT = 4096
+
+
+@dataclass(frozen=True)
+class Result:
+    """The best times of one problem, in microseconds; ``x`` is the shape of the input."""
+
+    x: tuple[int, ...]
+    ours_us: float
+    pytorchs_us: float
+
+    @property
+    def lost(self) -> bool:
+        """Whether PyTorch's kernel runs the problem."""
+        return self.pytorchs_us < self.ours_us
+
+    def __str__(self) -> str:
+        shape = "x".join(map(str, self.x))
+        return f"{shape} in {self.ours_us:.0f} us, PyTorch's in {self.pytorchs_us:.0f} us"
+
+
+_results: dict[Hashable, Result] = {}
+_of_layers: WeakKeyDictionary[Any, dict[Hashable, Result]] = WeakKeyDictionary()
+
+
+def forget_races() -> None:
+    """Measure again at the next calls."""
+    _results.clear()
+    _of_layers.clear()
+
+
+when_forgotten(forget_races)
+
+
+def results_of(layer: Any) -> tuple[Result, ...]:
+    """What was measured for a layer."""
+    return tuple(_of_layers.get(layer, {}).values())
+
+
+def may_measure(layer: Any, x: torch.Tensor) -> bool:
+    """Whether kernels race for this call: on a CPU, in evaluation, while nothing records or compiles."""
+    return (
+        x.device.type == "cpu"
+        and not layer.training
+        and not torch.compiler.is_compiling()
+        and not torch.is_grad_enabled()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._get_tracing_state() is None
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and type(x) is torch.Tensor
+        and env.FIND_MODE.get() not in ("fast", "strict")
+    )
+
+
+def run_faster(
+    layer: Any, key: Hashable, x: torch.Tensor, ours: Callable[[], torch.Tensor], pytorchs: Callable[[], torch.Tensor]
+) -> torch.Tensor:
+    """The result by the faster of the two; ``key`` stands for all that their times depend on."""
+    known = _of_layers.get(layer)
+    if known is None:
+        known = _of_layers[layer] = {}
+    result = known.get(key)
+    if result is None:
+        key = (key, torch.get_num_threads())
+        result = _results.get(key)
+        if result is None:
+            result = _race(x, ours, pytorchs)
+            if len(_results) >= _LIMIT:
+                _results.clear()
+            _results[key] = result
+        if len(known) >= _LIMIT:
+            known.clear()
+        known[key[0]] = result
+    return pytorchs() if result.lost else ours()
+
+
+def _race(x: torch.Tensor, ours: Callable[[], Any], pytorchs: Callable[[], Any]) -> Result:
+    """Both in turns, so that a busy neighbour slows both; the first call of each makes what is kept."""
+    calls, best = (ours, pytorchs), [float("inf")] * 2
+    for call in calls:
+        call()
+    begin = time.perf_counter()
+    for _ in range(_ROUNDS):
+        for number, call in enumerate(calls):
+            start = time.perf_counter()
+            call()
+            best[number] = min(best[number], time.perf_counter() - start)
+        if time.perf_counter() - begin > _LONGEST_S:
+            break
+    return Result(tuple(x.shape), best[0] * 1e6, best[1] * 1e6)

@@ -1,0 +1,55 @@
+"""Activations in the families of GPU kernels: their texts compile, for every arch."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import LATER, Epilogue
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
+from tilesmith.solvers.solver import Accepted
+from tilesmith.solvers.table import candidates
+from tilesmith.targets.cuda import CUDA_TARGETS
+from tilesmith.toolchain.build import build_unit
+
+NHWC = {"shared_layout": "NHWC", "padding": 1, "dtype": "bf16"}
+
+
+def problems(name):
+    e = Epilogue(bias=True, activation=name)
+    yield ConvSignature((2, 20, 20, 64), (64, 3, 3, 64), epilogue=e, **NHWC)
+    yield ConvSignature((2, 20, 20, 64), (64, 3, 3, 1), groups=64, epilogue=e, **NHWC)
+    yield GemmSignature(512, 4, 512, dtype="fp32", epilogue=e)
+
+
+def sources(name, target):
+    """The untuned choice of each fast family that computes one of the problems, by symbol."""
+    found = {}
+    for problem in problems(name):
+        for candidate in candidates(problem.canonical, target):
+            if isinstance(candidate.verdict, Accepted) and not isinstance(candidate.solver, CudaReferenceSolver):
+                solver, geometry = candidate.solver, candidate.geometry
+                draft = solver.draft(geometry, solver.default_config(geometry, target), target)
+                found |= {source.symbol: source for source in draft.sources}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arch", "name"), [*zip(CUDA_TARGETS, LATER, strict=False), ("sm_100a", "hardswish"), ("sm_120a", "gelu_tanh")]
+)
+def test_fast_kernels_compile(arch, name, tmp_path):
+    target = CUDA_TARGETS[arch]
+    found = sources(name, target)
+    assert all("activate" in source.text for source in found.values())
+    built = build_unit(list(found.values()), target, tmp_path / "unit.cubin")
+    assert {kernel.symbol for kernel in built} == set(found)
+    assert not [kernel for kernel in built if kernel.spill_store_bytes]
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_the_reference_compiles(name, tmp_path):
+    target, solver = CUDA_TARGETS["sm_80"], CudaReferenceSolver()
+    geometry = GemmSignature(40, 40, 40, epilogue=Epilogue(activation=name)).geometry
+    draft = solver.draft(geometry, solver.default_config(geometry, target), target)
+    assert build_unit(draft.sources, target, tmp_path / "unit.cubin")

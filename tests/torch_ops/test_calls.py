@@ -1,0 +1,277 @@
+"""``tilesmith.conv`` and ``tilesmith.gemm`` of PyTorch's tensors are operators, for all that watches PyTorch."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functionalize, grad, hessian, jacfwd, jacrev, jvp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import tilesmith
+from tilesmith.errors import ArgumentError
+
+
+def randn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+X, W, B, A = randn(2, 4, 6, 5), randn(5, 4, 3, 3, seed=1), randn(5, seed=2), randn(6, 5, seed=3)
+
+
+def mine(x, w=W, b=B):
+    return tilesmith.conv(x, w, b, padding=1, activation="silu")
+
+
+def theirs(x, w=W, b=B):
+    return F.silu(F.conv2d(x, w, b, padding=1))
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.b = torch.nn.Parameter(W.clone()), torch.nn.Parameter(B.clone())
+
+    def forward(self, x):
+        return mine(x, self.w, self.b)
+
+
+def same(found, want):
+    torch.testing.assert_close(found, want, atol=1e-3, rtol=1e-3)
+
+
+def leaves():
+    return [each.clone().requires_grad_() for each in (X, W, B)]
+
+
+def grads(call, tensors):
+    return torch.autograd.grad(call(*tensors).square().sum(), tensors)
+
+
+# --- programs that are recorded -----------------------------------------------------------------------------------
+
+
+def exported(**options):
+    return torch.export.export(Layer(), (X,), **options).module()
+
+
+RECORDED = {
+    "jit.trace": lambda: torch.jit.trace(Layer(), (X,)),
+    "make_fx": lambda: make_fx(lambda x: mine(x))(X),
+    "make_fx ahead": lambda: make_fx(lambda x: mine(x), pre_dispatch=True)(X),
+    "symbolic_trace": lambda: torch.fx.symbolic_trace(Layer()),
+    "export": exported,
+    "export strict": lambda: exported(strict=True),
+    "export dynamic": lambda: exported(dynamic_shapes=({0: torch.export.Dim("n", min=2)},)),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", RECORDED)
+def test_a_recorded_program_has_the_operator(way):
+    mine(X)  # what the calls before have kept is not in the way
+    program = RECORDED[way]()
+    text = str(program.graph)
+    assert "tilesmith" in text
+    assert "convolution" in text
+    same(program(X), theirs(X))
+    if "dynamic" in way:
+        same(program(torch.cat([X, X])), theirs(torch.cat([X, X])))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_compiled_program_is_one_graph(dynamic):
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, w, b: mine(x * 1, w, b), fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for x, w, b in (leaves(), (torch.cat([X, X]).requires_grad_(), *leaves()[1:])):
+        same(compiled(x, w, b), theirs(x, w, b))
+        same(grads(compiled, (x, w, b)), grads(theirs, (x, w, b)))
+
+
+def test_compiled_layouts_words_and_products():
+    torch._dynamo.reset()
+    last, filter_ = X.permute(0, 2, 3, 1), W.permute(0, 2, 3, 1)
+    compiled = torch.compile(
+        lambda x, a: (
+            tilesmith.conv(x, filter_, shared_layout="NHWC", padding="same"),
+            tilesmith.gemm(a, a, trans_b=True, alpha=2.0, c=a @ a.mT, beta=3.0, activation="relu"),
+            tilesmith.conv(x[0].permute(2, 0, 1), W, padding=((1, 0), (0, 1))),
+        ),
+        fullgraph=True, backend="eager",
+    )  # fmt: skip
+    y, c, one = compiled(last, A)
+    same(y.permute(0, 3, 1, 2), F.conv2d(X, W, padding="same"))
+    same(c, (5 * A @ A.mT).relu())
+    same(one, F.conv2d(F.pad(X[0], (0, 1, 1, 0)), W))
+
+
+def test_the_profiler_and_modes_of_functions_see_operators():
+    with torch.profiler.profile() as profile:
+        mine(X)
+        mine(*leaves())
+        tilesmith.gemm(A, A.mT)
+    counts = {each.key: each.count for each in profile.key_averages()}
+    assert counts["tilesmith::convolution"] == 2
+    assert counts["tilesmith::gemm"] == 1
+
+    class Seeing(torch.overrides.TorchFunctionMode):
+        seen = ()
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            self.seen += (str(func),)
+            return func(*args, **(kwargs or {}))
+
+    with Seeing() as mode:
+        mine(X)
+    assert any("tilesmith.convolution" in each for each in mode.seen)
+
+
+class Marked(torch.Tensor):
+    pass
+
+
+def test_tensors_of_other_kinds():
+    assert type(mine(X.as_subclass(Marked))) is Marked
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    assert mine(mode.from_tensor(X)).shape == (2, 5, 6, 5)
+    assert mine(X.to("meta"), W.to("meta"), B.to("meta")).is_meta
+    with pytest.raises(ArgumentError, match="give one kind"):
+        mine(X.numpy(), W.clone().requires_grad_())
+    with torch.inference_mode():
+        same(mine(X), theirs(X))
+
+
+# --- transforms ---------------------------------------------------------------------------------------------------
+
+
+def loss(call):
+    return lambda w, x: call(x, w).square().sum()
+
+
+TWO = [torch.stack([each, 2 * each]) for each in (X, W, B)]
+TRANSFORMED = {
+    "vmap": lambda call: vmap(call)(TWO[0]),
+    "vmap of w": lambda call: vmap(call, in_dims=(None, 0))(X, TWO[1]),
+    "vmap of b": lambda call: vmap(call, in_dims=(None, None, 0))(X, W, TWO[2]),
+    "vmap of all": lambda call: vmap(call, in_dims=(1, 2, 1))(
+        TWO[0].movedim(0, 1), TWO[1].movedim(0, 2), TWO[2].movedim(0, 1)
+    ),
+    "vmap twice": lambda call: vmap(vmap(call, (None, 0)), (0, None))(TWO[0], TWO[1]),
+    "vmap of one image": lambda call: vmap(call)(X),
+    "grad": lambda call: grad(loss(call))(W, X),
+    "grad of each image": lambda call: vmap(grad(loss(call)), in_dims=(None, 0))(W, X),
+    "jacrev": lambda call: jacrev(lambda w: call(X, w).sum((0, 2, 3)))(W),
+    "jvp": lambda call: jvp(call, (X, W, B), (X, W, B)),
+    "jacfwd": lambda call: jacfwd(lambda b: call(X, W, b).sum((0, 2, 3)))(B),
+    "second gradient": lambda call: grad(lambda w: grad(loss(call))(w, X).square().sum())(W),
+    "hessian": lambda call: hessian(lambda b: call(X, W, b).square().sum())(B),
+    "forward over reverse": lambda call: jvp(lambda w: grad(loss(call))(w, X), (W,), (W,)),
+    "functionalize": lambda call: functionalize(call)(X),
+}
+
+
+@pytest.mark.parametrize("way", TRANSFORMED)
+def test_a_transform_gives_what_it_gives_of_pytorch(way):
+    same(TRANSFORMED[way](mine), TRANSFORMED[way](theirs))
+
+
+@pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0)])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_batches_of_products(axes, batch):
+    shapes = ((*([2] if axis == 0 else []), *batch, *shape) for axis, shape in zip(axes, [(4, 5), (5, 6)], strict=True))
+    a, b = (randn(*shape) for shape in shapes)
+    for bias, axis in ((randn(6), None), (randn(2, 6), 0)):
+        call = vmap(lambda a, b, bias: tilesmith.gemm(a, b, bias=bias, activation="relu"), (*axes, axis))
+        same(call(a, b, bias), vmap(lambda a, b, bias: (a @ b + bias).relu(), (*axes, axis))(a, b, bias))
+
+
+def test_tangents_of_products():
+    for call in (lambda a, b: tilesmith.gemm(a, b, activation="gelu"), lambda a, b: F.gelu(a @ b)):
+        results = jvp(call, (A, A.mT.clone()), (A, A.mT.clone()))
+    same(jvp(lambda a, b: tilesmith.gemm(a, b, activation="gelu"), (A, A.mT.clone()), (A, A.mT.clone())), results)
+
+
+# --- settings -----------------------------------------------------------------------------------------------------
+
+
+def test_autocast():
+    x, w, b = leaves()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = mine(x, w, b)
+        by_operator = torch.ops.tilesmith.convolution(x, w, b, None, [1], [1], [1], False, [0], 1, "silu")
+        assert tilesmith.gemm(A, A.mT).dtype == torch.bfloat16
+        assert mine(X).dtype == torch.bfloat16
+        assert tilesmith.gemm(A.double(), A.mT.double()).dtype == torch.float64
+    assert found.dtype == by_operator.dtype == torch.bfloat16
+    assert torch.equal(found, by_operator)
+    want = grads(theirs, (x, w, b))
+    for each, right in zip(torch.autograd.grad(found.float().square().sum(), (x, w, b)), want, strict=True):
+        assert each.dtype == torch.float32
+        assert (each - right).abs().max() < 0.05 * right.abs().max()
+
+
+def test_deterministic_algorithms_reach_the_problem(monkeypatch):
+    from tilesmith.dispatch import eager
+    from tilesmith.torch_ops import gradients
+
+    asked = []
+    for module in (eager, gradients):
+        real = module.get_launchable
+        monkeypatch.setattr(module, "get_launchable", lambda s, real=real, **o: asked.append(s) or real(s, **o))
+    tilesmith.forget()
+    torch.use_deterministic_algorithms(True)
+    try:
+        x, w, b = leaves()
+        same(grads(mine, (x, w, b)), grads(theirs, (x, w, b)))
+        same(mine(X), theirs(X))
+        tilesmith.gemm(A, A.mT)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert len(asked) >= 5
+    assert all(each.deterministic for each in asked)
+    asked.clear()
+    mine(X)
+    assert not any(each.deterministic for each in asked)
+
+
+# --- gradients ----------------------------------------------------------------------------------------------------
+
+
+def test_every_form_of_call_records_gradients():
+    x, w, b = leaves()
+    same(mine(x[0], w), theirs(x[0], w))
+    y = tilesmith.conv(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), shared_layout="NHWC", padding="same")
+    assert y.is_contiguous()
+    same(y, F.conv2d(x, w, padding="same").permute(0, 2, 3, 1))
+    same(
+        grads(lambda x, w: tilesmith.conv(x, w, acc_dtype="fp64", threads=1, mode="fast"), (x, w)),
+        grads(F.conv2d, (x, w)),
+    )
+    assert mine(x[:0], w, b).shape == (0, 5, 6, 5)
+    a = A.clone().requires_grad_()
+    same(
+        grads(lambda a: tilesmith.gemm(a, a, a @ a.mT, trans_b=True, alpha=2.0, beta=0.5, activation="gelu"), (a,)),
+        grads(lambda a: F.gelu(2.5 * a @ a.mT), (a,)),
+    )
+
+
+def test_checkpoints_hooks_versions_and_retained_graphs():
+    x, w, b = leaves()
+    same(
+        torch.autograd.grad(checkpoint(mine, x, w, b, use_reentrant=False).sum(), w),
+        torch.autograd.grad(theirs(x, w, b).sum(), w),
+    )
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: saved.append(each) or each, lambda each: each):
+        mine(x, w, b)
+    assert len(saved) == 3  # x, w and the activation's argument, as PyTorch
+    for activation, broken in (("none", w), ("relu", None)):
+        y = tilesmith.conv(x, w, activation=activation)
+        with torch.no_grad():
+            (y if broken is None else broken).add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+    y = mine(x, w, b).sum()
+    for count in (1, 2):
+        y.backward(retain_graph=True)
+        same(b.grad, count * torch.autograd.grad(theirs(x, w, b).sum(), b)[0])

@@ -1,0 +1,165 @@
+"""``torch.compile(model, backend="tilesmith")`` from end to end; ``test_compile_pass.py`` tests the pass itself."""
+
+import copy
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
+
+from tilesmith.errors import ArgumentError
+from tilesmith.torch_ops.compile import last_report
+from tilesmith.torch_ops.compile.decide import Decider
+from tilesmith.torch_ops.compile.options import patches_of, read_options
+from tilesmith.torch_ops.compile.races import remembered_race
+from tilesmith.torch_ops.compile.tuning import tune_graph
+from tilesmith.torch_ops.describe import gemm_problem
+
+pytestmark = pytest.mark.needs_compiler
+
+
+@pytest.fixture(autouse=True)
+def own_caches(tmp_path, monkeypatch):
+    """Dynamo forgets its graphs; Inductor's cache is new."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+class Block(nn.Module):
+    """The block of a residual net, with one layer that is used twice."""
+
+    def __init__(self, channels=8):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+        self.shared = nn.Conv2d(channels, channels, 1)
+        with torch.no_grad():
+            self.norm.running_mean.normal_()
+            self.norm.running_var.uniform_(0.5, 2.0)
+
+    def forward(self, x):
+        y = functional.relu(self.norm(self.conv(x)) + x)
+        return functional.silu(self.shared(functional.relu(self.shared(y))))
+
+
+def error(found, want):
+    return ((found.double() - want).abs().max() / want.abs().max()).item()
+
+
+def image():
+    return torch.randn(2, 8, 10, 12, generator=torch.Generator().manual_seed(0))
+
+
+def test_options_are_checked():
+    assert read_options("max-autotune", {}).tune_seconds > read_options(None, None).tune_seconds == 0
+    assert read_options(None, {"tune": 3}).tune_seconds == 3
+    assert patches_of(read_options(None, {"mode": "reduce-overhead"}))["triton.cudagraphs"]
+    for mode, options, text in (
+        ("fastest", {}, "mode 'fastest'"), (None, {"freez": True}, "option 'freez'.*known: freeze, tune"),
+        (None, {"freeze": 1}, "'freeze' must be True, False or None, got 1"), (None, {"tune": -1}, "got -1"),
+        (None, {"ours": "yes"}, "'auto', 'always' or 'never'"), (None, {"inductor": 3}, "dict"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=text):
+            read_options(mode, options)
+    with pytest.raises(Exception, match="Inductor has no option 'nothing'"):
+        torch.compile(lambda x: x + 1, backend="tilesmith", options={"inductor": {"nothing": 1}})(torch.ones(1))
+
+
+def test_inference_frozen_and_after_a_change():
+    """Everything of the block in one kernel each; other parameters, and changed ones, are seen."""
+    torch.manual_seed(0)
+    model, x = Block().eval(), image().to(memory_format=torch.channels_last)
+    compiled = torch.compile(model, backend="tilesmith", fullgraph=True, options={"freeze": True})
+    exact = copy.deepcopy(model).double()
+    with torch.inference_mode():
+        y = compiled(x)
+        assert error(y, exact(x.double())) < 1e-5
+        assert y.stride() == model(x).stride()
+        assert [line.fused for line in last_report().lines] == [
+            ("batch norm", "bias", "residual", "relu"), ("bias", "relu"), ("bias", "silu"),
+        ]  # fmt: skip
+    with torch.no_grad():
+        model.shared.weight.mul_(-2)
+        exact.shared.weight.mul_(-2)
+        assert error(compiled(x), exact(x.double())) < 1e-5
+        assert "1 of" not in str(last_report())
+
+
+def test_a_training_step_follows_pytorch():
+    torch.manual_seed(0)
+    model, x = Block(), image()
+    exact = copy.deepcopy(model).double()
+    compiled = torch.compile(model, backend="tilesmith", fullgraph=True)
+    for _ in range(2):
+        compiled(x).square().sum().backward()
+        exact(x.double()).square().sum().backward()
+    for mine, theirs in zip(model.parameters(), exact.parameters(), strict=True):
+        assert error(mine.grad, theirs.grad) < 1e-4
+    for mine, theirs in zip(model.buffers(), exact.buffers(), strict=True):
+        assert error(mine, theirs.double()) < 1e-5
+    assert {line.name.partition(".")[2] for line in last_report().lines if line.ours} == {"", "bwd", "wrw"}
+
+
+def test_a_remembered_graph_is_found_and_a_new_answer_of_the_database_makes_another(monkeypatch):
+    """The pass does not run again; where a decision is another one, the graph is compiled anew."""
+    from tilesmith.torch_ops.compile import backend as module
+
+    runs = []
+    monkeypatch.setattr(module, "tune_graph", lambda *given: runs.append(given[1:]))
+    model, x = nn.Conv2d(3, 4, 3).eval(), torch.randn(1, 3, 8, 8)
+
+    def compiled():
+        torch.compiler.reset()
+        with torch.no_grad():
+            y = torch.compile(model, backend="tilesmith", options={"tune": 5})(x)
+            assert error(y, copy.deepcopy(model).double()(x.double())) < 1e-5
+        return last_report()
+
+    assert not compiled().remembered
+    assert compiled().remembered
+    assert runs == [("cpu", 5.0, False)]
+    judged = Decider._judged
+    monkeypatch.setattr(Decider, "_judged", lambda *given: replace(judged(*given), ours=False))
+    report = compiled()
+    assert not report.remembered
+    assert [line.ours for line in report.lines] == [False]
+
+
+def test_tuning_searches_and_races():
+    """A search for the problem of the graph, then a race against PyTorch, which decides from then on."""
+    a, b = torch.randn(4, 16), torch.randn(16, 8)
+    gm = make_fx(torch.mm, tracing_mode="fake")(a, b)
+    tune_graph(gm.graph, "cpu", 3.0, False)
+    decision = Decider("cpu")(lambda: gemm_problem(a, b))
+    assert decision.measured
+    assert decision.reason.startswith("measured: ")
+    mine, theirs = remembered_race(decision.signature, Decider("cpu").target)
+    assert decision.ours == (mine <= theirs)
+
+
+RANK = """
+import sys, torch
+from tilesmith.torch_ops.compile.kept import Kept, alone, keep, recall
+from tilesmith.torch_ops.compile.report import Line
+rank = int(sys.argv[1])
+torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+torch.distributed.barrier()
+with alone("graph", 0.0) as pinned:
+    ours = pinned.get("problem", rank == 0)
+    keep("graph", Kept("mark", (Line("convolution", "problem", ours, ""),)))
+print(ours)
+"""
+
+
+def test_two_ranks_decide_alike(tmp_path):
+    """The second one to decide takes over what the first one decided, although it would decide otherwise."""
+    commands = [[sys.executable, "-c", RANK, str(rank), str(tmp_path / "store")] for rank in (0, 1)]
+    ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    said = [rank.communicate(timeout=120)[0].split()[-1] for rank in ranks]
+    assert said[0] == said[1]

@@ -1,0 +1,169 @@
+"""Models whose graphs are easily wrong: results and side effects must stay those of the model's own code."""
+
+import copy
+from collections import OrderedDict
+
+import pytest
+import torch
+from small_nets import filled, image
+from torch import nn
+from torch.nn import functional
+
+import tilesmith
+
+
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.bn, self.b = nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1)
+        self.gain = nn.Parameter(torch.ones(1))
+
+
+class InputChangedInPlace(Base):
+    def forward(self, x):
+        y = self.bn(self.a(x))
+        z = functional.relu_(x)  # after the layer has read x
+        return y + z
+
+
+class SumChangesTheInput(Base):
+    def forward(self, x):
+        x += self.a(x)
+        return x * x
+
+
+class AliasOfTheInput(Base):
+    def forward(self, x):
+        y = torch.relu(self.a(x))
+        before = y
+        y += self.bn(self.b(x))
+        return y * before
+
+
+class BroadcastSum(Base):
+    def forward(self, x):
+        return torch.relu(self.a(x) + x.mean((2, 3), keepdim=True))
+
+
+class SumOfTwo(Base):
+    def forward(self, x):
+        return torch.relu(self.bn(self.a(x)) + self.b(x)) + self.b(x)
+
+
+class ReadTwice(Base):
+    def forward(self, x):
+        y = self.a(x)
+        return torch.relu(self.bn(y)) * y
+
+
+class UsedTwice(Base):
+    def forward(self, x):
+        return torch.sigmoid(self.a(torch.relu(self.bn(self.a(x)))))
+
+
+class WithDefaults(Base):
+    def forward(self, x, mask=None, scale=1.0):
+        y = torch.relu(self.bn(self.a(x)))
+        return y * scale if mask is None else y * mask * scale
+
+
+class Doubled(Base):
+    def forward(self, x):
+        y = self.a(x)
+        return torch.relu(self.bn(y + y))
+
+
+class Buffers(Base):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("shift", torch.full((4, 1, 1), 0.5))
+        self.scale = 2.0
+
+    def forward(self, x):
+        return torch.relu(self.bn(self.a(x))) * self.gain * self.scale + self.shift.mul(2)
+
+
+GRAPHS = [
+    InputChangedInPlace, SumChangesTheInput, AliasOfTheInput, BroadcastSum, SumOfTwo, ReadTwice, UsedTwice,
+    WithDefaults, Doubled, Buffers,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
+def test_as_the_models_own_code(make):
+    model, x = filled(make()), image(2, 4, 5, 5)
+    fast, mine, theirs = tilesmith.optimize(model), x.clone(), x.double()
+    with torch.no_grad():
+        found, want = fast(mine), copy.deepcopy(model).double()(theirs)
+    torch.testing.assert_close(found.double(), want, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-4)
+    assert any(layer.why for layer in tilesmith.report_of(fast).layers) == (
+        make not in (SumChangesTheInput, Doubled, ReadTwice)
+    )
+
+
+def test_arguments_with_defaults_and_names():
+    model, x = filled(WithDefaults()), image(2, 4, 5, 5)
+    fast, mask = tilesmith.optimize(model), image(2, 4, 5, 5, seed=2)
+    with torch.no_grad():
+        for args, kwargs in (((x,), {}), ((), {"x": x}), ((x, mask), {}), ((x,), {"scale": 3.0})):
+            torch.testing.assert_close(fast(*args, **kwargs), model(*args, **kwargs), rtol=1e-4, atol=1e-4)
+
+
+def test_attributes_and_buffers_that_change():
+    model, x = filled(Buffers()), image(2, 4, 5, 5)
+    fast = tilesmith.optimize(model)
+    with torch.no_grad():
+        before = fast(x)
+        fast.scale = 5.0
+        fast.shift.fill_(-1)
+        assert not torch.equal(before, fast(x))
+        torch.testing.assert_close(fast(x), tilesmith.restore(copy.deepcopy(fast))(x), rtol=1e-4, atol=1e-4)
+
+
+class Draws(Base):
+    def forward(self, x):
+        return torch.relu(self.bn(self.a(x))) + torch.rand(1)
+
+
+class Counts(Base):
+    def forward(self, x):
+        self.calls = getattr(self, "calls", 0) + 1
+        return torch.relu(self.bn(self.a(x)))
+
+
+class SwitchesAutocast(Base):
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.relu(self.bn(self.a(x)))
+
+
+class Ordered(Base):
+    def forward(self, x):
+        return OrderedDict(out=torch.relu(self.bn(self.a(x))))
+
+
+class Branches(Base):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.ReLU())
+
+    def forward(self, x):
+        return self.inner(x) if x.sum() > 1e9 else self.inner(self.a(x))
+
+
+@pytest.mark.parametrize("make", [Draws, Counts, SwitchesAutocast, Ordered, Branches], ids=lambda make: make.__name__)
+def test_no_graph_is_made_of(make):
+    model, x = filled(make()), image(2, 4, 5, 5)
+    fast = tilesmith.optimize(model)
+    assert type(fast) is make
+    with torch.no_grad():
+        torch.manual_seed(0)
+        found = fast(x)
+        torch.manual_seed(0)
+        want = model(x)
+    assert type(found) is type(want)
+    torch.testing.assert_close(found, want, rtol=1e-2, atol=1e-2)
+    assert getattr(fast, "calls", 1) == 1
+    inner = [layer.why for layer in tilesmith.report_of(fast).layers if layer.name == "inner.0"]
+    assert inner == (["folded inner.1, relu"] if make is Branches else [])

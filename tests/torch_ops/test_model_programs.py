@@ -1,0 +1,146 @@
+"""Optimized models in PyTorch's other machines: compilers, exports, transforms, autocast, distributed wrappers."""
+
+import copy
+
+import pytest
+import torch
+from small_nets import ResNet, filled, image
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import tilesmith
+
+FUSED_CONVOLUTIONS = 6
+
+
+@pytest.fixture
+def nets():
+    """PyTorch's model, ours, an input, and the result in float64."""
+    model, x = filled(ResNet()), image(2, 3, 12, 12)
+    with torch.no_grad():
+        want = copy.deepcopy(model).double()(x.double())
+    torch._dynamo.reset()
+    return model, tilesmith.optimize(model), x, want
+
+
+def close(found, want, bound=1e-5):
+    return (found.double() - want).abs().max() <= bound * want.abs().max()
+
+
+def operators(graph):
+    return [str(node.target) for node in graph.nodes if node.op == "call_function"]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled_whole(nets, backend):
+    _, fast, x, want = nets
+    compiled = torch.compile(fast, fullgraph=True, backend=backend)
+    with torch.no_grad():
+        assert close(compiled(x), want)
+    assert compiled(x).requires_grad
+    fast.train()
+    compiled(x).sum().backward()
+    assert fast.conv1.weight.grad.isfinite().all()
+
+
+def test_a_compiled_program_is_fused_and_sees_loaded_parameters(nets):
+    model, fast, x, _ = nets
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(operators(graph.graph))
+        return graph.forward
+
+    compiled = torch.compile(fast, fullgraph=True, backend=backend)
+    with torch.no_grad():
+        compiled(x)
+        assert sum("tilesmith.convolution" in each for each in graphs[0]) == FUSED_CONVOLUTIONS
+        assert not any("batch_norm" in each or "relu" in each for each in graphs[0])
+        other = filled(ResNet(), seed=3)
+        fast.load_state_dict(other.state_dict())
+        assert close(compiled(x), copy.deepcopy(other).double()(x.double()))
+        fast.train()
+        fast.bn1.running_mean.add_(0.5)
+        fast.eval()
+        assert close(compiled(x), tilesmith.restore(copy.deepcopy(fast)).double()(x.double()))
+
+
+def test_exported_programs_keep_the_operators(nets, tmp_path):
+    _, fast, x, want = nets
+    rows = torch.export.Dim("rows", min=2, max=16)
+    with torch.no_grad():
+        program = torch.export.export(fast, (x,), dynamic_shapes={"x": {0: rows}})
+        torch.export.save(program, tmp_path / "net.pt2")
+        again = torch.export.load(tmp_path / "net.pt2")
+        assert sum("tilesmith.convolution" in each for each in operators(again.graph)) == FUSED_CONVOLUTIONS
+        assert close(again.module()(x), want)
+        assert close(again.module()(torch.cat([x, x]))[2:], want)
+
+
+def test_traces(nets):
+    _, fast, x, want = nets
+    with torch.no_grad():
+        assert close(torch.jit.trace(fast, x)(x), want)
+        assert close(make_fx(fast)(x)(x), want)
+        assert close(torch.fx.symbolic_trace(fast)(x), want)
+
+
+def test_transforms(nets):
+    model, fast, x, want = nets
+    twice = {name: value * 2 for name, value in model.named_parameters()}
+    with torch.no_grad():
+        found = torch.func.functional_call(fast, twice, (x,))
+        torch.testing.assert_close(found, torch.func.functional_call(model, twice, (x,)), rtol=1e-4, atol=1e-4)
+        assert close(fast(x), want)
+        assert close(torch.func.vmap(lambda image: fast(image[None])[0])(x), want)
+    mine, theirs = (torch.func.jvp(net, (x,), (x,))[1] for net in (fast, model))
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_modes_of_pytorch(nets):
+    model, fast, x, want = nets
+    with torch.inference_mode():
+        assert close(fast(x), want)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, plain = fast(x), model(x)
+    assert found.dtype == plain.dtype
+    assert close(found, want, 0.02)
+    half = copy.deepcopy(fast).to(torch.bfloat16)
+    with torch.no_grad():
+        assert close(half(x.bfloat16()), want, 0.02)
+
+
+@pytest.fixture
+def one_process(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/ranks", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_process")
+def test_distributed_wrappers(nets):
+    model, fast, x, want = nets
+    wrapped = nn.parallel.DistributedDataParallel(fast)
+    wrapped.train()
+    wrapped(x).sum().backward()
+    fast.load_state_dict(filled(ResNet()).state_dict())
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+    before, after = tilesmith.optimize(copy.deepcopy(model)), copy.deepcopy(model)
+    for sharded in (before, after):
+        for part in (*sharded.layers, sharded):
+            torch.distributed.fsdp.fully_shard(part, mesh=mesh)
+    after = tilesmith.optimize(after, inplace=True)
+    assert all("DTensor" in layer.why for net in (before, after) for layer in tilesmith.report_of(net).layers)
+    with torch.no_grad():
+        assert all(close(net.eval()(x), want) for net in (wrapped, before, after))
+    before.train()(x).sum().backward()
+
+
+def test_one_layer_in_training(nets):
+    model, fast, x, _ = nets
+    twin = copy.deepcopy(model)
+    for net in (twin, fast):
+        net.bn1.train()
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), twin(x), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(fast.bn1.running_mean, twin.bn1.running_mean)

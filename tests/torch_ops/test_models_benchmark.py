@@ -1,0 +1,113 @@
+"""benchmarks/models: whole models in each mode, a process for each mode, against float64."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "benchmarks" / "models"
+sys.path.insert(0, str(FOLDER))
+import measuring  # noqa: E402
+import processes  # noqa: E402
+import results  # noqa: E402
+from modes import mode_named  # noqa: E402
+from zoo import answer_of, loss_of, make_sample, relative_error  # noqa: E402
+
+HAND = """
+import json, os, sys, time
+for line in sys.stdin:
+    task = json.loads(line)
+    what = task["do"], task.get("mode")
+    if what == ("build", "compile"):
+        os.abort()
+    if what == ("build", "compile, freezing"):
+        time.sleep(60)
+    if what == ("build", "tilesmith.optimize"):
+        answer = {"missing": "not there"}
+    elif what[0] == "sample":
+        answer = {"us": 50.0, "wall_us": 50.0, "disturbed": False}
+    else:
+        answer = {} if what[0] == "prepare" else {"first_s": 1.0, "error": 0.0, "peak_mb": 1.0}
+    print(json.dumps(answer), flush=True)
+"""
+SPEC = importlib.util.spec_from_file_location("models_run", FOLDER / "run.py")
+run = importlib.util.module_from_spec(SPEC)  # another benchmark has a run.py as well
+SPEC.loader.exec_module(run)
+CELL = measuring.Cell("tiny", "inference", "fp32", 1, "cpu", 1)
+
+
+def test_a_mode_that_dies_or_hangs_costs_itself_alone(tmp_path, monkeypatch):
+    script = tmp_path / "hand.py"
+    script.write_text(HAND)
+    monkeypatch.setattr(processes, "WORKER", script)
+    monkeypatch.setattr(processes, "START_S", 5.0)
+    monkeypatch.setattr(measuring, "keep_log", lambda log, cell: None)
+    options = run.parsed(["--build-limit", "1", "--rounds", "3", "--device", "cpu"])
+    modes = [mode_named(n) for n in ("eager", "compile", "compile, freezing", "tilesmith.optimize")]
+    rows = measuring.measure(CELL, modes, options)
+    assert rows["eager"]["us"] == pytest.approx(50.0)
+    assert rows["compile"] == {"died": "the process ended with -6"}
+    assert "gave no result within 1 s" in rows["compile, freezing"]["died"]
+    assert rows["tilesmith.optimize"] == {"missing": "not there"}
+
+
+def test_the_command_measures_checks_and_goes_on(tmp_path, capsys):
+    words = ["--models", "tiny", "--batches", "2", "--kinds", "inference", "training", "--modes", "eager", "--rounds",
+             "3", "--device", "cpu", "--threads", "1", "--out", str(tmp_path / "out.json")]  # fmt: skip
+    assert run.main(words) == 0
+    cells = json.loads((tmp_path / "out.json").read_text())["cells"]
+    assert [cell["kind"] for cell in cells] == ["inference", "training"]
+    for cell in cells:
+        for row in cell["rows"].values():
+            assert row["us"] > 10
+            assert 0 < row["error"] < 1e-5
+            assert row["peak_mb"] > 50
+    capsys.readouterr()
+    assert run.main(words) == 0  # nothing is left to do
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_model_without_its_batch_norms_is_far_from_the_answer(training):
+    """The statistics are such that a wrong fold shows; a right model is close."""
+    sample = make_sample("tiny", "cpu", 2, "fp32")
+    right, again = answer_of(sample, training), answer_of(make_sample("tiny", "cpu", 2, "fp32"), training)
+    assert torch.equal(right.result, again.result)
+    for module in sample.model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.running_mean.zero_()
+            module.weight.data.fill_(1.0)
+    assert relative_error(answer_of(sample, training).result, right.result) > 0.05
+
+
+def test_the_loss_of_float64_stays_float64():
+    y = torch.randn(2, 5, dtype=torch.float64)
+    assert loss_of(y, torch.randn(2, 5)).dtype == torch.float64
+
+
+def test_a_speed_up_is_taken_round_by_round():
+    """A neighbour that slows half of the rounds down twofold slows both modes; the medians would say 1.5."""
+    row = {"date": "now", "spread_us": 0.0, "disturbed": 0, "first_s": 1.0, "error": 0.0, "peak_mb": 1.0}
+    rows = {
+        "eager": row | {"us": 15.0, "samples_us": [10.0, 20.0, 10.0, 20.0]},
+        "tilesmith.optimize": row | {"us": 10.0, "samples_us": [8.0, 16.0, 8.0, 16.0]},
+        "compile": {"died": "no result"},
+    }
+    assert results.speed_up(rows, "tilesmith.optimize") == pytest.approx(1.25)
+    assert results.speed_up(rows, "compile") is None
+    data = {"machine": {"cpu": "a processor", "threads": 1, "date": "now", "command": "run.py"}, "cells": []}
+    results.add(data, CELL.key, rows)
+    results.add(data, CELL.key, {"eager": {"died": "later"}})  # a time is not lost to a failure
+    page = results.page(data)
+    assert "| inference, fp32, batch 1 | best | 1 | 1.250 | 1.250 |" in page
+    assert "| tiny | 0.01 | died | 0.01 |" in page.replace("0.015", "0.01")
+
+
+def test_the_page_is_what_the_result_files_say():
+    assert results.PAGE.read_text() == results.rendered(), "run python benchmarks/models/run.py --table"

@@ -1,0 +1,90 @@
+"""Training with the operators: it follows PyTorch, and what a call has kept stays bounded."""
+
+import gc
+import resource
+
+import torch
+from torch.nn import functional as F
+
+import tilesmith
+from tilesmith.dispatch import eager
+from tilesmith.torch_ops import arguments, calls, frozen, gradients
+from torch_signatures import Zeros
+
+STEPS, SHAPES = 20, 250
+
+
+def theirs(x, ws):
+    y = F.relu(F.conv2d(x, ws[0], ws[1], padding=1))
+    y = F.silu(F.conv2d(y, ws[2], padding=1, groups=2) + y)
+    y = F.relu(F.conv_transpose2d(y, ws[3], stride=2))
+    return F.linear(y.mean((2, 3)), ws[4], ws[5])
+
+
+def mine(x, ws):
+    y = tilesmith.conv(x, ws[0], ws[1], padding=1, activation="relu")
+    y = tilesmith.conv(y, ws[2], padding=1, groups=2, residual=y, activation="silu")
+    y = tilesmith.conv(y, ws[3], stride=2, transposed=True, activation="relu")
+    return tilesmith.gemm(y.mean((2, 3)), ws[4], bias=ws[5], trans_b=True)
+
+
+def losses(net):
+    draw = torch.Generator().manual_seed(1)
+    shapes = ((8, 3, 3, 3), (8,), (8, 4, 3, 3), (8, 6, 2, 2), (4, 6), (4,))
+    ws = [(0.3 * torch.randn(*shape, generator=draw)).requires_grad_() for shape in shapes]
+    x, labels = torch.randn(8, 3, 10, 10, generator=draw), torch.randint(4, (8,), generator=draw)
+    optimizer = torch.optim.SGD(ws, lr=0.1, momentum=0.9)
+    found = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(x, ws), labels)
+        (loss * 1024).backward()  # a scaled loss, as mixed precision has it
+        for w in ws:
+            w.grad /= 1024
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+def test_a_net_learns_as_with_pytorch():
+    want, found = losses(theirs), losses(mine)
+    assert want[-1] < 0.9 * want[0]
+    assert all(abs(one - other) < 0.01 * other for one, other in zip(found, want, strict=True))
+
+
+def test_steps_with_changing_shapes_leak_nothing(monkeypatch):
+    limit = 64
+    for module in (eager, gradients):
+        monkeypatch.setattr(module, "get_launchable", Zeros)
+    for module, name in ((eager, "_MEMO_LIMIT"), (gradients, "_MEMO_LIMIT"), (arguments, "_LIMIT"), (calls, "_LIMIT")):
+        monkeypatch.setattr(module, name, limit)
+    tilesmith.forget()
+    bias = torch.randn(4, requires_grad=True)
+    used = []
+    for step in range(SHAPES * 4):  # each step has a filter of its own
+        w = torch.randn(4, 3, 3, 3, requires_grad=True)
+        x = torch.randn(1, 3, 8 + step % SHAPES, 8)
+        tilesmith.conv(x, w, bias, padding=1 + step % 2, activation="silu").sum().backward()
+        with torch.no_grad():
+            torch.ops.tilesmith.convolution(x, w, bias, None, [1], [1], [1], False, [0], 1, frozen=True)
+        if step % SHAPES == SHAPES - 1:
+            gc.collect()
+            used.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    tables = [
+        eager._memo,
+        eager._quick,
+        eager._by_filter,
+        eager._recorded,
+        gradients._memo,
+        arguments._known,
+        calls._forms,
+    ]
+    assert all(len(table) <= limit for table in tables)
+    assert all(len(each._bound) <= limit for each in arguments._known.values())
+    del w
+    gc.collect()
+    assert not frozen._filters
+    tensors = sum(type(each) is torch.Tensor for each in gc.get_objects())
+    assert tensors < 100
+    assert used[-1] - used[0] < 20_000  # KiB: less than what the 500 tensors of the last turns have
+    tilesmith.forget()
