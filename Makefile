@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 TORCH := torch==2.13.0
 C_FILES := $(wildcard src/tilesmith/runtime/csrc/*.[ch] src/tilesmith/runtime/binding/*.[ch])
-C_TESTS := $(wildcard tests/fuzz/*.c tests/torture/*.c)
+C_TESTS := $(wildcard tests/fuzz/*.c tests/torture/*.c tests/package/*.c)
 RUNTIME := CMakeLists.txt $(C_FILES)
 
 # `make demo SYSTEM=1` and the like use the packages that PYTHON has: for machines without a network.
@@ -71,7 +71,7 @@ $(VENV)/.fuzz: pyproject.toml $(VENV)/.setup
 	@touch $@
 
 FUZZ_SECONDS := 600
-fuzz: $(VENV)/.fuzz  ## plans and descriptions in C (libFuzzer, sanitizers) and every reader (atheris), FUZZ_SECONDS=600 each
+fuzz: $(VENV)/.fuzz  ## the readers of plans, packages and descriptions (C: libFuzzer, sanitizers) and every reader (atheris), FUZZ_SECONDS=600 each
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS) --json benchmarks/results/fuzz.json
 
 hit: $(VENV)/.setup  ## what a hit costs: in a fresh process, and once bound

@@ -81,6 +81,10 @@ class PlanError(TilesmithError, ValueError):
     """Serialised plan bytes that are damaged, of another version, or out of bounds."""
 
 
+class PackageError(TilesmithError, ValueError):
+    """A kernel package that is damaged, of another version, or out of bounds."""
+
+
 class LaunchError(TilesmithError, RuntimeError):
     """A plan that could not be loaded or run."""
 

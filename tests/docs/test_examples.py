@@ -75,6 +75,19 @@ def test_problems_of_the_command_line_page_run(tmp_path, capsys):
     assert capsys.readouterr().out
 
 
+@pytest.mark.needs_nvrtc
+def test_package_commands_of_the_command_line_page(tmp_path, capfd):
+    """The sizes depend on compilers; the counts do not."""
+    page = DOCS / "guide" / "command-line.md"
+    (name, content) = re.findall(r'^```text title="([^"]+)"\n(.*?)^```', page.read_text(), re.M | re.S)[0]
+    (tmp_path / name).write_text(content)
+    (block,) = blocks(section(page, "package"), "console")
+    command, *expected = block.splitlines()
+    assert run(shlex.split(command)[2:]) == 0
+    printed = capfd.readouterr().out.splitlines()
+    assert [line.split(" plans")[0] for line in printed] == [line.split(" plans")[0] for line in expected]
+
+
 def test_files_and_targets_that_pages_name_exist():
     make = (ROOT / "Makefile").read_text()
     for page in [*DOCS.rglob("*.md"), ROOT / "README.md"]:

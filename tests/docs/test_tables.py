@@ -67,6 +67,7 @@ def test_json_fields(verb, capsys, tmp_path):
         "tune-model": ["tune-model", "--seconds", "5", "--threads", "1", "--json", str(tmp_path / "script.py")],
         "trace": ["trace", "--json", str(tmp_path / "script.py")],
         "cache": ["cache", "ls", "--json"],
+        "package": ["package", "build", str(tmp_path / "list.txt"), "-o", str(tmp_path), "--json"],
         "db": ["db", "query", "--db", str(ROOT / "tests" / "db" / "stores" / "v2.db"), "--json"],
         "tune": ["tune", *PROBLEM.split(), "--trials", "1", "--seconds", "60", "--json"],
         "bench": [
@@ -82,6 +83,7 @@ def test_json_fields(verb, capsys, tmp_path):
         "Driver commands": [*PROBLEM.split(), "--json"],
     }.get(verb, [verb, *PROBLEM.split(), "--json"])
     (tmp_path / "script.py").write_text("import torch\ntorch.ones(2, 2) @ torch.ones(2, 2)\n")
+    (tmp_path / "list.txt").write_text(f"{PROBLEM}\n")
     if verb == "cache":
         get_launchable(parse_command(PROBLEM).signatures[0][1])
     if verb == "retune":

@@ -32,7 +32,7 @@ from typing import Any
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
 # The targets in C, with the longest input of each; ``c-plan`` is plan_target.c, and begins with corpus/plan.
-IN_C = {"c-plan": 4096, "c-problem": 640}
+IN_C = {"c-plan": 4096, "c-problem": 640, "c-package": 16384}
 PATIENCE_S = 60  # for one input, on a machine with other work
 MOST_MIB = 4096
 GROWN_BYTES = 2000  # larger inputs stay out of the corpus

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 
 import pytest
 from readers import readers, refusal_of, seeds_of
 
 from fuzz import CORPUS, HERE, IN_C, fuzz, missing_for
+from package_samples import package
+from tilesmith.package.form import encode
+
+
+@pytest.fixture(scope="session")
+def native(tmp_path_factory):
+    """The folder of the targets in C, built with sanitizers."""
+    folder = tmp_path_factory.mktemp("native")
+    subprocess.run([HERE / "build.sh", folder], check=True, capture_output=True)
+    return folder
 
 
 @pytest.mark.parametrize("reader", readers(), ids=lambda reader: reader.name)
@@ -23,13 +34,28 @@ def test_seeds_are_read(tmp_path):
         reader.read(reader.seeds[0], tmp_path)
 
 
-def test_the_targets_in_c_with_sanitizers(tmp_path):
-    subprocess.run([HERE / "build.sh", tmp_path], check=True, capture_output=True)
-    for name in IN_C:
-        own = name.removeprefix("c-")
-        done = subprocess.run([tmp_path / own, CORPUS / own], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert int(done.stdout) == len(list((CORPUS / own).iterdir()))
+@pytest.mark.parametrize("name", [name.removeprefix("c-") for name in IN_C])
+def test_the_targets_in_c_with_sanitizers(name, native, tmp_path):
+    done = subprocess.run([native / name, CORPUS / name], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == len(list((CORPUS / name).iterdir())) > 0
+
+
+def test_damaged_packages_with_sanitizers(native, tmp_path):
+    """Every byte of a small package flipped, every fifth length, and bytes of its index changed at random."""
+    data, draw = encode(package(2, binaries=1, size=40)), random.Random(11)
+    for at in range(len(data)):
+        (tmp_path / f"flip{at}").write_bytes(data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
+    for size in range(0, len(data), 5):
+        (tmp_path / f"length{size}").write_bytes(data[:size])
+    for number in range(1500):
+        changed = bytearray(data)
+        for _ in range(draw.choice((1, 2, 4))):
+            changed[draw.randrange(16, 1400)] = draw.choice((0, 1, 0x7F, 0x80, 0xFF, draw.randrange(256)))
+        (tmp_path / f"noise{number}").write_bytes(changed)
+    done = subprocess.run([native / "package", tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout) == len(list(tmp_path.iterdir()))
 
 
 @pytest.mark.parametrize("target", [*IN_C, "target"])

@@ -31,6 +31,7 @@ VERBS: Final = {
     "generate": "write the sources of a problem and the exact compiler command",
     "explain": "say why a solver is chosen: every candidate with its reason, prediction and time",
     "db": "look at databases, exchange what they hold, and look after them",
+    "package": "build kernel packages, look at them, compare and change them",
     "cache": "list, verify, prune or clear the cache of kernels, plans and sources",
     "doctor": "check compilers, devices, folders, databases and cache, and say what to type",
     "trace": "run a PyTorch script and write the problems that it meets",

@@ -19,6 +19,7 @@ from tilesmith.problems.driver import (
     parse_problem,
     read_commands,
 )
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 
 
@@ -74,6 +75,18 @@ def read_problems(words: Sequence[str], dtype: str = "") -> Listing:
         for direction, signature in command.signatures
     )
     return _all_retyped(items, bad, dtype) if dtype else Listing(items, bad)
+
+
+def problem_keys(words: tuple[str, ...]) -> frozenset[str] | None:
+    """The keys of what the words name: keys, a file of commands, or a command; None for no words."""
+    if not words:
+        return None
+    if all(";" in word for word in words):
+        return frozenset(parse_key(word).key() for word in words)
+    listing = read_problems(words)
+    if listing.bad:
+        raise ProblemError(f"{listing.bad} lines of {words[0]} are no problems; see above")
+    return frozenset(item.signature.canonical.key() for item in listing.items)
 
 
 def _file(name: str) -> tuple[list[tuple[str, DriverCommand | KeyedProblem]], int]:

@@ -49,12 +49,15 @@ def read(file: str, limit: int = MOST_BYTES, *, own: bool = False) -> bytes:
     return read_regular(file, limit, admit)
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Write a file in one step; what lay there before, a FIFO too, is not opened."""
+def replace(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Write a file in one step; what lay there before, a FIFO too, is not opened. It is synced if ``durable``."""
     descriptor, staged = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:32]}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(descriptor)
         os.chmod(staged, 0o644)
         os.replace(staged, path)
     except BaseException:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tilesmith.cli.options import Actions, Number, json_flag
-from tilesmith.cli.problem_list import read_problems
+from tilesmith.cli.problem_list import problem_keys
 from tilesmith.cli.terminal import complain, note, print_json, table
 from tilesmith.db.connect import why_unreadable
 from tilesmith.db.exchange import (
@@ -31,8 +31,7 @@ from tilesmith.db.remote import cached_copy, is_url
 from tilesmith.db.store import Database, Table
 from tilesmith.db.upkeep import RecordFilter, is_outdated, prune, select, stats_of
 from tilesmith.dispatch.locations import lasting_databases, open_databases
-from tilesmith.errors import FileFormatError, ProblemError
-from tilesmith.problems.keys import parse_key
+from tilesmith.errors import FileFormatError
 
 
 @click.group("db", cls=Actions, help="Look at databases, exchange what they hold, and look after them.")
@@ -59,7 +58,7 @@ _FLAGS = {"context_settings": {"ignore_unknown_options": True}}
 @_db
 @json_flag
 def query(words: tuple[str, ...], target: str, solver: str, trials: bool, path: str | None, as_json: bool) -> int:
-    wanted = RecordFilter(_problems(words), target, solver)
+    wanted = RecordFilter(problem_keys(words), target, solver)
     rows = []
     layers = Layers((_existing(path),)) if path else open_databases(readonly=True)
     for place in reversed(range(len(layers.databases))):
@@ -90,7 +89,7 @@ def query(words: tuple[str, ...], target: str, solver: str, trials: bool, path: 
 @_db
 def export(words: tuple[str, ...], form: str, out: str | None, target: str, solver: str, path: str | None) -> int:
     database = _existing(path) if path else open_databases(readonly=True).writable
-    wanted = RecordFilter(_problems(words), target, solver)
+    wanted = RecordFilter(problem_keys(words), target, solver)
     left_out: list[str] = []
     if form == "miopen":
         targets = {record.target for record in select(database, "results", wanted)}
@@ -163,7 +162,7 @@ def prune_(
     words: tuple[str, ...], older_than: float | None, target: str, solver: str, stale: bool, failed: bool,
     dry_run: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    wanted = RecordFilter(_problems(words), target, solver, failed, stale, older_than)
+    wanted = RecordFilter(problem_keys(words), target, solver, failed, stale, older_than)
     if wanted.everything:
         raise click.UsageError("say which records go: --older-than, --target, --solver, --stale, --failed, or problems")
     database = (open_databases(readonly=True) if dry_run else lasting_databases()).writable
@@ -212,18 +211,6 @@ def _advice(database: Database, mine: bool, path: str | None) -> str:
     if mine:
         return f"type `tilesmith db check{f' --db {path}' if path else ''} --repair`"
     return f"type `tilesmith db check --db {database.path} --repair` where it may be written, or install it again"
-
-
-def _problems(words: tuple[str, ...]) -> frozenset[str] | None:
-    """The keys of what the words name: keys, a file of commands, or a command; None for no words."""
-    if not words:
-        return None
-    if all(";" in word for word in words):
-        return frozenset(parse_key(word).key() for word in words)
-    listing = read_problems(words)
-    if listing.bad:
-        raise ProblemError(f"{listing.bad} lines of {words[0]} are no problems; see above")
-    return frozenset(item.signature.canonical.key() for item in listing.items)
 
 
 def _existing(path: str, readonly: bool = True, damaged: bool = False) -> Database:

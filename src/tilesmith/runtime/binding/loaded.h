@@ -47,5 +47,6 @@ int launch_failed(ts_status status, const ts_error *error);
 PyObject *watch_faults(PyObject *module, PyObject *buffer);
 
 int bound_types_init(PyObject *module);
+int package_type_init(PyObject *module, PyObject *errors);
 
 #endif

@@ -281,7 +281,7 @@ PyMODINIT_FUNC PyInit__runtime(void) {
   loaded_plan_type = (PyTypeObject *)PyType_FromSpec(&loaded_spec);
   if (argument_error == NULL || launch_error == NULL || loaded_plan_type == NULL) goto failed;
   if (PyModule_AddObjectRef(module, "LoadedPlan", (PyObject *)loaded_plan_type) < 0) goto failed;
-  if (bound_types_init(module) < 0) goto failed;
+  if (bound_types_init(module) < 0 || package_type_init(module, errors) < 0) goto failed;
   Py_DECREF(errors);
   return module;
 failed:

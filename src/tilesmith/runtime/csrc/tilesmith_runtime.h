@@ -19,9 +19,11 @@ typedef enum ts_status {
   TS_BAD_PLAN,     /* bytes that are damaged, of another version, or out of bounds */
   TS_BAD_ARGUMENT, /* a null, misaligned or unknown argument */
   TS_NO_MEMORY,
-  TS_NOT_LOADED, /* an artifact that cannot be opened, a symbol that is missing, or none bound yet */
-  TS_CUDA_ERROR, /* no CUDA driver, or one that refused a call */
-  TS_BAD_PROBLEM /* a description of a problem that cannot exist */
+  TS_NOT_LOADED,  /* an artifact that cannot be opened, a symbol that is missing, or none bound yet */
+  TS_CUDA_ERROR,  /* no CUDA driver, or one that refused a call */
+  TS_BAD_PROBLEM, /* a description of a problem that cannot exist */
+  TS_BAD_PACKAGE, /* a package that is damaged, of another version, or out of bounds (ts_package.h) */
+  TS_NOT_FOUND    /* a package without such an entry */
 } ts_status;
 
 /* One line that names the value and the rule. Every function that takes one accepts NULL. */

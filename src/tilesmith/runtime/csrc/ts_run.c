@@ -48,6 +48,10 @@ const char *ts_status_text(ts_status status) {
     return "the CUDA driver is missing, or refused a call";
   case TS_BAD_PROBLEM:
     return "there is no such problem";
+  case TS_BAD_PACKAGE:
+    return "the package is damaged or of another version";
+  case TS_NOT_FOUND:
+    return "the package has no such entry";
   }
   return "unknown status";
 }

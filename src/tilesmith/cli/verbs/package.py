@@ -1,0 +1,230 @@
+"""``tilesmith package``: build kernel packages, look at them, compare and change them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from tilesmith.cli.options import Actions, json_flag
+from tilesmith.cli.problem_list import Item, problem_keys, read_problems
+from tilesmith.cli.terminal import complain, note, print_json, progress, table
+from tilesmith.db.exchange import NEWEST, POLICIES
+from tilesmith.dispatch.locations import open_cache, open_databases, target_of
+from tilesmith.errors import ArgumentError, FileFormatError, PackageError
+from tilesmith.package.build import PackedProblem, Rows, assemble_package, build_target, pack_problems
+from tilesmith.package.change import diff, merge, remove
+from tilesmith.package.describe import describe, summary
+from tilesmith.package.files import PackageFile, write
+from tilesmith.package.records import KernelPackage, Kind
+from tilesmith.problems.rewrite import Signature
+
+_U64_MOST = 2**64 - 1
+
+
+@click.group("package", cls=Actions, help="Build kernel packages, look at them, compare and change them.")
+def command() -> None:
+    pass
+
+
+_file = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+_files = click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+_out = click.option("-o", "--out", required=True, type=click.Path(path_type=Path), help="The package to write.")
+
+
+@command.command("build", help="Make a package of each target from the local databases, the cache and the compilers.")
+@click.argument("lists", nargs=-1, required=True, metavar="LIST...")
+@click.option(
+    "--target", "targets", multiple=True, metavar="TARGET",
+    help="Such as sm_90a:132:h200; need not be this machine (the default); may be given again.",
+)  # fmt: skip
+@click.option(
+    "-o", "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="The folder of the packages."
+)
+@click.option("--name", help="Of the packages (default: the names of the lists).")
+@click.option("--counter", type=click.IntRange(0, _U64_MOST), default=0, help="Of this release; grows with each one.")
+@click.option("--date", type=click.IntRange(0, _U64_MOST), default=0, help="Seconds since 1970 (default 0: not said).")
+@click.option(
+    "--rows", multiple=True, metavar="TARGET",
+    help="Whose find-db is embedded (default: the target's); may be given again.",
+)  # fmt: skip
+@click.option(
+    "--plans", type=click.IntRange(1, 64), default=1, help="Of each problem at most: the best, then the next."
+)
+@click.option("--trials", is_flag=True, help="Embed the perf-db too.")
+@click.option("-j", "--max-processes", "jobs", type=click.IntRange(1), help="Compilers at a time (one a core).")
+@json_flag
+def build(
+    lists: tuple[str, ...], targets: tuple[str, ...], out: Path, name: str | None, counter: int, date: int,
+    rows: tuple[str, ...], plans: int, trials: bool, jobs: int | None, as_json: bool,
+) -> int:  # fmt: skip
+    listings = [read_problems([each]) for each in lists]
+    items: dict[Signature, Item] = {item.signature: item for listing in listings for item in listing.items}
+    status = max(listing.status for listing in listings)
+    named = name or _name(lists)
+    layers, cache = open_databases(readonly=True), open_cache()
+    for target in map(build_target, targets) if targets else (target_of(None, None),):
+        with progress(len(items), "package") as step:
+
+            def tell(packed: PackedProblem) -> None:
+                item = items[packed.signature]  # called before the loop goes on
+                if packed.choice is None:
+                    complain(f"{item}: {packed.reason}")
+                what = f"{packed.choice.solver} by {packed.choice.basis}" if packed.choice else "left out"
+                step(f"{item}: {what}")
+
+            packed = pack_problems(list(items), target, layers, cache, jobs, tell, plans)
+        left_out = sum(each.choice is None for each in packed)
+        if left_out == len(packed):
+            raise PackageError(f"no problem has a plan for {target.name}: no package is written")
+        package = assemble_package(named, target, packed, layers, Rows(rows, trials), counter, date)
+        _make_folder(out)
+        path = out / package.manifest.file_name
+        nbytes = write(path, package)
+        if as_json:
+            print_json(asdict(summary(PackageFile(path), nbytes)) | {"left_out": left_out})
+        else:
+            click.echo(f"{path}: {len(packed) - left_out} problems, {_contents(package)}, {nbytes} bytes")
+        status = status or (1 if left_out else 0)
+    return status
+
+
+@command.command("info", help="Print what a package is: its manifest and what it counts.")
+@_files
+@json_flag
+def info(files: tuple[Path, ...], as_json: bool) -> int:
+    for path in files:
+        found = asdict(summary(PackageFile(path), path.stat().st_size))
+        if as_json:
+            print_json(found)
+        else:
+            shown = ((name, " ".join(value) if isinstance(value, tuple) else value) for name, value in found.items())
+            lines = (f"{name:10} {'-' if value == '' else value}" for name, value in shown)
+            click.echo("\n".join(lines) + "\n")
+    return 0
+
+
+@command.command("list", help="List the entries of a package.")
+@_files
+@click.option(
+    "--kind", "kinds", multiple=True, type=click.Choice([kind.name.lower() for kind in Kind]), help="These only."
+)
+@json_flag
+def list_(files: tuple[Path, ...], kinds: tuple[str, ...], as_json: bool) -> int:
+    for path in files:
+        rows = []
+        for entry in PackageFile(path).entries():
+            if kinds and entry.kind.name.lower() not in kinds:
+                continue
+            found = describe(entry)
+            if as_json:
+                print_json({"file": str(path)} | asdict(found))
+            what = f"{found.rows} rows" if found.rows else found.config
+            rows.append(
+                [found.kind, found.bytes, found.stored, found.time_us, found.target or "-", found.solver or "-", what,
+                 found.problem or found.digest]
+            )  # fmt: skip
+        if rows and not as_json:
+            click.echo(table(("kind", "bytes", "stored", "time_us", "target", "solver", "what", "problem"), rows))
+    return 0
+
+
+@command.command("verify", help="Read every byte of packages, and name what is damaged.")
+@_files
+@json_flag
+def verify(files: tuple[Path, ...], as_json: bool) -> int:
+    bad = 0
+    for path in files:
+        damage, entries, signed = "", 0, False
+        try:
+            package = PackageFile(path)
+            package.verify()
+            entries, signed = len(package), bool(package.public_key)
+        except PackageError as error:
+            damage = str(error)
+            bad += 1
+        if as_json:
+            print_json({"file": str(path), "entries": entries, "signed": signed, "damage": damage})
+        elif damage:
+            complain(damage)
+        else:
+            click.echo(f"{path}: {entries} entries, whole, {'' if signed else 'not '}signed")
+    return 1 if bad else 0
+
+
+@command.command("diff", help="Say what two packages do not share; exit status 1 if there is anything.")
+@click.argument("first", type=click.Path(path_type=Path))
+@click.argument("second", type=click.Path(path_type=Path))
+@json_flag
+def diff_(first: Path, second: Path, as_json: bool) -> int:
+    found = diff(PackageFile(first).load(), PackageFile(second).load())
+    for each in found:
+        if as_json:
+            print_json(asdict(each))
+    if found and not as_json:
+        rows = [[each.what, each.kind, each.rank, each.name.replace("\n", " ")] for each in found]
+        click.echo(table(("what", "kind", "rank", "name"), rows))
+    return 1 if found else 0
+
+
+@command.command("merge", help="Write one package with all that several of the same target have.")
+@_files
+@_out
+@click.option("--policy", type=click.Choice(list(POLICIES)), default=NEWEST, help="Which of two rows of one key stays.")
+def merge_(files: tuple[Path, ...], out: Path, policy: str) -> int:
+    return _written(out, merge([PackageFile(path).load() for path in files], policy))
+
+
+@command.command(
+    "remove", help="Write a package without some problems.", context_settings={"ignore_unknown_options": True}
+)
+@_file
+@click.argument("words", nargs=-1, metavar="[LIST|COMMAND|KEY]", type=click.UNPROCESSED)
+@_out
+@click.option("--target", default="", help="Of this target alone.")
+@click.option(
+    "--kind", "kinds", multiple=True, type=click.Choice(["plan", "find", "perf"]), help="Of these kinds alone."
+)
+def remove_(file: Path, words: tuple[str, ...], out: Path, target: str, kinds: tuple[str, ...]) -> int:
+    keys = problem_keys(words)
+    if keys is None and not target and not kinds:
+        raise ArgumentError("say what goes: problems, --target or --kind")
+    package = PackageFile(file).load()
+    left = remove(
+        package,
+        lambda entry: (keys is None or entry.problem in keys)
+        and target in ("", entry.target)
+        and (not kinds or entry.kind.name.lower() in kinds),
+    )
+    if left == package:
+        complain(f"{file} has no such entry")
+        return 1
+    return _written(out, left)
+
+
+def _written(path: Path, package: KernelPackage) -> int:
+    nbytes = write(path, package)
+    note("a changed package is not signed")
+    click.echo(f"{path}: {_contents(package)}, {nbytes} bytes")
+    return 0
+
+
+def _contents(package: KernelPackage) -> str:
+    plans, binaries = package.of_kind(Kind.PLAN), package.of_kind(Kind.BINARY)
+    return f"{len(plans)} plans, {len(binaries)} binaries"
+
+
+def _name(lists: Sequence[str]) -> str:
+    """A package's name from those of its lists."""
+    text = "-".join(Path(each).stem for each in lists).lower()
+    return re.sub(r"[^a-z0-9._]+", "-", text).strip("-._")[:63] or "package"
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be made: {error.strerror or error}") from None

@@ -1,0 +1,1 @@
+"""Kernel packages: plans, binaries and database rows in one file that is read where it lies."""

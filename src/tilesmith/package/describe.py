@@ -1,0 +1,92 @@
+"""What a package holds, for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.errors import PackageError, PlanError
+from tilesmith.package.files import PackageFile, records_in
+from tilesmith.package.records import Kind, PackageEntry
+from tilesmith.plan.serial import decode
+
+
+@dataclass(frozen=True)
+class PackageSummary:
+    """Facts of a package: its manifest and counts.
+
+    ``signed`` is the signer's public key in hex, empty if there is none; ``identity`` the digest of all but the
+    signature; ``targets`` those that its rows are for.
+    """
+
+    file: str
+    bytes: int
+    name: str
+    target: str
+    maker: str
+    generator: str
+    counter: int
+    date: int
+    signed: str
+    identity: str
+    problems: int
+    plans: int
+    binaries: int
+    find_rows: int
+    perf_rows: int
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EntrySummary:
+    """One entry: ``solver`` and ``config`` of a plan; ``rows`` of a database's entry.
+
+    ``bytes`` counts its content, ``stored`` what it takes in the file; ``time_us`` is None where nothing was measured.
+    """
+
+    kind: str
+    problem: str
+    target: str
+    rank: int
+    solver: str
+    config: str
+    revision: int
+    time_us: float | None
+    rows: int
+    bytes: int
+    stored: int
+    digest: str
+
+
+def summary(package: PackageFile, nbytes: int) -> PackageSummary:
+    """The facts of a package of so many bytes. Raises ``PackageError`` where it is damaged."""
+    entries = list(package.entries())
+    counts = {kind: [entry for entry in entries if entry.kind == kind] for kind in Kind}
+    rows = {
+        kind: sum(len(records_in(kind, each.content())) for each in counts[kind]) for kind in (Kind.FIND, Kind.PERF)
+    }
+    m = package.manifest
+    return PackageSummary(
+        package.path, nbytes, m.name, m.target, m.maker, m.generator, m.counter, m.date, package.public_key.hex(),
+        package.identity, len({entry.problem for entry in counts[Kind.PLAN]}), len(counts[Kind.PLAN]),
+        len(counts[Kind.BINARY]), rows[Kind.FIND], rows[Kind.PERF],
+        tuple(sorted({entry.target for kind in (Kind.FIND, Kind.PERF) for entry in counts[kind]})),
+    )  # fmt: skip
+
+
+def describe(entry: PackageEntry) -> EntrySummary:
+    """What an entry is. Raises ``PackageError`` where it is damaged."""
+    solver = config = ""
+    rows = 0
+    if entry.kind == Kind.PLAN:
+        try:
+            plan = decode(entry.content())
+        except PlanError as error:
+            raise PackageError(f"the plan of {entry.problem} cannot be read: {error}") from None
+        solver, config = plan.solver, plan.config
+    elif entry.kind != Kind.BINARY:
+        rows = len(records_in(entry.kind, entry.content()))
+        solver = entry.name.split("\n")[2] if entry.kind == Kind.PERF else ""
+    return EntrySummary(
+        entry.kind.name.lower(), entry.problem, entry.target, entry.rank, solver, config, entry.revision,
+        entry.time_us or None, rows, entry.size, len(entry.stored), entry.digest,
+    )  # fmt: skip

@@ -1,0 +1,87 @@
+"""The plans of a package for a problem on this machine.
+
+A cache keys plans by every fact of the target, caches as they were measured too, and by the generator: a plan that
+another machine or version made counts as stale there. A package says what runs: whoever installed it wants its plans,
+on each machine of the target's name. So a plan's key here is the problem and the target's name, whose arch says which
+instructions its kernels use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.errors import PackageError, PlanError
+from tilesmith.package.files import PackageFile
+from tilesmith.package.records import Kind, name_of
+from tilesmith.plan.serial import check_header, read_head
+from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.spellings import other_spellings
+from tilesmith.targets.names import parse_target
+from tilesmith.targets.target import CpuTarget, Target
+from tilesmith.toolchain.build import why_it_cannot_run
+from tilesmith.toolchain.cache import Artifact
+from tilesmith.toolchain.plans import HeldPlan
+
+
+def package_target(target: Target) -> str:
+    """The name under which packages hold the plans of a target.
+
+    Raises ``PackageError`` for a record that was changed: its name no longer says which instructions its kernels use.
+    """
+    if isinstance(target, CpuTarget):
+        record = parse_target(target.name)
+        assert isinstance(record, CpuTarget)
+        if _without_caches(target) != _without_caches(record):
+            raise PackageError(f"target {target.name} has other facts than its name says: no package is for it")
+    return target.name
+
+
+def plans_for(package: PackageFile, signature: Signature, target: Target) -> int:
+    """How many plans a package has for a problem and target, under any spelling of the problem."""
+    name = _name(package, signature, target)
+    count = 0
+    while name and package.find(Kind.PLAN, name, count) is not None:
+        count += 1
+    return count
+
+
+def plan_for(package: PackageFile, signature: Signature, target: Target, rank: int = 0) -> HeldPlan | None:
+    """The plan of this rank (0: the best) with its binaries; None if the package has none.
+
+    Raises:
+        PackageError: The plan or a binary is damaged, missing, or for another machine than the target.
+    """
+    name = _name(package, signature, target)
+    index = package.find(Kind.PLAN, name, rank) if name else None
+    if index is None:
+        return None
+    data = package.read(index)
+    try:
+        check_header(data)
+        serial = read_head(data)
+    except PlanError as error:
+        raise PackageError(f"{package.path}: {error}") from None
+    held = []
+    for digest in serial.artifacts:
+        place = package.find(Kind.BINARY, digest)
+        if place is None:
+            raise PackageError(f"{package.path}: the binary {digest}, which a plan counts, is missing")
+        artifact = Artifact(digest, package.path, package.read(place))
+        reason = why_it_cannot_run(artifact.data, target)
+        if reason is not None:
+            raise PackageError(f"{package.path}: the binary {digest} is for another machine ({reason})")
+        held.append(artifact)
+    return HeldPlan(serial, tuple(held), stale=False)
+
+
+def _name(package: PackageFile, signature: Signature, target: Target) -> str:
+    """The name of the problem's plans, under the first spelling that the package has; empty if it has none."""
+    place = package_target(target)
+    spelled = (signature, *other_spellings(signature))
+    names = (name_of(each.canonical.key(), place) for each in spelled)
+    return next((name for name in names if package.find(Kind.PLAN, name) is not None), "")
+
+
+def _without_caches(target: CpuTarget) -> CpuTarget:
+    """Their sizes are measured, and no rule of what runs."""
+    return replace(target, l1_bytes=0, l2_bytes=0, l3_bytes=0)
