@@ -87,7 +87,7 @@ def backend(mode: str | None = None) -> Callable[[nn.Module], Forward]:
     """torch.compile with our backend."""
 
     def apply(model: nn.Module) -> Forward:
-        from tilesmith.torch_ops.compile import backend as tilesmith_backend
+        from tilesmith.torch_ops.compile.backend import backend as tilesmith_backend
 
         if "tilesmith" not in torch._dynamo.list_backends(exclude_tags=()):  # from a checkout that is not installed
             torch._dynamo.register_backend(tilesmith_backend, name="tilesmith")
