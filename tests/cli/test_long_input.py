@@ -172,7 +172,7 @@ def test_a_variable_of_any_length_is_not_repeated_whole(monkeypatch, capsys):
     with pytest.raises(EnvironmentValueError) as error:
         env.FIND_MODE.get()
     assert said(error).startswith("TILESMITH_FIND_MODE='xxx")
-    assert said(error).endswith("is not one of fast, hybrid, normal, trust_verify, strict")
+    assert said(error).endswith("is not one of fast, background, hybrid, normal, trust_verify, strict")
 
 
 def test_what_is_left_out_of_a_message_is_counted():

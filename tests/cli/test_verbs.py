@@ -395,8 +395,9 @@ def test_help_names_every_verb(capsys):
         assert re.search(rf"^\s+{verb}\s", out, re.M)
         assert run([verb, "--help"]) == 0
         text = capsys.readouterr().out
-        if verb in ("db", "cache"):  # whose actions have options of their own
-            assert run([verb, "query" if verb == "db" else "ls", "--help"]) == 0
+        action = {"db": "query", "cache": "ls", "package": "info"}.get(verb)  # actions have options of their own
+        if action:
+            assert run([verb, action, "--help"]) == 0
             text = capsys.readouterr().out
         assert "--json" in text
 

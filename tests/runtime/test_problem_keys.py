@@ -43,7 +43,7 @@ def test_random_problems(c):
     report = compare(3000, 7, c)
     assert not report.differ, "\n".join(report.differ[:5])
     assert len(report.keys) > 1500
-    assert report.counts["with other spellings"] > 200
+    assert report.counts["with other spellings"] > 150
     assert len(report.rules) > 30  # places in Python that refuse
     text = "\n".join(report.keys)
     for part in ("conv1;fwd", "conv2;bwd", "wrw", "bgrad", "gemm2", "xs=", "ws=", "ys=", "padhi=", "wlim=0", ";det",
