@@ -18,7 +18,7 @@ from tilesmith.errors import ArgumentError, FileFormatError
 
 @dataclass(frozen=True)
 class TracedScript:
-    """What a script has met (a ``torch_ops.trace.Trace``), and its exit status."""
+    """The trace of a script (a ``torch_ops.trace.Trace``), and the script's exit status."""
 
     trace: Any
     status: int

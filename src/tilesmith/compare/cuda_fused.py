@@ -6,8 +6,8 @@ generates. Each way is a CUDA graph for each place in the row, so that no time o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from tilesmith.solvers.external.operators import ConvShape, activate
 
 Tensors = dict[str, torch.Tensor]
 Compute = Callable[[Tensors], torch.Tensor]
+_log = logging.getLogger("tilesmith.compare")
 
 
 def fused_calls(
@@ -32,8 +33,10 @@ def fused_calls(
     call, shape = ConvCall(signature), ConvShape(problem, signature.canonical.spatial_dims)
     found = {}
     for name, compute in _computes(problem.epilogue, shape).items():
-        with suppress(RuntimeError, NotImplementedError):  # no kernel of cuDNN for it
+        try:
             found[name] = [_graph(partial(compute, call.operands(tensors))) for tensors in row]
+        except (RuntimeError, NotImplementedError) as error:  # cuDNN has no such kernel, or Inductor has no compiler
+            _log.warning("%s takes no part for %s: %s", name, signature.key(), error)
     return found
 
 

@@ -60,7 +60,7 @@ class DirectCall:
 
 
 class DirectPackedCall:
-    """The same for a prepared plan."""
+    """A plan with its filter packed, called with the other arrays; those that are None are left out."""
 
     def __init__(self, bound: Callable[..., Any]) -> None:
         self.bound: Callable[..., Any] | None = bound

@@ -314,7 +314,7 @@ def run_conv(arrays: tuple[Any, ...], options: tuple[Any, ...], quick: tuple[Any
 
 
 def run_gemm(arrays: tuple[Any, ...], options: tuple[Any, ...], quick: tuple[Any, ...] | None) -> Any:
-    """The same for ``gemm``."""
+    """Look a call of ``gemm`` up by shapes, strides, dtypes, devices and options, or make it; then run it."""
     emptied = _emptied
     return _run(find_gemm(arrays, *options), arrays, quick, emptied)
 
@@ -328,12 +328,12 @@ def _run(call: Call, arrays: tuple[Any, ...], quick: tuple[Any, ...] | None, emp
 
 
 def find_conv(arrays: tuple[Any, ...], *options: Any) -> Call:
-    """What runs ``conv`` of ``x, w, b, residual`` with all of its options in order, and ``deterministic``."""
+    """Find the call of ``conv`` for ``x, w, b, residual``; ``options`` are all its options, then ``deterministic``."""
     return _find("conv", arrays, options)
 
 
 def find_gemm(arrays: tuple[Any, ...], *options: Any) -> Call:
-    """What runs ``gemm`` of ``a, b, c, bias, residual`` with all of its options in order, and ``deterministic``."""
+    """Find the call of ``gemm`` for ``a, b, c, bias, residual``; ``options`` as in ``find_conv``."""
     return _find("gemm", arrays, options)
 
 

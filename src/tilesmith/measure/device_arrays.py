@@ -71,7 +71,7 @@ class DeviceTensor:
         self.memory.device.synchronize()
 
     def twin(self) -> DeviceTensor:
-        """The same bytes in new memory."""
+        """A copy of this tensor with the same bytes, in memory of its own."""
         made = copy(self)
         made.memory = DeviceMemory(self.memory.device, self.memory.nbytes)
         if (made.memory.address - self.memory.address) % TIMED_ALIGNMENT:

@@ -1,6 +1,6 @@
 """PyTorch's own kernels against ours on a CPU: measured at the first call with each problem, remembered in the process.
 
-On a GPU the choice of a kernel already lets PyTorch's kernels compete, so nothing is measured here. The find modes
+On a GPU nothing is measured here (``tensors.find_mode`` says how kernels are found there). The find modes
 ``fast`` and ``strict`` never measure: then convolutions are ours, and linear layers PyTorch's.
 """
 
