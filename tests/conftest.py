@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 from collections import Counter
 
 import pytest
@@ -43,6 +44,9 @@ def pytest_runtest_setup(item):
     names = [mark.name.removeprefix(needs.PREFIX) for mark in item.iter_markers() if mark.name.startswith(needs.PREFIX)]
     if reason := needs.reason(tuple(names)):
         pytest.skip(reason)
+    if dynamo := sys.modules.get("torch._dynamo"):
+        # Shapes that an earlier test gave to the code of, say, nn.Sequential would make a size dynamic in this one.
+        dynamo.reset()
 
 
 def skipped_otherwise(stats) -> list[str]:

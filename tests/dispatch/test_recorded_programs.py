@@ -126,7 +126,6 @@ def test_a_mode_that_lets_tilesmith_run_is_not_in_the_way():
 
 def test_a_compiled_program_calls_launchables_between_its_graphs():
     launch = get_launchable(SIGNATURE)
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x: launch(x * 2, W) + x.sum(), backend="eager")
     for _ in range(3):
         torch.testing.assert_close(compiled(X), F.conv2d(X * 2, W) + X.sum(), atol=1e-4, rtol=1e-4)

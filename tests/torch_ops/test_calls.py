@@ -81,7 +81,6 @@ def test_a_recorded_program_has_the_operator(way):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_compiled_program_is_one_graph(dynamic):
-    torch._dynamo.reset()
     compiled = torch.compile(lambda x, w, b: mine(x * 1, w, b), fullgraph=True, backend="aot_eager", dynamic=dynamic)
     for x, w, b in (leaves(), (torch.cat([X, X]).requires_grad_(), *leaves()[1:])):
         same(compiled(x, w, b), theirs(x, w, b))
@@ -89,7 +88,6 @@ def test_a_compiled_program_is_one_graph(dynamic):
 
 
 def test_compiled_layouts_words_and_products():
-    torch._dynamo.reset()
     last, filter_ = X.permute(0, 2, 3, 1), W.permute(0, 2, 3, 1)
     compiled = torch.compile(
         lambda x, a: (

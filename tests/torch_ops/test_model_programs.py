@@ -19,7 +19,6 @@ def nets():
     model, x = filled(ResNet()), image(2, 3, 12, 12)
     with torch.no_grad():
         want = copy.deepcopy(model).double()(x.double())
-    torch._dynamo.reset()
     return model, tilesmith.optimize(model), x, want
 
 
