@@ -80,7 +80,7 @@ def test_batch_norm_is_folded_where_filters_are_frozen():
     gm, fused = check(block, x, w, b, *statistics, r)
     assert fused == [("batch norm", "bias", "residual", "relu")]
     (call,) = [node for node in gm.graph.nodes if node.target is ops.convolution.default]
-    assert call.kwargs == {"activation": "relu", "frozen": True}
+    assert call.kwargs == {"activation": "relu", "mode": "fast", "frozen": True}
     assert not {aten.relu.default, aten.convolution.default} & targets(gm).keys()
 
 

@@ -80,7 +80,6 @@ class _Decision:
 _lock = threading.Lock()  # guards _known and _logged; never held while a problem is decided
 _known: dict[tuple[Any, ...], _Decision] = {}
 _logged: set[Signature] = set()
-_untuned: set[str] = set()  # problems that ``decide_untuned`` names; never empties, as compiled graphs live on
 _LIMIT = 4096
 # Called with the problem and a function that makes the call; see ``watch_calls``.
 Watcher = Callable[[Signature, Callable[[], Any]], Any]
@@ -332,8 +331,6 @@ def get_launchable(
     """
     if not isinstance(signature, ConvSignature | GemmSignature):
         raise ArgumentError(f"{type(signature).__name__} is no signature; make a ConvSignature or a GemmSignature")
-    if mode is None and _untuned and _is_untuned(signature):
-        mode = "fast"
     wanted, mode = mode, check_mode(mode)
     strict = mode == "strict"  # writes no file
     held = strict_cache(cache) if strict else open_cache(cache)
@@ -376,19 +373,6 @@ def get_launchable(
             if mode == BACKGROUND:
                 _measure_later(request, resolved, asked.launch, options)
         return asked.launch
-
-
-def decide_untuned(problem: str) -> None:
-    """Have calls that name no mode take the untuned choice for the problem with this key, as a compiled graph decided.
-
-    A compiled graph must not be interrupted by a measurement. A record of a database still comes first.
-    """
-    with _lock:
-        _untuned.add(problem)
-
-
-def _is_untuned(signature: Signature) -> bool:
-    return not signature.is_empty and env.FIND_MODE.get() != "strict" and signature.canonical.key() in _untuned
 
 
 def _measure_later(request: Request, untuned: Resolved, launch: Launchable, options: Options) -> None:

@@ -13,7 +13,7 @@ from torch.fx import Graph, GraphModule
 
 from tilesmith.problems.keys import parse_key
 from tilesmith.torch_ops.compile.builder import prepare_kernels
-from tilesmith.torch_ops.compile.decide import Decider
+from tilesmith.torch_ops.compile.decide import Decider, find_mode
 from tilesmith.torch_ops.compile.freezing import freeze_inputs
 from tilesmith.torch_ops.compile.identity import identity_of
 from tilesmith.torch_ops.compile.kept import Kept, alone, keep, name_of, new_mark, recall, signatures_of
@@ -56,7 +56,7 @@ def backend(
         name = name_of(graph, inputs, identity)
         kept = _still_decided(recall(name), inputs, asked)
         if kept is not None and (device := _only_device(inputs)) is not None:
-            prepare_kernels(signatures_of(kept.lines), device)
+            prepare_kernels(signatures_of(kept.lines), device, find_mode())
         own = TilesmithPass(asked, identity, name, kept.mark if kept else new_mark())
         settings = {**patches, "freezing": frozen, "joint_custom_post_pass": own}
         call: Callable[..., Any] = compile_fx(graph, inputs, config_patches=settings, decompositions=decompositions)  # type: ignore[assignment]
@@ -114,7 +114,7 @@ class TilesmithPass(CustomGraphPass):
                 rewriter.run()
                 self.lines += rewriter.lines
                 keep(self.name, Kept(self.mark, tuple(self.lines)))
-            prepare_kernels(signatures_of(rewriter.lines), device)
+            prepare_kernels(signatures_of(rewriter.lines), device, find_mode())
         write_out(graph)
         graph.lint()
 

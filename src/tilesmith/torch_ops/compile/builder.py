@@ -14,20 +14,20 @@ from tilesmith.targets.detect import usable_cores
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
-_jobs: dict[tuple[Signature, str], Future[None]] = {}
+_jobs: dict[tuple[Signature, str, str], Future[None]] = {}
 _log = logging.getLogger("tilesmith.compile")
 
 
-def prepare_kernels(signatures: Iterable[Signature], device: str) -> None:
+def prepare_kernels(signatures: Iterable[Signature], device: str, mode: str) -> None:
     """Begin to compile and load the kernels; a call that needs one earlier waits for it alone."""
     global _pool
     with _lock:
         if _pool is None:
             _pool = ThreadPoolExecutor(max_workers=usable_cores(), thread_name_prefix="tilesmith-compile")
         for signature in signatures:
-            key = (signature, device)
+            key = (signature, device, mode)
             if key not in _jobs:
-                _jobs[key] = _pool.submit(_prepare, signature, device)
+                _jobs[key] = _pool.submit(_prepare, signature, device, mode)
 
 
 def wait_for_kernels(seconds: float) -> bool:
@@ -39,8 +39,8 @@ def wait_for_kernels(seconds: float) -> bool:
     return not wait(jobs, seconds).not_done
 
 
-def _prepare(signature: Signature, device: str) -> None:
+def _prepare(signature: Signature, device: str, mode: str) -> None:
     try:
-        get_launchable(signature, device=None if device == "cpu" else device)
+        get_launchable(signature, device=None if device == "cpu" else device, mode=mode)
     except TilesmithError as error:
         _log.warning("%s: %s", signature.key(), error)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from tilesmith import env
 from tilesmith.dispatch.choice import DATABASE, NEAREST, SPEC, Choice
-from tilesmith.dispatch.launchable import decide_untuned
 from tilesmith.dispatch.locations import named_databases, open_cache, strict_cache, target_of
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import NoSolutionError, ProblemError, TilesmithError
@@ -43,22 +42,27 @@ class Decision:
     measured: bool = False
 
 
+def find_mode() -> str:
+    """How decisions, and the operators of a compiled graph, find kernels: nothing is measured."""
+    return "strict" if env.FIND_MODE.get() == "strict" else "fast"
+
+
 class Decider:
-    """Decisions for the graphs of one compilation on one device.
+    """Decisions for the graphs of one compilation on one device, and the mode in which their operators find kernels.
+
+    A compiled graph must not be interrupted by a measurement: its operators take what a database holds, else the
+    untuned choice.
 
     Args:
         device: ``"cpu"`` or ``"cuda:N"``.
         ours: ``"auto"``, ``"always"`` or ``"never"``.
         pinned: Decisions of another process that must hold here, by key of the problem.
-        decides: False if nothing will run by these decisions.
     """
 
-    def __init__(
-        self, device: str, ours: str = "auto", pinned: Mapping[str, bool] | None = None, decides: bool = True
-    ) -> None:
-        self.device, self.ours, self.pinned, self.decides = device, ours, pinned or {}, decides
+    def __init__(self, device: str, ours: str = "auto", pinned: Mapping[str, bool] | None = None) -> None:
+        self.device, self.ours, self.pinned = device, ours, pinned or {}
         self.target: Target = target_of(None, None, device)
-        self.mode = "strict" if env.FIND_MODE.get() == "strict" else "fast"
+        self.mode = find_mode()
         self.raced = self.target.family == "cuda" and takes_part(None)
         self._known: dict[Signature, Decision] = {}
 
@@ -92,8 +96,6 @@ class Decider:
         pinned = self.pinned.get(signature.key(), decision.ours)
         if pinned != decision.ours:
             decision = replace(decision, ours=pinned, reason="as the first process of this job decided")
-        if self.decides and decision.ours:  # calls take what a database holds, and measure nothing
-            decide_untuned(signature.canonical.key())
         return decision
 
     def _judged(self, signature: Signature, choice: Choice) -> Decision:

@@ -86,7 +86,7 @@ class Rewriter:
             for place in (0, 1):
                 head.update_arg(place, self.layouts.converted(args_of(head)[place]))
             early.value_again(head)
-        new = (_write_conv if is_conv else _write_gemm)(write, chain, self.frozen)
+        new = (_write_conv if is_conv else _write_gemm)(write, chain, _options(chain, self.frozen, self.decide.mode))
         chain.end.replace_all_uses_with(new)
         _erase(self.graph, chain.end)
         self.layouts.replaced(new, before)
@@ -124,7 +124,7 @@ class Rewriter:
         for index in (0, 1):
             if ours[index]:  # one call each, so that none waits for the other's operands
                 own = [place == index for place in range(3)]
-                both = write.call(op, dy, x, w, *shape, own, like=node)
+                both = write.call(op, dy, x, w, *shape, own, mode=self.decide.mode, like=node)
                 found[index] = write.call(getitem, both, index, like=node)
         left = [bool(mask[index]) and not ours[index] for index in (0, 1)]
         if any(left):
@@ -236,10 +236,10 @@ def _is_bias(head: Node) -> bool:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _options(chain: Chain, frozen: bool) -> dict[str, Any]:
+def _options(chain: Chain, frozen: bool, mode: str) -> dict[str, Any]:
     """Keyword arguments of the operators, those alone that are not their defaults."""
     act = chain.activation
-    options: dict[str, Any] = {"activation": act.name}
+    options: dict[str, Any] = {"activation": act.name, "mode": mode}
     if act.name == "leaky_relu":
         options["slope"] = act.slope
     if act.name == "clamp":
@@ -247,7 +247,7 @@ def _options(chain: Chain, frozen: bool) -> dict[str, Any]:
     return {**options, "frozen": True} if frozen else options
 
 
-def _write_conv(write: Writer, chain: Chain, frozen: bool) -> Node:
+def _write_conv(write: Writer, chain: Chain, options: dict[str, Any]) -> Node:
     x, w, b, *shape = args_of(chain.head)
     if chain.norm is not None:
         w, b = _folded(write, chain, w, b)
@@ -255,7 +255,7 @@ def _write_conv(write: Writer, chain: Chain, frozen: bool) -> Node:
     if b is not None and value(b).dtype != dtype:
         b = write.cast(b, dtype)
     op = torch.ops.tilesmith.convolution.default
-    return write.call(op, x, w, b, chain.residual, *shape, like=chain.end, **_options(chain, frozen))
+    return write.call(op, x, w, b, chain.residual, *shape, like=chain.end, **options)
 
 
 def _folded(write: Writer, chain: Chain, w: Node, b: Node | None) -> tuple[Node, Node]:
@@ -279,7 +279,7 @@ def _folded(write: Writer, chain: Chain, w: Node, b: Node | None) -> tuple[Node,
     return write.cast(filter_, dtype), write.cast(bias, value(chain.head).dtype)
 
 
-def _write_gemm(write: Writer, chain: Chain, frozen: bool) -> Node:
+def _write_gemm(write: Writer, chain: Chain, options: dict[str, Any]) -> Node:
     added, a, b = _operands(chain.head)
     bias, residual = chain.bias, chain.residual
     if added is not None and _is_bias(chain.head):
@@ -290,7 +290,7 @@ def _write_gemm(write: Writer, chain: Chain, frozen: bool) -> Node:
     if residual is not None and value(residual).shape != shape:
         residual = write.call(aten.reshape.default, residual, list(shape))
     op = torch.ops.tilesmith.gemm.default
-    new = write.call(op, a, b, bias, residual, like=chain.end, **_options(chain, frozen))
+    new = write.call(op, a, b, bias, residual, like=chain.end, **options)
     if chain.views:
         new = write.call(aten.reshape.default, new, list(value(chain.end).shape), like=chain.end)
     return new

@@ -44,7 +44,7 @@ def _shares(graph: Graph, device: str, frozen: bool) -> Counter[str]:
     """The problems that kernels exist for, with their estimated time in the graph, in microseconds."""
     copy = Graph()
     copy.output(copy.graph_copy(graph, {}))
-    rewriter = Rewriter(copy, Decider(device, "always", decides=False), frozen)
+    rewriter = Rewriter(copy, Decider(device, "always"), frozen)
     rewriter.run()
     shares: Counter[str] = Counter()
     for line in rewriter.lines:
