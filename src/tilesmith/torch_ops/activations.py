@@ -18,6 +18,11 @@ _OF_ARGUMENT: dict[str, Any] = {
 }  # fmt: skip
 
 
+def activation_arguments(epilogue: Epilogue) -> tuple[str, float, float, float]:
+    """The activation as the operators take it, in the order of their schema."""
+    return epilogue.activation, epilogue.slope, epilogue.low, epilogue.high
+
+
 def needs_argument(epilogue: Epilogue) -> bool:
     """Whether the gradient of an epilogue's activation needs the activation's argument."""
     return epilogue.activation in _OF_ARGUMENT or (epilogue.activation == "leaky_relu" and epilogue.slope <= 0)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.torch_ops.compile.nodes import args_of, value
 
 aten = torch.ops.aten
@@ -21,19 +22,6 @@ KEPT = (
     aten.silu.default, aten.gelu.default, aten.leaky_relu.default, aten.hardswish.default, aten.hardsigmoid.default,
     aten.hardtanh.default, BATCH_NORM,
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Activation:
-    """An activation of the operators, with its numbers."""
-
-    name: str = "none"
-    slope: float = 0.01
-    low: float = 0.0
-    high: float = 6.0
-
-
-NONE = Activation()
 
 
 @dataclass
@@ -49,7 +37,7 @@ class Chain:
     norm: Node | None = None
     residual: Node | None = None
     bias: Node | None = None  # of a product, added behind it
-    activation: Activation = NONE
+    activation: Epilogue = IDENTITY  # the activation alone
     views: list[Node] = field(default_factory=list)
     taken: int = 0  # operators behind the head
 
@@ -74,7 +62,7 @@ def _only_user(node: Node) -> Node | None:
 
 def _takes(chain: Chain, user: Node) -> bool:
     """Add ``user`` to the chain if a kernel can do it."""
-    if chain.activation.name != "none":
+    if chain.activation.activation != "none":
         return False
     end, is_conv = chain.end, chain.head.target is CONVOLUTION
     if is_conv and user.target is BATCH_NORM:
@@ -133,23 +121,23 @@ def _takes_addition(chain: Chain, user: Node) -> bool:
 # --- activations ------------------------------------------------------------------------------------------------------
 
 
-def activation_of(node: Node) -> Activation | None:
+def activation_of(node: Node) -> Epilogue | None:
     """The activation that a node computes of its first argument; None if the operators have none like it."""
     target, args = node.target, args_of(node)
     plain = _PLAIN.get(target)
     if plain is not None:
-        return Activation(plain)
+        return Epilogue(activation=plain)
     if target is aten.leaky_relu.default:
-        return Activation("leaky_relu", slope=float(_argument(node, 1, "negative_slope", 0.01)))
+        return Epilogue(activation="leaky_relu", slope=float(_argument(node, 1, "negative_slope", 0.01)))
     if target is aten.gelu.default:
-        return Activation("gelu_tanh" if _argument(node, 1, "approximate", "none") == "tanh" else "gelu")
+        return Epilogue(activation="gelu_tanh" if _argument(node, 1, "approximate", "none") == "tanh" else "gelu")
     if target is aten.hardtanh.default:
         low, high = _argument(node, 1, "min_val", -1.0), _argument(node, 2, "max_val", 1.0)
         return _clamp(low, high)
     if target is aten.clamp.default:
         return _clamp(_argument(node, 1, "min", None), _argument(node, 2, "max", None))
     if target is aten.clamp_min.default and len(args) == 2 and args[1] == 0:
-        return Activation("relu")
+        return Epilogue(activation="relu")
     return None
 
 
@@ -163,6 +151,6 @@ def _argument(node: Node, place: int, name: str, default: Any) -> Any:
     return args_of(node)[place] if len(args_of(node)) > place else node.kwargs.get(name, default)
 
 
-def _clamp(low: Any, high: Any) -> Activation | None:
+def _clamp(low: Any, high: Any) -> Epilogue | None:
     numbers = all(isinstance(each, int | float) for each in (low, high))
-    return Activation("clamp", low=float(low), high=float(high)) if numbers and low <= high else None
+    return Epilogue(activation="clamp", low=float(low), high=float(high)) if numbers and low <= high else None

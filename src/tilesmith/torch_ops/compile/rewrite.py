@@ -168,7 +168,7 @@ class Rewriter:
 
 
 def _fused(chain: Chain) -> tuple[str, ...]:
-    name = chain.activation.name
+    name = chain.activation.activation
     parts = ("batch norm", chain.norm), ("bias", _has_bias(chain)), ("residual", chain.residual)
     return (*(text for text, present in parts if present), *([name] if name != "none" else []))
 
@@ -186,11 +186,7 @@ def _folding_pays(chain: Chain) -> bool:
 
 
 def _epilogue(chain: Chain) -> Epilogue:
-    act = chain.activation
-    return Epilogue(
-        bias=_has_bias(chain), residual=chain.residual is not None,
-        activation=act.name, slope=act.slope, low=act.low, high=act.high,
-    )  # fmt: skip
+    return replace(chain.activation, bias=_has_bias(chain), residual=chain.residual is not None)
 
 
 def _conv_signature(chain: Chain, x: Any, w: Any) -> Signature:
@@ -239,10 +235,10 @@ def _is_bias(head: Node) -> bool:
 def _options(chain: Chain, frozen: bool, mode: str) -> dict[str, Any]:
     """Keyword arguments of the operators, those alone that are not their defaults."""
     act = chain.activation
-    options: dict[str, Any] = {"activation": act.name, "mode": mode}
-    if act.name == "leaky_relu":
+    options: dict[str, Any] = {"activation": act.activation, "mode": mode}
+    if act.activation == "leaky_relu":
         options["slope"] = act.slope
-    if act.name == "clamp":
+    if act.activation == "clamp":
         options |= {"low": act.low, "high": act.high}
     return {**options, "frozen": True} if frozen else options
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import fx, nn
 
-from tilesmith.torch_ops.modules.finish import NOTHING, Finish, activation_of, added_to
+from tilesmith.problems.epilogue import IDENTITY, Epilogue
+from tilesmith.torch_ops.modules.finish import activation_of, added_to
 from tilesmith.torch_ops.modules.folding import is_foldable
 from tilesmith.torch_ops.modules.layers import ORIGINALS
 from tilesmith.torch_ops.modules.tracing import has_hooks
@@ -23,7 +24,7 @@ class Chain:
     layer: str
     norm: str = ""
     added: fx.Node | None = None
-    finish: Finish = NOTHING
+    epilogue: Epilogue = IDENTITY  # the activation alone
     folded: tuple[str, ...] = ()  # what follows the layer, in words
 
     @property
@@ -88,11 +89,11 @@ class _Search:
         module = self._module(after) if after.op == "call_module" else None
         if (module is None and after.op == "call_module") or not after.args or after.args[0] is not chain.last:
             return chain
-        finish = activation_of(after, module)
-        if finish is None:
+        epilogue = activation_of(after, module)
+        if epilogue is None:
             return chain
-        said = (*chain.folded, finish.activation)
-        return Chain((*chain.nodes, after), chain.layer, chain.norm, chain.added, finish, said)
+        said = (*chain.folded, epilogue.activation)
+        return Chain((*chain.nodes, after), chain.layer, chain.norm, chain.added, epilogue, said)
 
     def plain_chain(self, node: fx.Node) -> Chain | None:
         chain = self._activated(self._after_norm(node))

@@ -15,7 +15,9 @@ from torch import nn
 from torch.nn import functional
 
 from tilesmith.errors import TilesmithError
-from tilesmith.torch_ops.modules.finish import NOTHING, Finish
+from tilesmith.problems.epilogue import IDENTITY, Epilogue
+from tilesmith.torch_ops.activations import activation_arguments
+from tilesmith.torch_ops.modules.finish import activate_in_place
 from tilesmith.torch_ops.modules.race import may_measure, run_faster
 from tilesmith.torch_ops.modules.tensors import differentiates_forward, exports_to_onnx, find_mode, taken
 
@@ -116,8 +118,8 @@ def _made_again(kind: type[nn.Module]) -> nn.Module:
 
 
 def convolved(
-    layer: Any, x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional = None, finish: Finish = NOTHING, *,
-    output_size: Any = None,
+    layer: Any, x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional = None,
+    epilogue: Epilogue = IDENTITY, *, output_size: Any = None,
 ) -> torch.Tensor | None:  # fmt: skip
     """What a convolution makes of ``x`` with this filter and bias; None where the operator does not take the call.
 
@@ -156,7 +158,7 @@ def convolved(
 
     def ours() -> Any:
         return torch.ops.tilesmith.convolution.default(
-            x, w, b, residual, *options, *finish.arguments, not layer.training, mode=find_mode(x)
+            x, w, b, residual, *options, *activation_arguments(epilogue), not layer.training, mode=find_mode(x)
         )
 
     try:
@@ -164,9 +166,9 @@ def convolved(
 
             def pytorchs() -> Any:
                 y = torch.ops.aten.convolution.default(x, w, b, *options)
-                return finish.in_place(y if residual is None else y.add_(residual))
+                return activate_in_place(epilogue, y if residual is None else y.add_(residual))
 
-            y: torch.Tensor = run_faster(layer, (*_lying(x, w, residual), b is None, finish), x, ours, pytorchs)
+            y: torch.Tensor = run_faster(layer, (*_lying(x, w, residual), b is None, epilogue), x, ours, pytorchs)
         else:
             y = ours()
     except TilesmithError as error:
@@ -176,7 +178,7 @@ def convolved(
 
 
 def multiplied(
-    layer: Any, x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional = None, finish: Finish = NOTHING
+    layer: Any, x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional = None, epilogue: Epilogue = IDENTITY
 ) -> torch.Tensor | None:
     """What a linear layer makes of ``x``; None where the operator does not take the call, or would not pay."""
     if not _is_taken(layer, x, w, b, residual) or x.dim() < 2 or x.shape[-1] != w.shape[1]:
@@ -192,15 +194,15 @@ def multiplied(
 
     def ours() -> Any:
         return torch.ops.tilesmith.gemm.default(
-            rows, w.t(), b, added, *finish.arguments, not layer.training, mode=find_mode(x)
+            rows, w.t(), b, added, *activation_arguments(epilogue), not layer.training, mode=find_mode(x)
         )
 
     def pytorchs() -> Any:
         y = functional.linear(rows, w, b)
-        return finish.in_place(y if added is None else y.add_(added))
+        return activate_in_place(epilogue, y if added is None else y.add_(added))
 
     try:
-        key = (*_lying(rows, w, added), b is None, finish)
+        key = (*_lying(rows, w, added), b is None, epilogue)
         y: torch.Tensor = run_faster(layer, key, x, ours, pytorchs) if races else ours()
     except TilesmithError as error:
         tell(error)

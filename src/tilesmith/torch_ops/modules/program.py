@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from tilesmith.problems.epilogue import Epilogue
 from tilesmith.torch_ops.modules.chains import Chain
-from tilesmith.torch_ops.modules.finish import Finish
+from tilesmith.torch_ops.modules.finish import activate
 from tilesmith.torch_ops.modules.folding import Folded
 from tilesmith.torch_ops.modules.layers import convolved, multiplied
 
@@ -17,20 +18,20 @@ from tilesmith.torch_ops.modules.layers import convolved, multiplied
 class Step:
     """Runs one chain. Its name and module are what ``torch.fx`` prints for it."""
 
-    def __init__(self, layer: Any, norm: Any, finish: Finish, number: int) -> None:
-        self.layer, self.norm, self.finish = layer, norm, finish
+    def __init__(self, layer: Any, norm: Any, epilogue: Epilogue, number: int) -> None:
+        self.layer, self.norm, self.epilogue = layer, norm, epilogue
         self.folded = Folded(layer, norm)
         self._compute: Callable[..., Any] = multiplied if isinstance(layer, nn.Linear) else convolved
         self.__name__ = f"step_{number}"
 
     def __call__(self, x: torch.Tensor, added: torch.Tensor | None = None) -> Any:
-        found = self._compute(self.layer, x, self.folded.filter, self.folded.bias, added, self.finish)
+        found = self._compute(self.layer, x, self.folded.filter, self.folded.bias, added, self.epilogue)
         if found is not None:
             return found
         y = self.layer(x)
         if self.norm is not None:
             y = self.norm(y)
-        return self.finish(y if added is None else y + added)
+        return activate(self.epilogue, y if added is None else y + added)
 
 
 class Program:
@@ -41,7 +42,7 @@ class Program:
         calls: dict[fx.Node, fx.Node] = {}  # the last node of a chain that is done -> its step
         for number, chain in enumerate(chains):
             norm = root.get_submodule(chain.norm) if chain.norm else None
-            step = Step(root.get_submodule(chain.layer), norm, chain.finish, number)
+            step = Step(root.get_submodule(chain.layer), norm, chain.epilogue, number)
             self.steps.append(step)
             # Without a sum all that a chain reads is there at its layer; a sum waits for its other tensor.
             with graph.inserting_before(chain.nodes[0] if chain.added is None else chain.last):
