@@ -131,6 +131,10 @@ def _user_layer() -> tuple[str, ...]:
     return _user_places(*map(os.environ.get, _ASKED))[1]
 
 
+def _user_lab() -> Path:
+    return Path(_user_layer()[0]).with_name("lab")
+
+
 @lru_cache(maxsize=8)
 def _user_places(*asked: str | None) -> tuple[Path, tuple[str, ...]]:
     """The user's cache and layer, for as long as the variables that say where they lie are these."""
@@ -203,9 +207,15 @@ EXTERNAL: Variable[bool] = Variable(
     "let PyTorch's own CUDA kernels take part where PyTorch is loaded; 0 leaves generated kernels alone", _switch,
 )  # fmt: skip
 
+LAB_DIR: Variable[Path] = Variable(
+    "TILESMITH_LAB_DIR", _user_lab, "lab in the user's data folder", "a folder's path",
+    "where `tilesmith gemm` keeps its results and jobs", _folder,
+)  # fmt: skip
+
 VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read only, so covariance is safe
     CACHE_ON, CACHE_DIR, TRUST_FOLDER, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH, DB_TIMEOUT, LOG_CMD,
     ONLY_SOLVER, NUM_THREADS, CPU_LEVEL, LIBCUDA, EXTERNAL,
+    LAB_DIR,
 )  # fmt: skip
 
 

@@ -69,6 +69,7 @@ def test_json_fields(verb, capsys, tmp_path):
         "cache": ["cache", "ls", "--json"],
         "package": ["package", "build", str(tmp_path / "list.txt"), "-o", str(tmp_path), "--json"],
         "db": ["db", "query", "--db", str(ROOT / "tests" / "db" / "stores" / "v2.db"), "--json"],
+        "gemm": ["gemm", "tune", "MNK=8", "t=1", "s=60", "--threads", "1", "--json"],
         "tune": ["tune", *PROBLEM.split(), "--trials", "1", "--seconds", "60", "--json"],
         "bench": [
             "bench",

@@ -26,6 +26,7 @@ VERBS: Final = {
     "tune": "search the best config of each problem and remember it",
     "retune": "search anew what a new driver, compiler or solver may have changed",
     "preload": "decide, compile and keep problems, so that strict mode runs them",
+    "gemm": "tune and measure matrix products beside rivals, and print all that is known",
     "bench": "time problems, beside another library",
     "verify": "check the numbers of problems against a float64 reference",
     "generate": "write the sources of a problem and the exact compiler command",
@@ -41,6 +42,7 @@ VERBS: Final = {
 EXAMINER: Final = "doctor"
 _PATIENT: Final = (
     "db",
+    "gemm",
     "tune",
     "tune-model",
     "retune",
@@ -48,6 +50,8 @@ _PATIENT: Final = (
 )  # work on databases: it waits longer for them than a call may
 DRIVER: Final = "MIOpenDriver"
 BASES: Final = ("conv", "gemm")
+LAB: Final = "gemm"
+LAB_ACTIONS: Final = ("tune", "run", "perf", "jobs", "log", "stop")
 MAX_WORDS: Final = 1 << 14  # of a command line: click takes a second for 40,000 of them
 
 
@@ -175,7 +179,9 @@ def _driver_words(arguments: Sequence[str]) -> list[str] | None:
     first = words[0].rsplit("/", 1)[-1]
     if first == DRIVER:
         return words
-    # No verb begins like a base command, so that an unknown base is told by the driver's grammar, with its bases.
+    if first == LAB:  # a verb of this name, and a base command whose flags follow
+        return None if len(words) > 1 and (words[1] in LAB_ACTIONS or words[1] == "--help") else words
+    # No other verb begins like a base command, so that an unknown base is told by the driver's grammar, with its bases.
     return words if first not in VERBS and first.startswith(BASES) else None
 
 

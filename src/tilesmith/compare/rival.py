@@ -111,6 +111,7 @@ RIVALS = (
 
 
 GROUP = "tilesmith.rivals"
+NOTHING = "none"  # in place of a rival's name
 _log = logging.getLogger("tilesmith.compare")
 
 
@@ -126,3 +127,20 @@ def rivals_of(target: Target) -> dict[str, Rival]:
                 "rival %s of %s cannot be loaded (%s: %s)", entry.name, entry.value, type(error).__name__, error
             )
     return {name: rival for name, rival in found.items() if target.family in rival.families}
+
+
+def chosen_rivals(names: Sequence[str], target: Target) -> tuple[Rival, ...]:
+    """The rivals that a user named, with commas or without (``none``: no rival); of no names, those installed.
+
+    Raises ``ArgumentError`` for one that is not measured on the target.
+    """
+    known = rivals_of(target)
+    if not names:
+        return tuple(rival for rival in known.values() if rival.is_here())
+    each = [name.strip() for word in names for name in word.split(",")]
+    for name in each:
+        if name not in (*known, NOTHING):
+            raise ArgumentError(
+                f"--against {name!r} is not measured on {target.family}; known there: {', '.join((*known, NOTHING))}"
+            )
+    return tuple(known[name] for name in dict.fromkeys(each) if name != NOTHING)

@@ -27,7 +27,7 @@ from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import complain, dump_json, note, progress, table
 from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.compare.benchmark import bench
-from tilesmith.compare.rival import Rival, rivals_of
+from tilesmith.compare.rival import chosen_rivals
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError, CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
@@ -40,7 +40,6 @@ from tilesmith.toolchain.build import find_toolchain
 from tilesmith.tune.progress import Listener
 
 Row = dict[str, Any]
-NOTHING = "none"
 DISTURBED_STATUS = 3  # exit status: all numbers are right, and some times say little
 _MOST_HELD = 256 << 20  # bytes of an earlier run's rows
 # The fields of ``Bench`` in a row, in this order.
@@ -88,7 +87,7 @@ def command(
     listing = read_problems(words, dtype or "")
     place = Device(target_of(None, threads, device), device)
     target = place.target
-    rivals = _rivals(against, target)
+    rivals = chosen_rivals(against, target)
     libraries = tuple(rival.name for rival in rivals)
     _check_writable(json_path)
     rows = _held(json_path, listing.items) if resume else {}
@@ -136,20 +135,6 @@ def command(
     )
     statuses = {row["status"] for row in ordered}
     return listing.status or (1 if FAILED in statuses else DISTURBED_STATUS if DISTURBED in statuses else 0)
-
-
-def _rivals(against: Sequence[str], target: Target) -> tuple[Rival, ...]:
-    """The libraries asked for, else those installed; ``ArgumentError`` for one that is not measured on the target."""
-    known = rivals_of(target)
-    if not against:
-        return tuple(rival for rival in known.values() if rival.is_here())
-    names = [name.strip() for word in against for name in word.split(",")]
-    for name in names:
-        if name not in (*known, NOTHING):
-            raise ArgumentError(
-                f"--against {name!r} is not measured on {target.family}; known there: {', '.join((*known, NOTHING))}"
-            )
-    return tuple(known[name] for name in dict.fromkeys(names) if name != NOTHING)
 
 
 def _name(item: Item) -> tuple[str, str]:

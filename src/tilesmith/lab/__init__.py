@@ -1,0 +1,1 @@
+"""The GEMM laboratory: sizes are tuned, measured beside rivals, and kept side by side."""
