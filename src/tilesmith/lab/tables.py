@@ -104,7 +104,7 @@ def plot(results: Sequence[Result], path: Path) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise ArgumentError("a plot needs matplotlib; install it: pip install 'tilesmith[report]'") from None
+        raise ArgumentError("a plot needs matplotlib; install it: pip install matplotlib") from None
     panels = list(dict.fromkeys((form_of(r.signature), type_of(r.signature)) for r in results))
     figure = Figure(figsize=(7.0, 3.4 * len(panels)), layout="constrained")
     FigureCanvasAgg(figure)
