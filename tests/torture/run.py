@@ -31,6 +31,7 @@ PARTS = {
     "damages": ("tests/torture/damages.py", ["--cases", "1000"], ["--cases", "50"]),
     "faults": ("tests/torture/faults.py", [], ["--seconds", "15"]),
     "hostile records": ("tests/torture/hostile.py", [], ["--records", "40", "--measure", "20"]),
+    "laboratory": ("tests/torture/interrupted_lab.py", ["--times", "20"], ["--times", "1"]),
     "same choice": ("benchmarks/same_choice.py", ["-n", "1000"], ["-n", "20"]),
 }  # fmt: skip
 
