@@ -44,6 +44,8 @@ def main() -> int:
     options.add_argument("--times", type=int, default=20)
     options.add_argument("--seed", type=int, default=0)
     given = options.parse_args()
+    # A shell starts background jobs with SIGINT ignored, and children inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     chance, damaged, killed = random.Random(given.seed), [], 0
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
@@ -55,7 +57,7 @@ def main() -> int:
                 if process.poll() is None:
                     process.send_signal(chance.choice([signal.SIGINT, signal.SIGKILL]))
                     killed += 1
-            damaged += [text for each in running if "Traceback" in (text := each.communicate(timeout=60)[1])]
+            damaged += [text for each in running if "Traceback" in (text := each.communicate(timeout=300)[1])]
         last = begin(home)
         text = last.communicate(timeout=LONGEST_S)[1]
         os.environ["TILESMITH_LAB_DIR"] = str(home / "lab")
