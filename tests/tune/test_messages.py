@@ -1,6 +1,8 @@
 """Frames and notes survive what pipes and processes do to them."""
 
 import io
+import subprocess
+import sys
 
 import pytest
 
@@ -58,3 +60,19 @@ def test_a_note_is_seen_by_who_maps_the_same_file(tmp_path):
         assert mine.read().rstrip("�") == text[: len(mine.read().rstrip("�"))]
     theirs.write("short")
     assert mine.read() == "short"
+
+
+def test_a_worker_whose_session_is_over_ends_without_a_word(tmp_path):
+    def worker(report):
+        return subprocess.Popen(
+            [sys.executable, "-m", "tilesmith.tune.worker", str(report)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    assert worker(tmp_path / "gone" / "report").communicate(timeout=60) == (b"", b"")
+    left = worker(tmp_path / "report")
+    left.stdout.close()
+    left.stdin.write(frame(Race(("a",), 7, 0.5, 2, None)))
+    left.stdin.close()
+    assert (left.wait(60), left.stderr.read()) == (0, b"")
+    left.stderr.close()

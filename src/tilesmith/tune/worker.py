@@ -132,9 +132,11 @@ def main() -> None:
     _die_with_the_session()
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    report = CrashReport(Path(sys.argv[1]))
-    report.watch_faults()
-    serve(sys.stdin.buffer, replies, report)
+    # A session that is interrupted may be over, and its folder gone, before this process has begun or has answered.
+    with contextlib.suppress(FileNotFoundError, BrokenPipeError):
+        report = CrashReport(Path(sys.argv[1]))
+        report.watch_faults()
+        serve(sys.stdin.buffer, replies, report)
 
 
 def serve(requests: BinaryIO, replies: Any, report: CrashReport) -> None:
