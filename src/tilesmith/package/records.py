@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from tilesmith.errors import PackageError
+from tilesmith.plan.serial import MOST_BYTES as MOST_PLAN
 
 MOST_SIZE = 1 << 26  # bytes of an entry, inflated
+MOST_ROWS = 1 << 24  # the same, of rows
 MOST_NAME = 8192
 MOST_ENTRIES = 1 << 22
 MIXED = "mixed"  # the generator of a package whose plans come from several
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_TARGET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,94}")  # a part of a file's name
 _PRINTABLE = re.compile(r"[ -~]+")
 _LINES = re.compile(r"[ -~\n]+")
 _U32, _U64 = 1 << 32, 1 << 64
@@ -61,11 +64,9 @@ class Manifest:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise PackageError(f"package name {self.name!r} is not 1 to 63 lower-case letters, digits, '.', '_' or '-'")
-        for what, text, most in (
-            ("target", self.target, 95),
-            ("maker", self.maker, 47),
-            ("generator", self.generator, 31),
-        ):
+        if not _TARGET.fullmatch(self.target):
+            raise PackageError(f"package target {self.target!r} is not such as sm_90a:132:h200, 95 characters at most")
+        for what, text, most in (("maker", self.maker, 47), ("generator", self.generator, 31)):
             if not _PRINTABLE.fullmatch(text) or len(text) > most:
                 raise PackageError(f"package {what} {text!r} is not 1 to {most} printable characters")
         for what, number in (("counter", self.counter), ("date", self.date)):
@@ -102,8 +103,11 @@ class PackageEntry:
         shown = f"{self.kind.name.lower()} {self.name.replace(_SEPARATOR, ' ')[:200]!r}"
         if not _LINES.fullmatch(self.name) or len(self.name) > MOST_NAME:
             raise PackageError(f"{shown}: its name is not 1 to {MOST_NAME} printable characters")
-        if not 0 < self.size <= MOST_SIZE:
-            raise PackageError(f"{shown}: {self.size} bytes; an entry has 1 to {MOST_SIZE}")
+        most = {Kind.PLAN: MOST_PLAN, Kind.BINARY: MOST_SIZE}.get(self.kind, MOST_ROWS)
+        if not 0 < self.size <= most:
+            raise PackageError(f"{shown}: {self.size} bytes; an entry of its kind has 1 to {most}")
+        if self.is_deflated and len(self.stored) >= self.size:
+            raise PackageError(f"{shown}: deflated to {len(self.stored)} bytes, no less than its {self.size}")
         for what, number in (("rank", self.rank), ("revision", self.revision)):
             if not 0 <= number < _U32 or (number and self.kind != Kind.PLAN):
                 raise PackageError(f"{shown}: {what} {number} is not from 0 to 2^32-1, and 0 for all but plans")
