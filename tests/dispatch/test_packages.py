@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import package_samples
 import tilesmith
 from tilesmith import ConvSignature, GemmSignature, get_launchable
 from tilesmith.cli.main import run
@@ -24,6 +25,7 @@ from tilesmith.dispatch.launchable import forget_launchables
 from tilesmith.errors import NoCompilerError, NoSolutionError
 from tilesmith.package.build import Rows, assemble_package, pack_problems
 from tilesmith.package.files import PackageFile, write
+from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import Kind
 from tilesmith.solvers.solver import Config, parse_config
 from tilesmith.solvers.table import candidates
@@ -445,6 +447,22 @@ def test_a_damaged_package_is_skipped_with_one_warning(made, place, caplog, part
     assert get_launchable(GEMM, mode="fast").choice.layer in (str(whole), str(path))
     assert len(warnings(caplog)) == 1
     assert f"kernel package {path} is not used" in warnings(caplog)[0]
+
+
+def test_a_package_whose_kernel_cannot_be_loaded_is_skipped(made, place, caplog):
+    """Its digests hold: whoever made it sealed bytes that are no shared object, or no plan."""
+    problem, kernel = GEMM.canonical.key(), package_samples.binary(1)
+    manifest = replace(package_samples.MANIFEST, target=TARGET.name)
+    plans = [PackedPlan(package_samples.plan(problem, kernel, target=TARGET.name))]
+    write(place / "bad.kdb", make_package(manifest, plans, {package_samples.digest(kernel): kernel}))
+    whole = install(made.path, place, "whole.kdb")
+    launch = get_launchable(GEMM, mode="strict")
+    assert launch.choice.layer == str(whole)
+    assert is_right(launch)
+    assert len(warnings(caplog)) == 1
+    whole.unlink()
+    with pytest.raises(NoSolutionError, match="package install"):
+        get_launchable(GEMM, mode="strict")
 
 
 @pytest.mark.needs_users

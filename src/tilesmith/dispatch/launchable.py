@@ -433,7 +433,9 @@ def when_replaced(empty: Callable[[], None]) -> None:
 
 
 def _loaded(request: Request, resolved: Resolved, options: Options) -> Launchable:
-    """Load what was resolved. A CPU kernel that cannot be loaded is compiled again, at last into another folder."""
+    """Load what was resolved. A CPU kernel that cannot be loaded is compiled again, at last into another folder; a
+    kernel package that has such a one is left out.
+    """
     signature, target, cache = request.signature, request.target, request.cache
     if not request.only:
         tell_of_plain(signature, target, resolved.choice.solver)
@@ -441,7 +443,15 @@ def _loaded(request: Request, resolved: Resolved, options: Options) -> Launchabl
     while True:
         try:
             return Launchable(signature, target, resolved, request.device, options)
-        except LaunchError as error:
+        except (LaunchError, PlanError) as error:
+            is_packed = resolved.choice.basis in PACKAGES and (target.family == "cpu" or isinstance(error, PlanError))
+            if is_packed and request.packages.drop_file(resolved.choice.layer, error):
+                from tilesmith.dispatch.resolve import resolve
+
+                resolved = resolve(request)
+                continue
+            if isinstance(error, PlanError):
+                raise
             attempts += 1
             anew = attempts == 1 and cache.refuse(resolved.built.artifacts, error)
             if request.strict or target.family != "cpu" or not (anew or cache.give_up(error)):
@@ -450,7 +460,7 @@ def _loaded(request: Request, resolved: Resolved, options: Options) -> Launchabl
         from tilesmith.solvers.table import candidates
 
         plan = resolved.built.plan
-        candidate = next(each for each in candidates(signature, target) if each.name == plan.solver)
+        (candidate,) = candidates(signature, target, (plan.solver,))
         resolved = replace(resolved, built=build(request, candidate, plan.config))
 
 

@@ -43,8 +43,15 @@ class Packages:
         """Those that can be used; opened when they are first asked for."""
         return tuple(reader for file in self.state if (reader := _open(file)) is not None)
 
-    def drop(self, package: PackageReader, error: PackageError) -> None:
-        """Leave a damaged package out from now on."""
+    def drop_file(self, path: str, error: Exception) -> bool:
+        """Leave the package at this path out from now on; False if it is none that was used."""
+        package = next((each for each in self.readers if each.path == path), None)
+        if package is not None:
+            self.drop(package, error)
+        return package is not None
+
+    def drop(self, package: PackageReader, error: Exception) -> None:
+        """Leave a package that cannot be used out from now on."""
         with _lock:
             for file in self.state:
                 if _opened.get(file) is package:

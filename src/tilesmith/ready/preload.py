@@ -16,7 +16,7 @@ from pathlib import Path
 from tilesmith import env
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
-from tilesmith.dispatch.choice import Choice
+from tilesmith.dispatch.choice import PACKAGES, Choice
 from tilesmith.dispatch.choose import Option, choose
 from tilesmith.dispatch.facts import answers_of, options_of
 from tilesmith.dispatch.launchable import BACKGROUND
@@ -244,7 +244,7 @@ class CachePopulator:
         name = signature.get_func_name()
         try:
             choice = resolve(request).choice
-            if not self._cache.lasts:
+            if not self._cache.lasts and choice.basis not in PACKAGES:
                 raise NoSolutionError(
                     f"the cache folder {self._cache.directory} cannot be written, or others can: see the warning"
                 )
