@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -32,6 +34,13 @@ def found(find: Callable[[], object]) -> bool:
     return True
 
 
+def traces() -> bool:
+    """Containers may forbid what strace does."""
+    if shutil.which("strace") is None:
+        return False
+    return subprocess.run(["strace", "-qq", "-o", os.devnull, "true"], capture_output=True, check=False).returncode == 0
+
+
 # Whether it is here, and what it is with the way to get it.
 NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "compiler": (lambda: found(find_compiler), "a C compiler: apt install gcc, or pip install ziglang"),
@@ -47,6 +56,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "root": (lambda: hasattr(os, "geteuid") and os.geteuid() == 0, "root, to give files to another user: use sudo"),
     "fifos": (lambda: hasattr(os, "mkfifo"), "a system with FIFOs, such as Linux"),
     "dev_full": (lambda: os.path.exists("/dev/full"), "/dev/full: run it on Linux"),
+    "strace": (traces, "strace, and a system that lets it trace: apt install strace"),
     "guard_pages": (lambda: GuardedPages(1).seal(), "inaccessible memory pages: run it on Linux or macOS"),
     "levels": (lambda: len(levels.HERE) > 1, "a processor of two levels: unset TILESMITH_CPU_LEVEL, or take a newer"),
 }

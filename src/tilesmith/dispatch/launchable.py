@@ -25,8 +25,8 @@ from tilesmith import env
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
 from tilesmith.db.waiting import one_call
-from tilesmith.dispatch import hits
-from tilesmith.dispatch.choice import DATABASE, SPEC, Choice, Considered, Resolved
+from tilesmith.dispatch import hits, packaged
+from tilesmith.dispatch.choice import DATABASE, PACKAGES, SPEC, Choice, Considered, Resolved
 from tilesmith.dispatch.locations import (
     check_mode,
     device_ordinal,
@@ -37,6 +37,7 @@ from tilesmith.dispatch.locations import (
 )
 from tilesmith.dispatch.log import start_logging
 from tilesmith.dispatch.origin import Options, Origin, kept_filter, restored_filter
+from tilesmith.dispatch.packages import Packages, forget_packages, installed_packages
 from tilesmith.dispatch.plain import tell_of_plain
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import (
@@ -80,6 +81,7 @@ class _Decision:
 _lock = threading.Lock()  # guards _known and _logged; never held while a problem is decided
 _known: dict[tuple[Any, ...], _Decision] = {}
 _logged: set[Signature] = set()
+_packages: Packages | None = None  # as the last call found them
 _LIMIT = 4096
 # Called with the problem and a function that makes the call; see ``watch_calls``.
 Watcher = Callable[[Signature, Callable[[], Any]], Any]
@@ -348,7 +350,12 @@ def get_launchable(
     if signature.is_empty:
         return _Empty(signature, target, Options(None if device is None else str(device), threads, wanted, None))
     named = named_databases(database)
-    key = (signature, target, device, mode, named, str(held.directory), only, external)
+    packages = installed_packages()
+    if packages is not _packages:
+        _tell_of_packages(packages)
+    # What is deterministic keeps its kernel until ``forget``: each call of the process gives the same bits.
+    seen = None if signature.deterministic else packages
+    key = (signature, target, device, mode, named, str(held.directory), only, external, seen)
     with _lock:
         if len(_known) >= _LIMIT:
             _known.clear()
@@ -359,8 +366,8 @@ def get_launchable(
         if asked.launch is None:
             ordinal = max(0, device_ordinal("cuda" if device is None else device))
             deciding = "fast" if mode == BACKGROUND else mode
-            request = Request(signature, target, deciding, named, held, only, ordinal, external)
-            resolved = hits.recall(request)
+            request = Request(signature, target, deciding, named, held, only, ordinal, external, packages)
+            resolved = (packages.state and packaged.recall(request)) or hits.recall(request)
             if resolved is None:
                 from tilesmith.dispatch import resolve
 
@@ -377,7 +384,7 @@ def get_launchable(
 
 def _measure_later(request: Request, untuned: Resolved, launch: Launchable, options: Options) -> None:
     """Have the problem measured in the background, and then replace the untuned kernel."""
-    if untuned.choice.basis in (DATABASE, SPEC):  # a hit imports nothing
+    if untuned.choice.basis in (DATABASE, SPEC, *PACKAGES):  # a hit imports nothing
         return
     from tilesmith.dispatch.background import Job, can_measure, measure_later
 
@@ -396,13 +403,23 @@ def _measure_later(request: Request, untuned: Resolved, launch: Launchable, opti
         measure_later(Job(request, replace_kernel, capture_of_thread()))
 
 
+def _tell_of_packages(packages: Packages) -> None:
+    """Have the tables of bound plans emptied: a package was installed, replaced or removed since the last look."""
+    global _packages
+    changed, _packages = _packages is not None, packages
+    for empty in _replaced if changed else ():
+        empty()
+
+
 def when_replaced(empty: Callable[[], None]) -> None:
     """Call ``empty`` when a launchable has another kernel: for tables of bound plans that are kept elsewhere."""
     _replaced.append(empty)
 
 
 def _loaded(request: Request, resolved: Resolved, options: Options) -> Launchable:
-    """Load what was resolved. A CPU kernel that cannot be loaded is compiled again, at last into another folder."""
+    """Load what was resolved. A CPU kernel that cannot be loaded is compiled again, at last into another folder; a
+    kernel package that has such a one is left out.
+    """
     signature, target, cache = request.signature, request.target, request.cache
     if not request.only:
         tell_of_plain(signature, target, resolved.choice.solver)
@@ -410,7 +427,15 @@ def _loaded(request: Request, resolved: Resolved, options: Options) -> Launchabl
     while True:
         try:
             return Launchable(signature, target, resolved, request.device, options)
-        except LaunchError as error:
+        except (LaunchError, PlanError) as error:
+            is_packed = resolved.choice.basis in PACKAGES and (target.family == "cpu" or isinstance(error, PlanError))
+            if is_packed and request.packages.drop_file(resolved.choice.layer, error):
+                from tilesmith.dispatch.resolve import resolve
+
+                resolved = resolve(request)
+                continue
+            if isinstance(error, PlanError):
+                raise
             attempts += 1
             anew = attempts == 1 and cache.refuse(resolved.built.artifacts, error)
             if request.strict or target.family != "cpu" or not (anew or cache.give_up(error)):
@@ -419,7 +444,7 @@ def _loaded(request: Request, resolved: Resolved, options: Options) -> Launchabl
         from tilesmith.solvers.table import candidates
 
         plan = resolved.built.plan
-        candidate = next(each for each in candidates(signature, target) if each.name == plan.solver)
+        (candidate,) = candidates(signature, target, (plan.solver,))
         resolved = replace(resolved, built=build(request, candidate, plan.config))
 
 
@@ -431,7 +456,8 @@ def _made_again(origin: Origin) -> Launchable:
     asked, mode = origin.options, check_mode(origin.options.mode)
     held = strict_cache(asked.cache) if mode == "strict" else open_cache(asked.cache)
     ordinal = max(0, device_ordinal(asked.device or "cuda"))
-    request = Request(origin.signature, origin.target, mode, named_databases(), held, device=ordinal)
+    packages = installed_packages()
+    request = Request(origin.signature, origin.target, mode, named_databases(), held, device=ordinal, packages=packages)
     try:
         resolved = _same_kernel(request, origin)
     except (TargetError, PlanError, NoSolutionError, NoCompilerError, CompileError) as error:
@@ -494,6 +520,7 @@ def forget_launchables() -> None:
     with _lock:
         _known.clear()
         _logged.clear()
+    forget_packages()
 
 
 def log_command(signature: Signature) -> None:
@@ -515,6 +542,7 @@ def _look_ahead() -> None:
     again; if it names another cache by then, the call reads that cache.
     """
     with contextlib.suppress(TilesmithError, OSError):
+        installed_packages()
         if env.CACHE_ON.get() and memo.recall(open_cache()):
             maker_of(target_of(None, None))
 

@@ -15,6 +15,7 @@ extern "C" {
 
 #define TS_PACKAGE_DIGEST 32
 #define TS_PACKAGE_MOST_SIZE ((uint64_t)1 << 26)    /* bytes of an entry, inflated */
+#define TS_PACKAGE_MOST_ROWS ((uint64_t)1 << 24)    /* the same, of rows */
 #define TS_PACKAGE_MOST_NAME 8192                   /* bytes of an entry's name */
 #define TS_PACKAGE_MOST_ENTRIES ((uint32_t)1 << 22) /* of a package */
 
