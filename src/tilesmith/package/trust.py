@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.errors import PackageError
-from tilesmith.package.files import PackageFile
-from tilesmith.package.form import SIGNED
 from tilesmith.package.keys import fingerprint, held_keys
-from tilesmith.package.signing import is_signature
+from tilesmith.runtime.packages import PackageReader
 
 
 @dataclass(frozen=True)
@@ -24,12 +22,14 @@ class Signer:
     problem: str
 
 
-def examine(package: PackageFile) -> Signer:
+def examine(package: PackageReader) -> Signer:
     """The signer of a package, without a refusal: for ``package info`` and ``package verify``."""
     if not package.public_key:
         return Signer("", "", "it is not signed")
     mark = fingerprint(package.public_key)
-    if not is_signature(package.public_key, package.signature, SIGNED + bytes.fromhex(package.identity)):
+    try:
+        package.check_signature()
+    except PackageError:
         return Signer("", mark, f"its signature is wrong: the key {mark} did not sign these bytes")
     held = [each for each in held_keys() if each.key.data == package.public_key]
     revoked = next((each for each in held if each.is_revoked), None)
@@ -40,11 +40,11 @@ def examine(package: PackageFile) -> Signer:
     return Signer(held[0].key.name, mark, "")
 
 
-def signer_of(package: PackageFile) -> str | None:
+def signer_of(package: PackageReader) -> str | None:
     """The name of the trusted key that signed a package.
 
     The signature covers every byte that is not the signature, through the tree of digests: what the same
-    ``PackageFile`` reads afterwards is what was signed. Another file, or the same path opened again, has to be asked
+    ``PackageReader`` reads afterwards is what was signed. Another file, or the same path opened again, has to be asked
     again.
 
     Args:
