@@ -163,6 +163,10 @@ TRUST_FOLDER: Variable[tuple[Path, ...]] = Variable(
     "TILESMITH_TRUST_FOLDER", lambda: (), "none", f"a list of absolute paths of folders separated by {os.pathsep!r}",
     "folders of caches and databases that are used although other users own them or can write to them", _folders,
 )  # fmt: skip
+TRUSTED_KEYS: Variable[tuple[Path, ...]] = Variable(
+    "TILESMITH_TRUSTED_KEYS", lambda: (), "none", f"a list of absolute paths separated by {os.pathsep!r}",
+    "files of public keys, or folders of them, whose packages may be installed; they join the user's own", _folders,
+)  # fmt: skip
 TUNING_SPEC_PATH: Variable[Path | None] = Variable(
     "TILESMITH_TUNING_SPEC_PATH", lambda: None, "none", "a file's path",
     "TOML file of choices that come before every database; empty is none", _path,
@@ -221,9 +225,14 @@ EXTERNAL: Variable[bool] = Variable(
 )  # fmt: skip
 
 VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read only, so covariance is safe
-    CACHE_ON, CACHE_DIR, TRUST_FOLDER, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH, DB_TIMEOUT,
-    PACKAGE_PATH, LOG_CMD, ONLY_SOLVER, NUM_THREADS, CPU_LEVEL, LIBCUDA, EXTERNAL,
+    CACHE_ON, CACHE_DIR, TRUST_FOLDER, TRUSTED_KEYS, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH,
+    DB_TIMEOUT, PACKAGE_PATH, LOG_CMD, ONLY_SOLVER, NUM_THREADS, CPU_LEVEL, LIBCUDA, EXTERNAL,
 )  # fmt: skip
+
+
+def user_config() -> Path:
+    """The folder of the user's settings, as the system's variables say now; it need not exist."""
+    return Path(_HOME.user_config_dir)
 
 
 def system_databases() -> tuple[str, ...]:
