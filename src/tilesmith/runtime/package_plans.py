@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.errors import PackageError, PlanError
-from tilesmith.package.files import PackageFile
-from tilesmith.package.records import Kind, name_of
 from tilesmith.plan.serial import check_header, read_head
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.spellings import other_spellings
+from tilesmith.runtime.packages import Kind, PackageReader, name_of
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import why_it_cannot_run
@@ -36,7 +35,7 @@ def package_target(target: Target) -> str:
     return target.name
 
 
-def plans_for(package: PackageFile, signature: Signature, target: Target) -> int:
+def plans_for(package: PackageReader, signature: Signature, target: Target) -> int:
     """How many plans a package has for a problem and target, under any spelling of the problem."""
     name = _name(package, signature, target)
     count = 0
@@ -45,7 +44,7 @@ def plans_for(package: PackageFile, signature: Signature, target: Target) -> int
     return count
 
 
-def plan_for(package: PackageFile, signature: Signature, target: Target, rank: int = 0) -> HeldPlan | None:
+def plan_for(package: PackageReader, signature: Signature, target: Target, rank: int = 0) -> HeldPlan | None:
     """The plan of this rank (0: the best) with its binaries; None if the package has none.
 
     Raises:
@@ -74,7 +73,7 @@ def plan_for(package: PackageFile, signature: Signature, target: Target, rank: i
     return HeldPlan(serial, tuple(held), stale=False)
 
 
-def _name(package: PackageFile, signature: Signature, target: Target) -> str:
+def _name(package: PackageReader, signature: Signature, target: Target) -> str:
     """The name of the problem's plans, under the first spelling that the package has; empty if it has none."""
     place = package_target(target)
     spelled = (signature, *other_spellings(signature))
