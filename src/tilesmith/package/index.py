@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tilesmith.errors import PackageError
 from tilesmith.package.records import Manifest
-from tilesmith.package.verified import MOST_PACKAGE, package_bytes, verified
+from tilesmith.package.whole import MOST_PACKAGE, opened, package_bytes, verify
 from tilesmith.toolchain.files import replace
 
 INDEX_FILE = "tilesmith-packages.txt"
@@ -46,7 +46,7 @@ class IndexLine:
         for what, text, rule in (("target", self.target, _TARGET), ("name", self.name, _NAME),
                                  ("sha256", self.sha256, _SHA256), ("file", self.file, _FILE)):  # fmt: skip
             if not rule.fullmatch(text):
-                raise PackageError(f"{what} {text!r} cannot stand in an index of packages: it must match {rule.pattern}")
+                raise PackageError(f"{what} {text!r} cannot stand in an index of packages: its rule: {rule.pattern}")
         for what, number, least, most in (("counter", self.counter, 0, _U64 - 1),
                                           ("bytes", self.nbytes, _LEAST_PACKAGE, MOST_PACKAGE)):  # fmt: skip
             if not least <= number <= most:
@@ -138,7 +138,9 @@ def index_of(folder: Path) -> PackageIndex:
     lines = []
     for path in paths:
         data = package_bytes(path)
-        manifest = verified(data, str(path)).manifest
+        package = opened(data, str(path))
+        verify(package, str(path))
+        manifest = package.manifest
         try:
             lines.append(index_line(manifest, data, path.name))
         except PackageError as error:

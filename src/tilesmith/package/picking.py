@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from fractions import Fraction
 
 from tilesmith.dispatch.locations import runs_on
 from tilesmith.errors import TargetError
@@ -52,40 +52,48 @@ def fit_of(machine: Target, name: str) -> Fit:
     return Fit.NEAREST if other.arch == machine.arch else Fit.NONE
 
 
-def pick(lines: Iterable[IndexLine], machines: Sequence[Target], least: Fit, names: Sequence[str] = ()) -> tuple[Pick, ...]:
-    """For each of a machine's targets and each name the package that suits it best, the newest of its kind.
+def pick(
+    lines: Iterable[IndexLine], machines: Sequence[Target], least: Fit, names: Sequence[str] = ()
+) -> tuple[Pick, ...]:
+    """For each of a machine's targets and each name the package of exactly this target, else of the nearest one that
+    suits it at least so well; of several the newest.
 
     Args:
         lines: The packages to choose from.
         machines: The targets of the machine.
-        least: What suits less is not taken.
+        least: What suits less is not taken; not ``NONE``.
         names: Packages of these names alone; empty: of every name.
     """
     wanted = [line for line in lines if not names or line.name in names]
     picks: dict[IndexLine, Pick] = {}
     for machine in machines:
         for name in sorted({line.name for line in wanted}):
-            suited = [(fit_of(machine, line.target), line) for line in wanted if line.name == name]
-            suited = [each for each in suited if each[0] >= max(least, Fit.NEAREST)]
+            suited = [line for line in wanted if line.name == name and fit_of(machine, line.target) >= least]
             if suited:
-                fit, line = min(suited, key=lambda each: (-each[0], _distance(machine, each[1].target), -each[1].counter))
-                picks.setdefault(line, Pick(line, machine.name, fit))
+                line = min(suited, key=lambda each: (_distance(machine, each.target), -each.counter))
+                picks.setdefault(line, Pick(line, machine.name, fit_of(machine, line.target)))
     return tuple(picks.values())
 
 
 def nearest_names(machine: Target, names: Iterable[str]) -> tuple[str, ...]:
-    """The targets that suit a machine at all, the best first."""
+    """The targets that suit a machine at all, the nearest first."""
     suited = {name for name in names if fit_of(machine, name) != Fit.NONE}
-    return tuple(sorted(suited, key=lambda name: (-fit_of(machine, name), _distance(machine, name))))
+    return tuple(sorted(suited, key=lambda name: _distance(machine, name)))
 
 
-def _distance(machine: Target, name: str) -> tuple[int, float, bool, str]:
-    """First the same arch, then the highest below it; then the number of cores; then the card; then the name."""
+def _distance(machine: Target, name: str) -> tuple[bool, int, Fraction, bool, str]:
+    """First the same target; then the same arch, then the highest below it; then the cores, the card, the name."""
     other = _parsed(name)
     assert other is not None
-    archs = list(CPU_TARGETS)
+    archs = list(CPU_TARGETS)  # lowest first
     kin = 0 if other.arch == machine.arch else len(archs) - archs.index(other.arch) if other.arch in archs else 1
-    return kin, abs(math.log(other.cores / machine.cores)), other.card != machine.card, name
+    return (
+        other.name != machine.name,
+        kin,
+        Fraction(max(other.cores, machine.cores), min(other.cores, machine.cores)),
+        other.card != machine.card,
+        name,
+    )
 
 
 def _parsed(name: str) -> Target | None:

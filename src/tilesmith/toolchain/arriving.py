@@ -29,6 +29,9 @@ class Patience:
         return Patience(min(self.connect_s, left_s), min(self.silence_s, left_s), min(self.total_s, left_s))
 
 
+PATIENCE = Patience()
+
+
 class _Failure(Generic[T]):
     def __init__(self, error: BaseException | None) -> None:
         self.error = error

@@ -69,7 +69,7 @@ class _Request:
     def connected(self, to: socket.socket) -> None:
         """A connection that this request has opened, the first or one that it was sent on to."""
         with suppress(OSError):
-            to.settimeout(self._patience.silence_s)
+            to.settimeout(self._patience.silence_s + 1.0)  # after ``arriving``, whose message is better
         self._sockets.append(to)
         if self._given_up:
             self.give_up()
