@@ -69,6 +69,8 @@ def downloaded(
             _fetch(source, partial, limits, listener)
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+            if isinstance(error, HTTPError):
+                reason = f"the server answers {error.code} {error.reason}"
             kept = f"; {len(partial.data)} bytes are kept for the next try" if partial.is_kept else ""
             raise PackageError(f"{source.url}: cannot be fetched: {' '.join(str(reason).split())}{kept}") from None
         try:
@@ -124,7 +126,7 @@ class _Partial:
     """
 
     def __init__(self, path: Path | None, descriptor: int | None) -> None:
-        self._path, self._descriptor = path, descriptor
+        self._path, self._descriptor, self._is_ours = path, descriptor, descriptor is not None
         self.data, self.version = bytearray(), ""
         self.continued = True  # nothing has begun anew
         if descriptor is not None:
@@ -140,9 +142,12 @@ class _Partial:
             remove_older(folder / PARTIAL, _WEEK_S)
             path = folder / PARTIAL / hashlib.sha256(url.encode("utf-8", "replace")).hexdigest()[:32]
             descriptor = open_alone(path)
+        partial = _Partial(path, descriptor)
         try:
-            yield _Partial(path, descriptor)
+            yield partial
         finally:
+            if not partial.is_kept:
+                partial.remove()
             if descriptor is not None:
                 os.close(descriptor)
 
@@ -162,7 +167,7 @@ class _Partial:
             self._write(chunk)
 
     def remove(self) -> None:
-        if self._descriptor is not None and self._path is not None:
+        if self._path is not None and self._is_ours:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
 

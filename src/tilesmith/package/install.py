@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tilesmith.package.index import INDEX_FILE, MOST_BYTES, IndexLine, PackageIn
 from tilesmith.package.picking import Fit, Pick, fit_of
 from tilesmith.package.records import Manifest
 from tilesmith.package.sources import Source, beside, inside, source_of
-from tilesmith.package.trust import signer_of
+from tilesmith.package.trust import examine_signature, signer_of
 from tilesmith.package.whole import MOST_PACKAGE, opened, package_bytes, verify
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.arriving import PATIENCE, Patience
@@ -102,6 +102,17 @@ def read_index(place: str, patience: Patience = PATIENCE) -> tuple[str, PackageI
     except PackageError as error:
         text = str(error)
         raise error if found in text else PackageError(f"{found}: {text}") from None
+
+
+def index_signer(place: str, index: PackageIndex) -> str | None:
+    """The name of the trusted key that signed the index at ``place``; None for one without a signature.
+
+    Raises ``PackageError`` if the signature is wrong, or its key is not trusted.
+    """
+    found = examine_signature(index.public_key, index.signature, index.message)
+    if found.fingerprint and found.problem:
+        raise PackageError(f"{place}: {found.problem}")
+    return found.name or None
 
 
 def install_picked(
@@ -248,20 +259,3 @@ def _of_same_content(package: PackageFile, installed: PackageFile) -> str:
     except PackageError:
         return REPLACED
     return UNCHANGED
-
-
-def uninstall(folder: Path, files: Sequence[str]) -> tuple[Path, ...]:
-    """Remove installed packages by the names of their files; returns the paths that are gone.
-
-    Raises ``PackageError`` for one that cannot be removed.
-    """
-    gone = []
-    for file in files:
-        path = folder / file
-        with exclusive(folder, file, _LOCK_S):
-            try:
-                os.unlink(path)
-            except OSError as error:
-                raise PackageError(f"{path}: cannot be removed: {error.strerror or error}") from None
-        gone.append(path)
-    return tuple(gone)

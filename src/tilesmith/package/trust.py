@@ -26,12 +26,17 @@ class Signer:
 
 def examine(package: PackageFile) -> Signer:
     """The signer of a package, without a refusal: for ``package info`` and ``package verify``."""
-    if not package.public_key:
+    return examine_signature(package.public_key, package.signature, SIGNED + bytes.fromhex(package.identity))
+
+
+def examine_signature(public_key: bytes, signature: bytes, message: bytes) -> Signer:
+    """The signer of a message; an empty key is that of a message without a signature."""
+    if not public_key:
         return Signer("", "", "it is not signed")
-    mark = fingerprint(package.public_key)
-    if not is_signature(package.public_key, package.signature, SIGNED + bytes.fromhex(package.identity)):
+    mark = fingerprint(public_key)
+    if not is_signature(public_key, signature, message):
         return Signer("", mark, f"its signature is wrong: the key {mark} did not sign these bytes")
-    held = [each for each in held_keys() if each.key.data == package.public_key]
+    held = [each for each in held_keys() if each.key.data == public_key]
     revoked = next((each for each in held if each.is_revoked), None)
     if revoked is not None:
         return Signer("", mark, f"it is signed by {revoked.key.name} {mark}, a key that {revoked.file} revokes")

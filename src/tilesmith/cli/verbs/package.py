@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from tilesmith.cli import package_install
 from tilesmith.cli.options import Actions, json_flag
 from tilesmith.cli.problem_list import Item, problem_keys, read_problems
 from tilesmith.cli.terminal import complain, note, print_json, progress, table
@@ -228,3 +229,7 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileFormatError(f"{path}: cannot be made: {error.strerror or error}") from None
+
+
+for _action in package_install.ACTIONS:
+    command.add_command(_action)
