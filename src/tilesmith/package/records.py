@@ -9,6 +9,7 @@ import zlib
 from dataclasses import dataclass, field
 
 from tilesmith.errors import PackageError
+from tilesmith.plan.serial import MOST_BYTES as MOST_PLAN
 from tilesmith.runtime.packages import SEPARATOR, Kind, Manifest, name_of
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 MOST_SIZE = 1 << 26  # bytes of an entry, inflated
+MOST_ROWS = 1 << 24  # the same, of rows
 MOST_NAME = 8192
 MOST_ENTRIES = 1 << 22
 MIXED = "mixed"  # the generator of a package whose plans come from several
@@ -48,8 +50,11 @@ class PackageEntry:
         shown = f"{self.kind.name.lower()} {self.name.replace(SEPARATOR, ' ')[:200]!r}"
         if not _LINES.fullmatch(self.name) or len(self.name) > MOST_NAME:
             raise PackageError(f"{shown}: its name is not 1 to {MOST_NAME} printable characters")
-        if not 0 < self.size <= MOST_SIZE:
-            raise PackageError(f"{shown}: {self.size} bytes; an entry has 1 to {MOST_SIZE}")
+        most = {Kind.PLAN: MOST_PLAN, Kind.BINARY: MOST_SIZE}.get(self.kind, MOST_ROWS)
+        if not 0 < self.size <= most:
+            raise PackageError(f"{shown}: {self.size} bytes; an entry of its kind has 1 to {most}")
+        if self.is_deflated and len(self.stored) >= self.size:
+            raise PackageError(f"{shown}: deflated to {len(self.stored)} bytes, no less than its {self.size}")
         for what, number in (("rank", self.rank), ("revision", self.revision)):
             if not 0 <= number < _U32 or (number and self.kind != Kind.PLAN):
                 raise PackageError(f"{shown}: {what} {number} is not from 0 to 2^32-1, and 0 for all but plans")

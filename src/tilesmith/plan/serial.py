@@ -49,6 +49,7 @@ from tilesmith.plan.records import (
 
 MAGIC = b"TSPLAN\r\n"
 VERSION = 2
+MOST_BYTES = 1 << 20  # of a serialised plan: decoding takes many times as many
 _HEADER = struct.Struct("<8sIIQ")
 _SEALED_FROM = 16  # the CRC covers the length and the body
 _LAUNCH, _MEMSET = 1, 2
@@ -96,6 +97,7 @@ def encode(plan: Plan) -> bytes:
         for step in steps:
             out.step(step)
     body = b"".join(out.parts)
+    _check_length(_HEADER.size + len(body))
     length = struct.pack("<Q", _HEADER.size + len(body))
     return MAGIC + struct.pack("<II", VERSION, zlib.crc32(length + body)) + length + body
 
@@ -148,8 +150,14 @@ def check_header(data: bytes) -> None:
         raise PlanError(f"plan of version {version}, this is version {VERSION}")
     if length != len(data):
         raise PlanError(f"plan of {length} bytes, got {len(data)}")
+    _check_length(length)
     if crc != zlib.crc32(data[_SEALED_FROM:]):
         raise PlanError("plan is damaged: its checksum is wrong")
+
+
+def _check_length(length: int) -> None:
+    if length > MOST_BYTES:
+        raise PlanError(f"plan of {length} bytes; a plan has at most {MOST_BYTES}")
 
 
 def _decode(data: bytes) -> Plan:

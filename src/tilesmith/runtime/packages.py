@@ -11,6 +11,7 @@ from tilesmith.errors import PackageError
 from tilesmith.runtime._runtime import Package
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_TARGET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,94}")  # a part of a file's name
 _PRINTABLE = re.compile(r"[ -~]+")
 _U64 = 1 << 64
 SEPARATOR = "\n"  # of the parts of an entry's name
@@ -55,11 +56,9 @@ class Manifest:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise PackageError(f"package name {self.name!r} is not 1 to 63 lower-case letters, digits, '.', '_' or '-'")
-        for what, text, most in (
-            ("target", self.target, 95),
-            ("maker", self.maker, 47),
-            ("generator", self.generator, 31),
-        ):
+        if not _TARGET.fullmatch(self.target):
+            raise PackageError(f"package target {self.target!r} is not such as sm_90a:132:h200, 95 characters at most")
+        for what, text, most in (("maker", self.maker, 47), ("generator", self.generator, 31)):
             if not _PRINTABLE.fullmatch(text) or len(text) > most:
                 raise PackageError(f"package {what} {text!r} is not 1 to {most} printable characters")
         for what, number in (("counter", self.counter), ("date", self.date)):
