@@ -198,6 +198,11 @@ PACKAGE_PATH: Variable[tuple[Path, ...]] = Variable(
     f"a list of folders and .kdb files separated by {os.pathsep!r}",
     "kernel packages that calls look into; an earlier one wins, and the first folder is installed into", _places,
 )  # fmt: skip
+PACKAGE_NEAREST: Variable[bool] = Variable(
+    "TILESMITH_PACKAGE_NEAREST", lambda: False, "0", _SWITCH,
+    "let kernel packages for other machines of the same arch serve problems that no package for this machine has",
+    _switch,
+)  # fmt: skip
 LOG_CMD: Variable[bool] = Variable(
     "TILESMITH_LOG_CMD", lambda: False, "0", _SWITCH,
     "print every problem met, once, as a driver command (or its key) to stderr", _switch,
@@ -226,7 +231,7 @@ EXTERNAL: Variable[bool] = Variable(
 
 VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read only, so covariance is safe
     CACHE_ON, CACHE_DIR, TRUST_FOLDER, TRUSTED_KEYS, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH,
-    DB_TIMEOUT, PACKAGE_PATH, LOG_CMD, ONLY_SOLVER, NUM_THREADS, CPU_LEVEL, LIBCUDA, EXTERNAL,
+    DB_TIMEOUT, PACKAGE_PATH, PACKAGE_NEAREST, LOG_CMD, ONLY_SOLVER, NUM_THREADS, CPU_LEVEL, LIBCUDA, EXTERNAL,
 )  # fmt: skip
 
 

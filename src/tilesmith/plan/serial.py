@@ -66,6 +66,9 @@ class Serial:
 
     data: bytes
     problem: str
+    target: str
+    solver: str
+    config: str
     family: str
     artifacts: tuple[str, ...]
 
@@ -133,12 +136,13 @@ def read_head(data: bytes) -> Serial:
             at += 4 + 16 * number(data, at)[0] + 9
         count = number(data, at)[0]
         digests = data[at + 4 : at + 4 + 32 * count].hex()
-        problem = texts[0].decode()
+        problem, target, solver, config = [text.decode() for text in texts[:4]]
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise PlanError(f"plan has a broken head: {error}") from None
     if len(digests) != 64 * count:
         raise PlanError(f"plan counts {count} artifacts at byte {at}, more than it has bytes")
-    return Serial(data, problem, family, tuple([digests[i : i + 64] for i in range(0, len(digests), 64)]))
+    artifacts = tuple([digests[i : i + 64] for i in range(0, len(digests), 64)])
+    return Serial(data, problem, target, solver, config, family, artifacts)
 
 
 def check_header(data: bytes) -> None:

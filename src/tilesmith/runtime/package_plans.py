@@ -8,7 +8,9 @@ instructions its kernels use.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tilesmith.errors import PackageError, PlanError
 from tilesmith.plan.serial import check_header, read_head
@@ -22,6 +24,16 @@ from tilesmith.toolchain.cache import Artifact
 from tilesmith.toolchain.plans import HeldPlan
 
 
+@dataclass(frozen=True)
+class PackagedPlan:
+    """A plan of a package with its binaries, its solver's revision, and its measured median (None: not measured)."""
+
+    held: HeldPlan
+    revision: int
+    time_us: float | None
+
+
+@lru_cache(maxsize=64)
 def package_target(target: Target) -> str:
     """The name under which packages hold the plans of a target.
 
@@ -52,8 +64,21 @@ def plan_for(package: PackageReader, signature: Signature, target: Target, rank:
     """
     name = _name(package, signature, target)
     index = package.find(Kind.PLAN, name, rank) if name else None
-    if index is None:
-        return None
+    return None if index is None else _plan_at(package, index, target)
+
+
+def ranked_plans(package: PackageReader, signature: Signature, target: Target) -> Iterator[PackagedPlan]:
+    """The plans of a package for a problem, the best first; each is read when it is asked for.
+
+    Raises ``PackageError`` as ``plan_for`` does.
+    """
+    name, rank = _name(package, signature, target), 0
+    while name and (index := package.find(Kind.PLAN, name, rank)) is not None:
+        yield PackagedPlan(_plan_at(package, index, target), *package.revision_and_time(index))
+        rank += 1
+
+
+def _plan_at(package: PackageReader, index: int, target: Target) -> HeldPlan:
     data = package.read(index)
     try:
         check_header(data)
@@ -76,8 +101,10 @@ def plan_for(package: PackageReader, signature: Signature, target: Target, rank:
 def _name(package: PackageReader, signature: Signature, target: Target) -> str:
     """The name of the problem's plans, under the first spelling that the package has; empty if it has none."""
     place = package_target(target)
-    spelled = (signature, *other_spellings(signature))
-    names = (name_of(each.canonical.key(), place) for each in spelled)
+    own = name_of(signature.canonical.key(), place)
+    if package.find(Kind.PLAN, own) is not None:
+        return own
+    names = (name_of(each.canonical.key(), place) for each in other_spellings(signature))
     return next((name for name in names if package.find(Kind.PLAN, name) is not None), "")
 
 
