@@ -104,11 +104,10 @@ def _tell(done: Installation, as_json: bool, machine: str = "") -> None:
         })  # fmt: skip
         return
     signed = f"signed by {done.signer}" if done.signer else "not signed"
-    suits = {Fit.NEAREST: "nearest", Fit.RUNS: "lower"}.get(done.fit, "")
-    for_machine = f" (for {m.target}, the nearest{f' to {machine}' if machine else ''})" if suits == "nearest" else ""
-    if suits == "lower":
-        for_machine = f" (for {m.target}, which this machine runs)"
-    click.echo(f"{done.path}: {done.action}, {m.name} {m.counter}, {signed}{for_machine}")
+    nearest = f" (for {m.target}, the nearest{f' to {machine}' if machine else ''})" if done.fit != Fit.EXACT else ""
+    click.echo(f"{done.path}: {done.action}, {m.name} {m.counter}, {signed}{nearest}")
+    if nearest:
+        note("calls use it if they ask for its target, or if TILESMITH_PACKAGE_NEAREST=1 and the arch is the same")
 
 
 @click.command("installed", help="List installed packages, in the order in which calls look into them.")

@@ -34,7 +34,8 @@ class Rules:
 
     Args:
         machines: The targets that packages are for; None: any target.
-        nearest: Accept a package for another card, number of SMs, or number of threads.
+        nearest: Accept a package for another machine whose kernels this one can run: another card, number of SMs or
+            threads, a lower arch of a CPU.
         allow_unsigned: Accept a package from a URL without a signature.
         downgrade: An older version may replace a newer one.
         replace: Another package of the same version may replace the one that is installed.
@@ -205,10 +206,10 @@ def _fit(manifest: Manifest, place: str, rules: Rules) -> Fit:
     if rules.machines is None:
         return Fit.EXACT
     fit = max((fit_of(machine, manifest.target) for machine in rules.machines), default=Fit.NONE)
-    if fit >= Fit.RUNS or (fit == Fit.NEAREST and rules.nearest):
+    if fit == Fit.EXACT or (fit != Fit.NONE and rules.nearest):
         return fit
     here = ", ".join(machine.name for machine in rules.machines)
-    nearest = "`--nearest` installs it all the same, " if fit == Fit.NEAREST else ""
+    nearest = "`--nearest` installs it all the same, " if fit != Fit.NONE else ""
     raise PackageError(
         f"{place}: is for {manifest.target}, and not for {here}; {nearest}`--target {manifest.target}` installs it for "
         "another machine"
