@@ -86,7 +86,11 @@ lock() {
     [ ! -e "/dev/fd/$1" ] || [ "$2" -ef "/dev/fd/$1" ] && return 0
   done
 }
-unlock() { eval "exec $1>&-"; }
+# The file goes before the lock: who waits for it sees that it is gone, and takes the next one.
+unlock() {
+  rm -f "$2"
+  eval "exec $1>&-"
+}
 
 # check FILE: the fields of a package that is whole, and its signer.
 check() {
@@ -123,10 +127,11 @@ put() {
     suits=$(head -n 1 "$work/picked") suits=${suits%% *}
   fi
   final=$out/$title-$(printf '%s' "$target" | tr : -).kdb
-  lock 9 "$out/locks/$(basename "$final").lock"
+  held=$out/locks/$(basename "$final").lock
+  lock 9 "$held"
   done=0
   put_locked || done=$?
-  unlock 9
+  unlock 9 "$held"
   return "$done"
 }
 
@@ -181,15 +186,20 @@ install() {
       lock 8 "$part.lock"
       had=
       [ ! -s "$part" ] || had=yes
-      fetch "$1" "$part" "$most" || { unlock 8; complain "$1: cannot be fetched"; return 2; }
+      fetch "$1" "$part" "$most" || {
+        unlock 8 "$part.lock"
+        [ -s "$part" ] || rm -f "$part"
+        complain "$1: cannot be fetched"
+        return 2
+      }
     else
       path=$(local_path "$1") || return 2
       part=$(mktemp "$out/partial/XXXXXXXX.sh") had=
       cp "$path" "$part" || result=2
     fi
     [ "$result" -ne 0 ] || put "$part" "$1" || result=$?
-    rm -f "$part" "$part.lock"
-    unlock 8
+    rm -f "$part"
+    unlock 8 "$part.lock"
     # Parts of two contents do not belong together: fetch all of it, once.
     [ "$result" -eq 3 ] && [ -n "$had" ] && [ "$attempt" -eq 1 ] || break
   done
