@@ -16,8 +16,9 @@ from tilesmith.package.files import PackageFile
 from tilesmith.package.index import INDEX_FILE, MOST_BYTES, IndexLine, PackageIndex, parse_index
 from tilesmith.package.picking import Fit, Pick, fit_of
 from tilesmith.package.records import Manifest
+from tilesmith.package.signing import is_signature
 from tilesmith.package.sources import Source, beside, inside, source_of
-from tilesmith.package.trust import examine_signature, signer_of
+from tilesmith.package.trust import signer_of, standing, wrong_signature
 from tilesmith.package.whole import MOST_PACKAGE, opened, package_bytes, verify
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.arriving import PATIENCE, Patience
@@ -110,10 +111,13 @@ def index_signer(place: str, index: PackageIndex) -> str | None:
 
     Raises ``PackageError`` if the signature is wrong, or its key is not trusted.
     """
-    found = examine_signature(index.public_key, index.signature, index.message)
-    if found.fingerprint and found.problem:
+    if not index.public_key:
+        return None
+    is_right = is_signature(index.public_key, index.signature, index.message)
+    found = (standing if is_right else wrong_signature)(index.public_key)
+    if found.problem:
         raise PackageError(f"{place}: {found.problem}")
-    return found.name or None
+    return found.name
 
 
 def install_picked(

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.errors import PackageError
-from tilesmith.package.files import PackageFile
-from tilesmith.package.form import SIGNED
 from tilesmith.package.keys import fingerprint, held_keys
-from tilesmith.package.signing import is_signature
+from tilesmith.runtime.packages import PackageReader
 
 
 @dataclass(frozen=True)
@@ -24,18 +22,26 @@ class Signer:
     problem: str
 
 
-def examine(package: PackageFile) -> Signer:
+def examine(package: PackageReader) -> Signer:
     """The signer of a package, without a refusal: for ``package info`` and ``package verify``."""
-    return examine_signature(package.public_key, package.signature, SIGNED + bytes.fromhex(package.identity))
-
-
-def examine_signature(public_key: bytes, signature: bytes, message: bytes) -> Signer:
-    """The signer of a message; an empty key is that of a message without a signature."""
-    if not public_key:
+    if not package.public_key:
         return Signer("", "", "it is not signed")
+    try:
+        package.check_signature()
+    except PackageError:
+        return wrong_signature(package.public_key)
+    return standing(package.public_key)
+
+
+def wrong_signature(public_key: bytes) -> Signer:
+    """What a signature shows that is not the key's."""
     mark = fingerprint(public_key)
-    if not is_signature(public_key, signature, message):
-        return Signer("", mark, f"its signature is wrong: the key {mark} did not sign these bytes")
+    return Signer("", mark, f"its signature is wrong: the key {mark} did not sign these bytes")
+
+
+def standing(public_key: bytes) -> Signer:
+    """What a signature by this key shows, which is right."""
+    mark = fingerprint(public_key)
     held = [each for each in held_keys() if each.key.data == public_key]
     revoked = next((each for each in held if each.is_revoked), None)
     if revoked is not None:
@@ -45,11 +51,11 @@ def examine_signature(public_key: bytes, signature: bytes, message: bytes) -> Si
     return Signer(held[0].key.name, mark, "")
 
 
-def signer_of(package: PackageFile) -> str | None:
+def signer_of(package: PackageReader) -> str | None:
     """The name of the trusted key that signed a package.
 
     The signature covers every byte that is not the signature, through the tree of digests: what the same
-    ``PackageFile`` reads afterwards is what was signed. Another file, or the same path opened again, has to be asked
+    ``PackageReader`` reads afterwards is what was signed. Another file, or the same path opened again, has to be asked
     again.
 
     Args:
