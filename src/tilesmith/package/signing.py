@@ -6,6 +6,7 @@ Who installs packages needs no such library: the runtime verifies signatures (``
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import stat
 from collections.abc import Callable
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from tilesmith.errors import PackageError
 from tilesmith.package.files import PackageFile
 from tilesmith.package.form import SIGNED, identity, with_signature
+from tilesmith.package.index import FIRST, PackageIndex, parse_index
 from tilesmith.package.keys import SUFFIX, PublicKey, keys_folder, parse_key
+from tilesmith.package.whole import package_bytes
 from tilesmith.reading import read_regular
 from tilesmith.toolchain.files import replace
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 PRIVATE_SUFFIX = ".key"
 _MOST_KEY = 1 << 16  # bytes of a file with a key
-_MOST_PACKAGE = 1 << 32  # bytes of a package that is signed: it is read whole
+_INDEX = FIRST.encode()
 _INSTALL = "pip install cryptography"
 
 
@@ -52,6 +55,10 @@ class SigningKey:
         """
         PackageFile(data).verify()
         return with_signature(data, self.public.data, self._key.sign(SIGNED + identity(data)))
+
+    def sign_index(self, index: PackageIndex) -> PackageIndex:
+        """The index with this key's signature, in place of the one that it has, if any."""
+        return dataclasses.replace(index, public_key=self.public.data, signature=self._key.sign(index.message))
 
 
 def make_key(name: str, path: Path | None = None, passphrase: str = "") -> SigningKey:
@@ -133,20 +140,27 @@ def _decode(path: Path, text: bytes, passphrase: Callable[[], str]) -> object:
 
 
 def sign_file(path: Path, key: SigningKey) -> str:
-    """Sign a package in its place, in one step. Returns the key in hex that had signed it before; empty if none had.
+    """Sign a package, or the index of a folder, in its place, in one step.
+
+    Returns:
+        The public key in hex that had signed it before; empty if none had.
 
     Raises:
-        PackageError: It is damaged, or cannot be written.
+        PackageError: It is damaged, is neither, or cannot be written.
     """
+    data = package_bytes(path)
     try:
-        data = read_regular(path, _MOST_PACKAGE)
-        before = PackageFile(data).public_key.hex()
-        replace(path, key.sign(data), durable=True)
+        if data[: len(_INDEX)] == _INDEX:
+            index = parse_index(data)
+            before, signed = index.public_key, key.sign_index(index).text.encode()
+        else:
+            before, signed = PackageFile(data).public_key, key.sign(data)
+        replace(path, signed, durable=True)
     except OSError as error:
-        raise PackageError(f"{path}: cannot be signed: {error.strerror or error}") from None
+        raise PackageError(f"{path}: cannot be written: {error.strerror or error}") from None
     except PackageError as error:
         raise PackageError(f"{path}: {error}") from None
-    return before
+    return before.hex()
 
 
 def read_public(word: str) -> PublicKey:

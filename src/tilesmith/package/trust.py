@@ -32,12 +32,23 @@ def examine(package: PackageReader) -> Signer:
     """The signer of a package, without a refusal: for ``package info`` and ``package verify``."""
     if not package.public_key:
         return Signer("", "", "not signed")
-    mark = fingerprint(package.public_key)
     try:
         package.check_signature()
     except PackageError:
-        return Signer("", mark, f"wrongly signed: the key {mark} did not sign these bytes", True)
-    held = [each for each in held_keys() if each.key.data == package.public_key]
+        return wrong_signature(package.public_key)
+    return standing(package.public_key)
+
+
+def wrong_signature(public_key: bytes) -> Signer:
+    """What a signature shows that is not the key's."""
+    mark = fingerprint(public_key)
+    return Signer("", mark, f"wrongly signed: the key {mark} did not sign these bytes", True)
+
+
+def standing(public_key: bytes) -> Signer:
+    """What a signature by this key shows, which is right."""
+    mark = fingerprint(public_key)
+    held = [each for each in held_keys() if each.key.data == public_key]
     revoked = next((each for each in held if each.is_revoked), None)
     if revoked is not None:
         return Signer("", mark, f"signed by {revoked.key.name} {mark}, a key that {revoked.file} revokes")
