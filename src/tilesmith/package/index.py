@@ -18,7 +18,7 @@ SIGNED = b"tilesmith package index 1\n"
 MOST_BYTES = 1 << 20  # of an index
 MOST_PACKAGES = 4096  # of an index
 _LEAST_PACKAGE = 512  # bytes: those of the header
-_FIRST = "tilesmith packages 1"
+FIRST = "tilesmith packages 1"
 _U64 = 1 << 64
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,19}")
 _TARGET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,94}")
@@ -84,7 +84,7 @@ class PackageIndex:
     def content(self) -> str:
         """All lines that a signature signs."""
         lines = (f"{x.target} {x.name} {x.counter} {x.sha256} {x.nbytes} {x.file}" for x in self.lines)
-        return "\n".join((_FIRST, *lines, f"end {len(self.lines)}", ""))
+        return "\n".join((FIRST, *lines, f"end {len(self.lines)}", ""))
 
     @property
     def message(self) -> bytes:
@@ -110,8 +110,8 @@ def parse_index(data: bytes) -> PackageIndex:
     except UnicodeDecodeError as error:
         raise PackageError(f"is no index of packages: byte {error.start} is not ASCII") from None
     first, *rest = text.split("\n")
-    if first != _FIRST:
-        raise PackageError(f"is no index of packages: line 1 is {first[:60]!r}, not {_FIRST!r}")
+    if first != FIRST:
+        raise PackageError(f"is no index of packages: line 1 is {first[:60]!r}, not {FIRST!r}")
     at = next((place for place, line in enumerate(rest) if line.startswith("end ")), None)
     if at is None or len(rest) == at + 1:
         raise PackageError("this index of packages is cut off: its line `end COUNT` is missing")

@@ -16,10 +16,10 @@ from tilesmith.package.files import PackageFile
 from tilesmith.package.index import INDEX_FILE, MOST_BYTES, IndexLine, PackageIndex, parse_index
 from tilesmith.package.picking import Fit, Pick, fit_of
 from tilesmith.package.records import Manifest
-from tilesmith.package.signing import is_signature
 from tilesmith.package.sources import Source, beside, inside, source_of
 from tilesmith.package.trust import signer_of, standing, wrong_signature
 from tilesmith.package.whole import MOST_PACKAGE, opened, package_bytes, verify
+from tilesmith.runtime._runtime import is_signature
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.arriving import PATIENCE, Patience
 from tilesmith.toolchain.files import exclusive, publish, remove_abandoned
@@ -116,7 +116,7 @@ def index_signer(place: str, index: PackageIndex) -> str | None:
     is_right = is_signature(index.public_key, index.signature, index.message)
     found = (standing if is_right else wrong_signature)(index.public_key)
     if found.problem:
-        raise PackageError(f"{place}: {found.problem}")
+        raise PackageError(f"{place}: it is {found.problem}")
     return found.name
 
 

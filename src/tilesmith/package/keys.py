@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tilesmith import env
 from tilesmith.errors import PackageError
+from tilesmith.runtime._runtime import is_public_key
 from tilesmith.toolchain.files import publish, read
 from tilesmith.toolchain.trust import why_distrusted
 
@@ -35,7 +36,7 @@ class PublicKey:
         data: Its 32 bytes.
 
     Raises:
-        PackageError: The name or the length is another.
+        PackageError: The name or the length is another, or it is no key: for points of small order anybody can sign.
     """
 
     name: str
@@ -46,6 +47,10 @@ class PublicKey:
             raise PackageError(f"key name {self.name!r} is not 1 to 63 letters, digits, '.', '_', '@' or '-'")
         if len(self.data) != KEY_BYTES:
             raise PackageError(f"a public key of {len(self.data)} bytes; an {ALGORITHM} key has {KEY_BYTES}")
+        if not is_public_key(self.data):
+            raise PackageError(
+                f"the key {fingerprint(self.data)} is no point of {ALGORITHM}, or one that signs for all"
+            )
 
     @property
     def line(self) -> str:
@@ -162,9 +167,12 @@ def hold(key: PublicKey, *, is_revoked: bool = False) -> Path:
         Its file, ``NAME.pub``.
 
     Raises:
-        PackageError: The folder has another key of this name, or cannot be written.
+        PackageError: The folder has another key of this name, or cannot be written; or a key to trust is revoked.
     """
     file = trusted_folder() / f"{key.name}{SUFFIX}"
+    revoked = next((each for each in held_keys() if each.is_revoked and each.key.data == key.data), None)
+    if revoked is not None and not is_revoked:
+        raise PackageError(f"the key {key.fingerprint} is revoked in {revoked.file}")
     if any(each.key.data != key.data for each in _held_in(file)):
         raise PackageError(f"{file} has another key of this name: `tilesmith package trust --remove {key.name}` first")
     try:

@@ -20,12 +20,18 @@ class Signer:
     name: str
     fingerprint: str
     problem: str
+    is_wrong: bool = False  # the signature is not that of the key: the package has been changed
+
+    @property
+    def text(self) -> str:
+        """In words, after the package's name: ``signed by NAME SHA256:...``, or what is wrong."""
+        return self.problem or f"signed by {self.name} {self.fingerprint}"
 
 
 def examine(package: PackageReader) -> Signer:
     """The signer of a package, without a refusal: for ``package info`` and ``package verify``."""
     if not package.public_key:
-        return Signer("", "", "it is not signed")
+        return Signer("", "", "not signed")
     try:
         package.check_signature()
     except PackageError:
@@ -36,7 +42,7 @@ def examine(package: PackageReader) -> Signer:
 def wrong_signature(public_key: bytes) -> Signer:
     """What a signature shows that is not the key's."""
     mark = fingerprint(public_key)
-    return Signer("", mark, f"its signature is wrong: the key {mark} did not sign these bytes")
+    return Signer("", mark, f"wrongly signed: the key {mark} did not sign these bytes", True)
 
 
 def standing(public_key: bytes) -> Signer:
@@ -45,9 +51,9 @@ def standing(public_key: bytes) -> Signer:
     held = [each for each in held_keys() if each.key.data == public_key]
     revoked = next((each for each in held if each.is_revoked), None)
     if revoked is not None:
-        return Signer("", mark, f"it is signed by {revoked.key.name} {mark}, a key that {revoked.file} revokes")
+        return Signer("", mark, f"signed by {revoked.key.name} {mark}, a key that {revoked.file} revokes")
     if not held:
-        return Signer("", mark, f"it is signed by the key {mark}, which is not trusted: `tilesmith package trust KEY`")
+        return Signer("", mark, f"signed by the key {mark}, which is not trusted: `tilesmith package trust KEY`")
     return Signer(held[0].key.name, mark, "")
 
 
@@ -72,5 +78,5 @@ def signer_of(package: PackageReader) -> str | None:
     if not found.fingerprint:
         return None
     if found.problem:
-        raise PackageError(f"{f'{package.path}: ' if package.path else ''}{found.problem}")
+        raise PackageError(f"{f'{package.path}: ' if package.path else ''}it is {found.problem}")
     return found.name

@@ -162,6 +162,16 @@ PyObject *is_public_key(PyObject *module, PyObject *key) {
   return PyBool_FromLong(ts_ed25519_is_key((const uint8_t *)PyBytes_AS_STRING(key)));
 }
 
+PyObject *is_signature(PyObject *module, PyObject *arguments) {
+  (void)module;
+  const char *key, *signature, *message;
+  Py_ssize_t key_bytes, signature_bytes, size;
+  if (!PyArg_ParseTuple(arguments, "y#y#y#", &key, &key_bytes, &signature, &signature_bytes, &message, &size))
+    return NULL;
+  if (key_bytes != 32 || signature_bytes != 64) Py_RETURN_FALSE;
+  return PyBool_FromLong(ts_ed25519_verify((const uint8_t *)key, (const uint8_t *)signature, message, (size_t)size));
+}
+
 static PyObject *package_verify(package_object *self, PyObject *unused) {
   (void)unused;
   ts_error error = {""};
