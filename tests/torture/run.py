@@ -32,6 +32,7 @@ PARTS = {
     "faults": ("tests/torture/faults.py", [], ["--seconds", "15"]),
     "installs": ("tests/torture/installs.py", ["--times", "100"], ["--times", "12"]),
     "hostile records": ("tests/torture/hostile.py", [], ["--records", "40", "--measure", "20"]),
+    "hostile packages": ("tests/torture/packages.py", [], ["--every", "11"]),
     "same choice": ("benchmarks/same_choice.py", ["-n", "1000"], ["-n", "20"]),
 }  # fmt: skip
 
