@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tilesmith import env
 from tilesmith.dispatch.locations import target_of
 from tilesmith.dispatch.packages import installed_packages
 from tilesmith.doctor.check import FINE, NOTE, PROBLEM, Check
@@ -14,15 +13,16 @@ from tilesmith.errors import LaunchError, PackageError, TargetError
 from tilesmith.runtime.packages import PackageReader
 from tilesmith.targets.detect_cuda import cuda_devices, target_of_device
 from tilesmith.targets.names import parse_target
-from tilesmith.toolchain.packages import package_places
+from tilesmith.toolchain.packages import SUFFIX, package_places
 from tilesmith.toolchain.trust import why_distrusted
 
 
 def packages() -> Iterator[Check]:
     """One check for each package, each byte read; and one for a place that is named and missing."""
-    for place in package_places():
-        if env.PACKAGE_PATH.is_set and not place.exists():
-            yield Check("package", PROBLEM, f"{place} does not exist", "remove it from TILESMITH_PACKAGE_PATH")
+    for number, place in enumerate(package_places()):
+        if place.exists() or (number == 0 and place.suffix != SUFFIX):  # a first folder is made when one is installed
+            continue
+        yield Check("package", PROBLEM, f"{place} does not exist", "remove it from TILESMITH_PACKAGE_PATH")
     found = installed_packages()
     here = _targets() if found.state else {}
     for path, *_ in found.state:
