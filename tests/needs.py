@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -22,6 +23,7 @@ from tilesmith.toolchain.nvrtc import find_nvrtc
 
 TESTS = Path(__file__).parent
 PREFIX = "needs_"  # of the markers
+QEMU = ("qemu-aarch64-static", "qemu-aarch64")
 
 
 def found(find: Callable[[], object]) -> bool:
@@ -38,6 +40,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "nvrtc": (lambda: found(find_nvrtc), "NVRTC: pip install 'nvidia-cuda-nvrtc>=13.0'"),
     "torch": (lambda: find_spec("torch") is not None, "PyTorch: pip install torch"),
     "zig": (lambda: find_spec("ziglang") is not None, "the ziglang wheel (400 MB): pip install ziglang"),
+    "qemu": (
+        lambda: any(map(shutil.which, QEMU)),
+        "an emulator of aarch64 on PATH: apt install qemu-user-static",
+    ),
     "onnx": (
         lambda: find_spec("onnx") is not None and find_spec("onnxscript") is not None,
         "ONNX and its exporter: pip install onnx onnxscript",
@@ -47,6 +53,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "root": (lambda: hasattr(os, "geteuid") and os.geteuid() == 0, "root, to give files to another user: use sudo"),
     "fifos": (lambda: hasattr(os, "mkfifo"), "a system with FIFOs, such as Linux"),
     "dev_full": (lambda: os.path.exists("/dev/full"), "/dev/full: run it on Linux"),
+    "strace": (lambda: shutil.which("strace") is not None, "strace: apt install strace"),
     "guard_pages": (lambda: GuardedPages(1).seal(), "inaccessible memory pages: run it on Linux or macOS"),
     "levels": (lambda: len(levels.HERE) > 1, "a processor of two levels: unset TILESMITH_CPU_LEVEL, or take a newer"),
 }

@@ -102,6 +102,12 @@ def _folders(text: str) -> tuple[Path, ...]:
 
 
 def _places(text: str) -> tuple[Path, ...]:
+    return _places_of(text, os.environ.get("HOME") if "~" in text else None)
+
+
+@lru_cache(maxsize=8)
+def _places_of(text: str, home: str | None) -> tuple[Path, ...]:
+    """The places that a text names, for as long as ``~`` stands for this folder: each call asks for them."""
     found = tuple(_path(part.strip()) for part in text.split(os.pathsep) if part.strip())
     if not found:
         raise ValueError(text)

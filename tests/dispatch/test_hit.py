@@ -57,7 +57,8 @@ def test_a_hit_does_little(hit):
     assert len([name for name in opened if name.endswith(".db")]) == 1, opened
     assert len(opened) <= 5, opened  # and the share of the CPU
     assert not any(kind.startswith(("subprocess", "socket")) for kind in kinds)
-    assert hit["calls"] < 300  # 20 of them check the fields of the kept record, about as many whose files these are
+    # 20 of them check the fields of the kept record, about as many whose files these are, and 9 look for packages.
+    assert hit["calls"] < 310
 
 
 LATER = """

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_install import FILE, LARGE, NEW, OLD, made, signed, tidy
+from test_installing import FILE, LARGE, NEW, OLD, made, signed, tidy
 
 from machine_library import ts_query
 from package_samples import MANIFEST

@@ -13,9 +13,11 @@ from tilesmith.errors import ArgumentError, PackageError
 from tilesmith.package.index import PackageIndex, index_of, write_index
 from tilesmith.package.install import Installation, Rules, index_signer, install, install_picked, read_index
 from tilesmith.package.installed import installed_packages, machine_targets, uninstall
+from tilesmith.package.installer import write_installer
 from tilesmith.package.picking import Fit, Pick, nearest_names, pick
+from tilesmith.targets.detect import host_target
 from tilesmith.targets.names import as_target
-from tilesmith.targets.target import Target
+from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.arriving import Patience
 from tilesmith.toolchain.packages import install_folder
 
@@ -150,4 +152,22 @@ def index_(folder: Path, as_json: bool) -> int:
     return 0
 
 
-ACTIONS = (install_, installed_, uninstall_, index_)
+@click.command("installer", help="Write a shell script, and a program that it needs, for machines without Python.")
+@click.option(
+    "--target", "targets", multiple=True, metavar="TARGET",
+    help="Of the machines, such as aarch64 (default: this machine); may be given again.",
+)  # fmt: skip
+@click.option(
+    "-o", "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="The folder of the files."
+)
+def installer_(targets: tuple[str, ...], out: Path) -> int:
+    named = [as_target(each) for each in targets] or [host_target()]
+    cpus = [target for target in named if isinstance(target, CpuTarget)]
+    if len(cpus) < len(named):
+        raise ArgumentError("--target names a GPU: the program runs on the CPU beside it; name that, such as x86_64-v2")
+    for path in write_installer(out, cpus):
+        click.echo(str(path))
+    return 0
+
+
+ACTIONS = (install_, installed_, uninstall_, index_, installer_)

@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import astuple, replace
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,8 @@ def recall(request: Request) -> Resolved | None:
     if record.get("packages") != _states_of(request.packages):
         return None
     choice = _choice_of(record.get("choice"))
-    held = with_artifacts(serial, lambda digest: _kernel(request, digest), request.target, stale=False)
+    find = partial(_kernel, request) if request.packages.state else request.cache.find
+    held = with_artifacts(serial, find, request.target, stale=False)
     if choice is None or held is None:
         return None
     if not request.strict:

@@ -354,7 +354,8 @@ def get_launchable(
         return _Empty(signature, target, Options(None if device is None else str(device), threads, wanted, None))
     named = named_databases(database)
     packages = installed_packages()
-    _tell_of_packages(packages)
+    if packages is not _packages:
+        _tell_of_packages(packages)
     # What is deterministic keeps its kernel until ``forget``: each call of the process gives the same bits.
     seen = None if signature.deterministic else packages
     key = (signature, target, device, mode, named, str(held.directory), only, external, seen)
@@ -369,7 +370,7 @@ def get_launchable(
             ordinal = max(0, device_ordinal("cuda" if device is None else device))
             deciding = "fast" if mode == BACKGROUND else mode
             request = Request(signature, target, deciding, named, held, only, ordinal, external, packages)
-            resolved = packaged.recall(request) or hits.recall(request)
+            resolved = (packages.state and packaged.recall(request)) or hits.recall(request)
             if resolved is None:
                 from tilesmith.dispatch import resolve
 
@@ -419,12 +420,11 @@ def _measure_later(request: Request, untuned: Resolved, launch: Launchable, opti
 
 
 def _tell_of_packages(packages: Packages) -> None:
-    """Have the tables of bound plans emptied when a package was installed, replaced or removed since the last look."""
+    """Have the tables of bound plans emptied: a package was installed, replaced or removed since the last look."""
     global _packages
-    if packages != _packages:
-        changed, _packages = _packages is not None, packages
-        for empty in _replaced if changed else ():
-            empty()
+    changed, _packages = _packages is not None, packages
+    for empty in _replaced if changed else ():
+        empty()
 
 
 def when_replaced(empty: Callable[[], None]) -> None:
@@ -548,6 +548,7 @@ def _look_ahead() -> None:
     again; if it names another cache by then, the call reads that cache.
     """
     with contextlib.suppress(TilesmithError, OSError):
+        installed_packages()
         if env.CACHE_ON.get() and memo.recall(open_cache()):
             maker_of(target_of(None, None))
 

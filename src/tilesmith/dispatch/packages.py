@@ -18,7 +18,7 @@ from tilesmith import env
 from tilesmith.errors import PackageError
 from tilesmith.runtime.packages import Kind, PackageReader
 from tilesmith.toolchain.cache import Artifact
-from tilesmith.toolchain.packages import SUFFIX, package_places
+from tilesmith.toolchain.packages import SUFFIX
 from tilesmith.toolchain.trust import why_distrusted
 
 # Path, number, size and times of a file: another file, or a changed one, has others.
@@ -28,9 +28,9 @@ _lock = threading.Lock()
 _opened: dict[FileState, PackageReader | None] = {}  # None: one that is left out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Packages:
-    """The packages at a moment; an earlier one wins.
+    """The packages at a moment; an earlier one wins. Two are equal if they are the same object.
 
     ``state`` changes with each of their files. ``nearest`` allows plans for other machines of the same arch.
     """
@@ -64,16 +64,20 @@ class Packages:
 
 
 NONE = Packages()
+_last = NONE  # what the last look found; the same object as long as nothing changes
 
 
 def installed_packages() -> Packages:
-    """The packages of TILESMITH_PACKAGE_PATH as they lie there now."""
+    """The packages of TILESMITH_PACKAGE_PATH as they lie there now; the same object as long as none changes."""
+    global _last
     state = tuple(_files())
-    if len(_opened) > len(state):
+    nearest = bool(state) and env.PACKAGE_NEAREST.get()
+    if state != _last.state or nearest != _last.nearest:
         with _lock:
             for gone in _opened.keys() - set(state):
                 del _opened[gone]
-    return Packages(state, bool(state) and env.PACKAGE_NEAREST.get())
+        _last = Packages(state, nearest)
+    return _last
 
 
 def forget_packages() -> None:
@@ -83,7 +87,7 @@ def forget_packages() -> None:
 
 
 def _files() -> Iterator[FileState]:
-    for place in package_places():
+    for place in env.PACKAGE_PATH.get():
         folder = str(place)
         try:
             with os.scandir(folder) as entries:

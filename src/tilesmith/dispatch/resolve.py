@@ -14,6 +14,7 @@ from tilesmith.dispatch.choice import (
     MEASUREMENT,
     NEAREST,
     PACKAGE,
+    PACKAGES,
     PREDICTION,
     SPEC,
     BuiltPlan,
@@ -146,6 +147,11 @@ def _decided_and_built(request: Request) -> Resolved:
     without = NOTHING
     while True:
         choice = decide(request, without)
+        if choice.basis in PACKAGES:  # nothing could be measured
+            request = replace(request, mode="fast")
+            if packed := from_package(request):
+                return packed
+            continue
         candidate = _candidate(request, choice.solver)
         if candidate.external is not None:
             # ``decide`` measured just now if the mode requires it, so hybrid mode measures nothing again.
@@ -215,6 +221,8 @@ def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> C
         except (LaunchError, CompileError, NoCompilerError, OSError) as error:
             _log.warning("nothing could be measured (%s); an answer that is not measured is used", error)
             measured = False
+            if packed := from_package(replace(request, mode="fast")):
+                return packed.choice
     answers = answers_of(request)
     answer = choose(
         options, answers, mode=mode if measured else "fast", only=only, measured=measured, near=near, without=without

@@ -143,6 +143,15 @@ class PackageReader:
             raise self._named(error) from None
         return revision, time_us or None
 
+    def check(self) -> int:
+        """Read every byte and every plan; ``PackageError`` names the first damage. Returns how many problems it has."""
+        try:
+            self._package.verify()
+            plans = (self._package.entry(index)[:3] for index in range(len(self)))
+            return sum(kind == Kind.PLAN and rank == 0 for kind, _, rank in plans)
+        except PackageError as error:
+            raise self._named(error) from None
+
     def _named(self, error: PackageError) -> PackageError:
         text = str(error)
         return error if not self.path or self.path in text else PackageError(f"{self.path}: {text}")

@@ -62,16 +62,27 @@ fetch() {
       ulimit -f $(($3 / 512 + 1)) # a server that does not say how much it sends
       exec curl --fail --silent --show-error --location --globoff --max-redirs 5 --proto '=http,https' \
         --proto-redir "$redirect" --connect-timeout 10 --speed-limit 1 --speed-time 30 --max-time "$timeout" \
-        --max-filesize "$3" --continue-at - --output "$2" "$1"
+        --max-filesize "$3" --continue-at - --output "$2" "$1" 2>"$work/said"
     ) || failed=$?
     tries=$((tries - 1))
     case $failed in
       0) return 0 ;;
-      18 | 28 | 52 | 55 | 56) [ "$tries" -gt 0 ] || return 1 ;;            # broke off: go on
-      22 | 33 | 36) [ -s "$2" ] && [ "$tries" -gt 0 ] || return 1; rm -f "$2" ;; # no such range: begin anew
-      63 | 1[0-9][0-9]) rm -f "$2"; return 1 ;; # it sends too much
-      *) return 1 ;;
+      18 | 28 | 52 | 55 | 56) ;; # broke off: go on
+      22 | 33 | 36)              # no such range: all of it is here, or it begins anew
+        ! "$query" check "$2" >/dev/null 2>&1 || return 0
+        [ -s "$2" ] || tries=0
+        rm -f "$2"
+        ;;
+      63 | 1[0-9][0-9]) # it sends too much
+        rm -f "$2"
+        tries=0
+        ;;
+      *) tries=0 ;;
     esac
+    if [ "$tries" -le 0 ]; then
+      cat "$work/said" >&2
+      return 1
+    fi
     sleep 1
   done
 }

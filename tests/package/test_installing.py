@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import replace
 
+import fsspec
 import pytest
 
 from package_samples import MANIFEST, package
@@ -307,7 +308,6 @@ def test_an_index(site, tmp_path, folder, key):
 
 
 def test_an_object_store(folder):
-    fsspec = pytest.importorskip("fsspec")
     store = fsspec.filesystem("memory")
     store.pipe("/shelf/a.kdb", LARGE)
     assert "--allow-unsigned" in refused("memory://shelf/a.kdb", folder)
