@@ -1,4 +1,4 @@
-"""What a kernel package costs: written, opened, looked up, read.
+"""What a kernel package costs: written, installed, opened, looked up, read.
 
 python benchmarks/packages.py [--entries 10000] [--kernel-bytes 20000]
 
@@ -31,6 +31,7 @@ from tilesmith.dispatch.packaged import recall
 from tilesmith.dispatch.packages import forget_packages, installed_packages
 from tilesmith.dispatch.request import Request
 from tilesmith.package.files import PackageFile, write
+from tilesmith.package.install import Rules, install
 from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import KernelPackage, Kind, name_of
 from tilesmith.plan.serial import encode
@@ -62,6 +63,9 @@ def main() -> int:
         began = time.perf_counter()
         PackageFile(path).verify()
         print(f"every byte verified in {time.perf_counter() - began:.2f} s")
+        began = time.perf_counter()
+        install(str(path), Path(folder) / "installed", Rules(None))
+        print(f"installed (read, verified, written and synced) in {time.perf_counter() - began:.2f} s")
         names = [name_of(KEY.format(n=n), TARGET) for n in random.Random(1).sample(range(problems), min(500, problems))]
         cold = microseconds(names, lambda name: PackageFile(path).find(Kind.PLAN, name))
         read = microseconds(names, lambda name: _read(PackageFile(path), name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import random
 import resource
@@ -15,6 +14,7 @@ from dataclasses import replace
 
 import pytest
 
+from hostile_packages import bomb, packed_as_told, resealed
 from package_samples import MANIFEST, binary, digest, package, plan, row
 from tilesmith.errors import PackageError
 from tilesmith.package.files import PackageFile, write
@@ -60,21 +60,6 @@ def test_every_byte_flipped():
 def test_every_length():
     assert not any(accepts(DATA[:size]) for size in range(len(DATA)))
     assert not accepts(DATA + b"\0")
-
-
-def resealed(data: bytes) -> bytes:
-    """With the digests of the pages, the table and the header made right again, as an attacker would."""
-    made = bytearray(data)
-    pages, table = struct.unpack_from("<IQ", made, 28)[0], struct.unpack_from("<Q", made, 32)[0]
-    at = 512 + table
-    if table < len(made) and pages * 56 <= table:
-        for number in range(pages):
-            row_at = 512 + 56 * number
-            (length,) = struct.unpack_from("<I", made, row_at + 8)
-            made[row_at + 24 : row_at + 56] = hashlib.sha256(made[at : at + length]).digest()
-            at += length
-        made[80:112] = hashlib.sha256(made[512 : 512 + table]).digest()
-    return _sealed(bytes(made[:480])) + bytes(made[512:])
 
 
 def test_absurd_numbers_in_a_sealed_header():
@@ -169,21 +154,6 @@ def test_incomplete_and_foreign_contents():
             PackageFile(encode(KernelPackage(MANIFEST, tuple(entries)))).verify()
 
 
-def bomb(size: int, claimed: int) -> bytes:
-    """A package with one row of the find-db that inflates to ``size`` bytes, and says ``claimed``."""
-    engine = zlib.compressobj(9, zlib.DEFLATED, -15)
-    stored = b"".join(engine.compress(bytes(1 << 20)) for _ in range(size >> 20)) + engine.flush()
-    return packed_as_told(stored, claimed, hashlib.sha256(bytes(size)).hexdigest())
-
-
-def packed_as_told(stored: bytes, size: int, content: str, kind: Kind = Kind.FIND) -> bytes:
-    """A package of one deflated entry, with what its maker would refuse."""
-    entry = new_entry(kind, name_of("p", "t"), b"x" * 100)
-    for name, value in (("stored", stored), ("size", size), ("is_deflated", True), ("digest", content)):
-        object.__setattr__(entry, name, value)
-    return encode(KernelPackage(MANIFEST, (entry,)))
-
-
 def test_bombs_take_no_more_memory_than_they_say():
     for size, claimed in ((1 << 28, 1 << 20), (1 << 20, 1 << 26), (1 << 28, 1 << 28), (1 << 20, 1 << 62), (1 << 20, 0)):
         data = bomb(size, claimed)
@@ -199,13 +169,11 @@ def test_contents_that_cost_more_than_they_hold():
     stored = engine.compress(bytes(17 << 20)) + engine.flush()
     for kind, size in ((Kind.PLAN, (1 << 20) + 1), (Kind.FIND, (1 << 24) + 1), (Kind.BINARY, (1 << 26) + 1)):
         with pytest.raises(PackageError, match="impossible here"):
-            PackageFile(packed_as_told(stored * (size // len(stored) // 1032 + 1), size, digest(b""), kind)).find(
-                kind, name_of("p", "t")
-            )
+            PackageFile(packed_as_told(stored * (size // len(stored) // 1032 + 1), digest(b""), kind, size)).entry(0)
     long = bytes.fromhex("0208208000") * 4 + zlib.compress(b"a", 9)[2:-4]  # empty blocks of 10 bits each before it
     assert zlib.decompressobj(-15).decompress(long) == b"a"
     with pytest.raises(PackageError, match="impossible here"):
-        PackageFile(packed_as_told(long, 1, digest(b"a"))).find(Kind.FIND, name_of("p", "t"))
+        PackageFile(packed_as_told(long, digest(b"a"), Kind.FIND, 1)).entry(0)
 
 
 def test_a_header_that_leads_to_another_folder():

@@ -30,8 +30,10 @@ PARTS = {
     "flips": ("tests/torture/flips.py", ["--every", "1"], ["--every", "31"]),
     "damages": ("tests/torture/damages.py", ["--cases", "1000"], ["--cases", "50"]),
     "faults": ("tests/torture/faults.py", [], ["--seconds", "15"]),
+    "installs": ("tests/torture/installs.py", ["--times", "100"], ["--times", "12"]),
     "hostile records": ("tests/torture/hostile.py", [], ["--records", "40", "--measure", "20"]),
     "laboratory": ("tests/torture/interrupted_lab.py", ["--times", "20"], ["--times", "1"]),
+    "hostile packages": ("tests/torture/packages.py", [], ["--every", "11"]),
     "same choice": ("benchmarks/same_choice.py", ["-n", "1000"], ["-n", "20"]),
 }  # fmt: skip
 

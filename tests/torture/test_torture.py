@@ -42,11 +42,29 @@ def test_a_store_that_is_damaged_in_every_way():
     assert found["kinds"]["strange"] == 4
 
 
+def test_packages_of_an_attacker():
+    """Unsigned, of a wrong or revoked key, changed, mixed, renamed, rolled back, absurd: none is accepted."""
+    found = run("packages.py", "--every", "17")
+    del found["took_s"]
+    assert len(found) == 10
+    for kind, each in found.items():
+        assert each == {"tried": each["tried"], "accepted": 0, "crashed": 0, "wrong": []}, kind
+        assert each["tried"] >= 4, kind
+
+
 def test_file_operations_fail():
     found = run("faults.py", "--seconds", "6")
     assert not found["wrong"], found["wrong"]
     assert found["operations"] > 100
     assert found["runs"] > 5
+
+
+def test_installations_that_are_killed_and_robbed():
+    found = run("installs.py", "--times", "12", "--seed", "3")
+    assert not any(found[name] for name in ("half", "lost", "blocked", "failed", "left")), found
+    assert found["kills"] > 2
+    assert found["removals"] > 2
+    assert found["new"] > 0
 
 
 def test_no_home(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 from tilesmith.db.lines import read_line
 from tilesmith.db.records import Record
 from tilesmith.errors import FileFormatError, PackageError
@@ -26,8 +28,8 @@ def records_in(kind: Kind, content: bytes) -> tuple[Record, ...]:
     """
     found = []
     try:
-        for line in content.decode().splitlines():
-            row = read_line(line)
+        for line in io.BytesIO(content):  # not all lines at once: rows that are none may be short and many
+            row = read_line(line.decode().rstrip("\n"))
             if row is not None:
                 if row[0] != TABLES[kind] or not isinstance(row[1], Record):
                     raise PackageError(f"a row of the table {row[0]} stands among {TABLES[kind]}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tilesmith.errors import PackageError, PlanError
 from tilesmith.package.files import PackageFile, records_in
 from tilesmith.package.records import Kind, PackageEntry
+from tilesmith.package.trust import examine
 from tilesmith.plan.serial import decode
 
 
@@ -14,8 +15,9 @@ from tilesmith.plan.serial import decode
 class PackageSummary:
     """Facts of a package: its manifest and counts.
 
-    ``signed`` is the signer's public key in hex, empty if there is none; ``identity`` the digest of all but the
-    signature; ``targets`` those that its rows are for.
+    ``signed`` is the signer's public key in hex, empty if there is none; ``signer`` the name of the trusted key, empty
+    if it is not trusted; ``trust`` says why the package would be refused as one from a URL; ``identity`` is the digest
+    of all but the signature; ``targets`` are those that its rows are for.
     """
 
     file: str
@@ -27,6 +29,8 @@ class PackageSummary:
     counter: int
     date: int
     signed: str
+    signer: str
+    trust: str
     identity: str
     problems: int
     plans: int
@@ -64,10 +68,11 @@ def summary(package: PackageFile, nbytes: int) -> PackageSummary:
     rows = {
         kind: sum(len(records_in(kind, each.content())) for each in counts[kind]) for kind in (Kind.FIND, Kind.PERF)
     }
-    m = package.manifest
+    m, signer = package.manifest, examine(package)
     return PackageSummary(
         package.path, nbytes, m.name, m.target, m.maker, m.generator, m.counter, m.date, package.public_key.hex(),
-        package.identity, len({entry.problem for entry in counts[Kind.PLAN]}), len(counts[Kind.PLAN]),
+        signer.name, signer.problem or "trusted", package.identity,
+        len({entry.problem for entry in counts[Kind.PLAN]}), len(counts[Kind.PLAN]),
         len(counts[Kind.BINARY]), rows[Kind.FIND], rows[Kind.PERF],
         tuple(sorted({entry.target for kind in (Kind.FIND, Kind.PERF) for entry in counts[kind]})),
     )  # fmt: skip

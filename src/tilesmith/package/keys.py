@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tilesmith import env
 from tilesmith.errors import PackageError
+from tilesmith.runtime._runtime import is_public_key
 from tilesmith.toolchain.files import publish, read
 from tilesmith.toolchain.trust import why_distrusted
 
@@ -23,6 +24,7 @@ REVOKED = "revoked"
 SUFFIX = ".pub"
 _MOST_BYTES = 1 << 16  # of a file of keys
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+_BLANK = " \t\r"
 _LOG = logging.getLogger("tilesmith.package")
 
 
@@ -35,7 +37,7 @@ class PublicKey:
         data: Its 32 bytes.
 
     Raises:
-        PackageError: The name or the length is another.
+        PackageError: The name or the length is another, or it is no key: for points of small order anybody can sign.
     """
 
     name: str
@@ -46,6 +48,8 @@ class PublicKey:
             raise PackageError(f"key name {self.name!r} is not 1 to 63 letters, digits, '.', '_', '@' or '-'")
         if len(self.data) != KEY_BYTES:
             raise PackageError(f"a public key of {len(self.data)} bytes; an {ALGORITHM} key has {KEY_BYTES}")
+        if not is_public_key(self.data):
+            raise PackageError(f"the key {fingerprint(self.data)} is none of {ALGORITHM}, or anybody can sign for it")
 
     @property
     def line(self) -> str:
@@ -78,7 +82,7 @@ def parse_key(text: str) -> PublicKey:
     Raises:
         PackageError: The line has another form.
     """
-    head, _, name = text.strip().partition(" ")
+    head, _, name = text.strip(f"{_BLANK}\n").partition(" ")
     algorithm, _, encoded = head.partition(":")
     try:
         if algorithm != ALGORITHM or "\n" in name:
@@ -88,7 +92,7 @@ def parse_key(text: str) -> PublicKey:
             raise ValueError(text)
     except (ValueError, binascii.Error):
         raise PackageError(f"{text.strip()[:120]!r} is no public key: it must be `{ALGORITHM}:BASE64 NAME`") from None
-    return PublicKey(name.strip(), data)
+    return PublicKey(name.strip(_BLANK), data)
 
 
 def keys_folder() -> Path:
@@ -139,12 +143,12 @@ def _keys_at(place: Path) -> Iterator[HeldKey]:
 
 def _keys_in(file: Path) -> Iterator[HeldKey]:
     try:
-        lines = read(str(file), _MOST_BYTES, own=True).decode().splitlines()
+        lines = read(str(file), _MOST_BYTES, own=True).decode().split("\n")  # as ts_keys.c does
     except (OSError, UnicodeDecodeError) as error:
         _LOG.warning("%s: its keys are not used: %s", file, getattr(error, "strerror", None) or error)
         return
     for number, line in enumerate(lines, 1):
-        text = line.strip()
+        text = line.strip(_BLANK)
         if not text or text.startswith("#"):
             continue
         word, _, rest = text.partition(" ")
@@ -162,9 +166,12 @@ def hold(key: PublicKey, *, is_revoked: bool = False) -> Path:
         Its file, ``NAME.pub``.
 
     Raises:
-        PackageError: The folder has another key of this name, or cannot be written.
+        PackageError: The folder has another key of this name, or cannot be written; or a key to trust is revoked.
     """
     file = trusted_folder() / f"{key.name}{SUFFIX}"
+    revoked = next((each for each in held_keys() if each.is_revoked and each.key.data == key.data), None)
+    if revoked is not None and not is_revoked:
+        raise PackageError(f"the key {key.fingerprint} is revoked in {revoked.file}")
     if any(each.key.data != key.data for each in _held_in(file)):
         raise PackageError(f"{file} has another key of this name: `tilesmith package trust --remove {key.name}` first")
     try:

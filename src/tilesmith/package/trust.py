@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilesmith.errors import PackageError
-from tilesmith.package.files import PackageFile
-from tilesmith.package.form import SIGNED
 from tilesmith.package.keys import fingerprint, held_keys
-from tilesmith.package.signing import is_signature
+from tilesmith.runtime.packages import PackageReader
 
 
 @dataclass(frozen=True)
@@ -22,29 +20,48 @@ class Signer:
     name: str
     fingerprint: str
     problem: str
+    is_wrong: bool = False  # the signature is not that of the key: the package has been changed
+
+    @property
+    def text(self) -> str:
+        """In words, after the package's name: ``signed by NAME SHA256:...``, or what is wrong."""
+        return self.problem or f"signed by {self.name} {self.fingerprint}"
 
 
-def examine(package: PackageFile) -> Signer:
+def examine(package: PackageReader) -> Signer:
     """The signer of a package, without a refusal: for ``package info`` and ``package verify``."""
     if not package.public_key:
-        return Signer("", "", "it is not signed")
-    mark = fingerprint(package.public_key)
-    if not is_signature(package.public_key, package.signature, SIGNED + bytes.fromhex(package.identity)):
-        return Signer("", mark, f"its signature is wrong: the key {mark} did not sign these bytes")
-    held = [each for each in held_keys() if each.key.data == package.public_key]
+        return Signer("", "", "not signed")
+    try:
+        package.check_signature()
+    except PackageError:
+        return wrong_signature(package.public_key)
+    return standing(package.public_key)
+
+
+def wrong_signature(public_key: bytes) -> Signer:
+    """What a signature shows that is not the key's."""
+    mark = fingerprint(public_key)
+    return Signer("", mark, f"wrongly signed: the key {mark} did not sign these bytes", True)
+
+
+def standing(public_key: bytes) -> Signer:
+    """What a signature by this key shows, which is right."""
+    mark = fingerprint(public_key)
+    held = [each for each in held_keys() if each.key.data == public_key]
     revoked = next((each for each in held if each.is_revoked), None)
     if revoked is not None:
-        return Signer("", mark, f"it is signed by {revoked.key.name} {mark}, a key that {revoked.file} revokes")
+        return Signer("", mark, f"signed by {revoked.key.name} {mark}, a key that {revoked.file} revokes")
     if not held:
-        return Signer("", mark, f"it is signed by the key {mark}, which is not trusted: `tilesmith package trust KEY`")
+        return Signer("", mark, f"signed by the key {mark}, which is not trusted: `tilesmith package trust KEY`")
     return Signer(held[0].key.name, mark, "")
 
 
-def signer_of(package: PackageFile) -> str | None:
+def signer_of(package: PackageReader) -> str | None:
     """The name of the trusted key that signed a package.
 
     The signature covers every byte that is not the signature, through the tree of digests: what the same
-    ``PackageFile`` reads afterwards is what was signed. Another file, or the same path opened again, has to be asked
+    ``PackageReader`` reads afterwards is what was signed. Another file, or the same path opened again, has to be asked
     again.
 
     Args:
@@ -61,5 +78,5 @@ def signer_of(package: PackageFile) -> str | None:
     if not found.fingerprint:
         return None
     if found.problem:
-        raise PackageError(f"{f'{package.path}: ' if package.path else ''}{found.problem}")
+        raise PackageError(f"{f'{package.path}: ' if package.path else ''}it is {found.problem}")
     return found.name

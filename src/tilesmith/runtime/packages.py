@@ -124,6 +124,17 @@ class PackageReader:
         except PackageError as error:
             raise self._named(error) from None
 
+    def check_signature(self) -> bool:
+        """Whether the package is signed; ``PackageError`` if the signature is not that of its public key.
+
+        It covers every other byte: what this object reads was signed. Whether the key is one to trust is another
+        question: ``tilesmith.package.trust``.
+        """
+        try:
+            return self._package.check_signature()
+        except PackageError as error:
+            raise self._named(error) from None
+
     def revision_and_time(self, index: int) -> tuple[int, float | None]:
         """Of the plan at ``index``: its solver's revision, and its median in microseconds if it was measured."""
         try:

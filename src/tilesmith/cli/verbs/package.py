@@ -9,7 +9,9 @@ from pathlib import Path
 
 import click
 
+from tilesmith.cli import package_install
 from tilesmith.cli.options import Actions, json_flag
+from tilesmith.cli.package_keys import key_option, keygen, passphrase_option, sign, signing_key, trust
 from tilesmith.cli.problem_list import Item, problem_keys, read_problems
 from tilesmith.cli.terminal import complain, note, print_json, progress, table
 from tilesmith.db.exchange import NEWEST, POLICIES
@@ -20,6 +22,8 @@ from tilesmith.package.change import diff, merge, remove
 from tilesmith.package.describe import describe, summary
 from tilesmith.package.files import PackageFile, write
 from tilesmith.package.records import KernelPackage, Kind
+from tilesmith.package.signing import sign_file
+from tilesmith.package.trust import Signer, examine
 from tilesmith.problems.rewrite import Signature
 
 _U64_MOST = 2**64 - 1
@@ -55,12 +59,16 @@ _out = click.option("-o", "--out", required=True, type=click.Path(path_type=Path
     "--plans", type=click.IntRange(1, 64), default=1, help="Of each problem at most: the best, then the next."
 )
 @click.option("--trials", is_flag=True, help="Embed the perf-db too.")
+@key_option("--sign", "Sign each package with this private key: its file, or its name.")
+@passphrase_option
 @click.option("-j", "--max-processes", "jobs", type=click.IntRange(1), help="Compilers at a time (one a core).")
 @json_flag
 def build(
     lists: tuple[str, ...], targets: tuple[str, ...], out: Path, name: str | None, counter: int, date: int,
-    rows: tuple[str, ...], plans: int, trials: bool, jobs: int | None, as_json: bool,
+    rows: tuple[str, ...], plans: int, trials: bool, key: str | None, passphrase: Path | None, jobs: int | None,
+    as_json: bool,
 ) -> int:  # fmt: skip
+    signer = signing_key(key, passphrase) if key else None
     listings = [read_problems([each]) for each in lists]
     items: dict[Signature, Item] = {item.signature: item for listing in listings for item in listing.items}
     status = max(listing.status for listing in listings)
@@ -84,6 +92,8 @@ def build(
         _make_folder(out)
         path = out / package.manifest.file_name
         nbytes = write(path, package)
+        if signer is not None:
+            sign_file(path, signer)
         if as_json:
             print_json(asdict(summary(PackageFile(path), nbytes)) | {"left_out": left_out})
         else:
@@ -132,26 +142,32 @@ def list_(files: tuple[Path, ...], kinds: tuple[str, ...], as_json: bool) -> int
     return 0
 
 
-@command.command("verify", help="Read every byte of packages, and name what is damaged.")
+@command.command("verify", help="Read every byte of packages; name what is damaged, and who signed them.")
 @_files
+@click.option("--signed", "must_be_signed", is_flag=True, help="Exit status 1 unless a trusted key signed each.")
 @json_flag
-def verify(files: tuple[Path, ...], as_json: bool) -> int:
+def verify(files: tuple[Path, ...], must_be_signed: bool, as_json: bool) -> int:
     bad = 0
     for path in files:
-        damage, entries, signed = "", 0, False
+        damage, entries, signer = "", 0, Signer("", "", "not verified")
         try:
             package = PackageFile(path)
             package.verify()
-            entries, signed = len(package), bool(package.public_key)
+            entries, signer = len(package), examine(package)
+            if signer.is_wrong:
+                damage = f"{path}: it is {signer.problem}"
         except PackageError as error:
             damage = str(error)
-            bad += 1
+        bad += bool(damage) or (must_be_signed and bool(signer.problem))
         if as_json:
-            print_json({"file": str(path), "entries": entries, "signed": signed, "damage": damage})
+            print_json(
+                {"file": str(path), "entries": entries, "signed": bool(signer.fingerprint), "signer": signer.name,
+                 "trust": signer.problem or "trusted", "damage": damage}
+            )  # fmt: skip
         elif damage:
             complain(damage)
         else:
-            click.echo(f"{path}: {entries} entries, whole, {'' if signed else 'not '}signed")
+            click.echo(f"{path}: {entries} entries, whole, {signer.text}")
     return 1 if bad else 0
 
 
@@ -175,7 +191,8 @@ def diff_(first: Path, second: Path, as_json: bool) -> int:
 @_out
 @click.option("--policy", type=click.Choice(list(POLICIES)), default=NEWEST, help="Which of two rows of one key stays.")
 def merge_(files: tuple[Path, ...], out: Path, policy: str) -> int:
-    return _written(out, merge([PackageFile(path).load() for path in files], policy))
+    packages = [PackageFile(path) for path in files]
+    return _written(out, merge([package.load() for package in packages], policy), packages)
 
 
 @command.command(
@@ -192,7 +209,8 @@ def remove_(file: Path, words: tuple[str, ...], out: Path, target: str, kinds: t
     keys = problem_keys(words)
     if keys is None and not target and not kinds:
         raise ArgumentError("say what goes: problems, --target or --kind")
-    package = PackageFile(file).load()
+    source = PackageFile(file)
+    package = source.load()
     left = remove(
         package,
         lambda entry: (keys is None or entry.problem in keys)
@@ -202,14 +220,19 @@ def remove_(file: Path, words: tuple[str, ...], out: Path, target: str, kinds: t
     if left == package:
         complain(f"{file} has no such entry")
         return 1
-    return _written(out, left)
+    return _written(out, left, [source])
 
 
-def _written(path: Path, package: KernelPackage) -> int:
+def _written(path: Path, package: KernelPackage, sources: Sequence[PackageFile]) -> int:
     nbytes = write(path, package)
-    note("a changed package is not signed")
+    signed = next((f": the signature of {each.path} was for its own bytes" for each in sources if each.signature), "")
+    note(f"a changed package is not signed{signed}")
     click.echo(f"{path}: {_contents(package)}, {nbytes} bytes")
     return 0
+
+
+for _action in (keygen, sign, trust):
+    command.add_command(_action)
 
 
 def _contents(package: KernelPackage) -> str:
@@ -228,3 +251,7 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileFormatError(f"{path}: cannot be made: {error.strerror or error}") from None
+
+
+for _action in package_install.ACTIONS:
+    command.add_command(_action)
