@@ -114,6 +114,8 @@ static void read_package(const uint8_t *bytes, size_t size) {
   }
   const ts_package_facts *facts = ts_package_get_facts(package);
   size_t seen = strlen(facts->name) + strlen(facts->target) + strlen(facts->maker) + strlen(facts->generator);
+  const ts_status signature = ts_package_check_signature(package, NULL, &error);
+  if ((signature == TS_NOT_FOUND) == facts->is_signed || (signature == TS_OK && !facts->is_signed)) abort();
   uint32_t index;
   if (ts_package_find(package, TS_ENTRY_FIND, "q\nt", 3, 0, &index, &error) == TS_OK) seen += index;
   for (uint32_t i = 0; i < facts->entries; i++)

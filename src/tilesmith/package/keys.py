@@ -48,9 +48,7 @@ class PublicKey:
         if len(self.data) != KEY_BYTES:
             raise PackageError(f"a public key of {len(self.data)} bytes; an {ALGORITHM} key has {KEY_BYTES}")
         if not is_public_key(self.data):
-            raise PackageError(
-                f"the key {fingerprint(self.data)} is no point of {ALGORITHM}, or one that signs for all"
-            )
+            raise PackageError(f"the key {fingerprint(self.data)} is none of {ALGORITHM}, or anybody can sign for it")
 
     @property
     def line(self) -> str:

@@ -128,13 +128,12 @@ def load_key(word: str, passphrase: Callable[[], str] = str) -> SigningKey:
 
 def _decode(path: Path, text: bytes, passphrase: Callable[[], str]) -> object:
     serialization, _ = _library()
+    is_encrypted = b"ENCRYPTED" in text.partition(b"\n")[0]
+    word = passphrase().encode() if is_encrypted else None
     try:
-        try:
-            return serialization.load_pem_private_key(text, None)
-        except TypeError:  # it is encrypted
-            return serialization.load_pem_private_key(text, passphrase().encode())
+        return serialization.load_pem_private_key(text, word)
     except Exception as error:  # the library has its own classes, of several modules
-        if b"ENCRYPTED" in text.partition(b"\n")[0]:
+        if is_encrypted:
             raise PackageError(f"{path}: the passphrase is wrong, or the key is damaged") from None
         raise PackageError(f"{path}: it is no private key in PEM: {type(error).__name__}") from None
 
