@@ -24,6 +24,7 @@ REVOKED = "revoked"
 SUFFIX = ".pub"
 _MOST_BYTES = 1 << 16  # of a file of keys
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+_BLANK = " \t\r"
 _LOG = logging.getLogger("tilesmith.package")
 
 
@@ -81,7 +82,7 @@ def parse_key(text: str) -> PublicKey:
     Raises:
         PackageError: The line has another form.
     """
-    head, _, name = text.strip().partition(" ")
+    head, _, name = text.strip(f"{_BLANK}\n").partition(" ")
     algorithm, _, encoded = head.partition(":")
     try:
         if algorithm != ALGORITHM or "\n" in name:
@@ -91,7 +92,7 @@ def parse_key(text: str) -> PublicKey:
             raise ValueError(text)
     except (ValueError, binascii.Error):
         raise PackageError(f"{text.strip()[:120]!r} is no public key: it must be `{ALGORITHM}:BASE64 NAME`") from None
-    return PublicKey(name.strip(), data)
+    return PublicKey(name.strip(_BLANK), data)
 
 
 def keys_folder() -> Path:
@@ -142,12 +143,12 @@ def _keys_at(place: Path) -> Iterator[HeldKey]:
 
 def _keys_in(file: Path) -> Iterator[HeldKey]:
     try:
-        lines = read(str(file), _MOST_BYTES, own=True).decode().splitlines()
+        lines = read(str(file), _MOST_BYTES, own=True).decode().split("\n")  # as ts_keys.c does
     except (OSError, UnicodeDecodeError) as error:
         _LOG.warning("%s: its keys are not used: %s", file, getattr(error, "strerror", None) or error)
         return
     for number, line in enumerate(lines, 1):
-        text = line.strip()
+        text = line.strip(_BLANK)
         if not text or text.startswith("#"):
             continue
         word, _, rest = text.partition(" ")

@@ -22,6 +22,12 @@ static int is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r';
 }
 
+/* As package/keys.py has it. */
+static int is_name(const char *text, size_t length) {
+  static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._@-";
+  return length > 0 && length < TS_KEYS_NAME && strspn(text, letters) >= length && strchr("._@-", *text) == NULL;
+}
+
 /* Moves behind `word` where the line begins with it. */
 static int skip(const char **line, const char *word) {
   const size_t length = strlen(word);
@@ -45,8 +51,10 @@ ts_key_standing ts_keys_find(const char *text, const uint8_t key[32], char name[
     while (line < end && is_blank(*line))
       line++;
     if (!skip(&line, "ed25519:") || !skip(&line, spelling) || !skip(&line, " ")) continue;
+    while (line < end && is_blank(*line))
+      line++;
     const size_t length = line < end ? (size_t)(end - line) : 0;
-    if (length == 0 || length >= TS_KEYS_NAME) continue;
+    if (!is_name(line, length)) continue;
     if (standing != TS_KEY_UNKNOWN && !is_revoked) continue; /* the first one names it */
     memcpy(name, line, length);
     name[length] = 0;
