@@ -11,7 +11,7 @@ import tilesmith.runtime
 from tilesmith.toolchain.compilers import find_compiler
 
 CSRC = Path(tilesmith.runtime.__file__).parent / "csrc"
-HEADER = (CSRC / "ts_problem.h").read_text()
+HEADER = (CSRC / "ts_types.h").read_text()
 _TYPES = {"uint32_t": ctypes.c_uint32, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "double": ctypes.c_double}
 _FIELD = re.compile(r"^  (u?int32_t|int64_t|double) (\w+)(?:\[(\d)\])?;", re.M)
 ABI_VERSION = int(re.findall(r"#define TS_ABI_VERSION (\d+)", HEADER)[0])

@@ -7,29 +7,11 @@
 #ifndef TILESMITH_RUNTIME_H
 #define TILESMITH_RUNTIME_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "ts_types.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef enum ts_status {
-  TS_OK = 0,
-  TS_BAD_PLAN,     /* bytes that are damaged, of another version, or out of bounds */
-  TS_BAD_ARGUMENT, /* a null, misaligned or unknown argument */
-  TS_NO_MEMORY,
-  TS_NOT_LOADED,  /* an artifact that cannot be opened, a symbol that is missing, or none bound yet */
-  TS_CUDA_ERROR,  /* no CUDA driver, or one that refused a call */
-  TS_BAD_PROBLEM, /* a description of a problem that cannot exist */
-  TS_BAD_PACKAGE, /* a package that is damaged, of another version, or out of bounds (ts_package.h) */
-  TS_NOT_FOUND    /* a package without such an entry */
-} ts_status;
-
-/* One line that names the value and the rule. Every function that takes one accepts NULL. */
-typedef struct ts_error {
-  char text[256];
-} ts_error;
 
 /* A kernel computes items begin to end - 1. `p` holds the launch's pointers, `s` its scalars, in order; `scratch` is
  * this thread's scratch memory. */

@@ -52,6 +52,8 @@ const char *ts_status_text(ts_status status) {
     return "the package is damaged or of another version";
   case TS_NOT_FOUND:
     return "the package has no such entry";
+  case TS_UNSUPPORTED:
+    return "the library has no kernel for the problem on this machine";
   }
   return "unknown status";
 }
