@@ -47,6 +47,10 @@ ts_status ts_plan_open(const void *bytes, size_t size, ts_plan **plan, ts_error 
 void ts_plan_close(ts_plan *plan);
 
 ts_plan_sizes ts_plan_get_sizes(const ts_plan *plan);
+/* Run with another number of threads than the plan was made for, from 1 to 1024 (of a CUDA plan 1); items are handed
+ * out dynamically, so any number gives the same result. The size of the workspace follows. To be called before the plan
+ * is shared. */
+ts_status ts_plan_set_threads(ts_plan *plan, uint32_t threads, ts_error *error);
 ts_status ts_plan_get_slot(const ts_plan *plan, uint32_t index, ts_slot *slot);
 /* The sha256 (32 bytes) of the artifact that `index` stands for; NULL if there is none. */
 const uint8_t *ts_plan_get_digest(const ts_plan *plan, uint32_t index);
