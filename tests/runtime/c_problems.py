@@ -36,11 +36,11 @@ class Error(ctypes.Structure):
     _fields_ = [("text", ctypes.c_char * 256)]  # noqa: RUF012  # what ctypes reads
 
 
-def build(folder: Path) -> Problems:
-    """The runtime as a shared library."""
+def build(folder: Path, *more: str) -> Problems:
+    """The runtime as a shared library; ``more`` are flags of the compiler."""
     library = folder / "libts.so"
     sources = map(str, sorted(CSRC.glob("*.c")))
-    flags = ["-std=c11", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"]
+    flags = ["-std=c11", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}", *more]
     subprocess.run([*find_compiler().command, *flags, *sources, "-o", str(library), "-lpthread", "-ldl"], check=True)
     return Problems(library)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from tilesmith.errors import TargetError
@@ -67,7 +66,8 @@ def nearest_first(target: Target, names: Iterable[str]) -> tuple[str, ...]:
         except TargetError:  # a newer Tilesmith's, or another program's
             continue
         if name != target.name and other.family == target.family:
-            distance = abs(math.log(other.cores / target.cores))
+            # Grows with |log(cores / the target's)|, and is the same number for twice and half as many.
+            distance = max(other.cores, target.cores) / min(other.cores, target.cores)
             ranked.append((_kin(target, other), distance, other.card != target.card, name))
     return tuple(name for *_, name in sorted(ranked))
 

@@ -19,6 +19,8 @@ static const struct {
     {"cuGetErrorString", offsetof(ts_driver, error_string), 0},
     {"cuDeviceGetCount", offsetof(ts_driver, device_count), 0},
     {"cuDeviceGet", offsetof(ts_driver, device_get), 0},
+    {"cuDeviceGetName", offsetof(ts_driver, device_name), 0},
+    {"cuDeviceGetAttribute", offsetof(ts_driver, device_attribute), 0},
     {"cuDevicePrimaryCtxRetain", offsetof(ts_driver, primary_retain), 0},
     {"cuCtxGetCurrent", offsetof(ts_driver, context_current), 0},
     {"cuCtxGetDevice", offsetof(ts_driver, context_device), 0},

@@ -49,6 +49,8 @@ typedef struct ts_driver {
   cu_result (*error_string)(cu_result result, const char **text);
   cu_result (*device_count)(int *count);
   cu_result (*device_get)(int *device, int ordinal);
+  cu_result (*device_name)(char *name, int room, int device);
+  cu_result (*device_attribute)(int *value, int attribute, int device);
   cu_result (*primary_retain)(cu_context **context, int device);
   cu_result (*context_current)(cu_context **context);
   cu_result (*context_device)(int *device);

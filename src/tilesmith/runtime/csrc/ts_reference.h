@@ -21,17 +21,17 @@ enum { TS_REFERENCE_SLOTS = 6 }; /* the most that a call has */
  * number of threads. */
 typedef struct ts_reference {
   ts_kernel kernel;
-  int64_t items;   /* 0: the result is empty */
-  int64_t chunk;   /* the fewest items that are worth a thread */
-  double products; /* multiplications, those of padding included */
-  double seconds;  /* estimated, on one thread */
-  int op;
-  int bias; /* its slot; 0: none, as for the next two */
-  int residual;
-  int scale;
+  int64_t items;  /* 0: the result is empty */
+  int64_t chunk;  /* the fewest items that are worth a thread */
+  double seconds; /* estimated, on one thread */
   uint32_t slots;
-  int64_t tiles;    /* a convolution: tiles of one phase and group */
-  int64_t phase[3]; /* backward data: distance of two positions that meet the same taps */
+  uint32_t operands; /* of the products: they come first */
+  uint32_t bias;     /* its slot; 0: there is none, as for the next two */
+  uint32_t residual;
+  uint32_t scale;
+  int is_blank;     /* the operands have no elements, and each sum is 0 */
+  int64_t tiles;    /* of positions, in each group, phase or batch; TS_BGRAD: channels */
+  int64_t phase[3]; /* forward, backward data: distance of two positions of a tile, for each axis */
   ts_conv conv;     /* with `transposed` resolved: mode, x and y are those of the convolution that it is */
   ts_gemm gemm;
 } ts_reference;
