@@ -135,7 +135,7 @@ class Build:
         if program:
             (self.folder / "program.c").write_text(program)
             parts.append("program.c")
-        common = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"]
+        common = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"]
         if (self.folder / "kernels.o").exists():
             parts.append("kernels.o")
         self._run(*common, *flags, "contents.c", *parts, "-o", output, "-lm", "-lpthread", "-ldl")

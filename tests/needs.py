@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -47,6 +48,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "root": (lambda: hasattr(os, "geteuid") and os.geteuid() == 0, "root, to give files to another user: use sudo"),
     "fifos": (lambda: hasattr(os, "mkfifo"), "a system with FIFOs, such as Linux"),
     "dev_full": (lambda: os.path.exists("/dev/full"), "/dev/full: run it on Linux"),
+    "strace": (lambda: shutil.which("strace") is not None, "strace: apt install strace"),
     "guard_pages": (lambda: GuardedPages(1).seal(), "inaccessible memory pages: run it on Linux or macOS"),
     "levels": (lambda: len(levels.HERE) > 1, "a processor of two levels: unset TILESMITH_CPU_LEVEL, or take a newer"),
 }

@@ -62,7 +62,7 @@ def built(tmp_path_factory):
     (folder / "other.kdb").write_bytes(package_of(make(FAST, OTHER, CACHE), OTHER.name))
     build = Build(folder, (), H200, (package_of([slow], H200.name),))
     build.write()
-    return build.link("libdeconv.so", "-fPIC", "-shared"), slow, fast
+    return build.link("libdeconv.so", "-O0", "-fPIC", "-shared"), slow, fast
 
 
 @pytest.fixture
