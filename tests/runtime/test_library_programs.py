@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from c_problems import CSRC, Problems
+from library_build import TYPES
 from library_calls import OPERANDS, inputs
-from library_problems import PROBLEMS, built, shared
+from library_problems import PROBLEMS, TARGET, built, shared
 from tilesmith.plan.slots import arguments
 from tilesmith.toolchain.compilers import find_compiler
 
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "c-library.md"
 PROGRAM = Path(__file__).with_name("library_threads.c")
 NAMES = ("x", "w", "y", "bias", "residual", "scale")
 COUNTED = ["-DCOUNTED", *(f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc", "aligned_alloc"))]
@@ -105,3 +107,63 @@ def test_what_it_links(plain):
     told = subprocess.run(["ldd", str(shared())], capture_output=True, text=True, check=True).stdout
     names = set(re.findall(r"^\s*(?:\S*/)?(lib\w+|ld-linux\S*|linux-vdso)", told, re.M))
     assert {n for n in names if n.startswith("lib")} <= {"libc", "libm", "libpthread", "libdl"}
+
+
+@pytest.fixture(scope="module")
+def renamed():
+    """`deconv.h`, as `tilesmith embed` writes it but for the names that are linked."""
+    calls = re.findall(r"\bts_library_(\w+)\(", (CSRC / "ts_library.h").read_text())
+    lines = [f"#define deconv_{name} ts_library_{name}" for name in dict.fromkeys(calls)]
+    header = shared().with_name("deconv.h")
+    header.write_text("\n".join([*lines, '#include "ts_library.h"', ""]))
+    return header
+
+
+def test_the_page(renamed, tmp_path):
+    """Its program prints what the page says, on plans of the library; its other snippets run within the program."""
+    text = PAGE.read_text()
+    program, *snippets = re.findall(r"^```c\n(.*?)^```", text, re.M | re.S)
+    output = re.search(r"^```c\n.*?^```\n\n```text\n(.*?)^```", text, re.M | re.S)[1]
+    outside = "".join(each for each in snippets if each.startswith("static"))
+    inside = "".join(f"{{\n{each}}}\n" for each in snippets if not each.startswith("static"))
+    last = "  deconv_plan_destroy(plan);\n"
+    assert program.count(last) == 1
+    whole = program.replace(last, inside + last).replace("int main", outside + "int main")
+    (tmp_path / "more.kdb").write_bytes((built()[0].folder / "whole.kdb").read_bytes())
+    library = shared()
+    flags = [
+        "-std=c11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        f"-I{CSRC}",
+        f"-I{renamed.parent}",
+        f"-Wl,-rpath,{library.parent}",
+    ]
+    told = []
+    for source in (program, whole):
+        (tmp_path / "sample.c").write_text(source)
+        command = [*find_compiler().command, *flags, "sample.c", str(library), "-o", "sample"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        done = subprocess.run(["./sample"], cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        told.append(done.stdout)
+    assert told[0] == output
+    assert told[1].startswith(output)
+    assert "0 c_" in told[1]
+    assert f", 1 plans for {TARGET.name}" in told[1]
+
+
+def test_each_call_is_on_the_page():
+    text = PAGE.read_text()
+    for name in re.findall(r"\bts_library_(\w+)\(", (CSRC / "ts_library.h").read_text()):
+        assert re.search(rf"`{name}\(", text), name
+    for status in re.findall(r"^  (TS_\w+)[ ,]", re.search(r"enum ts_status \{(.*?)\}", TYPES, re.S)[1], re.M):
+        assert f"`{status}`" in text, status
+
+
+def test_the_header_is_c99_and_cplusplus(tmp_path):
+    (tmp_path / "use.c").write_text('#include "ts_library.h"\nunsigned flags = TS_NEAREST | TS_HAS_X;\n')
+    for flags in (["-x", "c", "-std=c99"], ["-x", "c++", "-std=c++17"]):
+        command = [*find_compiler().command, *flags, "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+        subprocess.run([*command, f"-I{CSRC}", str(tmp_path / "use.c")], check=True)
