@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from c_problems import CSRC
+import tilesmith.runtime
 from tilesmith.package.form import encode as package_bytes
 from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import KernelPackage, Kind, Manifest
@@ -25,6 +25,7 @@ from tilesmith.toolchain.build import unit_text
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.compilers import find_compiler
 
+CSRC = Path(tilesmith.runtime.__file__).parent / "csrc"
 TYPES = (CSRC / "ts_types.h").read_text()
 _C = {
     "uint32_t": ctypes.c_uint32, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "double": ctypes.c_double,

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import ctypes
+import re
 
 import numpy as np
 
-from c_problems import ABI_VERSION, OK, Problems
-from library_build import record
+from library_build import TYPES, record
 from tilesmith.plan.slots import arguments
 
-CUDA_ERROR, BAD_PACKAGE, UNSUPPORTED = 5, 7, 9  # of ts_status
+ABI_VERSION = int(re.findall(r"#define TS_ABI_VERSION (\d+)", TYPES)[0])
+OK, BAD_ARGUMENT, CUDA_ERROR, BAD_PROBLEM, BAD_PACKAGE, UNSUPPORTED = 0, 2, 5, 6, 7, 9  # of ts_status
 NEAREST, NO_REFERENCE, BEST = 1, 2, 2**32 - 1
 OPERANDS = {"x": "x", "w": "w", "y": "y", "dx": "x", "dw": "w", "dy": "y", "a": "x", "b": "w", "c": "y", "db": "bias",
             "bias": "bias", "residual": "residual", "scale": "scale"}  # fmt: skip
-Solution, Needs, Operands = record("ts_solution"), record("ts_needs"), record("ts_operands")
+Desc, Solution = record("ts_desc"), record("ts_solution")
+Needs, Operands = record("ts_needs"), record("ts_operands")
 
 
-class Library(Problems):
+class Library:
     """The calls through ctypes."""
 
     def __init__(self, path):
-        super().__init__(path)
+        self.c = ctypes.CDLL(str(path))
         self.c.ts_library_last_error.restype = self.c.ts_library_machine.restype = ctypes.c_char_p
         for call in (self.c.ts_library_prepare, self.c.ts_library_run):
             call.argtypes = [ctypes.c_void_p] * 5
@@ -36,6 +38,17 @@ class Library(Problems):
             )
 
         return called
+
+    def desc(self, **values):
+        """The defaults with these fields changed; a sequence begins at the first item of its array."""
+        made = Desc()
+        assert self.c.ts_library_desc_init(ctypes.byref(made), ctypes.c_size_t(ctypes.sizeof(made)), ABI_VERSION) == OK
+        for name, value in values.items():
+            if isinstance(value, tuple):
+                getattr(made, name)[: len(value)] = value
+            else:
+                setattr(made, name, value)
+        return made
 
     @property
     def error(self):

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from cuda_chain import CACHE, H200
 
-from c_problems import BAD_ARGUMENT, OK
 from library_build import Build, make, package_of
 from library_calls import (
+    BAD_ARGUMENT,
     BEST,
     CUDA_ERROR,
     NEAREST,
+    OK,
     OPERANDS,
     UNSUPPORTED,
     Library,

@@ -11,13 +11,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from c_problems import BAD_ARGUMENT, BAD_PROBLEM, OK, Desc
 from library_build import package_of
 from library_calls import (
+    BAD_ARGUMENT,
     BAD_PACKAGE,
+    BAD_PROBLEM,
     BEST,
     NO_REFERENCE,
+    OK,
     UNSUPPORTED,
+    Desc,
     Library,
     Memory,
     Needs,

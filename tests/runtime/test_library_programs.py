@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from c_problems import CSRC, Problems
-from library_build import TYPES
-from library_calls import OPERANDS, inputs
+from library_build import CSRC, TYPES
+from library_calls import OPERANDS, Library, inputs
 from library_problems import PROBLEMS, TARGET, built, shared
 from tilesmith.plan.slots import arguments
 from tilesmith.toolchain.compilers import find_compiler
@@ -27,7 +26,7 @@ COUNTED = ["-DCOUNTED", *(f"-Wl,--wrap={name}" for name in ("malloc", "calloc", 
 def asked():
     """What the program reads, and the results that Python has for it."""
     words, results = [], []
-    describe = Problems(shared())
+    describe = Library(shared())
     for values, signature in PROBLEMS.values():
         given, result, arrays = inputs(signature)
         desc = describe.desc(**{**values, "x_offset_c": 0})  # the arrays begin at the first channel
