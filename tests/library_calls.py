@@ -117,8 +117,9 @@ def inputs(signature, seed=1):
     return given, result, arrays | {OPERANDS[last.name]: result}
 
 
-def operands_of(arrays, offset=0):
+def operands_of(arrays, values=None):
+    """The addresses as a caller of the library gives them, who counts from the first channel of a pixel."""
     made = Operands(struct_size=ctypes.sizeof(Operands), abi_version=ABI_VERSION)
     for name, array in arrays.items():
-        setattr(made, name, array.ctypes.data - (offset if name == "x" else 0))
+        setattr(made, name, array.ctypes.data - array.itemsize * (values or {}).get(f"{name}_offset_c", 0))
     return made

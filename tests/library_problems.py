@@ -35,6 +35,17 @@ PROBLEMS = {
         ConvSignature((1, 6, 5, 35), (35, 2, 2, 8), stride=2, transposed=True, shared_layout="NHWC",
                       input_strides=PITCH, epilogue=Epilogue(bias=True)),
     ),
+    "transposed backward": (
+        {"transposed": 1, "mode": 1, "layout": NHWC, "n": 1, "c": 16, "k": 8, "in": (6, 5), "filter": (2, 2),
+         "stride": (2, 2), "y_pitch_c": 12, "y_offset_c": 3},
+        ConvSignature((1, 6, 5, 16), (16, 2, 2, 8), stride=2, transposed=True, shared_layout="NHWC", mode="bwd",
+                      output_strides=(12 * 10 * 12, 10 * 12, 12, 1)),
+    ),
+    "transposed weights": (
+        {"transposed": 1, "mode": 2, "layout": NHWC, "n": 1, "c": 16, "k": 8, "in": (6, 5), "filter": (2, 2),
+         "stride": (2, 2)},
+        ConvSignature((1, 6, 5, 16), (16, 2, 2, 8), stride=2, transposed=True, shared_layout="NHWC", mode="wrw"),
+    ),
     "gemm": (
         GEMM | {"bias": 1, "residual": 1, "activation": 4},
         GemmSignature(m=20, n=24, k=33, epilogue=Epilogue(bias=True, residual=True, activation="gelu")),

@@ -48,11 +48,6 @@ def c():
     return Library(shared())
 
 
-def offset_of(values):
-    """Bytes before x: the library adds them."""
-    return 4 * values.get("x_offset_c", 0)
-
-
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("loaded", [False, True], ids=["linked", "loaded"])
 def test_results_are_those_of_python(c, built, name, loaded):
@@ -75,7 +70,7 @@ def test_results_are_those_of_python(c, built, name, loaded):
         assert needs.threads == (threads or min(2, len(os.sched_getaffinity(0))))
         assert needs.workspace_bytes == made.plan.scratch_offset + needs.threads * made.plan.scratch_stride
         result[:] = 77 if result.dtype == np.int8 else np.nan
-        c.call(plan, operands_of(arrays, offset_of(values)))
+        c.call(plan, operands_of(arrays, values))
         assert result.tobytes() == right.tobytes()
         c.plan_destroy(plan)
     assert np.any(right)
@@ -118,6 +113,34 @@ def test_an_older_or_stricter_question_finds_the_plan(c, built):
     assert c.is_supported(handle, c.desc(**values, deterministic=1)) == UNSUPPORTED
     newer = struct.pack("I", ctypes.sizeof(Desc) + 16) + bytes(c.desc(**values))[4:] + bytes(16)
     assert c.is_supported(handle, newer) == OK
+    c.destroy(handle)
+
+
+def test_a_deterministic_plan_answers_who_does_not_ask_for_one(c, built, tmp_path):
+    values, signature = PROBLEMS["int8"]
+    strict = replace(signature, deterministic=True)
+    plan = replace(built[1][-1], plan=replace(built[1][-1].plan, problem=strict.key()))
+    (tmp_path / "strict.kdb").write_bytes(package_of([plan], TARGET.name))
+    handle = c.open()
+    assert c.load(handle, os.fsencode(tmp_path / "strict.kdb")) == OK
+    for asked in (0, 1):
+        assert len(c.solutions(handle, c.desc(**values, deterministic=asked))) == 1
+    c.destroy(handle)
+
+
+def test_a_problem_without_elements(c):
+    """Its tensors have no memory."""
+    handle = c.open(flags=0)
+    plan = c.plan(handle, c.desc(**CONV | {"n": 0}))
+    assert c.run(plan, operands_of({}), None, None, None) == OK, c.error
+    c.plan_destroy(plan)
+    bias = np.arange(24, dtype=np.float32)
+    arrays = {"bias": bias, "y": np.full((20, 24), np.nan, np.float32)}
+    plan = c.plan(handle, c.desc(op=1, m=20, n=24, k=0, bias=1))
+    assert c.run(plan, operands_of(arrays), None, None, None) == OK, c.error
+    assert np.array_equal(arrays["y"], np.broadcast_to(bias, (20, 24)))
+    assert c.refused(c.run(plan, operands_of({}), None, None, None), BAD_ARGUMENT, "NULL")
+    c.plan_destroy(plan)
     c.destroy(handle)
 
 

@@ -29,7 +29,7 @@ def asked():
     describe = Library(shared())
     for values, signature in PROBLEMS.values():
         given, result, arrays = inputs(signature)
-        desc = describe.desc(**{**values, "x_offset_c": 0})  # the arrays begin at the first channel
+        desc = describe.desc(**{**values, "x_offset_c": 0, "y_offset_c": 0})  # the arrays begin at the first channel
         spans = {OPERANDS[slot.name]: slot.nbytes for slot in arguments(signature)}
         words.append(bytes(desc))
         for name in NAMES:

@@ -114,6 +114,9 @@ static ts_status make_reference(const ts_library *library, const ts_asked *asked
   const ts_status status = ts_reference_open(&asked->desc, &made->reference, &error);
   if (status != TS_OK) return ts_library_failed(status, &error);
   made->threads = ts_library_threads(library, NULL);
+  /* Of a problem without elements operands may be NULL; the reference knows which. */
+  for (uint32_t i = 0; i < made->count; i++)
+    made->slots[i].is_used = made->reference.items > 0 && !made->reference.is_blank;
   return TS_OK;
 #endif
 }
@@ -151,7 +154,6 @@ ts_status ts_library_plan_create(const ts_library *library, const ts_desc *desc,
   made->count = asked.count;
   for (uint32_t i = 0; i < asked.count; i++) {
     made->slots[i].place = asked.places[i];
-    made->slots[i].is_used = 1;
   }
   status = choose(library, &asked, rank, made);
   if (status == TS_OK) {
