@@ -3,10 +3,12 @@
  *     library_threads THREADS [PACKAGE] < problems > results
  *
  * A problem is a ts_desc, then six operands in the order of ts_operands: their bytes (u64, 0: none) and contents. The
- * result of each is written. Exit status 3: a thread got another result, 4: `prepare` or `run` allocated, 2: a call
- * failed. Built with -Wl,--wrap for malloc, calloc, realloc and aligned_alloc it counts what is allocated. */
+ * result of each is written. Exit status 3: a thread got another result, 4: `prepare` or `run` allocated or started a
+ * thread, 2: a call failed. Built with -Wl,--wrap for malloc, calloc, realloc and aligned_alloc it counts what is
+ * allocated. */
 #include "ts_library.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -44,6 +46,16 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size) {
   return __real_aligned_alloc(alignment, size);
 }
 #endif
+
+/* The threads of this process; 0 where the system does not list them. */
+static int tasks(void) {
+  DIR *folder = opendir("/proc/self/task");
+  int count = 0;
+  while (folder != NULL && readdir(folder) != NULL)
+    count++;
+  if (folder != NULL) closedir(folder);
+  return count;
+}
 
 static void *aligned(uint32_t alignment, int64_t bytes) {
   return bytes ? aligned_alloc(alignment, ((size_t)bytes + alignment - 1) / alignment * alignment) : NULL;
@@ -117,10 +129,11 @@ static void run_problem(int threads) {
   check(ts_library_plan_sizes(plan, &needs), "plan_sizes");
   packed = aligned(needs.alignment, needs.packed_bytes);
   void *workspace = aligned(needs.alignment, needs.workspace_bytes);
+  const int started = tasks();
   const long before = allocations;
   check(ts_library_prepare(plan, &now.operands, packed, workspace, NULL), "prepare");
   check(ts_library_run(plan, &now.operands, packed, workspace, NULL), "run");
-  if (allocations != before) exit(4);
+  if (allocations != before || tasks() != started) exit(4);
   free(workspace);
   work(NULL);
   pthread_t running[MOST_THREADS];
