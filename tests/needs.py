@@ -23,6 +23,7 @@ from tilesmith.toolchain.nvrtc import find_nvrtc
 
 TESTS = Path(__file__).parent
 PREFIX = "needs_"  # of the markers
+QEMU = ("qemu-aarch64-static", "qemu-aarch64")
 
 
 def found(find: Callable[[], object]) -> bool:
@@ -39,6 +40,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "nvrtc": (lambda: found(find_nvrtc), "NVRTC: pip install 'nvidia-cuda-nvrtc>=13.0'"),
     "torch": (lambda: find_spec("torch") is not None, "PyTorch: pip install torch"),
     "zig": (lambda: find_spec("ziglang") is not None, "the ziglang wheel (400 MB): pip install ziglang"),
+    "qemu": (
+        lambda: any(map(shutil.which, QEMU)),
+        "an emulator of aarch64 on PATH: apt install qemu-user-static",
+    ),
     "onnx": (
         lambda: find_spec("onnx") is not None and find_spec("onnxscript") is not None,
         "ONNX and its exporter: pip install onnx onnxscript",

@@ -31,6 +31,7 @@ from tilesmith.targets.cuda import ptx_target
 from tilesmith.targets.detect import host_target, usable_cores
 from tilesmith.targets.names import as_target
 from tilesmith.targets.target import CpuTarget, Target
+from tilesmith.toolchain.build import find_toolchain
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.processes import Processes
 
@@ -94,8 +95,14 @@ def pack_problems(
         jobs: Compilers at a time. None: one for each usable core.
         listener: Called with each problem when it is done, in the order given. None: no calls.
         plans: At most this many for each problem: the best, and those that dispatch would take without it.
+
+    Raises:
+        NoCompilerError: ``target`` is a CPU with another instruction set than this machine's, and nothing here compiles
+            for it.
     """
     distinct = list({signature.canonical.key(): signature for signature in reversed(signatures)}.values())[::-1]
+    if isinstance(target, CpuTarget) and target.zig_target != host_target(1).zig_target:
+        find_toolchain(target)  # one message rather than one for each problem
     compilers = Processes()
 
     def one(signature: Signature) -> PackedProblem:

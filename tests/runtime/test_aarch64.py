@@ -1,0 +1,114 @@
+"""Kernels that are generated for aarch64, and the C runtime, as one program: on this machine, since the C is portable,
+and on an emulated aarch64."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import needs
+from machine_library import CSRC, run
+from tilesmith.db.layers import Layers
+from tilesmith.dispatch.planning import existing_config
+from tilesmith.dispatch.request import Request
+from tilesmith.dispatch.resolve import decide
+from tilesmith.plan.assemble import assemble
+from tilesmith.plan.records import Plan, Source
+from tilesmith.plan.serial import encode
+from tilesmith.plan.slots import arguments
+from tilesmith.problems.driver import ConvParser
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.samples import sample_args
+from tilesmith.solvers.table import candidates
+from tilesmith.targets.names import parse_target
+from tilesmith.toolchain.build import unit_text
+from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.compilers import _zig, find_compiler
+from torch_answer import to_logical, torch_answer, torch_gemm
+
+TARGET = parse_target("aarch64:2:neoverse-n1")
+ZIG_TARGET = "aarch64-linux-musl"  # static: needs no library of the machine
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+# What a result may be off by, as a share of the largest one: the rounding of its type, and of sums in fp32.
+PROBLEMS = {
+    "conv -n 2 -c 16 -H 9 -W 11 -k 24 -y 3 -x 3 -p 1 -q 1 -F 1 -I NHWC -O NHWC -f NHWC": 1e-6,
+    "conv -n 1 -c 12 -H 10 -W 9 -k 12 -y 3 -x 3 -p 1 -q 1 -g 12 -F 1": 1e-6,
+    "conv -n 1 -c 8 -H 6 -W 5 -k 16 -y 2 -x 2 -u 2 -v 2 -m trans -F 1": 1e-6,
+    "conv -n 2 -c 8 -H 8 -W 7 -k 16 -y 3 -x 3 -p 1 -q 1 -F 4": 1e-6,
+    "convfp16 -n 1 -c 16 -H 8 -W 8 -k 16 -y 1 -x 1 -F 1": 1e-3,
+    "convbfp16 -n 1 -c 16 -H 8 -W 8 -k 16 -y 3 -x 3 -p 1 -q 1 -F 2": 1e-2,
+    "convint8 -n 1 -c 16 -H 8 -W 8 -k 16 -y 3 -x 3 -p 1 -q 1 -F 1": 0,
+    "gemmfp16 -m 33 -n 48 -k 40": 1e-3,
+}
+
+
+def planned(command: str) -> tuple[object, Plan, tuple[Source, ...]]:
+    """The canonical problem, its plan in mode ``fast``, and the plan's sources; nothing is compiled."""
+    signature = ConvParser.command_to_signature(command).canonical
+    request = Request(signature, TARGET, "fast", Layers(()), ArtifactCache(Path("/nowhere")), None)
+    choice = decide(request)
+    (candidate,) = candidates(signature, TARGET, (choice.solver,))
+    draft = candidate.solver.draft(candidate.geometry, existing_config(candidate, choice.config, TARGET), TARGET)
+    digests = [hashlib.sha256(unit_text([source]).encode()).hexdigest() for source in draft.sources]
+    return signature, assemble(draft, signature, choice.solver, choice.config, TARGET, digests), draft.sources
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """A folder with the kernels of all problems, and the problems with their plans."""
+    folder = tmp_path_factory.mktemp("aarch64")
+    found = {command: planned(command) for command in PROBLEMS}
+    kernels = {source.symbol: source for _, _, sources in found.values() for source in sources}
+    for symbol, source in kernels.items():
+        (folder / f"{symbol}.c").write_text(unit_text([source]))
+    (folder / "kernels.h").write_text("".join(f"KERNEL({symbol})\n" for symbol in sorted(kernels)))
+    return folder, found
+
+
+def link(folder: Path, name: str, command: tuple[str, ...]) -> Path:
+    """The program with every kernel, and the runtime, in which no warning is allowed."""
+    files = [Path(__file__).parent / "run_plans.c", *sorted(folder.glob("ts_*.c")), *sorted(CSRC.glob("ts_*.c"))]
+    flags = ["-std=gnu11", "-O1", "-ffp-contract=fast", f"-I{CSRC}", f"-I{folder}"]
+    run([*command, *flags, *map(str, files), "-o", str(folder / name), "-lpthread", "-ldl", "-lm"])
+    return folder / name
+
+
+def check(folder: Path, found, start: list[str]) -> None:
+    """Every problem against PyTorch's float64 answer."""
+    for command, (signature, plan, _) in found.items():
+        args, result = sample_args(signature), arguments(signature)[-1]
+        tensors = [np.ascontiguousarray(arg).tobytes() for arg in args]
+        (folder / "plan").write_bytes(encode(plan))
+        (folder / "tensors").write_bytes(b"".join(tensors) + b"\xff" * result.nbytes)  # NaN in each type
+        files = [str(folder / name) for name in ("plan", "tensors", "result")]
+        done = subprocess.run([*start, *files], capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, (command, done)
+        y = np.frombuffer((folder / "result").read_bytes(), dtype(result.dtype).numpy()).reshape(result.shape)
+        if isinstance(signature, GemmSignature):
+            expected, got = torch_gemm(signature, args), y.astype(np.float64)
+        else:
+            layout = {"fwd": signature.output_layout, "bwd": signature.input_layout, "wrw": signature.kernel_layout}
+            expected, got = torch_answer(signature, args), to_logical(y, layout[signature.mode]).astype(np.float64)
+        assert np.abs(got - expected).max() <= PROBLEMS[command] * np.abs(expected).max(), command
+
+
+def test_kernels_for_aarch64_compute_the_same_on_this_machine(sources):
+    folder, found = sources
+    check(folder, found, [str(link(folder, "here", (*find_compiler().command, "-w")))])
+
+
+@pytest.mark.needs_zig
+@pytest.mark.needs_qemu
+def test_kernels_and_runtime_on_an_emulated_aarch64(sources):
+    folder, found = sources
+    for path in folder.glob("ts_*.c"):  # generated code is not read, so its warnings are off
+        path.write_text('#pragma clang diagnostic ignored "-Weverything"\n' + path.read_text())
+    zig = (*_zig().command, "-target", ZIG_TARGET, "-static", "-fno-sanitize=all", "-s", *WARNINGS)
+    program = link(folder, "there", zig)
+    check(folder, found, [str(shutil.which(needs.QEMU[0]) or shutil.which(needs.QEMU[1])), str(program)])
