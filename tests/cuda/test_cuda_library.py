@@ -30,6 +30,7 @@ from tilesmith.plan.slots import arguments
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.targets.cuda import ptx_target
 from tilesmith.targets.names import parse_target
 
 NHWC, BF16 = 0x2541, 4
@@ -147,6 +148,26 @@ def test_another_card(c, built):
     assert c.load(handle, os.fsencode(path)) == OK
     (found,) = c.solutions(handle, desc)
     assert found.target.decode() == OTHER.name
+    c.destroy(handle)
+
+
+def test_a_gpu_that_no_record_knows(c, built, cuda):
+    """It runs the PTX of a package for later GPUs; machine code of another arch is refused."""
+    target = ptx_target(H200)
+    path = built[0].parent / "ptx.kdb"
+    path.write_bytes(package_of(make(EMULATED, target, CACHE, solver="cuda_reference"), target.name))
+    cuda.library.fake_set_major(13)
+    try:
+        handle = c.open(device=0)
+    finally:
+        cuda.library.fake_set_major(9)
+    assert c.machine(handle).decode() == target.name
+    status = c.load(handle, os.fsencode(built[0].parent / "fast.kdb"))
+    assert c.refused(status, UNSUPPORTED, f"is for {H200.name}; this machine is {target.name}")
+    assert c.load(handle, os.fsencode(path)) == OK
+    cuda.log()
+    c.plan_destroy(c.plan(handle, c.desc(**CONV)))
+    assert any(line.startswith("load device=0") for line in cuda.log())
     c.destroy(handle)
 
 
