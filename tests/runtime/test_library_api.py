@@ -98,6 +98,10 @@ def test_solutions_are_ranked(c, built):
     older = (ctypes.c_uint32 * 8)(16, 9, 9, 9, 16, 9, 9, 9)  # two records of a caller who knows 16 bytes of them
     assert c.find(handle, desc, older, 2, ctypes.byref(count)) == OK
     assert (older[0], older[1], older[4], older[5]) == (16, 0, 16, 1)
+    older[4] = 24
+    assert c.refused(c.find(handle, desc, older, 2, ctypes.byref(count)), BAD_ARGUMENT, "solution 1 is 24, that of the")
+    older[0] = 12
+    assert c.refused(c.find(handle, desc, older, 1, ctypes.byref(count)), BAD_ARGUMENT, "struct_size 12 is no size of")
     c.destroy(handle)
 
 

@@ -17,8 +17,9 @@ ts_status ts_library_fail(ts_status status, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(last_text, sizeof last_text, format, arguments);
   va_end(arguments);
-  for (char *letter = last_text; *letter; letter++)
-    if ((unsigned char)*letter < ' ') *letter = '?';
+  /* One line, and nothing that a terminal obeys, whatever a path or a package is called: U+0080 to U+009F too. */
+  for (unsigned char *letter = (unsigned char *)last_text; *letter; letter++)
+    if (*letter < ' ' || *letter == 0x7F || (*letter == 0xC2 && letter[1] >= 0x80 && letter[1] < 0xA0)) *letter = '?';
   return status;
 }
 
@@ -57,7 +58,7 @@ ts_status ts_library_write(void *given, const void *own, size_t own_size, const 
   if (given == NULL) return ts_library_fail(TS_BAD_ARGUMENT, "%s is NULL", name);
   uint32_t size;
   memcpy(&size, given, sizeof size);
-  if (size < 2 * sizeof size || size > 4096 || size % 4)
+  if (size < 2 * sizeof size || size > 4096 || size % 8)
     return ts_library_fail(TS_BAD_ARGUMENT, "struct_size %u is no size of a %s", size, name);
   memset((char *)given + sizeof size, 0, size - sizeof size);
   memcpy((char *)given + sizeof size, (const char *)own + sizeof size,

@@ -247,10 +247,13 @@ ts_status ts_library_find(const ts_library *library, const ts_desc *desc, ts_sol
   if (status != TS_OK) return status;
   if (count == NULL || (solutions == NULL && capacity))
     return ts_library_fail(TS_BAD_ARGUMENT, "solutions (for a capacity of %u) and count must not be NULL", capacity);
-  for (uint32_t i = 1; i < capacity; i++)
-    if (((ts_solution *)(void *)((char *)solutions + (size_t)i * solutions->struct_size))->struct_size !=
-        solutions->struct_size)
-      return ts_library_fail(TS_BAD_ARGUMENT, "struct_size of solution %u is not that of the first", i);
+  for (uint32_t i = 1; i < capacity; i++) {
+    uint32_t size;
+    memcpy(&size, (const char *)solutions + (size_t)i * solutions->struct_size, sizeof size);
+    if (size != solutions->struct_size)
+      return ts_library_fail(TS_BAD_ARGUMENT, "struct_size of solution %u is %u, that of the first %u", i, size,
+                             solutions->struct_size);
+  }
   listing into = {solutions, capacity, 0, TS_OK};
   ts_library_walk(library, &asked, take_solution, &into, NULL);
   if (ts_library_has_reference(library)) {
