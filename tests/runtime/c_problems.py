@@ -11,7 +11,7 @@ import tilesmith.runtime
 from tilesmith.toolchain.compilers import find_compiler
 
 CSRC = Path(tilesmith.runtime.__file__).parent / "csrc"
-HEADER = (CSRC / "ts_problem.h").read_text()
+HEADER = (CSRC / "ts_types.h").read_text()
 _TYPES = {"uint32_t": ctypes.c_uint32, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "double": ctypes.c_double}
 _FIELD = re.compile(r"^  (u?int32_t|int64_t|double) (\w+)(?:\[(\d)\])?;", re.M)
 ABI_VERSION = int(re.findall(r"#define TS_ABI_VERSION (\d+)", HEADER)[0])
@@ -36,11 +36,11 @@ class Error(ctypes.Structure):
     _fields_ = [("text", ctypes.c_char * 256)]  # noqa: RUF012  # what ctypes reads
 
 
-def build(folder: Path) -> Problems:
-    """The runtime as a shared library."""
+def build(folder: Path, *more: str, only: str = "*.c") -> Problems:
+    """The runtime as a shared library, or some of its files; ``more`` are arguments of the compiler."""
     library = folder / "libts.so"
-    sources = map(str, sorted(CSRC.glob("*.c")))
-    flags = ["-std=c11", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"]
+    sources = map(str, sorted(CSRC.glob(only)))
+    flags = ["-std=c11", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}", *more]
     subprocess.run([*find_compiler().command, *flags, *sources, "-o", str(library), "-lpthread", "-ldl"], check=True)
     return Problems(library)
 

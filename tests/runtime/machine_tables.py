@@ -24,15 +24,19 @@ def target_tables() -> str:
         "TS_TARGET_TABLES_H",
         "/* CPUs, of one instruction set the lowest first: each runs what those before it run. */\n",
         table("cpu_archs", "const char *arch; int instruction_set;", archs),
-        "/* GPUs; code of those that are `portable` runs on later minors of the same major. */\n",
-        table("cuda_archs", "const char *arch; int major, minor, portable;", cuda_rows()),
+        "/* GPUs; code of those that are `portable` runs on later minors of the same major. PTX runs on all that is\n"
+        " * later; `like` is the arch of its common card. */\n",
+        table("cuda_archs", "const char *arch; int major, minor, portable, is_ptx; const char *like;", cuda_rows()),
         "/* The first of each arch is its common card. */\n",
         table("cards", "const char *name, *arch; uint32_t cores;", card_rows()),
     )
 
 
 def cuda_rows() -> list[tuple[object, ...]]:
-    return [(each.arch, each.cc_major, each.cc_minor, each.arch[-1] != "a") for each in cuda.CUDA_ARCHS.values()]
+    return [
+        (name, each.cc_major, each.cc_minor, name[-1] != "a", name in cuda.PTX_ARCHS, cards.common_card(name).arch)
+        for name, each in cuda.GPU_ARCHS.items()
+    ]
 
 
 def card_rows() -> list[tuple[object, ...]]:

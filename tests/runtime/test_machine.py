@@ -124,7 +124,7 @@ def test_a_cap(processor, monkeypatch):
 
 
 def some_name(draw: random.Random) -> str:
-    arch = draw.choice([*cpu.CPU_TARGETS, *cuda.CUDA_ARCHS])
+    arch = draw.choice([*cpu.CPU_TARGETS, *cuda.GPU_ARCHS])
     cores = draw.choice([1, 2, 3, 4, 6, 8, 9, 16, 64, 108, 132, 1024])
     card = draw.choice([name for name in CARDS if name not in cards.CARDS or cards.CARDS[name].arch == arch])
     return f"{arch}:{cores}:{card}"
@@ -133,7 +133,7 @@ def some_name(draw: random.Random) -> str:
 def test_names_of_targets():
     draw = random.Random(3)
     names = [some_name(draw) for _ in range(300)]
-    names += [text[: draw.randrange(len(text))] for text in names] + [*cpu.CPU_TARGETS, *cuda.CUDA_ARCHS]
+    names += [text[: draw.randrange(len(text))] for text in names] + [*cpu.CPU_TARGETS, *cuda.GPU_ARCHS]
     names += [f"sm_90a:132:{card}" for card in (*cards.CARDS, "", "-", "a-", "a--b", "A", "ü", "x" * 49, "a:b")]
     names += [f"x86_64-v3:{cores}" for cores in ("", "0", "007", "1024", "1025", "+1", "1e3", "9" * 9, "9" * 40, " 1")]
     names += ["", ":", "sm_99", "sm_90a" + "x" * 300, "sm_90a:1025", "sm_90a:1024", "sm_80:1:h200", "sm_90a::h200"]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from tilesmith.db.records import Record
 from tilesmith.targets.cards import GENERIC, card_text
 from tilesmith.targets.cpu import CPU_TARGETS
-from tilesmith.targets.cuda import CUDA_ARCHS
+from tilesmith.targets.cuda import GPU_ARCHS
 from tilesmith.targets.detect import cpu_model, host_cpu
 
 _GPU_HOST = re.compile(r"(.+), driver [0-9.]+")
@@ -40,7 +40,7 @@ def with_card(target: str, host: str, here: Processor | None = None) -> str:
     arch, *rest = target.split(":")
     if len(rest) != 1 or not rest[0].isdecimal():
         return target
-    if arch in CUDA_ARCHS:
+    if arch in GPU_ARCHS:
         match = _GPU_HOST.fullmatch(host)
         return f"{target}:{card_text(match[1]) if match else GENERIC}"
     if arch not in CPU_TARGETS:

@@ -29,7 +29,7 @@ from tilesmith.solvers.old_names import has_old_names, read_config
 from tilesmith.solvers.solver import Config, SearchSpace
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
 from tilesmith.targets.cpu import CPU_TARGETS
-from tilesmith.targets.cuda import CUDA_ARCHS
+from tilesmith.targets.cuda import GPU_ARCHS
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import Target
 
@@ -203,8 +203,8 @@ def _check_target(text: str) -> None:
     arch = text.partition(":")[0]
     if not re.search(r"[*?\[]", text):
         parse_target(text)
-    elif not any(fnmatchcase(known, arch) for known in (*CPU_TARGETS, *CUDA_ARCHS)):
-        raise TargetError(f"target {text!r} fits no arch; known: {', '.join((*CPU_TARGETS, *CUDA_ARCHS))}")
+    elif not any(fnmatchcase(known, arch) for known in (*CPU_TARGETS, *GPU_ARCHS)):
+        raise TargetError(f"target {text!r} fits no arch; known: {', '.join((*CPU_TARGETS, *GPU_ARCHS))}")
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------

@@ -20,13 +20,14 @@ from tilesmith.dispatch.choice import DATABASE, BuiltPlan, Choice
 from tilesmith.dispatch.planning import build
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import as_held, decide, resolve
-from tilesmith.errors import CompileError, NoSolutionError, PlanError, TilesmithError
+from tilesmith.errors import CompileError, NoSolutionError, PlanError, TargetError, TilesmithError
 from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import KernelPackage, Manifest
 from tilesmith.plan.serial import read_head
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.table import candidates
+from tilesmith.targets.cuda import ptx_target
 from tilesmith.targets.detect import host_target, usable_cores
 from tilesmith.targets.names import as_target
 from tilesmith.targets.target import CpuTarget, Target
@@ -67,6 +68,17 @@ def build_target(text: str) -> Target:
         host = host_target(target.cores)
         return host if host.name == target.name else target
     return target
+
+
+def with_ptx(targets: Sequence[Target]) -> tuple[Target, ...]:
+    """The targets, and for each GPU the one whose PTX later GPUs assemble.
+
+    Raises ``TargetError`` if none is a GPU.
+    """
+    later = tuple(ptx_target(target) for target in targets if not isinstance(target, CpuTarget))
+    if not later:
+        raise TargetError(f"PTX is for GPUs, got {', '.join(target.name for target in targets)}")
+    return tuple(dict.fromkeys((*targets, *later)))
 
 
 def pack_problems(

@@ -115,9 +115,13 @@ CARDS: dict[str, Card] = {
 }  # fmt: skip
 
 
+_LIKE = {"compute_80": "sm_86", "compute_89": "sm_89"}  # PTX is for cards that nobody knows yet
+
+
 def common_card(arch: str) -> Card:
     """The card that a target of ``arch`` is for when it names none."""
-    return next(card for card in CARDS.values() if card.arch == arch)
+    like = _LIKE.get(arch, arch)
+    return next(card for card in CARDS.values() if card.arch == like)
 
 
 def card_of(arch: str, name: str, cores: int, clock_hz: float = 0.0, bytes_per_s: float = 0.0) -> Card:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tilesmith.errors import TargetError
 from tilesmith.targets.cards import GENERIC
 from tilesmith.targets.cpu import CPU_TARGETS, archs_within, cpu_target
-from tilesmith.targets.cuda import CUDA_ARCHS, cuda_target
+from tilesmith.targets.cuda import GPU_ARCHS, cuda_target
 from tilesmith.targets.detect import host_cpu
 from tilesmith.targets.target import CpuTarget, Target
 
@@ -44,10 +44,10 @@ def parse_target(text: str) -> Target:
     if len(rest) == 2 and not card:
         raise TargetError(f"target {text!r} ends where a card should stand; {_FORM}")
     cores = int(count) if rest else None
-    if arch in CUDA_ARCHS:
+    if arch in GPU_ARCHS:
         return cuda_target(arch, cores, card)
     if arch not in CPU_TARGETS:
-        known = ", ".join((*CPU_TARGETS, *CUDA_ARCHS))
+        known = ", ".join((*CPU_TARGETS, *GPU_ARCHS))
         raise TargetError(f"target arch {arch!r} does not exist; known: {known}")
     return cpu_target(arch, 1 if cores is None else cores, card=card or GENERIC)
 

@@ -64,7 +64,7 @@ class Nvrtc:
         return (*_COMMON, f"--gpu-architecture={target.nvrtc_arch}")
 
     def command(self, target: CudaTarget, output: str) -> tuple[str, ...]:
-        """The process that compiles the text on its stdin into the cubin ``output``."""
+        """The process that compiles the text on its stdin into the cubin, or the PTX, ``output``."""
         return (sys.executable, "-I", "-S", str(_PROGRAM), self.library, output, *self.flags(target))
 
 

@@ -1,8 +1,8 @@
 """The process that compiles one CUDA unit: ``python -I -S nvrtc_program.py LIBRARY OUTPUT FLAG...``, text on stdin.
 
 It imports the standard library alone, so that it starts in milliseconds; several run side by side, and one that
-crashes costs one unit. The cubin is written to OUTPUT, the compiler's log to stdout; the exit status is 1 when
-the compiler refused the text.
+crashes costs one unit. The cubin, or PTX where the flags name a virtual architecture, is written to OUTPUT, the
+compiler's log to stdout; the exit status is 1 when the compiler refused the text.
 """
 
 import ctypes
@@ -30,12 +30,15 @@ def main(library: str, output: str, flags: list[str], text: bytes) -> int:
     if result:
         print(f"error: {nvrtc.nvrtcGetErrorString(result).decode()}")
         return 1
-    cubin = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
-    if not cubin:
-        print("error: no machine code came out: the flags name no real architecture")
+    if any(flag.startswith("--gpu-architecture=compute_") for flag in flags):
+        code = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)  # text that ends with a NUL
+    else:
+        code = _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+    if not code:
+        print("error: no machine code came out: the flags name no architecture")
         return 1
     with open(output, "wb") as file:
-        file.write(cubin)
+        file.write(code)
     return 0
 
 

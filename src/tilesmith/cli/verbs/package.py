@@ -17,7 +17,7 @@ from tilesmith.cli.terminal import complain, note, print_json, progress, table
 from tilesmith.db.exchange import NEWEST, POLICIES
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.errors import ArgumentError, FileFormatError, PackageError
-from tilesmith.package.build import PackedProblem, Rows, assemble_package, build_target, pack_problems
+from tilesmith.package.build import PackedProblem, Rows, assemble_package, build_target, pack_problems, with_ptx
 from tilesmith.package.change import diff, merge, remove
 from tilesmith.package.describe import describe, summary
 from tilesmith.package.files import PackageFile, write
@@ -61,12 +61,13 @@ _out = click.option("-o", "--out", required=True, type=click.Path(path_type=Path
 @click.option("--trials", is_flag=True, help="Embed the perf-db too.")
 @key_option("--sign", "Sign each package with this private key: its file, or its name.")
 @passphrase_option
+@click.option("--ptx", is_flag=True, help="For each GPU, a second package of PTX for later GPUs that no record knows.")
 @click.option("-j", "--max-processes", "jobs", type=click.IntRange(1), help="Compilers at a time (one a core).")
 @json_flag
 def build(
     lists: tuple[str, ...], targets: tuple[str, ...], out: Path, name: str | None, counter: int, date: int,
-    rows: tuple[str, ...], plans: int, trials: bool, key: str | None, passphrase: Path | None, jobs: int | None,
-    as_json: bool,
+    rows: tuple[str, ...], plans: int, trials: bool, key: str | None, passphrase: Path | None, ptx: bool,
+    jobs: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     signer = signing_key(key, passphrase) if key else None
     listings = [read_problems([each]) for each in lists]
@@ -74,7 +75,8 @@ def build(
     status = max(listing.status for listing in listings)
     named = name or _name(lists)
     layers, cache = open_databases(readonly=True), open_cache()
-    for target in map(build_target, targets) if targets else (target_of(None, None),):
+    wanted = tuple(map(build_target, targets)) if targets else (target_of(None, None),)
+    for target in with_ptx(wanted) if ptx else wanted:
         with progress(len(items), "package") as step:
 
             def tell(packed: PackedProblem) -> None:

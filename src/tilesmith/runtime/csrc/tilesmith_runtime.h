@@ -7,29 +7,11 @@
 #ifndef TILESMITH_RUNTIME_H
 #define TILESMITH_RUNTIME_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "ts_types.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef enum ts_status {
-  TS_OK = 0,
-  TS_BAD_PLAN,     /* bytes that are damaged, of another version, or out of bounds */
-  TS_BAD_ARGUMENT, /* a null, misaligned or unknown argument */
-  TS_NO_MEMORY,
-  TS_NOT_LOADED,  /* an artifact that cannot be opened, a symbol that is missing, or none bound yet */
-  TS_CUDA_ERROR,  /* no CUDA driver, or one that refused a call */
-  TS_BAD_PROBLEM, /* a description of a problem that cannot exist */
-  TS_BAD_PACKAGE, /* a package that is damaged, of another version, or out of bounds (ts_package.h) */
-  TS_NOT_FOUND    /* a package without such an entry */
-} ts_status;
-
-/* One line that names the value and the rule. Every function that takes one accepts NULL. */
-typedef struct ts_error {
-  char text[256];
-} ts_error;
 
 /* A kernel computes items begin to end - 1. `p` holds the launch's pointers, `s` its scalars, in order; `scratch` is
  * this thread's scratch memory. */
@@ -65,6 +47,10 @@ ts_status ts_plan_open(const void *bytes, size_t size, ts_plan **plan, ts_error 
 void ts_plan_close(ts_plan *plan);
 
 ts_plan_sizes ts_plan_get_sizes(const ts_plan *plan);
+/* Run with another number of threads than the plan was made for, from 1 to 1024 (of a CUDA plan 1); items are handed
+ * out dynamically, so any number gives the same result. The size of the workspace follows. To be called before the plan
+ * is shared. */
+ts_status ts_plan_set_threads(ts_plan *plan, uint32_t threads, ts_error *error);
 ts_status ts_plan_get_slot(const ts_plan *plan, uint32_t index, ts_slot *slot);
 /* The sha256 (32 bytes) of the artifact that `index` stands for; NULL if there is none. */
 const uint8_t *ts_plan_get_digest(const ts_plan *plan, uint32_t index);

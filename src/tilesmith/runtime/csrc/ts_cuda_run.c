@@ -63,9 +63,11 @@ ts_status ts_cuda_bind_image(ts_plan *plan, uint32_t artifact, const void *bytes
   }
   image *held = &plan->cuda->images[artifact];
   if (held->bytes != NULL) return ts_fail(error, TS_BAD_ARGUMENT, "artifact %u is bound already", artifact);
-  held->bytes = malloc(size);
-  if (held->bytes == NULL) return ts_fail(error, TS_NO_MEMORY, "no memory for an artifact of %zu bytes", size);
-  memcpy(held->bytes, bytes, size);
+  char *copy = size < SIZE_MAX ? malloc(size + 1) : NULL;
+  if (copy == NULL) return ts_fail(error, TS_NO_MEMORY, "no memory for an artifact of %zu bytes", size);
+  memcpy(copy, bytes, size);
+  copy[size] = 0; /* the driver reads PTX up to a NUL */
+  held->bytes = copy;
   plan->unbound -= count_launches(plan->prepare, plan->sizes.prepare_steps, artifact) +
                    count_launches(plan->run, plan->sizes.run_steps, artifact);
   return TS_OK;

@@ -377,6 +377,8 @@ static void read_plan(reader *r, ts_plan *plan) {
   for (int i = 0; i < 5; i++)
     texts[i] = read_text(r);
   plan->target = texts[1];
+  plan->solver = texts[2];
+  plan->config = texts[3];
   plan->sizes.packed_bytes = read_range(r, "packed_bytes", 0, MAX_BYTES);
   plan->sizes.workspace_bytes = read_range(r, "workspace_bytes", 0, MAX_BYTES);
   plan->scratch_offset = read_range(r, "scratch_offset", 0, MAX_BYTES);

@@ -74,6 +74,8 @@ struct ts_plan {
   ts_plan_sizes sizes;
   ts_family family;
   const char *target;
+  const char *solver;
+  const char *config;
   uint32_t launches; /* of both parts */
   uint32_t maps;
   int64_t scratch_offset;

@@ -256,3 +256,9 @@ void ts_team_run(ts_team *team, const ts_work *w) {
 void ts_team_leave(ts_team *team) {
   if (team->state == TS_TEAM_HELD) atomic_store_explicit(&pool.held, 0, memory_order_release);
 }
+
+void ts_pool_start(uint32_t threads) {
+  if (atomic_load(&crew) != NULL || atomic_exchange_explicit(&pool.held, 1, memory_order_acquire)) return;
+  start_workers(threads);
+  atomic_store_explicit(&pool.held, 0, memory_order_release);
+}

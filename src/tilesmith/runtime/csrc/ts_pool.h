@@ -25,6 +25,9 @@ typedef struct ts_team {
 void ts_team_run(ts_team *team, const ts_work *work);
 void ts_team_leave(ts_team *team);
 
+/* Start the pool's threads now rather than at the first parallel launch, unless another call has the pool. */
+void ts_pool_start(uint32_t threads);
+
 /* Calls `member(data)` on the calling thread and on up to threads - 1 others, and returns when all have returned:
  * GOMP_parallel, whose flags are 0. */
 typedef void (*ts_crew)(void (*member)(void *), void *data, unsigned threads, unsigned flags);

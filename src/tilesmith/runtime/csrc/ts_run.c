@@ -22,6 +22,19 @@ ts_plan_sizes ts_plan_get_sizes(const ts_plan *plan) {
   return plan->sizes;
 }
 
+ts_status ts_plan_set_threads(ts_plan *plan, uint32_t threads, ts_error *error) {
+  if (plan == NULL || threads < 1 || threads > TS_MAX_THREADS || (plan->family == TS_CUDA && threads != 1))
+    return ts_fail(error, TS_BAD_ARGUMENT, "threads %u is not from 1 to %d", threads,
+                   plan != NULL && plan->family == TS_CUDA ? 1 : TS_MAX_THREADS);
+  /* Nothing lies behind the threads' scratch but what the plan left free there. */
+  const int64_t stride = plan->scratch_stride, before = plan->sizes.threads;
+  if (stride > 0 && threads > before && (INT64_MAX - plan->sizes.workspace_bytes) / stride < threads - before)
+    return ts_fail(error, TS_BAD_ARGUMENT, "%u threads need more than 2^63 bytes of scratch", threads);
+  plan->sizes.workspace_bytes += (threads - before) * stride;
+  plan->sizes.threads = threads;
+  return TS_OK;
+}
+
 ts_status ts_plan_get_slot(const ts_plan *plan, uint32_t index, ts_slot *slot) {
   if (plan == NULL || slot == NULL || index >= plan->sizes.slots) return TS_BAD_ARGUMENT;
   *slot = plan->slots[index];
@@ -52,6 +65,8 @@ const char *ts_status_text(ts_status status) {
     return "the package is damaged or of another version";
   case TS_NOT_FOUND:
     return "the package has no such entry";
+  case TS_UNSUPPORTED:
+    return "the library has no kernel for the problem on this machine";
   }
   return "unknown status";
 }

@@ -30,9 +30,9 @@ static int card_index(const char *card) {
   return -1;
 }
 
-static int common_card(const char *arch) {
+static int common_card(int arch) {
   for (size_t i = 0; i < COUNT(cards); i++)
-    if (strcmp(cards[i].arch, arch) == 0) return (int)i;
+    if (strcmp(cards[i].arch, cuda_archs[arch].like) == 0) return (int)i;
   return -1;
 }
 
@@ -40,12 +40,16 @@ const char *ts_cuda_arch(int major, int minor) {
   const char *arch = NULL;
   int best = -1;
   for (size_t i = 0; i < COUNT(cuda_archs); i++) {
-    if (cuda_archs[i].major != major) continue;
+    if (cuda_archs[i].major != major || cuda_archs[i].is_ptx) continue;
     if (cuda_archs[i].minor == minor) return cuda_archs[i].arch;
     if (cuda_archs[i].portable && cuda_archs[i].minor < minor && cuda_archs[i].minor > best) {
       arch = cuda_archs[i].arch;
       best = cuda_archs[i].minor;
     }
+  }
+  for (size_t i = 0; best < 0 && i < COUNT(cuda_archs); i++) {
+    const int is_later = major > cuda_archs[i].major || (major == cuda_archs[i].major && minor > cuda_archs[i].minor);
+    if (cuda_archs[i].is_ptx && is_later) arch = cuda_archs[i].arch; /* the last one is the newest */
   }
   return arch;
 }
@@ -75,11 +79,11 @@ static int64_t read_cores(const char *text, size_t length) {
 }
 
 static ts_status read_gpu(ts_target *target, int has_cores, const char *card, ts_error *error) {
-  const int common = common_card(target->arch);
+  const int arch = cuda_index(target->arch), common = common_card(arch);
   snprintf(target->card, sizeof target->card, "%s", *card ? card : cards[common].name);
   const int known = card_index(target->card);
   if (!has_cores) target->cores = cards[known >= 0 ? known : common].cores;
-  if (known >= 0 && strcmp(cards[known].arch, target->arch) != 0)
+  if (known >= 0 && strcmp(cards[known].arch, target->arch) != 0 && !cuda_archs[arch].is_ptx)
     return ts_fail(error, TS_BAD_ARGUMENT, "target card '%s' is a card of %s, not of %s", target->card,
                    cards[known].arch, target->arch);
   target->is_cuda = 1;

@@ -14,15 +14,18 @@ static const struct { const char *arch; int instruction_set; } cpu_archs[] = {
   {"aarch64", 1},
 };
 
-/* GPUs; code of those that are `portable` runs on later minors of the same major. */
-static const struct { const char *arch; int major, minor, portable; } cuda_archs[] = {
-  {"sm_80", 8, 0, 1},
-  {"sm_86", 8, 6, 1},
-  {"sm_87", 8, 7, 1},
-  {"sm_89", 8, 9, 1},
-  {"sm_90a", 9, 0, 0},
-  {"sm_100a", 10, 0, 0},
-  {"sm_120a", 12, 0, 0},
+/* GPUs; code of those that are `portable` runs on later minors of the same major. PTX runs on all that is
+ * later; `like` is the arch of its common card. */
+static const struct { const char *arch; int major, minor, portable, is_ptx; const char *like; } cuda_archs[] = {
+  {"sm_80", 8, 0, 1, 0, "sm_80"},
+  {"sm_86", 8, 6, 1, 0, "sm_86"},
+  {"sm_87", 8, 7, 1, 0, "sm_87"},
+  {"sm_89", 8, 9, 1, 0, "sm_89"},
+  {"sm_90a", 9, 0, 0, 0, "sm_90a"},
+  {"sm_100a", 10, 0, 0, 0, "sm_100a"},
+  {"sm_120a", 12, 0, 0, 0, "sm_120a"},
+  {"compute_80", 8, 0, 1, 1, "sm_86"},
+  {"compute_89", 8, 9, 1, 1, "sm_89"},
 };
 
 /* The first of each arch is its common card. */
