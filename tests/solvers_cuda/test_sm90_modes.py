@@ -119,7 +119,7 @@ def test_the_sum_of_slices_reads_what_the_kernel_leaves():
 
 
 def stages_of(problem, **values):
-    found = re.search(r"STAGES = (\d+);", SOLVER.draft(problem, config(**values), H200).sources[0].text)
+    found = re.search(r"STAGES = (\d+) }", SOLVER.draft(problem, config(**values), H200).sources[0].text)
     assert found is not None
     return int(found[1])
 
@@ -135,13 +135,13 @@ def test_a_stream_keeps_to_what_is_worth_having_under_way():
 
 
 def number(draft, name):
-    found = re.search(rf"\b{name} = (\d+);", draft.sources[0].text)
+    found = re.search(rf"\b{name} = (\d+) }}", draft.sources[0].text)
     assert found is not None
     return int(found[1])
 
 
 def flag(draft, name):
-    found = re.search(rf"constexpr bool {name} = (true|false);", draft.sources[0].text)
+    found = re.search(rf"enum : bool {{ {name} = (true|false) }};", draft.sources[0].text)
     assert found is not None
     return found[1] == "true"
 
@@ -251,7 +251,7 @@ def test_a_residual_arrives_where_the_results_leave_from(values, box):
     assert (residual.dims, residual.strides, residual.box) == (stored.dims, stored.strides, box)
     chunks = chosen.value["products_m"] * -(-chosen.block_n // 64)
     assert chosen.store_buffers == chunks
-    assert f"constexpr int BUFFERS = {chunks};" in SOLVER.draft(problem, config(**values), H200).sources[0].text
+    assert f"enum : int {{ BUFFERS = {chunks} }};" in SOLVER.draft(problem, config(**values), H200).sources[0].text
 
 
 def test_residuals_of_sums_that_are_not_stored_through_maps_are_read_one_by_one():

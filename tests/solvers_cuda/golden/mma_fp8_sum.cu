@@ -1,18 +1,18 @@
 namespace ts_mma {
 namespace ts_mmawrwsum_fp8e4m3_s1__sm_90a_golden_scope {
-constexpr int GEMM = 0;
-constexpr int FWD = 1;
-constexpr int BWD = 2;
-constexpr int WRW = 3;
-constexpr int KIND = 3;
-constexpr int OUT_VECTOR = 8;
-constexpr int THREADS = 256;
-constexpr bool WHOLE = false;
-constexpr bool DEEP = false;
-constexpr bool BIAS = false;
-constexpr bool RESIDUAL = false;
-constexpr bool SCALED = false;
-constexpr bool BETA = false;
+enum : int { GEMM = 0 };
+enum : int { FWD = 1 };
+enum : int { BWD = 2 };
+enum : int { WRW = 3 };
+enum : int { KIND = 3 };
+enum : int { OUT_VECTOR = 8 };
+enum : int { THREADS = 256 };
+enum : bool { WHOLE = false };
+enum : bool { DEEP = false };
+enum : bool { BIAS = false };
+enum : bool { RESIDUAL = false };
+enum : bool { SCALED = false };
+enum : bool { BETA = false };
 typedef fp8e4m3 Element;
 typedef fp8e4m3 ElementB;
 typedef fp8e4m3 Out;
@@ -109,7 +109,7 @@ TS_MMA_DEVICE float activate(float v) {
 }
 
 // What the kernel and the sum of its parts share: where pixels and results lie, and how a sum becomes a result.
-constexpr int NOWHERE = -1;
+enum : int { NOWHERE = -1 };
 struct Pixel {
   int n, d, h, w;
 };

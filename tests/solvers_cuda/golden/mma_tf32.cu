@@ -1,39 +1,39 @@
 namespace ts_mma {
 namespace ts_mmagemm_tf32fp32_32x64x32x1x2x2__sm_90a_golden_scope {
-constexpr int GEMM = 0;
-constexpr int FWD = 1;
-constexpr int BWD = 2;
-constexpr int WRW = 3;
-constexpr int KIND = 0;
-constexpr int OUT_VECTOR = 4;
-constexpr int THREADS = 64;
-constexpr int BLOCK_M = 32;
-constexpr int BLOCK_N = 64;
-constexpr int BLOCK_K = 32;
-constexpr int WARPS_M = 1;
-constexpr int WARPS_N = 2;
-constexpr int WARP_M = 32;
-constexpr int WARP_N = 32;
-constexpr int STAGES = 2;
-constexpr int STAGE_BYTES = 12288;
-constexpr int TABLE_OFFSET = 24576;
-constexpr int MIN_BLOCKS = 2;
-constexpr int A_VECTOR = 4;
-constexpr int B_VECTOR = 4;
-constexpr bool WHOLE = false;
-constexpr bool DEEP = false;
-constexpr bool BIAS = false;
-constexpr bool RESIDUAL = false;
-constexpr bool SCALED = false;
-constexpr bool BETA = false;
-constexpr bool A_BY_K = false;
-constexpr bool B_BY_K = false;
-constexpr bool COMPARE = false;
-constexpr bool INSIDE = true;
-constexpr bool LINEAR = false;
-constexpr bool PARTIAL = true;
-constexpr bool EXACT = false;
-constexpr bool WIDENED = false;
+enum : int { GEMM = 0 };
+enum : int { FWD = 1 };
+enum : int { BWD = 2 };
+enum : int { WRW = 3 };
+enum : int { KIND = 0 };
+enum : int { OUT_VECTOR = 4 };
+enum : int { THREADS = 64 };
+enum : int { BLOCK_M = 32 };
+enum : int { BLOCK_N = 64 };
+enum : int { BLOCK_K = 32 };
+enum : int { WARPS_M = 1 };
+enum : int { WARPS_N = 2 };
+enum : int { WARP_M = 32 };
+enum : int { WARP_N = 32 };
+enum : int { STAGES = 2 };
+enum : int { STAGE_BYTES = 12288 };
+enum : int { TABLE_OFFSET = 24576 };
+enum : int { MIN_BLOCKS = 2 };
+enum : int { A_VECTOR = 4 };
+enum : int { B_VECTOR = 4 };
+enum : bool { WHOLE = false };
+enum : bool { DEEP = false };
+enum : bool { BIAS = false };
+enum : bool { RESIDUAL = false };
+enum : bool { SCALED = false };
+enum : bool { BETA = false };
+enum : bool { A_BY_K = false };
+enum : bool { B_BY_K = false };
+enum : bool { COMPARE = false };
+enum : bool { INSIDE = true };
+enum : bool { LINEAR = false };
+enum : bool { PARTIAL = true };
+enum : bool { EXACT = false };
+enum : bool { WIDENED = false };
 typedef tf32 Element;
 typedef tf32 ElementB;
 typedef float Out;
@@ -130,7 +130,7 @@ TS_MMA_DEVICE float activate(float v) {
 }
 
 // What the kernel and the sum of its parts share: where pixels and results lie, and how a sum becomes a result.
-constexpr int NOWHERE = -1;
+enum : int { NOWHERE = -1 };
 struct Pixel {
   int n, d, h, w;
 };
@@ -241,7 +241,7 @@ struct Results : Run {
 };
 
 
-constexpr int CHUNK = 16 / sizeof(Element); // elements of 16 bytes: what shared memory is counted in
+enum : int { CHUNK = 16 / sizeof(Element) }; // elements of 16 bytes: what shared memory is counted in
 static_assert(THREADS == WARPS_M * WARPS_N * 32 && WARP_M * WARPS_M == BLOCK_M && WARP_N * WARPS_N == BLOCK_N,
               "warps share the tile");
 

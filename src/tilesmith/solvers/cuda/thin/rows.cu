@@ -12,7 +12,7 @@ static_assert(STAGED + WARPS * bytes_of_slab<Out, N, PAD_OUT>() == SHARED_BYTES,
 constexpr int HELD_STEPS = HELD ? STEPS : 1, HELD_TILES = HELD ? TILES : 1;
 
 // A product's rows are any 16 rows, the same in sums: where widths are odd, a lane takes an even row and the next.
-constexpr bool NEXT = K % 2;
+constexpr bool NEXT = K % 2 != 0;
 constexpr int GROUP_STEP = NEXT ? 2 : 1, HALF_STEP = NEXT ? 1 : 8;
 
 // Two neighbouring pairs of elements.

@@ -1,0 +1,86 @@
+"""What kernels add to packages: their bytes, as they are and deflated, by solver.
+
+python benchmarks/kernel_sizes.py PACKAGE...
+
+A package is what `tilesmith package build LIST --target sm_90a:132:h200 -o DIR` writes. *code* is the machine code
+alone, deflated; the rest is what loads it: symbols, registers, sizes.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from tilesmith.package.files import PackageFile
+from tilesmith.package.records import Kind, PackageEntry
+from tilesmith.plan.serial import decode
+
+LIMIT = 10_000  # bytes that a kernel may add
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_EXECUTABLE = 4  # of a section's flags
+
+
+@dataclass(frozen=True)
+class Kernel:
+    solver: str
+    config: str
+    bytes: int
+    stored: int
+    code: int
+    plans: int  # that count it
+
+
+def main() -> int:
+    paths = list(map(Path, sys.argv[1:]))
+    if not paths:
+        sys.exit(__doc__)
+    kernels = [kernel for path in paths for kernel in kernels_of(PackageFile(path))]
+    print("| solver | kernels | bytes, mean | deflated, mean | code, mean | deflated, largest | above 10 kB |")
+    print("|---|---|---|---|---|---|---|")
+    by_solver = defaultdict(list)
+    for kernel in kernels:
+        by_solver[kernel.solver].append(kernel)
+    for solver, group in (*sorted(by_solver.items()), ("all", kernels)):
+        means = (f"{mean(getattr(each, name) for each in group):.0f}" for name in ("bytes", "stored", "code"))
+        above = sum(each.stored > LIMIT for each in group)
+        print(f"| {solver} | {len(group)} | {' | '.join(means)} | {max(each.stored for each in group)} | {above} |")
+    for kernel in sorted(kernels, key=lambda each: -each.stored):
+        if kernel.stored > LIMIT:
+            print(f"{kernel.stored} bytes, {kernel.plans} plans: {kernel.solver} {kernel.config}")
+    return 0
+
+
+def kernels_of(package: PackageFile) -> list[Kernel]:
+    binaries: dict[str, PackageEntry] = {}
+    counted = defaultdict(list)
+    for entry in package.entries():
+        if entry.kind == Kind.BINARY:
+            binaries[entry.name] = entry
+        elif entry.kind == Kind.PLAN:
+            plan = decode(entry.content())
+            for digest in plan.artifacts:
+                counted[digest].append((plan.solver.partition("@")[0], plan.config))
+    return [
+        Kernel(*counted[name][0], entry.size, len(entry.stored), code_bytes(entry.content()), len(counted[name]))
+        for name, entry in binaries.items()
+    ]
+
+
+def code_bytes(elf: bytes) -> int:
+    """Deflated bytes of the sections of machine code; all of what is no ELF file."""
+    if elf[:4] != b"\x7fELF":
+        return len(zlib.compress(elf, 9))
+    table, size, count = *struct.unpack_from("<Q", elf, 40), *struct.unpack_from("<HH", elf, 58)
+    sections = (_SECTION.unpack_from(elf, table + index * size) for index in range(count))
+    found = [(at, length) for _, kind, flags, _, at, length, *_ in sections if kind == 1 and flags & _EXECUTABLE]
+    code = b"".join(elf[at : at + length] for at, length in found)
+    return len(zlib.compress(code, 9))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
