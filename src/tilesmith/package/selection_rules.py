@@ -8,12 +8,16 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
-from tilesmith.package.selection_terms import ArchStages, Tile, Trait, mode_of, types_of
+from tilesmith.db.records import Record
+from tilesmith.errors import TargetError
+from tilesmith.package.selection_shape import shape_of
+from tilesmith.package.selection_terms import ArchStages, Shapes, Tile, Trait, mode_of, types_of
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.old_names import read_config
-from tilesmith.solvers.shape import shape_of
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS, Candidate, candidates
+from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import CudaTarget, Target
 
 SOLVERS = {
@@ -40,7 +44,7 @@ class Selection:
     """
 
     path: Path
-    signatures: tuple[Signature, ...] = ()
+    signatures: tuple[Signature, ...] = field(default=(), repr=False)
     traits: tuple[Trait, ...] = ()
     modes: tuple[str, ...] = ()
     tiles: tuple[Tile, ...] = ()
@@ -48,7 +52,7 @@ class Selection:
     solvers: tuple[str, ...] = ()
     size: int | None = None
     reference: bool = True
-    lines: Mapping[str, int] = field(default_factory=dict, hash=False, compare=False)
+    lines: Mapping[str, int] = field(default_factory=dict, repr=False, hash=False, compare=False)
 
     def problems(self) -> tuple[Signature, ...]:
         """The file's problems that ``traits`` and ``modes`` let in, each once, in their order."""
@@ -69,7 +73,20 @@ class Selection:
         found = candidates(signature, target, (solver,))
         if not found or not isinstance(found[0].verdict, Accepted):
             return f"{solver} does not compute this problem here"
-        return self.refuses_kernel(found[0], read_config(solver, config), target)
+        return self.refuses_config(found[0], config, target)
+
+    def takes_row(self, row: Record) -> bool:
+        """Whether a row of a database is of a kernel that is let in."""
+        try:
+            target = parse_target(row.target)
+        except TargetError:  # a newer Tilesmith's
+            return False
+        if not self.limits_kernels(target):
+            return True
+        found = candidates(parse_key(row.problem), target, (row.solver,))
+        if not found or not isinstance(found[0].verdict, Accepted):
+            return False
+        return not self.refuses_config(found[0], row.config, target)
 
     def refuses_problem(self, signature: Signature) -> str:
         """Why every kernel of the problem is out: its mode or its types; empty if it may be in."""
@@ -85,7 +102,7 @@ class Selection:
         if candidate.plain:
             return "" if self.reference else "the plain reference is refused"
         named = limited_by(self.solvers, target.family)
-        if named and not any(_named(candidate.name, pattern) for pattern in named):
+        if named and not any(names_solver(candidate.name, pattern) for pattern in named):
             return f"solver {candidate.name} is not selected ({', '.join(named)})"
         return ""
 
@@ -95,13 +112,22 @@ class Selection:
         if out or candidate.plain or not self.limits_shapes(target):
             return out
         assert isinstance(target, CudaTarget)
-        shape = shape_of(candidate.solver, candidate.geometry, config, target)
-        if shape.block_m and self.tiles and not any(tile.fits(shape) for tile in self.tiles):
-            return f"tile {shape.tile} is not selected ({', '.join(map(str, self.tiles))})"
-        stages = self.arch_stages
-        if shape.stages and stages and not any(each.fits(shape, target) for each in stages):
-            return f"sm{shape.arch}_{shape.stages} is not selected ({', '.join(map(str, stages))})"
-        return ""
+        return self.shapes.refuses(shape_of(candidate.solver, candidate.geometry, config, target), target)
+
+    def refuses_config(self, candidate: Candidate, config: str, target: Target) -> str:
+        """The same for a config as it is printed; one of another version of the solver is out."""
+        try:
+            return self.refuses_kernel(candidate, read_config(candidate.name, config), target)
+        except (ValueError, KeyError):
+            return f"{candidate.name} has no config {config!r}"
+
+    @property
+    def shapes(self) -> Shapes:
+        return Shapes(self.tiles, self.arch_stages)
+
+    def limits_kernels(self, target: Target) -> bool:
+        """Whether some kernels of a problem that is in may be out."""
+        return not self.reference or bool(limited_by(self.solvers, target.family)) or self.limits_shapes(target)
 
     def limits_shapes(self, target: Target) -> bool:
         """Whether some configs of a solver may be out."""
@@ -120,6 +146,6 @@ def limited_by(solvers: tuple[str, ...], family: str) -> tuple[str, ...]:
     )
 
 
-def _named(name: str, pattern: str) -> bool:
+def names_solver(name: str, pattern: str) -> bool:
     """Whether a pattern fits a candidate's name; one without a form (``@gemm``) fits all forms."""
     return fnmatchcase(name if "@" in pattern else name.partition("@")[0], pattern)

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 
 from tilesmith.errors import ArgumentError, ProblemError
+from tilesmith.package.selection_shape import KernelShape
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver.flags import ACC_TYPES
 from tilesmith.problems.dtypes import acc_dtype, dtype
 from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.shape import KernelShape
 from tilesmith.targets.target import CudaTarget
 
 MODES = ("fwd", "bwd", "wrw", "bgrad", "deconv", "gemm")
@@ -65,6 +65,23 @@ class ArchStages:
     def fits(self, shape: KernelShape, target: CudaTarget) -> bool:
         here = target.cc_major * 10 + target.cc_minor
         return shape.stages == self.stages and shape.arch <= self.arch <= here
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The tiles and stages that are let in; none: any."""
+
+    tiles: tuple[Tile, ...] = ()
+    arch_stages: tuple[ArchStages, ...] = ()
+
+    def refuses(self, shape: KernelShape, target: CudaTarget) -> str:
+        """Why a kernel is out; empty if it is in. A kernel without a tile, or without a ring, is not limited by it."""
+        if shape.block_m and self.tiles and not any(tile.fits(shape) for tile in self.tiles):
+            return f"tile {shape.tile} is not selected ({', '.join(map(str, self.tiles))})"
+        stages = self.arch_stages
+        if shape.stages and stages and not any(each.fits(shape, target) for each in stages):
+            return f"arch_stages {shape.arch_stages} is not selected ({', '.join(map(str, stages))})"
+        return ""
 
 
 def parse_trait(text: str) -> Trait:

@@ -51,7 +51,9 @@ def shape_of(solver: Any, problem: Geometry, config: Config, target: CudaTarget)
     block_m, block_n = getattr(tile, "block_m", 0), getattr(tile, "block_n", 0)
     if not (block_m and block_n):  # a window or a strip, no tile of a product
         block_m = block_n = 0
+    # A tile says how many stages it has where its config leaves that to what fits.
+    stages = getattr(tile, "stages", dict(config.values).get("stages", 0))
     return KernelShape(
-        block_m, block_n, getattr(tile, "block_k", 0) if block_m else 0, getattr(tile, "stages", 0),
+        block_m, block_n, getattr(tile, "block_k", 0) if block_m else 0, stages,
         90 if isinstance(solver, Sm90Solver) else 80,
     )  # fmt: skip
