@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -24,12 +25,14 @@ from tilesmith.package.files import PackageFile
 from tilesmith.package.making import PackedPlan
 from tilesmith.package.records import Kind
 from tilesmith.package.selection import read_selection
-from tilesmith.package.selection_choice import decide_selected
+from tilesmith.package.selection_choice import best_config, decide_selected
 from tilesmith.package.selection_size import Costs, fit_size, plain_us
+from tilesmith.package.selection_terms import Shapes, parse_arch_stages, parse_tile
 from tilesmith.plan.serial import decode, encode
 from tilesmith.problems.driver import parse_command
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.solvers.old_names import read_config
+from tilesmith.solvers.solver import Config
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.detect import host_target
 from tilesmith.targets.names import parse_target
@@ -84,6 +87,25 @@ def test_tiles_and_stages_hold_in_the_generated_kernel(selection, signature, tar
     assert stages in ((3,) if target.startswith("sm_80") else (3, 4))
     if stages == 3:
         assert target.startswith("sm_80") or not choice.solver.startswith("wgmma")
+
+
+@pytest.mark.parametrize("signature", SIGNATURES[:3:2], ids=["fwd", "wrw"])
+def test_the_best_config_of_a_tile(signature):
+    """Every config of mma_dense with the tile and the stages is tried: none is estimated much faster."""
+    target = parse_target("sm_80:108")
+    (candidate,) = candidates(signature, target, ("mma_dense",))
+    solver, geometry = candidate.solver, candidate.geometry
+    space = solver.search_space(geometry, target)
+    only = {"block_m": (64,), "block_n": (64,), "block_k": (32,), "stages": (3,)}
+    axes = {name: only.get(name, values) for name, values in space.axes.items()}
+    every = [Config(tuple(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())]
+    seconds = [solver.predict(geometry, config, target) for config in every if space.allowed(config)]
+    shapes = Shapes((parse_tile("64x64x32"),), (parse_arch_stages("sm80_3"),))
+    found = best_config(candidate, shapes, target)
+    assert {found[name] for name in only} == {64, 32, 3}
+    assert min(seconds) <= solver.predict(geometry, found, target) <= 1.05 * min(seconds)
+    none = Shapes((parse_tile("48x48"),))
+    assert best_config(candidate, none, target) is None
 
 
 def test_nothing_limits_what_has_no_tile(selection):
