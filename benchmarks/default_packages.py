@@ -2,9 +2,9 @@
 
 python benchmarks/default_packages.py [-o dist/packages] [-j JOBS] [--target TARGET ...] [--plans N] [--again]
 
-Kernels go to the cache, so a build that was interrupted goes on where it stopped; a package that is there is left as it
-is (``--again`` makes it anew). Nothing is measured. The package for the H200 takes what searches found there
-(benchmarks/results/gpu_bench_nvidia_h200.json), and has these rows in its find-db; all else is estimated. The CPU
+Kernels go to the cache, so a build that was interrupted goes on where it stopped; a package that today's generator made
+is left as it is (``--again`` makes it anew). Nothing is measured. The package for the H200 takes what searches found
+there (benchmarks/results/gpu_bench_nvidia_h200.json), and has these rows in its find-db; all else is estimated. The CPU
 packages are for any processor of their level: they run where there are as many cores, or more.
 
 Exit status 1 if a package is larger than 15 MB, or lacks a problem.
@@ -26,10 +26,12 @@ from tilesmith.cli.main import run
 from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
 from tilesmith.db.upkeep import revision_of
+from tilesmith.errors import PackageError
 from tilesmith.package.files import PackageFile
 from tilesmith.package.records import Manifest
 from tilesmith.plan.assemble import workspace_bytes
 from tilesmith.problems.driver import parse_problem
+from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import candidates
@@ -65,22 +67,34 @@ def main() -> int:
         print(f"{count} measured rows of {SEARCHES.name} still count", file=sys.stderr)
         os.environ["TILESMITH_DB_PATH"] = database  # not what this machine happens to have measured
         for target in map(parse_target, given.target or TARGETS):
-            manifest = Manifest(NAME, target.name, f"tilesmith {__version__}", "any", given.counter)
+            manifest = Manifest(
+                NAME, target.name, f"tilesmith {__version__}", generator_digest(target.family), given.counter
+            )
             path, began = given.out / manifest.file_name, time.monotonic()
-            if given.again or not path.exists():
+            if given.again or not is_made(path, manifest):
                 jobs = ["-j", str(given.jobs)] if given.jobs else []
                 status |= run(["package", "build", *map(str, LISTS), "--name", NAME, "--target", target.name,
                                "--plans", str(given.plans), "--counter", str(given.counter), *jobs,
                                "-o", str(given.out)])  # fmt: skip
             rows.append((path, time.monotonic() - began))
     for path, seconds in rows:
-        if not path.exists():
+        if not path.exists():  # no problem had a plan; the command has said so
             continue
         PackageFile(path).verify()
         nbytes = path.stat().st_size
         print(f"{path.name}: {nbytes} bytes, {'under' if nbytes < MOST else 'OVER'} 15 MB, {seconds:.0f} s")
         status |= nbytes >= MOST
     return int(bool(status))
+
+
+def is_made(path: Path, manifest: Manifest) -> bool:
+    """Whether a whole package of this manifest lies there."""
+    try:
+        held = PackageFile(path)
+        held.verify()
+    except PackageError:
+        return False
+    return held.manifest == manifest
 
 
 def store_measured(database: str) -> int:
