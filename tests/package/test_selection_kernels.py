@@ -177,18 +177,42 @@ def packed(number, won_us, *binaries):
 
 
 def test_the_least_time_won_for_its_bytes_leaves_first():
-    """By hand, with plans of 10 bytes: the order of leaving is 2 (0.01 us a byte), 0 and 1 together, 3."""
+    """By hand, with plans of 10 bytes: the order of leaving is 2 (0.01 us a byte), 0 and 1 together, 3.
+
+    With 604 bytes the binary that 0 and 1 share has room again, and one of their plans.
+    """
     shared, small, large = binary(1, 480), binary(2, 90), binary(3, 990)
     problems = [packed(0, 12, shared), packed(1, 8, shared), packed(2, 10, large), packed(3, 9, small)]
     target = parse_target("x86_64-v3:2")
     costs = Costs(lambda plan: 10, lambda artifact: len(artifact.data), fixed=5)
     whole = 5 + 500 + 1000 + 100
     for most, left in (
-        (whole, [0, 1, 2, 3]), (whole - 1, [0, 1, 3]), (605, [0, 1, 3]), (604, [3]), (105, [3]), (104, [])
+        (whole, [0, 1, 2, 3]), (whole - 1, [0, 1, 3]), (605, [0, 1, 3]), (604, [0, 3]), (594, [3]),
+        (105, [3]), (104, []),
     ):  # fmt: skip
         kept = fit_size(problems, target, most, costs)
         assert [number for number, each in enumerate(kept) if each.plans] == left
         assert all(each.refused and "wins" in each.reason for each in kept if not each.plans)
+
+
+@pytest.mark.needs_nvrtc
+def test_a_kernel_that_stays_serves_the_problems_of_one_that_leaves(tmp_path, capsys):
+    """Batches of a layer have several kernels; under a size all batches stay, on fewer of them."""
+    (tmp_path / "some.toml").write_text(f'problems = ["convfp16 -n 1,4,16,64 {LAYERS[0].partition("-n 32 ")[2]}"]\n')
+    words = ["package", "select", str(tmp_path / "some.toml"), "--target", "sm_80:108", "--explain", "--json"]
+    kernels = []
+    for size in (None, 40_000):
+        if size is not None:
+            (tmp_path / "some.toml").write_text((tmp_path / "some.toml").read_text() + f"size = {size}\n")
+        assert run(words) == 0
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        held = {line["digest"] for line in lines if line["what"] == "kernel"}
+        plans = [line for line in lines if line["what"] == "plan"]
+        assert len(plans) == 4
+        assert {digest for line in plans for digest in line["kernels"]} == held
+        assert size is None or lines[-1]["bytes"] <= size
+        kernels.append(held)
+    assert kernels[1] < kernels[0]
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from tilesmith.package.records import KernelPackage
 from tilesmith.package.selection import Selection, read_selection
 from tilesmith.package.selection_explain import used_terms
 from tilesmith.package.selection_size import fitting_package
+from tilesmith.package.selection_spares import with_spares
 from tilesmith.package.selection_terms import mode_of
 from tilesmith.problems.driver import command_or_key
 from tilesmith.problems.rewrite import Signature
@@ -112,7 +113,9 @@ def packed_for(
     if selection is None:
         return Packed(packed, assemble(packed), {})
     terms = used_terms(packed, target, selection)
-    kept, package = fitting_package(packed, target, selection, assemble)
+    kept, package = fitting_package(
+        packed, target, selection, assemble, lambda: with_spares(packed, target, layers, cache, selection)
+    )
     lost = sum(bool(before.plans) and not after.plans for before, after in zip(packed, kept, strict=True))
     if lost:
         note(f"tilesmith: {selection.place('size')}: {lost} of {len(kept)} problems left out for the size")

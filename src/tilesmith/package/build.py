@@ -114,7 +114,7 @@ def pack_problems(
         except (TilesmithError, OSError) as error:
             return PackedProblem(signature, reason=str(error) or type(error).__name__)
         artifacts = [artifact for _, each in built for artifact in each.artifacts]
-        choices, made = zip(*((choice, _packed(choice, each)) for choice, each in built), strict=True)
+        choices, made = zip(*((choice, packed_plan(choice, each)) for choice, each in built), strict=True)
         return PackedProblem(signature, choices, made, tuple(dict.fromkeys(artifacts)))
 
     packed = []
@@ -132,7 +132,7 @@ def pack_problems(
     return tuple(packed)
 
 
-def _packed(choice: Choice, built: BuiltPlan) -> PackedPlan:
+def packed_plan(choice: Choice, built: BuiltPlan) -> PackedPlan:
     """A plan with its time, if a record of this very target has one."""
     time_us = choice.time_us if choice.basis == DATABASE else None
     return PackedPlan(built.serial.data, revision_of(choice.solver) or 0, time_us or 0.0)
