@@ -60,7 +60,7 @@ def main() -> int:
     options.add_argument("--counter", type=int, default=0, help="of the release (default 0)")
     options.add_argument("--again", action="store_true", help="make packages that are there anew")
     given = options.parse_args()
-    status, rows = 0, []
+    status = 0
     with tempfile.TemporaryDirectory(prefix="tilesmith-packages-") as folder:
         database = str(Path(folder) / "measured.db")
         count = store_measured(database)
@@ -76,14 +76,12 @@ def main() -> int:
                 status |= run(["package", "build", *map(str, LISTS), "--name", NAME, "--target", target.name,
                                "--plans", str(given.plans), "--counter", str(given.counter), *jobs,
                                "-o", str(given.out)])  # fmt: skip
-            rows.append((path, time.monotonic() - began))
-    for path, seconds in rows:
-        if not path.exists():  # no problem had a plan; the command has said so
-            continue
-        PackageFile(path).verify()
-        nbytes = path.stat().st_size
-        print(f"{path.name}: {nbytes} bytes, {'under' if nbytes < MOST else 'OVER'} 15 MB, {seconds:.0f} s")
-        status |= nbytes >= MOST
+            if path.exists():  # else no problem had a plan, and the command has said so
+                PackageFile(path).verify()
+                nbytes = path.stat().st_size
+                size = f"{nbytes} bytes, {'under' if nbytes < MOST else 'OVER'} 15 MB"
+                print(f"{path.name}: {size}, {time.monotonic() - began:.0f} s", flush=True)
+                status |= nbytes >= MOST
     return int(bool(status))
 
 

@@ -37,6 +37,8 @@ from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import KernelPackage, Kind, name_of
 from tilesmith.package.selection import Selection
 from tilesmith.package.selection_ranges import expand_command
+from tilesmith.package.selection_size import fitting_package
+from tilesmith.package.selection_spares import with_spares
 from tilesmith.package.selection_terms import parse_tile, parse_trait
 from tilesmith.plan.serial import encode
 from tilesmith.problems.driver import parse_problem
@@ -111,7 +113,11 @@ def selections(target: Target, jobs: int | None) -> int:
         packed = pack_problems(selection.signatures, target, layers, cache, jobs, selection=selection)
         if missing := next((each.reason for each in packed if not each.plans and not each.refused), ""):
             print(f"not computed: {missing}", file=sys.stderr)
-        package = assemble_package("selected", target, packed, layers, Rows(), selection=selection)
+        packed, package = fitting_package(
+            packed, target, selection,
+            lambda kept: assemble_package("selected", target, kept, layers, Rows(), selection=selection),
+            lambda: with_spares(packed, target, layers, cache, selection),
+        )  # fmt: skip
         problems = sum(bool(each.plans) for each in packed)
         return problems, len(package.of_kind(Kind.BINARY)), len(encode_package(package))
 
@@ -127,11 +133,11 @@ def selections(target: Target, jobs: int | None) -> int:
                   f"{nbytes / whole:.1%} of all")  # fmt: skip
     print(f"one trait and one mode leave at most {largest:.1%}")
     wide = tuple(parse_problem(each).signatures[0][1] for each in expand_command(RANGE + _LAYOUTS))
-    for text in ((), ("128x128",)):
-        chosen = Selection(Path("range.toml"), wide, tiles=tuple(map(parse_tile, text)))
+    for tiles, size in ((), None), (("128x128",), None), ((), 60_000):
+        chosen = Selection(Path("range.toml"), wide, tiles=tuple(map(parse_tile, tiles)), size=size)
         problems, binaries, nbytes = built(chosen)
-        print(f"64 batches of a layer, tiles {', '.join(text) or 'any'}: {binaries} kernels, {nbytes} bytes, "
-              f"{nbytes / problems:.0f} each")  # fmt: skip
+        print(f"64 batches of a layer, tiles {', '.join(tiles) or 'any'}, size {size or 'any'}: {problems} problems, "
+              f"{binaries} kernels, {nbytes} bytes, {nbytes / problems:.0f} each")  # fmt: skip
     return int(largest >= 0.1)
 
 
