@@ -395,7 +395,9 @@ def test_help_names_every_verb(capsys):
         assert re.search(rf"^\s+{verb}\s", out, re.M)
         assert run([verb, "--help"]) == 0
         text = capsys.readouterr().out
-        action = {"db": "query", "cache": "ls", "package": "info", "gemm": "perf"}.get(verb)  # actions have options of their own
+        action = {"db": "query", "cache": "ls", "package": "info", "gemm": "perf"}.get(
+            verb
+        )  # actions have options of their own
         if action:
             assert run([verb, action, "--help"]) == 0
             text = capsys.readouterr().out

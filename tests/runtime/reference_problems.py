@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from c_problems import OK, Desc, Problems, build
 from problem_keys import conv_case, gemm_case
 
-from c_problems import OK, Desc, Problems, build
 from tilesmith.dispatch.empty import EmptyBound
 from tilesmith.errors import ProblemError
 from tilesmith.measure.accuracy import Accuracy, check_specials, verify

@@ -8,10 +8,10 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from c_problems import BAD_ARGUMENT, BAD_PROBLEM, OK, Error, build
 from problem_keys import DTYPES
 from reference_problems import ROOM, Reference, check, sanitized
 
-from c_problems import BAD_ARGUMENT, BAD_PROBLEM, OK, Error, build
 from tilesmith.problems.gemm import GemmSignature
 
 

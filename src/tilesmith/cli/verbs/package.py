@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,19 +10,28 @@ import click
 from tilesmith.cli import package_install
 from tilesmith.cli.options import Actions, json_flag
 from tilesmith.cli.package_keys import key_option, keygen, passphrase_option, sign, signing_key, trust
-from tilesmith.cli.problem_list import Item, problem_keys, read_problems
-from tilesmith.cli.terminal import complain, note, print_json, progress, table
+from tilesmith.cli.package_select import select
+from tilesmith.cli.packing import (
+    default_name,
+    jobs_option,
+    packed_for,
+    plans_option,
+    target_option,
+    tell_unused,
+    wanted_problems,
+)
+from tilesmith.cli.problem_list import problem_keys
+from tilesmith.cli.terminal import complain, note, print_json, table
 from tilesmith.db.exchange import NEWEST, POLICIES
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.errors import ArgumentError, FileFormatError, PackageError
-from tilesmith.package.build import PackedProblem, Rows, assemble_package, build_target, pack_problems, with_ptx
+from tilesmith.package.build import Rows, build_target, with_ptx
 from tilesmith.package.change import diff, merge, remove
 from tilesmith.package.describe import describe, summary
 from tilesmith.package.files import PackageFile, write
 from tilesmith.package.records import KernelPackage, Kind
 from tilesmith.package.signing import sign_file
 from tilesmith.package.trust import Signer, examine
-from tilesmith.problems.rewrite import Signature
 
 _U64_MOST = 2**64 - 1
 
@@ -40,10 +47,11 @@ _out = click.option("-o", "--out", required=True, type=click.Path(path_type=Path
 
 
 @command.command("build", help="Make a package of each target from the local databases, the cache and the compilers.")
-@click.argument("lists", nargs=-1, required=True, metavar="LIST...")
+@click.argument("lists", nargs=-1, metavar="[LIST]...")
+@target_option
 @click.option(
-    "--target", "targets", multiple=True, metavar="TARGET",
-    help="Such as sm_90a:132:h200; need not be this machine (the default); may be given again.",
+    "--select", "selected", type=click.Path(path_type=Path), metavar="FILE",
+    help="A selection of problems and kernels in TOML; a LIST adds problems.",
 )  # fmt: skip
 @click.option(
     "-o", "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="The folder of the packages."
@@ -55,53 +63,43 @@ _out = click.option("-o", "--out", required=True, type=click.Path(path_type=Path
     "--rows", multiple=True, metavar="TARGET",
     help="Whose find-db is embedded (default: the target's); may be given again.",
 )  # fmt: skip
-@click.option(
-    "--plans", type=click.IntRange(1, 64), default=1, help="Of each problem at most: the best, then the next."
-)
+@plans_option
 @click.option("--trials", is_flag=True, help="Embed the perf-db too.")
 @key_option("--sign", "Sign each package with this private key: its file, or its name.")
 @passphrase_option
 @click.option("--ptx", is_flag=True, help="For each GPU, a second package of PTX for later GPUs that no record knows.")
-@click.option("-j", "--max-processes", "jobs", type=click.IntRange(1), help="Compilers at a time (one a core).")
+@jobs_option
 @json_flag
 def build(
-    lists: tuple[str, ...], targets: tuple[str, ...], out: Path, name: str | None, counter: int, date: int,
-    rows: tuple[str, ...], plans: int, trials: bool, key: str | None, passphrase: Path | None, ptx: bool,
+    lists: tuple[str, ...], targets: tuple[str, ...], selected: Path | None, out: Path, name: str | None, counter: int,
+    date: int, rows: tuple[str, ...], plans: int, trials: bool, key: str | None, passphrase: Path | None, ptx: bool,
     jobs: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     signer = signing_key(key, passphrase) if key else None
-    listings = [read_problems([each]) for each in lists]
-    items: dict[Signature, Item] = {item.signature: item for listing in listings for item in listing.items}
-    status = max(listing.status for listing in listings)
-    named = name or _name(lists)
+    wanted = wanted_problems(lists, selected)
+    status, every = wanted.status, []
+    named = name or default_name(lists or (selected or "",))
     layers, cache = open_databases(readonly=True), open_cache()
-    wanted = tuple(map(build_target, targets)) if targets else (target_of(None, None),)
-    for target in with_ptx(wanted) if ptx else wanted:
-        with progress(len(items), "package") as step:
-
-            def tell(packed: PackedProblem) -> None:
-                item = items[packed.signature]  # called before the loop goes on
-                if packed.choice is None:
-                    complain(f"{item}: {packed.reason}")
-                what = f"{packed.choice.solver} by {packed.choice.basis}" if packed.choice else "left out"
-                step(f"{item}: {what}")
-
-            packed = pack_problems(list(items), target, layers, cache, jobs, tell, plans)
-        left_out = sum(each.choice is None for each in packed)
-        if left_out == len(packed):
-            raise PackageError(f"no problem has a plan for {target.name}: no package is written")
-        package = assemble_package(named, target, packed, layers, Rows(rows, trials), counter, date)
+    asked = tuple(map(build_target, targets)) if targets else (target_of(None, None),)
+    for target in with_ptx(asked) if ptx else asked:
+        packed = packed_for(wanted, named, target, layers, cache, Rows(rows, trials), jobs, plans, counter, date)
+        every.append(packed)
         _make_folder(out)
-        path = out / package.manifest.file_name
-        nbytes = write(path, package)
+        path = out / packed.package.manifest.file_name
+        nbytes = write(path, packed.package)
         if signer is not None:
             sign_file(path, signer)
         if as_json:
-            print_json(asdict(summary(PackageFile(path), nbytes)) | {"left_out": left_out})
+            print_json(asdict(summary(PackageFile(path), nbytes)) | {"left_out": packed.left_out})
         else:
-            click.echo(f"{path}: {len(packed) - left_out} problems, {_contents(package)}, {nbytes} bytes")
-        status = status or (1 if left_out else 0)
+            problems = sum(bool(each.plans) for each in packed.problems)
+            click.echo(f"{path}: {problems} problems, {_contents(packed.package)}, {nbytes} bytes")
+        status = status or packed.status
+    tell_unused(every)
     return status
+
+
+command.add_command(select)
 
 
 @command.command("info", help="Print what a package is: its manifest and what it counts.")
@@ -240,12 +238,6 @@ for _action in (keygen, sign, trust):
 def _contents(package: KernelPackage) -> str:
     plans, binaries = package.of_kind(Kind.PLAN), package.of_kind(Kind.BINARY)
     return f"{len(plans)} plans, {len(binaries)} binaries"
-
-
-def _name(lists: Sequence[str]) -> str:
-    """A package's name from those of its lists."""
-    text = "-".join(Path(each).stem for each in lists).lower()
-    return re.sub(r"[^a-z0-9._]+", "-", text).strip("-._")[:63] or "package"
 
 
 def _make_folder(path: Path) -> None:
