@@ -7,7 +7,7 @@ fastest. So a machine builds packages for targets that it does not have, as long
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -155,11 +155,13 @@ def rows_of(
 
 
 def assemble_package(
-    name: str, target: Target, packed: Sequence[PackedProblem], layers: Layers, rows: Rows,
-    counter: int = 0, date: int = 0,
+    name: str, target: Target, packed: Sequence[PackedProblem], layers: Layers, rows: Rows | None,
+    counter: int = 0, date: int = 0, linked: Collection[str] = (),
 ) -> KernelPackage:  # fmt: skip
     """The package of what ``pack_problems`` found. The same databases and cache make the same package.
 
+    ``linked`` are digests of kernels that the program links in place of binaries of the package. Without ``rows`` the
+    package has none.
     Raises ``PackageError`` for a name, counter or date outside its rule.
     """
     manifest = Manifest(name, target.name, f"tilesmith {__version__}", generator_digest(target.family), counter, date)
@@ -167,5 +169,5 @@ def assemble_package(
     binaries = {artifact.digest: artifact.data for each in packed for artifact in each.artifacts}
     problems = {each.signature.canonical.key() for each in packed}
     problems |= {read_head(plan.data).problem for plan in plans}  # a database may hold it under another spelling
-    results, trials = rows_of(layers, problems, target, rows)
-    return make_package(manifest, plans, binaries, results, trials)
+    results, trials = rows_of(layers, problems, target, rows) if rows is not None else ((), ())
+    return make_package(manifest, plans, binaries, results, trials, linked)
