@@ -71,7 +71,7 @@ int main(int argc, char **argv) {
 
 
 def test_a_program_without_python(tmp_path):
-    (command,) = re.findall(r"```sh\n(cc .*)\n```", (CSRC / "README.md").read_text())
+    (command,) = re.findall(r"```sh\n(cc .* && ar .*)\n```", (CSRC / "README.md").read_text())
     cc = " ".join(find_compiler().command)
     for file in CSRC.glob("*.[ch]"):
         (tmp_path / file.name).write_bytes(file.read_bytes())

@@ -83,16 +83,21 @@ ts_status ts_library_output_shape(const ts_desc *desc, ts_shape *shape) {
 
 /* --- packages --- */
 
-/* Whether a package's plans may run here. Those of a CPU run on any number of threads, and on each processor that has
- * their instructions; those of a GPU on its own card, unless the caller allows another one. */
-static int is_allowed(const ts_library *library, const char *name, ts_fit *fit) {
-  ts_target target;
-  *fit = ts_target_read(name, &target, NULL) == TS_OK ? ts_target_fit(&library->machine, &target) : TS_FIT_NONE;
-  return *fit == TS_FIT_EXACT || (*fit != TS_FIT_NONE && (!library->machine.is_cuda || library->flags & TS_NEAREST));
+/* The package as a source, and how its target suits the machine. */
+static ts_fit look_at(const ts_library *library, ts_package *package, uint32_t origin, ts_source *source) {
+  *source = (ts_source){package, ts_package_get_facts(package)->target, {"", "", 0, 0}, origin};
+  const int is_known = ts_target_read(source->name, &source->target, NULL) == TS_OK;
+  return is_known ? ts_target_fit(&library->machine, &source->target) : TS_FIT_NONE;
+}
+
+/* Whether its plans may run here. Those of a CPU run on any number of threads, and on each processor that has their
+ * instructions; those of a GPU on its own card, unless the caller allows another one. */
+static int is_allowed(const ts_library *library, ts_fit fit) {
+  return fit == TS_FIT_EXACT || (fit != TS_FIT_NONE && (!library->machine.is_cuda || library->flags & TS_NEAREST));
 }
 
 /* Put a package before the others; the library closes it. */
-static ts_status add(ts_library *library, ts_package *package, uint32_t origin) {
+static ts_status add(ts_library *library, const ts_source *source) {
   pthread_mutex_lock(&library->loading);
   ts_sources *before = atomic_load(&library->sources);
   const uint32_t count = before == NULL ? 0 : before->count;
@@ -100,7 +105,7 @@ static ts_status add(ts_library *library, ts_package *package, uint32_t origin) 
   if (made != NULL) {
     made->earlier = before;
     made->count = count + 1;
-    made->items[0] = (ts_source){package, ts_package_get_facts(package)->target, origin};
+    made->items[0] = *source;
     if (count) memcpy(made->items + 1, before->items, count * sizeof *made->items);
     atomic_store(&library->sources, made);
   }
@@ -115,12 +120,11 @@ static ts_status open_embedded(ts_library *library) {
     ts_package *package;
     ts_status status = ts_package_open(data->packages[i].bytes, data->packages[i].size, &package, &error);
     if (status != TS_OK) return ts_library_fail(status, "the library's own package %u: %s", i, error.text);
-    ts_fit fit;
-    const char *target = ts_package_get_facts(package)->target;
+    ts_source source;
+    const int is_kept = is_allowed(library, look_at(library, package, TS_FROM_LIBRARY, &source));
     const size_t used = strlen(library->made_for);
-    snprintf(library->made_for + used, sizeof library->made_for - used, "%s%s", used ? ", " : "", target);
-    const int is_kept = is_allowed(library, target, &fit);
-    if (is_kept) status = add(library, package, TS_FROM_LIBRARY);
+    snprintf(library->made_for + used, sizeof library->made_for - used, "%s%s", used ? ", " : "", source.name);
+    if (is_kept) status = add(library, &source);
     if (!is_kept || status != TS_OK) ts_package_close(package);
     if (status != TS_OK) return status;
   }
@@ -183,14 +187,14 @@ ts_status ts_library_load(ts_library *library, const char *path) {
   ts_error error = {""};
   ts_status status = ts_package_open_file(path, &package, &error);
   if (status != TS_OK) return ts_library_fail(status, "%s: %s", path, error.text);
-  ts_fit fit;
-  const ts_package_facts *facts = ts_package_get_facts(package);
-  if (is_allowed(library, facts->target, &fit))
-    status = add(library, package, TS_FROM_PACKAGE);
+  ts_source source;
+  const ts_fit fit = look_at(library, package, TS_FROM_PACKAGE, &source);
+  if (is_allowed(library, fit))
+    status = add(library, &source);
   else
     status =
         ts_library_fail(TS_UNSUPPORTED, "%s is for %s; this machine is %s: install the package for it%s", path,
-                        facts->target, library->name, fit == TS_FIT_NONE ? "" : ", or allow this one with TS_NEAREST");
+                        source.name, library->name, fit == TS_FIT_NONE ? "" : ", or allow this one with TS_NEAREST");
   if (status != TS_OK) ts_package_close(package);
   return status;
 }

@@ -8,11 +8,11 @@ static int is_held_before(const ts_sources *sources, uint32_t place, const char 
   for (uint32_t i = 0; i < place; i++) {
     char name[TS_PACKAGE_MOST_NAME];
     uint32_t index;
-    const size_t target_bytes = strlen(sources->items[i].target);
+    const size_t target_bytes = strlen(sources->items[i].name);
     if (key_bytes + 1 + target_bytes > sizeof name) continue;
     memcpy(name, key, key_bytes);
     name[key_bytes] = '\n';
-    memcpy(name + key_bytes + 1, sources->items[i].target, target_bytes);
+    memcpy(name + key_bytes + 1, sources->items[i].name, target_bytes);
     if (ts_package_find(sources->items[i].package, TS_ENTRY_PLAN, name, key_bytes + 1 + target_bytes, 0, &index,
                         NULL) == TS_OK)
       return 1;
@@ -42,15 +42,15 @@ static ts_status visit_package(const ts_sources *sources, uint32_t place, ts_vis
     const char *feed = memchr(entry.name, '\n', entry.name_bytes);
     const size_t key_bytes = feed == NULL ? 0 : (size_t)(feed - entry.name);
     const size_t target_bytes = feed == NULL ? 0 : entry.name_bytes - key_bytes - 1;
-    if (entry.rank || key_bytes >= TS_KEY_ROOM || target_bytes != strlen(source->target) ||
-        memcmp(entry.name + key_bytes + 1, source->target, target_bytes) != 0 ||
+    if (entry.rank || key_bytes >= TS_KEY_ROOM || target_bytes != strlen(source->name) ||
+        memcmp(entry.name + key_bytes + 1, source->name, target_bytes) != 0 ||
         is_held_before(sources, place, entry.name, key_bytes))
       continue;
     char key[TS_KEY_ROOM];
     memcpy(key, entry.name, key_bytes);
     key[key_bytes] = 0;
     const ts_held_problem held = {
-        sizeof held, count_ranks(source->package, i, &entry), key, source->target, entry.time_us, source->origin, 0};
+        sizeof held, count_ranks(source->package, i, &entry), key, source->name, entry.time_us, source->origin, 0};
     *is_over = visit(data, &held) != 0;
   }
   return TS_OK;

@@ -89,7 +89,7 @@ static void visit_plan(walk *it, const ts_source *source, uint32_t index) {
   if (status == TS_OK) status = check_plan(it, &candidate, &error);
   if (status == TS_OK) {
     if (it->seen_count < MOST_SEEN) memcpy(it->seen[it->seen_count++], candidate.entry.digest, TS_PACKAGE_DIGEST);
-    it->target = source->target;
+    it->target = source->name;
     it->visited++;
     it->is_over = it->take(it->data, &candidate) != 0;
   } else {
@@ -102,7 +102,7 @@ static void visit_plan(walk *it, const ts_source *source, uint32_t index) {
 /* The plans that one package has under one key; 0 if there are none. */
 static int visit_key(walk *it, const ts_source *source, const char *key) {
   char name[TS_KEY_ROOM + TS_TARGET_ROOM];
-  const size_t size = (size_t)snprintf(name, sizeof name, "%s\n%s", key, source->target);
+  const size_t size = (size_t)snprintf(name, sizeof name, "%s\n%s", key, source->name);
   for (uint32_t rank = 0;; rank++) {
     uint32_t index;
     ts_error error = {""};
@@ -120,11 +120,10 @@ static int visit_key(walk *it, const ts_source *source, const char *key) {
 }
 
 /* The plans of a description in the packages of the nearest target that has any. */
-static void visit_desc(walk *it, const ts_desc *desc, const ts_sources *sources, const uint32_t *order,
-                       uint32_t count) {
-  for (uint32_t i = 0; i < count && !it->is_over; i++) {
+static void visit_desc(walk *it, const ts_desc *desc, const ts_sources *sources, const uint32_t *order) {
+  for (uint32_t i = 0; i < sources->count && !it->is_over; i++) {
     const ts_source *source = &sources->items[order[i]];
-    if (it->visited && strcmp(it->target, source->target) != 0) return;
+    if (it->visited && strcmp(it->target, source->name) != 0) return;
     char key[TS_KEY_ROOM];
     for (uint32_t spelling = 0;; spelling++) {
       if (ts_problem_spelling(desc, spelling, key, sizeof key, NULL) != TS_OK || *key == 0) break;
@@ -134,13 +133,13 @@ static void visit_desc(walk *it, const ts_desc *desc, const ts_sources *sources,
 }
 
 /* A plan without a limit may obey it, and a deterministic one is an answer for a caller who does not ask for that. */
-static void visit_variants(walk *it, const ts_sources *sources, const uint32_t *order, uint32_t count) {
+static void visit_variants(walk *it, const ts_sources *sources, const uint32_t *order) {
   for (int variant = 0; variant < 4 && it->visited == 0 && !it->is_over; variant++) {
     ts_desc desc = it->asked->desc;
     if ((variant & 1 && desc.workspace_limit < 0) || (variant & 2 && desc.deterministic)) continue;
     if (variant & 1) desc.workspace_limit = -1;
     if (variant & 2) desc.deterministic = 1;
-    visit_desc(it, &desc, sources, order, count);
+    visit_desc(it, &desc, sources, order);
   }
 }
 
@@ -156,25 +155,35 @@ static ts_status refuse(const walk *it, uint32_t packages) {
                          *library->made_for ? library->made_for : "packages, and none is loaded");
 }
 
+/* The places of all packages, that of the nearest target first, of one target the newest. Of a CPU the arch counts
+ * before the threads, since a plan runs on any number of those. */
+static void rank_sources(const ts_library *library, const ts_sources *sources, uint32_t *order) {
+  ts_target machine = library->machine;
+  if (!machine.is_cuda) machine.cores = ts_library_threads(library, NULL);
+  for (uint32_t i = 0; i < sources->count; i++) {
+    uint32_t at = i;
+    for (; at > 0; at--) {
+      const ts_source *other = &sources->items[order[at - 1]];
+      if (ts_target_compare(&machine, &sources->items[i].target, &other->target) >= 0) break;
+      order[at] = order[at - 1];
+    }
+    order[at] = i;
+  }
+}
+
 ts_status ts_library_walk(const ts_library *library, const ts_asked *asked, ts_take take, void *data, uint32_t *count) {
   walk it = {library, asked, take, data, NULL, 0, 0, {{0}}, 0, TS_OK, {""}};
   const ts_sources *sources = atomic_load(&library->sources);
-  const uint32_t most = sources == NULL ? 0 : sources->count;
-  const char **names = calloc(most + 1, sizeof *names);
-  uint32_t *order = calloc(most + 1, sizeof *order), ranked = 0;
-  if (names != NULL && order != NULL) {
-    ts_target machine = library->machine;
-    machine.cores = machine.is_cuda ? machine.cores : ts_library_threads(library, NULL);
-    for (uint32_t i = 0; i < most; i++)
-      names[i] = sources->items[i].target;
-    ranked = ts_target_rank(&machine, names, most, TS_FIT_NEAREST, order);
-    visit_variants(&it, sources, order, ranked);
-  } else {
-    it.status = ts_fail(&it.why, TS_NO_MEMORY, "no memory for a list of %u packages", most);
+  const uint32_t packages = sources == NULL ? 0 : sources->count;
+  uint32_t *order = calloc(packages + 1, sizeof *order);
+  if (order != NULL && sources != NULL) {
+    rank_sources(library, sources, order);
+    visit_variants(&it, sources, order);
   }
-  free(names), free(order);
+  if (order == NULL) it.status = ts_fail(&it.why, TS_NO_MEMORY, "no memory for a list of %u packages", packages);
+  free(order);
   if (count != NULL) *count = it.visited;
-  return it.visited ? TS_OK : refuse(&it, ranked);
+  return it.visited ? TS_OK : refuse(&it, packages);
 }
 
 /* --- calls --- */
@@ -226,7 +235,7 @@ static int take_solution(void *data, ts_candidate *candidate) {
                           ""};
   snprintf(solution.solver, sizeof solution.solver, "%s", candidate->plan->solver);
   snprintf(solution.config, sizeof solution.config, "%s", candidate->plan->config);
-  snprintf(solution.target, sizeof solution.target, "%s", candidate->source->target);
+  snprintf(solution.target, sizeof solution.target, "%s", candidate->source->name);
   list(data, &solution);
   return 0;
 }

@@ -17,8 +17,9 @@
 /* A package that suits the machine. */
 typedef struct ts_source {
   ts_package *package;
-  const char *target; /* the name that its plans are under */
-  uint32_t origin;    /* TS_FROM_LIBRARY or TS_FROM_PACKAGE */
+  const char *name; /* of the target that its plans are under */
+  ts_target target;
+  uint32_t origin; /* TS_FROM_LIBRARY or TS_FROM_PACKAGE */
 } ts_source;
 
 /* The packages that suit the machine, the newest first. A list never changes: `load` makes another one. Earlier lists
@@ -50,6 +51,7 @@ typedef struct ts_place {
   const char *called; /* in ts_operands */
   uint32_t bit;       /* TS_HAS_X, ... */
   int64_t offset;     /* bytes to its first element */
+  uint32_t alignment; /* bytes of its elements */
 } ts_place;
 
 typedef struct ts_asked {
@@ -61,7 +63,6 @@ typedef struct ts_asked {
 
 /* TS_BAD_PROBLEM or TS_BAD_ARGUMENT with a text. */
 ts_status ts_library_ask(const ts_desc *desc, ts_asked *asked);
-size_t ts_dtype_bytes(int dtype);
 
 /* --- solutions --- */
 
@@ -98,7 +99,6 @@ struct ts_bound_plan {
   uint32_t count;
   struct {
     ts_place place;
-    uint32_t alignment;
     int is_used;
   } slots[TS_MOST_SLOTS];
 };

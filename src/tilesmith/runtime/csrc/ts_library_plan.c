@@ -104,17 +104,6 @@ static int take_wanted(void *data, ts_candidate *candidate) {
   return 1;
 }
 
-static uint32_t alignment_of(const ts_plan *plan, uint32_t slot) {
-  static const struct {
-    const char *name;
-    uint32_t bytes;
-  } dtypes[] = {{"fp64", 8}, {"fp32", 4}, {"fp16", 2}, {"bf16", 2}, {"int32", 4}};
-  if (plan->family == TS_CUDA) return SLOT_ALIGNMENT;
-  for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-    if (strcmp(plan->slots[slot].dtype, dtypes[i].name) == 0) return dtypes[i].bytes;
-  return 1;
-}
-
 /* The reference, if it has the rank behind the plans. */
 static ts_status make_reference(const ts_library *library, const ts_asked *asked, ts_bound_plan *made) {
 #ifdef TS_WITHOUT_REFERENCE
@@ -133,16 +122,16 @@ static ts_status choose(const ts_library *library, const ts_asked *asked, uint32
   choice it = {rank == TS_BEST ? 0 : rank, 0, NULL, NULL};
   ts_error error = {""};
   ts_status status = ts_library_walk(library, asked, take_wanted, &it, NULL);
-  if (it.plan == NULL && ts_library_has_reference(library) && it.wanted == it.passed)
-    return make_reference(library, asked, made);
-  if (status != TS_OK) return status;
-  if (it.plan == NULL)
-    return ts_library_fail(TS_BAD_ARGUMENT, "rank %u of %u solutions", rank,
-                           it.passed + (uint32_t)ts_library_has_reference(library));
+  if (it.plan == NULL) {
+    const int has_reference = ts_library_has_reference(library);
+    if (has_reference && it.wanted == it.passed) return make_reference(library, asked, made);
+    if (it.passed == 0 && !has_reference) return status;
+    return ts_library_fail(TS_BAD_ARGUMENT, "rank %u of %u solutions", rank, it.passed + (uint32_t)has_reference);
+  }
   made->plan = it.plan;
   made->threads = it.plan->sizes.threads;
   for (uint32_t i = 0; i < made->count; i++) {
-    made->slots[i].alignment = alignment_of(it.plan, i);
+    if (made->device >= 0) made->slots[i].place.alignment = SLOT_ALIGNMENT;
     made->slots[i].is_used = it.plan->slot_used[i];
   }
   status = ts_library_bind(library, it.source, it.plan, &error);
@@ -162,7 +151,6 @@ ts_status ts_library_plan_create(const ts_library *library, const ts_desc *desc,
   made->count = asked.count;
   for (uint32_t i = 0; i < asked.count; i++) {
     made->slots[i].place = asked.places[i];
-    made->slots[i].alignment = 1;
     made->slots[i].is_used = 1;
   }
   status = choose(library, &asked, rank, made);

@@ -39,9 +39,9 @@ static ts_status fill_slots(const ts_bound_plan *plan, const ts_operands *operan
       return ts_library_fail(TS_BAD_ARGUMENT, "operand %s must not be NULL", place->called);
     }
     slots[i] = address + place->offset;
-    if ((uintptr_t)slots[i] % plan->slots[i].alignment)
+    if ((uintptr_t)slots[i] % place->alignment)
       return ts_library_fail(TS_BAD_ARGUMENT, "operand %s at address %p is not aligned to %u bytes", place->called,
-                             slots[i], plan->slots[i].alignment);
+                             slots[i], place->alignment);
   }
   return TS_OK;
 }

@@ -5,11 +5,12 @@
 
 #include <string.h>
 
-/* Seconds for a gathered operand and for a product, on one thread, and the least for a thread. */
-#define GATHERED 1e-9
-#define PRODUCT 2e-10
-#define WORTH_A_THREAD 2e-5
+/* Seconds for each call, gathered operand, product and result, on one thread (a Zen 4), and the least for a thread. */
 #define CALL 1e-6
+#define GATHERED 1.5e-9
+#define PRODUCT 2e-10
+#define RESULT 4e-8
+#define WORTH_A_THREAD 2e-5
 
 static int64_t channels_of(const ts_view *view) {
   return view->size[TS_C] * view->vector;
@@ -29,7 +30,7 @@ static void plan_items(ts_reference *r, double rows, int64_t columns, int64_t ti
   const int64_t blocks = ts_ref_parts(columns, TS_REF_N);
   const double across = (double)ts_ref_least(columns, TS_REF_N);
   r->items = times * blocks;
-  r->seconds = CALL + rows * (double)blocks * length * (GATHERED + across * PRODUCT);
+  r->seconds = CALL + rows * (double)blocks * (length * (GATHERED + across * PRODUCT) + across * RESULT);
   r->chunk = 1;
   if (r->items > 1 && r->seconds < WORTH_A_THREAD * (double)r->items)
     r->chunk = (int64_t)(WORTH_A_THREAD * (double)r->items / r->seconds);

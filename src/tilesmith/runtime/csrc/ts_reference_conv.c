@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { SHORT_ROW = 4 }; /* channels that are not worth a call for each position */
+
 /* Backward data: positions of a tile are `phase` apart, so that they all meet the same taps. */
 typedef struct ts_ref_window {
   const ts_conv *conv;
@@ -59,15 +61,20 @@ static int place_tile(const ts_reference *r, int64_t item, ts_ref_window *w, ts_
   }
   if (begin >= positions) return 0;
   ts_ref_begin(tile, ts_ref_least(positions - begin, TS_REF_M), ts_ref_least(w->to - w->first, TS_REF_N));
+  int64_t next[4] = {begin / (positions / images), 0, 0, 0}; /* image, and position among those of the phase */
+  for (int64_t axis = 2, at = begin; axis >= 0; at /= count[axis--])
+    next[1 + axis] = at % count[axis];
   for (int64_t m = 0; m < tile->rows; m++) {
-    int64_t at = begin + m;
-    w->out[m] = 0;
-    for (int axis = 2; axis >= 0; axis--) {
-      w->place[axis][m] = first[axis] + at % count[axis] * r->phase[axis], at /= count[axis];
+    w->image[m] = next[0] * w->source->step[TS_N];
+    w->out[m] = next[0] * result->step[TS_N];
+    for (int axis = 0; axis < 3; axis++) {
+      w->place[axis][m] = first[axis] + next[1 + axis] * r->phase[axis];
       w->out[m] += w->place[axis][m] * result->step[TS_D + axis];
     }
-    w->out[m] += at * result->step[TS_N];
-    w->image[m] = at * w->source->step[TS_N];
+    int axis = 3;
+    for (; axis > 0 && ++next[axis] == count[axis - 1]; axis--)
+      next[axis] = 0;
+    next[0] += axis == 0;
   }
   for (int64_t n = 0; n < tile->columns; n++) {
     const int64_t channel = w->first + n;
@@ -86,7 +93,7 @@ static void gather(const ts_ref_window *w, ts_ref_tile *tile, const void *source
   for (int64_t i = 0; i < count; i++)
     lies[i] = ts_ref_channel(view, w->group * w->from + channel + i);
   const int is_row = lies[count - 1] - lies[0] == count - 1;
-  if (is_row || view->step[TS_C] <= view->step[TS_W])
+  if (count > SHORT_ROW && (is_row || view->step[TS_C] <= view->step[TS_W]))
     for (int64_t m = 0; m < tile->rows; m++, a += TS_REF_Q) {
       if (at[m] < 0)
         memset(a, 0, (size_t)count * sizeof *a);

@@ -104,8 +104,10 @@ static void finish_whole(const ts_ref_end *end, const double *sums, const double
                          const double *residual, const int64_t *at, int64_t count) {
   const ts_epilogue *e = &end->epilogue;
   for (int64_t i = 0; i < count; i++) {
-    int64_t value = (int64_t)sums[i] * (int64_t)end->alpha + (int64_t)end->beta * (int64_t)initial[i];
-    value += (int64_t)bias[i] + (int64_t)residual[i];
+    int64_t value = (int64_t)sums[i] * (int64_t)end->alpha;
+    if (end->beta != 0) value += (int64_t)end->beta * (int64_t)initial[i];
+    if (e->bias) value += (int64_t)bias[i];
+    if (e->residual) value += (int64_t)residual[i];
     if (e->activation == TS_RELU && value < 0) value = 0;
     if (e->activation == TS_CLAMP) {
       if ((double)value < e->low)
@@ -119,7 +121,7 @@ static void finish_whole(const ts_ref_end *end, const double *sums, const double
 
 void ts_ref_finish(const ts_ref_end *end, double *sums, int64_t channel, const int64_t *at, int64_t count) {
   const ts_epilogue *e = &end->epilogue;
-  double initial[TS_REF_N] = {0}, bias[TS_REF_N] = {0}, residual[TS_REF_N] = {0};
+  double initial[TS_REF_N], bias[TS_REF_N], residual[TS_REF_N];
   if (end->beta != 0) ts_ref_gather(end->dtype, end->result, 0, at, count, initial, 1);
   if (e->bias) ts_ref_read(e->scale ? TS_FP32 : end->dtype, end->bias, channel, 1, count, bias, 1);
   if (e->residual) ts_ref_gather(end->dtype, end->residual, 0, at, count, residual, 1);

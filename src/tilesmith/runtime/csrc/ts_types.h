@@ -183,7 +183,7 @@ typedef struct ts_solution {
   uint32_t origin;  /* TS_FROM_LIBRARY, ... */
   char solver[64];  /* the family of kernels */
   char config[128]; /* and its parameters; cut to what fits */
-  char target[64];  /* the machine that it was made for */
+  char target[80];  /* the machine that it was made for */
 } ts_solution;
 
 /* A problem that a library has a plan for. The texts live as long as the call that hands them out. */
