@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "tilesmith"
 # A file imports only from its own entry or from entries above it.
 ORDER = [
-    "errors", "env", "reading", "problems", "targets", "plan", "codegen", "solvers", "toolchain", "runtime", "measure",
-    "db", "tune", "dispatch", "compare", "ready", "doctor", "package", "torch_ops", "cli",
+    "errors", "env", "reading", "reading_toml", "problems", "targets", "plan", "codegen", "solvers", "toolchain",
+    "runtime", "measure", "db", "tune", "dispatch", "compare", "ready", "doctor", "package", "torch_ops", "cli",
 ]  # fmt: skip
 TORCH_FOLDERS = {"solvers/external", "compare", "torch_ops", "torch_ops/compile", "torch_ops/modules"}
 LONGEST = 800

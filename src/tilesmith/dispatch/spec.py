@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-import tomllib
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -24,7 +22,7 @@ from tilesmith.dispatch.choose import Option, marked
 from tilesmith.dispatch.spec_pattern import Pattern, parse_pattern
 from tilesmith.errors import FileFormatError, ProblemError, TargetError
 from tilesmith.problems.rewrite import Signature
-from tilesmith.reading import read_named
+from tilesmith.reading_toml import line_of, read_toml
 from tilesmith.solvers.old_names import has_old_names, read_config
 from tilesmith.solvers.solver import Config, SearchSpace
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
@@ -34,7 +32,6 @@ from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import Target
 
 MOST_BYTES = 1 << 22  # tens of thousands of choices
-_MOST_LINES = 200  # of one choice
 _FIELDS = ("problem", "target", "solver", "config")
 _log = logging.getLogger("tilesmith.dispatch")
 _HEADER = re.compile(r"""\s*\[\[\s*["']?choice["']?\s*\]\]""")
@@ -134,19 +131,11 @@ def read_spec(path: Path) -> tuple[Entry, ...]:
 @lru_cache(maxsize=8)
 def _read(path: Path, mtime: int, size: int) -> tuple[Entry, ...]:
     """The choices of the file as it is now: its time and size are part of the memo's key."""
-    data = read_named(path, MOST_BYTES, pipes=False)  # it is read again by each process that needs it
-    try:
-        text = data.decode()
-        document = tomllib.loads(text)
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise FileFormatError(f"{path}:{line}: this is no UTF-8 text") from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, arrays in arrays without end
-        raise FileFormatError(f"{path}{_syntax_line(text)}: this is no TOML: {error}") from None
+    text, document = read_toml(path, MOST_BYTES)
     choices = document.pop("choice", [])
     unknown = next(iter(document), None)
     if unknown is not None:
-        line = _line_of(text.splitlines(), unknown, 1)
+        line = line_of(text.splitlines(), unknown, 1)
         raise FileFormatError(f"{path}:{line}: {unknown!r} does not exist; a tuning spec consists of [[choice]] tables")
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
         raise FileFormatError(f"{path}:1: choice is an array of tables: write each as [[choice]]")
@@ -223,41 +212,6 @@ def _locations(text: str, choices: list[dict[str, Any]]) -> list[dict[str, int]]
         return [{} for _ in choices]
     ends = [*heads[1:], len(rows) + 1][: len(heads)]
     return [
-        {"": head} | {name: _line_of(rows[: end - 1], name, head) for name in choice}
+        {"": head} | {name: line_of(rows[: end - 1], name, head) for name in choice}
         for choice, head, end in zip(choices, heads, ends, strict=True)
     ]
-
-
-def _line_of(rows: list[str], name: str, begin: int) -> int:
-    """The first line from ``begin`` on that begins with ``name``; ``begin`` if none does."""
-    begins = re.compile(rf"""\s*\[*\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
-    return next((number for number in range(begin, len(rows) + 1) if begins.match(rows[number - 1])), begin)
-
-
-def _syntax_line(text: str) -> str:
-    """``:LINE`` up to which the text can still become TOML: the first line whose end no longer parses."""
-    rows = text.splitlines(keepends=True)
-    heads = [0, *(number for number, row in enumerate(rows) if number and _HEADER.match(row)), len(rows)]
-    whole = _last(range(len(heads)), lambda place: _parses(rows[: heads[place]]))
-    begin = heads[whole]
-    choice = rows[begin : heads[min(whole + 1, len(heads) - 1)]]
-    # A line inside a value of several lines does not parse, and one behind that value does: each is tried.
-    good = next((count for count in range(min(len(choice), _MOST_LINES), 0, -1) if _parses(choice[:count])), 0)
-    if good == _MOST_LINES < len(choice):
-        good = _last(range(good, len(choice)), lambda count: _parses(choice[:count])) + good
-    if good == len(choice):  # it contradicts what comes before it
-        good = 0
-    return f":{min(begin + good + 1, max(1, len(rows)))}"
-
-
-def _last(locations: range, parses: Callable[[int], bool]) -> int:
-    """The last index of ``locations`` that parses, of which the first does and none behind one that does not."""
-    return bisect_left(locations, True, lo=1, key=lambda place: not parses(place)) - 1
-
-
-def _parses(rows: Sequence[str]) -> bool:
-    try:
-        tomllib.loads("".join(rows))
-    except (ValueError, RecursionError):
-        return False
-    return True

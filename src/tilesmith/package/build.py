@@ -6,10 +6,11 @@ fastest. So a machine builds packages for targets that it does not have, as long
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from tilesmith import __version__, env
 from tilesmith.db.layers import Layers
@@ -23,6 +24,8 @@ from tilesmith.dispatch.resolve import as_held, decide, resolve
 from tilesmith.errors import CompileError, NoSolutionError, PlanError, TilesmithError
 from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import KernelPackage, Manifest
+from tilesmith.package.selection_choice import decide_selected
+from tilesmith.package.selection_rules import Selection
 from tilesmith.plan.serial import read_head
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
@@ -33,16 +36,28 @@ from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.processes import Processes
 
+_log = logging.getLogger("tilesmith.package")
+
 
 @dataclass(frozen=True)
 class PackedProblem:
-    """What a package got of one problem: the choice and its plans, the best first; or the reason why it got nothing."""
+    """What a package got of one problem: its plans, the best first; or the reason why it got nothing.
+
+    ``choices`` says how each plan was chosen. ``artifacts`` are the binaries of all of them. ``refused`` is true if the
+    selection wants nothing of this problem: its mode or its types are out, or its size.
+    """
 
     signature: Signature
-    choice: Choice | None = None
+    choices: tuple[Choice, ...] = ()
     plans: tuple[PackedPlan, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     reason: str = ""
+    refused: bool = False
+
+    @property
+    def choice(self) -> Choice | None:
+        """That of the best plan; None if there is none."""
+        return self.choices[0] if self.choices else None
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,7 @@ def build_target(text: str) -> Target:
 
 def pack_problems(
     signatures: Sequence[Signature], target: Target, layers: Layers, cache: ArtifactCache, jobs: int | None = None,
-    listener: Callable[[PackedProblem], None] | None = None, plans: int = 1,
+    listener: Callable[[PackedProblem], None] | None = None, plans: int = 1, selection: Selection | None = None,
 ) -> tuple[PackedProblem, ...]:  # fmt: skip
     """The plans of each problem, in the order given. A problem without one has the reason.
 
@@ -82,21 +97,25 @@ def pack_problems(
         jobs: Compilers at a time. None: one for each usable core.
         listener: Called with each problem when it is done, in the order given. None: no calls.
         plans: At most this many for each problem: the best, and those that dispatch would take without it.
+        selection: Lets in problems and kernels; its ``size`` does not count here (``selection_size.fit_size``). A
+            problem with the same key under several spellings is in if one of them is. None: any.
     """
-    distinct = list({signature.canonical.key(): signature for signature in reversed(signatures)}.values())[::-1]
+    distinct = _distinct(signatures, selection)
     compilers = Processes()
 
     def one(signature: Signature) -> PackedProblem:
         request = Request(signature, target, "fast", layers, cache, env.ONLY_SOLVER.get())
+        out = "" if selection is None else selection.refuses_problem(signature)
+        if out:
+            return PackedProblem(signature, reason=out, refused=True)
         try:
             with compilers:
-                found = resolve(request)
-                built = [(found.choice, found.built), *_next_best(request, found.choice, plans - 1)]
+                built = _best(request, plans, selection)
         except (TilesmithError, OSError) as error:
             return PackedProblem(signature, reason=str(error) or type(error).__name__)
         artifacts = [artifact for _, each in built for artifact in each.artifacts]
-        made = tuple(_packed(choice, each) for choice, each in built)
-        return PackedProblem(signature, found.choice, made, tuple(dict.fromkeys(artifacts)))
+        choices, made = zip(*((choice, _packed(choice, each)) for choice, each in built), strict=True)
+        return PackedProblem(signature, choices, made, tuple(dict.fromkeys(artifacts)))
 
     packed = []
     pool = ThreadPoolExecutor(jobs or usable_cores())
@@ -119,20 +138,44 @@ def _packed(choice: Choice, built: BuiltPlan) -> PackedPlan:
     return PackedPlan(built.serial.data, revision_of(choice.solver) or 0, time_us or 0.0)
 
 
-def _next_best(request: Request, best: Choice, count: int) -> list[tuple[Choice, BuiltPlan]]:
-    """At most ``count`` further choices with their plans; one that cannot be built is left out."""
+def _distinct(signatures: Iterable[Signature], selection: Selection | None) -> list[Signature]:
+    """The first signature of each key; the first that the selection lets in where it refuses others."""
+    found: dict[str, Signature] = {}
+    for signature in signatures:
+        key = signature.canonical.key()
+        held = found.setdefault(key, signature)
+        if selection is not None and held is not signature and selection.refuses_problem(held):
+            found[key] = signature
+    return list(found.values())
+
+
+def _best(request: Request, count: int, selection: Selection | None) -> list[tuple[Choice, BuiltPlan]]:
+    """At most ``count`` choices with their plans, the best first; one that cannot be built is left out.
+
+    Raises ``NoSolutionError`` if there is none.
+    """
     found: list[tuple[Choice, BuiltPlan]] = []
+    decide_next: Callable[[Request, frozenset[tuple[str, str]]], Choice] = decide
+    if selection is not None and selection.limits_kernels(request.target):
+        decide_next = partial(decide_selected, selection)
+    else:
+        best = resolve(request)
+        found.append((best.choice, best.built))
     request = request if request.only else as_held(request)  # under the spelling that the best choice has
-    without = frozenset({(best.solver, best.config)})
+    without = frozenset((choice.solver, choice.config) for choice, _ in found)
     while len(found) < count:
         try:
-            choice = decide(request, without)
+            choice = decide_next(request, without)
         except NoSolutionError:  # nothing is left
-            break
+            if found:
+                break
+            raise
         without |= {(choice.solver, choice.config)}
         (candidate,) = candidates(request.signature, request.target, (choice.solver,))
-        with contextlib.suppress(CompileError, PlanError):
+        try:
             found.append((choice, build(request, candidate, choice.config)))
+        except (CompileError, PlanError) as error:
+            _log.warning("%s %s cannot be built (%s); the next best is used", choice.solver, choice.config, error)
     return found
 
 
@@ -156,18 +199,20 @@ def rows_of(
 
 def assemble_package(
     name: str, target: Target, packed: Sequence[PackedProblem], layers: Layers, rows: Rows | None,
-    counter: int = 0, date: int = 0, linked: Collection[str] = (),
+    counter: int = 0, date: int = 0, selection: Selection | None = None, linked: Collection[str] = (),
 ) -> KernelPackage:  # fmt: skip
     """The package of what ``pack_problems`` found. The same databases and cache make the same package.
 
-    ``linked`` are digests of kernels that the program links in place of binaries of the package. Without ``rows`` the
-    package has none.
+    With a selection, rows are left out of problems without a plan and of kernels that it does not let in. Without
+    ``rows`` the package has none. ``linked`` are digests of kernels that the program links in place of binaries.
     Raises ``PackageError`` for a name, counter or date outside its rule.
     """
     manifest = Manifest(name, target.name, f"tilesmith {__version__}", generator_digest(target.family), counter, date)
     plans = [plan for each in packed for plan in each.plans]
     binaries = {artifact.digest: artifact.data for each in packed for artifact in each.artifacts}
-    problems = {each.signature.canonical.key() for each in packed}
+    problems = {each.signature.canonical.key() for each in packed if each.plans or selection is None}
     problems |= {read_head(plan.data).problem for plan in plans}  # a database may hold it under another spelling
     results, trials = rows_of(layers, problems, target, rows) if rows is not None else ((), ())
+    if selection is not None:
+        results, trials = (tuple(filter(selection.takes_row, each)) for each in (results, trials))
     return make_package(manifest, plans, binaries, results, trials, linked)

@@ -46,7 +46,8 @@ from tilesmith.package.records import MOST_ENTRIES, KernelPackage, PackageEntry
 MAGIC = b"TSKDB\r\n\x1a"
 VERSION = 1
 SIGNED = b"tilesmith package 1\n"
-_HEADER, _SEALED, _IDENTITY, _KEY, _PAGE = 512, 480, 384, 32, 64
+HEADER_BYTES = 512
+_HEADER, _SEALED, _IDENTITY, _KEY, _PAGE = HEADER_BYTES, 480, 384, 32, 64
 _HEAD = struct.Struct("<8sIIQIIQQQQQQ32s32s64s96s48s32x")
 _ROW = struct.Struct("<QIIII32s")
 _RECORD = struct.Struct("<BBHIIIIIQQd32s32s")
@@ -81,6 +82,11 @@ def encode(package: KernelPackage) -> bytes:
         m.maker.encode(),
     )  # fmt: skip
     return _sealed(head + bytes(_SEALED - _IDENTITY)) + table + index + payload
+
+
+def entry_bytes(entry: PackageEntry) -> int:
+    """What an entry adds to a package, within a byte or two: stored bytes, name, record, and its share of the table."""
+    return len(entry.stored) + len(entry.name) + _RECORD.size + (_ROW.size + len(entry.name)) // _PAGE + 1
 
 
 def identity(data: bytes) -> bytes:

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from tilesmith.cli.options import json_flag
-from tilesmith.cli.problem_list import read_problems
-from tilesmith.cli.terminal import complain, print_json, progress
+from tilesmith.cli.packing import Wanted, jobs_option, plans_option, wanted_problems
+from tilesmith.cli.terminal import complain, note, print_json, progress
 from tilesmith.dispatch.locations import open_cache, open_databases
 from tilesmith.errors import ArgumentError
 from tilesmith.package.build import PackedProblem
@@ -18,7 +18,6 @@ from tilesmith.package.embed.gather import LibraryRequest
 from tilesmith.package.embed.library import ProjectReport, cmake_folder, embed, read_package
 from tilesmith.package.embed.project import SHARED, STATIC
 from tilesmith.package.embed.targets import library_targets
-from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.target import Target
 
 
@@ -30,24 +29,24 @@ from tilesmith.targets.target import Target
 )  # fmt: skip
 @click.option("--name", help="Of the library: it begins each public name.")
 @click.option("-o", "--out", type=click.Path(file_okay=False, path_type=Path), help="The folder of the project.")
-@click.option("--select", "selection", type=click.Path(path_type=Path), metavar="FILE", help="A selection, in TOML.")
+@click.option("--select", type=click.Path(path_type=Path), metavar="FILE", help="A selection, in TOML.")
 @click.option(
     "--package", "packages", multiple=True, metavar="PATH|URL",
     help="Take its plans first, for its target; may be given again.",
 )  # fmt: skip
 @click.option("--no-db", is_flag=True, help="Leave out the rows of the databases.")
 @click.option("--trials", is_flag=True, help="Embed the perf-db too.")
-@click.option("--plans", type=click.IntRange(1, 64), default=1, help="Of each problem at most (default 1).")
+@plans_option
 @click.option("--version", default="1.0.0", help="Of the library: MAJOR.MINOR.PATCH (default 1.0.0).")
 @click.option("--static", "static", is_flag=True, help="make builds lib/NAME.a (the default).")
 @click.option("--shared", "shared", is_flag=True, help="make builds lib/NAME.so; with --static: both.")
 @click.option("--sources-only", is_flag=True, help="Write the project, and do not build it.")
 @click.option("--clean", is_flag=True, help="Remove what earlier runs made in the folder, and nothing else.")
 @click.option("--cmake-dir", is_flag=True, help="Print the folder of TilesmithEmbed.cmake, for CMAKE_MODULE_PATH.")
-@click.option("-j", "--max-processes", "jobs", type=click.IntRange(1), help="Compilers at a time (one a core).")
+@jobs_option
 @json_flag
 def command(
-    lists: tuple[str, ...], targets: tuple[str, ...], name: str | None, out: Path | None, selection: Path | None,
+    lists: tuple[str, ...], targets: tuple[str, ...], name: str | None, out: Path | None, select: Path | None,
     packages: tuple[str, ...], no_db: bool, trials: bool, plans: int, version: str, static: bool, shared: bool,
     sources_only: bool, clean: bool, cmake_dir: bool, jobs: int | None, as_json: bool,
 ) -> int:  # fmt: skip
@@ -61,11 +60,13 @@ def command(
         return 0
     if name is None:
         raise ArgumentError("no name: say what the library is called, such as --name deconv")
-    listings = [read_problems([each]) for each in lists]
-    items: dict[Signature, str] = {item.signature: str(item) for listing in listings for item in listing.items}
+    if not (lists or select or packages):
+        raise ArgumentError("say what goes in: a LIST, --select FILE or --package PATH")
+    wanted = wanted_problems(lists, select) if lists or select else Wanted({}, None, 0)
+    items = wanted.names
     request = LibraryRequest(
         name, version, tuple(items), library_targets(targets) if targets else (),
-        tuple(map(read_package, packages)), plans, not no_db, trials,
+        tuple(map(read_package, packages)), plans, not no_db, trials, wanted.selection,
     )  # fmt: skip
     kinds = (STATIC,) * (static or not shared) + (SHARED,) * shared
     left_out = 0
@@ -74,16 +75,16 @@ def command(
         def tell(target: Target, packed: PackedProblem) -> None:
             nonlocal left_out
             what = items.get(packed.signature, packed.signature.canonical.key())
-            if not packed.plans:
+            if not packed.plans and not packed.refused:
                 left_out += 1
                 complain(f"{what}: {target.name}: {packed.reason}")
-            step(f"{what}: {target.name}: {packed.choice.solver if packed.choice else 'of the package'}")
+            step(f"{what}: {target.name}: {packed.choice.solver if packed.choice else packed.reason}")
 
         report = embed(
             request, out, kinds, open_databases(readonly=True), open_cache(), tell, jobs, build=not sources_only
         )
     _tell(report, as_json)
-    return max([*(listing.status for listing in listings), 1 if left_out else 0])
+    return wanted.status or (1 if left_out else 0)
 
 
 def _tell(report: ProjectReport, as_json: bool) -> None:
@@ -94,3 +95,5 @@ def _tell(report: ProjectReport, as_json: bool) -> None:
     click.echo(f"{report.folder}: {what}, {report.changed} files written")
     for path, nbytes in report.libraries:
         click.echo(f"{path}: {nbytes} bytes")
+    if report.libraries and report.unbuilt:
+        note(f"no compiler here makes binaries for {', '.join(report.unbuilt)}: build the project there")

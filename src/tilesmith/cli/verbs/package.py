@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from tilesmith.cli.options import Actions, json_flag
-from tilesmith.cli.problem_list import Item, problem_keys, read_problems
-from tilesmith.cli.terminal import complain, note, print_json, progress, table
+from tilesmith.cli.package_select import select
+from tilesmith.cli.packing import default_name, jobs_option, packed_for, plans_option, target_option, wanted_problems
+from tilesmith.cli.problem_list import problem_keys
+from tilesmith.cli.terminal import complain, note, print_json, table
 from tilesmith.db.exchange import NEWEST, POLICIES
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.errors import ArgumentError, FileFormatError, PackageError
-from tilesmith.package.build import PackedProblem, Rows, assemble_package, build_target, pack_problems
+from tilesmith.package.build import Rows, build_target
 from tilesmith.package.change import diff, merge, remove
 from tilesmith.package.describe import describe, summary
 from tilesmith.package.files import PackageFile, write
 from tilesmith.package.records import KernelPackage, Kind
-from tilesmith.problems.rewrite import Signature
 
 _U64_MOST = 2**64 - 1
 
@@ -36,10 +35,11 @@ _out = click.option("-o", "--out", required=True, type=click.Path(path_type=Path
 
 
 @command.command("build", help="Make a package of each target from the local databases, the cache and the compilers.")
-@click.argument("lists", nargs=-1, required=True, metavar="LIST...")
+@click.argument("lists", nargs=-1, metavar="[LIST]...")
+@target_option
 @click.option(
-    "--target", "targets", multiple=True, metavar="TARGET",
-    help="Such as sm_90a:132:h200; need not be this machine (the default); may be given again.",
+    "--select", "selected", type=click.Path(path_type=Path), metavar="FILE",
+    help="A selection of problems and kernels in TOML; a LIST adds problems.",
 )  # fmt: skip
 @click.option(
     "-o", "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="The folder of the packages."
@@ -51,45 +51,33 @@ _out = click.option("-o", "--out", required=True, type=click.Path(path_type=Path
     "--rows", multiple=True, metavar="TARGET",
     help="Whose find-db is embedded (default: the target's); may be given again.",
 )  # fmt: skip
-@click.option(
-    "--plans", type=click.IntRange(1, 64), default=1, help="Of each problem at most: the best, then the next."
-)
+@plans_option
 @click.option("--trials", is_flag=True, help="Embed the perf-db too.")
-@click.option("-j", "--max-processes", "jobs", type=click.IntRange(1), help="Compilers at a time (one a core).")
+@jobs_option
 @json_flag
 def build(
-    lists: tuple[str, ...], targets: tuple[str, ...], out: Path, name: str | None, counter: int, date: int,
-    rows: tuple[str, ...], plans: int, trials: bool, jobs: int | None, as_json: bool,
+    lists: tuple[str, ...], targets: tuple[str, ...], selected: Path | None, out: Path, name: str | None, counter: int,
+    date: int, rows: tuple[str, ...], plans: int, trials: bool, jobs: int | None, as_json: bool,
 ) -> int:  # fmt: skip
-    listings = [read_problems([each]) for each in lists]
-    items: dict[Signature, Item] = {item.signature: item for listing in listings for item in listing.items}
-    status = max(listing.status for listing in listings)
-    named = name or _name(lists)
+    wanted = wanted_problems(lists, selected)
+    status = wanted.status
+    named = name or default_name(lists or (selected or "",))
     layers, cache = open_databases(readonly=True), open_cache()
     for target in map(build_target, targets) if targets else (target_of(None, None),):
-        with progress(len(items), "package") as step:
-
-            def tell(packed: PackedProblem) -> None:
-                item = items[packed.signature]  # called before the loop goes on
-                if packed.choice is None:
-                    complain(f"{item}: {packed.reason}")
-                what = f"{packed.choice.solver} by {packed.choice.basis}" if packed.choice else "left out"
-                step(f"{item}: {what}")
-
-            packed = pack_problems(list(items), target, layers, cache, jobs, tell, plans)
-        left_out = sum(each.choice is None for each in packed)
-        if left_out == len(packed):
-            raise PackageError(f"no problem has a plan for {target.name}: no package is written")
-        package = assemble_package(named, target, packed, layers, Rows(rows, trials), counter, date)
+        packed = packed_for(wanted, named, target, layers, cache, Rows(rows, trials), jobs, plans, counter, date)
         _make_folder(out)
-        path = out / package.manifest.file_name
-        nbytes = write(path, package)
+        path = out / packed.package.manifest.file_name
+        nbytes = write(path, packed.package)
         if as_json:
-            print_json(asdict(summary(PackageFile(path), nbytes)) | {"left_out": left_out})
+            print_json(asdict(summary(PackageFile(path), nbytes)) | {"left_out": packed.left_out})
         else:
-            click.echo(f"{path}: {len(packed) - left_out} problems, {_contents(package)}, {nbytes} bytes")
-        status = status or (1 if left_out else 0)
+            problems = sum(bool(each.plans) for each in packed.problems)
+            click.echo(f"{path}: {problems} problems, {_contents(packed.package)}, {nbytes} bytes")
+        status = status or packed.status
     return status
+
+
+command.add_command(select)
 
 
 @command.command("info", help="Print what a package is: its manifest and what it counts.")
@@ -215,12 +203,6 @@ def _written(path: Path, package: KernelPackage) -> int:
 def _contents(package: KernelPackage) -> str:
     plans, binaries = package.of_kind(Kind.PLAN), package.of_kind(Kind.BINARY)
     return f"{len(plans)} plans, {len(binaries)} binaries"
-
-
-def _name(lists: Sequence[str]) -> str:
-    """A package's name from those of its lists."""
-    text = "-".join(Path(each).stem for each in lists).lower()
-    return re.sub(r"[^a-z0-9._]+", "-", text).strip("-._")[:63] or "package"
 
 
 def _make_folder(path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tilesmith.db.layers import Layers
+from tilesmith.dispatch.choice import DATABASE, Choice
 from tilesmith.errors import NoSolutionError, PackageError, TargetError
 from tilesmith.package.build import PackedProblem, Rows, assemble_package, pack_problems
 from tilesmith.package.change import merge, remove
@@ -13,6 +15,8 @@ from tilesmith.package.embed.link import LinkedProblem, Wanted, link_plan, link_
 from tilesmith.package.embed.records import Library, TargetPart
 from tilesmith.package.making import PackedPlan
 from tilesmith.package.records import KernelPackage, Kind, PackageEntry
+from tilesmith.package.selection_rules import Selection
+from tilesmith.package.selection_size import Costs, fit_size, package_costs
 from tilesmith.plan.serial import decode
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
@@ -20,6 +24,7 @@ from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import ArtifactCache
 
+TEXT_BYTES: Final = 2  # of a kernel's C text for each byte that its object adds to a library, at least
 Listener = Callable[[Target, PackedProblem], None]
 
 
@@ -36,6 +41,7 @@ class LibraryRequest:
         plans: Of each problem and target at most.
         rows: Whether the find-db's rows of the problems go in.
         trials: Whether the perf-db's do, too.
+        selection: Lets in problems and kernels; its ``size`` counts for each target. None: any.
     """
 
     name: str
@@ -46,6 +52,7 @@ class LibraryRequest:
     plans: int = 1
     rows: bool = True
     trials: bool = False
+    selection: Selection | None = None
 
 
 def make_library(
@@ -110,9 +117,12 @@ def _cpu_part(
         if listener is not None:
             listener(target, linked[-1].packed)
     rest = [each for each in request.signatures if each.canonical.key() not in held]
-    linked += link_problems(rest, target, layers, cache, request.plans, _told(listener, target))
+    linked += link_problems(rest, target, layers, cache, request.plans, _told(listener, target), request.selection)
     kernels = {kernel.digest: kernel for each in linked for kernel in each.kernels}
-    problems = tuple(each.packed for each in linked)
+    costs = Costs(package_costs().plan, lambda text: len(text.data) // TEXT_BYTES, 0)
+    problems = _fitting(request, target, [each.packed for each in linked], costs)
+    counted = {artifact.digest for problem in problems for artifact in problem.artifacts}
+    kernels = {digest: kernel for digest, kernel in kernels.items() if digest in counted}
     made = _assembled(request, target, problems, layers, frozenset(kernels))
     if package is not None and request.rows:
         rows = _only(package, request.signatures, {Kind.FIND, Kind.PERF} if request.trials else {Kind.FIND})
@@ -126,21 +136,40 @@ def _cuda_part(
 ) -> TargetPart:  # fmt: skip
     held = _plans_of(package, request.signatures)
     rest = [each for each in request.signatures if each.canonical.key() not in held]
-    problems = pack_problems(rest, target, layers, cache, jobs, _told(listener, target), request.plans)
+    packed = pack_problems(rest, target, layers, cache, jobs, _told(listener, target), request.plans, request.selection)
+    problems = _fitting(request, target, packed, package_costs())
     made = _assembled(request, target, problems, layers, frozenset())
     if package is None:
         return TargetPart(target, made, (), problems)
     kinds = {Kind.PLAN, Kind.BINARY} | ({Kind.FIND} if request.rows else set())
     kinds |= {Kind.PERF} if request.rows and request.trials else set()
     made = merge([made, _only(package, request.signatures, kinds)])
-    taken = tuple(
-        PackedProblem(parse_key(key), None, tuple(PackedPlan(e.content(), e.revision, e.time_us) for e in entries))
-        for key, entries in held.items()
-    )
+    taken = tuple(_taken(parse_key(key), entries) for key, entries in held.items())
     for each in taken:
         if listener is not None:
             listener(target, each)
     return TargetPart(target, made, (), (*taken, *problems))
+
+
+def _taken(signature: Signature, entries: Sequence[PackageEntry]) -> PackedProblem:
+    """A problem whose plans stay as a package has them."""
+    plans = [decode(entry.content()) for entry in entries]
+    choices = [
+        Choice(plan.solver, plan.config, DATABASE, "", entry.time_us or None, ())
+        for plan, entry in zip(plans, entries, strict=True)
+    ]
+    return PackedProblem(
+        signature, tuple(choices), tuple(PackedPlan(e.content(), e.revision, e.time_us) for e in entries)
+    )
+
+
+def _fitting(
+    request: LibraryRequest, target: Target, problems: Sequence[PackedProblem], costs: Costs
+) -> tuple[PackedProblem, ...]:
+    """What the selection's size leaves for one target."""
+    if request.selection is None or request.selection.size is None:
+        return tuple(problems)
+    return fit_size(problems, target, request.selection.size, costs)
 
 
 def _assembled(
@@ -149,7 +178,7 @@ def _assembled(
 ) -> KernelPackage:  # fmt: skip
     rows = Rows((), request.trials) if request.rows else None
     name = request.name.lower().strip("_")
-    return assemble_package(name, target, problems, layers, rows, linked=linked)
+    return assemble_package(name, target, problems, layers, rows, selection=request.selection, linked=linked)
 
 
 def _from_package(signature: Signature, target: CpuTarget, entries: Sequence[PackageEntry]) -> LinkedProblem:
@@ -161,9 +190,13 @@ def _from_package(signature: Signature, target: CpuTarget, entries: Sequence[Pac
     made = [each for each in found if each.packed.plans]
     if not made:
         return found[0]
-    plans = tuple(plan for each in made for plan in each.packed.plans)
+    packed = [each.packed for each in made]
+    choices, plans, texts = (
+        tuple(dict.fromkeys(item for each in packed for item in getattr(each, name)))
+        for name in ("choices", "plans", "artifacts")
+    )
     kernels = dict.fromkeys(kernel for each in made for kernel in each.kernels)
-    return LinkedProblem(PackedProblem(signature, made[0].packed.choice, plans), tuple(kernels))
+    return LinkedProblem(PackedProblem(signature, choices, plans, texts), tuple(kernels))
 
 
 def _plans_of(package: KernelPackage | None, signatures: Sequence[Signature]) -> Mapping[str, list[PackageEntry]]:

@@ -21,7 +21,10 @@ _VERSION = re.compile(r"(0|[1-9][0-9]{0,4})(\.(0|[1-9][0-9]{0,4})){2}")
 
 @dataclass(frozen=True)
 class ProjectReport:
-    """What ``embed`` did: counts of the library, how many files it wrote, and each built library with its bytes."""
+    """What ``embed`` did: counts of the library, how many files it wrote, and each built library with its bytes.
+
+    ``unbuilt`` are processors of its targets for which nothing was built.
+    """
 
     folder: str
     name: str
@@ -31,6 +34,7 @@ class ProjectReport:
     package_bytes: int
     changed: int
     libraries: tuple[tuple[str, int], ...]
+    unbuilt: tuple[str, ...]
 
 
 def embed(
@@ -60,7 +64,8 @@ def embed(
     if not _VERSION.fullmatch(request.version):
         raise ArgumentError(f"version {request.version!r} is not MAJOR.MINOR.PATCH, such as 1.0.0")
     library = make_library(request, layers, cache, listener, jobs)
-    files = project_files(library, ProjectOptions(kinds))
+    reference = request.selection is None or request.selection.reference
+    files = project_files(library, ProjectOptions(kinds, reference))
     changed = write_project(folder, library.name, files)
     made = build_project(library, folder, jobs) if build else ()
     names = [f"{library.name}.{suffix}" for kind, suffix in (("static", "a"), ("shared", "so")) if kind in kinds]
@@ -72,6 +77,7 @@ def embed(
         str(folder), library.name, tuple(part.target.name for part in library.parts), len(problems),
         len(kernels) + len(binaries), sum(len(e.stored) for part in library.parts for e in part.package.entries),
         changed, tuple((str(path), path.stat().st_size) for path in built),
+        tuple(sorted({part.machine for part in library.parts} - {"", *(each.machine for each in made)})),
     )  # fmt: skip
 
 

@@ -7,8 +7,9 @@ names it by the sha256 of its text and its flags instead, and the library's tabl
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tilesmith import env
 from tilesmith.db.layers import Layers
@@ -20,6 +21,8 @@ from tilesmith.errors import CompileError, NoSolutionError, PlanError, Tilesmith
 from tilesmith.package.build import PackedProblem
 from tilesmith.package.embed.records import LinkedKernel
 from tilesmith.package.making import PackedPlan
+from tilesmith.package.selection_choice import decide_selected
+from tilesmith.package.selection_rules import Selection
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Source
 from tilesmith.plan.serial import encode
@@ -28,7 +31,7 @@ from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import CpuTarget
 from tilesmith.toolchain.build import unit_text
-from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.compilers import linked_flags
 from tilesmith.toolchain.plans import digest_of
 
@@ -55,7 +58,7 @@ class Wanted:
 
 def link_problems(
     signatures: Sequence[Signature], target: CpuTarget, layers: Layers, cache: ArtifactCache, plans: int = 1,
-    listener: Callable[[PackedProblem], None] | None = None,
+    listener: Callable[[PackedProblem], None] | None = None, selection: Selection | None = None,
 ) -> tuple[LinkedProblem, ...]:  # fmt: skip
     """The plans of each problem for ``target``, in the order given. Nothing is compiled, measured or written.
 
@@ -66,13 +69,18 @@ def link_problems(
         cache: Named in requests; neither read nor written.
         plans: At most this many for each problem: the best, and those that dispatch would take without it.
         listener: Called with each problem when it is done. None: no calls.
+        selection: Lets in problems and kernels, whatever their size. None: any.
     """
     found: dict[str, LinkedProblem] = {}
     for signature in signatures:
         if (key := signature.canonical.key()) in found:
             continue
-        request = Request(signature, target, "fast", layers, cache, env.ONLY_SOLVER.get())
-        found[key] = _linked(request, plans)
+        out = "" if selection is None else selection.refuses_problem(signature)
+        if out:
+            found[key] = LinkedProblem(PackedProblem(signature, reason=out, refused=True))
+        else:
+            request = Request(signature, target, "fast", layers, cache, env.ONLY_SOLVER.get())
+            found[key] = _linked(request, plans, selection)
         if listener is not None:
             listener(found[key].packed)
     return tuple(found.values())
@@ -86,18 +94,21 @@ def link_plan(signature: Signature, target: CpuTarget, wanted: Wanted) -> Linked
     except (TilesmithError, ValueError) as error:
         return LinkedProblem(PackedProblem(signature, reason=f"{wanted.solver}: {error}"))
     choice = Choice(wanted.solver, wanted.config, DATABASE, "", wanted.time_us or None, ())
-    return LinkedProblem(PackedProblem(signature, choice, (plan,)), kernels)
+    return _problem(signature, [(choice, plan)], kernels)
 
 
-def _linked(request: Request, count: int) -> LinkedProblem:
+def _linked(request: Request, count: int, selection: Selection | None) -> LinkedProblem:
     request = request if request.only else as_held(request)
+    decide_next: Callable[[Request, frozenset[tuple[str, str]]], Choice] = decide
+    if selection is not None and selection.limits_kernels(request.target):
+        decide_next = partial(decide_selected, selection)
     found: list[tuple[Choice, PackedPlan]] = []
     kernels: dict[LinkedKernel, None] = {}
     without: frozenset[tuple[str, str]] = frozenset()
     reason = ""
     while len(found) < count:
         try:
-            choice = decide(request, without)
+            choice = decide_next(request, without)
             without |= {(choice.solver, choice.config)}
             (candidate,) = candidates(request.signature, request.target, (choice.solver,))
             assert isinstance(request.target, CpuTarget)
@@ -117,8 +128,17 @@ def _linked(request: Request, count: int) -> LinkedProblem:
         kernels.update(dict.fromkeys(own))
     if not found:
         return LinkedProblem(PackedProblem(request.signature, reason=reason))
-    packed = PackedProblem(request.signature, found[0][0], tuple(plan for _, plan in found))
-    return LinkedProblem(packed, tuple(kernels))
+    return _problem(request.signature, found, kernels)
+
+
+def _problem(
+    signature: Signature, found: Sequence[tuple[Choice, PackedPlan]], kernels: Iterable[LinkedKernel]
+) -> LinkedProblem:
+    """The texts of kernels stand for their binaries, as far as a size budget asks."""
+    kernels = tuple(kernels)
+    texts = tuple(Artifact(kernel.digest, "", kernel.text.encode()) for kernel in kernels)
+    choices, plans = zip(*found, strict=True)
+    return LinkedProblem(PackedProblem(signature, choices, plans, texts), kernels)
 
 
 def _drafted(

@@ -33,21 +33,26 @@ _CSRC = Path(tilesmith.runtime.__file__).parent / "csrc"
 _TEMPLATES = Path(__file__).parent / "templates"
 _TYPES, _API = "ts_types.h", "ts_library.h"
 _LEFT_OUT = "ts_library_empty.c"  # contents of a library without kernels
+_REFERENCE = "ts_reference"  # begins the names of its files
 _HOLE = re.compile(r"@([A-Z_]+)@")
 _LINKS = "-lpthread -ldl -lm"
 
 
 @dataclass(frozen=True)
 class ProjectOptions:
-    """``kinds`` of library that ``make`` builds: ``static``, ``shared`` or both."""
+    """``kinds`` of library that ``make`` builds: ``static``, ``shared`` or both; ``reference``: whether the plain
+    reference is linked in, which computes every problem that no kernel was made for."""
 
     kinds: tuple[str, ...] = (STATIC,)
+    reference: bool = True
 
 
 def project_files(library: Library, options: ProjectOptions) -> dict[str, str]:
     """Every file of the project by its path, ``/`` between folders. The same library gives the same text."""
     name, archs = library.name, by_arch(library)
-    runtime = _runtime_texts()
+    runtime = dict(_runtime_texts())
+    if not options.reference:
+        runtime = {file: text for file, text in runtime.items() if not file.startswith(_REFERENCE)}
     files = {f"src/runtime/{file}": text for file, text in runtime.items() if file != _TYPES}
     files[f"include/tilesmith/{_TYPES}"] = runtime[_TYPES]
     files[f"include/{name}.h"] = public_header(name, runtime[_API])
@@ -55,6 +60,7 @@ def project_files(library: Library, options: ProjectOptions) -> dict[str, str]:
     names = sorted({*defined(own), "ts_library_contents"})
     public = public_calls(runtime[_API])
     visible = '#define TS_LIBRARY_API __attribute__((visibility("default")))\n'
+    visible += "" if options.reference else "#define TS_WITHOUT_REFERENCE 1\n"
     files[f"src/{name}_names.h"] = names_header(name, names, public) + visible
     files[f"src/{name}_parts.h"] = parts_header(library)
     files[f"src/{name}_contents.c"] = contents_text(library)

@@ -37,17 +37,31 @@ def read_commands(path: Path | str) -> Iterator[CommandLine]:
     Raises:
         FileFormatError: The file cannot be read or is too large.
     """
-    return _lines(str(path), read_named(path, MAX_FILE))
+    return _lines(str(path), read_lines(path))
 
 
-def _lines(path: str, raw: bytes) -> Iterator[CommandLine]:
+def read_lines(path: Path | str) -> Iterator[tuple[int, str]]:
+    """The number and the text of each line that ``read_commands`` reads; ``checked`` says whether it is text."""
+    return _numbered(read_named(path, MAX_FILE))
+
+
+def _numbered(raw: bytes) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
         text = line.decode("utf-8", "replace").strip()
-        if not text or text.startswith("#"):
-            continue
+        if text and not text.startswith("#"):
+            yield number, text
+
+
+def checked(text: str) -> str:
+    """The text of a line; ``CommandError`` if it was no UTF-8."""
+    if "\ufffd" in text or "\0" in text:
+        raise CommandError("the line is not UTF-8 text")
+    return text
+
+
+def _lines(path: str, lines: Iterator[tuple[int, str]]) -> Iterator[CommandLine]:
+    for number, text in lines:
         try:
-            if "\ufffd" in text or "\0" in text:
-                raise CommandError("the line is not UTF-8 text")
-            yield CommandLine(number, text, parse_problem(text), None)
+            yield CommandLine(number, text, parse_problem(checked(text)), None)
         except CommandError as error:
             yield CommandLine(number, text, None, CommandError(f"{path}:{number}: {error}"))
