@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -48,6 +49,9 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "fifos": (lambda: hasattr(os, "mkfifo"), "a system with FIFOs, such as Linux"),
     "dev_full": (lambda: os.path.exists("/dev/full"), "/dev/full: run it on Linux"),
     "guard_pages": (lambda: GuardedPages(1).seal(), "inaccessible memory pages: run it on Linux or macOS"),
+    "cmake": (lambda: all(map(shutil.which, ("cmake", "pkg-config", "c++"))), "apt install cmake pkg-config g++"),
+    "make": (lambda: shutil.which("make") is not None, "GNU make: apt install make"),
+    "strace": (lambda: shutil.which("strace") is not None, "apt install strace"),
     "levels": (lambda: len(levels.HERE) > 1, "a processor of two levels: unset TILESMITH_CPU_LEVEL, or take a newer"),
 }
 FOLDERS = {
@@ -55,6 +59,7 @@ FOLDERS = {
     "cuda": ("compiler", "nvrtc"),
     "dispatch": ("compiler",),
     "docs": ("compiler", "torch"),
+    "embed": ("compiler", "make"),
     "external": ("compiler", "torch"),
     "runtime": ("compiler",),
     "solvers": ("compiler", "torch"),

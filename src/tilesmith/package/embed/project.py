@@ -74,7 +74,7 @@ def project_files(library: Library, options: ProjectOptions) -> dict[str, str]:
     files["tests/problems.h"] = problems_header(signatures)
     holes = _holes(library, options) | sample_parts(signatures[0])
     makes = [filled("kernels.mk", _of_arch(each)) for each in archs]
-    cmakes = [filled("kernels.cmake", {"NAME": name, **_of_arch(each)}) for each in archs]
+    cmakes = [filled("kernels.cmake", {"UPPER": name.upper(), **_of_arch(each)}) for each in archs]
     for path, template in (
         (f"include/{name}.hpp", "library.hpp"), ("tests/sample.c", "sample.c"), ("tests/self_test.c", "self_test.c"),
         ("Makefile", "Makefile"), ("CMakeLists.txt", "CMakeLists.txt"), (f"lib/pkgconfig/{name}.pc", "library.pc"),
@@ -122,7 +122,7 @@ def _holes(library: Library, options: ProjectOptions) -> dict[str, str]:
     name = library.name
     libraries = {STATIC: f"lib/{name}.a", SHARED: f"lib/{name}.so"}
     left_out = [
-        f'if(NOT "{pair_of(part)}" IN_LIST TILESMITH_EMBED_DB)\n'
+        f'if(NOT "{pair_of(part)}" IN_LIST {name.upper()}_EMBED_DB)\n'
         f"  target_compile_definitions({name} PRIVATE {name.upper()}_WITHOUT_{identifier(pair_of(part))})\nendif()\n"
         for part in library.parts
     ]
