@@ -55,9 +55,12 @@ class Made:
         return Executable(self.plan, self.artifacts)
 
 
-def make(signature: Signature, target: Target, cache: ArtifactCache, count: int = 1) -> list[Made]:
-    """The first solvers' plans, with their default configs."""
-    found = [each for each in candidates(signature, target) if isinstance(each.verdict, Accepted)]
+def make(
+    signature: Signature, target: Target, cache: ArtifactCache, count: int = 1, solver: str | None = None
+) -> list[Made]:
+    """The first solvers' plans, or that of one solver, with their default configs."""
+    named = None if solver is None else (solver,)
+    found = [each for each in candidates(signature, target, named) if isinstance(each.verdict, Accepted)]
     made = []
     for candidate in found[:count]:
         config = candidate.solver.default_config(candidate.geometry, target)
@@ -119,7 +122,9 @@ class Build:
     def write(self) -> None:
         """The kernels' object and the text of the contents."""
         (self.folder / "contents.c").write_text(contents(self.packages, self.plans))
-        sources = [source for each in self.plans for source in each.sources]
+        sources = [source for each in self.plans for source in each.sources if source.language == "c"]
+        if not sources:
+            return
         (self.folder / "kernels.c").write_text(unit_text(sources))
         flags = [f for f in find_compiler().flags(self.target) if f != "-shared" and not f.startswith(("-s", "-Wl"))]
         self._run(*flags, "-std=gnu11", "-c", "kernels.c", "-o", "kernels.o")
@@ -130,8 +135,10 @@ class Build:
         if program:
             (self.folder / "program.c").write_text(program)
             parts.append("program.c")
-        common = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"]
-        self._run(*common, *flags, "contents.c", "kernels.o", *parts, "-o", output, "-lm", "-lpthread", "-ldl")
+        common = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"]
+        if (self.folder / "kernels.o").exists():
+            parts.append("kernels.o")
+        self._run(*common, *flags, "contents.c", *parts, "-o", output, "-lm", "-lpthread", "-ldl")
         return self.folder / output
 
     def _run(self, *words: str) -> None:

@@ -48,10 +48,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "root": (lambda: hasattr(os, "geteuid") and os.geteuid() == 0, "root, to give files to another user: use sudo"),
     "fifos": (lambda: hasattr(os, "mkfifo"), "a system with FIFOs, such as Linux"),
     "dev_full": (lambda: os.path.exists("/dev/full"), "/dev/full: run it on Linux"),
+    "strace": (lambda: shutil.which("strace") is not None, "strace: apt install strace"),
     "guard_pages": (lambda: GuardedPages(1).seal(), "inaccessible memory pages: run it on Linux or macOS"),
     "cmake": (lambda: all(map(shutil.which, ("cmake", "pkg-config", "c++"))), "apt install cmake pkg-config g++"),
     "make": (lambda: shutil.which("make") is not None, "GNU make: apt install make"),
-    "strace": (lambda: shutil.which("strace") is not None, "apt install strace"),
     "levels": (lambda: len(levels.HERE) > 1, "a processor of two levels: unset TILESMITH_CPU_LEVEL, or take a newer"),
 }
 FOLDERS = {

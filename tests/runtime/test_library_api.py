@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from c_problems import BAD_ARGUMENT, BAD_PROBLEM, OK, Desc
-from library_build import Build, make, package_of
+from library_build import package_of
 from library_calls import (
     BAD_PACKAGE,
     BEST,
@@ -26,67 +26,23 @@ from library_calls import (
     operands_of,
     record,
 )  # fmt: skip
+from library_problems import CONV, PROBLEMS, TARGET, built, shared
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.epilogue import Epilogue
-from tilesmith.problems.gemm import GemmSignature
 from tilesmith.targets.cpu import archs_within
 from tilesmith.targets.detect import host_target
-from tilesmith.toolchain.cache import ArtifactCache
 
 pytestmark = pytest.mark.needs_compiler
-NHWC, FP32, INT8 = 0x2541, 2, 7
-TARGET = host_target(2)
-CONV = {"layout": NHWC, "n": 1, "c": 16, "k": 24, "in": (9, 8), "filter": (3, 3), "padding_low": (1, 1),
-        "padding_high": (1, 1)}  # fmt: skip
-GEMM = {"op": 1, "m": 20, "n": 24, "k": 33}
-BIASED = Epilogue(bias=True, activation="relu")
-SHAPES = {"input_shape": (1, 9, 8, 16), "kernel_shape": (24, 3, 3, 16), "padding": 1, "shared_layout": "NHWC"}
-PITCH = (6 * 5 * 40, 5 * 40, 40, 1)
-
-# A description, and the same problem in Python.
-PROBLEMS = {
-    "convolution": (CONV | {"bias": 1, "activation": 1}, ConvSignature(**SHAPES, epilogue=BIASED)),
-    "depthwise": (
-        CONV | {"n": 2, "c": 8, "k": 8, "groups": 8, "in": (7, 7)},
-        ConvSignature((2, 7, 7, 8), (8, 3, 3, 1), padding=1, groups=8, shared_layout="NHWC"),
-    ),
-    "transposed": (
-        {"transposed": 1, "layout": NHWC, "n": 1, "c": 35, "k": 8, "in": (6, 5), "filter": (2, 2), "stride": (2, 2),
-         "x_pitch_c": 40, "bias": 1, "x_offset_c": 4},
-        ConvSignature((1, 6, 5, 35), (35, 2, 2, 8), stride=2, transposed=True, shared_layout="NHWC",
-                      input_strides=PITCH, epilogue=Epilogue(bias=True)),
-    ),
-    "gemm": (
-        GEMM | {"bias": 1, "residual": 1, "activation": 4},
-        GemmSignature(m=20, n=24, k=33, epilogue=Epilogue(bias=True, residual=True, activation="gelu")),
-    ),
-    "backward": (CONV | {"mode": 1}, ConvSignature(**SHAPES, mode="bwd")),
-    "weights": (CONV | {"mode": 2}, ConvSignature(**SHAPES, mode="wrw")),
-    "bias": (CONV | {"mode": 3}, ConvSignature(**SHAPES, mode="bgrad")),
-    "int8": (
-        GEMM | {"dtype": INT8, "y_dtype": INT8, "scale": 2},
-        GemmSignature(m=20, n=24, k=33, dtype="int8", epilogue=Epilogue(scale="channel")),
-    ),
-}  # fmt: skip
 VISIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(record("ts_held_problem")))
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """The library of all problems but the last; of each the first solver, of the convolution two."""
-    folder = tmp_path_factory.mktemp("library")
-    cache = ArtifactCache(folder / "cache")
-    plans = [plan for name, (_, s) in PROBLEMS.items() for plan in make(s, TARGET, cache, 1 + (name == "convolution"))]
-    linked = plans[:-1]
-    build = Build(folder, tuple(linked), TARGET, (package_of(linked, TARGET.name, linked=True, times=(7.5, 9.0)),))
-    build.write()
-    (folder / "whole.kdb").write_bytes(package_of(plans, TARGET.name, times=(5.5,)))
-    return build, plans
+@pytest.fixture(scope="module", name="built")
+def _built():
+    return built()
 
 
 @pytest.fixture(scope="module")
-def c(built):
-    return Library(built[0].link("libdeconv.so", "-fPIC", "-shared"))
+def c():
+    return Library(shared())
 
 
 def offset_of(values):
