@@ -33,6 +33,7 @@ from tilesmith.solvers.table import candidates
 from tilesmith.targets.detect import host_target, usable_cores
 from tilesmith.targets.names import as_target
 from tilesmith.targets.target import CpuTarget, Target
+from tilesmith.toolchain.build import find_toolchain
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.processes import Processes
 
@@ -99,8 +100,14 @@ def pack_problems(
         plans: At most this many for each problem: the best, and those that dispatch would take without it.
         selection: Lets in problems and kernels; its ``size`` does not count here (``selection_size.fit_size``). A
             problem with the same key under several spellings is in if one of them is. None: any.
+
+    Raises:
+        NoCompilerError: ``target`` is a CPU with another instruction set than this machine's, and nothing here compiles
+            for it.
     """
     distinct = _distinct(signatures, selection)
+    if isinstance(target, CpuTarget) and target.zig_target != host_target(1).zig_target:
+        find_toolchain(target)  # one message rather than one for each problem
     compilers = Processes()
 
     def one(signature: Signature) -> PackedProblem:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
 from tilesmith.targets.target import CpuTarget, Target
-from tilesmith.toolchain.compilers import Compiler, command_line, find_compiler
+from tilesmith.toolchain.compilers import Compiler, command_line, compiler_for, temporary
 from tilesmith.toolchain.files import scratch
 from tilesmith.toolchain.nvrtc import Nvrtc, find_nvrtc
 from tilesmith.toolchain.processes import run
@@ -35,7 +35,7 @@ class SlowCompilerError(CompileError):
 
 def find_toolchain(target: Target) -> Toolchain:
     """The compiler for ``target``: a C compiler, or NVRTC. Raises ``NoCompilerError``."""
-    return find_compiler() if isinstance(target, CpuTarget) else find_nvrtc()
+    return compiler_for(target) if isinstance(target, CpuTarget) else find_nvrtc()
 
 
 def flags_of(toolchain: Toolchain, target: Target) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ def _compile(text: str, target: Target, out_path: Path, compiler: Toolchain, lim
                 # Its own temporary files lie here too, so that a compiler that is killed leaves none.
                 done = run(
                     command, cwd=folder, stdin=unit, timeout=limit_s,
-                    env={**compiler.environment_of(os.environ), "TMPDIR": str(folder)},
+                    env={**compiler.environment_of(os.environ), **temporary(str(folder))},
                 )  # fmt: skip
             output, status = f"{done.stderr}\n{done.stdout}", done.returncode
         except subprocess.TimeoutExpired:

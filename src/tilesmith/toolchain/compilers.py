@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import platform
@@ -9,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,6 +32,8 @@ _OF_SHARED_OBJECTS = ("-shared", "-nostdlib")
 # One segment of code and constants, no names but the kernel's: a tenth of the bytes to check, half of the mappings.
 _SMALL = ("-s", "-Wl,-z,noseparate-code,-z,norelro,--hash-style=gnu,--build-id=none")
 _LINK = _SMALL if sys.platform == "linux" else ()  # other systems' linkers have other options
+# zig links for Linux from every system, and writes the folder of a unit into its debug information.
+_ZIG_LINK = ("-g0", "-s", "-Wl,-z,norelro,--hash-style=gnu,--build-id=none")
 _ON_PATH = ("cc", "gcc", "clang")
 _PROBE_SECONDS = 60.0
 # Variables that say where gcc or clang find their parts, or that wrappers of distributions take flags from. Those that
@@ -38,6 +42,9 @@ _READ_BY_COMPILERS = (
     "COMPILER_PATH", "GCC_EXEC_PREFIX", "NIX_CFLAGS_COMPILE", "NIX_CFLAGS_LINK", "NIX_LDFLAGS", "LDEMULATION",
     "LD_RUN_PATH", "MACOSX_DEPLOYMENT_TARGET", "SDKROOT",
 )  # fmt: skip
+# Where compilers put what they need for a moment. zig keeps a cache in the home folder otherwise, and does not even say
+# its version if it cannot write there.
+_TEMPORARY = ("TMPDIR", "ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
 _ASKED_FOR = ("CC", *_READ_BY_COMPILERS[:2])  # a hit asks: no more than it must
 _WITHHELD = ("CCC_OVERRIDE_OPTIONS",)  # clang lets it edit every flag, those behind CC's too
 # Flags of CC that change what kernels compute and that no later flag takes back.
@@ -79,7 +86,7 @@ class Compiler:
         """Everything between the command and its files, for one shared object."""
         if self.kind == "zig":
             # NOTE: without -fno-sanitize=all zig builds its UBSan runtime first, 135 s on a cold cache.
-            return (*_COMMON, "-target", target.zig_target, "-fno-sanitize=all", *_for_zig(target.flags))
+            return (*_COMMON, *_ZIG_LINK, "-target", target.zig_target, "-fno-sanitize=all", *_for_zig(target.flags))
         return (*_COMMON, *_LINK, *target.flags)
 
 
@@ -108,16 +115,25 @@ def _environment() -> tuple[str, ...]:
     return tuple(f"{name}={os.environ[name]}" for name in _READ_BY_COMPILERS if os.environ.get(name))
 
 
-def compiler_for(target: CpuTarget) -> Compiler:
-    """A compiler that makes binaries for ``target``: this machine's compiler if it can, else a cross compiler, else
-    zig.
+def temporary(folder: str) -> dict[str, str]:
+    """The variables that make compilers keep all that they write besides their output in ``folder``."""
+    return dict.fromkeys(_TEMPORARY, folder)
 
-    Raises ``NoCompilerError``.
+
+def compiler_for(target: CpuTarget) -> Compiler:
+    """A compiler that makes binaries for ``target``: this machine's compiler for its own instruction set; for another
+    one ``$CC`` or the system's compiler if they make them, else ``aarch64-linux-gnu-gcc`` or the like, else zig.
+
+    Raises ``NoCompilerError``, also for a ``$CC`` that does not run.
     """
     machine = target.zig_target.partition("-")[0]
+    if machine == _processor(platform.machine().lower()):
+        return find_compiler()
     try:
         compiler: Compiler | None = find_compiler()
     except NoCompilerError:
+        if os.environ.get("CC", "").strip():
+            raise
         compiler = None
     if compiler is not None and (compiler.kind == "zig" or _machine(compiler.command) == machine):
         return compiler
@@ -184,24 +200,27 @@ def _machine(command: tuple[str, ...]) -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    name = done.stdout.strip().partition("-")[0]
+    return _processor(done.stdout.strip().partition("-")[0])
+
+
+def _processor(name: str) -> str:
     return {"arm64": "aarch64", "amd64": "x86_64"}.get(name, name)
 
 
 def _probe(command: tuple[str, ...]) -> Compiler | None:
     """The compiler that ``command`` starts, or None if it does not say a version."""
+    is_zig = "ziglang" in command or "zig" in os.path.basename(command[0])
     try:
-        done = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
-        )
+        with tempfile.TemporaryDirectory() if is_zig else contextlib.nullcontext("") as folder:
+            done = subprocess.run(
+                [*command, "--version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False,
+                env={**os.environ, **(temporary(folder) if is_zig else {})},
+            )  # fmt: skip
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
     if done.returncode != 0 or not done.stdout.strip():
         return None
-    if "ziglang" in command or "zig" in os.path.basename(command[0]):
-        kind = "zig"
-    else:
-        kind = "clang" if "clang" in done.stdout else "gcc"
+    kind = "zig" if is_zig else "clang" if "clang" in done.stdout else "gcc"
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     found = [shutil.which(word) for word in command if not word.startswith("-")]
     resolved = tuple(os.path.realpath(file) for file in found if file is not None)
