@@ -17,7 +17,7 @@ RUN := $(BIN)/python
 READY := $(VENV)/.setup $(VENV)/.torch
 endif
 
-.PHONY: help setup system demo test test-levels sweep keys style quality docs bench bench-models gpu-test gpu-bench gpu-search gpu-all clean
+.PHONY: help setup system demo test test-levels sweep keys style quality docs bench bench-models packages gpu-test gpu-bench gpu-search gpu-all clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 13
@@ -92,6 +92,9 @@ docs: $(VENV)/.dev  ## build the documentation into site/
 
 bench: $(VENV)/.setup $(VENV)/.torch  ## the benchmark tables of the docs, written to benchmarks/results/
 	$(BIN)/python benchmarks/cpu.py
+
+packages: $(VENV)/.dev  ## the default kernel packages of CPUs and an H200, in dist/packages/: a minute or two of each core for each; ARGS='--again'
+	$(RUN) benchmarks/default_packages.py $(ARGS)
 
 # Without its dependencies: torchvision's own PyTorch would replace the one that is there.
 $(VENV)/.models: $(VENV)/.torch

@@ -1,9 +1,14 @@
-"""What a kernel package costs: written, opened, looked up, read.
+"""What a kernel package costs: written, opened, looked up, read; and what a selection leaves of one.
 
 python benchmarks/packages.py [--entries 10000] [--kernel-bytes 20000]
+python benchmarks/packages.py --selections [--target sm_90a:132:h200] [-j JOBS]
 
 Entries are plans with synthetic kernels, four problems to a kernel. *Cold* is a package that is opened anew for each
 look-up (its file is in the page cache); *warm* one whose index has been checked. Times are medians.
+
+``--selections`` builds real packages: layers of a decoder in five traits and four modes, then the same list under a
+selection of each trait with each mode, and a range of 64 batches. It needs the target's compiler, and no GPU. Exit
+status 1 if a trait and a mode leave a tenth or more.
 """
 
 from __future__ import annotations
@@ -23,21 +28,46 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from package_samples import MANIFEST, TARGET
 from plan_samples import SMALL
+from tilesmith.db.layers import open_layers
+from tilesmith.dispatch.locations import open_cache
+from tilesmith.package.build import Rows, assemble_package, build_target, pack_problems
 from tilesmith.package.files import PackageFile, write
+from tilesmith.package.form import encode as encode_package
 from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import KernelPackage, Kind, name_of
+from tilesmith.package.selection import Selection
+from tilesmith.package.selection_ranges import expand_command
+from tilesmith.package.selection_terms import parse_tile, parse_trait
 from tilesmith.plan.serial import encode
+from tilesmith.problems.driver import parse_problem
+from tilesmith.targets.target import Target
 
 KEY = (
     "conv1;fwd;x=bf16,NHWC,{n}x56x56x64;w=bf16,NHWC,64x3x3x64;y=bf16,NHWC;stride=1x1;pad=1x1;dil=1x1;groups=1;acc=fp32"
 )
+
+BASES = ("conv", "convfp16", "convbfp16", "convfp8")
+TRAITS = ("fp32/fp32/*/fp32", "fp32/fp32/*/tf32", "fp16", "bf16", "fp8")
+LAYERS = (
+    "-n 16 -c 64 -H 56 -W 56 -k 64 -y 3 -x 3 -p 1 -q 1 -F 7", "-n 16 -c 256 -H 28 -W 28 -k 128 -F 7",
+    "-n 16 -c 128 -H 56 -W 56 -k 128 -y 3 -x 3 -p 1 -q 1 -u 2 -v 2 -F 7",
+    "-n 16 -c 256 -H 16 -W 16 -k 128 -y 4 -x 4 -p 1 -q 1 -u 2 -v 2 -m trans -F 1",
+    "-n 16 -c 128 -H 28 -W 28 -k 64 -y 2 -x 2 -u 2 -v 2 -m trans -F 1",
+)  # fmt: skip
+RANGE = "convbfp16 -n 1..64 -c 256 -H 28 -W 28 -k 256 -y 3 -x 3 -p 1 -q 1 -F 1"
+_LAYOUTS = " -I NHWC -f NHWC -O NHWC"
 
 
 def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("--entries", type=int, default=10_000, help="plans and kernels together")
     options.add_argument("--kernel-bytes", type=int, default=20_000, help="of each kernel")
+    options.add_argument("--selections", action="store_true", help="what a selection leaves of a real package")
+    options.add_argument("--target", default="sm_90a:132:h200", help="of --selections (default: an H200)")
+    options.add_argument("-j", "--jobs", type=int, help="compilers at a time (default: one a core)")
     given = options.parse_args()
+    if given.selections:
+        return selections(build_target(given.target), given.jobs)
     kernels = max(1, given.entries // 5)
     problems = max(1, given.entries - kernels)
     with tempfile.TemporaryDirectory(prefix="tilesmith-packages-") as folder:
@@ -67,6 +97,42 @@ def main() -> int:
         took = microseconds(range(50), lambda _: opened.read(index))
         print(f"a kernel of {binary.size} bytes ({len(binary.stored)} stored) read in {took:.0f} us")
     return 0
+
+
+def selections(target: Target, jobs: int | None) -> int:
+    """Print the bytes of a whole package and of what each trait with each mode leaves of it."""
+    layers, cache = open_layers([]), open_cache()
+    commands = [f"{base} {layer}{_LAYOUTS}" for base in BASES for layer in LAYERS]
+    commands += [f"conv {layer}{_LAYOUTS} --acc_type tf32" for layer in LAYERS]
+    listed = [each for command in commands for _, each in parse_problem(command).signatures]
+
+    def built(selection: Selection) -> tuple[int, int, int]:
+        """Problems, binaries and bytes of the package; of the file alone, as no row is in it."""
+        packed = pack_problems(selection.signatures, target, layers, cache, jobs, selection=selection)
+        if missing := next((each.reason for each in packed if not each.plans and not each.refused), ""):
+            print(f"not computed: {missing}", file=sys.stderr)
+        package = assemble_package("selected", target, packed, layers, Rows(), selection=selection)
+        problems = sum(bool(each.plans) for each in packed)
+        return problems, len(package.of_kind(Kind.BINARY)), len(encode_package(package))
+
+    free = Selection(Path("all.toml"), tuple(listed))
+    problems, binaries, whole = built(free)
+    print(f"{target.name}, all traits and modes: {problems} problems, {binaries} kernels, {whole} bytes")
+    largest = 0.0
+    for trait in map(parse_trait, TRAITS):
+        for mode in ("fwd", "bwd", "wrw", "deconv"):
+            problems, binaries, nbytes = built(replace(free, traits=(trait,), modes=(mode,)))
+            largest = max(largest, nbytes / whole)
+            print(f"  {trait!s:15} {mode:6} {problems:3} problems {binaries:3} kernels {nbytes:7} bytes, "
+                  f"{nbytes / whole:.1%} of all")  # fmt: skip
+    print(f"one trait and one mode leave at most {largest:.1%}")
+    wide = tuple(parse_problem(each).signatures[0][1] for each in expand_command(RANGE + _LAYOUTS))
+    for text in ((), ("128x128",)):
+        chosen = Selection(Path("range.toml"), wide, tiles=tuple(map(parse_tile, text)))
+        problems, binaries, nbytes = built(chosen)
+        print(f"64 batches of a layer, tiles {', '.join(text) or 'any'}: {binaries} kernels, {nbytes} bytes, "
+              f"{nbytes / problems:.0f} each")  # fmt: skip
+    return int(largest >= 0.1)
 
 
 def make(problems: int, kernels: int, kernel_bytes: int) -> KernelPackage:

@@ -15,6 +15,7 @@ from tilesmith.cli.packing import (
     packed_for,
     plans_option,
     target_option,
+    tell_unused,
     wanted_problems,
 )
 from tilesmith.cli.terminal import print_json, table
@@ -39,9 +40,10 @@ def select(
     wanted = wanted_problems(lists, file)
     assert wanted.selection is not None
     layers, cache = open_databases(readonly=True), open_cache()
-    status = wanted.status
+    status, every = wanted.status, []
     for target in map(build_target, targets) if targets else (target_of(None, None),):
         packed = packed_for(wanted, default_name([file]), target, layers, cache, Rows(), jobs, plans)
+        every.append(packed)
         if explain:
             explained = [
                 line
@@ -58,6 +60,7 @@ def select(
         else:
             click.echo(f"{target.name}: {problems} problems in, {out} out, {kernels} kernels, {nbytes} bytes")
         status = status or packed.status
+    tell_unused(every)
     return status
 
 

@@ -16,7 +16,7 @@ from tilesmith.errors import ArgumentError, PackageError
 from tilesmith.package.build import PackedProblem, Rows, assemble_package, pack_problems
 from tilesmith.package.records import KernelPackage
 from tilesmith.package.selection import Selection, read_selection
-from tilesmith.package.selection_explain import unused_terms
+from tilesmith.package.selection_explain import used_terms
 from tilesmith.package.selection_size import fitting_package
 from tilesmith.package.selection_terms import mode_of
 from tilesmith.problems.driver import command_or_key
@@ -50,10 +50,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Packed:
-    """What a package got of each problem, and the package."""
+    """What a package got of each problem, and the package; ``terms`` says which terms of the selection were used."""
 
     problems: tuple[PackedProblem, ...]
     package: KernelPackage
+    terms: dict[str, bool]
 
     @property
     def left_out(self) -> int:
@@ -109,16 +110,22 @@ def packed_for(
         why = f": {packed[0].reason}" if packed[0].refused else ""
         raise PackageError(f"no problem has a plan for {target.name}: no package is written{why}")
     if selection is None:
-        return Packed(packed, assemble(packed))
-    for line in unused_terms(packed, target, selection):
-        note(f"tilesmith: {line}")
+        return Packed(packed, assemble(packed), {})
+    terms = used_terms(packed, target, selection)
     kept, package = fitting_package(packed, target, selection, assemble)
     lost = sum(bool(before.plans) and not after.plans for before, after in zip(packed, kept, strict=True))
     if lost:
         note(f"tilesmith: {selection.place('size')}: {lost} of {len(kept)} problems left out for the size")
     if not any(each.plans for each in kept):
         raise PackageError(f"{selection.place('size')}: {selection.size} bytes hold no plan for {target.name}")
-    return Packed(kept, package)
+    return Packed(kept, package, terms)
+
+
+def tell_unused(packed: Sequence[Packed]) -> None:
+    """Note the terms of the selection that none of the targets used."""
+    for line in dict.fromkeys(line for each in packed for line in each.terms):
+        if not any(each.terms.get(line) for each in packed):
+            note(f"tilesmith: {line}")
 
 
 def default_name(paths: Sequence[str | Path]) -> str:

@@ -110,30 +110,32 @@ def explain_kernels(packed: Sequence[PackedProblem]) -> tuple[ExplainedKernel, .
     return tuple(sorted(found, key=lambda each: (-each.stored, each.digest)))
 
 
-def unused_terms(packed: Sequence[PackedProblem], target: Target, selection: Selection) -> tuple[str, ...]:
-    """One line for each term of the selection that no problem, or no kernel of the plans, fits."""
-    found = []
+def used_terms(packed: Sequence[PackedProblem], target: Target, selection: Selection) -> dict[str, bool]:
+    """What to tell of each term of the selection that counts for this target, and whether one of the plans fits it.
+
+    A trait and a mode are used by a problem. A selection for several targets may have terms for one of them alone.
+    """
+    found: dict[str, bool] = {}
+
+    def note(key: str, what: str, term: object, used: bool) -> None:
+        found[f"{selection.place(key)}: no {what} {term}"] = used
+
     signatures = [each.signature for each in packed]
     for trait in selection.traits:
-        if not any(trait.fits(each) for each in signatures):
-            found.append(f"{selection.place('traits')}: no problem has the types {trait}")
+        note("traits", "problem has the types", trait, any(map(trait.fits, signatures)))
     for mode in selection.modes:
-        if mode not in map(mode_of, signatures):
-            found.append(f"{selection.place('modes')}: no problem has the mode {mode}")
+        note("modes", "problem has the mode", mode, mode in map(mode_of, signatures))
     solvers = {choice.solver for each in packed for choice in each.choices}
     for pattern in limited_by(selection.solvers, target.family):
-        if not any(names_solver(name, pattern) for name in solvers):
-            found.append(f"{selection.place('solvers')}: no plan for {target.name} is of the solver {pattern}")
-    if isinstance(target, CudaTarget):
-        shapes = [_shape(decode(plan.data), target) for each in packed for plan in each.plans]
-        held = [shape for shape in shapes if shape is not None]
+        note("solvers", "plan is of the solver", pattern, any(names_solver(name, pattern) for name in solvers))
+    if isinstance(target, CudaTarget) and selection.limits_shapes(target):
+        plans = [decode(plan.data) for each in packed for plan in each.plans]
+        shapes = [shape for plan in plans if (shape := _shape(plan, target)) is not None]
         for tile in selection.tiles:
-            if not any(shape.block_m and tile.fits(shape) for shape in held):
-                found.append(f"{selection.place('tiles')}: no plan for {target.name} has the tile {tile}")
+            note("tiles", "plan has the tile", tile, any(each.block_m and tile.fits(each) for each in shapes))
         for stages in selection.arch_stages:
-            if not any(stages.fits(shape, target) for shape in held):
-                found.append(f"{selection.place('arch_stages')}: no plan for {target.name} is of {stages}")
-    return tuple(found)
+            note("arch_stages", "plan is of", stages, any(stages.fits(each, target) for each in shapes))
+    return found
 
 
 def _shape(plan: Plan, target: Target) -> KernelShape | None:

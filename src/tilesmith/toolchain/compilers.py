@@ -149,7 +149,7 @@ def compiler_for(target: CpuTarget) -> Compiler:
 
 def machine_of(compiler: Compiler) -> str:
     """The processor that a compiler makes binaries for, such as ``x86_64``: zig's is this machine's."""
-    return platform.machine() if compiler.kind == "zig" else _machine(compiler.command)
+    return _processor(platform.machine().lower()) if compiler.kind == "zig" else _machine(compiler.command)
 
 
 def command_line(compiler: Compiler, target: CpuTarget, source: str, output: str) -> tuple[str, ...]:

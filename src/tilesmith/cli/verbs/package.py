@@ -9,7 +9,15 @@ import click
 
 from tilesmith.cli.options import Actions, json_flag
 from tilesmith.cli.package_select import select
-from tilesmith.cli.packing import default_name, jobs_option, packed_for, plans_option, target_option, wanted_problems
+from tilesmith.cli.packing import (
+    default_name,
+    jobs_option,
+    packed_for,
+    plans_option,
+    target_option,
+    tell_unused,
+    wanted_problems,
+)
 from tilesmith.cli.problem_list import problem_keys
 from tilesmith.cli.terminal import complain, note, print_json, table
 from tilesmith.db.exchange import NEWEST, POLICIES
@@ -60,11 +68,12 @@ def build(
     date: int, rows: tuple[str, ...], plans: int, trials: bool, jobs: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     wanted = wanted_problems(lists, selected)
-    status = wanted.status
+    status, every = wanted.status, []
     named = name or default_name(lists or (selected or "",))
     layers, cache = open_databases(readonly=True), open_cache()
     for target in map(build_target, targets) if targets else (target_of(None, None),):
         packed = packed_for(wanted, named, target, layers, cache, Rows(rows, trials), jobs, plans, counter, date)
+        every.append(packed)
         _make_folder(out)
         path = out / packed.package.manifest.file_name
         nbytes = write(path, packed.package)
@@ -74,6 +83,7 @@ def build(
             problems = sum(bool(each.plans) for each in packed.problems)
             click.echo(f"{path}: {problems} problems, {_contents(packed.package)}, {nbytes} bytes")
         status = status or packed.status
+    tell_unused(every)
     return status
 
 
