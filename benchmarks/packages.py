@@ -1,4 +1,4 @@
-"""What a kernel package costs: written, opened, looked up, read; and what a selection leaves of one.
+"""What a kernel package costs: written, installed, opened, looked up, read; and what a selection leaves of one.
 
 python benchmarks/packages.py [--entries 10000] [--kernel-bytes 20000]
 python benchmarks/packages.py --selections [--target sm_90a:132:h200] [-j JOBS]
@@ -33,6 +33,7 @@ from tilesmith.dispatch.locations import open_cache
 from tilesmith.package.build import Rows, assemble_package, build_target, pack_problems
 from tilesmith.package.files import PackageFile, write
 from tilesmith.package.form import encode as encode_package
+from tilesmith.package.install import Rules, install
 from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import KernelPackage, Kind, name_of
 from tilesmith.package.selection import Selection
@@ -82,6 +83,9 @@ def main() -> int:
         began = time.perf_counter()
         PackageFile(path).verify()
         print(f"every byte verified in {time.perf_counter() - began:.2f} s")
+        began = time.perf_counter()
+        install(str(path), Path(folder) / "installed", Rules(None))
+        print(f"installed (read, verified, written and synced) in {time.perf_counter() - began:.2f} s")
         names = [name_of(KEY.format(n=n), TARGET) for n in random.Random(1).sample(range(problems), min(500, problems))]
         cold = microseconds(names, lambda name: PackageFile(path).find(Kind.PLAN, name))
         read = microseconds(names, lambda name: _read(PackageFile(path), name))

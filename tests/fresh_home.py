@@ -20,6 +20,7 @@ def home(monkeypatch, tmp_path, cache_dir):
             monkeypatch.delenv(name)
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(cache_dir))
     monkeypatch.setenv("TILESMITH_DB_PATH", str(tmp_path / "test.db"))
+    monkeypatch.setenv("TILESMITH_PACKAGE_PATH", str(tmp_path / "packages"))
     monkeypatch.setenv("TILESMITH_FIND_MODE", "fast")
     monkeypatch.setenv("TILESMITH_NUM_THREADS", "1")
     forget()

@@ -101,6 +101,13 @@ def _folders(text: str) -> tuple[Path, ...]:
     return found
 
 
+def _places(text: str) -> tuple[Path, ...]:
+    found = tuple(_path(part.strip()) for part in text.split(os.pathsep) if part.strip())
+    if not found:
+        raise ValueError(text)
+    return found
+
+
 def _layers(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in _LAYER.findall(text) if part.strip())
 
@@ -131,10 +138,15 @@ def _user_layer() -> tuple[str, ...]:
     return _user_places(*map(os.environ.get, _ASKED))[1]
 
 
+def _user_packages() -> tuple[Path, ...]:
+    return _user_places(*map(os.environ.get, _ASKED))[2]
+
+
 @lru_cache(maxsize=8)
-def _user_places(*asked: str | None) -> tuple[Path, tuple[str, ...]]:
-    """The user's cache and layer, for as long as the variables that say where they lie are these."""
-    return Path(_HOME.user_cache_dir), (os.path.join(_HOME.user_data_dir, "tilesmith.db"),)
+def _user_places(*asked: str | None) -> tuple[Path, tuple[str, ...], tuple[Path, ...]]:
+    """The user's cache, layer and packages, for as long as the variables that say where they lie are these."""
+    data = _HOME.user_data_dir
+    return Path(_HOME.user_cache_dir), (os.path.join(data, "tilesmith.db"),), (Path(data, "packages"),)
 
 
 _SWITCH = "one of 1, 0, on, off, true, false, yes, no"
@@ -150,6 +162,10 @@ CACHE_DIR: Variable[Path] = Variable(
 TRUST_FOLDER: Variable[tuple[Path, ...]] = Variable(
     "TILESMITH_TRUST_FOLDER", lambda: (), "none", f"a list of absolute paths of folders separated by {os.pathsep!r}",
     "folders of caches and databases that are used although other users own them or can write to them", _folders,
+)  # fmt: skip
+TRUSTED_KEYS: Variable[tuple[Path, ...]] = Variable(
+    "TILESMITH_TRUSTED_KEYS", lambda: (), "none", f"a list of absolute paths separated by {os.pathsep!r}",
+    "files of public keys, or folders of them, whose packages may be installed; they join the user's own", _folders,
 )  # fmt: skip
 TUNING_SPEC_PATH: Variable[Path | None] = Variable(
     "TILESMITH_TUNING_SPEC_PATH", lambda: None, "none", "a file's path",
@@ -176,6 +192,16 @@ DB_TIMEOUT: Variable[float] = Variable(
     "TILESMITH_DB_TIMEOUT", lambda: 5.0, "5", "a number of seconds from 0.1 to 3600",
     "how long one call waits for its databases in all (held by other processes, or fetched) before it works without",
     _seconds,
+)  # fmt: skip
+PACKAGE_PATH: Variable[tuple[Path, ...]] = Variable(
+    "TILESMITH_PACKAGE_PATH", _user_packages, "packages in the user's data folder",
+    f"a list of folders and .kdb files separated by {os.pathsep!r}",
+    "kernel packages that calls look into; an earlier one wins, and the first folder is installed into", _places,
+)  # fmt: skip
+PACKAGE_NEAREST: Variable[bool] = Variable(
+    "TILESMITH_PACKAGE_NEAREST", lambda: False, "0", _SWITCH,
+    "let kernel packages for other machines of the same arch serve problems that no package for this machine has",
+    _switch,
 )  # fmt: skip
 LOG_CMD: Variable[bool] = Variable(
     "TILESMITH_LOG_CMD", lambda: False, "0", _SWITCH,
@@ -204,9 +230,14 @@ EXTERNAL: Variable[bool] = Variable(
 )  # fmt: skip
 
 VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read only, so covariance is safe
-    CACHE_ON, CACHE_DIR, TRUST_FOLDER, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH, DB_TIMEOUT, LOG_CMD,
-    ONLY_SOLVER, NUM_THREADS, CPU_LEVEL, LIBCUDA, EXTERNAL,
+    CACHE_ON, CACHE_DIR, TRUST_FOLDER, TRUSTED_KEYS, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH,
+    DB_TIMEOUT, PACKAGE_PATH, PACKAGE_NEAREST, LOG_CMD, ONLY_SOLVER, NUM_THREADS, CPU_LEVEL, LIBCUDA, EXTERNAL,
 )  # fmt: skip
+
+
+def user_config() -> Path:
+    """The folder of the user's settings, as the system's variables say now; it need not exist."""
+    return Path(_HOME.user_config_dir)
 
 
 def system_databases() -> tuple[str, ...]:

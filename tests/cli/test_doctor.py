@@ -7,7 +7,8 @@ import pytest
 from tilesmith import ConvSignature, get_launchable
 from tilesmith.cli.main import run
 from tilesmith.doctor import health
-from tilesmith.doctor.health import FINE, NOTE, PROBLEM, examine
+from tilesmith.doctor.check import FINE, NOTE, PROBLEM
+from tilesmith.doctor.health import examine
 from tilesmith.errors import NoCompilerError
 
 SMALL = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC")

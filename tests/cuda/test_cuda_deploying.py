@@ -9,7 +9,8 @@ import pytest
 
 from tilesmith import CachePopulator, GemmSignature, get_launchable
 from tilesmith.doctor import health
-from tilesmith.doctor.health import FINE, PROBLEM, examine
+from tilesmith.doctor.check import FINE, PROBLEM
+from tilesmith.doctor.health import examine
 from tilesmith.errors import NoCompilerError
 from tilesmith.targets.detect_cuda import cuda_target_of
 

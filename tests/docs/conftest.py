@@ -15,6 +15,7 @@ def home(monkeypatch, tmp_path):
             monkeypatch.delenv(name)
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TILESMITH_DB_PATH", str(tmp_path / "tilesmith.db"))
+    monkeypatch.setenv("TILESMITH_PACKAGE_PATH", str(tmp_path / "packages"))
     monkeypatch.setenv("TILESMITH_FIND_MODE", "fast")
     monkeypatch.setenv("TILESMITH_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)

@@ -6,8 +6,12 @@ output is the same on every machine are compared with what the commands print.
 
 import contextlib
 import io
+import os
 import re
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from pages import DOCS, ROOT, section
@@ -16,7 +20,7 @@ from tilesmith.cli.main import run
 
 PAGES = (
     "index.md", "guide/problems.md", "guide/python.md", "guide/pytorch.md", "guide/models.md", "guide/compile.md",
-    "guide/tuning.md", "guide/databases.md", "guide/deploying.md", "adding-a-rival.md",
+    "guide/tuning.md", "guide/databases.md", "guide/deploying.md", "guide/packages.md", "adding-a-rival.md",
 )  # fmt: skip
 EXACT = ("parse", "Bad input")  # sections of the command line whose output no machine changes
 
@@ -86,6 +90,26 @@ def test_package_commands_of_the_command_line_page(tmp_path, capfd):
     assert run(shlex.split(command)[2:]) == 0
     printed = capfd.readouterr().out.splitlines()
     assert [line.split(" plans")[0] for line in printed] == [line.split(" plans")[0] for line in expected]
+
+
+@pytest.mark.needs_nvrtc
+def test_commands_of_the_packages_page(tmp_path, monkeypatch):
+    """Its console blocks as a shell runs them; the program that they start runs from the package."""
+    text = (DOCS / "guide" / "packages.md").read_text()
+    for name, content in re.findall(r'^```text title="([^"]+)"\n(.*?)^```', text, re.M | re.S):
+        (tmp_path / name).write_text(content)
+    (tmp_path / "serve.py").write_text(
+        "import tilesmith\nlaunch = tilesmith.get_launchable(tilesmith.GemmSignature(m=16, n=16, k=16))\n"
+        "assert launch.choice.basis == 'package', launch.choice\n"
+    )
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    found = blocks(text, "console")
+    for block in found:
+        script = "set -e\n" + "\n".join(line.removeprefix("$ ") for line in block.splitlines())
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+    assert len(found) >= 2
+    assert len(list((tmp_path / "packages").glob("*.kdb"))) >= 3
 
 
 def test_files_and_targets_that_pages_name_exist():

@@ -7,4 +7,5 @@ import pytest
 def home(monkeypatch, tmp_path):
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TILESMITH_DB_PATH", str(tmp_path / "test.db"))
+    monkeypatch.setenv("TILESMITH_PACKAGE_PATH", str(tmp_path / "packages"))
     monkeypatch.setenv("TILESMITH_NUM_THREADS", "2")

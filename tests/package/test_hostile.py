@@ -173,9 +173,14 @@ def bomb(size: int, claimed: int) -> bytes:
     """A package with one row of the find-db that inflates to ``size`` bytes, and says ``claimed``."""
     engine = zlib.compressobj(9, zlib.DEFLATED, -15)
     stored = b"".join(engine.compress(bytes(1 << 20)) for _ in range(size >> 20)) + engine.flush()
-    entry = new_entry(Kind.FIND, "p\nt", b"x" * 100)
-    entry = replace(entry, stored=stored, is_deflated=True, digest=hashlib.sha256(bytes(size)).hexdigest())
-    object.__setattr__(entry, "size", claimed)
+    return packed_as_told(stored, claimed, hashlib.sha256(bytes(size)).hexdigest())
+
+
+def packed_as_told(stored: bytes, size: int, content: str, kind: Kind = Kind.FIND) -> bytes:
+    """A package of one deflated entry, with what its maker would refuse."""
+    entry = new_entry(kind, name_of("p", "t"), b"x" * 100)
+    for name, value in (("stored", stored), ("size", size), ("is_deflated", True), ("digest", content)):
+        object.__setattr__(entry, name, value)
     return encode(KernelPackage(MANIFEST, (entry,)))
 
 
@@ -186,6 +191,40 @@ def test_bombs_take_no_more_memory_than_they_say():
         with pytest.raises(PackageError):
             PackageFile(data).read(0)
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 80 << 10  # KiB: 64 MiB are the limit
+
+
+def test_contents_that_cost_more_than_they_hold():
+    """Refused by their sizes, before a byte is inflated: a long plan, long rows, more deflated bytes than content."""
+    engine = zlib.compressobj(9, zlib.DEFLATED, -15)
+    stored = engine.compress(bytes(17 << 20)) + engine.flush()
+    for kind, size in ((Kind.PLAN, (1 << 20) + 1), (Kind.FIND, (1 << 24) + 1), (Kind.BINARY, (1 << 26) + 1)):
+        with pytest.raises(PackageError, match="impossible here"):
+            PackageFile(packed_as_told(stored * (size // len(stored) // 1032 + 1), size, digest(b""), kind)).find(
+                kind, name_of("p", "t")
+            )
+    long = bytes.fromhex("0208208000") * 4 + zlib.compress(b"a", 9)[2:-4]  # empty blocks of 10 bits each before it
+    assert zlib.decompressobj(-15).decompress(long) == b"a"
+    with pytest.raises(PackageError, match="impossible here"):
+        PackageFile(packed_as_told(long, 1, digest(b"a"))).find(Kind.FIND, name_of("p", "t"))
+
+
+def test_a_header_that_leads_to_another_folder():
+    """The name and the target make the name of a file."""
+    for at, text in (
+        (144, b"../../x"),
+        (144, b"a/b"),
+        (144, b".a"),
+        (208, b"../../../etc/x"),
+        (208, b"a b"),
+        (208, b"-"),
+    ):
+        made = bytearray(DATA)
+        made[at : at + 64] = text.ljust(64, b"\0")
+        with pytest.raises(PackageError, match="breaks its form"):
+            PackageFile(resealed(bytes(made)))
+    for name, target in (("a", "../x"), ("a", "x/y"), ("a", "x y"), ("a", "..")):
+        with pytest.raises(PackageError):
+            Manifest(name, target, "m", "g")
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):

@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import random
 import subprocess
+import time
 import zlib
 from pathlib import Path
 
@@ -108,3 +109,23 @@ def test_sha256(c):
         data, found = draw.randbytes(size), ctypes.create_string_buffer(32)
         c.ts_sha256(data, size, found)
         assert found.raw == hashlib.sha256(data).digest()
+
+
+def test_a_row_of_empty_blocks_takes_no_time(c):
+    """A megabyte of blocks of 10 bits each: their code is made once."""
+    stream = bytes.fromhex("0208208000") * 200_000 + zlib.compress(b"ab", 9)[2:-4]
+    begun = time.process_time()
+    assert inflated(c, stream, 2) == by_zlib(stream, 2) == b"ab"
+    assert time.process_time() - begun < 2  # 0.03 s; made for each block, it were 7 s
+
+
+def test_a_fixed_code_between_others(c):
+    """Blocks of each kind in turn: none reads with the code of another."""
+    draw, stream, text = random.Random(2), b"", b""
+    for strategy in (zlib.Z_FIXED, zlib.Z_DEFAULT_STRATEGY, zlib.Z_FIXED, zlib.Z_FIXED, zlib.Z_DEFAULT_STRATEGY):
+        engine = zlib.compressobj(9, zlib.DEFLATED, -15, 9, strategy)
+        part = bytes(draw.choice(b"abcdefgh") for _ in range(900))
+        stream += engine.compress(part) + engine.flush(zlib.Z_FULL_FLUSH)
+        text += part
+    stream += zlib.compressobj(9, zlib.DEFLATED, -15).flush()
+    assert inflated(c, stream, len(text)) == text

@@ -18,7 +18,6 @@ from tilesmith.db.upkeep import revision_of
 from tilesmith.dispatch.locations import open_databases
 from tilesmith.errors import PackageError
 from tilesmith.package.files import PackageFile
-from tilesmith.package.lookup import package_target, plan_for, plans_for
 from tilesmith.package.records import Kind, name_of
 from tilesmith.plan.serial import decode
 from tilesmith.problems.conv import ConvSignature
@@ -26,6 +25,7 @@ from tilesmith.problems.driver import parse_command
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.spellings import other_spellings
 from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.package_plans import package_target, plan_for, plans_for
 from tilesmith.targets.detect import host_target
 from tilesmith.targets.names import parse_target
 

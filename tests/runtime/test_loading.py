@@ -79,6 +79,32 @@ def test_c_and_python_refuse_the_same_noise():
     assert taken > 1000
 
 
+def test_a_plan_of_more_than_a_mebibyte():
+    """Decoding takes many times the bytes of a plan: neither decoder begins with one, and none is written."""
+    plan = scaled(8)[1].plan
+    short = len(encode(replace(plan, provenance="")))
+    longest = replace(plan, provenance="x" * ((1 << 20) - short))
+    assert len(encode(longest)) == 1 << 20
+    assert not refused_by_c(encode(longest))
+    with pytest.raises(PlanError, match="at most 1048576"):
+        encode(replace(plan, provenance=longest.provenance + "x"))
+    data = encode(longest)
+    data = sealed(data[24:] + b"\0")
+    with pytest.raises(PlanError, match="at most 1048576"):
+        decode(data)
+    with pytest.raises(LaunchError, match="at most 1048576"):
+        LoadedPlan(data, ())
+
+
+def test_a_refusal_has_nothing_that_a_terminal_obeys():
+    """A damaged plan names its parts as it likes; the message has letters alone."""
+    name = "a\x1b[2Jb\x7f\x9b1mc\u00a0d"
+    data = encode(scaled(8)[1].plan)
+    old = data[24:].replace(b"\4\0\0\0fp32", struct.pack("<I", len(name.encode())) + name.encode(), 1)
+    with pytest.raises(LaunchError, match=r"dtype a\?\[2Jb\?{3}1mc\u00a0d does not exist"):
+        LoadedPlan(sealed(old), ())
+
+
 def test_damaged_foreign_and_missing_artifacts(tmp_path):
     sig, executable = scaled(4)
     plan, whole = executable.plan, artifact(SCALE).path.read_bytes()

@@ -30,6 +30,7 @@ PARTS = {
     "flips": ("tests/torture/flips.py", ["--every", "1"], ["--every", "31"]),
     "damages": ("tests/torture/damages.py", ["--cases", "1000"], ["--cases", "50"]),
     "faults": ("tests/torture/faults.py", [], ["--seconds", "15"]),
+    "installs": ("tests/torture/installs.py", ["--times", "100"], ["--times", "12"]),
     "hostile records": ("tests/torture/hostile.py", [], ["--records", "40", "--measure", "20"]),
     "same choice": ("benchmarks/same_choice.py", ["-n", "1000"], ["-n", "20"]),
 }  # fmt: skip

@@ -49,6 +49,14 @@ def test_file_operations_fail():
     assert found["runs"] > 5
 
 
+def test_installations_that_are_killed_and_robbed():
+    found = run("installs.py", "--times", "12", "--seed", "3")
+    assert not any(found[name] for name in ("half", "lost", "blocked", "failed", "left")), found
+    assert found["kills"] > 2
+    assert found["removals"] > 2
+    assert found["new"] > 0
+
+
 def test_no_home(tmp_path):
     """The convolution runs; the cache and the database say once each that they forget."""
     script = (

@@ -30,6 +30,7 @@ __all__ = [
     "progress",
     "start_logging",
     "table",
+    "transfer",
 ]
 
 EVERY_S = 10.0  # between two lines about a search, where they stay
@@ -124,6 +125,23 @@ def progress(total: int, what: str) -> Iterator[Steps]:
             bar.advance(task)
 
         yield Steps(advance, lambda text: bar.update(task, description=text or what), REFRESH_S)
+
+
+@contextmanager
+def transfer(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A function for the bytes that have come, and those of the whole if they are known: a bar on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(shortened(what), total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 class _Stderr(logging.Handler):

@@ -6,7 +6,6 @@ import hashlib
 import logging
 import os
 import re
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -87,15 +86,8 @@ def _of_file(url: str) -> bytes:
 
 
 def _of_server(url: str, seconds: float) -> bytes:
-    """NOTE: a timeout of a socket is that of each piece, and looking up a name has none: so the request has a thread
-    of its own, which is left alone when the time is over. Its connection is closed, so that it ends soon."""
-    from tilesmith.db.request import Request
+    from tilesmith.toolchain.arriving import Patience
+    from tilesmith.toolchain.request import ask
 
-    request = Request(url, seconds, MOST_BYTES)
-    thread = threading.Thread(target=request.run, name="tilesmith-fetch", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
-        request.give_up()
-        raise TimeoutError(f"it did not come within {seconds:.1f} s")
-    return request.result()
+    _, body = ask(url, MOST_BYTES, Patience(seconds, seconds, seconds))
+    return b"".join(body)

@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from tilesmith.db.waiting import patiently
 from tilesmith.dispatch import hits
-from tilesmith.dispatch.choice import DATABASE, SPEC, Resolved
+from tilesmith.dispatch.choice import DATABASE, PACKAGES, SPEC, Resolved
 from tilesmith.dispatch.locations import DatabasePaths, target_of
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import TilesmithError
@@ -59,7 +59,7 @@ class Job:
 def can_measure(request: Request, resolved: Resolved) -> bool:
     """Whether ``hybrid`` mode would measure a problem that was resolved in mode ``fast``, and another process can."""
     choice = resolved.choice
-    if choice.basis in (DATABASE, SPEC) or not isinstance(request.databases, DatabasePaths):
+    if choice.basis in (DATABASE, SPEC, *PACKAGES) or not isinstance(request.databases, DatabasePaths):
         return False
     candidates = [line for line in choice.trace if not line.reason or line.solver == choice.solver]
     return len(candidates) > 1

@@ -13,9 +13,10 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.toolchain.cache import Artifact
 
 # Values of ``Choice.basis``.
-DATABASE, NEAREST, PREDICTION, MEASUREMENT, SPEC = (
-    "database", "nearest target", "prediction", "measurement", "tuning spec",
+DATABASE, NEAREST, PREDICTION, MEASUREMENT, SPEC, PACKAGE, NEAREST_PACKAGE = (
+    "database", "nearest target", "prediction", "measurement", "tuning spec", "package", "nearest package",
 )  # fmt: skip
+PACKAGES = (PACKAGE, NEAREST_PACKAGE)
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,11 @@ class Considered:
 class Choice:
     """The decision.
 
-    ``basis`` is ``database``, ``nearest target``, ``prediction``, ``measurement`` or ``tuning spec``; ``layer`` names
-    the database or file, ``role`` says whether it is a ``system``, ``team`` or ``user`` layer, ``record`` is what it
-    holds. ``time_us`` is the record's time, None if it was measured on another target. The trace has predictions only
-    where they were needed (``Launchable.trace`` has them all).
+    ``basis`` is ``database``, ``nearest target``, ``prediction``, ``measurement``, ``tuning spec``, ``package``, or
+    ``nearest package`` (for another machine of the same arch). ``layer`` names the database or file, ``role`` says
+    whether it is a ``system``, ``team`` or ``user`` layer or a ``package``, ``record`` is what it holds. ``time_us`` is
+    the record's time, None if it was measured on another target. The trace has predictions only where they were needed
+    (``Launchable.trace`` has them all).
     """
 
     solver: str

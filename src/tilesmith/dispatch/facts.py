@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilesmith.db.layers import Answer
 from tilesmith.dispatch.choice import Considered
 from tilesmith.dispatch.choose import Option
+from tilesmith.dispatch.packaged import above, rows_of
 from tilesmith.dispatch.request import Request
 from tilesmith.problems.rewrite import FORMS, Signature
 from tilesmith.solvers.old_names import read_config
@@ -74,8 +75,12 @@ def with_predictions(
 
 
 def answers_of(request: Request) -> tuple[Answer, ...]:
-    """Each layer's records of the problem, the highest layer first."""
-    return request.layers.answers(request.problem, request.target.name)
+    """Each layer's records of the problem, the highest layer first: packages are above installed databases."""
+    answers = request.layers.answers(request.problem, request.target.name)
+    if not request.packages.state:
+        return answers
+    higher = above(answers)
+    return (*higher, *rows_of(request), *(answer for answer in answers if answer not in higher))
 
 
 def near_answers_of(request: Request, options: Sequence[Option]) -> tuple[tuple[Answer, ...], ...]:

@@ -1,7 +1,9 @@
-"""Answers of earlier processes, kept for the next one. They are valid as long as no file of the databases has changed.
+"""Answers of earlier processes, kept for the next one. They are valid as long as no file of the databases and no kernel
+package has changed.
 
 ``hits/<key>.hit`` of the cache is bound to its name, which says the problem, the paths of the databases and what
-generated the plan. It holds a record (the choice, and the states of the databases that it comes from), then the plan.
+generated the plan. It holds a record (the choice, the states of the databases that it comes from, and those of the
+kernel packages), then the plan. Its kernels lie in the cache or in a package.
 ``recall`` reads it and imports nothing; ``keep`` writes it, in a process that has asked the databases.
 """
 
@@ -22,15 +24,17 @@ from tilesmith.db.remote import is_url
 from tilesmith.db.state import state_of
 from tilesmith.dispatch.choice import DATABASE, BuiltPlan, Choice, Considered, Resolved
 from tilesmith.dispatch.locations import DatabasePaths, open_databases
+from tilesmith.dispatch.packages import Packages
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import PlanError
 from tilesmith.plan.serial import Serial, read_head
 from tilesmith.toolchain import memo
+from tilesmith.toolchain.cache import Artifact
 from tilesmith.toolchain.files import read
 from tilesmith.toolchain.plans import digest_of, maker_of, with_artifacts
 from tilesmith.toolchain.sealed import bind_with_record, unbind_with_record
 
-_FORMAT = "tilesmith hit 1"
+_FORMAT = "tilesmith hit 2"
 _MODES = ("fast", "hybrid", "strict")  # those that take an answer of the databases as it is
 _log = logging.getLogger("tilesmith.cache")
 
@@ -46,8 +50,10 @@ def recall(request: Request) -> Resolved | None:
     record, serial = found
     if record.get("states") != [state_of(path) for path in named.paths]:
         return None
+    if record.get("packages") != _states_of(request.packages):
+        return None
     choice = _choice_of(record.get("choice"))
-    held = with_artifacts(serial, request.cache, request.target, stale=False)
+    held = with_artifacts(serial, lambda digest: _kernel(request, digest), request.target, stale=False)
     if choice is None or held is None:
         return None
     if not request.strict:
@@ -85,7 +91,8 @@ def keep(request: Request, resolved: Resolved, look: Callable[[Request], Resolve
     # The plan is today's generator's: what another made is made again as soon as there is a compiler.
     if states == [state_of(path) for path in named.paths]:
         name = _name(request, named)
-        record = {"states": states, "choice": _values_of(found.choice)}
+        packages = _states_of(request.packages)
+        record = {"states": states, "packages": packages, "choice": _values_of(found.choice)}
         # If the cache can be written; a process that loses it asks the databases again.
         request.cache.offer(name, bind_with_record(name, record, found.built.serial.data), durable=False)
 
@@ -109,6 +116,15 @@ def _find(request: Request, named: DatabasePaths) -> tuple[dict[str, Any], Seria
         _log.debug("cache hit: %s/%s", folder, name)
         return found
     return None
+
+
+def _kernel(request: Request, digest: str) -> Artifact | None:
+    return request.cache.find(digest) or request.packages.binary(digest)
+
+
+def _states_of(packages: Packages) -> list[Any]:
+    """What says of the packages that none has changed, as JSON values."""
+    return [packages.nearest, *map(list, packages.state)]
 
 
 def _name(request: Request, named: DatabasePaths) -> str:

@@ -25,8 +25,8 @@ from tilesmith import env
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
 from tilesmith.db.waiting import one_call
-from tilesmith.dispatch import hits
-from tilesmith.dispatch.choice import DATABASE, SPEC, Choice, Considered, Resolved
+from tilesmith.dispatch import hits, packaged
+from tilesmith.dispatch.choice import DATABASE, PACKAGES, SPEC, Choice, Considered, Resolved
 from tilesmith.dispatch.locations import (
     check_mode,
     device_ordinal,
@@ -37,6 +37,7 @@ from tilesmith.dispatch.locations import (
 )
 from tilesmith.dispatch.log import start_logging
 from tilesmith.dispatch.origin import Options, Origin, kept_filter, restored_filter
+from tilesmith.dispatch.packages import Packages, forget_packages, installed_packages
 from tilesmith.dispatch.plain import tell_of_plain
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import (
@@ -80,6 +81,7 @@ class _Decision:
 _lock = threading.Lock()  # guards _known and _logged; never held while a problem is decided
 _known: dict[tuple[Any, ...], _Decision] = {}
 _logged: set[Signature] = set()
+_packages: Packages | None = None  # as the last call found them
 _untuned: set[str] = set()  # problems that ``decide_untuned`` names; never empties, as compiled graphs live on
 _LIMIT = 4096
 # Called with the problem and a function that makes the call; see ``watch_calls``.
@@ -351,7 +353,11 @@ def get_launchable(
     if signature.is_empty:
         return _Empty(signature, target, Options(None if device is None else str(device), threads, wanted, None))
     named = named_databases(database)
-    key = (signature, target, device, mode, named, str(held.directory), only, external)
+    packages = installed_packages()
+    _tell_of_packages(packages)
+    # What is deterministic keeps its kernel until ``forget``: each call of the process gives the same bits.
+    seen = None if signature.deterministic else packages
+    key = (signature, target, device, mode, named, str(held.directory), only, external, seen)
     with _lock:
         if len(_known) >= _LIMIT:
             _known.clear()
@@ -362,8 +368,8 @@ def get_launchable(
         if asked.launch is None:
             ordinal = max(0, device_ordinal("cuda" if device is None else device))
             deciding = "fast" if mode == BACKGROUND else mode
-            request = Request(signature, target, deciding, named, held, only, ordinal, external)
-            resolved = hits.recall(request)
+            request = Request(signature, target, deciding, named, held, only, ordinal, external, packages)
+            resolved = packaged.recall(request) or hits.recall(request)
             if resolved is None:
                 from tilesmith.dispatch import resolve
 
@@ -393,7 +399,7 @@ def _is_untuned(signature: Signature) -> bool:
 
 def _measure_later(request: Request, untuned: Resolved, launch: Launchable, options: Options) -> None:
     """Have the problem measured in the background, and then replace the untuned kernel."""
-    if untuned.choice.basis in (DATABASE, SPEC):  # a hit imports nothing
+    if untuned.choice.basis in (DATABASE, SPEC, *PACKAGES):  # a hit imports nothing
         return
     from tilesmith.dispatch.background import Job, can_measure, measure_later
 
@@ -410,6 +416,15 @@ def _measure_later(request: Request, untuned: Resolved, launch: Launchable, opti
 
     if can_measure(request, untuned):
         measure_later(Job(request, replace_kernel, capture_of_thread()))
+
+
+def _tell_of_packages(packages: Packages) -> None:
+    """Have the tables of bound plans emptied when a package was installed, replaced or removed since the last look."""
+    global _packages
+    if packages != _packages:
+        changed, _packages = _packages is not None, packages
+        for empty in _replaced if changed else ():
+            empty()
 
 
 def when_replaced(empty: Callable[[], None]) -> None:
@@ -447,7 +462,8 @@ def _made_again(origin: Origin) -> Launchable:
     asked, mode = origin.options, check_mode(origin.options.mode)
     held = strict_cache(asked.cache) if mode == "strict" else open_cache(asked.cache)
     ordinal = max(0, device_ordinal(asked.device or "cuda"))
-    request = Request(origin.signature, origin.target, mode, named_databases(), held, device=ordinal)
+    packages = installed_packages()
+    request = Request(origin.signature, origin.target, mode, named_databases(), held, device=ordinal, packages=packages)
     try:
         resolved = _same_kernel(request, origin)
     except (TargetError, PlanError, NoSolutionError, NoCompilerError, CompileError) as error:
@@ -510,6 +526,7 @@ def forget_launchables() -> None:
     with _lock:
         _known.clear()
         _logged.clear()
+    forget_packages()
 
 
 def log_command(signature: Signature) -> None:

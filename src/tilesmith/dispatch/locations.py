@@ -13,6 +13,7 @@ from tilesmith import env
 from tilesmith.db.layers import Layers, open_layers, reopened
 from tilesmith.db.store import Database
 from tilesmith.db.waiting import one_call
+from tilesmith.dispatch.packages import installed_packages
 from tilesmith.env import MAX_THREADS
 from tilesmith.errors import ArgumentError, DatabaseError, NoSolutionError, TargetError
 from tilesmith.targets.cpu import archs_within
@@ -23,6 +24,7 @@ from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.files import scratch_of_process
 
+_NOWHERE = os.path.join(os.devnull, "none")  # where no file can be
 _DEVICE = re.compile(r"cuda(?::([0-9]{1,9}))?")
 
 
@@ -186,10 +188,16 @@ def _passing_cache() -> ArtifactCache:
 
 
 def strict_cache(place: ArtifactCache | Path | str | None = None) -> ArtifactCache:
-    """The cache that ``strict`` mode reads; ``NoSolutionError`` where the environment switches it off."""
+    """The cache that ``strict`` mode reads.
+
+    Raises ``NoSolutionError`` where the environment switches it off, and no kernel package is here either.
+    """
     if place is None and not env.CACHE_ON.get():
+        if installed_packages().state:
+            return _cache(_NOWHERE)
         raise NoSolutionError(
-            "strict mode runs what the cache holds, and TILESMITH_CACHE_ON=0 switches the cache off; unset it"
+            "strict mode runs what the cache and kernel packages hold: TILESMITH_CACHE_ON=0 switches the cache off, "
+            "and no package is here; unset it, or type `tilesmith package install PATH|URL`"
         )
     return open_cache(place)
 

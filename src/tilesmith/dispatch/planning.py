@@ -7,6 +7,7 @@ import shlex
 
 from tilesmith import env
 from tilesmith.dispatch.choice import BuiltPlan
+from tilesmith.dispatch.packaged import advice, plan_of
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import CompileError, NoCompilerError, NoSolutionError, PlanError
 from tilesmith.plan.assemble import assemble
@@ -43,17 +44,22 @@ def build(request: Request, candidate: Candidate, config: str) -> BuiltPlan:
 
     In ``strict`` mode a plan or artifact that is not in the cache raises ``NoSolutionError``. In other modes it is
     generated and compiled, which may raise ``NoCompilerError`` or ``CompileError``. A plan of another version of the
-    generator is made again if there is a compiler.
+    generator is made again if there is a compiler. A kernel package may hold the plan, too.
     """
     held = held_plan(request, candidate, config)
-    if held is not None and (not held.stale or request.strict):
+    if held is not None and not held.stale:
+        return BuiltPlan(held.serial, held.artifacts, remembered=True)
+    packed = plan_of(request, candidate.name, config, candidate.solver.revision)
+    if packed is not None and not request.cache.has_refused(packed.artifacts):
+        return packed
+    if held is not None and request.strict:
         return BuiltPlan(held.serial, held.artifacts, remembered=True)
     if request.strict:
         raise NoSolutionError(
             f"strict mode compiles nothing, and the cache {request.cache.directory} does not hold the kernel of "
             f"{candidate.name} {config}; where there is a compiler, type "
             f"`{preload_command(request.signature, request.target)}`, or copy a cache that holds it to "
-            "TILESMITH_CACHE_DIR"
+            f"TILESMITH_CACHE_DIR; {advice(request)}"
         )
     try:
         return _make(request, candidate, config)

@@ -8,6 +8,7 @@ from functools import cached_property
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
 from tilesmith.dispatch.locations import DatabasePaths, open_databases
+from tilesmith.dispatch.packages import NONE, Packages
 from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
@@ -19,7 +20,7 @@ class Request:
 
     ``databases`` are opened when they are first read. ``only`` names the one solver that may be used (empty: any).
     ``device`` is the ordinal of the CUDA device that measures. ``external`` says whether kernels of other
-    libraries compete.
+    libraries compete. ``packages`` are asked for plans, below team and user databases and above installed ones.
     """
 
     signature: Signature
@@ -30,6 +31,7 @@ class Request:
     only: str = ""
     device: int = 0
     external: bool = False
+    packages: Packages = NONE
 
     @property
     def strict(self) -> bool:

@@ -9,9 +9,21 @@ from dataclasses import replace
 
 from tilesmith import env
 from tilesmith.db.records import Record
-from tilesmith.dispatch.choice import DATABASE, MEASUREMENT, NEAREST, PREDICTION, SPEC, BuiltPlan, Choice, Resolved
+from tilesmith.dispatch.choice import (
+    DATABASE,
+    MEASUREMENT,
+    NEAREST,
+    PACKAGE,
+    PACKAGES,
+    PREDICTION,
+    SPEC,
+    BuiltPlan,
+    Choice,
+    Resolved,
+)
 from tilesmith.dispatch.choose import NOTHING, choose, held, matches, outdated, recorded, usable
 from tilesmith.dispatch.facts import answers_of, bare_options_of, near_answers_of, options_of, revisions_of
+from tilesmith.dispatch.packaged import above, advice, best_plan, plan_of, with_record
 from tilesmith.dispatch.planning import build, held_plan, preload_command
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.spec import spec_choice
@@ -47,10 +59,10 @@ def resolve(request: Request) -> Resolved:
     request = replace(request, databases=layers)  # all that follows asks the layers as they were opened here
     if request.mode != "normal" and not request.only:
         request = as_held(request)
-    found = recorded_hit(request) or _decided_and_built(request)
+    found = from_package(request) or recorded_hit(request) or _decided_and_built(request)
     if (
         request.mode == "trust_verify"
-        and found.choice.basis == DATABASE
+        and found.choice.basis in (DATABASE, PACKAGE)
         and found.bind is None  # the plan's time would say nothing of another library's kernel
         and found.choice.layer != layers.databases[-1].name
     ):
@@ -65,6 +77,40 @@ def as_held(request: Request) -> Request:
         return request
     spelled = (replace(request, signature=each) for each in others)
     return next((each for each in spelled if answers_of(each)), request)
+
+
+def explained(request: Request) -> Choice:
+    """The choice without its plan, as ``resolve`` makes it in a mode that does not measure, with its evidence.
+
+    Raises ``NoSolutionError``.
+    """
+    request = request if request.only else as_held(request)
+    packed = from_package(request)
+    return decide(request) if packed is None else with_record(packed, request).choice
+
+
+def from_package(request: Request) -> Resolved | None:
+    """The answer of a kernel package; None where something comes before it: a measurement that the mode wants, the
+    tuning spec, or a team or user database. ``trust_verify`` takes a measured answer alone.
+    """
+    if not request.packages.state or request.mode == "normal":
+        return None
+    signature, target, only = request.signature, request.target, request.only
+    has_spec = not only and env.TUNING_SPEC_PATH.get() is not None
+    if has_spec and spec_choice(signature, target, options_of(signature, target, request.external)) is not None:
+        return None
+    answers = above(answers_of(request))
+    if any(answer.record.ok for answer in answers):
+        names = {answer.record.solver for answer in answers}
+        options = bare_options_of(signature, target, names, request.external)
+        if held(options, answers, only=only, strict=request.strict) is not None:
+            return None
+    failed = {(r.solver, r.config, r.revision) for r in (answer.record for answer in answers) if not r.ok}
+    found = best_plan(request, failed)
+    if found is not None and request.mode == "trust_verify":
+        found = with_record(found, request)
+        return None if found.choice.record is None else found
+    return found
 
 
 def recorded_hit(request: Request) -> Resolved | None:
@@ -90,7 +136,8 @@ def recorded_hit(request: Request) -> Resolved | None:
         request.cache, request.problem, choice.solver, choice.record.revision, choice.config, request.target
     )
     if plan is None:
-        return None
+        packed = plan_of(request, choice.solver, choice.config, choice.record.revision)
+        return None if packed is None else Resolved(choice, packed)
     if not request.strict:
         memo.remember(request.cache)
     return Resolved(choice, BuiltPlan(plan.serial, plan.artifacts, remembered=True))
@@ -100,6 +147,11 @@ def _decided_and_built(request: Request) -> Resolved:
     without = NOTHING
     while True:
         choice = decide(request, without)
+        if choice.basis in PACKAGES:  # nothing could be measured
+            request = replace(request, mode="fast")
+            if packed := from_package(request):
+                return packed
+            continue
         candidate = _candidate(request, choice.solver)
         if candidate.external is not None:
             # ``decide`` measured just now if the mode requires it, so hybrid mode measures nothing again.
@@ -115,6 +167,12 @@ def _decided_and_built(request: Request) -> Resolved:
                 _log.warning("%s; %s %s, which is here, is used", error, other.choice.solver, other.choice.config)
                 return other
             if choice.basis != NEAREST:
+                if choice.basis != SPEC and (packed := best_plan(request)):
+                    shown = packed.choice
+                    _log.warning("%s; %s %s of %s is used", error, shown.solver, shown.config, shown.layer)
+                    return packed
+                if isinstance(error, NoCompilerError):
+                    raise NoCompilerError(f"{error}; {advice(request)}") from None
                 raise
         except (CompileError, PlanError) as error:
             if request.strict or choice.basis == SPEC:
@@ -163,6 +221,8 @@ def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> C
         except (LaunchError, CompileError, NoCompilerError, OSError) as error:
             _log.warning("nothing could be measured (%s); an answer that is not measured is used", error)
             measured = False
+            if packed := from_package(replace(request, mode="fast")):
+                return packed.choice
     answers = answers_of(request)
     answer = choose(
         options, answers, mode=mode if measured else "fast", only=only, measured=measured, near=near, without=without
@@ -181,7 +241,7 @@ def _nothing_held(request: Request) -> str:
     command = preload_command(request.signature, request.target)
     return (
         f"strict mode: no database holds this problem for {request.target.name} (looked in {names}); where there is a "
-        f"compiler, type `{command}`, or name a database that holds it in TILESMITH_DB_PATH"
+        f"compiler, type `{command}`, or name a database that holds it in TILESMITH_DB_PATH; {advice(request)}"
     )
 
 

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilesmith import __version__, env
@@ -26,6 +25,8 @@ from tilesmith.db.opening import open_database
 from tilesmith.db.remote import is_url
 from tilesmith.db.trial import why_not
 from tilesmith.dispatch.spec import read_spec
+from tilesmith.doctor.check import FINE, NOTE, PROBLEM, Check
+from tilesmith.doctor.packages import packages
 from tilesmith.errors import CompileError, EnvironmentValueError, LaunchError, NoCompilerError, TilesmithError
 from tilesmith.plan.records import Source
 from tilesmith.targets.detect import cpu_model, hidden_arch, host_target, usable_cores
@@ -36,29 +37,16 @@ from tilesmith.toolchain.inventory import inventory
 from tilesmith.toolchain.nvrtc import find_nvrtc
 from tilesmith.toolchain.trust import why_distrusted
 
-FINE, NOTE, PROBLEM = "fine", "note", "problem"
 _MIB = 1 << 20
 _LITTLE, _TOO_LITTLE = 1024 * _MIB, 64 * _MIB  # bytes left on a disk
-
-
-@dataclass(frozen=True)
-class Check:
-    """The result of one check. ``status`` is ``fine``, ``note`` (nothing is wrong, but worth knowing) or ``problem``;
-    ``advice`` says what to type.
-    """
-
-    name: str
-    status: str
-    detail: str
-    advice: str = ""
 
 
 def examine() -> Iterator[Check]:
     """Make every check, one at a time. An unexpected error in a check is a problem too."""
     checks: tuple[tuple[str, Callable[[], Iterator[Check]]], ...] = (
         ("tilesmith", _package), ("environment", _environment), ("compiler", _compiler), ("gpu", _gpu),
-        ("cache folder", _cache_folder), ("cache", _cache), ("database", _databases), ("tuning spec", _spec),
-        ("temporary folder", _temporary),
+        ("cache folder", _cache_folder), ("cache", _cache), ("database", _databases), ("package", packages),
+        ("tuning spec", _spec),        ("temporary folder", _temporary),
     )  # fmt: skip
     for name, check in checks:
         try:

@@ -49,6 +49,7 @@ from tilesmith.plan.records import (
 
 MAGIC = b"TSPLAN\r\n"
 VERSION = 2
+MOST_BYTES = 1 << 20  # of a serialised plan: decoding takes many times as many
 _HEADER = struct.Struct("<8sIIQ")
 _SEALED_FROM = 16  # the CRC covers the length and the body
 _LAUNCH, _MEMSET = 1, 2
@@ -65,6 +66,9 @@ class Serial:
 
     data: bytes
     problem: str
+    target: str
+    solver: str
+    config: str
     family: str
     artifacts: tuple[str, ...]
 
@@ -96,6 +100,7 @@ def encode(plan: Plan) -> bytes:
         for step in steps:
             out.step(step)
     body = b"".join(out.parts)
+    _check_length(_HEADER.size + len(body))
     length = struct.pack("<Q", _HEADER.size + len(body))
     return MAGIC + struct.pack("<II", VERSION, zlib.crc32(length + body)) + length + body
 
@@ -131,12 +136,13 @@ def read_head(data: bytes) -> Serial:
             at += 4 + 16 * number(data, at)[0] + 9
         count = number(data, at)[0]
         digests = data[at + 4 : at + 4 + 32 * count].hex()
-        problem = texts[0].decode()
+        problem, target, solver, config = [text.decode() for text in texts[:4]]
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise PlanError(f"plan has a broken head: {error}") from None
     if len(digests) != 64 * count:
         raise PlanError(f"plan counts {count} artifacts at byte {at}, more than it has bytes")
-    return Serial(data, problem, family, tuple([digests[i : i + 64] for i in range(0, len(digests), 64)]))
+    artifacts = tuple([digests[i : i + 64] for i in range(0, len(digests), 64)])
+    return Serial(data, problem, target, solver, config, family, artifacts)
 
 
 def check_header(data: bytes) -> None:
@@ -148,8 +154,14 @@ def check_header(data: bytes) -> None:
         raise PlanError(f"plan of version {version}, this is version {VERSION}")
     if length != len(data):
         raise PlanError(f"plan of {length} bytes, got {len(data)}")
+    _check_length(length)
     if crc != zlib.crc32(data[_SEALED_FROM:]):
         raise PlanError("plan is damaged: its checksum is wrong")
+
+
+def _check_length(length: int) -> None:
+    if length > MOST_BYTES:
+        raise PlanError(f"plan of {length} bytes; a plan has at most {MOST_BYTES}")
 
 
 def _decode(data: bytes) -> Plan:

@@ -28,9 +28,10 @@ from tilesmith.dispatch.locations import (
     strict_cache,
     target_of,
 )
+from tilesmith.dispatch.packages import installed_packages
 from tilesmith.dispatch.planning import existing_config, held_plan
 from tilesmith.dispatch.request import Request
-from tilesmith.dispatch.resolve import decide, resolve
+from tilesmith.dispatch.resolve import decide, from_package, resolve
 from tilesmith.dispatch.spec import spec_choice
 from tilesmith.errors import (
     ArgumentError,
@@ -169,9 +170,10 @@ class CachePopulator:
             target = target_of(None, self._threads, device)
             # Before anything is compiled for a database that forgets.
             layers = self._layers()
+            packages = installed_packages()
             only, ordinal, external = env.ONLY_SOLVER.get(), int(device.partition(":")[2] or 0), takes_part()
             requests = [
-                Request(signature, target, self.mode, layers, self._cache, only, ordinal, external)
+                Request(signature, target, self.mode, layers, self._cache, only, ordinal, external, packages)
                 for signature in self.signatures
             ]
             if self.mode != "strict":
@@ -290,6 +292,8 @@ class CachePopulator:
 
 def _wanted(request: Request) -> list[Option]:
     """The candidates that may need compiling: the known answer, else the defaults that will be measured."""
+    if from_package(request) is not None:
+        return []
     signature, target, mode, only = request.signature, request.target, request.mode, request.only
     options = options_of(signature, target)
     known = None if only else spec_choice(signature, target, options)

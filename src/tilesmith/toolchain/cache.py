@@ -89,6 +89,10 @@ class ArtifactCache:
             _log.warning("a kernel of cache %s cannot be loaded (%s); it is built again", self.directory, error)
         return bool(digests)
 
+    def has_refused(self, artifacts: Sequence[Artifact]) -> bool:
+        """Whether one of these binaries could not be loaded before."""
+        return not self._refused.isdisjoint(artifact.digest for artifact in artifacts)
+
     def resources(
         self, source: Source, target: Target, compiler: Toolchain | None = None
     ) -> tuple[KernelResources, ...]:

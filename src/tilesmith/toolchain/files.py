@@ -66,15 +66,16 @@ def replace(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
 
 
-def publish(root: Path, path: Path, data: bytes, *, durable: bool = True) -> None:
+def publish(root: Path, path: Path, data: bytes, *, durable: bool = True, mode: int = 0o600) -> None:
     """Write ``path``, somewhere under ``root``, atomically: stage, fsync, rename.
 
     What need not be ``durable`` is not synced: after a power cut it may be in pieces, which its seal must tell.
-    ``OSError`` where it cannot be written, or where others could write to ``root`` as well (``toolchain.trust``).
+    ``mode`` says who may read it. ``OSError`` where it cannot be written, or where others could write to ``root`` as
+    well (``toolchain.trust``).
     """
     for again in range(_TRIES, 0, -1):
         try:
-            return _publish(root, path, data, durable)
+            return _publish(root, path, data, durable, mode)
         except FileNotFoundError:  # ``cache clear`` has just removed a folder that was empty
             if again == 1:
                 raise
@@ -92,7 +93,7 @@ def _make_folder(folder: Path) -> None:
             raise
 
 
-def _publish(root: Path, path: Path, data: bytes, durable: bool) -> None:
+def _publish(root: Path, path: Path, data: bytes, durable: bool, mode: int) -> None:
     staging = root / STAGING
     _make_folder(staging)
     reason = why_distrusted(root)
@@ -104,6 +105,8 @@ def _publish(root: Path, path: Path, data: bytes, durable: bool) -> None:
             _hold(descriptor)
             file.write(data)
             file.flush()
+            if mode != 0o600:
+                os.chmod(staged, mode)
             if durable:
                 os.fsync(descriptor)
             _make_folder(path.parent)
@@ -115,21 +118,29 @@ def _publish(root: Path, path: Path, data: bytes, durable: bool) -> None:
 
 
 @contextlib.contextmanager
-def exclusive(root: Path, name: str, seconds: float) -> Iterator[None]:
+def exclusive(root: Path, name: str, seconds: float) -> Iterator[bool]:
     """Only one process at a time has this name. Each other process waits at most ``seconds``, and then continues
-    anyway.
+    anyway, with False: another process still has it, or the file system has no locks.
 
-    It saves work that others do; nothing may rely on it.
+    It saves work that others do; nothing may rely on it where locks may be missing.
     """
     path = root / LOCKS / f"{name}.lock"
     descriptor = _take(path, seconds)
     try:
-        yield
+        yield descriptor is not None
     finally:
         if descriptor is not None:
             with contextlib.suppress(OSError):
                 os.unlink(path)  # a process that waits for this file sees that it is gone, and takes the next
             os.close(descriptor)
+
+
+def open_alone(path: Path) -> int | None:
+    """The descriptor of a file, made if it is missing, that no other process opens so until it is closed.
+
+    None if another one has it, or it cannot be had.
+    """
+    return _take(path, 0.0)
 
 
 @contextlib.contextmanager
@@ -168,11 +179,19 @@ def remove_abandoned(root: Path) -> int:
     return count
 
 
-def _is_mine(entry: os.DirEntry[str]) -> bool:
+def remove_older(folder: Path, seconds: float) -> None:
+    """Remove the files of this user in ``folder`` that nobody holds, and that are older."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if _is_mine(entry, seconds):
+                _remove_one(entry)
+
+
+def _is_mine(entry: os.DirEntry[str], seconds: float = _GRACE_S) -> bool:
     with contextlib.suppress(OSError):
         about = entry.stat(follow_symlinks=False)
         owned = not hasattr(os, "getuid") or about.st_uid == os.getuid()
-        return owned and time.time() - about.st_mtime > _GRACE_S
+        return owned and time.time() - about.st_mtime > seconds
     return False
 
 

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -155,14 +156,16 @@ def _load(file: str, cache: ArtifactCache, target: Target, *, stale: bool) -> He
         _log.warning("plan %s cannot be used (%s); it counts as missing", file, error)
         return None
     _log.debug("cache hit: %s", file)
-    return with_artifacts(serial, cache, target, stale=stale)
+    return with_artifacts(serial, cache.find, target, stale=stale)
 
 
-def with_artifacts(serial: Serial, cache: ArtifactCache, target: Target, *, stale: bool) -> HeldPlan | None:
-    """A plan with its artifacts; None if an artifact is missing, damaged, or for another machine."""
+def with_artifacts(
+    serial: Serial, find: Callable[[str], Artifact | None], target: Target, *, stale: bool
+) -> HeldPlan | None:
+    """A plan with its artifacts, which ``find`` gives; None if one is missing, damaged, or for another machine."""
     held = []
     for digest in serial.artifacts:
-        artifact = cache.find(digest)
+        artifact = find(digest)
         if artifact is None:
             return None
         reason = why_it_cannot_run(artifact.data, target)

@@ -6,7 +6,8 @@ import click
 
 from tilesmith.cli.options import json_flag
 from tilesmith.cli.terminal import note, print_json
-from tilesmith.doctor.health import PROBLEM, Check, examine
+from tilesmith.doctor.check import PROBLEM, Check
+from tilesmith.doctor.health import examine
 
 
 @click.command("doctor", help="Check compilers, devices, folders, databases and cache, and say what to type.")

@@ -34,6 +34,7 @@ from tilesmith.targets.target import Target
     "--package", "packages", multiple=True, metavar="PATH|URL",
     help="Take its plans first, for its target; may be given again.",
 )  # fmt: skip
+@click.option("--allow-unsigned", is_flag=True, help="Take a package from a URL that nobody signed.")
 @click.option("--no-db", is_flag=True, help="Leave out the rows of the databases.")
 @click.option("--trials", is_flag=True, help="Embed the perf-db too.")
 @plans_option
@@ -47,7 +48,7 @@ from tilesmith.targets.target import Target
 @json_flag
 def command(
     lists: tuple[str, ...], targets: tuple[str, ...], name: str | None, out: Path | None, select: Path | None,
-    packages: tuple[str, ...], no_db: bool, trials: bool, plans: int, version: str, static: bool, shared: bool,
+    packages: tuple[str, ...], allow_unsigned: bool, no_db: bool, trials: bool, plans: int, version: str, static: bool, shared: bool,
     sources_only: bool, clean: bool, cmake_dir: bool, jobs: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     if cmake_dir:
@@ -66,7 +67,7 @@ def command(
     items = wanted.names
     request = LibraryRequest(
         name, version, tuple(items), library_targets(targets) if targets else (),
-        tuple(map(read_package, packages)), plans, not no_db, trials, wanted.selection,
+        tuple(read_package(place, allow_unsigned=allow_unsigned) for place in packages), plans, not no_db, trials, wanted.selection,
     )  # fmt: skip
     kinds = (STATIC,) * (static or not shared) + (SHARED,) * shared
     left_out = 0

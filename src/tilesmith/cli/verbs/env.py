@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from tilesmith import env
@@ -32,4 +34,4 @@ def _text(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return str(int(value))
-    return ":".join(value) if isinstance(value, tuple) else str(value)
+    return os.pathsep.join(map(str, value)) if isinstance(value, tuple) else str(value)

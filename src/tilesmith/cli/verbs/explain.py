@@ -11,12 +11,13 @@ from tilesmith import env
 from tilesmith.cli.options import PROBLEMS, device_option, dtype_option, json_flag, mode_option, threads_option
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import print_json, table
-from tilesmith.dispatch.choice import DATABASE, NEAREST, SPEC, Choice
+from tilesmith.dispatch.choice import DATABASE, NEAREST, NEAREST_PACKAGE, PACKAGE, SPEC, Choice
 from tilesmith.dispatch.facts import with_predictions
 from tilesmith.dispatch.locations import check_mode, open_cache, open_databases, target_of
+from tilesmith.dispatch.packages import installed_packages
 from tilesmith.dispatch.plain import why_only_plain
 from tilesmith.dispatch.request import Request
-from tilesmith.dispatch.resolve import as_held, decide
+from tilesmith.dispatch.resolve import explained
 from tilesmith.solvers.table import external_solver
 from tilesmith.targets.names import parse_target
 
@@ -38,10 +39,11 @@ def command(
     # Explaining must not change what it explains: without an answer in a database the prediction decides.
     asked, only = check_mode(mode), env.ONLY_SOLVER.get()
     external = env.EXTERNAL.get() and find_spec("torch") is not None
+    packages = installed_packages()
     for item in listing.items:
         deciding = asked if asked == "strict" else "fast"
-        request = Request(item.signature, target, deciding, layers, cache, only, external=external)
-        choice = decide(request if only else as_held(request))
+        request = Request(item.signature, target, deciding, layers, cache, only, 0, external, packages)
+        choice = explained(request)
         choice = replace(choice, trace=with_predictions(choice.trace, item.signature, target, external))
         if as_json:
             print_json(_record(item, target.name, asked, choice))
@@ -73,6 +75,8 @@ def _text(item: Item, target: str, choice: Choice) -> str:
         DATABASE: f"measured, in {held_by}",
         NEAREST: f"measured on {record.target if record else ''}, in {held_by}; not measured here",
         SPEC: f"by the {SPEC} {choice.layer}; nothing was measured",
+        PACKAGE: f"{'measured' if choice.time_us else 'not measured'}, plan of package {choice.layer}",
+        NEAREST_PACKAGE: f"not measured here, plan of package {choice.layer} for another machine",
     }.get(choice.basis, f"by {choice.basis}; nothing was measured")
     head = f"{item.command}\n{item.signature.key()}\n{target}: {choice.solver} {choice.config} ({why})"
     plain = why_only_plain(item.signature, parse_target(target), choice.solver)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tilesmith.cli import package_install
 from tilesmith.cli.options import Actions, json_flag
 from tilesmith.cli.package_select import select
 from tilesmith.cli.packing import (
@@ -220,3 +221,7 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileFormatError(f"{path}: cannot be made: {error.strerror or error}") from None
+
+
+for _action in package_install.ACTIONS:
+    command.add_command(_action)

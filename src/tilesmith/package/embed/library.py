@@ -13,8 +13,10 @@ from tilesmith.package.embed.gather import LibraryRequest, Listener, make_librar
 from tilesmith.package.embed.making import build_project
 from tilesmith.package.embed.project import ProjectOptions, project_files
 from tilesmith.package.files import PackageFile
+from tilesmith.package.install import Rules, install
 from tilesmith.package.records import KernelPackage, Kind
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.files import scratch
 
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,4})(\.(0|[1-9][0-9]{0,4})){2}")
 
@@ -81,11 +83,19 @@ def embed(
     )  # fmt: skip
 
 
-def read_package(place: str) -> KernelPackage:
-    """The package at a path, every byte of it checked; ``PackageError`` names what is wrong."""
-    package = PackageFile(place)
-    package.verify()
-    return package.load()
+def read_package(place: str, *, allow_unsigned: bool = False) -> KernelPackage:
+    """The package at a path or URL, every byte of it checked.
+
+    Args:
+        place: A path, or a URL of http, https, file, s3 or gs.
+        allow_unsigned: Whether a package from a URL may lack a signature.
+
+    Raises:
+        PackageError: It cannot be fetched or is damaged, its signature is wrong or of a key that is not trusted.
+    """
+    with scratch() as folder:
+        found = install(place, folder, Rules(None, allow_unsigned=allow_unsigned))
+        return PackageFile(found.path).load()
 
 
 def cmake_folder() -> Path:

@@ -32,7 +32,11 @@ STATIC, SHARED = "static", "shared"
 _CSRC = Path(tilesmith.runtime.__file__).parent / "csrc"
 _TEMPLATES = Path(__file__).parent / "templates"
 _TYPES, _API = "ts_types.h", "ts_library.h"
-_LEFT_OUT = "ts_library_empty.c"  # contents of a library without kernels
+# The contents of a library without kernels, and signatures, which are checked when packages are installed.
+_LEFT_OUT = (
+    "ts_library_empty.c", "ts_signature.c", "ts_signature.h", "ts_ed25519.c", "ts_ed25519.h", "ts_sha512.c",
+    "ts_sha512.h",
+)  # fmt: skip
 _REFERENCE = "ts_reference"  # begins the names of its files
 _HOLE = re.compile(r"@([A-Z_]+)@")
 _LINKS = "-lpthread -ldl -lm"
@@ -105,7 +109,7 @@ def public_header(name: str, api: str) -> str:
 
 @lru_cache(maxsize=1)
 def _runtime_texts() -> dict[str, str]:
-    return {path.name: path.read_text() for path in sorted(_CSRC.glob("*.[ch]")) if path.name != _LEFT_OUT}
+    return {path.name: path.read_text() for path in sorted(_CSRC.glob("*.[ch]")) if path.name not in _LEFT_OUT}
 
 
 def _signatures(library: Library) -> tuple[Signature, ...]:

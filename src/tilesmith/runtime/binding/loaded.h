@@ -47,6 +47,9 @@ int launch_failed(ts_status status, const ts_error *error);
 PyObject *watch_faults(PyObject *module, PyObject *buffer);
 
 int bound_types_init(PyObject *module);
+/* is_public_key(bytes): whether they are a public key of ed25519. */
+PyObject *is_public_key(PyObject *module, PyObject *key);
+
 int package_type_init(PyObject *module, PyObject *errors);
 
 #endif

@@ -265,6 +265,7 @@ static PyMethodDef module_methods[] = {
      "Whether a trace, a mode, a transform or a tangent of PyTorch may watch this thread."},
     {"torch_settings", torch_settings, METH_NOARGS,
      "Whether autocast, a profiler or deterministic algorithms of PyTorch are switched on."},
+    {"is_public_key", is_public_key, METH_O, "is_public_key(bytes): whether they are a public key of ed25519."},
     {"cuda_open", module_cuda_open, METH_O, "cuda_open(library or None): open the CUDA driver; LaunchError without."},
     {NULL, NULL, 0, NULL},
 };

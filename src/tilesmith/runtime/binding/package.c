@@ -1,6 +1,7 @@
 /* Kernel packages for Python: a file that is mapped, or an object with a buffer. */
 #include "loaded.h"
 
+#include "ts_ed25519.h"
 #include "ts_package.h"
 
 #include <string.h>
@@ -144,6 +145,23 @@ static PyObject *package_read_stored(package_object *self, PyObject *index) {
   return read_bytes(self, index, 1);
 }
 
+static PyObject *package_check_signature(package_object *self, PyObject *unused) {
+  (void)unused;
+  ts_error error = {""};
+  PyThreadState *thread = PyEval_SaveThread();
+  ts_status status = ts_package_check_signature(self->package, NULL, &error);
+  PyEval_RestoreThread(thread);
+  if (status == TS_NOT_FOUND) Py_RETURN_FALSE;
+  if (package_failed(status, &error)) return NULL;
+  Py_RETURN_TRUE;
+}
+
+PyObject *is_public_key(PyObject *module, PyObject *key) {
+  (void)module;
+  if (!PyBytes_Check(key) || PyBytes_GET_SIZE(key) != 32) Py_RETURN_FALSE;
+  return PyBool_FromLong(ts_ed25519_is_key((const uint8_t *)PyBytes_AS_STRING(key)));
+}
+
 static PyObject *package_verify(package_object *self, PyObject *unused) {
   (void)unused;
   ts_error error = {""};
@@ -164,6 +182,8 @@ static PyMethodDef package_methods[] = {
     {"read", (PyCFunction)package_read, METH_O, "read(index): the content of an entry, compared with its digest."},
     {"read_stored", (PyCFunction)package_read_stored, METH_O,
      "read_stored(index): an entry as it lies in the file, compared with its digest."},
+    {"check_signature", (PyCFunction)package_check_signature, METH_NOARGS,
+     "check_signature(): whether it is signed; PackageError if its signature is wrong."},
     {"verify", (PyCFunction)package_verify, METH_NOARGS, "verify(): read every byte; PackageError names the damage."},
     {NULL, NULL, 0, NULL},
 };

@@ -32,8 +32,13 @@ ts_status ts_fail(ts_error *error, ts_status status, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(error->text, sizeof error->text, format, arguments);
     va_end(arguments);
-    for (char *letter = error->text; *letter; letter++) /* one line, whatever a damaged plan calls its parts */
-      if ((unsigned char)*letter < ' ') *letter = '?';
+    /* One line, and nothing that a terminal obeys, whatever a damaged plan calls its parts. U+0080 to U+009F are C2 80
+     * to C2 9F. */
+    for (unsigned char *letter = (unsigned char *)error->text; *letter; letter++) {
+      const int is_c1 = letter[0] == 0xC2 && letter[1] >= 0x80 && letter[1] < 0xA0;
+      if (is_c1) letter[1] = '?';
+      if (is_c1 || *letter < ' ' || *letter == 0x7F) *letter = '?';
+    }
   }
   return status;
 }
@@ -431,6 +436,8 @@ ts_status ts_plan_open(const void *bytes, size_t size, ts_plan **plan, ts_error 
   *plan = NULL;
   if (size < HEADER_BYTES || memcmp(bytes, "TSPLAN\r\n", 8) != 0)
     return ts_fail(error, TS_BAD_PLAN, "these %zu bytes are no plan", size);
+  if (size > TS_MAX_PLAN)
+    return ts_fail(error, TS_BAD_PLAN, "plan of %zu bytes; a plan has at most %zu", size, TS_MAX_PLAN);
   reader r = {(const uint8_t *)bytes + 8, (const uint8_t *)bytes + size, NULL, NULL, TS_OK, error};
   uint32_t version = read_u32(&r), crc = read_u32(&r);
   uint64_t length = read_bytes(&r, 8);

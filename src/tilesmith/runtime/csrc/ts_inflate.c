@@ -155,13 +155,18 @@ static int stored_block(stream *s) {
   return 1;
 }
 
-static int fixed_block(stream *s, code *literals, code *distances) {
+/* Section 3.2.6. The codes are made once for a row of such blocks: an empty one has 10 bits, and codes take far longer
+ * than to read them. */
+static int fixed_block(stream *s, code *literals, code *distances, int *are_fixed) {
   uint8_t lengths[LITERALS];
-  for (int i = 0; i < LITERALS; i++)
-    lengths[i] = i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : 8;
-  make_code(literals, lengths, LITERALS);
-  memset(lengths, 5, DISTANCES);
-  make_code(distances, lengths, DISTANCES);
+  if (!*are_fixed) {
+    for (int i = 0; i < LITERALS; i++)
+      lengths[i] = i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : 8;
+    make_code(literals, lengths, LITERALS);
+    memset(lengths, 5, DISTANCES);
+    make_code(distances, lengths, DISTANCES);
+    *are_fixed = 1;
+  }
   return coded_block(s, literals, distances);
 }
 
@@ -200,12 +205,14 @@ static int dynamic_block(stream *s, code *literals, code *distances) {
 int ts_inflate(const void *from, size_t from_size, void *to, size_t to_size) {
   stream s = {from, (const uint8_t *)from + from_size, 0, 0, to, 0, to_size};
   code literals, distances;
+  int are_fixed = 0; /* the codes: those of fixed blocks */
   for (int is_last = 0; !is_last;) {
     is_last = take(&s, 1);
     const int kind = take(&s, 2);
     if (is_last < 0 || kind < 0 || kind == 3) return 0;
+    if (kind == 2) are_fixed = 0;
     const int done = kind == 0   ? stored_block(&s)
-                     : kind == 1 ? fixed_block(&s, &literals, &distances)
+                     : kind == 1 ? fixed_block(&s, &literals, &distances, &are_fixed)
                                  : dynamic_block(&s, &literals, &distances);
     if (!done) return 0;
   }

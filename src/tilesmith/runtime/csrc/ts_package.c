@@ -104,6 +104,14 @@ static int is_text(const uint8_t *text, size_t room) {
          memchr(text, '\n', (size_t)(end - text)) == NULL && is_zero(end, room - (size_t)(end - text));
 }
 
+/* The name and the target, of which programs make the name of a file: no letter of it leads to another folder. */
+static int is_file_text(const uint8_t *text, size_t room) {
+  static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._:+-";
+  if (!is_text(text, room)) return 0;
+  const size_t length = strlen((const char *)text);
+  return strchr("._:+-", *text) == NULL && strspn((const char *)text, letters) == length;
+}
+
 static int compare(key a, key b) {
   if (a.kind != b.kind) return a.kind < b.kind ? -1 : 1;
   const int by_name = memcmp(a.name, b.name, a.name_bytes < b.name_bytes ? a.name_bytes : b.name_bytes);
@@ -130,8 +138,8 @@ static ts_status read_header(ts_package *p, ts_error *error) {
       table > (uint64_t)pages * (ROW + TS_PACKAGE_MOST_NAME))
     REFUSE("package of %u entries in %u pages, with a table of %llu bytes: impossible", entries, pages,
            (unsigned long long)table);
-  if (u32(h + 12) != HEADER || u64(h + 56) != 0 || !is_text(h + 112, 32) || !is_text(h + 144, 64) ||
-      !is_text(h + 208, 96) || !is_text(h + 304, 48) || !is_zero(h + 352, IDENTITY - 352) ||
+  if (u32(h + 12) != HEADER || u64(h + 56) != 0 || !is_text(h + 112, 32) || !is_file_text(h + 144, 64) ||
+      !is_file_text(h + 208, 96) || !is_text(h + 304, 48) || !is_zero(h + 352, IDENTITY - 352) ||
       (is_zero(h + 384, 32) && !is_zero(h + 416, 64)))
     REFUSE("the header of the package breaks its form");
   p->table = malloc(HEADER + (size_t)table);
@@ -221,7 +229,7 @@ ts_status ts_package_open_file(const char *path, ts_package **package, ts_error 
   struct stat about;
   if (stat(path, &about) != 0) REFUSE("package %s cannot be read: %s", path, strerror(errno));
   if (!S_ISREG(about.st_mode)) REFUSE("package %s is not a file", path); /* a device may act when it is opened */
-  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) REFUSE("package %s cannot be read: %s", path, strerror(errno));
   if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) { /* it has been replaced meanwhile */
     close(file);
@@ -298,6 +306,11 @@ static int is_its_digest(const ts_entry *entry) {
   return 1;
 }
 
+/* The largest content of a kind. Reading a plan or rows takes many times their bytes of memory. */
+static uint64_t most_of(ts_entry_kind kind) {
+  return kind == TS_ENTRY_PLAN ? TS_MAX_PLAN : kind == TS_ENTRY_BINARY ? TS_PACKAGE_MOST_SIZE : TS_PACKAGE_MOST_ROWS;
+}
+
 /* Whether each record of a page keeps the rules. */
 static ts_status check_page(const ts_package *p, uint32_t index, const uint8_t *bytes, ts_error *error) {
   const page *it = &p->pages[index];
@@ -315,9 +328,9 @@ static ts_status check_page(const ts_package *p, uint32_t index, const uint8_t *
     const ts_entry entry = entry_in(bytes, i);
     if (r[0] < TS_ENTRY_PLAN || r[0] > TS_ENTRY_PERF || r[1] > 1 || r[2] || r[3] || u32(r + 20))
       REFUSE("entry %u of the package is of kind %u and form %u, which do not exist", index * PAGE + i, r[0], r[1]);
-    if (entry.size < 1 || entry.size > TS_PACKAGE_MOST_SIZE || entry.stored_bytes < 1 ||
-        entry.stored_bytes > end - at ||
-        (entry.is_deflated ? entry.size > entry.stored_bytes * TS_INFLATE_MOST : entry.size != entry.stored_bytes))
+    if (entry.size < 1 || entry.size > most_of(entry.kind) || entry.stored_bytes < 1 || entry.stored_bytes > end - at ||
+        (entry.is_deflated ? entry.stored_bytes >= entry.size || entry.size > entry.stored_bytes * TS_INFLATE_MOST
+                           : entry.size != entry.stored_bytes))
       REFUSE("entry %u of the package has %llu bytes, %llu inflated: impossible here", index * PAGE + i,
              (unsigned long long)entry.stored_bytes, (unsigned long long)entry.size);
     at += entry.stored_bytes;

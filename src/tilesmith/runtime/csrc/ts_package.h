@@ -15,6 +15,7 @@ extern "C" {
 
 #define TS_PACKAGE_DIGEST 32
 #define TS_PACKAGE_MOST_SIZE ((uint64_t)1 << 26)    /* bytes of an entry, inflated */
+#define TS_PACKAGE_MOST_ROWS ((uint64_t)1 << 24)    /* the same, of rows */
 #define TS_PACKAGE_MOST_NAME 8192                   /* bytes of an entry's name */
 #define TS_PACKAGE_MOST_ENTRIES ((uint32_t)1 << 22) /* of a package */
 
@@ -37,7 +38,7 @@ typedef struct ts_package_facts {
   uint64_t counter;      /* grows with each release of a package of this name */
   uint64_t date;         /* seconds since 1970, as its maker said; 0: not said */
   uint32_t entries;
-  int is_signed;                     /* a signature is there; who opens the package has to verify it */
+  int is_signed;                     /* a signature is there: ts_package_check_signature */
   uint8_t digest[TS_PACKAGE_DIGEST]; /* of all that is not the signature: the identity of the package */
   uint8_t public_key[32];
   uint8_t signature[64];
@@ -66,6 +67,11 @@ ts_status ts_package_open_file(const char *path, ts_package **package, ts_error 
 void ts_package_close(ts_package *package);
 
 const ts_package_facts *ts_package_get_facts(const ts_package *package);
+
+/* TS_OK if the package has a signature of its public key, and that is `public_key` (32 bytes; NULL: any key).
+ * TS_NOT_FOUND if it has none. The signature covers every other byte: what is read of this very `package` from then on
+ * was signed. Opening never asks for it. */
+ts_status ts_package_check_signature(const ts_package *package, const uint8_t public_key[32], ts_error *error);
 
 /* The entry at `index`, from 0 on, in the order of kind, name (bytes) and rank. */
 ts_status ts_package_entry(const ts_package *package, uint32_t index, ts_entry *entry, ts_error *error);

@@ -9,6 +9,7 @@
 #define TS_MAX_AXES 8
 #define TS_MAX_SYMBOL 255
 #define TS_MAX_MAP_RANK 5
+#define TS_MAX_PLAN ((size_t)1 << 20) /* bytes of a serialised plan: decoding takes up to 24 times as many */
 
 enum { TS_SPACE_SLOT, TS_SPACE_PACKED, TS_SPACE_WORKSPACE };
 

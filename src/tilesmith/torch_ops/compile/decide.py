@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tilesmith import env
-from tilesmith.dispatch.choice import DATABASE, NEAREST, SPEC, Choice
+from tilesmith.dispatch.choice import DATABASE, NEAREST, PACKAGES, SPEC, Choice
 from tilesmith.dispatch.launchable import decide_untuned
 from tilesmith.dispatch.locations import named_databases, open_cache, strict_cache, target_of
+from tilesmith.dispatch.packages import installed_packages
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import NoSolutionError, ProblemError, TilesmithError
 from tilesmith.problems.rewrite import Signature
@@ -76,14 +77,15 @@ class Decider:
         return found
 
     def _decide(self, signature: Signature) -> Decision:
-        from tilesmith.dispatch.resolve import as_held, decide
+        from tilesmith.dispatch.resolve import explained
 
         cache = strict_cache(None) if self.mode == "strict" else open_cache()
         request = Request(
-            signature, self.target, self.mode, named_databases(), cache, env.ONLY_SOLVER.get(), 0, self.raced
+            signature, self.target, self.mode, named_databases(), cache, env.ONLY_SOLVER.get(), 0, self.raced,
+            installed_packages(),
         )  # fmt: skip
         try:
-            choice = decide(as_held(replace(request, databases=request.layers)))
+            choice = explained(replace(request, databases=request.layers))
         except NoSolutionError as error:
             return Decision(False, str(error), signature)
         except TilesmithError as error:
@@ -97,7 +99,8 @@ class Decider:
         return decision
 
     def _judged(self, signature: Signature, choice: Choice) -> Decision:
-        measured = choice.basis in (DATABASE, NEAREST, SPEC)
+        packed = choice.basis in PACKAGES
+        measured = choice.basis in (DATABASE, NEAREST, SPEC) or (packed and choice.time_us is not None)
         time_us = choice.time_us
         if time_us is None:
             time_us = next((line.predicted_us for line in choice.trace if line.chosen), None)
@@ -115,6 +118,6 @@ class Decider:
         raced = remembered_race(signature, self.target) if self.target.family == "cpu" else None
         if raced is not None:
             return said(raced[0] <= raced[1], f"measured: {raced[0]:.1f} us, PyTorch {raced[1]:.1f} us")
-        if self.mode == "strict" and not measured:
-            return said(False, "strict mode, and no database holds it")
+        if self.mode == "strict" and not measured and not packed:
+            return said(False, "strict mode, and neither a database nor a package holds it")
         return said(*expectation(signature, choice.solver, self.target))

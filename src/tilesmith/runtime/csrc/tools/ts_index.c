@@ -17,6 +17,7 @@ static int has_only(const char *text, size_t most, const char *allowed) {
 
 #define DIGITS "0123456789"
 #define LOWER "abcdefghijklmnopqrstuvwxyz"
+#define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 /* A decimal number without leading zeros that is at most `most`. */
 static int is_number(const char *text, const char *most) {
@@ -29,16 +30,16 @@ static int is_hex(const char *text, size_t digits) {
 
 static int is_file(const char *text) {
   const size_t length = strlen(text);
-  return has_only(text, 200, DIGITS LOWER "ABCDEFGHIJKLMNOPQRSTUVWXYZ._+-") && text[0] != '.' && text[0] != '-' &&
-         length > 4 && strcmp(text + length - 4, ".kdb") == 0;
+  return has_only(text, 200, DIGITS LOWER UPPER "._+-") && text[0] != '.' && text[0] != '-' && length > 4 &&
+         strcmp(text + length - 4, ".kdb") == 0;
 }
 
 static int keeps_rule(int field, const char *text) {
   switch (field) {
   case TARGET:
-    return strlen(text) > 0 && strlen(text) <= 95;
+    return has_only(text, 95, DIGITS LOWER UPPER "._:+-") && strspn(text, DIGITS LOWER UPPER) > 0;
   case NAME:
-    return has_only(text, 63, DIGITS LOWER "._-");
+    return has_only(text, 63, DIGITS LOWER "._-") && strspn(text, DIGITS LOWER) > 0;
   case COUNTER:
     return is_number(text, "18446744073709551615");
   case DIGEST:

@@ -2,7 +2,7 @@
  *
  *     ts-query targets
  *     ts-query pick INDEX [--nearest] [--name NAME] [--target TARGET]...
- *     ts-query check FILE
+ *     ts-query check FILE [KEYS]...
  *
  * As Python's tools do, it caps the CPU's arch at TILESMITH_CPU_LEVEL, and TILESMITH_LIBCUDA names the driver.
  * Exit status: 0; 1 if there is no such package; 2 for bad input, with one line on stderr. */
@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #endif
 #include "ts_index.h"
+#include "ts_keys.h"
 #include "ts_machine.h"
 #include "ts_package.h"
 #include "ts_plan.h"
@@ -28,6 +29,7 @@
 
 #define MOST_TARGETS 64
 #define MOST_PACKAGE ((size_t)1 << 30)
+#define MOST_KEYS ((size_t)1 << 16)
 
 enum { OK, NONE_FOUND, BAD };
 
@@ -200,27 +202,63 @@ static void put_hex(const uint8_t *bytes, size_t count, int is_there, char end) 
   putchar(end);
 }
 
-static int check_package(const char *path) {
+/* The name of the key that signed a package, as one of the files of keys has it; `-` for a package without signature.
+ * NULL after a message: the signature is wrong, or its key is revoked or in none of the files. */
+static const char *find_signer(const char *path, const ts_package *package, char *const *files, int count) {
+  static char name[TS_KEYS_NAME];
+  const ts_package_facts *facts = ts_package_get_facts(package);
+  ts_key_standing best = TS_KEY_UNKNOWN;
+  ts_error error;
+  if (!facts->is_signed) return "-";
+  if (ts_package_check_signature(package, NULL, &error) != TS_OK) {
+    complain("%s: %s", path, error.text);
+    return NULL;
+  }
+  for (int i = 0; i < count && best != TS_KEY_REVOKED; i++) {
+    char found[TS_KEYS_NAME];
+    size_t size;
+    char *text = read_file(files[i], MOST_KEYS, &size);
+    if (text == NULL) return NULL;
+    text[size] = 0;
+    const ts_key_standing standing = ts_keys_find(text, facts->public_key, found);
+    if (standing > best) {
+      best = standing;
+      memcpy(name, found, sizeof name);
+    }
+    free(text);
+  }
+  if (best == TS_KEY_TRUSTED) return name;
+  complain(best == TS_KEY_REVOKED ? "%s: it is signed by a key that is revoked: %s"
+                                  : "%s: it is signed by a key that is not trusted",
+           path, name);
+  return NULL;
+}
+
+static void print_package(const uint8_t *bytes, size_t size, const ts_package_facts *facts, const char *signer) {
+  uint8_t digest[TS_SHA256_BYTES];
+  ts_sha256(bytes, size, digest);
+  printf("%s %s %" PRIu64 " ", facts->target, facts->name, facts->counter);
+  put_hex(digest, sizeof digest, 1, ' ');
+  printf("%zu ", size);
+  put_hex(facts->digest, sizeof facts->digest, 1, ' ');
+  put_hex(facts->public_key, sizeof facts->public_key, facts->is_signed, ' ');
+  put_hex(facts->signature, sizeof facts->signature, facts->is_signed, signer ? ' ' : '\n');
+  if (signer) puts(signer);
+}
+
+static int check_package(const char *path, char *const *keys, int count) {
   ts_package *package = NULL;
+  const char *signer = NULL;
   ts_error error;
   size_t size;
   char *bytes = read_file(path, MOST_PACKAGE, &size);
   if (bytes == NULL) return BAD;
   ts_status status = ts_package_open(bytes, size, &package, &error);
   if (status == TS_OK) status = ts_package_verify(package, &error);
-  if (status == TS_OK) {
-    uint8_t digest[TS_SHA256_BYTES];
-    const ts_package_facts *facts = ts_package_get_facts(package);
-    ts_sha256(bytes, size, digest);
-    printf("%s %s %" PRIu64 " ", facts->target, facts->name, facts->counter);
-    put_hex(digest, sizeof digest, 1, ' ');
-    printf("%zu ", size);
-    put_hex(facts->digest, sizeof facts->digest, 1, ' ');
-    put_hex(facts->public_key, sizeof facts->public_key, facts->is_signed, ' ');
-    put_hex(facts->signature, sizeof facts->signature, facts->is_signed, '\n');
-  } else {
-    complain("%s: %s", path, error.text);
-  }
+  const int is_whole = status == TS_OK;
+  if (!is_whole) complain("%s: %s", path, error.text);
+  if (is_whole && count > 0 && (signer = find_signer(path, package, keys, count)) == NULL) status = TS_BAD_PACKAGE;
+  if (status == TS_OK) print_package((const uint8_t *)bytes, size, ts_package_get_facts(package), signer);
   ts_package_close(package);
   free(bytes);
   return status == TS_OK ? OK : BAD;
@@ -259,10 +297,10 @@ int main(int count, char **words) {
     status = print_targets();
   else if (strcmp(words[1], "pick") == 0)
     status = parse_pick(count - 2, words + 2);
-  else if (strcmp(words[1], "check") == 0 && count == 3)
-    status = check_package(words[2]);
+  else if (strcmp(words[1], "check") == 0 && count >= 3)
+    status = check_package(words[2], words + 3, count - 3);
   else
-    return complain("'%s' is not expected; ts-query targets | pick INDEX | check FILE", words[1]);
+    return complain("'%s' is not expected; ts-query targets | pick INDEX | check FILE [KEYS]...", words[1]);
   if (fflush(stdout) != 0) return complain("the output cannot be written: %s", strerror(errno));
   return status;
 }

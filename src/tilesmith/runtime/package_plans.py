@@ -8,14 +8,15 @@ instructions its kernels use.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tilesmith.errors import PackageError, PlanError
-from tilesmith.package.files import PackageFile
-from tilesmith.package.records import Kind, name_of
 from tilesmith.plan.serial import check_header, read_head
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.spellings import other_spellings
+from tilesmith.runtime.packages import Kind, PackageReader, name_of
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import why_it_cannot_run
@@ -23,6 +24,16 @@ from tilesmith.toolchain.cache import Artifact
 from tilesmith.toolchain.plans import HeldPlan
 
 
+@dataclass(frozen=True)
+class PackagedPlan:
+    """A plan of a package with its binaries, its solver's revision, and its measured median (None: not measured)."""
+
+    held: HeldPlan
+    revision: int
+    time_us: float | None
+
+
+@lru_cache(maxsize=64)
 def package_target(target: Target) -> str:
     """The name under which packages hold the plans of a target.
 
@@ -36,7 +47,7 @@ def package_target(target: Target) -> str:
     return target.name
 
 
-def plans_for(package: PackageFile, signature: Signature, target: Target) -> int:
+def plans_for(package: PackageReader, signature: Signature, target: Target) -> int:
     """How many plans a package has for a problem and target, under any spelling of the problem."""
     name = _name(package, signature, target)
     count = 0
@@ -45,7 +56,7 @@ def plans_for(package: PackageFile, signature: Signature, target: Target) -> int
     return count
 
 
-def plan_for(package: PackageFile, signature: Signature, target: Target, rank: int = 0) -> HeldPlan | None:
+def plan_for(package: PackageReader, signature: Signature, target: Target, rank: int = 0) -> HeldPlan | None:
     """The plan of this rank (0: the best) with its binaries; None if the package has none.
 
     Raises:
@@ -53,8 +64,21 @@ def plan_for(package: PackageFile, signature: Signature, target: Target, rank: i
     """
     name = _name(package, signature, target)
     index = package.find(Kind.PLAN, name, rank) if name else None
-    if index is None:
-        return None
+    return None if index is None else _plan_at(package, index, target)
+
+
+def ranked_plans(package: PackageReader, signature: Signature, target: Target) -> Iterator[PackagedPlan]:
+    """The plans of a package for a problem, the best first; each is read when it is asked for.
+
+    Raises ``PackageError`` as ``plan_for`` does.
+    """
+    name, rank = _name(package, signature, target), 0
+    while name and (index := package.find(Kind.PLAN, name, rank)) is not None:
+        yield PackagedPlan(_plan_at(package, index, target), *package.revision_and_time(index))
+        rank += 1
+
+
+def _plan_at(package: PackageReader, index: int, target: Target) -> HeldPlan:
     data = package.read(index)
     try:
         check_header(data)
@@ -74,11 +98,13 @@ def plan_for(package: PackageFile, signature: Signature, target: Target, rank: i
     return HeldPlan(serial, tuple(held), stale=False)
 
 
-def _name(package: PackageFile, signature: Signature, target: Target) -> str:
+def _name(package: PackageReader, signature: Signature, target: Target) -> str:
     """The name of the problem's plans, under the first spelling that the package has; empty if it has none."""
     place = package_target(target)
-    spelled = (signature, *other_spellings(signature))
-    names = (name_of(each.canonical.key(), place) for each in spelled)
+    own = name_of(signature.canonical.key(), place)
+    if package.find(Kind.PLAN, own) is not None:
+        return own
+    names = (name_of(each.canonical.key(), place) for each in other_spellings(signature))
     return next((name for name in names if package.find(Kind.PLAN, name) is not None), "")
 
 

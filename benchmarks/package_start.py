@@ -1,0 +1,139 @@
+"""What a new process takes to its first verified result from a kernel package, in Python without PyTorch.
+
+    python benchmarks/package_start.py [--device cuda] [--runs 15] [--imports 12]
+
+The package is built here for this machine; the process then runs in mode `strict` with an empty home and no compiler
+on its path. The first result of a convolution is compared with float64. Each line is the time from the start of the
+process to the end of a step, the median of the runs and the fastest one; *processor* counts the process's user and
+system time. `--imports N` prints the N modules that take longest to import (`-X importtime`, the least of the runs).
+
+Python's own modules are taken from a cache of bytecode that a first run has filled, as an installed package has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+
+from tilesmith import ConvSignature, __version__
+from tilesmith.db.layers import open_layers
+from tilesmith.dispatch.locations import target_of
+from tilesmith.package.build import Rows, assemble_package, pack_problems
+from tilesmith.package.files import write
+from tilesmith.toolchain.cache import ArtifactCache
+
+STEPS = ("interpreter", "numpy", "tilesmith", "launchable", "result", "verified")
+SIGNATURE = "ConvSignature((1, 14, 14, 32), (32, 3, 3, 32), padding=1, shared_layout='NHWC', dtype={dtype!r})"
+CHILD = """
+import os, time
+at = [time.monotonic()]
+import numpy as np
+at.append(time.monotonic())
+import tilesmith
+from tilesmith import get_launchable
+at.append(time.monotonic())
+signature = tilesmith.{signature}
+launch = get_launchable(signature, device={device!r})
+at.append(time.monotonic())
+draw = np.random.default_rng(1)
+x, w = (draw.standard_normal(s).astype({numpy}) for s in (signature.input_shape, signature.kernel_shape))
+if {device!r} == "cpu":
+    y = launch(x, w)
+else:
+    from tilesmith.runtime.device import device, to_device, to_host
+    place = device(0)
+    out = to_device(place, np.zeros(signature.output_shape, {numpy}))
+    launch(to_device(place, x), to_device(place, w), out=out)
+    place.synchronize()
+    y = to_host(out)
+at.append(time.monotonic())
+padded = np.pad(x.astype("f8"), ((0, 0), (1, 1), (1, 1), (0, 0)))
+windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+right = np.tensordot(windows, w.astype("f8"), ([3, 4, 5], [3, 1, 2]))
+assert np.abs(y.astype("f8") - right).max() < {bound} * np.abs(right).max()
+at.append(time.monotonic())
+assert launch.choice.basis == "package", launch.choice
+used = os.times()
+print([*at, used.user + used.system])
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--runs", type=int, default=15, help="processes that are timed (15)")
+    parser.add_argument("--imports", type=int, default=0, metavar="N", help="print the N slowest imports")
+    parser.add_argument("--json", type=Path, help="write the figures to a file, too")
+    options = parser.parse_args()
+    is_cpu = options.device == "cpu"
+    text = SIGNATURE.format(dtype="fp32" if is_cpu else "fp16")
+    numpy, bound = ("np.float32", 1e-5) if is_cpu else ("np.float16", 4e-3)
+    child = CHILD.format(signature=text, device=options.device, numpy=numpy, bound=bound)
+    with tempfile.TemporaryDirectory(prefix="tilesmith-start-") as folder:
+        environment = prepared(Path(folder), eval(text), options.device)
+        rows = [timed(child, environment) for _ in range(options.runs + 1)][1:]  # the first one fills the caches
+        imports = slowest(child, environment, options.runs) if options.imports else []
+    target = target_of(None, None, None if is_cpu else "cuda").name
+    print(f"{target}, Python {sys.version.split()[0]}, tilesmith {__version__}, {options.runs} processes, ms")
+    print(f"{'':12} {'median':>8} {'fastest':>8}")
+    found = {}
+    for name, values in zip((*STEPS, "processor"), zip(*rows, strict=True), strict=True):
+        found[name] = {"median_ms": round(median(values) * 1e3, 1), "fastest_ms": round(min(values) * 1e3, 1)}
+        print(f"{name:12} {found[name]['median_ms']:8.1f} {found[name]['fastest_ms']:8.1f}")
+    for name, own_us in imports[: options.imports]:
+        print(f"{own_us / 1e3:8.1f} ms  {name}")
+    if options.json:
+        options.json.write_text(json.dumps({"target": target, "runs": options.runs, "steps": found}, indent=2) + "\n")
+    return 0
+
+
+def prepared(folder: Path, signature: ConvSignature, device: str) -> dict[str, str]:
+    """A home with a package alone; the environment of a process that has nothing else."""
+    target = target_of(None, None, device)
+    layers, cache = open_layers(()), ArtifactCache(folder / "cache")
+    packed = pack_problems([signature], target, layers, cache)
+    (folder / "packages").mkdir(mode=0o755)
+    write(folder / "packages" / "start.kdb", assemble_package("start", target, packed, layers, Rows()))
+    kept = ("TILESMITH_LIBCUDA", "TILESMITH_CPU_LEVEL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
+    return {name: os.environ[name] for name in kept if name in os.environ} | {
+        "HOME": f"{folder}/home", "PATH": "", "TILESMITH_FIND_MODE": "strict",
+        "TILESMITH_PACKAGE_PATH": f"{folder}/packages", "PYTHONPYCACHEPREFIX": f"{folder}/bytecode",
+    }  # fmt: skip
+
+
+def timed(child: str, environment: dict[str, str]) -> list[float]:
+    """Seconds from the start of a process to the end of each step, and its processor time."""
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", child], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    *at, used = json.loads(done.stdout)
+    return [*(each - begun for each in at), used]
+
+
+def slowest(child: str, environment: dict[str, str], runs: int) -> list[tuple[str, int]]:
+    """Modules with the microseconds of their own import, without those that they import; the least of the runs."""
+    best: dict[str, int] = defaultdict(lambda: 1 << 62)
+    for _ in range(runs):
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-c", child], env=environment, capture_output=True, text=True,
+            timeout=120, check=True,
+        )  # fmt: skip
+        for own, name in re.findall(r"^import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)$", done.stderr, re.M):
+            best[name] = min(best[name], int(own))
+    return sorted(best.items(), key=lambda each: -each[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""The kernel packages of this machine: opened once a process, and looked for again by each call that asks for them.
+
+A look lists the folders of TILESMITH_PACKAGE_PATH and reads the times of their files: a package that was installed,
+replaced or removed since is met by the next ``get_launchable`` and the next new problem. A package that is damaged, or
+that another user can have written, is left out until its file changes, with one warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilesmith import env
+from tilesmith.errors import PackageError
+from tilesmith.runtime.packages import Kind, PackageReader
+from tilesmith.toolchain.cache import Artifact
+from tilesmith.toolchain.packages import SUFFIX, package_places
+from tilesmith.toolchain.trust import why_distrusted
+
+# Path, number, size and times of a file: another file, or a changed one, has others.
+FileState = tuple[str, int, int, int, int]
+_log = logging.getLogger("tilesmith.package")
+_lock = threading.Lock()
+_opened: dict[FileState, PackageReader | None] = {}  # None: one that is left out
+
+
+@dataclass(frozen=True)
+class Packages:
+    """The packages at a moment; an earlier one wins.
+
+    ``state`` changes with each of their files. ``nearest`` allows plans for other machines of the same arch.
+    """
+
+    state: tuple[FileState, ...] = ()
+    nearest: bool = False
+
+    @property
+    def readers(self) -> tuple[PackageReader, ...]:
+        """Those that can be used; opened when they are first asked for."""
+        return tuple(reader for file in self.state if (reader := _open(file)) is not None)
+
+    def drop(self, package: PackageReader, error: PackageError) -> None:
+        """Leave a damaged package out from now on."""
+        with _lock:
+            for file in self.state:
+                if _opened.get(file) is package:
+                    _opened[file] = None
+                    _log.warning("kernel package %s is not used: %s", package.path, error)
+
+    def binary(self, digest: str) -> Artifact | None:
+        """The verified binary with this digest; None if no package has it."""
+        for package in self.readers:
+            try:
+                index = package.find(Kind.BINARY, digest)
+                if index is not None:
+                    return Artifact(digest, package.path, package.read(index))
+            except PackageError as error:
+                self.drop(package, error)
+        return None
+
+
+NONE = Packages()
+
+
+def installed_packages() -> Packages:
+    """The packages of TILESMITH_PACKAGE_PATH as they lie there now."""
+    state = tuple(_files())
+    if len(_opened) > len(state):
+        with _lock:
+            for gone in _opened.keys() - set(state):
+                del _opened[gone]
+    return Packages(state, bool(state) and env.PACKAGE_NEAREST.get())
+
+
+def forget_packages() -> None:
+    """Open every package again, and try again those that were left out."""
+    with _lock:
+        _opened.clear()
+
+
+def _files() -> Iterator[FileState]:
+    for place in package_places():
+        folder = str(place)
+        try:
+            with os.scandir(folder) as entries:
+                paths = sorted(each.path for each in entries if each.name.endswith(SUFFIX) and each.name[0] != ".")
+        except NotADirectoryError:
+            paths = [folder]
+        except (OSError, ValueError):
+            continue
+        for path in paths:
+            try:
+                about = os.stat(path)
+            except OSError:  # removed since
+                continue
+            yield path, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+def _open(file: FileState) -> PackageReader | None:
+    try:
+        return _opened[file]
+    except KeyError:
+        pass
+    with _lock:
+        if file not in _opened:
+            _opened[file] = _opened_now(file[0])
+        return _opened[file]
+
+
+def _opened_now(path: str) -> PackageReader | None:
+    reason = why_distrusted(path) or why_distrusted(Path(path).parent)
+    if reason is None:
+        try:
+            return PackageReader(path)
+        except PackageError as error:
+            reason = str(error)
+    _log.warning("kernel package %s is not used: %s", path, reason)
+    return None
