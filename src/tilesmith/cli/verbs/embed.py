@@ -48,8 +48,8 @@ from tilesmith.targets.target import Target
 @json_flag
 def command(
     lists: tuple[str, ...], targets: tuple[str, ...], name: str | None, out: Path | None, select: Path | None,
-    packages: tuple[str, ...], allow_unsigned: bool, no_db: bool, trials: bool, plans: int, version: str, static: bool, shared: bool,
-    sources_only: bool, clean: bool, cmake_dir: bool, jobs: int | None, as_json: bool,
+    packages: tuple[str, ...], allow_unsigned: bool, no_db: bool, trials: bool, plans: int, version: str,
+    static: bool, shared: bool, sources_only: bool, clean: bool, cmake_dir: bool, jobs: int | None, as_json: bool,
 ) -> int:  # fmt: skip
     if cmake_dir:
         click.echo(str(cmake_folder()))
@@ -65,9 +65,10 @@ def command(
         raise ArgumentError("say what goes in: a LIST, --select FILE or --package PATH")
     wanted = wanted_problems(lists, select) if lists or select else Wanted({}, None, 0)
     items = wanted.names
+    read = tuple(read_package(place, allow_unsigned=allow_unsigned) for place in packages)
     request = LibraryRequest(
-        name, version, tuple(items), library_targets(targets) if targets else (),
-        tuple(read_package(place, allow_unsigned=allow_unsigned) for place in packages), plans, not no_db, trials, wanted.selection,
+        name, version, tuple(items), library_targets(targets) if targets else (), read, plans, not no_db, trials,
+        wanted.selection,
     )  # fmt: skip
     kinds = (STATIC,) * (static or not shared) + (SHARED,) * shared
     left_out = 0
