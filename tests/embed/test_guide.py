@@ -67,7 +67,7 @@ def test_the_board(place):
     shell(place, write)
     assert list((place / "board" / "src" / "kernels" / "aarch64").iterdir())
     assert make.startswith("make -C board -j16 CC=")
-    shell(place, f"make -C board -n CC={shlex.quote(' '.join(CC))}")
+    shell(place, f"make -s -C board -n CC={shlex.quote(' '.join(CC))}")
 
 
 @pytest.mark.needs_cmake
