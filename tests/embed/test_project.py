@@ -96,6 +96,7 @@ def test_another_list_removes_stale_kernels(tmp_path):
         (["--target", "x86_64-v3", "--name", "9lives"], "cannot begin the names of C functions"),
         (["--target", "x86_64-v3", "--name", "ts_mine"], "cannot begin the names of C functions"),
         (["--target", "x86_64-v3", "--name", "class"], "cannot begin the names of C functions"),
+        (["--target", "x86_64-v3", "--name", "stdio"], "cannot begin the names of C functions"),
         (["--target", "x86_64-v3", "--version", "1"], "is not MAJOR.MINOR.PATCH"),
         (["--target", "x86_64-v3", "--package", "missing.kdb"], "missing.kdb"),
     ],

@@ -70,7 +70,8 @@ def _made(
     variables = {"LIB": str(lib.relative_to(folder)), "BIN": str(programs.relative_to(folder))}
     if compiler.kind == "zig":
         variables["AR"] = shlex.join([*words[:-1], "ar"])
-        words += ["-target", target.zig_target] if target is not None else []
+        # Without a target zig compiles the runtime for this very processor, with all of its instructions.
+        words += ["-target", target.zig_target if target is not None else f"{machine}-linux-gnu"]
     variables["CC"] = shlex.join(words)
     command = ["make", "-s", f"-j{jobs or usable_cores()}", *(f"{name}={value}" for name, value in variables.items())]
     try:

@@ -12,13 +12,16 @@ from tilesmith.targets.target import CpuTarget, Target
 
 LONGEST_NAME = 31
 _NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_NAME - 1}}}")
-# Words of C and C++ that a name may not be; and prefixes of the sources' own identifiers.
+# What a name may not be: words of C and C++, namespaces, and headers that the library's own would hide.
 _TAKEN = frozenset(
     "alignas alignof and asm auto bitand bitor bool break case catch char class compl concept const constexpr continue "
     "decltype default delete do double else enum explicit export extern false float for friend goto if inline int long "
     "main mutable namespace new noexcept not nullptr operator or private protected public register requires restrict "
     "return short signed sizeof static std struct switch template this throw tilesmith true try ts typedef typeid "
-    "typename union unsigned using virtual void volatile while xor".split()
+    "typename union unsigned using virtual void volatile while xor std posix "
+    "assert complex ctype dlfcn errno fenv inttypes limits locale math pthread sched setjmp signal stdalign stdarg "
+    "stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar unistd wchar "
+    "wctype".split()
 )
 
 
@@ -68,5 +71,5 @@ class Library:
         if not _NAME.fullmatch(self.name) or self.name.lower() in _TAKEN or self.name.lower().startswith("ts_"):
             raise ArgumentError(
                 f"library name {self.name!r} cannot begin the names of C functions: write a letter, then letters, "
-                f"digits or _, {LONGEST_NAME} at most, and no word of C or C++"
+                f"digits or _, {LONGEST_NAME} at most, and no word or header of C or C++"
             )
