@@ -3,8 +3,8 @@
 python benchmarks/embed.py [--sanitize] [--full LIST...]
 
 The sizes are those of the shared library, code and constants (``size``: text and data). The full library has the
-problems of ``--full`` (default: the lists of ResNet-50, other networks, deconvolutions and grouped convolutions) for
-this machine; the selected one has those of one element type and one mode among them, without the plain reference.
+problems of ``--full`` (default: all lists of benchmarks/problems; their kernels take minutes to compile) for this
+machine; the selected one has those of one element type and one mode among them, without the plain reference.
 ``--sanitize`` builds the library of 20 problems with AddressSanitizer and UBSan, then with ThreadSanitizer.
 """
 
@@ -28,7 +28,7 @@ from embedded import REAL, TARGET, built, linked, run
 from tilesmith.cli.main import run as command
 
 ROOT = Path(__file__).parents[1]
-LISTS = ("resnet50", "networks", "deconv", "grouped")
+LISTS = tuple(sorted(map(str, (ROOT / "benchmarks" / "problems").glob("*.txt"))))
 TRAIT, MODE = "bf16", "deconv"
 FLAGS = "-g1 -fno-sanitize-recover=all"
 
@@ -38,7 +38,7 @@ def main() -> int:
     options.add_argument("--sanitize", action="store_true", help="also build with sanitizers")
     options.add_argument("--full", nargs="*", help="lists of problems (default: those of benchmarks/problems)")
     given = options.parse_args()
-    lists = given.full if given.full is not None else [str(ROOT / "benchmarks/problems" / f"{n}.txt") for n in LISTS]
+    lists = list(LISTS) if given.full is None else given.full
     with tempfile.TemporaryDirectory(prefix="tilesmith-embed-") as name:
         folder = Path(name)
         os.environ["TILESMITH_CACHE_DIR"] = str(folder / "cache")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from tilesmith.db.layers import Layers
 from tilesmith.dispatch.choice import DATABASE, Choice
@@ -24,7 +23,6 @@ from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import ArtifactCache
 
-TEXT_BYTES: Final = 2  # of a kernel's C text for each byte that its object adds to a library, at least
 Listener = Callable[[Target, PackedProblem], None]
 
 
@@ -119,7 +117,7 @@ def _cpu_part(
     rest = [each for each in request.signatures if each.canonical.key() not in held]
     linked += link_problems(rest, target, layers, cache, request.plans, _told(listener, target), request.selection)
     kernels = {kernel.digest: kernel for each in linked for kernel in each.kernels}
-    costs = Costs(package_costs().plan, lambda text: len(text.data) // TEXT_BYTES, 0)
+    costs = Costs(package_costs().plan, lambda artifact: kernels[artifact.digest].expected_bytes)
     problems = _fitting(request, target, [each.packed for each in linked], costs)
     counted = {artifact.digest for problem in problems for artifact in problem.artifacts}
     kernels = {digest: kernel for digest, kernel in kernels.items() if digest in counted}

@@ -36,6 +36,7 @@ from tilesmith.toolchain.compilers import linked_flags
 from tilesmith.toolchain.plans import digest_of
 
 _FORM = "tilesmith linked kernel 1"
+_TEXT_BYTES = 2  # of C for each byte of the compiled kernel, at least
 _log = logging.getLogger("tilesmith.embed")
 
 
@@ -134,11 +135,11 @@ def _linked(request: Request, count: int, selection: Selection | None) -> Linked
 def _problem(
     signature: Signature, found: Sequence[tuple[Choice, PackedPlan]], kernels: Iterable[LinkedKernel]
 ) -> LinkedProblem:
-    """The texts of kernels stand for their binaries, as far as a size budget asks."""
+    """The problem's artifacts have no bytes yet: a size budget asks for their digests alone."""
     kernels = tuple(kernels)
-    texts = tuple(Artifact(kernel.digest, "", kernel.text.encode()) for kernel in kernels)
+    artifacts = tuple(Artifact(kernel.digest, "", b"") for kernel in kernels)
     choices, plans = zip(*found, strict=True)
-    return LinkedProblem(PackedProblem(signature, choices, plans, texts), kernels)
+    return LinkedProblem(PackedProblem(signature, choices, plans, artifacts), kernels)
 
 
 def _drafted(
@@ -155,4 +156,5 @@ def _drafted(
 
 def _kernel(source: Source, target: CpuTarget) -> LinkedKernel:
     text, flags = unit_text([source]), linked_flags(target)
-    return LinkedKernel(digest_of(_FORM, text, *flags), source.symbol, text, flags)
+    expected_bytes = len(source.text) // _TEXT_BYTES
+    return LinkedKernel(digest_of(_FORM, text, *flags), source.symbol, text, flags, expected_bytes)

@@ -29,13 +29,14 @@ _TAKEN = frozenset(
 class LinkedKernel:
     """A kernel of a CPU whose C text the library compiles: plans name it by ``digest`` (hex), steps by ``symbol``.
 
-    ``flags`` are for gcc and clang.
+    ``flags`` are for gcc and clang; ``expected_bytes`` is about what the compiled kernel adds to a library.
     """
 
     digest: str
     symbol: str
     text: str
     flags: tuple[str, ...]
+    expected_bytes: int
 
 
 @dataclass(frozen=True)
