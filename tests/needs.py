@@ -73,6 +73,8 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "dev_full": (lambda: os.path.exists("/dev/full"), "/dev/full: run it on Linux"),
     "strace": (traces, "strace, and a system that lets it trace: apt install strace"),
     "guard_pages": (lambda: GuardedPages(1).seal(), "inaccessible memory pages: run it on Linux or macOS"),
+    "cmake": (lambda: all(map(shutil.which, ("cmake", "pkg-config", "c++"))), "apt install cmake pkg-config g++"),
+    "make": (lambda: shutil.which("make") is not None, "GNU make: apt install make"),
     "levels": (lambda: len(levels.HERE) > 1, "a processor of two levels: unset TILESMITH_CPU_LEVEL, or take a newer"),
 }
 FOLDERS = {
@@ -80,6 +82,7 @@ FOLDERS = {
     "cuda": ("compiler", "nvrtc"),
     "dispatch": ("compiler",),
     "docs": ("compiler", "torch"),
+    "embed": ("compiler", "make"),
     "external": ("compiler", "torch"),
     "runtime": ("compiler",),
     "solvers": ("compiler", "torch"),

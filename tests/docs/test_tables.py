@@ -68,6 +68,10 @@ def test_json_fields(verb, capsys, tmp_path):
         "trace": ["trace", "--json", str(tmp_path / "script.py")],
         "cache": ["cache", "ls", "--json"],
         "package": ["package", "build", str(tmp_path / "list.txt"), "-o", str(tmp_path), "--json"],
+        "embed": [
+            *["embed", str(tmp_path / "list.txt"), "--target", "x86_64-v4", "--name", "small", "--sources-only"],
+            *["-o", str(tmp_path / "small"), "--json"],
+        ],
         "db": ["db", "query", "--db", str(ROOT / "tests" / "db" / "stores" / "v2.db"), "--json"],
         "gemm": ["gemm", "tune", "MNK=8", "t=1", "s=60", "--threads", "1", "--json"],
         "tune": ["tune", *PROBLEM.split(), "--trials", "1", "--seconds", "60", "--json"],

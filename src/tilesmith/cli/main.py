@@ -33,6 +33,7 @@ VERBS: Final = {
     "explain": "say why a solver is chosen: every candidate with its reason, prediction and time",
     "db": "look at databases, exchange what they hold, and look after them",
     "package": "build kernel packages, look at them, compare and change them",
+    "embed": "write and build a C library with the kernels of chosen problems",
     "cache": "list, verify, prune or clear the cache of kernels, plans and sources",
     "doctor": "check compilers, devices, folders, databases and cache, and say what to type",
     "trace": "run a PyTorch script and write the problems that it meets",

@@ -7,7 +7,7 @@ fastest. So a machine builds packages for targets that it does not have, as long
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -217,12 +217,13 @@ def rows_of(
 
 
 def assemble_package(
-    name: str, target: Target, packed: Sequence[PackedProblem], layers: Layers, rows: Rows,
-    counter: int = 0, date: int = 0, selection: Selection | None = None,
+    name: str, target: Target, packed: Sequence[PackedProblem], layers: Layers, rows: Rows | None,
+    counter: int = 0, date: int = 0, selection: Selection | None = None, linked: Collection[str] = (),
 ) -> KernelPackage:  # fmt: skip
     """The package of what ``pack_problems`` found. The same databases and cache make the same package.
 
-    With a selection, rows are left out of problems without a plan and of kernels that it does not let in.
+    With a selection, rows are left out of problems without a plan and of kernels that it does not let in. Without
+    ``rows`` the package has none. ``linked`` are digests of kernels that the program links in place of binaries.
     Raises ``PackageError`` for a name, counter or date outside its rule.
     """
     manifest = Manifest(name, target.name, f"tilesmith {__version__}", generator_digest(target.family), counter, date)
@@ -230,7 +231,7 @@ def assemble_package(
     binaries = {artifact.digest: artifact.data for each in packed for artifact in each.artifacts}
     problems = {each.signature.canonical.key() for each in packed if each.plans or selection is None}
     problems |= {read_head(plan.data).problem for plan in plans}  # a database may hold it under another spelling
-    results, trials = rows_of(layers, problems, target, rows)
+    results, trials = rows_of(layers, problems, target, rows) if rows is not None else ((), ())
     if selection is not None:
         results, trials = (tuple(filter(selection.takes_row, each)) for each in (results, trials))
-    return make_package(manifest, plans, binaries, results, trials)
+    return make_package(manifest, plans, binaries, results, trials, linked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tilesmith.db.lines import line_of
@@ -26,7 +26,7 @@ class PackedPlan:
 
 def make_package(
     manifest: Manifest, plans: Iterable[PackedPlan], binaries: Mapping[str, bytes],
-    results: Iterable[Record] = (), trials: Iterable[Record] = (),
+    results: Iterable[Record] = (), trials: Iterable[Record] = (), linked: Collection[str] = (),
 ) -> KernelPackage:  # fmt: skip
     """The package of these plans and rows, whatever their order.
 
@@ -37,6 +37,7 @@ def make_package(
         binaries: The compiled kernels by their digest; those that no plan counts are left out.
         results: Rows of the find-db, of any targets.
         trials: Rows of the perf-db.
+        linked: Digests of kernels that the program links: plans count them, and the package does not hold them.
 
     Raises:
         PackageError: A binary is missing or another than its digest says, or an entry breaks a rule.
@@ -51,7 +52,7 @@ def make_package(
         by_name[name_of(plan.problem, plan.target)].append(packed)
     for name, group in by_name.items():
         entries += ranked(plan_entry(name, packed) for packed in group)
-    for digest in wanted:
+    for digest in [digest for digest in wanted if digest not in linked]:
         data = binaries.get(digest)
         if data is None or hashlib.sha256(data).hexdigest() != digest:
             raise PackageError(

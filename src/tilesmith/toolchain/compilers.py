@@ -28,6 +28,7 @@ _COMMON = (
     "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-falign-functions=64",
     "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
 )  # fmt: skip
+_OF_SHARED_OBJECTS = ("-shared", "-nostdlib")
 # One segment of code and constants, no names but the kernel's: a tenth of the bytes to check, half of the mappings.
 _SMALL = ("-s", "-Wl,-z,noseparate-code,-z,norelro,--hash-style=gnu,--build-id=none")
 _LINK = _SMALL if sys.platform == "linux" else ()  # other systems' linkers have other options
@@ -103,6 +104,13 @@ def asked_for() -> tuple[str, ...]:
     return tuple([f"{name}={os.environ[name]}" for name in _ASKED_FOR if name in os.environ])
 
 
+def linked_flags(target: CpuTarget, *, zig: bool = False) -> tuple[str, ...]:
+    """The flags of gcc and clang, or of zig, for a kernel that is linked into a program: its results have the same
+    bits as those of a shared object."""
+    own = _for_zig(target.flags) if zig else target.flags
+    return (*(flag for flag in _COMMON if flag not in _OF_SHARED_OBJECTS), *own)
+
+
 def _environment() -> tuple[str, ...]:
     return tuple(f"{name}={os.environ[name]}" for name in _READ_BY_COMPILERS if os.environ.get(name))
 
@@ -137,6 +145,11 @@ def compiler_for(target: CpuTarget) -> Compiler:
             f"`apt install gcc-{machine.replace('_', '-')}-linux-gnu`, or `pip install ziglang`)"
         )
     return other
+
+
+def machine_of(compiler: Compiler) -> str:
+    """The processor that a compiler makes binaries for, such as ``x86_64``: zig's is this machine's."""
+    return _processor(platform.machine().lower()) if compiler.kind == "zig" else _machine(compiler.command)
 
 
 def command_line(compiler: Compiler, target: CpuTarget, source: str, output: str) -> tuple[str, ...]:

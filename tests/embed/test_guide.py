@@ -1,0 +1,86 @@
+"""Every command and every snippet of the guide runs, on the guide's own files."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from embedded import HERE, run
+
+from tilesmith.toolchain.compilers import find_compiler
+
+ROOT = HERE.parents[1]
+GUIDE = (ROOT / "docs" / "guide" / "c-library.md").read_text()
+TITLED = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```', re.M | re.S)
+CC = find_compiler().command
+
+
+def blocks(language):
+    return [text.strip() for text in re.findall(rf"^```{language}\n(.*?)^```", GUIDE, re.M | re.S)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the files of the guide and the library of its first block."""
+    folder = tmp_path_factory.mktemp("guide")
+    for _, name, text in TITLED.findall(GUIDE):
+        (folder / name).write_text(text)
+    shell(folder, blocks("sh")[0])
+    return folder
+
+
+def shell(folder: Path, text: str, **names: str) -> str:
+    """The commands of a block, where `tilesmith` and `cc` are those of the tests."""
+    commands = f'set -e\ntilesmith() {{ {shlex.quote(sys.executable)} -m tilesmith "$@"; }}\n{text}\n'
+    home = {"TILESMITH_CACHE_DIR": str(folder / "cache"), "TILESMITH_DB_PATH": str(folder / "test.db")}
+    return run("sh", "-c", commands, cwd=folder, env=dict(os.environ) | home | names)
+
+
+def test_every_shell_block_is_tested():
+    begins = [text.split()[0] for text in blocks("sh")]
+    assert begins == ["tilesmith", "tilesmith", "cc", "tilesmith", "cmake"]
+    assert [text.split()[0] for text in blocks("cmake")] == ["find_package(deconv", "execute_process(COMMAND"]
+
+
+def test_make_and_select(place):
+    assert (place / "deconv" / "lib" / "deconv.a").exists()
+    shell(place, blocks("sh")[1] + " --sources-only")
+    assert len(list((place / "deconv-small" / "src" / "kernels").rglob("*.c"))) > 0
+
+
+@pytest.mark.needs_cmake
+def test_programs(place):
+    where = {"PKG_CONFIG_PATH": str(place / "deconv" / "lib" / "pkgconfig")}
+    shell(place, blocks("sh")[2] + "\n./main > main.txt", **where)
+    assert (place / "main.txt").read_text() == "16\n"
+    shell(place, "c++ -std=c++17 -Wall -Wextra server.cpp $(pkg-config --cflags --libs deconv) -o server", **where)
+    assert run(place / "server") == "done\n"
+
+
+def test_the_board(place):
+    """The project is written; the compiler of another processor may not be here."""
+    write, make = blocks("sh")[3].splitlines()
+    shell(place, write)
+    assert list((place / "board" / "src" / "kernels" / "aarch64").iterdir())
+    assert make.startswith("make -C board -j16 CC=")
+    shell(place, f"make -s -C board -n CC={shlex.quote(' '.join(CC))}")
+
+
+@pytest.mark.needs_cmake
+def test_cmake_makes_the_library(place):
+    """The guide's CMake project, and the options for those who come from MIOpen's recipe."""
+    program = place / "bin" / "tilesmith"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m tilesmith "$@"\n')
+    program.chmod(0o755)
+    path = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    head = "cmake_minimum_required(VERSION 3.16)\nproject(p LANGUAGES C)\n"
+    (place / "CMakeLists.txt").write_text(head + blocks("cmake")[1])
+    shell(place, "cmake -S . -B cmake-build && cmake --build cmake-build -j2 && ./cmake-build/main", **path)
+    text = blocks("sh")[4].splitlines()[0].replace("-S tilesmith", f"-S {ROOT}").replace("-B build", "-B miopen-build")
+    shell(place, text, **path)
+    assert (place / "miopen-build" / "deconv" / "include" / "deconv.h").exists()
