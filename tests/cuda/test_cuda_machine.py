@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+from dataclasses import replace
 
 import pytest
 
 from machine_library import CTarget, machine_library, ts_query
+from package_samples import MANIFEST, package
+from tilesmith import env
+from tilesmith.cli.main import run
+from tilesmith.package.files import PackageFile, write
+from tilesmith.package.index import index_of, write_index
+from tilesmith.targets.detect import host_target
 from tilesmith.targets.detect_cuda import _devices, cuda_devices, cuda_target_of
 
 
@@ -49,3 +56,18 @@ def test_ts_query_prints_gpus(cuda):
     )
     assert done.stderr == ""
     assert done.stdout.splitlines()[1:] == ["sm_90a:132:h200"]
+
+
+def test_an_index_has_packages_for_each_gpu(cuda, tmp_path, monkeypatch, capsys):
+    """`--auto` installs what is for the CPU and for the GPU of this machine, and nothing else."""
+    monkeypatch.setenv("TILESMITH_LIBCUDA", str(cuda.path))
+    monkeypatch.setenv("TILESMITH_PACKAGE_PATH", str(tmp_path / "installed"))
+    (tmp_path / "shelf").mkdir()
+    for target in (host_target(env.NUM_THREADS.get()).name, "sm_90a:132:h200", "sm_90a:132:h100", "aarch64:4:generic"):
+        manifest = replace(MANIFEST, target=target)
+        write(tmp_path / "shelf" / manifest.file_name, package(1, manifest))
+    write_index(tmp_path / "shelf", index_of(tmp_path / "shelf"))
+    assert run(["package", "install", "--auto", str(tmp_path / "shelf")]) == 0
+    found = [PackageFile(path).manifest.target for path in (tmp_path / "installed").glob("*.kdb")]
+    assert sorted(found) == sorted([host_target(env.NUM_THREADS.get()).name, "sm_90a:132:h200"])
+    assert capsys.readouterr().out.count("installed, test 3") == 2

@@ -141,15 +141,19 @@ def test_a_package_runs_without_a_compiler_a_cache_or_a_database(made, place, no
     assert sorted(each.name for each in place.parent.iterdir()) == ["packages"]
 
 
-def test_a_process_of_packages_loads_neither_solvers_nor_databases(made, place):
+@pytest.mark.parametrize("has_database", [False, True])
+def test_a_process_of_packages_loads_no_solvers(made, place, tmp_path, has_database):
+    """And no database where there is none; one without an answer is all that is asked."""
     install(made.path, place)
+    if has_database:
+        database(tmp_path, replace(row("c_reference", "", 1.0), problem=OTHER.canonical.key()))
     code = (
         "import sys, numpy, tilesmith; s = tilesmith.GemmSignature(m=12, n=24, k=33)\n"
         "print(tilesmith.get_launchable(s).choice.basis, 'sqlite3' in sys.modules,"
         " 'tilesmith.solvers.table' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == ["package", "False", "False"]
+    assert done.stdout.split() == ["package", str(has_database), "False"]
 
 
 @pytest.mark.needs_linux
@@ -177,6 +181,7 @@ def test_strict_mode_writes_and_starts_nothing(made, place, tmp_path):
     assert "kernel" not in done.stderr
     calls = log.read_text().split("getppid()")[1].splitlines()
     assert any("test.kdb" in line and "openat" in line for line in calls)
+    assert any("memfd_create" in line for line in calls)  # what was compared is what is loaded
     forbidden = ("execve", "O_WRONLY", "O_RDWR", "O_CREAT", "mkdir", "rename", "unlink", "fork", "chmod", "link(")
     assert [line for line in calls if any(word in line for word in forbidden)] == []
 
@@ -212,11 +217,11 @@ def test_a_users_row_wins_and_takes_the_plan_of_the_package(made, place, tmp_pat
     assert get_launchable(CONV).choice.basis == PACKAGE  # which has no row
 
 
-def test_a_kept_answer_does_not_hide_a_package(made, place, tmp_path):
+def test_a_kept_answer_does_not_hide_a_package(made, place, tmp_path, monkeypatch):
     """It is asked again when a package comes, changes or goes."""
     database(tmp_path, row("c_reference", "", 1.0), name="system.db")
-    os.environ["TILESMITH_SYSTEM_DB_PATH"] = str(tmp_path)  # of the test's own environment, which ends with it
-    os.environ["TILESMITH_DB_PATH"] = str(tmp_path / "none" / "user.db")
+    monkeypatch.setenv("TILESMITH_SYSTEM_DB_PATH", str(tmp_path))
+    monkeypatch.setenv("TILESMITH_DB_PATH", str(tmp_path / "none" / "user.db"))
     bases = []
     for change in (None, None, None, lambda: install(made.path, place), lambda: (place / "test.kdb").unlink()):
         if change:

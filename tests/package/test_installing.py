@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -307,13 +308,16 @@ def test_an_index(site, tmp_path, folder, key):
         read_index(site.address)
 
 
-def test_an_object_store(folder):
+def test_an_object_store(folder, monkeypatch):
     store = fsspec.filesystem("memory")
     store.pipe("/shelf/a.kdb", LARGE)
     assert "--allow-unsigned" in refused("memory://shelf/a.kdb", folder)
     assert install("memory://shelf/a.kdb", folder, OPEN).action == "installed"
     assert (folder / FILE).read_bytes() == LARGE
     assert "cannot be fetched" in refused("memory://shelf/none.kdb", folder, OPEN)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "fsspec.core", None)
+        assert refused("s3://bucket/a.kdb", folder, OPEN).startswith("s3://bucket/a.kdb: s3:// needs another package")
     assert tidy(folder)
 
 

@@ -13,11 +13,13 @@ from tilesmith import env
 from tilesmith.db.layers import SYSTEM, Answer
 from tilesmith.db.remote import is_url
 from tilesmith.db.state import state_of
+from tilesmith.db.waiting import one_call
 from tilesmith.dispatch.choice import NEAREST_PACKAGE, PACKAGE, BuiltPlan, Choice, Considered, Resolved
 from tilesmith.dispatch.locations import DatabasePaths
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import PackageError, TargetError
 from tilesmith.problems.keys import parse_key
+from tilesmith.problems.spellings import other_spellings
 from tilesmith.runtime.package_plans import PackagedPlan, package_target, plans_for, ranked_plans
 from tilesmith.runtime.packages import Kind, PackageReader
 from tilesmith.targets.names import nearest_first, parse_target
@@ -31,18 +33,25 @@ _log = logging.getLogger("tilesmith.package")
 
 
 def recall(request: Request) -> Resolved | None:
-    """The answer of a package where no team or user database can have one, as no file of theirs exists.
+    """The answer of a package where no team or user database has one; None where it has, or has to be fetched.
 
-    Nothing else is asked, so a process whose kernels all come from packages imports neither solvers nor databases.
+    No solver is imported, and no database is opened if none of their files exists.
     """
     named = request.databases
     if (
         not request.packages.state or request.mode in ("normal", "trust_verify")
         or env.TUNING_SPEC_PATH.get() is not None or not isinstance(named, DatabasePaths)
-        or any(is_url(path) or state_of(path) != [] for path in named.paths[named.system :])
     ):  # fmt: skip
         return None
-    return best_plan(request)
+    paths = named.paths[named.system :]
+    if any(map(is_url, paths)):
+        return None
+    answers: list[Answer] = []
+    if any(state_of(path) != [] for path in paths):
+        with one_call():
+            for signature in (request.signature, *other_spellings(request.signature)):
+                answers += above(request.layers.answers(signature.canonical.key(), request.target.name))
+    return None if any(answer.record.ok for answer in answers) else best_plan(request, failed_kernels(answers))
 
 
 def best_plan(request: Request, without: Collection[Kernel] = ()) -> Resolved | None:
@@ -106,6 +115,12 @@ def with_record(resolved: Resolved, request: Request) -> Resolved:
 def above(answers: Collection[Answer]) -> tuple[Answer, ...]:
     """Those of team and user databases, which come before packages."""
     return tuple(answer for answer in answers if answer.role not in (SYSTEM, ROLE))
+
+
+def failed_kernels(answers: Collection[Answer]) -> frozenset[Kernel]:
+    """Those that the answers record as failed."""
+    records = (answer.record for answer in answers)
+    return frozenset((record.solver, record.config, record.revision) for record in records if not record.ok)
 
 
 def advice(request: Request) -> str:

@@ -23,7 +23,7 @@ from tilesmith.dispatch.choice import (
 )
 from tilesmith.dispatch.choose import NOTHING, choose, held, matches, outdated, recorded, usable
 from tilesmith.dispatch.facts import answers_of, bare_options_of, near_answers_of, options_of, revisions_of
-from tilesmith.dispatch.packaged import above, advice, best_plan, plan_of, with_record
+from tilesmith.dispatch.packaged import above, advice, best_plan, failed_kernels, plan_of, with_record
 from tilesmith.dispatch.planning import build, held_plan, preload_command
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.spec import spec_choice
@@ -105,8 +105,7 @@ def from_package(request: Request) -> Resolved | None:
         options = bare_options_of(signature, target, names, request.external)
         if held(options, answers, only=only, strict=request.strict) is not None:
             return None
-    failed = {(r.solver, r.config, r.revision) for r in (answer.record for answer in answers) if not r.ok}
-    found = best_plan(request, failed)
+    found = best_plan(request, failed_kernels(answers))
     if found is not None and request.mode == "trust_verify":
         found = with_record(found, request)
         return None if found.choice.record is None else found

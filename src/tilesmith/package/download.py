@@ -67,6 +67,8 @@ def downloaded(
         resumed = len(partial.data) > 0
         try:
             _fetch(source, partial, limits, listener)
+        except PackageError:  # a ValueError, too, whose message says all
+            raise
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
             if isinstance(error, HTTPError):
