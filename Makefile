@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 TORCH := torch==2.13.0
-C_FILES := $(wildcard src/tilesmith/runtime/csrc/*.[ch] src/tilesmith/runtime/binding/*.[ch])
-C_TESTS := $(wildcard tests/fuzz/*.c tests/torture/*.c tests/package/*.c)
+C_FILES := $(wildcard src/tilesmith/runtime/csrc/*.[ch] src/tilesmith/runtime/csrc/tools/*.[ch] src/tilesmith/runtime/binding/*.[ch])
+C_TESTS := $(wildcard tests/fuzz/*.c tests/torture/*.c tests/package/*.c tests/runtime/*.c)
 RUNTIME := CMakeLists.txt $(C_FILES)
 
 # `make demo SYSTEM=1` and the like use the packages that PYTHON has: for machines without a network.

@@ -23,7 +23,6 @@ from tilesmith.toolchain.nvrtc import find_nvrtc
 
 TESTS = Path(__file__).parent
 PREFIX = "needs_"  # of the markers
-QEMU = ("qemu-aarch64-static", "qemu-aarch64")
 
 
 def found(find: Callable[[], object]) -> bool:
@@ -34,6 +33,17 @@ def found(find: Callable[[], object]) -> bool:
     return True
 
 
+def emulator() -> str:
+    """The program that runs those for aarch64; empty if there is none."""
+    return shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64") or ""
+
+
+def aarch64_libraries() -> str:
+    """The folder with aarch64's ``lib``, as ``QEMU_LD_PREFIX`` names it; empty if there is none."""
+    place = os.environ.get("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu")
+    return place if os.path.exists(f"{place}/lib/ld-linux-aarch64.so.1") else ""
+
+
 # Whether it is here, and what it is with the way to get it.
 NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "compiler": (lambda: found(find_compiler), "a C compiler: apt install gcc, or pip install ziglang"),
@@ -41,8 +51,8 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "torch": (lambda: find_spec("torch") is not None, "PyTorch: pip install torch"),
     "zig": (lambda: find_spec("ziglang") is not None, "the ziglang wheel (400 MB): pip install ziglang"),
     "qemu": (
-        lambda: any(map(shutil.which, QEMU)),
-        "an emulator of aarch64 on PATH: apt install qemu-user-static",
+        lambda: bool(emulator() and aarch64_libraries()),
+        "an emulator of aarch64 and its C library: apt install qemu-user-static libc6-arm64-cross",
     ),
     "onnx": (
         lambda: find_spec("onnx") is not None and find_spec("onnxscript") is not None,

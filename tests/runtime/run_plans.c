@@ -26,7 +26,8 @@ int main(int count, char **words) {
   ts_plan *plan;
   void *slots[16];
   FILE *file = count == 4 ? fopen(words[1], "rb") : NULL;
-  if (file == NULL || ts_plan_open(bytes, fread(bytes, 1, sizeof bytes, file), &plan, &error)) return puts(error.text), 2;
+  if (file == NULL || ts_plan_open(bytes, fread(bytes, 1, sizeof bytes, file), &plan, &error))
+    return puts(error.text), 2;
   for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
     ts_plan_bind_kernel(plan, kernels[i].symbol, kernels[i].kernel, NULL); /* those of other plans are refused */
   const ts_plan_sizes sizes = ts_plan_get_sizes(plan);

@@ -16,6 +16,7 @@ from tilesmith.targets import cards, cpu, cuda, detect
 from tilesmith.targets.names import nearest_first, parse_target
 from tilesmith.targets.target import CpuTarget
 
+pytestmark = pytest.mark.xdist_group("machine")  # which builds the library and the program once
 CARDS = ["generic", "zen4", "zen5", "h200", "h100-80gb-hbm3", "intel-6-207", "a", "x" * 48]
 
 

@@ -18,6 +18,7 @@ from tilesmith.targets.cpu import cpu_target
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain.compilers import find_compiler
 
+pytestmark = pytest.mark.xdist_group("machine")  # which builds the library and the program once
 HERE = "x86_64-v4:4:zen5"
 SIGNATURE = f"signed {'ab' * 32} {'01' * 64}\n"
 
