@@ -42,11 +42,11 @@ from tilesmith.package.form import encode as encode_package
 from tilesmith.package.install import Rules, install
 from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import KernelPackage, Kind, name_of
-from tilesmith.package.selection import Selection
-from tilesmith.package.selection_ranges import expand_command
-from tilesmith.package.selection_size import fitting_package
-from tilesmith.package.selection_spares import with_spares
-from tilesmith.package.selection_terms import parse_tile, parse_trait
+from tilesmith.package.selection.ranges import expand_command
+from tilesmith.package.selection.reading import Selection
+from tilesmith.package.selection.size import fitting_package
+from tilesmith.package.selection.spares import with_spares
+from tilesmith.package.selection.terms import parse_tile, parse_trait
 from tilesmith.plan.serial import encode
 from tilesmith.problems.driver import parse_problem
 from tilesmith.problems.keys import parse_key

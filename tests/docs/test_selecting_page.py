@@ -10,9 +10,9 @@ import pytest
 from pages import DOCS, names, table
 
 from tilesmith.cli.main import run
-from tilesmith.package.selection import KEYS, read_selection
-from tilesmith.package.selection_ranges import expand_command
-from tilesmith.package.selection_terms import MODES
+from tilesmith.package.selection.ranges import expand_command
+from tilesmith.package.selection.reading import KEYS, read_selection
+from tilesmith.package.selection.terms import MODES
 
 PAGE = DOCS / "guide" / "selecting-kernels.md"
 TEXT = PAGE.read_text()

@@ -8,9 +8,9 @@ import pytest
 
 from tilesmith.cli.main import run
 from tilesmith.errors import CommandError, FileFormatError
-from tilesmith.package.selection import read_selection
-from tilesmith.package.selection_ranges import MOST_COMMANDS, expand_command
-from tilesmith.package.selection_terms import mode_of, parse_arch_stages, parse_size, parse_tile, parse_trait
+from tilesmith.package.selection.ranges import MOST_COMMANDS, expand_command
+from tilesmith.package.selection.reading import read_selection
+from tilesmith.package.selection.terms import mode_of, parse_arch_stages, parse_size, parse_tile, parse_trait
 from tilesmith.problems.driver import parse_problem
 
 NHWC = "-I NHWC -f NHWC -O NHWC"

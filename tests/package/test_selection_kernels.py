@@ -24,10 +24,10 @@ from tilesmith.package.build import PackedProblem
 from tilesmith.package.files import PackageFile
 from tilesmith.package.making import PackedPlan
 from tilesmith.package.records import Kind
-from tilesmith.package.selection import read_selection
-from tilesmith.package.selection_choice import best_config, decide_selected
-from tilesmith.package.selection_size import Costs, fit_size, plain_us
-from tilesmith.package.selection_terms import Shapes, parse_arch_stages, parse_tile
+from tilesmith.package.selection.choice import best_config, decide_selected
+from tilesmith.package.selection.reading import read_selection
+from tilesmith.package.selection.size import Costs, fit_size, plain_us
+from tilesmith.package.selection.terms import Shapes, parse_arch_stages, parse_tile
 from tilesmith.plan.serial import decode, encode
 from tilesmith.problems.driver import parse_command
 from tilesmith.problems.gemm import GemmSignature

@@ -22,7 +22,7 @@ from tilesmith.cli.terminal import print_json, table
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.package.build import Rows, build_target
 from tilesmith.package.form import encode
-from tilesmith.package.selection_explain import ExplainedPlan, explain_kernels, explain_problem
+from tilesmith.package.selection.explain import ExplainedPlan, explain_kernels, explain_problem
 
 
 @click.command("select", help="Say what a selection file lets into a package; nothing is written but the cache.")

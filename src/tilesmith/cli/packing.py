@@ -15,11 +15,11 @@ from tilesmith.db.layers import Layers
 from tilesmith.errors import ArgumentError, PackageError
 from tilesmith.package.build import PackedProblem, Rows, assemble_package, pack_problems
 from tilesmith.package.records import KernelPackage
-from tilesmith.package.selection import Selection, read_selection
-from tilesmith.package.selection_explain import used_terms
-from tilesmith.package.selection_size import fitting_package
-from tilesmith.package.selection_spares import with_spares
-from tilesmith.package.selection_terms import mode_of
+from tilesmith.package.selection.explain import used_terms
+from tilesmith.package.selection.reading import Selection, read_selection
+from tilesmith.package.selection.size import fitting_package
+from tilesmith.package.selection.spares import with_spares
+from tilesmith.package.selection.terms import mode_of
 from tilesmith.problems.driver import command_or_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.target import Target

@@ -24,8 +24,8 @@ from tilesmith.dispatch.resolve import as_held, decide, resolve
 from tilesmith.errors import CompileError, NoSolutionError, PlanError, TargetError, TilesmithError
 from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import KernelPackage, Manifest
-from tilesmith.package.selection_choice import decide_selected
-from tilesmith.package.selection_rules import Selection
+from tilesmith.package.selection.choice import decide_selected
+from tilesmith.package.selection.rules import Selection
 from tilesmith.plan.serial import read_head
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
@@ -110,7 +110,7 @@ def pack_problems(
         jobs: Compilers at a time. None: one for each usable core.
         listener: Called with each problem when it is done, in the order given. None: no calls.
         plans: At most this many for each problem: the best, and those that dispatch would take without it.
-        selection: Lets in problems and kernels; its ``size`` does not count here (``selection_size.fit_size``). A
+        selection: Lets in problems and kernels; its ``size`` does not count here (``selection.size.fit_size``). A
             problem with the same key under several spellings is in if one of them is. None: any.
 
     Raises:

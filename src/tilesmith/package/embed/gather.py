@@ -14,8 +14,8 @@ from tilesmith.package.embed.link import LinkedProblem, Wanted, link_plan, link_
 from tilesmith.package.embed.records import Library, TargetPart
 from tilesmith.package.making import PackedPlan
 from tilesmith.package.records import KernelPackage, Kind, PackageEntry
-from tilesmith.package.selection_rules import Selection
-from tilesmith.package.selection_size import Costs, fit_size, package_costs
+from tilesmith.package.selection.rules import Selection
+from tilesmith.package.selection.size import Costs, fit_size, package_costs
 from tilesmith.plan.serial import decode
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature

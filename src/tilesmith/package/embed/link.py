@@ -21,8 +21,8 @@ from tilesmith.errors import CompileError, NoSolutionError, PlanError, Tilesmith
 from tilesmith.package.build import PackedProblem
 from tilesmith.package.embed.records import LinkedKernel
 from tilesmith.package.making import PackedPlan
-from tilesmith.package.selection_choice import decide_selected
-from tilesmith.package.selection_rules import Selection
+from tilesmith.package.selection.choice import decide_selected
+from tilesmith.package.selection.rules import Selection
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Source
 from tilesmith.plan.serial import encode

@@ -12,7 +12,7 @@
     size = "4 MB"
     reference = false
 
-Every key may be left out. ``selection_rules`` has what they mean.
+Every key may be left out. ``rules`` has what they mean.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tilesmith.errors import ArgumentError, CommandError, FileFormatError
-from tilesmith.package.selection_ranges import MOST_COMMANDS, expand_command
-from tilesmith.package.selection_rules import SOLVERS, Selection, limited_by
-from tilesmith.package.selection_terms import (
+from tilesmith.package.selection.ranges import MOST_COMMANDS, expand_command
+from tilesmith.package.selection.rules import SOLVERS, Selection, limited_by
+from tilesmith.package.selection.terms import (
     parse_arch_stages,
     parse_mode,
     parse_size,

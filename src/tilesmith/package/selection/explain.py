@@ -11,10 +11,10 @@ from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import as_held, decide
 from tilesmith.errors import NoSolutionError
 from tilesmith.package.build import PackedProblem
-from tilesmith.package.selection_rules import Selection, limited_by, names_solver
-from tilesmith.package.selection_shape import KernelShape, shape_of
-from tilesmith.package.selection_size import expected_us, package_costs, plain_us
-from tilesmith.package.selection_terms import mode_of, types_of
+from tilesmith.package.selection.rules import Selection, limited_by, names_solver
+from tilesmith.package.selection.shape import KernelShape, shape_of
+from tilesmith.package.selection.size import expected_us, package_costs, plain_us
+from tilesmith.package.selection.terms import mode_of, types_of
 from tilesmith.plan.records import Launch, Plan
 from tilesmith.plan.serial import decode
 from tilesmith.problems.driver import command_or_key

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tilesmith.db.records import Record
 from tilesmith.errors import TargetError
-from tilesmith.package.selection_shape import shape_of
-from tilesmith.package.selection_terms import ArchStages, Shapes, Tile, Trait, mode_of, types_of
+from tilesmith.package.selection.shape import shape_of
+from tilesmith.package.selection.terms import ArchStages, Shapes, Tile, Trait, mode_of, types_of
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.old_names import read_config

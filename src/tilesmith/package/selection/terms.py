@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tilesmith.errors import ArgumentError, ProblemError
-from tilesmith.package.selection_shape import KernelShape
+from tilesmith.package.selection.shape import KernelShape
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver.flags import ACC_TYPES
 from tilesmith.problems.dtypes import acc_dtype, dtype

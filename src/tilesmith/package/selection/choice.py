@@ -14,9 +14,9 @@ from tilesmith.dispatch.facts import answers_of, near_answers_of, options_of
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.spec import spec_choice
 from tilesmith.errors import NoSolutionError
-from tilesmith.package.selection_rules import Selection
-from tilesmith.package.selection_shape import shape_of
-from tilesmith.package.selection_terms import Shapes
+from tilesmith.package.selection.rules import Selection
+from tilesmith.package.selection.shape import shape_of
+from tilesmith.package.selection.terms import Shapes
 from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.solver import Config, Rejected, SearchSpace
 from tilesmith.solvers.table import Candidate

@@ -19,7 +19,7 @@ from tilesmith.package.build import PackedProblem
 from tilesmith.package.form import HEADER_BYTES, encode, entry_bytes
 from tilesmith.package.making import PackedPlan, plan_entry
 from tilesmith.package.records import KernelPackage, Kind, name_of, new_entry
-from tilesmith.package.selection_rules import Selection
+from tilesmith.package.selection.rules import Selection
 from tilesmith.plan.serial import decode, read_head
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature

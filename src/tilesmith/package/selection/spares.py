@@ -15,8 +15,8 @@ from tilesmith.dispatch.planning import build
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import CompileError, NoCompilerError, PlanError
 from tilesmith.package.build import PackedProblem, packed_plan
-from tilesmith.package.selection_rules import Selection
-from tilesmith.package.selection_terms import mode_of, types_of
+from tilesmith.package.selection.rules import Selection
+from tilesmith.package.selection.terms import mode_of, types_of
 from tilesmith.plan.serial import read_head
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
