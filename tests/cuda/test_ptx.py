@@ -7,8 +7,8 @@ from tilesmith.cli.main import run
 from tilesmith.errors import TargetError
 from tilesmith.package.build import with_ptx
 from tilesmith.package.files import PackageFile
-from tilesmith.package.lookup import plan_for
 from tilesmith.runtime.executable import Executable
+from tilesmith.runtime.package_plans import plan_for
 from tilesmith.targets import detect_cuda
 from tilesmith.targets.cuda import GPU_ARCHS, PTX_ARCHS
 from tilesmith.targets.names import parse_target
