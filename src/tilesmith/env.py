@@ -210,7 +210,7 @@ PACKAGE_PATH: Variable[tuple[Path, ...]] = Variable(
 )  # fmt: skip
 PACKAGE_NEAREST: Variable[bool] = Variable(
     "TILESMITH_PACKAGE_NEAREST", lambda: False, "0", _SWITCH,
-    "let kernel packages for other machines of the same arch serve problems that no package for this machine has",
+    "let kernel packages for other machines whose kernels run here serve problems that no package for this machine has",
     _switch,
 )  # fmt: skip
 LOG_CMD: Variable[bool] = Variable(

@@ -345,15 +345,26 @@ def test_a_package_for_another_machine_is_refused_unless_the_nearest_is_wanted(b
     assert f"no kernel package is for {TARGET.name}: plans for {LARGER.name}" in told[0]
 
 
-def test_another_arch_is_never_the_nearest(build, place, monkeypatch):
-    lower = next((a for a in ("x86_64-v2", "x86_64-v3") if a != TARGET.arch), "x86_64-v3")
-    target = as_target(f"{lower}:1:generic")
-    install(build(target).path, place)
+def test_a_lower_level_serves_where_the_nearest_is_wanted(build, place, monkeypatch):
+    lower = as_target("x86_64-v2:1:generic")
+    install(build(lower).path, place)
+    with pytest.raises(NoSolutionError, match=f"holds it for {lower.name}.*TILESMITH_PACKAGE_NEAREST=1"):
+        get_launchable(GEMM, mode="strict")
     monkeypatch.setenv("TILESMITH_PACKAGE_NEAREST", "1")
-    with pytest.raises(NoSolutionError, match=f"holds it for {target.name}, which is another machine") as caught:
+    launch = get_launchable(GEMM, mode="strict")
+    assert (launch.choice.basis, launch.plan.target) == (NEAREST_PACKAGE, lower.name)
+    assert is_right(launch, GEMM)
+    install(build(LARGER).path, place)  # of this arch, for more threads
+    assert get_launchable(GEMM, mode="strict").plan.target == LARGER.name
+
+
+@pytest.mark.needs_nvrtc
+def test_what_cannot_run_here_is_never_the_nearest(build, place, monkeypatch):
+    install(build(as_target("sm_90a:132:h200")).path, place)
+    monkeypatch.setenv("TILESMITH_PACKAGE_NEAREST", "1")
+    with pytest.raises(NoSolutionError, match="holds it for sm_90a:132:h200, which is another machine") as caught:
         get_launchable(GEMM, mode="strict")
     assert "TILESMITH_PACKAGE_NEAREST" not in str(caught.value)
-    assert get_launchable(GEMM, target=target, mode="strict").choice.basis == PACKAGE
 
 
 def test_strict_mode_needs_no_cache(made, place, monkeypatch, no_work):

@@ -14,7 +14,8 @@ from package_samples import MANIFEST, package
 from tilesmith.errors import PackageError
 from tilesmith.package.files import write
 from tilesmith.package.index import INDEX_FILE, IndexLine, PackageIndex, index_of, parse_index, write_index
-from tilesmith.package.picking import Fit, pick
+from tilesmith.package.picking import pick
+from tilesmith.targets.fitting import Fit
 from tilesmith.targets.names import parse_target
 
 TARGETS = tuple(

@@ -22,7 +22,8 @@ from tilesmith.package.form import encode, identity, with_signature
 from tilesmith.package.index import INDEX_FILE, index_of, write_index
 from tilesmith.package.install import Rules, install, install_picked, read_index
 from tilesmith.package.keys import PublicKey, hold
-from tilesmith.package.picking import Fit, Pick
+from tilesmith.package.picking import Pick
+from tilesmith.targets.fitting import Fit
 from tilesmith.targets.names import parse_target
 from tilesmith.toolchain.arriving import Patience
 

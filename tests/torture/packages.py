@@ -33,8 +33,9 @@ from tilesmith.package.form import with_signature
 from tilesmith.package.index import INDEX_FILE, index_of
 from tilesmith.package.install import Rules, install, install_picked, read_index
 from tilesmith.package.keys import PublicKey, forget, hold
-from tilesmith.package.picking import Fit, Pick
+from tilesmith.package.picking import Pick
 from tilesmith.package.trust import signer_of
+from tilesmith.targets.fitting import Fit
 from tilesmith.targets.names import parse_target
 
 MOST_GROWTH_KB = 160 << 10  # of a process that reads any of them: an entry has at most 64 MiB

@@ -14,8 +14,9 @@ from tilesmith.package.index import PackageIndex, index_of, write_index
 from tilesmith.package.install import Installation, Rules, index_signer, install, install_picked, read_index
 from tilesmith.package.installed import installed_packages, machine_targets, uninstall
 from tilesmith.package.installer import write_installer
-from tilesmith.package.picking import Fit, Pick, nearest_names, pick
+from tilesmith.package.picking import Pick, pick
 from tilesmith.targets.detect import host_target
+from tilesmith.targets.fitting import Fit, nearest_names
 from tilesmith.targets.names import as_target
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.arriving import Patience

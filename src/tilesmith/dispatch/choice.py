@@ -38,10 +38,10 @@ class Choice:
     """The decision.
 
     ``basis`` is ``database``, ``nearest target``, ``prediction``, ``measurement``, ``tuning spec``, ``package``, or
-    ``nearest package`` (for another machine of the same arch). ``layer`` names the database or file, ``role`` says
-    whether it is a ``system``, ``team`` or ``user`` layer or a ``package``, ``record`` is what it holds. ``time_us`` is
-    the record's time, None if it was measured on another target. The trace has predictions only where they were needed
-    (``Launchable.trace`` has them all).
+    ``nearest package`` (for another machine whose kernels run here). ``layer`` names the database or file, ``role``
+    says whether it is a ``system``, ``team`` or ``user`` layer or a ``package``, ``record`` is what it holds.
+    ``time_us`` is the record's time, None if it was measured on another target. The trace has predictions only where
+    they were needed (``Launchable.trace`` has them all).
     """
 
     solver: str

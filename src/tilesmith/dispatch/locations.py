@@ -19,8 +19,9 @@ from tilesmith.errors import ArgumentError, DatabaseError, NoSolutionError, Targ
 from tilesmith.targets.cpu import archs_within
 from tilesmith.targets.detect import hidden_arch, host_target
 from tilesmith.targets.detect_cuda import cuda_target_of
+from tilesmith.targets.fitting import runs_on
 from tilesmith.targets.names import as_target
-from tilesmith.targets.target import CpuTarget, Target
+from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.files import scratch_of_process
 
@@ -150,19 +151,6 @@ def target_of(target: Target | str | None, threads: int | None, device: str | No
         advice = "; TILESMITH_CPU_LEVEL caps it, unset that" if capped else ""
         raise TargetError(f"target {target.name} does not run on this machine, which is {host.name}{advice}")
     return target
-
-
-def runs_on(target: Target, host: Target) -> bool:
-    """Whether ``host`` has every instruction of ``target``."""
-    if not isinstance(target, CpuTarget) or not isinstance(host, CpuTarget):
-        return target.name == host.name
-    return (
-        target.zig_target == host.zig_target
-        and target.vector_bytes <= host.vector_bytes
-        and target.vector_registers <= host.vector_registers
-        and (host.bf16_dot or not target.bf16_dot)
-        and (host.fp16_convert or not target.fp16_convert)
-    )
 
 
 def open_cache(place: ArtifactCache | Path | str | None = None) -> ArtifactCache:

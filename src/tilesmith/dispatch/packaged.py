@@ -22,7 +22,8 @@ from tilesmith.problems.keys import parse_key
 from tilesmith.problems.spellings import other_spellings
 from tilesmith.runtime.package_plans import PackagedPlan, package_target, plans_for, ranked_plans
 from tilesmith.runtime.packages import Kind, PackageReader
-from tilesmith.targets.names import nearest_first, parse_target
+from tilesmith.targets.fitting import Fit, fit_of, nearest_names
+from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.packages import package_places
 
@@ -139,7 +140,7 @@ def advice(request: Request) -> str:
         places = ", ".join(map(str, package_places()))
         return f"no kernel package in {places} holds it: type {install}"
     package, target = others[0]
-    kin = next(((p, t) for p, t in others if t.arch == request.target.arch), None)
+    kin = next(((p, t) for p, t in others if fit_of(request.target, t.name) != Fit.NONE), None)
     text = f"{package.path} holds it for {target.name}, which is another machine: type {install}"
     if kin is None:
         return text
@@ -152,8 +153,8 @@ def _ordered(request: Request) -> Iterator[tuple[PackageReader, Target]]:
     for package in readers:
         yield package, own
     if request.packages.nearest:
-        targets = {p: t for p in readers if (t := _target_of(p)) is not None and t.arch == own.arch}
-        for name in nearest_first(own, {target.name for target in targets.values()}):
+        targets = {p: t for p in readers if (t := _target_of(p)) is not None}
+        for name in nearest_names(own, {target.name for target in targets.values()} - {own.name}):
             yield from ((package, target) for package, target in targets.items() if target.name == name)
 
 

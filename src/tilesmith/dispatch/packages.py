@@ -32,7 +32,7 @@ _opened: dict[FileState, PackageReader | None] = {}  # None: one that is left ou
 class Packages:
     """The packages at a moment; an earlier one wins. Two are equal if they are the same object.
 
-    ``state`` changes with each of their files. ``nearest`` allows plans for other machines of the same arch.
+    ``state`` changes with each of their files. ``nearest`` allows plans for other machines whose kernels run here.
     """
 
     state: tuple[FileState, ...] = ()

@@ -14,12 +14,13 @@ from tilesmith.errors import PackageError
 from tilesmith.package.download import Download, Limits, Listener, downloaded
 from tilesmith.package.files import PackageFile
 from tilesmith.package.index import INDEX_FILE, MOST_BYTES, IndexLine, PackageIndex, parse_index
-from tilesmith.package.picking import Fit, Pick, fit_of
+from tilesmith.package.picking import Pick
 from tilesmith.package.records import Manifest
 from tilesmith.package.sources import Source, beside, inside, source_of
 from tilesmith.package.trust import signer_of, standing, wrong_signature
 from tilesmith.package.whole import MOST_PACKAGE, opened, package_bytes, verify
 from tilesmith.runtime._runtime import is_signature
+from tilesmith.targets.fitting import Fit, fit_of
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.arriving import PATIENCE, Patience
 from tilesmith.toolchain.files import exclusive, publish, remove_abandoned
