@@ -87,7 +87,6 @@ def test_tables():
 
 
 def test_a_plot_has_a_panel_for_each_form(tmp_path):
-    pytest.importorskip("matplotlib")
     path = tmp_path / "plot.svg"
     plot([result(), result("MNK=200"), result("MNK=50 nt", 1.0)], path)
     assert path.read_text().count('<g id="axes_') == 2

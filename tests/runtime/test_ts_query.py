@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 from dataclasses import replace
 
@@ -194,7 +193,7 @@ def test_output_that_cannot_be_written():
     assert (done.returncode, done.stderr.count("cannot be written")) == (2, 1)
 
 
-@pytest.mark.skipif(shutil.which("cmake") is None, reason="needs cmake: pip install cmake")
+@pytest.mark.needs_cmake
 def test_cmake_installs_it(tmp_path):
     root = CSRC.parents[3]
     made = folder() / "cmake"

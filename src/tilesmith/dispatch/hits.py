@@ -125,7 +125,7 @@ def _kernel(request: Request, digest: str) -> Artifact | None:
 
 
 def _states_of(packages: Packages) -> list[Any]:
-    """What says of the packages that none has changed, as JSON values."""
+    """The states of the packages' files, as JSON values: equal if none has changed."""
     return [packages.nearest, *map(list, packages.state)]
 
 

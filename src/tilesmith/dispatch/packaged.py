@@ -125,7 +125,7 @@ def failed_kernels(answers: Collection[Answer]) -> frozenset[Kernel]:
 
 
 def advice(request: Request) -> str:
-    """What the packages have instead of an answer, and what to type: for the error of a miss."""
+    """The end of a miss's error: a package that holds the problem for another machine, and the command to type."""
     name = request.target.name
     others = []
     for package in request.packages.readers:

@@ -77,7 +77,7 @@ def begin_job(words: Sequence[str], command: Sequence[str]) -> Job:
 
 
 def end_job(folder: Path, status: int) -> None:
-    """What a job's process says last."""
+    """Write down the exit status of a job; its process calls this last."""
     (folder / _STATUS).write_text(str(status))
 
 

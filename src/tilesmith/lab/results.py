@@ -1,4 +1,4 @@
-"""What was tuned and measured, kept for good: one file of lines that are only ever added.
+"""Results of tuning and measuring: one file of lines that are only ever added.
 
 A line is the sealed record of one run of one product on one target. A run that is repeated adds a line; the newest one
 of a product counts. Several processes may add at the same time; a line that is damaged, or of a newer version, is left
