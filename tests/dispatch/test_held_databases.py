@@ -67,7 +67,7 @@ def timed(call):
 
 def warnings(caplog, path):
     """Of the databases of this test: what an earlier one measures in the background may still warn of its own."""
-    mine = [record for record in caplog.records if str(path.parent) in record.getMessage()]
+    mine = [record for record in caplog.records if f"{path.parent}{os.sep}" in record.getMessage()]
     return [record for record in mine if record.name == "tilesmith.db"]
 
 
