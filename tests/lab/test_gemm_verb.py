@@ -63,6 +63,7 @@ def test_a_job_in_the_background(tilesmith):
     [
         ("gemm run nn", "no size is given"),
         ("gemm run MNK=8 O=65537", "odd O"),
+        ("gemm run MNK=8 O=3", "odd O"),
         ("gemm run MNK=8 --against nobody", "nobody"),
         ("gemm run MNK=8 fp99", "fp99"),
         ("gemm log 5", "no job 5"),

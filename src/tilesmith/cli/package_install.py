@@ -81,7 +81,7 @@ def install_(
 
 
 def _picks(place: str, index: PackageIndex, rules: Rules, names: tuple[str, ...]) -> tuple[Pick, ...]:
-    """What is installed of an index; says which targets get nothing, and what would be the nearest."""
+    """The packages of an index to install. Says which targets get nothing, and the nearest package for each of them."""
     if rules.machines is None:
         return tuple(Pick(line, line.target, Fit.EXACT) for line in index.lines if not names or line.name in names)
     picks = pick(index.lines, rules.machines, Fit.NEAREST if rules.nearest else Fit.EXACT, names)

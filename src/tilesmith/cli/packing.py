@@ -51,7 +51,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Packed:
-    """What a package got of each problem, and the package; ``terms`` says which terms of the selection were used."""
+    """A package, and what each problem has in it; ``terms`` says which terms of the selection were used."""
 
     problems: tuple[PackedProblem, ...]
     package: KernelPackage

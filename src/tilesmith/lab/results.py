@@ -57,7 +57,6 @@ class Result:
         config: Its config.
         time_us: Its median, in microseconds; of calls in a row.
         spread_us: The spread of that time.
-        gflops: Operations in a nanosecond (a multiply-add counts two).
         roofline: The least time that the machine allows over ``time_us``.
         trials: Configs that the search measured.
         seconds: How long the search took.
@@ -75,7 +74,6 @@ class Result:
     config: str
     time_us: float
     spread_us: float
-    gflops: float
     roofline: float
     trials: int
     seconds: float

@@ -136,7 +136,7 @@ def _result(
     versions = dict(place.versions)
     return Result(
         problem=problem.canonical.key(), target=place.target.name, solver=solver, config=config,
-        time_us=times.time_us or 0.0, spread_us=times.spread_us or 0.0, gflops=times.gflops or 0.0,
+        time_us=times.time_us or 0.0, spread_us=times.spread_us or 0.0,
         roofline=times.roofline or 0.0, trials=trials, seconds=seconds,
         date=datetime.now(UTC).isoformat(timespec="seconds"), generator=generator_digest(place.target.family),
         disturbed=times.reason, single_us=times.single_us,

@@ -90,8 +90,11 @@ def csv_text(results: Sequence[Result]) -> str:
 
 
 def json_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """The results with the words that name them."""
-    return [{"words": said(result.signature), **asdict(result)} for result in results]
+    """The results with the words that name them, and their rates."""
+    return [
+        {"words": said(result.signature), **asdict(result), "tflops": _tflops(result, result.time_us)}
+        for result in results
+    ]
 
 
 def plot(results: Sequence[Result], path: Path) -> None:

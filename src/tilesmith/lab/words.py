@@ -34,7 +34,7 @@ _PARTS = ("bias", "residual", *(name for name in ACTIVATIONS if name not in ("no
 
 @dataclass(frozen=True)
 class Asked:
-    """What the words ask for.
+    """The products and limits that words name.
 
     Args:
         problems: The products, in order; empty if no size is given.
@@ -58,7 +58,7 @@ class Asked:
 
 
 def read_words(words: Sequence[str]) -> Asked:
-    """What the words ask for.
+    """Read words.
 
     Raises:
         CommandError: A word is none of the grammar, a letter is given twice or not at all, or there are too many sizes.

@@ -43,7 +43,7 @@ _log = logging.getLogger("tilesmith.package")
 
 @dataclass(frozen=True)
 class PackedProblem:
-    """What a package got of one problem: its plans, the best first; or the reason why it got nothing.
+    """One problem's part of a package: its plans, the best first; or the reason why it has none.
 
     ``choices`` says how each plan was chosen. ``artifacts`` are the binaries of all of them. ``refused`` is true if the
     selection wants nothing of this problem: its mode or its types are out, or its size.

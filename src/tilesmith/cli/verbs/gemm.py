@@ -66,10 +66,10 @@ def _work(
     asked = [read_words(each) for each in lines]
     if not any(each.problems for each in asked):
         raise CommandError("no size is given; type for example MNK=1024")
-    if any(each.in_background for each in asked):
-        return _begin(action, lines, against, again, device, threads)
     if any(each.is_of_tvm for each in asked):
         raise ArgumentError("an odd O asks for TVM's kernels, which no rival here tunes; leave O out for ours")
+    if any(each.in_background for each in asked):
+        return _begin(action, lines, against, again, device, threads)
     rivals = chosen_rivals(against, target_of(None, threads, device))
     place = place_of(device, threads, rivals)
     failed = 0

@@ -232,10 +232,6 @@ def _written(path: Path, package: KernelPackage, sources: Sequence[PackageFile])
     return 0
 
 
-for _action in (keygen, sign, trust):
-    command.add_command(_action)
-
-
 def _contents(package: KernelPackage) -> str:
     plans, binaries = package.of_kind(Kind.PLAN), package.of_kind(Kind.BINARY)
     return f"{len(plans)} plans, {len(binaries)} binaries"
@@ -248,5 +244,5 @@ def _make_folder(path: Path) -> None:
         raise FileFormatError(f"{path}: cannot be made: {error.strerror or error}") from None
 
 
-for _action in package_install.ACTIONS:
+for _action in (keygen, sign, trust, *package_install.ACTIONS):
     command.add_command(_action)
