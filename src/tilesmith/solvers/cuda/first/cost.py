@@ -27,7 +27,7 @@ def first_seconds(t: FirstTile) -> float:
     issued = units / 32 * (20 + 6 * (1 if t.vector == 4 else g.c * t.taps)) / 4 + rows * t.block_n * 3 / 4
     tensor = macs / (_WGMMA_MACS if t.wgmma else _MMA_MACS)
     parts = sorted((tensor, shared, issued))
-    cycles = turns * (parts[2] + (0.5 * parts[1] + 0.3 * parts[0]) / t.value["blocks_per_sm"] ** 0.5)
+    cycles = turns * (parts[2] + (0.5 * parts[1] + 0.3 * parts[0]) / float(t.value["blocks_per_sm"] ** 0.5))
     start = t.block_n * len(t.units) / (32 * t.warps) * 60 / t.value["blocks_per_sm"] + 2500
     moved = prod(g.x.shape) * 2 + prod(g.y.shape) * dtype(g.y.dtype).nbytes
     memory = moved / (_BANDWIDTH * target.bytes_per_s)

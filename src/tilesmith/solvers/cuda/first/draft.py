@@ -79,9 +79,11 @@ def _unit_functions(t: FirstTile) -> str:
     lines += [f"  case {step}: return true;" for step, whole in enumerate(kept) if not whole]
     lines += ["  }", "  return false;", "}", "TS_MMA_DEVICE u32 unit_mask(int first, int place, int word) {"]
     lines += ["  switch (first / 4 * 2 + word) {"]
-    for step, four in enumerate(masks):
+    for step, words in enumerate(masks):
         if not kept[step]:
-            lines += [f"  case {2 * step + word}: return {_chosen([m[word] for m in four], 'u')};" for word in range(2)]
+            lines += [
+                f"  case {2 * step + word}: return {_chosen([m[word] for m in words], 'u')};" for word in range(2)
+            ]
     return "\n".join([*lines, "  }", "  return ~0u;", "}", ""])
 
 

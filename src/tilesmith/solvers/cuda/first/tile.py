@@ -199,7 +199,7 @@ class FirstTile(Configured):
         t, v = self.target, self.value
         if self.wgmma and not (t.has_wgmma and self.warps % 4 == 0):
             return False
-        if self.pixels % v["tile_w"] or (v["block_n"] > 8 and v["block_n"] >= 2 * self.g.k):
+        if self.pixels % v["tile_w"] or v["block_n"] > max(8, -(-self.g.k // 32) * 32):
             return False
         if self.shared_bytes > t.shared_bytes_per_block or self.per_sm < v["blocks_per_sm"]:
             return False
