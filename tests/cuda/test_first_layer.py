@@ -1,4 +1,4 @@
-"""Convolutions of few input channels: numbers through the emulator, choices, refusals, and their text for every arch."""
+"""Convolutions of few input channels: numbers through the emulator, choices, refusals, and text for every arch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
-from tilesmith.solvers.cuda.first.solver import FirstLayerSolver
+from tilesmith.solvers.cuda.first.solver import FirstLayerSolver, FirstLayerWrwSolver
 from tilesmith.solvers.solver import Accepted, Config
 
-SOLVER = FirstLayerSolver()
-AXES = [axis.name for axis in SOLVER.axes]
+SOLVERS = {"fwd": FirstLayerSolver(), "wrw": FirstLayerWrwSolver()}
 
 
 def conv(c=3, k=24, taps=(7, 7), size=(15, 17), **more):
@@ -34,20 +33,25 @@ CASES = [
     (conv(4, 16, (4, 4), stride=4, padding=0, size=(17, 23)), (8, 4, 1, 16, 0, 1)),
     (conv(4, 16, (1, 3), padding=(0, 2), dilation=(1, 2), output_dtype="fp32"), (8, 4, 1, 16, 0, 1)),
     (conv(7, 9, (2, 3), stride=(3, 2)), (8, 4, 1, 16, 0, 1)),
+    (conv(stride=2, padding=3, mode="wrw"), (2, 16, 4, 2, 2, 1)),
+    (conv(1, 40, (5, 5), stride=1, padding=((2, 1), (0, 3)), dtype="fp16", mode="wrw"), (4, 8, 4, 1, 1, 1)),
+    (conv(2, 9, (3, 7), stride=(1, 3), dilation=(2, 1), padding=3, mode="wrw"), (4, 8, 2, 1, 2, 1)),
+    (conv(7, 16, (2, 3), stride=(3, 2), kernel_dtype="fp32", mode="wrw"), (2, 8, 2, 1, 1, 1)),
 ]
 
 
-def config(values) -> Config:
-    return Config(tuple(zip(AXES, values, strict=True)))
+def config(solver, values) -> Config:
+    return Config(tuple(zip((axis.name for axis in solver.axes), values, strict=True)))
 
 
 @pytest.mark.parametrize(("signature", "values"), CASES, ids=lambda v: v.key()[12:70] if hasattr(v, "key") else "")
 def test_numbers(signature, values, emulating):
     signature = signature.canonical
-    geometry, chosen = signature.geometry, config(values)
-    assert SOLVER.applicable(geometry, H200) == Accepted()
-    assert SOLVER.search_space(geometry, H200).contains(chosen)
-    made = executable(signature, SOLVER.draft(geometry, chosen, H200), emulating)
+    geometry, solver = signature.geometry, SOLVERS[signature.mode]
+    chosen = config(solver, values)
+    assert solver.applicable(geometry, H200) == Accepted()
+    assert solver.search_space(geometry, H200).contains(chosen)
+    made = executable(signature, solver.draft(geometry, chosen, H200), emulating)
     given = sample_args(signature)
     cases = [given, *((*given[:i], planted_copy(given[i], (np.nan, np.inf), i), *given[i + 1 :]) for i in (0, 1))]
     with np.errstate(all="ignore"):

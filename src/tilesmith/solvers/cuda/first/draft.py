@@ -6,10 +6,13 @@ from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
 from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
-from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
+from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.plan.slots import slot_names
+from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.first.tile import FirstTile
+from tilesmith.solvers.cuda.first.weights import WeightsTile
+from tilesmith.solvers.cuda.first.window import Unit, Window
 
 _FOLDER = Path(__file__).parent
 
@@ -25,43 +28,93 @@ def first_draft(t: FirstTile) -> Draft:
 
 
 def _source(t: FirstTile, arguments: tuple[Argument, ...]) -> Source:
-    g, v = t.g, t.value
-    planes, rows, columns = t.window
+    g = t.g
     numbers = {
-        "C": g.c, "S": g.filter[2], "TAPS": t.taps, "PER_PIXEL": t.per_pixel, "UNITS": len(t.units), "IN_D": planes,
-        "IN_H": rows, "IN_W": columns, "TILE_H": t.tile[0], "TILE_W": t.tile[1], "WARPS": t.warps, "PARTS": t.parts,
-        "BLOCK_N": t.block_n, "MIN_BLOCKS": v["blocks_per_sm"], "VECTOR": t.vector, "OUT_VECTOR": t.out_vector,
+        **t.text_numbers, "UNITS": len(t.units), "PARTS": t.parts, "BLOCK_N": t.block_n, "OUT_VECTOR": t.out_vector,
         "SHARED_BYTES": t.shared_bytes,
     }  # fmt: skip
-    for name, values in (("STRIDE", g.stride), ("DILATION", g.dilation)):
-        numbers |= {f"{name}_{axis}": value for axis, value in zip("DHW", values, strict=True)}
     flags = {"WGMMA": t.wgmma, "BIAS": g.epilogue.bias}
-    words = [0xFFFFFFFF if u is None else u.d << 24 | u.r << 16 | u.s << 8 | u.channels for u in t.units]
     functions = activate(g.epilogue, "TS_MMA_DEVICE") + _unit_functions(t)
     functions += _product_text(t) + template(_FOLDER, "wgmma") if t.wgmma else _NO_WGMMA
     header = Header(
-        numbers, flags, {"Element": TYPES[g.x.dtype], "Out": TYPES[g.y.dtype]}, {"unit_taps": words}, functions,
-        arguments=arguments,
+        numbers, flags, {"Element": TYPES[g.x.dtype], "Out": TYPES[g.y.dtype]}, {"unit_taps": _words(t.units)},
+        functions, arguments=arguments,
     )  # fmt: skip
     tile = f"{t.tile[0]}x{t.tile[1]}x{t.block_n}w{t.warps}"
-    return unit("firstfwd", g.x.dtype, tile, t.target.arch, mma_prelude(), template(_FOLDER, "kernel"), header)
+    return _unit("firstfwd", t, tile, ("units", "kernel"), header)
+
+
+def _unit(op: str, t: Window, tile: str, parts: tuple[str, ...], header: Header) -> Source:
+    text = scoped(*(template(_FOLDER, part) for part in parts))
+    text = f"namespace ts_mma {{\n{text}}} // namespace ts_mma\n"
+    return unit(op, t.g.x.dtype, tile, t.target.arch, mma_prelude(), text, header)
+
+
+def weights_draft(t: WeightsTile) -> Draft:
+    """The kernel, and after it the sum of its blocks' sums."""
+    g, early = t.g, t.target.has_cluster
+    sizes = {"UNIT_WARPS": t.unit_warps, "PARTS": t.parts, "GROUPS": t.groups, "ELEMENTS": t.elements}
+    numbers = {
+        **t.text_numbers, **sizes, "DY_VECTOR": t.dy_vector, "SHARED_BYTES": t.shared_bytes, "UNROLL": 2,
+    }  # fmt: skip
+    element, partial = TYPES[g.x.dtype], Pointer(Space.WORKSPACE)
+    dy, x = (Argument(name, f"const {element} *", slot) for name, slot in zip(("dy", "x"), slots_of(g), strict=False))
+    arguments = (
+        x, dy, Argument("partial", "float *", partial),
+        *integers("int", rows=g.k, blocks_m=t.blocks_m, **_sizes(t), **_steps(g.x, "n"), **_steps(g.y, "n")),
+    )  # fmt: skip
+    tile = f"{t.tile[0]}x{t.tile[1]}x{t.parts}x{t.groups}w{t.warps}"
+    offsets = {"unit_offsets": [t.offset(unit) for unit in t.columns]}
+    header = Header(numbers, {"RAGGED": t.ragged}, {"Element": element}, offsets, arguments=arguments)
+    source = _unit("firstwrw", t, tile, ("units", "weights"), header)
+    launch = Launch(
+        0, source.symbol, (t.slices * t.blocks_m, 1, 1), passed(arguments), (32 * t.warps, 1, 1),
+        shared_bytes=t.shared_bytes, programmatic=early,
+    )  # fmt: skip
+    out, shares = TYPES[g.w.dtype], 1 << max(0, min(4, (t.slices // 4).bit_length() - 1))
+    adding = (
+        Argument("partial", "const float *", partial), Argument("w", f"{out} *", slots_of(g)[2]),
+        *integers("int", rows=g.k, blocks_m=t.blocks_m, slices=t.slices, **_steps(g.w, "k")),
+    )  # fmt: skip
+    numbers = {"C": g.c, "S": g.filter[2], "TAPS": t.taps, **sizes, "SHARES": shares}
+    header = Header(numbers, {}, {"Out": out}, {"unit_taps": _words(t.columns)}, arguments=adding)
+    total = _unit("firsttotal", t, tile, ("total",), header)
+    blocks = -(-t.blocks_m * t.quads * shares // 256)
+    second = Launch(1, total.symbol, (blocks, 1, 1), passed(adding), (256, 1, 1), programmatic=early)
+    return Draft((source, total), (launch, second), workspace_bytes=t.partial_bytes)
+
+
+def slots_of(g: ConvGeometry) -> list[Pointer]:
+    return [Pointer(Space.SLOT, index) for index in range(len(slot_names(g)))]
+
+
+def _words(units: tuple[Unit | None, ...]) -> list[int]:
+    return [0xFFFFFFFF if u is None else u.d << 24 | u.r << 16 | u.s << 8 | u.channels for u in units]
 
 
 def _arguments(t: FirstTile) -> tuple[Argument, ...]:
     g = t.g
-    slots = {name: Pointer(Space.SLOT, index) for index, name in enumerate(slot_names(g))}
+    slots = dict(zip(slot_names(g), slots_of(g), strict=True))
     element, out = TYPES[g.x.dtype], TYPES[g.y.dtype]
     pointers = (
         Argument("x", f"const {element} *", slots["x"]), Argument("w", f"const {element} *", slots["w"]),
         Argument("y", f"{out} *", slots["y"]), Argument("bias", f"const {out} *", slots.get("b", slots["y"])),
     )  # fmt: skip
-    sizes = {"columns": g.k, "blocks_n": t.blocks_n, "tiles": t.all_tiles, "tiles_h": t.tiles[0], "tiles_w": t.tiles[1]}
+    return pointers + integers(
+        "int", columns=g.k, blocks_n=t.blocks_n, **_sizes(t), **_steps(g.x, "n"), **_steps(g.w, "k"), **_steps(g.y, "n")
+    )
+
+
+def _sizes(t: Window) -> dict[str, int]:
+    g = t.g
+    sizes = {"tiles": t.all_tiles, "tiles_h": t.tiles[0], "tiles_w": t.tiles[1]}
     for name, values in (("in", g.input), ("out", g.output), ("pad", g.padding)):
         sizes |= {f"{name}_{axis}": value for axis, value in zip("dhw", values, strict=True)}
-    for view, first in ((g.x, "n"), (g.w, "k"), (g.y, "n")):
-        steps = {f"{view.name}_{axis}": step for axis, step in zip((first, *"cdhw"), view.strides, strict=True)}
-        sizes |= steps
-    return pointers + integers("int", **sizes)
+    return sizes
+
+
+def _steps(view: TensorView, first: str) -> dict[str, int]:
+    return {f"{view.name}_{axis}": step for axis, step in zip((first, *"cdhw"), view.strides, strict=True)}
 
 
 def _unit_functions(t: FirstTile) -> str:

@@ -1,59 +1,11 @@
-// Convolution of few input channels. Shared memory holds a tile of x as units of four elements: a pixel whose channels
-// are padded, or several neighbouring taps of pixels with one or two channels. A product's k are four units of the window,
-// one for each lane of a row, in any place: so any stride and dilation reads whole units, and no patch is ever copied.
-namespace ts_mma {
-namespace @SYM@_scope {
-@HEADER@
-constexpr int THREADS = WARPS * 32, STEPS = UNITS / 4, TILES_N = BLOCK_N / 8, PITCH = IN_W * PER_PIXEL;
-constexpr int TILE_UNITS = IN_D * IN_H * PITCH, LOADS = (TILE_UNITS + THREADS - 1) / THREADS;
+// Convolution of few input channels. A product's k are four units of the window, one for each lane of a row, in any
+// place: so any stride and dilation reads whole units, and no patch is ever copied.
+constexpr int STEPS = UNITS / 4, TILES_N = BLOCK_N / 8;
 constexpr int WEIGHTS = STEPS * BLOCK_N * 32, BIASES = (BLOCK_N * 4 + 127) / 128 * 128;
-constexpr int TILE = (TILE_UNITS * 8 + 127) / 128 * 128, ROW = BLOCK_N * (int)sizeof(Out) + 16;
+constexpr int ROW = BLOCK_N * (int)sizeof(Out) + 16;
 constexpr int TILES = WEIGHTS + BIASES, STAGED = TILES + 2 * TILE;
 static_assert(STAGED + WARPS * 16 * ROW == SHARED_BYTES, "weights, biases, two tiles, rows of results");
 static_assert(WARPS * PARTS * 16 == TILE_H * TILE_W, "pixels of a tile");
-
-// A tile's image and its first result.
-struct Tile {
-  int n, d, h, w;
-};
-TS_MMA_DEVICE Tile tile_of(const Run &run, int tile) {
-  const int column = tile % run.tiles_w, row = tile / run.tiles_w, plane = row / run.tiles_h;
-  return {plane / run.out_d, plane % run.out_d, row % run.tiles_h * TILE_H, column * TILE_W};
-}
-
-// The thread's units of a tile of x; zeros beyond the image.
-TS_MMA_DEVICE void fetch(const Run &run, int tile, Pack<Element, 4> (&units)[LOADS]) {
-  const Tile t = tile_of(run, tile);
-  const int front = t.d * STRIDE_D - run.pad_d, top = t.h * STRIDE_H - run.pad_h, left = t.w * STRIDE_W - run.pad_w;
-  const Element *const image = run.x + (i64)t.n * run.x_n;
-#pragma unroll
-  for (int l = 0; l < LOADS; l++) {
-    const int i = threadIdx.x + l * THREADS, pixel = i / PER_PIXEL, row = pixel / IN_W;
-    const int d = front + row / IN_H * DILATION_D, h = top + row % IN_H, w = left + pixel % IN_W;
-    const bool inside = i < TILE_UNITS && d >= 0 && d < run.in_d && h >= 0 && h < run.in_h;
-    const Element *const from = image + ((i64)d * run.x_d + (i64)h * run.x_h + (i64)w * run.x_w);
-    const int first = i % PER_PIXEL * 4;
-    units[l] = Pack<Element, 4>();
-    if constexpr (VECTOR == 4) {
-      if (inside && w >= 0 && w < run.in_w) units[l] = *(const Pack<Element, 4> *)(from + first);
-    } else {
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        const int c = TAPS > 1 ? e % C : first + e, away = TAPS > 1 ? e / C * DILATION_W : 0;
-        if (inside && w + away >= 0 && w + away < run.in_w && (TAPS > 1 || c < C))
-          units[l].v[e] = from[(i64)away * run.x_w + (i64)c * run.x_c];
-      }
-    }
-  }
-}
-
-TS_MMA_DEVICE void put(unsigned char *tile, const Pack<Element, 4> (&units)[LOADS]) {
-#pragma unroll
-  for (int l = 0; l < LOADS; l++) {
-    const int i = threadIdx.x + l * THREADS;
-    if (i < TILE_UNITS) *(Pack<Element, 4> *)(tile + i * 8) = units[l];
-  }
-}
 
 // The block's columns of the filter, as products read them; zeros where units have no tap or channel.
 TS_MMA_DEVICE void fill(const Run &run, unsigned char *weights, int column) {
@@ -117,10 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll
   for (int i = 0; i < PARTS; i++)
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      const int pixel = first + i * between + half * 8 + group;
-      rows[i][half] = (pixel / TILE_W * STRIDE_H * PITCH + pixel % TILE_W * STRIDE_W * PER_PIXEL) * 8;
-    }
+    for (int half = 0; half < 2; half++) rows[i][half] = place_of(first + i * between + half * 8 + group);
   unsigned char *const staged = memory + STAGED + warp * 16 * ROW;
 #pragma unroll 1
   for (int now = 0; tile < run.tiles; tile += stride, now ^= 1) {
@@ -183,5 +132,3 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     __syncthreads();
   }
 }
-} // namespace @SYM@_scope
-} // namespace ts_mma
