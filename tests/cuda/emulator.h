@@ -11,6 +11,7 @@ static emulated_index threadIdx, blockIdx, blockDim, gridDim;
 
 #define __device__ static
 #define __global__
+#define __constant__
 #define __shared__ static
 #define __noinline__
 #define __forceinline__ inline

@@ -1,0 +1,1 @@
+"""First layers: convolutions of few input channels on tensor cores."""

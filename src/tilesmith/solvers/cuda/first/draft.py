@@ -1,0 +1,184 @@
+"""The text and the launch of convolutions of few input channels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilesmith.codegen.cuda.activation import activate
+from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
+from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
+from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
+from tilesmith.plan.slots import slot_names
+from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.solvers.cuda.first.tile import FirstTile
+from tilesmith.solvers.cuda.first.weights import WeightsTile
+from tilesmith.solvers.cuda.first.window import Unit, Window
+
+_FOLDER = Path(__file__).parent
+
+
+def first_draft(t: FirstTile) -> Draft:
+    arguments = _arguments(t)
+    source = _source(t, arguments)
+    launch = Launch(
+        0, source.symbol, (t.blocks, 1, 1), passed(arguments), (32 * t.warps, 1, 1), shared_bytes=t.shared_bytes,
+        programmatic=t.target.has_cluster,
+    )  # fmt: skip
+    return Draft((source,), (launch,))
+
+
+def _source(t: FirstTile, arguments: tuple[Argument, ...]) -> Source:
+    g = t.g
+    numbers = {
+        **t.text_numbers, "UNITS": len(t.units), "PARTS": t.parts, "BLOCK_N": t.block_n, "OUT_VECTOR": t.out_vector,
+        "SHARED_BYTES": t.shared_bytes,
+    }  # fmt: skip
+    flags = {"WGMMA": t.wgmma, "BIAS": g.epilogue.bias}
+    functions = activate(g.epilogue, "TS_MMA_DEVICE") + _unit_functions(t)
+    functions += _product_text(t) + template(_FOLDER, "wgmma") if t.wgmma else _NO_WGMMA
+    header = Header(
+        numbers, flags, {"Element": TYPES[g.x.dtype], "Out": TYPES[g.y.dtype]}, {"unit_taps": _words(t.units)},
+        functions, arguments=arguments,
+    )  # fmt: skip
+    tile = f"{t.tile[0]}x{t.tile[1]}x{t.block_n}w{t.warps}"
+    return _unit("firstfwd", t, tile, ("units", "kernel"), header)
+
+
+def _unit(op: str, t: Window, tile: str, parts: tuple[str, ...], header: Header) -> Source:
+    text = scoped(*(template(_FOLDER, part) for part in parts))
+    text = f"namespace ts_mma {{\n{text}}} // namespace ts_mma\n"
+    return unit(op, t.g.x.dtype, tile, t.target.arch, mma_prelude(), text, header)
+
+
+def weights_draft(t: WeightsTile) -> Draft:
+    """The kernel, and after it the sum of its blocks' sums."""
+    g, early = t.g, t.target.has_cluster
+    sizes = {"UNIT_WARPS": t.unit_warps, "PARTS": t.parts, "GROUPS": t.groups, "ELEMENTS": t.elements}
+    numbers = {
+        **t.text_numbers, **sizes, "DY_VECTOR": t.dy_vector, "SHARED_BYTES": t.shared_bytes, "UNROLL": 2,
+    }  # fmt: skip
+    element, partial = TYPES[g.x.dtype], Pointer(Space.WORKSPACE)
+    dy, x = (Argument(name, f"const {element} *", slot) for name, slot in zip(("dy", "x"), slots_of(g), strict=False))
+    arguments = (
+        x, dy, Argument("partial", "float *", partial),
+        *integers("int", rows=g.k, blocks_m=t.blocks_m, **_sizes(t), **_steps(g.x, "n"), **_steps(g.y, "n")),
+    )  # fmt: skip
+    tile = f"{t.tile[0]}x{t.tile[1]}x{t.parts}x{t.groups}w{t.warps}"
+    offsets = {"unit_offsets": [t.offset(unit) for unit in t.columns]}
+    header = Header(numbers, {"RAGGED": t.ragged}, {"Element": element}, offsets, arguments=arguments)
+    source = _unit("firstwrw", t, tile, ("units", "weights"), header)
+    launch = Launch(
+        0, source.symbol, (t.slices * t.blocks_m, 1, 1), passed(arguments), (32 * t.warps, 1, 1),
+        shared_bytes=t.shared_bytes, programmatic=early,
+    )  # fmt: skip
+    out, shares = TYPES[g.w.dtype], 1 << max(0, min(4, (t.slices // 4).bit_length() - 1))
+    adding = (
+        Argument("partial", "const float *", partial), Argument("w", f"{out} *", slots_of(g)[2]),
+        *integers("int", rows=g.k, blocks_m=t.blocks_m, slices=t.slices, **_steps(g.w, "k")),
+    )  # fmt: skip
+    numbers = {"C": g.c, "S": g.filter[2], "TAPS": t.taps, **sizes, "SHARES": shares}
+    header = Header(numbers, {}, {"Out": out}, {"unit_taps": _words(t.columns)}, arguments=adding)
+    total = _unit("firsttotal", t, tile, ("total",), header)
+    blocks = -(-t.blocks_m * t.quads * shares // 256)
+    second = Launch(1, total.symbol, (blocks, 1, 1), passed(adding), (256, 1, 1), programmatic=early)
+    return Draft((source, total), (launch, second), workspace_bytes=t.partial_bytes)
+
+
+def slots_of(g: ConvGeometry) -> list[Pointer]:
+    return [Pointer(Space.SLOT, index) for index in range(len(slot_names(g)))]
+
+
+def _words(units: tuple[Unit | None, ...]) -> list[int]:
+    return [0xFFFFFFFF if u is None else u.d << 24 | u.r << 16 | u.s << 8 | u.channels for u in units]
+
+
+def _arguments(t: FirstTile) -> tuple[Argument, ...]:
+    g = t.g
+    slots = dict(zip(slot_names(g), slots_of(g), strict=True))
+    element, out = TYPES[g.x.dtype], TYPES[g.y.dtype]
+    pointers = (
+        Argument("x", f"const {element} *", slots["x"]), Argument("w", f"const {element} *", slots["w"]),
+        Argument("y", f"{out} *", slots["y"]), Argument("bias", f"const {out} *", slots.get("b", slots["y"])),
+    )  # fmt: skip
+    return pointers + integers(
+        "int", columns=g.k, blocks_n=t.blocks_n, **_sizes(t), **_steps(g.x, "n"), **_steps(g.w, "k"), **_steps(g.y, "n")
+    )
+
+
+def _sizes(t: Window) -> dict[str, int]:
+    g = t.g
+    sizes = {"tiles": t.all_tiles, "tiles_h": t.tiles[0], "tiles_w": t.tiles[1]}
+    for name, values in (("in", g.input), ("out", g.output), ("pad", g.padding)):
+        sizes |= {f"{name}_{axis}": value for axis, value in zip("dhw", values, strict=True)}
+    return sizes
+
+
+def _steps(view: TensorView, first: str) -> dict[str, int]:
+    return {f"{view.name}_{axis}": step for axis, step in zip((first, *"cdhw"), view.strides, strict=True)}
+
+
+def _unit_functions(t: FirstTile) -> str:
+    """Places and masks of a lane's unit, by the first unit of a product."""
+    at, masks, kept = [], [], []
+    for first in range(0, len(t.units), 4):
+        four = t.units[first : first + 4]
+        offsets = [t.offset(unit) for unit in four]
+        masks.append([t.kept(unit) for unit in four])
+        kept.append(all(mask == (0xFFFFFFFF, 0xFFFFFFFF) for mask in masks[-1]))
+        at.append(_by_place(offsets, [unit is not None for unit in four]))
+    lines = ["TS_MMA_DEVICE int unit_at(int first, int place) {", "  switch (first / 4) {"]
+    lines += [f"  case {step}: return {text};" for step, text in enumerate(at)]
+    lines += ["  }", "  return 0;", "}", "TS_MMA_DEVICE bool masked(int first) {", "  switch (first / 4) {"]
+    lines += [f"  case {step}: return true;" for step, whole in enumerate(kept) if not whole]
+    lines += ["  }", "  return false;", "}", "TS_MMA_DEVICE u32 unit_mask(int first, int place, int word) {"]
+    lines += ["  switch (first / 4 * 2 + word) {"]
+    for step, words in enumerate(masks):
+        if not kept[step]:
+            lines += [
+                f"  case {2 * step + word}: return {_chosen([m[word] for m in words], 'u')};" for word in range(2)
+            ]
+    return "\n".join([*lines, "  }", "  return ~0u;", "}", ""])
+
+
+def _by_place(offsets: list[int], exists: list[bool]) -> str:
+    """``offsets`` by the lane's place: a multiple of it where they lie evenly."""
+    found = [offset for offset, real in zip(offsets, exists, strict=True) if real]
+    step = found[1] - found[0] if len(found) > 1 else 0
+    if not step or all(offset == found[0] + i * step for i, offset in enumerate(found)):
+        last = len(found) - 1
+        place = "place" if last == 3 else f"(place < {last} ? place : {last})"
+        return f"{found[0]} + {place} * {step}" if step else str(found[0])
+    # Two runs of neighbours, the second from another row on.
+    for cut in (1, 2, 3):
+        step = next((offsets[i + 1] - offsets[i] for i in range(3) if i + 1 != cut), 0)
+        runs = (offsets[0], offsets[cut] - cut * step)
+        if all(exists) and all(o == runs[i >= cut] + i * step for i, o in enumerate(offsets)):
+            return f"place * {step} + (place < {cut} ? {runs[0]} : {runs[1]})"
+    return _chosen(offsets, "")
+
+
+def _chosen(values: list[int], suffix: str) -> str:
+    a, b, c, d = (f"{value}{suffix}" for value in values)
+    return f"place < 2 ? (place == 0 ? {a} : {b}) : (place == 2 ? {c} : {d})"
+
+
+def _product_text(t: FirstTile) -> str:
+    """``product``: sums of 64 x BLOCK_N += 64 x 16 in registers times 16 x BLOCK_N in shared memory."""
+    count = t.block_n // 2
+    sums, word = ", ".join(f"%{i}" for i in range(count)), {"bf16": "bf16", "fp16": "f16"}[t.g.x.dtype]
+    held = ", ".join(f'"+f"(sums[{i}])' for i in range(count))
+    return f"""TS_MMA_DEVICE void product(float (&sums)[{count}], const u32 (&a)[4], u64 b, int add) {{
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 5}, 0;\\n"
+               "wgmma.mma_async.sync.aligned.m64n{t.block_n}k16.f32.{word}.{word} {{{sums}}}, "
+               "{{%{count}, %{count + 1}, %{count + 2}, %{count + 3}}}, %{count + 4}, p, 1, 1, 0; }}"
+               : {held}
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}}
+"""
+
+
+_NO_WGMMA = """TS_MMA_DEVICE void weights_written() {}
+template <int COUNT>
+TS_MMA_DEVICE void multiply_all(float (&)[COUNT][BLOCK_N / 2], const unsigned char *, const unsigned char *,
+                                const int (&)[COUNT][2], int) {}
+"""

@@ -1,0 +1,134 @@
+// Convolution of few input channels. A product's k are four units of the window, one for each lane of a row, in any
+// place: so any stride and dilation reads whole units, and no patch is ever copied.
+constexpr int STEPS = UNITS / 4, TILES_N = BLOCK_N / 8;
+constexpr int WEIGHTS = STEPS * BLOCK_N * 32, BIASES = (BLOCK_N * 4 + 127) / 128 * 128;
+constexpr int ROW = BLOCK_N * (int)sizeof(Out) + 16;
+constexpr int TILES = WEIGHTS + BIASES, STAGED = TILES + 2 * TILE;
+static_assert(STAGED + WARPS * 16 * ROW == SHARED_BYTES, "weights, biases, two tiles, rows of results");
+static_assert(WARPS * PARTS * 16 == TILE_H * TILE_W, "pixels of a tile");
+
+// The block's columns of the filter, as products read them; zeros where units have no tap or channel.
+TS_MMA_DEVICE void fill(const Run &run, unsigned char *weights, int column) {
+#pragma unroll 4
+  for (int i = threadIdx.x; i < BLOCK_N * UNITS; i += THREADS) {
+    const int unit = i % UNITS, n = i / UNITS;
+    const u32 at = unit_taps[unit];
+    const int d = at >> 24, r = at >> 16 & 255, s = at >> 8 & 255, first = (at & 255) * 4;
+    const Element *const from =
+        run.w + ((i64)(column + n) * run.w_k + (i64)d * run.w_d + (i64)r * run.w_h + (i64)s * run.w_w);
+    Pack<Element, 4> v = {};
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      const int c = TAPS > 1 ? e % C : first + e, away = TAPS > 1 ? e / C : 0;
+      if (at != ~0u && column + n < run.columns && s + away < S && c < C)
+        v.v[e] = from[(i64)away * run.w_w + (i64)c * run.w_c];
+    }
+    const Pack<u32, 2> words = *(const Pack<u32, 2> *)&v;
+    const int step = unit / 4, place = unit % 4;
+    if constexpr (WGMMA) {
+      // Two matrices of 8 k, each of rows of 16 bytes.
+      *(u32 *)(weights + step * BLOCK_N * 32 + n * 16 + place * 4) = words.v[0];
+      *(u32 *)(weights + step * BLOCK_N * 32 + BLOCK_N * 16 + n * 16 + place * 4) = words.v[1];
+    } else {
+      *(Pack<u32, 2> *)(weights + ((step * TILES_N + n / 8) * 32 + n % 8 * 4 + place) * 8) = words;
+    }
+  }
+}
+
+// The warp's 16 x 16 elements of a product: rows `low` and `high` of the window, the lane's unit of the step.
+TS_MMA_DEVICE void gather(u32 (&a)[4], const unsigned char *low, const unsigned char *high, int step, int place) {
+  const int at = unit_at(step * 4, place);
+  const Pack<u32, 2> first = *(const Pack<u32, 2> *)(low + at), second = *(const Pack<u32, 2> *)(high + at);
+  a[0] = first.v[0], a[1] = second.v[0], a[2] = first.v[1], a[3] = second.v[1];
+  if (masked(step * 4)) {
+    // What has no tap may be no number: it must not meet the filter's zeros.
+    const u32 keep_low = unit_mask(step * 4, place, 0), keep_high = unit_mask(step * 4, place, 1);
+    a[0] &= keep_low, a[1] &= keep_low, a[2] &= keep_high, a[3] &= keep_high;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  const Run run = TS_RUN;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, place = lane % 4;
+  const int column = blockIdx.x % run.blocks_n * BLOCK_N, stride = gridDim.x / run.blocks_n;
+  float *const biases = (float *)(memory + WEIGHTS);
+  wait_previous();
+  Pack<Element, 4> units[LOADS];
+  int tile = blockIdx.x / run.blocks_n;
+  fetch(run, tile, units);
+  fill(run, memory, column);
+  for (int i = threadIdx.x; BIAS && i < BLOCK_N; i += THREADS)
+    biases[i] = column + i < run.columns ? widened(run.bias[column + i]) : 0.0f;
+  put(memory + TILES, units);
+  if constexpr (WGMMA) weights_written();
+  __syncthreads();
+  // Pixels of the tile by warps: a warpgroup has 64 in a row.
+  const int first = warp / 4 * PARTS * 64 + warp % 4 * 16, between = 64;
+  int rows[PARTS][2];
+#pragma unroll
+  for (int i = 0; i < PARTS; i++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) rows[i][half] = place_of(first + i * between + half * 8 + group);
+  unsigned char *const staged = memory + STAGED + warp * 16 * ROW;
+#pragma unroll 1
+  for (int now = 0; tile < run.tiles; tile += stride, now ^= 1) {
+    const bool more = tile + stride < run.tiles;
+    if (more) fetch(run, tile + stride, units);
+    const unsigned char *const from = memory + TILES + now * TILE;
+    float sums[PARTS][TILES_N * 4];
+    if constexpr (WGMMA) {
+      multiply_all<PARTS>(sums, memory, from, rows, place);
+    } else {
+#pragma unroll
+      for (int i = 0; i < PARTS; i++)
+#pragma unroll
+        for (int j = 0; j < TILES_N * 4; j++) sums[i][j] = 0.0f;
+#pragma unroll
+      for (int step = 0; step < STEPS; step++) {
+        u32 a[PARTS][4];
+#pragma unroll
+        for (int i = 0; i < PARTS; i++) gather(a[i], from + rows[i][0], from + rows[i][1], step, place);
+#pragma unroll
+        for (int j = 0; j < TILES_N; j++) {
+          const Pack<u32, 2> b = *(const Pack<u32, 2> *)(memory + ((step * TILES_N + j) * 32 + lane) * 8);
+#pragma unroll
+          for (int i = 0; i < PARTS; i++)
+            multiply(Element(), *(float(*)[4])(sums[i] + j * 4), a[i], b.v[0], b.v[1]);
+        }
+      }
+    }
+    if (more) put(memory + TILES + (now ^ 1) * TILE, units);
+    const Tile t = tile_of(run, tile);
+    Out *const results = run.y + (i64)t.n * run.y_n + (i64)t.d * run.y_d;
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < TILES_N; j++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const int at = j * 8 + place * 2;
+          float v[2];
+#pragma unroll
+          for (int e = 0; e < 2; e++) {
+            v[e] = sums[i][j * 4 + half * 2 + e];
+            if constexpr (BIAS) v[e] += biases[at + e];
+            v[e] = activate(v[e]);
+          }
+          *(Pack<Out, 2> *)(staged + (half * 8 + group) * ROW + at * (int)sizeof(Out)) = narrowed(Out(), v[0], v[1]);
+        }
+      __syncwarp();
+      constexpr int CHUNKS = BLOCK_N / OUT_VECTOR;
+#pragma unroll
+      for (int k = 0; k < (16 * CHUNKS + 31) / 32; k++) {
+        const int item = k * 32 + lane, row = item / CHUNKS, at = item % CHUNKS * OUT_VECTOR;
+        const int pixel = first + i * between + row, h = t.h + pixel / TILE_W, w = t.w + pixel % TILE_W;
+        if (row >= 16 || h >= run.out_h || w >= run.out_w || column + at >= run.columns) continue;
+        *(Pack<Out, OUT_VECTOR> *)(results + (i64)h * run.y_h + (i64)w * run.y_w + column + at) =
+            *(const Pack<Out, OUT_VECTOR> *)(staged + row * ROW + at * (int)sizeof(Out));
+      }
+    }
+    __syncthreads();
+  }
+}

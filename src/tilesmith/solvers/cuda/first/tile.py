@@ -1,0 +1,90 @@
+"""What a config of the forward kernel means for a problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.solvers.cuda.common.dense import widest
+from tilesmith.solvers.cuda.first.window import MAX_LOADS, Window
+
+
+@dataclass(frozen=True)
+class FirstTile(Window):
+    """``g`` computed as ``config`` says; see the axes in ``solver``."""
+
+    @property
+    def wgmma(self) -> bool:
+        return bool(self.value["wgmma"])
+
+    @property
+    def block_n(self) -> int:
+        return self.value["block_n"]
+
+    @property
+    def parts(self) -> int:
+        """Sixteens of pixels of a warp."""
+        return self.value["parts"]
+
+    @cached_property
+    def pixels(self) -> int:
+        return self.warps * self.parts * 16
+
+    @cached_property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of the results of a tile."""
+        return self.pixels // self.value["tile_w"], self.value["tile_w"]
+
+    @cached_property
+    def steps(self) -> int:
+        return len(self.units) // 4
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        weights, biases = self.steps * self.block_n * 32, -(-self.block_n * 4 // 128) * 128
+        row = self.block_n * dtype(self.g.y.dtype).nbytes + 16
+        return weights + biases + 2 * self.tile_bytes + self.warps * 16 * row
+
+    @cached_property
+    def blocks_n(self) -> int:
+        return -(-self.g.k // self.block_n)
+
+    @cached_property
+    def registers(self) -> int:
+        """An estimate of a thread's."""
+        sums, units = self.parts * self.block_n // 2, self.loads * (2 if self.vector == 4 else 4)
+        return sums + units + self.parts * 2 + (64 if self.wgmma else 4 * self.parts + 8) + 40
+
+    @cached_property
+    def per_sm(self) -> int:
+        """Blocks that share an SM."""
+        t = self.target
+        shared = t.shared_bytes_per_sm // (self.shared_bytes + 1024)
+        return min(shared, self.value["blocks_per_sm"], t.threads_per_sm // (32 * self.warps))
+
+    @cached_property
+    def blocks(self) -> int:
+        """Blocks of the launch, which take tiles in turn."""
+        each = max(1, self.target.cores * self.value["blocks_per_sm"] // self.blocks_n)
+        return self.blocks_n * min(each, self.all_tiles)
+
+    @cached_property
+    def out_vector(self) -> int:
+        """Results that a thread stores at once."""
+        view = self.g.y
+        steps = [s for i, (s, size) in enumerate(zip(view.strides, view.shape, strict=True)) if size > 1 and i != 1]
+        return widest(min(8, 16 // dtype(view.dtype).nbytes), [view.shape[1], *steps])
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether the config may be chosen."""
+        t, v = self.target, self.value
+        if self.wgmma and not (t.has_wgmma and self.warps % 4 == 0):
+            return False
+        if self.pixels % v["tile_w"] or v["block_n"] > max(8, -(-self.g.k // 32) * 32):
+            return False
+        if self.shared_bytes > t.shared_bytes_per_block or self.per_sm < v["blocks_per_sm"]:
+            return False
+        registers = t.registers_per_sm // (32 * self.warps * v["blocks_per_sm"])
+        return self.registers <= min(registers, 240) and self.loads <= MAX_LOADS
