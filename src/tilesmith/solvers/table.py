@@ -19,6 +19,7 @@ from tilesmith.solvers.c.wrw_grouped.solver import WrwGroupedSolver
 from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES
 from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
 from tilesmith.solvers.cuda.dp4a.solver import Dp4aSolver
+from tilesmith.solvers.cuda.ffma.solver import FfmaGemmSolver
 from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
@@ -54,6 +55,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     ConvSm90Solver(),
     DepthwiseCudaSolver(),
     Dp4aSolver(),
+    FfmaGemmSolver(),
     MmaThinSolver(),
     MmaDenseSolver(exact=False),
     MmaDenseSolver(exact=True),

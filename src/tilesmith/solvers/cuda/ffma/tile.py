@@ -1,0 +1,177 @@
+"""The resources of a config of the exact fp32 kernel for a problem: tiles, warps, registers, memory, blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilesmith.solvers.cuda.common.dense import DenseForm, Lines
+from tilesmith.solvers.solver import Config, Configured
+from tilesmith.targets.target import CudaTarget
+
+_MAX_GRID = 2**31 - 1
+_MAX_WORKSPACE = 2**31
+_MAX_WARPS = 8
+_MAX_SUMS = 128
+_THREAD = (4, 8, 12, 16)
+_LANES_M, _LANES_N = 4, 8
+SUM_THREADS = 256
+
+
+@dataclass(frozen=True)
+class FfmaTile(Configured):
+    """``form`` computed as ``config`` says; see the axes in ``solver``."""
+
+    form: DenseForm
+    config: Config
+    target: CudaTarget
+
+    @property
+    def block_m(self) -> int:
+        return self.value["block_m"]
+
+    @property
+    def block_n(self) -> int:
+        return self.value["block_n"]
+
+    @property
+    def block_k(self) -> int:
+        return self.value["block_k"]
+
+    @property
+    def thread_m(self) -> int:
+        """Rows of the results of a thread."""
+        return self.block_m // (self.value["warps_m"] * _LANES_M)
+
+    @property
+    def thread_n(self) -> int:
+        """Columns of the results of a thread."""
+        return self.block_n // (self.value["warps_n"] * _LANES_N)
+
+    @cached_property
+    def warps(self) -> int:
+        return self.value["warps_m"] * self.value["warps_n"] * self.value["warps_k"]
+
+    @property
+    def threads(self) -> int:
+        return self.warps * 32
+
+    @property
+    def stream(self) -> bool:
+        return bool(self.value["stream_k"])
+
+    @cached_property
+    def partial(self) -> bool:
+        """Whether blocks share tiles, whose parts a second kernel adds."""
+        return self.stream or self.value["split_k"] > 1
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        return sum(self.block_k * (extent + 4 * lines.by_k) * 4 for lines, extent in self._operands)
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        gathered = self.value["warps_k"] * self.block_m * (self.block_n + 4) * 4 if self.value["warps_k"] > 1 else 0
+        return max(self.value["stages"] * self.stage_bytes, gathered)
+
+    @cached_property
+    def tiles_m(self) -> int:
+        return -(-self.form.rows // self.block_m)
+
+    @cached_property
+    def tiles_n(self) -> int:
+        return -(-self.form.cols // self.block_n)
+
+    @cached_property
+    def tiles(self) -> int:
+        """Tiles of all layers."""
+        return self.tiles_m * self.tiles_n * self.form.layers
+
+    @cached_property
+    def steps(self) -> int:
+        """Steps along k of a tile."""
+        return -(-self.form.channels // self.block_k)
+
+    @cached_property
+    def grid(self) -> int:
+        """Blocks: those of one wave with stream-k, else one for each part of each tile."""
+        return self.target.cores * self.blocks_per_sm if self.stream else self.tiles * self.value["split_k"]
+
+    @cached_property
+    def partial_bytes(self) -> int:
+        """Workspace of the partial sums."""
+        return self.grid * (1 + self.stream) * self.block_m * self.block_n * 4 if self.partial else 0
+
+    @cached_property
+    def sum_blocks(self) -> int:
+        """Blocks of the kernel that adds partial sums."""
+        return self.tiles * -(-self.block_m * self.block_n // 4 // SUM_THREADS)
+
+    @cached_property
+    def copies(self) -> tuple[int, int]:
+        """Copy instructions of a thread in a step, for A and for B."""
+        a, b = (self._copies(lines, extent) for lines, extent in self._operands)
+        return a, b
+
+    @cached_property
+    def registers(self) -> int:
+        """An estimate of a thread's registers."""
+        fragments = 2 * (self.thread_m + self.thread_n)
+        places = sum(
+            max(1, self._across(lines, extent) // self._workers(lines)) * (1 + (not lines.by_k))
+            for lines, extent in self._operands
+        )
+        return self.thread_m * self.thread_n + fragments + places + 36
+
+    @cached_property
+    def min_blocks(self) -> int:
+        """How many blocks are asked to share an SM's registers."""
+        return max(1, min(4, self.target.registers_per_sm // (self.threads * -(-self.registers // 8) * 8)))
+
+    @cached_property
+    def blocks_per_sm(self) -> int:
+        """Blocks that share an SM, as memory and registers allow."""
+        t = self.target
+        by_memory = t.shared_bytes_per_sm // (self.shared_bytes + 1024)
+        return max(1, min(self.min_blocks, by_memory, t.threads_per_sm // self.threads))
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether such a kernel exists."""
+        v = self.value
+        if self.warps > _MAX_WARPS or self.block_m % (v["warps_m"] * 16) or self.block_n % (v["warps_n"] * 32):
+            return False
+        if self.thread_m not in _THREAD or self.thread_n not in _THREAD or self.thread_m * self.thread_n > _MAX_SUMS:
+            return False
+        if self.block_k % v["warps_k"] or self.block_k // v["warps_k"] % 2:
+            return False
+        if any(self._across(*operand) % self._workers(operand[0]) and
+               _power_of_two(self._across(*operand)) > self._workers(operand[0]) and
+               _power_of_two(self._across(*operand)) % self._workers(operand[0]) for operand in self._operands):
+            return False
+        if self.registers > 255 or self.shared_bytes > self.target.shared_bytes_per_block:
+            return False
+        if self.stream and (v["split_k"] > 1 or self.grid > self.tiles * self.steps):
+            return False
+        if v["split_k"] > self.steps or max(self.grid, self.sum_blocks) > _MAX_GRID:
+            return False
+        return self.partial_bytes <= _MAX_WORKSPACE
+
+    @property
+    def _operands(self) -> tuple[tuple[Lines, int], tuple[Lines, int]]:
+        return (self.form.a, self.block_m), (self.form.b, self.block_n)
+
+    def _workers(self, lines: Lines) -> int:
+        """Warps, or threads, that share the copies of an operand."""
+        return self.warps if lines.by_k else self.threads
+
+    def _across(self, lines: Lines, extent: int) -> int:
+        return extent // (4 if lines.by_k else lines.vector)
+
+    def _copies(self, lines: Lines, extent: int) -> int:
+        work = self._across(lines, extent) * self.block_k // (8 if lines.by_k else 1)
+        return -(-work // self._workers(lines))
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()
