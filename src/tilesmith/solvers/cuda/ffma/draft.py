@@ -39,8 +39,8 @@ def _source(t: FfmaTile, name: str, op: str, tile: str, arguments: tuple[Argumen
         numbers |= {
             "BLOCK_K": t.block_k, "WARPS_M": t.value["warps_m"], "WARPS_N": t.value["warps_n"],
             "WARPS_K": t.value["warps_k"], "THREADS": t.threads, "STAGES": t.value["stages"],
-            "STAGE_BYTES": t.stage_bytes, "MIN_BLOCKS": t.min_blocks, "A_VECTOR": form.a.vector,
-            "B_VECTOR": form.b.vector,
+            "STAGE_BYTES": t.stage_bytes, "MIN_BLOCKS": t.min_blocks, "A_VECTOR": t.vectors[0],
+            "B_VECTOR": t.vectors[1],
         }  # fmt: skip
         flags |= {"A_BY_K": form.a.by_k, "B_BY_K": form.b.by_k, "PARTIAL": t.partial}
     functions = activate(form.epilogue, "TS_MMA_DEVICE") + template(_FOLDER, "results")

@@ -18,6 +18,16 @@ TS_MMA_CONSTANT int power_of_two(int least) {
   return v;
 }
 
+// The compiler shall keep `v` in a register: it would rather compute it again in each step.
+template <typename T> TS_MMA_DEVICE void kept(T &v) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) == 8)
+    asm volatile("" : "+l"(v));
+  else
+    asm volatile("" : "+r"(v));
+#endif
+}
+
 // How the threads copy one operand's tile, which is BLOCK_K lines of EXTENT floats in shared memory.
 // An operand whose rows (columns) are contiguous along k is transposed on its way: a warp copies 8 k of 4 rows, a float
 // a thread. Those are whole sectors of memory, and as lines are padded they lie in 32 banks.
@@ -29,13 +39,12 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
   static constexpr int ROUND = ACROSS % WORKERS ? power_of_two(ACROSS) : ACROSS;
   static constexpr int PLACES = ROUND > WORKERS ? ROUND / WORKERS : 1; // of a worker in a line
   static constexpr int STEP = ROUND > WORKERS ? 1 : WORKERS / ROUND;   // from line to line
-  static constexpr int COUNT = (LINES + STEP - 1) / STEP * PLACES;
+  static constexpr int COUNT = (LINES + STEP - 1) / STEP; // lines of a thread
   static constexpr bool EVEN = ROUND == ACROSS && LINES % STEP == 0;
   static_assert(EXTENT % WIDE == 0 && (ROUND % WORKERS == 0 || WORKERS % ROUND == 0), "workers share a line evenly");
 
   const float *from; // of this step, at the thread's first k
-  int place[PLACES]; // of the thread's rows (columns)
-  int bytes[PLACES]; // that exist there
+  int place[PLACES]; // of the thread's rows (columns): what lies beyond the last is a copy of the last
   int first_k;       // of the thread, in a step
   int row;           // of the thread, in the tile
   int step;          // from k to k; 1 where lines run along k
@@ -47,39 +56,44 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
     step = BY_K ? 1 : k_step;
     first_k = line * DEEP + (BY_K ? lane % 8 : 0), row = across * WIDE + (BY_K ? lane / 8 : 0);
     to = (first_k * PITCH + row) * 4;
+    kept(to);
     from = base + (i64)first_k * step;
 #pragma unroll
     for (int i = 0; i < PLACES; i++) {
-      const int at = first + row + i * WORKERS * WIDE;
-      // What lies beyond the last is a copy of the last, or zeros: such results are not stored.
-      place[i] = (BY_K ? smaller(at, extent - 1) : at) * line_step;
-      bytes[i] = BY_K ? 4 : smaller(larger(extent - at, 0), VECTOR) * 4;
+      place[i] = smaller(first + row + i * WORKERS * WIDE, extent - (BY_K ? 1 : VECTOR)) * line_step;
+      kept(place[i]);
     }
   }
   TS_MMA_METHOD void move_to(int k) { from += (i64)k * step; }
-  // Copy `i` of the thread to `stage`, of a step of which `left` k exist.
-  TS_MMA_METHOD void take(int i, u32 stage, int left) const {
-    const int at = i % PLACES, k = i / PLACES * STEP * DEEP;
-    const bool exists = EVEN || (first_k + k < BLOCK_K && row + at * WORKERS * WIDE < EXTENT);
-    const int valid = first_k + k < left ? bytes[at] : 0;
-    if (exists)
-      copy_async<BY_K ? 4 : VECTOR * 4>(stage + to + (k * PITCH + at * WORKERS * WIDE) * 4, from + (place[at] + k * step),
-                                        valid);
+  // Copies the thread's part of a step, of which `left` k exist, to `stage`.
+  TS_MMA_METHOD void take(u32 stage, int left = BLOCK_K) const {
+    constexpr int BYTES = (BY_K ? 1 : VECTOR) * 4;
+#pragma unroll
+    for (int i = 0; i < PLACES; i++) {
+      const float *at = from + place[i];
+      kept(at);
+#pragma unroll
+      for (int k = 0; k < COUNT * STEP * DEEP; k += STEP * DEEP) {
+        const bool exists = EVEN || (first_k + k < BLOCK_K && row + i * WORKERS * WIDE < EXTENT);
+        const int valid = left == BLOCK_K || first_k + k < left ? BYTES : 0;
+        if (exists) copy_async<BYTES>(stage + to + (k * PITCH + i * WORKERS * WIDE) * 4, at + k * step, valid);
+      }
+    }
   }
 };
 typedef Copies<A_BY_K, BLOCK_M, A_VECTOR> CopiesA;
 typedef Copies<B_BY_K, BLOCK_N, B_VECTOR> CopiesB;
 static_assert(STAGE_BYTES == CopiesA::BYTES + CopiesB::BYTES && STAGE_BYTES % 16 == 0, "a stage holds both tiles");
 
-// Two neighbouring sums and their products, in one instruction where there is one.
-TS_MMA_DEVICE void multiply(float &sum0, float &sum1, float a, float b0, float b1) {
+// The products of two rows and a column, in one instruction where there is one.
+TS_MMA_DEVICE void multiply(float &sum0, float &sum1, float a0, float a1, float b) {
 #if __CUDA_ARCH__ >= 1000
-  asm("{ .reg .b64 a, b, c; mov.b64 a, {%2, %2}; mov.b64 b, {%3, %4}; mov.b64 c, {%0, %1}; "
-      "fma.rn.f32x2 c, a, b, c; mov.b64 {%0, %1}, c; }"
+  asm("{ .reg .b64 x, y, z; mov.b64 x, {%2, %3}; mov.b64 y, {%4, %4}; mov.b64 z, {%0, %1}; "
+      "fma.rn.f32x2 z, x, y, z; mov.b64 {%0, %1}, z; }"
       : "+f"(sum0), "+f"(sum1)
-      : "f"(a), "f"(b0), "f"(b1));
+      : "f"(a0), "f"(a1), "f"(b));
 #else
-  sum0 = fmaf(a, b0, sum0), sum1 = fmaf(a, b1, sum1);
+  sum0 = fmaf(a0, b, sum0), sum1 = fmaf(a1, b, sum1);
 #endif
 }
 
@@ -110,23 +124,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     run.place(tile, layer, m0, n0);
     CopiesA copies_a(run.a_base + layer * run.a_group, run.rows, run.a_line, run.a_channel, m0);
     CopiesB copies_b(run.b_base + layer * run.b_group, run.cols, run.b_line, run.b_channel, n0);
-    copies_a.move_to(begin * BLOCK_K), copies_b.move_to(begin * BLOCK_K);
-    int left = run.channels - begin * BLOCK_K, more = end - begin; // k, and steps, that are not asked for yet
-    auto asked = [&] {
+    // The first step of a tile has what k leaves over, so that all others are whole.
+    const int rest = run.channels - (run.steps - 1) * BLOCK_K;
+    const int first_k = begin ? rest + (begin - 1) * BLOCK_K : 0, first_left = begin ? BLOCK_K : rest;
+    copies_a.move_to(first_k), copies_b.move_to(first_k);
+    int more = end - begin; // steps that are not asked for yet
+    auto asked = [&](int k) {
       copy_commit();
-      copies_a.move_to(BLOCK_K), copies_b.move_to(BLOCK_K);
-      left -= BLOCK_K, more--;
+      copies_a.move_to(k), copies_b.move_to(k), more--;
     };
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
       if (more > 0) {
-#pragma unroll
-        for (int i = 0; i < CopiesA::COUNT; i++) copies_a.take(i, ring + s * STAGE_BYTES, left);
-#pragma unroll
-        for (int i = 0; i < CopiesB::COUNT; i++)
-          copies_b.take(i, ring + s * STAGE_BYTES + CopiesA::BYTES, left);
+        copies_a.take(ring + s * STAGE_BYTES, s ? BLOCK_K : first_left);
+        copies_b.take(ring + s * STAGE_BYTES + CopiesA::BYTES, s ? BLOCK_K : first_left);
       }
-      asked();
+      asked(s ? BLOCK_K : first_left);
     }
 
     float sums[ROWS][COLUMNS], a[2][ROWS], b[2][COLUMNS];
@@ -152,30 +165,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     fetch(0, here, 0);
 #pragma unroll 1
     for (int step = begin; step < end; step++) {
-      // Copies are spread over the products of the step. All warps have fetched what lay at `next`.
+      // All warps have fetched what lay at `next`.
 #pragma unroll
       for (int k = 0; k < DEPTH; k++) {
         if (k == DEPTH - 1) {
-          asked();
+          asked(BLOCK_K);
           copy_wait<STAGES - 2>();
           __syncthreads();
           here = here == (STAGES - 1) * STAGE_BYTES ? 0 : here + STAGE_BYTES;
           next = next == (STAGES - 1) * STAGE_BYTES ? 0 : next + STAGE_BYTES;
         }
         fetch((k + 1) % 2, here, (k + 1) % DEPTH);
-        if (k < DEPTH - 1 && more > 0) {
+        if (k == 0 && more > 0) copies_a.take(ring + next);
+        if (k == (DEPTH - 1) / 2 && more > 0) copies_b.take(ring + next + CopiesA::BYTES);
+// NOTE: with columns outside, 2 % of the FFMAs wait for a bank of registers, else 6 to 9 % (SASS of nvcc 13.0).
 #pragma unroll
-          for (int i = 0; i < CopiesA::COUNT; i++)
-            if (i * (DEPTH - 1) / CopiesA::COUNT == k) copies_a.take(i, ring + next, left);
+        for (int j = 0; j < COLUMNS; j++)
 #pragma unroll
-          for (int i = 0; i < CopiesB::COUNT; i++)
-            if (i * (DEPTH - 1) / CopiesB::COUNT == k) copies_b.take(i, ring + next + CopiesA::BYTES, left);
-        }
-#pragma unroll
-        for (int i = 0; i < ROWS; i++)
-#pragma unroll
-          for (int j = 0; j < COLUMNS; j += 2)
-            multiply(sums[i][j], sums[i][j + 1], a[k % 2][i], b[k % 2][j], b[k % 2][j + 1]);
+          for (int i = 0; i < ROWS; i += 2)
+            multiply(sums[i][j], sums[i + 1][j], a[k % 2][i], a[k % 2][i + 1], b[k % 2][j]);
       }
     }
     copy_wait<0>();

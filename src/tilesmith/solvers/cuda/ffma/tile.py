@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilesmith.solvers.cuda.common.dense import DenseForm, Lines
+from tilesmith.solvers.cuda.common.dense import DenseForm, Lines, widest
 from tilesmith.solvers.solver import Config, Configured
 from tilesmith.targets.target import CudaTarget
 
@@ -67,7 +67,7 @@ class FfmaTile(Configured):
 
     @cached_property
     def stage_bytes(self) -> int:
-        return sum(self.block_k * (extent + 4 * lines.by_k) * 4 for lines, extent in self._operands)
+        return sum(self.block_k * (extent + 4 * lines.by_k) * 4 for lines, extent, _ in self._operands)
 
     @cached_property
     def shared_bytes(self) -> int:
@@ -110,18 +110,15 @@ class FfmaTile(Configured):
     @cached_property
     def copies(self) -> tuple[int, int]:
         """Copy instructions of a thread in a step, for A and for B."""
-        a, b = (self._copies(lines, extent) for lines, extent in self._operands)
+        a, b = (self._copies(*operand) for operand in self._operands)
         return a, b
 
     @cached_property
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         fragments = 2 * (self.thread_m + self.thread_n)
-        places = sum(
-            max(1, self._across(lines, extent) // self._workers(lines)) * (1 + (not lines.by_k))
-            for lines, extent in self._operands
-        )
-        return self.thread_m * self.thread_n + fragments + places + 36
+        places = sum(max(1, self._across(*operand) // self._workers(operand[0])) for operand in self._operands)
+        return self.thread_m * self.thread_n + fragments + places + 24
 
     @cached_property
     def min_blocks(self) -> int:
@@ -145,9 +142,7 @@ class FfmaTile(Configured):
             return False
         if self.block_k % v["warps_k"] or self.block_k // v["warps_k"] % 2:
             return False
-        if any(self._across(*operand) % self._workers(operand[0]) and
-               _power_of_two(self._across(*operand)) > self._workers(operand[0]) and
-               _power_of_two(self._across(*operand)) % self._workers(operand[0]) for operand in self._operands):
+        if not all(self._shared_evenly(*operand) for operand in self._operands):
             return False
         if self.registers > 255 or self.shared_bytes > self.target.shared_bytes_per_block:
             return False
@@ -157,21 +152,36 @@ class FfmaTile(Configured):
             return False
         return self.partial_bytes <= _MAX_WORKSPACE
 
+    @cached_property
+    def vectors(self) -> tuple[int, int]:
+        """Floats that move at once, of A and of B: none of them may lie beyond the last row (column)."""
+        form = self.form
+        a, b = (
+            1 if lines.by_k else widest(lines.vector, [extent])
+            for lines, extent in ((form.a, form.rows), (form.b, form.cols))
+        )
+        return a, b
+
     @property
-    def _operands(self) -> tuple[tuple[Lines, int], tuple[Lines, int]]:
-        return (self.form.a, self.block_m), (self.form.b, self.block_n)
+    def _operands(self) -> tuple[tuple[Lines, int, int], tuple[Lines, int, int]]:
+        """Of A and B: how they lie, the extent of a tile, the floats that move at once."""
+        a, b = self.vectors
+        return (self.form.a, self.block_m, a), (self.form.b, self.block_n, b)
 
     def _workers(self, lines: Lines) -> int:
         """Warps, or threads, that share the copies of an operand."""
         return self.warps if lines.by_k else self.threads
 
-    def _across(self, lines: Lines, extent: int) -> int:
-        return extent // (4 if lines.by_k else lines.vector)
+    def _across(self, lines: Lines, extent: int, vector: int) -> int:
+        """What a worker copies at once, in a line of the tile."""
+        return extent // (4 if lines.by_k else vector)
 
-    def _copies(self, lines: Lines, extent: int) -> int:
-        work = self._across(lines, extent) * self.block_k // (8 if lines.by_k else 1)
+    def _copies(self, lines: Lines, extent: int, vector: int) -> int:
+        work = self._across(lines, extent, vector) * self.block_k // (8 if lines.by_k else 1)
         return -(-work // self._workers(lines))
 
-
-def _power_of_two(least: int) -> int:
-    return 1 << (least - 1).bit_length()
+    def _shared_evenly(self, lines: Lines, extent: int, vector: int) -> bool:
+        """Whether each worker copies at the same places of every line."""
+        across, workers = self._across(lines, extent, vector), self._workers(lines)
+        whole = 1 << (across - 1).bit_length()
+        return across % workers == 0 or whole % workers == 0 or workers % whole == 0
