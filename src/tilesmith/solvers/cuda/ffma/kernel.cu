@@ -43,8 +43,9 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
   static constexpr bool EVEN = ROUND == ACROSS && LINES % STEP == 0;
   static_assert(EXTENT % WIDE == 0 && (ROUND % WORKERS == 0 || WORKERS % ROUND == 0), "workers share a line evenly");
 
-  const float *from; // of this step, at the thread's first k
-  int place[PLACES]; // of the thread's rows (columns): what lies beyond the last is a copy of the last
+  const float *from; // of this step, at the thread's first k and row (column)
+  i64 stride;        // from there to its next row (column)
+  int rows;          // that exist, from the tile's first on
   int first_k;       // of the thread, in a step
   int row;           // of the thread, in the tile
   int step;          // from k to k; 1 where lines run along k
@@ -53,32 +54,36 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
   TS_MMA_METHOD Copies(const float *base, int extent, int line_step, int k_step, int first) {
     const int worker = BY_K ? threadIdx.x / 32 : threadIdx.x, lane = threadIdx.x % 32;
     const int across = ROUND > WORKERS ? worker : worker % ROUND, line = ROUND > WORKERS ? 0 : worker / ROUND;
-    step = BY_K ? 1 : k_step;
+    step = BY_K ? 1 : k_step, rows = extent - first;
     first_k = line * DEEP + (BY_K ? lane % 8 : 0), row = across * WIDE + (BY_K ? lane / 8 : 0);
     to = (first_k * PITCH + row) * 4;
     kept(to);
-    from = base + (i64)first_k * step;
-#pragma unroll
-    for (int i = 0; i < PLACES; i++) {
-      place[i] = smaller(first + row + i * WORKERS * WIDE, extent - (BY_K ? 1 : VECTOR)) * line_step;
-      kept(place[i]);
-    }
+    from = base + ((i64)first_k * step + (i64)(first + row) * line_step);
+    stride = (i64)(WORKERS * WIDE) * line_step;
   }
   TS_MMA_METHOD void move_to(int k) { from += (i64)k * step; }
-  // Copies the thread's part of a step, of which `left` k exist, to `stage`.
-  TS_MMA_METHOD void take(u32 stage, int left = BLOCK_K) const {
+  // Copies the thread's part of a step to `stage`. INSIDE: all of it exists, else `left` k and what `rows` says.
+  template <bool INSIDE> TS_MMA_METHOD void take(u32 stage, int left) const {
     constexpr int BYTES = (BY_K ? 1 : VECTOR) * 4;
+    const float *at = from;
 #pragma unroll
     for (int i = 0; i < PLACES; i++) {
-      const float *at = from + place[i];
-      kept(at);
+      const int other = row + i * WORKERS * WIDE;
 #pragma unroll
       for (int k = 0; k < COUNT * STEP * DEEP; k += STEP * DEEP) {
-        const bool exists = EVEN || (first_k + k < BLOCK_K && row + i * WORKERS * WIDE < EXTENT);
-        const int valid = left == BLOCK_K || first_k + k < left ? BYTES : 0;
-        if (exists) copy_async<BYTES>(stage + to + (k * PITCH + i * WORKERS * WIDE) * 4, at + k * step, valid);
+        const bool wanted = EVEN || (first_k + k < BLOCK_K && other < EXTENT);
+        const int valid = INSIDE || (first_k + k < left && other < rows) ? BYTES : 0;
+        if (wanted) copy_async<BYTES>(stage + to + (k * PITCH + i * WORKERS * WIDE) * 4, at + k * step, valid);
       }
+      at += stride;
+      kept(at);
     }
+  }
+  TS_MMA_METHOD void take(u32 stage) const {
+    if (EXTENT <= rows)
+      take<true>(stage, BLOCK_K);
+    else
+      take<false>(stage, BLOCK_K);
   }
 };
 typedef Copies<A_BY_K, BLOCK_M, A_VECTOR> CopiesA;
@@ -136,8 +141,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
       if (more > 0) {
-        copies_a.take(ring + s * STAGE_BYTES, s ? BLOCK_K : first_left);
-        copies_b.take(ring + s * STAGE_BYTES + CopiesA::BYTES, s ? BLOCK_K : first_left);
+        copies_a.take<false>(ring + s * STAGE_BYTES, s ? BLOCK_K : first_left);
+        copies_b.take<false>(ring + s * STAGE_BYTES + CopiesA::BYTES, s ? BLOCK_K : first_left);
       }
       asked(s ? BLOCK_K : first_left);
     }
