@@ -20,7 +20,7 @@ def predicted_seconds(t: FfmaTile, fit: FfmaFit) -> float:
     resident = t.blocks_per_sm
     if t.stream:
         shares = t.tiles * t.steps / t.grid
-        rounds, steps, tiles = 1.0, shares, shares / t.steps + 1
+        rounds, steps, tiles = 1.0, shares, shares / t.steps + 1.0
         busy = resident
     else:
         busy = min(resident, ceil(t.grid / target.cores))

@@ -59,10 +59,10 @@ def _arguments(t: FfmaTile) -> tuple[Argument, ...]:
         Argument("partial", "float *", Pointer(Space.WORKSPACE) if t.partial else out),
         Argument("alpha", "float", Real(form.alpha)), Argument("beta", "float", Real(form.beta)),
         *integers("i64", a_group=form.a.group, b_group=form.b.group, out_group=form.out.group,
-                  all_steps=t.tiles * t.steps, blocks=t.grid),
+                  all_steps=t.shared_tiles * t.steps, blocks=t.grid),
         *integers(
             "int", rows=form.rows, cols=form.cols, channels=form.channels, tiles_m=t.tiles_m, tiles_n=t.tiles_n,
-            walk=t.value["group_m"], steps=t.steps, a_line=form.a.line, a_channel=form.a.channel, b_line=form.b.line,
+            walk=t.value["group_m"], waves=t.waves, steps=t.steps, a_line=form.a.line, a_channel=form.a.channel, b_line=form.b.line,
             b_channel=form.b.channel, out_line=form.out.line, out_column=form.out.channel,
         ),
     )  # fmt: skip

@@ -119,10 +119,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   int tile = blockIdx.x, begin = 0, end = run.steps;
   i64 now = 0, last = 0;
   if constexpr (PARTIAL) now = run.first_step(blockIdx.x), last = run.first_step(blockIdx.x + 1);
+  int ahead = run.waves; // of whole tiles, which come first
 #pragma unroll 1
   do {
-    if constexpr (PARTIAL) {
-      tile = (int)(now / run.steps), begin = (int)(now - (i64)tile * run.steps);
+    if constexpr (STREAM) tile = blockIdx.x + (run.waves - ahead) * (int)run.blocks;
+    if (PARTIAL && ahead == 0) {
+      const int shared = (int)(now / run.steps);
+      tile = run.waves * (int)run.blocks + shared, begin = (int)(now - (i64)shared * run.steps);
       end = (int)(last - now < run.steps - begin ? begin + (last - now) : run.steps);
     }
     int layer, m0, n0;
@@ -237,7 +240,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     }
     if constexpr (STREAM) {
       __syncthreads(); // the ring is free for the next tile
-      now += end - begin;
+      if (ahead)
+        ahead--;
+      else
+        now += end - begin;
     }
   } while (STREAM && now < last);
 }

@@ -38,14 +38,14 @@ AXES = (
     Axis("warps_k", (1, 2, 4, 8), "Warps that share a part of the tile, each with its share of a step's depth."),
     Axis("stages", (2, 3, 4, 5), "Stages of the ring."),
     Axis("split_k", _SPLITS, "Parts of k that a second kernel adds."),
-    Axis("stream_k", (0, 1), "1: the blocks of one wave share the steps of all tiles evenly."),
+    Axis("stream_k", (0, 1), "1: the blocks of one wave share the steps of the last tiles evenly."),
     Axis("group_m", (1, 4, 8, 16), "Rows of tiles that are walked together."),
 )
 # block_m, block_n, block_k, warps_m, warps_n, warps_k: what the untuned choice is made of.
 _SHAPES = (
     (128, 256, 8, 2, 4, 1), (256, 128, 8, 4, 2, 1), (128, 256, 16, 2, 4, 1), (256, 128, 16, 4, 2, 1),
     (128, 192, 16, 4, 2, 1), (128, 128, 8, 4, 2, 1), (128, 128, 16, 4, 2, 1), (128, 128, 16, 2, 2, 1),
-    (128, 128, 16, 2, 2, 2), (96, 128, 16, 2, 2, 1), (96, 128, 16, 2, 2, 2), (96, 96, 16, 2, 1, 2),
+    (128, 128, 16, 2, 2, 2), (96, 128, 16, 2, 2, 1), (96, 128, 16, 2, 2, 2), (128, 96, 16, 4, 1, 1), (192, 64, 16, 4, 1, 1), (96, 128, 8, 2, 2, 1),
     (64, 128, 16, 2, 2, 1), (128, 64, 16, 4, 1, 1), (64, 128, 16, 2, 2, 2), (128, 64, 16, 4, 1, 2),
     (64, 64, 16, 2, 1, 2), (64, 64, 32, 2, 1, 4), (32, 128, 32, 1, 2, 4), (64, 32, 32, 2, 1, 4), (32, 64, 32, 1, 1, 8),
     (32, 64, 32, 1, 1, 4), (32, 32, 32, 1, 1, 4), (32, 32, 32, 1, 1, 8), (16, 128, 32, 1, 2, 4), (16, 64, 32, 1, 1, 8),
@@ -129,7 +129,7 @@ def _candidates(form: DenseForm, target: CudaTarget) -> Iterator[FfmaTile]:
         if bm not in space.axes["block_m"] or bn not in space.axes["block_n"]:
             continue
         tiles = -(-form.rows // bm) * -(-form.cols // bn) * form.layers
-        walk = 8 if -(-form.cols // bn) > 1 and 8 < 2 * -(-form.rows // bm) else 1
+        walk = 8 if -(-form.cols // bn) > 1 and 2 * -(-form.rows // bm) > 8 else 1
         for stages in (3, 4):
             for split, stream in (*((split, 0) for split in _SPLITS), (1, 1)):
                 # Splitting serves to fill the machine, no more.

@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) @SYM@(TS_PARAMETERS) {
   const int first = run.block_of(begin), last = run.block_of(end - 1);
   if (first == last || quad >= QUADS) return;
   int layer, m0, n0;
-  run.place(tile, layer, m0, n0);
+  run.place(run.waves * (int)run.blocks + tile, layer, m0, n0);
   const int row = m0 + quad / (BLOCK_N / 4), col = n0 + quad % (BLOCK_N / 4) * 4;
   if (row >= run.rows || col >= run.cols) return;
   typedef Pack<float, 4> Sums;

@@ -13,6 +13,7 @@ _MAX_GRID = 2**31 - 1
 _MAX_WORKSPACE = 2**31
 _MAX_WARPS = 8
 _MAX_SUMS = 128
+_OTHER_REGISTERS = 24  # addresses and counters: what ptxas was seen to manage with
 _THREAD = (4, 8, 12, 16)
 _LANES_M, _LANES_N = 4, 8
 SUM_THREADS = 256
@@ -98,6 +99,22 @@ class FfmaTile(Configured):
         return self.target.cores * self.blocks_per_sm if self.stream else self.tiles * self.value["split_k"]
 
     @cached_property
+    def waves(self) -> int:
+        """Whole tiles of each block ahead of those that blocks share.
+
+        Those that are shared are at least half as many as the blocks: few steps of a tile do not pay for its sum.
+        """
+        if not self.stream:
+            return 0
+        whole, rest = divmod(self.tiles, self.grid)
+        return whole - 1 if 0 < whole and 2 * rest < self.grid else whole
+
+    @cached_property
+    def shared_tiles(self) -> int:
+        """Tiles that blocks share; without stream-k all of them."""
+        return self.tiles - self.waves * self.grid
+
+    @cached_property
     def partial_bytes(self) -> int:
         """Workspace of the partial sums."""
         return self.grid * (1 + self.stream) * self.block_m * self.block_n * 4 if self.partial else 0
@@ -105,7 +122,7 @@ class FfmaTile(Configured):
     @cached_property
     def sum_blocks(self) -> int:
         """Blocks of the kernel that adds partial sums."""
-        return self.tiles * -(-self.block_m * self.block_n // 4 // SUM_THREADS)
+        return self.shared_tiles * -(-self.block_m * self.block_n // 4 // SUM_THREADS)
 
     @cached_property
     def copies(self) -> tuple[int, int]:
@@ -117,8 +134,7 @@ class FfmaTile(Configured):
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         fragments = 2 * (self.thread_m + self.thread_n)
-        places = 0 * sum(max(1, self._across(*operand) // self._workers(operand[0])) for operand in self._operands)
-        return self.thread_m * self.thread_n + fragments + places + 24
+        return self.thread_m * self.thread_n + fragments + _OTHER_REGISTERS
 
     @cached_property
     def min_blocks(self) -> int:
@@ -146,7 +162,9 @@ class FfmaTile(Configured):
             return False
         if self.registers > 255 or self.shared_bytes > self.target.shared_bytes_per_block:
             return False
-        if self.stream and (v["split_k"] > 1 or self.grid > self.tiles * self.steps):
+        if self.stream and (v["split_k"] > 1 or self.tiles % self.grid == 0):
+            return False
+        if self.stream and self.grid > self.shared_tiles * self.steps:
             return False
         if v["split_k"] > self.steps or max(self.grid, self.sum_blocks) > _MAX_GRID:
             return False
