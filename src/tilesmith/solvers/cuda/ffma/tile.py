@@ -139,7 +139,7 @@ class FfmaTile(Configured):
     @cached_property
     def min_blocks(self) -> int:
         """How many blocks are asked to share an SM's registers."""
-        return max(1, min(4, self.target.registers_per_sm // (self.threads * -(-self.registers // 8) * 8)))
+        return max(1, min(8, self.target.registers_per_sm // (self.threads * -(-self.registers // 8) * 8)))
 
     @cached_property
     def blocks_per_sm(self) -> int:
