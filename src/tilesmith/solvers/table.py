@@ -20,6 +20,7 @@ from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES
 from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
 from tilesmith.solvers.cuda.dp4a.solver import Dp4aSolver
 from tilesmith.solvers.cuda.first.solver import FirstLayerSolver, FirstLayerWrwSolver
+from tilesmith.solvers.cuda.ffma.solver import FfmaGemmSolver
 from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
@@ -57,6 +58,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     FirstLayerSolver(),
     FirstLayerWrwSolver(),
     Dp4aSolver(),
+    FfmaGemmSolver(),
     MmaThinSolver(),
     MmaDenseSolver(exact=False),
     MmaDenseSolver(exact=True),

@@ -166,6 +166,28 @@ class MmaFit:
 
 
 @dataclass(frozen=True)
+class FfmaFit:
+    """The exact fp32 kernel of matrix products (``solvers/cuda/ffma/cost.py``)."""
+
+    clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
+    fetch: Annotated[float, C, "Issue slots of a 16-byte load of a fragment."]
+    copy: Annotated[float, C, "Issue slots of a copy instruction with its address."]
+    step: Annotated[float, C, "Issue slots of a warp's step beside that, with its barrier."]
+    alone: Annotated[float, SHARE, "What a warp alone on its part of an SM adds to its time: waits that none hides."]
+    passes: Annotated[float, C, "Of shared memory, of a warp's 16-byte load."]
+    copy_passes: Annotated[float, C, "Of shared memory and the L1 cache, of a warp's copy instruction."]
+    l2: Annotated[float, R, "Bytes from L2."]
+    overlap: Annotated[float, Unit.EXPONENT, "How far issuing, shared memory and L2 overlap."]
+    latency: Annotated[float, C, "Until the bytes of a stage are there."]
+    start: Annotated[float, C, "Of launch and cold loads."]
+    tile: Annotated[float, C, "Of a tile beside its steps and stores: the first loads, the last waits."]
+    stored: Annotated[float, R, "Results stored."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    second_kernel: Annotated[float, SECONDS, "Of one more launch."]
+    partial_bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what partial sums reach."]
+
+
+@dataclass(frozen=True)
 class ThinFit:
     """The kernel of few channels on both sides (``solvers/cuda/thin/cost.py``). Pairs: for rows, for weights."""
 
@@ -229,6 +251,7 @@ class Fit:
     halo: HaloFit
     halo_wrw: HaloWrwFit
     mma: MmaFit
+    ffma: FfmaFit
     thin: ThinFit
     depthwise: DepthwiseFit
     reference: ReferenceFit

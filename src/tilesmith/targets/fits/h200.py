@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilesmith.targets.fits.fit import (
     CopyFit,
     DepthwiseFit,
+    FfmaFit,
     Fit,
     HaloFit,
     HaloWrwFit,
@@ -123,6 +124,24 @@ H200 = Fit(
         second_kernel=2.0e-6,
         partial_bandwidth=0.6,
         partial=15e-9,
+    ),
+    ffma=FfmaFit(
+        clock=0.95,
+        fetch=1.3,
+        copy=3.5,
+        step=30,
+        alone=0.1,
+        passes=2.5,
+        copy_passes=4,
+        l2=36,
+        overlap=5,
+        latency=1200,
+        start=5000,
+        tile=1500,
+        stored=16,
+        bandwidth=0.8,
+        second_kernel=2.0e-6,
+        partial_bandwidth=0.6,
     ),
     # From 500 timings: log errors of 0.17 and 0.04; what is chosen among them is 1 and 3 % from the best.
     thin=ThinFit(

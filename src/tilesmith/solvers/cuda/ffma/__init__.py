@@ -1,0 +1,1 @@
+"""Exact fp32 matrix products, without tensor cores, on every arch since sm_80."""

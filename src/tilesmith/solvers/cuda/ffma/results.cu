@@ -1,0 +1,42 @@
+// What the kernel and the sum of its parts share: which steps a block computes, and how a sum becomes a result.
+struct Results : Run {
+  // The steps of all tiles behind the first `waves` of whole ones stand in one row, of which block `b` has those from `first_step(b)` to `first_step(b + 1)`.
+  TS_MMA_METHOD i64 first_step(i64 block) const { return block * all_steps / blocks; }
+  TS_MMA_METHOD int block_of(i64 step) const { return (int)(((step + 1) * blocks - 1) / all_steps); }
+  // Where the partial sums of a block's share of a tile lie. A block of stream-k has two such shares at most: that
+  // with which it begins, inside of a tile, and that with which it ends.
+  TS_MMA_METHOD float *part_of(int block, bool inside) const {
+    return partial + (i64)(STREAM ? block * 2 + inside : block) * (BLOCK_M * BLOCK_N);
+  }
+  // The place of a tile's results; groups of rows of tiles share columns in the L2 cache.
+  TS_MMA_METHOD void place(int tile, int &layer, int &m0, int &n0) const {
+    const int tiles = tiles_m * tiles_n;
+    layer = tile / tiles, tile -= layer * tiles;
+    const int band = tile / (walk * tiles_n), first_m = band * walk;
+    const int band_m = smaller(tiles_m - first_m, walk), in_band = tile - band * walk * tiles_n;
+    m0 = (first_m + in_band % band_m) * BLOCK_M, n0 = in_band / band_m * BLOCK_N;
+  }
+  // Stores the results of four neighbouring columns.
+  TS_MMA_METHOD void finish(const float (&sums)[4], int layer, int row, int first) const {
+    constexpr int N = OUT_VECTOR < 4 ? OUT_VECTOR : 4;
+#pragma unroll
+    for (int part = 0; part < 4; part += N) {
+      const int col = first + part;
+      if (row >= rows || col >= cols) return;
+      const i64 at = layer * out_group + (i64)row * out_line + (i64)col * out_column;
+      Pack<Out, N> old, given, result;
+      if constexpr (BETA) old = *(const Pack<Out, N> *)(out_base + at);
+      if constexpr (RESIDUAL) given = *(const Pack<Out, N> *)(residual_base + at);
+#pragma unroll
+      for (int e = 0; e < N; e++) {
+        float v = sums[part + e];
+        if constexpr (SCALED) v *= alpha;
+        if constexpr (BETA) v = fmaf(beta, widened(old.v[e]), v);
+        if constexpr (BIAS) v += widened(bias_base[col + e]);
+        if constexpr (RESIDUAL) v += widened(given.v[e]);
+        narrow(result.v[e], activate(v));
+      }
+      *(Pack<Out, N> *)(out_base + at) = result;
+    }
+  }
+};

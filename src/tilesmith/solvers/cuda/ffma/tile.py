@@ -1,0 +1,205 @@
+"""The resources of a config of the exact fp32 kernel for a problem: tiles, warps, registers, memory, blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilesmith.solvers.cuda.common.dense import DenseForm, Lines, widest
+from tilesmith.solvers.solver import Config, Configured
+from tilesmith.targets.target import CudaTarget
+
+_MAX_GRID = 2**31 - 1
+_MAX_WORKSPACE = 2**31
+_MAX_WARPS = 8
+_MAX_SUMS = 128
+_OTHER_REGISTERS = 24  # addresses and counters: what ptxas was seen to manage with
+_THREAD = (4, 8, 12, 16)
+_LANES_M, _LANES_N = 4, 8
+SUM_THREADS = 256
+
+
+@dataclass(frozen=True)
+class FfmaTile(Configured):
+    """``form`` computed as ``config`` says; see the axes in ``solver``."""
+
+    form: DenseForm
+    config: Config
+    target: CudaTarget
+
+    @property
+    def block_m(self) -> int:
+        return self.value["block_m"]
+
+    @property
+    def block_n(self) -> int:
+        return self.value["block_n"]
+
+    @property
+    def block_k(self) -> int:
+        return self.value["block_k"]
+
+    @property
+    def thread_m(self) -> int:
+        """Rows of the results of a thread."""
+        return self.block_m // (self.value["warps_m"] * _LANES_M)
+
+    @property
+    def thread_n(self) -> int:
+        """Columns of the results of a thread."""
+        return self.block_n // (self.value["warps_n"] * _LANES_N)
+
+    @cached_property
+    def warps(self) -> int:
+        return self.value["warps_m"] * self.value["warps_n"] * self.value["warps_k"]
+
+    @property
+    def threads(self) -> int:
+        return self.warps * 32
+
+    @property
+    def stream(self) -> bool:
+        return bool(self.value["stream_k"])
+
+    @cached_property
+    def partial(self) -> bool:
+        """Whether blocks share tiles, whose parts a second kernel adds."""
+        return self.stream or self.value["split_k"] > 1
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        return sum(self.block_k * (extent + 4 * lines.by_k) * 4 for lines, extent, _ in self._operands)
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        gathered = self.value["warps_k"] * self.block_m * (self.block_n + 4) * 4 if self.value["warps_k"] > 1 else 0
+        return max(self.value["stages"] * self.stage_bytes, gathered)
+
+    @cached_property
+    def tiles_m(self) -> int:
+        return -(-self.form.rows // self.block_m)
+
+    @cached_property
+    def tiles_n(self) -> int:
+        return -(-self.form.cols // self.block_n)
+
+    @cached_property
+    def tiles(self) -> int:
+        """Tiles of all layers."""
+        return self.tiles_m * self.tiles_n * self.form.layers
+
+    @cached_property
+    def steps(self) -> int:
+        """Steps along k of a tile."""
+        return -(-self.form.channels // self.block_k)
+
+    @cached_property
+    def grid(self) -> int:
+        """Blocks: those of one wave with stream-k, else one for each part of each tile."""
+        return self.target.cores * self.blocks_per_sm if self.stream else self.tiles * self.value["split_k"]
+
+    @cached_property
+    def waves(self) -> int:
+        """Whole tiles of each block ahead of those that blocks share.
+
+        Those that are shared are at least half as many as the blocks: few steps of a tile do not pay for its sum.
+        """
+        if not self.stream:
+            return 0
+        whole, rest = divmod(self.tiles, self.grid)
+        return whole - 1 if 0 < whole and 2 * rest < self.grid else whole
+
+    @cached_property
+    def shared_tiles(self) -> int:
+        """Tiles that blocks share; without stream-k all of them."""
+        return self.tiles - self.waves * self.grid
+
+    @cached_property
+    def partial_bytes(self) -> int:
+        """Workspace of the partial sums."""
+        return self.grid * (1 + self.stream) * self.block_m * self.block_n * 4 if self.partial else 0
+
+    @cached_property
+    def sum_blocks(self) -> int:
+        """Blocks of the kernel that adds partial sums."""
+        return self.shared_tiles * -(-self.block_m * self.block_n // 4 // SUM_THREADS)
+
+    @cached_property
+    def copies(self) -> tuple[int, int]:
+        """Copy instructions of a thread in a step, for A and for B."""
+        a, b = (self._copies(*operand) for operand in self._operands)
+        return a, b
+
+    @cached_property
+    def registers(self) -> int:
+        """An estimate of a thread's registers."""
+        fragments = 2 * (self.thread_m + self.thread_n)
+        return self.thread_m * self.thread_n + fragments + _OTHER_REGISTERS
+
+    @cached_property
+    def min_blocks(self) -> int:
+        """How many blocks are asked to share an SM's registers."""
+        return max(1, min(8, self.target.registers_per_sm // (self.threads * -(-self.registers // 8) * 8)))
+
+    @cached_property
+    def blocks_per_sm(self) -> int:
+        """Blocks that share an SM, as memory and registers allow."""
+        t = self.target
+        by_memory = t.shared_bytes_per_sm // (self.shared_bytes + 1024)
+        return max(1, min(self.min_blocks, by_memory, t.threads_per_sm // self.threads))
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether such a kernel exists."""
+        v = self.value
+        if self.warps > _MAX_WARPS or self.block_m % (v["warps_m"] * 16) or self.block_n % (v["warps_n"] * 32):
+            return False
+        if self.thread_m not in _THREAD or self.thread_n not in _THREAD or self.thread_m * self.thread_n > _MAX_SUMS:
+            return False
+        if self.block_k % v["warps_k"] or self.block_k // v["warps_k"] % 2:
+            return False
+        if not all(self._shared_evenly(*operand) for operand in self._operands):
+            return False
+        if self.registers > 255 or self.shared_bytes > self.target.shared_bytes_per_block:
+            return False
+        if self.stream and (v["split_k"] > 1 or self.tiles % self.grid == 0):
+            return False
+        if self.stream and self.grid > self.shared_tiles * self.steps:
+            return False
+        if v["split_k"] > self.steps or max(self.grid, self.sum_blocks) > _MAX_GRID:
+            return False
+        return self.partial_bytes <= _MAX_WORKSPACE
+
+    @cached_property
+    def vectors(self) -> tuple[int, int]:
+        """Floats that move at once, of A and of B: none of them may lie beyond the last row (column)."""
+        form = self.form
+        a, b = (
+            1 if lines.by_k else widest(lines.vector, [extent])
+            for lines, extent in ((form.a, form.rows), (form.b, form.cols))
+        )
+        return a, b
+
+    @property
+    def _operands(self) -> tuple[tuple[Lines, int, int], tuple[Lines, int, int]]:
+        """Of A and B: how they lie, the extent of a tile, the floats that move at once."""
+        a, b = self.vectors
+        return (self.form.a, self.block_m, a), (self.form.b, self.block_n, b)
+
+    def _workers(self, lines: Lines) -> int:
+        """Warps, or threads, that share the copies of an operand."""
+        return self.warps if lines.by_k else self.threads
+
+    def _across(self, lines: Lines, extent: int, vector: int) -> int:
+        """What a worker copies at once, in a line of the tile."""
+        return extent // (4 if lines.by_k else vector)
+
+    def _copies(self, lines: Lines, extent: int, vector: int) -> int:
+        work = self._across(lines, extent, vector) * self.block_k // (8 if lines.by_k else 1)
+        return -(-work // self._workers(lines))
+
+    def _shared_evenly(self, lines: Lines, extent: int, vector: int) -> bool:
+        """Whether each worker copies at the same places of every line."""
+        across, workers = self._across(lines, extent, vector), self._workers(lines)
+        whole = 1 << (across - 1).bit_length()
+        return across % workers == 0 or whole % workers == 0 or workers % whole == 0

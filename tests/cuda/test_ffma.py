@@ -1,0 +1,61 @@
+"""Exact fp32 matrix products: numbers through the emulator, choices, refusals, and the kernel's text for every arch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cuda_chain import executable
+
+from tilesmith.measure.accuracy import planted_copy
+from tilesmith.measure.device_arrays import DeviceRechecker
+from tilesmith.measure.oracle import oracle
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.samples import sample_args
+from tilesmith.runtime.device import device
+from tilesmith.solvers.cuda.ffma.solver import FfmaGemmSolver
+from tilesmith.solvers.solver import Accepted, Config
+from tilesmith.targets.cuda import cuda_target
+
+SOLVER = FfmaGemmSolver()
+TARGET = cuda_target("sm_90a", 3)  # few SMs: the blocks of one wave share few tiles
+AXES = [axis.name for axis in SOLVER.axes]
+FULL = Epilogue(bias=True, activation="silu", residual=True)
+
+
+def gemm(m, n, k, ta, tb, **more):
+    return GemmSignature(m, n, k, trans_a=ta, trans_b=tb, dtype="fp32", **more)
+
+
+def config(*values: int) -> Config:
+    return Config(tuple(zip(AXES, values, strict=True)))
+
+
+CASES = [
+    # Transposed by the copies, or not; 16-, 8- and 4-byte copies; pitches; tails of every size.
+    (gemm(37, 70, 45, False, False, lda=64, ldb=80), config(32, 64, 8, 1, 1, 1, 3, 1, 0, 1)),
+    (gemm(37, 70, 45, True, True, lda=41), config(32, 32, 16, 1, 1, 1, 2, 2, 0, 1)),
+    (gemm(66, 132, 21, True, False, batch=2, epilogue=FULL), config(64, 128, 8, 2, 2, 1, 4, 1, 0, 1)),
+    (gemm(65, 97, 70, False, True, alpha=0.5, beta=2.0), config(64, 96, 16, 2, 1, 2, 3, 3, 0, 1)),
+    (gemm(33, 40, 100, True, False), config(32, 32, 32, 1, 1, 8, 2, 1, 0, 1)),
+    # Blocks share tiles evenly; some have the middle of a tile alone.
+    (gemm(20, 33, 300, False, False), config(16, 32, 8, 1, 1, 1, 2, 1, 1, 1)),
+    (gemm(100, 140, 40, False, True, c_dtype="bf16"), config(16, 32, 16, 1, 1, 2, 3, 1, 1, 4)),
+    (gemm(1, 1, 1, False, False), config(16, 32, 8, 1, 1, 1, 2, 1, 0, 1)),
+]
+
+
+@pytest.mark.parametrize(("signature", "chosen"), CASES, ids=lambda v: "" if isinstance(v, Config) else v.key()[:50])
+def test_numbers(signature, chosen, emulating):
+    signature = signature.canonical
+    geometry = signature.geometry
+    assert SOLVER.applicable(geometry, TARGET) == Accepted()
+    assert SOLVER.search_space(geometry, TARGET).contains(chosen)
+    made = executable(signature, SOLVER.draft(geometry, chosen, TARGET), emulating, TARGET)
+    values = sample_args(signature)
+    cases = [values, *((*values[:i], planted_copy(values[i], (np.nan, np.inf), i), *values[i + 1 :]) for i in (0, 1))]
+    with np.errstate(all="ignore"):
+        for case in cases:
+            checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
+            verdict = checker.check_plan(checker.plan(made), poison=True)
+            assert verdict.ok, verdict.message
