@@ -22,6 +22,7 @@ from tilesmith.solvers.cuda.dp4a.solver import Dp4aSolver
 from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
+from tilesmith.solvers.cuda.phases.solver import PhasesSolver
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.cuda.thin.solver import MmaThinSolver
 from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
@@ -55,6 +56,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     DepthwiseCudaSolver(),
     Dp4aSolver(),
     MmaThinSolver(),
+    PhasesSolver(),
     MmaDenseSolver(exact=False),
     MmaDenseSolver(exact=True),
 )

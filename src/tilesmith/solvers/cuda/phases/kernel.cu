@@ -1,0 +1,298 @@
+namespace ts_mma {
+namespace @SYM@_scope {
+@HEADER@
+// A tile is a box of positions. Its window, a box of inputs, lies in shared memory with channels in pieces of 16 bytes.
+// Without TAPS_ON_N the rows of the product are positions, its columns phases and channels, and it sums over taps and
+// channels. With TAPS_ON_N its rows are the inputs of the window, its columns taps and channels; results are sums of
+// its results, which lie in shared memory.
+constexpr int THREADS = WARPS_M * WARPS_N * 32;
+constexpr int WINDOW_D = TILE_D + TAPS_D - 1, WINDOW_H = TILE_H + TAPS_H - 1, WINDOW_W = TILE_W + TAPS_W - 1;
+constexpr int PIXELS = WINDOW_D * WINDOW_H * WINDOW_W;
+constexpr int PIECES = BLOCK_C / 8;
+// An odd multiple of 16 bytes: eight pixels lie in different banks.
+constexpr int PIXEL_BYTES = BLOCK_C * 2 + (PIECES % 2 ? 0 : 16);
+constexpr int TAPS = TAPS_ON_N ? 1 : TAPS_D * TAPS_H * TAPS_W;
+constexpr int STEPS = (TAPS * PIECES + 1) / 2;
+constexpr int ROWS = TAPS_ON_N ? PIXELS : TILE_D * TILE_H * TILE_W;
+constexpr int PRODUCTS_M = (ROWS + WARPS_M * 16 - 1) / (WARPS_M * 16), PRODUCTS_N = BLOCK_N / 8 / WARPS_N;
+constexpr int FILTER_PITCH = STEPS * 32 + 16;
+constexpr int WINDOW_BYTES = (PIXELS * PIXEL_BYTES + 127) / 128 * 128;
+constexpr int FILTER_BYTES = ((BLOCK_N + 8) * FILTER_PITCH + 127) / 128 * 128; // reads go beyond the last column
+constexpr int STAGE_BYTES = WINDOW_BYTES + (RESIDENT ? 0 : FILTER_BYTES);
+constexpr int FILTER_AT = STAGES * STAGE_BYTES, STAGED_AT = FILTER_AT + (RESIDENT ? CHUNKS * FILTER_BYTES : 0);
+constexpr int ROW_COLUMNS = STRIDE_W * COLS; // of a position, in one row of results
+static_assert(STAGED_AT + PRODUCTS_M * WARPS_M * 16 * STAGED_PITCH * (int)sizeof(Staged) == SHARED_BYTES,
+              "results are staged behind the ring and the filter");
+static_assert(BLOCK_N % (8 * WARPS_N) == 0 && (TAPS_ON_N || BLOCK_N >= PHASE_ROWS * ROW_COLUMNS), "columns of a warp");
+static_assert(!TAPS_ON_N || BLOCK_N >= FILTER_D * FILTER_H * FILTER_W * COLS, "all taps are columns");
+
+// The bytes from a row's first piece to piece `q` of the sums.
+TS_MMA_CONSTANT int piece_offset(int q) {
+  const int tap = q < TAPS * PIECES ? q / PIECES : 0, piece = q < TAPS * PIECES ? q % PIECES : 0;
+  const int d = tap / (TAPS_H * TAPS_W), h = tap / TAPS_W % TAPS_H, w = tap % TAPS_W;
+  return ((d * WINDOW_H + h) * WINDOW_W + w) * PIXEL_BYTES + piece * 16;
+}
+
+// The image, and the first position of a tile.
+struct Tile {
+  int n, d, h, w;
+};
+
+struct Problem : Run {
+  TS_MMA_METHOD Tile tile_of(int i) const {
+    const int w = i % tiles_w, line = i / tiles_w, h = line % tiles_h, plane = line / tiles_h;
+    return {plane / tiles_d, first_d + plane % tiles_d * TILE_D, first_h + h * TILE_H, first_w + w * TILE_W};
+  }
+  // A result is no number: is it one by the definition, which knows no zero weights, nor zeros outside of dy?
+  TS_MMA_METHOD float exact(int n, int d, int h, int w, int c) const {
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int tap = 0; tap < FILTER_D * FILTER_H * FILTER_W; tap++) {
+      const int kd = tap / (FILTER_H * FILTER_W), kh = tap / FILTER_W % FILTER_H, kw = tap % FILTER_W;
+      const int id = d + pad_d - kd, ih = h + pad_h - kh, iw = w + pad_w - kw;
+      if (id % STRIDE_D || ih % STRIDE_H || iw % STRIDE_W) continue;
+      const int td = id / STRIDE_D, th = ih / STRIDE_H, tw = iw / STRIDE_W;
+      const bool inside = (u32)td < (u32)size_d && (u32)th < (u32)size_h && (u32)tw < (u32)size_w;
+      if (!TURNED && !inside) continue;
+      const Element *const from = source + ((i64)n * in_n + (i64)td * in_d + (i64)th * in_h + (i64)tw * in_w);
+      const int fd = TURNED ? FILTER_D - 1 - kd : kd, fh = TURNED ? FILTER_H - 1 - kh : kh;
+      const int fw = TURNED ? FILTER_W - 1 - kw : kw;
+      const Element *const by =
+          filter + ((i64)c * filter_column + (i64)fd * filter_d + (i64)fh * filter_h + (i64)fw * filter_w);
+#pragma unroll 1
+      for (int k = 0; k < CHANNELS; k++)
+        sum = added_product(inside ? widened(from[k]) : 0.0f, widened(by[(i64)k * filter_channel]), sum);
+    }
+    return sum;
+  }
+  // Where element `e` of a row of results lies.
+  TS_MMA_METHOD int place_in_row(int e) const { return DENSE_ROWS ? e : e / COLS * out_w + e % COLS; }
+  TS_MMA_METHOD float finished(float v, i64 at, int c) const {
+    if constexpr (BIAS) v += widened(bias[c]);
+    if constexpr (RESIDUAL) v += widened(residual[at]);
+    return activate(v);
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
+  const Problem run = {TS_RUN};
+  extern __shared__ __align__(128) unsigned char memory[];
+  const u32 ring = shared_address(memory);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_m = warp / WARPS_N, warp_n = warp % WARPS_N;
+  const int block_n = blockIdx.x % BLOCKS_N, first_tile = blockIdx.x / BLOCKS_N, step = gridDim.x / BLOCKS_N;
+  const uint4 *const weights = run.packed + (i64)block_n * CHUNKS * BLOCK_N * STEPS * 2;
+  wait_previous();
+
+  // --- loads ---
+  auto load_filter = [&](u32 to, int chunk) {
+    const uint4 *const from = weights + (i64)chunk * BLOCK_N * STEPS * 2;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < BLOCK_N * STEPS * 2; i += THREADS)
+      copy_async<16>(to + i / (STEPS * 2) * FILTER_PITCH + i % (STEPS * 2) * 16, from + i, 16);
+  };
+  auto load_window = [&](u32 to, const Tile &tile, int chunk) {
+    const Element *const image = run.source + (i64)tile.n * run.in_n;
+    const int d0 = tile.d - (TAPS_D - 1), h0 = tile.h - (TAPS_H - 1), w0 = tile.w - (TAPS_W - 1);
+    constexpr int PARTS = PIECES * (IN_VECTOR == 1 ? 1 : 8 / IN_VECTOR);
+#pragma unroll 4
+    for (int i = threadIdx.x; i < PIXELS * PARTS; i += THREADS) {
+      const int pixel = i / PARTS, part = i % PARTS;
+      const int d = d0 + pixel / (WINDOW_H * WINDOW_W), h = h0 + pixel / WINDOW_W % WINDOW_H;
+      const int w = w0 + pixel % WINDOW_W;
+      const bool inside = (u32)d < (u32)run.size_d && (u32)h < (u32)run.size_h && (u32)w < (u32)run.size_w;
+      constexpr int EACH = IN_VECTOR == 1 ? 8 : IN_VECTOR;
+      const int c = chunk * BLOCK_C + part * EACH;
+      const int valid = inside ? smaller(larger(CHANNELS - c, 0), EACH) : 0;
+      const Element *const from = valid ? image + (d * run.in_d + h * run.in_h + w * run.in_w + c) : run.source;
+      const u32 at = to + pixel * PIXEL_BYTES + part * EACH * 2;
+      if constexpr (IN_VECTOR == 1) {
+        u32 held[8];
+#pragma unroll
+        for (int e = 0; e < 8; e++) held[e] = e < valid ? load_bits<2>(from + e, 2) : 0;
+        shared_store16(at, held[0] | held[1] << 16, held[2] | held[3] << 16, held[4] | held[5] << 16,
+                       held[6] | held[7] << 16);
+      } else {
+        copy_async<EACH * 2>(at, from, valid * 2);
+      }
+    }
+  };
+  Tile next = run.tile_of(first_tile);
+  int next_tile = first_tile, next_chunk = 0, next_stage = 0;
+  auto load = [&] {
+    if (next_tile < run.tiles) {
+      const u32 stage = ring + next_stage * STAGE_BYTES;
+      load_window(stage, next, next_chunk);
+      if constexpr (!RESIDENT) load_filter(stage + WINDOW_BYTES, next_chunk);
+      if (++next_chunk == CHUNKS) {
+        next_chunk = 0, next_tile += step;
+        next = run.tile_of(next_tile);
+      }
+      next_stage = next_stage + 1 == STAGES ? 0 : next_stage + 1;
+    }
+    copy_commit();
+  };
+  if constexpr (RESIDENT) {
+#pragma unroll 1
+    for (int chunk = 0; chunk < CHUNKS; chunk++) load_filter(ring + FILTER_AT + chunk * FILTER_BYTES, chunk);
+  }
+#pragma unroll 1
+  for (int s = 0; s < STAGES - 1; s++) load();
+
+  // --- where a lane reads its rows, and its columns of the filter ---
+  constexpr bool EVEN = PIECES % 2 == 0; // both pieces of a step belong to one tap
+  const bool upper = lane >= 16;
+  u32 rows[PRODUCTS_M];
+#pragma unroll
+  for (int i = 0; i < PRODUCTS_M; i++) {
+    int m = (warp_m * PRODUCTS_M + i) * 16 + lane % 16;
+    if (m >= ROWS) m = 0;
+    if constexpr (!TAPS_ON_N)
+      m = (m / (TILE_H * TILE_W) * WINDOW_H + m / TILE_W % TILE_H) * WINDOW_W + m % TILE_W;
+    rows[i] = m * PIXEL_BYTES + (EVEN && upper ? 16 : 0);
+  }
+  const u32 columns =
+      (warp_n * PRODUCTS_N * 8 + lane % 8 + lane / 16 * 8) * FILTER_PITCH + lane / 8 % 2 * 16;
+  constexpr int PAIRS = (PRODUCTS_N + 1) / 2;
+  float sums[PRODUCTS_M][PRODUCTS_N][4];
+
+  int stage = 0;
+#pragma unroll 1
+  for (int now = first_tile; now < run.tiles; now += step) {
+#pragma unroll
+    for (int i = 0; i < PRODUCTS_M; i++)
+#pragma unroll
+      for (int j = 0; j < PRODUCTS_N; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) sums[i][j][e] = 0.0f;
+#pragma unroll 1
+    for (int chunk = 0; chunk < CHUNKS; chunk++) {
+      copy_wait<STAGES - 2>();
+      __syncthreads();
+      load();
+      const u32 window = ring + stage * STAGE_BYTES;
+      const u32 by = (RESIDENT ? ring + FILTER_AT + chunk * FILTER_BYTES : window + WINDOW_BYTES) + columns;
+#pragma unroll
+      for (int s = 0; s < STEPS; s++) {
+        const u32 used = used_columns(s);
+        u32 b[PAIRS][4];
+#pragma unroll
+        for (int j = 0; j < PAIRS; j++)
+          if (used >> 2 * j & 3) load_tiles<false>(b[j], by + (j * 16 * FILTER_PITCH + s * 32));
+        const u32 at = window + (EVEN ? piece_offset(2 * s) : upper ? piece_offset(2 * s + 1) : piece_offset(2 * s));
+#pragma unroll
+        for (int i = 0; i < PRODUCTS_M; i++) {
+          u32 a[4];
+          load_tiles<false>(a, at + rows[i]);
+#pragma unroll
+          for (int j = 0; j < PRODUCTS_N; j++)
+            if (used >> j & 1) multiply(Element(), sums[i][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        }
+      }
+      stage = stage + 1 == STAGES ? 0 : stage + 1;
+    }
+
+    // --- results ---
+    const Tile tile = run.tile_of(now);
+    Out *const image = run.out + (i64)tile.n * run.out_n;
+    const int od = tile.d * STRIDE_D - run.pad_d, oh = tile.h * STRIDE_H - run.pad_h;
+    const int ow = (tile.w * STRIDE_W - run.pad_w) * COLS; // elements from the beginning of a row of results
+    const int row_end = run.out_size_w * COLS;
+    const int row_m = warp_m * PRODUCTS_M * 16 + lane / 4, column_n = warp_n * PRODUCTS_N * 8 + lane % 4 * 2;
+    Staged *const staged = (Staged *)(memory + STAGED_AT);
+    if constexpr (TAPS_ON_N) {
+#pragma unroll
+      for (int i = 0; i < PRODUCTS_M; i++)
+#pragma unroll
+        for (int j = 0; j < PRODUCTS_N; j++)
+#pragma unroll
+          for (int half = 0; half < 2; half++)
+            *(Pack<float, 2> *)(staged + (row_m + i * 16 + half * 8) * STAGED_PITCH + column_n + j * 8) = {
+                {sums[i][j][half * 2], sums[i][j][half * 2 + 1]}};
+      __syncthreads();
+      constexpr int WIDE = TILE_W * ROW_COLUMNS / OUT_VECTOR, HIGH = TILE_H * STRIDE_H;
+#pragma unroll 1
+      for (int q = threadIdx.x; q < TILE_D * STRIDE_D * HIGH * WIDE; q += THREADS) {
+        const int in_row = q % WIDE * OUT_VECTOR, rd = q / WIDE / HIGH, rh = q / WIDE % HIGH;
+        const int d = od + rd, h = oh + rh, e0 = ow + in_row;
+        if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h || (u32)e0 >= (u32)row_end) continue;
+        const int ad = rd % STRIDE_D, ah = rh % STRIDE_H;
+        const int line = (rd / STRIDE_D * WINDOW_H + rh / STRIDE_H) * WINDOW_W;
+        const i64 at = (i64)d * run.out_d + (i64)h * run.out_h + run.place_in_row(e0);
+        Pack<Out, OUT_VECTOR> found;
+#pragma unroll
+        for (int v = 0; v < OUT_VECTOR; v++) {
+          const int e = in_row + v, position = e / ROW_COLUMNS, aw = e / COLS % STRIDE_W, c = e % COLS;
+          const Staged *const from = staged + (line + position) * STAGED_PITCH +
+                                    ((ad * FILTER_H + ah) * FILTER_W + aw) * COLS + c;
+          float sum = 0.0f;
+#pragma unroll
+          for (int td = 0; td < TAPS_D; td++)
+#pragma unroll
+            for (int th = 0; th < TAPS_H; th++)
+#pragma unroll
+              for (int tw = 0; tw < TAPS_W; tw++) {
+                const int kd = (TAPS_D - 1 - td) * STRIDE_D, kh = (TAPS_H - 1 - th) * STRIDE_H;
+                const int kw = (TAPS_W - 1 - tw) * STRIDE_W;
+                if (ad + kd < FILTER_D && ah + kh < FILTER_H && aw + kw < FILTER_W)
+                  sum += widened(from[((td * WINDOW_H + th) * WINDOW_W + tw) * STAGED_PITCH +
+                                      ((kd * FILTER_H + kh) * FILTER_W + kw) * COLS]);
+              }
+          const int pixel = (ow + e) / COLS;
+          if (sum != sum) sum = run.exact(tile.n, d, h, pixel, c);
+          narrow(found.v[v], run.finished(sum, (i64)tile.n * run.out_n + at + v, c));
+        }
+        *(Pack<Out, OUT_VECTOR> *)(image + at) = found;
+      }
+    } else {
+      bool no_number = false;
+#pragma unroll
+      for (int i = 0; i < PRODUCTS_M; i++)
+#pragma unroll
+        for (int j = 0; j < PRODUCTS_N; j++)
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            const int m = row_m + i * 16 + half * 8, n = column_n + j * 8;
+            float two[2];
+#pragma unroll
+            for (int v = 0; v < 2; v++) {
+              two[v] = sums[i][j][half * 2 + v];
+              no_number |= two[v] != two[v];
+              // With a residual the epilogue comes where it is read.
+              if constexpr (!RESIDUAL) two[v] = run.finished(two[v], 0, (n + v) % COLS);
+            }
+            *(Pack<Staged, 2> *)(staged + m * STAGED_PITCH + n) = narrowed(Staged(), two[0], two[1]);
+          }
+      const bool repair = __syncthreads_or(no_number);
+      constexpr int WIDE = ROW_COLUMNS / OUT_VECTOR;
+#pragma unroll 2
+      for (int q = threadIdx.x; q < PHASE_ROWS * ROWS * WIDE; q += THREADS) {
+        const int in_row = q % WIDE * OUT_VECTOR, m = q / WIDE % ROWS, phase = q / WIDE / ROWS;
+        const int ad = (block_n * PHASE_ROWS + phase) / STRIDE_H, ah = (block_n * PHASE_ROWS + phase) % STRIDE_H;
+        const int d = od + m / (TILE_H * TILE_W) * STRIDE_D + ad, h = oh + m / TILE_W % TILE_H * STRIDE_H + ah;
+        const int e0 = ow + m % TILE_W * ROW_COLUMNS + in_row;
+        if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h || (u32)e0 >= (u32)row_end) continue;
+        const i64 at = (i64)d * run.out_d + (i64)h * run.out_h + run.place_in_row(e0);
+        const Staged *const from = staged + m * STAGED_PITCH + phase * ROW_COLUMNS + in_row;
+        typedef Pack<Out, OUT_VECTOR> Vector;
+        Vector found;
+        if constexpr (!RESIDUAL) found = *(const Vector *)from;
+        if (RESIDUAL || repair) {
+#pragma unroll 1
+          for (int v = 0; v < OUT_VECTOR; v++) {
+            const int c = (in_row + v) % COLS;
+            float value = widened(from[v]);
+            const bool wrong = value != value;
+            if (wrong) value = run.exact(tile.n, d, h, (e0 + v) / COLS, c);
+            if (RESIDUAL || wrong) value = run.finished(value, (i64)tile.n * run.out_n + at + v, c);
+            narrow(image[at + v], value);
+          }
+          continue;
+        }
+        *(Vector *)(image + at) = found;
+      }
+    }
+  }
+  copy_wait<0>();
+}
+} // namespace @SYM@_scope
+} // namespace ts_mma

@@ -1,0 +1,157 @@
+"""Transposed convolutions, backward data of strided ones, and convolutions with few results, in one pass.
+
+Every input is read once for all phases of the results (``phases as columns``); where results are few, once for all taps
+(``taps as columns``). Rows of results are staged in shared memory and stored whole, whatever the number of channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+
+from tilesmith.plan.records import Draft
+from tilesmith.problems.features import EPILOGUE, USUAL, WINDOW
+from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.phases.cost import phases_seconds
+from tilesmith.solvers.cuda.phases.draft import phases_draft
+from tilesmith.solvers.cuda.phases.form import PhasesForm, phases_form
+from tilesmith.solvers.cuda.phases.tile import PhasesTile
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
+from tilesmith.targets.target import CudaTarget
+
+AXES = (
+    Axis("taps_on_n", (0, 1), "1: columns are taps, and results are summed in shared memory; 0: columns are phases."),
+    Axis("tile_d", (), "Positions of a tile along the depth, or images where there is none."),
+    Axis("tile_h", (), "Positions of a tile along the height."),
+    Axis("tile_w", (), "Positions of a tile along the width."),
+    Axis("phase_rows", (), "Rows of results that a block computes of each position; 1 where columns are taps."),
+    Axis("block_c", (), "Channels of a step of the ring."),
+    Axis("warps_m", (1, 2, 4, 8), "Warps along the positions."),
+    Axis("warps_n", (1, 2, 4), "Warps along the columns."),
+    Axis("stages", (2, 3, 4), "Stages of the ring."),
+    Axis("blocks_per_sm", (1, 2, 3, 4), "Blocks that share an SM."),
+)
+_WARPS = ((4, 1), (8, 1), (2, 2), (4, 2), (2, 4), (2, 1))
+_RANKED = 256  # configs that are worth measuring
+_MAX_TAP_COLUMNS = 256
+
+
+class PhasesSolver:
+    """Channels-last tensors of any channel counts and pitches, bf16 and fp16; no dilation, no groups."""
+
+    name = "mma_phases"
+    revision = 1
+    features = USUAL | EPILOGUE | (WINDOW - {"dilation"}) | {"fwd", "bwd"}
+    axes = AXES
+
+    @remembered
+    def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
+        if not isinstance(problem, ConvGeometry):
+            return Rejected(reasons.OP)
+        form = phases_form(problem)
+        if isinstance(form, Rejected):
+            return form
+        if not target.has_cp_async or (form.dtype == "bf16" and not target.has_bf16):
+            return Rejected(reasons.TARGET, "cp.async")
+        return Accepted() if _ranked(form, target) else Rejected(reasons.SIZE)
+
+    @remembered
+    def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
+        form = _form(problem)
+        columns = (1,) if _few(form) else ()
+        axes = values_of(AXES) | {
+            "taps_on_n": (0, *columns), "tile_d": _depths(form), "tile_h": _heights(form), "tile_w": _widths(form),
+            "phase_rows": _phase_rows(form), "block_c": _blocks(form),
+        }  # fmt: skip
+        return SearchSpace(axes, lambda config: PhasesTile(form, config, target).fits)
+
+    @remembered
+    def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
+        return _ranked(_form(problem), target)[0]
+
+    def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
+        """Configs worth measuring, the untuned choice first."""
+        return list(_ranked(_form(problem), target))
+
+    def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
+        return phases_seconds(self.tile(problem, config, target))
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> PhasesTile:
+        """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
+        return PhasesTile(_form(problem), config, target)
+
+    def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
+        return phases_draft(self.tile(problem, config, target))
+
+
+def _form(problem: Geometry) -> PhasesForm:
+    assert isinstance(problem, ConvGeometry)
+    form = phases_form(problem)
+    if isinstance(form, Rejected):
+        raise ValueError(f"the solver of phases does not cover this problem: {form}")
+    return form
+
+
+def _few(form: PhasesForm) -> bool:
+    """Whether all taps may be columns."""
+    d, h, w = form.filter
+    return 1 < d * h * w and d * h * w * form.cols <= _MAX_TAP_COLUMNS
+
+
+def _shares(size: int, most: int, parts: int) -> set[int]:
+    """``size`` in up to ``parts`` equal parts of at most ``most``, rounded up."""
+    return {part for count in range(1, parts + 1) if (part := -(-size // count)) <= most}
+
+
+def _widths(form: PhasesForm) -> tuple[int, ...]:
+    base = form.base[2]
+    return tuple(sorted(_shares(base, 128, 8) | {w for w in (4, 8, 16, 32, 64) if w <= base}))
+
+
+def _heights(form: PhasesForm) -> tuple[int, ...]:
+    base = form.base[1]
+    return tuple(sorted(_shares(base, 16, 3) | {h for h in (1, 2, 4, 8, 16) if h <= base}))
+
+
+def _depths(form: PhasesForm) -> tuple[int, ...]:
+    return tuple(d for d in (1, 2, 3, 4, 8) if d <= form.base[0])
+
+
+def _phase_rows(form: PhasesForm) -> tuple[int, ...]:
+    return tuple(rows for rows in range(1, form.phase_rows + 1) if form.phase_rows % rows == 0)
+
+
+def _blocks(form: PhasesForm) -> tuple[int, ...]:
+    fixed = {c for c in (16, 32, 64, 128) if c < form.padded}
+    return tuple(sorted(fixed | ({form.padded} if form.padded <= 128 else set())))
+
+
+def _tiles(form: PhasesForm, target: CudaTarget) -> Iterator[PhasesTile]:
+    """Configs that fit and may be fast."""
+    small = form.base[1] * form.base[2] <= 256
+    for on_n, w, h, d in product((0, 1) if _few(form) else (0,), _widths(form), _heights(form), _depths(form)):
+        rows = w * h * d
+        if rows > 512 or (d > 1 and (not small or h < form.base[1] or w < form.base[2])):
+            continue
+        if rows < 64 and rows < form.base[1] * form.base[2]:
+            continue
+        for phase_rows in (1,) if on_n else _phase_rows(form):
+            if phase_rows * form.row_columns > 256 and phase_rows > 1 and not on_n:
+                continue
+            for c, (warps_m, warps_n) in product(_blocks(form), _WARPS):
+                for stages, blocks in ((2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (4, 1), (4, 2)):
+                    values = (on_n, d, h, w, phase_rows, c, warps_m, warps_n, stages, blocks)
+                    tile = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
+                    if tile.fits:
+                        yield tile
+
+
+_NAMES = tuple(axis.name for axis in AXES)
+
+
+@lru_cache(maxsize=256)
+def _ranked(form: PhasesForm, target: CudaTarget) -> tuple[Config, ...]:
+    order = sorted(_tiles(form, target), key=phases_seconds)
+    return tuple(tile.config for tile in order[:_RANKED])

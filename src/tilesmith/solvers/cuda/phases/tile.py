@@ -1,0 +1,237 @@
+"""Applies a config of the phases kernel to a problem: tiles, products, shared memory, registers, blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.geometry import Triple
+from tilesmith.solvers.cuda.phases.form import PhasesForm
+from tilesmith.solvers.solver import Config, Configured
+from tilesmith.targets.target import CudaTarget
+
+_MOST_SUMS = 128  # registers of a thread's sums
+_MOST_REGISTERS = 232
+_MOST_UNROLLED = 1536  # products of a warp, all of them unrolled
+_MOST_GRID = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class PhasesTile(Configured):
+    """``form`` computed as ``config`` says; see the axes in ``solver``."""
+
+    form: PhasesForm
+    config: Config
+    target: CudaTarget
+
+    @cached_property
+    def taps_on_n(self) -> bool:
+        return bool(self.value["taps_on_n"])
+
+    @cached_property
+    def box(self) -> Triple:
+        """Positions of a tile along each axis."""
+        v = self.value
+        return v["tile_d"], v["tile_h"], v["tile_w"]
+
+    @cached_property
+    def window(self) -> Triple:
+        """Inputs that they see."""
+        d, h, w = (size + taps - 1 for size, taps in zip(self.box, self.form.taps, strict=True))
+        return d, h, w
+
+    @property
+    def block_c(self) -> int:
+        return self.value["block_c"]
+
+    @cached_property
+    def pieces(self) -> int:
+        """Pieces of 16 bytes of a pixel in shared memory."""
+        return self.block_c // 8
+
+    @cached_property
+    def chunks(self) -> int:
+        """Blocks of channels."""
+        return -(-self.form.channels // self.block_c)
+
+    @cached_property
+    def taps(self) -> int:
+        """Taps that are summed in the product."""
+        return 1 if self.taps_on_n else prod(self.form.taps)
+
+    @cached_property
+    def steps(self) -> int:
+        """Steps of 16 products of a block of channels."""
+        return (self.taps * self.pieces + 1) // 2
+
+    @cached_property
+    def rows(self) -> int:
+        return prod(self.window if self.taps_on_n else self.box)
+
+    @cached_property
+    def columns(self) -> int:
+        """Columns of a block that mean something."""
+        if self.taps_on_n:
+            return prod(self.form.filter) * self.form.cols
+        return self.value["phase_rows"] * self.form.row_columns
+
+    @cached_property
+    def block_n(self) -> int:
+        unit = 8 * self.value["warps_n"]
+        return -(-self.columns // unit) * unit
+
+    @cached_property
+    def blocks_n(self) -> int:
+        return 1 if self.taps_on_n else self.form.phase_rows // self.value["phase_rows"]
+
+    @cached_property
+    def products(self) -> tuple[int, int]:
+        """Products of 16 rows, and of 8 columns, of a warp."""
+        v = self.value
+        return -(-self.rows // (16 * v["warps_m"])), self.block_n // (8 * v["warps_n"])
+
+    @property
+    def warps(self) -> int:
+        return self.value["warps_m"] * self.value["warps_n"]
+
+    @property
+    def threads(self) -> int:
+        return self.warps * 32
+
+    @cached_property
+    def tiles_of(self) -> Triple:
+        """Tiles along each axis."""
+        d, h, w = (-(-size // tile) for size, tile in zip(self.form.base, self.box, strict=True))
+        return d, h, w
+
+    @cached_property
+    def tiles(self) -> int:
+        """Tiles of positions, whatever their columns."""
+        return self.form.outer * prod(self.tiles_of)
+
+    @cached_property
+    def used(self) -> tuple[int, ...]:
+        """Of each step a bit for each product of 8 columns: whether any warp finds weights there in any block."""
+        every = (1 << self.products[1]) - 1
+        if self.taps_on_n or all(r % u == 0 for r, u in zip(self.form.filter, self.form.stride, strict=True)):
+            return (every,) * self.steps
+        of_tap = [self._columns_of(tap) for tap in range(self.taps)]
+        masks = []
+        for step in range(self.steps):
+            taps = {piece // self.pieces for piece in (2 * step, 2 * step + 1)}
+            mask = 0
+            for tap in taps:
+                mask |= of_tap[tap] if tap < self.taps else 0
+            masks.append(mask)
+        return tuple(masks)
+
+    def _columns_of(self, place: int) -> int:
+        """The products of 8 columns in which the tap at ``place`` of the window exists for some column."""
+        form, mask, wide = self.form, 0, self.products[1]
+        (_, th, tw), (sd, sh, sw) = form.taps, form.stride
+        at = (place // (th * tw), place // tw % th, place % tw)
+        for row in range(form.phase_rows):
+            for a in range(sw):
+                phase = (row // sh, row % sh, a)
+                if all(
+                    p + u * (t - 1 - i) < r
+                    for p, u, t, i, r in zip(phase, (sd, sh, sw), form.taps, at, form.filter, strict=True)
+                ):
+                    first = row % self.value["phase_rows"] * form.row_columns + a * form.cols
+                    for tile in range(first // 8, (first + form.cols - 1) // 8 + 1):
+                        mask |= 1 << tile % wide
+        return mask
+
+    @cached_property
+    def out_vector(self) -> int:
+        """Results that a thread stores at once."""
+        if not self.taps_on_n:
+            return self.form.out_vector(self.form.row_columns)
+        return min(2, self.form.out_vector(self.box[2] * self.form.row_columns))
+
+    # --- memory ---
+
+    @cached_property
+    def window_bytes(self) -> int:
+        pitch = self.block_c * 2 + (0 if self.pieces % 2 else 16)
+        return -(-prod(self.window) * pitch // 128) * 128
+
+    @cached_property
+    def filter_bytes(self) -> int:
+        """The filter of a block of columns and of channels in shared memory."""
+        return -(-(self.block_n + 8) * (self.steps * 32 + 16) // 128) * 128
+
+    @cached_property
+    def staged_size(self) -> int:
+        """Bytes of a staged result: sums are not rounded where something is added to them."""
+        late = self.taps_on_n or self.form.epilogue.residual
+        return 4 if late else dtype(self.form.out_dtype).nbytes
+
+    @cached_property
+    def staged_pitch(self) -> int:
+        """Elements between staged rows: what lanes write together lies in different banks."""
+        return self.block_n + (8 if self.block_n % 16 == 0 else 0)
+
+    @cached_property
+    def staged_bytes(self) -> int:
+        return self.products[0] * self.value["warps_m"] * 16 * self.staged_pitch * self.staged_size
+
+    def _bytes(self, resident: bool) -> int:
+        stage = self.window_bytes + (0 if resident else self.filter_bytes)
+        return self.value["stages"] * stage + (self.chunks * self.filter_bytes if resident else 0) + self.staged_bytes
+
+    @cached_property
+    def resident(self) -> bool:
+        """Whether a block keeps its filter in shared memory: where that leaves room for the blocks of an SM."""
+        return self.chunks == 1 or self._bytes(True) <= self._most_bytes
+
+    @property
+    def _most_bytes(self) -> int:
+        t = self.target
+        return min(t.shared_bytes_per_sm // self.value["blocks_per_sm"] - 1024, t.shared_bytes_per_block)
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        return self._bytes(self.resident)
+
+    @cached_property
+    def packed_elements(self) -> int:
+        return self.blocks_n * self.chunks * self.block_n * self.steps * 16
+
+    @cached_property
+    def registers(self) -> int:
+        """An estimate of a thread's registers."""
+        m, n = self.products
+        return m * n * 4 + -(-n // 2) * 4 + m * 2 + 56
+
+    # --- blocks ---
+
+    @cached_property
+    def grid(self) -> int:
+        """Blocks: each keeps its columns, and walks over tiles."""
+        resident = self.target.cores * self.value["blocks_per_sm"]
+        return self.blocks_n * max(1, min(self.tiles, resident // self.blocks_n))
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether such a kernel exists."""
+        v, form, target = self.value, self.form, self.target
+        if self.taps_on_n and v["phase_rows"] != 1:
+            return False
+        if not self.taps_on_n and form.phase_rows % v["phase_rows"]:
+            return False
+        if any(tile > size for tile, size in zip(self.box, form.base, strict=True)):
+            return False
+        if self.warps > 16 or self.rows <= 16 * (v["warps_m"] - 1) or self.columns <= 8 * (v["warps_n"] - 1):
+            return False
+        m, n = self.products
+        if m * n * 4 > _MOST_SUMS or n > 32 or m * n * self.steps > _MOST_UNROLLED:
+            return False
+        registers = min(_MOST_REGISTERS, target.registers_per_sm // (self.threads * v["blocks_per_sm"]) - 8)
+        if self.registers > registers or self.threads * v["blocks_per_sm"] > target.threads_per_sm:
+            return False
+        if self.shared_bytes > self._most_bytes:
+            return False
+        return self.tiles * self.blocks_n < _MOST_GRID and self.packed_elements < _MOST_GRID

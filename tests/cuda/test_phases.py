@@ -1,0 +1,73 @@
+"""Phases and taps as columns: numbers through the emulator, refusals, and texts for every arch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cuda_chain import H200, executable
+
+from tilesmith.measure.accuracy import planted_copy
+from tilesmith.measure.device_arrays import DeviceRechecker
+from tilesmith.measure.oracle import oracle
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.samples import sample_args
+from tilesmith.runtime.device import device
+from tilesmith.solvers.cuda.phases.solver import PhasesSolver
+from tilesmith.solvers.solver import Accepted, Config, Rejected
+from tilesmith.targets.cuda import CUDA_TARGETS
+from tilesmith.toolchain.build import build_unit
+
+SOLVER = PhasesSolver()
+NAMES = [axis.name for axis in SOLVER.axes]
+
+
+def deconv(c=8, k=3, size=(5, 6), taps=(3, 3), n=2, dtype="bf16", **more):
+    """``c`` channels of a transposed convolution's input, ``k`` of its results."""
+    letters = "NDHWC" if len(size) == 3 else "NHWC"
+    return ConvSignature((n, *size, c), (c, *taps, k), transposed=True, shared_layout=letters, dtype=dtype, **more)
+
+
+def conv(c=8, k=3, size=(5, 6), taps=(3, 3), n=2, **more):
+    return ConvSignature((n, *size, c), (k, *taps, c), shared_layout="NHWC", dtype="bf16", **more)
+
+
+FUSED = Epilogue(bias=True, residual=True, activation="relu")
+CASES = [
+    (deconv(24, 3, stride=2, padding=1, output_padding=1), (0, 1, 2, 4, 2, 16, 1, 1, 2, 1)),
+    (deconv(8, 1, taps=(9, 9), stride=3, padding=4, output_padding=2), (0, 1, 4, 3, 3, 8, 1, 1, 2, 1)),
+    (deconv(21, 21, (3, 4), (8, 8), stride=4, padding=2), (0, 1, 2, 4, 1, 24, 1, 2, 2, 1)),
+    (deconv(12, 5, taps=(2, 2), stride=2, dtype="fp16"), (0, 2, 3, 6, 1, 16, 2, 1, 3, 1)),
+    (deconv(40, 3, taps=(4, 2), stride=(2, 4), padding=((1, 0), (0, 0))), (0, 1, 3, 3, 2, 16, 1, 1, 3, 1)),
+    (deconv(8, 6, (3, 3, 4), (2, 3, 2), n=1, stride=2), (0, 1, 2, 3, 4, 8, 1, 2, 2, 1)),
+    (deconv(16, 24, (3, 4), stride=2, padding=1, epilogue=FUSED), (0, 1, 3, 4, 2, 16, 1, 1, 2, 1)),
+    (deconv(72, 3, (4, 9), stride=1, padding=1), (1, 1, 4, 5, 1, 32, 2, 1, 2, 1)),
+    (deconv(16, 2, taps=(5, 4), stride=2, padding=(2, 1)), (1, 1, 3, 4, 1, 16, 1, 2, 2, 1)),
+    (conv(33, 3, padding=((2, 0), (1, 3))), (1, 1, 3, 5, 1, 40, 1, 1, 2, 1)),
+    (conv(16, 5, padding=1, epilogue=FUSED), (1, 1, 5, 6, 1, 16, 2, 1, 2, 1)),
+    (conv(16, 9, taps=(1, 3), padding=(0, 1)), (0, 1, 4, 6, 1, 16, 2, 1, 2, 1)),
+]
+
+
+def config(values) -> Config:
+    return Config(tuple(zip(NAMES, values, strict=True)))
+
+
+def named(value):
+    return value.get_func_name()[:60] if hasattr(value, "get_func_name") else "x".join(map(str, value))
+
+
+@pytest.mark.parametrize(("signature", "values"), CASES, ids=named)
+def test_numbers(signature, values, emulating):
+    signature = signature.canonical
+    geometry, chosen = signature.geometry, config(values)
+    assert SOLVER.applicable(geometry, H200) == Accepted()
+    assert SOLVER.tile(geometry, chosen, H200).fits
+    made = executable(signature, SOLVER.draft(geometry, chosen, H200), emulating)
+    given = sample_args(signature)
+    cases = [given, *((*given[:i], planted_copy(given[i], (np.nan, np.inf), i), *given[i + 1 :]) for i in (0, 1))]
+    with np.errstate(all="ignore"):
+        for case in cases:
+            checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
+            verdict = checker.check_plan(checker.plan(made), poison=True)
+            assert verdict.ok, verdict.message
