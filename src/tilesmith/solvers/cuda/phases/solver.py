@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
+from math import prod
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import EPILOGUE, USUAL, WINDOW
@@ -128,24 +129,36 @@ def _blocks(form: PhasesForm) -> tuple[int, ...]:
     return tuple(sorted(fixed | ({form.padded} if form.padded <= 128 else set())))
 
 
-def _tiles(form: PhasesForm, target: CudaTarget) -> Iterator[PhasesTile]:
-    """Configs that fit and may be fast."""
+def _shapes(form: PhasesForm, on_n: bool) -> list[tuple[int, int, int]]:
+    """Boxes (d, h, w) of positions: for each size of box those that compute and read the least beside what is asked."""
     small = form.base[1] * form.base[2] <= 256
-    for on_n, w, h, d in product((0, 1) if _few(form) else (0,), _widths(form), _heights(form), _depths(form)):
-        rows = w * h * d
+    found: dict[int, list[tuple[float, tuple[int, int, int]]]] = {}
+    for d, h, w in product(_depths(form), _heights(form), _widths(form)):
+        rows = d * h * w
         if rows > 512 or (d > 1 and (not small or h < form.base[1] or w < form.base[2])):
             continue
-        if rows < 64 and rows < form.base[1] * form.base[2]:
-            continue
-        for phase_rows in (1,) if on_n else _phase_rows(form):
-            if phase_rows * form.row_columns > 256 and phase_rows > 1 and not on_n:
-                continue
-            for c, (warps_m, warps_n) in product(_blocks(form), _WARPS):
-                for stages, blocks in ((2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (4, 1), (4, 2)):
-                    values = (on_n, d, h, w, phase_rows, c, warps_m, warps_n, stages, blocks)
-                    tile = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
-                    if tile.fits:
-                        yield tile
+        td, th, tw = form.taps
+        window = (d + td - 1) * (h + th - 1) * (w + tw - 1)
+        tiles = prod(-(-size // tile) for size, tile in zip(form.base, (d, h, w), strict=True))
+        computed = -(-(window if on_n else rows) // 16) * 16
+        found.setdefault((rows - 1).bit_length(), []).append((tiles * (computed + 0.3 * window), (d, h, w)))
+    return [shape for several in found.values() for _, shape in sorted(several)[:3]]
+
+
+def _tiles(form: PhasesForm, target: CudaTarget) -> Iterator[PhasesTile]:
+    """Configs that fit and may be fast."""
+    for on_n in (0, 1) if _few(form) else (0,):
+        phase_rows = (1,) if on_n else tuple(n for n in _phase_rows(form) if n == 1 or n * form.row_columns <= 256)
+        for (d, h, w), rows, c, (warps_m, warps_n) in product(
+            _shapes(form, bool(on_n)), phase_rows, _blocks(form), _WARPS
+        ):
+            for stages, blocks in ((2, 1), (2, 2), (2, 3), (3, 1), (3, 2)):
+                values = (on_n, d, h, w, rows, c, warps_m, warps_n, stages, blocks)
+                tile = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
+                if not tile.fits and stages == 2:
+                    break
+                if tile.fits:
+                    yield tile
 
 
 _NAMES = tuple(axis.name for axis in AXES)
@@ -153,5 +166,12 @@ _NAMES = tuple(axis.name for axis in AXES)
 
 @lru_cache(maxsize=256)
 def _ranked(form: PhasesForm, target: CudaTarget) -> tuple[Config, ...]:
-    order = sorted(_tiles(form, target), key=phases_seconds)
-    return tuple(tile.config for tile in order[:_RANKED])
+    """The best of each kind first: a search shall not measure the same tile with three depths of its ring."""
+    order = sorted(((phases_seconds(tile), tile) for tile in _tiles(form, target)), key=lambda each: each[0])
+    first: dict[tuple[int, ...], Config] = {}
+    for _, tile in order:
+        v = tile.value
+        kind = (v["taps_on_n"], v["phase_rows"], v["block_c"], tile.warps, v["blocks_per_sm"])
+        first.setdefault(kind, tile.config)
+    others = [tile.config for _, tile in order]
+    return tuple(dict.fromkeys([*first.values(), *others]))[:_RANKED]
