@@ -1,10 +1,10 @@
 namespace ts_mma {
 namespace @SYM@_scope {
 @HEADER@
-// A tile is a box of positions. Its window, a box of inputs, lies in shared memory with channels in pieces of 16 bytes.
-// Without TAPS_ON_N the rows of the product are positions, its columns phases and channels, and it sums over taps and
-// channels. With TAPS_ON_N its rows are the inputs of the window, its columns taps and channels; results are sums of
-// its results, which lie in shared memory.
+// A tile is a box of positions. Its window, a box of inputs, lies in shared memory with channels in pieces of 16
+// bytes. Without TAPS_ON_N the rows of the product are positions, its columns phases and channels, and it sums
+// over taps and channels. With TAPS_ON_N its rows are the inputs of the window, its columns taps and channels;
+// results are sums of its results, which lie in shared memory.
 constexpr int THREADS = WARPS_M * WARPS_N * 32;
 constexpr int WINDOW_D = TILE_D + TAPS_D - 1, WINDOW_H = TILE_H + TAPS_H - 1, WINDOW_W = TILE_W + TAPS_W - 1;
 constexpr int PIXELS = WINDOW_D * WINDOW_H * WINDOW_W;
@@ -66,7 +66,9 @@ struct Problem : Run {
     return sum;
   }
   // Where element `e` of a row of results lies.
-  TS_MMA_METHOD int place_in_row(int e) const { return DENSE_ROWS ? e : e / COLS * out_w + e % COLS; }
+  TS_MMA_METHOD int place_in_row(int e) const {
+    return DENSE_ROWS ? e : e / COLS * out_w + e % COLS;
+  }
   TS_MMA_METHOD float finished(float v, i64 at, int c) const {
     if constexpr (BIAS) v += widened(bias[c]);
     if constexpr (RESIDUAL) v += widened(residual[at]);
@@ -91,28 +93,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       copy_async<16>(to + i / (STEPS * 2) * FILTER_PITCH + i % (STEPS * 2) * 16, from + i, 16);
   };
   auto load_window = [&](u32 to, const Tile &tile, int chunk) {
-    const Element *const image = run.source + (i64)tile.n * run.in_n;
+    const Element *const image = run.source + (i64)tile.n * run.in_n + chunk * BLOCK_C;
     const int d0 = tile.d - (TAPS_D - 1), h0 = tile.h - (TAPS_H - 1), w0 = tile.w - (TAPS_W - 1);
-    constexpr int PARTS = PIECES * (IN_VECTOR == 1 ? 1 : 8 / IN_VECTOR);
-#pragma unroll 4
-    for (int i = threadIdx.x; i < PIXELS * PARTS; i += THREADS) {
-      const int pixel = i / PARTS, part = i % PARTS;
-      const int d = d0 + pixel / (WINDOW_H * WINDOW_W), h = h0 + pixel / WINDOW_W % WINDOW_H;
-      const int w = w0 + pixel % WINDOW_W;
-      const bool inside = (u32)d < (u32)run.size_d && (u32)h < (u32)run.size_h && (u32)w < (u32)run.size_w;
-      constexpr int EACH = IN_VECTOR == 1 ? 8 : IN_VECTOR;
-      const int c = chunk * BLOCK_C + part * EACH;
-      const int valid = inside ? smaller(larger(CHANNELS - c, 0), EACH) : 0;
-      const Element *const from = valid ? image + (d * run.in_d + h * run.in_h + w * run.in_w + c) : run.source;
-      const u32 at = to + pixel * PIXEL_BYTES + part * EACH * 2;
-      if constexpr (IN_VECTOR == 1) {
-        u32 held[8];
+    constexpr int EACH = IN_VECTOR == 1 ? 8 : IN_VECTOR, PARTS = BLOCK_C / EACH;
+    constexpr int TURNS = (WINDOW_W * PARTS + 31) / 32, AT_ONCE = TURNS <= 8 ? TURNS : 4;
+    // A warp takes a row of the window. An address outside of the image is made but not read.
+#pragma unroll 1
+    for (int row = warp; row < WINDOW_D * WINDOW_H; row += THREADS / 32) {
+      const int d = d0 + row / WINDOW_H, h = h0 + row % WINDOW_H;
+      const bool seen = (u32)d < (u32)run.size_d && (u32)h < (u32)run.size_h;
+      const Element *const line = image + ((i64)d * run.in_d + (i64)h * run.in_h);
+      const u32 to_line = to + row * WINDOW_W * PIXEL_BYTES;
+#pragma unroll AT_ONCE
+      for (int turn = 0; turn < TURNS; turn++) {
+        const int x = turn * 32 + lane;
+        if (WINDOW_W * PARTS % 32 && x >= WINDOW_W * PARTS) break;
+        const int pixel = x / PARTS, c = x % PARTS * EACH, w = w0 + pixel;
+        int valid = seen && (u32)w < (u32)run.size_w ? EACH : 0;
+        if (CHANNELS % BLOCK_C) valid = smaller(valid, larger(CHANNELS - chunk * BLOCK_C - c, 0));
+        const Element *const from = line + ((i64)w * run.in_w + c);
+        const u32 at = to_line + pixel * PIXEL_BYTES + c * 2;
+        if constexpr (IN_VECTOR == 1) {
+          u32 held[8];
 #pragma unroll
-        for (int e = 0; e < 8; e++) held[e] = e < valid ? load_bits<2>(from + e, 2) : 0;
-        shared_store16(at, held[0] | held[1] << 16, held[2] | held[3] << 16, held[4] | held[5] << 16,
-                       held[6] | held[7] << 16);
-      } else {
-        copy_async<EACH * 2>(at, from, valid * 2);
+          for (int e = 0; e < 8; e++)
+            held[e] = e < valid ? load_bits<2>(from + e, 2) : 0;
+          shared_store16(at, held[0] | held[1] << 16, held[2] | held[3] << 16, held[4] | held[5] << 16,
+                         held[6] | held[7] << 16);
+        } else {
+          copy_async<EACH * 2>(at, from, valid * 2);
+        }
       }
     }
   };
@@ -133,10 +143,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   };
   if constexpr (RESIDENT) {
 #pragma unroll 1
-    for (int chunk = 0; chunk < CHUNKS; chunk++) load_filter(ring + FILTER_AT + chunk * FILTER_BYTES, chunk);
+    for (int chunk = 0; chunk < CHUNKS; chunk++)
+      load_filter(ring + FILTER_AT + chunk * FILTER_BYTES, chunk);
   }
 #pragma unroll 1
-  for (int s = 0; s < STAGES - 1; s++) load();
+  for (int s = 0; s < STAGES - 1; s++)
+    load();
 
   // --- where a lane reads its rows, and its columns of the filter ---
   constexpr bool EVEN = PIECES % 2 == 0; // both pieces of a step belong to one tap
@@ -146,12 +158,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   for (int i = 0; i < PRODUCTS_M; i++) {
     int m = (warp_m * PRODUCTS_M + i) * 16 + lane % 16;
     if (m >= ROWS) m = 0;
-    if constexpr (!TAPS_ON_N)
-      m = (m / (TILE_H * TILE_W) * WINDOW_H + m / TILE_W % TILE_H) * WINDOW_W + m % TILE_W;
+    if constexpr (!TAPS_ON_N) m = (m / (TILE_H * TILE_W) * WINDOW_H + m / TILE_W % TILE_H) * WINDOW_W + m % TILE_W;
     rows[i] = m * PIXEL_BYTES + (EVEN && upper ? 16 : 0);
   }
-  const u32 columns =
-      (warp_n * PRODUCTS_N * 8 + lane % 8 + lane / 16 * 8) * FILTER_PITCH + lane / 8 % 2 * 16;
+  const u32 columns = (warp_n * PRODUCTS_N * 8 + lane % 8 + lane / 16 * 8) * FILTER_PITCH + lane / 8 % 2 * 16;
   constexpr int PAIRS = (PRODUCTS_N + 1) / 2;
   float sums[PRODUCTS_M][PRODUCTS_N][4];
 
@@ -163,7 +173,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll
       for (int j = 0; j < PRODUCTS_N; j++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) sums[i][j][e] = 0.0f;
+        for (int e = 0; e < 4; e++)
+          sums[i][j][e] = 0.0f;
 #pragma unroll 1
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
       copy_wait<STAGES - 2>();
@@ -206,42 +217,46 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         for (int j = 0; j < PRODUCTS_N; j++)
 #pragma unroll
           for (int half = 0; half < 2; half++)
-            *(Pack<float, 2> *)(staged + (row_m + i * 16 + half * 8) * STAGED_PITCH + column_n + j * 8) = {
-                {sums[i][j][half * 2], sums[i][j][half * 2 + 1]}};
+            *(Pack<float, 2> *)(staged + (row_m + i * 16 + half * 8) * STAGED_PITCH + column_n +
+                                j * 8) = {{sums[i][j][half * 2], sums[i][j][half * 2 + 1]}};
       __syncthreads();
-      constexpr int WIDE = TILE_W * ROW_COLUMNS / OUT_VECTOR, HIGH = TILE_H * STRIDE_H;
+      constexpr int HIGH = TILE_H * STRIDE_H;
+      // A warp takes a row of results.
 #pragma unroll 1
-      for (int q = threadIdx.x; q < TILE_D * STRIDE_D * HIGH * WIDE; q += THREADS) {
-        const int in_row = q % WIDE * OUT_VECTOR, rd = q / WIDE / HIGH, rh = q / WIDE % HIGH;
-        const int d = od + rd, h = oh + rh, e0 = ow + in_row;
-        if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h || (u32)e0 >= (u32)row_end) continue;
+      for (int row = warp; row < TILE_D * STRIDE_D * HIGH; row += THREADS / 32) {
+        const int rd = row / HIGH, rh = row % HIGH, d = od + rd, h = oh + rh;
+        if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h) continue;
         const int ad = rd % STRIDE_D, ah = rh % STRIDE_H;
         const int line = (rd / STRIDE_D * WINDOW_H + rh / STRIDE_H) * WINDOW_W;
-        const i64 at = (i64)d * run.out_d + (i64)h * run.out_h + run.place_in_row(e0);
-        Pack<Out, OUT_VECTOR> found;
+#pragma unroll 1
+        for (int in_row = lane * OUT_VECTOR; in_row < TILE_W * ROW_COLUMNS; in_row += 32 * OUT_VECTOR) {
+          if ((u32)(ow + in_row) >= (u32)row_end) continue;
+          const i64 at = (i64)d * run.out_d + (i64)h * run.out_h + run.place_in_row(ow + in_row);
+          Pack<Out, OUT_VECTOR> found;
 #pragma unroll
-        for (int v = 0; v < OUT_VECTOR; v++) {
-          const int e = in_row + v, position = e / ROW_COLUMNS, aw = e / COLS % STRIDE_W, c = e % COLS;
-          const Staged *const from = staged + (line + position) * STAGED_PITCH +
-                                    ((ad * FILTER_H + ah) * FILTER_W + aw) * COLS + c;
-          float sum = 0.0f;
+          for (int v = 0; v < OUT_VECTOR; v++) {
+            const int e = in_row + v, position = e / ROW_COLUMNS, aw = e / COLS % STRIDE_W, c = e % COLS;
+            const Staged *const from =
+                staged + (line + position) * STAGED_PITCH + ((ad * FILTER_H + ah) * FILTER_W + aw) * COLS + c;
+            float sum = 0.0f;
 #pragma unroll
-          for (int td = 0; td < TAPS_D; td++)
+            for (int td = 0; td < TAPS_D; td++)
 #pragma unroll
-            for (int th = 0; th < TAPS_H; th++)
+              for (int th = 0; th < TAPS_H; th++)
 #pragma unroll
-              for (int tw = 0; tw < TAPS_W; tw++) {
-                const int kd = (TAPS_D - 1 - td) * STRIDE_D, kh = (TAPS_H - 1 - th) * STRIDE_H;
-                const int kw = (TAPS_W - 1 - tw) * STRIDE_W;
-                if (ad + kd < FILTER_D && ah + kh < FILTER_H && aw + kw < FILTER_W)
-                  sum += widened(from[((td * WINDOW_H + th) * WINDOW_W + tw) * STAGED_PITCH +
-                                      ((kd * FILTER_H + kh) * FILTER_W + kw) * COLS]);
-              }
-          const int pixel = (ow + e) / COLS;
-          if (sum != sum) sum = run.exact(tile.n, d, h, pixel, c);
-          narrow(found.v[v], run.finished(sum, (i64)tile.n * run.out_n + at + v, c));
+                for (int tw = 0; tw < TAPS_W; tw++) {
+                  const int kd = (TAPS_D - 1 - td) * STRIDE_D, kh = (TAPS_H - 1 - th) * STRIDE_H;
+                  const int kw = (TAPS_W - 1 - tw) * STRIDE_W;
+                  if (ad + kd < FILTER_D && ah + kh < FILTER_H && aw + kw < FILTER_W)
+                    sum += widened(from[((td * WINDOW_H + th) * WINDOW_W + tw) * STAGED_PITCH +
+                                        ((kd * FILTER_H + kh) * FILTER_W + kw) * COLS]);
+                }
+            const int pixel = (ow + e) / COLS;
+            if (sum != sum) sum = run.exact(tile.n, d, h, pixel, c);
+            narrow(found.v[v], run.finished(sum, (i64)tile.n * run.out_n + at + v, c));
+          }
+          *(Pack<Out, OUT_VECTOR> *)(image + at) = found;
         }
-        *(Pack<Out, OUT_VECTOR> *)(image + at) = found;
       }
     } else {
       bool no_number = false;
@@ -264,31 +279,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
           }
       const bool repair = __syncthreads_or(no_number);
       constexpr int WIDE = ROW_COLUMNS / OUT_VECTOR;
-#pragma unroll 2
-      for (int q = threadIdx.x; q < PHASE_ROWS * ROWS * WIDE; q += THREADS) {
-        const int in_row = q % WIDE * OUT_VECTOR, m = q / WIDE % ROWS, phase = q / WIDE / ROWS;
-        const int ad = (block_n * PHASE_ROWS + phase) / STRIDE_H, ah = (block_n * PHASE_ROWS + phase) % STRIDE_H;
-        const int d = od + m / (TILE_H * TILE_W) * STRIDE_D + ad, h = oh + m / TILE_W % TILE_H * STRIDE_H + ah;
-        const int e0 = ow + m % TILE_W * ROW_COLUMNS + in_row;
-        if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h || (u32)e0 >= (u32)row_end) continue;
-        const i64 at = (i64)d * run.out_d + (i64)h * run.out_h + run.place_in_row(e0);
-        const Staged *const from = staged + m * STAGED_PITCH + phase * ROW_COLUMNS + in_row;
-        typedef Pack<Out, OUT_VECTOR> Vector;
-        Vector found;
-        if constexpr (!RESIDUAL) found = *(const Vector *)from;
-        if (RESIDUAL || repair) {
 #pragma unroll 1
-          for (int v = 0; v < OUT_VECTOR; v++) {
-            const int c = (in_row + v) % COLS;
-            float value = widened(from[v]);
-            const bool wrong = value != value;
-            if (wrong) value = run.exact(tile.n, d, h, (e0 + v) / COLS, c);
-            if (RESIDUAL || wrong) value = run.finished(value, (i64)tile.n * run.out_n + at + v, c);
-            narrow(image[at + v], value);
+      for (int row = warp; row < PHASE_ROWS * TILE_D * TILE_H; row += THREADS / 32) {
+        const int line = row % (TILE_D * TILE_H), phase = row / (TILE_D * TILE_H);
+        const int ad = (block_n * PHASE_ROWS + phase) / STRIDE_H, ah = (block_n * PHASE_ROWS + phase) % STRIDE_H;
+        const int d = od + line / TILE_H * STRIDE_D + ad, h = oh + line % TILE_H * STRIDE_H + ah;
+        if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h) continue;
+        const i64 row_at = (i64)d * run.out_d + (i64)h * run.out_h;
+#pragma unroll 4
+        for (int x = lane; x < TILE_W * WIDE; x += 32) {
+          const int position = x / WIDE, in_row = x % WIDE * OUT_VECTOR, m = line * TILE_W + position;
+          const int e0 = ow + position * ROW_COLUMNS + in_row;
+          if ((u32)e0 >= (u32)row_end) continue;
+          const i64 at = row_at + run.place_in_row(e0);
+          const Staged *const from = staged + m * STAGED_PITCH + phase * ROW_COLUMNS + in_row;
+          typedef Pack<Out, OUT_VECTOR> Vector;
+          Vector found;
+          if constexpr (!RESIDUAL) found = *(const Vector *)from;
+          if (RESIDUAL || repair) {
+#pragma unroll 1
+            for (int v = 0; v < OUT_VECTOR; v++) {
+              const int c = (in_row + v) % COLS;
+              float value = widened(from[v]);
+              const bool wrong = value != value;
+              if (wrong) value = run.exact(tile.n, d, h, (e0 + v) / COLS, c);
+              if (RESIDUAL || wrong) value = run.finished(value, (i64)tile.n * run.out_n + at + v, c);
+              narrow(image[at + v], value);
+            }
+            continue;
           }
-          continue;
+          *(Vector *)(image + at) = found;
         }
-        *(Vector *)(image + at) = found;
       }
     }
   }

@@ -33,8 +33,8 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
   if (TURNED) tap = {FILTER_D - 1 - tap.d, FILTER_H - 1 - tap.h, FILTER_W - 1 - tap.w};
   Element v = {};
   if (exists)
-    v = run.filter[(i64)channel * run.filter_channel + (i64)(n % COLS) * run.filter_column +
-                   (i64)tap.d * run.filter_d + (i64)tap.h * run.filter_h + (i64)tap.w * run.filter_w];
+    v = run.filter[(i64)channel * run.filter_channel + (i64)(n % COLS) * run.filter_column + (i64)tap.d * run.filter_d +
+                   (i64)tap.h * run.filter_h + (i64)tap.w * run.filter_w];
   run.packed[at] = v;
 }
 } // namespace @SYM@_scope

@@ -98,7 +98,7 @@ def _form(problem: Geometry) -> PhasesForm:
 def _few(form: PhasesForm) -> bool:
     """Whether all taps may be columns."""
     d, h, w = form.filter
-    return 1 < d * h * w and d * h * w * form.cols <= _MAX_TAP_COLUMNS
+    return d * h * w > 1 and d * h * w * form.cols <= _MAX_TAP_COLUMNS
 
 
 def _shares(size: int, most: int, parts: int) -> set[int]:
