@@ -14,7 +14,7 @@ from tilesmith.targets.target import CudaTarget
 
 _MOST_SUMS = 128  # registers of a thread's sums
 _MOST_REGISTERS = 236
-_MOST_UNROLLED = 1536  # products of a warp, all of them unrolled
+_MOST_UNROLLED = 640  # products of a warp, all of them unrolled
 _MOST_GRID = 2**31 - 1
 
 
