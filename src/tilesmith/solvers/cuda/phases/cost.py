@@ -30,11 +30,11 @@ def phases_seconds(t: PhasesTile) -> float:
     busy = min(v["blocks_per_sm"], ceil(t.grid / target.cores))
     of_tile = max(tensor, shared, issue) + 0.35 * (tensor + shared + issue)
     alone = (of_tile + _TILE + _CHUNK * t.chunks) / (1.0 if t.warps >= 4 else 0.7)
-    turns = ceil(t.tiles * t.blocks_n / t.grid)
+    turns = ceil(t.tiles * t.blocks_n / t.grid) * t.turns
     cycles = turns * max(busy * of_tile, alone * (1 + 0.15 * (busy - 1)))
     once = (t.filter_bytes * (t.chunks if t.resident else 1)) / 24
     size = dtype(form.out_dtype).nbytes
-    again = t.tiles * t.blocks_n * moved
+    again = t.tiles * t.turns * t.blocks_n * moved
     l2 = (again + form.outer * prod(form.out_size) * form.cols * size) / 4.0e12
     memory = form.moved_bytes / (0.8 * target.bytes_per_s)
     return max((cycles + once + _START) / (0.95 * target.clock_hz), memory + 3e-6, l2 + 3e-6)

@@ -92,5 +92,5 @@ def _arguments(t: PhasesTile) -> tuple[Argument, ...]:
         Argument("source", "const Element *", slot(0)), Argument("packed", "const uint4 *", Pointer(Space.PACKED)),
         Argument("out", "Out *", out), Argument("bias", "const Out *", slot(2) if e.bias else out),
         Argument("residual", "const Out *", slot(2 + e.bias) if e.residual else out),
-        *_filter_arguments(t), *integers("int", tiles=t.tiles, **steps, **triples),
+        *_filter_arguments(t), *integers("int", tiles=t.tiles, strip_h=t.strip, turns=t.turns, **steps, **triples),
     )  # fmt: skip

@@ -1,12 +1,13 @@
 namespace ts_mma {
 namespace @SYM@_scope {
 @HEADER@
-// A tile is a box of positions. Its window, a box of inputs, lies in shared memory with channels in pieces of 16
-// bytes. Without TAPS_ON_N the rows of the product are positions, its columns phases and channels, and it sums
-// over taps and channels. With TAPS_ON_N its rows are the inputs of the window, its columns taps and channels;
-// results are sums of its results, which lie in shared memory.
+// A tile is a box of positions. Its window, a box of inputs, lies in shared memory with channels in pieces of 16 bytes.
+// Without TAPS_ON_N the rows of the product are positions, its columns phases and channels, and it sums over taps and
+// channels. With TAPS_ON_N its rows are inputs, its columns taps and channels, and a block walks down a strip of the
+// image, TILE_H rows at a turn: results are sums over what it keeps of the last rows of products.
 constexpr int THREADS = WARPS_M * WARPS_N * 32;
-constexpr int WINDOW_D = TILE_D + TAPS_D - 1, WINDOW_H = TILE_H + TAPS_H - 1, WINDOW_W = TILE_W + TAPS_W - 1;
+constexpr int WINDOW_D = TILE_D + TAPS_D - 1, WINDOW_H = TAPS_ON_N ? TILE_H : TILE_H + TAPS_H - 1;
+constexpr int WINDOW_W = TILE_W + TAPS_W - 1;
 constexpr int PIXELS = WINDOW_D * WINDOW_H * WINDOW_W;
 constexpr int PIECES = BLOCK_C / 8;
 // An odd multiple of 16 bytes: eight pixels lie in different banks.
@@ -21,7 +22,9 @@ constexpr int FILTER_BYTES = ((BLOCK_N + 8) * FILTER_PITCH + 127) / 128 * 128; /
 constexpr int STAGE_BYTES = WINDOW_BYTES + (RESIDENT ? 0 : FILTER_BYTES);
 constexpr int FILTER_AT = STAGES * STAGE_BYTES, STAGED_AT = FILTER_AT + (RESIDENT ? CHUNKS * FILTER_BYTES : 0);
 constexpr int ROW_COLUMNS = STRIDE_W * COLS; // of a position, in one row of results
-static_assert(STAGED_AT + PRODUCTS_M * WARPS_M * 16 * STAGED_PITCH * (int)sizeof(Staged) == SHARED_BYTES,
+constexpr int KEPT = TILE_H + TAPS_H - 1;    // rows of products, in a ring
+constexpr int STAGED_ROWS = TAPS_ON_N ? KEPT * WINDOW_D * WINDOW_W : PRODUCTS_M * WARPS_M * 16;
+static_assert(STAGED_AT + STAGED_ROWS * STAGED_PITCH * (int)sizeof(Staged) == SHARED_BYTES,
               "results are staged behind the ring and the filter");
 static_assert(BLOCK_N % (8 * WARPS_N) == 0 && (TAPS_ON_N || BLOCK_N >= PHASE_ROWS * ROW_COLUMNS), "columns of a warp");
 static_assert(!TAPS_ON_N || BLOCK_N >= FILTER_D * FILTER_H * FILTER_W * COLS, "all taps are columns");
@@ -41,7 +44,7 @@ struct Tile {
 struct Problem : Run {
   TS_MMA_METHOD Tile tile_of(int i) const {
     const int w = i % tiles_w, line = i / tiles_w, h = line % tiles_h, plane = line / tiles_h;
-    return {plane / tiles_d, first_d + plane % tiles_d * TILE_D, first_h + h * TILE_H, first_w + w * TILE_W};
+    return {plane / tiles_d, first_d + plane % tiles_d * TILE_D, first_h + h * strip_h, first_w + w * TILE_W};
   }
   // A result is no number: is it one by the definition, which knows no zero weights, nor zeros outside of dy?
   TS_MMA_METHOD float exact(int n, int d, int h, int w, int c) const {
@@ -92,9 +95,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     for (int i = threadIdx.x; i < BLOCK_N * STEPS * 2; i += THREADS)
       copy_async<16>(to + i / (STEPS * 2) * FILTER_PITCH + i % (STEPS * 2) * 16, from + i, 16);
   };
-  auto load_window = [&](u32 to, const Tile &tile, int chunk) {
+  auto load_window = [&](u32 to, const Tile &tile, int turn, int chunk) {
     const Element *const image = run.source + (i64)tile.n * run.in_n + chunk * BLOCK_C;
-    const int d0 = tile.d - (TAPS_D - 1), h0 = tile.h - (TAPS_H - 1), w0 = tile.w - (TAPS_W - 1);
+    const int d0 = tile.d - (TAPS_D - 1), h0 = tile.h - (TAPS_H - 1) + turn * TILE_H, w0 = tile.w - (TAPS_W - 1);
     constexpr int EACH = IN_VECTOR == 1 ? 8 : IN_VECTOR, PARTS = BLOCK_C / EACH;
     constexpr int TURNS = (WINDOW_W * PARTS + 31) / 32, AT_ONCE = TURNS <= 8 ? TURNS : 4;
     // A warp takes a row of the window. An address outside of the image is made but not read.
@@ -127,15 +130,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     }
   };
   Tile next = run.tile_of(first_tile);
-  int next_tile = first_tile, next_chunk = 0, next_stage = 0;
+  const int most_turns = TAPS_ON_N ? run.turns : 1;
+  int next_tile = first_tile, next_turn = 0, next_chunk = 0, next_stage = 0;
   auto load = [&] {
     if (next_tile < run.tiles) {
       const u32 stage = ring + next_stage * STAGE_BYTES;
-      load_window(stage, next, next_chunk);
+      load_window(stage, next, next_turn, next_chunk);
       if constexpr (!RESIDENT) load_filter(stage + WINDOW_BYTES, next_chunk);
       if (++next_chunk == CHUNKS) {
-        next_chunk = 0, next_tile += step;
-        next = run.tile_of(next_tile);
+        next_chunk = 0;
+        if (++next_turn == most_turns) {
+          next_turn = 0, next_tile += step;
+          next = run.tile_of(next_tile);
+        }
       }
       next_stage = next_stage + 1 == STAGES ? 0 : next_stage + 1;
     }
@@ -165,9 +172,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   constexpr int PAIRS = (PRODUCTS_N + 1) / 2;
   float sums[PRODUCTS_M][PRODUCTS_N][4];
 
-  int stage = 0;
+  int stage = 0, head = 0, turn = 0; // head: where the next row of products is kept
 #pragma unroll 1
-  for (int now = first_tile; now < run.tiles; now += step) {
+  for (int now = first_tile; now < run.tiles; now += turn == 0 ? step : 0) {
 #pragma unroll
     for (int i = 0; i < PRODUCTS_M; i++)
 #pragma unroll
@@ -205,7 +212,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     // --- results ---
     const Tile tile = run.tile_of(now);
     Out *const image = run.out + (i64)tile.n * run.out_n;
-    const int od = tile.d * STRIDE_D - run.pad_d, oh = tile.h * STRIDE_H - run.pad_h;
+    const int turn_h = TAPS_ON_N ? tile.h - (TAPS_H - 1) + turn * TILE_H : tile.h;
+    const int od = tile.d * STRIDE_D - run.pad_d, oh = turn_h * STRIDE_H - run.pad_h;
     const int ow = (tile.w * STRIDE_W - run.pad_w) * COLS; // elements from the beginning of a row of results
     const int row_end = run.out_size_w * COLS;
     const int row_m = warp_m * PRODUCTS_M * 16 + lane / 4, column_n = warp_n * PRODUCTS_N * 8 + lane % 4 * 2;
@@ -216,18 +224,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll
         for (int j = 0; j < PRODUCTS_N; j++)
 #pragma unroll
-          for (int half = 0; half < 2; half++)
-            *(Pack<float, 2> *)(staged + (row_m + i * 16 + half * 8) * STAGED_PITCH + column_n +
-                                j * 8) = {{sums[i][j][half * 2], sums[i][j][half * 2 + 1]}};
+          for (int half = 0; half < 2; half++) {
+            const int m = row_m + i * 16 + half * 8, plane = m / (TILE_H * WINDOW_W);
+            const int at = ((head + m / WINDOW_W % TILE_H) % KEPT * WINDOW_D + plane) * WINDOW_W + m % WINDOW_W;
+            if (m < ROWS)
+              *(Pack<float, 2> *)(staged + at * STAGED_PITCH + column_n +
+                                  j * 8) = {{sums[i][j][half * 2], sums[i][j][half * 2 + 1]}};
+          }
       __syncthreads();
       constexpr int HIGH = TILE_H * STRIDE_H;
       // A warp takes a row of results.
 #pragma unroll 1
       for (int row = warp; row < TILE_D * STRIDE_D * HIGH; row += THREADS / 32) {
         const int rd = row / HIGH, rh = row % HIGH, d = od + rd, h = oh + rh;
+        const int position_h = turn_h + rh / STRIDE_H;
         if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h) continue;
+        if (position_h < tile.h || position_h >= tile.h + run.strip_h) continue;
         const int ad = rd % STRIDE_D, ah = rh % STRIDE_H;
-        const int line = (rd / STRIDE_D * WINDOW_H + rh / STRIDE_H) * WINDOW_W;
+        int lines[TAPS_H]; // where the rows that meet each tap are kept
+#pragma unroll
+        for (int th = 0; th < TAPS_H; th++)
+          lines[th] =
+              ((head + rh / STRIDE_H + th + TILE_H) % KEPT * WINDOW_D + rd / STRIDE_D) * WINDOW_W * STAGED_PITCH;
 #pragma unroll 1
         for (int in_row = lane * OUT_VECTOR; in_row < TILE_W * ROW_COLUMNS; in_row += 32 * OUT_VECTOR) {
           if ((u32)(ow + in_row) >= (u32)row_end) continue;
@@ -237,7 +255,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
           for (int v = 0; v < OUT_VECTOR; v++) {
             const int e = in_row + v, position = e / ROW_COLUMNS, aw = e / COLS % STRIDE_W, c = e % COLS;
             const Staged *const from =
-                staged + (line + position) * STAGED_PITCH + ((ad * FILTER_H + ah) * FILTER_W + aw) * COLS + c;
+                staged + position * STAGED_PITCH + ((ad * FILTER_H + ah) * FILTER_W + aw) * COLS + c;
             float sum = 0.0f;
 #pragma unroll
             for (int td = 0; td < TAPS_D; td++)
@@ -248,7 +266,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
                   const int kd = (TAPS_D - 1 - td) * STRIDE_D, kh = (TAPS_H - 1 - th) * STRIDE_H;
                   const int kw = (TAPS_W - 1 - tw) * STRIDE_W;
                   if (ad + kd < FILTER_D && ah + kh < FILTER_H && aw + kw < FILTER_W)
-                    sum += widened(from[((td * WINDOW_H + th) * WINDOW_W + tw) * STAGED_PITCH +
+                    sum += widened(from[lines[th] + (td * WINDOW_W + tw) * STAGED_PITCH +
                                         ((kd * FILTER_H + kh) * FILTER_W + kw) * COLS]);
                 }
             const int pixel = (ow + e) / COLS;
@@ -312,6 +330,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         }
       }
     }
+    head = (head + TILE_H) % KEPT;
+    turn = turn + 1 == most_turns ? 0 : turn + 1;
   }
   copy_wait<0>();
 }

@@ -27,6 +27,7 @@ AXES = (
     Axis("tile_d", (), "Positions of a tile along the depth, or images where there is none."),
     Axis("tile_h", (), "Positions of a tile along the height."),
     Axis("tile_w", (), "Positions of a tile along the width."),
+    Axis("strip_h", (), "Rows of positions that a block walks down where columns are taps; else 0."),
     Axis("phase_rows", (), "Rows of results that a block computes of each position; 1 where columns are taps."),
     Axis("block_c", (), "Channels of a step of the ring."),
     Axis("warps_m", (1, 2, 4, 8), "Warps along the positions."),
@@ -64,6 +65,7 @@ class PhasesSolver:
         columns = (1,) if _few(form) else ()
         axes = values_of(AXES) | {
             "taps_on_n": (0, *columns), "tile_d": _depths(form), "tile_h": _heights(form), "tile_w": _widths(form),
+            "strip_h": (0, *(_strips(form) if columns else ())),
             "phase_rows": _phase_rows(form), "block_c": _blocks(form),
         }  # fmt: skip
         return SearchSpace(axes, lambda config: PhasesTile(form, config, target).fits)
@@ -120,6 +122,14 @@ def _depths(form: PhasesForm) -> tuple[int, ...]:
     return tuple(d for d in (1, 2, 3, 4, 8) if d <= form.base[0])
 
 
+def _strips(form: PhasesForm) -> tuple[int, ...]:
+    """Down to 8 rows, for fewer spend much of their time on what the rows above them know."""
+    base = form.base[1]
+    return tuple(
+        sorted({-(-base // parts) for parts in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if base >= 8 * parts} | {base})
+    )
+
+
 def _phase_rows(form: PhasesForm) -> tuple[int, ...]:
     return tuple(rows for rows in range(1, form.phase_rows + 1) if form.phase_rows % rows == 0)
 
@@ -138,7 +148,7 @@ def _shapes(form: PhasesForm, on_n: bool) -> list[tuple[int, int, int]]:
         if rows > 512 or (d > 1 and (not small or h < form.base[1] or w < form.base[2])):
             continue
         td, th, tw = form.taps
-        window = (d + td - 1) * (h + th - 1) * (w + tw - 1)
+        window = (d + td - 1) * (h if on_n else h + th - 1) * (w + tw - 1)
         tiles = prod(-(-size // tile) for size, tile in zip(form.base, (d, h, w), strict=True))
         computed = -(-(window if on_n else rows) // 16) * 16
         found.setdefault((rows - 1).bit_length(), []).append((tiles * (computed + 0.3 * window), (d, h, w)))
@@ -153,12 +163,25 @@ def _tiles(form: PhasesForm, target: CudaTarget) -> Iterator[PhasesTile]:
             _shapes(form, bool(on_n)), phase_rows, _blocks(form), _WARPS
         ):
             for stages, blocks in ((2, 1), (2, 2), (2, 3), (3, 1), (3, 2)):
-                values = (on_n, d, h, w, rows, c, warps_m, warps_n, stages, blocks)
+                strip = _strip(form, (d, h, w), blocks * target.cores) if on_n else 0
+                values = (on_n, d, h, w, strip, rows, c, warps_m, warps_n, stages, blocks)
                 tile = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
                 if not tile.fits and stages == 2:
                     break
                 if tile.fits:
                     yield tile
+
+
+def _strip(form: PhasesForm, box: tuple[int, int, int], blocks: int) -> int:
+    """The strip with which ``blocks`` blocks need the fewest turns."""
+    d, _, w = form.base
+    across = form.outer * -(-d // box[0]) * -(-w // box[2])
+
+    def turns(strip: int) -> int:
+        each = -(-(strip + form.taps[1] - 1) // box[1])
+        return -(-across * -(-form.base[1] // strip) // blocks) * each
+
+    return min(_strips(form), key=turns)
 
 
 _NAMES = tuple(axis.name for axis in AXES)

@@ -40,7 +40,17 @@ class PhasesTile(Configured):
     def window(self) -> Triple:
         """Inputs that they see."""
         d, h, w = (size + taps - 1 for size, taps in zip(self.box, self.form.taps, strict=True))
-        return d, h, w
+        return d, self.box[1] if self.taps_on_n else h, w
+
+    @cached_property
+    def strip(self) -> int:
+        """Rows of positions that a block computes one after the other."""
+        return self.value["strip_h"] if self.taps_on_n else self.box[1]
+
+    @cached_property
+    def turns(self) -> int:
+        """Boxes of a strip: with taps as columns it begins ahead, with the rows that its first results need."""
+        return -(-(self.strip + self.form.taps[1] - 1) // self.box[1]) if self.taps_on_n else 1
 
     @property
     def block_c(self) -> int:
@@ -103,7 +113,8 @@ class PhasesTile(Configured):
     @cached_property
     def tiles_of(self) -> Triple:
         """Tiles along each axis."""
-        d, h, w = (-(-size // tile) for size, tile in zip(self.form.base, self.box, strict=True))
+        box = (self.box[0], self.strip, self.box[2])
+        d, h, w = (-(-size // tile) for size, tile in zip(self.form.base, box, strict=True))
         return d, h, w
 
     @cached_property
@@ -176,7 +187,11 @@ class PhasesTile(Configured):
 
     @cached_property
     def staged_bytes(self) -> int:
-        return self.products[0] * self.value["warps_m"] * 16 * self.staged_pitch * self.staged_size
+        rows = self.products[0] * self.value["warps_m"] * 16
+        if self.taps_on_n:
+            d, h, w = self.window
+            rows = d * (h + self.form.taps[1] - 1) * w
+        return rows * self.staged_pitch * self.staged_size
 
     def _bytes(self, resident: bool) -> int:
         stage = self.window_bytes + (0 if resident else self.filter_bytes)
@@ -218,7 +233,7 @@ class PhasesTile(Configured):
     def fits(self) -> bool:
         """Whether such a kernel exists."""
         v, form, target = self.value, self.form, self.target
-        if self.taps_on_n and v["phase_rows"] != 1:
+        if (v["strip_h"] > 0) != self.taps_on_n or (self.taps_on_n and v["phase_rows"] != 1):
             return False
         if not self.taps_on_n and form.phase_rows % v["phase_rows"]:
             return False
