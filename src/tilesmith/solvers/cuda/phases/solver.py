@@ -110,12 +110,13 @@ def _shares(size: int, most: int, parts: int) -> set[int]:
 
 def _widths(form: PhasesForm) -> tuple[int, ...]:
     base = form.base[2]
-    return tuple(sorted(_shares(base, 128, 8) | {w for w in (4, 8, 16, 32, 64) if w <= base}))
+    fixed = {4, 8, 16, 32, 64} | {16 * n + 1 - form.taps[2] for n in (1, 2, 3, 4, 6, 8)}  # windows of whole products
+    return tuple(sorted(_shares(base, 128, 8) | {w for w in fixed if 1 <= w <= base}))
 
 
 def _heights(form: PhasesForm) -> tuple[int, ...]:
     base = form.base[1]
-    return tuple(sorted(_shares(base, 16, 3) | {h for h in (1, 2, 4, 8, 16) if h <= base}))
+    return tuple(sorted(_shares(base, 16, 3) | {h for h in (1, 2, 3, 4, 5, 6, 8, 10, 16) if h <= base}))
 
 
 def _depths(form: PhasesForm) -> tuple[int, ...]:
@@ -139,49 +140,58 @@ def _blocks(form: PhasesForm) -> tuple[int, ...]:
     return tuple(sorted(fixed | ({form.padded} if form.padded <= 128 else set())))
 
 
-def _shapes(form: PhasesForm, on_n: bool) -> list[tuple[int, int, int]]:
-    """Boxes (d, h, w) of positions: for each size of box those that compute and read the least beside what is asked."""
+Box = tuple[int, int, int]
+
+
+def _shapes(form: PhasesForm, on_n: bool, blocks: int) -> list[tuple[Box, int]]:
+    """Boxes (d, h, w) of positions with strips: for each size those that compute and read the least.
+
+    ``blocks`` at a time walk down strips.
+    """
     small = form.base[1] * form.base[2] <= 256
-    found: dict[int, list[tuple[float, tuple[int, int, int]]]] = {}
+    found: dict[int, list[tuple[float, Box, int]]] = {}
     for d, h, w in product(_depths(form), _heights(form), _widths(form)):
         rows = d * h * w
         if rows > 512 or (d > 1 and (not small or h < form.base[1] or w < form.base[2])):
             continue
         td, th, tw = form.taps
         window = (d + td - 1) * (h if on_n else h + th - 1) * (w + tw - 1)
-        tiles = prod(-(-size // tile) for size, tile in zip(form.base, (d, h, w), strict=True))
+        strip = _strip(form, (d, h, w), blocks) if on_n else 0
+        if on_n:
+            tiles = _turns(form, (d, h, w), strip, blocks) * blocks
+        else:
+            tiles = form.outer * prod(-(-size // tile) for size, tile in zip(form.base, (d, h, w), strict=True))
         computed = -(-(window if on_n else rows) // 16) * 16
-        found.setdefault((rows - 1).bit_length(), []).append((tiles * (computed + 0.3 * window), (d, h, w)))
-    return [shape for several in found.values() for _, shape in sorted(several)[:3]]
+        found.setdefault((rows - 1).bit_length(), []).append((tiles * (computed + 0.3 * window), (d, h, w), strip))
+    return [(box, strip) for several in found.values() for _, box, strip in sorted(several)[:3]]
 
 
 def _tiles(form: PhasesForm, target: CudaTarget) -> Iterator[PhasesTile]:
     """Configs that fit and may be fast."""
     for on_n in (0, 1) if _few(form) else (0,):
         phase_rows = (1,) if on_n else tuple(n for n in _phase_rows(form) if n == 1 or n * form.row_columns <= 256)
-        for (d, h, w), rows, c, (warps_m, warps_n) in product(
-            _shapes(form, bool(on_n)), phase_rows, _blocks(form), _WARPS
-        ):
-            for stages, blocks in ((2, 1), (2, 2), (2, 3), (3, 1), (3, 2)):
-                strip = _strip(form, (d, h, w), blocks * target.cores) if on_n else 0
-                values = (on_n, d, h, w, strip, rows, c, warps_m, warps_n, stages, blocks)
-                tile = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
-                if not tile.fits and stages == 2:
-                    break
-                if tile.fits:
+        for blocks, most in ((1, (2, 3)), (2, (2, 3)), (3, (2,))):
+            for ((d, h, w), strip), rows, c, (warps_m, warps_n) in product(
+                _shapes(form, bool(on_n), blocks * target.cores), phase_rows, _blocks(form), _WARPS
+            ):
+                for stages in most:
+                    values = (on_n, d, h, w, strip, rows, c, warps_m, warps_n, stages, blocks)
+                    tile = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
+                    if not tile.fits:
+                        break
                     yield tile
 
 
-def _strip(form: PhasesForm, box: tuple[int, int, int], blocks: int) -> int:
+def _turns(form: PhasesForm, box: Box, strip: int, blocks: int) -> int:
+    """Turns of a block, where ``blocks`` share the strips."""
+    d, h, w = form.base
+    strips = form.outer * -(-d // box[0]) * -(-w // box[2]) * -(-h // strip)
+    return -(-strips // blocks) * -(-(strip + form.taps[1] - 1) // box[1])
+
+
+def _strip(form: PhasesForm, box: Box, blocks: int) -> int:
     """The strip with which ``blocks`` blocks need the fewest turns."""
-    d, _, w = form.base
-    across = form.outer * -(-d // box[0]) * -(-w // box[2])
-
-    def turns(strip: int) -> int:
-        each = -(-(strip + form.taps[1] - 1) // box[1])
-        return -(-across * -(-form.base[1] // strip) // blocks) * each
-
-    return min(_strips(form), key=turns)
+    return min(_strips(form), key=lambda strip: (_turns(form, box, strip, blocks), -strip))
 
 
 _NAMES = tuple(axis.name for axis in AXES)
