@@ -21,6 +21,7 @@ from tilesmith.solvers.solver import Rejected
 
 MAX_TAPS = 1024
 MAX_COLUMNS = 512  # of a row of phases: a block computes whole rows
+MAX_ALONE = 128  # results of a pixel without a stride: more are a dense problem
 _MAX_SPREAD = 4096  # taps of a position, and phases: more is no problem of this family
 Steps = tuple[int, int, int, int]
 
@@ -129,6 +130,8 @@ def phases_form(g: ConvGeometry) -> PhasesForm | Rejected:
         weights=(c, k, *taps) if forward else (k, c, *taps),  # type: ignore[arg-type]
         in_vector=_in_vector(source), epilogue=g.epilogue,
     )  # fmt: skip
+    if max(form.stride) == 1 and cols > MAX_ALONE:
+        return Rejected(reasons.CHANNELS, f"{cols} results of a pixel, and no stride")
     if form.row_columns > MAX_COLUMNS:
         return Rejected(reasons.CHANNELS, f"{form.row_columns} columns in a row of phases")
     if max(prod(form.taps) * form.cols, prod(form.stride)) > _MAX_SPREAD:

@@ -163,18 +163,22 @@ def _shapes(form: PhasesForm, on_n: bool, blocks: int) -> list[tuple[Box, int]]:
             tiles = form.outer * prod(-(-size // tile) for size, tile in zip(form.base, (d, h, w), strict=True))
         computed = -(-(window if on_n else rows) // 16) * 16
         found.setdefault((rows - 1).bit_length(), []).append((tiles * (computed + 0.3 * window), (d, h, w), strip))
-    return [(box, strip) for several in found.values() for _, box, strip in sorted(several)[:3]]
+    return [(box, strip) for several in found.values() for _, box, strip in sorted(several)[:2]]
 
 
 def _tiles(form: PhasesForm, target: CudaTarget) -> Iterator[PhasesTile]:
     """Configs that fit and may be fast."""
     for on_n in (0, 1) if _few(form) else (0,):
-        phase_rows = (1,) if on_n else tuple(n for n in _phase_rows(form) if n == 1 or n * form.row_columns <= 256)
-        for blocks, most in ((1, (2, 3)), (2, (2, 3)), (3, (2,))):
-            for ((d, h, w), strip), rows, c, (warps_m, warps_n) in product(
-                _shapes(form, bool(on_n), blocks * target.cores), phase_rows, _blocks(form), _WARPS
+        columns = prod(form.filter) * form.cols if on_n else form.row_columns
+        phase_rows = (1,) if on_n else tuple(n for n in _phase_rows(form) if n == 1 or n * columns <= 256)
+        for blocks in (1, 2, 3):
+            for ((d, h, w), strip), rows, (warps_m, warps_n), c in product(
+                _shapes(form, bool(on_n), blocks * target.cores), phase_rows, _WARPS, _blocks(form)
             ):
-                for stages in most:
+                sums = -(-d * h * w // (16 * warps_m)) * -(-rows * columns // (8 * warps_n)) * 4
+                if sums * warps_m * warps_n * blocks > 1024:
+                    continue
+                for stages in (2,) if c >= form.channels else (2, 3):
                     values = (on_n, d, h, w, strip, rows, c, warps_m, warps_n, stages, blocks)
                     tile = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
                     if not tile.fits:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import product
 from math import prod
 
 from tilesmith.problems.dtypes import dtype
@@ -128,7 +129,7 @@ class PhasesTile(Configured):
         every = (1 << self.products[1]) - 1
         if self.taps_on_n or all(r % u == 0 for r, u in zip(self.form.filter, self.form.stride, strict=True)):
             return (every,) * self.steps
-        of_tap = [self._columns_of(tap) for tap in range(self.taps)]
+        of_tap = _columns_of_taps(self.form, self.value["phase_rows"], self.products[1])
         masks = []
         for step in range(self.steps):
             taps = {piece // self.pieces for piece in (2 * step, 2 * step + 1)}
@@ -137,23 +138,6 @@ class PhasesTile(Configured):
                 mask |= of_tap[tap] if tap < self.taps else 0
             masks.append(mask)
         return tuple(masks)
-
-    def _columns_of(self, place: int) -> int:
-        """The products of 8 columns in which the tap at ``place`` of the window exists for some column."""
-        form, mask, wide = self.form, 0, self.products[1]
-        (_, th, tw), (sd, sh, sw) = form.taps, form.stride
-        at = (place // (th * tw), place // tw % th, place % tw)
-        for row in range(form.phase_rows):
-            for a in range(sw):
-                phase = (row // sh, row % sh, a)
-                if all(
-                    p + u * (t - 1 - i) < r
-                    for p, u, t, i, r in zip(phase, (sd, sh, sw), form.taps, at, form.filter, strict=True)
-                ):
-                    first = row % self.value["phase_rows"] * form.row_columns + a * form.cols
-                    for tile in range(first // 8, (first + form.cols - 1) // 8 + 1):
-                        mask |= 1 << tile % wide
-        return mask
 
     @cached_property
     def out_vector(self) -> int:
@@ -264,3 +248,20 @@ class PhasesTile(Configured):
         if self.shared_bytes > self._most_bytes:
             return False
         return self.tiles * self.blocks_n < _MOST_GRID and self.packed_elements < _MOST_GRID
+
+
+@lru_cache(maxsize=256)
+def _columns_of_taps(form: PhasesForm, phase_rows: int, wide: int) -> tuple[int, ...]:
+    """Of each tap of a window the products of 8 columns, of ``wide`` of a warp, in which it exists for some column."""
+    masks = []
+    for at in product(*(range(taps) for taps in form.taps)):
+        mask = 0
+        for phase in product(*(range(stride) for stride in form.stride)):
+            met = zip(phase, form.stride, form.taps, at, form.filter, strict=True)
+            if all(p + u * (t - 1 - i) < r for p, u, t, i, r in met):
+                row = (phase[0] * form.stride[1] + phase[1]) % phase_rows
+                first = row * form.row_columns + phase[2] * form.cols
+                for tile in range(first // 8, (first + form.cols - 1) // 8 + 1):
+                    mask |= 1 << tile % wide
+        masks.append(mask)
+    return tuple(masks)
