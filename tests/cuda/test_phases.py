@@ -33,19 +33,16 @@ def conv(c=8, k=3, size=(5, 6), taps=(3, 3), n=2, **more):
 
 
 FUSED = Epilogue(bias=True, residual=True, activation="relu")
+# Phases as columns, then taps as columns. All have positions beyond a tile, and columns beyond a warp's.
 CASES = [
-    (deconv(24, 3, stride=2, padding=1, output_padding=1), (0, 1, 2, 4, 0, 2, 16, 1, 1, 2, 1)),
-    (deconv(8, 1, taps=(9, 9), stride=3, padding=4, output_padding=2), (0, 1, 4, 3, 0, 3, 8, 1, 1, 2, 1)),
-    (deconv(21, 21, (3, 4), (8, 8), stride=4, padding=2), (0, 1, 2, 4, 0, 1, 24, 1, 2, 2, 1)),
-    (deconv(12, 5, taps=(2, 2), stride=2, dtype="fp16"), (0, 2, 3, 6, 0, 1, 16, 2, 1, 3, 1)),
-    (deconv(40, 3, taps=(4, 2), stride=(2, 4), padding=((1, 0), (0, 0))), (0, 1, 3, 3, 0, 2, 16, 1, 1, 3, 1)),
-    (deconv(8, 6, (3, 3, 4), (2, 3, 2), n=1, stride=2), (0, 1, 2, 3, 0, 4, 8, 1, 2, 2, 1)),
-    (deconv(16, 24, (3, 4), stride=2, padding=1, epilogue=FUSED), (0, 1, 3, 4, 0, 2, 16, 1, 1, 2, 1)),
-    (deconv(72, 3, (4, 9), stride=1, padding=1), (1, 1, 2, 5, 3, 1, 32, 1, 1, 2, 1)),
-    (deconv(16, 2, taps=(5, 4), stride=2, padding=(2, 1)), (1, 1, 3, 4, 4, 1, 16, 1, 2, 2, 1)),
-    (conv(33, 3, padding=((2, 0), (1, 3))), (1, 1, 1, 5, 4, 1, 40, 1, 1, 2, 1)),
-    (conv(16, 5, padding=1, epilogue=FUSED), (1, 1, 5, 6, 4, 1, 16, 2, 1, 2, 1)),
-    (conv(16, 9, taps=(1, 3), padding=(0, 1)), (0, 1, 4, 6, 0, 1, 16, 2, 1, 2, 1)),
+    # odd channels, which come as whole chunks; blocks of one row of phases; 9 of 16 taps exist
+    (deconv(21, 21, (3, 4), (5, 7), n=1, stride=4, padding=2), (0, 1, 2, 4, 0, 1, 24, 1, 2, 2, 1)),
+    # two blocks of channels, half of the last one empty; pads that differ
+    (deconv(20, 3, taps=(4, 3), stride=(2, 3), padding=((1, 0), (0, 1))), (0, 1, 3, 3, 0, 2, 16, 1, 1, 3, 1)),
+    (deconv(8, 6, (3, 3, 4), (2, 3, 2), n=1, stride=2, dtype="fp16"), (0, 1, 2, 3, 0, 4, 8, 1, 2, 2, 1)),
+    (deconv(16, 24, (3, 4), n=3, stride=2, padding=1, epilogue=FUSED), (0, 2, 3, 4, 0, 2, 16, 2, 1, 2, 1)),
+    (deconv(16, 2, (4, 6), (5, 4), n=1, stride=2, padding=(2, 1)), (1, 1, 2, 4, 3, 1, 16, 1, 2, 2, 1)),
+    (conv(33, 3, (7, 6), n=1, padding=((2, 0), (1, 3)), epilogue=FUSED), (1, 1, 2, 5, 4, 1, 40, 1, 1, 2, 1)),
 ]
 
 

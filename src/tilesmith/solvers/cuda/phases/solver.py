@@ -33,9 +33,9 @@ AXES = (
     Axis("warps_m", (1, 2, 4, 8), "Warps along the positions."),
     Axis("warps_n", (1, 2, 4), "Warps along the columns."),
     Axis("stages", (2, 3, 4), "Stages of the ring."),
-    Axis("blocks_per_sm", (1, 2, 3, 4), "Blocks that share an SM."),
+    Axis("blocks_per_sm", (1, 2, 3, 4, 6, 8), "Blocks that share an SM."),
 )
-_WARPS = ((4, 1), (8, 1), (2, 2), (4, 2), (2, 4), (2, 1))
+_WARPS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (2, 2), (4, 2), (1, 4), (2, 4))
 _RANKED = 256  # configs that are worth measuring
 _MAX_TAP_COLUMNS = 256
 
@@ -171,12 +171,13 @@ def _tiles(form: PhasesForm, target: CudaTarget) -> Iterator[PhasesTile]:
     for on_n in (0, 1) if _few(form) else (0,):
         columns = prod(form.filter) * form.cols if on_n else form.row_columns
         phase_rows = (1,) if on_n else tuple(n for n in _phase_rows(form) if n == 1 or n * columns <= 256)
-        for blocks in (1, 2, 3):
+        for blocks in (1, 2, 3, 4, 6):
             for ((d, h, w), strip), rows, (warps_m, warps_n), c in product(
                 _shapes(form, bool(on_n), blocks * target.cores), phase_rows, _WARPS, _blocks(form)
             ):
-                sums = -(-d * h * w // (16 * warps_m)) * -(-rows * columns // (8 * warps_n)) * 4
-                if sums * warps_m * warps_n * blocks > 1024:
+                m, n = -(-d * h * w // (16 * warps_m)), -(-rows * columns // (8 * warps_n))
+                # Of warps that share an SM, 4 to 24 have proved fast.
+                if m * n > 32 or not 4 <= warps_m * warps_n * blocks <= 24:
                     continue
                 for stages in (2,) if c >= form.channels else (2, 3):
                     values = (on_n, d, h, w, strip, rows, c, warps_m, warps_n, stages, blocks)
