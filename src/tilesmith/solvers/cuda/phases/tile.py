@@ -146,6 +146,13 @@ class PhasesTile(Configured):
             return self.form.out_vector(self.form.row_columns)
         return min(2, self.form.out_vector(self.box[2] * self.form.row_columns))
 
+    @cached_property
+    def linear(self) -> bool:
+        """Whether rows of results are staged as they lie in memory: where their pixels are no whole chunks."""
+        form = self.form
+        whole = self.out_vector * dtype(form.out_dtype).nbytes == 16
+        return not self.taps_on_n and form.dense_rows and not form.epilogue.residual and not whole
+
     # --- memory ---
 
     @cached_property
@@ -180,6 +187,8 @@ class PhasesTile(Configured):
     @cached_property
     def staged_pitch(self) -> int:
         """Elements between staged rows: what lanes write together lies in different banks."""
+        if self.linear:
+            return -(-self.box[2] * self.form.row_columns // 8) * 8 + 8
         return self.block_n + (8 if self.block_n % 16 == 0 else 0)
 
     @cached_property
@@ -188,6 +197,8 @@ class PhasesTile(Configured):
         if self.taps_on_n:
             d, h, w = self.window
             rows = d * (h + self.form.taps[1] - 1) * w
+        elif self.linear:
+            rows = self.value["phase_rows"] * self.box[0] * self.box[1]
         return rows * self.staged_pitch * self.staged_size
 
     def _bytes(self, resident: bool) -> int:
