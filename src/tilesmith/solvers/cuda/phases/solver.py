@@ -177,7 +177,7 @@ def _tiles(form: PhasesForm, target: CudaTarget) -> Iterator[PhasesTile]:
             ):
                 m, n = -(-d * h * w // (16 * warps_m)), -(-rows * columns // (8 * warps_n))
                 # Of warps that share an SM, 4 to 24 have proved fast.
-                if m * n > 32 or not 4 <= warps_m * warps_n * blocks <= 24:
+                if m * n > 32 or (warps_n > 1 and n < 2) or not 4 <= warps_m * warps_n * blocks <= 24:
                     continue
                 for stages in (2,) if c >= form.channels else (2, 3):
                     values = (on_n, d, h, w, strip, rows, c, warps_m, warps_n, stages, blocks)

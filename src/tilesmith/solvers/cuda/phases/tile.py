@@ -228,7 +228,7 @@ class PhasesTile(Configured):
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         m, n = self.products
-        return m * n * 4 + -(-n // 2) * 4 + m * 4 + 64
+        return m * n * 4 + -(-n // 2) * 4 + m * (12 if self.linear else 4) + 64
 
     # --- blocks ---
 
