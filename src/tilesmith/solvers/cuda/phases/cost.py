@@ -1,40 +1,46 @@
-"""Estimated seconds of the phases kernel: waves of blocks, each bound by one of an SM's units, or memory."""
+"""Estimated seconds of the phases kernel: an SM's units, what a block waits for itself, and memory."""
 
 from __future__ import annotations
 
 from math import ceil, prod
+from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.phases.tile import PhasesTile
 
-_START, _TILE, _CHUNK = 5000.0, 900.0, 500.0
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import PhasesFit
 
 
-def phases_seconds(t: PhasesTile) -> float:
+def phases_seconds(t: PhasesTile, fit: PhasesFit) -> float:
     """Estimated seconds."""
-    form, target, v = t.form, t.target, t.value
+    form, target = t.form, t.target
     m, n = t.products
     every = (1 << n) - 1
-    used = sum(bin(mask & every).count("1") for mask in t.used) / t.steps / n
-    # Cycles of an SM for a tile: tensor cores, shared memory, issue slots.
-    products = t.warps * m * n * t.steps * t.chunks * used
-    fetched = t.warps * (m + (n + 1) // 2) * t.steps * t.chunks
+    share = sum((mask & every).bit_count() for mask in t.used) / (t.steps * n) if t.steps else 0.0
+    steps = t.steps * t.chunks
+    products, fetched = t.warps * m * n * steps * share, t.warps * (m + (n + 1) // 2) * steps
     moved = t.chunks * (t.window_bytes + (0 if t.resident else t.filter_bytes))
-    parts = moved / 16 * (8 / form.in_vector if form.in_vector > 1 else 8)
-    results = prod(t.box) * (t.columns if not t.taps_on_n else prod(form.stride) * form.cols)
-    staged = t.rows * t.block_n * t.staged_size * 2
+    # Odd channels are brought, and spread afterwards.
+    loads = moved / (512 if t.raw else 64 * max(1, form.in_vector)) * (3 if t.raw or form.in_vector == 1 else 1)
+    results = prod(t.box) * (prod(form.stride) * form.cols if t.taps_on_n else t.columns)
+    stores = results / (8 if t.linear else t.out_vector) / 32
     sums = results * prod(form.taps) if t.taps_on_n else 0
-    tensor = products * 1.7
-    shared = (fetched * 512 + moved + staged + sums * 6) / 128
-    issue = (parts / 32 * 24 + results / t.out_vector / 32 * 36 + sums / 32 * 2 + products + fetched) / 4 * 1.3
-    busy = min(v["blocks_per_sm"], ceil(t.grid / target.cores))
-    of_tile = max(tensor, shared, issue) + 0.35 * (tensor + shared + issue)
-    alone = (of_tile + _TILE + _CHUNK * t.chunks) / (1.0 if t.warps >= 4 else 0.7)
+    # Cycles of an SM for a turn of a block, and those that the block would take alone.
+    staged = t.rows * t.block_n
+    shared = fetched * 512 + moved * (3 if t.raw else 1) + staged * t.staged_size * 2 + sums * 6
+    slots = loads * fit.load + stores * fit.store + sums / 32 * fit.sum
+    slots += (products + fetched + staged / 64 * 3) * fit.issue
+    units = ((products * fit.product) ** 2 + (shared / fit.shared) ** 2 + (slots / 4) ** 2) ** 0.5
+    waits = fit.turn + fit.chunk * t.chunks + fit.step * steps + fit.own * m * n * steps * share
+    waits += fit.moved * (stores + loads) / t.warps
+    busy = min(t.value["blocks_per_sm"], ceil(t.grid / target.cores))
+    inner, outer = fit.overlap
+    turn = ((busy * units) ** inner + waits**inner) ** (1 / inner)
     turns = ceil(t.tiles * t.blocks_n / t.grid) * t.turns
-    cycles = turns * max(busy * of_tile, alone * (1 + 0.15 * (busy - 1)))
-    once = (t.filter_bytes * (t.chunks if t.resident else 1)) / 24
-    size = dtype(form.out_dtype).nbytes
-    again = t.tiles * t.turns * t.blocks_n * moved
-    l2 = (again + form.outer * prod(form.out_size) * form.cols * size) / 4.0e12
-    memory = form.moved_bytes / (0.8 * target.bytes_per_s)
-    return max((cycles + once + _START) / (0.95 * target.clock_hz), memory + 3e-6, l2 + 3e-6)
+    once = t.filter_bytes * (t.chunks if t.resident else 1) / fit.filter
+    computing = (turns * turn + once + fit.start) / (fit.clock * target.clock_hz)
+    written = form.outer * prod(form.out_size) * form.cols * dtype(form.out_dtype).nbytes
+    cached = (t.tiles * t.turns * t.blocks_n * moved + written) / fit.l2 + fit.latency
+    memory = form.moved_bytes / (fit.bandwidth * target.bytes_per_s) + fit.latency
+    return float((computing**outer + cached**outer + memory**outer) ** (1 / outer))

@@ -20,6 +20,7 @@ from tilesmith.solvers.cuda.phases.draft import phases_draft
 from tilesmith.solvers.cuda.phases.form import PhasesForm, phases_form
 from tilesmith.solvers.cuda.phases.tile import PhasesTile
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 AXES = (
@@ -79,7 +80,7 @@ class PhasesSolver:
         return list(_ranked(_form(problem), target))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return phases_seconds(self.tile(problem, config, target))
+        return phases_seconds(self.tile(problem, config, target), fit_of(target).phases)
 
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> PhasesTile:
         """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
@@ -205,7 +206,8 @@ _NAMES = tuple(axis.name for axis in AXES)
 @lru_cache(maxsize=256)
 def _ranked(form: PhasesForm, target: CudaTarget) -> tuple[Config, ...]:
     """The best of each kind first: a search shall not measure the same tile with three depths of its ring."""
-    order = sorted(((phases_seconds(tile), tile) for tile in _tiles(form, target)), key=lambda each: each[0])
+    fit = fit_of(target).phases
+    order = sorted(((phases_seconds(tile, fit), tile) for tile in _tiles(form, target)), key=lambda each: each[0])
     first: dict[tuple[int, ...], Config] = {}
     for _, tile in order:
         v = tile.value
