@@ -60,6 +60,10 @@ class PhasesSolver:
             return Rejected(reasons.TARGET, "cp.async")
         return Accepted() if _ranked(form, target) else Rejected(reasons.SIZE)
 
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> PhasesTile:
+        """``config`` applied to ``problem``."""
+        return PhasesTile(_form(problem), config, target)
+
     @remembered
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
         form = _form(problem)
@@ -71,23 +75,19 @@ class PhasesSolver:
         }  # fmt: skip
         return SearchSpace(axes, lambda config: PhasesTile(form, config, target).fits)
 
+    def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
+        """The best of each kind, the untuned choice first, then others."""
+        return list(_ranked(_form(problem), target))
+
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
         return _ranked(_form(problem), target)[0]
 
-    def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
-        """Configs worth measuring, the untuned choice first."""
-        return list(_ranked(_form(problem), target))
+    def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
+        return phases_draft(self.tile(problem, config, target))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
         return phases_seconds(self.tile(problem, config, target), fit_of(target).phases)
-
-    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> PhasesTile:
-        """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
-        return PhasesTile(_form(problem), config, target)
-
-    def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
-        return phases_draft(self.tile(problem, config, target))
 
 
 def _form(problem: Geometry) -> PhasesForm:
