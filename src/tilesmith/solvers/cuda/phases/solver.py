@@ -144,48 +144,51 @@ def _blocks(form: PhasesForm) -> tuple[int, ...]:
 Box = tuple[int, int, int]
 
 
-def _shapes(form: PhasesForm, on_n: bool, blocks: int) -> list[tuple[Box, int]]:
-    """Boxes (d, h, w) of positions with strips: for each size those that compute and read the least.
+def _shapes(form: PhasesForm, on_n: bool, blocks: int) -> list[Box]:
+    """Boxes (d, h, w) of positions: for each size those that compute and read the least.
 
     ``blocks`` at a time walk down strips.
     """
     small = form.base[1] * form.base[2] <= 256
-    found: dict[int, list[tuple[float, Box, int]]] = {}
+    found: dict[int, list[tuple[float, Box]]] = {}
     for d, h, w in product(_depths(form), _heights(form), _widths(form)):
         rows = d * h * w
         if rows > 512 or (d > 1 and (not small or h < form.base[1] or w < form.base[2])):
             continue
         td, th, tw = form.taps
         window = (d + td - 1) * (h if on_n else h + th - 1) * (w + tw - 1)
-        strip = _strip(form, (d, h, w), blocks) if on_n else 0
         if on_n:
-            tiles = _turns(form, (d, h, w), strip, blocks) * blocks
+            tiles = _turns(form, (d, h, w), _strip(form, (d, h, w), blocks), blocks) * blocks
         else:
             tiles = form.outer * prod(-(-size // tile) for size, tile in zip(form.base, (d, h, w), strict=True))
         computed = -(-(window if on_n else rows) // 16) * 16
-        found.setdefault((rows - 1).bit_length(), []).append((tiles * (computed + 0.3 * window), (d, h, w), strip))
-    return [(box, strip) for several in found.values() for _, box, strip in sorted(several)[:2]]
+        found.setdefault((rows - 1).bit_length(), []).append((tiles * (computed + 0.3 * window), (d, h, w)))
+    return [box for several in found.values() for _, box in sorted(several)[:2]]
 
 
 def _tiles(form: PhasesForm, target: CudaTarget) -> Iterator[PhasesTile]:
-    """Configs that fit and may be fast."""
+    """Configs that fit and may be fast: as many blocks on an SM as there is room for, or somewhat fewer."""
     for on_n in (0, 1) if _few(form) else (0,):
         columns = prod(form.filter) * form.cols if on_n else form.row_columns
         phase_rows = (1,) if on_n else tuple(n for n in _phase_rows(form) if n == 1 or n * columns <= 256)
-        for blocks in (1, 2, 3, 4, 6):
-            for ((d, h, w), strip), rows, (warps_m, warps_n), c in product(
-                _shapes(form, bool(on_n), blocks * target.cores), phase_rows, _WARPS, _blocks(form)
-            ):
-                m, n = -(-d * h * w // (16 * warps_m)), -(-rows * columns // (8 * warps_n))
-                # Of warps that share an SM, 4 to 24 have proved fast.
-                if m * n > 32 or (warps_n > 1 and n < 2) or not 4 <= warps_m * warps_n * blocks <= 24:
-                    continue
+        for (d, h, w), rows, (warps_m, warps_n), c in product(
+            _shapes(form, bool(on_n), 2 * target.cores), phase_rows, _WARPS, _blocks(form)
+        ):
+            m, n = -(-d * h * w // (16 * warps_m)), -(-rows * columns // (8 * warps_n))
+            if m * n > 32 or (warps_n > 1 and n < 2):
+                continue
+            strip = _strip(form, (d, h, w), target.cores) if on_n else 0
+            values = (on_n, d, h, w, strip, rows, c, warps_m, warps_n, 2, 1)
+            alone = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
+            if not alone.fits:
+                continue
+            for blocks in [blocks for blocks in AXES[-1].values if blocks <= alone.most_blocks][-2:]:
+                strip = _strip(form, (d, h, w), blocks * target.cores) if on_n else 0
                 for stages in (2,) if c >= form.channels else (2, 3):
-                    values = (on_n, d, h, w, strip, rows, c, warps_m, warps_n, stages, blocks)
-                    tile = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
-                    if not tile.fits:
-                        break
-                    yield tile
+                    changed = alone.config.replace(strip_h=strip, blocks_per_sm=blocks, stages=stages)
+                    tile = PhasesTile(form, changed, target)
+                    if tile.fits:
+                        yield tile
 
 
 def _turns(form: PhasesForm, box: Box, strip: int, blocks: int) -> int:

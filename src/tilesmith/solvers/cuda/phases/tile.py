@@ -233,6 +233,15 @@ class PhasesTile(Configured):
     # --- blocks ---
 
     @cached_property
+    def most_blocks(self) -> int:
+        """Blocks that find room on an SM."""
+        target = self.target
+        least = self._bytes(True) if self.chunks == 1 else min(self._bytes(True), self._bytes(False))
+        by_memory = target.shared_bytes_per_sm // (least + 1024)
+        by_registers = target.registers_per_sm // (self.threads * (self.registers + 8))
+        return min(by_memory, by_registers, target.threads_per_sm // self.threads, 24 // self.warps)
+
+    @cached_property
     def grid(self) -> int:
         """Blocks: each keeps its columns, and walks over tiles."""
         resident = self.target.cores * self.value["blocks_per_sm"]
