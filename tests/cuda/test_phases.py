@@ -11,10 +11,11 @@ from tilesmith.measure.device_arrays import DeviceRechecker
 from tilesmith.measure.oracle import oracle
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.features import features_of
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
 from tilesmith.solvers.cuda.phases.solver import PhasesSolver
-from tilesmith.solvers.solver import Accepted, Config, Rejected
+from tilesmith.solvers.solver import Accepted, Config, Rejected, refusal
 from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.toolchain.build import build_unit
 
@@ -68,3 +69,37 @@ def test_numbers(signature, values, emulating):
             checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
             verdict = checker.check_plan(checker.plan(made), poison=True)
             assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize(
+    ("signature", "word"),
+    [
+        (conv(padding=2, dilation=2), "dilation"),
+        (ConvSignature((2, 5, 6, 8), (4, 3, 3, 4), groups=2, shared_layout="NHWC", dtype="bf16"), "group"),
+        (conv(stride=2), "stride"),
+        (conv(8, 200), "200 results of a pixel"),
+        (deconv(8, 300, stride=2), "600 columns"),
+        (deconv(8, 3, dtype="fp32"), "dtype"),
+        (ConvSignature((2, 8, 5, 6), (8, 3, 3, 3), transposed=True, dtype="bf16"), "layout"),
+        (conv(mode="wrw"), "wrw"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_refusals_name_their_reason(signature, word):
+    problem = signature.canonical.geometry
+    verdict = refusal(SOLVER, features_of(problem)) or SOLVER.applicable(problem, H200)
+    assert isinstance(verdict, Rejected)
+    assert word in str(verdict), verdict
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_120a"])
+def test_untuned_kernels_compile_without_spills(arch, tmp_path):
+    target, sources = CUDA_TARGETS[arch], {}
+    for signature in (deconv(24, 3, (40, 40), stride=2, padding=1), conv(64, 3, (40, 40), padding=1)):
+        geometry = signature.canonical.geometry
+        chosen = SOLVER.default_config(geometry, target)
+        assert SOLVER.search_space(geometry, target).contains(chosen)
+        for source in SOLVER.draft(geometry, chosen, target).sources:
+            sources[source.symbol] = source
+    found = build_unit(list(sources.values()), target, tmp_path / "unit.cubin")
+    assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []
