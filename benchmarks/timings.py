@@ -13,6 +13,7 @@ from tilesmith.solvers.cuda.ffma.cost import predicted_seconds as ffma_seconds
 from tilesmith.solvers.cuda.halo.cost import halo_seconds
 from tilesmith.solvers.cuda.halo_wrw.cost import halo_wrw_seconds
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds as mma_seconds
+from tilesmith.solvers.cuda.phases.cost import phases_seconds
 from tilesmith.solvers.cuda.thin.cost import thin_seconds
 from tilesmith.solvers.cuda.wgmma.cost import predicted_seconds as tile_seconds
 from tilesmith.solvers.old_names import read_config
@@ -26,6 +27,8 @@ ESTIMATES = {
     "wgmma_gemm": ("tile", tile_seconds), "wgmma_conv": ("tile", tile_seconds), "wgmma_halo": ("halo", halo_seconds),
     "wgmma_halo_wrw": ("halo_wrw", halo_wrw_seconds), "mma_dense": ("mma", mma_seconds),
     "ffma_dense": ("mma", mma_seconds), "ffma_gemm": ("ffma", ffma_seconds), "mma_thin": ("thin", thin_seconds),
+    "ffma_dense": ("mma", mma_seconds), "mma_thin": ("thin", thin_seconds),
+    "mma_phases": ("phases", phases_seconds),
     "cuda_depthwise": ("depthwise", depthwise_seconds),
 }  # fmt: skip
 

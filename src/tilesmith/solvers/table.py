@@ -24,6 +24,7 @@ from tilesmith.solvers.cuda.ffma.solver import FfmaGemmSolver
 from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
+from tilesmith.solvers.cuda.phases.solver import PhasesSolver
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.cuda.thin.solver import MmaThinSolver
 from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
@@ -60,6 +61,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     Dp4aSolver(),
     FfmaGemmSolver(),
     MmaThinSolver(),
+    PhasesSolver(),
     MmaDenseSolver(exact=False),
     MmaDenseSolver(exact=True),
 )

@@ -206,6 +206,30 @@ class ThinFit:
 
 
 @dataclass(frozen=True)
+class PhasesFit:
+    """Phases or taps as columns (``solvers/cuda/phases/cost.py``)."""
+
+    clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
+    product: Annotated[float, C, "An SM's tensor cores, of 16 rows by 8 columns by 16."]
+    shared: Annotated[float, R, "Bytes of shared memory."]
+    load: Annotated[float, SHARE, "Issue slots of a copy of up to 16 bytes of a lane, with its address."]
+    store: Annotated[float, SHARE, "Issue slots of a store of results, with its address."]
+    sum: Annotated[float, SHARE, "Issue slots of a product that is added in shared memory."]
+    issue: Annotated[float, SHARE, "Issue slots of a product, and of a load of an operand's tile."]
+    turn: Annotated[float, C, "That a block waits at each turn: results, barriers."]
+    chunk: Annotated[float, C, "That it waits for each block of channels."]
+    step: Annotated[float, C, "That a warp waits at each step of 16 products."]
+    own: Annotated[float, C, "That a warp waits for one of its own products."]
+    moved: Annotated[float, C, "That a warp waits for a load or a store of its own."]
+    start: Annotated[float, C, "Of launch and cold loads."]
+    filter: Annotated[float, R, "Bytes of the filter that a block brings before it begins."]
+    l2: Annotated[float, RATE, "Bytes through the L2 cache."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    latency: Annotated[float, SECONDS, "That is not hidden of memory."]
+    overlap: Annotated[Pair, Unit.EXPONENT, "How far units and waits, and then computing and moving, overlap."]
+
+
+@dataclass(frozen=True)
 class DepthwiseFit:
     """Depthwise convolution (``solvers/cuda/depthwise/cost.py``)."""
 
@@ -253,6 +277,7 @@ class Fit:
     mma: MmaFit
     ffma: FfmaFit
     thin: ThinFit
+    phases: PhasesFit
     depthwise: DepthwiseFit
     reference: ReferenceFit
     copy: CopyFit

@@ -1,0 +1,1 @@
+"""Transposed convolutions, strided backward data and few results: phases or taps as columns of one product."""

@@ -1,0 +1,46 @@
+"""Estimated seconds of the phases kernel: an SM's units, what a block waits for itself, and memory."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import TYPE_CHECKING
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.solvers.cuda.phases.tile import PhasesTile
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import PhasesFit
+
+
+def phases_seconds(t: PhasesTile, fit: PhasesFit) -> float:
+    """Estimated seconds."""
+    form, target = t.form, t.target
+    m, n = t.products
+    every = (1 << n) - 1
+    share = sum((mask & every).bit_count() for mask in t.used) / (t.steps * n) if t.steps else 0.0
+    steps = t.steps * t.chunks
+    products, fetched = t.warps * m * n * steps * share, t.warps * (m + (n + 1) // 2) * steps
+    moved = t.chunks * (t.window_bytes + (0 if t.resident else t.filter_bytes))
+    # Odd channels are brought, and spread afterwards.
+    loads = moved / (512 if t.raw else 64 * max(1, form.in_vector)) * (3 if t.raw or form.in_vector == 1 else 1)
+    results = prod(t.box) * (prod(form.stride) * form.cols if t.taps_on_n else t.columns)
+    stores = results / (8 if t.linear else t.out_vector) / 32
+    sums = results * prod(form.taps) if t.taps_on_n else 0
+    # Cycles of an SM for a turn of a block, and those that the block would take alone.
+    staged = t.rows * t.block_n
+    shared = fetched * 512 + moved * (3 if t.raw else 1) + staged * t.staged_size * 2 + sums * 6
+    slots = loads * fit.load + stores * fit.store + sums / 32 * fit.sum
+    slots += (products + fetched + staged / 64 * 3) * fit.issue
+    units = ((products * fit.product) ** 2 + (shared / fit.shared) ** 2 + (slots / 4) ** 2) ** 0.5
+    waits = fit.turn + fit.chunk * t.chunks + fit.step * steps + fit.own * m * n * steps * share
+    waits += fit.moved * (stores + loads) / t.warps
+    busy = min(t.value["blocks_per_sm"], ceil(t.grid / target.cores))
+    inner, outer = fit.overlap
+    turn = ((busy * units) ** inner + waits**inner) ** (1 / inner)
+    turns = ceil(t.tiles * t.blocks_n / t.grid) * t.turns
+    once = t.filter_bytes * (t.chunks if t.resident else 1) / fit.filter
+    computing = (turns * turn + once + fit.start) / (fit.clock * target.clock_hz)
+    written = form.outer * prod(form.out_size) * form.cols * dtype(form.out_dtype).nbytes
+    cached = (t.tiles * t.turns * t.blocks_n * moved + written) / fit.l2 + fit.latency
+    memory = form.moved_bytes / (fit.bandwidth * target.bytes_per_s) + fit.latency
+    return float((computing**outer + cached**outer + memory**outer) ** (1 / outer))

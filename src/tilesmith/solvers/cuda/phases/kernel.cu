@@ -1,0 +1,447 @@
+namespace ts_mma {
+namespace @SYM@_scope {
+@HEADER@
+// A tile is a box of positions. Its window, a box of inputs, lies in shared memory with channels in pieces of 16 bytes.
+// Without TAPS_ON_N the rows of the product are positions, its columns phases and channels, and it sums over taps and
+// channels. With TAPS_ON_N its rows are inputs, its columns taps and channels, and a block walks down a strip of the
+// image, TILE_H rows at a turn: results are sums over what it keeps of the last rows of products.
+constexpr int THREADS = WARPS_M * WARPS_N * 32;
+constexpr int WINDOW_D = TILE_D + TAPS_D - 1, WINDOW_H = TAPS_ON_N ? TILE_H : TILE_H + TAPS_H - 1;
+constexpr int WINDOW_W = TILE_W + TAPS_W - 1;
+constexpr int PIXELS = WINDOW_D * WINDOW_H * WINDOW_W;
+constexpr int PIECES = BLOCK_C / 8;
+// An odd multiple of 16 bytes: eight pixels lie in different banks.
+constexpr int PIXEL_BYTES = BLOCK_C * 2 + (PIECES % 2 ? 0 : 16);
+constexpr int TAPS = TAPS_ON_N ? 1 : TAPS_D * TAPS_H * TAPS_W;
+constexpr int STEPS = (TAPS * PIECES + 1) / 2;
+constexpr int ROWS = TAPS_ON_N ? PIXELS : TILE_D * TILE_H * TILE_W;
+constexpr int PRODUCTS_M = (ROWS + WARPS_M * 16 - 1) / (WARPS_M * 16), PRODUCTS_N = BLOCK_N / 8 / WARPS_N;
+constexpr int FILTER_PITCH = STEPS * 32 + 16;
+constexpr int WINDOW_BYTES = (PIXELS * PIXEL_BYTES + 127) / 128 * 128;
+constexpr int FILTER_BYTES = ((BLOCK_N + 8) * FILTER_PITCH + 127) / 128 * 128; // reads go beyond the last column
+// RAW: pixels of odd channels come as rows of whole chunks of 16 bytes, wherever those begin, and are spread
+// afterwards.
+constexpr int RAW_CHUNKS = (WINDOW_W * CHANNELS * 2 + 30) / 16, RAW_PITCH = RAW_CHUNKS * 16 + 16;
+constexpr int RAW_BYTES = (WINDOW_D * WINDOW_H * RAW_PITCH + 127) / 128 * 128;
+constexpr int STAGE_BYTES = (RAW ? RAW_BYTES : WINDOW_BYTES) + (RESIDENT ? 0 : FILTER_BYTES);
+constexpr int SPREAD_AT = STAGES * STAGE_BYTES;
+constexpr int FILTER_AT = SPREAD_AT + (RAW ? WINDOW_BYTES : 0),
+              STAGED_AT = FILTER_AT + (RESIDENT ? CHUNKS * FILTER_BYTES : 0);
+constexpr int ROW_COLUMNS = STRIDE_W * COLS; // of a position, in one row of results
+constexpr int KEPT = TILE_H + TAPS_H - 1;    // rows of products, in a ring
+// LINEAR: rows of results without gaps, which lie in shared memory as they shall in memory, modulo chunks of 16 bytes.
+constexpr int LINES = TILE_D * TILE_H, CHUNK = 16 / (int)sizeof(Out), ROW = TILE_W * ROW_COLUMNS;
+constexpr int STAGED_ROWS = LINEAR      ? PHASE_ROWS * LINES
+                            : TAPS_ON_N ? KEPT * WINDOW_D * WINDOW_W
+                                        : PRODUCTS_M * WARPS_M * 16;
+static_assert(STAGED_AT + STAGED_ROWS * STAGED_PITCH * (int)sizeof(Staged) == SHARED_BYTES,
+              "results are staged behind the ring and the filter");
+static_assert(!RAW || (CHUNKS == 1 && RESIDENT), "rows of whole pixels");
+static_assert(BLOCK_N % (8 * WARPS_N) == 0 && (TAPS_ON_N || BLOCK_N >= PHASE_ROWS * ROW_COLUMNS), "columns of a warp");
+static_assert(!TAPS_ON_N || BLOCK_N >= FILTER_D * FILTER_H * FILTER_W * COLS, "all taps are columns");
+
+// The bytes from a row's first piece to piece `q` of the sums.
+TS_MMA_CONSTANT int piece_offset(int q) {
+  const int tap = q < TAPS * PIECES ? q / PIECES : 0, piece = q < TAPS * PIECES ? q % PIECES : 0;
+  const int d = tap / (TAPS_H * TAPS_W), h = tap / TAPS_W % TAPS_H, w = tap % TAPS_W;
+  return ((d * WINDOW_H + h) * WINDOW_W + w) * PIXEL_BYTES + piece * 16;
+}
+
+// In how many parts warps share a row of so many turns of a warp; of few rows.
+TS_MMA_CONSTANT int parts_of_row(int rows, int turns) {
+  const int most = rows >= 4 * (THREADS / 32) ? 1 : (4 * (THREADS / 32) + rows - 1) / rows;
+  return turns < most ? turns : most;
+}
+
+// The image, and the first position of a tile.
+struct Tile {
+  int n, d, h, w;
+};
+
+struct Problem : Run {
+  TS_MMA_METHOD Tile tile_of(int i) const {
+    const int w = i % tiles_w, line = i / tiles_w, h = line % tiles_h, plane = line / tiles_h;
+    return {plane / tiles_d, first_d + plane % tiles_d * TILE_D, first_h + h * strip_h, first_w + w * TILE_W};
+  }
+  // A result is no number: is it one by the definition, which knows no zero weights, nor zeros outside of dy?
+  TS_MMA_METHOD float exact(int n, int d, int h, int w, int c) const {
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int tap = 0; tap < FILTER_D * FILTER_H * FILTER_W; tap++) {
+      const int kd = tap / (FILTER_H * FILTER_W), kh = tap / FILTER_W % FILTER_H, kw = tap % FILTER_W;
+      const int id = d + pad_d - kd, ih = h + pad_h - kh, iw = w + pad_w - kw;
+      if (id % STRIDE_D || ih % STRIDE_H || iw % STRIDE_W) continue;
+      const int td = id / STRIDE_D, th = ih / STRIDE_H, tw = iw / STRIDE_W;
+      const bool inside = (u32)td < (u32)size_d && (u32)th < (u32)size_h && (u32)tw < (u32)size_w;
+      if (!TURNED && !inside) continue;
+      const Element *const from = source + ((i64)n * in_n + (i64)td * in_d + (i64)th * in_h + (i64)tw * in_w);
+      const int fd = TURNED ? FILTER_D - 1 - kd : kd, fh = TURNED ? FILTER_H - 1 - kh : kh;
+      const int fw = TURNED ? FILTER_W - 1 - kw : kw;
+      const Element *const by =
+          filter + ((i64)c * filter_column + (i64)fd * filter_d + (i64)fh * filter_h + (i64)fw * filter_w);
+#pragma unroll 1
+      for (int k = 0; k < CHANNELS; k++)
+        sum = added_product(inside ? widened(from[k]) : 0.0f, widened(by[(i64)k * filter_channel]), sum);
+    }
+    return sum;
+  }
+  // Where element `e` of a row of results lies.
+  TS_MMA_METHOD int place_in_row(int e) const {
+    return DENSE_ROWS ? e : e / COLS * out_w + e % COLS;
+  }
+  TS_MMA_METHOD float finished(float v, i64 at, int c) const {
+    if constexpr (BIAS) v += widened(bias[c]);
+    if constexpr (RESIDUAL) v += widened(residual[at]);
+    return activate(v);
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
+  const Problem run = {TS_RUN};
+  extern __shared__ __align__(128) unsigned char memory[];
+  const u32 ring = shared_address(memory);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_m = warp / WARPS_N, warp_n = warp % WARPS_N;
+  const int block_n = blockIdx.x % BLOCKS_N, first_tile = blockIdx.x / BLOCKS_N, step = gridDim.x / BLOCKS_N;
+  const uint4 *const weights = run.packed + (i64)block_n * CHUNKS * BLOCK_N * STEPS * 2;
+  wait_previous();
+
+  // --- loads ---
+  auto load_filter = [&](u32 to, int chunk) {
+    const uint4 *const from = weights + (i64)chunk * BLOCK_N * STEPS * 2;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < BLOCK_N * STEPS * 2; i += THREADS)
+      copy_async<16>(to + i / (STEPS * 2) * FILTER_PITCH + i % (STEPS * 2) * 16, from + i, 16);
+  };
+  auto load_window = [&](u32 to, const Tile &tile, int turn, int chunk) {
+    const Element *const image = run.source + (i64)tile.n * run.in_n + chunk * BLOCK_C;
+    const int d0 = tile.d - (TAPS_D - 1), h0 = tile.h - (TAPS_H - 1) + turn * TILE_H, w0 = tile.w - (TAPS_W - 1);
+    constexpr int EACH = IN_VECTOR == 1 ? 8 : IN_VECTOR, PARTS = BLOCK_C / EACH;
+    constexpr int ROWS_OF_WINDOW = WINDOW_D * WINDOW_H, TURNS = RAW ? 1 : (WINDOW_W * PARTS + 31) / 32;
+    constexpr int SHARES = parts_of_row(ROWS_OF_WINDOW, TURNS), SHARE = (TURNS + SHARES - 1) / SHARES;
+    constexpr int AT_ONCE = SHARE <= 8 ? SHARE : 4;
+    // A warp takes a share of a row of the window. An address outside of the image is made but not read.
+#pragma unroll 1
+    for (int item = warp; item < ROWS_OF_WINDOW * SHARES; item += THREADS / 32) {
+      const int row = item / SHARES, first_turn = item % SHARES * SHARE;
+      const int d = d0 + row / WINDOW_H, h = h0 + row % WINDOW_H;
+      const bool seen = (u32)d < (u32)run.size_d && (u32)h < (u32)run.size_h;
+      const Element *const line = image + ((i64)d * run.in_d + (i64)h * run.in_h);
+      const u32 to_line = to + row * WINDOW_W * PIXEL_BYTES;
+      if constexpr (RAW) {
+        const u64 begin = (u64)line, first = (u64)(line + (i64)w0 * CHANNELS) & ~(u64)15;
+        const u64 end = (u64)(line + (i64)run.size_w * CHANNELS);
+        for (int i = lane; i < RAW_CHUNKS; i += 32) {
+          const u64 from = first + i * 16;
+          const i64 left = from + 15 < begin ? 0 : (i64)(end - from);
+          copy_async<16>(to + row * RAW_PITCH + i * 16, (const void *)from,
+                         seen && left > 0 ? smaller((int)left, 16) : 0);
+        }
+        continue;
+      }
+#pragma unroll AT_ONCE
+      for (int i = 0; i < SHARE; i++) {
+        const int x = (first_turn + i) * 32 + lane;
+        if (WINDOW_W * PARTS % (SHARES * SHARE * 32) && x >= WINDOW_W * PARTS) break;
+        const int pixel = x / PARTS, c = x % PARTS * EACH, w = w0 + pixel;
+        int valid = seen && (u32)w < (u32)run.size_w ? EACH : 0;
+        if (CHANNELS % BLOCK_C) valid = smaller(valid, larger(CHANNELS - chunk * BLOCK_C - c, 0));
+        const Element *const from = line + ((i64)w * run.in_w + c);
+        const u32 at = to_line + pixel * PIXEL_BYTES + c * 2;
+        if constexpr (IN_VECTOR == 1) {
+          u32 held[8];
+#pragma unroll
+          for (int e = 0; e < 8; e++)
+            held[e] = e < valid ? load_bits<2>(from + e, 2) : 0;
+          shared_store16(at, held[0] | held[1] << 16, held[2] | held[3] << 16, held[4] | held[5] << 16,
+                         held[6] | held[7] << 16);
+        } else {
+          copy_async<EACH * 2>(at, from, valid * 2);
+        }
+      }
+    }
+  };
+  auto spread_window = [&](u32 from, const Tile &tile, int turn) {
+    const int d0 = tile.d - (TAPS_D - 1), h0 = tile.h - (TAPS_H - 1) + turn * TILE_H, w0 = tile.w - (TAPS_W - 1);
+    const Element *const image = run.source + (i64)tile.n * run.in_n;
+    constexpr int WORDS = WINDOW_W * PIECES * 4, TURNS = (WORDS + 31) / 32;
+    constexpr int SHARES = parts_of_row(WINDOW_D * WINDOW_H, TURNS), SHARE = (TURNS + SHARES - 1) / SHARES;
+#pragma unroll 1
+    for (int item = warp; item < WINDOW_D * WINDOW_H * SHARES; item += THREADS / 32) {
+      const int row = item / SHARES, first = item % SHARES * SHARE * 32, last = smaller(first + SHARE * 32, WORDS);
+      const int d = d0 + row / WINDOW_H, h = h0 + row % WINDOW_H;
+      const Element *const line = image + ((i64)d * run.in_d + (i64)h * run.in_h + (i64)w0 * CHANNELS);
+      const int ahead = ((u64)line & 15) / 2;
+#pragma unroll 4
+      for (int x = first + lane; x < last; x += 32) {
+        const int pixel = x / (PIECES * 4), c = x % (PIECES * 4) * 2, w = w0 + pixel;
+        const int at = ahead + pixel * CHANNELS + c;
+        u32 two = 0;
+        if (c < CHANNELS && (u32)w < (u32)run.size_w) {
+          const u32 words = from + row * RAW_PITCH + at / 2 * 4;
+          two = __funnelshift_r(shared_word(words), shared_word(words + 4), at % 2 * 16);
+          if (c + 1 == CHANNELS) two &= 0xffff;
+        }
+        *(u32 *)(memory + SPREAD_AT + (row * WINDOW_W + pixel) * PIXEL_BYTES + c * 2) = two;
+      }
+    }
+  };
+  Tile next = run.tile_of(first_tile);
+  const int most_turns = TAPS_ON_N ? run.turns : 1;
+  int next_tile = first_tile, next_turn = 0, next_chunk = 0, next_stage = 0;
+  auto load = [&] {
+    if (next_tile < run.tiles) {
+      const u32 stage = ring + next_stage * STAGE_BYTES;
+      load_window(stage, next, next_turn, next_chunk);
+      if constexpr (!RESIDENT) load_filter(stage + WINDOW_BYTES, next_chunk);
+      if (++next_chunk == CHUNKS) {
+        next_chunk = 0;
+        if (++next_turn == most_turns) {
+          next_turn = 0, next_tile += step;
+          next = run.tile_of(next_tile);
+        }
+      }
+      next_stage = next_stage + 1 == STAGES ? 0 : next_stage + 1;
+    }
+    copy_commit();
+  };
+  if constexpr (RESIDENT) {
+#pragma unroll 1
+    for (int chunk = 0; chunk < CHUNKS; chunk++)
+      load_filter(ring + FILTER_AT + chunk * FILTER_BYTES, chunk);
+  }
+#pragma unroll 1
+  for (int s = 0; s < STAGES - 1; s++)
+    load();
+
+  // --- where a lane reads its rows, and its columns of the filter ---
+  constexpr bool EVEN = PIECES % 2 == 0; // both pieces of a step belong to one tap
+  const bool upper = lane >= 16;
+  u32 rows[PRODUCTS_M];
+#pragma unroll
+  for (int i = 0; i < PRODUCTS_M; i++) {
+    int m = (warp_m * PRODUCTS_M + i) * 16 + lane % 16;
+    if (m >= ROWS) m = 0;
+    if constexpr (!TAPS_ON_N) m = (m / (TILE_H * TILE_W) * WINDOW_H + m / TILE_W % TILE_H) * WINDOW_W + m % TILE_W;
+    rows[i] = m * PIXEL_BYTES + (EVEN && upper ? 16 : 0);
+  }
+  const u32 columns = (warp_n * PRODUCTS_N * 8 + lane % 8 + lane / 16 * 8) * FILTER_PITCH + lane / 8 % 2 * 16;
+  constexpr int PAIRS = (PRODUCTS_N + 1) / 2;
+  float sums[PRODUCTS_M][PRODUCTS_N][4];
+
+  int stage = 0, head = 0, turn = 0; // head: where the next row of products is kept
+#pragma unroll 1
+  for (int now = first_tile; now < run.tiles; now += turn == 0 ? step : 0) {
+#pragma unroll
+    for (int i = 0; i < PRODUCTS_M; i++)
+#pragma unroll
+      for (int j = 0; j < PRODUCTS_N; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+          sums[i][j][e] = 0.0f;
+#pragma unroll 1
+    for (int chunk = 0; chunk < CHUNKS; chunk++) {
+      copy_wait<STAGES - 2>();
+      __syncthreads();
+      load();
+      u32 window = ring + stage * STAGE_BYTES;
+      const u32 by = (RESIDENT ? ring + FILTER_AT + chunk * FILTER_BYTES : window + WINDOW_BYTES) + columns;
+      if constexpr (RAW) {
+        spread_window(window, run.tile_of(now), turn);
+        __syncthreads();
+        window = ring + SPREAD_AT;
+      }
+#pragma unroll
+      for (int s = 0; s < STEPS; s++) {
+        const u32 used = used_columns(s);
+        u32 b[PAIRS][4];
+#pragma unroll
+        for (int j = 0; j < PAIRS; j++)
+          if (used >> 2 * j & 3) load_tiles<false>(b[j], by + (j * 16 * FILTER_PITCH + s * 32));
+        const u32 at = window + (EVEN ? piece_offset(2 * s) : upper ? piece_offset(2 * s + 1) : piece_offset(2 * s));
+#pragma unroll
+        for (int i = 0; i < PRODUCTS_M; i++) {
+          u32 a[4];
+          load_tiles<false>(a, at + rows[i]);
+#pragma unroll
+          for (int j = 0; j < PRODUCTS_N; j++)
+            if (used >> j & 1) multiply(Element(), sums[i][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        }
+      }
+      stage = stage + 1 == STAGES ? 0 : stage + 1;
+    }
+
+    // --- results ---
+    const Tile tile = run.tile_of(now);
+    Out *const image = run.out + (i64)tile.n * run.out_n;
+    const int turn_h = TAPS_ON_N ? tile.h - (TAPS_H - 1) + turn * TILE_H : tile.h;
+    const int od = tile.d * STRIDE_D - run.pad_d, oh = turn_h * STRIDE_H - run.pad_h;
+    const int ow = (tile.w * STRIDE_W - run.pad_w) * COLS; // elements from the beginning of a row of results
+    const int row_end = run.out_size_w * COLS;
+    const int row_m = warp_m * PRODUCTS_M * 16 + lane / 4, column_n = warp_n * PRODUCTS_N * 8 + lane % 4 * 2;
+    Staged *const staged = (Staged *)(memory + STAGED_AT);
+    if constexpr (TAPS_ON_N) {
+#pragma unroll
+      for (int i = 0; i < PRODUCTS_M; i++)
+#pragma unroll
+        for (int j = 0; j < PRODUCTS_N; j++)
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            const int m = row_m + i * 16 + half * 8, plane = m / (TILE_H * WINDOW_W);
+            const int at = ((head + m / WINDOW_W % TILE_H) % KEPT * WINDOW_D + plane) * WINDOW_W + m % WINDOW_W;
+            if (m < ROWS)
+              *(Pack<float, 2> *)(staged + at * STAGED_PITCH + column_n +
+                                  j * 8) = {{sums[i][j][half * 2], sums[i][j][half * 2 + 1]}};
+          }
+      __syncthreads();
+      constexpr int HIGH = TILE_H * STRIDE_H, RESULT_ROWS = TILE_D * STRIDE_D * HIGH;
+      constexpr int TURNS = (ROW + 32 * OUT_VECTOR - 1) / (32 * OUT_VECTOR);
+      constexpr int SHARES = parts_of_row(RESULT_ROWS, TURNS);
+      constexpr int SHARE = (TURNS + SHARES - 1) / SHARES * 32 * OUT_VECTOR;
+      // A warp takes a share of a row of results.
+#pragma unroll 1
+      for (int item = warp; item < RESULT_ROWS * SHARES; item += THREADS / 32) {
+        const int row = item / SHARES, first = item % SHARES * SHARE, last = smaller(first + SHARE, ROW);
+        const int rd = row / HIGH, rh = row % HIGH, d = od + rd, h = oh + rh;
+        const int position_h = turn_h + rh / STRIDE_H;
+        if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h) continue;
+        if (position_h < tile.h || position_h >= tile.h + run.strip_h) continue;
+        const int ad = rd % STRIDE_D, ah = rh % STRIDE_H;
+        int lines[TAPS_H]; // where the rows that meet each tap are kept
+#pragma unroll
+        for (int th = 0; th < TAPS_H; th++)
+          lines[th] =
+              ((head + rh / STRIDE_H + th + TILE_H) % KEPT * WINDOW_D + rd / STRIDE_D) * WINDOW_W * STAGED_PITCH;
+#pragma unroll 1
+        for (int in_row = first + lane * OUT_VECTOR; in_row < last; in_row += 32 * OUT_VECTOR) {
+          if ((u32)(ow + in_row) >= (u32)row_end) continue;
+          const i64 at = (i64)d * run.out_d + (i64)h * run.out_h + run.place_in_row(ow + in_row);
+          Pack<Out, OUT_VECTOR> found;
+#pragma unroll
+          for (int v = 0; v < OUT_VECTOR; v++) {
+            const int e = in_row + v, position = e / ROW_COLUMNS, aw = e / COLS % STRIDE_W, c = e % COLS;
+            const Staged *const from =
+                staged + position * STAGED_PITCH + ((ad * FILTER_H + ah) * FILTER_W + aw) * COLS + c;
+            float sum = 0.0f;
+#pragma unroll
+            for (int td = 0; td < TAPS_D; td++)
+#pragma unroll
+              for (int th = 0; th < TAPS_H; th++)
+#pragma unroll
+                for (int tw = 0; tw < TAPS_W; tw++) {
+                  const int kd = (TAPS_D - 1 - td) * STRIDE_D, kh = (TAPS_H - 1 - th) * STRIDE_H;
+                  const int kw = (TAPS_W - 1 - tw) * STRIDE_W;
+                  if (ad + kd < FILTER_D && ah + kh < FILTER_H && aw + kw < FILTER_W)
+                    sum += widened(from[lines[th] + (td * WINDOW_W + tw) * STAGED_PITCH +
+                                        ((kd * FILTER_H + kh) * FILTER_W + kw) * COLS]);
+                }
+            const int pixel = (ow + e) / COLS;
+            if (sum != sum) sum = run.exact(tile.n, d, h, pixel, c);
+            narrow(found.v[v], run.finished(sum, (i64)tile.n * run.out_n + at + v, c));
+          }
+          *(Pack<Out, OUT_VECTOR> *)(image + at) = found;
+        }
+      }
+    } else {
+      bool no_number = false;
+      // Modulo CHUNK: where the first row of results begins, and each further one of a line and of a phase.
+      const int begin = tile.n * run.out_n + od * run.out_d + oh * run.out_h + ow;
+#pragma unroll
+      for (int j = 0; j < PRODUCTS_N; j++) {
+        int places[2], begins[2];
+        if constexpr (LINEAR) {
+#pragma unroll
+          for (int v = 0; v < 2; v++) {
+            const int n = column_n + j * 8 + v, phase = n / ROW_COLUMNS, all = block_n * PHASE_ROWS + phase;
+            places[v] = phase < PHASE_ROWS ? phase * LINES * STAGED_PITCH + n % ROW_COLUMNS : -1;
+            begins[v] = begin + all / STRIDE_H * run.out_d + all % STRIDE_H * run.out_h;
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < PRODUCTS_M; i++)
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            const int m = row_m + i * 16 + half * 8, n = column_n + j * 8;
+            float two[2];
+#pragma unroll
+            for (int v = 0; v < 2; v++) {
+              two[v] = sums[i][j][half * 2 + v];
+              no_number |= two[v] != two[v];
+              // With a residual the epilogue comes where it is read.
+              if constexpr (!RESIDUAL) two[v] = run.finished(two[v], 0, (n + v) % COLS);
+            }
+            const Pack<Staged, 2> both = narrowed(Staged(), two[0], two[1]);
+            if constexpr (LINEAR) {
+              const int line = m / TILE_W, at = line * STAGED_PITCH + m % TILE_W * ROW_COLUMNS;
+              const int further = line / TILE_H * STRIDE_D * run.out_d + line % TILE_H * STRIDE_H * run.out_h;
+#pragma unroll
+              for (int v = 0; v < 2; v++)
+                if (m < ROWS && places[v] >= 0) staged[places[v] + at + (begins[v] + further & CHUNK - 1)] = both.v[v];
+            } else {
+              *(Pack<Staged, 2> *)(staged + m * STAGED_PITCH + n) = both;
+            }
+          }
+      }
+      const bool repair = __syncthreads_or(no_number);
+      constexpr int WIDE = ROW_COLUMNS / OUT_VECTOR;
+#pragma unroll 1
+      for (int row = warp; row < PHASE_ROWS * TILE_D * TILE_H; row += THREADS / 32) {
+        const int line = row % (TILE_D * TILE_H), phase = row / (TILE_D * TILE_H);
+        const int ad = (block_n * PHASE_ROWS + phase) / STRIDE_H, ah = (block_n * PHASE_ROWS + phase) % STRIDE_H;
+        const int d = od + line / TILE_H * STRIDE_D + ad, h = oh + line % TILE_H * STRIDE_H + ah;
+        if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h) continue;
+        const i64 row_at = (i64)d * run.out_d + (i64)h * run.out_h;
+        if constexpr (LINEAR) {
+          const int before = (int)((i64)tile.n * run.out_n + row_at + ow & CHUNK - 1);
+          const Staged *const from = staged + row * STAGED_PITCH;
+          Out *const to = image + row_at + ow - before;
+          // Of the row those that exist.
+          const int low = before + larger(0, -ow), high = before + smaller(ROW, row_end - ow);
+#pragma unroll 2
+          for (int x = lane * CHUNK; x < high; x += 32 * CHUNK) {
+            if (x >= low && x + CHUNK <= high && !repair) {
+              *(Pack<Out, CHUNK> *)(to + x) = *(const Pack<Out, CHUNK> *)(from + x);
+              continue;
+            }
+#pragma unroll 1
+            for (int v = larger(x, low); v < smaller(x + CHUNK, high); v++) {
+              float value = widened(from[v]);
+              const int e = ow + v - before, c = e % COLS;
+              if (value != value) value = run.finished(run.exact(tile.n, d, h, e / COLS, c), 0, c);
+              narrow(to[v], value);
+            }
+          }
+          continue;
+        }
+#pragma unroll 4
+        for (int x = lane; x < TILE_W * WIDE; x += 32) {
+          const int position = x / WIDE, in_row = x % WIDE * OUT_VECTOR, m = line * TILE_W + position;
+          const int e0 = ow + position * ROW_COLUMNS + in_row;
+          if ((u32)e0 >= (u32)row_end) continue;
+          const i64 at = row_at + run.place_in_row(e0);
+          const Staged *const from = staged + m * STAGED_PITCH + phase * ROW_COLUMNS + in_row;
+          typedef Pack<Out, OUT_VECTOR> Vector;
+          Vector found;
+          if constexpr (!RESIDUAL) found = *(const Vector *)from;
+          if (RESIDUAL || repair) {
+#pragma unroll 1
+            for (int v = 0; v < OUT_VECTOR; v++) {
+              const int c = (in_row + v) % COLS;
+              float value = widened(from[v]);
+              const bool wrong = value != value;
+              if (wrong) value = run.exact(tile.n, d, h, (e0 + v) / COLS, c);
+              if (RESIDUAL || wrong) value = run.finished(value, (i64)tile.n * run.out_n + at + v, c);
+              narrow(image[at + v], value);
+            }
+            continue;
+          }
+          *(Vector *)(image + at) = found;
+        }
+      }
+    }
+    head = (head + TILE_H) % KEPT;
+    turn = turn + 1 == most_turns ? 0 : turn + 1;
+  }
+  copy_wait<0>();
+}
+} // namespace @SYM@_scope
+} // namespace ts_mma

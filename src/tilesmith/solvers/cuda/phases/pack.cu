@@ -1,0 +1,41 @@
+// Packs the filter for blocks of columns, and for each of them its blocks of channels: rows of BLOCK_N columns, each of
+// whole steps of 16 products. What does not exist is zero.
+namespace ts_mma {
+namespace @SYM@_scope {
+@HEADER@
+constexpr int PIECES = BLOCK_C / 8, TAPS = TAPS_ON_N ? 1 : TAPS_D * TAPS_H * TAPS_W;
+constexpr int LENGTH = (TAPS * PIECES + 1) / 2 * 16, ROW_COLUMNS = STRIDE_W * COLS;
+struct Tap {
+  int d, h, w;
+};
+
+extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
+  const Run run = TS_RUN;
+  const int at = blockIdx.x * 256 + threadIdx.x;
+  if (at >= run.elements) return;
+  const int k = at % LENGTH, n = at / LENGTH % BLOCK_N;
+  const int chunk = at / (LENGTH * BLOCK_N) % CHUNKS, block = at / (LENGTH * BLOCK_N * CHUNKS);
+  const int place = k / 8 / PIECES, channel = chunk * BLOCK_C + k / 8 % PIECES * 8 + k % 8;
+  Tap tap;
+  bool exists = place < TAPS && channel < CHANNELS;
+  if (TAPS_ON_N) {
+    const int i = n / COLS;
+    tap = {i / (FILTER_W * FILTER_H), i / FILTER_W % FILTER_H, i % FILTER_W};
+    exists = exists && tap.d < FILTER_D;
+  } else {
+    const int row = n / ROW_COLUMNS, phase = block * PHASE_ROWS + row;
+    // The first input of a window meets the last tap.
+    const int d = TAPS_D - 1 - place / (TAPS_H * TAPS_W), h = TAPS_H - 1 - place / TAPS_W % TAPS_H;
+    const int w = TAPS_W - 1 - place % TAPS_W;
+    tap = {phase / STRIDE_H + STRIDE_D * d, phase % STRIDE_H + STRIDE_H * h, n / COLS % STRIDE_W + STRIDE_W * w};
+    exists = exists && row < PHASE_ROWS && tap.d < FILTER_D && tap.h < FILTER_H && tap.w < FILTER_W;
+  }
+  if (TURNED) tap = {FILTER_D - 1 - tap.d, FILTER_H - 1 - tap.h, FILTER_W - 1 - tap.w};
+  Element v = {};
+  if (exists)
+    v = run.filter[(i64)channel * run.filter_channel + (i64)(n % COLS) * run.filter_column + (i64)tap.d * run.filter_d +
+                   (i64)tap.h * run.filter_h + (i64)tap.w * run.filter_w];
+  run.packed[at] = v;
+}
+} // namespace @SYM@_scope
+} // namespace ts_mma

@@ -1,0 +1,220 @@
+"""Transposed convolutions, backward data of strided ones, and convolutions with few results, in one pass.
+
+Every input is read once for all phases of the results (``phases as columns``); where results are few, once for all taps
+(``taps as columns``). Rows of results are staged in shared memory and stored whole, whatever the number of channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+from tilesmith.plan.records import Draft
+from tilesmith.problems.features import EPILOGUE, USUAL, WINDOW
+from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.phases.cost import phases_seconds
+from tilesmith.solvers.cuda.phases.draft import phases_draft
+from tilesmith.solvers.cuda.phases.form import PhasesForm, phases_form
+from tilesmith.solvers.cuda.phases.tile import PhasesTile
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
+from tilesmith.targets.fits.choose import fit_of
+from tilesmith.targets.target import CudaTarget
+
+AXES = (
+    Axis("taps_on_n", (0, 1), "1: columns are taps, and results are summed in shared memory; 0: columns are phases."),
+    Axis("tile_d", (), "Positions of a tile along the depth, or images where there is none."),
+    Axis("tile_h", (), "Positions of a tile along the height."),
+    Axis("tile_w", (), "Positions of a tile along the width."),
+    Axis("strip_h", (), "Rows of positions that a block walks down where columns are taps; else 0."),
+    Axis("phase_rows", (), "Rows of results that a block computes of each position; 1 where columns are taps."),
+    Axis("block_c", (), "Channels of a step of the ring."),
+    Axis("warps_m", (1, 2, 4, 8), "Warps along the positions."),
+    Axis("warps_n", (1, 2, 4), "Warps along the columns."),
+    Axis("stages", (2, 3, 4), "Stages of the ring."),
+    Axis("blocks_per_sm", (1, 2, 3, 4, 6, 8), "Blocks that share an SM."),
+)
+_WARPS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (2, 2), (4, 2), (1, 4), (2, 4))
+_RANKED = 256  # configs that are worth measuring
+_MAX_TAP_COLUMNS = 256
+
+
+class PhasesSolver:
+    """Channels-last tensors of any channel counts and pitches, bf16 and fp16; no dilation, no groups."""
+
+    name = "mma_phases"
+    revision = 1
+    features = USUAL | EPILOGUE | (WINDOW - {"dilation"}) | {"fwd", "bwd"}
+    axes = AXES
+
+    @remembered
+    def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
+        if not isinstance(problem, ConvGeometry):
+            return Rejected(reasons.OP)
+        form = phases_form(problem)
+        if isinstance(form, Rejected):
+            return form
+        if not target.has_cp_async or (form.dtype == "bf16" and not target.has_bf16):
+            return Rejected(reasons.TARGET, "cp.async")
+        return Accepted() if _ranked(form, target) else Rejected(reasons.SIZE)
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> PhasesTile:
+        """``config`` applied to ``problem``."""
+        return PhasesTile(_form(problem), config, target)
+
+    @remembered
+    def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
+        form = _form(problem)
+        columns = (1,) if _few(form) else ()
+        axes = values_of(AXES) | {
+            "taps_on_n": (0, *columns), "tile_d": _depths(form), "tile_h": _heights(form), "tile_w": _widths(form),
+            "strip_h": (0, *(_strips(form) if columns else ())),
+            "phase_rows": _phase_rows(form), "block_c": _blocks(form),
+        }  # fmt: skip
+        return SearchSpace(axes, lambda config: PhasesTile(form, config, target).fits)
+
+    def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
+        """The best of each kind, the untuned choice first, then others."""
+        return list(_ranked(_form(problem), target))
+
+    @remembered
+    def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
+        return _ranked(_form(problem), target)[0]
+
+    def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
+        return phases_draft(self.tile(problem, config, target))
+
+    def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
+        return phases_seconds(self.tile(problem, config, target), fit_of(target).phases)
+
+
+def _form(problem: Geometry) -> PhasesForm:
+    assert isinstance(problem, ConvGeometry)
+    form = phases_form(problem)
+    if isinstance(form, Rejected):
+        raise ValueError(f"the solver of phases does not cover this problem: {form}")
+    return form
+
+
+def _few(form: PhasesForm) -> bool:
+    """Whether all taps may be columns."""
+    d, h, w = form.filter
+    return d * h * w > 1 and d * h * w * form.cols <= _MAX_TAP_COLUMNS
+
+
+def _shares(size: int, most: int, parts: int) -> set[int]:
+    """``size`` in up to ``parts`` equal parts of at most ``most``, rounded up."""
+    return {part for count in range(1, parts + 1) if (part := -(-size // count)) <= most}
+
+
+def _widths(form: PhasesForm) -> tuple[int, ...]:
+    base = form.base[2]
+    fixed = {4, 8, 16, 32, 64} | {16 * n + 1 - form.taps[2] for n in (1, 2, 3, 4, 6, 8)}  # windows of whole products
+    return tuple(sorted(_shares(base, 128, 8) | {w for w in fixed if 1 <= w <= base}))
+
+
+def _heights(form: PhasesForm) -> tuple[int, ...]:
+    base = form.base[1]
+    return tuple(sorted(_shares(base, 16, 3) | {h for h in (1, 2, 3, 4, 5, 6, 8, 10, 16) if h <= base}))
+
+
+def _depths(form: PhasesForm) -> tuple[int, ...]:
+    return tuple(d for d in (1, 2, 3, 4, 8) if d <= form.base[0])
+
+
+def _strips(form: PhasesForm) -> tuple[int, ...]:
+    """Down to 8 rows, for fewer spend much of their time on what the rows above them know."""
+    base = form.base[1]
+    return tuple(
+        sorted({-(-base // parts) for parts in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if base >= 8 * parts} | {base})
+    )
+
+
+def _phase_rows(form: PhasesForm) -> tuple[int, ...]:
+    return tuple(rows for rows in range(1, form.phase_rows + 1) if form.phase_rows % rows == 0)
+
+
+def _blocks(form: PhasesForm) -> tuple[int, ...]:
+    fixed = {c for c in (16, 32, 64, 128) if c < form.padded}
+    return tuple(sorted(fixed | ({form.padded} if form.padded <= 128 else set())))
+
+
+Box = tuple[int, int, int]
+
+
+def _shapes(form: PhasesForm, on_n: bool, blocks: int) -> list[Box]:
+    """Boxes (d, h, w) of positions: for each size those that compute and read the least.
+
+    ``blocks`` at a time walk down strips.
+    """
+    small = form.base[1] * form.base[2] <= 256
+    found: dict[int, list[tuple[float, Box]]] = {}
+    for d, h, w in product(_depths(form), _heights(form), _widths(form)):
+        rows = d * h * w
+        if rows > 512 or (d > 1 and (not small or h < form.base[1] or w < form.base[2])):
+            continue
+        td, th, tw = form.taps
+        window = (d + td - 1) * (h if on_n else h + th - 1) * (w + tw - 1)
+        if on_n:
+            tiles = _turns(form, (d, h, w), _strip(form, (d, h, w), blocks), blocks) * blocks
+        else:
+            tiles = form.outer * prod(-(-size // tile) for size, tile in zip(form.base, (d, h, w), strict=True))
+        computed = -(-(window if on_n else rows) // 16) * 16
+        found.setdefault((rows - 1).bit_length(), []).append((tiles * (computed + 0.3 * window), (d, h, w)))
+    return [box for several in found.values() for _, box in sorted(several)[:2]]
+
+
+def _tiles(form: PhasesForm, target: CudaTarget) -> Iterator[PhasesTile]:
+    """Configs that fit and may be fast: as many blocks on an SM as there is room for, or somewhat fewer."""
+    for on_n in (0, 1) if _few(form) else (0,):
+        columns = prod(form.filter) * form.cols if on_n else form.row_columns
+        phase_rows = (1,) if on_n else tuple(n for n in _phase_rows(form) if n == 1 or n * columns <= 256)
+        for (d, h, w), rows, (warps_m, warps_n), c in product(
+            _shapes(form, bool(on_n), 2 * target.cores), phase_rows, _WARPS, _blocks(form)
+        ):
+            m, n = -(-d * h * w // (16 * warps_m)), -(-rows * columns // (8 * warps_n))
+            if m * n > 32 or (warps_n > 1 and n < 2):
+                continue
+            strip = _strip(form, (d, h, w), target.cores) if on_n else 0
+            values = (on_n, d, h, w, strip, rows, c, warps_m, warps_n, 2, 1)
+            alone = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
+            if not alone.fits:
+                continue
+            for blocks in [blocks for blocks in AXES[-1].values if blocks <= alone.most_blocks][-2:]:
+                strip = _strip(form, (d, h, w), blocks * target.cores) if on_n else 0
+                for stages in (2,) if c >= form.channels else (2, 3):
+                    changed = alone.config.replace(strip_h=strip, blocks_per_sm=blocks, stages=stages)
+                    tile = PhasesTile(form, changed, target)
+                    if tile.fits:
+                        yield tile
+
+
+def _turns(form: PhasesForm, box: Box, strip: int, blocks: int) -> int:
+    """Turns of a block, where ``blocks`` share the strips."""
+    d, h, w = form.base
+    strips = form.outer * -(-d // box[0]) * -(-w // box[2]) * -(-h // strip)
+    return -(-strips // blocks) * -(-(strip + form.taps[1] - 1) // box[1])
+
+
+def _strip(form: PhasesForm, box: Box, blocks: int) -> int:
+    """The strip with which ``blocks`` blocks need the fewest turns."""
+    return min(_strips(form), key=lambda strip: (_turns(form, box, strip, blocks), -strip))
+
+
+_NAMES = tuple(axis.name for axis in AXES)
+
+
+@lru_cache(maxsize=256)
+def _ranked(form: PhasesForm, target: CudaTarget) -> tuple[Config, ...]:
+    """The best of each kind first: a search shall not measure the same tile with three depths of its ring."""
+    fit = fit_of(target).phases
+    order = sorted(((phases_seconds(tile, fit), tile) for tile in _tiles(form, target)), key=lambda each: each[0])
+    first: dict[tuple[int, ...], Config] = {}
+    for _, tile in order:
+        v = tile.value
+        kind = (v["taps_on_n"], v["phase_rows"], v["block_c"], tile.warps, v["blocks_per_sm"])
+        first.setdefault(kind, tile.config)
+    others = [tile.config for _, tile in order]
+    return tuple(dict.fromkeys([*first.values(), *others]))[:_RANKED]

@@ -1,0 +1,287 @@
+"""Applies a config of the phases kernel to a problem: tiles, products, shared memory, registers, blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
+from math import prod
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.geometry import Triple
+from tilesmith.solvers.cuda.phases.form import PhasesForm
+from tilesmith.solvers.solver import Config, Configured
+from tilesmith.targets.target import CudaTarget
+
+_MOST_SUMS = 128  # registers of a thread's sums
+_MOST_REGISTERS = 236
+_MOST_UNROLLED = 640  # products of a warp, all of them unrolled
+_MOST_GRID = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class PhasesTile(Configured):
+    """``form`` computed as ``config`` says; see the axes in ``solver``."""
+
+    form: PhasesForm
+    config: Config
+    target: CudaTarget
+
+    @cached_property
+    def taps_on_n(self) -> bool:
+        return bool(self.value["taps_on_n"])
+
+    @cached_property
+    def box(self) -> Triple:
+        """Positions of a tile along each axis."""
+        v = self.value
+        return v["tile_d"], v["tile_h"], v["tile_w"]
+
+    @cached_property
+    def window(self) -> Triple:
+        """Inputs that they see."""
+        d, h, w = (size + taps - 1 for size, taps in zip(self.box, self.form.taps, strict=True))
+        return d, self.box[1] if self.taps_on_n else h, w
+
+    @cached_property
+    def strip(self) -> int:
+        """Rows of positions that a block computes one after the other."""
+        return self.value["strip_h"] if self.taps_on_n else self.box[1]
+
+    @cached_property
+    def turns(self) -> int:
+        """Boxes of a strip: with taps as columns it begins ahead, with the rows that its first results need."""
+        return -(-(self.strip + self.form.taps[1] - 1) // self.box[1]) if self.taps_on_n else 1
+
+    @property
+    def block_c(self) -> int:
+        return self.value["block_c"]
+
+    @cached_property
+    def pieces(self) -> int:
+        """Pieces of 16 bytes of a pixel in shared memory."""
+        return self.block_c // 8
+
+    @cached_property
+    def chunks(self) -> int:
+        """Blocks of channels."""
+        return -(-self.form.channels // self.block_c)
+
+    @cached_property
+    def taps(self) -> int:
+        """Taps that are summed in the product."""
+        return 1 if self.taps_on_n else prod(self.form.taps)
+
+    @cached_property
+    def steps(self) -> int:
+        """Steps of 16 products of a block of channels."""
+        return (self.taps * self.pieces + 1) // 2
+
+    @cached_property
+    def rows(self) -> int:
+        return prod(self.window if self.taps_on_n else self.box)
+
+    @cached_property
+    def columns(self) -> int:
+        """Columns of a block that mean something."""
+        if self.taps_on_n:
+            return prod(self.form.filter) * self.form.cols
+        return self.value["phase_rows"] * self.form.row_columns
+
+    @cached_property
+    def block_n(self) -> int:
+        unit = 8 * self.value["warps_n"]
+        return -(-self.columns // unit) * unit
+
+    @cached_property
+    def blocks_n(self) -> int:
+        return 1 if self.taps_on_n else self.form.phase_rows // self.value["phase_rows"]
+
+    @cached_property
+    def products(self) -> tuple[int, int]:
+        """Products of 16 rows, and of 8 columns, of a warp."""
+        v = self.value
+        return -(-self.rows // (16 * v["warps_m"])), self.block_n // (8 * v["warps_n"])
+
+    @property
+    def warps(self) -> int:
+        return self.value["warps_m"] * self.value["warps_n"]
+
+    @property
+    def threads(self) -> int:
+        return self.warps * 32
+
+    @cached_property
+    def tiles_of(self) -> Triple:
+        """Tiles along each axis."""
+        box = (self.box[0], self.strip, self.box[2])
+        d, h, w = (-(-size // tile) for size, tile in zip(self.form.base, box, strict=True))
+        return d, h, w
+
+    @cached_property
+    def tiles(self) -> int:
+        """Tiles of positions, whatever their columns."""
+        return self.form.outer * prod(self.tiles_of)
+
+    @cached_property
+    def used(self) -> tuple[int, ...]:
+        """Of each step a bit for each product of 8 columns: whether any warp finds weights there in any block."""
+        every = (1 << self.products[1]) - 1
+        if self.taps_on_n or all(r % u == 0 for r, u in zip(self.form.filter, self.form.stride, strict=True)):
+            return (every,) * self.steps
+        of_tap = _columns_of_taps(self.form, self.value["phase_rows"], self.products[1])
+        masks = []
+        for step in range(self.steps):
+            taps = {piece // self.pieces for piece in (2 * step, 2 * step + 1)}
+            mask = 0
+            for tap in taps:
+                mask |= of_tap[tap] if tap < self.taps else 0
+            masks.append(mask)
+        return tuple(masks)
+
+    @cached_property
+    def out_vector(self) -> int:
+        """Results that a thread stores at once."""
+        if not self.taps_on_n:
+            return self.form.out_vector(self.form.row_columns)
+        return min(2, self.form.out_vector(self.box[2] * self.form.row_columns))
+
+    @cached_property
+    def linear(self) -> bool:
+        """Whether rows of results are staged as they lie in memory: where their pixels are no whole chunks."""
+        form = self.form
+        whole = self.out_vector * dtype(form.out_dtype).nbytes == 16
+        return not self.taps_on_n and form.dense_rows and not form.epilogue.residual and not whole
+
+    # --- memory ---
+
+    @cached_property
+    def window_bytes(self) -> int:
+        pitch = self.block_c * 2 + (0 if self.pieces % 2 else 16)
+        return -(-prod(self.window) * pitch // 128) * 128
+
+    @cached_property
+    def raw(self) -> bool:
+        """Whether rows of pixels are brought as they lie: pixels of odd channels without gaps between them."""
+        form = self.form
+        return form.in_vector == 1 and form.source[3] == form.channels > 1 and self.chunks == 1
+
+    @cached_property
+    def raw_bytes(self) -> int:
+        """A window as it lies in memory."""
+        d, h, w = self.window
+        chunks = (w * self.form.channels * 2 + 30) // 16
+        return -(-d * h * (chunks * 16 + 16) // 128) * 128
+
+    @cached_property
+    def filter_bytes(self) -> int:
+        """The filter of a block of columns and of channels in shared memory."""
+        return -(-(self.block_n + 8) * (self.steps * 32 + 16) // 128) * 128
+
+    @cached_property
+    def staged_size(self) -> int:
+        """Bytes of a staged result: sums are not rounded where something is added to them."""
+        late = self.taps_on_n or self.form.epilogue.residual
+        return 4 if late else dtype(self.form.out_dtype).nbytes
+
+    @cached_property
+    def staged_pitch(self) -> int:
+        """Elements between staged rows: what lanes write together lies in different banks."""
+        if self.linear:
+            return -(-self.box[2] * self.form.row_columns // 8) * 8 + 8
+        return self.block_n + (8 if self.block_n % 16 == 0 else 0)
+
+    @cached_property
+    def staged_bytes(self) -> int:
+        rows = self.products[0] * self.value["warps_m"] * 16
+        if self.taps_on_n:
+            d, h, w = self.window
+            rows = d * (h + self.form.taps[1] - 1) * w
+        elif self.linear:
+            rows = self.value["phase_rows"] * self.box[0] * self.box[1]
+        return rows * self.staged_pitch * self.staged_size
+
+    def _bytes(self, resident: bool) -> int:
+        stage = (self.raw_bytes if self.raw else self.window_bytes) + (0 if resident else self.filter_bytes)
+        beside = (self.window_bytes if self.raw else 0) + (self.chunks * self.filter_bytes if resident else 0)
+        return self.value["stages"] * stage + beside + self.staged_bytes
+
+    @cached_property
+    def resident(self) -> bool:
+        """Whether a block keeps its filter in shared memory: where that leaves room for the blocks of an SM."""
+        return self.chunks == 1 or self._bytes(True) <= self._most_bytes
+
+    @property
+    def _most_bytes(self) -> int:
+        t = self.target
+        return min(t.shared_bytes_per_sm // self.value["blocks_per_sm"] - 1024, t.shared_bytes_per_block)
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        return self._bytes(self.resident)
+
+    @cached_property
+    def packed_elements(self) -> int:
+        return self.blocks_n * self.chunks * self.block_n * self.steps * 16
+
+    @cached_property
+    def registers(self) -> int:
+        """An estimate of a thread's registers."""
+        m, n = self.products
+        return m * n * 4 + -(-n // 2) * 4 + m * (12 if self.linear else 4) + 64
+
+    # --- blocks ---
+
+    @cached_property
+    def most_blocks(self) -> int:
+        """Blocks that find room on an SM."""
+        target = self.target
+        least = self._bytes(True) if self.chunks == 1 else min(self._bytes(True), self._bytes(False))
+        by_memory = target.shared_bytes_per_sm // (least + 1024)
+        by_registers = target.registers_per_sm // (self.threads * (self.registers + 8))
+        return min(by_memory, by_registers, target.threads_per_sm // self.threads, 24 // self.warps)
+
+    @cached_property
+    def grid(self) -> int:
+        """Blocks: each keeps its columns, and walks over tiles."""
+        resident = self.target.cores * self.value["blocks_per_sm"]
+        return self.blocks_n * max(1, min(self.tiles, resident // self.blocks_n))
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether such a kernel exists."""
+        v, form, target = self.value, self.form, self.target
+        if (v["strip_h"] > 0) != self.taps_on_n or (self.taps_on_n and v["phase_rows"] != 1):
+            return False
+        if not self.taps_on_n and form.phase_rows % v["phase_rows"]:
+            return False
+        if any(tile > size for tile, size in zip(self.box, form.base, strict=True)):
+            return False
+        if self.warps > 16 or self.rows <= 16 * (v["warps_m"] - 1) or self.columns <= 8 * (v["warps_n"] - 1):
+            return False
+        m, n = self.products
+        if m * n * 4 > _MOST_SUMS or n > 32 or m * n * self.steps > _MOST_UNROLLED:
+            return False
+        registers = min(_MOST_REGISTERS, target.registers_per_sm // (self.threads * v["blocks_per_sm"]) - 8)
+        if self.registers > registers or self.threads * v["blocks_per_sm"] > target.threads_per_sm:
+            return False
+        if self.shared_bytes > self._most_bytes:
+            return False
+        return self.tiles * self.blocks_n < _MOST_GRID and self.packed_elements < _MOST_GRID
+
+
+@lru_cache(maxsize=256)
+def _columns_of_taps(form: PhasesForm, phase_rows: int, wide: int) -> tuple[int, ...]:
+    """Of each tap of a window the products of 8 columns, of ``wide`` of a warp, in which it exists for some column."""
+    masks = []
+    for at in product(*(range(taps) for taps in form.taps)):
+        mask = 0
+        for phase in product(*(range(stride) for stride in form.stride)):
+            met = zip(phase, form.stride, form.taps, at, form.filter, strict=True)
+            if all(p + u * (t - 1 - i) < r for p, u, t, i, r in met):
+                row = (phase[0] * form.stride[1] + phase[1]) % phase_rows
+                first = row * form.row_columns + phase[2] * form.cols
+                for tile in range(first // 8, (first + form.cols - 1) // 8 + 1):
+                    mask |= 1 << tile % wide
+        masks.append(mask)
+    return tuple(masks)

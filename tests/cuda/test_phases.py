@@ -1,0 +1,105 @@
+"""Phases and taps as columns: numbers through the emulator, refusals, and texts for every arch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cuda_chain import H200, executable
+
+from tilesmith.measure.accuracy import planted_copy
+from tilesmith.measure.device_arrays import DeviceRechecker
+from tilesmith.measure.oracle import oracle
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.features import features_of
+from tilesmith.problems.samples import sample_args
+from tilesmith.runtime.device import device
+from tilesmith.solvers.cuda.phases.solver import PhasesSolver
+from tilesmith.solvers.solver import Accepted, Config, Rejected, refusal
+from tilesmith.targets.cuda import CUDA_TARGETS
+from tilesmith.toolchain.build import build_unit
+
+SOLVER = PhasesSolver()
+NAMES = [axis.name for axis in SOLVER.axes]
+
+
+def deconv(c=8, k=3, size=(5, 6), taps=(3, 3), n=2, dtype="bf16", **more):
+    """``c`` channels of a transposed convolution's input, ``k`` of its results."""
+    letters = "NDHWC" if len(size) == 3 else "NHWC"
+    return ConvSignature((n, *size, c), (c, *taps, k), transposed=True, shared_layout=letters, dtype=dtype, **more)
+
+
+def conv(c=8, k=3, size=(5, 6), taps=(3, 3), n=2, **more):
+    return ConvSignature((n, *size, c), (k, *taps, c), shared_layout="NHWC", dtype="bf16", **more)
+
+
+FUSED = Epilogue(bias=True, residual=True, activation="relu")
+# Phases as columns, then taps as columns. All have positions beyond a tile, and columns beyond a warp's.
+CASES = [
+    # odd channels, which come as whole chunks; blocks of one row of phases; pads that differ; not all taps exist
+    (deconv(21, 21, (3, 4), (5, 7), n=1, stride=4, padding=((2, 1), (1, 2))), (0, 1, 2, 4, 0, 1, 24, 1, 2, 2, 1)),
+    # two blocks of channels, half of the last one empty; two images at a time
+    (deconv(20, 3, n=3, taps=(4, 3), stride=(2, 3), epilogue=FUSED), (0, 2, 3, 3, 0, 2, 16, 2, 1, 3, 1)),
+    (deconv(8, 8, (3, 3, 4), (2, 3, 2), n=1, stride=2, dtype="fp16"), (0, 1, 2, 3, 0, 4, 8, 1, 2, 2, 1)),
+    (deconv(16, 2, (4, 6), (5, 4), n=1, stride=2, padding=(2, 1)), (1, 1, 2, 4, 3, 1, 16, 1, 2, 2, 1)),
+    (conv(33, 3, (7, 6), n=1, padding=((2, 0), (1, 3)), epilogue=FUSED), (1, 1, 2, 5, 4, 1, 40, 1, 1, 2, 1)),
+]
+
+
+def config(values) -> Config:
+    return Config(tuple(zip(NAMES, values, strict=True)))
+
+
+def named(value):
+    return value.get_func_name()[:60] if hasattr(value, "get_func_name") else "x".join(map(str, value))
+
+
+@pytest.mark.parametrize(("signature", "values"), CASES, ids=named)
+def test_numbers(signature, values, emulating):
+    signature = signature.canonical
+    geometry, chosen = signature.geometry, config(values)
+    assert SOLVER.applicable(geometry, H200) == Accepted()
+    assert SOLVER.tile(geometry, chosen, H200).fits
+    made = executable(signature, SOLVER.draft(geometry, chosen, H200), emulating)
+    given = sample_args(signature)
+    cases = [given, *((*given[:i], planted_copy(given[i], (np.nan, np.inf), i), *given[i + 1 :]) for i in (0, 1))]
+    with np.errstate(all="ignore"):
+        for case in cases:
+            checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
+            verdict = checker.check_plan(checker.plan(made), poison=True)
+            assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize(
+    ("signature", "word"),
+    [
+        (conv(padding=2, dilation=2), "dilation"),
+        (ConvSignature((2, 5, 6, 8), (4, 3, 3, 4), groups=2, shared_layout="NHWC", dtype="bf16"), "group"),
+        (conv(stride=2), "stride"),
+        (conv(8, 200), "200 results of a pixel"),
+        (deconv(8, 300, stride=2), "600 columns"),
+        (deconv(8, 3, dtype="fp32"), "dtype"),
+        (ConvSignature((2, 8, 5, 6), (8, 3, 3, 3), transposed=True, dtype="bf16"), "layout"),
+        (conv(mode="wrw"), "wrw"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_refusals_name_their_reason(signature, word):
+    problem = signature.canonical.geometry
+    verdict = refusal(SOLVER, features_of(problem)) or SOLVER.applicable(problem, H200)
+    assert isinstance(verdict, Rejected)
+    assert word in str(verdict), verdict
+
+
+@pytest.mark.parametrize(
+    ("arch", "signature"),
+    [("sm_80", deconv(24, 3, (40, 40), stride=2, padding=1)), ("sm_120a", conv(64, 3, (40, 40), padding=1))],
+    ids=["sm_80", "sm_120a"],
+)
+def test_untuned_kernels_compile_without_spills(arch, signature, tmp_path):
+    target, geometry = CUDA_TARGETS[arch], signature.canonical.geometry
+    chosen = SOLVER.default_config(geometry, target)
+    assert SOLVER.search_space(geometry, target).contains(chosen)
+    sources = SOLVER.draft(geometry, chosen, target).sources
+    found = build_unit(list(sources), target, tmp_path / "unit.cubin")
+    assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []
