@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tilesmith.problems.keys import parse_key
 from tilesmith.solvers.cuda.depthwise.cost import depthwise_seconds
+from tilesmith.solvers.cuda.depthwise_mma.cost import depthwise_mma_seconds
 from tilesmith.solvers.cuda.halo.cost import halo_seconds
 from tilesmith.solvers.cuda.halo_wrw.cost import halo_wrw_seconds
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds as mma_seconds
@@ -25,7 +26,7 @@ ESTIMATES = {
     "wgmma_gemm": ("tile", tile_seconds), "wgmma_conv": ("tile", tile_seconds), "wgmma_halo": ("halo", halo_seconds),
     "wgmma_halo_wrw": ("halo_wrw", halo_wrw_seconds), "mma_dense": ("mma", mma_seconds),
     "ffma_dense": ("mma", mma_seconds), "mma_thin": ("thin", thin_seconds),
-    "cuda_depthwise": ("depthwise", depthwise_seconds),
+    "cuda_depthwise": ("depthwise", depthwise_seconds), "mma_depthwise": ("depthwise_mma", depthwise_mma_seconds),
 }  # fmt: skip
 
 

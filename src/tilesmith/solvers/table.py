@@ -18,6 +18,7 @@ from tilesmith.solvers.c.wrw.solver import WrwSolver
 from tilesmith.solvers.c.wrw_grouped.solver import WrwGroupedSolver
 from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES
 from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
+from tilesmith.solvers.cuda.depthwise_mma.solver import DepthwiseMmaSolver
 from tilesmith.solvers.cuda.dp4a.solver import Dp4aSolver
 from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
@@ -53,6 +54,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     HaloWrwSm90Solver(),
     ConvSm90Solver(),
     DepthwiseCudaSolver(),
+    DepthwiseMmaSolver(),
     Dp4aSolver(),
     MmaThinSolver(),
     MmaDenseSolver(exact=False),

@@ -199,6 +199,23 @@ class DepthwiseFit:
 
 
 @dataclass(frozen=True)
+class DepthwiseMmaFit:
+    """Depthwise convolution on tensor cores (``solvers/cuda/depthwise_mma/cost.py``)."""
+
+    product: Annotated[float, C, "Of a product, of the quarter of an SM that starts it."]
+    operand: Annotated[float, C, "Of an operand from shared memory."]
+    copy: Annotated[float, C, "Of a copy of a warp, to or from shared memory."]
+    move: Annotated[float, C, "Of moving a sum to the next row."]
+    stage: Annotated[float, C, "Of waiting for a stage."]
+    block: Annotated[float, C, "Of the filter and the first stages of a block."]
+    norm: Annotated[float, Unit.EXPONENT, "By which what overlaps adds up."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    l2: Annotated[float, SHARE, "Of the memory's bandwidth, what rows that are read again reach."]
+    start: Annotated[float, SECONDS, "Of the launch."]
+    second_kernel: Annotated[float, SECONDS, "Of one more launch."]
+
+
+@dataclass(frozen=True)
 class ReferenceFit:
     """The plain reference (``solvers/cuda/reference``). Pairs: of a tile alone, of each of its products' sums."""
 
@@ -231,5 +248,6 @@ class Fit:
     mma: MmaFit
     thin: ThinFit
     depthwise: DepthwiseFit
+    depthwise_mma: DepthwiseMmaFit
     reference: ReferenceFit
     copy: CopyFit

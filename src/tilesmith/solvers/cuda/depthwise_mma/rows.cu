@@ -1,0 +1,224 @@
+constexpr int LANES = 32, CHANNELS = PLANES * 4;
+constexpr int PLANE = plane_bytes(PIXELS), ROW = UNITS * PLANES * PLANE, STAGE = GROUPS * ROWS_IN * ROW;
+constexpr int COPIES = GROUPS * ROWS_IN * UNITS * PIXELS;
+// Results of a stage lie pixel by pixel; the gap keeps neighbouring pixels in different banks.
+constexpr int PIXEL_OUT = CHANNELS * (int)sizeof(Out) + 8, STAGED = GROUPS * UNITS * COLUMNS * PIXEL_OUT;
+constexpr int CHUNKS = CHANNELS * (int)sizeof(Out) / 8, STORES = GROUPS * UNITS * COLUMNS * CHUNKS;
+constexpr int FILTER_COLUMNS = 4 * STEPS + STRIDE_W, FILTER = HELD ? 0 : PLANES * KD * R * FILTER_COLUMNS * 16;
+constexpr int RESULTS = STAGES * STAGE, FILTERS = RESULTS + 2 * STAGED;
+static_assert(FILTERS + FILTER == SHARED_BYTES, "the ring, two stages of results, the filter");
+constexpr int HELD_TAPS = HELD ? KD * R * STEPS : 1;
+
+// A product: 16 pairs of neighbouring results of four channels (rows: pairs, columns: 2 x 4), from four pixels of these
+// channels. The other operand holds an element of the filter where channels agree, else zero. A row of inputs is
+// multiplied by all rows of the filter, and adds to as many rows of results, which then move up by one.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETERS) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  __shared__ Unit units[UNITS];
+  const Run run = TS_RUN;
+  const int warp = threadIdx.x / LANES, lane = threadIdx.x % LANES, quad = lane / 4, place = lane % 4;
+  const int team = blockIdx.x / run.channel_blocks, c_block = (blockIdx.x - team * run.channel_blocks) * CHANNELS;
+  const int p0 = blockIdx.y * run.strip_rows, rows = smaller(run.strip_rows, run.out_h - p0);
+  const int groups = rows + LIVE - 1;
+  if (threadIdx.x < UNITS) units[threadIdx.x] = unit_at(run, team * UNITS + threadIdx.x);
+  wait_previous();
+
+  // The operand of the filter: this lane's column is (pixel `second`, channel `c`).
+  const int second = quad / 4, c = quad % 4, c_filter = c_block + warp * 4 + c;
+  const bool holds = place % 2 == c / 2 && c_filter < run.channels;
+  auto element = [&](int kd, int r, int column, int channel) {
+    Element v = {};
+    const int s = column / DILATION_W;
+    if (column < 0 || column % DILATION_W || s >= S) return v;
+    const int a = FLIP ? KD - 1 - kd : kd, b = FLIP ? R - 1 - r : r;
+    return run.w[(i64)channel * run.w_channel + a * run.w_depth + b * run.w_row + (FLIP ? S - 1 - s : s) * run.w_column];
+  };
+  u32 held[HELD_TAPS][2] = {};
+  bool odd_filter = false;
+  u32 *const table = (u32 *)(memory + FILTERS) + (HELD ? 0 : warp * KD * R * FILTER_COLUMNS * 4);
+  if constexpr (HELD) {
+#pragma unroll
+    for (int tap = 0; tap < KD * R; tap++)
+#pragma unroll
+      for (int k = 0; k < STEPS; k++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          if (!holds) continue;
+          const Element v = element(tap / R, tap % R, 4 * k + place / 2 + 2 * half - second * STRIDE_W, c_filter);
+          held[tap * STEPS + k][half] = (u32)v.bits << (c % 2 * 16);
+          odd_filter |= !finite(v);
+        }
+  } else {
+#pragma unroll 1
+    for (int i = lane; i < KD * R * FILTER_COLUMNS * 4; i += LANES) {
+      const int line = i / FILTER_COLUMNS, tap = line / 4, channel = c_block + warp * 4 + line % 4;
+      Element v = {};
+      if (channel < run.channels) v = element(tap / R, tap % R, i % FILTER_COLUMNS - STRIDE_W, channel);
+      table[(tap * FILTER_COLUMNS + i % FILTER_COLUMNS) * 4 + line % 4] = (u32)v.bits << (line % 2 * 16);
+      odd_filter |= !finite(v);
+    }
+  }
+  // Rows outside the image are zeros. They meet the filter, unless nothing can come of it.
+  const bool meets_zeros = __syncthreads_or(!BACK && odd_filter) != 0;
+
+  const Image image = {run.x,          run.in_n, run.in_depth, run.in_row, run.in_column,
+                       run.in_d,       run.in_h, run.in_w};
+  const int plane = threadIdx.x % PLANES, worker = threadIdx.x / PLANES;
+  const int c_copy = c_block + plane * 4 < run.channels ? c_block + plane * 4 : -1;
+  const u32 ring = shared_address(memory);
+  auto fetch = [&](int stage, int slot) {
+#pragma unroll
+    for (int k = 0; k < (COPIES + LANES - 1) / LANES; k++) {
+      const int i = worker + k * LANES;
+      if (COPIES % LANES && i >= COPIES) break;
+      const int line = i / PIXELS, row = line / UNITS, sub = row % ROWS_IN, e = sub % STRIDE_H;
+      const int group = stage * GROUPS + row / ROWS_IN;
+      if (group >= groups || !row_used(e)) continue;
+      const Unit u = units[line % UNITS];
+      copy_pixel<8>(image, ring + slot * STAGE + line * PLANES * PLANE + plane * PLANE + i % PIXELS * 8, c_copy, u.n,
+                    u.depth * STRIDE_D + sub / STRIDE_H * DILATION_D - PAD_D, (p0 + group) * STRIDE_H + e - PAD_H,
+                    u.column * STRIDE_W + i % PIXELS - PAD_W);
+    }
+  };
+
+  auto by_definition = [&](int n, int d, int h, int w, int channel) {
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int tap = 0; tap < KD * R * S; tap++) {
+      const int s = tap % S, r = tap / S % R, kd = tap / S / R;
+      const int a = d * STRIDE_D + kd * DILATION_D - PAD_D, b = h * STRIDE_H + r * DILATION_H - PAD_H,
+                e = w * STRIDE_W + s * DILATION_W - PAD_W;
+      const bool exists = (u32)a < (u32)run.in_d && (u32)b < (u32)run.in_h && (u32)e < (u32)run.in_w;
+      if (BACK && !exists) continue;
+      float v = 0.0f;
+      if (exists)
+        v = widened(run.x[n * run.in_n + a * run.in_depth + b * run.in_row + e * run.in_column + channel]);
+      sum = fmaf(v, widened(element(kd, r, s * DILATION_W, channel)), sum);
+    }
+    return sum;
+  };
+  float biases[2] = {};
+  const int c_out = warp * 4 + place % 2 * 2; // of this lane's first sum, in the block
+  if constexpr (BIAS)
+    if (c_block + c_out < run.channels)
+      for (int v = 0; v < 2; v++) biases[v] = widened(run.bias[c_block + c_out + v]);
+
+  // To global memory, whole pixels at a time.
+  auto store = [&](int stage) {
+    const unsigned char *const from = memory + RESULTS + stage % 2 * STAGED;
+#pragma unroll
+    for (int k = 0; k < (STORES + THREADS - 1) / THREADS; k++) {
+      const int i = threadIdx.x + k * THREADS;
+      if (STORES % THREADS && i >= STORES) break;
+      const int pixel = i / CHUNKS, chunk = i % CHUNKS, line = pixel / COLUMNS;
+      const int row = stage * GROUPS + line / UNITS - (LIVE - 1);
+      const Unit u = units[line % UNITS];
+      const int column = u.column + pixel % COLUMNS, channel = c_block + chunk * (8 / (int)sizeof(Out));
+      if (row < 0 || row >= rows || u.n < 0 || column >= run.out_w || channel >= run.channels) continue;
+      Out *const to = run.out + u.n * run.out_n + u.depth * run.out_depth + (p0 + row) * run.out_row +
+                      column * run.out_column + channel;
+      *(Pack<u32, 2> *)to = *(const Pack<u32, 2> *)(from + pixel * PIXEL_OUT + chunk * 8);
+    }
+  };
+
+  float sums[LIVE][PRODUCTS][4] = {};
+  const int stages = (groups + GROUPS - 1) / GROUPS;
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; s++) {
+    if (s < stages) fetch(s, s);
+    copy_commit();
+  }
+  // Lanes 0-15 hold addresses of rows of a product's first two pixels, the others of the next two.
+  const u32 row_from = ring + warp * PLANE + lane % 8 * 2 * STRIDE_W * 8 + lane / 16 * 16;
+  int slot = 0;
+#pragma unroll 1
+  for (int stage = 0; stage < stages; stage++) {
+    copy_wait<STAGES - 2>();
+    __syncthreads();
+    if (stage + STAGES - 1 < stages) fetch(stage + STAGES - 1, slot == 0 ? STAGES - 1 : slot - 1);
+    copy_commit();
+    if (stage > 0) store(stage - 1);
+#pragma unroll
+    for (int group = 0; group < GROUPS; group++) {
+#pragma unroll
+      for (int sub = 0; sub < ROWS_IN; sub++) {
+        const int e = sub % STRIDE_H, h = (p0 + stage * GROUPS + group) * STRIDE_H + e - PAD_H;
+        if (!row_used(e) || ((u32)h >= (u32)run.in_h && !meets_zeros)) continue;
+        auto multiply_step = [&](int k) {
+          u32 a[PRODUCTS][4];
+#pragma unroll
+          for (int m = 0; m < PRODUCTS; m++) {
+            const int half = 2 * m + lane / 8 % 2; // of the block
+            load_tiles<false>(a[m], row_from + slot * STAGE + (group * ROWS_IN + sub) * ROW +
+                                        half / HALVES * PLANES * PLANE + half % HALVES * 16 * STRIDE_W * 8 + k * 32);
+          }
+#pragma unroll
+          for (int r = 0; r < R; r++) {
+            if (!reads(r, e)) continue;
+            const int tap = sub / STRIDE_H * R + r;
+            u32 b[2];
+            if constexpr (HELD) {
+              b[0] = held[HELD ? tap * STEPS + k : 0][0], b[1] = held[HELD ? tap * STEPS + k : 0][1];
+            } else {
+              const u32 *const at =
+                  table + (tap * FILTER_COLUMNS + 4 * k + place / 2 + (1 - second) * STRIDE_W) * 4 + c;
+              b[0] = holds ? at[0] : 0, b[1] = holds ? at[8] : 0;
+            }
+#pragma unroll
+            for (int m = 0; m < PRODUCTS; m++)
+              multiply(Element(), sums[LIVE - 1 - r * DILATION_H / STRIDE_H][m], a[m], b[0], b[1]);
+          }
+        };
+        if constexpr (HELD) {
+#pragma unroll
+          for (int k = 0; k < STEPS; k++) multiply_step(k);
+        } else {
+#pragma unroll 1
+          for (int k = 0; k < STEPS; k++) multiply_step(k);
+        }
+      }
+      // The first row of sums is complete.
+      const int row = stage * GROUPS + group - (LIVE - 1);
+      if (row >= 0 && row < rows) {
+#pragma unroll
+        for (int m = 0; m < PRODUCTS; m++)
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            const int at = 2 * m + half, unit = at / HALVES, column = at % HALVES * 16 + quad * 2 + place / 2;
+            float v[2] = {sums[0][m][half * 2], sums[0][m][half * 2 + 1]};
+            // Zeros of the filter met what is no number, or Inf, of another channel or pixel; or it is none indeed.
+            if (v[0] != v[0] || v[1] != v[1] || RESIDUAL) {
+              const Unit u = units[unit];
+              const int w = u.column + column, channel = c_block + c_out;
+              if (u.n >= 0 && w < run.out_w && channel < run.channels) {
+                if (v[0] != v[0]) v[0] = by_definition(u.n, u.depth, p0 + row, w, channel);
+                if (v[1] != v[1]) v[1] = by_definition(u.n, u.depth, p0 + row, w, channel + 1);
+                if constexpr (RESIDUAL) {
+                  const Pack<Out, 2> given =
+                      *(const Pack<Out, 2> *)(run.residual + u.n * run.out_n + u.depth * run.out_depth +
+                                              (p0 + row) * run.out_row + w * run.out_column + channel);
+                  v[0] += biases[0] + widened(given.v[0]), v[1] += biases[1] + widened(given.v[1]);
+                }
+              }
+            }
+            if constexpr (BIAS && !RESIDUAL) v[0] += biases[0], v[1] += biases[1];
+            *(Pack<Out, 2> *)(memory + RESULTS + stage % 2 * STAGED +
+                              ((group * UNITS + unit) * COLUMNS + column) * PIXEL_OUT + c_out * (int)sizeof(Out)) =
+                narrowed(Out(), activate(v[0]), activate(v[1]));
+          }
+      }
+#pragma unroll
+      for (int m = 0; m < PRODUCTS; m++)
+#pragma unroll
+        for (int v = 0; v < 4; v++) {
+#pragma unroll
+          for (int i = 0; i + 1 < LIVE; i++) sums[i][m][v] = sums[i + 1 < LIVE ? i + 1 : i][m][v];
+          sums[LIVE - 1][m][v] = 0.0f;
+        }
+    }
+    slot = slot + 1 == STAGES ? 0 : slot + 1;
+  }
+  copy_wait<0>();
+  __syncthreads();
+  store(stages - 1);
+}
