@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
@@ -26,6 +27,8 @@ def depthwise_mma_draft(t: DepthwiseMmaTile) -> Draft:
         *integers("int", in_h=t.source.shape[3], in_w=t.source.shape[4], out_d=t.image[0], out_h=t.image[1]),
         *integers("int", out_w=t.image[2]), *_steps("in", t.source), *_steps("out", t.result),
     )  # fmt: skip
+    if t.weights:
+        return _weights(t, slots, sizes)
     arguments = (
         Argument("x", "const Element *", slots[0]), Argument("w", "const Element *", slots[1]),
         Argument("bias", "const Out *", slots[2] if e.bias else None),
@@ -36,6 +39,27 @@ def depthwise_mma_draft(t: DepthwiseMmaTile) -> Draft:
     launch = Launch(0, source.symbol, (t.teams * t.channel_blocks, t.strips, 1), passed(arguments), (t.threads, 1, 1),
                     shared_bytes=t.shared_bytes, programmatic=early)  # fmt: skip
     return Draft((source,), (launch,))
+
+
+def _weights(t: DepthwiseMmaTile, slots: list[Pointer], sizes: tuple[Argument, ...]) -> Draft:
+    g, early, partial, results = t.g, t.target.has_cluster, Pointer(Space.WORKSPACE), prod(t.g.filter) * t.g.c
+    operands = (Argument("dy", "const Element *", slots[0]), Argument("x", "const Element *", slots[1]))
+    counts = integers("int", parts=t.parts, results=results)
+    arguments = (
+        *operands, Argument("partial", "float *", partial), *sizes, *counts,
+        *integers("int", items=t.teams * t.strips, teams=t.teams),
+    )  # fmt: skip
+    totals = (
+        *operands, Argument("partial", "const float *", partial), Argument("dw", "Out *", slots[2]), *sizes, *counts,
+        *integers("i64", pixels=g.n * prod(g.output)), *_filter_steps(g.w),
+    )  # fmt: skip
+    first = _source(t, "weights", "wrw", t.source.dtype, arguments)
+    second = _source(t, "sum", "sum", g.w.dtype, totals)
+    launch = Launch(0, first.symbol, (t.parts * t.channel_blocks, t.passes, 1), passed(arguments), (t.threads, 1, 1),
+                    shared_bytes=t.shared_bytes, programmatic=early)  # fmt: skip
+    blocks = -(-results // _SUMMED)
+    total = Launch(1, second.symbol, (blocks, 1, 1), passed(totals), (_SUMMED * 8, 1, 1), programmatic=early)
+    return Draft((first, second), (launch, total), workspace_bytes=t.partial_bytes)
 
 
 def _steps(name: str, view: TensorView) -> tuple[Argument, ...]:
@@ -52,7 +76,7 @@ def _filter_steps(view: TensorView) -> tuple[Argument, ...]:
 def _source(t: DepthwiseMmaTile, name: str, op: str, out: str, arguments: tuple[Argument, ...]) -> Source:
     g = t.g
     numbers = {
-        "KD": g.filter[0], "R": t.filter_rows, "S": g.filter[2], "STEPS": t.steps, "THREADS": t.threads,
+        "KD": g.filter[0], "R": t.filter_rows, "FILTER_ROWS": g.filter[1], "S": g.filter[2], "STEPS": t.steps, "THREADS": t.threads,
         "HALVES": t.halves, "PRODUCTS": t.products, "GROUPS": t.groups, "STAGES": t.value["stages"],
         "SHARED_BYTES": t.shared_bytes, "BLOCKS": t.resident, "INFINITE": _INFINITE[t.source.dtype],
     }  # fmt: skip

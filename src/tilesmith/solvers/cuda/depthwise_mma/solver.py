@@ -39,7 +39,7 @@ class DepthwiseMmaSolver:
 
     name = "mma_depthwise"
     revision = 1
-    features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "groups"}
+    features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "wrw", "groups"}
     axes = AXES
 
     @remembered
@@ -47,6 +47,8 @@ class DepthwiseMmaSolver:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
         g = problem
+        if g.direction not in ("fwd", "bwd", "wrw"):
+            return Rejected(reasons.DIRECTION, g.direction)
         if not g.groups == g.c == g.k or g.c == 1:
             return Rejected(reasons.GROUPS, f"{g.groups} groups of {g.c} and {g.k} channels")
         operand, filter_, result = {"fwd": (g.x, g.w, g.y), "bwd": (g.y, g.w, g.x), "wrw": (g.x, g.y, g.w)}[g.direction]

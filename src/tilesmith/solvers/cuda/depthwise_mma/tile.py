@@ -158,7 +158,7 @@ class DepthwiseMmaTile(Configured):
         stage, stages = self.groups * self.rows_in * self.row_bytes, self.value["stages"]
         if self.weights:
             ring = stages * (stage + self.groups * self.result_bytes)
-            return max(ring, self.planes * PLANE_CHANNELS * self.taps * 4 * 4)
+            return max(ring, self.planes * self.g.filter[0] * self.filter_rows * self.g.filter[2] * 16)
         columns = 4 * self.steps + self.g.stride[2]
         table = 0 if self.held else self.planes * self.g.filter[0] * self.g.filter[1] * columns * 16
         return stages * stage + 2 * self.groups * self.result_bytes + table
