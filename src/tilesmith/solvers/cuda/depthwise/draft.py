@@ -38,7 +38,7 @@ def depthwise_draft(t: DepthwiseTile) -> Draft:
     )  # fmt: skip
     first = _source(t, "wrw" if t.weights else "kernel", g.direction, result.dtype, arguments)
     launch = Launch(0, first.symbol, (t.parts, t.channel_blocks, t.row_blocks), passed(arguments),
-                    (t.lanes, t.slots, 1), shared_bytes=t.shared_bytes)  # fmt: skip
+                    (t.lanes, t.slots, 1), shared_bytes=t.shared_bytes, programmatic=t.target.has_cluster)  # fmt: skip
     if not t.weights:
         return Draft((first,), (launch,))
     results = g.filter[1] * g.filter[2] * g.c
@@ -48,12 +48,13 @@ def depthwise_draft(t: DepthwiseTile) -> Draft:
         *_filter_steps(g.w, "i64"),
     )
     second = _source(t, "sum", "sum", g.w.dtype, totals)
-    total = Launch(1, second.symbol, (-(-results // _RESULTS), 1, 1), passed(totals), (_RESULTS, 8, 1))
+    total = Launch(1, second.symbol, (-(-results // _RESULTS), 1, 1), passed(totals), (_RESULTS, 8, 1),
+                   programmatic=t.target.has_cluster)  # fmt: skip
     return Draft((first, second), (launch, total), workspace_bytes=t.parts * results * 4)
 
 
 def _pointers(named: dict[str, tuple[str, Pointer]]) -> tuple[Argument, ...]:
-    return tuple(Argument(name, f"{kind} *__restrict__", pointer) for name, (kind, pointer) in named.items())
+    return tuple(Argument(name, f"{kind} *", pointer) for name, (kind, pointer) in named.items())
 
 
 def _steps(name: str, view: TensorView) -> tuple[Argument, ...]:

@@ -42,7 +42,8 @@ constexpr int COLUMNS = most(TW, S, STRIDE_W, PAD_W, DILATION_W) - FIRST_W + 1;
 constexpr int HELD_ROWS = ROWS > 0 ? ROWS : 1, HELD = COLUMNS > 0 ? COLUMNS : 1;
 
 extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
-  const Run run = TS_RUN; // pointers are read as parameters: `__restrict__` means nothing in a struct
+  const Run run = TS_RUN;
+  wait_previous();
   extern __shared__ float shared_filter[];
   const int c0 = (blockIdx.y * blockDim.x + threadIdx.x) * VEC;
   const bool active = c0 < run.channels;

@@ -18,7 +18,7 @@ struct Vector {
   typename Word<VEC * ELEMENT>::type bits;
   TS_MMA_DEVICE Vector load(const Element *from, bool exists) {
     Vector v = {};
-    if (exists) v.bits = __ldg((const typename Word<VEC * ELEMENT>::type *)from);
+    if (exists) v.bits = *(const typename Word<VEC * ELEMENT>::type *)from;
     return v;
   }
   __device__ __forceinline__ float operator[](int i) const { return widened(((const Element *)&bits)[i]); }

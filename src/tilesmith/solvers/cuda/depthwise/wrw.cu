@@ -26,7 +26,8 @@ struct No {
 };
 
 extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
-  const Run run = TS_RUN; // pointers are read as parameters: `__restrict__` means nothing in a struct
+  const Run run = TS_RUN;
+  wait_previous();
   extern __shared__ float gathered[];
   const int c0 = (blockIdx.y * blockDim.x + threadIdx.x) * VEC, r0 = blockIdx.z * TAP_ROWS;
   const bool active = c0 < run.channels;
