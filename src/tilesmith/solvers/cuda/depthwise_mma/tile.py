@@ -17,7 +17,7 @@ HALF_COLUMNS = 16  # of one half of a product's rows
 _MAX_HELD = 56  # registers of a thread for the filter; a larger one lies in shared memory
 _MAX_SUMS = 136
 _MAX_PRODUCTS = 512  # that one row of inputs starts, all unrolled
-_OTHER_REGISTERS = 52
+_OTHER_REGISTERS = 40
 
 
 @dataclass(frozen=True)
