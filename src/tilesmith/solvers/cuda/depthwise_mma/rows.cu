@@ -1,9 +1,7 @@
 constexpr int LANES = 32, CHANNELS = PLANES * 4;
 constexpr int PLANE = plane_bytes(PIXELS), ROW = UNITS * PLANES * PLANE, STAGE = GROUPS * ROWS_IN * ROW;
-constexpr int COPIES = GROUPS * ROWS_IN * UNITS * PIXELS;
 // Results of a stage lie pixel by pixel; the gap keeps neighbouring pixels in different banks.
 constexpr int PIXEL_OUT = CHANNELS * (int)sizeof(Out) + 8, STAGED = GROUPS * UNITS * COLUMNS * PIXEL_OUT;
-constexpr int CHUNKS = CHANNELS * (int)sizeof(Out) / 8, STORES = GROUPS * UNITS * COLUMNS * CHUNKS;
 constexpr int FILTER_COLUMNS = 4 * STEPS + STRIDE_W, FILTER = HELD ? 0 : PLANES * KD * R * FILTER_COLUMNS * 16;
 constexpr int RESULTS = STAGES * STAGE, FILTERS = RESULTS + 2 * STAGED;
 static_assert(FILTERS + FILTER == SHARED_BYTES, "the ring, two stages of results, the filter");
@@ -26,12 +24,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
   // The operand of the filter: this lane's column is (pixel `second`, channel `c`).
   const int second = quad / 4, c = quad % 4, c_filter = c_block + warp * 4 + c;
   const bool holds = place % 2 == c / 2 && c_filter < run.channels;
-  auto element = [&](int kd, int r, int column, int channel) {
-    Element v = {};
-    const int s = column / DILATION_W;
-    if (column < 0 || column % DILATION_W || s >= S) return v;
-    const int a = FLIP ? KD - 1 - kd : kd, b = FLIP ? R - 1 - r : r;
-    return run.w[(i64)channel * run.w_channel + a * run.w_depth + b * run.w_row + (FLIP ? S - 1 - s : s) * run.w_column];
+  auto element = [&](int kd, int r, int column, int channel, bool wanted) {
+    const int s = column / DILATION_W, a = FLIP ? KD - 1 - kd : kd, b = FLIP ? R - 1 - r : r;
+    const bool exists = wanted && column >= 0 && column % DILATION_W == 0 && s < S;
+    const i64 at = channel * run.w_channel + a * run.w_depth + b * run.w_row + (FLIP ? S - 1 - s : s) * run.w_column;
+    Element v = run.w[exists ? at : 0]; // not behind a branch: many are on their way at once
+    v.bits = exists ? v.bits : 0;
+    return v;
   };
   u32 held[HELD_TAPS][2] = {};
   bool odd_filter = false;
@@ -43,17 +42,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       for (int k = 0; k < STEPS; k++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-          if (!holds) continue;
-          const Element v = element(tap / R, tap % R, 4 * k + place / 2 + 2 * half - second * STRIDE_W, c_filter);
+          const int column = 4 * k + place / 2 + 2 * half - second * STRIDE_W;
+          const Element v = element(tap / R, tap % R, column, c_filter, holds);
           held[tap * STEPS + k][half] = (u32)v.bits << (c % 2 * 16);
           odd_filter |= !finite(v);
         }
   } else {
-#pragma unroll 1
+#pragma unroll 4
     for (int i = lane; i < KD * R * FILTER_COLUMNS * 4; i += LANES) {
       const int line = i / FILTER_COLUMNS, tap = line / 4, channel = c_block + warp * 4 + line % 4;
-      Element v = {};
-      if (channel < run.channels) v = element(tap / R, tap % R, i % FILTER_COLUMNS - STRIDE_W, channel);
+      const Element v = element(tap / R, tap % R, i % FILTER_COLUMNS - STRIDE_W, channel, channel < run.channels);
       table[(tap * FILTER_COLUMNS + i % FILTER_COLUMNS) * 4 + line % 4] = (u32)v.bits << (line % 2 * 16);
       odd_filter |= !finite(v);
     }
@@ -61,24 +59,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
   // Rows outside the image are zeros. They meet the filter, unless nothing can come of it.
   const bool meets_zeros = __syncthreads_or(!BACK && odd_filter) != 0;
 
-  const Image image = {run.x,          run.in_n, run.in_depth, run.in_row, run.in_column,
-                       run.in_d,       run.in_h, run.in_w};
-  const int plane = threadIdx.x % PLANES, worker = threadIdx.x / PLANES;
-  const int c_copy = c_block + plane * 4 < run.channels ? c_block + plane * 4 : -1;
+  const Image image = {run.x,    run.in_n, run.in_depth, run.in_row, run.in_column,
+                       run.in_d, run.in_h, run.in_w};
+  const int plane = threadIdx.x % PLANES, c_plane = c_block + plane * 4;
   const u32 ring = shared_address(memory);
+  const Copies<PIXELS> copies(image, units, c_plane < run.channels ? c_plane : -1, STRIDE_W, PAD_W, STRIDE_D, PAD_D);
   auto fetch = [&](int stage, int slot) {
 #pragma unroll
-    for (int k = 0; k < (COPIES + LANES - 1) / LANES; k++) {
-      const int i = worker + k * LANES;
-      if (COPIES % LANES && i >= COPIES) break;
-      const int line = i / PIXELS, row = line / UNITS, sub = row % ROWS_IN, e = sub % STRIDE_H;
-      const int group = stage * GROUPS + row / ROWS_IN;
-      if (group >= groups || !row_used(e)) continue;
-      const Unit u = units[line % UNITS];
-      copy_pixel<8>(image, ring + slot * STAGE + line * PLANES * PLANE + plane * PLANE + i % PIXELS * 8, c_copy, u.n,
-                    u.depth * STRIDE_D + sub / STRIDE_H * DILATION_D - PAD_D, (p0 + group) * STRIDE_H + e - PAD_H,
-                    u.column * STRIDE_W + i % PIXELS - PAD_W);
-    }
+    for (int group = 0; group < GROUPS; group++)
+#pragma unroll
+      for (int sub = 0; sub < ROWS_IN; sub++) {
+        const int at = stage * GROUPS + group, e = sub % STRIDE_H;
+        if (row_used(e) && at < groups)
+          copies.row(image, ring + slot * STAGE + (group * ROWS_IN + sub) * ROW, (p0 + at) * STRIDE_H + e - PAD_H, true,
+                     sub / STRIDE_H * DILATION_D);
+      }
   };
 
   auto by_definition = [&](int n, int d, int h, int w, int channel) {
@@ -93,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       float v = 0.0f;
       if (exists)
         v = widened(run.x[n * run.in_n + a * run.in_depth + b * run.in_row + e * run.in_column + channel]);
-      sum = fmaf(v, widened(element(kd, r, s * DILATION_W, channel)), sum);
+      sum = fmaf(v, widened(element(kd, r, s * DILATION_W, channel, true)), sum);
     }
     return sum;
   };
@@ -104,20 +99,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       for (int v = 0; v < 2; v++) biases[v] = widened(run.bias[c_block + c_out + v]);
 
   // To global memory, whole pixels at a time.
-  auto store = [&](int stage) {
-    const unsigned char *const from = memory + RESULTS + stage % 2 * STAGED;
+  Out *to[PRODUCTS]; // in row 0 of the strip; null for what does not exist
 #pragma unroll
-    for (int k = 0; k < (STORES + THREADS - 1) / THREADS; k++) {
-      const int i = threadIdx.x + k * THREADS;
-      if (STORES % THREADS && i >= STORES) break;
-      const int pixel = i / CHUNKS, chunk = i % CHUNKS, line = pixel / COLUMNS;
-      const int row = stage * GROUPS + line / UNITS - (LIVE - 1);
-      const Unit u = units[line % UNITS];
-      const int column = u.column + pixel % COLUMNS, channel = c_block + chunk * (8 / (int)sizeof(Out));
-      if (row < 0 || row >= rows || u.n < 0 || column >= run.out_w || channel >= run.channels) continue;
-      Out *const to = run.out + u.n * run.out_n + u.depth * run.out_depth + (p0 + row) * run.out_row +
-                      column * run.out_column + channel;
-      *(Pack<u32, 2> *)to = *(const Pack<u32, 2> *)(from + pixel * PIXEL_OUT + chunk * 8);
+  for (int m = 0; m < PRODUCTS; m++) {
+    const int pixel = threadIdx.x / PLANES + m * LANES, column = pixel % COLUMNS;
+    const Unit u = units[pixel / COLUMNS];
+    const bool exists = u.n >= 0 && u.column + column < run.out_w && c_plane < run.channels;
+    to[m] = exists ? run.out + u.n * run.out_n + u.depth * run.out_depth + p0 * run.out_row +
+                         (u.column + column) * run.out_column + c_plane
+                   : nullptr;
+  }
+  auto store = [&](int stage) {
+    const unsigned char *const from = memory + RESULTS + stage % 2 * STAGED + threadIdx.x / PLANES * PIXEL_OUT +
+                                      plane * 4 * (int)sizeof(Out);
+#pragma unroll
+    for (int group = 0; group < GROUPS; group++) {
+      const int row = stage * GROUPS + group - (LIVE - 1);
+      if (row < 0 || row >= rows) continue;
+#pragma unroll
+      for (int m = 0; m < PRODUCTS; m++)
+#pragma unroll
+        for (int half = 0; half < (int)sizeof(Out) / 2; half++)
+          if (to[m])
+            *(Pack<u32, 2> *)(to[m] + (i64)row * run.out_row + half * 2) =
+                *(const Pack<u32, 2> *)(from + (group * PRODUCTS + m) * LANES * PIXEL_OUT + half * 8);
     }
   };
 

@@ -7,7 +7,7 @@ static_assert(2 * PRODUCTS % HALVES == 0, "units are whole");
 static_assert(4 * STEPS > STRIDE_W + (S - 1) * DILATION_W, "a product's pixels reach the last tap");
 
 // Of eight planes the same pixel lies in different banks, and rows of ldmatrix begin at multiples of 16 bytes.
-TS_MMA_CONSTANT int plane_bytes(int pixels) { return (pixels + 1) / 2 % 2 ? (pixels + 1) / 2 * 16 : pixels / 2 * 16 + 16; }
+TS_MMA_CONSTANT int plane_bytes(int pixels) { return pixels / 2 % 2 ? pixels / 2 * 16 : pixels / 2 * 16 + 16; }
 // The row of the filter, counted from `r`, that is the first to read row `e` of those that a stride spans.
 TS_MMA_CONSTANT bool reads(int r, int e) { return r * DILATION_H % STRIDE_H == e; }
 TS_MMA_CONSTANT bool row_used(int e) {
@@ -26,19 +26,43 @@ TS_MMA_DEVICE Unit unit_at(const Run &run, int at) {
   return {n, line - n * run.out_d, (at - line * run.column_blocks) * COLUMNS};
 }
 
-// One of the two tensors of pixels in shared memory, a plane of pixels for each four channels.
+// One of the two tensors of pixels.
 struct Image {
   const Element *from;
   i64 step_n;
   int step_depth, step_row, step_column, depth, height, width;
 };
-// Copies pixels from `left` on of row `h` of `units` to `to`. What lies outside the image becomes zero.
-template <int COUNT> TS_MMA_DEVICE void copy_pixel(const Image &image, u32 to, int channel, int n, int d, int h, int w) {
-  const bool exists = channel >= 0 && n >= 0 && (u32)d < (u32)image.depth && (u32)h < (u32)image.height &&
-                      (u32)w < (u32)image.width;
-  const Element *from = image.from;
-  if (exists)
-    from += n * image.step_n + d * image.step_depth + h * image.step_row + w * image.step_column + channel;
-  copy_async<COUNT>(to, from, exists ? COUNT : 0);
-}
+constexpr int NOWHERE = -(1 << 30);
+// Those of WIDTH pixels in a row of each unit that a thread copies, four channels of each: the same in every row.
+template <int WIDTH> struct Copies {
+  static constexpr int TOTAL = UNITS * WIDTH, COUNT = (TOTAL + 31) / 32, PLANE = plane_bytes(WIDTH);
+  const Element *from[COUNT]; // in row 0
+  int to[COUNT], depth[COUNT];
+
+  // A unit begins at pixel `column * step - pad`, at depth `depth * step_d - pad_d`.
+  TS_MMA_METHOD Copies(const Image &image, const Unit *units, int channel, int step, int pad, int step_d, int pad_d) {
+    const int plane = threadIdx.x % PLANES, worker = threadIdx.x / PLANES;
+#pragma unroll
+    for (int m = 0; m < COUNT; m++) {
+      const int i = worker + m * 32, unit = smaller(i / WIDTH, UNITS - 1), pixel = i - unit * WIDTH;
+      const Unit u = units[unit];
+      const int w = u.column * step + pixel - pad, d = u.depth * step_d - pad_d;
+      const bool exists = channel >= 0 && u.n >= 0 && (u32)w < (u32)image.width;
+      to[m] = (unit * PLANES + plane) * PLANE + pixel * 8;
+      depth[m] = exists ? d : NOWHERE;
+      from[m] = image.from + u.n * image.step_n + d * image.step_depth + w * image.step_column + channel;
+    }
+  }
+  // Row `h`, `further` deeper than the units say. What lies outside the image becomes zero.
+  TS_MMA_METHOD void row(const Image &image, u32 at, int h, bool exists, int further) const {
+    const bool inside = exists && (u32)h < (u32)image.height;
+    const i64 offset = h * image.step_row + further * image.step_depth;
+#pragma unroll
+    for (int m = 0; m < COUNT; m++) {
+      if (TOTAL % 32 && m == COUNT - 1 && (int)threadIdx.x / PLANES + m * 32 >= TOTAL) break;
+      const bool copied = inside && (u32)(depth[m] + further) < (u32)image.depth;
+      copy_async<8>(at + to[m], copied ? from[m] + offset : image.from, copied ? 8 : 0);
+    }
+  }
+};
 TS_MMA_DEVICE bool finite(Element v) { return (v.bits & INFINITE) != INFINITE; }

@@ -2,7 +2,6 @@ constexpr int LANES = 32, CHANNELS = PLANES * 4;
 constexpr int PLANE = plane_bytes(PIXELS), ROW = UNITS * PLANES * PLANE, ROWS_BYTES = GROUPS * ROWS_IN * ROW;
 constexpr int PLANE_DY = plane_bytes(COLUMNS), ROW_DY = UNITS * PLANES * PLANE_DY;
 constexpr int STAGE = ROWS_BYTES + GROUPS * ROW_DY, PAIRS = (PRODUCTS + 1) / 2;
-constexpr int COPIES = GROUPS * ROWS_IN * UNITS * PIXELS, COPIES_DY = GROUPS * UNITS * COLUMNS;
 static_assert(STAGES * STAGE <= SHARED_BYTES && PLANES * KD * R * S * 16 <= SHARED_BYTES, "the ring, then the sums");
 
 // A product: (4 pixels of x, 4 channels) x (2 pixels of dy, these channels), summed over 16 pairs of pixels. Where
@@ -19,8 +18,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
                        run.in_d, run.in_h, run.in_w};
   const Image image_dy = {run.dy,    run.out_n, run.out_depth, run.out_row, run.out_column,
                           run.out_d, run.out_h, run.out_w};
-  const int plane = threadIdx.x % PLANES, worker = threadIdx.x / PLANES;
-  const int c_copy = c_block + plane * 4 < run.channels ? c_block + plane * 4 : -1;
+  const int plane = threadIdx.x % PLANES, c_copy = c_block + plane * 4 < run.channels ? c_block + plane * 4 : -1;
   const u32 ring = shared_address(memory);
   // Addresses of rows of ldmatrix: 16 pairs of pixels, at two (dy: one) pairs of pixels.
   const u32 x_from = ring + warp * PLANE + lane % 8 * 2 * STRIDE_W * 8 + lane / 8 % 2 * 16;
@@ -36,29 +34,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
     __syncthreads();
     if (threadIdx.x < UNITS) units[threadIdx.x] = unit_at(run, team * UNITS + threadIdx.x);
     __syncthreads();
+    const Copies<PIXELS> copies(image, units, c_copy, STRIDE_W, PAD_W, STRIDE_D, PAD_D);
+    const Copies<COLUMNS> copies_dy(image_dy, units, c_copy, 1, 0, 1, 0);
     auto fetch = [&](int stage, int slot) {
 #pragma unroll
-      for (int k = 0; k < (COPIES + LANES - 1) / LANES; k++) {
-        const int i = worker + k * LANES;
-        if (COPIES % LANES && i >= COPIES) break;
-        const int line = i / PIXELS, row = line / UNITS, sub = row % ROWS_IN, e = sub % STRIDE_H;
-        const int group = stage * GROUPS + row / ROWS_IN;
-        if (group >= groups || !row_used(e)) continue;
-        const Unit u = units[line % UNITS];
-        copy_pixel<8>(image, ring + slot * STAGE + line * PLANES * PLANE + plane * PLANE + i % PIXELS * 8, c_copy, u.n,
-                      u.depth * STRIDE_D + sub / STRIDE_H * DILATION_D - PAD_D,
-                      (p0 + group) * STRIDE_H + e + r0 * DILATION_H - PAD_H,
-                      u.column * STRIDE_W + i % PIXELS - PAD_W);
-      }
+      for (int group = 0; group < GROUPS; group++) {
+        const int at = stage * GROUPS + group;
+        if (at >= groups) break;
 #pragma unroll
-      for (int k = 0; k < (COPIES_DY + LANES - 1) / LANES; k++) {
-        const int i = worker + k * LANES;
-        if (COPIES_DY % LANES && i >= COPIES_DY) break;
-        const int line = i / COLUMNS, group = stage * GROUPS + line / UNITS;
-        const Unit u = units[line % UNITS];
-        copy_pixel<8>(image_dy,
-                      ring + slot * STAGE + ROWS_BYTES + line * PLANES * PLANE_DY + plane * PLANE_DY + i % COLUMNS * 8,
-                      c_copy, u.n, u.depth, group < rows ? p0 + group : -1, u.column + i % COLUMNS);
+        for (int sub = 0; sub < ROWS_IN; sub++)
+          if (row_used(sub % STRIDE_H))
+            copies.row(image, ring + slot * STAGE + (group * ROWS_IN + sub) * ROW,
+                       (p0 + at) * STRIDE_H + sub % STRIDE_H + r0 * DILATION_H - PAD_H, true,
+                       sub / STRIDE_H * DILATION_D);
+        copies_dy.row(image_dy, ring + slot * STAGE + ROWS_BYTES + group * ROW_DY, p0 + at, at < rows, 0);
       }
     };
     u32 by[LIVE][PAIRS * 2][2] = {};
