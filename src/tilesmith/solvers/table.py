@@ -19,6 +19,7 @@ from tilesmith.solvers.c.wrw_grouped.solver import WrwGroupedSolver
 from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES
 from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
 from tilesmith.solvers.cuda.depthwise_mma.solver import DepthwiseMmaSolver
+from tilesmith.solvers.cuda.depthwise_planes.solver import DepthwisePlanesSolver
 from tilesmith.solvers.cuda.dp4a.solver import Dp4aSolver
 from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
@@ -55,6 +56,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     ConvSm90Solver(),
     DepthwiseCudaSolver(),
     DepthwiseMmaSolver(),
+    DepthwisePlanesSolver(),
     Dp4aSolver(),
     MmaThinSolver(),
     MmaDenseSolver(exact=False),
