@@ -17,7 +17,7 @@ from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, RESULTS
 from tilesmith.solvers.cuda.depthwise_mma.cost import depthwise_mma_seconds
 from tilesmith.solvers.cuda.depthwise_mma.draft import depthwise_mma_draft
-from tilesmith.solvers.cuda.depthwise_mma.tile import PLANE_CHANNELS, DepthwiseMmaTile
+from tilesmith.solvers.cuda.depthwise_mma.tile import PLANE_CHANNELS, DepthwiseMmaTile, upright
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
@@ -64,7 +64,7 @@ class DepthwiseMmaSolver:
             return Rejected(reasons.STRIDE, f"{g.stride}")
         if max(abs(view.strides[0]) for view in (g.x, g.y)) > MAX_INDEX:
             return Rejected(reasons.SIZE)
-        if next(_tiles(g, target), None) is None:
+        if next(_tiles(upright(g), target), None) is None:
             return Rejected(reasons.FILTER, f"filter {g.filter}, stride {g.stride}, dilation {g.dilation}")
         return Accepted()
 
@@ -93,7 +93,7 @@ class DepthwiseMmaSolver:
 
 def _conv(problem: Geometry) -> ConvGeometry:
     assert isinstance(problem, ConvGeometry)
-    return problem
+    return upright(problem)
 
 
 def _even(view: TensorView) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import Any
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
@@ -234,6 +235,32 @@ class DepthwiseMmaTile(Configured):
             and self.resident * (self.shared_bytes + 1024) <= t.shared_bytes_per_sm
             and self.resident * self.threads <= t.threads_per_sm
         )
+
+
+def upright(g: ConvGeometry) -> ConvGeometry:
+    """``g``, its rows and columns exchanged where the filter has so many rows that their sums need too many registers.
+
+    Pixels are copied four channels at a time, so that neighbours along either axis serve alike.
+    """
+    rows = (g.filter[1] - 1) * g.dilation[1] // g.stride[1] + 1
+    if g.direction == "wrw" or 4 * rows <= _MAX_SUMS or g.filter[2] >= g.filter[1]:
+        return g
+    sizes = ("input", "filter", "output", "stride", "padding", "padding_high", "dilation")
+    turned: dict[str, Any] = {name: _exchanged(getattr(g, name)) for name in sizes}
+    views = {name: _turned(getattr(g, name)) for name in ("x", "w", "y")}
+    return replace(g, **turned, **views)
+
+
+def _turned(view: TensorView) -> TensorView:
+    (n, c, *shape), (step_n, step_c, *strides) = view.shape, view.strides
+    d, h, w = _exchanged((shape[0], shape[1], shape[2]))
+    step_d, step_h, step_w = _exchanged((strides[0], strides[1], strides[2]))
+    return replace(view, shape=(n, c, d, h, w), strides=(step_n, step_c, step_d, step_h, step_w))
+
+
+def _exchanged(values: Triple) -> Triple:
+    d, h, w = values
+    return d, w, h
 
 
 def plane_bytes(pixels: int) -> int:
