@@ -126,6 +126,38 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
     }
   };
 
+  // The pair of results that a lane has of half `at` of its products, in shared memory.
+  auto staged = [&](int stage, int group, int at) {
+    const int pixel = (group * UNITS + at / HALVES) * COLUMNS + at % HALVES * 16 + quad * 2 + place / 2;
+    return (Pack<Out, 2> *)(memory + RESULTS + stage % 2 * STAGED + pixel * PIXEL_OUT + c_out * (int)sizeof(Out));
+  };
+  auto add_residual = [&](int row, int at, float(&v)[2]) {
+    const Unit u = units[at / HALVES];
+    const int w = u.column + at % HALVES * 16 + quad * 2 + place / 2;
+    if (u.n < 0 || w >= run.out_w || c_block + c_out >= run.channels) return;
+    const Pack<Out, 2> given =
+        *(const Pack<Out, 2> *)(run.residual + u.n * run.out_n + u.depth * run.out_depth + (p0 + row) * run.out_row +
+                                w * run.out_column + c_block + c_out);
+    v[0] += widened(given.v[0]), v[1] += widened(given.v[1]);
+  };
+  // Zeros of the filter met what is no number, or Inf, of another channel or pixel; or a result is none indeed.
+  auto mend = [&](int stage, int group, int row) {
+#pragma unroll 1
+    for (int i = 0; i < 4 * PRODUCTS; i++) {
+      const Unit u = units[i / 2 / HALVES];
+      const int w = u.column + i / 2 % HALVES * 16 + quad * 2 + place / 2, channel = c_block + c_out + i % 2;
+      Out *const result = &staged(stage, group, i / 2)->v[i % 2];
+      const float before = widened(*result);
+      if (before == before || u.n < 0 || w >= run.out_w || channel >= run.channels) continue;
+      float v[2] = {by_definition(u.n, u.depth, p0 + row, w, channel), 0.0f};
+      if (i % 2) v[1] = v[0];
+      if constexpr (RESIDUAL) add_residual(row, i / 2, v);
+      float sum = i % 2 ? v[1] : v[0];
+      if constexpr (BIAS) sum += i % 2 ? biases[1] : biases[0];
+      narrow(*result, activate(sum));
+    }
+  };
+
   float sums[LIVE][PRODUCTS][4] = {};
   const int stages = (groups + GROUPS - 1) / GROUPS;
 #pragma unroll
@@ -185,32 +217,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       // The first row of sums is complete.
       const int row = stage * GROUPS + group - (LIVE - 1);
       if (row >= 0 && row < rows) {
+        bool odd = false;
 #pragma unroll
-        for (int m = 0; m < PRODUCTS; m++)
-#pragma unroll
-          for (int half = 0; half < 2; half++) {
-            const int at = 2 * m + half, unit = at / HALVES, column = at % HALVES * 16 + quad * 2 + place / 2;
-            float v[2] = {sums[0][m][half * 2], sums[0][m][half * 2 + 1]};
-            // Zeros of the filter met what is no number, or Inf, of another channel or pixel; or it is none indeed.
-            if (v[0] != v[0] || v[1] != v[1] || RESIDUAL) {
-              const Unit u = units[unit];
-              const int w = u.column + column, channel = c_block + c_out;
-              if (u.n >= 0 && w < run.out_w && channel < run.channels) {
-                if (v[0] != v[0]) v[0] = by_definition(u.n, u.depth, p0 + row, w, channel);
-                if (v[1] != v[1]) v[1] = by_definition(u.n, u.depth, p0 + row, w, channel + 1);
-                if constexpr (RESIDUAL) {
-                  const Pack<Out, 2> given =
-                      *(const Pack<Out, 2> *)(run.residual + u.n * run.out_n + u.depth * run.out_depth +
-                                              (p0 + row) * run.out_row + w * run.out_column + channel);
-                  v[0] += biases[0] + widened(given.v[0]), v[1] += biases[1] + widened(given.v[1]);
-                }
-              }
-            }
-            if constexpr (BIAS && !RESIDUAL) v[0] += biases[0], v[1] += biases[1];
-            *(Pack<Out, 2> *)(memory + RESULTS + stage % 2 * STAGED +
-                              ((group * UNITS + unit) * COLUMNS + column) * PIXEL_OUT + c_out * (int)sizeof(Out)) =
-                narrowed(Out(), activate(v[0]), activate(v[1]));
-          }
+        for (int at = 0; at < 2 * PRODUCTS; at++) {
+          float v[2] = {sums[0][at / 2][at % 2 * 2], sums[0][at / 2][at % 2 * 2 + 1]};
+          if constexpr (RESIDUAL) add_residual(row, at, v);
+          if constexpr (BIAS) v[0] += biases[0], v[1] += biases[1];
+          v[0] = activate(v[0]), v[1] = activate(v[1]);
+          odd |= v[0] != v[0] || v[1] != v[1];
+          *staged(stage, group, at) = narrowed(Out(), v[0], v[1]);
+        }
+        if (odd) mend(stage, group, row);
       }
 #pragma unroll
       for (int m = 0; m < PRODUCTS; m++)

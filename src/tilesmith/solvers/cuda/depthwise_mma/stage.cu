@@ -61,7 +61,7 @@ template <int WIDTH> struct Copies {
     for (int m = 0; m < COUNT; m++) {
       if (TOTAL % 32 && m == COUNT - 1 && (int)threadIdx.x / PLANES + m * 32 >= TOTAL) break;
       const bool copied = inside && (u32)(depth[m] + further) < (u32)image.depth;
-      copy_async<8>(at + to[m], copied ? from[m] + offset : image.from, copied ? 8 : 0);
+      copy_async<8>(at + to[m], from[m] + offset, copied ? 8 : 0); // nothing is read of 0 bytes
     }
   }
 };
