@@ -63,7 +63,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
                        run.in_d, run.in_h, run.in_w};
   const int plane = threadIdx.x % PLANES, c_plane = c_block + plane * 4;
   const u32 ring = shared_address(memory);
-  const Copies<PIXELS> copies(image, units, c_plane < run.channels ? c_plane : -1, STRIDE_W, PAD_W, STRIDE_D, PAD_D);
+  Copies<PIXELS> copies(image, units, c_plane < run.channels ? c_plane : -1, STRIDE_W, PAD_W, STRIDE_D, PAD_D);
+  copies.advance(image, p0 * STRIDE_H - PAD_H);
+  // Stages are fetched in their order.
   auto fetch = [&](int stage, int slot) {
 #pragma unroll
     for (int group = 0; group < GROUPS; group++)
@@ -71,9 +73,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       for (int sub = 0; sub < ROWS_IN; sub++) {
         const int at = stage * GROUPS + group, e = sub % STRIDE_H;
         if (row_used(e) && at < groups)
-          copies.row(image, ring + slot * STAGE + (group * ROWS_IN + sub) * ROW, (p0 + at) * STRIDE_H + e - PAD_H, true,
-                     sub / STRIDE_H * DILATION_D);
+          copies.row(image, ring + slot * STAGE + (group * ROWS_IN + sub) * ROW, (p0 + at) * STRIDE_H + e - PAD_H,
+                     group * STRIDE_H + e, true, sub / STRIDE_H * DILATION_D);
       }
+    copies.advance(image, GROUPS * STRIDE_H);
   };
 
   auto by_definition = [&](int n, int d, int h, int w, int channel) {
@@ -99,19 +102,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       for (int v = 0; v < 2; v++) biases[v] = widened(run.bias[c_block + c_out + v]);
 
   // To global memory, whole pixels at a time.
-  Out *to[PRODUCTS]; // in row 0 of the strip; null for what does not exist
+  Out *to[PRODUCTS]; // in the first row of the next stage
+  u32 stores = 0;    // which of them exist
 #pragma unroll
   for (int m = 0; m < PRODUCTS; m++) {
     const int pixel = threadIdx.x / PLANES + m * LANES, column = pixel % COLUMNS;
     const Unit u = units[pixel / COLUMNS];
-    const bool exists = u.n >= 0 && u.column + column < run.out_w && c_plane < run.channels;
-    to[m] = exists ? run.out + u.n * run.out_n + u.depth * run.out_depth + p0 * run.out_row +
-                         (u.column + column) * run.out_column + c_plane
-                   : nullptr;
+    if (u.n >= 0 && u.column + column < run.out_w && c_plane < run.channels) stores |= 1u << m;
+    to[m] = run.out + u.n * run.out_n + u.depth * run.out_depth + (i64)(p0 - (LIVE - 1)) * run.out_row +
+            (u.column + column) * run.out_column + c_plane;
   }
+  const unsigned char *const results_from =
+      memory + RESULTS + threadIdx.x / PLANES * PIXEL_OUT + plane * 4 * (int)sizeof(Out);
   auto store = [&](int stage) {
-    const unsigned char *const from = memory + RESULTS + stage % 2 * STAGED + threadIdx.x / PLANES * PIXEL_OUT +
-                                      plane * 4 * (int)sizeof(Out);
+    const unsigned char *const from = results_from + stage % 2 * STAGED;
 #pragma unroll
     for (int group = 0; group < GROUPS; group++) {
       const int row = stage * GROUPS + group - (LIVE - 1);
@@ -120,16 +124,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       for (int m = 0; m < PRODUCTS; m++)
 #pragma unroll
         for (int half = 0; half < (int)sizeof(Out) / 2; half++)
-          if (to[m])
-            *(Pack<u32, 2> *)(to[m] + (i64)row * run.out_row + half * 2) =
+          if (stores >> m & 1)
+            *(Pack<u32, 2> *)(to[m] + group * run.out_row + half * 2) =
                 *(const Pack<u32, 2> *)(from + (group * PRODUCTS + m) * LANES * PIXEL_OUT + half * 8);
     }
+#pragma unroll
+    for (int m = 0; m < PRODUCTS; m++) to[m] += (i64)GROUPS * run.out_row;
   };
 
   // The pair of results that a lane has of half `at` of its products, in shared memory.
+  unsigned char *const results =
+      memory + RESULTS + (quad * 2 + place / 2) * PIXEL_OUT + c_out * (int)sizeof(Out);
   auto staged = [&](int stage, int group, int at) {
-    const int pixel = (group * UNITS + at / HALVES) * COLUMNS + at % HALVES * 16 + quad * 2 + place / 2;
-    return (Pack<Out, 2> *)(memory + RESULTS + stage % 2 * STAGED + pixel * PIXEL_OUT + c_out * (int)sizeof(Out));
+    const int pixel = (group * UNITS + at / HALVES) * COLUMNS + at % HALVES * 16;
+    return (Pack<Out, 2> *)(results + stage % 2 * STAGED + pixel * PIXEL_OUT);
   };
   auto add_residual = [&](int row, int at, float(&v)[2]) {
     const Unit u = units[at / HALVES];

@@ -36,7 +36,7 @@ constexpr int NOWHERE = -(1 << 30);
 // Those of WIDTH pixels in a row of each unit that a thread copies, four channels of each: the same in every row.
 template <int WIDTH> struct Copies {
   static constexpr int TOTAL = UNITS * WIDTH, COUNT = (TOTAL + 31) / 32, PLANE = plane_bytes(WIDTH);
-  const Element *from[COUNT]; // in row 0
+  const Element *from[COUNT]; // in row 0, until they advance
   int to[COUNT], depth[COUNT];
 
   // A unit begins at pixel `column * step - pad`, at depth `depth * step_d - pad_d`.
@@ -53,10 +53,14 @@ template <int WIDTH> struct Copies {
       from[m] = image.from + u.n * image.step_n + d * image.step_depth + w * image.step_column + channel;
     }
   }
-  // Row `h`, `further` deeper than the units say. What lies outside the image becomes zero.
-  TS_MMA_METHOD void row(const Image &image, u32 at, int h, bool exists, int further) const {
+  TS_MMA_METHOD void advance(const Image &image, int rows) {
+#pragma unroll
+    for (int m = 0; m < COUNT; m++) from[m] += (i64)rows * image.step_row;
+  }
+  // Row `h` of the image, the `ahead`-th from here, `further` deeper than the units say. What lies outside is zero.
+  TS_MMA_METHOD void row(const Image &image, u32 at, int h, int ahead, bool exists, int further) const {
     const bool inside = exists && (u32)h < (u32)image.height;
-    const i64 offset = h * image.step_row + further * image.step_depth;
+    const i64 offset = ahead * image.step_row + further * image.step_depth;
 #pragma unroll
     for (int m = 0; m < COUNT; m++) {
       if (TOTAL % 32 && m == COUNT - 1 && (int)threadIdx.x / PLANES + m * 32 >= TOTAL) break;

@@ -34,21 +34,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
     __syncthreads();
     if (threadIdx.x < UNITS) units[threadIdx.x] = unit_at(run, team * UNITS + threadIdx.x);
     __syncthreads();
-    const Copies<PIXELS> copies(image, units, c_copy, STRIDE_W, PAD_W, STRIDE_D, PAD_D);
-    const Copies<COLUMNS> copies_dy(image_dy, units, c_copy, 1, 0, 1, 0);
+    Copies<PIXELS> copies(image, units, c_copy, STRIDE_W, PAD_W, STRIDE_D, PAD_D);
+    Copies<COLUMNS> copies_dy(image_dy, units, c_copy, 1, 0, 1, 0);
+    const int first = p0 * STRIDE_H + r0 * DILATION_H - PAD_H;
+    copies.advance(image, first), copies_dy.advance(image_dy, p0);
+    // Stages are fetched in their order.
     auto fetch = [&](int stage, int slot) {
 #pragma unroll
       for (int group = 0; group < GROUPS; group++) {
         const int at = stage * GROUPS + group;
-        if (at >= groups) break;
+        if (at >= groups) continue;
 #pragma unroll
         for (int sub = 0; sub < ROWS_IN; sub++)
           if (row_used(sub % STRIDE_H))
-            copies.row(image, ring + slot * STAGE + (group * ROWS_IN + sub) * ROW,
-                       (p0 + at) * STRIDE_H + sub % STRIDE_H + r0 * DILATION_H - PAD_H, true,
-                       sub / STRIDE_H * DILATION_D);
-        copies_dy.row(image_dy, ring + slot * STAGE + ROWS_BYTES + group * ROW_DY, p0 + at, at < rows, 0);
+            copies.row(image, ring + slot * STAGE + (group * ROWS_IN + sub) * ROW, first + at * STRIDE_H + sub % STRIDE_H,
+                       group * STRIDE_H + sub % STRIDE_H, true, sub / STRIDE_H * DILATION_D);
+        copies_dy.row(image_dy, ring + slot * STAGE + ROWS_BYTES + group * ROW_DY, p0 + at, group, at < rows, 0);
       }
+      copies.advance(image, GROUPS * STRIDE_H), copies_dy.advance(image_dy, GROUPS);
     };
     u32 by[LIVE][PAIRS * 2][2] = {};
 #pragma unroll
