@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
           odd_filter |= !finite(v);
         }
   } else {
-#pragma unroll 4
+#pragma unroll 8
     for (int i = lane; i < KD * R * FILTER_COLUMNS * 4; i += LANES) {
       const int line = i / FILTER_COLUMNS, tap = line / 4, channel = c_block + warp * 4 + line % 4;
       const Element v = element(tap / R, tap % R, i % FILTER_COLUMNS - STRIDE_W, channel, channel < run.channels);
@@ -200,6 +200,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
 #pragma unroll
           for (int r = 0; r < R; r++) {
             if (!reads(r, e)) continue;
+            // Where rows of the filter are many, most of the results are another block's.
+            if (!HELD && (u32)(stage * GROUPS + group - r * DILATION_H / STRIDE_H) >= (u32)rows) continue;
             const int tap = sub / STRIDE_H * R + r;
             u32 b[2];
             if constexpr (HELD) {

@@ -29,7 +29,6 @@ AXES = (
     Axis("strips", (1, 2, 3, 4, 6, 8, 12, 16), "Parts of the height of an image."),
     Axis("group_rows", (1, 2, 4), "Rows of results of a stage."),
     Axis("stages", (2, 3, 4), "Stages of the ring of inputs."),
-    Axis("blocks_per_sm", (1, 2, 3, 4, 6), "Blocks that share an SM: they bound the registers of a thread."),
     Axis("filter_rows", (), "Rows of the filter that a block of backward weights sums; 0 for the others."),
 )
 

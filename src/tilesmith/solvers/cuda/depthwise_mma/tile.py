@@ -18,7 +18,7 @@ HALF_COLUMNS = 16  # of one half of a product's rows
 _MAX_HELD = 56  # registers of a thread for the filter; a larger one lies in shared memory
 _MAX_SUMS = 136
 _MAX_PRODUCTS = 512  # that one row of inputs starts, all unrolled
-_OTHER_REGISTERS = 40
+_OTHER_REGISTERS = 44
 
 
 @dataclass(frozen=True)
@@ -190,10 +190,16 @@ class DepthwiseMmaTile(Configured):
     def strips(self) -> int:
         return -(-self.image[1] // self.strip_rows)
 
-    @property
+    @cached_property
     def resident(self) -> int:
-        """Blocks on an SM."""
-        return self.value["blocks_per_sm"]
+        """Blocks on an SM, for which the registers of a thread are bounded."""
+        t, registers = self.target, -(-self.registers // 8) * 8
+        return min(
+            t.registers_per_sm // (registers * self.threads),
+            t.shared_bytes_per_sm // (self.shared_bytes + 1024),
+            t.threads_per_sm // self.threads,
+            t.blocks_per_sm,
+        )
 
     @cached_property
     def parts(self) -> int:
@@ -224,17 +230,7 @@ class DepthwiseMmaTile(Configured):
             return False
         if v["block_c"] >= g.c + 16 or self.strips != v["strips"] or v["filter_rows"] > g.filter[1]:
             return False
-        return self._resides and self.teams * self.channel_blocks <= MAX_INDEX and self.strips <= 65535
-
-    @property
-    def _resides(self) -> bool:
-        """Whether so many blocks share an SM."""
-        t, registers = self.target, -(-self.registers // 8) * 8
-        return (
-            self.resident * self.threads * registers <= t.registers_per_sm
-            and self.resident * (self.shared_bytes + 1024) <= t.shared_bytes_per_sm
-            and self.resident * self.threads <= t.threads_per_sm
-        )
+        return self.resident > 0 and self.teams * self.channel_blocks <= MAX_INDEX and self.strips <= 65535
 
 
 def upright(g: ConvGeometry) -> ConvGeometry:
