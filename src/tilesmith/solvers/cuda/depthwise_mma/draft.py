@@ -86,6 +86,8 @@ def _source(t: DepthwiseMmaTile, name: str, op: str, out: str, arguments: tuple[
     types = {"Element": TYPES[t.source.dtype], "Out": TYPES[out]}
     functions = activate(g.epilogue, "TS_MMA_DEVICE")
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
-    text = "namespace ts_mma {\n" + scoped(template(_FOLDER, "stage"), template(_FOLDER, name)) + "} // namespace ts_mma\n"
+    text = (
+        "namespace ts_mma {\n" + scoped(template(_FOLDER, "stage"), template(_FOLDER, name)) + "} // namespace ts_mma\n"
+    )
     tile = "x".join(str(value) for _, value in t.config.values)
     return unit(f"depthwisemma{op}", t.source.dtype, tile, t.target.arch, mma_prelude(), text, header)

@@ -22,7 +22,9 @@ def planes_seconds(t: PlanesTile, fit: DepthwiseFit) -> float:
     issue = t.work * fit.issue + rows * window * 1.5 + (20 if t.weights else 60 + 3 * t.taps)
     loads = rows * (2 + window / v["columns_per_thread"]) * max(4.0, v["columns_per_thread"] * size * 32 / fit.l1)
     cycles = threads / 32 / target.cores * max(issue / 4, loads) + fit.start
-    moved = size * (t.source.shape[0] * g.c * t.source.shape[3] * t.source.shape[4] + g.n * g.c * t.image[0] * t.image[1])
+    moved = size * (
+        t.source.shape[0] * g.c * t.source.shape[3] * t.source.shape[4] + g.n * g.c * t.image[0] * t.image[1]
+    )
     busy, moving = cycles / (fit.clock * target.clock_hz), moved / (fit.bandwidth * target.bytes_per_s)
     seconds = max(busy, moving) + fit.overlap * min(busy, moving)
     if t.weights and t.parts > 1:
