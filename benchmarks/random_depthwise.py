@@ -1,4 +1,4 @@
-"""Prints the keys of random depthwise problems, with sizes as real networks have them: `random_depthwise.py COUNT SEED`.
+"""Prints the keys of random depthwise problems, with sizes as real networks have them: arguments COUNT SEED.
 
 Three quarters are two-dimensional with filters up to 9, the others have large filters, one dimension or three. The
 probe `benchmarks/gpu/probes/configs.py` reads them from a file named `*.keys`.

@@ -32,14 +32,16 @@ CASES = [
     (depthwise(16, (6, 21), (7, 7), padding=(2, 3), epilogue=FULL), (16, 16, 1, 2, 1, 3, 0)),
     (depthwise(8, (9, 13), (4, 3), n=3, padding=((1, 2), (0, 2)), stride=2, dtype="fp16"), (16, 16, 2, 1, 1, 2, 0)),
     (depthwise(4, (12, 9), (9, 8), padding=4), (16, 16, 1, 1, 1, 2, 0)),
-    (depthwise(8, (11, 12), (3, 2), padding=2, stride=(2, 3), dilation=(3, 2), output_dtype="fp32"), (16, 16, 1, 2, 1, 2, 0)),
+    (depthwise(8, (11, 12), (3, 2), padding=2, stride=(2, 3), dilation=(3, 2), output_dtype="fp32"),
+     (16, 16, 1, 2, 1, 2, 0)),
     (depthwise(8, (4, 5, 6), (3, 2, 3), n=1, padding=1, stride=(2, 1, 1)), (16, 16, 2, 1, 1, 2, 0)),
     (depthwise(12, (7, 17), (5, 3), "bwd", padding=(3, 1)), (16, 32, 1, 1, 1, 2, 0)),
     (depthwise(8, (5, 9), (3, 4), "bwd", padding=(0, 2), dilation=(1, 2), dtype="fp16"), (16, 16, 1, 1, 4, 2, 0)),
     (depthwise(4, (9, 6), (35, 2), "bwd", n=1, padding=(17, 1), dtype="fp16"), (16, 16, 1, 1, 1, 2, 0)),
     (depthwise(20, (9, 18), (3, 3), "wrw", n=3, padding=1), (16, 32, 1, 1, 2, 2, 3)),
     (depthwise(8, (6, 21), (5, 7), "wrw", padding=(2, 3), dtype="fp16"), (16, 16, 1, 2, 1, 3, 2)),
-    (depthwise(8, (9, 13), (4, 3), "wrw", n=3, padding=((1, 2), (0, 2)), stride=(2, 3), dilation=(1, 2)), (16, 16, 3, 1, 1, 2, 4)),
+    (depthwise(8, (9, 13), (4, 3), "wrw", n=3, padding=((1, 2), (0, 2)), stride=(2, 3), dilation=(1, 2)),
+     (16, 16, 3, 1, 1, 2, 4)),
     (depthwise(8, (4, 5, 6), (3, 2, 3), "wrw", n=1, padding=1, stride=(2, 1, 1)), (16, 16, 2, 1, 1, 2, 2)),
 ]  # fmt: skip
 

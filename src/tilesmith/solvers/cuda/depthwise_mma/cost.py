@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def depthwise_mma_seconds(t: DepthwiseMmaTile, fit: DepthwiseMmaFit) -> float:
     """What warps start, what a block waits for, memory: these overlap; and the launches."""
-    g, target = t.g, t.target
+    target = t.target
     strips = ceil(t.teams * t.strips / t.parts) if t.weights else 1  # of a block, one after the other
     starts, waits = (strips * cycles for cycles in _strip(t, fit))
     waits += t.taps * fit.tap

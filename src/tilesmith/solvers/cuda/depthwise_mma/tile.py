@@ -243,8 +243,8 @@ def upright(g: ConvGeometry) -> ConvGeometry:
         return g
     sizes = ("input", "filter", "output", "stride", "padding", "padding_high", "dilation")
     turned: dict[str, Any] = {name: _exchanged(getattr(g, name)) for name in sizes}
-    views = {name: _turned(getattr(g, name)) for name in ("x", "w", "y")}
-    return replace(g, **turned, **views)
+    turned |= {name: _turned(getattr(g, name)) for name in ("x", "w", "y")}
+    return replace(g, **turned)
 
 
 def _turned(view: TensorView) -> TensorView:
