@@ -77,7 +77,8 @@ def _source(t: DepthwiseMmaTile, name: str, op: str, out: str, arguments: tuple[
     g = t.g
     numbers = {
         "KD": g.filter[0], "R": t.filter_rows, "FILTER_ROWS": g.filter[1], "S": g.filter[2], "STEPS": t.steps,
-        "THREADS": t.threads, "HALVES": t.halves, "PRODUCTS": t.products, "GROUPS": t.groups, "STAGES": t.value["stages"],
+        "THREADS": t.threads, "HALVES": t.halves, "PRODUCTS": t.products, "GROUPS": t.groups,
+        "STAGES": t.value["stages"],
         "SHARED_BYTES": t.shared_bytes, "BLOCKS": t.resident, "INFINITE": _INFINITE[t.source.dtype],
     }  # fmt: skip
     for axis, i in (("D", 0), ("H", 1), ("W", 2)):
