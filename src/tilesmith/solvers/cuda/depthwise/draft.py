@@ -72,7 +72,8 @@ def _source(t: DepthwiseTile, name: str, op: str, out: str, arguments: tuple[Arg
         "R": g.filter[1], "S": g.filter[2], "STRIDE_H": g.stride[1], "STRIDE_W": g.stride[2], "PAD_H": g.padding[1],
         "PAD_W": g.padding[2], "DILATION_H": g.dilation[1], "DILATION_W": g.dilation[2], "TH": v["rows_per_thread"],
         "TW": v["columns_per_thread"], "VEC": v["channels_per_thread"], "AHEAD": v["rows_ahead"],
-        "TAP_ROWS": v["filter_rows"],
+        "TAP_ROWS": v["filter_rows"], "SPAN": t.span,
+        "THREADS": t.lanes * t.slots, "BLOCKS": t.resident,
     }  # fmt: skip
     flags = {
         "BACK": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "IN_SHARED": t.in_shared,
