@@ -193,6 +193,7 @@ class DepthwiseFit:
     wait: Annotated[float, C, "Of waiting for a row of inputs."]
     thread: Annotated[float, C, "Of a warp's first and last instructions."]
     block: Annotated[float, C, "Of waiting for the filter."]
+    tap: Annotated[float, C, "Of waiting for an element of a filter that lies in shared memory."]
     norm: Annotated[float, Unit.EXPONENT, "By which what overlaps adds up."]
     bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
     start: Annotated[float, SECONDS, "Of the launch."]

@@ -17,7 +17,12 @@ def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     target, warps = t.target, ceil(t.lanes * t.slots / 32)
     tiles = -(-t.tiles // (t.slots * t.parts))  # of a thread, one after the other
     starts, loads, waits = (tiles * cycles for cycles in _tile(t, fit))
+    taps = t.g.filter[1] * t.g.filter[2]
     starts, waits = starts + fit.thread, waits + fit.block
+    if t.in_shared:
+        waits += ceil(taps / t.slots) * fit.tap
+    elif not t.weights:
+        starts += taps * t.value["channels_per_thread"] * 3
     blocks, slots = t.parts * t.channel_blocks * t.row_blocks, target.cores * t.resident
     cycles = 0.0
     for times, together in ((blocks // slots, t.resident), (1, ceil(blocks % slots / target.cores))):
@@ -35,7 +40,7 @@ def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
 
 
 def _tile(t: DepthwiseTile, fit: DepthwiseFit) -> tuple[float, float, float]:
-    """Cycles of a warp for a tile: those in which it starts something, those of the L1 cache, those in which it waits."""
+    """Cycles of a warp for a tile: in which it starts something, of the L1 cache, in which it waits."""
     v = t.value
     rows, columns = t.window
     outputs = v["rows_per_thread"] * v["columns_per_thread"] * (2 if t.g.epilogue.residual else 1)

@@ -50,11 +50,13 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
   // The filter, widened: in registers while it is small.
   float filter[IN_SHARED ? 1 : R * S][VEC];
   if constexpr (IN_SHARED) {
+    const int c = active ? c0 : 0; // not behind a branch: many elements are on their way at once
+#pragma unroll 8
     for (int tap = threadIdx.y; tap < R * S; tap += blockDim.y)
 #pragma unroll
       for (int v = 0; v < VEC; v++)
         shared_filter[(tap * blockDim.x + threadIdx.x) * VEC + v] =
-            active ? widened(w[(i64)(c0 + v) * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]) : 0.0f;
+            widened(w[(i64)(c + v) * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]);
     __syncthreads();
   }
   if (!active) return;
