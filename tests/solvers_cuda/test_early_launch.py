@@ -21,6 +21,8 @@ PROBLEMS = (
     ConvSignature((8, 64, 28, 28), (64, 64, 3, 3), padding=1, stride=2, dtype="fp16", mode="bwd"),
     ConvSignature((8, 12, 28, 28), (30, 6, 3, 3), groups=2, dtype="fp32"),
     ConvSignature((64, 112, 112, 4), (8, 1, 1, 4), shared_layout="NHWC", dtype="bf16", mode="wrw"),
+    ConvSignature((8, 28, 28, 64), (64, 5, 5, 1), groups=64, mode="wrw", **NHWC),
+    ConvSignature((8, 28, 28, 64), (64, 5, 5, 1), groups=64, **NHWC),
     GemmSignature(4096, 4, 16, dtype="bf16"),
     GemmSignature(512, 512, 65536, dtype="bf16"),
     GemmSignature(77, 129, 4099, dtype="fp32"),

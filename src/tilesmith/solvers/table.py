@@ -18,6 +18,8 @@ from tilesmith.solvers.c.wrw.solver import WrwSolver
 from tilesmith.solvers.c.wrw_grouped.solver import WrwGroupedSolver
 from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES
 from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
+from tilesmith.solvers.cuda.depthwise_mma.solver import DepthwiseMmaSolver
+from tilesmith.solvers.cuda.depthwise_planes.solver import DepthwisePlanesSolver
 from tilesmith.solvers.cuda.dp4a.solver import Dp4aSolver
 from tilesmith.solvers.cuda.first.solver import FirstLayerSolver, FirstLayerWrwSolver
 from tilesmith.solvers.cuda.ffma.solver import FfmaGemmSolver
@@ -58,6 +60,8 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     DepthwiseCudaSolver(),
     FirstLayerSolver(),
     FirstLayerWrwSolver(),
+    DepthwiseMmaSolver(),
+    DepthwisePlanesSolver(),
     Dp4aSolver(),
     FfmaGemmSolver(),
     MmaThinSolver(),

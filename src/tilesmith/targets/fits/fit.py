@@ -233,15 +233,36 @@ class PhasesFit:
 class DepthwiseFit:
     """Depthwise convolution (``solvers/cuda/depthwise/cost.py``)."""
 
-    clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
+    issue: Annotated[float, C, "Of a multiply-add, of the quarter of an SM that starts it."]
+    load: Annotated[float, C, "Of a load or store, beside its elements."]
     l1: Annotated[float, R, "Bytes from the L1 cache."]
-    issue: Annotated[float, SHARE, "Instructions of a multiply-add."]
-    hiding: Annotated[float, SHARE, "Resident warps that hide all waits."]
-    start: Annotated[float, C, "Of launch and cold loads."]
+    wait: Annotated[float, C, "Of waiting for a row of inputs."]
+    thread: Annotated[float, C, "Of a warp's first and last instructions."]
+    block: Annotated[float, C, "Of waiting for the filter."]
+    tap: Annotated[float, C, "Of waiting for an element of a filter that lies in shared memory."]
+    norm: Annotated[float, Unit.EXPONENT, "By which what overlaps adds up."]
     bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
-    overlap: Annotated[float, SHARE, "What the lesser of computing and moving adds to the greater."]
+    start: Annotated[float, SECONDS, "Of the launch."]
     second_kernel: Annotated[float, SECONDS, "Of one more launch."]
-    partial_bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what partial sums reach."]
+
+
+@dataclass(frozen=True)
+class DepthwiseMmaFit:
+    """Depthwise convolution on tensor cores (``solvers/cuda/depthwise_mma/cost.py``)."""
+
+    product: Annotated[float, C, "Of a product, of the quarter of an SM that starts it."]
+    operand: Annotated[float, C, "Of an operand from shared memory."]
+    copy: Annotated[float, C, "Of a copy of a warp to shared memory."]
+    result: Annotated[float, C, "Of a product's results, on their way to memory."]
+    group: Annotated[float, C, "Of a row of results, whatever its length."]
+    stage: Annotated[float, C, "Of waiting for a stage."]
+    block: Annotated[float, C, "Of waiting for the first stages of a block."]
+    tap: Annotated[float, C, "Of waiting for an operand of the filter."]
+    norm: Annotated[float, Unit.EXPONENT, "By which what overlaps adds up."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    l2: Annotated[float, SHARE, "Of the memory's bandwidth, what rows that are read again reach."]
+    start: Annotated[float, SECONDS, "Of the launch."]
+    second_kernel: Annotated[float, SECONDS, "Of one more launch."]
 
 
 @dataclass(frozen=True)
@@ -279,5 +300,6 @@ class Fit:
     thin: ThinFit
     phases: PhasesFit
     depthwise: DepthwiseFit
+    depthwise_mma: DepthwiseMmaFit
     reference: ReferenceFit
     copy: CopyFit

@@ -13,34 +13,44 @@ if TYPE_CHECKING:
 
 
 def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
-    """Loads through the L1 cache, multiply-adds, DRAM: the slowest, by waves of blocks."""
-    g, v, target = t.g, t.value, t.target
-    size = dtype(g.x.dtype).nbytes
-    step = (1, 1) if t.back else (g.stride[1], g.stride[2])
-    taps = v["filter_rows"] if t.weights else g.filter[1]
-    reach = (1 / g.stride[1], 1 / g.stride[2]) if t.back else (1.0, 1.0)
-    rows = (v["rows_per_thread"] * reach[0] - 1) * step[0] + (taps - 1) * g.dilation[1] * reach[0] + 1
-    columns = (v["columns_per_thread"] * reach[1] - 1) * step[1] + (g.filter[2] - 1) * g.dilation[2] * reach[1] + 1
-    vectors = rows * columns + v["rows_per_thread"] * v["columns_per_thread"] * (2 if g.epilogue.residual else 1)
-    warps = t.tiles * t.channel_blocks * t.row_blocks * t.lanes / 32
-    per_thread = min(255, t.registers)
-    resident = min(target.registers_per_sm // (per_thread * 32), target.threads_per_sm // 32)
-    # A load instruction moves vec * size * 32 bytes.
-    loads = vectors * max(4.0, v["channels_per_thread"] * size * 32 / fit.l1)
-    issue = (t.work * fit.issue + vectors * (6 + v["channels_per_thread"]) + 60) / 4
+    """What warps start, what they wait for, the L1 cache, memory: these overlap; and the launches."""
+    target, warps = t.target, ceil(t.lanes * t.slots / 32)
+    tiles = -(-t.tiles // (t.slots * t.parts))  # of a thread, one after the other
+    starts, loads, waits = (tiles * cycles for cycles in _tile(t, fit))
+    taps = t.g.filter[1] * t.g.filter[2]
+    starts, waits = starts + fit.thread, waits + fit.block
     if t.in_shared:
-        issue += t.work / v["columns_per_thread"] / v["channels_per_thread"] / 4
-    hidden = float(min(1.0, resident / fit.hiding) ** 0.5)
-    cycles = warps / target.cores * max(loads, issue) / hidden + fit.start
-    waves = warps / target.cores / resident
-    if not t.weights and waves > 1:
-        cycles *= ceil(waves) / waves if waves < 4 else 1.0
-    idle = (t.tiles_h * v["rows_per_thread"] * t.tiles_w * v["columns_per_thread"]) / (t.image[0] * t.image[1])
-    pixels = g.n * (g.input[1] * g.input[2] + g.output[1] * g.output[2])
-    moved = pixels * g.c * size * (1.0 if idle < 2 else 1.1)
-    busy, moving = cycles / (fit.clock * target.clock_hz), moved / (fit.bandwidth * target.bytes_per_s)
-    seconds = max(busy, moving) + fit.overlap * min(busy, moving)  # the two overlap, but not quite
+        waits += ceil(taps / t.slots) * fit.tap
+    elif not t.weights:
+        starts += taps * t.value["channels_per_thread"] * 3
+    blocks, slots = t.parts * t.channel_blocks * t.row_blocks, target.cores * t.resident
+    cycles = 0.0
+    for times, together in ((blocks // slots, t.resident), (1, ceil(blocks % slots / target.cores))):
+        if together:
+            started = starts * ceil(warps * together / 4)
+            loaded = loads * warps * together
+            norms = started**fit.norm + loaded**fit.norm + (waits + starts) ** fit.norm
+            cycles += times * norms ** (1 / fit.norm)
+    computing, moving = cycles / target.clock_hz, _moved(t) / (fit.bandwidth * target.bytes_per_s)
+    seconds = fit.start + float((moving**fit.norm + computing**fit.norm) ** (1 / fit.norm))
     if t.weights:
-        partial = t.parts * g.filter[1] * g.filter[2] * g.c * 4
-        seconds += fit.second_kernel + 2 * partial / (fit.partial_bandwidth * target.bytes_per_s)
+        partial = t.parts * t.g.filter[1] * t.g.filter[2] * t.g.c * 4
+        seconds += fit.second_kernel + 2 * partial / (fit.bandwidth * target.bytes_per_s)
     return seconds
+
+
+def _tile(t: DepthwiseTile, fit: DepthwiseFit) -> tuple[float, float, float]:
+    """Cycles of a warp for a tile: in which it starts something, of the L1 cache, in which it waits."""
+    v = t.value
+    rows, columns = t.window
+    outputs = v["rows_per_thread"] * v["columns_per_thread"] * (2 if t.g.epilogue.residual else 1)
+    vector, size = v["channels_per_thread"], dtype(t.g.x.dtype).nbytes
+    moved = rows * columns + outputs
+    starts = t.work * fit.issue + moved * (fit.load + vector) + (t.work / v["columns_per_thread"] if t.in_shared else 0)
+    lines = max(32 / min(32, t.lanes), vector * size * 32 / 128)
+    return starts, moved * lines * 128 / fit.l1, rows / max(1, v["rows_ahead"]) * fit.wait
+
+
+def _moved(t: DepthwiseTile) -> float:
+    g, size = t.g, dtype(t.g.x.dtype).nbytes
+    return float(g.n * (g.input[1] * g.input[2] + g.output[1] * g.output[2]) * g.c * size)

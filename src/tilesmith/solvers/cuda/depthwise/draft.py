@@ -38,7 +38,7 @@ def depthwise_draft(t: DepthwiseTile) -> Draft:
     )  # fmt: skip
     first = _source(t, "wrw" if t.weights else "kernel", g.direction, result.dtype, arguments)
     launch = Launch(0, first.symbol, (t.parts, t.channel_blocks, t.row_blocks), passed(arguments),
-                    (t.lanes, t.slots, 1), shared_bytes=t.shared_bytes)  # fmt: skip
+                    (t.lanes, t.slots, 1), shared_bytes=t.shared_bytes, programmatic=t.target.has_cluster)  # fmt: skip
     if not t.weights:
         return Draft((first,), (launch,))
     results = g.filter[1] * g.filter[2] * g.c
@@ -48,12 +48,13 @@ def depthwise_draft(t: DepthwiseTile) -> Draft:
         *_filter_steps(g.w, "i64"),
     )
     second = _source(t, "sum", "sum", g.w.dtype, totals)
-    total = Launch(1, second.symbol, (-(-results // _RESULTS), 1, 1), passed(totals), (_RESULTS, 8, 1))
+    total = Launch(1, second.symbol, (-(-results // _RESULTS), 1, 1), passed(totals), (_RESULTS, 8, 1),
+                   programmatic=t.target.has_cluster)  # fmt: skip
     return Draft((first, second), (launch, total), workspace_bytes=t.parts * results * 4)
 
 
 def _pointers(named: dict[str, tuple[str, Pointer]]) -> tuple[Argument, ...]:
-    return tuple(Argument(name, f"{kind} *__restrict__", pointer) for name, (kind, pointer) in named.items())
+    return tuple(Argument(name, f"{kind} *", pointer) for name, (kind, pointer) in named.items())
 
 
 def _steps(name: str, view: TensorView) -> tuple[Argument, ...]:
@@ -71,7 +72,8 @@ def _source(t: DepthwiseTile, name: str, op: str, out: str, arguments: tuple[Arg
         "R": g.filter[1], "S": g.filter[2], "STRIDE_H": g.stride[1], "STRIDE_W": g.stride[2], "PAD_H": g.padding[1],
         "PAD_W": g.padding[2], "DILATION_H": g.dilation[1], "DILATION_W": g.dilation[2], "TH": v["rows_per_thread"],
         "TW": v["columns_per_thread"], "VEC": v["channels_per_thread"], "AHEAD": v["rows_ahead"],
-        "TAP_ROWS": v["filter_rows"],
+        "TAP_ROWS": v["filter_rows"], "SPAN": t.span,
+        "THREADS": t.lanes * t.slots, "BLOCKS": t.resident,
     }  # fmt: skip
     flags = {
         "BACK": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "IN_SHARED": t.in_shared,

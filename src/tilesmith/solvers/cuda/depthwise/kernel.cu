@@ -42,18 +42,21 @@ constexpr int COLUMNS = most(TW, S, STRIDE_W, PAD_W, DILATION_W) - FIRST_W + 1;
 constexpr int HELD_ROWS = ROWS > 0 ? ROWS : 1, HELD = COLUMNS > 0 ? COLUMNS : 1;
 
 extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
-  const Run run = TS_RUN; // pointers are read as parameters: `__restrict__` means nothing in a struct
+  const Run run = TS_RUN;
+  wait_previous();
   extern __shared__ float shared_filter[];
   const int c0 = (blockIdx.y * blockDim.x + threadIdx.x) * VEC;
   const bool active = c0 < run.channels;
   // The filter, widened: in registers while it is small.
   float filter[IN_SHARED ? 1 : R * S][VEC];
   if constexpr (IN_SHARED) {
+    const int c = active ? c0 : 0; // not behind a branch: many elements are on their way at once
+#pragma unroll 8
     for (int tap = threadIdx.y; tap < R * S; tap += blockDim.y)
 #pragma unroll
       for (int v = 0; v < VEC; v++)
         shared_filter[(tap * blockDim.x + threadIdx.x) * VEC + v] =
-            active ? widened(w[(i64)(c0 + v) * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]) : 0.0f;
+            widened(w[(i64)(c + v) * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]);
     __syncthreads();
   }
   if (!active) return;

@@ -5,6 +5,7 @@ namespace @SYM@_scope {
 // Adds the blocks' sums: 8 threads a result, always in the same order.
 extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
   const Run run = TS_RUN;
+  wait_previous();
   __shared__ float gathered[8][32];
   const int at = blockIdx.x * 32 + threadIdx.x;
   float sum = 0.0f;

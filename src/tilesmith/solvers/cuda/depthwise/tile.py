@@ -14,6 +14,7 @@ from tilesmith.targets.target import CudaTarget
 _MAX_TAPS = 128
 _MAX_UNROLLED = 4096  # multiply-adds of a thread's tile
 _MAX_SUMS = 112
+_MAX_SHARED = 48 * 1024
 _IN_REGISTERS = 56  # filter elements of a thread; more lie in shared memory
 
 
@@ -87,9 +88,15 @@ class DepthwiseTile(Configured):
         )
 
     @cached_property
+    def span(self) -> int:
+        """Taps that the threads of a block of backward weights add up at once."""
+        one = self.lanes * self.slots * self.value["channels_per_thread"] * 4
+        return max(1, min(self.g.filter[2], _MAX_SHARED // one))
+
+    @cached_property
     def shared_bytes(self) -> int:
         if self.weights:
-            return self.lanes * self.slots * self.value["channels_per_thread"] * 4
+            return self.span * self.lanes * self.slots * self.value["channels_per_thread"] * 4
         return (
             self.g.filter[1] * self.g.filter[2] * self.lanes * self.value["channels_per_thread"] * 4
             if self.in_shared
@@ -129,6 +136,33 @@ class DepthwiseTile(Configured):
         )
 
     @cached_property
+    def window(self) -> tuple[float, float]:
+        """Rows and columns of inputs that a tile reads: on average, for backward data with a stride."""
+        v, g = self.value, self.g
+        sizes = (v["rows_per_thread"], v["columns_per_thread"])
+        taps = (v["filter_rows"] if self.weights else g.filter[1], g.filter[2])
+        found = []
+        for size, count, stride, dilation in zip(sizes, taps, g.stride[1:], g.dilation[1:], strict=True):
+            reach = (count - 1) * dilation
+            found.append((size + reach - 1) / stride + 1 if self.back else (size - 1) * stride + reach + 1)
+        return found[0], found[1]
+
+    @cached_property
+    def held_registers(self) -> int:
+        """An estimate of the registers of a thread: the compiler loads further ahead where it can."""
+        rows, columns = self.window
+        words = self.value["channels_per_thread"] * dtype(self.g.x.dtype).nbytes / 4
+        ahead = 0.5 if self.weights else 0.25 if max(self.g.stride) > 1 and not self.back else 0.0
+        return min(255, max(32, int(self.registers + ahead * rows * columns * words)))
+
+    @cached_property
+    def resident(self) -> int:
+        """Blocks on an SM, about: backward weights bounds the registers of a thread for them."""
+        warps, target = -(-self.lanes * self.slots // 32), self.target
+        registers = -(-self.held_registers // 8) * 8
+        return max(1, min(target.registers_per_sm // (registers * 32 * warps), target.threads_per_sm // 32 // warps))
+
+    @cached_property
     def fits(self) -> bool:
         v, g = self.value, self.g
         if self.back and (v["rows_per_thread"] % g.stride[1] or v["columns_per_thread"] % g.stride[2]):
@@ -145,7 +179,7 @@ class DepthwiseTile(Configured):
         taps = g.filter[1] * g.filter[2]
         if self.work > _MAX_UNROLLED or taps > _MAX_TAPS or self.registers > 200:
             return False
-        if v["channels_per_thread"] > vector_of(g) or self.shared_bytes > 48 * 1024 or self.parts > MAX_INDEX:
+        if v["channels_per_thread"] > vector_of(g) or self.shared_bytes > _MAX_SHARED or self.parts > MAX_INDEX:
             return False
         return self.channel_blocks <= 65535
 

@@ -25,9 +25,11 @@ struct No {
   static constexpr bool value = false;
 };
 
-extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
-  const Run run = TS_RUN; // pointers are read as parameters: `__restrict__` means nothing in a struct
-  extern __shared__ float gathered[];
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETERS) {
+  const Run run = TS_RUN;
+  wait_previous();
+  extern __shared__ __align__(128) unsigned char memory[];
+  float *const gathered = (float *)memory;
   const int c0 = (blockIdx.y * blockDim.x + threadIdx.x) * VEC, r0 = blockIdx.z * TAP_ROWS;
   const bool active = c0 < run.channels;
   float sums[TAP_ROWS * S][VEC] = {};
@@ -84,20 +86,24 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
       else
         add(No(), n, h0, w0);
     }
-  // The block's threads of one channel, always in the same order.
+  // The block's threads of one channel, always in the same order; SPAN taps at a time.
+  const int threads = blockDim.x * blockDim.y, row = blockDim.x * VEC;
 #pragma unroll
-  for (int tap = 0; tap < TAP_ROWS * S; tap++) {
+  for (int first = 0; first < TAP_ROWS * S; first += SPAN) {
     __syncthreads();
 #pragma unroll
-    for (int v = 0; v < VEC; v++) gathered[(threadIdx.y * blockDim.x + threadIdx.x) * VEC + v] = sums[tap][v];
-    __syncthreads();
-    if (threadIdx.y == 0 && active && r0 + tap / S < R) {
+    for (int i = 0; i < SPAN && first + i < TAP_ROWS * S; i++)
 #pragma unroll
-      for (int v = 0; v < VEC; v++) {
-        float sum = 0.0f;
-        for (int k = 0; k < (int)blockDim.y; k++) sum += gathered[(k * blockDim.x + threadIdx.x) * VEC + v];
-        partial[((i64)blockIdx.x * R * S + r0 * S + tap) * run.channels + c0 + v] = sum;
-      }
+      for (int v = 0; v < VEC; v++)
+        gathered[(i * threads + threadIdx.y * blockDim.x + threadIdx.x) * VEC + v] = sums[first + i][v];
+    __syncthreads();
+    for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < SPAN * row; i += threads) {
+      const int of = i / row, c = blockIdx.y * row + i - of * row, tap = first + of;
+      if (tap >= TAP_ROWS * S || r0 + tap / S >= R || c >= run.channels) continue;
+      float sum = 0.0f;
+#pragma unroll 8
+      for (int k = 0; k < (int)blockDim.y; k++) sum += gathered[of * threads * VEC + k * row + i - of * row];
+      partial[((i64)blockIdx.x * R * S + r0 * S + tap) * run.channels + c] = sum;
     }
   }
 }

@@ -1,0 +1,1 @@
+"""Depthwise convolutions of channels-first tensors."""

@@ -1,0 +1,103 @@
+"""The resources of a config of channels-first depthwise convolution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
+from tilesmith.solvers.solver import Config, Configured
+from tilesmith.targets.target import CudaTarget
+
+_MAX_TAPS = 49
+_MAX_UNROLLED = 4096  # multiply-adds of a thread
+
+
+@dataclass(frozen=True)
+class PlanesTile(Configured):
+    """``g`` computed as ``config`` says; see the axes in ``solver``."""
+
+    g: ConvGeometry
+    config: Config
+    target: CudaTarget
+
+    @property
+    def weights(self) -> bool:
+        return self.g.direction == "wrw"
+
+    @property
+    def back(self) -> bool:
+        return self.g.direction == "bwd"
+
+    @property
+    def source(self) -> TensorView:
+        """The tensor that the filter slides over; x for ``wrw``."""
+        return self.g.y if self.back else self.g.x
+
+    @property
+    def result(self) -> TensorView:
+        """The tensor of sums; dy for ``wrw``, which has its size."""
+        return self.g.x if self.back else self.g.y
+
+    @cached_property
+    def padding(self) -> tuple[int, int]:
+        """Of a convolution of ``source`` with the filter, turned round for backward data."""
+        g = self.g
+        if not self.back:
+            return g.padding[1], g.padding[2]
+        return ((g.filter[1] - 1) * g.dilation[1] - g.padding[1], (g.filter[2] - 1) * g.dilation[2] - g.padding[2])
+
+    @cached_property
+    def image(self) -> tuple[int, int]:
+        return self.result.shape[3], self.result.shape[4]
+
+    @cached_property
+    def tiles_h(self) -> int:
+        return -(-self.image[0] // self.value["rows_per_thread"])
+
+    @cached_property
+    def taps(self) -> int:
+        return self.g.filter[1] * self.g.filter[2]
+
+    @cached_property
+    def items(self) -> int:
+        """Of threads, each a tile of results; for ``wrw`` vectors of dy of one channel."""
+        vectors = self.image[1] // self.value["columns_per_thread"]
+        if self.weights:
+            return self.g.n * self.image[0] * vectors
+        return self.g.n * self.g.c * self.tiles_h * vectors
+
+    @cached_property
+    def parts(self) -> int:
+        """Blocks of a channel of backward weights."""
+        wanted = -(-self.target.cores * self.value["blocks_per_sm"] // self.g.c)
+        return max(1, min(wanted, -(-self.items // self.value["threads"])))
+
+    @cached_property
+    def blocks(self) -> int:
+        return -(-self.items // self.value["threads"])
+
+    @cached_property
+    def work(self) -> int:
+        """Multiply-adds of a tile."""
+        return self.value["rows_per_thread"] * self.value["columns_per_thread"] * self.taps
+
+    @cached_property
+    def fits(self) -> bool:
+        v = self.value
+        if self.taps > _MAX_TAPS or self.work > _MAX_UNROLLED or v["columns_per_thread"] > vector_of(self.g):
+            return False
+        if v["rows_per_thread"] > self.image[0] or v["rows_per_thread"] * v["columns_per_thread"] > 64:
+            return False
+        return self.blocks <= MAX_INDEX and self.parts <= 65535
+
+
+def vector_of(g: ConvGeometry) -> int:
+    """How many neighbours of a row can move at once."""
+    found = 8
+    for view in (g.x, g.y):
+        steps = [s for size, s in zip(view.shape[:4], view.strides[:4], strict=True) if size > 1]
+        found = min(found, widest(16 // dtype(view.dtype).nbytes, [view.shape[4], *steps]))
+    return found

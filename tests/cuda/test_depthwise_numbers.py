@@ -1,0 +1,69 @@
+"""Depthwise convolutions through the emulator: numbers of every kernel, with tails, and NaN and Inf planted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cuda_chain import H200, executable
+
+from tilesmith.measure.accuracy import planted_copy
+from tilesmith.measure.device_arrays import DeviceRechecker
+from tilesmith.measure.oracle import oracle
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.samples import sample_args
+from tilesmith.runtime.device import device
+from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
+from tilesmith.solvers.cuda.depthwise_mma.solver import DepthwiseMmaSolver
+from tilesmith.solvers.cuda.depthwise_planes.solver import DepthwisePlanesSolver
+from tilesmith.solvers.solver import Accepted, Config
+
+# The values of configs are those of the solver's axes, in their order.
+MMA, PLANES, GATHER = DepthwiseMmaSolver(), DepthwisePlanesSolver(), DepthwiseCudaSolver()
+FULL = Epilogue(bias=True, activation="leaky_relu", residual=True)
+
+
+def last(c, size, taps, mode="fwd", n=2, dtype="bf16", **more):
+    layout = "NHWC" if len(size) == 2 else "NDHWC"
+    return ConvSignature((n, *size, c), (c, *taps, 1), groups=c, mode=mode, dtype=dtype, shared_layout=layout, **more)
+
+
+def first(c, size, taps, mode="fwd", n=2, dtype="bf16", **more):
+    layout = "NCW" if len(size) == 1 else "NCHW"
+    return ConvSignature((n, c, *size), (c, 1, *taps), groups=c, mode=mode, dtype=dtype, shared_layout=layout, **more)
+
+
+CASES = [
+    (MMA, last(20, (9, 18), (3, 3), padding=1, epilogue=FULL), (16, 32, 1, 2, 2, 3, 0)),
+    (MMA, last(8, (3, 11, 12), (2, 3, 2), padding=((1, 0), (2, 1), (0, 2)), stride=(1, 2, 3), dilation=(2, 3, 2),
+               output_dtype="fp32"), (16, 16, 2, 1, 2, 2, 0)),
+    (MMA, last(4, (12, 9), (9, 8), "bwd", padding=4, dtype="fp16"), (16, 16, 1, 2, 1, 2, 0)),  # the filter in memory
+    (MMA, last(4, (9, 6), (35, 2), n=1, padding=(17, 1)), (16, 16, 1, 1, 1, 2, 0)),  # rows and columns exchanged
+    (MMA, last(20, (6, 21), (5, 7), "wrw", padding=(2, 3), dtype="fp16"), (16, 32, 1, 2, 2, 3, 2)),
+    (MMA, last(8, (4, 9, 13), (2, 3, 3), "wrw", padding=((1, 0), (1, 2), (0, 2)), stride=(1, 2, 3),
+               dilation=(2, 1, 2)), (16, 16, 3, 1, 1, 2, 3)),
+    (PLANES, first(3, (9, 12), (3, 5), padding=(1, 2), dilation=(2, 1), epilogue=FULL), (4, 2, 64, 0)),
+    (PLANES, first(4, (24,), (4,), "bwd", padding=((3, 0),)), (8, 1, 64, 0)),
+    (PLANES, first(3, (5, 6), (3, 2), "wrw", n=3, dtype="fp16", padding=((1, 1), (1, 0))), (2, 1, 64, 2)),
+    (GATHER, last(6, (7, 9), (3, 2), "wrw", n=3, dtype="fp32", padding=1, stride=2), (2, 2, 3, 64, 0, 2, 2)),
+]  # fmt: skip
+
+
+def named(value):
+    return value.key()[6:70] if isinstance(value, ConvSignature) else getattr(value, "name", "")
+
+
+@pytest.mark.parametrize(("solver", "signature", "values"), CASES, ids=named)
+def test_numbers(solver, signature, values, emulating):
+    signature = signature.canonical
+    geometry, chosen = signature.geometry, Config(tuple(zip((a.name for a in solver.axes), values, strict=True)))
+    assert solver.applicable(geometry, H200) == Accepted()
+    assert solver.search_space(geometry, H200).contains(chosen)
+    made = executable(signature, solver.draft(geometry, chosen, H200), emulating)
+    given = sample_args(signature)
+    cases = [given, *((*given[:i], planted_copy(given[i], (np.nan, np.inf), i), *given[i + 1 :]) for i in (0, 1))]
+    with np.errstate(all="ignore"):
+        for case in cases:
+            checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
+            verdict = checker.check_plan(checker.plan(made), poison=True)
+            assert verdict.ok, verdict.message
