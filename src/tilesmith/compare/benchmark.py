@@ -32,7 +32,7 @@ from tilesmith.compare.rival import Rival, Setting, Way
 from tilesmith.compare.trial import Tell, quiet, untried
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.measuring import check_launchable, device_bench_of, steady_call, time_prepare
-from tilesmith.errors import shortened
+from tilesmith.errors import TilesmithError, shortened
 from tilesmith.measure.accuracy import Accuracy
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_check import can_check_on_device
@@ -152,6 +152,8 @@ def _entered(
     """The right ways of a rival, by name, or the reason why it has none; whatever it raises costs itself alone."""
     try:
         return right_ways(held.enter_context(rival.ways(setting)), is_right)
+    except TilesmithError as error:
+        return {}, str(error)
     except Exception as error:
         return {}, shortened(f"{type(error).__name__}: {error}")
 

@@ -128,6 +128,7 @@ RIVALS = (
 # Modules of those that are tried first, each with its ``RIVAL``.
 TRIED = (
     "tilesmith.compare.cutlass.rival", "tilesmith.compare.triton_rival", "tilesmith.compare.compiled",
+    "tilesmith.compare.tvm.rival",
 )  # fmt: skip
 
 GROUP = "tilesmith.rivals"
@@ -168,3 +169,15 @@ def chosen_rivals(names: Sequence[str], target: Target, *, tried: bool = False) 
                 f"--against {name!r} is not measured on {target.family}; known there: {', '.join((*known, NOTHING))}"
             )
     return tuple(known[name] for name in dict.fromkeys(each) if name != NOTHING)
+
+
+def absent_rivals(target: Target) -> dict[str, str]:
+    """The rivals that are not installed here, by name, with what to type."""
+    found = {}
+    for name, rival in rivals_of(target).items():
+        if not rival.is_here():
+            try:
+                rival.version()
+            except ArgumentError as error:
+                found[name] = str(error)
+    return found

@@ -7,15 +7,13 @@ What a trial compiles or finds is kept by the rival; the process that measures c
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from tilesmith import env
+from tilesmith.compare.commands import follow
 from tilesmith.compare.rival import Rival, Setting, TriedRival, rivals_of
 from tilesmith.dispatch.locations import device_ordinal, target_of
 from tilesmith.errors import TilesmithError, shortened
@@ -62,38 +60,24 @@ def _try_alone(name: str, signature: Signature, target: Target, ordinal: int, te
     seconds = env.RIVAL_SECONDS.get()
     on_gpu = isinstance(target, CudaTarget)
     where = [f"cuda:{ordinal}", "0"] if on_gpu else ["cpu", str(target.cores)]
-    with subprocess.Popen(
-        [sys.executable, "-m", "tilesmith.compare.trial", name, signature.key(), *where],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        start_new_session=True,
-    ) as process:  # fmt: skip
-        watch = threading.Timer(seconds, _kill, [process.pid])
-        watch.daemon = True
-        watch.start()
-        last = ""
-        try:
-            for line in process.stdout or ():
-                if line.startswith(_TOLD):
-                    tell(line.removeprefix(_TOLD).rstrip())
-                elif line.strip():
-                    last = line.strip()
-            status = process.wait()
-        except BaseException:  # Ctrl-C: what it has begun goes with it
-            _kill(process.pid)
-            raise
-        late = not watch.is_alive()
-        watch.cancel()
+    last = ""
+
+    def heard(line: str) -> None:
+        nonlocal last
+        if line.startswith(_TOLD):
+            tell(line.removeprefix(_TOLD))
+        else:
+            last = line.strip() or last
+
+    command = [sys.executable, "-m", "tilesmith.compare.trial", name, signature.key(), *where]
+    try:
+        status = follow(command, seconds, heard)
+    except subprocess.TimeoutExpired:
+        return f"its trial took more than {seconds:.0f} s (TILESMITH_RIVAL_SECONDS)"
     if status == 0:
         return ""
-    if late:
-        return f"its trial took more than {seconds:.0f} s (TILESMITH_RIVAL_SECONDS)"
     how = f"{signal.Signals(-status).name} in its trial" if status < 0 else "its trial failed"
     return shortened(f"{how}: {last}" if last else how)
-
-
-def _kill(group: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
 
 
 def main(name: str, key: str, device: str, threads: int) -> None:

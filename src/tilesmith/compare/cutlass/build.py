@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilesmith.compare.commands import follow
 from tilesmith.compare.cutlass.checkout import Checkout, nvcc_version
 from tilesmith.compare.cutlass.kernels import CutlassKernel
 from tilesmith.compare.places import rivals_folder
@@ -98,17 +97,14 @@ class Compiler:
             left = end - time.monotonic()
             if left <= 0:
                 return "not compiled in time"
-            with subprocess.Popen(
-                self.command(definition, out), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                start_new_session=True,
-            ) as process:  # fmt: skip
-                try:
-                    told, _ = process.communicate(timeout=left)
-                except subprocess.TimeoutExpired:
-                    with suppress(ProcessLookupError):  # nvcc's own children, too
-                        os.killpg(process.pid, signal.SIGKILL)
-                    return "not compiled in time"
-            if process.returncode != 0:
-                return shortened(" ".join(told.split())) or f"nvcc ends with {process.returncode}"
+            told: list[str] = []
+            try:
+                status = follow(self.command(definition, out), left, told.append)
+            except subprocess.TimeoutExpired:
+                return "not compiled in time"
+            except OSError as error:
+                return str(error)
+            if status != 0:
+                return shortened(" ".join(told)) or f"nvcc ends with {status}"
             os.replace(out, place)
         return ""
