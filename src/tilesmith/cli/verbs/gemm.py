@@ -20,7 +20,7 @@ from tilesmith.lab.jobs import RUNNING, Job, begin_job, job_of, jobs, log_of, st
 from tilesmith.lab.results import Result, newest, read_results
 from tilesmith.lab.session import SECONDS, Place, Session, place_of
 from tilesmith.lab.tables import csv_text, json_rows, line, plot, text_table
-from tilesmith.lab.words import FOREGROUND, Asked, read_words, said
+from tilesmith.lab.words import FOREGROUND, Asked, read_line, read_words, said
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.reading import read_named
 
@@ -64,12 +64,11 @@ def _work(
     action: str, words: Sequence[str], against: Sequence[str], again: bool, device: str, threads: int | None,
     as_json: bool,
 ) -> int:  # fmt: skip
-    lines = _lines(words)
-    asked = [read_words(each) for each in lines]
+    asked = _asked(words)
     if not any(each.problems for each in asked):
         raise CommandError("no size is given; type for example MNK=1024")
     if any(each.in_background for each in asked):
-        return _begin(action, lines, against, again, device, threads)
+        return _begin(action, words, asked, against, again, device, threads)
     failed = 0
     rivals = chosen_rivals(against, target_of(None, threads, device), tried=True)
     place = place_of(device, threads, rivals)
@@ -114,12 +113,12 @@ def _run(session: Session, asked: Asked, again: bool, as_json: bool) -> int:
 
 
 def _begin(
-    action: str, lines: Sequence[Sequence[str]], against: Sequence[str], again: bool, device: str, threads: int | None
-) -> int:
-    if len(lines) > 1:
-        raise CommandError("a list is run in the foreground: leave O out of its lines")
-    option = f"O={FOREGROUND + read_words(lines[0]).is_of_tvm}"
-    kept = [option if word.startswith("O=") else word for word in lines[0]]
+    action: str, words: Sequence[str], asked: Sequence[Asked], against: Sequence[str], again: bool, device: str,
+    threads: int | None,
+) -> int:  # fmt: skip
+    if len({each.option for each in asked}) > 1 or not any(word.startswith("O=") for word in words):
+        raise CommandError("a list runs in the background as a whole: leave O out of its lines, and type it behind")
+    kept = [f"O={FOREGROUND + asked[0].is_of_tvm}" if word.startswith("O=") else word for word in words]
     options = ["--device", device, *(["--threads", str(threads)] if threads else []), *(["--again"] if again else [])]
     if action == "run":
         options += [part for name in against for part in ("--against", name)]
@@ -142,7 +141,7 @@ def perf_(
     words: tuple[str, ...], csv_path: Path | None, plot_path: Path | None, json_path: str | None, target_name: str,
     device: str, threads: int | None,
 ) -> int:  # fmt: skip
-    wanted = {problem.canonical.key() for each in _lines(words) for problem in read_words(each).problems}
+    wanted = {problem.canonical.key() for each in _asked(words) for problem in each.problems}
     known, name = read_results(), target_name or target_of(None, threads, device).name
     found = [each for key, each in newest(known, name).items() if not wanted or key in wanted]
     if not found:
@@ -211,13 +210,13 @@ def _state(job: Job) -> str:
     return f"{job.state} ({job.status})" if job.status is not None else job.state
 
 
-def _lines(words: Sequence[str]) -> list[list[str]]:
-    """The words of each line of a file, or those typed; words behind a file's name are added to each of its lines."""
+def _asked(words: Sequence[str]) -> list[Asked]:
+    """What each line of a file asks for, or the words typed; words behind a file's name are added to each line."""
     if words and "=" not in words[0] and os.path.isfile(words[0]):
         text = read_named(words[0], _MOST_WORDS).decode(errors="replace")
         lines = [line.partition("#")[0].split() for line in text.splitlines()]
-        return [[*line, *words[1:]] for line in lines if line]
-    return [list(words)]
+        return [read_line(line, words[1:]) for line in lines if line]
+    return [read_words(words)]
 
 
 def _write(path: Path, text: str) -> None:

@@ -134,7 +134,9 @@ def _listed(asked: str) -> tuple[CutlassKernel, ...]:
         )  # fmt: skip
         rows = json.loads(done.stdout)
     except subprocess.CalledProcessError as error:
-        raise CompileError(f"CUTLASS's generator fails: {shortened(error.stderr.strip())}") from None
+        raise CompileError(
+            f"CUTLASS's generator fails: {shortened(error.stderr.strip().rpartition(chr(10))[2])}"
+        ) from None
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
         raise CompileError(f"CUTLASS's generator fails: {error}") from None
     return tuple(CutlassKernel(row["name"], tuple(row["tile"]), row["splits"], row["text"]) for row in rows)
