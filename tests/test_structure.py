@@ -21,7 +21,15 @@ ORDER = [
     "errors", "env", "reading", "reading_toml", "problems", "targets", "plan", "codegen", "solvers", "toolchain",
     "runtime", "measure", "db", "tune", "dispatch", "compare", "ready", "lab", "doctor", "package", "torch_ops", "cli",
 ]  # fmt: skip
-TORCH_FOLDERS = {"solvers/external", "compare", "torch_ops", "torch_ops/compile", "torch_ops/modules"}
+TORCH_FOLDERS = {
+    "solvers/external",
+    "compare",
+    "compare/cutlass",
+    "compare/tvm",
+    "torch_ops",
+    "torch_ops/compile",
+    "torch_ops/modules",
+}
 LONGEST = 800
 MOST_FILES = 25  # of a folder
 

@@ -241,13 +241,21 @@ EXTERNAL: Variable[bool] = Variable(
 
 LAB_DIR: Variable[Path] = Variable(
     "TILESMITH_LAB_DIR", _user_lab, "lab in the user's data folder", "a folder's path",
-    "where `tilesmith gemm` keeps its results and jobs", _folder,
+    "where `tilesmith gemm` keeps its results and jobs, and rivals what they compiled and tuned", _folder,
+)  # fmt: skip
+CUTLASS_DIR: Variable[Path | None] = Variable(
+    "TILESMITH_CUTLASS_DIR", lambda: None, "the wheel nvidia-cutlass", "a folder's path",
+    "a checkout of CUTLASS, whose kernels are measured beside ours", _folder,
+)  # fmt: skip
+RIVAL_SECONDS: Variable[float] = Variable(
+    "TILESMITH_RIVAL_SECONDS", lambda: 600.0, "600", "a number of seconds from 0.1 to 3600",
+    "how long a rival that compiles or tunes may take for a problem before it is measured without it", _seconds,
 )  # fmt: skip
 
 VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read only, so covariance is safe
     CACHE_ON, CACHE_DIR, TRUST_FOLDER, TRUSTED_KEYS, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH,
     DB_TIMEOUT, PACKAGE_PATH, PACKAGE_NEAREST, LOG_CMD, ONLY_SOLVER, NUM_THREADS, CPU_LEVEL, LIBCUDA, EXTERNAL,
-    LAB_DIR,
+    LAB_DIR, CUTLASS_DIR, RIVAL_SECONDS,
 )  # fmt: skip
 
 

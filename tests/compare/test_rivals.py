@@ -2,6 +2,7 @@
 
 import json
 import logging
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from tilesmith.cli.main import run
 from tilesmith.compare import rival as rivals
 from tilesmith.compare.bench_records import Bench
 from tilesmith.compare.benchmark import bench
-from tilesmith.compare.rival import GROUP, Rival, Way, rivals_of
+from tilesmith.compare.cutlass.checkout import find_checkout
+from tilesmith.compare.rival import GROUP, Rival, Way, absent_rivals, chosen_rivals, rivals_of
 from tilesmith.dispatch.launchable import get_launchable
+from tilesmith.errors import ArgumentError
 from tilesmith.measure.machine import Machine
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.targets.cuda import CUDA_TARGETS
@@ -38,8 +41,25 @@ def installed(monkeypatch):
 
 
 def test_the_packages_own():
-    assert list(rivals_of(HERE)) == ["onednn"]
-    assert list(rivals_of(CUDA_TARGETS["sm_90a"])) == ["cudnn", "cublas"]
+    assert list(rivals_of(HERE)) == ["onednn", "torch_compile", "tvm"]
+    gpu = CUDA_TARGETS["sm_90a"]
+    assert list(rivals_of(gpu)) == ["cudnn", "cublas", "cutlass", "triton", "torch_compile", "tvm"]
+
+
+def test_rivals_that_compile_are_measured_where_they_are_asked_for():
+    assert [rival.name for rival in chosen_rivals((), HERE)] == ["onednn"]
+    assert [rival.name for rival in chosen_rivals((), HERE, tried=True)][:2] == ["onednn", "torch_compile"]
+    assert [rival.name for rival in chosen_rivals(["torch_compile"], HERE)] == ["torch_compile"]
+
+
+def test_what_is_not_installed_says_what_to_type(monkeypatch, tmp_path):
+    monkeypatch.setenv("TILESMITH_LAB_DIR", str(tmp_path))
+    absent = absent_rivals(CUDA_TARGETS["sm_90a"])
+    assert "tilesmith gemm setup tvm" in absent["tvm"]
+    assert "TILESMITH_CUTLASS_DIR" in absent["cutlass"]
+    monkeypatch.setenv("TILESMITH_CUTLASS_DIR", str(tmp_path))
+    with pytest.raises(ArgumentError, match="holds no CUTLASS"):
+        find_checkout()
 
 
 def test_a_rival_of_another_package(installed, capsys, tmp_path, monkeypatch):
@@ -47,7 +67,7 @@ def test_a_rival_of_another_package(installed, capsys, tmp_path, monkeypatch):
     out = tmp_path / "out.json"
     words = ["gemm", "-m", "24", "-n", "32", "-k", "16", "--threads", "1", "--seconds", "0.05", "--json", str(out)]
     assert run(["bench", *words, "--against", "numpy"]) == 2
-    assert "'numpy' is not measured on cpu; known there: onednn, none" in capsys.readouterr().err
+    assert "'numpy' is not measured on cpu; known there: onednn, torch_compile, tvm, none" in capsys.readouterr().err
     installed()
     assert run(["bench", *words, "--against", "numpy"]) in (0, 3)
     result = json.loads(out.read_text())
@@ -88,6 +108,29 @@ def test_a_way_with_wrong_numbers_is_not_timed():
     assert found.missing == {"numpy": "wrong numbers: matmul, einsum"}
 
 
+class Broken(type(RIVAL)):
+    """Fails when it is asked for its ways, or when one is called."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    @contextmanager
+    def ways(self, setting):
+        if not self.calls:
+            raise OSError("no library\nhere")
+        yield [Way("fails", (self.fail,), lambda result: result)]
+
+    def fail(self):
+        raise RuntimeError("out of luck")
+
+
+@pytest.mark.parametrize(("calls", "said"), [(False, "OSError: no library"), (True, "out of luck")])
+def test_one_that_raises_costs_itself_alone(calls, said):
+    found = beside(Broken(calls))
+    assert found.time_us
+    assert said in found.missing["numpy"]
+
+
 def test_a_problem_that_it_does_not_compute():
     halves = GemmSignature(24, 32, 16, dtype="bf16")
     launch = get_launchable(halves, target=HERE, mode="fast")
@@ -98,7 +141,7 @@ def test_a_problem_that_it_does_not_compute():
 def test_one_that_cannot_be_loaded_is_told_and_left_out(installed, caplog):
     installed("broken", "no_such_module_at_all:RIVAL")
     with caplog.at_level(logging.WARNING):
-        assert list(rivals_of(HERE)) == ["onednn"]
+        assert "broken" not in rivals_of(HERE)
     assert "rival broken of no_such_module_at_all:RIVAL cannot be loaded" in caplog.text
 
 

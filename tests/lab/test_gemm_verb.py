@@ -7,6 +7,8 @@ import pytest
 
 from tilesmith.cli.main import run
 from tilesmith.lab.results import read_results
+from tilesmith.lab.words import Asked, read_line
+from tilesmith.problems.gemm import GemmSignature
 
 
 @pytest.fixture
@@ -39,6 +41,20 @@ def test_run_keeps_each_product_and_goes_on_where_it_was(tilesmith, tmp_path):
     assert (tmp_path / "all.csv").read_text().count("\n") == 2
 
 
+def test_driver_commands_name_products_of_a_list(tilesmith, tmp_path):
+    command = "gemm --a_h 8 --a_w 4 --b_w 12 --transB 1 --acc_type tf32 -t 1  # of a driver"
+    (tmp_path / "list.txt").write_text(f"MNK=4 nt\n{command}\n")
+    status, _, err = tilesmith(f"gemm perf {tmp_path / 'list.txt'}")
+    assert status == 1, err
+    assert read_line(command.partition("#")[0].split(), ["t=3", "O=1"]) == Asked(
+        (GemmSignature(8, 12, 4, trans_b=True, acc_dtype="tf32"),), 3, None, 1
+    )
+    for bad, said in (("bf16", "added to a driver command"), ("M=3", "is not given")):
+        status, _, err = tilesmith(f"gemm run {tmp_path / 'list.txt'} {bad}")
+        assert (status, err.count("\n")) == (2, 1)
+        assert said in err or "twice" in err
+
+
 def test_a_product_that_fails_is_told_and_the_next_one_runs(tilesmith):
     status, _, err = tilesmith("gemm run M=4 N=1,8 K=70000 fp8e4m3 t=1 s=30 --against none")
     assert status in (0, 1)
@@ -62,8 +78,8 @@ def test_a_job_in_the_background(tilesmith):
     ("text", "said"),
     [
         ("gemm run nn", "no size is given"),
-        ("gemm run MNK=8 O=65537", "odd O"),
-        ("gemm run MNK=8 O=3", "odd O"),
+        ("gemm tune MNK=8 O=65537", "tilesmith gemm setup tvm"),
+        ("gemm run MNK=8 --against tvm", "tilesmith gemm setup tvm"),
         ("gemm run MNK=8 --against nobody", "nobody"),
         ("gemm run MNK=8 fp99", "fp99"),
         ("gemm log 5", "no job 5"),

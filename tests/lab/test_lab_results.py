@@ -11,7 +11,7 @@ import pytest
 
 from tilesmith.errors import ArgumentError, DatabaseError
 from tilesmith.lab.results import Result, Theirs, add_result, newest, read_results
-from tilesmith.lab.tables import csv_text, json_rows, line, plot, text_table
+from tilesmith.lab.tables import csv_text, json_rows, line, missing_lines, plot, text_table
 from tilesmith.lab.words import read_words
 
 T = "x86_64-v3:1:generic"
@@ -48,6 +48,16 @@ def test_a_torn_or_damaged_line_costs_itself_alone(place, caplog):
         add_result(result(time_us=3.0))
         assert [each.time_us for each in read_results()] in ([10.0, 3.0], [10.0, 10.0, 3.0])
     assert "damaged" in caplog.text
+
+
+def test_rivals_without_a_time_say_why():
+    without = {"missing": {"tvm": "not tuned", "cutlass": "SIGSEGV in its trial"}}
+    several = [result(**without), result("MNK=8", missing={"tvm": "not tuned"}), result("MNK=9")]
+    assert missing_lines(several) == [
+        "tvm: no time for 2 of 3: not tuned", "cutlass: no time for 1 of 3: SIGSEGV in its trial",
+    ]  # fmt: skip
+    assert text_table(several).endswith("\n".join(missing_lines(several)))
+    assert "; tvm: not tuned; cutlass: SIGSEGV in its trial; c_dense" in line(several[0])
 
 
 def test_many_processes_lose_nothing(place):

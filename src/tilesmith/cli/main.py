@@ -52,7 +52,7 @@ _PATIENT: Final = (
 DRIVER: Final = "MIOpenDriver"
 BASES: Final = ("conv", "gemm")
 LAB: Final = "gemm"
-LAB_ACTIONS: Final = ("tune", "run", "perf", "jobs", "log", "stop")
+LAB_ACTIONS: Final = ("tune", "run", "perf", "setup", "jobs", "log", "stop")
 MAX_WORDS: Final = 1 << 14  # of a command line: click takes a second for 40,000 of them
 
 

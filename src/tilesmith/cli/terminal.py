@@ -26,6 +26,7 @@ __all__ = [
     "complain",
     "dump_json",
     "note",
+    "paced",
     "print_json",
     "progress",
     "start_logging",
@@ -45,6 +46,19 @@ def complain(message: str) -> None:
 def note(message: str) -> None:
     """One line of progress on stderr."""
     click.echo(message, err=True)
+
+
+def paced(every_s: float = EVERY_S) -> Callable[[str], None]:
+    """Like ``note``, but lines that come within ``every_s`` seconds of one that was written are left out."""
+    written = -math.inf
+
+    def tell(message: str) -> None:
+        nonlocal written
+        if time.monotonic() - written >= every_s:
+            written = time.monotonic()
+            note(message)
+
+    return tell
 
 
 def print_json(value: object) -> None:

@@ -8,8 +8,9 @@ against ours, and the fastest there is the library's time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -28,8 +29,10 @@ from tilesmith.compare.bench_records import (
     right_ways,
 )
 from tilesmith.compare.rival import Rival, Setting, Way
+from tilesmith.compare.trial import Tell, quiet, untried
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.measuring import check_launchable, device_bench_of, steady_call, time_prepare
+from tilesmith.errors import TilesmithError, shortened
 from tilesmith.measure.accuracy import Accuracy
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_check import can_check_on_device
@@ -47,11 +50,28 @@ QUICK_ROUNDS = 7
 
 
 def bench(
-    launch: Launchable, machine: Machine, against: Sequence[Rival] = (), *, seconds: float = 2.0, seed: int = 0
-) -> Bench:
-    """Check and time one problem; ``against`` are rivals that run on the launchable's target (``rivals_of``)."""
+    launch: Launchable, machine: Machine, against: Sequence[Rival] = (), *, seconds: float = 2.0, seed: int = 0,
+    tell: Tell = quiet,
+) -> Bench:  # fmt: skip
+    """Check and time one problem; ``against`` are rivals that run on the launchable's target (``rivals_of``), and
+    ``tell`` is called with lines of progress of those that compile or tune."""
+    unfit = untried(against, launch.signature.canonical, launch.target, launch.ordinal, tell)
     if isinstance(launch.target, CudaTarget):
-        return bench_on_device(launch, machine, against, seconds=seconds, seed=seed)
+        return _with(unfit, bench_on_device(launch, machine, _fit(against, unfit), seconds=seconds, seed=seed))
+    return _with(unfit, _bench_on_host(launch, machine, _fit(against, unfit), seconds=seconds, seed=seed))
+
+
+def _fit(against: Sequence[Rival], unfit: Mapping[str, str]) -> list[Rival]:
+    return [rival for rival in against if rival.name not in unfit]
+
+
+def _with(unfit: Mapping[str, str], found: Bench) -> Bench:
+    return replace(found, missing={**unfit, **found.missing})
+
+
+def _bench_on_host(
+    launch: Launchable, machine: Machine, against: Sequence[Rival], *, seconds: float, seed: int
+) -> Bench:
     signature, threads = launch.signature, launch.target.cores
     require_memory(oracle_bytes(signature) + 2 * tensor_bytes(signature), "the float64 reference of this problem")
     arguments = sample_args(signature, seed)
@@ -74,8 +94,7 @@ def bench(
 
     with ExitStack() as held:
         for rival in against:
-            found = held.enter_context(rival.ways(Setting(signature, arguments, launch.target)))
-            right, missing[rival.name] = right_ways(found, is_right)
+            right, missing[rival.name] = _entered(held, rival, Setting(signature, arguments, launch.target), is_right)
             theirs = {name: way.calls[0] for name, way in right.items()}
             for name in fastest(theirs, race):
                 calls[f"{rival.name} {name}"] = theirs[name]
@@ -119,13 +138,24 @@ def bench_on_device(
         calls = {OURS: ours}
         setting = Setting(signature, values, launch.target, launch.ordinal, stream, place.calls)
         for rival in against:
-            found = held.enter_context(rival.ways(setting))
-            right, missing[rival.name] = right_ways(found, lambda way: _is_right(signature, place, way))
+            right, missing[rival.name] = _entered(held, rival, setting, lambda way: _is_right(signature, place, way))
             theirs = {name: _on_row(way) for name, way in right.items()}
             calls |= {f"{rival.name} {name}": theirs[name] for name in fastest(theirs, race)}
         timings = place.time(calls, budget_s=seconds, rounds=ROUNDS)
         single = place.time(calls, budget_s=seconds / 3, rounds=ROUNDS, calls=1)
     return bench_of(launch, machine, verdict, timings, missing, prepare_us, "the host was late for", single)
+
+
+def _entered(
+    held: ExitStack, rival: Rival, setting: Setting, is_right: Callable[[Way], bool]
+) -> tuple[dict[str, Way], str]:
+    """The right ways of a rival, by name, or the reason why it has none; whatever it raises costs itself alone."""
+    try:
+        return right_ways(held.enter_context(rival.ways(setting)), is_right)
+    except TilesmithError as error:
+        return {}, str(error)
+    except Exception as error:
+        return {}, shortened(f"{type(error).__name__}: {error}")
 
 
 def _failed(verdict: Accuracy) -> Bench:

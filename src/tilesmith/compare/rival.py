@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -77,6 +77,22 @@ class Rival(Protocol):
         ...
 
 
+@runtime_checkable
+class TriedRival(Protocol):
+    """A rival that compiles or tunes: a process of its own tries it before it is measured (``compare.trial``)."""
+
+    def needs_trial(self, signature: Signature, target: Target) -> bool:
+        """Whether the problem was not tried yet."""
+        ...
+
+    def trial(self, setting: Setting, stream: Any, tell: Callable[[str], None]) -> None:
+        """Try the problem, and keep what is found; on a GPU ``stream`` is the setting's ``runtime.device.Stream``.
+
+        ``tell`` is called with lines of progress. Raises if it fails.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class PyTorchRival:
     """A library that is measured through PyTorch, which ``module`` of this folder imports when it is asked for."""
@@ -109,6 +125,11 @@ RIVALS = (
     PyTorchRival("cublas", ("cuda",), "cuda_libraries"),
 )
 
+# Modules of those that are tried first, each with its ``RIVAL``.
+TRIED = (
+    "tilesmith.compare.cutlass.rival", "tilesmith.compare.triton_rival", "tilesmith.compare.compiled",
+    "tilesmith.compare.tvm.rival",
+)  # fmt: skip
 
 GROUP = "tilesmith.rivals"
 NOTHING = "none"  # in place of a rival's name
@@ -118,6 +139,7 @@ _log = logging.getLogger("tilesmith.compare")
 def rivals_of(target: Target) -> dict[str, Rival]:
     """By name, those that run on the target's family: the package's own, then those of entry points."""
     found: dict[str, Rival] = {rival.name: rival for rival in RIVALS}
+    found |= {rival.name: rival for rival in (import_module(name).RIVAL for name in TRIED)}
     for entry in entry_points(group=GROUP):
         try:
             rival: Rival = entry.load()
@@ -129,14 +151,17 @@ def rivals_of(target: Target) -> dict[str, Rival]:
     return {name: rival for name, rival in found.items() if target.family in rival.families}
 
 
-def chosen_rivals(names: Sequence[str], target: Target) -> tuple[Rival, ...]:
-    """The rivals that a user named, with commas or without (``none``: no rival); of no names, those installed.
+def chosen_rivals(names: Sequence[str], target: Target, *, tried: bool = False) -> tuple[Rival, ...]:
+    """The rivals that a user named, with commas or without (``none``: no rival).
 
+    Of no names, those installed; without ``tried`` only those that neither compile nor tune, which takes minutes.
     Raises ``ArgumentError`` for one that is not measured on the target.
     """
     known = rivals_of(target)
     if not names:
-        return tuple(rival for rival in known.values() if rival.is_here())
+        return tuple(
+            rival for rival in known.values() if (tried or not isinstance(rival, TriedRival)) and rival.is_here()
+        )
     each = [name.strip() for word in names for name in word.split(",")]
     for name in each:
         if name not in (*known, NOTHING):
@@ -144,3 +169,15 @@ def chosen_rivals(names: Sequence[str], target: Target) -> tuple[Rival, ...]:
                 f"--against {name!r} is not measured on {target.family}; known there: {', '.join((*known, NOTHING))}"
             )
     return tuple(known[name] for name in dict.fromkeys(each) if name != NOTHING)
+
+
+def absent_rivals(target: Target) -> dict[str, str]:
+    """The rivals that are not installed here, by name, with what to type."""
+    found = {}
+    for name, rival in rivals_of(target).items():
+        if not rival.is_here():
+            try:
+                rival.version()
+            except ArgumentError as error:
+                found[name] = str(error)
+    return found

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from tilesmith.compare.bench_records import FAILED, Against, Bench
 from tilesmith.compare.benchmark import bench
 from tilesmith.compare.rival import Rival
+from tilesmith.compare.trial import quiet
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError, OutOfTimeError, PlanError
@@ -64,10 +65,14 @@ class Session:
         place: Where they run.
         trials: Configs of a search at most; None: no limit.
         seconds: Of a search at most.
+        watch_rivals: Called with lines of progress of rivals that compile or tune.
     """
 
-    def __init__(self, place: Place, trials: int | None = None, seconds: float = SECONDS) -> None:
-        self.place, self.trials, self.seconds = place, trials, seconds
+    def __init__(
+        self, place: Place, trials: int | None = None, seconds: float = SECONDS,
+        watch_rivals: Callable[[str], None] = quiet,
+    ) -> None:  # fmt: skip
+        self.place, self.trials, self.seconds, self.watch_rivals = place, trials, seconds, watch_rivals
         self.layers, self.cache = lasting_databases(), open_cache()
         self._machine: Machine | None = None
 
@@ -120,7 +125,7 @@ class Session:
         if self._machine is None:
             self._machine = machine_of(place.target, self.cache, place.ordinal)
         launch = get_launchable(problem, target=place.target, device=place.device, mode="fast", external=False)
-        times = bench(launch, self._machine, place.rivals, seconds=BENCH_S)
+        times = bench(launch, self._machine, place.rivals, seconds=BENCH_S, tell=self.watch_rivals)
         if times.status == FAILED or times.time_us is None:
             raise LaunchError(times.reason)
         return _result(problem, place, launch.solver, launch.config, times, found.new_trials, found.seconds)

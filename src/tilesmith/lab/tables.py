@@ -31,9 +31,10 @@ def line(result: Result) -> str:
         for name, them in result.rivals.items()
     )
     warned = " (disturbed)" if result.disturbed else ""
+    missing = "".join(f"; {name}: {reason}" for name, reason in result.missing.items())
     return (
         f"{said(result.signature)}: {_tflops(result, result.time_us):.3g} TFLOP/s, {result.time_us:.4g} us"
-        f"{warned}{', ' + theirs if theirs else ''}; {result.solver} {result.config}"
+        f"{warned}{', ' + theirs if theirs else ''}{missing}; {result.solver} {result.config}"
     )
 
 
@@ -62,7 +63,16 @@ def text_table(results: Sequence[Result]) -> str:
                 )
     if any(result.disturbed for result in results):
         lines.append("* other processes disturbed these times; run them again")
-    return "\n".join(lines)
+    return "\n".join([*lines, *missing_lines(results)])
+
+
+def missing_lines(results: Sequence[Result]) -> list[str]:
+    """For each rival that some products have no time of, the reason and their number."""
+    reasons: dict[tuple[str, str], int] = {}
+    for result in results:
+        for name, reason in result.missing.items():
+            reasons[name, reason] = reasons.get((name, reason), 0) + 1
+    return [f"{name}: no time for {count} of {len(results)}: {reason}" for (name, reason), count in reasons.items()]
 
 
 def csv_text(results: Sequence[Result]) -> str:

@@ -9,6 +9,7 @@
     O=N          as the scripts of TVM have it: even our kernels, odd TVM's; from 65536 on in the foreground, below it
                  as a job in the background
 
+A line of a list may also be a driver command (``gemm --a_h 512 ...``), which names one product.
 Sizes of different keys are combined with each other, the keys first named changing slowest.
 """
 
@@ -20,6 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.errors import CommandError
+from tilesmith.problems.driver import parse_command
+from tilesmith.problems.driver.flags import GEMM_BASES
 from tilesmith.problems.dtypes import DTYPES
 from tilesmith.problems.epilogue import ACTIVATIONS, Epilogue
 from tilesmith.problems.gemm import GemmSignature
@@ -28,6 +31,7 @@ FORMS = ("nn", "nt", "tn", "tt")
 FOREGROUND = 65536  # from this O on
 MOST_SIZES = 10_000
 _LETTERS = "MNKB"
+_NUMBERS = ("t", "s", "O")
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _PARTS = ("bias", "residual", *(name for name in ACTIVATIONS if name not in ("none", "clamp", "leaky_relu")))
 
@@ -73,7 +77,7 @@ def read_words(words: Sequence[str]) -> Asked:
         key, equals, value = word.partition("=")
         if equals and key and set(key) <= set(_LETTERS):
             sizes.append((_letters(key, sizes), _values(word, value)))
-        elif equals and key in ("t", "s", "O"):
+        elif equals and key in _NUMBERS:
             numbers[key] = _number(word, value, 0 if key == "O" else 1)
         elif word in FORMS:
             forms.append(word)
@@ -89,6 +93,28 @@ def read_words(words: Sequence[str]) -> Asked:
             )
     problems = _problems(sizes, forms or ["nn"], types or ["fp32"], _epilogue(parts)) if sizes else ()
     return Asked(problems, numbers.get("t"), numbers.get("s"), numbers.get("O", FOREGROUND))
+
+
+def read_line(line: Sequence[str], added: Sequence[str]) -> Asked:
+    """Read a line of a list, and words that are added to each line.
+
+    Args:
+        line: Words, or those of a driver command; not empty.
+        added: Words; to a command only ``t``, ``s`` and ``O`` can be added.
+
+    Raises:
+        CommandError: As ``read_words``, or the line is a bad command.
+        ProblemError: As ``read_words``.
+    """
+    if line[0] not in GEMM_BASES:
+        return read_words([*line, *added])
+    asked = read_words(added)
+    if any(word.partition("=")[0] not in _NUMBERS for word in added):
+        raise CommandError(f"only t, s and O can be added to a driver command, got {' '.join(added)}")
+    (problem,) = (signature for _, signature in parse_command(" ".join(line)).signatures)
+    if not isinstance(problem, GemmSignature):
+        raise CommandError(f"{line[0]} names no product")
+    return Asked((problem,), asked.trials, asked.seconds, asked.option)
 
 
 def _letters(key: str, sizes: Sequence[tuple[str, tuple[int, ...]]]) -> str:

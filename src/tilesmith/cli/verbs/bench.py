@@ -24,7 +24,7 @@ from tilesmith.cli.options import (
     threads_option,
 )
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.cli.terminal import complain, dump_json, note, progress, table
+from tilesmith.cli.terminal import complain, dump_json, note, paced, progress, table
 from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.compare.benchmark import bench
 from tilesmith.compare.rival import chosen_rivals
@@ -65,7 +65,11 @@ class Device:
 
 @click.command("bench", help="Time problems, beside another library.", **PROBLEMS)
 @click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
-@click.option("--against", multiple=True, help="Other libraries, with commas; none for none (default: the device's).")
+@click.option(
+    "--against",
+    multiple=True,
+    help="Other libraries, with commas; none for none (default: those here that neither compile nor tune).",
+)
 @click.option("--json", "json_path", help="Write the results to this file (-: stdout).")
 @click.option("--resume", is_flag=True, help="Keep what the --json file holds, and measure the rest.")
 @click.option("--time-limit", type=Number(0.0), help="Seconds after which no further problem is begun.")
@@ -112,7 +116,7 @@ def command(
                 launch = get_launchable(
                     item.signature, target=place.target, device=place.device, mode=mode, external=external
                 )
-                found = bench(launch, machine, rivals, seconds=seconds, seed=seed)
+                found = bench(launch, machine, rivals, seconds=seconds, seed=seed, tell=paced())
                 method = found.method or method
             except _FAILURES as error:
                 launch, found = None, Bench(FAILED, str(error))

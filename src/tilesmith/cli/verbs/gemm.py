@@ -9,23 +9,25 @@ from pathlib import Path
 
 import click
 
-from tilesmith.cli.options import Actions, device_option, json_flag, threads_option
-from tilesmith.cli.terminal import complain, dump_json, note, print_json, progress, table
-from tilesmith.compare.rival import chosen_rivals
+from tilesmith.cli.options import Actions, Number, device_option, json_flag, threads_option
+from tilesmith.cli.terminal import complain, dump_json, note, paced, print_json, progress, table
+from tilesmith.compare.rival import absent_rivals, chosen_rivals
+from tilesmith.compare.tvm.environment import set_up
 from tilesmith.dispatch.locations import target_of
 from tilesmith.errors import ArgumentError, CommandError, FileFormatError
+from tilesmith.lab.foreign import tune_by_tvm
 from tilesmith.lab.jobs import RUNNING, Job, begin_job, job_of, jobs, log_of, stop_job
 from tilesmith.lab.results import Result, newest, read_results
-from tilesmith.lab.session import SECONDS, Session, place_of
+from tilesmith.lab.session import SECONDS, Place, Session, place_of
 from tilesmith.lab.tables import csv_text, json_rows, line, plot, text_table
-from tilesmith.lab.words import Asked, read_words, said
+from tilesmith.lab.words import FOREGROUND, Asked, read_line, read_words, said
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.reading import read_named
 
 _MOST_WORDS = 1 << 20  # bytes of a list
 _WORDS = """WORDS: MNK=1024, M=968 N=1376 K=2616, lists MNK=512,1024, ranges MNK=1024:4096:1024 (the last included), B=8
 (batch); nn nt tn tt; fp32 tf32 bf16 fp16 fp64 int8 ...; bias residual relu silu gelu ...; t=TRIALS; s=SECONDS;
-O=OPTION (below 65536: a job in the background)."""
+O=OPTION (odd: TVM's kernels; below 65536: a job in the background)."""
 _against = click.option("--against", multiple=True, help="Rivals, with commas; none for none (default: those here).")
 _words = click.argument("words", nargs=-1, metavar="[FILE] WORDS...")
 
@@ -62,20 +64,33 @@ def _work(
     action: str, words: Sequence[str], against: Sequence[str], again: bool, device: str, threads: int | None,
     as_json: bool,
 ) -> int:  # fmt: skip
-    lines = _lines(words)
-    asked = [read_words(each) for each in lines]
+    asked = _asked(words)
     if not any(each.problems for each in asked):
         raise CommandError("no size is given; type for example MNK=1024")
-    if any(each.is_of_tvm for each in asked):
-        raise ArgumentError("an odd O asks for TVM's kernels, which no rival here tunes; leave O out for ours")
     if any(each.in_background for each in asked):
-        return _begin(action, lines, against, again, device, threads)
-    rivals = chosen_rivals(against, target_of(None, threads, device))
-    place = place_of(device, threads, rivals)
+        return _begin(action, words, asked, against, again, device, threads)
     failed = 0
+    rivals = chosen_rivals(against, target_of(None, threads, device), tried=True)
+    place = place_of(device, threads, rivals)
     for each in asked:
-        failed += _run(Session(place, each.trials, each.seconds or SECONDS), each, again, as_json)
+        if each.is_of_tvm:
+            failed += _tune_by_tvm(each, place, as_json and action == "tune")
+            if action == "tune":
+                continue
+        session = Session(place, each.trials, each.seconds or SECONDS, paced())
+        failed += _run(session, each, again or each.is_of_tvm, as_json)
     return 1 if failed else 0
+
+
+def _tune_by_tvm(asked: Asked, place: Place, as_json: bool) -> int:
+    """Returns how many products failed."""
+    failed = 0
+    for found in tune_by_tvm(asked.problems, place.target, asked.trials, asked.seconds, paced()):
+        failed += bool(found.reason)
+        complain(found.line) if found.reason else note(found.line)
+        if as_json:
+            print_json({"words": said(found.problem), "trials": found.trials, "time_us": found.time_us})
+    return failed
 
 
 def _run(session: Session, asked: Asked, again: bool, as_json: bool) -> int:
@@ -98,11 +113,12 @@ def _run(session: Session, asked: Asked, again: bool, as_json: bool) -> int:
 
 
 def _begin(
-    action: str, lines: Sequence[Sequence[str]], against: Sequence[str], again: bool, device: str, threads: int | None
-) -> int:
-    if len(lines) > 1:
-        raise CommandError("a list is run in the foreground: leave O out of its lines")
-    kept = [word for word in lines[0] if not word.startswith("O=")]
+    action: str, words: Sequence[str], asked: Sequence[Asked], against: Sequence[str], again: bool, device: str,
+    threads: int | None,
+) -> int:  # fmt: skip
+    if len({each.option for each in asked}) > 1 or not any(word.startswith("O=") for word in words):
+        raise CommandError("a list runs in the background as a whole: leave O out of its lines, and type it behind")
+    kept = [f"O={FOREGROUND + asked[0].is_of_tvm}" if word.startswith("O=") else word for word in words]
     options = ["--device", device, *(["--threads", str(threads)] if threads else []), *(["--again"] if again else [])]
     if action == "run":
         options += [part for name in against for part in ("--against", name)]
@@ -125,7 +141,7 @@ def perf_(
     words: tuple[str, ...], csv_path: Path | None, plot_path: Path | None, json_path: str | None, target_name: str,
     device: str, threads: int | None,
 ) -> int:  # fmt: skip
-    wanted = {problem.canonical.key() for each in _lines(words) for problem in read_words(each).problems}
+    wanted = {problem.canonical.key() for each in _asked(words) for problem in each.problems}
     known, name = read_results(), target_name or target_of(None, threads, device).name
     found = [each for key, each in newest(known, name).items() if not wanted or key in wanted]
     if not found:
@@ -137,12 +153,23 @@ def perf_(
         click.echo(dump_json(json_rows(found)), nl=False)
     else:
         click.echo(text_table(found))
+        for rival, reason in absent_rivals(target_of(None, threads, device)).items():
+            note(f"{rival}: {reason}")
     if json_path not in (None, "-"):
         _write(Path(str(json_path)), dump_json(json_rows(found)))
     if csv_path is not None:
         _write(csv_path, csv_text(found))
     if plot_path is not None:
         plot(found, plot_path)
+    return 0
+
+
+@command.command("setup", help="Make what a rival needs: tvm, a virtual environment of its own.")
+@click.argument("rival", type=click.Choice(["tvm"]))
+@click.option("--seconds", type=Number(1.0), default=1800.0, help="It must be done within these (default 1800).")
+@click.option("--pip", "pip_words", multiple=True, help="A further argument of pip install, such as --index-url=URL.")
+def setup_(rival: str, seconds: float, pip_words: tuple[str, ...]) -> int:
+    set_up(seconds, note, pip_words)
     return 0
 
 
@@ -183,13 +210,13 @@ def _state(job: Job) -> str:
     return f"{job.state} ({job.status})" if job.status is not None else job.state
 
 
-def _lines(words: Sequence[str]) -> list[list[str]]:
-    """The words of each line of a file, or those typed; words behind a file's name are added to each of its lines."""
+def _asked(words: Sequence[str]) -> list[Asked]:
+    """What each line of a file asks for, or the words typed; words behind a file's name are added to each line."""
     if words and "=" not in words[0] and os.path.isfile(words[0]):
         text = read_named(words[0], _MOST_WORDS).decode(errors="replace")
         lines = [line.partition("#")[0].split() for line in text.splitlines()]
-        return [[*line, *words[1:]] for line in lines if line]
-    return [list(words)]
+        return [read_line(line, words[1:]) for line in lines if line]
+    return [read_words(words)]
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,0 +1,81 @@
+"""The race of all ways of a rival to compute a problem on a GPU, whose order is kept for later processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import torch
+
+from tilesmith.compare.bench_records import FOREIGN_TOLERANCE, NEAR
+from tilesmith.compare.places import keep, read_kept
+from tilesmith.measure.device_flush import Flush
+from tilesmith.measure.device_timing import interleave_on_device
+from tilesmith.runtime.device import Stream
+from tilesmith.targets.target import CudaTarget
+
+FASTEST = 4  # of a contest, which run beside ours
+ROUNDS = 3
+RACE_S = 30.0
+
+Compute = Callable[[], torch.Tensor]
+
+
+def contest(
+    makers: Mapping[str, Callable[[], Compute | None]], truth: torch.Tensor, stream: Stream, target: CudaTarget
+) -> tuple[list[tuple[str, float]], list[str]]:
+    """Race calls that compute the same product.
+
+    Args:
+        makers: By name what makes a call, or None where it does not compute the product.
+        truth: The product.
+        stream: Where the calls are queued.
+        target: The device.
+
+    Returns:
+        Names and microseconds of those with right numbers, the fastest first; and names of those that fail.
+    """
+    calls: dict[str, Compute] = {}
+    wrong = []
+    for name, make in makers.items():
+        try:
+            call = make()
+            right = call is None or is_near(call(), truth)
+        except Exception:  # a compiler's, or the device's
+            call, right = None, False
+        if not right:
+            wrong.append(name)
+        elif call is not None:
+            calls[name] = call
+    if not calls:
+        return [], wrong
+    timings = interleave_on_device(
+        {name: _on_row(call) for name, call in calls.items()}, stream,
+        Flush(stream.device, target.l2_bytes, target.cores), calls=1, budget_s=RACE_S, rounds=ROUNDS, drop_ratio=NEAR,
+    )  # fmt: skip
+    order = sorted(timings, key=lambda name: timings[name].median_us)
+    return [(name, timings[name].median_us) for name in order], wrong
+
+
+def keep_order(path: Path, order: Iterable[tuple[str, float]], wrong: Iterable[str], **more: object) -> None:
+    """Keep what a contest found in the file ``path``, with ``more`` for readers."""
+    keep(path, {"order": list(order), "wrong": list(wrong), **more})
+
+
+def kept_order(path: Path) -> list[str] | None:
+    """The names of the fastest of a contest; None if it was not held."""
+    held = read_kept(path)
+    try:
+        return [str(name) for name, _ in held["order"][:FASTEST]]
+    except (TypeError, KeyError, ValueError):
+        return None
+
+
+def is_near(found: torch.Tensor, truth: torch.Tensor) -> bool:
+    """Whether a result is that of the same product; NaN is not."""
+    worst = (found.float() - truth.float()).abs().amax()
+    return bool(worst <= FOREIGN_TOLERANCE * truth.float().abs().amax())
+
+
+def _on_row(call: Compute) -> Callable[[int], torch.Tensor]:
+    return lambda place: call()

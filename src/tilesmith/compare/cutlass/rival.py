@@ -1,0 +1,129 @@
+"""CUTLASS as a rival.
+
+All of its kernels for a product race in a process of their own (``trial``), because one that crashes takes the process
+with it. Their order is kept; the fastest are then measured beside ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from tilesmith import env
+from tilesmith.compare.cutlass.build import Compiler
+from tilesmith.compare.cutlass.checkout import INSTALL, NVCC, Checkout, find_checkout, find_nvcc, nvcc_version
+from tilesmith.compare.cutlass.kernels import CutlassKernel, Product, kernels_for, product_of
+from tilesmith.compare.places import kept_path
+from tilesmith.compare.rival import Setting, Way
+from tilesmith.errors import ArgumentError, CompileError
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.rewrite import Signature
+from tilesmith.targets.target import CudaTarget, Target
+
+_BUILDING = 0.8  # of the time of a trial
+
+
+class CutlassRival:
+    """``Rival`` for the kernels of CUTLASS's library."""
+
+    name = "cutlass"
+    families = ("cuda",)
+
+    def is_here(self) -> bool:
+        return find_checkout() is not None and find_nvcc() is not None and find_spec("torch") is not None
+
+    def version(self) -> str:
+        checkout, compiler = self._found()
+        return f"CUTLASS {checkout.version} by nvcc {compiler}"
+
+    def needs_trial(self, signature: Signature, target: Target) -> bool:
+        """Whether its kernels have not raced for this problem."""
+        asked = _asked(signature, target)
+        return asked is not None and self._order(*asked) is None
+
+    def trial(self, setting: Setting, stream: Any, tell: Callable[[str], None]) -> None:
+        """Compile its kernels, let them race, and keep their order; ``CompileError`` if none is compiled."""
+        from tilesmith.compare.contest import contest, keep_order
+        from tilesmith.compare.cutlass.race import makers
+        from tilesmith.solvers.external.library import GemmCall, device_tensors
+
+        asked = _asked(setting.signature, setting.target)
+        if asked is None or not isinstance(setting.signature, GemmSignature):
+            return
+        product, target = asked
+        kernels, compiler = self._kernels(product, target)
+        built = compiler.build(kernels, _BUILDING * env.RIVAL_SECONDS.get(), tell)
+        if kernels and not built.libraries:
+            why = next(iter(built.failed.values()))
+            raise CompileError(f"none of CUTLASS's {len(kernels)} kernels is compiled: {why}")
+        (tensors,) = device_tensors(setting.signature, setting.values, setting.ordinal)
+        truth = GemmCall(setting.signature, "cublas").compute(tensors)
+        ways = makers(product, kernels, built.libraries, target.cores, tensors, truth, setting.stream)
+        order, wrong = contest(ways, truth, stream, target)
+        tell(f"CUTLASS: {len(order)} of {len(ways)} ways of {len(built.libraries)} kernels run; {len(wrong)} fail")
+        keep_order(self._kept(product, target), order, wrong, failed=built.failed, listed=len(kernels))
+
+    @contextmanager
+    def ways(self, setting: Setting) -> Iterator[Sequence[Way]]:
+        import torch
+
+        from tilesmith.compare.cutlass.library import CutlassGemm
+        from tilesmith.compare.cutlass.race import split_of
+        from tilesmith.solvers.external.library import GemmCall, array_of, device_tensors, on_stream
+
+        asked = _asked(setting.signature, setting.target)
+        order = None if asked is None else self._order(*asked)
+        if asked is None or order is None or not isinstance(setting.signature, GemmSignature):
+            yield ()
+            return
+        product, target = asked
+        kernels, compiler = self._kernels(product, target)
+        named = {kernel.name: kernel for kernel in kernels}
+        call = GemmCall(setting.signature, "cublas")
+        with on_stream(setting.ordinal, setting.stream, product.kind == "tf32"):
+            row = device_tensors(setting.signature, setting.values, setting.ordinal, setting.calls)
+            shape = (product.count, product.n, product.m)
+            results = [torch.empty(shape, dtype=a.dtype, device=a.device) for a, *_ in row]
+            ways = []
+            for name in order:
+                kernel, splits = split_of(name)
+                calls = CutlassGemm(compiler.place(named[kernel]), product, splits).calls(row, results, setting.stream)
+                if calls is not None:
+                    ways.append(Way(name, calls, array_of, call.laid))
+            yield ways
+
+    def _found(self) -> tuple[Checkout, str]:
+        checkout, nvcc = find_checkout(), find_nvcc()
+        if checkout is None:
+            raise ArgumentError(f"cutlass is not here; {INSTALL}")
+        if nvcc is None:
+            raise ArgumentError(NVCC)
+        if find_spec("torch") is None:
+            raise ArgumentError("cutlass is measured through PyTorch; install it: pip install torch")
+        return checkout, nvcc_version(nvcc)
+
+    def _kernels(self, product: Product, target: CudaTarget) -> tuple[tuple[CutlassKernel, ...], Compiler]:
+        checkout, cuda = self._found()
+        nvcc = find_nvcc()
+        assert nvcc is not None
+        return kernels_for(product, target, checkout, cuda), Compiler(nvcc, checkout, target)
+
+    def _kept(self, product: Product, target: CudaTarget) -> Any:
+        return kept_path("cutlass", str(product), target.name, self.version())
+
+    def _order(self, product: Product, target: CudaTarget) -> list[str] | None:
+        from tilesmith.compare.contest import kept_order
+
+        return kept_order(self._kept(product, target))
+
+
+def _asked(signature: Signature, target: Target) -> tuple[Product, CudaTarget] | None:
+    if not isinstance(signature, GemmSignature) or not isinstance(target, CudaTarget):
+        return None
+    product = product_of(signature)
+    return None if product is None else (product, target)
+
+
+RIVAL = CutlassRival()
