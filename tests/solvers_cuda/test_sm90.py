@@ -255,7 +255,7 @@ def test_results_that_are_repaired_one_by_one_are_no_pairs():
     ("signature", "word"),
     [
         (conv((2, 8, 8, 35), (40, 3, 3, 35)), "16 bytes"),
-        (conv((2, 8, 8, 64), (64, 3, 3, 32), groups=2), "groups"),
+        (conv((2, 8, 8, 64), (64, 3, 3, 4), groups=16), "groups"),
         (conv((2, 64, 8, 8), (64, 64, 3, 3), layout="NCHW"), "channels-last"),
         (conv((2, 8, 8, 64), (64, 3, 3, 64), dtype="fp32"), "dtype"),
         (conv((2, 300, 8, 64), (64, 3, 1, 64), dilation=(130, 1)), "dilation"),

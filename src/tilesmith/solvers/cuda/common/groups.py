@@ -1,0 +1,45 @@
+"""Grouped convolutions as layers of the sm_90a kernels: the problem of one group, tensors with an axis of groups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.common.form import Mapped, aligned
+from tilesmith.solvers.solver import Rejected
+
+
+def one_group(g: ConvGeometry) -> ConvGeometry:
+    """The first group of ``g`` as a problem of its own; the channels of the others are gaps between its pixels."""
+    if g.groups == 1:
+        return g
+    c, k = g.c // g.groups, g.k // g.groups
+    x, y, w = _first(g.x, c), _first(g.y, k), replace(g.w, shape=(k, *g.w.shape[1:]), owns_gaps=False)
+    return replace(g, groups=1, c=c, k=k, x=x, y=y, w=w)
+
+
+def _first(view: TensorView, channels: int) -> TensorView:
+    return replace(view, shape=(view.shape[0], channels, *view.shape[2:]), owns_gaps=False)
+
+
+def refuse_groups(g: ConvGeometry) -> Rejected | None:
+    """Why tensor maps cannot walk the groups of ``g``, or None: each begins at a multiple of 16 bytes."""
+    c, k = g.c // g.groups, g.k // g.groups
+    if g.groups > 1 and not aligned(c, k):
+        return Rejected(reasons.GROUPS, f"groups of {c} and {k} channels, no multiples of 8")
+    return None
+
+
+def with_groups(operand: Mapped, groups: int) -> Mapped:
+    """``operand``, the channels of one group, with the groups as its second axis; as it is if there is one group.
+
+    What lies beyond a group's channels is then outside of the tensor: read as zeros, and not stored. A map has at
+    most five axes: where all are taken, the first one holds the channels of all groups.
+    """
+    if groups == 1:
+        return operand
+    channels, *rest = operand.dims
+    if len(operand.dims) == 5:
+        return Mapped(operand.pointer, (channels * groups, *rest), operand.strides)
+    return Mapped(operand.pointer, (channels, groups, *rest), (channels, *operand.strides))
