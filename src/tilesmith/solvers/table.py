@@ -22,6 +22,7 @@ from tilesmith.solvers.cuda.dp4a.solver import Dp4aSolver
 from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
+from tilesmith.solvers.cuda.narrow_groups.solver import NarrowGroupsSolver
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.cuda.thin.solver import MmaThinSolver
 from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
@@ -53,6 +54,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     HaloWrwSm90Solver(),
     ConvSm90Solver(),
     DepthwiseCudaSolver(),
+    NarrowGroupsSolver(),
     Dp4aSolver(),
     MmaThinSolver(),
     MmaDenseSolver(exact=False),

@@ -1,0 +1,257 @@
+namespace ts_mma {
+namespace @SYM@_scope {
+@HEADER@
+
+// Forward, and backward data by phases. A block has the channels of SUPERS bundles; a bundle is as many groups as make
+// whole pieces of 8 channels. Each warp multiplies 16 pixels at a time of a window in shared memory with the filter of
+// one bundle, which stays in its registers. Results are staged in shared memory, and leave in rows of all bundles.
+constexpr int THREADS = WARPS_M * SUPERS * PARTS_N * 32, PIECES = BUNDLE_IN / 8;
+constexpr int CHUNKS = SUPERS * PIECES, PIXELS = WINDOW_H * WINDOW_W, ROW = SUPERS * BUNDLE_OUT;
+constexpr int TILE = TILE_H * TILE_W, LOADS = (PIXELS * CHUNKS + THREADS - 1) / THREADS;
+constexpr bool SAME_CHUNK = THREADS % CHUNKS == 0;
+static_assert(WARPS_M * TILES_M * 16 >= TILE && BUNDLE_IN % 8 == 0, "as counted");
+static_assert(ZERO + 16 <= STAGED && STAGED + TILE * STAGED_PITCH <= SHARED_BYTES, "all fit");
+typedef Kept<RESIDUAL, Out>::Type Staged;
+
+// Steps of 16 products of a phase, and all before it.
+TS_MMA_CONSTANT int steps_of(int phase) { return ((tap_first(phase + 1) - tap_first(phase)) * PIECES + 1) / 2; }
+TS_MMA_CONSTANT int steps_before(int phase) {
+  int sum = 0;
+  for (int i = 0; i < phase; i++) sum += steps_of(i);
+  return sum;
+}
+constexpr int STEPS = steps_before(PHASES);
+template <int I> struct Number {
+  static constexpr int value = I;
+};
+// Calls `body` with each number below COUNT, as a constant.
+template <int COUNT, int I = 0, typename Body> TS_MMA_DEVICE void each(Body body) {
+  if constexpr (I < COUNT) {
+    body(Number<I>());
+    each<COUNT, I + 1>(body);
+  }
+}
+// Whether a piece exists, and where it lies from a pixel's first one in shared memory.
+TS_MMA_CONSTANT bool exists(int phase, int piece) { return tap_first(phase) + piece / PIECES < tap_first(phase + 1); }
+TS_MMA_CONSTANT int piece_at(int phase, int piece) {
+  if (!exists(phase, piece)) return 0;
+  const int tap = tap_first(phase) + piece / PIECES;
+  return (tap_h(tap) * WINDOW_W + tap_w(tap)) * PIXEL_BYTES + piece % PIECES * 16;
+}
+
+// An element of a bundle's filter: zero between channels of different groups of the bundle.
+TS_MMA_DEVICE u32 weight(const Run &run, const Element *w, int group, int tap_offset, int channel, int column, bool any) {
+  const int of = channel / GROUP_IN;
+  if (!any || of != column / GROUP_OUT || column >= BUNDLE_OUT || group + of >= run.groups) return 0;
+  const int c = channel - of * GROUP_IN, k = column - of * GROUP_OUT;
+  const i64 row = (i64)(group + of) * (BACK ? GROUP_IN : GROUP_OUT) + (BACK ? c : k);
+  return w[row * run.w_row + tap_offset + (BACK ? k : c)].bits;
+}
+
+// A result that is no number, summed anew over the products that the definition has: not those of a bundle's other
+// groups, and not those beyond the edge of dy.
+TS_MMA_DEVICE float exact(const Run &run, int n, int h, int w, int result) {
+  const int group = result / GROUP_OUT, k = result - group * GROUP_OUT;
+  float sum = 0.0f;
+#pragma unroll 1
+  for (int r = 0; r < FILTER_H; r++)
+#pragma unroll 1
+    for (int s = 0; s < FILTER_W; s++) {
+      int y, x;
+      if (BACK) {
+        y = h + PAD_H - r * DILATION_H, x = w + PAD_W - s * DILATION_W;
+        if (y < 0 || x < 0 || y % STRIDE_H || x % STRIDE_W) continue;
+        y /= STRIDE_H, x /= STRIDE_W;
+        if (y >= run.in_h || x >= run.in_w) continue;
+      } else {
+        y = h * STRIDE_H - PAD_H + r * DILATION_H, x = w * STRIDE_W - PAD_W + s * DILATION_W;
+      }
+      const bool inside = y >= 0 && x >= 0 && y < run.in_h && x < run.in_w;
+      const Element *from = run.x + n * run.in_n + (i64)y * run.in_row + (i64)x * run.in_column + group * GROUP_IN;
+      const Element *by = run.w + r * run.w_h + s * run.w_w;
+#pragma unroll 1
+      for (int c = 0; c < GROUP_IN; c++) {
+        const int row = group * (BACK ? GROUP_IN : GROUP_OUT) + (BACK ? c : k);
+        sum = fmaf(inside ? widened(from[c]) : 0.0f, widened(by[row * run.w_row + (BACK ? k : c)]), sum);
+      }
+    }
+  return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  const Run run = TS_RUN;
+  const u32 base = shared_address(memory);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int part = warp % PARTS_N, super = warp / PARTS_N % SUPERS, rows = warp / (PARTS_N * SUPERS) * TILES_M * 16;
+  const int block = blockIdx.x % run.blocks, share = blockIdx.x / run.blocks, shares = gridDim.x / run.blocks;
+  const int column0 = part * TILES_N * 8, group0 = (block * SUPERS + super) * (BUNDLE_IN / GROUP_IN);
+  if (threadIdx.x < 4) *(u32 *)(memory + ZERO + threadIdx.x * 4) = 0;
+
+  // What this thread copies of each window: pixels that are as far apart, if it always has the same piece.
+  const int chunk = threadIdx.x % CHUNKS, pixel = threadIdx.x / CHUNKS;
+  const auto load = [&](int t, u32 to) {
+    const int rest = divided(t, run.tiles_w_m, run.tiles_w_s), n = divided(rest, run.tiles_h_m, run.tiles_h_s);
+    const int w0 = (t - rest * run.tiles_w) * TILE_W * STEP_W + run.corner_w;
+    const int h0 = (rest - n * run.tiles_h) * TILE_H * STEP_H + run.corner_h;
+    const Element *const image = run.x + n * run.in_n;
+#pragma unroll
+    for (int i = 0; i < LOADS; i++) {
+      const int at = i * THREADS + threadIdx.x;
+      const int p = SAME_CHUNK ? pixel + i * (THREADS / CHUNKS) : at / CHUNKS, q = SAME_CHUNK ? chunk : at % CHUNKS;
+      if ((i + 1) * THREADS > PIXELS * CHUNKS && p >= PIXELS) break;
+      const int h = h0 + p / WINDOW_W, w = w0 + p % WINDOW_W, c = (block * CHUNKS + q) * 8;
+      const int left = larger(smaller((run.channels - c) * 2, 16), 0);
+      const bool inside = h >= 0 && h < run.in_h && w >= 0 && w < run.in_w && left > 0;
+      const Element *const from = image + ((i64)h * run.in_row + (i64)w * run.in_column + c);
+      copy_async<16>(to + p * PIXEL_BYTES + q * 16, inside ? from : run.x, inside ? left : 0);
+    }
+  };
+  wait_previous();
+  const int first = share;
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; s++) {
+    if (first + s * shares < run.tiles) load(first + s * shares, base + s * WINDOW_BYTES);
+    copy_commit();
+  }
+
+  // The filter, as the second operands of all products.
+  u32 by[STEPS][TILES_N][2];
+  each<PHASES>([&](auto phase) {
+    constexpr int f = phase.value;
+#pragma unroll
+    for (int k = 0; k < steps_of(f); k++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const int piece = 2 * k + half;
+        const bool any = exists(f, piece);
+        const int tap = any ? tap_first(f) + piece / PIECES : 0, c = piece % PIECES * 8 + lane % 4 * 2;
+        const int offset = filter_h(tap) * (int)run.w_h + filter_w(tap) * (int)run.w_w;
+#pragma unroll
+        for (int j = 0; j < TILES_N; j++) {
+          const int n = column0 + j * 8 + lane / 4;
+          const u32 low = weight(run, run.w, group0, offset, c, n, any);
+          by[steps_before(f) + k][j][half] = low | weight(run, run.w, group0, offset, c + 1, n, any) << 16;
+        }
+      }
+  });
+  float begin[TILES_N][2];
+#pragma unroll
+  for (int j = 0; j < TILES_N; j++)
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      const int n = column0 + j * 8 + lane % 4 * 2 + e, k = (block * SUPERS + super) * BUNDLE_OUT + n;
+      begin[j][e] = BIAS && n < BUNDLE_OUT && k < run.results ? widened(run.bias[k]) : 0.0f;
+    }
+  // Where this lane reads the pixels of a product: 16 pixels of one piece, and of the next.
+  u32 from[TILES_M];
+#pragma unroll
+  for (int i = 0; i < TILES_M; i++) {
+    const int m = rows + i * 16 + lane % 16, p = m < TILE ? m : 0;
+    from[i] = (p / TILE_W * STEP_H * WINDOW_W + p % TILE_W * STEP_W) * PIXEL_BYTES + super * BUNDLE_IN * 2;
+  }
+  const bool high = lane >= 16;
+
+  int now = 0;
+#pragma unroll 1
+  for (int t = first; t < run.tiles; t += shares) {
+    copy_wait<STAGES - 2>();
+    __syncthreads();
+    const int ahead = t + (STAGES - 1) * shares;
+    if (ahead < run.tiles) load(ahead, base + (now == 0 ? STAGES - 1 : now - 1) * WINDOW_BYTES);
+    copy_commit();
+    const u32 window = base + now * WINDOW_BYTES;
+    now = now + 1 == STAGES ? 0 : now + 1;
+    const int rest = divided(t, run.tiles_w_m, run.tiles_w_s), n = divided(rest, run.tiles_h_m, run.tiles_h_s);
+    const int w0 = (t - rest * run.tiles_w) * TILE_W, h0 = (rest - n * run.tiles_h) * TILE_H;
+    each<PHASES>([&](auto phase) {
+      constexpr int f = phase.value;
+      float sums[TILES_M][TILES_N][4];
+#pragma unroll
+      for (int i = 0; i < TILES_M; i++)
+#pragma unroll
+        for (int j = 0; j < TILES_N; j++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) sums[i][j][e] = begin[j][e % 2];
+#pragma unroll
+      for (int k = 0; k < steps_of(f); k++) {
+        const u32 piece = window + (high ? piece_at(f, 2 * k + 1) : piece_at(f, 2 * k));
+        // A piece that the filter has not is zeros: its weights are, and must not meet a NaN.
+        const bool none = !exists(f, 2 * k + 1) && high;
+#pragma unroll
+        for (int i = 0; i < TILES_M; i++) {
+          u32 a[4];
+          load_tiles<false>(a, none ? base + ZERO : piece + from[i]);
+#pragma unroll
+          for (int j = 0; j < TILES_N; j++)
+            multiply(Element(), sums[i][j], a, by[steps_before(f) + k][j][0], by[steps_before(f) + k][j][1]);
+        }
+      }
+      bool nan = false;
+      if (f > 0) __syncthreads(); // the last phase's results have left
+#pragma unroll
+      for (int i = 0; i < TILES_M; i++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const int m = rows + i * 16 + half * 8 + lane / 4;
+#pragma unroll
+          for (int j = 0; j < TILES_N; j++) {
+            const int column = column0 + j * 8 + lane % 4 * 2;
+            float x = sums[i][j][half * 2], y = sums[i][j][half * 2 + 1];
+            if (!RESIDUAL) x = activate(x), y = activate(y);
+            if (REPAIR) nan |= x != x || y != y;
+            if (m >= TILE || column >= BUNDLE_OUT) continue;
+            Staged *const to = (Staged *)(memory + STAGED + m * STAGED_PITCH) + super * BUNDLE_OUT + column;
+            const Pack<Staged, 2> v = narrowed(Staged(), x, y);
+            if (BUNDLE_OUT % 2 == 0) {
+              *(Pack<Staged, 2> *)to = v;
+            } else {
+              to[0] = v.v[0];
+              if (column + 1 < BUNDLE_OUT) to[1] = v.v[1];
+            }
+          }
+        }
+      bool any_nan = false;
+      if (REPAIR) any_nan = __syncthreads_or(nan);
+      else __syncthreads();
+      const int phase_h = f / PHASES_W, phase_w = f % PHASES_W;
+      constexpr int VECTORS = ROW / VECTOR;
+#pragma unroll 4
+      for (int i = threadIdx.x; i < TILE * VECTORS; i += THREADS) {
+        const int m = i / VECTORS, c = i % VECTORS * VECTOR, k = block * ROW + c;
+        const int h = (h0 + m / TILE_W) * PHASES_H + phase_h, w = (w0 + m % TILE_W) * PHASES_W + phase_w;
+        if (h >= run.out_h || w >= run.out_w || k >= run.results) continue;
+        const i64 at = n * run.out_n + (i64)h * run.out_row + (i64)w * run.out_column + k;
+        const Staged *const staged = (const Staged *)(memory + STAGED + m * STAGED_PITCH) + c;
+        Pack<Out, VECTOR> v;
+        if constexpr (RESIDUAL) {
+          const Pack<Out, VECTOR> added = *(const Pack<Out, VECTOR> *)(run.residual + at);
+#pragma unroll
+          for (int e = 0; e < VECTOR; e++) narrow(v.v[e], activate(widened(staged[e]) + widened(added.v[e])));
+        } else {
+          v = *(const Pack<Out, VECTOR> *)staged;
+        }
+        *(Pack<Out, VECTOR> *)(run.out + at) = v;
+      }
+      if (REPAIR && any_nan) {
+        __syncthreads();
+#pragma unroll 1
+        for (int i = threadIdx.x; i < TILE * ROW; i += THREADS) {
+          const int m = i / ROW, k = block * ROW + i % ROW;
+          const int h = (h0 + m / TILE_W) * PHASES_H + phase_h, w = (w0 + m % TILE_W) * PHASES_W + phase_w;
+          if (h >= run.out_h || w >= run.out_w || k >= run.results) continue;
+          const i64 at = n * run.out_n + (i64)h * run.out_row + (i64)w * run.out_column + k;
+          const float found = widened(run.out[at]);
+          if (found == found) continue;
+          float v = exact(run, n, h, w, k);
+          if (BIAS) v += widened(run.bias[k]);
+          if (RESIDUAL) v += widened(run.residual[at]);
+          narrow(run.out[at], activate(v));
+        }
+      }
+    });
+  }
+  copy_wait<0>();
+}
+} // namespace @SYM@_scope
+} // namespace ts_mma

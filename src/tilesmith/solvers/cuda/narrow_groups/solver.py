@@ -1,0 +1,143 @@
+"""Convolutions of many narrow groups: a tile holds the channels of several groups, and each warp multiplies one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+from math import ceil
+
+from tilesmith.plan.records import Draft
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.features import EPILOGUE, USUAL
+from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX
+from tilesmith.solvers.cuda.narrow_groups.cost import narrow_seconds
+from tilesmith.solvers.cuda.narrow_groups.draft import narrow_draft
+from tilesmith.solvers.cuda.narrow_groups.tile import MAX_STEPS, NarrowTile, narrow_form
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
+from tilesmith.targets.target import CudaTarget
+
+_WIDEST = 64  # channels of a bundle
+AXES = (
+    Axis("bundles", (1, 2, 3, 4, 5, 6, 8, 16), "Bundles of groups of a block: a bundle's channels are pieces of 8."),
+    Axis("warps_m", (1, 2, 4, 8), "Warps along the pixels of a tile."),
+    Axis("products_n", (1, 2, 3, 4), "Products along the results of a bundle that a warp has."),
+    Axis("tile_h", (), "Rows of pixels of a tile."),
+    Axis("tile_w", (), "Pixels of each of its rows."),
+    Axis("stages", (2, 3), "Windows that are held at once."),
+    Axis("blocks_per_sm", (1, 2, 3, 4), "Blocks that share an SM."),
+)
+
+
+class NarrowGroupsSolver:
+    """Forward and backward data in two dimensions, channels-last tensors whose pixels are multiples of 16 bytes."""
+
+    name = "mma_narrow_groups"
+    revision = 1
+    features = USUAL | EPILOGUE | {"fwd", "bwd", "groups", "stride", "padding", "padding_high", "dilation"}
+    axes = AXES
+
+    @remembered
+    def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
+        if not isinstance(problem, ConvGeometry):
+            return Rejected(reasons.OP)
+        refused = _refuse(problem)
+        if refused:
+            return refused
+        if not target.has_cp_async or (problem.x.dtype == "bf16" and not target.has_bf16):
+            return Rejected(reasons.TARGET, "cp.async")
+        if not _ranked(problem, target):
+            return Rejected(reasons.FILTER, f"no window of a filter {problem.filter} fits")
+        return Accepted()
+
+    def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
+        g = _conv(problem)
+        heights, widths = _extents(g)
+        axes = values_of(AXES) | {"tile_h": heights, "tile_w": widths}
+        return SearchSpace(axes, lambda config: NarrowTile(narrow_form(g), config, target).fits)
+
+    @remembered
+    def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
+        return _ranked(_conv(problem), target)[0]
+
+    def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
+        """Configs worth measuring, the untuned choice first."""
+        return list(_ranked(_conv(problem), target))
+
+    def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
+        return narrow_seconds(self.tile(problem, config, target))
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> NarrowTile:
+        """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
+        return NarrowTile(narrow_form(_conv(problem)), config, target)
+
+    def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
+        return narrow_draft(self.tile(problem, config, target))
+
+
+def _conv(problem: Geometry) -> ConvGeometry:
+    assert isinstance(problem, ConvGeometry)
+    return problem
+
+
+def _refuse(g: ConvGeometry) -> Rejected | None:
+    if g.direction not in ("fwd", "bwd"):
+        return Rejected(reasons.DIRECTION, g.direction)
+    source, result = (g.y, g.x) if g.direction == "bwd" else (g.x, g.y)
+    if source.dtype != g.w.dtype or source.dtype not in HALVES or result.dtype not in (source.dtype, "fp32"):
+        return Rejected(reasons.DTYPE, f"{source.dtype} x {g.w.dtype} -> {result.dtype}")
+    if g.acc_dtype != "fp32":
+        return Rejected(reasons.DTYPE, f"accumulated in {g.acc_dtype}")
+    if g.groups < 2:
+        return Rejected(reasons.GROUPS, "one group")
+    if not all(view.channels_last for view in (g.x, g.y, g.w)):
+        return Rejected(reasons.LAYOUT, "channels are not contiguous")
+    if (g.input[0], g.filter[0], g.output[0], g.padding[0]) != (1, 1, 1, 0):
+        return Rejected(reasons.FILTER, "three spatial dimensions")
+    sizes = zip(source.strides, source.shape, strict=True)
+    if any(size > 1 and axis != 1 and step % 8 for axis, (step, size) in enumerate(sizes)):
+        return Rejected(reasons.LAYOUT, f"pixels of {source.name} are no multiples of 16 bytes")
+    form = narrow_form(g)
+    if max(form.pieces * 8, form.columns) > _WIDEST or form.steps > MAX_STEPS:
+        return Rejected(reasons.GROUPS, f"groups of {form.inputs} and {form.outputs} channels, filter {g.filter}")
+    if max(abs(s) for view in (g.x, g.y, g.w) for s in view.strides) > MAX_INDEX or g.n * max(g.input) > MAX_INDEX:
+        return Rejected(reasons.SIZE)
+    return None
+
+
+def _extents(g: ConvGeometry) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Heights, and widths that divide a row evenly."""
+    height, width = narrow_form(g).base
+    widths = {ceil(width / parts) for parts in (1, 2, 3, 4, 6, 8)} | {min(w, width) for w in (8, 16, 32)}
+    heights = {h for h in (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, ceil(height / 2), height) if h <= height}
+    return tuple(sorted(h for h in heights if h <= 64)), tuple(sorted(w for w in widths if w <= 128))
+
+
+@lru_cache(maxsize=256)
+def _ranked(g: ConvGeometry, target: CudaTarget) -> tuple[Config, ...]:
+    found = [(narrow_seconds(t), t.config) for t in _tiles(g, target)]
+    return tuple(config for _, config in sorted(found, key=lambda pair: pair[0]))
+
+
+def _tiles(g: ConvGeometry, target: CudaTarget) -> Iterator[NarrowTile]:
+    """Those that fit, whose products are pixels for the most part, and whose rows are long."""
+    form, size = narrow_form(g), dtype("bf16").nbytes
+    heights, widths = _extents(g)
+    least = min(64, form.bundles * form.pieces * 8)
+    for bundles in AXES[0].values:
+        if bundles > form.bundles or bundles * form.pieces * 8 < least or bundles * form.pieces * 16 > 256 * size:
+            continue
+        for n in AXES[2].values:
+            if n > ceil(form.columns / 8):
+                break
+            for warps, h, w in product(AXES[1].values, heights, widths):
+                if not 24 <= h * w <= 512 and (h, w) != (heights[-1], widths[-1]):
+                    continue
+                for stages, per_sm in product((2,), (1, 2, 3, 4)):
+                    values = (bundles, warps, n, h, w, stages, per_sm)
+                    config = Config(tuple((axis.name, value) for axis, value in zip(AXES, values, strict=True)))
+                    t = NarrowTile(form, config, target)
+                    if t.fits and t.tiles_m * 16 * warps <= 1.5 * h * w + 16:
+                        yield t

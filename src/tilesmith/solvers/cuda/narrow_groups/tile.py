@@ -1,0 +1,218 @@
+"""Bundles of groups, taps by phase, windows and memory of the kernels of narrow groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import ceil, gcd, prod
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.solvers.solver import Config, Configured
+from tilesmith.targets.target import CudaTarget
+
+MAX_STEPS = 80
+_MOST_REGISTERS = 232
+Taps = tuple[tuple[int, int], ...]  # (step from the window's corner, index in the filter)
+
+
+@dataclass(frozen=True)
+class NarrowForm:
+    """What ``fwd`` and ``bwd`` read and write: ``source`` and ``result`` with ``inputs`` and ``outputs`` a group.
+
+    Of H and W: ``step`` from tile to window, ``phases`` of the result, the window's ``corner``, the taps of each
+    phase, and how far they ``reach``.
+    """
+
+    geometry: ConvGeometry
+    source: TensorView
+    result: TensorView
+    inputs: int
+    outputs: int
+    step: tuple[int, int]
+    phases: tuple[int, int]
+    corner: tuple[int, int]
+    taps: tuple[tuple[Taps, ...], tuple[Taps, ...]]
+
+    @cached_property
+    def bundle(self) -> int:
+        """Groups whose channels are whole pieces of eight."""
+        return 8 // gcd(self.inputs, 8)
+
+    @cached_property
+    def pieces(self) -> int:
+        return self.bundle * self.inputs // 8
+
+    @cached_property
+    def bundles(self) -> int:
+        return ceil(self.geometry.groups / self.bundle)
+
+    @cached_property
+    def columns(self) -> int:
+        """Results of a bundle."""
+        return self.bundle * self.outputs
+
+    @cached_property
+    def steps(self) -> int:
+        """Steps of 16 products of all phases."""
+        return sum(ceil(len(h) * len(w) * self.pieces / 2) for h in self.taps[0] for w in self.taps[1])
+
+    @cached_property
+    def reach(self) -> tuple[int, int]:
+        h, w = (max((at for taps in axis for at, _ in taps), default=0) for axis in self.taps)
+        return h, w
+
+    @cached_property
+    def base(self) -> tuple[int, int]:
+        """Pixels of a phase (H, W)."""
+        _, _, _, h, w = self.result.shape
+        return ceil(h / self.phases[0]), ceil(w / self.phases[1])
+
+    @cached_property
+    def repair(self) -> bool:
+        """Whether zeros can meet a NaN or an Inf in products that the definition has not."""
+        return self.bundle > 1 or self.geometry.direction == "bwd"
+
+
+@lru_cache(maxsize=256)
+def narrow_form(g: ConvGeometry) -> NarrowForm:
+    back = g.direction == "bwd"
+    source, result = (g.y, g.x) if back else (g.x, g.y)
+    inputs, outputs = (g.k, g.c) if back else (g.c, g.k)
+    axes = [_axis(g, i) for i in (1, 2)]
+    corner = [min((at for taps in axis for at, _ in taps), default=0) for axis in axes]
+    h, w = (
+        tuple(tuple((at - first, r) for at, r in taps) for taps in axis)
+        for axis, first in zip(axes, corner, strict=True)
+    )
+    stride = (g.stride[1], g.stride[2])
+    return NarrowForm(
+        g, source, result, inputs // g.groups, outputs // g.groups, (1, 1) if back else stride,
+        (len(h), len(w)), (corner[0], corner[1]), (h, w),
+    )  # fmt: skip
+
+
+def _axis(g: ConvGeometry, i: int) -> list[list[tuple[int, int]]]:
+    """The taps of each phase of an axis: position from the phase's first pixel, index in the filter."""
+    s, p, d, f = g.stride[i], g.padding[i], g.dilation[i], g.filter[i]
+    if g.direction == "fwd":
+        return [[(r * d - p, r) for r in range(f)]]
+    return [
+        sorted(((phase + p - r * d) // s, r) for r in range(f) if (phase + p - r * d) % s == 0)
+        for phase in range(min(s, g.input[i]))
+    ]
+
+
+@dataclass(frozen=True)
+class NarrowTile(Configured):
+    """``form`` computed as ``config`` says; see the axes in ``solver``."""
+
+    form: NarrowForm
+    config: Config
+    target: CudaTarget
+
+    @cached_property
+    def parts_n(self) -> int:
+        """Warps that share the results of a bundle."""
+        return ceil(ceil(self.form.columns / 8) / self.value["products_n"])
+
+    @cached_property
+    def threads(self) -> int:
+        return self.value["warps_m"] * self.value["bundles"] * self.parts_n * 32
+
+    @cached_property
+    def tiles_m(self) -> int:
+        """Products along the pixels of a warp."""
+        return ceil(self.value["tile_h"] * self.value["tile_w"] / (16 * self.value["warps_m"]))
+
+    @cached_property
+    def window(self) -> tuple[int, int]:
+        """Size of a window (H, W)."""
+        v, f = self.value, self.form
+        return (
+            (v["tile_h"] - 1) * f.step[0] + f.reach[0] + 1,
+            (v["tile_w"] - 1) * f.step[1] + f.reach[1] + 1,
+        )
+
+    @cached_property
+    def pixel_bytes(self) -> int:
+        """From pixel to pixel in shared memory: an odd number of pieces, so that rows differ in their banks."""
+        return (self.value["bundles"] * self.form.pieces | 1) * 16
+
+    @cached_property
+    def window_bytes(self) -> int:
+        return ceil(prod(self.window) * self.pixel_bytes / 128) * 128
+
+    @cached_property
+    def row(self) -> int:
+        """Results of a pixel of a block."""
+        return self.value["bundles"] * self.form.columns
+
+    @cached_property
+    def vector(self) -> int:
+        """Results that are stored at once."""
+        view = self.form.result
+        steps = [s for s, size in zip(view.strides, view.shape, strict=True) if size > 1 and s != 1]
+        return gcd(16 // dtype(view.dtype).nbytes, self.row, view.shape[1], *steps)
+
+    @cached_property
+    def staged_pitch(self) -> int:
+        size = 4 if self.form.geometry.epilogue.residual else dtype(self.form.result.dtype).nbytes
+        return (ceil(self.row * size / 16) | 1) * 16
+
+    @cached_property
+    def zero(self) -> int:
+        return self.value["stages"] * self.window_bytes
+
+    @cached_property
+    def staged(self) -> int:
+        return self.zero + 16
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        return self.staged + self.value["tile_h"] * self.value["tile_w"] * self.staged_pitch
+
+    @cached_property
+    def blocks(self) -> int:
+        """Blocks of bundles."""
+        return ceil(self.form.bundles / self.value["bundles"])
+
+    @cached_property
+    def across(self) -> tuple[int, int]:
+        """Tiles along H and W."""
+        (h, w), v = self.form.base, self.value
+        return ceil(h / v["tile_h"]), ceil(w / v["tile_w"])
+
+    @cached_property
+    def tiles(self) -> int:
+        return prod(self.across) * self.form.geometry.n
+
+    @cached_property
+    def registers(self) -> int:
+        """An estimate of a thread's registers."""
+        n = self.value["products_n"]
+        return self.form.steps * n * 2 + self.tiles_m * (4 * n + 1) + 2 * n + 76
+
+    @cached_property
+    def resident(self) -> int:
+        """Blocks that an SM holds."""
+        target, threads = self.target, self.threads
+        by_registers = target.registers_per_sm // (threads * min(255, -(-self.registers // 8) * 8))
+        by_shared = target.shared_bytes_per_sm // (self.shared_bytes + 1024)
+        return min(by_registers, by_shared, target.threads_per_sm // threads, self.value["blocks_per_sm"])
+
+    @cached_property
+    def grid(self) -> int:
+        shares = max(1, self.target.cores * self.value["blocks_per_sm"] // self.blocks)
+        return self.blocks * min(self.tiles, shares)
+
+    @cached_property
+    def fits(self) -> bool:
+        v, f = self.value, self.form
+        if self.threads > 1024 or self.shared_bytes > self.target.shared_bytes_per_block:
+            return False
+        if v["tile_h"] > f.base[0] or v["tile_w"] > f.base[1] or v["bundles"] > f.bundles:
+            return False
+        if self.parts_n * v["products_n"] > ceil(f.columns / 8) + v["products_n"] - 1 or self.tiles_m > 16:
+            return False
+        return self.registers <= _MOST_REGISTERS and self.resident >= v["blocks_per_sm"]
