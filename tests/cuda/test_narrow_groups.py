@@ -17,6 +17,7 @@ from tilesmith.solvers.cuda.narrow_groups.solver import AXES, NarrowGroupsSolver
 from tilesmith.solvers.solver import Accepted, Config
 
 SOLVER = NarrowGroupsSolver()
+BEFORE = ((2, 0), (0, 1))
 FULL = Epilogue(bias=True, activation="leaky_relu", residual=True)
 
 
@@ -37,8 +38,12 @@ CASES = [
     (conv("fwd", 6, 4, 8, stride=2, epilogue=Epilogue(bias=True, activation="relu")), config(2, 1, 1, 4, 3, 2, 1)),
     (conv("fwd", 8, 3, 5, (8, 5), (2, 3), dilation=(2, 1)), config(1, 1, 3, 4, 5, 2, 1)),
     (conv("bwd", 8, 8, 2, stride=2), config(1, 2, 2, 4, 5, 2, 1)),
-    (conv("bwd", 4, 24, 16, (6, 5), stride=(1, 2), padding=((2, 0), (0, 1)), epilogue=FULL), config(2, 1, 3, 3, 3, 2, 1)),
+    (conv("bwd", 4, 24, 16, (6, 5), stride=(1, 2), padding=BEFORE, epilogue=FULL), config(2, 1, 3, 3, 3, 2, 1)),
     (conv("bwd", 2, 8, 12, (9, 4), (3, 1), stride=(3, 1), dilation=(2, 1)), config(1, 1, 1, 3, 4, 2, 1)),
+    (conv("wrw", 5, 8, 8), config(4, 1, 1, 3, 9, 2, 2)),
+    (conv("wrw", 4, 4, 24, (6, 5), stride=(1, 2), padding=BEFORE, dtype="fp16"), config(1, 2, 4, 6, 2, 3, 1)),
+    (conv("wrw", 2, 24, 8, (9, 4), (3, 1), dilation=(2, 1), kernel_dtype="fp32"), config(2, 1, 1, 4, 2, 2, 1)),
+    (conv("wrw", 12, 2, 2, (5, 5), (2, 5)), config(2, 4, 1, 5, 3, 2, 1)),
 ]  # fmt: skip
 
 

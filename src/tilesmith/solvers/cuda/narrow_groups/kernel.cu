@@ -5,10 +5,7 @@ namespace @SYM@_scope {
 // Forward, and backward data by phases. A block has the channels of SUPERS bundles; a bundle is as many groups as make
 // whole pieces of 8 channels. Each warp multiplies 16 pixels at a time of a window in shared memory with the filter of
 // one bundle, which stays in its registers. Results are staged in shared memory, and leave in rows of all bundles.
-constexpr int THREADS = WARPS_M * SUPERS * PARTS_N * 32, PIECES = BUNDLE_IN / 8;
-constexpr int CHUNKS = SUPERS * PIECES, PIXELS = WINDOW_H * WINDOW_W, ROW = SUPERS * BUNDLE_OUT;
-constexpr int TILE = TILE_H * TILE_W, LOADS = (PIXELS * CHUNKS + THREADS - 1) / THREADS;
-constexpr bool SAME_CHUNK = THREADS % CHUNKS == 0;
+constexpr int ROW = SUPERS * BUNDLE_OUT;
 static_assert(WARPS_M * TILES_M * 16 >= TILE && BUNDLE_IN % 8 == 0, "as counted");
 static_assert(ZERO + 16 <= STAGED && STAGED + TILE * STAGED_PITCH <= SHARED_BYTES, "all fit");
 typedef Kept<RESIDUAL, Out>::Type Staged;
@@ -88,30 +85,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const int column0 = part * TILES_N * 8, group0 = (block * SUPERS + super) * (BUNDLE_IN / GROUP_IN);
   if (threadIdx.x < 4) *(u32 *)(memory + ZERO + threadIdx.x * 4) = 0;
 
-  // What this thread copies of each window: pixels that are as far apart, if it always has the same piece.
-  const int chunk = threadIdx.x % CHUNKS, pixel = threadIdx.x / CHUNKS;
-  const auto load = [&](int t, u32 to) {
-    const int rest = divided(t, run.tiles_w_m, run.tiles_w_s), n = divided(rest, run.tiles_h_m, run.tiles_h_s);
-    const int w0 = (t - rest * run.tiles_w) * TILE_W * STEP_W + run.corner_w;
-    const int h0 = (rest - n * run.tiles_h) * TILE_H * STEP_H + run.corner_h;
-    const Element *const image = run.x + n * run.in_n;
-#pragma unroll
-    for (int i = 0; i < LOADS; i++) {
-      const int at = i * THREADS + threadIdx.x;
-      const int p = SAME_CHUNK ? pixel + i * (THREADS / CHUNKS) : at / CHUNKS, q = SAME_CHUNK ? chunk : at % CHUNKS;
-      if ((i + 1) * THREADS > PIXELS * CHUNKS && p >= PIXELS) break;
-      const int h = h0 + p / WINDOW_W, w = w0 + p % WINDOW_W, c = (block * CHUNKS + q) * 8;
-      const int left = larger(smaller((run.channels - c) * 2, 16), 0);
-      const bool inside = h >= 0 && h < run.in_h && w >= 0 && w < run.in_w && left > 0;
-      const Element *const from = image + ((i64)h * run.in_row + (i64)w * run.in_column + c);
-      copy_async<16>(to + p * PIXEL_BYTES + q * 16, inside ? from : run.x, inside ? left : 0);
-    }
-  };
   wait_previous();
   const int first = share;
 #pragma unroll
   for (int s = 0; s < STAGES - 1; s++) {
-    if (first + s * shares < run.tiles) load(first + s * shares, base + s * WINDOW_BYTES);
+    if (first + s * shares < run.tiles) load_window(run, block, tile_at(run, first + s * shares), base + s * WINDOW_BYTES);
     copy_commit();
   }
 
@@ -158,12 +136,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     copy_wait<STAGES - 2>();
     __syncthreads();
     const int ahead = t + (STAGES - 1) * shares;
-    if (ahead < run.tiles) load(ahead, base + (now == 0 ? STAGES - 1 : now - 1) * WINDOW_BYTES);
+    if (ahead < run.tiles) load_window(run, block, tile_at(run, ahead), base + (now == 0 ? STAGES - 1 : now - 1) * WINDOW_BYTES);
     copy_commit();
     const u32 window = base + now * WINDOW_BYTES;
     now = now + 1 == STAGES ? 0 : now + 1;
-    const int rest = divided(t, run.tiles_w_m, run.tiles_w_s), n = divided(rest, run.tiles_h_m, run.tiles_h_s);
-    const int w0 = (t - rest * run.tiles_w) * TILE_W, h0 = (rest - n * run.tiles_h) * TILE_H;
+    const Tile at_tile = tile_at(run, t);
+    const int n = at_tile.n, h0 = at_tile.h, w0 = at_tile.w;
     each<PHASES>([&](auto phase) {
       constexpr int f = phase.value;
       float sums[TILES_M][TILES_N][4];

@@ -14,8 +14,14 @@ from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX
 from tilesmith.solvers.cuda.narrow_groups.cost import narrow_seconds
-from tilesmith.solvers.cuda.narrow_groups.draft import narrow_draft
-from tilesmith.solvers.cuda.narrow_groups.tile import MAX_STEPS, NarrowTile, narrow_form
+from tilesmith.solvers.cuda.narrow_groups.draft import narrow_draft, weights_draft
+from tilesmith.solvers.cuda.narrow_groups.tile import (
+    MAX_STEPS,
+    NarrowTile,
+    NarrowWeightsTile,
+    narrow_form,
+    tile_of,
+)
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.target import CudaTarget
 
@@ -32,11 +38,11 @@ AXES = (
 
 
 class NarrowGroupsSolver:
-    """Forward and backward data in two dimensions, channels-last tensors whose pixels are multiples of 16 bytes."""
+    """Convolutions in two dimensions, channels-last tensors whose pixels are multiples of 16 bytes."""
 
     name = "mma_narrow_groups"
     revision = 1
-    features = USUAL | EPILOGUE | {"fwd", "bwd", "groups", "stride", "padding", "padding_high", "dilation"}
+    features = USUAL | EPILOGUE | {"fwd", "bwd", "wrw", "groups", "stride", "padding", "padding_high", "dilation"}
     axes = AXES
 
     @remembered
@@ -56,7 +62,7 @@ class NarrowGroupsSolver:
         g = _conv(problem)
         heights, widths = _extents(g)
         axes = values_of(AXES) | {"tile_h": heights, "tile_w": widths}
-        return SearchSpace(axes, lambda config: NarrowTile(narrow_form(g), config, target).fits)
+        return SearchSpace(axes, lambda config: tile_of(g, config, target).fits)
 
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
@@ -71,10 +77,11 @@ class NarrowGroupsSolver:
 
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> NarrowTile:
         """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
-        return NarrowTile(narrow_form(_conv(problem)), config, target)
+        return tile_of(_conv(problem), config, target)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
-        return narrow_draft(self.tile(problem, config, target))
+        tile = self.tile(problem, config, target)
+        return weights_draft(tile) if isinstance(tile, NarrowWeightsTile) else narrow_draft(tile)
 
 
 def _conv(problem: Geometry) -> ConvGeometry:
@@ -83,11 +90,11 @@ def _conv(problem: Geometry) -> ConvGeometry:
 
 
 def _refuse(g: ConvGeometry) -> Rejected | None:
-    if g.direction not in ("fwd", "bwd"):
+    if g.direction not in ("fwd", "bwd", "wrw"):
         return Rejected(reasons.DIRECTION, g.direction)
-    source, result = (g.y, g.x) if g.direction == "bwd" else (g.x, g.y)
-    if source.dtype != g.w.dtype or source.dtype not in HALVES or result.dtype not in (source.dtype, "fp32"):
-        return Rejected(reasons.DTYPE, f"{source.dtype} x {g.w.dtype} -> {result.dtype}")
+    read, other, result = {"fwd": (g.x, g.w, g.y), "bwd": (g.y, g.w, g.x), "wrw": (g.x, g.y, g.w)}[g.direction]
+    if read.dtype != other.dtype or read.dtype not in HALVES or result.dtype not in (read.dtype, "fp32"):
+        return Rejected(reasons.DTYPE, f"{read.dtype} x {other.dtype} -> {result.dtype}")
     if g.acc_dtype != "fp32":
         return Rejected(reasons.DTYPE, f"accumulated in {g.acc_dtype}")
     if g.groups < 2:
@@ -96,11 +103,12 @@ def _refuse(g: ConvGeometry) -> Rejected | None:
         return Rejected(reasons.LAYOUT, "channels are not contiguous")
     if (g.input[0], g.filter[0], g.output[0], g.padding[0]) != (1, 1, 1, 0):
         return Rejected(reasons.FILTER, "three spatial dimensions")
-    sizes = zip(source.strides, source.shape, strict=True)
-    if any(size > 1 and axis != 1 and step % 8 for axis, (step, size) in enumerate(sizes)):
-        return Rejected(reasons.LAYOUT, f"pixels of {source.name} are no multiples of 16 bytes")
+    for view in (read, other) if g.direction == "wrw" else (read,):
+        sizes = zip(view.strides, view.shape, strict=True)
+        if any(size > 1 and axis != 1 and step % 8 for axis, (step, size) in enumerate(sizes)):
+            return Rejected(reasons.LAYOUT, f"pixels of {view.name} are no multiples of 16 bytes")
     form = narrow_form(g)
-    if max(form.pieces * 8, form.columns) > _WIDEST or form.steps > MAX_STEPS:
+    if max(form.pieces * 8, form.columns) > _WIDEST or (g.direction != "wrw" and form.steps > MAX_STEPS):
         return Rejected(reasons.GROUPS, f"groups of {form.inputs} and {form.outputs} channels, filter {g.filter}")
     if max(abs(s) for view in (g.x, g.y, g.w) for s in view.strides) > MAX_INDEX or g.n * max(g.input) > MAX_INDEX:
         return Rejected(reasons.SIZE)
@@ -138,6 +146,6 @@ def _tiles(g: ConvGeometry, target: CudaTarget) -> Iterator[NarrowTile]:
                 for stages, per_sm in product((2,), (1, 2, 3, 4)):
                     values = (bundles, warps, n, h, w, stages, per_sm)
                     config = Config(tuple((axis.name, value) for axis, value in zip(AXES, values, strict=True)))
-                    t = NarrowTile(form, config, target)
-                    if t.fits and t.tiles_m * 16 * warps <= 1.5 * h * w + 16:
+                    t = tile_of(g, config, target)
+                    if t.fits and t.tiles_m * 16 * warps <= 1.5 * t.rows + 16:
                         yield t

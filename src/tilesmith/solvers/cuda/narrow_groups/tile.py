@@ -12,16 +12,16 @@ from tilesmith.solvers.solver import Config, Configured
 from tilesmith.targets.target import CudaTarget
 
 MAX_STEPS = 80
-_MOST_REGISTERS = 232
+_MOST_REGISTERS = 208
 Taps = tuple[tuple[int, int], ...]  # (step from the window's corner, index in the filter)
 
 
 @dataclass(frozen=True)
 class NarrowForm:
-    """What ``fwd`` and ``bwd`` read and write: ``source`` and ``result`` with ``inputs`` and ``outputs`` a group.
+    """What is read and written: ``source`` and ``result`` with ``inputs`` and ``outputs`` channels a group.
 
-    Of H and W: ``step`` from tile to window, ``phases`` of the result, the window's ``corner``, the taps of each
-    phase, and how far they ``reach``.
+    For ``wrw`` these are x and dy, which are both read. Of H and W: ``step`` from tile to window, ``phases`` of the
+    result, the window's ``corner``, the taps of each phase, and how far they ``reach``.
     """
 
     geometry: ConvGeometry
@@ -36,8 +36,8 @@ class NarrowForm:
 
     @cached_property
     def bundle(self) -> int:
-        """Groups whose channels are whole pieces of eight."""
-        return 8 // gcd(self.inputs, 8)
+        """Groups whose channels are whole pieces of eight; for ``wrw`` on both sides."""
+        return 8 // gcd(self.inputs, 8, self.outputs if self.geometry.direction == "wrw" else 8)
 
     @cached_property
     def pieces(self) -> int:
@@ -95,7 +95,7 @@ def narrow_form(g: ConvGeometry) -> NarrowForm:
 def _axis(g: ConvGeometry, i: int) -> list[list[tuple[int, int]]]:
     """The taps of each phase of an axis: position from the phase's first pixel, index in the filter."""
     s, p, d, f = g.stride[i], g.padding[i], g.dilation[i], g.filter[i]
-    if g.direction == "fwd":
+    if g.direction != "bwd":
         return [[(r * d - p, r) for r in range(f)]]
     return [
         sorted(((phase + p - r * d) // s, r) for r in range(f) if (phase + p - r * d) % s == 0)
@@ -105,11 +105,15 @@ def _axis(g: ConvGeometry, i: int) -> list[list[tuple[int, int]]]:
 
 @dataclass(frozen=True)
 class NarrowTile(Configured):
-    """``form`` computed as ``config`` says; see the axes in ``solver``."""
+    """``form`` computed as ``config`` says, for ``fwd`` and ``bwd``; see the axes in ``solver``."""
 
     form: NarrowForm
     config: Config
     target: CudaTarget
+
+    @property
+    def weights(self) -> bool:
+        return self.form.geometry.direction == "wrw"
 
     @cached_property
     def parts_n(self) -> int:
@@ -122,8 +126,12 @@ class NarrowTile(Configured):
 
     @cached_property
     def tiles_m(self) -> int:
-        """Products along the pixels of a warp."""
-        return ceil(self.value["tile_h"] * self.value["tile_w"] / (16 * self.value["warps_m"]))
+        """Products along the rows of a warp: pixels, or for ``wrw`` pieces of taps."""
+        return ceil(self.rows / (16 * self.value["warps_m"]))
+
+    @cached_property
+    def rows(self) -> int:
+        return self.value["tile_h"] * self.value["tile_w"]
 
     @cached_property
     def window(self) -> tuple[int, int]:
@@ -216,3 +224,57 @@ class NarrowTile(Configured):
         if self.parts_n * v["products_n"] > ceil(f.columns / 8) + v["products_n"] - 1 or self.tiles_m > 16:
             return False
         return self.registers <= _MOST_REGISTERS and self.resident >= v["blocks_per_sm"]
+
+
+class NarrowWeightsTile(NarrowTile):
+    """The same for ``wrw``: the rows of products are channels of taps, and stages hold a tile of dy beside x."""
+
+    @cached_property
+    def rows(self) -> int:
+        return prod(self.form.geometry.filter) * self.form.pieces * 8
+
+    @cached_property
+    def pixels(self) -> int:
+        """Pixels of a tile, and zeros behind them."""
+        return ceil(self.value["tile_h"] * self.value["tile_w"] / 32) * 32
+
+    @cached_property
+    def result_bytes(self) -> int:
+        """From pixel to pixel of dy in shared memory."""
+        return (self.row // 8 | 1) * 16
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        return self.window_bytes + self.pixels * self.result_bytes
+
+    @cached_property
+    def table(self) -> int:
+        return self.value["stages"] * self.stage_bytes
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        return self.table + self.pixels * 4
+
+    @cached_property
+    def registers(self) -> int:
+        n = self.value["products_n"]
+        return self.tiles_m * (4 * n + 1) + 4 * n + 64
+
+    @property
+    def sums(self) -> int:
+        """Registers of sums of a thread."""
+        return self.tiles_m * self.value["products_n"] * 4
+
+    @property
+    def warps(self) -> int:
+        return self.threads // 32
+
+    @property
+    def partial_bytes(self) -> int:
+        return self.grid * self.threads * self.sums * 4
+
+
+def tile_of(g: ConvGeometry, config: Config, target: CudaTarget) -> NarrowTile:
+    """The tile of ``config`` for the direction of ``g``."""
+    kind = NarrowWeightsTile if g.direction == "wrw" else NarrowTile
+    return kind(narrow_form(g), config, target)
