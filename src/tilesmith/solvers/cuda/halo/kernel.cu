@@ -166,6 +166,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       }
     }
   } else {
+    // Columns behind a window's last pixel are computed too: what they read must be numbers, or each result is probed.
+    constexpr int GAP = WINDOW - WINDOW_ROWS * SPAN;
+    if (REPAIR && GAP) {
+      for (int i = threadIdx.x; i < WINDOWS * (GAP / 16); i += WARPGROUPS * 128)
+        *(uint4 *)(ts_shared + i / (GAP / 16) * WINDOW + WINDOW_ROWS * SPAN + i % (GAP / 16) * 16) = make_uint4(0, 0, 0, 0);
+      ts_async_fence();
+    }
     ts_named_sync(15, THREADS);
     ts_registers_grow<PRODUCT_REGISTERS>();
     constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);

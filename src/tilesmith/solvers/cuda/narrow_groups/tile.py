@@ -197,9 +197,10 @@ class NarrowTile(Configured):
 
     @cached_property
     def registers(self) -> int:
-        """An estimate of a thread's registers."""
-        n = self.value["products_n"]
-        return self.form.steps * n * 2 + self.tiles_m * (4 * n + 1) + 2 * n + 76
+        """An estimate of the registers that a thread cannot do without."""
+        n, filter_ = self.value["products_n"], self.form.steps * self.value["products_n"] * 2
+        fixed = 32 if prod(self.form.phases) == 1 else 100
+        return filter_ * 4 // 3 + self.tiles_m * (4 * n + 1) + 2 * n + fixed
 
     @cached_property
     def resident(self) -> int:
