@@ -32,7 +32,7 @@ def weights_draft(t: NarrowWeightsTile) -> Draft:
     types = {"Element": TYPES[g.x.dtype], "Out": TYPES[g.w.dtype]}
     own = {
         "RESULT_BYTES": t.result_bytes, "STAGE_BYTES": t.stage_bytes, "TABLE": t.table, "WARPS": t.warps,
-        "UNROLL": max(1, min(t.pixels // 32, 64 // (t.tiles_m * v["products_n"]))),
+        "UNROLL": max(1, min(t.pixels // 32, 16 // (t.tiles_m * v["products_n"]))),
     }  # fmt: skip
     tile, sources = f"{v['bundles']}x{f.bundle}x{f.inputs}h{v['tile_h']}w{v['tile_w']}m{v['warps_m']}", []
     for op, part in (("narrowwrw", "weights"), ("narrowsum", "total")):

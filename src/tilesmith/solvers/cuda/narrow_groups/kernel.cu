@@ -111,6 +111,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
           const u32 low = weight(run, run.w, group0, offset, c, n, any);
           by[steps_before(f) + k][j][half] = low | weight(run, run.w, group0, offset, c + 1, n, any) << 16;
         }
+        // NOTE: without an end now and then, the compiler has so many loads under way that registers run out.
+        if (half && (steps_before(f) + k + 1) * TILES_N % 16 < TILES_N) hold_loads();
       }
   });
   float begin[TILES_N][2];
@@ -128,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const int m = rows + i * 16 + lane % 16, p = m < TILE ? m : 0;
     from[i] = (p / TILE_W * STEP_H * WINDOW_W + p % TILE_W * STEP_W) * PIXEL_BYTES + super * BUNDLE_IN * 2;
   }
-  const bool high = lane >= 16;
+  const u32 half_of_lane = lane >= 16;
 
   int now = 0;
 #pragma unroll 1
@@ -151,15 +153,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         for (int j = 0; j < TILES_N; j++)
 #pragma unroll
           for (int e = 0; e < 4; e++) sums[i][j][e] = begin[j][e % 2];
+      // NOTE: kept for all tiles, the addresses of all pieces would take more registers than there are.
+      u32 pixels[TILES_M], high = half_of_lane;
+#pragma unroll
+      for (int i = 0; i < TILES_M; i++) {
+        pixels[i] = window + from[i];
+        compute_anew(pixels[i]);
+      }
+      compute_anew(high);
 #pragma unroll
       for (int k = 0; k < steps_of(f); k++) {
-        const u32 piece = window + (high ? piece_at(f, 2 * k + 1) : piece_at(f, 2 * k));
+        const u32 piece = high ? piece_at(f, 2 * k + 1) : piece_at(f, 2 * k);
         // A piece that the filter has not is zeros: its weights are, and must not meet a NaN.
         const bool none = !exists(f, 2 * k + 1) && high;
 #pragma unroll
         for (int i = 0; i < TILES_M; i++) {
           u32 a[4];
-          load_tiles<false>(a, none ? base + ZERO : piece + from[i]);
+          load_tiles<false>(a, none ? base + ZERO : piece + pixels[i]);
 #pragma unroll
           for (int j = 0; j < TILES_N; j++)
             multiply(Element(), sums[i][j], a, by[steps_before(f) + k][j][0], by[steps_before(f) + k][j][1]);

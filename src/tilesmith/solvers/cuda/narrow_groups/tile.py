@@ -12,7 +12,6 @@ from tilesmith.solvers.solver import Config, Configured
 from tilesmith.targets.target import CudaTarget
 
 MAX_STEPS = 80
-_MOST_REGISTERS = 208
 Taps = tuple[tuple[int, int], ...]  # (step from the window's corner, index in the filter)
 
 
@@ -203,12 +202,17 @@ class NarrowTile(Configured):
         return filter_ * 4 // 3 + self.tiles_m * (4 * n + 1) + 2 * n + fixed
 
     @cached_property
+    def register_limit(self) -> int:
+        """Registers that a thread may have: each quarter of an SM holds a quarter of its blocks' warps."""
+        warps = ceil(self.threads // 32 * self.value["blocks_per_sm"] / 4)
+        return min(255, self.target.registers_per_sm // 4 // (warps * 32) // 8 * 8)
+
+    @cached_property
     def resident(self) -> int:
         """Blocks that an SM holds."""
-        target, threads = self.target, self.threads
-        by_registers = target.registers_per_sm // (threads * min(255, -(-self.registers // 8) * 8))
+        target = self.target
         by_shared = target.shared_bytes_per_sm // (self.shared_bytes + 1024)
-        return min(by_registers, by_shared, target.threads_per_sm // threads, self.value["blocks_per_sm"])
+        return min(by_shared, target.threads_per_sm // self.threads, self.value["blocks_per_sm"])
 
     @cached_property
     def grid(self) -> int:
@@ -224,7 +228,7 @@ class NarrowTile(Configured):
             return False
         if self.parts_n * v["products_n"] > ceil(f.columns / 8) + v["products_n"] - 1 or self.tiles_m > 16:
             return False
-        return self.registers <= _MOST_REGISTERS and self.resident >= v["blocks_per_sm"]
+        return self.registers <= self.register_limit and self.resident >= v["blocks_per_sm"]
 
 
 class NarrowWeightsTile(NarrowTile):

@@ -13,9 +13,11 @@ static_assert(TABLE + ALL * 4 <= SHARED_BYTES, "all fit");
 
 TS_MMA_DEVICE void load_results(const Run &run, int block, const Tile &at, u32 to) {
   const Element *const image = run.dy + at.n * run.out_n;
-#pragma unroll
+  u32 thread = threadIdx.x;
+  if (LOADS_Y > FEW) compute_anew(thread);
+#pragma unroll(LOADS_Y > FEW ? 4 : LOADS_Y)
   for (int i = 0; i < LOADS_Y; i++) {
-    const int j = i * THREADS + threadIdx.x, p = j / CHUNKS_Y, q = j % CHUNKS_Y;
+    const int j = i * THREADS + thread, p = j / CHUNKS_Y, q = j % CHUNKS_Y;
     if ((i + 1) * THREADS > TILE * CHUNKS_Y && p >= TILE) break;
     const int h = at.h + p / TILE_W, w = at.w + p % TILE_W, k = (block * CHUNKS_Y + q) * 8;
     const int left = larger(smaller((run.results - k) * 2, 16), 0);

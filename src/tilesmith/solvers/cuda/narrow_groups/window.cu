@@ -1,6 +1,7 @@
 constexpr int THREADS = WARPS_M * SUPERS * PARTS_N * 32, PIECES = BUNDLE_IN / 8;
 constexpr int CHUNKS = SUPERS * PIECES, PIXELS = WINDOW_H * WINDOW_W, TILE = TILE_H * TILE_W;
 constexpr int LOADS = (PIXELS * CHUNKS + THREADS - 1) / THREADS;
+constexpr int FEW = 8;
 constexpr bool SAME_CHUNK = THREADS % CHUNKS == 0; // then a thread's pixels are as far apart
 
 // The first pixel of a tile.
@@ -15,11 +16,13 @@ TS_MMA_DEVICE Tile tile_at(const Run &run, int t) {
 TS_MMA_DEVICE void load_window(const Run &run, int block, const Tile &at, u32 to) {
   const int h0 = at.h * STEP_H + run.corner_h, w0 = at.w * STEP_W + run.corner_w;
   const Element *const image = run.x + at.n * run.in_n;
-#pragma unroll
+  u32 thread = threadIdx.x;
+  if (LOADS > FEW) compute_anew(thread); // addresses of few loads are kept for all tiles
+#pragma unroll(LOADS > FEW ? 4 : LOADS)
   for (int i = 0; i < LOADS; i++) {
-    const int j = i * THREADS + threadIdx.x;
-    const int p = SAME_CHUNK ? threadIdx.x / CHUNKS + i * (THREADS / CHUNKS) : j / CHUNKS;
-    const int q = SAME_CHUNK ? threadIdx.x % CHUNKS : j % CHUNKS;
+    const int j = i * THREADS + thread;
+    const int p = SAME_CHUNK ? thread / CHUNKS + i * (THREADS / CHUNKS) : j / CHUNKS;
+    const int q = SAME_CHUNK ? thread % CHUNKS : j % CHUNKS;
     if ((i + 1) * THREADS > PIXELS * CHUNKS && p >= PIXELS) break;
     const int h = h0 + p / WINDOW_W, w = w0 + p % WINDOW_W, c = (block * CHUNKS + q) * 8;
     const int left = larger(smaller((run.channels - c) * 2, 16), 0);
