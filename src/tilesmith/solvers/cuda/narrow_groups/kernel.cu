@@ -36,13 +36,15 @@ TS_MMA_CONSTANT int piece_at(int phase, int piece) {
   return (tap_h(tap) * WINDOW_W + tap_w(tap)) * PIXEL_BYTES + piece % PIECES * 16;
 }
 
-// An element of a bundle's filter: zero between channels of different groups of the bundle.
+// An element of a bundle's filter: zero between channels of different groups of the bundle. There is no branch, so that
+// many loads are under way.
 TS_MMA_DEVICE u32 weight(const Run &run, const Element *w, int group, int tap_offset, int channel, int column, bool any) {
   const int of = channel / GROUP_IN;
-  if (!any || of != column / GROUP_OUT || column >= BUNDLE_OUT || group + of >= run.groups) return 0;
+  const bool there = any && of == column / GROUP_OUT && column < BUNDLE_OUT && group + of < run.groups;
   const int c = channel - of * GROUP_IN, k = column - of * GROUP_OUT;
-  const i64 row = (i64)(group + of) * (BACK ? GROUP_IN : GROUP_OUT) + (BACK ? c : k);
-  return w[row * run.w_row + tap_offset + (BACK ? k : c)].bits;
+  const int row = (group + of) * (BACK ? GROUP_IN : GROUP_OUT) + (BACK ? c : k);
+  const u32 found = w[there ? row * (int)run.w_row + tap_offset + (BACK ? k : c) : 0].bits;
+  return there ? found : 0;
 }
 
 // A result that is no number, summed anew over the products that the definition has: not those of a bundle's other

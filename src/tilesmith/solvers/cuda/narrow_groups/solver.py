@@ -23,6 +23,7 @@ from tilesmith.solvers.cuda.narrow_groups.tile import (
     tile_of,
 )
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _WIDEST = 64  # channels of a bundle
@@ -73,7 +74,7 @@ class NarrowGroupsSolver:
         return list(_ranked(_conv(problem), target))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return narrow_seconds(self.tile(problem, config, target))
+        return narrow_seconds(self.tile(problem, config, target), fit_of(target).narrow)
 
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> NarrowTile:
         """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
@@ -110,7 +111,11 @@ def _refuse(g: ConvGeometry) -> Rejected | None:
     form = narrow_form(g)
     if max(form.pieces * 8, form.columns) > _WIDEST or (g.direction != "wrw" and form.steps > MAX_STEPS):
         return Rejected(reasons.GROUPS, f"groups of {form.inputs} and {form.outputs} channels, filter {g.filter}")
-    if max(abs(s) for view in (g.x, g.y, g.w) for s in view.strides) > MAX_INDEX or g.n * max(g.input) > MAX_INDEX:
+    if (
+        max(abs(s) for view in (g.x, g.y) for s in view.strides) > MAX_INDEX
+        or g.k * g.w.strides[0] > MAX_INDEX
+        or g.n * max(g.input) > MAX_INDEX
+    ):
         return Rejected(reasons.SIZE)
     return None
 
@@ -125,7 +130,8 @@ def _extents(g: ConvGeometry) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 @lru_cache(maxsize=256)
 def _ranked(g: ConvGeometry, target: CudaTarget) -> tuple[Config, ...]:
-    found = [(narrow_seconds(t), t.config) for t in _tiles(g, target)]
+    fit = fit_of(target).narrow
+    found = [(narrow_seconds(t, fit), t.config) for t in _tiles(g, target)]
     return tuple(config for _, config in sorted(found, key=lambda pair: pair[0]))
 
 
