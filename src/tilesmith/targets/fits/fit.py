@@ -205,6 +205,7 @@ class NarrowFit:
     clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
     read: Annotated[float, C, "Of an operand of 16 x 16 that comes from shared memory."]
     product: Annotated[float, C, "Of a product of 16 x 8."]
+    exact: Annotated[float, SHARE, "Of the fp32 peak."]
     issue: Annotated[float, SHARE, "Issue slots of a copy or a store of 16 bytes with its address."]
     tile: Annotated[Pair, C, "Of a tile, over the square root of the blocks that share an SM."]
     wait: Annotated[float, C, "Until a window is there, over the blocks and the windows ahead."]

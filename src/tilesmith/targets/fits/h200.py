@@ -155,6 +155,7 @@ H200 = Fit(
         clock=0.95,
         read=4.0,
         product=4.5,
+        exact=0.8,
         issue=17,
         tile=(500, 500),
         wait=1500,

@@ -6,7 +6,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
-from tilesmith.solvers.cuda.narrow_groups.tile import NarrowTile, NarrowWeightsTile
+from tilesmith.solvers.cuda.narrow_groups.tile import NarrowExactTile, NarrowTile, NarrowWeightsTile
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import NarrowFit
@@ -24,9 +24,16 @@ def narrow_seconds(t: NarrowTile, fit: NarrowFit) -> float:
         steps, copied = f.steps * t.tiles_m, window
         staged, stored = window + 2 * pixels * t.staged_pitch, pixels * t.row / t.vector
     products = t.threads / 32 * steps
-    shared = products * fit.read + staged / 128
-    tensor = products * v["products_n"] * fit.product
-    issue = (products * (2 + v["products_n"]) + (copied / 16 + stored) / 32 * fit.issue) / 4
+    shared, tensor = products * fit.read, products * v["products_n"] * fit.product
+    slots = products * (2 + v["products_n"])
+    if isinstance(t, NarrowExactTile):
+        taps = sum(len(h) * len(w) for h in f.taps[0] for w in f.taps[1])
+        of_channel = t.threads / 32 * taps * f.inputs
+        shared = of_channel * (t.tiles_m + 2 * v["products_n"])
+        tensor = of_channel * t.tiles_m * 8 * v["products_n"] / 4 / fit.exact
+        slots = tensor * 4 + of_channel * (t.tiles_m / 4 + 2 * v["products_n"])
+    shared += staged / 128
+    issue = (slots + (copied / 16 + stored) / 32 * fit.issue) / 4
     work: float = (shared**3 + tensor**3 + issue**3) ** (1 / 3)
     busy = min(t.resident, ceil(t.grid / target.cores))
     each = work * busy + fit.tile[weights] / busy**0.5 + fit.wait / ((v["stages"] - 1) * busy)

@@ -11,7 +11,7 @@ from tilesmith.codegen.cuda.mma import TYPES, divisor, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.problems.geometry import TensorView
-from tilesmith.solvers.cuda.narrow_groups.tile import NarrowTile, NarrowWeightsTile
+from tilesmith.solvers.cuda.narrow_groups.tile import NarrowExactTile, NarrowTile, NarrowWeightsTile
 
 _FOLDER = Path(__file__).parent
 
@@ -62,9 +62,9 @@ def _numbers(t: NarrowTile) -> dict[str, int]:
     """Constants of all kernels."""
     f, g, v = t.form, t.form.geometry, t.value
     return {
-        "WARPS_M": v["warps_m"], "SUPERS": v["bundles"], "PARTS_N": t.parts_n, "TILES_N": v["products_n"],
-        "TILES_M": t.tiles_m, "TILE_H": v["tile_h"], "TILE_W": v["tile_w"], "WINDOW_H": t.window[0],
-        "WINDOW_W": t.window[1], "STAGES": v["stages"], "MIN_BLOCKS": v["blocks_per_sm"],
+        "THREADS": t.threads, "WARPS_M": v["warps_m"], "SUPERS": v["bundles"], "PARTS_N": t.parts_n,
+        "TILES_N": v["products_n"], "TILES_M": t.tiles_m, "TILE_H": v["tile_h"], "TILE_W": v["tile_w"],
+        "WINDOW_H": t.window[0], "WINDOW_W": t.window[1], "STAGES": v["stages"], "MIN_BLOCKS": v["blocks_per_sm"],
         "PIXEL_BYTES": t.pixel_bytes, "WINDOW_BYTES": t.window_bytes, "SHARED_BYTES": t.shared_bytes,
         "GROUP_IN": f.inputs, "GROUP_OUT": f.outputs, "BUNDLE_IN": f.bundle * f.inputs, "BUNDLE_OUT": f.columns,
         "STEP_H": f.step[0], "STEP_W": f.step[1], "FILTER_H": g.filter[1], "FILTER_W": g.filter[2],
@@ -83,12 +83,13 @@ def _source(t: NarrowTile, arguments: tuple[Argument, ...]) -> Source:
         "BACK": g.direction == "bwd", "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "REPAIR": f.repair,
     }  # fmt: skip
     types = {"Element": TYPES[f.source.dtype], "Out": TYPES[f.result.dtype]}
-    functions = activate(g.epilogue, "TS_MMA_DEVICE") + _taps(t) + template(_FOLDER, "window")
-    functions += "template <bool WIDE, typename T> struct Kept { typedef T Type; };\n"
-    functions += "template <typename T> struct Kept<true, T> { typedef float Type; };\n"
+    functions = activate(g.epilogue, "TS_MMA_DEVICE") + _taps(t)
+    functions += template(_FOLDER, "window") + template(_FOLDER, "results")
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     tile = f"{v['bundles']}x{f.bundle}x{f.inputs}h{v['tile_h']}w{v['tile_w']}m{v['warps_m']}n{v['products_n']}"
-    text = template(_FOLDER, "kernel")
+    if isinstance(t, NarrowExactTile):
+        numbers["RESULTS_EACH"] = 8 * v["products_n"]
+    text = template(_FOLDER, "exact" if f.exact else "kernel")
     return unit(f"narrow{g.direction}", f.source.dtype, tile, t.target.arch, mma_prelude(), text, header)
 
 

@@ -5,10 +5,8 @@ namespace @SYM@_scope {
 // Forward, and backward data by phases. A block has the channels of SUPERS bundles; a bundle is as many groups as make
 // whole pieces of 8 channels. Each warp multiplies 16 pixels at a time of a window in shared memory with the filter of
 // one bundle, which stays in its registers. Results are staged in shared memory, and leave in rows of all bundles.
-constexpr int ROW = SUPERS * BUNDLE_OUT;
 static_assert(WARPS_M * TILES_M * 16 >= TILE && BUNDLE_IN % 8 == 0, "as counted");
 static_assert(ZERO + 16 <= STAGED && STAGED + TILE * STAGED_PITCH <= SHARED_BYTES, "all fit");
-typedef Kept<RESIDUAL, Out>::Type Staged;
 
 // Steps of 16 products of a phase, and all before it.
 TS_MMA_CONSTANT int steps_of(int phase) { return ((tap_first(phase + 1) - tap_first(phase)) * PIECES + 1) / 2; }
@@ -18,16 +16,6 @@ TS_MMA_CONSTANT int steps_before(int phase) {
   return sum;
 }
 constexpr int STEPS = steps_before(PHASES);
-template <int I> struct Number {
-  static constexpr int value = I;
-};
-// Calls `body` with each number below COUNT, as a constant.
-template <int COUNT, int I = 0, typename Body> TS_MMA_DEVICE void each(Body body) {
-  if constexpr (I < COUNT) {
-    body(Number<I>());
-    each<COUNT, I + 1>(body);
-  }
-}
 // Whether a piece exists, and where it lies from a pixel's first one in shared memory.
 TS_MMA_CONSTANT bool exists(int phase, int piece) { return tap_first(phase) + piece / PIECES < tap_first(phase + 1); }
 TS_MMA_CONSTANT int piece_at(int phase, int piece) {
@@ -45,36 +33,6 @@ TS_MMA_DEVICE u32 weight(const Run &run, const Element *w, int group, int tap_of
   const int row = (group + of) * (BACK ? GROUP_IN : GROUP_OUT) + (BACK ? c : k);
   const u32 found = w[there ? row * (int)run.w_row + tap_offset + (BACK ? k : c) : 0].bits;
   return there ? found : 0;
-}
-
-// A result that is no number, summed anew over the products that the definition has: not those of a bundle's other
-// groups, and not those beyond the edge of dy.
-TS_MMA_DEVICE float exact(const Run &run, int n, int h, int w, int result) {
-  const int group = result / GROUP_OUT, k = result - group * GROUP_OUT;
-  float sum = 0.0f;
-#pragma unroll 1
-  for (int r = 0; r < FILTER_H; r++)
-#pragma unroll 1
-    for (int s = 0; s < FILTER_W; s++) {
-      int y, x;
-      if (BACK) {
-        y = h + PAD_H - r * DILATION_H, x = w + PAD_W - s * DILATION_W;
-        if (y < 0 || x < 0 || y % STRIDE_H || x % STRIDE_W) continue;
-        y /= STRIDE_H, x /= STRIDE_W;
-        if (y >= run.in_h || x >= run.in_w) continue;
-      } else {
-        y = h * STRIDE_H - PAD_H + r * DILATION_H, x = w * STRIDE_W - PAD_W + s * DILATION_W;
-      }
-      const bool inside = y >= 0 && x >= 0 && y < run.in_h && x < run.in_w;
-      const Element *from = run.x + n * run.in_n + (i64)y * run.in_row + (i64)x * run.in_column + group * GROUP_IN;
-      const Element *by = run.w + r * run.w_h + s * run.w_w;
-#pragma unroll 1
-      for (int c = 0; c < GROUP_IN; c++) {
-        const int row = group * (BACK ? GROUP_IN : GROUP_OUT) + (BACK ? c : k);
-        sum = fmaf(inside ? widened(from[c]) : 0.0f, widened(by[row * run.w_row + (BACK ? k : c)]), sum);
-      }
-    }
-  return sum;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
@@ -145,7 +103,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const u32 window = base + now * WINDOW_BYTES;
     now = now + 1 == STAGES ? 0 : now + 1;
     const Tile at_tile = tile_at(run, t);
-    const int n = at_tile.n, h0 = at_tile.h, w0 = at_tile.w;
     each<PHASES>([&](auto phase) {
       constexpr int f = phase.value;
       float sums[TILES_M][TILES_N][4];
@@ -204,41 +161,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       bool any_nan = false;
       if (REPAIR) any_nan = __syncthreads_or(nan);
       else __syncthreads();
-      const int phase_h = f / PHASES_W, phase_w = f % PHASES_W;
-      constexpr int VECTORS = ROW / VECTOR;
-#pragma unroll 4
-      for (int i = threadIdx.x; i < TILE * VECTORS; i += THREADS) {
-        const int m = i / VECTORS, c = i % VECTORS * VECTOR, k = block * ROW + c;
-        const int h = (h0 + m / TILE_W) * PHASES_H + phase_h, w = (w0 + m % TILE_W) * PHASES_W + phase_w;
-        if (h >= run.out_h || w >= run.out_w || k >= run.results) continue;
-        const i64 at = n * run.out_n + (i64)h * run.out_row + (i64)w * run.out_column + k;
-        const Staged *const staged = (const Staged *)(memory + STAGED + m * STAGED_PITCH) + c;
-        Pack<Out, VECTOR> v;
-        if constexpr (RESIDUAL) {
-          const Pack<Out, VECTOR> added = *(const Pack<Out, VECTOR> *)(run.residual + at);
-#pragma unroll
-          for (int e = 0; e < VECTOR; e++) narrow(v.v[e], activate(widened(staged[e]) + widened(added.v[e])));
-        } else {
-          v = *(const Pack<Out, VECTOR> *)staged;
-        }
-        *(Pack<Out, VECTOR> *)(run.out + at) = v;
-      }
-      if (REPAIR && any_nan) {
-        __syncthreads();
-#pragma unroll 1
-        for (int i = threadIdx.x; i < TILE * ROW; i += THREADS) {
-          const int m = i / ROW, k = block * ROW + i % ROW;
-          const int h = (h0 + m / TILE_W) * PHASES_H + phase_h, w = (w0 + m % TILE_W) * PHASES_W + phase_w;
-          if (h >= run.out_h || w >= run.out_w || k >= run.results) continue;
-          const i64 at = n * run.out_n + (i64)h * run.out_row + (i64)w * run.out_column + k;
-          const float found = widened(run.out[at]);
-          if (found == found) continue;
-          float v = exact(run, n, h, w, k);
-          if (BIAS) v += widened(run.bias[k]);
-          if (RESIDUAL) v += widened(run.residual[at]);
-          narrow(run.out[at], activate(v));
-        }
-      }
+      leave<f>(run, memory, block, at_tile, any_nan);
     });
   }
   copy_wait<0>();

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
-from math import ceil
+from math import ceil, prod
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.dtypes import dtype
@@ -27,6 +27,7 @@ from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _WIDEST = 64  # channels of a bundle
+_ROW_BYTES = 128  # of the pixels of a block, at least
 AXES = (
     Axis("bundles", (1, 2, 3, 4, 5, 6, 8, 16), "Bundles of groups of a block: a bundle's channels are pieces of 8."),
     Axis("warps_m", (1, 2, 4, 8), "Warps along the pixels of a tile."),
@@ -94,7 +95,8 @@ def _refuse(g: ConvGeometry) -> Rejected | None:
     if g.direction not in ("fwd", "bwd", "wrw"):
         return Rejected(reasons.DIRECTION, g.direction)
     read, other, result = {"fwd": (g.x, g.w, g.y), "bwd": (g.y, g.w, g.x), "wrw": (g.x, g.y, g.w)}[g.direction]
-    if read.dtype != other.dtype or read.dtype not in HALVES or result.dtype not in (read.dtype, "fp32"):
+    exact = read.dtype == "fp32" and not g.tf32 and g.direction != "wrw"
+    if read.dtype != other.dtype or not (exact or read.dtype in HALVES) or result.dtype not in (read.dtype, "fp32"):
         return Rejected(reasons.DTYPE, f"{read.dtype} x {other.dtype} -> {result.dtype}")
     if g.acc_dtype != "fp32":
         return Rejected(reasons.DTYPE, f"accumulated in {g.acc_dtype}")
@@ -104,12 +106,16 @@ def _refuse(g: ConvGeometry) -> Rejected | None:
         return Rejected(reasons.LAYOUT, "channels are not contiguous")
     if (g.input[0], g.filter[0], g.output[0], g.padding[0]) != (1, 1, 1, 0):
         return Rejected(reasons.FILTER, "three spatial dimensions")
+    piece = 16 // dtype(read.dtype).nbytes
     for view in (read, other) if g.direction == "wrw" else (read,):
         sizes = zip(view.strides, view.shape, strict=True)
-        if any(size > 1 and axis != 1 and step % 8 for axis, (step, size) in enumerate(sizes)):
+        if any(size > 1 and axis != 1 and step % piece for axis, (step, size) in enumerate(sizes)):
             return Rejected(reasons.LAYOUT, f"pixels of {view.name} are no multiples of 16 bytes")
     form = narrow_form(g)
-    if max(form.pieces * 8, form.columns) > _WIDEST or (g.direction != "wrw" and form.steps > MAX_STEPS):
+    steps = form.steps if g.direction != "wrw" else 0
+    if form.exact:
+        steps = 3 * prod(g.filter)  # which are unrolled, taps of all phases
+    if max(form.pieces * form.piece, form.columns) > _WIDEST or steps > MAX_STEPS:
         return Rejected(reasons.GROUPS, f"groups of {form.inputs} and {form.outputs} channels, filter {g.filter}")
     if (
         max(abs(s) for view in (g.x, g.y) for s in view.strides) > MAX_INDEX
@@ -137,14 +143,15 @@ def _ranked(g: ConvGeometry, target: CudaTarget) -> tuple[Config, ...]:
 
 def _tiles(g: ConvGeometry, target: CudaTarget) -> Iterator[NarrowTile]:
     """Those that fit, whose products are pixels for the most part, and whose rows are long."""
-    form, size = narrow_form(g), dtype("bf16").nbytes
+    form = narrow_form(g)
     heights, widths = _extents(g)
-    least = min(64, form.bundles * form.pieces * 8)
+    least, results = min(_ROW_BYTES, form.bundles * form.pieces * 16), form.outputs if form.exact else form.columns
+    unit = 32 if form.exact else 16
     for bundles in AXES[0].values:
-        if bundles > form.bundles or bundles * form.pieces * 8 < least or bundles * form.pieces * 16 > 256 * size:
+        if bundles > form.bundles or not least <= bundles * form.pieces * 16 <= 4 * _ROW_BYTES:
             continue
         for n in AXES[2].values:
-            if n > ceil(form.columns / 8):
+            if n > ceil(results / 8):
                 break
             for warps, h, w in product(AXES[1].values, heights, widths):
                 if not 24 <= h * w <= 512 and (h, w) != (heights[-1], widths[-1]):
@@ -153,5 +160,5 @@ def _tiles(g: ConvGeometry, target: CudaTarget) -> Iterator[NarrowTile]:
                     values = (bundles, warps, n, h, w, stages, per_sm)
                     config = Config(tuple((axis.name, value) for axis, value in zip(AXES, values, strict=True)))
                     t = tile_of(g, config, target)
-                    if t.fits and t.tiles_m * 16 * warps <= 1.5 * t.rows + 16:
+                    if t.fits and t.tiles_m * unit * warps <= 1.5 * t.rows + 16:
                         yield t

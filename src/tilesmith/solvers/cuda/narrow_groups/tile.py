@@ -34,13 +34,23 @@ class NarrowForm:
     taps: tuple[tuple[Taps, ...], tuple[Taps, ...]]
 
     @cached_property
+    def piece(self) -> int:
+        """Channels that are 16 bytes."""
+        return 16 // dtype(self.source.dtype).nbytes
+
+    @property
+    def exact(self) -> bool:
+        """Single fp32 multiply-adds, no tensor cores."""
+        return self.source.dtype == "fp32"
+
+    @cached_property
     def bundle(self) -> int:
-        """Groups whose channels are whole pieces of eight; for ``wrw`` on both sides."""
-        return 8 // gcd(self.inputs, 8, self.outputs if self.geometry.direction == "wrw" else 8)
+        """Groups whose channels are whole pieces; for ``wrw`` on both sides."""
+        return self.piece // gcd(self.inputs, self.piece, self.outputs if self.geometry.direction == "wrw" else 8)
 
     @cached_property
     def pieces(self) -> int:
-        return self.bundle * self.inputs // 8
+        return self.bundle * self.inputs // self.piece
 
     @cached_property
     def bundles(self) -> int:
@@ -70,7 +80,7 @@ class NarrowForm:
     @cached_property
     def repair(self) -> bool:
         """Whether zeros can meet a NaN or an Inf in products that the definition has not."""
-        return self.bundle > 1 or self.geometry.direction == "bwd"
+        return (self.bundle > 1 and not self.exact) or self.geometry.direction == "bwd"
 
 
 @lru_cache(maxsize=256)
@@ -222,11 +232,16 @@ class NarrowTile(Configured):
     @cached_property
     def fits(self) -> bool:
         v, f = self.value, self.form
+        if self.parts_n * v["products_n"] > ceil(f.columns / 8) + v["products_n"] - 1 or self.tiles_m > 16:
+            return False
+        return self._fits_memory
+
+    @property
+    def _fits_memory(self) -> bool:
+        v, f = self.value, self.form
         if self.threads > 1024 or self.shared_bytes > self.target.shared_bytes_per_block:
             return False
         if v["tile_h"] > f.base[0] or v["tile_w"] > f.base[1] or v["bundles"] > f.bundles:
-            return False
-        if self.parts_n * v["products_n"] > ceil(f.columns / 8) + v["products_n"] - 1 or self.tiles_m > 16:
             return False
         return self.registers <= self.register_limit and self.resident >= v["blocks_per_sm"]
 
@@ -279,7 +294,49 @@ class NarrowWeightsTile(NarrowTile):
         return self.grid * self.threads * self.sums * 4
 
 
+class NarrowExactTile(NarrowTile):
+    """``fwd`` and ``bwd`` in fp32: a warp has a group, and ``products_n`` times 8 of its results."""
+
+    @cached_property
+    def groups(self) -> int:
+        """Groups of a block."""
+        return self.value["bundles"] * self.form.bundle
+
+    @cached_property
+    def parts_n(self) -> int:
+        return ceil(self.form.outputs / (8 * self.value["products_n"]))
+
+    @cached_property
+    def threads(self) -> int:
+        return self.value["warps_m"] * self.groups * self.parts_n * 32
+
+    @cached_property
+    def tiles_m(self) -> int:
+        """Pixels of a thread."""
+        return ceil(self.rows / (32 * self.value["warps_m"]))
+
+    @cached_property
+    def filter_bytes(self) -> int:
+        columns = self.parts_n * 8 * self.value["products_n"]
+        return self.groups * prod(self.form.geometry.filter) * self.form.inputs * columns * 4
+
+    @cached_property
+    def staged(self) -> int:
+        return self.zero + self.filter_bytes
+
+    @cached_property
+    def registers(self) -> int:
+        n = self.value["products_n"] * 8
+        return self.tiles_m * (n + 5) + n + 44
+
+    @cached_property
+    def fits(self) -> bool:
+        whole = self.parts_n * self.value["products_n"] < ceil(self.form.outputs / 8) + self.value["products_n"]
+        return self.tiles_m <= 8 and whole and self._fits_memory
+
+
 def tile_of(g: ConvGeometry, config: Config, target: CudaTarget) -> NarrowTile:
     """The tile of ``config`` for the direction of ``g``."""
-    kind = NarrowWeightsTile if g.direction == "wrw" else NarrowTile
-    return kind(narrow_form(g), config, target)
+    form = narrow_form(g)
+    kind = NarrowWeightsTile if g.direction == "wrw" else NarrowExactTile if form.exact else NarrowTile
+    return kind(form, config, target)

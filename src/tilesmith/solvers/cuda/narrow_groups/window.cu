@@ -1,4 +1,5 @@
-constexpr int THREADS = WARPS_M * SUPERS * PARTS_N * 32, PIECES = BUNDLE_IN / 8;
+// A piece is 16 bytes of a pixel.
+constexpr int PIECE = 16 / sizeof(Element), PIECES = BUNDLE_IN / PIECE;
 constexpr int CHUNKS = SUPERS * PIECES, PIXELS = WINDOW_H * WINDOW_W, TILE = TILE_H * TILE_W;
 constexpr int LOADS = (PIXELS * CHUNKS + THREADS - 1) / THREADS;
 constexpr int FEW = 8;
@@ -24,8 +25,8 @@ TS_MMA_DEVICE void load_window(const Run &run, int block, const Tile &at, u32 to
     const int p = SAME_CHUNK ? thread / CHUNKS + i * (THREADS / CHUNKS) : j / CHUNKS;
     const int q = SAME_CHUNK ? thread % CHUNKS : j % CHUNKS;
     if ((i + 1) * THREADS > PIXELS * CHUNKS && p >= PIXELS) break;
-    const int h = h0 + p / WINDOW_W, w = w0 + p % WINDOW_W, c = (block * CHUNKS + q) * 8;
-    const int left = larger(smaller((run.channels - c) * 2, 16), 0);
+    const int h = h0 + p / WINDOW_W, w = w0 + p % WINDOW_W, c = (block * CHUNKS + q) * PIECE;
+    const int left = larger(smaller((run.channels - c) * (int)sizeof(Element), 16), 0);
     const bool inside = h >= 0 && h < run.in_h && w >= 0 && w < run.in_w && left > 0;
     const Element *const from = image + ((i64)h * run.in_row + (i64)w * run.in_column + c);
     copy_async<16>(to + p * PIXEL_BYTES + q * 16, inside ? from : run.x, inside ? left : 0);
