@@ -66,6 +66,8 @@ template <int BYTES> TS_MMA_DEVICE void copy_async(u32 to, const void *from, int
   memset(emulated_shared + to, 0, BYTES);
   memcpy(emulated_shared + to, from, valid);
 }
+TS_MMA_DEVICE void hold_loads() {}
+TS_MMA_DEVICE void compute_anew(u32 &) {}
 TS_MMA_DEVICE void copy_commit() {}
 template <int N> TS_MMA_DEVICE void copy_wait() {}
 template <bool TRANSPOSED> TS_MMA_DEVICE void load_tiles(u32 (&r)[4], u32 from) {

@@ -15,8 +15,8 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import parse_layout
 from tilesmith.problems.samples import sample_args
-from tilesmith.solvers.cuda.common.conv_form import conv_form
 from tilesmith.solvers.cuda.common.form import Sm90Form
+from tilesmith.solvers.cuda.common.groups import grouped_form
 from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
 from tilesmith.solvers.solver import Accepted, Rejected
@@ -46,6 +46,8 @@ CONVS = [
     *(conv((1, 4, 4, 5, 8), (8, 2, 3, 2, 8), mode, "NDHWC", padding=1, stride=(2, 1, 2)) for mode in MODES),
     *(conv((2, 6, 8, 16), (8, 1, 1, 16), mode, stride=2) for mode in MODES),
     *(conv((2, 7, 8), (16, 3, 8), mode, "NWC", padding=2) for mode in MODES),
+    *(conv((2, 5, 4, 48), (48, 3, 2, 16), mode, stride=2, padding=1, groups=3) for mode in MODES),
+    conv((1, 5, 4, 24), (48, 3, 2, 8), "wrw", padding=1, groups=3),
 ]
 
 
@@ -65,6 +67,12 @@ def pixels_of(form, window, at, tap, flat):
 
 
 def row_of(form: Sm90Form, layer: int, row: int) -> int | None:
+    layer, group = divmod(layer, form.groups)
+    found = row_of_phase(form, layer, row)
+    return None if found is None else found + group * form.placed.group
+
+
+def row_of_phase(form: Sm90Form, layer: int, row: int) -> int | None:
     placed = form.placed
     if placed.pixels is None:
         return layer * placed.layer + row * placed.row
@@ -84,26 +92,28 @@ def evaluate(form: Sm90Form, slots: list[np.ndarray], out: np.ndarray) -> None:
     taps = form.taps
     if form.kind == "wrw":
         dims, (pixel, _) = form.a.dims, form.a.strides
-        for at in range(dims[1]):
+        for at, group in np.ndindex(dims[1], form.groups):
             dy = slots[0][at * pixel : at * pixel + dims[0]]
             for tap, index in zip(taps.offset, taps.index, strict=True):
-                x = pixels_of(form, form.b, at, tap, slots[1])
+                x = pixels_of(form, form.b, at, tap, slots[1])[group * form.channels :][: form.channels]
                 for k in range(form.rows):
-                    to = k * form.placed.row + index * form.placed.tap
-                    out[to : to + form.channels] += dy[k] * x
+                    to = k * form.placed.row + index * form.placed.tap + group * form.placed.group
+                    out[to : to + form.channels] += dy[group * form.rows + k] * x
         return
     channels, _, rows = form.b.dims
+    rows //= form.groups
     tap_step, row_step = form.b.strides
     for layer in range(form.layers):
+        phase, group = divmod(layer, form.groups)
         for row in range(form.rows):
             to = row_of(form, layer, row)
             if to is None:
                 continue
             sums = np.zeros(form.cols)
-            for i in range(taps.first[layer], taps.first[layer + 1]):
-                x = pixels_of(form, form.a, row, taps.offset[i], slots[0])
+            for i in range(taps.first[phase], taps.first[phase + 1]):
+                x = pixels_of(form, form.a, row, taps.offset[i], slots[0])[group * form.channels :][: form.channels]
                 w = np.lib.stride_tricks.as_strided(
-                    slots[1][taps.index[i] * tap_step :], (rows, channels), (8 * row_step, 8)
+                    slots[1][taps.index[i] * tap_step + group * rows * row_step :], (rows, channels), (8 * row_step, 8)
                 )
                 sums += x @ w if form.b_columns else w @ x
             out[to : to + form.cols] = sums
@@ -112,7 +122,7 @@ def evaluate(form: Sm90Form, slots: list[np.ndarray], out: np.ndarray) -> None:
 @pytest.mark.parametrize("signature", CONVS, ids=lambda s: s.key()[:70])
 def test_the_form_says_what_the_problem_says(signature):
     signature = signature.canonical
-    form = conv_form(signature.geometry)
+    form = grouped_form(signature.geometry)
     assert isinstance(form, Sm90Form)
     args = sample_args(signature, 3)
     slots = [np.ravel(arg).astype(np.float64) for arg in args]
@@ -255,7 +265,7 @@ def test_results_that_are_repaired_one_by_one_are_no_pairs():
     ("signature", "word"),
     [
         (conv((2, 8, 8, 35), (40, 3, 3, 35)), "16 bytes"),
-        (conv((2, 8, 8, 64), (64, 3, 3, 32), groups=2), "groups"),
+        (conv((2, 8, 8, 64), (64, 3, 3, 4), groups=16), "groups"),
         (conv((2, 64, 8, 8), (64, 64, 3, 3), layout="NCHW"), "channels-last"),
         (conv((2, 8, 8, 64), (64, 3, 3, 64), dtype="fp32"), "dtype"),
         (conv((2, 300, 8, 64), (64, 3, 1, 64), dilation=(130, 1)), "dilation"),

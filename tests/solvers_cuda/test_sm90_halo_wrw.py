@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from tensor_boxes import loaded_box
 
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Launch, TensorMap
@@ -36,6 +37,8 @@ SMALL = [
     conv((2, 17, 6, 16), (8, 5, 1, 16), padding=(2, 0), dilation=(2, 1)),
     conv((2, 30, 16), (24, 7, 16), "NWC", padding=3),
     conv((2, 5, 6, 7, 8), (8, 3, 3, 2, 8), "NDHWC", padding=1, dilation=(2, 1, 1)),
+    conv((1, 6, 9, 112), (48, 3, 3, 56), padding=1, groups=2),
+    conv((1, 5, 6, 5, 24), (48, 2, 3, 3, 8), "NDHWC", padding=1, groups=3),
 ]
 
 
@@ -52,24 +55,17 @@ def points(signature, count, seed=0):
     return geometry, list(dict.fromkeys(found))
 
 
-def box(flat, made: TensorMap, corner):
-    """What a tiled tensor map loads at ``corner``: rows of channels, zeros outside."""
-    sizes, strides = made.box, (1, *(s // 2 for s in made.strides))
-    found = np.zeros(sizes[::-1])
-    for place in np.ndindex(*sizes[:0:-1]):
-        where = [c + p for c, p in zip(corner[1:], place[::-1], strict=True)]
-        if any(not 0 <= w < size for w, size in zip(where, made.dims[1:], strict=True)):
-            continue
-        count = max(0, min(sizes[0], made.dims[0] - corner[0]))
-        begin = corner[0] + int(np.dot(where, strides[1:]))
-        found[place][:count] = flat[begin : begin + count]
-    return found.reshape(-1, sizes[0])
-
-
-def run_block(t: HaloWrwTile, launch: Launch, part: tuple[int, int, int, int], dy, x, out):
-    """One unit (blocks of K and C, plane of taps, part of its lines), all slices, as ``halo_wrw/kernel.cu`` does it."""
+def run_block(t: HaloWrwTile, launch: Launch, part: tuple[int, int, int, int, int], dy, x, out):
+    """One unit (group, blocks of K and C, plane of taps, part of its lines), all slices, as the kernel does it."""
     v, g = t.value, t.geometry
-    kb, cb, plane, lines = part
+    group_at, kb, cb, plane, lines = part
+
+    def at_channel(first, channels, *where):
+        """Coordinates in a map: groups are an axis of their own, but for three spatial axes."""
+        if t.groups == 1 or deep:
+            return (group_at * channels + first, *where)
+        return (first, group_at, *where)
+
     map_dy, map_x = (p for p in launch.parameters if isinstance(p, TensorMap))
     w_pitch = t.window[0]
     chunk = v["warpgroups_lines"] * v["lines"]
@@ -82,15 +78,16 @@ def run_block(t: HaloWrwTile, launch: Launch, part: tuple[int, int, int, int], d
         n, d = divmod(rest, g.output[0])
         w, h = wt * v["tile_w"], ht * v["tile_h"]
         window = np.full((t.x_rows, v["block_c"]), 0.0)
-        at = (cb * v["block_c"], w - g.padding[2], h - g.padding[1] + t.part_rows[lines // chunk])
+        at = (w - g.padding[2], h - g.padding[1] + t.part_rows[lines // chunk])
         depth = d - g.padding[0] + plane * g.dilation[0]
-        loaded = box(x, map_x, (*at, depth, n) if deep else (*at, n))
+        at = at_channel(cb * v["block_c"], g.c, *at, *((depth, n) if deep else (n,)))
+        loaded = loaded_box(x, map_x, at)
         window[: len(loaded)] = loaded
         for group in range(v["warpgroups_k"]):
             pixels = np.zeros((t.dy_rows, v["product_k"]))
             for i in range(1 if t.whole else v["tile_h"]):
-                at = ((kb * v["warpgroups_k"] + group) * v["product_k"], w, h + i)
-                loaded = box(dy, map_dy, (*at, d, n) if deep else (*at, n))
+                first = (kb * v["warpgroups_k"] + group) * v["product_k"]
+                loaded = loaded_box(dy, map_dy, at_channel(first, g.k, w, h + i, *((d, n) if deep else (n,))))
                 begin = t.dy_lead + i * w_pitch
                 assert v["product_k"] == 64 or begin % 2 == 0  # copies begin at multiples of 128 bytes
                 pixels[begin : begin + len(loaded)] = loaded
@@ -120,7 +117,8 @@ def run_block(t: HaloWrwTile, launch: Launch, part: tuple[int, int, int, int], d
                 for half in (0,) if v["product_k"] == 64 else (1, 0):  # the second row of taps comes first
                     if r + half < g.filter[1] and s < g.filter[2] and c < g.c and k0 < g.k:
                         found = rows if v["product_k"] == 64 else rows[32 * (1 - half) :][:32]
-                        out[k0 : k0 + v["product_k"], plane, r + half, s, c] += found[: g.k - k0]
+                        of_group = out[group_at * g.k : (group_at + 1) * g.k]
+                        of_group[k0 : k0 + v["product_k"], plane, r + half, s, c] += found[: g.k - k0]
 
 
 @pytest.mark.parametrize("signature", SMALL, ids=lambda s: s.key()[:70])
@@ -130,20 +128,16 @@ def test_windows_and_lines_add_up_to_the_weights(signature):
     dy, x = (np.ravel(arg).astype(np.float64) for arg in args)
     geometry, configs = points(signature, 6)
     for config in configs:
-        t = HaloWrwTile(geometry, config, H200)
+        t = SOLVER.tile(geometry, config, H200)
         launch = SOLVER.draft(geometry, config, H200).run[0]
-        found = np.zeros((geometry.k, *geometry.filter, geometry.c))
+        found = np.zeros((geometry.k, *geometry.filter, t.geometry.c))
         chunk = t.value["warpgroups_lines"] * t.value["lines"]
-        blocks_k, blocks_c = t.blocks
-        for kb in range(blocks_k):
-            for cb in range(blocks_c):
-                for plane in range(geometry.filter[0]):
-                    for part in range(t.parts):
-                        run_block(t, launch, (kb, cb, plane, part * chunk), dy, x, found)
+        for part in np.ndindex(t.groups, *t.blocks, geometry.filter[0], t.parts):
+            run_block(t, launch, (*part[:4], part[4] * chunk), dy, x, found)
         layout = parse_layout(signature.kernel_layout)
         wanted = torch_answer(signature, args)  # K, C, [D, H, W]
         axes = [layout.order.index(a) for a in "NCDHW" if a in layout.order]
-        shape = (geometry.k, *signature.kernel_shape[1:-1], geometry.c)
+        shape = (geometry.k, *signature.kernel_shape[1:-1], t.geometry.c)
         assert np.allclose(found.reshape(shape).transpose(axes), wanted, atol=1e-9), str(config)
 
 
@@ -152,6 +146,7 @@ LARGE = [
     conv((64, 7, 7, 512), (512, 3, 3, 512), padding=1),
     conv((2, 96, 96, 96, 32), (32, 3, 3, 3, 32), "NDHWC", padding=1),
     conv((8, 40, 40, 96), (96, 5, 7, 96), padding=(2, 3), dtype="fp16"),
+    conv((64, 28, 28, 448), (448, 3, 3, 56), padding=1, groups=8),
 ]
 
 
@@ -184,11 +179,12 @@ def test_a_copy_brings_what_its_barrier_counts():
     for signature in SMALL + LARGE:
         geometry, configs = points(signature, 8)
         for config in configs:
-            t = HaloWrwTile(geometry, config, H200)
+            t = SOLVER.tile(geometry, config, H200)
             launch = SOLVER.draft(geometry, config, H200).run[0]
             map_dy, map_x = (p for p in launch.parameters if isinstance(p, TensorMap))
-            assert map_x.box[:3] == (t.value["block_c"], *t.window)
-            assert map_dy.box[1] * map_dy.box[2] == t.window[0] * t.value["tile_h"] if t.whole else t.value["tile_w"]
+            of_dy, of_x = ([size for size in made.box[1:] if size > 1] for made in (map_dy, map_x))
+            assert np.prod(of_x) == np.prod(t.window)
+            assert np.prod(of_dy) == (t.window[0] * t.value["tile_h"] if t.whole else t.value["tile_w"])
             assert np.prod(map_x.box) <= t.x_rows * t.value["block_c"]
             assert max(*map_x.box, *map_dy.box) <= 256
             assert np.prod(launch.grid) * t.block_quads * 16 == t.partial_bytes or t.value["split_n"] == 1
@@ -203,7 +199,7 @@ def test_a_copy_brings_what_its_barrier_counts():
         (conv((2, 8, 8, 64), (64, 3, 3, 64), stride=2), "stride"),
         (conv((2, 8, 8, 64), (64, 3, 3, 64), mode="fwd"), "direction"),
         (conv((2, 8, 8, 36), (64, 3, 3, 36)), "16 bytes"),
-        (conv((2, 8, 8, 64), (64, 3, 3, 32), groups=2), "groups"),
+        (conv((2, 8, 8, 64), (72, 3, 3, 16), groups=4), "groups of 16 and 18 channels"),
         (conv((2, 300, 8, 64), (64, 3, 3, 64), dilation=(120, 1)), "window"),
     ],
     ids=str,

@@ -27,6 +27,7 @@ from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
 from tilesmith.solvers.cuda.phases.solver import PhasesSolver
+from tilesmith.solvers.cuda.narrow_groups.solver import NarrowGroupsSolver
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.cuda.thin.solver import MmaThinSolver
 from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
@@ -62,6 +63,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     FirstLayerWrwSolver(),
     DepthwiseMmaSolver(),
     DepthwisePlanesSolver(),
+    NarrowGroupsSolver(),
     Dp4aSolver(),
     FfmaGemmSolver(),
     MmaThinSolver(),

@@ -27,6 +27,10 @@ template <int BYTES> TS_MMA_DEVICE void copy_async(u32 to, const void *from, int
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES), "r"(valid)
                  : "memory");
 }
+// No load moves across.
+TS_MMA_DEVICE void hold_loads() { asm volatile("" ::: "memory"); }
+// What is computed from `v` is computed behind this line: in a loop, anew each time.
+TS_MMA_DEVICE void compute_anew(u32 &v) { asm volatile("" : "+r"(v)); }
 TS_MMA_DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until all but the last N groups of copies have landed.
 template <int N> TS_MMA_DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }

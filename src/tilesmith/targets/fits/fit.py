@@ -266,6 +266,24 @@ class DepthwiseMmaFit:
 
 
 @dataclass(frozen=True)
+class NarrowFit:
+    """Convolutions of narrow groups (``solvers/cuda/narrow_groups/cost.py``). Pairs: of pixels, of weights."""
+
+    clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
+    read: Annotated[float, C, "Of an operand of 16 x 16 that comes from shared memory."]
+    product: Annotated[float, C, "Of a product of 16 x 8."]
+    exact: Annotated[float, SHARE, "Of the fp32 peak."]
+    issue: Annotated[float, SHARE, "Issue slots of a copy or a store of 16 bytes with its address."]
+    tile: Annotated[Pair, C, "Of a tile, over the square root of the blocks that share an SM."]
+    wait: Annotated[float, C, "Until a window is there, over the blocks and the windows ahead."]
+    start: Annotated[float, C, "Of launch, filter and cold loads."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    overlap: Annotated[float, SHARE, "What the lesser of computing and moving adds to the greater."]
+    second_kernel: Annotated[float, SECONDS, "Of one more launch."]
+    partial_bytes: Annotated[float, RATE, "Partial sums."]
+
+
+@dataclass(frozen=True)
 class ReferenceFit:
     """The plain reference (``solvers/cuda/reference``). Pairs: of a tile alone, of each of its products' sums."""
 
@@ -301,5 +319,6 @@ class Fit:
     phases: PhasesFit
     depthwise: DepthwiseFit
     depthwise_mma: DepthwiseMmaFit
+    narrow: NarrowFit
     reference: ReferenceFit
     copy: CopyFit

@@ -74,6 +74,7 @@ class Placed:
     row: int = 0
     column: int = 1
     tap: int = 0
+    group: int = 0
     pixels: tuple[int, int, int, int] | None = None
     sizes: tuple[int, int, int] = (1, 1, 1)  # W, H, D
     phases: tuple[int, int, int] = (1, 1, 1)
@@ -110,6 +111,7 @@ class Sm90Form:
     alpha: float = 1.0
     beta: float = 0.0
     epilogue: Epilogue = IDENTITY
+    groups: int = 1  # each layer is a group of a phase: the groups of the first phase first
 
     @property
     def rank(self) -> int:

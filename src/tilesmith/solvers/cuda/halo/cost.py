@@ -22,7 +22,7 @@ def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
     if not t.value["resident"]:  # a tap's filter must arrive while those before it are multiplied
         step = max(step, fit.latency / (t.stages - 1))
     block = max(taps * step, t.window_bytes / fit.l2)
-    waves = ceil(t.tiles / t.target.cores)
+    waves = ceil(t.tiles / t.grid)
     epilogue = fit.epilogue + bm * bn / fit.stored
     hidden = fit.hidden if t.pingpong and waves > 1 else 1.0
     cycles = waves * (t.blocks * block + epilogue * hidden) + fit.start
@@ -30,7 +30,7 @@ def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
         cycles += t.blocks * block * fit.pingpong_alone
     form = t.form
     results = form.rows * form.cols * (1 + (form.residual is not None))
-    moved = 2 * (prod(t.pixels.dims[1:]) * form.channels + results + taps * form.channels * form.cols)
+    moved = 2 * t.groups * (prod(t.pixels.dims[1:]) * form.channels + results + taps * form.channels * form.cols)
     if min(form.channels, form.cols) < 16:
         cycles *= fit.few_channels
     busy, moving = cycles / fit.clock, moved / (fit.bandwidth * t.target.bytes_per_s)

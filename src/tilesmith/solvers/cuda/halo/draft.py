@@ -7,7 +7,8 @@ from pathlib import Path
 from tilesmith.codegen.cuda.hopper import hopper_prelude, product_text
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Source, TensorMap
-from tilesmith.solvers.cuda.common.form import pixel_axes
+from tilesmith.solvers.cuda.common.form import Mapped, Tiled, pixel_axes
+from tilesmith.solvers.cuda.common.groups import with_groups
 from tilesmith.solvers.cuda.common.maps import box_map
 from tilesmith.solvers.cuda.common.sm90 import (
     TYPES,
@@ -51,6 +52,7 @@ def _kernel(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
         },
         flags={
             "PINGPONG": t.pingpong, "RESIDENT": bool(v["resident"]), "A_BY_COLUMNS": form.b_columns,
+            "GROUPED": t.groups > 1,
             "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None, "REPAIR": form.halo,
         },
         types={"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]},
@@ -71,6 +73,10 @@ def _arguments(t: HaloTile) -> tuple[Argument, ...]:
     n, _, *steps = t.result.strides
     tiles_w, tiles_h = t.across
     sizes = along("whd", in_size=three(window.dims[1:-1], 1), out_size=three(window.base, 1))
+    of_groups = (
+        (*integers("int", tiles_each=t.tiles_each), *divisors(tiles_each=t.tiles_each)) if t.groups > 1
+        else (Argument("tiles_each", "int", None), Argument("by_tiles_each", "ts_u64", None))
+    )  # fmt: skip
     return (
         Argument("out", out, form.out), Argument("bias", f"const {out}", form.bias or form.out),
         Argument("residual", f"const {out}", form.residual), *edge_pointers(form),
@@ -79,18 +85,28 @@ def _arguments(t: HaloTile) -> tuple[Argument, ...]:
             channels=form.channels, **along("whd", corner=three(window.corner, 0)), **sizes,
         ),
         *divisors(tiles_m=t.tiles_m, tiles_w=tiles_w, tiles_h=tiles_h, out_size_d=sizes["out_size_d"]),
-        *integers("ts_i64", **along("ndhw", out=(n, *steps)), **edge_strides(form)),
+        *integers("ts_i64", **along("ndhw", out=(n, *steps)), **edge_strides(form)), *of_groups,
     )  # fmt: skip
 
 
 def _maps(t: HaloTile) -> tuple[TensorMap, ...]:
     form, window, bk = t.form, t.pixels, t.block_k
     spatial = len(window.base)
-    filter_box = (64, 1, bk) if form.b_columns else (bk, 1, t.block_m)
+    assert isinstance(form.b, Tiled)
+    filter_: Mapped = form.b
+    filter_box: tuple[int, ...] = (64, 1, bk) if form.b_columns else (bk, 1, t.block_m)
     tile = (t.value["tile_w"], t.value["tile_h"], 1)[:spatial]
     results = (form.out, form.residual) if form.residual else (form.out,)
+    one = (1,) if t.groups > 1 and spatial == 2 else ()  # a box holds one group
+    if t.groups > 1:
+        tap, row = form.b.strides
+        filter_ = Mapped(filter_.pointer, (*filter_.dims, t.groups), (tap, row, filter_.dims[2] * row))
+        filter_box = (*filter_box, 1)
     return (
-        box_map(window, form.dtype, (bk, *t.window[:spatial], 1)),
-        box_map(form.b, form.dtype, filter_box),
-        *(box_map(pixel_axes(each, t.result, spatial), form.out_dtype, (64, *tile, 1)) for each in results),
+        box_map(with_groups(window, t.groups), form.dtype, (bk, *one, *t.window[:spatial], 1)),
+        box_map(filter_, form.dtype, filter_box),
+        *(
+            box_map(with_groups(pixel_axes(each, t.result, spatial), t.groups), form.out_dtype, (64, *one, *tile, 1))
+            for each in results
+        ),
     )

@@ -17,13 +17,21 @@ static_assert(WINDOWS * WINDOW + FILTERS + WARPGROUPS * STAGING + NOWHERE + BARR
 constexpr int WAITS_OF_FILTER = RESIDENT ? 0 : BARRIERS_OF_FILTER;
 static_assert(8 * (2 * WINDOWS + BARRIERS_OF_FILTER + WAITS_OF_FILTER + WARPGROUPS) <= BARRIERS, "barriers fit");
 
+// Groups are layers: tensor maps have an axis of groups beside that of a group's channels, but for three spatial axes.
+constexpr bool BESIDE = GROUPED && RANK == 4;
+
 struct Work {
-  int m, w, h, d, n;
+  int m, g, w, h, d, n;
 };
+// The group and its first channel of a tile among those of all channels.
+TS_DEVICE void channels_at(const Run &run, int tile, Work &x) {
+  x.g = GROUPED ? ts_quotient(tile, run.by_tiles_each) : 0;
+  x.m = (GROUPED ? tile - x.g * run.tiles_each : tile) * BLOCK_M;
+}
 TS_DEVICE Work work_at(const Run &run, int t) {
   Work x;
   int rest = ts_quotient(t, run.by_tiles_m);
-  x.m = (t - rest * run.tiles_m) * BLOCK_M;
+  channels_at(run, t - rest * run.tiles_m, x);
   int next = ts_quotient(rest, run.by_tiles_w);
   x.w = (rest - next * run.tiles_w) * TILE_W, rest = next;
   next = ts_quotient(rest, run.by_tiles_h);
@@ -33,10 +41,27 @@ TS_DEVICE Work work_at(const Run &run, int t) {
   return x;
 }
 
+// A tile of results (or of the residual) of 64 channels.
+TS_DEVICE void load_tile(ts_u32 to, const ts_map *map, ts_u32 full, const Run &run, const Work &x, int channel) {
+  if (BESIDE) ts_load5(to, map, full, channel, x.g, x.w, x.h, x.n);
+  else if (RANK == 5) ts_load5(to, map, full, channel + x.g * run.rows, x.w, x.h, x.d, x.n);
+  else ts_load4(to, map, full, channel, x.w, x.h, x.n);
+}
+TS_DEVICE void store_tile(const ts_map *map, ts_u32 from, const Run &run, const Work &x, int channel) {
+  if (BESIDE) ts_store5(map, from, channel, x.g, x.w, x.h, x.n);
+  else if (RANK == 5) ts_store5(map, from, channel + x.g * run.rows, x.w, x.h, x.d, x.n);
+  else ts_store4(map, from, channel, x.w, x.h, x.n);
+}
+
 // A zero beyond the edge of dy met an Inf or NaN of the filter: only products that exist count.
-TS_DEVICE void repair(const Run &run, const Work &x, int pixel, int channel) {
+TS_DEVICE void repair(Run run, const Work &x, int pixel, int channel) {
   const int w = x.w + pixel % TILE_W, h = x.h + pixel / TILE_W;
   if (w >= run.out_size_w || h >= run.out_size_h || channel >= run.rows) return;
+  if (GROUPED) {
+    const int first = x.g * run.rows;
+    run.out += first, run.bias += first, run.residual += first;
+    run.pixels += x.g * run.channels, run.filter += (ts_i64)x.g * run.channels * run.filter_row;
+  }
   Out *at = run.out + x.n * run.out_n + x.d * run.out_d + h * run.out_h + w * run.out_w + channel;
   const float found = ts_fresh(at);
   if (found == found) return;
@@ -97,43 +122,57 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
           ts_wait(window_empty(slot), phase ^ 1);
           ts_expect(window_full(slot), WINDOW_ROWS * SPAN);
           const ts_u32 to = windows + slot * WINDOW;
-          if (RANK == 5)
-            ts_load5(to, &map_pixels, window_full(slot), block * BLOCK_K, w, h, x.d + run.corner_d, x.n);
+          if (BESIDE) ts_load5(to, &map_pixels, window_full(slot), block * BLOCK_K, x.g, w, h, x.n);
+          else if (RANK == 5)
+            ts_load5(to, &map_pixels, window_full(slot), x.g * run.channels + block * BLOCK_K, w, h, x.d + run.corner_d, x.n);
           else ts_load4(to, &map_pixels, window_full(slot), block * BLOCK_K, w, h, x.n);
           if (++slot == WINDOWS) slot = 0, phase ^= 1;
         }
       }
     } else if (thread == 32) {
-      const auto load_filter = [&](ts_u32 to, ts_u32 full, int m, int block, int tap) {
+      const auto load_filter = [&](ts_u32 to, ts_u32 full, const Work &x, int block, int tap) {
         const int of = tap_filter[tap];
+        const auto load = [&](ts_u32 at, int column, int row) {
+          if (GROUPED) ts_load4(at, &map_filter, full, column, of, row, x.g);
+          else ts_load3(at, &map_filter, full, column, of, row);
+        };
         if (A_BY_COLUMNS) {
 #pragma unroll
-          for (int q = 0; q < BLOCK_M / 64; q++) ts_load3(to + q * SLAB, &map_filter, full, m + q * 64, of, block * BLOCK_K);
+          for (int q = 0; q < BLOCK_M / 64; q++) load(to + q * SLAB, x.m + q * 64, block * BLOCK_K);
         } else {
-          ts_load3(to, &map_filter, full, block * BLOCK_K, of, m);
+          load(to, block * BLOCK_K, x.m);
         }
       };
-      if (RESIDENT) {
+      Work x = {};
+      if (RESIDENT) { // of the same channels for all tiles of the block
+        if (GROUPED) channels_at(run, blockIdx.x % run.tiles_m, x);
         for (int i = 0; i < TILES_OF_FILTER; i++) {
           const ts_u32 full = filter_full(i < MOST ? i : MOST - 1);
           if (i < MOST) ts_expect(full, (i < MOST - 1 ? 1 : TILES_OF_FILTER - i) * FILTER);
-          load_filter(filters + i * FILTER, full, 0, i / TAPS, i % TAPS);
+          load_filter(filters + i * FILTER, full, x, i / TAPS, i % TAPS);
         }
       } else {
         ts_u32 stage = 0, phase = 0;
         for (int t = blockIdx.x; t < run.tiles; t += gridDim.x) {
-          const int m = (t - ts_quotient(t, run.by_tiles_m) * run.tiles_m) * BLOCK_M;
+          channels_at(run, t - ts_quotient(t, run.by_tiles_m) * run.tiles_m, x);
           for (int block = 0; block < BLOCKS; block++)
             for (int tap = 0; tap < TAPS; tap++) {
               ts_wait(filter_empty(stage), phase ^ 1);
               ts_expect(filter_full(stage), FILTER);
-              load_filter(filters + stage * FILTER, filter_full(stage), m, block, tap);
+              load_filter(filters + stage * FILTER, filter_full(stage), x, block, tap);
               if (++stage == STAGES) stage = 0, phase ^= 1;
             }
         }
       }
     }
   } else {
+    // Columns behind a window's last pixel are computed too: what they read must be numbers, or each result is probed.
+    constexpr int GAP = WINDOW - WINDOW_ROWS * SPAN;
+    if (REPAIR && GAP) {
+      for (int i = threadIdx.x; i < WINDOWS * (GAP / 16); i += WARPGROUPS * 128)
+        *(uint4 *)(ts_shared + i / (GAP / 16) * WINDOW + WINDOW_ROWS * SPAN + i % (GAP / 16) * 16) = make_uint4(0, 0, 0, 0);
+      ts_async_fence();
+    }
     ts_named_sync(15, THREADS);
     ts_registers_grow<PRODUCT_REGISTERS>();
     constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
@@ -155,8 +194,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       if (RESIDUAL && thread == 0) { // it arrives where the results leave from, while the products run
         ts_store_wait_read<0>();
         ts_expect(arrived(wg), TILE_H * TILE_W * 128);
-        if (RANK == 5) ts_load5(buffer, &TS_RESIDUAL_MAP, arrived(wg), channel, x.w, x.h, x.d, x.n);
-        else ts_load4(buffer, &TS_RESIDUAL_MAP, arrived(wg), channel, x.w, x.h, x.n);
+        load_tile(buffer, &TS_RESIDUAL_MAP, arrived(wg), run, x, channel);
       }
       float sums[BLOCK_N / 2];
       if (PINGPONG) ts_named_sync(8 + wg, 256);
@@ -200,8 +238,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       if (RESIDUAL) ts_wait(arrived(wg), residual_phase), residual_phase ^= 1;
       else ts_named_sync(1 + wg, 128);
       const int mine = channel + warp * 16 + (lane >> 2);
-      const float low = BIAS && mine < run.rows ? ts_float(run.bias[mine]) : 0.0f;
-      const float high = BIAS && mine + 8 < run.rows ? ts_float(run.bias[mine + 8]) : 0.0f;
+      const int place = GROUPED ? x.g * run.rows + mine : mine;
+      const float low = BIAS && mine < run.rows ? ts_float(run.bias[place]) : 0.0f;
+      const float high = BIAS && mine + 8 < run.rows ? ts_float(run.bias[place + 8]) : 0.0f;
       const int quad = lane >> 3, r = lane & 7;
       float probe[4] = {}; // several, so that their chains are short
 #pragma unroll
@@ -229,8 +268,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       ts_async_fence();
       ts_named_sync(1 + wg, 128);
       if (thread == 0) {
-        if (RANK == 5) ts_store5(&map_out, buffer, channel, x.w, x.h, x.d, x.n);
-        else ts_store4(&map_out, buffer, channel, x.w, x.h, x.n);
+        store_tile(&map_out, buffer, run, x, channel);
         ts_store_commit();
       }
       const float sum = probe[0] + probe[1] + (probe[2] + probe[3]);

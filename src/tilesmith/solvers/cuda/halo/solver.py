@@ -11,6 +11,7 @@ from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.conv_form import conv_form
 from tilesmith.solvers.cuda.common.form import Sm90Form, Window, even_pixels, stores_whole
+from tilesmith.solvers.cuda.common.groups import one_group, refuse_groups
 from tilesmith.solvers.cuda.common.solver import WindowSolver
 from tilesmith.solvers.cuda.halo.cost import halo_seconds
 from tilesmith.solvers.cuda.halo.draft import halo_draft
@@ -36,13 +37,19 @@ class HaloSm90Solver(WindowSolver[HaloTile]):
 
     name = "wgmma_halo"
     revision = 5
-    features = USUAL | ACTIVATED | {"fwd", "bwd", "bias", "residual", "padding", "padding_high", "dilation", "depth"}
+    features = (
+        USUAL | ACTIVATED | {"fwd", "bwd", "bias", "residual", "padding", "padding_high", "dilation", "depth", "groups"}
+    )
     axes = AXES
 
     def form(self, problem: Geometry) -> Sm90Form | Rejected:
         assert isinstance(problem, ConvGeometry)
         if problem.direction not in ("fwd", "bwd"):
             return Rejected(reasons.DIRECTION, problem.direction)
+        refused = refuse_groups(problem)
+        if refused:
+            return refused
+        problem = one_group(problem)
         form = conv_form(problem)
         if isinstance(form, Rejected):
             return form
@@ -67,7 +74,7 @@ class HaloSm90Solver(WindowSolver[HaloTile]):
 
     def candidates(self, problem: Geometry, target: CudaTarget) -> Iterator[HaloTile]:
         assert isinstance(problem, ConvGeometry)
-        form = self.covered(problem)
+        form, group = self.covered(problem), one_group(problem)
         widths, heights = _extents(form)
         for (wgs, pp), tw, th in itertools.product(_SHAPES, widths, heights):
             if th * tw > 256 or (th * tw < 48 and (th, tw) != (heights[-1], widths[-1])):
@@ -77,14 +84,14 @@ class HaloSm90Solver(WindowSolver[HaloTile]):
                     "warpgroups": wgs, "pingpong": pp, "tile_h": th, "tile_w": tw, "windows": 2,
                     "resident": resident, "block_k": bk,
                 }  # fmt: skip
-                t = HaloTile(problem, form, Config(tuple(values.items())), target)
+                t = HaloTile(group, form, Config(tuple(values.items())), target, problem.groups)
                 if t.fits:
                     yield t
 
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> HaloTile:
         form = self.covered(problem)
         assert isinstance(problem, ConvGeometry)
-        return HaloTile(problem, form, config, target)
+        return HaloTile(one_group(problem), form, config, target, problem.groups)
 
     def seconds(self, tile: HaloTile, target: CudaTarget) -> float:
         return halo_seconds(tile, fit_of(target).halo)

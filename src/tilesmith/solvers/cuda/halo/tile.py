@@ -22,12 +22,16 @@ def result_of(g: ConvGeometry) -> TensorView:
 
 @dataclass(frozen=True)
 class HaloTile(WarpgroupTile):
-    """``form`` (one layer, steps of 1) in tiles of ``th`` x ``tw`` pixels and 64 channels a warpgroup."""
+    """``form`` (one layer, steps of 1) in tiles of ``th`` x ``tw`` pixels and 64 channels a warpgroup.
+
+    ``geometry`` and ``form`` are those of one of the ``groups``.
+    """
 
     geometry: ConvGeometry
     form: Sm90Form
     config: Config
     target: CudaTarget
+    groups: int = 1
 
     @cached_property
     def pixels(self) -> Window:
@@ -96,8 +100,14 @@ class HaloTile(WarpgroupTile):
         return self._fixed_bytes + ceil(count * self.filter_bytes / 1024) * 1024
 
     @cached_property
-    def tiles_m(self) -> int:
+    def tiles_each(self) -> int:
+        """Tiles of the channels of a group."""
         return ceil(self.form.cols / self.block_m)
+
+    @cached_property
+    def tiles_m(self) -> int:
+        """Tiles of the channels of all groups."""
+        return self.tiles_each * self.groups
 
     @cached_property
     def across(self) -> tuple[int, int]:
@@ -110,7 +120,9 @@ class HaloTile(WarpgroupTile):
 
     @cached_property
     def grid(self) -> int:
-        return min(self.tiles, self.target.cores)
+        """Blocks; a block that keeps its filter has tiles of the same channels alone."""
+        blocks = min(self.tiles, self.target.cores)
+        return blocks // self.tiles_m * self.tiles_m if self.value["resident"] else blocks
 
     @property
     def sums(self) -> int:
@@ -125,7 +137,10 @@ class HaloTile(WarpgroupTile):
             or (self.pingpong and v["warpgroups"] != 2)
         ):
             return False
-        if v["resident"] and self.tiles_m > 1:
+        if v["resident"] and (self.tiles_each > 1 or self.tiles_m > self.target.cores):
+            return False
+        # NOTE: a map of three spatial axes has none left for the groups, and fills nothing between them.
+        if self.groups > 1 and self.form.rank == 5 and (self.form.channels % self.block_k or self.form.cols % 64):
             return False
         if v["tile_h"] > self.pixels.base[1] or v["tile_w"] > self.pixels.base[0]:
             return False

@@ -23,7 +23,7 @@ def halo_wrw_seconds(t: HaloWrwTile, fit: HaloWrwFit) -> float:
     waves, count = ceil(prod(t.grid) / t.target.cores), ceil(t.tiles / v["split_n"])
     stored = t.block_quads / (fit.stored if sliced else fit.scattered)
     busy = waves * (count * tile + fit.start + stage / fit.first + stored) / fit.clock
-    moved = 2 * (g.n * prod(g.input) * g.c + g.n * prod(g.output) * g.k)
+    moved = 2 * t.groups * (g.n * prod(g.input) * g.c + g.n * prod(g.output) * g.k)
     moving = moved / (fit.bandwidth * t.target.bytes_per_s)
     seconds = max(busy, moving) + fit.overlap * min(busy, moving)
     return seconds + (fit.second_kernel + t.partial_bytes / fit.partial_bytes if sliced else 0.0)

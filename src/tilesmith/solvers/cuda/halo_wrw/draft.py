@@ -12,6 +12,7 @@ from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.cuda.common.conv_form import spatial_axes
 from tilesmith.solvers.cuda.common.dense import slot
 from tilesmith.solvers.cuda.common.form import Sm90Form, pixel_axes
+from tilesmith.solvers.cuda.common.groups import with_groups
 from tilesmith.solvers.cuda.common.maps import box_map
 from tilesmith.solvers.cuda.common.sm90 import TYPES, along, divisors, shared_text, sum_groups
 from tilesmith.solvers.cuda.halo_wrw.tile import HaloWrwTile
@@ -77,7 +78,7 @@ def _placing(t: HaloWrwTile, arguments: tuple[Argument, ...]) -> Header:
         "LINE_PARTS": t.parts, "FILTER_H": g.filter[1], "FILTER_W": g.filter[2], "BLOCK_QUADS": t.block_quads,
     }  # fmt: skip
     types = {"Element": TYPES[g.x.dtype], "Out": TYPES[g.w.dtype]}
-    return Header(numbers, {"ALONG_H": t.along_h}, types, arguments=arguments)
+    return Header(numbers, {"ALONG_H": t.along_h, "GROUPED": t.groups > 1}, types, arguments=arguments)
 
 
 def _arguments(t: HaloWrwTile, form: Sm90Form) -> tuple[Argument, ...]:
@@ -91,6 +92,11 @@ def _arguments(t: HaloWrwTile, form: Sm90Form) -> tuple[Argument, ...]:
         "base": g.output, "in_size": g.input, "corner": tuple(-p for p in g.padding), "dilation": g.dilation
     }  # fmt: skip
     steps = {name: (view.strides[0], *view.strides[2:]) for name, view in (("dy", g.y), ("x", g.x))}
+    units_of_plane = t.units_each // blocks_k  # by blocks of output channels
+    of_groups = (
+        (*integers("int", rest_each=units_of_plane), *divisors(rest_each=units_of_plane)) if t.groups > 1
+        else (Argument("rest_each", "int", None), Argument("by_rest_each", "ts_u64", None))
+    )  # fmt: skip
     return (
         Argument("out", f"{TYPES[g.w.dtype]} *", form.out), Argument("partial", "float *", partial),
         Argument("dy", element, slot(0)), Argument("x", element, slot(1)),
@@ -101,6 +107,7 @@ def _arguments(t: HaloWrwTile, form: Sm90Form) -> tuple[Argument, ...]:
         ),
         *divisors(tiles_w=tiles_w, tiles_h=tiles_h, base_d=g.output[0], blocks_k=blocks_k, blocks_c=blocks_c),
         *integers("ts_i64", out_row=form.placed.row, out_tap=form.placed.tap, **along("ndhw", **steps)),
+        *of_groups,
     )  # fmt: skip
 
 
@@ -113,4 +120,6 @@ def _maps(t: HaloWrwTile) -> tuple[TensorMap, TensorMap]:
 def _map(t: HaloWrwTile, view: TensorView, index: int, channels: int, extent: tuple[int, int]) -> TensorMap:
     """Boxes of ``channels`` x W x H of one image."""
     spatial = spatial_axes(t.geometry)
-    return box_map(pixel_axes(slot(index), view, spatial), view.dtype, (channels, *extent, *(1,) * (spatial - 1)))
+    one = (1,) if t.groups > 1 and spatial == 2 else ()  # a box holds one group
+    axes = with_groups(pixel_axes(slot(index), view, spatial), t.groups)
+    return box_map(axes, view.dtype, (channels, *one, *extent, *(1,) * (spatial - 1)))

@@ -8,6 +8,8 @@ constexpr int STAGE = X + K_GROUPS * DY, WINDOW_ROWS = WINDOW_W * WINDOW_H;
 constexpr int DY_LOADED = WHOLE ? WINDOW_W * TILE_H : TILE_W * TILE_H;
 static_assert(X_ROWS >= WINDOW_ROWS && DY_ROWS >= DY_LEAD + (TILE_H - 1) * WINDOW_W + TILE_W, "copies stay inside");
 constexpr int BARRIERS = 256;
+// Groups are layers: tensor maps have an axis of groups beside that of a group's channels, but for three spatial axes.
+constexpr bool BESIDE = GROUPED && RANK == 4;
 static_assert(THREADS == (WARPGROUPS + 1) * 128 && STAGES * STAGE + BARRIERS == SHARED_BYTES, "as counted");
 static_assert(16 * STAGES <= BARRIERS, "barriers fit");
 
@@ -78,14 +80,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
         ts_wait(empty(stage), phase ^ 1);
         ts_expect(full(stage), WINDOW_ROWS * SPAN + K_GROUPS * DY_LOADED * DY_SPAN);
         const ts_u32 to = ring + stage * STAGE, done = full(stage);
-        if (RANK == 5) ts_load5(to, &map_x, done, u.c * SLAB_COLS, w + dw, h + dh, d + dd, n);
+        if (BESIDE) ts_load5(to, &map_x, done, u.c * SLAB_COLS, u.g, w + dw, h + dh, n);
+        else if (RANK == 5) ts_load5(to, &map_x, done, u.g * run.channels + u.c * SLAB_COLS, w + dw, h + dh, d + dd, n);
         else ts_load4(to, &map_x, done, u.c * SLAB_COLS, w + dw, h + dh, n);
 #pragma unroll 1
         for (int k = 0; k < K_GROUPS; k++)
 #pragma unroll 1
           for (int i = 0; i < (WHOLE ? 1 : TILE_H); i++) {
             const ts_u32 at = to + X + k * DY + (DY_LEAD + i * WINDOW_W) * DY_SPAN;
-            if (RANK == 5) ts_load5(at, &map_dy, done, (u.k * K_GROUPS + k) * K_COLS, w, h + i, d, n);
+            if (BESIDE) ts_load5(at, &map_dy, done, (u.k * K_GROUPS + k) * K_COLS, u.g, w, h + i, n);
+            else if (RANK == 5) ts_load5(at, &map_dy, done, u.g * run.rows + (u.k * K_GROUPS + k) * K_COLS, w, h + i, d, n);
             else ts_load4(at, &map_dy, done, (u.k * K_GROUPS + k) * K_COLS, w, h + i, n);
           }
         if (++stage == STAGES) stage = 0, phase ^= 1;

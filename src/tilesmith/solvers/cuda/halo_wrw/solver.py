@@ -12,6 +12,7 @@ from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.conv_form import conv_form
 from tilesmith.solvers.cuda.common.form import Sm90Form, aligned, even_pixels, steps_along
+from tilesmith.solvers.cuda.common.groups import one_group, refuse_groups
 from tilesmith.solvers.cuda.common.solver import WindowSolver
 from tilesmith.solvers.cuda.halo_wrw.cost import halo_wrw_seconds
 from tilesmith.solvers.cuda.halo_wrw.draft import halo_wrw_draft
@@ -44,7 +45,7 @@ class HaloWrwSm90Solver(WindowSolver[HaloWrwTile]):
 
     name = "wgmma_halo_wrw"
     revision = 2
-    features = USUAL | {"wrw", "padding", "padding_high", "dilation", "depth"}
+    features = USUAL | {"wrw", "padding", "padding_high", "dilation", "depth", "groups"}
     axes = AXES
 
     def form(self, problem: Geometry) -> Sm90Form | Rejected:
@@ -52,6 +53,10 @@ class HaloWrwSm90Solver(WindowSolver[HaloWrwTile]):
         g = problem
         if g.direction != "wrw":
             return Rejected(reasons.DIRECTION, g.direction)
+        refused = refuse_groups(g)
+        if refused:
+            return refused
+        g = one_group(g)
         form = conv_form(g)
         if isinstance(form, Rejected):
             return form
@@ -67,17 +72,17 @@ class HaloWrwSm90Solver(WindowSolver[HaloWrwTile]):
         return form
 
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
-        g = self._geometry(problem)
+        g, groups = self._geometry(problem)
         widths, heights = _extents(g)
         tiles = g.n * g.output[0] * -(-g.output[1] // heights[0]) * -(-g.output[2] // widths[0])
         axes = values_of(AXES) | {
             "tile_h": heights, "tile_w": widths, "taps": _groups(g), "block_c": _slabs(g), "product_k": _halves(g),
             "split_n": tuple(range(1, min(_MOST_SLICES, tiles) + 1)),
         }  # fmt: skip
-        return SearchSpace(axes, lambda config: HaloWrwTile(g, config, target).fits)
+        return SearchSpace(axes, lambda config: HaloWrwTile(g, config, target, groups).fits)
 
     def candidates(self, problem: Geometry, target: CudaTarget) -> Iterator[HaloWrwTile]:
-        g = self._geometry(problem)
+        g, groups = self._geometry(problem)
         widths, heights = _extents(g)
         for cw, kw, group in itertools.product(_slabs(g), _halves(g), _groups(g)):
             if group * cw < 96 and group != max(_groups(g)):
@@ -87,17 +92,19 @@ class HaloWrwSm90Solver(WindowSolver[HaloWrwTile]):
                     "tile_h": heights[0], "tile_w": widths[0], "taps": group, "block_c": cw, "product_k": kw,
                     "warpgroups_k": wk, "warpgroups_lines": wl, "lines": li, "split_n": 1,
                 }  # fmt: skip
-                t = HaloWrwTile(g, Config(tuple(least.items())), target)
+                t = HaloWrwTile(g, Config(tuple(least.items())), target, groups)
                 for tile in _promising(t, widths, heights) if t.fits else ():
                     yield from (tile.changed(split_n=slices) for slices in _slices(tile))
 
-    def _geometry(self, problem: Geometry) -> ConvGeometry:
+    def _geometry(self, problem: Geometry) -> tuple[ConvGeometry, int]:
+        """The problem of one group, and how many there are."""
         self.covered(problem)
         assert isinstance(problem, ConvGeometry)
-        return problem
+        return one_group(problem), problem.groups
 
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> HaloWrwTile:
-        return HaloWrwTile(self._geometry(problem), config, target)
+        g, groups = self._geometry(problem)
+        return HaloWrwTile(g, config, target, groups)
 
     def seconds(self, tile: HaloWrwTile, target: CudaTarget) -> float:
         return halo_wrw_seconds(tile, fit_of(target).halo_wrw)

@@ -24,12 +24,13 @@ class HaloWrwTile(WarpgroupTile):
     64 output channels and ``block_c`` input channels of each of its taps; with ``product_k`` = 32, of 32 output
     channels, and of the line's taps and those in the next row of the filter. A block has ``warpgroups_k`` x
     ``warpgroups_lines`` warpgroups: along output channels, and along lines, of which each takes ``lines``. Lines that
-    the filter has not are thrown away.
+    the filter has not are thrown away. ``geometry`` is that of one of the ``groups``.
     """
 
     geometry: ConvGeometry
     config: Config
     target: CudaTarget
+    groups: int = 1
 
     def changed(self, **values: int) -> HaloWrwTile:
         """The tile of a config with other values."""
@@ -171,6 +172,11 @@ class HaloWrwTile(WarpgroupTile):
     @cached_property
     def units(self) -> int:
         """Shares of the filter that blocks have."""
+        return self.units_each * self.groups
+
+    @cached_property
+    def units_each(self) -> int:
+        """Those of one group."""
         return prod(self.blocks) * self.parts * self.geometry.filter[0]
 
     @cached_property

@@ -118,7 +118,7 @@ def _dram_seconds(t: Sm90Tile, fit: TileFit) -> float:
     sizes = [prod(operand.dims) * 2 for operand in (form.a, form.b) if isinstance(operand, Tiled | Window)]
     out = form.layers * form.rows * form.cols
     if form.kind == "wrw":
-        out = form.rows * len(form.taps.offset) * form.channels
+        out = form.groups * form.rows * len(form.taps.offset) * form.channels
     moved = sum(sizes) + out * dtype(form.out_dtype).nbytes * (1 + (form.residual is not None) + (form.beta != 0.0))
     return (moved + form.layers * form.rows * _torn_bytes(t, fit)) / t.target.bytes_per_s
 

@@ -67,7 +67,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
     flags = {
         "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
         "TAPS_INNER": bool(v["taps_inner"]), "REPAIR": form.halo, "SLICED": v["split_k"] > 1,
-        "MIXED": bool(v["mix_layers"]), "LAYERED": form.layers > 1, "RESIDENT": bool(v["resident"]),
+        "MIXED": bool(v["mix_layers"]), "LAYERED": form.layers > form.groups, "RESIDENT": bool(v["resident"]),
         "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
     }  # fmt: skip
     # A GEMM has no taps: problems of all batch sizes share one text.
@@ -110,7 +110,7 @@ def _placing(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Header:
     flags = {
         "OUT_LINEAR": form.placed.pixels is None, "TRANSPOSED": form.transposed, "EVEN": t.even,
         "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None, "SCALED": form.alpha != 1.0,
-        "BETA": form.beta != 0.0,
+        "BETA": form.beta != 0.0, "GROUPED": form.groups > 1,
     }  # fmt: skip
     types = {"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]}
     return Header(numbers, flags, types, functions=activation(form.epilogue), arguments=arguments)
@@ -127,6 +127,12 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
         in_size=three(window.dims[1:-1], 1), out_size=placed.sizes, phases=placed.phases,
     )  # fmt: skip
     own_a, own_b = (form.kind == "gemm" and isinstance(x, Tiled) and x.dims[2] > 1 for x in (form.a, form.b))
+    of_groups = (
+        (*integers("int", groups=form.groups), *integers("ts_i64", out_group=placed.group),
+         *divisors(groups=form.groups)) if form.groups > 1
+        else (Argument("groups", "int", None), Argument("out_group", "ts_i64", None),
+              Argument("by_groups", "ts_u64", None))
+    )  # fmt: skip
     found = (
         Argument("out", out, form.out),
         Argument("partial", "float *", Pointer(Space.WORKSPACE) if slices > 1 else form.out),
@@ -149,6 +155,7 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
             "ts_i64", out_layer=placed.layer, out_row=placed.row, out_col=placed.column, out_tap=placed.tap,
             **along("ndhw", out=placed.pixels or (0, 0, 0, 0)), **edge_strides(form),
         ),
+        *of_groups,
     )  # fmt: skip
     if form.kind == "gemm":
         return tuple(a if a.name in _OF_GEMM else replace(a, parameter=None) for a in found)

@@ -56,13 +56,14 @@ TS_DEVICE Work work_at(const Run &run, int t, int rank) {
     w.slice = ts_quotient(of, run.by_tiles), t = of - w.slice * tiles;
   } else {
     w.slice = 0, w.layer = 0;
-    if (LAYERED || SLICED) {
+    if (LAYERED || GROUPED || SLICED) {
       const int rest = ts_quotient(t, run.by_tiles);
       t -= rest * tiles;
       w.slice = ts_quotient(rest, run.by_layers), w.layer = rest - w.slice * run.layers;
-      if (KIND == CONV && LAYERED) w.layer = (int)layer_order[w.layer];
     }
   }
+  split_layer(run, w);
+  if (!MIXED && KIND == CONV && LAYERED) w.layer = (int)layer_order[w.layer];
   const int width = run.group * run.tiles_n, group = ts_quotient(t, run.by_width), inside = t - group * width;
   const int left = run.tiles_m - group * run.group, high = left < run.group ? left : run.group;
   w.n = ts_quotient(inside, left < run.group ? run.by_left : run.by_group);
@@ -99,7 +100,9 @@ TS_DEVICE void load_pixels(const Run &run, ts_u32 to, const ts_map *map, ts_u32 
 }
 
 // A zero beyond the edge of dy met an Inf or NaN of the filter: only products that exist count.
-TS_DEVICE void repair(const Run &run, const Work &w, int row, int column, ts_i64 at) {
+TS_DEVICE void repair(Run run, const Work &w, int row, int column, ts_i64 at) {
+  if (GROUPED)
+    run.pixels += w.group * run.channels, run.filter += (ts_i64)w.group * run.channels * run.filter_row;
   const Pixel p = pixel_at(run, row);
   float none = 0.0f;
   float sum = add_existing(run, 0.0f, p.w, p.h, p.d, p.n, first_tap(w.layer), first_tap(w.layer + 1), column);
@@ -120,7 +123,8 @@ TS_DEVICE void finish_and_store(const Run &run, const Work &w, float a, float b,
 
 // Partial sums of a slice of a tile, in units.
 TS_DEVICE float4 *partial_at(const Run &run, const Work &w) {
-  const ts_i64 layer = w.slice * run.layers + w.layer, row = layer * run.all_m + w.m;
+  const int of = GROUPED ? w.layer * run.groups + w.group : w.layer;
+  const ts_i64 layer = w.slice * run.layers + of, row = layer * run.all_m + w.m;
   return (float4 *)run.partial + (row * run.tiles_n + w.n) * (BLOCK_M * BLOCK_N / 4);
 }
 
@@ -230,7 +234,8 @@ TS_DEVICE void release(ts_u32 empty, int thread) {
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETERS) {
   extern __shared__ __align__(1024) unsigned char ts_shared[];
   if (threadIdx.x == WARPGROUPS * 128) ts_map_prefetch(&map_a), ts_map_prefetch(&map_b);
-  const Run run = TS_RUN;
+  Run run = TS_RUN;
+  const Out *const bias_of_all = run.bias;
   const ts_u32 ring = ts_shared_address(ts_shared), staging = ring + RING, barriers = staging + STAGING;
   const auto full = [=](ts_u32 stage) { return barriers + 8 * stage; };
   const auto empty = [=](ts_u32 stage) { return barriers + 8 * (STAGES + stage); };
@@ -256,6 +261,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
     ts_wait_previous();
     for (int t = begin; t < run.total; t += stride, turn++) {
       const Work w = work_at(run, t, rank);
+      const int third = KIND == GEMM ? w.layer : w.group; // the last axis of the result's map
+      if (GROUPED && BIAS) run.bias = bias_of_all + w.group * run.cols;
       if (PINGPONG && (turn & 1) != wg) {
         const ts_u32 next = stage + (ts_u32)(w.last - w.first);
         phase ^= next / STAGES & 1;
@@ -270,8 +277,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         ts_expect(arrived, BUFFERS * BYTES);
         for (int i = 0; i < BUFFERS; i++) {
           const int row = row0 + i / CHUNKS * 64, column = column0 + i % CHUNKS * 64;
-          if (TRANSPOSED) ts_load3(to + i * BYTES, &TS_RESIDUAL_MAP, arrived, row, column, w.layer);
-          else ts_load3(to + i * BYTES, &TS_RESIDUAL_MAP, arrived, column, row + warp * 16, w.layer);
+          if (TRANSPOSED) ts_load3(to + i * BYTES, &TS_RESIDUAL_MAP, arrived, row, column, third);
+          else ts_load3(to + i * BYTES, &TS_RESIDUAL_MAP, arrived, column, row + warp * 16, third);
         }
       }
       ts_u32 columns_bias = 0;
@@ -404,7 +411,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
               ts_async_fence();
               ts_named_sync(2 + wg, 128);
               if (thread == 0) {
-                ts_store3(map, at, row0 + m * 64, column0 + chunk * 64, w.layer);
+                ts_store3(map, at, row0 + m * 64, column0 + chunk * 64, third);
                 ts_store_commit();
               }
             } else if (STORE == MAPPED || STORE == ROWS) {
@@ -426,9 +433,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                 if (lane == 0) {
                   if (KIND == WRW) {
                     const int slab = w.n * (BLOCK_N / 64) + chunk, tap = ts_quotient(slab, run.by_blocks);
-                    ts_store3(map, at, (slab - tap * run.blocks) * 64, tap, row);
+                    if (!GROUPED) ts_store3(map, at, (slab - tap * run.blocks) * 64, tap, row);
+                    else if (row < run.rows) ts_store3(map, at, (slab - tap * run.blocks) * 64, tap, w.group * run.rows + row);
                   } else {
-                    ts_store3(map, at, column0 + chunk * 64, row, w.layer);
+                    ts_store3(map, at, column0 + chunk * 64, row, third);
                   }
                   ts_store_commit();
                 }
@@ -517,6 +525,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             // Slabs beyond the filter are zeros, as channels beyond the last are.
             slab_tap[q] = of < TAPS ? tap_offset[of] : 0;
             slab_channel[q] = of < TAPS ? (slab - of * run.blocks) * SLAB_COLS : run.blocks * SLAB_COLS;
+            if (GROUPED) slab_channel[q] = of < TAPS ? slab_channel[q] + w.group * run.channels : run.groups * run.channels;
           }
         }
         for (int k = w.first; k < w.last; k++) {
@@ -556,7 +565,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             }
           } else if (KIND == CONV) {
             // A phase that no tap reaches still needs zeros: channels beyond the last are zeros.
-            const int channel = taps ? block * BLOCK_K : run.blocks * BLOCK_K;
+            const int beyond = GROUPED ? run.groups * run.channels : run.blocks * BLOCK_K;
+            const int first = GROUPED ? w.group * run.channels : 0; // of the group
+            const int channel = taps ? first + block * BLOCK_K : beyond;
             const ts_u32 offset = taps ? tap_offset[tap0 + tap] : 0;
             const int of = taps ? tap_filter[tap0 + tap] : 0;
             load_pixels(run, a, &map_a, done, channel, p, offset);
@@ -565,7 +576,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
 #pragma unroll
               for (int q = first_slab; q < first_slab + SLABS; q++) load_b(q * B_SLAB, column + q * 64, of, channel);
             } else {
-              load_b(part * (B_BYTES / CAST), channel, of, column + part * (BLOCK_N / CAST));
+              const int of_group = column + (GROUPED ? w.group * run.cols : 0);
+              load_b(part * (B_BYTES / CAST), channel - first, of, of_group + part * (BLOCK_N / CAST));
             }
             if (TAPS_INNER) {
               if (++tap == taps) tap = 0, block++;
@@ -575,7 +587,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           } else {
 #pragma unroll
             for (int q = 0; q < BLOCK_M / 64; q++)
-              ts_load3(a + q * A_SLAB, &map_a, done, row + q * 64, k * BLOCK_K, 0);
+              ts_load3(a + q * A_SLAB, &map_a, done, (GROUPED ? w.group * run.rows : 0) + row + q * 64, k * BLOCK_K, 0);
 #pragma unroll
             for (int q = 0; q < B_COLS / SLAB_COLS; q++)
               load_pixels(run, b + q * B_SLAB, &map_b, done, slab_channel[q], p, slab_tap[q]);

@@ -3,8 +3,15 @@
 constexpr bool BIAS_OF_ROW = TRANSPOSED;
 
 struct Work {
-  int m, n, layer, slice, first, last;
+  int m, n, layer, group, slice, first, last;
 };
+// A layer is a group of a phase.
+TS_DEVICE void split_layer(const Run &run, Work &w) {
+  w.group = 0;
+  if (!GROUPED) return;
+  const int phase = ts_quotient(w.layer, run.by_groups);
+  w.group = w.layer - phase * run.groups, w.layer = phase;
+}
 
 struct Pixel {
   int w, h, d, n;
@@ -28,13 +35,14 @@ TS_DEVICE Pixel pixel_at(const Run &run, int i) {
 // -1: no such row.
 TS_DEVICE ts_i64 row_at(const Run &run, const Work &w, int row) {
   if (row >= run.rows) return -1;
-  if (KIND != CONV || OUT_LINEAR) return w.layer * run.out_layer + row * run.out_row;
+  const ts_i64 group = GROUPED ? w.group * run.out_group : 0;
+  if (KIND != CONV || OUT_LINEAR) return group + w.layer * run.out_layer + row * run.out_row;
   const Pixel p = pixel_at(run, row);
   const int rest = ts_quotient(w.layer, run.by_phases_w), pd = ts_quotient(rest, run.by_phases_h);
   const int x = p.w * run.phases_w + w.layer - rest * run.phases_w, y = p.h * run.phases_h + rest - pd * run.phases_h;
   const int z = p.d * run.phases_d + pd;
   if (x >= run.out_size_w || y >= run.out_size_h || z >= run.out_size_d) return -1;
-  return p.n * run.out_n + z * run.out_d + y * run.out_h + x * run.out_w;
+  return group + p.n * run.out_n + z * run.out_d + y * run.out_h + x * run.out_w;
 }
 TS_DEVICE ts_i64 column_at(const Run &run, int column) {
   if (KIND != WRW) return column < run.cols ? column * run.out_col : -1;

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import EPILOGUE, GEMM, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
-from tilesmith.solvers.cuda.common.conv_form import conv_form
 from tilesmith.solvers.cuda.common.form import Sm90Form, gemm_form
+from tilesmith.solvers.cuda.common.groups import grouped_form
 from tilesmith.solvers.cuda.common.solver import Sm90Solver
 from tilesmith.solvers.cuda.wgmma.cost import predicted_seconds
 from tilesmith.solvers.cuda.wgmma.draft import tile_draft
@@ -71,8 +71,8 @@ class ConvSm90Solver(_WgmmaSolver):
 
     name = "wgmma_conv"
     revision = 5
-    features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "wrw"}
+    features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "wrw", "groups"}
 
     def form(self, problem: Geometry) -> Sm90Form | Rejected:
         assert isinstance(problem, ConvGeometry)
-        return conv_form(problem)
+        return grouped_form(problem)

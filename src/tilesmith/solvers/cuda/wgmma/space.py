@@ -136,6 +136,8 @@ class Space:
             return Sm90Tile(t.form, tile.config.replace(**values), self.target)
 
         yield t
+        if 1 in axes["mix_layers"] and t.form.groups > 1:
+            yield changed(t, mix_layers=1)
         full = changed(t, stages=MAX_STAGES)
         fuller = MAX_STAGES in axes["stages"] and _fuller(full)
         if fuller:
@@ -159,6 +161,8 @@ class Space:
             return tuple(bk for bk in (64, 128, 256) if bk == 64 or 2 * bk <= form.reduced)
         if form.kind != "conv":
             return (64,)
+        if form.groups > 1:  # what lies beyond a group's channels is the next group's
+            return tuple(bk for bk in (64, 32, 16) if form.channels % bk == 0)
         beyond = -(-form.channels // 64) * 64
         return tuple(bk for bk in (64, 32, 16) if bk == 64 or -(-form.channels // bk) * bk < beyond)
 

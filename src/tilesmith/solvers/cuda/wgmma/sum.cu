@@ -3,7 +3,7 @@
 // free (`ts_launch_next`) cost 0.3-1 us more than they save.
 extern "C" __global__ void __launch_bounds__(THREADS, 9) @SYM@(TS_PARAMETERS) {
   __shared__ float4 gathered[GROUPS][WIDTH];
-  const Run run = TS_RUN;
+  Run run = TS_RUN;
   const int at = threadIdx.x % WIDTH, share = threadIdx.x / WIDTH;
   const ts_u32 quads = run.block_m * run.block_n / 4, strip = run.block_n / 8;
   const ts_u32 i = blockIdx.x * WIDTH + at, tile = i / quads, quad = i - tile * quads, unit = quad / 32, lane = quad % 32;
@@ -11,9 +11,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 9) @SYM@(TS_PARAMETERS) {
   Work w = {};
   w.n = tile - of * run.tiles_n;
   w.layer = of / run.all_m, w.m = of - w.layer * run.all_m;
+  const bool inside = w.layer < run.layers;
+  split_layer(run, w);
+  if (GROUPED && BIAS) run.bias += w.group * run.cols;
   const int row = w.m * run.block_m + unit_row * 16 + lane / 4;
   const int column = w.n * run.block_n + (unit - unit_row * strip) * 8 + lane % 4 * 2;
-  const bool inside = w.layer < run.layers;
   const ts_i64 low = inside ? row_at(run, w, row) : -1, high = inside ? row_at(run, w, row + 8) : -1;
   const ts_i64 off = column_at(run, column);
   const bool wanted = off >= 0 && (low >= 0 || high >= 0), both = EVEN || column_at(run, column + 1) >= 0;

@@ -1,0 +1,121 @@
+namespace ts_mma {
+namespace @SYM@_scope {
+@HEADER@
+
+// fp32 by single multiply-adds: forward, and backward data by phases. A warp has a group, and each lane some pixels and
+// RESULTS_EACH results of the group. Lanes read pixels of their own, and the same part of the filter.
+constexpr int GROUPS = SUPERS * (BUNDLE_IN / GROUP_IN), FILTER_PITCH = PARTS_N * RESULTS_EACH;
+constexpr int TAPS_ALL = FILTER_H * FILTER_W, FILTER_SIZE = GROUPS * TAPS_ALL * GROUP_IN * FILTER_PITCH;
+constexpr int READ = GROUP_IN % 4 == 0 ? 4 : GROUP_IN % 2 == 0 ? 2 : 1; // channels at once
+static_assert(THREADS == WARPS_M * GROUPS * PARTS_N * 32 && WARPS_M * TILES_M * 32 >= TILE, "as counted");
+static_assert(ZERO + FILTER_SIZE * 4 <= STAGED && STAGED + TILE * STAGED_PITCH <= SHARED_BYTES, "all fit");
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  const Run run = TS_RUN;
+  const u32 base = shared_address(memory);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int part = warp % PARTS_N, of = warp / PARTS_N % GROUPS, rows = warp / (PARTS_N * GROUPS) * TILES_M * 32;
+  const int block = blockIdx.x % run.blocks, share = blockIdx.x / run.blocks, shares = gridDim.x / run.blocks;
+  wait_previous();
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; s++) {
+    if (share + s * shares < run.tiles) load_window(run, block, tile_at(run, share + s * shares), base + s * WINDOW_BYTES);
+    copy_commit();
+  }
+  float *const filter = (float *)(memory + ZERO);
+#pragma unroll 8
+  for (int i = threadIdx.x; i < FILTER_SIZE; i += THREADS) {
+    const int k = i % FILTER_PITCH, c = i / FILTER_PITCH % GROUP_IN, tap = i / FILTER_PITCH / GROUP_IN % TAPS_ALL;
+    const int group = block * GROUPS + i / (FILTER_PITCH * GROUP_IN * TAPS_ALL);
+    const bool there = k < GROUP_OUT && group < run.groups;
+    const int row = group * (BACK ? GROUP_IN : GROUP_OUT) + (BACK ? c : k);
+    const int at = row * (int)run.w_row + tap / FILTER_W * (int)run.w_h + tap % FILTER_W * (int)run.w_w + (BACK ? k : c);
+    const float found = widened(run.w[there ? at : 0]);
+    filter[i] = there ? found : 0.0f;
+  }
+  float begin[RESULTS_EACH];
+#pragma unroll
+  for (int j = 0; j < RESULTS_EACH; j++) {
+    const int n = part * RESULTS_EACH + j, k = (block * GROUPS + of) * GROUP_OUT + n;
+    begin[j] = BIAS && n < GROUP_OUT && k < run.results ? widened(run.bias[k]) : 0.0f;
+  }
+  int from[TILES_M];
+#pragma unroll
+  for (int i = 0; i < TILES_M; i++) {
+    const int m = rows + i * 32 + lane, p = m < TILE ? m : 0;
+    from[i] = (p / TILE_W * STEP_H * WINDOW_W + p % TILE_W * STEP_W) * PIXEL_BYTES + of * GROUP_IN * 4;
+  }
+  const float *const mine = filter + of * TAPS_ALL * GROUP_IN * FILTER_PITCH + part * RESULTS_EACH;
+
+  int now = 0;
+#pragma unroll 1
+  for (int t = share; t < run.tiles; t += shares) {
+    copy_wait<STAGES - 2>();
+    __syncthreads();
+    const int ahead = t + (STAGES - 1) * shares;
+    if (ahead < run.tiles) load_window(run, block, tile_at(run, ahead), base + (now == 0 ? STAGES - 1 : now - 1) * WINDOW_BYTES);
+    copy_commit();
+    const unsigned char *const window = memory + now * WINDOW_BYTES;
+    now = now + 1 == STAGES ? 0 : now + 1;
+    each<PHASES>([&](auto phase) {
+      constexpr int f = phase.value;
+      float sums[TILES_M][RESULTS_EACH];
+#pragma unroll
+      for (int i = 0; i < TILES_M; i++)
+#pragma unroll
+        for (int j = 0; j < RESULTS_EACH; j++) sums[i][j] = begin[j];
+#pragma unroll
+      for (int tap = tap_first(f); tap < tap_first(f + 1); tap++) {
+        const unsigned char *const pixels = window + (tap_h(tap) * WINDOW_W + tap_w(tap)) * PIXEL_BYTES;
+        const float *const by = mine + (filter_h(tap) * FILTER_W + filter_w(tap)) * GROUP_IN * FILTER_PITCH;
+#pragma unroll 1
+        for (int c = 0; c < GROUP_IN; c += READ) {
+          Pack<float, READ> x[TILES_M];
+#pragma unroll
+          for (int i = 0; i < TILES_M; i++) x[i] = *(const Pack<float, READ> *)(pixels + from[i] + c * 4);
+#pragma unroll
+          for (int e = 0; e < READ; e++)
+#pragma unroll
+            for (int j = 0; j < RESULTS_EACH; j += 4) {
+              const Pack<float, 4> w = *(const Pack<float, 4> *)(by + (c + e) * FILTER_PITCH + j);
+#pragma unroll
+              for (int i = 0; i < TILES_M; i++)
+#pragma unroll
+                for (int q = 0; q < 4; q++) sums[i][j + q] = fmaf(x[i].v[e], w.v[q], sums[i][j + q]);
+            }
+        }
+      }
+      bool nan = false;
+      if (f > 0) __syncthreads(); // the last phase's results have left
+#pragma unroll
+      for (int i = 0; i < TILES_M; i++) {
+        const int m = rows + i * 32 + lane;
+        float *const to = (float *)(memory + STAGED + m * STAGED_PITCH) + of * GROUP_OUT + part * RESULTS_EACH;
+#pragma unroll
+        for (int j = 0; j < RESULTS_EACH; j++) {
+          if (!RESIDUAL) sums[i][j] = activate(sums[i][j]);
+          if (REPAIR) nan |= sums[i][j] != sums[i][j];
+        }
+#pragma unroll
+        for (int j = 0; j < RESULTS_EACH; j += 4) {
+          if (m >= TILE || part * RESULTS_EACH + j >= GROUP_OUT) continue;
+          if (GROUP_OUT % 4 == 0) {
+            *(Pack<float, 4> *)(to + j) = {{sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]}};
+          } else {
+#pragma unroll
+            for (int q = 0; q < 4; q++)
+              if (part * RESULTS_EACH + j + q < GROUP_OUT) to[j + q] = sums[i][j + q];
+          }
+        }
+      }
+      bool any_nan = false;
+      if (REPAIR) any_nan = __syncthreads_or(nan);
+      else __syncthreads();
+      leave<f>(run, memory, block, tile_at(run, t), any_nan);
+    });
+  }
+  copy_wait<0>();
+}
+} // namespace @SYM@_scope
+} // namespace ts_mma

@@ -1,0 +1,342 @@
+"""Bundles of groups, taps by phase, windows and memory of the kernels of narrow groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import ceil, gcd, prod
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.solvers.solver import Config, Configured
+from tilesmith.targets.target import CudaTarget
+
+MAX_STEPS = 80
+Taps = tuple[tuple[int, int], ...]  # (step from the window's corner, index in the filter)
+
+
+@dataclass(frozen=True)
+class NarrowForm:
+    """What is read and written: ``source`` and ``result`` with ``inputs`` and ``outputs`` channels a group.
+
+    For ``wrw`` these are x and dy, which are both read. Of H and W: ``step`` from tile to window, ``phases`` of the
+    result, the window's ``corner``, the taps of each phase, and how far they ``reach``.
+    """
+
+    geometry: ConvGeometry
+    source: TensorView
+    result: TensorView
+    inputs: int
+    outputs: int
+    step: tuple[int, int]
+    phases: tuple[int, int]
+    corner: tuple[int, int]
+    taps: tuple[tuple[Taps, ...], tuple[Taps, ...]]
+
+    @cached_property
+    def piece(self) -> int:
+        """Channels that are 16 bytes."""
+        return 16 // dtype(self.source.dtype).nbytes
+
+    @property
+    def exact(self) -> bool:
+        """Single fp32 multiply-adds, no tensor cores."""
+        return self.source.dtype == "fp32"
+
+    @cached_property
+    def bundle(self) -> int:
+        """Groups whose channels are whole pieces; for ``wrw`` on both sides."""
+        return self.piece // gcd(self.inputs, self.piece, self.outputs if self.geometry.direction == "wrw" else 8)
+
+    @cached_property
+    def pieces(self) -> int:
+        return self.bundle * self.inputs // self.piece
+
+    @cached_property
+    def bundles(self) -> int:
+        return ceil(self.geometry.groups / self.bundle)
+
+    @cached_property
+    def columns(self) -> int:
+        """Results of a bundle."""
+        return self.bundle * self.outputs
+
+    @cached_property
+    def steps(self) -> int:
+        """Steps of 16 products of all phases."""
+        return sum(ceil(len(h) * len(w) * self.pieces / 2) for h in self.taps[0] for w in self.taps[1])
+
+    @cached_property
+    def reach(self) -> tuple[int, int]:
+        h, w = (max((at for taps in axis for at, _ in taps), default=0) for axis in self.taps)
+        return h, w
+
+    @cached_property
+    def base(self) -> tuple[int, int]:
+        """Pixels of a phase (H, W)."""
+        _, _, _, h, w = self.result.shape
+        return ceil(h / self.phases[0]), ceil(w / self.phases[1])
+
+    @cached_property
+    def repair(self) -> bool:
+        """Whether zeros can meet a NaN or an Inf in products that the definition has not."""
+        return (self.bundle > 1 and not self.exact) or self.geometry.direction == "bwd"
+
+
+@lru_cache(maxsize=256)
+def narrow_form(g: ConvGeometry) -> NarrowForm:
+    back = g.direction == "bwd"
+    source, result = (g.y, g.x) if back else (g.x, g.y)
+    inputs, outputs = (g.k, g.c) if back else (g.c, g.k)
+    axes = [_axis(g, i) for i in (1, 2)]
+    corner = [min((at for taps in axis for at, _ in taps), default=0) for axis in axes]
+    h, w = (
+        tuple(tuple((at - first, r) for at, r in taps) for taps in axis)
+        for axis, first in zip(axes, corner, strict=True)
+    )
+    stride = (g.stride[1], g.stride[2])
+    return NarrowForm(
+        g, source, result, inputs // g.groups, outputs // g.groups, (1, 1) if back else stride,
+        (len(h), len(w)), (corner[0], corner[1]), (h, w),
+    )  # fmt: skip
+
+
+def _axis(g: ConvGeometry, i: int) -> list[list[tuple[int, int]]]:
+    """The taps of each phase of an axis: position from the phase's first pixel, index in the filter."""
+    s, p, d, f = g.stride[i], g.padding[i], g.dilation[i], g.filter[i]
+    if g.direction != "bwd":
+        return [[(r * d - p, r) for r in range(f)]]
+    return [
+        sorted(((phase + p - r * d) // s, r) for r in range(f) if (phase + p - r * d) % s == 0)
+        for phase in range(min(s, g.input[i]))
+    ]
+
+
+@dataclass(frozen=True)
+class NarrowTile(Configured):
+    """``form`` computed as ``config`` says, for ``fwd`` and ``bwd``; see the axes in ``solver``."""
+
+    form: NarrowForm
+    config: Config
+    target: CudaTarget
+
+    @property
+    def weights(self) -> bool:
+        return self.form.geometry.direction == "wrw"
+
+    @cached_property
+    def parts_n(self) -> int:
+        """Warps that share the results of a bundle."""
+        return ceil(ceil(self.form.columns / 8) / self.value["products_n"])
+
+    @cached_property
+    def threads(self) -> int:
+        return self.value["warps_m"] * self.value["bundles"] * self.parts_n * 32
+
+    @cached_property
+    def tiles_m(self) -> int:
+        """Products along the rows of a warp: pixels, or for ``wrw`` pieces of taps."""
+        return ceil(self.rows / (16 * self.value["warps_m"]))
+
+    @cached_property
+    def rows(self) -> int:
+        return self.value["tile_h"] * self.value["tile_w"]
+
+    @cached_property
+    def window(self) -> tuple[int, int]:
+        """Size of a window (H, W)."""
+        v, f = self.value, self.form
+        return (
+            (v["tile_h"] - 1) * f.step[0] + f.reach[0] + 1,
+            (v["tile_w"] - 1) * f.step[1] + f.reach[1] + 1,
+        )
+
+    @cached_property
+    def pixel_bytes(self) -> int:
+        """From pixel to pixel in shared memory: an odd number of pieces, so that rows differ in their banks."""
+        return (self.value["bundles"] * self.form.pieces | 1) * 16
+
+    @cached_property
+    def window_bytes(self) -> int:
+        return ceil(prod(self.window) * self.pixel_bytes / 128) * 128
+
+    @cached_property
+    def row(self) -> int:
+        """Results of a pixel of a block."""
+        return self.value["bundles"] * self.form.columns
+
+    @cached_property
+    def vector(self) -> int:
+        """Results that are stored at once."""
+        view = self.form.result
+        steps = [s for s, size in zip(view.strides, view.shape, strict=True) if size > 1 and s != 1]
+        return gcd(16 // dtype(view.dtype).nbytes, self.row, view.shape[1], *steps)
+
+    @cached_property
+    def staged_pitch(self) -> int:
+        size = 4 if self.form.geometry.epilogue.residual else dtype(self.form.result.dtype).nbytes
+        return (ceil(self.row * size / 16) | 1) * 16
+
+    @cached_property
+    def zero(self) -> int:
+        return self.value["stages"] * self.window_bytes
+
+    @cached_property
+    def staged(self) -> int:
+        return self.zero + 16
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        return self.staged + self.value["tile_h"] * self.value["tile_w"] * self.staged_pitch
+
+    @cached_property
+    def blocks(self) -> int:
+        """Blocks of bundles."""
+        return ceil(self.form.bundles / self.value["bundles"])
+
+    @cached_property
+    def across(self) -> tuple[int, int]:
+        """Tiles along H and W."""
+        (h, w), v = self.form.base, self.value
+        return ceil(h / v["tile_h"]), ceil(w / v["tile_w"])
+
+    @cached_property
+    def tiles(self) -> int:
+        return prod(self.across) * self.form.geometry.n
+
+    @cached_property
+    def registers(self) -> int:
+        """An estimate of the registers that a thread cannot do without."""
+        n, filter_ = self.value["products_n"], self.form.steps * self.value["products_n"] * 2
+        fixed = 32 if prod(self.form.phases) == 1 else 100
+        return filter_ * 4 // 3 + self.tiles_m * (4 * n + 1) + 2 * n + fixed
+
+    @cached_property
+    def register_limit(self) -> int:
+        """Registers that a thread may have: each quarter of an SM holds a quarter of its blocks' warps."""
+        warps = ceil(self.threads // 32 * self.value["blocks_per_sm"] / 4)
+        return min(255, self.target.registers_per_sm // 4 // (warps * 32) // 8 * 8)
+
+    @cached_property
+    def resident(self) -> int:
+        """Blocks that an SM holds."""
+        target = self.target
+        by_shared = target.shared_bytes_per_sm // (self.shared_bytes + 1024)
+        return min(by_shared, target.threads_per_sm // self.threads, self.value["blocks_per_sm"])
+
+    @cached_property
+    def grid(self) -> int:
+        shares = max(1, self.target.cores * self.value["blocks_per_sm"] // self.blocks)
+        return self.blocks * min(self.tiles, shares)
+
+    @cached_property
+    def fits(self) -> bool:
+        v, f = self.value, self.form
+        if self.parts_n * v["products_n"] > ceil(f.columns / 8) + v["products_n"] - 1 or self.tiles_m > 16:
+            return False
+        return self._fits_memory
+
+    @property
+    def _fits_memory(self) -> bool:
+        v, f = self.value, self.form
+        if self.threads > 1024 or self.shared_bytes > self.target.shared_bytes_per_block:
+            return False
+        if v["tile_h"] > f.base[0] or v["tile_w"] > f.base[1] or v["bundles"] > f.bundles:
+            return False
+        return self.registers <= self.register_limit and self.resident >= v["blocks_per_sm"]
+
+
+class NarrowWeightsTile(NarrowTile):
+    """The same for ``wrw``: the rows of products are channels of taps, and stages hold a tile of dy beside x."""
+
+    @cached_property
+    def rows(self) -> int:
+        return prod(self.form.geometry.filter) * self.form.pieces * 8
+
+    @cached_property
+    def pixels(self) -> int:
+        """Pixels of a tile, and zeros behind them."""
+        return ceil(self.value["tile_h"] * self.value["tile_w"] / 32) * 32
+
+    @cached_property
+    def result_bytes(self) -> int:
+        """From pixel to pixel of dy in shared memory."""
+        return (self.row // 8 | 1) * 16
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        return self.window_bytes + self.pixels * self.result_bytes
+
+    @cached_property
+    def table(self) -> int:
+        return self.value["stages"] * self.stage_bytes
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        return self.table + self.pixels * 4
+
+    @cached_property
+    def registers(self) -> int:
+        n = self.value["products_n"]
+        return self.tiles_m * (4 * n + 1) + 4 * n + 64
+
+    @property
+    def sums(self) -> int:
+        """Registers of sums of a thread."""
+        return self.tiles_m * self.value["products_n"] * 4
+
+    @property
+    def warps(self) -> int:
+        return self.threads // 32
+
+    @property
+    def partial_bytes(self) -> int:
+        return self.grid * self.threads * self.sums * 4
+
+
+class NarrowExactTile(NarrowTile):
+    """``fwd`` and ``bwd`` in fp32: a warp has a group, and ``products_n`` times 8 of its results."""
+
+    @cached_property
+    def groups(self) -> int:
+        """Groups of a block."""
+        return self.value["bundles"] * self.form.bundle
+
+    @cached_property
+    def parts_n(self) -> int:
+        return ceil(self.form.outputs / (8 * self.value["products_n"]))
+
+    @cached_property
+    def threads(self) -> int:
+        return self.value["warps_m"] * self.groups * self.parts_n * 32
+
+    @cached_property
+    def tiles_m(self) -> int:
+        """Pixels of a thread."""
+        return ceil(self.rows / (32 * self.value["warps_m"]))
+
+    @cached_property
+    def filter_bytes(self) -> int:
+        columns = self.parts_n * 8 * self.value["products_n"]
+        return self.groups * prod(self.form.geometry.filter) * self.form.inputs * columns * 4
+
+    @cached_property
+    def staged(self) -> int:
+        return self.zero + self.filter_bytes
+
+    @cached_property
+    def registers(self) -> int:
+        n = self.value["products_n"] * 8
+        return self.tiles_m * (n + 5) + n + 44
+
+    @cached_property
+    def fits(self) -> bool:
+        whole = self.parts_n * self.value["products_n"] < ceil(self.form.outputs / 8) + self.value["products_n"]
+        return self.tiles_m <= 8 and whole and self._fits_memory
+
+
+def tile_of(g: ConvGeometry, config: Config, target: CudaTarget) -> NarrowTile:
+    """The tile of ``config`` for the direction of ``g``."""
+    form = narrow_form(g)
+    kind = NarrowWeightsTile if g.direction == "wrw" else NarrowExactTile if form.exact else NarrowTile
+    return kind(form, config, target)

@@ -1,0 +1,34 @@
+// A piece is 16 bytes of a pixel.
+constexpr int PIECE = 16 / sizeof(Element), PIECES = BUNDLE_IN / PIECE;
+constexpr int CHUNKS = SUPERS * PIECES, PIXELS = WINDOW_H * WINDOW_W, TILE = TILE_H * TILE_W;
+constexpr int LOADS = (PIXELS * CHUNKS + THREADS - 1) / THREADS;
+constexpr int FEW = 8;
+constexpr bool SAME_CHUNK = THREADS % CHUNKS == 0; // then a thread's pixels are as far apart
+
+// The first pixel of a tile.
+struct Tile {
+  int n, h, w;
+};
+TS_MMA_DEVICE Tile tile_at(const Run &run, int t) {
+  const int rest = divided(t, run.tiles_w_m, run.tiles_w_s), n = divided(rest, run.tiles_h_m, run.tiles_h_s);
+  return {n, (rest - n * run.tiles_h) * TILE_H, (t - rest * run.tiles_w) * TILE_W};
+}
+// Copies the window of a tile: the channels of a block's bundles, zeros beyond the image and the last channel.
+TS_MMA_DEVICE void load_window(const Run &run, int block, const Tile &at, u32 to) {
+  const int h0 = at.h * STEP_H + run.corner_h, w0 = at.w * STEP_W + run.corner_w;
+  const Element *const image = run.x + at.n * run.in_n;
+  u32 thread = threadIdx.x;
+  if (LOADS > FEW) compute_anew(thread); // addresses of few loads are kept for all tiles
+#pragma unroll(LOADS > FEW ? 4 : LOADS)
+  for (int i = 0; i < LOADS; i++) {
+    const int j = i * THREADS + thread;
+    const int p = SAME_CHUNK ? thread / CHUNKS + i * (THREADS / CHUNKS) : j / CHUNKS;
+    const int q = SAME_CHUNK ? thread % CHUNKS : j % CHUNKS;
+    if ((i + 1) * THREADS > PIXELS * CHUNKS && p >= PIXELS) break;
+    const int h = h0 + p / WINDOW_W, w = w0 + p % WINDOW_W, c = (block * CHUNKS + q) * PIECE;
+    const int left = larger(smaller((run.channels - c) * (int)sizeof(Element), 16), 0);
+    const bool inside = h >= 0 && h < run.in_h && w >= 0 && w < run.in_w && left > 0;
+    const Element *const from = image + ((i64)h * run.in_row + (i64)w * run.in_column + c);
+    copy_async<16>(to + p * PIXEL_BYTES + q * 16, inside ? from : run.x, inside ? left : 0);
+  }
+}
