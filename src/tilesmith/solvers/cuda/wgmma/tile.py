@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from tilesmith.codegen.cuda.hopper import product_widths
+from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
 from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
 from tilesmith.solvers.solver import Config
@@ -22,7 +24,14 @@ APART_BYTES = 16384  # up to which a cluster's sums have memory of their own, be
 
 def streams(form: Sm90Form, target: CudaTarget) -> bool:
     """Whether reading and writing each element once takes a GEMM longer than its products do."""
-    return form.kind == "gemm" and form.intensity * target.bytes_per_s < target.bf16_flops / 1.3
+    return form.kind == "gemm" and form.intensity * target.bytes_per_s < peak_flops(form, target) / 1.3
+
+
+def peak_flops(form: Sm90Form, target: CudaTarget) -> float:
+    """Operations a second of the tensor cores."""
+    return {"tf32": target.tf32_flops, "int8": target.int8_flops}.get(
+        form.dtype, target.fp8_flops if form.nbytes == 1 else target.bf16_flops
+    )
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,21 @@ class Sm90Tile(WarpgroupTile):
     @property
     def block_n(self) -> int:
         return self.value["block_n"]
+
+    @cached_property
+    def span(self) -> int:
+        """Bytes of a step along k of one row."""
+        return self.block_k * self.form.nbytes
+
+    @cached_property
+    def product_n(self) -> int:
+        """Columns of an instruction: of sums that are promoted, half of many."""
+        return self.block_n // 2 if self.form.promoted and self.block_n > 128 else self.block_n
+
+    @cached_property
+    def chunk(self) -> int:
+        """Columns of results that pass through shared memory at once."""
+        return 32 if self.form.wide else 64
 
     @cached_property
     def a_read(self) -> int:
@@ -68,8 +92,8 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def beyond_ring(self) -> int:
         """Bytes that products of rows without room read behind the last stage."""
-        part = self.a_rows * min(self.block_k, 64) * 2
-        read = self.a_rows * self.block_k * 2 - part + self.block_m * min(self.block_k, 64) * 2
+        part = min(self.span, 128)
+        read = self.a_rows * (self.span - part) + self.block_m * part
         return max(0, read - self.stage_bytes)
 
     @cached_property
@@ -88,11 +112,11 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def _b_bytes(self) -> int:
         """Bytes of a step's columns."""
-        return self.b_cols * self.block_k * 2
+        return self.b_cols * self.span
 
     @cached_property
     def stage_bytes(self) -> int:
-        return self.a_rows * self.block_k * 2 + (0 if self.value["resident"] else self._b_bytes)
+        return self.a_rows * self.span + (0 if self.value["resident"] else self._b_bytes)
 
     @cached_property
     def _kept_bytes(self) -> int:
@@ -104,10 +128,11 @@ class Sm90Tile(WarpgroupTile):
         form, split = self.form, self.value["cluster_k"] > 1
         if self.value["split_k"] > 1:
             return "PARTIAL"
-        if form.mapped is not None and self.value["slab_n"] == 64 and not split:
+        apart = form.wide and form.transposed  # neither way is through shared memory
+        if form.mapped is not None and self.value["slab_n"] == 64 and not split and not apart:
             return "MAPPED"
         placed = form.placed
-        if form.out_dtype == "fp32" or (split and form.halo) or (form.kind == "wrw" and not split):
+        if dtype(form.out_dtype).nbytes != 2 or (split and form.halo) or (form.kind == "wrw" and not split):
             return "DIRECT"
         if form.transposed:
             whole = split and placed.row == 1 and form.rows % 8 == 0
@@ -120,19 +145,26 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def staged(self) -> bool:
         """Whether bulk copies bring the residual, into the memory that results leave from."""
-        return self.form.residual is not None and self.store == "MAPPED" and not self.form.beta
+        whole = self.store == "MAPPED" and not self.form.wide
+        return self.form.residual is not None and whole and not self.form.beta
 
     @property
     def store_buffers(self) -> int:
         """Stores that a warp has under way; of a staged residual, all that a tile has."""
-        return self.value["products_m"] * -(-self.block_n // 64) if self.staged else self.value["store_buffers"]
+        return self.value["products_m"] * -(-self.block_n // self.chunk) if self.staged else self.value["store_buffers"]
 
     @cached_property
     def bias_bytes(self) -> int:
         """Shared memory of the columns' bias: that of two tiles for each warpgroup."""
         form = self.form
         grouped = self.store in ("MAPPED", "ROWS") and self.value["cluster_k"] == 1 and not form.beta
-        if form.bias is None or form.transposed or not grouped or (form.residual is not None and not self.staged):
+        if (
+            form.bias is None
+            or form.wide
+            or form.transposed
+            or not grouped
+            or (form.residual is not None and not self.staged)
+        ):
             return 0
         return self.warpgroups * 2 * self.block_n * 2
 
@@ -246,14 +278,19 @@ class Sm90Tile(WarpgroupTile):
 
     @property
     def sums(self) -> int:
-        return self.value["products_m"] * self.block_n // 2
+        short = self.product_n // 2 if self.form.promoted else 0
+        return self.value["products_m"] * self.block_n // 2 + short
 
     @cached_property
     def fits(self) -> bool:
         """Whether such a kernel exists."""
         v, form = self.value, self.form
         wgs, split = self.warpgroups, v["cluster_k"]
-        if self.sums > most_sums(wgs, v["blocks_per_sm"]) or self.block_m > 256:
+        if self.sums > most_sums(wgs, v["blocks_per_sm"], form.promoted) or self.block_m > 256:
+            return False
+        if self.product_n not in product_widths(form.dtype) or self.block_n % self.product_n:
+            return False
+        if form.promoted and self.pingpong:
             return False
         if self.pingpong and (wgs != 2 or split > 1 or self.sums > 128):
             return False
@@ -274,7 +311,7 @@ class Sm90Tile(WarpgroupTile):
             return False
         if v["split_k"] > 1 and not self._can_slice:
             return False
-        if form.out_dtype == "fp32" and self.pingpong:
+        if self.pingpong and form.wide and self.store != "MAPPED":
             return False
         return self.parts <= min(self.layer_steps)
 
