@@ -20,10 +20,10 @@ zero, at each instruction of 16 products. A partial sum ``s`` lies about the lin
 of them add up to at most ``u L / 16 (|r| / 2 + ||p||_2)``, which counts where both operands are narrow enough for
 tensor cores. On an H200, one chain of 147,456 bf16 products erred by up to 0.53 of that, one of 524,288 by 0.46.
 
-They cut sums of fp8 products more: behind 13 bits of fraction of the largest of an instruction's 32 products and the sum
-so far (Zhang et al.: SageAttention2, 2024). Kernels begin a new sum at least every 128 products and add it up in fp32.
-Each of the 33 terms errs at random by up to ``2^-13`` of the largest, which is at most the norm of the products of the
-sum so far; four instructions of a sum add up to ``sqrt(32) 2^-13 ||p||_2``, times ``LAMBDA`` as above.
+They cut sums of fp8 products more: behind 13 bits of fraction of the largest of an instruction's 32 products and the
+sum so far (Zhang et al.: SageAttention2, 2024). Kernels begin a new sum at least every 128 products and add it up in
+fp32. Each of the 33 terms errs at random by up to ``2^-13`` of the largest, which is at most the norm of the sum's
+products so far; four instructions of a sum add up to ``sqrt(32) 2^-13 ||p||_2``, times ``LAMBDA`` as above.
 
 Where operands may be rounded to TF32 (unit roundoff ``t``), each product errs by ``2 t`` of itself, at random:
 ``LAMBDA * 2 t ||p||_2`` more, by Hoeffding's inequality. To this are added the roundings of the epilogue (relative to

@@ -156,7 +156,7 @@ class Space:
         yield from (config.replace(split_k=s) for s in {s for s in most if s > 1})
 
     def _depths(self, form: Sm90Form) -> tuple[int, ...]:
-        """Channels of a step: 128 bytes, or fewer where those reach far beyond the last, or more where memory bounds."""
+        """Channels of a step: 128 bytes, or fewer where those reach far beyond the last, more where memory bounds."""
         whole = 128 // form.nbytes
         if form.kind == "gemm" and streams(form, self.target):
             most = min(4 * whole, max(_DEPTHS))
