@@ -24,6 +24,7 @@ from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.cuda.thin.solver import MmaThinSolver
+from tilesmith.solvers.cuda.wgmma.copied import CopiedGemmSolver
 from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
 from tilesmith.solvers.external.candidate import EXTERNAL_SOLVERS, LibrarySolver
 from tilesmith.solvers.limited import Limited
@@ -61,6 +62,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
 
 CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
     *_FAST_CUDA,
+    CopiedGemmSolver(),
     *(Relayout(solver, CUDA_COPIES) for solver in _FAST_CUDA),
     CudaReferenceSolver(),
 )
