@@ -392,6 +392,8 @@ template <typename T> TS_DEVICE void ts_load_pair(const T *from, float &low, flo
   low = ts_float(from[0]), high = ts_float(from[1]);
 }
 template <typename T> TS_DEVICE float ts_fresh(const T *) { return 0.0f; } // never called
+TS_DEVICE void ts_shared_store(ts_u32 to, float v) { ts_shared_store(to, __float_as_uint(v)); }
+TS_DEVICE void ts_shared_store(ts_u32 to, int v) { ts_shared_store(to, (ts_u32)v); }
 TS_DEVICE void ts_shared_store2(ts_u32 to, float a, float b) {
   asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(to), "f"(a), "f"(b) : "memory");
 }

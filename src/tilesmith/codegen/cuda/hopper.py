@@ -22,11 +22,12 @@ def product_text(
     """A device function ``name(sums, a, b, add)``: a 64 x ``block_n`` product over 32 bytes of k, by descriptors.
 
     ``sums`` are overwritten when ``add`` is 0. ``a_columns``: rows of A, not k, are contiguous; so for B's columns.
-    ``b_dtype`` is ``dtype`` where it is None.
+    ``b_dtype`` is ``dtype`` where it is None. TF32 whose rows are contiguous come in registers: ``a`` is a lane's four.
     """
     if block_n not in product_widths(dtype):
         raise ValueError(f"wgmma has no {block_n} columns of {dtype}")
-    if (a_columns or b_columns) and dtype not in ("bf16", "fp16"):
+    loaded = a_columns and dtype == "tf32"
+    if (a_columns or b_columns) and dtype not in ("bf16", "fp16") and not (loaded and not b_columns):
         raise ValueError(f"wgmma has no transposed operands of {dtype}")
     count, depth = block_n // 2, 32 // acc_dtype(dtype).nbytes
     whole = dtype == "int8"
@@ -37,12 +38,17 @@ def product_text(
     # Signs of the operands, which integers lack; 16-bit operands have a transposition each.
     signs = "" if whole else ", 1, 1"
     signs += f", {int(a_columns)}, {int(b_columns)}" if depth == 16 else ""
-    return f"""TS_DEVICE void {name}({kind} (&sums)[{count}], ts_u64 a, ts_u64 b, int add) {{
-  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0;\\n"
+    first, given = (
+        ("const ts_u32 (&a)[4]", '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])') if loaded else ("ts_u64 a", '"l"(a)')
+    )
+    after = count + (4 if loaded else 1)
+    operand = f"{{{', '.join(f'%{i}' for i in range(count, after))}}}" if loaded else f"%{count}"
+    return f"""TS_DEVICE void {name}({kind} (&sums)[{count}], {first}, ts_u64 b, int add) {{
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{after + 1}, 0;\\n"
                "wgmma.mma_async.sync.aligned.m64n{block_n}k{depth}.{words} {{{registers}}}, "
-               "%{count}, %{count + 1}, p{signs}; }}"
+               "{operand}, %{after}, p{signs}; }}"
                : {sums}
-               : "l"(a), "l"(b), "r"(add));
+               : {given}, "l"(b), "r"(add));
 }}
 """
 

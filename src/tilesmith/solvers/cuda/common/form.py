@@ -233,7 +233,8 @@ def gemm_form(g: GemmGeometry, transposed: bool = False) -> Sm90Form | Rejected:
     if a is None or b is None:
         name = "a" if a is None else "b"
         return Rejected(reasons.LAYOUT, f"rows of {name} are no multiples of 16 bytes")
-    if nbytes != 2 and (a[1] or b[1]):
+    # Of TF32, one operand may lie otherwise; of bytes none.
+    if nbytes != 2 and a[1] + b[1] > (nbytes == 4):
         return Rejected(reasons.LAYOUT, f"rows of {'a' if a[1] else 'b'} are contiguous, and k is not")
     layer, row = (g.c.strides[0] if g.batch > 1 else 0), (g.c.strides[1] if g.m > 1 else g.n)
     mapped = None

@@ -1,13 +1,14 @@
 """GEMM by wgmma on copies of operands that bulk tensor copies, or the instruction, cannot read as they lie.
 
-Rows that are no multiples of 16 bytes are copied to rows that are. wgmma multiplies bytes and TF32 along k alone: where
-k is not contiguous, the operand is transposed.
+Rows that are no multiples of 16 bytes are copied to rows that are. wgmma multiplies bytes along k alone, and at least
+one operand of TF32: where k is not contiguous, the operand is transposed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tilesmith.codegen.cuda.layout import layout_copy
 from tilesmith.codegen.cuda.pad_rows import Rows, pad_rows
@@ -83,20 +84,38 @@ class _Copy:
         return 2 * self.nbytes / (share * target.bytes_per_s)
 
 
-def _copy_of(index: int, view: MatrixView) -> _Copy | None:
-    """The copy that operand ``index`` needs; None if it is read as it lies."""
-    nbytes = dtype(view.dtype).nbytes
+def _operand(index: int, view: MatrixView) -> _Copy:
+    """Operand ``index`` with a copy that lies in its own order."""
     lines, k = (view.rows, view.columns) if index == 0 else (view.columns, view.rows)
     layer, line, along = view.strides if index == 0 else (view.strides[0], view.strides[2], view.strides[1])
     layers = 1 if layer == 0 else view.batch
-    for inner, step, outer, other in ((k, along, lines, line), (lines, line, k, along)):
-        between = steps_along((outer, layers), (other, layer), nbytes)
-        if (step == 1 or inner == 1) and aligned(*between, nbytes=nbytes):
-            return None
-        if nbytes != 2:
-            break
-    by_k = nbytes != 2 or along == 1 or line != 1
+    by_k = along == 1 or (k == 1 and line != 1) or (lines > 1 and line != 1)
     return _Copy(index, view.dtype, layers, lines, k, (layer if layers > 1 else 0, line, along), by_k)
+
+
+def _is_read(operand: _Copy) -> bool:
+    """Whether a tensor map reads the operand as it lies, in its own order."""
+    nbytes = dtype(operand.dtype).nbytes
+    layer, line, along = operand.strides
+    inner, step, outer, other = (
+        (operand.k, along, operand.lines, line) if operand.by_k else (operand.lines, line, operand.k, along)
+    )
+    between = steps_along((outer, operand.layers), (other, layer), nbytes)
+    return (step == 1 or inner == 1) and aligned(*between, nbytes=nbytes)
+
+
+@lru_cache(maxsize=256)
+def copies_of(problem: GemmGeometry) -> tuple[_Copy, ...]:
+    """The copies that the operands need: both of bytes by k, one of TF32, none of 16 bits."""
+    operands = [_operand(0, problem.a), _operand(1, problem.b)]
+    nbytes = dtype(problem.a.dtype).nbytes
+    turned = [operand for operand in operands if not operand.by_k]
+    if nbytes == 4:
+        turned = [min(turned, key=lambda operand: operand.nbytes)] if len(turned) == 2 else []
+    elif nbytes == 2:
+        turned = []
+    found = [replace(operand, by_k=True) if operand in turned else operand for operand in operands]
+    return tuple(operand for operand in found if not _is_read(operand))
 
 
 class CopiedGemmSolver:
@@ -112,7 +131,7 @@ class CopiedGemmSolver:
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, GemmGeometry):
             return Rejected(reasons.OP)
-        if not self._copies(problem):
+        if not copies_of(problem):
             return Rejected(reasons.UNCHANGED)
         return self.inner.applicable(self.changed(problem), target)
 
@@ -127,7 +146,8 @@ class CopiedGemmSolver:
         return self.inner.ranked(self.changed(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        copies = self._copies(problem)
+        assert isinstance(problem, GemmGeometry)
+        copies = copies_of(problem)
         start = 1e-6 * (1 + sum(copy.turned for copy in copies))
         moved = sum(copy.seconds(target) for copy in copies)
         return self.inner.predict(self.changed(problem), config, target) + moved + start
@@ -138,7 +158,8 @@ class CopiedGemmSolver:
         moved: dict[int, Pointer] = {}
         before: list[Step] = []
         padded = []
-        for copy in self._copies(problem):
+        assert isinstance(problem, GemmGeometry)
+        for copy in copies_of(problem):
             moved[copy.slot] = to = Pointer(Space.WORKSPACE, 0, used)
             used += _round_up(copy.nbytes)
             if copy.turned:
@@ -154,18 +175,13 @@ class CopiedGemmSolver:
     def changed(self, problem: Geometry) -> GemmGeometry:
         """``problem`` with its operands as ``inner`` reads them."""
         assert isinstance(problem, GemmGeometry)
-        for copy in self._copies(problem):
+        for copy in copies_of(problem):
             layer, line, k = copy.copied_strides
             if copy.slot == 0:
                 problem = replace(problem, a=replace(problem.a, strides=(layer, line, k)))
             else:
                 problem = replace(problem, b=replace(problem.b, strides=(layer, k, line)))
         return problem
-
-    def _copies(self, problem: Geometry) -> tuple[_Copy, ...]:
-        assert isinstance(problem, GemmGeometry)
-        found = (_copy_of(index, view) for index, view in enumerate((problem.a, problem.b)))
-        return tuple(copy for copy in found if copy is not None)
 
 
 def _round_up(nbytes: int) -> int:

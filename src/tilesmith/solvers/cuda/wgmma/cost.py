@@ -29,7 +29,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     # An SM's blocks share its tensor cores and copies.
     busy = min(per_sm, ceil(blocks / t.target.cores))
     per_step = _step_cycles(t, fit) * busy
-    epilogue = fit.epilogue + bm * bn / (fit.stored if t.store in ("MAPPED", "ROWS") else fit.scattered)
+    epilogue = fit.epilogue + bm * bn / (fit.scattered if t.store == "DIRECT" else fit.stored)
     if t.store == "PARTIAL":
         epilogue = bm * bn / fit.kept_sums
     if split > 1:

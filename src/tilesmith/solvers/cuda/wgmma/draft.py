@@ -29,7 +29,7 @@ from tilesmith.solvers.cuda.wgmma.tile import APART_BYTES, Sm90Tile
 FOLDER = Path(__file__).parent
 SUM_THREADS = 128
 _KINDS = {"gemm": 0, "conv": 1, "wrw": 2}
-_STORES = ("MAPPED", "ROWS", "DIRECT", "PARTIAL")
+_STORES = ("MAPPED", "ROWS", "DIRECT", "PARTIAL", "LINES")
 # What a GEMM reads. The rest are zeros in the text: each line of arguments is a read before the first copy.
 _OF_GEMM = frozenset(
     "out partial bias residual scale alpha beta total rows cols layers tiles_m tiles_n slices steps group all_m "
@@ -174,7 +174,7 @@ def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
     if t.store != "MAPPED" or form.mapped is None:
         return (a, b, a, a)  # the kernel does not read the last two
     if form.transposed:  # rows are the contiguous axis, and a warpgroup stores them together
-        boxes = [(64, columns, 1) for columns in (64, tail)]
+        boxes = [(t.chunk, columns, 1) for columns in (t.chunk, tail)]
     else:
         boxes = [(columns, 16, 1) if form.mapped.across == 1 else (columns, 1, 16) for columns in (t.chunk, tail)]
     stores = (box_map(form.mapped, form.out_dtype, box, 128) for box in boxes)
@@ -191,5 +191,6 @@ def _load(t: Sm90Tile, operand: Mapped, dtype: str, extent: int, by_columns: boo
         channels, pixels = (t.value["slab_n"], t.block_k) if by_columns else (t.block_k, extent)
         return window_map(operand, dtype, channels, pixels)
     assert isinstance(operand, Tiled)
-    inner, across = (64, t.block_k) if by_columns else (min(t.block_k, 128 // t.form.nbytes), extent)
+    whole = 128 // t.form.nbytes
+    inner, across = (whole, t.block_k) if by_columns else (min(t.block_k, whole), extent)
     return box_map(operand, dtype, (inner, across, 1) if operand.across == 1 else (inner, 1, across))

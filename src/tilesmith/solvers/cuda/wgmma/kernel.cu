@@ -1,10 +1,13 @@
 // One tile of a matrix product: operands by bulk tensor copies into a ring of stages, products by wgmma.
 // A warpgroup copies; WARPGROUPS others multiply, on one tile together or (PINGPONG) on a tile each, in turns.
-// STORE says how results leave: through a tensor map (MAPPED); as rows of 16 bytes (ROWS); as pairs from registers
-// (DIRECT); as they lie there, to be summed (PARTIAL).
+// STORE says how results leave: through a tensor map (MAPPED); as rows of 16 bytes (ROWS), or of 4 that may begin at any
+// element (LINES); as pairs from registers (DIRECT); as they lie there, to be summed (PARTIAL).
 constexpr int WG_ROWS = 64 * MI;
 // K-major rows have 128 bytes at most: a deeper step has several parts, each with PART_K of every row.
 constexpr int SIZE = sizeof(Element), WHOLE_K = 128 / SIZE;
+// TF32 whose rows are contiguous: lanes read it, since wgmma does not from shared memory.
+constexpr bool READ_BY_LANES = A_BY_COLUMNS && SIZE == 4;
+constexpr int LINE = 128 / SIZE; // contiguous rows of A that a copy brings
 constexpr int PART_K = BLOCK_K < WHOLE_K ? BLOCK_K : WHOLE_K, PARTS = BLOCK_K / PART_K, SPAN = PART_K * SIZE;
 constexpr int B_COLS = B_BY_COLUMNS ? (BLOCK_N + SLAB_COLS - 1) / SLAB_COLS * SLAB_COLS : BLOCK_N;
 constexpr int A_SLAB = 64 * (A_BY_COLUMNS ? BLOCK_K * SIZE : SPAN); // bytes of 64 rows of A (of a part, when K-major)
@@ -20,12 +23,13 @@ constexpr bool WIDE = sizeof(Out) == 4;
 constexpr int CHUNK = WIDE ? 32 : 64, CHUNKS = (BLOCK_N + CHUNK - 1) / CHUNK, TAIL = BLOCK_N % CHUNK, BUFFER = 2048;
 // Sums as products leave them in a warp's registers: units of 16 x 8, a quad for each lane, STRIP units side by side. Each
 // block of a cluster adds up a share of them.
+constexpr bool BY_ROWS = STORE == ROWS || STORE == LINES;
 constexpr int WARPS = WARPGROUPS * 4, STRIP = BLOCK_N / 8, UNITS = WARPS * MI * STRIP;
 constexpr int SHARE = (UNITS + SPLIT - 1) / SPLIT, OWN = SPLIT * SHARE * 512;
 constexpr int EXCHANGED = SPLIT > 1 ? OWN + (SPLIT - 1) * SHARE * 512 : 0; // a block's sums, and what it receives
 constexpr bool RECEIVE_APART = SPLIT > 1 && EXCHANGED <= APART_BYTES;
 constexpr int STAGING = SPLIT > 1 ? (RECEIVE_APART ? (EXCHANGED + 1023) / 1024 * 1024 : 0)
-                                  : (STORE == MAPPED || STORE == ROWS ? WARPS * BUFFERS * BUFFER : 0);
+                                  : (STORE == MAPPED || BY_ROWS ? WARPS * BUFFERS * BUFFER : 0);
 constexpr int RING = (STAGES * STAGE + BEYOND_RING + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
 constexpr int BARRIERS = 512;
 // The residual arrives where the results leave from: one copy for each of a warp's chunks (of a warpgroup's, when
@@ -45,13 +49,15 @@ static_assert(!PINGPONG || (WARPGROUPS == 2 && SPLIT == 1), "pingpong is for two
 static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs are stored from registers");
 static_assert(RECEIVE_APART || EXCHANGED <= STAGES * STAGE, "partial sums lie in the ring");
 static_assert(CAST == 1 || (SPLIT == 1 && !RESIDENT && KIND != WRW), "pairs of blocks share columns");
-static_assert(SIZE == 2 || (!A_BY_COLUMNS && !B_BY_COLUMNS), "other types have no transposed products");
-static_assert(sizeof(Out) == 2 || (STORE != ROWS && !(STORE == MAPPED && TRANSPOSED)), "as stored");
+static_assert(SIZE == 2 || (!B_BY_COLUMNS && (!A_BY_COLUMNS || SIZE == 4)), "other types have no transposed products");
+static_assert(sizeof(Out) == 2 || !BY_ROWS, "16 bits are stored by rows");
+static_assert(STORE != LINES || (SPLIT == 1 && !TRANSPOSED && KIND != WRW), "whole rows of a tile");
 static_assert(!PROMOTED || (!PINGPONG && BLOCK_N % PRODUCT_N == 0), "sums are promoted beside another's products");
 static_assert(!RESIDENT || (SPLIT == 1 && !SLICED && KIND != WRW), "what stays is the whole of k");
 
-// Of other widths than the kernel's: never called.
+// Of other widths or operands than the kernel's: never called.
 template <int N> TS_DEVICE void product(Sum (&)[N], ts_u64, ts_u64, int) {}
+template <int N> TS_DEVICE void product(Sum (&)[N], const ts_u32 (&)[4], ts_u64, int) {}
 
 TS_DEVICE int first_tap(int layer) { return LAYERED ? (int)phase_first[layer] : layer ? TAPS : 0; }
 
@@ -330,6 +336,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           if (++stage == STAGES) stage = 0, phase ^= 1;
           continue;
         }
+        if (READ_BY_LANES) {
+#pragma unroll
+          for (int part = 0; part < PARTS; part++) {
+            ts_u32 held[MI][SPAN / 32][4];
+#pragma unroll
+            for (int i = 0; i < MI * (SPAN / 32) * 4; i++) {
+              const int m = i / (SPAN / 8), j = i / 4 % (SPAN / 32), e = i % 4;
+              const int depth = (lane & 3) + e / 2 * 4, row = warp * 16 + (lane >> 2) + e % 2 * 8, in_line = row % LINE;
+              const ts_u32 line = a + m * A_SLAB + row / LINE * (BLOCK_K * 128) + (part * PART_K + j * 8 + depth) * 128;
+              held[m][j][e] = ts_shared_load(line + ((in_line / 4 ^ depth) << 4) + in_line % 4 * 4);
+            }
+            ts_product_fence();
+#pragma unroll
+            for (int i = 0; i < MI * (SPAN / 32); i++) {
+              const int m = i % MI, j = i / MI;
+              product(sums[m], held[m][j], ts_at(B_LAYOUT, b + part * B_PART) + j * B_NEXT, k != w.first || part + j != 0);
+            }
+            ts_product_commit();
+            ts_product_wait<0>();
+          }
+          ts_named_sync(2 + wg, 128); // until all warps have read
+          release(empty(stage), thread);
+          if (++stage == STAGES) stage = 0, phase ^= 1;
+          continue;
+        }
         ts_product_fence();
 #pragma unroll
         for (int i = 0; i < BLOCK_K * SIZE / 32; i++) {
@@ -350,7 +381,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         if (++stage == STAGES) stage = 0, phase ^= 1;
       }
       if (PINGPONG) ts_named_arrive(8 + (wg ^ 1), 256);
-      if (!PROMOTED) {
+      if (!PROMOTED && !READ_BY_LANES) {
         ts_product_wait<0>();
         release(empty(before), thread);
       }
@@ -392,7 +423,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           ts_i64 low = 0, high = 0, mine = 0;
           if (FINISHED_ALONE)
             low = row_at(run, w, row + in_row), high = row_at(run, w, row + in_row + 8);
-          if (STORE == ROWS) mine = row_at(run, w, row + (lane & 15));
+          if (BY_ROWS) mine = row_at(run, w, row + (lane & 15));
 #pragma unroll
           for (int chunk = 0; chunk < CHUNKS; chunk++) {
             constexpr int ALL = BLOCK_N / 8;
@@ -431,7 +462,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
               }
               const int quad = lane >> 3, r = lane & 7;
 #pragma unroll
-              for (int j = from; j < to; j += 2) {
+              for (int j = from; WIDE && j < to; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) { // lines of 32 rows: two for the 64 of a warpgroup
+                  const int in_line = warp % 2 * 16 + in_row + e / 2 * 8, column = (j - from) * 8 + in_column + e % 2;
+                  const ts_u32 line = at + warp / 2 * (2 * BUFFER) + column * 128;
+                  ts_shared_store(line + ((in_line / 4 ^ column % 8) << 4) + in_line % 4 * 4, sums[m][4 * j + e]);
+                }
+#pragma unroll
+              for (int j = from; !WIDE && j < to; j += 2) {
                 const ts_u32 line = at + ((j - from + (quad >> 1)) * 8 + r) * 128;
                 const ts_u32 to16 = line + (((warp * 2 + (quad & 1)) ^ r) << 4);
                 if (STAGED) add_residual<true>(to16, sums[m] + 4 * j, j + 1 < to);
@@ -440,10 +479,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
               ts_async_fence();
               ts_named_sync(2 + wg, 128);
               if (thread == 0) {
-                ts_store3(map, at, row0 + m * 64, column0 + chunk * 64, w.layer);
+                for (int i = 0; i < 64; i += CHUNK)
+                  ts_store3(map, at + i * 128, row0 + m * 64 + i, column0 + chunk * CHUNK, w.layer);
                 ts_store_commit();
               }
-            } else if (STORE == MAPPED || STORE == ROWS) {
+            } else if (STORE == MAPPED || BY_ROWS) {
               const ts_u32 at = staging + ((wg * 4 + warp) * BUFFERS + buffer % BUFFERS) * BUFFER;
               buffer++;
               if (STORE == MAPPED && !STAGED && lane == 0) ts_store_wait_read<BUFFERS - 1>();
@@ -474,6 +514,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                   }
                   ts_store_commit();
                 }
+              } else if (STORE == LINES) {
+                __syncwarp();
+                const int column = column0 + chunk * 64 + lane * 2, left = (to - from) * 8 - lane * 2;
+                const int here = left < run.cols - column ? left : run.cols - column; // elements of the row from this lane on
+#pragma unroll 4
+                for (int i = 0; i < 16; i++) {
+                  const ts_i64 line = __shfl_sync(~0u, mine, i);
+                  const ts_u32 two = ts_shared_load(at + i * 128 + (((lane >> 2) ^ (i & 7)) << 4) + (lane & 3) * 4);
+                  const ts_u32 next = __shfl_down_sync(~0u, two, 1);
+                  ts_u16 *const to_row = (ts_u16 *)run.out + line + column;
+                  if (line < 0) continue;
+                  if (line & 1) { // words that begin inside a lane's pair
+                    if (lane == 0 && here > 0) to_row[0] = (ts_u16)two;
+                    if (here > 2 && lane < 31) *(ts_u32 *)(to_row + 1) = two >> 16 | next << 16;
+                    else if (here > 1) to_row[1] = (ts_u16)(two >> 16);
+                  } else if (here > 1) {
+                    *(ts_u32 *)to_row = two;
+                  } else if (here > 0) {
+                    to_row[0] = (ts_u16)two;
+                  }
+                }
+                __syncwarp();
               } else {
                 __syncwarp();
 #pragma unroll
@@ -582,7 +644,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             const int at = k * BLOCK_K, la = w.layer * run.a_layer, lb = w.layer * run.b_layer;
             if (A_BY_COLUMNS) {
 #pragma unroll
-              for (int q = 0; q < BLOCK_M / 64; q++) load_a(q * A_SLAB, row + q * 64, at, la);
+              for (int q = 0; q < BLOCK_M / LINE; q++) load_a(q * BLOCK_K * 128, row + q * LINE, at, la);
             } else {
 #pragma unroll
               for (int i = 0; i < PARTS; i++) load_a(i * A_PART, at + i * PART_K, row, la);

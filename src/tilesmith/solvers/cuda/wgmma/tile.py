@@ -128,8 +128,7 @@ class Sm90Tile(WarpgroupTile):
         form, split = self.form, self.value["cluster_k"] > 1
         if self.value["split_k"] > 1:
             return "PARTIAL"
-        apart = form.wide and form.transposed  # neither way is through shared memory
-        if form.mapped is not None and self.value["slab_n"] == 64 and not split and not apart:
+        if form.mapped is not None and self.value["slab_n"] == 64 and not split:
             return "MAPPED"
         placed = form.placed
         if dtype(form.out_dtype).nbytes != 2 or (split and form.halo) or (form.kind == "wrw" and not split):
@@ -140,7 +139,10 @@ class Sm90Tile(WarpgroupTile):
         else:
             whole = placed.column == 1 and (form.channels if form.kind == "wrw" else form.cols) % 8 == 0
             steps = placed.pixels or (placed.layer, placed.row, placed.tap)
-        return "ROWS" if whole and all(step % 8 == 0 for step in steps) else "DIRECT"
+        if whole and all(step % 8 == 0 for step in steps):
+            return "ROWS"
+        alone = split or form.transposed or form.residual is not None or form.beta  # results are finished one by one
+        return "LINES" if placed.column == 1 and not alone else "DIRECT"
 
     @cached_property
     def staged(self) -> bool:
@@ -157,7 +159,7 @@ class Sm90Tile(WarpgroupTile):
     def bias_bytes(self) -> int:
         """Shared memory of the columns' bias: that of two tiles for each warpgroup."""
         form = self.form
-        grouped = self.store in ("MAPPED", "ROWS") and self.value["cluster_k"] == 1 and not form.beta
+        grouped = self.store in ("MAPPED", "ROWS", "LINES") and self.value["cluster_k"] == 1 and not form.beta
         if (
             form.bias is None
             or form.wide
@@ -216,7 +218,7 @@ class Sm90Tile(WarpgroupTile):
     def _staging_bytes(self) -> int:
         if self.value["cluster_k"] > 1:
             return -(-self.exchanged_bytes // 1024) * 1024 if self.exchanged_bytes <= APART_BYTES else 0
-        staged = self.store in ("MAPPED", "ROWS")
+        staged = self.store in ("MAPPED", "ROWS", "LINES")
         return self.warpgroups * 4 * self.store_buffers * 2048 * staged
 
     @cached_property
@@ -291,6 +293,8 @@ class Sm90Tile(WarpgroupTile):
         if self.product_n not in product_widths(form.dtype) or self.block_n % self.product_n:
             return False
         if form.promoted and self.pingpong:
+            return False
+        if form.nbytes != 2 and form.b_columns:  # the swapped form has them as rows
             return False
         if self.pingpong and (wgs != 2 or split > 1 or self.sums > 128):
             return False
