@@ -394,6 +394,7 @@ template <typename T> TS_DEVICE void ts_load_pair(const T *from, float &low, flo
 template <typename T> TS_DEVICE float ts_fresh(const T *) { return 0.0f; } // never called
 TS_DEVICE void ts_shared_store(ts_u32 to, float v) { ts_shared_store(to, __float_as_uint(v)); }
 TS_DEVICE void ts_shared_store(ts_u32 to, int v) { ts_shared_store(to, (ts_u32)v); }
+TS_DEVICE void ts_shared_store(ts_u32 to, ts_u16 v) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(v) : "memory"); }
 TS_DEVICE void ts_shared_store2(ts_u32 to, float a, float b) {
   asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(to), "f"(a), "f"(b) : "memory");
 }

@@ -194,7 +194,7 @@ def _placed(
     rows = view.shape[0] * prod(view.shape[2:])
     nbytes, mapped = dtype(view.dtype).nbytes, None
     (row,) = steps_along((rows,), (step,), nbytes)
-    stored = view.dtype in HALVES or (nbytes == 4 and dtype(source).nbytes != 2)
+    stored = view.dtype in HALVES or dtype(source).nbytes != 2
     if stored and aligned(row, nbytes=nbytes) and stores_whole(view.shape[1], view.owns_gaps, nbytes):
         mapped = Tiled(out, (view.shape[1], rows, 1), (row, 16 // nbytes))
     return Placed(0, step, 1), mapped

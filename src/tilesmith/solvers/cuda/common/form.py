@@ -127,10 +127,10 @@ class Sm90Form:
         """Whether sums of the tensor cores must be added to fp32 ones before they grow long."""
         return self.dtype in BYTES
 
-    @property
-    def wide(self) -> bool:
-        """Whether results have 32 bits."""
-        return dtype(self.out_dtype).nbytes == 4
+    @cached_property
+    def out_nbytes(self) -> int:
+        """Of an element of the result."""
+        return dtype(self.out_dtype).nbytes
 
     @property
     def rank(self) -> int:
@@ -241,7 +241,7 @@ def gemm_form(g: GemmGeometry, transposed: bool = False) -> Sm90Form | Rejected:
     of_result = dtype(g.c.dtype).nbytes
     layer_step, row_step = steps_along((g.batch, g.m), (layer, row), of_result)
     bias, residual, out = result_slots(g.epilogue)
-    stored = g.c.dtype in HALVES or (of_result == 4 and nbytes != 2)
+    stored = g.c.dtype in HALVES or nbytes != 2
     if stored and aligned(layer_step, row_step, nbytes=of_result) and stores_whole(g.n, nbytes=of_result):
         mapped = Tiled(out, (g.n, g.m, g.batch), (row_step, layer_step))
     rows, cols = (g.n, g.m) if transposed else (g.m, g.n)

@@ -18,9 +18,10 @@ constexpr int STAGE = RESIDENT ? A_BYTES : A_BYTES + B_BYTES;
 // What the copies bring: of a matrix with fewer rows than a tile, those that exist. The products of the others, whatever
 // lies there, are never stored.
 constexpr int A_LOADED = A_READ * BLOCK_K * SIZE, B_LOADED = B_READ * BLOCK_K * SIZE;
-// Results of 32 bits pass through shared memory 32 columns at a time, others 64.
-constexpr bool WIDE = sizeof(Out) == 4;
-constexpr int CHUNK = WIDE ? 32 : 64, CHUNKS = (BLOCK_N + CHUNK - 1) / CHUNK, TAIL = BLOCK_N % CHUNK, BUFFER = 2048;
+// Results pass through shared memory 128 bytes of a row at a time.
+constexpr int OUT_SIZE = sizeof(Out);
+constexpr bool WIDE = OUT_SIZE == 4, NARROW = OUT_SIZE == 1;
+constexpr int CHUNK = 128 / OUT_SIZE, CHUNKS = (BLOCK_N + CHUNK - 1) / CHUNK, TAIL = BLOCK_N % CHUNK, BUFFER = 2048;
 // Sums as products leave them in a warp's registers: units of 16 x 8, a quad for each lane, STRIP units side by side. Each
 // block of a cluster adds up a share of them.
 constexpr bool BY_ROWS = STORE == ROWS || STORE == LINES;
@@ -34,9 +35,9 @@ constexpr int RING = (STAGES * STAGE + BEYOND_RING + 1023) / 1024 * 1024; // sto
 constexpr int BARRIERS = 512;
 // The residual arrives where the results leave from: one copy for each of a warp's chunks (of a warpgroup's, when
 // TRANSPOSED), asked for before the products.
-constexpr bool STAGED = RESIDUAL && STORE == MAPPED && !BETA && !WIDE;
+constexpr bool STAGED = RESIDUAL && STORE == MAPPED && !BETA && OUT_SIZE == 2;
 // Results that are finished one pair at a time, since what is added to them lies in global memory.
-constexpr bool FINISHED_ALONE = STORE == DIRECT || (RESIDUAL && !STAGED) || BETA || (BIAS && WIDE);
+constexpr bool FINISHED_ALONE = STORE == DIRECT || (RESIDUAL && !STAGED) || BETA || (BIAS && WIDE) || NARROW;
 // A thread reads two columns' bias before the products, and its warpgroup shares them after: two tiles' at a time.
 constexpr bool SHARED_BIAS = BIAS && !BIAS_OF_ROW && !FINISHED_ALONE && SPLIT == 1 && STORE != PARTIAL;
 constexpr int BIAS_BYTES = SHARED_BIAS ? WARPGROUPS * 2 * BLOCK_N * 2 : 0;
@@ -50,7 +51,8 @@ static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs
 static_assert(RECEIVE_APART || EXCHANGED <= STAGES * STAGE, "partial sums lie in the ring");
 static_assert(CAST == 1 || (SPLIT == 1 && !RESIDENT && KIND != WRW), "pairs of blocks share columns");
 static_assert(SIZE == 2 || (!B_BY_COLUMNS && (!A_BY_COLUMNS || SIZE == 4)), "other types have no transposed products");
-static_assert(sizeof(Out) == 2 || !BY_ROWS, "16 bits are stored by rows");
+static_assert(OUT_SIZE == 2 || !BY_ROWS, "16 bits are stored by rows");
+static_assert(!NARROW || STORE != MAPPED || !TRANSPOSED, "bytes are stored along rows");
 static_assert(STORE != LINES || (SPLIT == 1 && !TRANSPOSED && KIND != WRW), "whole rows of a tile");
 static_assert(!PROMOTED || (!PINGPONG && BLOCK_N % PRODUCT_N == 0), "sums are promoted beside another's products");
 static_assert(!RESIDENT || (SPLIT == 1 && !SLICED && KIND != WRW), "what stays is the whole of k");
@@ -236,6 +238,17 @@ template <bool OF_COLUMNS> TS_DEVICE void add_residual(ts_u32 from, Sum *v, bool
 TS_DEVICE ts_u32 bits_of(ts_bf16 v) { return v.bits; }
 TS_DEVICE ts_u32 bits_of(ts_fp16 v) { return v.bits; }
 template <typename T> TS_DEVICE ts_u32 bits_of(T) { return 0; } // never called
+
+// Two neighbours of the row that begins at element `base`, finished, as bytes.
+template <typename T> TS_DEVICE ts_u16 bytes_of(const Run &run, Sum a, Sum b, int row, int column, ts_i64 base) {
+  if constexpr (sizeof(T) == 1) {
+    Value first = a, second = b;
+    const ts_i64 off = column_at(run, column);
+    if (off >= 0 && base >= 0) finish(run, first, second, row, column, base + off, true);
+    return (ts_u16)(ts_byte(T(), first) | ts_byte(T(), second) << 8);
+  }
+  return 0;
+}
 
 TS_DEVICE void release(ts_u32 empty, int thread) {
   if (thread == 0) ts_arrive(empty);
@@ -434,7 +447,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             for (int j = from; j < to; j++) {
               const int column = column0 + j * 8 + in_column;
               Sum *v = sums[m] + 4 * j;
-              if (FINISHED_ALONE) {
+              if (NARROW && STORE == MAPPED) { // on their way to shared memory
+              } else if (FINISHED_ALONE) {
                 finish_quad<STORE == DIRECT>(run, v[0], v[1], v[2], v[3], row + in_row, column, low, high);
               } else {
                 if (SCALED)
@@ -470,7 +484,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                   ts_shared_store(line + ((in_line / 4 ^ column % 8) << 4) + in_line % 4 * 4, sums[m][4 * j + e]);
                 }
 #pragma unroll
-              for (int j = from; !WIDE && j < to; j += 2) {
+              for (int j = from; OUT_SIZE == 2 && j < to; j += 2) {
                 const ts_u32 line = at + ((j - from + (quad >> 1)) * 8 + r) * 128;
                 const ts_u32 to16 = line + (((warp * 2 + (quad & 1)) ^ r) << 4);
                 if (STAGED) add_residual<true>(to16, sums[m] + 4 * j, j + 1 < to);
@@ -497,7 +511,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                 ts_shared_store2(pair, v[0], v[1]), ts_shared_store2(pair + 1024, v[2], v[3]);
               }
 #pragma unroll
-              for (int j = from; !WIDE && j < to; j += 2) {
+              for (int j = from; NARROW && j < to; j++) {
+                const Sum *v = sums[m] + 4 * j;
+                const int column = column0 + j * 8 + in_column;
+                const ts_u32 pair = at + in_row * 128 + (((j - from) / 2 ^ in_row) << 4) + j % 2 * 8 + in_column;
+                ts_shared_store(pair, bytes_of<Out>(run, v[0], v[1], row + in_row, column, low));
+                ts_shared_store(pair + 1024, bytes_of<Out>(run, v[2], v[3], row + in_row + 8, column, high));
+              }
+#pragma unroll
+              for (int j = from; OUT_SIZE == 2 && j < to; j += 2) {
                 const ts_u32 to16 = at + (r + (quad & 1) * 8) * 128 + (((j - from + (quad >> 1)) ^ r) << 4);
                 if (STAGED) add_residual<false>(to16, sums[m] + 4 * j, j + 1 < to);
                 ts_put_sums<Out, false>(to16, (const float *)sums[m] + 4 * j, j + 1 < to);

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilesmith.codegen.cuda.hopper import product_widths
-from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
 from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
 from tilesmith.solvers.solver import Config
@@ -63,7 +62,7 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def chunk(self) -> int:
         """Columns of results that pass through shared memory at once."""
-        return 32 if self.form.wide else 64
+        return 128 // self.form.out_nbytes
 
     @cached_property
     def a_read(self) -> int:
@@ -128,10 +127,11 @@ class Sm90Tile(WarpgroupTile):
         form, split = self.form, self.value["cluster_k"] > 1
         if self.value["split_k"] > 1:
             return "PARTIAL"
-        if form.mapped is not None and self.value["slab_n"] == 64 and not split:
+        apart = form.out_nbytes == 1 and (form.transposed or self.block_n % 16 != 0)
+        if form.mapped is not None and self.value["slab_n"] == 64 and not split and not apart:
             return "MAPPED"
         placed = form.placed
-        if dtype(form.out_dtype).nbytes != 2 or (split and form.halo) or (form.kind == "wrw" and not split):
+        if form.out_nbytes != 2 or (split and form.halo) or (form.kind == "wrw" and not split):
             return "DIRECT"
         if form.transposed:
             whole = split and placed.row == 1 and form.rows % 8 == 0
@@ -147,7 +147,7 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def staged(self) -> bool:
         """Whether bulk copies bring the residual, into the memory that results leave from."""
-        whole = self.store == "MAPPED" and not self.form.wide
+        whole = self.store == "MAPPED" and self.form.out_nbytes == 2
         return self.form.residual is not None and whole and not self.form.beta
 
     @property
@@ -162,7 +162,7 @@ class Sm90Tile(WarpgroupTile):
         grouped = self.store in ("MAPPED", "ROWS", "LINES") and self.value["cluster_k"] == 1 and not form.beta
         if (
             form.bias is None
-            or form.wide
+            or form.out_nbytes != 2
             or form.transposed
             or not grouped
             or (form.residual is not None and not self.staged)
@@ -315,7 +315,7 @@ class Sm90Tile(WarpgroupTile):
             return False
         if v["split_k"] > 1 and not self._can_slice:
             return False
-        if self.pingpong and form.wide and self.store != "MAPPED":
+        if self.pingpong and form.out_nbytes != 2 and self.store != "MAPPED":
             return False
         return self.parts <= min(self.layer_steps)
 
