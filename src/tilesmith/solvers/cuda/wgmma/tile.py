@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
 from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
