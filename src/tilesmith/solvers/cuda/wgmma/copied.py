@@ -80,7 +80,9 @@ class _Copy:
         return layout_copy(views[0], views[1], read, write, target)
 
     def seconds(self, target: CudaTarget) -> float:
-        share = fit_of(target).copy.bandwidth[-1 if self.turned and dtype(self.dtype).nbytes == 1 else 0]
+        # Transposed bytes, then transposed words or rows of 16 bytes; rows that begin anywhere lose a third.
+        one, wide, shifted = (fit_of(target).copy.bandwidth[i] for i in (-1, 0, 1))
+        share = (one if dtype(self.dtype).nbytes == 1 else wide) if self.turned else shifted
         return 2 * self.nbytes / (share * target.bytes_per_s)
 
 
@@ -148,9 +150,8 @@ class CopiedGemmSolver:
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
         assert isinstance(problem, GemmGeometry)
         copies = copies_of(problem)
-        start = 1e-6 * (1 + sum(copy.turned for copy in copies))
         moved = sum(copy.seconds(target) for copy in copies)
-        return self.inner.predict(self.changed(problem), config, target) + moved + start
+        return self.inner.predict(self.changed(problem), config, target) + moved + fit_of(target).copy.start
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         inner = self.inner.draft(self.changed(problem), config, target)

@@ -244,7 +244,8 @@ template <typename T> TS_DEVICE ts_u16 bytes_of(const Run &run, Sum a, Sum b, in
   if constexpr (sizeof(T) == 1) {
     Value first = a, second = b;
     const ts_i64 off = column_at(run, column);
-    if (off >= 0 && base >= 0) finish(run, first, second, row, column, base + off, true);
+    const bool both = EVEN || column_at(run, column + 1) >= 0;
+    if (off >= 0 && base >= 0) finish(run, first, second, row, column, base + off, both);
     return (ts_u16)(ts_byte(T(), first) | ts_byte(T(), second) << 8);
   }
   return 0;
