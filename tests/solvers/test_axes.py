@@ -20,6 +20,7 @@ TARGETS = (cuda_target("sm_90a", 132), cpu_target("x86_64-v3", 1), cpu_target("x
 PROBLEMS = [
     GemmSignature(64, 4096, 4096, dtype="bf16"),
     GemmSignature(100, 200, 300),
+    GemmSignature(101, 201, 301, dtype="bf16"),
     GemmSignature(50000, 64, 64, dtype="bf16"),
     *(
         ConvSignature(

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from tilesmith.compare.cublaslt import RESULTS, LtGemm
+from tilesmith.compare.cuda_bytes import byte_calls
 from tilesmith.compare.cuda_fused import fused_calls
 from tilesmith.compare.rival import Setting, Way
 from tilesmith.plan.slots import arguments
@@ -44,7 +45,11 @@ def _ways(library: str, setting: Setting) -> list[Way]:
     if isinstance(signature, GemmSignature) != (library == "cublas"):
         return []
     if not {slot.dtype for slot in arguments(signature)} <= set(TORCH_DTYPES):
-        return []
+        if not isinstance(signature, GemmSignature):
+            return []
+        row = device_tensors(signature, setting.values, setting.ordinal, setting.calls)
+        laid = GemmCall(signature, "cublaslt").laid
+        return [Way(name, calls, array_of, laid) for name, calls in byte_calls(signature, row).items()]
     if not isinstance(signature, GemmSignature) and signature.mode == "bgrad":
         return []
     row = device_tensors(signature, setting.values, setting.ordinal, setting.calls)

@@ -134,12 +134,12 @@ class Relayout(Generic[Kind]):
             slot = Pointer(Space.SLOT, change.slot)
             if change.is_result:
                 made = self.copies.copy(change.wanted, change.view, copy, slot, target)
-                after.append(_added(sources, *made))
+                after.append(added(sources, *made))
             else:
-                step = _added(sources, *self.copies.copy(change.view, change.wanted, slot, copy, target))
+                step = added(sources, *self.copies.copy(change.view, change.wanted, slot, copy, target))
                 (prepare if change.space == Space.PACKED else before).append(step)
-        prepare += [_rebased(step, moved) for step in inner.prepare]
-        run = tuple(_rebased(step, moved) for step in inner.run)
+        prepare += [rebased(step, moved) for step in inner.prepare]
+        run = tuple(rebased(step, moved) for step in inner.run)
         # A draft without prepare steps has no packed memory.
         packed = used[Space.PACKED] if prepare else inner.packed_bytes
         return Draft(tuple(sources), (*before, *run, *after), tuple(prepare), packed, used[Space.WORKSPACE])
@@ -185,14 +185,14 @@ def channels_last(view: TensorView, multiple: int = 1) -> TensorView:
     return replace(view, strides=strides, vector=1, owns_gaps=pitch > c)
 
 
-def _added(sources: list[Source], source: Source, launch: Launch) -> Launch:
+def added(sources: list[Source], source: Source, launch: Launch) -> Launch:
     """``launch`` with its source among ``sources``, once."""
     if source not in sources:
         sources.append(source)
     return replace(launch, artifact=sources.index(source))
 
 
-def _rebased(step: Step, moved: dict[int, Pointer]) -> Step:
+def rebased(step: Step, moved: dict[int, Pointer]) -> Step:
     """``step`` with the moved slots' pointers into the workspace."""
 
     def place(value: Parameter) -> Parameter:

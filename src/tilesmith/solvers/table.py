@@ -30,6 +30,7 @@ from tilesmith.solvers.cuda.phases.solver import PhasesSolver
 from tilesmith.solvers.cuda.narrow_groups.solver import NarrowGroupsSolver
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.cuda.thin.solver import MmaThinSolver
+from tilesmith.solvers.cuda.wgmma.copied import CopiedGemmSolver
 from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
 from tilesmith.solvers.external.candidate import EXTERNAL_SOLVERS, LibrarySolver
 from tilesmith.solvers.limited import Limited
@@ -74,6 +75,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
 
 CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
     *_FAST_CUDA,
+    CopiedGemmSolver(),
     *(Relayout(solver, CUDA_COPIES) for solver in _FAST_CUDA),
     CudaReferenceSolver(),
 )

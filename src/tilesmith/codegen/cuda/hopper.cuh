@@ -270,7 +270,7 @@ TS_DEVICE ts_u32 ts_pack(ts_fp16, float low, float high) {
   asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(r) : "f"(low), "f"(high));
   return r;
 }
-TS_DEVICE ts_u32 ts_pack(float, float low, float) { return __float_as_uint(low); } // never called
+template <typename T> TS_DEVICE ts_u32 ts_pack(T, float low, float) { return __float_as_uint(low); } // never called
 // A warp's sums of 16 rows and 16 columns (8, if not `two`) into shared memory, as `T`.
 template <typename T, bool TRANSPOSED> TS_DEVICE void ts_put_sums(ts_u32 to, const float *v, bool two) {
   const ts_u32 a = ts_pack(T(), v[0], v[1]), b = ts_pack(T(), v[2], v[3]);
@@ -291,7 +291,7 @@ TS_DEVICE void ts_add_pair(ts_fp16, ts_u32 v, float *sums) {
   low.bits = (ts_u16)v, high.bits = (ts_u16)(v >> 16);
   sums[0] += ts_float(low), sums[1] += ts_float(high);
 }
-TS_DEVICE void ts_add_pair(float, ts_u32, float *) {} // never called
+template <typename T, typename S> TS_DEVICE void ts_add_pair(T, ts_u32, S *) {} // never called
 // Adds what `ts_put_sums` would store at the same place.
 template <typename T, bool TRANSPOSED> TS_DEVICE void ts_add_stored(ts_u32 from, float *v, bool two) {
   ts_u32 a, b, c, d;
@@ -339,4 +339,74 @@ TS_DEVICE float ts_fresh(const float *from) {
   float v;
   asm volatile("ld.global.cv.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
   return v;
+}
+
+// --- bytes, and 32-bit integers ---
+struct ts_e4m3 {
+  unsigned char bits;
+};
+struct ts_e5m2 {
+  unsigned char bits;
+};
+struct ts_int8 {
+  signed char v;
+};
+TS_DEVICE float ts_float(ts_e5m2 v) {
+  ts_fp16 wide;
+  wide.bits = (ts_u16)(v.bits << 8);
+  return ts_float(wide);
+}
+TS_DEVICE float ts_float(ts_e4m3 v) {
+  ts_u32 two;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two) : "h"((ts_u16)v.bits));
+  ts_fp16 wide;
+  wide.bits = (ts_u16)two;
+  return ts_float(wide);
+}
+TS_DEVICE float ts_float(ts_int8 v) { return v.v; }
+TS_DEVICE float ts_float(int v) { return (float)v; }
+// The instructions saturate; what rounds to beyond the largest number shall be NaN (e4m3) or Inf (e5m2).
+TS_DEVICE ts_u32 ts_byte(ts_e4m3, float v) {
+  ts_u16 two;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(0.0f), "f"(v));
+  return fabsf(v) > 464.0f ? two | 0x7f : two;
+}
+TS_DEVICE ts_u32 ts_byte(ts_e5m2, float v) {
+  ts_u16 two;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(two) : "f"(0.0f), "f"(v));
+  return fabsf(v) >= 61440.0f ? (two & 0x80) | 0x7c : two;
+}
+// To nearest even, saturated; a NaN becomes 0.
+TS_DEVICE ts_u32 ts_byte(ts_int8, float v) {
+  int whole;
+  asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(whole) : "f"(v));
+  return (ts_u32)whole & 0xff;
+}
+template <typename T> TS_DEVICE void ts_narrow(T *to, float v) { *(unsigned char *)to = (unsigned char)ts_byte(T(), v); }
+template <typename T> TS_DEVICE void ts_store_pair(T *to, float low, float high) {
+  *(ts_u16 *)to = (ts_u16)(ts_byte(T(), low) | ts_byte(T(), high) << 8);
+}
+TS_DEVICE void ts_narrow(int *to, int v) { *to = v; }
+TS_DEVICE void ts_store_pair(int *to, int low, int high) { *(int2 *)to = make_int2(low, high); }
+template <typename T> TS_DEVICE void ts_load_pair(const T *from, float &low, float &high) {
+  low = ts_float(from[0]), high = ts_float(from[1]);
+}
+template <typename T> TS_DEVICE float ts_fresh(const T *) { return 0.0f; } // never called
+TS_DEVICE void ts_shared_store(ts_u32 to, float v) { ts_shared_store(to, __float_as_uint(v)); }
+TS_DEVICE void ts_shared_store(ts_u32 to, int v) { ts_shared_store(to, (ts_u32)v); }
+TS_DEVICE void ts_shared_store(ts_u32 to, ts_u16 v) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(v) : "memory"); }
+TS_DEVICE void ts_shared_store2(ts_u32 to, float a, float b) {
+  asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(to), "f"(a), "f"(b) : "memory");
+}
+TS_DEVICE void ts_shared_store2(ts_u32 to, int a, int b) {
+  asm volatile("st.shared.v2.s32 [%0], {%1,%2};" ::"r"(to), "r"(a), "r"(b) : "memory");
+}
+TS_DEVICE void ts_shared_store4(ts_u32 to, const int *v) {
+  asm volatile("st.shared.v4.s32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+}
+TS_DEVICE void ts_shared_load4(ts_u32 from, int (&v)[4]) {
+  asm volatile("ld.shared.v4.s32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+               : "r"(from)
+               : "memory");
 }

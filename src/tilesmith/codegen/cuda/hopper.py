@@ -5,6 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from tilesmith.problems.dtypes import acc_dtype
+
+_WORDS = {"bf16": "bf16", "fp16": "f16", "tf32": "tf32", "fp8e4m3": "e4m3", "fp8e5m2": "e5m2", "int8": "s8"}
+
 
 @lru_cache(maxsize=1)
 def hopper_prelude() -> str:
@@ -12,22 +16,44 @@ def hopper_prelude() -> str:
     return Path(__file__).with_name("hopper.cuh").read_text()
 
 
-def product_text(name: str, block_n: int, dtype: str, a_columns: bool, b_columns: bool) -> str:
-    """A device function ``name(sums, a, b, add)``: a 64 x ``block_n`` x 16 product of shared-memory descriptors.
+def product_text(
+    name: str, block_n: int, dtype: str, a_columns: bool, b_columns: bool, b_dtype: str | None = None
+) -> str:
+    """A device function ``name(sums, a, b, add)``: a 64 x ``block_n`` product over 32 bytes of k, by descriptors.
 
     ``sums`` are overwritten when ``add`` is 0. ``a_columns``: rows of A, not k, are contiguous; so for B's columns.
+    ``b_dtype`` is ``dtype`` where it is None. TF32 whose rows are contiguous come in registers: ``a`` is a lane's four.
     """
-    if block_n % 8 or not 8 <= block_n <= 256:
-        raise ValueError(f"wgmma has no {block_n} columns: multiples of 8 up to 256")
-    count = block_n // 2
-    word = {"bf16": "bf16", "fp16": "f16"}[dtype]
+    if block_n not in product_widths(dtype):
+        raise ValueError(f"wgmma has no {block_n} columns of {dtype}")
+    loaded = a_columns and dtype == "tf32"
+    if (a_columns or b_columns) and dtype not in ("bf16", "fp16") and not (loaded and not b_columns):
+        raise ValueError(f"wgmma has no transposed operands of {dtype}")
+    count, depth = block_n // 2, 32 // acc_dtype(dtype).nbytes
+    whole = dtype == "int8"
+    words = f"{'s32' if whole else 'f32'}.{_WORDS[dtype]}.{_WORDS[b_dtype or dtype]}"
+    kind, letter = ("int", "r") if whole else ("float", "f")
     registers = ", ".join(f"%{i}" for i in range(count))
-    sums = ", ".join(f'"+f"(sums[{i}])' for i in range(count))
-    return f"""TS_DEVICE void {name}(float (&sums)[{count}], ts_u64 a, ts_u64 b, int add) {{
-  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0;\\n"
-               "wgmma.mma_async.sync.aligned.m64n{block_n}k16.f32.{word}.{word} {{{registers}}}, "
-               "%{count}, %{count + 1}, p, 1, 1, {int(a_columns)}, {int(b_columns)}; }}"
+    sums = ", ".join(f'"+{letter}"(sums[{i}])' for i in range(count))
+    # Signs of the operands, which integers lack; 16-bit operands have a transposition each.
+    signs = "" if whole else ", 1, 1"
+    signs += f", {int(a_columns)}, {int(b_columns)}" if depth == 16 else ""
+    first, given = (
+        ("const ts_u32 (&a)[4]", '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])') if loaded else ("ts_u64 a", '"l"(a)')
+    )
+    after = count + (4 if loaded else 1)
+    operand = f"{{{', '.join(f'%{i}' for i in range(count, after))}}}" if loaded else f"%{count}"
+    return f"""TS_DEVICE void {name}({kind} (&sums)[{count}], {first}, ts_u64 b, int add) {{
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{after + 1}, 0;\\n"
+               "wgmma.mma_async.sync.aligned.m64n{block_n}k{depth}.{words} {{{registers}}}, "
+               "{operand}, %{after}, p{signs}; }}"
                : {sums}
-               : "l"(a), "l"(b), "r"(add));
+               : {given}, "l"(b), "r"(add));
 }}
 """
+
+
+@lru_cache(maxsize=8)
+def product_widths(dtype: str) -> tuple[int, ...]:
+    """The columns that products of ``dtype`` can have: multiples of 8, of int8 those of 16 beyond 32."""
+    return tuple(n for n in range(8, 257, 8) if dtype != "int8" or n % 16 == 0 or n < 32)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import prod
 
 from tilesmith.plan.records import Pointer
+from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, even_step, slot
@@ -17,10 +18,12 @@ from tilesmith.solvers.cuda.common.form import (
     Tiled,
     Window,
     aligned,
+    element_of,
     even_pixels,
     pixel_axes,
     refuse_dtypes,
     result_slots,
+    scale_slot,
     steps_along,
     stores_whole,
 )
@@ -48,7 +51,8 @@ def conv_form(g: ConvGeometry) -> Sm90Form | Rejected:
     taps, corner, base, step = built
     spatial = spatial_axes(g)
     window = _window(0 if g.direction != "wrw" else 1, source, spatial, corner, base, step)
-    filter_ = _filter(g.w, 1 if g.direction != "wrw" else 2)
+    weights = g.direction == "wrw"
+    filter_ = _filter(g.w, 2 if weights else 1, weights and g.w.dtype not in HALVES)
     if isinstance(window, Rejected):
         return window
     if isinstance(filter_, Rejected):
@@ -58,16 +62,17 @@ def conv_form(g: ConvGeometry) -> Sm90Form | Rejected:
     if g.direction == "wrw":
         return _weights(g, window, filter_, taps)
     bias, residual, out = result_slots(g.epilogue)
-    placed, mapped = _placed(g, result, base, out)
+    placed, mapped = _placed(g, result, source.dtype, base, out)
     halo = g.direction == "bwd" and any(
         corner[i] < 0 or base[i] + max((o >> 8 * i & 255) for o in taps.offset) + corner[i] > source.shape[4 - i]
         for i in range(spatial)
     )
     return Sm90Form(
-        kind="conv", dtype=source.dtype, out_dtype=result.dtype, rows=g.n * prod(base), cols=cols,
+        kind="conv", dtype=element_of(source.dtype, g.tf32), out_dtype=result.dtype, rows=g.n * prod(base), cols=cols,
         layers=len(taps.first) - 1, reduced=reduced, a=window, b=filter_, a_columns=False,
         b_columns=g.direction == "bwd", placed=placed, mapped=mapped, out=out,
         bias=bias, residual=residual, taps=taps, channels=reduced, halo=halo, epilogue=g.epilogue,
+        b_dtype=element_of(g.w.dtype, g.tf32), scale=scale_slot(g.epilogue),
     )  # fmt: skip
 
 
@@ -75,9 +80,13 @@ def _refuse(g: ConvGeometry) -> Rejected | None:
     if g.direction not in ("fwd", "bwd", "wrw"):
         return Rejected(reasons.DIRECTION, g.direction)
     operands = {"fwd": (g.x, g.w, g.y), "bwd": (g.y, g.w, g.x), "wrw": (g.x, g.y, g.w)}[g.direction]
-    refused = refuse_dtypes(operands[0].dtype, operands[1].dtype, operands[2].dtype, g.acc_dtype)
+    refused = refuse_dtypes(operands[0].dtype, operands[1].dtype, operands[2].dtype, g.acc_dtype, g.tf32)
     if refused:
         return refused
+    if g.direction != "fwd" and dtype(operands[0].dtype).nbytes != 2:
+        return Rejected(reasons.DIRECTION, f"{g.direction} of {operands[0].dtype}: k is not contiguous")
+    if operands[2].dtype == "int32" and not g.epilogue.is_identity:
+        return Rejected(reasons.EPILOGUE, "an epilogue of integers")
     if g.groups != 1:
         return Rejected(reasons.GROUPS, f"{g.groups} groups")
     if max(g.x.vector, g.w.vector, g.y.vector) > 1:
@@ -148,8 +157,8 @@ def _window(
     return Window(axes.pointer, dims, axes.strides, corner[:spatial], base[:spatial], step[:spatial])
 
 
-def _filter(w: TensorView, index: int) -> Tiled | Rejected:
-    """The filter as (channels, taps, rows)."""
+def _filter(w: TensorView, index: int, result: bool) -> Tiled | Rejected:
+    """The filter as (channels, taps, rows); a ``result`` need not be aligned."""
     k, c, t, r, s = w.shape
     tap, merged = None, 1
     for size, stride in zip((s, r, t), reversed(w.strides[2:]), strict=True):
@@ -158,8 +167,9 @@ def _filter(w: TensorView, index: int) -> Tiled | Rejected:
             if stride != tap * merged:
                 return Rejected(reasons.LAYOUT, "the filter's taps do not lie evenly")
             merged *= size
-    row, tap_step = steps_along((k, t * r * s), (w.strides[0], tap or 8))
-    if w.dtype in HALVES and not aligned(row, tap_step):
+    nbytes = dtype(w.dtype).nbytes
+    row, tap_step = steps_along((k, t * r * s), (w.strides[0], tap or 16 // nbytes), nbytes)
+    if not result and not aligned(row, tap_step, nbytes=nbytes):
         return Rejected(reasons.LAYOUT, "rows of the filter are no multiples of 16 bytes")
     return Tiled(slot(index), (c, t * r * s, k), (tap_step, row), across=2)
 
@@ -170,7 +180,10 @@ def _linear(view: TensorView) -> int | None:
     return step if step is None else step or view.shape[1]
 
 
-def _placed(g: ConvGeometry, view: TensorView, base: tuple[int, ...], out: Pointer) -> tuple[Placed, Tiled | None]:
+def _placed(
+    g: ConvGeometry, view: TensorView, source: str, base: tuple[int, ...], out: Pointer
+) -> tuple[Placed, Tiled | None]:
+    """Where the results lie, and how a tensor map stores them; ``source`` is the operands' type."""
     step = _linear(view)
     n, _, d, h, w = view.strides
     if g.direction == "bwd" and max(g.stride) > 1:
@@ -179,10 +192,11 @@ def _placed(g: ConvGeometry, view: TensorView, base: tuple[int, ...], out: Point
         sizes, phases = view.shape[:1:-1], (g.stride[::-1] if g.direction == "bwd" else (1, 1, 1))
         return Placed(pixels=(n, d, h, w), sizes=sizes, phases=phases), None
     rows = view.shape[0] * prod(view.shape[2:])
-    (row,) = steps_along((rows,), (step,))
-    mapped = None
-    if aligned(row) and view.dtype in HALVES and stores_whole(view.shape[1], view.owns_gaps):
-        mapped = Tiled(out, (view.shape[1], rows, 1), (row, 8))
+    nbytes, mapped = dtype(view.dtype).nbytes, None
+    (row,) = steps_along((rows,), (step,), nbytes)
+    stored = view.dtype in HALVES or dtype(source).nbytes != 2
+    if stored and aligned(row, nbytes=nbytes) and stores_whole(view.shape[1], view.owns_gaps, nbytes):
+        mapped = Tiled(out, (view.shape[1], rows, 1), (row, 16 // nbytes))
     return Placed(0, step, 1), mapped
 
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tilesmith.plan.records import Pointer
+from tilesmith.problems.dtypes import acc_dtype, dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import GemmGeometry, TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, slot
+from tilesmith.solvers.cuda.common.dense import BYTES, HALVES, MAX_INDEX, slot
 from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Rejected
 
@@ -112,6 +113,27 @@ class Sm90Form:
     beta: float = 0.0
     epilogue: Epilogue = IDENTITY
     groups: int = 1  # each layer is a group of a phase: the groups of the first phase first
+    b_dtype: str = ""  # as ``dtype`` where it is empty
+    scale: Pointer | None = None
+
+    @property
+    def b_type(self) -> str:
+        return self.b_dtype or self.dtype
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Of an element of either operand."""
+        return acc_dtype(self.dtype).nbytes
+
+    @property
+    def promoted(self) -> bool:
+        """Whether sums of the tensor cores must be added to fp32 ones before they grow long."""
+        return self.dtype in BYTES
+
+    @cached_property
+    def out_nbytes(self) -> int:
+        """Of an element of the result."""
+        return dtype(self.out_dtype).nbytes
 
     @property
     def rank(self) -> int:
@@ -121,8 +143,9 @@ class Sm90Form:
     @cached_property
     def intensity(self) -> float:
         """Of a GEMM: operations over the bytes of reading and writing each element once."""
-        moved = self.rows * self.reduced + self.reduced * self.cols + self.rows * self.cols
-        return self.products / (self.layers * moved)
+        nbytes = self.nbytes
+        moved = nbytes * (self.rows + self.cols) * self.reduced + max(nbytes, 2) * self.rows * self.cols
+        return 2 * self.products / (self.layers * moved)
 
     @property
     def products(self) -> int:
@@ -137,51 +160,66 @@ def result_slots(epilogue: Epilogue) -> tuple[Pointer | None, Pointer | None, Po
     """Bias, residual and result, which follow two operands."""
     bias = slot(2) if epilogue.bias else None
     residual = slot(2 + epilogue.bias) if epilogue.residual else None
-    return bias, residual, slot(2 + epilogue.bias + epilogue.residual)
+    return bias, residual, slot(2 + epilogue.bias + epilogue.residual + epilogue.is_scaled)
 
 
-def aligned(*strides: int) -> bool:
-    """Whether strides of 16-bit elements are multiples of the 16 bytes that tensor maps ask for."""
-    return all(stride % 8 == 0 and stride > 0 for stride in strides)
+def scale_slot(epilogue: Epilogue) -> Pointer | None:
+    """The factors of a scale, which stand before the result."""
+    return slot(2 + epilogue.bias + epilogue.residual) if epilogue.is_scaled else None
 
 
-def stores_whole(channels: int, owns_gaps: bool = False) -> bool:
-    """Whether tensor maps can store rows of so many 16-bit elements.
+def aligned(*strides: int, nbytes: int = 2) -> bool:
+    """Whether strides of elements of ``nbytes`` are multiples of the 16 bytes that tensor maps ask for."""
+    return all(stride * nbytes % 16 == 0 and stride > 0 for stride in strides)
+
+
+def stores_whole(channels: int, owns_gaps: bool = False, nbytes: int = 2) -> bool:
+    """Whether tensor maps can store rows of so many elements of ``nbytes``.
 
     What they store ends at a multiple of 16 bytes (seen on an H200), so other rows need gaps that may be overwritten.
     """
-    return channels % 8 == 0 or owns_gaps
+    return channels * nbytes % 16 == 0 or owns_gaps
 
 
-def refuse_dtypes(a: str, b: str, c: str, acc: str) -> Rejected | None:
-    if a != b or a not in HALVES:
+def refuse_dtypes(a: str, b: str, c: str, acc: str, tf32: bool = False) -> Rejected | None:
+    if a == b == "int8":
+        return None if acc == "int32" else Rejected(reasons.DTYPE, f"{c}, accumulated in {acc}")
+    bytes_ = a in BYTES and b in BYTES
+    if not (bytes_ or (a == b and (a in HALVES or (a == "fp32" and tf32)))):
         return Rejected(reasons.DTYPE, f"{a} x {b}")
-    if c not in (a, "fp32") or acc != "fp32":
+    if c not in ((*HALVES, *BYTES, "fp32") if bytes_ else (a, "fp32")) or acc != "fp32":
         return Rejected(reasons.DTYPE, f"{c}, accumulated in {acc}")
     return None
 
 
-def steps_along(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """``strides``, those of unit axes replaced by one that is surely aligned."""
-    return tuple(8 if size == 1 else stride for size, stride in zip(sizes, strides, strict=True))
+def element_of(name: str, tf32: bool) -> str:
+    """The type that products see: ``tf32`` for fp32 that is rounded as it is loaded."""
+    return "tf32" if name == "fp32" and tf32 else name
+
+
+def steps_along(sizes: tuple[int, ...], strides: tuple[int, ...], nbytes: int = 2) -> tuple[int, ...]:
+    """``strides`` of elements of ``nbytes``, those of unit axes replaced by one that is surely aligned."""
+    return tuple(16 // nbytes if size == 1 else stride for size, stride in zip(sizes, strides, strict=True))
 
 
 def pixel_axes(pointer: Pointer, view: TensorView, spatial: int) -> Mapped:
     """A tensor of pixels by (C, W, H, [D,] N); ``spatial`` is 2 or 3."""
     n, c, *sizes = view.shape
     dims = (c, *reversed(sizes[3 - spatial :]), n)
-    return Mapped(pointer, dims, steps_along(dims[1:], (*reversed(view.strides[5 - spatial :]), view.strides[0])))
+    strides = (*reversed(view.strides[5 - spatial :]), view.strides[0])
+    return Mapped(pointer, dims, steps_along(dims[1:], strides, dtype(view.dtype).nbytes))
 
 
 def even_pixels(view: TensorView) -> bool:
     """Whether a tensor map can walk the pixels."""
-    return aligned(*steps_along((view.shape[0], *view.shape[2:]), (view.strides[0], *view.strides[2:])))
+    nbytes, sizes = dtype(view.dtype).nbytes, (view.shape[0], *view.shape[2:])
+    return aligned(*steps_along(sizes, (view.strides[0], *view.strides[2:]), nbytes), nbytes=nbytes)
 
 
 @lru_cache(maxsize=256)
 def gemm_form(g: GemmGeometry, transposed: bool = False) -> Sm90Form | Rejected:
     """``g``, or its transposition ``c^T = b^T a^T`` (for few rows), in the form; or why it has none."""
-    refused = refuse_dtypes(g.a.dtype, g.b.dtype, g.c.dtype, g.acc_dtype)
+    refused = refuse_dtypes(g.a.dtype, g.b.dtype, g.c.dtype, g.acc_dtype, g.tf32)
     if refused:
         return refused
     if max(g.m, g.n, g.k) > MAX_INDEX:
@@ -190,34 +228,46 @@ def gemm_form(g: GemmGeometry, transposed: bool = False) -> Sm90Form | Rejected:
         return Rejected(reasons.LAYOUT, "c is not row-major")
     if g.epilogue.residual and g.beta != 0.0:
         return Rejected(reasons.EPILOGUE, "a residual beside beta")
-    a = _operand(0, g.batch, g.m, g.k, g.a.strides)
-    b = _operand(1, g.batch, g.n, g.k, (g.b.strides[0], g.b.strides[2], g.b.strides[1]))
+    if g.c.dtype == "int32" and (g.alpha, g.beta, g.epilogue.is_identity) != (1.0, 0.0, True):
+        return Rejected(reasons.EPILOGUE, "an epilogue of integers")
+    nbytes = dtype(g.a.dtype).nbytes
+    a = _operand(0, g.batch, g.m, g.k, g.a.strides, nbytes)
+    b = _operand(1, g.batch, g.n, g.k, (g.b.strides[0], g.b.strides[2], g.b.strides[1]), nbytes)
     if a is None or b is None:
         name = "a" if a is None else "b"
         return Rejected(reasons.LAYOUT, f"rows of {name} are no multiples of 16 bytes")
+    # Of TF32, one operand may lie otherwise; of bytes none.
+    if nbytes != 2 and a[1] + b[1] > (nbytes == 4):
+        return Rejected(reasons.LAYOUT, f"rows of {'a' if a[1] else 'b'} are contiguous, and k is not")
     layer, row = (g.c.strides[0] if g.batch > 1 else 0), (g.c.strides[1] if g.m > 1 else g.n)
     mapped = None
-    layer_step, row_step = steps_along((g.batch, g.m), (layer, row))
+    of_result = dtype(g.c.dtype).nbytes
+    layer_step, row_step = steps_along((g.batch, g.m), (layer, row), of_result)
     bias, residual, out = result_slots(g.epilogue)
-    if aligned(layer_step, row_step) and g.c.dtype in HALVES and stores_whole(g.n):
+    stored = g.c.dtype in HALVES or nbytes != 2
+    if stored and aligned(layer_step, row_step, nbytes=of_result) and stores_whole(g.n, nbytes=of_result):
         mapped = Tiled(out, (g.n, g.m, g.batch), (row_step, layer_step))
     rows, cols = (g.n, g.m) if transposed else (g.m, g.n)
     (first, first_columns), (second, second_columns) = (b, a) if transposed else (a, b)
+    types = (g.b.dtype, g.a.dtype) if transposed else (g.a.dtype, g.b.dtype)
     return Sm90Form(
-        kind="gemm", dtype=g.a.dtype, out_dtype=g.c.dtype, rows=rows, cols=cols, layers=g.batch, reduced=g.k,
-        a=first, b=second, a_columns=first_columns, b_columns=second_columns,
+        kind="gemm", dtype=element_of(types[0], g.tf32), out_dtype=g.c.dtype, rows=rows, cols=cols, layers=g.batch,
+        reduced=g.k, a=first, b=second, a_columns=first_columns, b_columns=second_columns,
         placed=Placed(layer, 1 if transposed else row, row if transposed else 1), mapped=mapped, out=out,
         bias=bias, residual=residual, transposed=transposed, alpha=g.alpha, beta=g.beta, epilogue=g.epilogue,
+        b_dtype=element_of(types[1], g.tf32), scale=scale_slot(g.epilogue),
     )  # fmt: skip
 
 
-def _operand(index: int, batch: int, rows: int, k: int, strides: tuple[int, int, int]) -> tuple[Tiled, bool] | None:
+def _operand(
+    index: int, batch: int, rows: int, k: int, strides: tuple[int, int, int], nbytes: int
+) -> tuple[Tiled, bool] | None:
     """The operand, rows x k, as a tensor map reads it, and whether its rows are the contiguous axis."""
     shared = batch == 1 or strides[0] == 0
-    layers, layer = (1, 8) if shared else (batch, strides[0])
+    layers, layer = (1, 16 // nbytes) if shared else (batch, strides[0])
     row, column = strides[1], strides[2]
     for inner, step, outer, other, by_columns in ((k, column, rows, row, False), (rows, row, k, column, True)):
-        (other_step,) = steps_along((outer,), (other,))
-        if (step == 1 or inner == 1) and aligned(other_step, layer):
+        (other_step,) = steps_along((outer,), (other,), nbytes)
+        if (step == 1 or inner == 1) and aligned(other_step, layer, nbytes=nbytes):
             return Tiled(slot(index), (inner, outer, layers), (other_step, layer)), by_columns
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.conv_form import conv_form
@@ -28,6 +29,8 @@ def _first(view: TensorView, channels: int) -> TensorView:
 def refuse_groups(g: ConvGeometry) -> Rejected | None:
     """Why tensor maps cannot walk the groups of ``g``, or None: each begins at a multiple of 16 bytes."""
     c, k = g.c // g.groups, g.k // g.groups
+    if g.groups > 1 and dtype(g.x.dtype).nbytes != 2:
+        return Rejected(reasons.GROUPS, f"groups of {g.x.dtype}: only fp16 and bf16 have groups as layers")
     if g.groups > 1 and not aligned(c, k):
         return Rejected(reasons.GROUPS, f"groups of {c} and {k} channels, no multiples of 8")
     return None

@@ -1,15 +1,17 @@
-"""Tensor maps of 16-bit operands: boxes of their axes, and pixels that the im2col mode walks."""
+"""Tensor maps of operands and results: boxes of their axes, and pixels that the im2col mode walks."""
 
 from __future__ import annotations
 
 from tilesmith.plan.records import Im2col, TensorMap
+from tilesmith.problems.dtypes import acc_dtype
 from tilesmith.solvers.cuda.common.form import Mapped, Window
 
 
 def box_map(operand: Mapped, dtype: str, box: tuple[int, ...], swizzle: int = 0) -> TensorMap:
     """Loads or stores ``box`` elements of each axis, swizzled by the box's contiguous bytes if not by ``swizzle``."""
     ones = (1,) * len(operand.dims)
-    return TensorMap(operand.pointer, dtype, operand.dims, _bytes(operand), box, ones, swizzle or 2 * box[0])
+    swizzle = swizzle or acc_dtype(dtype).nbytes * box[0]
+    return TensorMap(operand.pointer, dtype, operand.dims, _bytes(operand, dtype), box, ones, swizzle)
 
 
 def window_map(window: Window, dtype: str, channels: int, pixels: int) -> TensorMap:
@@ -21,8 +23,9 @@ def window_map(window: Window, dtype: str, channels: int, pixels: int) -> Tensor
     )
     im2col = Im2col(window.corner, upper, channels, pixels)
     steps = (1, *window.step, 1)
-    return TensorMap(window.pointer, dtype, window.dims, _bytes(window), (), steps, channels * 2, im2col)
+    swizzle = channels * acc_dtype(dtype).nbytes
+    return TensorMap(window.pointer, dtype, window.dims, _bytes(window, dtype), (), steps, swizzle, im2col)
 
 
-def _bytes(operand: Mapped) -> tuple[int, ...]:
-    return tuple(2 * stride for stride in operand.strides)
+def _bytes(operand: Mapped, dtype: str) -> tuple[int, ...]:
+    return tuple(acc_dtype(dtype).nbytes * stride for stride in operand.strides)

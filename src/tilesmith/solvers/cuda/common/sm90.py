@@ -12,7 +12,10 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled, Window
 
 FOLDER = Path(__file__).parent
-TYPES = {"bf16": "ts_bf16", "fp16": "ts_fp16", "fp32": "float"}
+TYPES = {
+    "bf16": "ts_bf16", "fp16": "ts_fp16", "fp32": "float", "tf32": "float", "fp8e4m3": "ts_e4m3", "fp8e5m2": "ts_e5m2",
+    "int8": "ts_int8", "int32": "int",
+}  # fmt: skip
 _LOADS = 8  # of partial sums that a thread has under way
 _MOST_SHARES = 16
 
@@ -30,9 +33,20 @@ def shared_text(name: str) -> str:
     return template(FOLDER, name)
 
 
-def activation(epilogue: Epilogue) -> str:
-    """The device function ``activate``."""
-    return f"TS_DEVICE float activate(float v) {{\n{activation_body(epilogue)}}}\n"
+def activation(epilogue: Epilogue, value: str = "float") -> str:
+    """The device function ``activate`` of a ``value``; of integers none is asked for."""
+    return f"TS_DEVICE {value} activate({value} v) {{\n{activation_body(epilogue)}}}\n"
+
+
+def rescaling(epilogue: Epilogue) -> str:
+    """The device function ``rescale`` of two neighbours: ``channel`` is that of the first one."""
+    first, second = {
+        "none": ("", ""),
+        "tensor": ("a *= run.scale[0];", "b *= run.scale[0];"),
+        "channel": ("a *= run.scale[channel];", "b *= run.scale[TRANSPOSED ? channel : channel + 1];"),
+    }[epilogue.scale]
+    body = f"  {first}\n  if (both) {second}\n" if first else ""
+    return f"TS_DEVICE void rescale(const Run &run, Value &a, Value &b, int channel, bool both) {{\n{body}}}\n"
 
 
 def residual_map(staged: bool, other: str) -> str:

@@ -20,8 +20,13 @@ _REGISTERS = {
 }
 
 
-def most_sums(warpgroups: int, per_sm: int) -> int:
-    """The most sums that a thread can hold; 0 if so many warpgroups do not fit."""
+def most_sums(warpgroups: int, per_sm: int, promoted: bool = False) -> int:
+    """The most sums that a thread can hold; 0 if so many warpgroups do not fit.
+
+    ``promoted``: they are added while no product is under way, which takes no registers but theirs.
+    """
+    if promoted and (warpgroups, per_sm) == (2, 1):
+        return 192
     # NOTE: from 160 sums on, anything extra serialises wgmma; 192 lost wherever they were tried.
     return _REGISTERS[warpgroups, per_sm][-1][1] if (warpgroups, per_sm) in _REGISTERS else 0
 

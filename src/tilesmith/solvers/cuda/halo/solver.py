@@ -57,6 +57,8 @@ class HaloSm90Solver(WindowSolver[HaloTile]):
             return Rejected(reasons.STRIDE, f"stride {problem.stride}")
         if len(form.taps.offset) < 2:
             return Rejected(reasons.FILTER, "a single tap has no halo")
+        if form.nbytes != 2:
+            return Rejected(reasons.DTYPE, form.dtype)
         if form.out_dtype != form.dtype:
             return Rejected(reasons.EPILOGUE, "a wider result")
         result = result_of(problem)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import TileFit
 
 _LINE = 128
+_ADDS = 128  # of an SM in a cycle
 
 
 def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
@@ -28,7 +29,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     # An SM's blocks share its tensor cores and copies.
     busy = min(per_sm, ceil(blocks / t.target.cores))
     per_step = _step_cycles(t, fit) * busy
-    epilogue = fit.epilogue + bm * bn / (fit.stored if t.store in ("MAPPED", "ROWS") else fit.scattered)
+    epilogue = fit.epilogue + bm * bn / (fit.scattered if t.store == "DIRECT" else fit.stored)
     if t.store == "PARTIAL":
         epilogue = bm * bn / fit.kept_sums
     if split > 1:
@@ -69,7 +70,7 @@ def _streaming(t: Sm90Tile, fit: TileFit) -> float:
     by_columns = form.a_columns if form.rows > form.cols else form.b_columns  # of the operand that streams
     few = not by_columns and min(form.rows, form.cols) <= 64
     factor = 1 + fit.half_used * (t.b_read / t.block_n - 1) if form.b_columns else 1.0
-    if t.value["stages"] == MAX_STAGES and t.block_k == 64:
+    if t.value["stages"] == MAX_STAGES and t.span == _LINE:
         factor *= fit.full_ring_few if few else fit.full_ring
     elif t.value["stages"] == MAX_STAGES and few:
         factor *= fit.full_ring_few
@@ -78,8 +79,11 @@ def _streaming(t: Sm90Tile, fit: TileFit) -> float:
 
 def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
     """Cycles of one step of one tile."""
-    bm, bn, span = t.block_m, t.block_n, t.block_k * 2
-    tensor = bm * bn * t.block_k / fit.macs
+    bm, bn, span = t.block_m, t.block_n, t.span
+    tensor = bm * bn * span / (2 * fit.macs)  # an SM multiplies as many bytes a cycle of all types
+    if t.form.promoted:  # a warpgroup adds up while the other multiplies, if there is one
+        added = bm * bn * (span / _LINE) / _ADDS
+        tensor = max(tensor, (tensor + added) / min(t.value["warpgroups"], 2))
     # A product of 64 rows reads its operands from shared memory; the copies write them.
     rows, columns = t.a_read, t.b_read if t.form.kind == "gemm" else t.b_cols
     shared = (bm / 64 * (64 + bn) + rows + columns) * span / fit.shared
@@ -91,7 +95,9 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
     a_span, b_span = (span if by_columns else max(span, _LINE) for by_columns in (t.form.a_columns, t.form.b_columns))
     if t.form.b_columns and t.value["slab_n"] == 32:
         b_span *= 2
-    loads = (rows * a_span * _request(t.form.a) + columns * b_span / t.value["cluster_m"] * _request(t.form.b)) / rate
+    nbytes = t.form.nbytes
+    of_a, of_b = rows * a_span * _request(t.form.a, nbytes), columns * b_span * _request(t.form.b, nbytes)
+    loads = (of_a + of_b / t.value["cluster_m"]) / rate
     lost = (fit.step_alone / t.value["products_m"], 0, fit.step_three)[t.value["warpgroups"] - 1]
     cycles = max(tensor, shared, loads) + fit.step + lost
     v = t.value
@@ -105,17 +111,17 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
     return cycles * fit.weights_alone if alone else cycles
 
 
-def _request(operand: Tiled | Window) -> float:
+def _request(operand: Tiled | Window, nbytes: int) -> float:
     """The cost of a row of 128 bytes that begins inside a sector of 32: it is read as two rows."""
     if isinstance(operand, Window):
         return 1.0
     steps = zip(operand.dims[1:], operand.strides, strict=True)
-    return 2.0 if any(size > 1 and 2 * stride % 32 for size, stride in steps) else 1.0
+    return 2.0 if any(size > 1 and nbytes * stride % 32 for size, stride in steps) else 1.0
 
 
 def _dram_seconds(t: Sm90Tile, fit: TileFit) -> float:
     form = t.form
-    sizes = [prod(operand.dims) * 2 for operand in (form.a, form.b) if isinstance(operand, Tiled | Window)]
+    sizes = [prod(operand.dims) * form.nbytes for operand in (form.a, form.b) if isinstance(operand, Tiled | Window)]
     out = form.layers * form.rows * form.cols
     if form.kind == "wrw":
         out = form.groups * form.rows * len(form.taps.offset) * form.channels

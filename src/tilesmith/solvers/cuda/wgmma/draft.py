@@ -17,6 +17,7 @@ from tilesmith.solvers.cuda.common.sm90 import (
     divisors,
     edge_pointers,
     edge_strides,
+    rescaling,
     residual_map,
     shared_text,
     sum_groups,
@@ -28,11 +29,12 @@ from tilesmith.solvers.cuda.wgmma.tile import APART_BYTES, Sm90Tile
 FOLDER = Path(__file__).parent
 SUM_THREADS = 128
 _KINDS = {"gemm": 0, "conv": 1, "wrw": 2}
-_STORES = ("MAPPED", "ROWS", "DIRECT", "PARTIAL")
+_STORES = ("MAPPED", "ROWS", "DIRECT", "PARTIAL", "LINES")
 # What a GEMM reads. The rest are zeros in the text: each line of arguments is a read before the first copy.
 _OF_GEMM = frozenset(
-    "out partial bias residual alpha beta total rows cols layers tiles_m tiles_n slices steps group all_m block_m "
-    "block_n a_layer b_layer by_tiles by_layers by_width by_group by_left by_parts out_layer out_row out_col".split()
+    "out partial bias residual scale alpha beta total rows cols layers tiles_m tiles_n slices steps group all_m "
+    "block_m block_n a_layer b_layer by_tiles by_layers by_width by_group by_left by_parts out_layer out_row "
+    "out_col".split()
 )
 
 
@@ -62,13 +64,14 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "CAST": v["cluster_m"], "A_ROWS": t.a_rows, "A_READ": t.a_read, "B_READ": t.b_read, "MI": v["products_m"],
         "BEYOND_RING": t.beyond_ring, "WARPGROUPS": v["warpgroups"], "STAGES": t.stages, "SPLIT": v["cluster_k"],
         "PER_SM": v["blocks_per_sm"], "BUFFERS": t.store_buffers, "APART_BYTES": APART_BYTES,
-        "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy, "THREADS": t.threads, "SHARED_BYTES": t.fixed_bytes,
+        "PRODUCT_N": t.product_n, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy, "THREADS": t.threads,
+        "SHARED_BYTES": t.fixed_bytes,
     }  # fmt: skip
     flags = {
         "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
         "TAPS_INNER": bool(v["taps_inner"]), "REPAIR": form.halo, "SLICED": v["split_k"] > 1,
         "MIXED": bool(v["mix_layers"]), "LAYERED": form.layers > form.groups, "RESIDENT": bool(v["resident"]),
-        "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
+        "PROMOTED": form.promoted, "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
     }  # fmt: skip
     # A GEMM has no taps: problems of all batch sizes share one text.
     taps = form.taps if form.kind != "gemm" else Taps()
@@ -78,7 +81,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         header, numbers={**header.numbers, **numbers}, flags={**header.flags, **flags},
         tables={"layer_order": order, "phase_first": taps.first, "tap_offset": taps.offset, "tap_filter": taps.index},
         functions=header.functions
-        + product_text("product", t.block_n, form.dtype, form.a_columns, form.b_columns)
+        + product_text("product", t.product_n, form.dtype, form.a_columns, form.b_columns, form.b_type)
         + touched(arguments) + residual_map(t.staged, "map_c"),
         maps=("map_a", "map_b", "map_c", "map_tail", *(("map_residual",) if t.staged else ())),
     )  # fmt: skip
@@ -98,7 +101,7 @@ def _sum(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
 
 def _dtypes(t: Sm90Tile) -> str:
     form = t.form
-    return form.dtype if form.dtype == form.out_dtype else form.dtype + form.out_dtype
+    return "".join(dict.fromkeys((form.dtype, form.b_type, form.out_dtype)))
 
 
 def _placing(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Header:
@@ -110,16 +113,22 @@ def _placing(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Header:
     flags = {
         "OUT_LINEAR": form.placed.pixels is None, "TRANSPOSED": form.transposed, "EVEN": t.even,
         "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None, "SCALED": form.alpha != 1.0,
-        "BETA": form.beta != 0.0, "GROUPED": form.groups > 1,
+        "BETA": form.beta != 0.0, "GROUPED": form.groups > 1, "RESCALED": form.scale is not None,
     }  # fmt: skip
-    types = {"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]}
-    return Header(numbers, flags, types, functions=activation(form.epilogue), arguments=arguments)
+    whole = form.dtype == "int8"
+    value = "int" if form.out_dtype == "int32" else "float"
+    types = {
+        "Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype], "Sum": "int" if whole else "float",
+        "Quad": "int4" if whole else "float4", "Value": value,
+    }  # fmt: skip
+    functions = activation(form.epilogue, value) + rescaling(form.epilogue)
+    return Header(numbers, flags, types, functions=functions, arguments=arguments)
 
 
 def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
     """Everything that the kernel takes beside its maps; the sum of its slices takes the same."""
     form, placed, v = t.form, t.form.placed, t.value
-    out = f"{TYPES[form.out_dtype]} *"
+    out, sums = f"{TYPES[form.out_dtype]} *", "int *" if form.dtype == "int8" else "float *"
     window = next((x for x in (form.a, form.b) if isinstance(x, Window)), _NO_WINDOW)
     group, slices = v["group_m"], v["split_k"]
     axes = along(
@@ -135,10 +144,10 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
     )  # fmt: skip
     found = (
         Argument("out", out, form.out),
-        Argument("partial", "float *", Pointer(Space.WORKSPACE) if slices > 1 else form.out),
-        Argument("bias", f"const {out}", form.bias or form.out),
+        Argument("partial", sums, Pointer(Space.WORKSPACE) if slices > 1 else form.out),
+        Argument("bias", "const float *" if form.scale else f"const {out}", form.bias or form.out),
         Argument("residual", f"const {out}", form.residual or form.out),
-        *edge_pointers(form),
+        *edge_pointers(form), *((Argument("scale", "const float *", form.scale),) if form.scale else ()),
         Argument("alpha", "float", Real(form.alpha)), Argument("beta", "float", Real(form.beta)),
         *integers(
             "int", total=t.tiles, rows=form.rows, cols=form.cols, layers=form.layers, tiles_m=t.tiles_m,
@@ -166,15 +175,15 @@ _NO_WINDOW = Window(Pointer(Space.SLOT), (1, 1), (), (), (), ())
 
 
 def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
-    form, tail = t.form, t.block_n % 64 or 64
-    a = _load(t, form.a, t.a_read, form.a_columns)
-    b = _load(t, form.b, t.b_read // t.value["cluster_m"], form.b_columns)
+    form, tail = t.form, t.block_n % t.chunk or t.chunk
+    a = _load(t, form.a, form.dtype, t.a_read, form.a_columns)
+    b = _load(t, form.b, form.b_type, t.b_read // t.value["cluster_m"], form.b_columns)
     if t.store != "MAPPED" or form.mapped is None:
         return (a, b, a, a)  # the kernel does not read the last two
     if form.transposed:  # rows are the contiguous axis, and a warpgroup stores them together
-        boxes = [(64, columns, 1) for columns in (64, tail)]
+        boxes = [(t.chunk, columns, 1) for columns in (t.chunk, tail)]
     else:
-        boxes = [(columns, 16, 1) if form.mapped.across == 1 else (columns, 1, 16) for columns in (64, tail)]
+        boxes = [(columns, 16, 1) if form.mapped.across == 1 else (columns, 1, 16) for columns in (t.chunk, tail)]
     stores = (box_map(form.mapped, form.out_dtype, box, 128) for box in boxes)
     if not t.staged:
         return a, b, *stores
@@ -183,11 +192,12 @@ def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
     return a, b, *stores, box_map(replace(form.mapped, pointer=form.residual), form.out_dtype, boxes[0], 128)
 
 
-def _load(t: Sm90Tile, operand: Mapped, extent: int, by_columns: bool) -> TensorMap:
+def _load(t: Sm90Tile, operand: Mapped, dtype: str, extent: int, by_columns: bool) -> TensorMap:
     """The map that loads ``extent`` rows of one step; rows that are contiguous come in slabs of 64."""
     if isinstance(operand, Window):
         channels, pixels = (t.value["slab_n"], t.block_k) if by_columns else (t.block_k, extent)
-        return window_map(operand, t.form.dtype, channels, pixels)
+        return window_map(operand, dtype, channels, pixels)
     assert isinstance(operand, Tiled)
-    inner, across = (64, t.block_k) if by_columns else (min(t.block_k, 64), extent)
-    return box_map(operand, t.form.dtype, (inner, across, 1) if operand.across == 1 else (inner, 1, across))
+    whole = 128 // t.form.nbytes
+    inner, across = (whole, t.block_k) if by_columns else (min(t.block_k, whole), extent)
+    return box_map(operand, dtype, (inner, across, 1) if operand.across == 1 else (inner, 1, across))

@@ -1,35 +1,43 @@
 // One tile of a matrix product: operands by bulk tensor copies into a ring of stages, products by wgmma.
 // A warpgroup copies; WARPGROUPS others multiply, on one tile together or (PINGPONG) on a tile each, in turns.
-// STORE says how results leave: through a tensor map (MAPPED); as rows of 16 bytes (ROWS); as pairs from registers
-// (DIRECT); as they lie there, to be summed (PARTIAL).
+// STORE says how results leave: through a tensor map (MAPPED); as rows of 16 bytes (ROWS), or of 4 that may begin at any
+// element (LINES); as pairs from registers (DIRECT); as they lie there, to be summed (PARTIAL).
 constexpr int WG_ROWS = 64 * MI;
 // K-major rows have 128 bytes at most: a deeper step has several parts, each with PART_K of every row.
-constexpr int PART_K = BLOCK_K < 64 ? BLOCK_K : 64, PARTS = BLOCK_K / PART_K, SPAN = PART_K * 2;
+constexpr int SIZE = sizeof(Element), WHOLE_K = 128 / SIZE;
+// TF32 whose rows are contiguous: lanes read it, since wgmma does not from shared memory.
+constexpr bool READ_BY_LANES = A_BY_COLUMNS && SIZE == 4;
+constexpr int LINE = 128 / SIZE; // contiguous rows of A that a copy brings
+constexpr int PART_K = BLOCK_K < WHOLE_K ? BLOCK_K : WHOLE_K, PARTS = BLOCK_K / PART_K, SPAN = PART_K * SIZE;
 constexpr int B_COLS = B_BY_COLUMNS ? (BLOCK_N + SLAB_COLS - 1) / SLAB_COLS * SLAB_COLS : BLOCK_N;
-constexpr int A_SLAB = 64 * (A_BY_COLUMNS ? BLOCK_K * 2 : SPAN); // bytes of 64 rows of A (of a part, when K-major)
-constexpr int B_SLAB = SLAB_COLS * BLOCK_K * 2;                  // bytes of SLAB_COLS contiguous columns of B
+constexpr int A_SLAB = 64 * (A_BY_COLUMNS ? BLOCK_K * SIZE : SPAN); // bytes of 64 rows of A (of a part, when K-major)
+constexpr int B_SLAB = SLAB_COLS * BLOCK_K * SIZE;                  // bytes of SLAB_COLS contiguous columns of B
 constexpr int A_PART = A_ROWS * SPAN, B_PART = B_COLS * SPAN;
-constexpr int A_BYTES = A_ROWS * BLOCK_K * 2, B_BYTES = B_COLS * BLOCK_K * 2;
+constexpr int A_BYTES = A_ROWS * BLOCK_K * SIZE, B_BYTES = B_COLS * BLOCK_K * SIZE;
 constexpr int STAGE = RESIDENT ? A_BYTES : A_BYTES + B_BYTES;
 // What the copies bring: of a matrix with fewer rows than a tile, those that exist. The products of the others, whatever
 // lies there, are never stored.
-constexpr int A_LOADED = A_READ * BLOCK_K * 2, B_LOADED = B_READ * BLOCK_K * 2;
-constexpr int CHUNKS = (BLOCK_N + 63) / 64, TAIL = BLOCK_N % 64, BUFFER = 2048;
+constexpr int A_LOADED = A_READ * BLOCK_K * SIZE, B_LOADED = B_READ * BLOCK_K * SIZE;
+// Results pass through shared memory 128 bytes of a row at a time.
+constexpr int OUT_SIZE = sizeof(Out);
+constexpr bool WIDE = OUT_SIZE == 4, NARROW = OUT_SIZE == 1;
+constexpr int CHUNK = 128 / OUT_SIZE, CHUNKS = (BLOCK_N + CHUNK - 1) / CHUNK, TAIL = BLOCK_N % CHUNK, BUFFER = 2048;
 // Sums as products leave them in a warp's registers: units of 16 x 8, a quad for each lane, STRIP units side by side. Each
 // block of a cluster adds up a share of them.
+constexpr bool BY_ROWS = STORE == ROWS || STORE == LINES;
 constexpr int WARPS = WARPGROUPS * 4, STRIP = BLOCK_N / 8, UNITS = WARPS * MI * STRIP;
 constexpr int SHARE = (UNITS + SPLIT - 1) / SPLIT, OWN = SPLIT * SHARE * 512;
 constexpr int EXCHANGED = SPLIT > 1 ? OWN + (SPLIT - 1) * SHARE * 512 : 0; // a block's sums, and what it receives
 constexpr bool RECEIVE_APART = SPLIT > 1 && EXCHANGED <= APART_BYTES;
 constexpr int STAGING = SPLIT > 1 ? (RECEIVE_APART ? (EXCHANGED + 1023) / 1024 * 1024 : 0)
-                                  : (STORE == MAPPED || STORE == ROWS ? WARPS * BUFFERS * BUFFER : 0);
+                                  : (STORE == MAPPED || BY_ROWS ? WARPS * BUFFERS * BUFFER : 0);
 constexpr int RING = (STAGES * STAGE + BEYOND_RING + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
 constexpr int BARRIERS = 512;
 // The residual arrives where the results leave from: one copy for each of a warp's chunks (of a warpgroup's, when
 // TRANSPOSED), asked for before the products.
-constexpr bool STAGED = RESIDUAL && STORE == MAPPED && !BETA;
+constexpr bool STAGED = RESIDUAL && STORE == MAPPED && !BETA && OUT_SIZE == 2;
 // Results that are finished one pair at a time, since what is added to them lies in global memory.
-constexpr bool FINISHED_ALONE = STORE == DIRECT || (RESIDUAL && !STAGED) || BETA;
+constexpr bool FINISHED_ALONE = STORE == DIRECT || (RESIDUAL && !STAGED) || BETA || (BIAS && WIDE) || NARROW;
 // A thread reads two columns' bias before the products, and its warpgroup shares them after: two tiles' at a time.
 constexpr bool SHARED_BIAS = BIAS && !BIAS_OF_ROW && !FINISHED_ALONE && SPLIT == 1 && STORE != PARTIAL;
 constexpr int BIAS_BYTES = SHARED_BIAS ? WARPGROUPS * 2 * BLOCK_N * 2 : 0;
@@ -42,7 +50,16 @@ static_assert(!PINGPONG || (WARPGROUPS == 2 && SPLIT == 1), "pingpong is for two
 static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs are stored from registers");
 static_assert(RECEIVE_APART || EXCHANGED <= STAGES * STAGE, "partial sums lie in the ring");
 static_assert(CAST == 1 || (SPLIT == 1 && !RESIDENT && KIND != WRW), "pairs of blocks share columns");
+static_assert(SIZE == 2 || (!B_BY_COLUMNS && (!A_BY_COLUMNS || SIZE == 4)), "other types have no transposed products");
+static_assert(OUT_SIZE == 2 || !BY_ROWS, "16 bits are stored by rows");
+static_assert(!NARROW || STORE != MAPPED || !TRANSPOSED, "bytes are stored along rows");
+static_assert(STORE != LINES || (SPLIT == 1 && !TRANSPOSED && KIND != WRW), "whole rows of a tile");
+static_assert(!PROMOTED || (!PINGPONG && BLOCK_N % PRODUCT_N == 0), "sums are promoted beside another's products");
 static_assert(!RESIDENT || (SPLIT == 1 && !SLICED && KIND != WRW), "what stays is the whole of k");
+
+// Of other widths or operands than the kernel's: never called.
+template <int N> TS_DEVICE void product(Sum (&)[N], ts_u64, ts_u64, int) {}
+template <int N> TS_DEVICE void product(Sum (&)[N], const ts_u32 (&)[4], ts_u64, int) {}
 
 TS_DEVICE int first_tap(int layer) { return LAYERED ? (int)phase_first[layer] : layer ? TAPS : 0; }
 
@@ -104,14 +121,14 @@ TS_DEVICE void repair(Run run, const Work &w, int row, int column, ts_i64 at) {
   if (GROUPED)
     run.pixels += w.group * run.channels, run.filter += (ts_i64)w.group * run.channels * run.filter_row;
   const Pixel p = pixel_at(run, row);
-  float none = 0.0f;
-  float sum = add_existing(run, 0.0f, p.w, p.h, p.d, p.n, first_tap(w.layer), first_tap(w.layer + 1), column);
+  Value none = 0;
+  Value sum = add_existing(run, 0.0f, p.w, p.h, p.d, p.n, first_tap(w.layer), first_tap(w.layer + 1), column);
   finish(run, sum, none, row, column, at, false);
   ts_narrow(run.out + at, sum);
 }
 
 // Two neighbours of the row that begins at element `base`.
-TS_DEVICE void finish_and_store(const Run &run, const Work &w, float a, float b, int row, int column, ts_i64 base) {
+TS_DEVICE void finish_and_store(const Run &run, const Work &w, Value a, Value b, int row, int column, ts_i64 base) {
   const ts_i64 off = column_at(run, column);
   if (off < 0) return;
   const bool both = EVEN || column_at(run, column + 1) >= 0;
@@ -122,10 +139,10 @@ TS_DEVICE void finish_and_store(const Run &run, const Work &w, float a, float b,
 }
 
 // Partial sums of a slice of a tile, in units.
-TS_DEVICE float4 *partial_at(const Run &run, const Work &w) {
+TS_DEVICE Quad *partial_at(const Run &run, const Work &w) {
   const int of = GROUPED ? w.layer * run.groups + w.group : w.layer;
   const ts_i64 layer = w.slice * run.layers + of, row = layer * run.all_m + w.m;
-  return (float4 *)run.partial + (row * run.tiles_n + w.n) * (BLOCK_M * BLOCK_N / 4);
+  return (Quad *)run.partial + (row * run.tiles_n + w.n) * (BLOCK_M * BLOCK_N / 4);
 }
 
 // --- the sum over a cluster ---
@@ -136,7 +153,7 @@ TS_DEVICE constexpr int units_at_once() {
   return 1;
 }
 // Every unit goes to the block that adds it up.
-TS_DEVICE void send(const float (&sums)[MI][BLOCK_N / 2], ts_u32 own, ts_u32 received, int rank, int warp, int lane) {
+TS_DEVICE void send(const Sum (&sums)[MI][BLOCK_N / 2], ts_u32 own, ts_u32 received, int rank, int warp, int lane) {
   constexpr int MINE = MI * STRIP;
   const int begin = warp * MINE, end = begin + MINE;
 #pragma unroll
@@ -162,13 +179,13 @@ TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 own, int rank
   const int begin = rank * SHARE, end = begin + SHARE < UNITS ? begin + SHARE : UNITS;
   const int in_row = lane >> 2, in_column = (lane & 3) * 2;
   for (int unit = begin + warp * N; unit < end; unit += WARPS * N) {
-    float v[N][4];
+    Sum v[N][4];
 #pragma unroll
     for (int peer = 0; peer < SPLIT; peer++) {
       const int at = peer == rank ? unit : SPLIT * SHARE + (peer < rank ? peer : peer - 1) * SHARE + unit - begin;
 #pragma unroll
       for (int i = 0; i < N; i++) {
-        float u[4];
+        Sum u[4];
         ts_shared_load4(own + ((at + i) * 32 + lane) * 16, u);
         for (int e = 0; e < 4; e++) v[i][e] = peer ? v[i][e] + u[e] : u[e];
       }
@@ -176,9 +193,9 @@ TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 own, int rank
     const int strip = unit / STRIP, column0 = w.n * BLOCK_N + (unit - strip * STRIP) * 8;
     const int row0 = w.m * BLOCK_M + (strip / (4 * MI) * MI + strip % MI) * 64 + strip / MI % 4 * 16;
     if (STORE == PARTIAL) {
-      float4 *to = partial_at(run, w) + ((row0 - w.m * BLOCK_M) / 16 * STRIP + unit - strip * STRIP) * 32 + lane;
+      Quad *to = partial_at(run, w) + ((row0 - w.m * BLOCK_M) / 16 * STRIP + unit - strip * STRIP) * 32 + lane;
 #pragma unroll
-      for (int i = 0; i < N; i++) to[i * 32] = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
+      for (int i = 0; i < N; i++) to[i * 32] = Quad{v[i][0], v[i][1], v[i][2], v[i][3]};
       continue;
     }
     const ts_i64 low = row_at(run, w, row0 + in_row), high = row_at(run, w, row0 + in_row + 8);
@@ -199,7 +216,7 @@ TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 own, int rank
     for (int i = 0; i < N; i++) {
       const int row = row0 + in_row, column = column0 + i * 8 + in_column;
       finish_quad<false>(run, v[i][0], v[i][1], v[i][2], v[i][3], row, column, low, high);
-      ts_put_sums<Out, TRANSPOSED>(tiles + i * 256 + (lane & 15) * 16, v[i], false);
+      ts_put_sums<Out, TRANSPOSED>(tiles + i * 256 + (lane & 15) * 16, (const float *)v[i], false);
     }
     __syncwarp();
 #pragma unroll
@@ -216,15 +233,27 @@ TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 own, int rank
 }
 
 // Adds the residual of a warp's 16 rows and 16 columns (8, if not `two`), and applies the activation.
-template <bool OF_COLUMNS> TS_DEVICE void add_residual(ts_u32 from, float *v, bool two) {
-  ts_add_stored<Out, OF_COLUMNS>(from, v, two);
+template <bool OF_COLUMNS> TS_DEVICE void add_residual(ts_u32 from, Sum *v, bool two) {
+  ts_add_stored<Out, OF_COLUMNS>(from, (float *)v, two);
   for (int i = 0; i < 8; i++)
     if (i < 4 || two) v[i] = activate(v[i]);
 }
 
 TS_DEVICE ts_u32 bits_of(ts_bf16 v) { return v.bits; }
 TS_DEVICE ts_u32 bits_of(ts_fp16 v) { return v.bits; }
-TS_DEVICE ts_u32 bits_of(float) { return 0; } // never called
+template <typename T> TS_DEVICE ts_u32 bits_of(T) { return 0; } // never called
+
+// Two neighbours of the row that begins at element `base`, finished, as bytes.
+template <typename T> TS_DEVICE ts_u16 bytes_of(const Run &run, Sum a, Sum b, int row, int column, ts_i64 base) {
+  if constexpr (sizeof(T) == 1) {
+    Value first = a, second = b;
+    const ts_i64 off = column_at(run, column);
+    const bool both = EVEN || column_at(run, column + 1) >= 0;
+    if (off >= 0 && base >= 0) finish(run, first, second, row, column, base + off, both);
+    return (ts_u16)(ts_byte(T(), first) | ts_byte(T(), second) << 8);
+  }
+  return 0;
+}
 
 TS_DEVICE void release(ts_u32 empty, int thread) {
   if (thread == 0) ts_arrive(empty);
@@ -295,7 +324,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           if (row < run.rows) rows_bias[i / 2][i % 2] = ts_float(run.bias[row]);
         }
       }
-      float sums[MI][BLOCK_N / 2];
+      Sum sums[MI][BLOCK_N / 2];
+      if (PROMOTED)
+        for (int i = 0; i < MI * BLOCK_N / 2; i++) sums[i / (BLOCK_N / 2)][i % (BLOCK_N / 2)] = 0;
       // NOTE: mbarriers know two phases only: without an order, a warpgroup that skips a whole turn of the ring
       // meets a stale phase.
       if (PINGPONG) ts_named_sync(8 + wg, 256);
@@ -304,10 +335,57 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         ts_wait(full(stage), phase);
         const ts_u32 a = ring + stage * STAGE + (PINGPONG ? 0 : wg * MI * A_SLAB);
         const ts_u32 b = RESIDENT ? kept + k * B_BYTES : ring + stage * STAGE + A_BYTES;
+        if (PROMOTED) {
+          // NOTE: the tensor cores add products of bytes with 13 bits of fraction. Sums of 128 products at most are added
+          // to fp32 ones, while the other warpgroups multiply.
+          Sum few[PRODUCT_N / 2];
+          constexpr int PIECES = BLOCK_N / PRODUCT_N;
+#pragma unroll
+          for (int i = 0; i < PARTS * MI * PIECES; i++) {
+            const int part = i / (MI * PIECES), m = i / PIECES % MI, piece = i % PIECES;
+            const ts_u64 ad = ts_at(A_LAYOUT, a + part * A_PART + m * A_SLAB);
+            const ts_u64 bd = ts_at(B_LAYOUT, b + part * B_PART + piece * PRODUCT_N * SPAN);
+            ts_product_fence();
+#pragma unroll
+            for (int j = 0; j < SPAN / 32; j++) product(few, ad + j * A_NEXT, bd + j * B_NEXT, j != 0);
+            ts_product_commit();
+            ts_product_wait<0>();
+            if (i == PARTS * MI * PIECES - 1) release(empty(stage), thread);
+#pragma unroll
+            for (int j = 0; j < PRODUCT_N / 2; j++) sums[m][piece * (PRODUCT_N / 2) + j] += few[j];
+          }
+          if (++stage == STAGES) stage = 0, phase ^= 1;
+          continue;
+        }
+        if (READ_BY_LANES) {
+#pragma unroll
+          for (int part = 0; part < PARTS; part++) {
+            ts_u32 held[MI][SPAN / 32][4];
+#pragma unroll
+            for (int i = 0; i < MI * (SPAN / 32) * 4; i++) {
+              const int m = i / (SPAN / 8), j = i / 4 % (SPAN / 32), e = i % 4;
+              const int depth = (lane & 3) + e / 2 * 4, row = warp * 16 + (lane >> 2) + e % 2 * 8, in_line = row % LINE;
+              const ts_u32 line = a + m * A_SLAB + row / LINE * (BLOCK_K * 128) + (part * PART_K + j * 8 + depth) * 128;
+              held[m][j][e] = ts_shared_load(line + ((in_line / 4 ^ depth) << 4) + in_line % 4 * 4);
+            }
+            ts_product_fence();
+#pragma unroll
+            for (int i = 0; i < MI * (SPAN / 32); i++) {
+              const int m = i % MI, j = i / MI;
+              product(sums[m], held[m][j], ts_at(B_LAYOUT, b + part * B_PART) + j * B_NEXT, k != w.first || part + j != 0);
+            }
+            ts_product_commit();
+            ts_product_wait<0>();
+          }
+          ts_named_sync(2 + wg, 128); // until all warps have read
+          release(empty(stage), thread);
+          if (++stage == STAGES) stage = 0, phase ^= 1;
+          continue;
+        }
         ts_product_fence();
 #pragma unroll
-        for (int i = 0; i < BLOCK_K / 16; i++) {
-          const int part = i / (PART_K / 16), inner = i % (PART_K / 16);
+        for (int i = 0; i < BLOCK_K * SIZE / 32; i++) {
+          const int part = i / (SPAN / 32), inner = i % (SPAN / 32);
           const int a_at = A_BY_COLUMNS ? 0 : part * A_PART, b_at = B_BY_COLUMNS ? 0 : part * B_PART;
           const ts_u64 bd = ts_at(B_LAYOUT, b + b_at) + (B_BY_COLUMNS ? i : inner) * B_NEXT;
 #pragma unroll
@@ -324,8 +402,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         if (++stage == STAGES) stage = 0, phase ^= 1;
       }
       if (PINGPONG) ts_named_arrive(8 + (wg ^ 1), 256);
-      ts_product_wait<0>();
-      release(empty(before), thread);
+      if (!PROMOTED && !READ_BY_LANES) {
+        ts_product_wait<0>();
+        release(empty(before), thread);
+      }
 
       const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS), column0 = w.n * BLOCK_N;
       const int in_row = lane >> 2, in_column = (lane & 3) * 2;
@@ -341,14 +421,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         add_and_store(run, w, own, rank, wg * 4 + warp, lane);
         ts_cluster_wait(); // no block ends before its copies do
       } else if (STORE == PARTIAL) {
-        float4 *to = partial_at(run, w) + lane;
+        Quad *to = partial_at(run, w) + lane;
 #pragma unroll
         for (int m = 0; m < MI; m++) {
           const int strip = ((PINGPONG ? 0 : wg) * MI + m) * 4 + warp;
 #pragma unroll
           for (int j = 0; j < STRIP; j++) {
-            const float *v = sums[m] + 4 * j;
-            to[(strip * STRIP + j) * 32] = make_float4(v[0], v[1], v[2], v[3]);
+            const Sum *v = sums[m] + 4 * j;
+            to[(strip * STRIP + j) * 32] = Quad{v[0], v[1], v[2], v[3]};
           }
         }
       } else {
@@ -364,17 +444,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           ts_i64 low = 0, high = 0, mine = 0;
           if (FINISHED_ALONE)
             low = row_at(run, w, row + in_row), high = row_at(run, w, row + in_row + 8);
-          if (STORE == ROWS) mine = row_at(run, w, row + (lane & 15));
+          if (BY_ROWS) mine = row_at(run, w, row + (lane & 15));
 #pragma unroll
           for (int chunk = 0; chunk < CHUNKS; chunk++) {
             constexpr int ALL = BLOCK_N / 8;
-            const int from = chunk * 8, to = from + 8 < ALL ? from + 8 : ALL;
+            constexpr int UNITS_OF = CHUNK / 8;
+            const int from = chunk * UNITS_OF, to = from + UNITS_OF < ALL ? from + UNITS_OF : ALL;
             const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
 #pragma unroll
             for (int j = from; j < to; j++) {
               const int column = column0 + j * 8 + in_column;
-              float *v = sums[m] + 4 * j;
-              if (FINISHED_ALONE) {
+              Sum *v = sums[m] + 4 * j;
+              if (NARROW && STORE == MAPPED) { // on their way to shared memory
+              } else if (FINISHED_ALONE) {
                 finish_quad<STORE == DIRECT>(run, v[0], v[1], v[2], v[3], row + in_row, column, low, high);
               } else {
                 if (SCALED)
@@ -402,19 +484,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
               }
               const int quad = lane >> 3, r = lane & 7;
 #pragma unroll
-              for (int j = from; j < to; j += 2) {
+              for (int j = from; WIDE && j < to; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) { // lines of 32 rows: two for the 64 of a warpgroup
+                  const int in_line = warp % 2 * 16 + in_row + e / 2 * 8, column = (j - from) * 8 + in_column + e % 2;
+                  const ts_u32 line = at + warp / 2 * (2 * BUFFER) + column * 128;
+                  ts_shared_store(line + ((in_line / 4 ^ column % 8) << 4) + in_line % 4 * 4, sums[m][4 * j + e]);
+                }
+#pragma unroll
+              for (int j = from; OUT_SIZE == 2 && j < to; j += 2) {
                 const ts_u32 line = at + ((j - from + (quad >> 1)) * 8 + r) * 128;
                 const ts_u32 to16 = line + (((warp * 2 + (quad & 1)) ^ r) << 4);
                 if (STAGED) add_residual<true>(to16, sums[m] + 4 * j, j + 1 < to);
-                ts_put_sums<Out, true>(to16, sums[m] + 4 * j, j + 1 < to);
+                ts_put_sums<Out, true>(to16, (const float *)sums[m] + 4 * j, j + 1 < to);
               }
               ts_async_fence();
               ts_named_sync(2 + wg, 128);
               if (thread == 0) {
-                ts_store3(map, at, row0 + m * 64, column0 + chunk * 64, third);
+                for (int i = 0; i < 64; i += CHUNK)
+                  ts_store3(map, at + i * 128, row0 + m * 64 + i, column0 + chunk * CHUNK, third);
                 ts_store_commit();
               }
-            } else if (STORE == MAPPED || STORE == ROWS) {
+            } else if (STORE == MAPPED || BY_ROWS) {
               const ts_u32 at = staging + ((wg * 4 + warp) * BUFFERS + buffer % BUFFERS) * BUFFER;
               buffer++;
               if (STORE == MAPPED && !STAGED && lane == 0) ts_store_wait_read<BUFFERS - 1>();
@@ -422,10 +513,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
               __syncwarp();
               const int quad = lane >> 3, r = lane & 7;
 #pragma unroll
-              for (int j = from; j < to; j += 2) {
+              for (int j = from; WIDE && j < to; j++) { // 16 rows of 128 bytes, a pair of results for each lane
+                const Sum *v = sums[m] + 4 * j;
+                const ts_u32 pair = at + in_row * 128 + ((((j - from) * 2 + (lane >> 1 & 1)) ^ in_row) << 4) + (lane & 1) * 8;
+                ts_shared_store2(pair, v[0], v[1]), ts_shared_store2(pair + 1024, v[2], v[3]);
+              }
+#pragma unroll
+              for (int j = from; NARROW && j < to; j++) {
+                const Sum *v = sums[m] + 4 * j;
+                const int column = column0 + j * 8 + in_column;
+                const ts_u32 pair = at + in_row * 128 + (((j - from) / 2 ^ in_row) << 4) + j % 2 * 8 + in_column;
+                ts_shared_store(pair, bytes_of<Out>(run, v[0], v[1], row + in_row, column, low));
+                ts_shared_store(pair + 1024, bytes_of<Out>(run, v[2], v[3], row + in_row + 8, column, high));
+              }
+#pragma unroll
+              for (int j = from; OUT_SIZE == 2 && j < to; j += 2) {
                 const ts_u32 to16 = at + (r + (quad & 1) * 8) * 128 + (((j - from + (quad >> 1)) ^ r) << 4);
                 if (STAGED) add_residual<false>(to16, sums[m] + 4 * j, j + 1 < to);
-                ts_put_sums<Out, false>(to16, sums[m] + 4 * j, j + 1 < to);
+                ts_put_sums<Out, false>(to16, (const float *)sums[m] + 4 * j, j + 1 < to);
               }
               if (STORE == MAPPED) {
                 ts_async_fence();
@@ -436,10 +541,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                     if (!GROUPED) ts_store3(map, at, (slab - tap * run.blocks) * 64, tap, row);
                     else if (row < run.rows) ts_store3(map, at, (slab - tap * run.blocks) * 64, tap, w.group * run.rows + row);
                   } else {
-                    ts_store3(map, at, column0 + chunk * 64, row, third);
+                    ts_store3(map, at, column0 + chunk * CHUNK, row, third);
                   }
                   ts_store_commit();
                 }
+              } else if (STORE == LINES) {
+                __syncwarp();
+                const int column = column0 + chunk * 64 + lane * 2, left = (to - from) * 8 - lane * 2;
+                const int here = left < run.cols - column ? left : run.cols - column; // elements of the row from this lane on
+#pragma unroll 4
+                for (int i = 0; i < 16; i++) {
+                  const ts_i64 line = __shfl_sync(~0u, mine, i);
+                  const ts_u32 two = ts_shared_load(at + i * 128 + (((lane >> 2) ^ (i & 7)) << 4) + (lane & 3) * 4);
+                  const ts_u32 next = __shfl_down_sync(~0u, two, 1);
+                  ts_u16 *const to_row = (ts_u16 *)run.out + line + column;
+                  if (line < 0) continue;
+                  if (line & 1) { // words that begin inside a lane's pair
+                    if (lane == 0 && here > 0) to_row[0] = (ts_u16)two;
+                    if (here > 2 && lane < 31) *(ts_u32 *)(to_row + 1) = two >> 16 | next << 16;
+                    else if (here > 1) to_row[1] = (ts_u16)(two >> 16);
+                  } else if (here > 1) {
+                    *(ts_u32 *)to_row = two;
+                  } else if (here > 0) {
+                    to_row[0] = (ts_u16)two;
+                  }
+                }
+                __syncwarp();
               } else {
                 __syncwarp();
 #pragma unroll
@@ -549,7 +676,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             const int at = k * BLOCK_K, la = w.layer * run.a_layer, lb = w.layer * run.b_layer;
             if (A_BY_COLUMNS) {
 #pragma unroll
-              for (int q = 0; q < BLOCK_M / 64; q++) load_a(q * A_SLAB, row + q * 64, at, la);
+              for (int q = 0; q < BLOCK_M / LINE; q++) load_a(q * BLOCK_K * 128, row + q * LINE, at, la);
             } else {
 #pragma unroll
               for (int i = 0; i < PARTS; i++) load_a(i * A_PART, at + i * PART_K, row, la);

@@ -52,8 +52,9 @@ TS_DEVICE ts_i64 column_at(const Run &run, int column) {
 }
 
 // Two neighbours of a row: element `at`, and the next one when `both`.
-TS_DEVICE void finish(const Run &run, float &a, float &b, int row, int column, ts_i64 at, bool both) {
+TS_DEVICE void finish(const Run &run, Value &a, Value &b, int row, int column, ts_i64 at, bool both) {
   if (SCALED) a *= run.alpha, b *= run.alpha;
+  if (RESCALED) rescale(run, a, b, BIAS_OF_ROW ? row : column, both);
   if (BETA) {
     a += run.beta * ts_float(run.out[at]);
     if (both) b += run.beta * ts_float(run.out[at + run.out_col]);
@@ -74,7 +75,7 @@ TS_DEVICE void finish(const Run &run, float &a, float &b, int row, int column, t
   }
   a = activate(a), b = activate(b);
 }
-TS_DEVICE void store_two(const Run &run, float a, float b, ts_i64 at, bool both) {
+TS_DEVICE void store_two(const Run &run, Value a, Value b, ts_i64 at, bool both) {
   if (EVEN) {
     ts_store_pair(run.out + at, a, b);
   } else {
@@ -85,16 +86,20 @@ TS_DEVICE void store_two(const Run &run, float a, float b, ts_i64 at, bool both)
 // Finishes a quad of sums and stores it: two neighbours of a row, and of the eighth row from there. `low` and `high` are
 // where the rows lie.
 template <bool STORED>
-TS_DEVICE void finish_quad(const Run &run, float &a, float &b, float &c, float &d, int row, int column, ts_i64 low,
+TS_DEVICE void finish_quad(const Run &run, Sum &a, Sum &b, Sum &c, Sum &d, int row, int column, ts_i64 low,
                            ts_i64 high) {
   const ts_i64 off = column_at(run, column);
   const bool both = EVEN || column_at(run, column + 1) >= 0;
   if (off >= 0 && low >= 0) {
-    finish(run, a, b, row, column, low + off, both);
-    if (STORED) store_two(run, a, b, low + off, both);
+    Value first = a, second = b;
+    finish(run, first, second, row, column, low + off, both);
+    if (STORED) store_two(run, first, second, low + off, both);
+    else a = first, b = second;
   }
   if (off >= 0 && high >= 0) {
-    finish(run, c, d, row + 8, column, high + off, both);
-    if (STORED) store_two(run, c, d, high + off, both);
+    Value first = c, second = d;
+    finish(run, first, second, row + 8, column, high + off, both);
+    if (STORED) store_two(run, first, second, high + off, both);
+    else c = first, d = second;
   }
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilesmith.plan.records import Draft
-from tilesmith.problems.features import EPILOGUE, GEMM, USUAL, WINDOW
+from tilesmith.problems.features import EPILOGUE, GEMM, SCALED, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers.cuda.common.form import Sm90Form, gemm_form
 from tilesmith.solvers.cuda.common.groups import grouped_form
@@ -50,7 +50,7 @@ class GemmSm90Solver(_WgmmaSolver):
 
     name = "wgmma_gemm"
     revision = 6
-    features = USUAL | GEMM
+    features = USUAL | GEMM | SCALED | {"acc=int32"}
     op = GemmGeometry
 
     def form(self, problem: Geometry) -> Sm90Form | Rejected:
@@ -71,7 +71,7 @@ class ConvSm90Solver(_WgmmaSolver):
 
     name = "wgmma_conv"
     revision = 5
-    features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "wrw", "groups"}
+    features = USUAL | EPILOGUE | WINDOW | SCALED | {"fwd", "bwd", "wrw", "groups", "acc=int32"}
 
     def form(self, problem: Geometry) -> Sm90Form | Rejected:
         assert isinstance(problem, ConvGeometry)

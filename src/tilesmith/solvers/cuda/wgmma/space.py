@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form
 from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, predicted_seconds
 from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile, streams
@@ -21,12 +22,13 @@ _SHAPES = (  # warpgroups, products_m, pingpong, blocks_per_sm
     (1, 1, 0, 2), (1, 2, 0, 2), (2, 1, 0, 2),
 )  # fmt: skip
 _CLUSTERS = tuple(range(1, 9))
+_DEPTHS = (16, 32, 64, 128, 256)
 _SLICES = (*range(1, 17), 18, 20, 22, 24, 26, 28, 30, 33, 36, 40, 44, 48, 52, 60, 66, 88, 132)
 AXES = (
     Axis("warpgroups", (1, 2, 3), "Multiplying warpgroups of a block."),
     Axis("products_m", (1, 2), "Products of 64 rows of each warpgroup."),
     Axis("block_n", tuple(range(8, 257, 8)), "Columns of a tile."),
-    Axis("block_k", (16, 32, 64, 128, 256), "Depth of a step of the ring."),
+    Axis("block_k", _DEPTHS, "Depth of a step of the ring."),
     Axis("stages", (0, 3, 4, MAX_STAGES), "Stages of the ring; 0: as many as are worth it, 24: all that fit."),
     Axis("pingpong", (0, 1), "1: each warpgroup has a tile of its own."),
     Axis("cluster_k", _CLUSTERS, "Blocks of a cluster that share a tile along k, whose sums they send one another."),
@@ -107,7 +109,7 @@ class Space:
         t = self.tile(config)
         if config["resident"] or (config["split_k"] > 1 and t.block_n <= t.block_m):
             return config
-        columns = t.form.cols * t.form.reduced * len(t.form.taps.offset) * 2
+        columns = t.form.cols * t.form.reduced * len(t.form.taps.offset) * t.form.nbytes
         if columns < _FEW_BYTES and bound_by_memory(t, fit_of(self.target).tile):
             return config  # they stay in L2: whole rows are written at a time
         for group in (16, 8, 4, 2) if config["swap_mn"] else (8, 4, 2):
@@ -149,29 +151,33 @@ class Space:
         for split in (1,) if t.pingpong else axes["cluster_k"]:
             if split > 1 and t.tiles * split <= t.slots:
                 yield changed(t, cluster_k=split)
-                if t.block_k > 64 and fuller:
+                if t.span > 128 and fuller:
                     yield changed(full, cluster_k=split)
         # The most slices that fill the SMs once, and twice.
         most = (max((s for s in axes["split_k"] if s * t.tiles <= n * t.slots), default=1) for n in (1, 2))
         yield from (changed(t, split_k=s) for s in {s for s in most if s > 1})
 
     def _depths(self, form: Sm90Form) -> tuple[int, ...]:
-        """Channels of a step: fewer than 64 where 64 reach far beyond the last, more where memory bounds a GEMM."""
+        """Channels of a step: 128 bytes, or fewer where those reach far beyond the last, more where memory bounds."""
+        whole = 128 // form.nbytes
         if form.kind == "gemm" and streams(form, self.target):
-            return tuple(bk for bk in (64, 128, 256) if bk == 64 or 2 * bk <= form.reduced)
+            most = min(4 * whole, max(_DEPTHS))
+            return tuple(bk for bk in _DEPTHS if whole <= bk <= most and (bk == whole or 2 * bk <= form.reduced))
         if form.kind != "conv":
-            return (64,)
+            return (whole,)
         if form.groups > 1:  # what lies beyond a group's channels is the next group's
-            return tuple(bk for bk in (64, 32, 16) if form.channels % bk == 0)
-        beyond = -(-form.channels // 64) * 64
-        return tuple(bk for bk in (64, 32, 16) if bk == 64 or -(-form.channels // bk) * bk < beyond)
+            return tuple(bk for bk in reversed(_DEPTHS) if whole // 4 <= bk <= whole and form.channels % bk == 0)
+        beyond, least = -(-form.channels // whole) * whole, max(whole // 4, min(_DEPTHS))
+        shorter = (bk for bk in reversed(_DEPTHS) if least <= bk < whole)
+        return (whole, *(bk for bk in shorter if -(-form.channels // bk) * bk < beyond))
 
 
 def _widths(form: Sm90Form) -> tuple[int, ...]:
     """Columns of a tile: wgmma has every multiple of 8; slabs of contiguous columns count in 64."""
     step = min(_slabs(form)) if form.kind == "wrw" else 32 if form.b_columns else 8
     most = -(-form.cols // step) * step
-    return tuple(bn for bn in range(step, 257, step) if bn <= most) or (step,)
+    widths = product_widths(form.dtype) if step == 8 else range(step, 257, step)
+    return tuple(bn for bn in widths if bn <= most) or (step,)
 
 
 def _fuller(t: Sm90Tile) -> bool:

@@ -2,7 +2,7 @@
 // NOTE: few threads of few registers, so that blocks start soon. Blocks that start as each SM of the kernel ahead becomes
 // free (`ts_launch_next`) cost 0.3-1 us more than they save.
 extern "C" __global__ void __launch_bounds__(THREADS, 9) @SYM@(TS_PARAMETERS) {
-  __shared__ float4 gathered[GROUPS][WIDTH];
+  __shared__ Quad gathered[GROUPS][WIDTH];
   Run run = TS_RUN;
   const int at = threadIdx.x % WIDTH, share = threadIdx.x / WIDTH;
   const ts_u32 quads = run.block_m * run.block_n / 4, strip = run.block_n / 8;
@@ -19,10 +19,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 9) @SYM@(TS_PARAMETERS) {
   const ts_i64 low = inside ? row_at(run, w, row) : -1, high = inside ? row_at(run, w, row + 8) : -1;
   const ts_i64 off = column_at(run, column);
   const bool wanted = off >= 0 && (low >= 0 || high >= 0), both = EVEN || column_at(run, column + 1) >= 0;
-  const float4 *from = (const float4 *)run.partial + i;
+  const Quad *from = (const Quad *)run.partial + i;
   const ts_i64 slice = (ts_i64)run.layers * run.all_m * run.tiles_n * quads;
   ts_wait_previous();
-  float4 sum;
+  Quad sum;
   add_slices<EACH < 8 ? EACH : 8>(from, slice, 0, share, wanted, sum);
   if (GROUPS > 1) {
     gathered[share][at] = sum;
@@ -32,11 +32,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 9) @SYM@(TS_PARAMETERS) {
   }
   if (!wanted) return;
   if (low >= 0) {
-    finish(run, sum.x, sum.y, row, column, low + off, both);
-    store_two(run, sum.x, sum.y, low + off, both);
+    Value first = sum.x, second = sum.y;
+    finish(run, first, second, row, column, low + off, both);
+    store_two(run, first, second, low + off, both);
   }
   if (high >= 0) {
-    finish(run, sum.z, sum.w, row + 8, column, high + off, both);
-    store_two(run, sum.z, sum.w, high + off, both);
+    Value first = sum.z, second = sum.w;
+    finish(run, first, second, row + 8, column, high + off, both);
+    store_two(run, first, second, high + off, both);
   }
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
 from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
 from tilesmith.solvers.lazy import cached_property
@@ -22,7 +23,14 @@ APART_BYTES = 16384  # up to which a cluster's sums have memory of their own, be
 
 def streams(form: Sm90Form, target: CudaTarget) -> bool:
     """Whether reading and writing each element once takes a GEMM longer than its products do."""
-    return form.kind == "gemm" and form.intensity * target.bytes_per_s < target.bf16_flops / 1.3
+    return form.kind == "gemm" and form.intensity * target.bytes_per_s < peak_flops(form, target) / 1.3
+
+
+def peak_flops(form: Sm90Form, target: CudaTarget) -> float:
+    """Operations a second of the tensor cores."""
+    return {"tf32": target.tf32_flops, "int8": target.int8_flops}.get(
+        form.dtype, target.fp8_flops if form.nbytes == 1 else target.bf16_flops
+    )
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,21 @@ class Sm90Tile(WarpgroupTile):
     @property
     def block_n(self) -> int:
         return self.value["block_n"]
+
+    @cached_property
+    def span(self) -> int:
+        """Bytes of a step along k of one row."""
+        return self.block_k * self.form.nbytes
+
+    @cached_property
+    def product_n(self) -> int:
+        """Columns of an instruction: of sums that are promoted, half of many."""
+        return self.block_n // 2 if self.form.promoted and self.block_n > 128 else self.block_n
+
+    @cached_property
+    def chunk(self) -> int:
+        """Columns of results that pass through shared memory at once."""
+        return 128 // self.form.out_nbytes
 
     @cached_property
     def a_read(self) -> int:
@@ -68,8 +91,8 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def beyond_ring(self) -> int:
         """Bytes that products of rows without room read behind the last stage."""
-        part = self.a_rows * min(self.block_k, 64) * 2
-        read = self.a_rows * self.block_k * 2 - part + self.block_m * min(self.block_k, 64) * 2
+        part = min(self.span, 128)
+        read = self.a_rows * (self.span - part) + self.block_m * part
         return max(0, read - self.stage_bytes)
 
     @cached_property
@@ -88,11 +111,11 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def _b_bytes(self) -> int:
         """Bytes of a step's columns."""
-        return self.b_cols * self.block_k * 2
+        return self.b_cols * self.span
 
     @cached_property
     def stage_bytes(self) -> int:
-        return self.a_rows * self.block_k * 2 + (0 if self.value["resident"] else self._b_bytes)
+        return self.a_rows * self.span + (0 if self.value["resident"] else self._b_bytes)
 
     @cached_property
     def _kept_bytes(self) -> int:
@@ -104,10 +127,11 @@ class Sm90Tile(WarpgroupTile):
         form, split = self.form, self.value["cluster_k"] > 1
         if self.value["split_k"] > 1:
             return "PARTIAL"
-        if form.mapped is not None and self.value["slab_n"] == 64 and not split:
+        apart = form.out_nbytes == 1 and (form.transposed or self.block_n % 16 != 0)
+        if form.mapped is not None and self.value["slab_n"] == 64 and not split and not apart:
             return "MAPPED"
         placed = form.placed
-        if form.out_dtype == "fp32" or (split and form.halo) or (form.kind == "wrw" and not split):
+        if form.out_nbytes != 2 or (split and form.halo) or (form.kind == "wrw" and not split):
             return "DIRECT"
         if form.transposed:
             whole = split and placed.row == 1 and form.rows % 8 == 0
@@ -115,24 +139,34 @@ class Sm90Tile(WarpgroupTile):
         else:
             whole = placed.column == 1 and (form.channels if form.kind == "wrw" else form.cols) % 8 == 0
             steps = placed.pixels or (placed.layer, placed.row, placed.tap)
-        return "ROWS" if whole and all(step % 8 == 0 for step in steps) else "DIRECT"
+        if whole and all(step % 8 == 0 for step in steps):
+            return "ROWS"
+        alone = split or form.transposed or form.residual is not None or form.beta  # results are finished one by one
+        return "LINES" if placed.column == 1 and not alone else "DIRECT"
 
     @cached_property
     def staged(self) -> bool:
         """Whether bulk copies bring the residual, into the memory that results leave from."""
-        return self.form.residual is not None and self.store == "MAPPED" and not self.form.beta
+        whole = self.store == "MAPPED" and self.form.out_nbytes == 2
+        return self.form.residual is not None and whole and not self.form.beta
 
     @property
     def store_buffers(self) -> int:
         """Stores that a warp has under way; of a staged residual, all that a tile has."""
-        return self.value["products_m"] * -(-self.block_n // 64) if self.staged else self.value["store_buffers"]
+        return self.value["products_m"] * -(-self.block_n // self.chunk) if self.staged else self.value["store_buffers"]
 
     @cached_property
     def bias_bytes(self) -> int:
         """Shared memory of the columns' bias: that of two tiles for each warpgroup."""
         form = self.form
-        grouped = self.store in ("MAPPED", "ROWS") and self.value["cluster_k"] == 1 and not form.beta
-        if form.bias is None or form.transposed or not grouped or (form.residual is not None and not self.staged):
+        grouped = self.store in ("MAPPED", "ROWS", "LINES") and self.value["cluster_k"] == 1 and not form.beta
+        if (
+            form.bias is None
+            or form.out_nbytes != 2
+            or form.transposed
+            or not grouped
+            or (form.residual is not None and not self.staged)
+        ):
             return 0
         return self.warpgroups * 2 * self.block_n * 2
 
@@ -184,7 +218,7 @@ class Sm90Tile(WarpgroupTile):
     def _staging_bytes(self) -> int:
         if self.value["cluster_k"] > 1:
             return -(-self.exchanged_bytes // 1024) * 1024 if self.exchanged_bytes <= APART_BYTES else 0
-        staged = self.store in ("MAPPED", "ROWS")
+        staged = self.store in ("MAPPED", "ROWS", "LINES")
         return self.warpgroups * 4 * self.store_buffers * 2048 * staged
 
     @cached_property
@@ -246,14 +280,21 @@ class Sm90Tile(WarpgroupTile):
 
     @property
     def sums(self) -> int:
-        return self.value["products_m"] * self.block_n // 2
+        short = self.product_n // 2 if self.form.promoted else 0
+        return self.value["products_m"] * self.block_n // 2 + short
 
     @cached_property
     def fits(self) -> bool:
         """Whether such a kernel exists."""
         v, form = self.value, self.form
         wgs, split = self.warpgroups, v["cluster_k"]
-        if self.sums > most_sums(wgs, v["blocks_per_sm"]) or self.block_m > 256:
+        if self.sums > most_sums(wgs, v["blocks_per_sm"], form.promoted) or self.block_m > 256:
+            return False
+        if self.product_n not in product_widths(form.dtype) or self.block_n % self.product_n:
+            return False
+        if form.promoted and self.pingpong:
+            return False
+        if form.nbytes != 2 and form.b_columns:  # the swapped form has them as rows
             return False
         if self.pingpong and (wgs != 2 or split > 1 or self.sums > 128):
             return False
@@ -274,7 +315,7 @@ class Sm90Tile(WarpgroupTile):
             return False
         if v["split_k"] > 1 and not self._can_slice:
             return False
-        if form.out_dtype == "fp32" and self.pingpong:
+        if self.pingpong and form.out_nbytes != 2 and self.store != "MAPPED":
             return False
         return self.parts <= min(self.layer_steps)
 
