@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tilesmith.problems.keys import parse_key
 from tilesmith.solvers.cuda.depthwise.cost import depthwise_seconds
-from tilesmith.solvers.cuda.ffma.cost import predicted_seconds as ffma_seconds
 from tilesmith.solvers.cuda.depthwise_mma.cost import depthwise_mma_seconds
+from tilesmith.solvers.cuda.ffma.cost import predicted_seconds as ffma_seconds
 from tilesmith.solvers.cuda.halo.cost import halo_seconds
 from tilesmith.solvers.cuda.halo_wrw.cost import halo_wrw_seconds
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds as mma_seconds
@@ -28,10 +28,8 @@ ESTIMATES = {
     "wgmma_gemm": ("tile", tile_seconds), "wgmma_conv": ("tile", tile_seconds), "wgmma_halo": ("halo", halo_seconds),
     "wgmma_halo_wrw": ("halo_wrw", halo_wrw_seconds), "mma_dense": ("mma", mma_seconds),
     "ffma_dense": ("mma", mma_seconds), "ffma_gemm": ("ffma", ffma_seconds), "mma_thin": ("thin", thin_seconds),
-    "ffma_dense": ("mma", mma_seconds), "mma_thin": ("thin", thin_seconds),
-    "mma_phases": ("phases", phases_seconds),
-    "cuda_depthwise": ("depthwise", depthwise_seconds),
-    "cuda_depthwise": ("depthwise", depthwise_seconds), "mma_depthwise": ("depthwise_mma", depthwise_mma_seconds),
+    "mma_phases": ("phases", phases_seconds), "cuda_depthwise": ("depthwise", depthwise_seconds),
+    "mma_depthwise": ("depthwise_mma", depthwise_mma_seconds),
 }  # fmt: skip
 
 

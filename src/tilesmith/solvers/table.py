@@ -21,13 +21,13 @@ from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
 from tilesmith.solvers.cuda.depthwise_mma.solver import DepthwiseMmaSolver
 from tilesmith.solvers.cuda.depthwise_planes.solver import DepthwisePlanesSolver
 from tilesmith.solvers.cuda.dp4a.solver import Dp4aSolver
-from tilesmith.solvers.cuda.first.solver import FirstLayerSolver, FirstLayerWrwSolver
 from tilesmith.solvers.cuda.ffma.solver import FfmaGemmSolver
+from tilesmith.solvers.cuda.first.solver import FirstLayerSolver, FirstLayerWrwSolver
 from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
-from tilesmith.solvers.cuda.phases.solver import PhasesSolver
 from tilesmith.solvers.cuda.narrow_groups.solver import NarrowGroupsSolver
+from tilesmith.solvers.cuda.phases.solver import PhasesSolver
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.cuda.thin.solver import MmaThinSolver
 from tilesmith.solvers.cuda.wgmma.copied import CopiedGemmSolver

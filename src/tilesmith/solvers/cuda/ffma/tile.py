@@ -107,7 +107,7 @@ class FfmaTile(Configured):
         if not self.stream:
             return 0
         whole, rest = divmod(self.tiles, self.grid)
-        return whole - 1 if 0 < whole and 2 * rest < self.grid else whole
+        return whole - 1 if whole > 0 and 2 * rest < self.grid else whole
 
     @cached_property
     def shared_tiles(self) -> int:
