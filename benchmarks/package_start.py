@@ -7,6 +7,8 @@ on its path. The first result of a convolution is compared with float64. Each li
 process to the end of a step, the median of the runs and the fastest one; *processor* counts the process's user and
 system time. `--imports N` prints the N modules that take longest to import (`-X importtime`, the least of the runs).
 
+On a GPU the process begins with `tilesmith.open_device`, so that the driver starts while Python imports.
+
 Python's own modules are taken from a cache of bytecode that a first run has filled, as an installed package has.
 """
 
@@ -31,11 +33,15 @@ from tilesmith.package.build import Rows, assemble_package, pack_problems
 from tilesmith.package.files import write
 from tilesmith.toolchain.cache import ArtifactCache
 
-STEPS = ("interpreter", "numpy", "tilesmith", "launchable", "result", "verified")
+STEPS = ("interpreter", "opening", "numpy", "tilesmith", "launchable", "result", "verified")
 SIGNATURE = "ConvSignature((1, 14, 14, 32), (32, 3, 3, 32), padding=1, shared_layout='NHWC', dtype={dtype!r})"
 CHILD = """
 import os, time
 at = [time.monotonic()]
+if {device!r} != "cpu":
+    import tilesmith
+    tilesmith.open_device({device!r})
+at.append(time.monotonic())
 import numpy as np
 at.append(time.monotonic())
 import tilesmith
