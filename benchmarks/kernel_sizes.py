@@ -1,13 +1,15 @@
 """What kernels add to packages: their bytes, as they are and deflated, by solver.
 
-python benchmarks/kernel_sizes.py PACKAGE...
+python benchmarks/kernel_sizes.py [--encodings] PACKAGE...
 
 A package is what `tilesmith package build LIST --target sm_90a:132:h200 -o DIR` writes. *code* is the machine code
-alone, deflated; the rest is what loads it: symbols, registers, sizes.
+alone, deflated; the rest is what loads it: symbols, registers, sizes. ``--encodings`` prints what other encodings of
+the same kernels would take.
 """
 
 from __future__ import annotations
 
+import lzma
 import struct
 import sys
 import zlib
@@ -36,9 +38,11 @@ class Kernel:
 
 
 def main() -> int:
-    paths = list(map(Path, sys.argv[1:]))
+    paths = list(map(Path, sys.argv[1 + ("--encodings" in sys.argv[1:2]) :]))
     if not paths:
         sys.exit(__doc__)
+    if "--encodings" in sys.argv:
+        return encodings(paths)
     kernels = [kernel for path in paths for kernel in kernels_of(PackageFile(path))]
     print("| solver | kernels | bytes, mean | deflated, mean | code, mean | deflated, largest | above 10 kB |")
     print("|---|---|---|---|---|---|---|")
@@ -71,15 +75,48 @@ def kernels_of(package: PackageFile) -> list[Kernel]:
     ]
 
 
+def encodings(paths: list[Path]) -> int:
+    """Print the bytes of all kernels under other encodings, and how many are above ``LIMIT`` under each."""
+    found = {e.name: e.content() for path in paths for e in PackageFile(path).entries() if e.kind == Kind.BINARY}
+    elfs = sorted(found.values(), key=lambda elf: -deflated(elf))
+    common = b"".join(sorted(elfs, key=len)[len(elfs) // 4 :][:2])
+    taken = {
+        "deflated": [deflated(elf) for elf in elfs],
+        "xz": [len(lzma.compress(elf, preset=9 | lzma.PRESET_EXTREME)) for elf in elfs],
+        "code alone": [deflated(code_of(elf)) for elf in elfs],
+        "code alone, its bytes grouped by their place in 16": [
+            deflated(b"".join(code_of(elf)[place::16] for place in range(16))) for elf in elfs
+        ],
+        "after a dictionary of two kernels": [deflated(elf, common) for elf in elfs],
+        "after the next larger kernel": [deflated(*pair) for pair in zip(elfs, [b"", *elfs], strict=False)],
+    }
+    print("| encoding | bytes | the largest | above 10 kB |")
+    print("|---|---|---|---|")
+    for name, each in taken.items():
+        print(f"| {name} | {sum(each)} | {max(each)} | {sum(nbytes > LIMIT for nbytes in each)} |")
+    return 0
+
+
+def deflated(data: bytes, before: bytes = b"") -> int:
+    """Bytes of ``data`` deflated, with what can be repeated of ``before``."""
+    window = [before[-32768:]] if before else []
+    stream = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_DEFAULT_STRATEGY, *window)
+    return len(stream.compress(data) + stream.flush())
+
+
 def code_bytes(elf: bytes) -> int:
     """Deflated bytes of the sections of machine code; all of what is no ELF file."""
+    return len(zlib.compress(code_of(elf), 9))
+
+
+def code_of(elf: bytes) -> bytes:
+    """The sections of machine code; all of what is no ELF file."""
     if elf[:4] != b"\x7fELF":
-        return len(zlib.compress(elf, 9))
+        return elf
     table, size, count = *struct.unpack_from("<Q", elf, 40), *struct.unpack_from("<HH", elf, 58)
     sections = (_SECTION.unpack_from(elf, table + index * size) for index in range(count))
     found = [(at, length) for _, kind, flags, _, at, length, *_ in sections if kind == 1 and flags & _EXECUTABLE]
-    code = b"".join(elf[at : at + length] for at, length in found)
-    return len(zlib.compress(code, 9))
+    return b"".join(elf[at : at + length] for at, length in found)
 
 
 if __name__ == "__main__":

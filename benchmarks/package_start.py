@@ -12,6 +12,8 @@ system time. `--imports N` prints the N modules that take longest to import (`-X
 With `--program`, it is a C program that is timed, from its start to its end, with an empty environment: the self-test
 of the library that `tilesmith embed` makes of the same problem, which compares the result with the plain reference.
 
+On a GPU the process begins with `tilesmith.open_device`, so that the driver starts while Python imports.
+
 Python's own modules are taken from a cache of bytecode that a first run has filled, as an installed package has.
 """
 
@@ -37,11 +39,15 @@ from tilesmith.package.build import Rows, assemble_package, pack_problems
 from tilesmith.package.files import write
 from tilesmith.toolchain.cache import ArtifactCache
 
-STEPS = ("interpreter", "numpy", "tilesmith", "launchable", "result", "verified")
+STEPS = ("interpreter", "opening", "numpy", "tilesmith", "launchable", "result", "verified")
 SIGNATURE = "ConvSignature((1, 14, 14, 32), (32, 3, 3, 32), padding=1, shared_layout='NHWC', dtype={dtype!r})"
 CHILD = """
 import os, time
 at = [time.monotonic()]
+if {device!r} != "cpu":
+    import tilesmith
+    tilesmith.open_device({device!r})
+at.append(time.monotonic())
 import numpy as np
 at.append(time.monotonic())
 import tilesmith

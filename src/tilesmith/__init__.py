@@ -19,6 +19,7 @@ _HOMES = {
     "get_launchable": "tilesmith.dispatch.launchable",
     "conv": "tilesmith.dispatch.eager",
     "gemm": "tilesmith.dispatch.eager",
+    "open_device": "tilesmith.runtime.opening",
     "forget": "tilesmith.dispatch.eager",
     "host_target": "tilesmith.targets.detect",
     "parse_target": "tilesmith.targets.names",
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tilesmith.problems.keys import parse_key
     from tilesmith.ready.preload import CachePopulator
     from tilesmith.ready.tuning import tune
+    from tilesmith.runtime.opening import open_device
     from tilesmith.targets.detect import host_target
     from tilesmith.targets.names import parse_target
     from tilesmith.torch_ops.model_tuning import tune_model as tune_model  # noqa: PLC0414  # not in __all__
@@ -62,6 +64,7 @@ __all__ = [
     "gemm",
     "get_launchable",
     "host_target",
+    "open_device",
     "parse_key",
     "parse_target",
     "tune",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cuda_chain import CACHE, H200, executable
 
-from tilesmith.dispatch.locations import device_ordinal, target_of
+from tilesmith.dispatch.locations import target_of
 from tilesmith.errors import TargetError
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_flush import WAIT_CYCLES, Flush
@@ -22,6 +22,7 @@ from tilesmith.solvers.solver import Config
 from tilesmith.solvers.table import candidates
 from tilesmith.targets import detect_cuda
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_arch
+from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of
 from tilesmith.targets.names import parse_target
 from tilesmith.tune.crash_report import CrashReport

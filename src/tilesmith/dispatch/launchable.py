@@ -29,7 +29,6 @@ from tilesmith.dispatch import hits, packaged
 from tilesmith.dispatch.choice import DATABASE, PACKAGES, SPEC, Choice, Considered, Resolved
 from tilesmith.dispatch.locations import (
     check_mode,
-    device_ordinal,
     named_databases,
     open_cache,
     strict_cache,
@@ -59,6 +58,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.executable import Bound, Executable, Prepared
 from tilesmith.runtime.torch_rules import between_graphs, capture_of_thread
 from tilesmith.solvers.external.names import takes_part
+from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import memo
 from tilesmith.toolchain.cache import ArtifactCache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ from tilesmith.dispatch.packages import installed_packages
 from tilesmith.env import MAX_THREADS
 from tilesmith.errors import ArgumentError, DatabaseError, NoSolutionError, TargetError
 from tilesmith.targets.cpu import archs_within
+from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.targets.detect import hidden_arch, host_target
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.targets.fitting import runs_on
@@ -26,7 +26,6 @@ from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.files import scratch_of_process
 
 _NOWHERE = os.path.join(os.devnull, "none")  # where no file can be
-_DEVICE = re.compile(r"cuda(?::([0-9]{1,9}))?")
 
 
 @dataclass(frozen=True)
@@ -110,17 +109,6 @@ def lasting_databases() -> Layers:
             "name another as the last of TILESMITH_DB_PATH"
         )
     return layers
-
-
-def device_ordinal(device: str) -> int:
-    """The ordinal that ``cuda`` or ``cuda:N`` names, -1 for ``cpu``; ``TargetError`` for anything else."""
-    name = str(device) if type(device).__module__ == "torch" else device  # torch.device("cuda:1")
-    if name == "cpu":
-        return -1
-    match = _DEVICE.fullmatch(name) if isinstance(name, str) else None
-    if match is None:
-        raise TargetError(f"device {device!r} does not exist; write it as cpu, cuda or cuda:1")
-    return int(match[1] or 0)
 
 
 def target_of(target: Target | str | None, threads: int | None, device: str | None = None) -> Target:

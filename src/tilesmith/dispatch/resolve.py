@@ -40,6 +40,7 @@ from tilesmith.measure.host import host_facts
 from tilesmith.measure.timing import Timing
 from tilesmith.problems.spellings import other_spellings
 from tilesmith.runtime.executable import Executable
+from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import Candidate, candidates, external_solver
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import memo
@@ -145,6 +146,8 @@ def recorded_hit(request: Request) -> Resolved | None:
 
 def _decided_and_built(request: Request) -> Resolved:
     without, kept = NOTHING, untuned.recall(request)
+    if kept is not None and not _is_taken(request, kept.solver):
+        kept = None
     while True:
         choice = decide(request, without) if without or kept is None else kept
         if choice.basis in PACKAGES:  # nothing could be measured
@@ -231,6 +234,12 @@ def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> C
     )
     assert isinstance(answer, Choice)
     return answer
+
+
+def _is_taken(request: Request, solver: str) -> bool:
+    """Whether the table has this solver, and it takes the problem."""
+    found = candidates(request.signature, request.target, (solver,))
+    return any(isinstance(candidate.verdict, Accepted) for candidate in found)
 
 
 def _candidate(request: Request, name: str) -> Candidate:

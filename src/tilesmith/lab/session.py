@@ -12,12 +12,13 @@ from tilesmith.compare.benchmark import bench
 from tilesmith.compare.rival import Rival
 from tilesmith.compare.trial import quiet
 from tilesmith.dispatch.launchable import get_launchable
-from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
+from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError, OutOfTimeError, PlanError
 from tilesmith.lab.results import Result, Theirs, add_result, newest, read_results
 from tilesmith.measure.machine import Machine, machine_of
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.solvers.generation import generator_digest
+from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.targets.target import Target
 from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import Listener

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import overload
 
 from tilesmith.dispatch.eager import forget
-from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
+from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver import parse_problem
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
+from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.targets.target import Target
 from tilesmith.tune import session
 from tilesmith.tune.session import TuneResult

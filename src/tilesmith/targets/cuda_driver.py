@@ -6,13 +6,15 @@ The library is opened at first use, ``TILESMITH_LIBCUDA`` or ``libcuda.so.1``; w
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable
 from functools import lru_cache
 
 from tilesmith import env
-from tilesmith.errors import LaunchError
+from tilesmith.errors import LaunchError, TargetError
 
 OLDEST_VERSION = 12000
+_DEVICE = re.compile(r"cuda(?::([0-9]{1,9}))?")
 
 
 class Driver:
@@ -56,6 +58,17 @@ class Driver:
             getattr(self._library, name)(result, ctypes.byref(text))
             texts.append((text.value or b"unknown").decode())
         return f"{texts[0]} ({result}), {texts[1]}"
+
+
+def device_ordinal(device: str) -> int:
+    """The ordinal that ``cuda`` or ``cuda:N`` names, -1 for ``cpu``; ``TargetError`` for anything else."""
+    name = str(device) if type(device).__module__ == "torch" else device  # torch.device("cuda:1")
+    if name == "cpu":
+        return -1
+    match = _DEVICE.fullmatch(name) if isinstance(name, str) else None
+    if match is None:
+        raise TargetError(f"device {device!r} does not exist; write it as cpu, cuda or cuda:1")
+    return int(match[1] or 0)
 
 
 def library_path() -> str:

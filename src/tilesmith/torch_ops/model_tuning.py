@@ -12,11 +12,12 @@ from torch.utils._pytree import tree_leaves
 
 from tilesmith import env
 from tilesmith.dispatch.eager import forget
-from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
+from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError
 from tilesmith.ready.model_bar import model_bar
 from tilesmith.ready.model_records import Listener, ModelResult
 from tilesmith.ready.model_session import Place, tune_problems
+from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.torch_ops.trace import Trace
 
 

@@ -29,11 +29,12 @@ from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.compare.benchmark import bench
 from tilesmith.compare.rival import chosen_rivals
 from tilesmith.dispatch.launchable import Launchable, get_launchable
-from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
+from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError, CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.machine import Machine, machine_of
 from tilesmith.reading import read_named
+from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import find_toolchain

@@ -16,7 +16,7 @@ import numpy as np
 from tilesmith.cli.terminal import budget_start, complain, print_json, progress
 from tilesmith.db.find_text import algorithm_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
-from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
+from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.dispatch.measuring import (
     call_on_arrays,
     check_launchable,
@@ -35,6 +35,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
 from tilesmith.reading import read_named
 from tilesmith.solvers.table import candidates
+from tilesmith.targets.cuda_driver import device_ordinal
 
 _FIND, _BEST = "-1", "0"
 SEARCH_S = 60.0  # of --search 1, for each direction

@@ -7,8 +7,9 @@ import click
 from tilesmith.cli.options import PROBLEMS, Number, device_option, json_flag, seed_option, threads_option
 from tilesmith.cli.problem_list import read_problems
 from tilesmith.cli.terminal import budget_start, complain, note, print_json, progress
-from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
+from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
+from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.tune.retune import Retuned, Stale, current_setup, retune, stale_problems
 from tilesmith.tune.session import STRATEGIES
 

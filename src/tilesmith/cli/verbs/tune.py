@@ -19,8 +19,9 @@ from tilesmith.cli.options import (
 )
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import budget_start, complain, note, print_json, progress
-from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
+from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
+from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.tune.process import Workers
 from tilesmith.tune.session import STRATEGIES, TuneResult, tune
 

@@ -38,6 +38,7 @@ _LEFT_OUT = (
     "ts_sha512.h",
 )  # fmt: skip
 _REFERENCE = "ts_reference"  # begins the names of its files
+_FAST = ("ts_cuda_run", "ts_inflate", "ts_library_run", "ts_pool", "ts_run", "ts_sha256", "ts_wait")
 _HOLE = re.compile(r"@([A-Z_]+)@")
 _LINKS = "-lpthread -ldl -lm"
 
@@ -135,7 +136,7 @@ def _holes(library: Library, options: ProjectOptions) -> dict[str, str]:
         "MAJOR": library.version.partition(".")[0], "DEFAULT": " ".join(options.kinds),
         "MAKES": " and ".join(libraries[kind] for kind in options.kinds),
         "SHARED": "OFF" if STATIC in options.kinds else "ON", "SUFFIX": "a" if STATIC in options.kinds else "so",
-        "LIBS": _LINKS, "DTYPES": "fp32",
+        "LIBS": _LINKS, "DTYPES": "fp32", "FAST": " ".join(_FAST), "REFERENCE": _REFERENCE,
         "PAIRS": ";".join(pair_of(part) for part in library.parts), "LEFT_OUT": "".join(left_out),
         "COUNT": str(len(_signatures(library))), "TARGETS": ", ".join(part.target.name for part in library.parts),
         "TABLE": "\n".join(_table_row(library, index) for index in range(len(library.parts))),
