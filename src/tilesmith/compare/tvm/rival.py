@@ -17,7 +17,8 @@ from tilesmith.compare.tvm.tuning import computes, found, kept, library_of
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.targets.target import CudaTarget
+from tilesmith.problems.rewrite import Signature
+from tilesmith.targets.target import CudaTarget, Target
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +37,10 @@ class TvmRival:
 
     def version(self) -> str:
         return environment.version()
+
+    def is_tuned(self, signature: Signature, target: Target) -> bool:
+        """Whether a search has found a kernel."""
+        return found(signature, target) is not None
 
     @contextmanager
     def ways(self, setting: Setting) -> Iterator[Sequence[Way]]:
