@@ -85,8 +85,9 @@ class Session:
         if result is None or result.disturbed or result.generator != generator_digest(self.place.target.family):
             return False
         for rival in self.place.rivals:
-            tuned = isinstance(rival, TunedRival) and rival.name in result.missing
-            if tuned and rival.is_tuned(result.signature, self.place.target):
+            if rival.name not in result.missing or not isinstance(rival, TunedRival):
+                continue
+            if rival.is_tuned(result.signature, self.place.target):
                 return False
         held = {name: theirs.version for name, theirs in result.rivals.items()}
         return all(held.get(name, version) == version for name, version in self.place.versions) and all(
