@@ -93,6 +93,9 @@ class TriedRival(Protocol):
         ...
 
 
+NOT_TUNED = "not tuned"  # how the reason begins why a ``TunedRival`` has no way
+
+
 @runtime_checkable
 class TunedRival(Protocol):
     """A rival that a command of its own tunes, so that it may compute a problem today that it did not yesterday."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from tilesmith.compare.bench_records import FAILED, Against, Bench
 from tilesmith.compare.benchmark import bench
-from tilesmith.compare.rival import Rival, TunedRival
+from tilesmith.compare.rival import NOT_TUNED, Rival, TunedRival
 from tilesmith.compare.trial import quiet
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.locations import device_ordinal, lasting_databases, open_cache, target_of
@@ -85,7 +85,8 @@ class Session:
         if result is None or result.disturbed or result.generator != generator_digest(self.place.target.family):
             return False
         for rival in self.place.rivals:
-            if rival.name not in result.missing or not isinstance(rival, TunedRival):
+            reason = result.missing.get(rival.name, "")
+            if not reason.startswith(NOT_TUNED) or not isinstance(rival, TunedRival):
                 continue
             if rival.is_tuned(result.signature, self.place.target):
                 return False
