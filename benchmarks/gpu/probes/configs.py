@@ -1,0 +1,230 @@
+"""Configs of solvers on problems: compiled, checked on the device, and timed beside the libraries.
+
+    python benchmarks/gpu/probes/configs.py PROBLEMS [--solver NAME ...] [--configs N] [--also CONFIG ...]
+        [--seconds S] [--limit S] [--lock FILE] [--out FILE]
+
+PROBLEMS is a list of benchmarks/problems, or a file of driver commands and keys. For each problem and solver (default:
+all that accept it; NAME may be the beginning of a name) the untuned config, the N others of the least estimate among
+those that the solver proposes or that are drawn, and each CONFIG inside the space are compiled, all problems at once.
+Then, while FILE is locked, each is checked against the device's reference; those whose numbers are right are timed with
+the libraries' ways, interleaved, in rows of calls. Prints a line for each config (a star: the untuned choice over all
+solvers that were asked), one for each problem, and the geometric mean of the libraries' least time over ours. FILE of
+--out gets JSON lines that ``benchmarks/fit.py`` reads. A kernel that kills its process costs its problem alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[2] / "src")]
+from checks_worker import CACHE  # noqa: E402
+from gpu_cases import accepted, listed  # noqa: E402
+
+from tilesmith.compare.rival import Setting, rivals_of  # noqa: E402
+from tilesmith.errors import LaunchError, TilesmithError  # noqa: E402
+from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
+from tilesmith.measure.device_oracle import device_oracle  # noqa: E402
+from tilesmith.plan.assemble import assemble  # noqa: E402
+from tilesmith.problems.keys import parse_key  # noqa: E402
+from tilesmith.problems.rewrite import Signature  # noqa: E402
+from tilesmith.problems.samples import sample_args  # noqa: E402
+from tilesmith.runtime.executable import Executable  # noqa: E402
+from tilesmith.solvers.external import library  # noqa: E402
+from tilesmith.solvers.solver import Config, parse_config  # noqa: E402
+from tilesmith.solvers.table import Candidate  # noqa: E402
+from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
+from tilesmith.tune.space import SolverSpace  # noqa: E402
+
+ROUNDS, DRAWN = 21, 200
+Tried = tuple[Candidate, Config, float]  # with the estimate in seconds
+
+
+def problems_of(name: str) -> dict[str, Signature]:
+    """Canonical problems by their keys."""
+    path = Path(name)
+    keys = []
+    if path.suffix == ".keys":
+        keys = [line.strip() for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
+        return {key: parse_key(key).canonical for key in keys}
+    return {signature.canonical.key(): signature.canonical for _, _, signature in listed(name)}
+
+
+def tried(signature: Signature, target, solvers: list[str], most: int, also: list[str]) -> Iterator[Tried]:
+    for candidate in accepted(signature, target):
+        if "reference" in candidate.name or (solvers and not candidate.name.startswith(tuple(solvers))):
+            continue
+        solver, geometry = candidate.solver, candidate.geometry
+        predict = partial(solver.predict, geometry, target=target)
+        space, default = solver.search_space(geometry, target), solver.default_config(geometry, target)
+        walk = SolverSpace(
+            candidate.name, space, default, predict, partial(solver.ranked, geometry, target)
+        )  # fmt: skip
+        others = walk.promising(random.Random(1), DRAWN) if most else []
+        best = sorted((config for config in others if config != default), key=predict)[:most]
+        more = [config for config in map(parse_config, also) if space.contains(config)]
+        for config in dict.fromkeys([default, *best, *more]):
+            yield candidate, config, predict(config)
+
+
+def compiled(signature: Signature, each: Tried, target) -> Executable:
+    candidate, config, _ = each
+    draft = candidate.solver.draft(candidate.geometry, config, target)
+    made = [CACHE.get_or_build(source, target) for source in draft.sources]
+    plan = assemble(draft, signature, candidate.name, str(config), target, [artifact.digest for artifact in made])
+    return Executable(plan, [next(a.path for a in made if a.digest == digest) for digest in plan.artifacts])
+
+
+def measured(signature: Signature, all_tried: list[Tried], target, seconds: float) -> dict:
+    """What --out gets of a problem; its lines are printed."""
+    values = sample_args(signature)
+    truth = partial(device_oracle, signature, values, target, 0, CACHE)
+    bench = DeviceBench(signature, values, truth, target, 0, CACHE)
+    calls, names, estimates, wrong = {}, {}, {}, []
+    for each in all_tried:
+        name = f"{each[0].name} {each[1]}"
+        try:
+            verdict = bench.check(executable := compiled(signature, each, target))
+        except TilesmithError as error:
+            print(f"  FAILED {name}: {error}"[:600], flush=True)
+            wrong.append(name)
+            if isinstance(error, LaunchError):  # the context may be lost: the next problem has another process
+                sys.exit(3)
+            continue
+        if not verdict.ok:
+            print(f"  WRONG {name}: {verdict.message}", flush=True)
+            wrong.append(name)
+            continue
+        calls[name], names[name], estimates[name] = bench.timed.plan(executable).run, each, each[2]
+    setting = Setting(signature, values, target, 0, bench.checker.stream.handle, bench.calls)
+    with ExitStack() as held:
+        for rival_name, rival in rivals_of(target).items():
+            try:
+                for way in held.enter_context(rival.ways(setting)):
+                    calls[f"{rival_name}: {way.name}"] = partial(lambda ways, place: ways[place](), way.calls)
+            except Exception as error:
+                print(f"  {rival_name}: {type(error).__name__}: {error}"[:300], flush=True)
+        timing = bench.time(calls, budget_s=seconds, rounds=ROUNDS, drop_ratio=2.0)
+    library.empty_cache()
+    us = {name: round(found.median_us, 3) for name, found in timing.items()}
+    ours = {name: time_us for name, time_us in us.items() if name in names}
+    theirs = {name: time_us for name, time_us in us.items() if name not in names}
+    return {"key": signature.key(), "ours": ours, "theirs": theirs, "wrong": wrong,
+            "estimates": {name: round(1e6 * estimate, 3) for name, estimate in estimates.items()}}  # fmt: skip
+
+
+def show(row: dict) -> None:
+    ours, theirs, estimates = row["ours"], row["theirs"], row["estimates"]
+    untuned = min(estimates, key=estimates.__getitem__, default=None)
+    for name in sorted(ours, key=ours.__getitem__):
+        print(f"  {'*' if name == untuned else ' '} {ours[name]:9.2f} us (estimate {estimates[name]:9.2f})  {name}")
+    for name in sorted(theirs, key=theirs.__getitem__)[:2]:
+        print(f"    {theirs[name]:9.2f} us {name}")
+    if ours and theirs:
+        best, rival = min(ours.values()), min(theirs.values())
+        print(f"  = {rival / best:.3f} of the libraries, untuned {rival / ours[untuned]:.3f}", flush=True)
+
+
+def work(args: argparse.Namespace) -> int:
+    """The process that uses the device, from problem ``args.start`` on."""
+    target, solvers = cuda_target_of(0), args.solver
+    found = problems_of(args.problems)
+    for number, (key, signature) in enumerate(found.items()):
+        if number < args.start or time.time() > args.until:
+            continue
+        Path(args.at).write_text(str(number))
+        print(f"{number + 1}/{len(found)} {key}", flush=True)
+        try:
+            row = measured(signature, list(tried(signature, target, solvers, args.configs, args.also)), target,
+                           args.seconds)  # fmt: skip
+        except TilesmithError as error:
+            print(f"  FAILED: {error}"[:600], flush=True)
+            continue
+        show(row)
+        with open(args.out, "a") as out:
+            for solver in sorted({name.split()[0] for name in row["ours"]}):
+                mine = {n.partition(" ")[2]: us for n, us in row["ours"].items() if n.split()[0] == solver}
+                line = {"key": key, "solver": solver, "all": mine, "theirs": row["theirs"], "wrong": row["wrong"]}
+                out.write(json.dumps(line) + "\n")
+    return 0
+
+
+def compile_all(args: argparse.Namespace) -> None:
+    target, began = cuda_target_of(0), time.monotonic()
+
+    def build(source) -> None:
+        try:
+            CACHE.get_or_build(source, target)
+        except TilesmithError as error:
+            print(f"  does not compile: {error}"[:600], flush=True)
+
+    sources = {}
+    for signature in problems_of(args.problems).values():
+        for candidate, config, _ in tried(signature, target, args.solver, args.configs, args.also):
+            for source in candidate.solver.draft(candidate.geometry, config, target).sources:
+                sources[source.text] = source
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(build, sources.values()))
+    print(f"{len(sources)} sources compiled in {time.monotonic() - began:.1f} s", flush=True)
+
+
+def summary(path: Path) -> None:
+    ratios: dict[str, float] = {}
+    theirs: dict[str, float] = {}
+    for row in map(json.loads, path.read_text().splitlines() if path.exists() else []):
+        if row["all"] and row["theirs"]:
+            ratios[row["key"]] = min(*row["all"].values(), ratios.get(row["key"], float("inf")))
+            theirs[row["key"]] = min(row["theirs"].values())
+    found = [theirs[key] / us for key, us in ratios.items()]
+    if found:
+        mean = statistics.geometric_mean(found)
+        print(f"{len(found)} problems: {mean:.3f} of the libraries (geometric mean), least {min(found):.3f}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("problems")
+    parser.add_argument("--solver", nargs="+", default=[], metavar="NAME")
+    parser.add_argument("--configs", type=int, default=0, metavar="N")
+    parser.add_argument("--also", nargs="+", default=[], metavar="CONFIG", help="each as 'name=value name=value'")
+    parser.add_argument("--seconds", type=float, default=0.3, help="of timing, for each problem")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds on the device after which none is begun")
+    parser.add_argument("--lock", default="/tmp/gpu.lock", help="held while the device is used")
+    parser.add_argument("--out", default="configs.jsonl")
+    parser.add_argument("--start", type=int, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--at", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.start is not None:
+        return work(args)
+    compile_all(args)
+    count, start, at = len(problems_of(args.problems)), 0, Path(f"{args.out}.at")
+    with open(args.lock, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        until = time.time() + args.limit
+        while start < count and time.time() < until:
+            at.write_text(str(start))
+            words = [*sys.argv[1:], "--start", str(start), "--until", str(until), "--at", str(at)]
+            if subprocess.run([sys.executable, __file__, *words], check=False).returncode == 0:
+                break
+            start = int(at.read_text()) + 1
+            print("  the process died: the next problem has another", flush=True)
+    at.unlink(missing_ok=True)
+    summary(Path(args.out))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
