@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from tilesmith import GemmSignature
-from tilesmith.compare.cutlass.build import Compiler
+from tilesmith.compare.contest import keep_order
+from tilesmith.compare.cutlass.build import LATE, Compiler
 from tilesmith.compare.cutlass.checkout import find_checkout, nvcc_version
 from tilesmith.compare.cutlass.kernels import CutlassKernel, kernels_for, product_of, splits_of
+from tilesmith.compare.cutlass.rival import CutlassRival
+from tilesmith.compare.places import kept_path
 from tilesmith.targets.cuda import cuda_target
 
 torch = pytest.importorskip("torch")
@@ -114,6 +117,17 @@ def test_the_generator_that_fails_is_told(nvcc, tmp_path):
     (tmp_path / "python" / "cutlass_library" / "__init__.py").write_text("")
     with pytest.raises(CompileError, match="generator fails: ModuleNotFoundError"):
         kernels_for(product_of(GemmSignature(64, 64, 64)), TARGET, find_checkout(), "13.0")
+
+
+def test_a_race_without_late_kernels_is_held_again(nvcc):
+    rival, signature = CutlassRival(), GemmSignature(64, 64, 64)
+    path = kept_path("cutlass", str(product_of(signature)), TARGET.name, rival.version())
+    for failed, again in (({}, False), ({"k": "no such tile"}, False), ({"k": LATE}, True)):
+        assert rival.needs_trial(signature, TARGET) is not False
+        keep_order(path, [("simt", 1.0)], [], failed=failed)
+        assert rival.needs_trial(signature, TARGET) is again
+        path.unlink()
+    assert not rival.needs_trial(GemmSignature(8, 8, 8, dtype="fp64"), TARGET)
 
 
 # What CUTLASS's package has that is asked for: kernels of two generations, each with the field that one rule reads.

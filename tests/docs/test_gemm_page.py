@@ -45,12 +45,16 @@ def seen(tmp_path, monkeypatch):
             add_result(_result(problem.canonical.key(), session.place.target.name))
         return 0
 
+    def place_of(device, threads, rivals):
+        assert "cudnn" not in {rival.name for rival in rivals}
+        return Place(target_of("", 1, device), device)
+
     def set_up(seconds, tell, pip):
         (environment.environment()).mkdir(parents=True)
         (environment.environment() / "ready").write_text("\n".join(environment.PINS))
 
     monkeypatch.setattr(gemm, "target_of", target_of)
-    monkeypatch.setattr(gemm, "place_of", lambda device, threads, rivals: Place(target_of("", 1, device), device))
+    monkeypatch.setattr(gemm, "place_of", place_of)
     monkeypatch.setattr(gemm.Session, "run", search)
     monkeypatch.setattr(gemm, "set_up", set_up)
     monkeypatch.setattr(gemm, "begin_job", lambda words, _: begin_job(words, [sys.executable, "-c", ""]))

@@ -7,8 +7,12 @@ from tvm_stand_in import asked, stand_in
 
 from tilesmith import GemmSignature
 from tilesmith.compare.tvm import environment, tuning
+from tilesmith.compare.tvm.rival import RIVAL
 from tilesmith.errors import ArgumentError, CompileError, OutOfTimeError
 from tilesmith.lab.foreign import tune_by_tvm
+from tilesmith.lab.results import Result, add_result
+from tilesmith.lab.session import Place, Session
+from tilesmith.solvers.generation import generator_digest
 from tilesmith.targets.cuda import cuda_target
 from tilesmith.targets.detect import host_target
 
@@ -33,6 +37,18 @@ def test_what_it_is_asked_and_what_is_kept(tvm):
     assert tuning.found(PROBLEM, gpu) is None
     assert tuning.tune(PROBLEM, gpu, 2, 30.0, told.append)["trials"] == 2
     assert sorted(each["arch"] for each in asked()) == ["", "sm_90a"]
+
+
+def test_a_result_without_its_time_is_measured_again_once_it_is_tuned(tvm):
+    session = Session(Place(HERE, "cpu", (RIVAL,), (("tvm", RIVAL.version()),)))
+    known = Result(
+        PROBLEM.canonical.key(), HERE.name, "c_dense", "", 1.0, 0.0, 1.0, 1, 1.0, "2026-01-01T00:00:00+00:00",
+        generator_digest("cpu"), missing={"tvm": "not tuned"},
+    )  # fmt: skip
+    add_result(known)
+    assert session.left([PROBLEM]) == []
+    tuning.tune(PROBLEM, HERE, 5, 30.0, lambda line: None)
+    assert session.left([PROBLEM]) == [PROBLEM]
 
 
 def test_one_that_fails_costs_itself_alone(tvm, monkeypatch):

@@ -93,6 +93,18 @@ class TriedRival(Protocol):
         ...
 
 
+NOT_TUNED = "not tuned"  # how the reason begins why a ``TunedRival`` has no way
+
+
+@runtime_checkable
+class TunedRival(Protocol):
+    """A rival that a command of its own tunes, so that it may compute a problem today that it did not yesterday."""
+
+    def is_tuned(self, signature: Signature, target: Target) -> bool:
+        """Whether it has a kernel for the problem."""
+        ...
+
+
 @dataclass(frozen=True)
 class PyTorchRival:
     """A library that is measured through PyTorch, which ``module`` of this folder imports when it is asked for."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from tilesmith.compare.bench_records import FAILED, Against, Bench
 from tilesmith.compare.benchmark import bench
-from tilesmith.compare.rival import Rival
+from tilesmith.compare.rival import NOT_TUNED, Rival, TunedRival
 from tilesmith.compare.trial import quiet
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
@@ -85,6 +85,12 @@ class Session:
     def _is_known(self, result: Result | None) -> bool:
         if result is None or result.disturbed or result.generator != generator_digest(self.place.target.family):
             return False
+        for rival in self.place.rivals:
+            reason = result.missing.get(rival.name, "")
+            if not reason.startswith(NOT_TUNED) or not isinstance(rival, TunedRival):
+                continue
+            if rival.is_tuned(result.signature, self.place.target):
+                return False
         held = {name: theirs.version for name, theirs in result.rivals.items()}
         return all(held.get(name, version) == version for name, version in self.place.versions) and all(
             name in held or name in result.missing for name, _ in self.place.versions

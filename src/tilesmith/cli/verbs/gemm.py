@@ -28,6 +28,7 @@ _MOST_WORDS = 1 << 20  # bytes of a list
 _WORDS = """WORDS: MNK=1024, M=968 N=1376 K=2616, lists MNK=512,1024, ranges MNK=1024:4096:1024 (the last included), B=8
 (batch); nn nt tn tt; fp32 tf32 bf16 fp16 fp64 int8 ...; bias residual relu silu gelu ...; t=TRIALS; s=SECONDS;
 O=OPTION (odd: TVM's kernels; below 65536: a job in the background)."""
+_CONVOLVES = "cudnn"  # has no products: a rival here only where it is named
 _against = click.option("--against", multiple=True, help="Rivals, with commas; none for none (default: those here).")
 _words = click.argument("words", nargs=-1, metavar="[FILE] WORDS...")
 
@@ -71,7 +72,7 @@ def _work(
         return _begin(action, words, asked, against, again, device, threads)
     failed = 0
     rivals = chosen_rivals(against, target_of(None, threads, device), tried=True)
-    place = place_of(device, threads, rivals)
+    place = place_of(device, threads, [each for each in rivals if against or each.name != _CONVOLVES])
     for each in asked:
         if each.is_of_tvm:
             failed += _tune_by_tvm(each, place, as_json and action == "tune")
@@ -154,7 +155,8 @@ def perf_(
     else:
         click.echo(text_table(found))
         for rival, reason in absent_rivals(target_of(None, threads, device)).items():
-            note(f"{rival}: {reason}")
+            if rival != _CONVOLVES:
+                note(f"{rival}: {reason}")
     if json_path not in (None, "-"):
         _write(Path(str(json_path)), dump_json(json_rows(found)))
     if csv_path is not None:

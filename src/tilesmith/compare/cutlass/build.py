@@ -26,6 +26,7 @@ _FLAGS = (
     "-DCUTE_USE_PACKED_TUPLE=1", "-Xcompiler=-fPIC,-fno-strict-aliasing,-fvisibility=hidden", "-shared",
     "-cudart=static",
 )  # fmt: skip
+LATE = "not compiled in time"
 Tell = Callable[[str], None]
 
 
@@ -96,12 +97,12 @@ class Compiler:
             definition.write_text(kernel.text)
             left = end - time.monotonic()
             if left <= 0:
-                return "not compiled in time"
+                return LATE
             told: list[str] = []
             try:
                 status = follow(self.command(definition, out), left, told.append)
             except subprocess.TimeoutExpired:
-                return "not compiled in time"
+                return LATE
             except OSError as error:
                 return str(error)
             if status != 0:

@@ -12,10 +12,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from tilesmith import env
-from tilesmith.compare.cutlass.build import Compiler
+from tilesmith.compare.cutlass.build import LATE, Compiler
 from tilesmith.compare.cutlass.checkout import INSTALL, NVCC, Checkout, find_checkout, find_nvcc, nvcc_version
 from tilesmith.compare.cutlass.kernels import CutlassKernel, Product, kernels_for, product_of
-from tilesmith.compare.places import kept_path
+from tilesmith.compare.places import kept_path, read_kept
 from tilesmith.compare.rival import Setting, Way
 from tilesmith.errors import ArgumentError, CompileError
 from tilesmith.problems.gemm import GemmSignature
@@ -39,9 +39,12 @@ class CutlassRival:
         return f"CUTLASS {checkout.version} by nvcc {compiler}"
 
     def needs_trial(self, signature: Signature, target: Target) -> bool:
-        """Whether its kernels have not raced for this problem."""
+        """Whether its kernels have not raced for this problem, or without some that were not compiled in time."""
         asked = _asked(signature, target)
-        return asked is not None and self._order(*asked) is None
+        if asked is None:
+            return False
+        held = read_kept(self._kept(*asked))
+        return self._order(*asked) is None or LATE in held.get("failed", {}).values()
 
     def trial(self, setting: Setting, stream: Any, tell: Callable[[str], None]) -> None:
         """Compile its kernels, let them race, and keep their order; ``CompileError`` if none is compiled."""

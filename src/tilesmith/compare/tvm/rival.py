@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.compare.rival import Setting, Way
+from tilesmith.compare.places import keep, read_kept
+from tilesmith.compare.rival import NOT_TUNED, Setting, Way
 from tilesmith.compare.tvm import environment
 from tilesmith.compare.tvm.tuning import computes, found, kept, library_of
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.targets.target import CudaTarget
+from tilesmith.problems.rewrite import Signature
+from tilesmith.targets.target import CudaTarget, Target
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +39,23 @@ class TvmRival:
     def version(self) -> str:
         return environment.version()
 
+    def is_tuned(self, signature: Signature, target: Target) -> bool:
+        """Whether a search has found a kernel."""
+        return found(signature, target) is not None
+
+    def needs_trial(self, signature: Signature, target: Target) -> bool:
+        """Whether a kernel was found since the last trial."""
+        state = found(signature, target) if computes(signature) else None
+        return state is not None and not state.get("tried")
+
+    def trial(self, setting: Setting, stream: object, tell: Callable[[str], None]) -> None:
+        """Call the kernel once."""
+        with self.ways(setting) as ways:
+            for way in ways:
+                way.values(way.calls[0]())
+        path = kept(setting.signature, setting.target)
+        keep(path, {**read_kept(path), "tried": True})
+
     @contextmanager
     def ways(self, setting: Setting) -> Iterator[Sequence[Way]]:
         signature, target = setting.signature, setting.target
@@ -45,7 +64,7 @@ class TvmRival:
             return
         state = found(signature, target)
         if state is None:
-            raise ArgumentError("not tuned; the same words with `tilesmith gemm tune` and O=65537 tune it")
+            raise ArgumentError(f"{NOT_TUNED}; the same words with `tilesmith gemm tune` and O=65537 tune it")
         name = f"MetaSchedule, {state['trials']} trials"
         make = _way_on_device if isinstance(target, CudaTarget) else _way_on_host
         yield [make(name, library_of(kept(signature, target)), signature, setting)]
