@@ -20,13 +20,14 @@ SOLVERS = {"fwd": FirstLayerSolver(), "wrw": FirstLayerWrwSolver()}
 
 
 def conv(c=3, k=24, taps=(7, 7), size=(15, 17), **more):
-    more = {"dtype": "bf16", "shared_layout": "NHWC", "padding": 1, **more}
-    return ConvSignature((2, *size, c), (k, *taps, c), **more)
+    more = {"dtype": "bf16", "padding": 1, **more}
+    return ConvSignature((2, *size, c), (k, *taps, c), shared_layout="NHWC", **more)
 
 
 BIASED = Epilogue(bias=True, activation="leaky_relu")
 CASES = [
     (conv(stride=2, padding=3), (16, 4, 1, 32, 0, 1)),
+    (conv(k=32, taps=(5, 5), size=(12, 48), padding=2), (16, 4, 1, 32, 0, 1)),
     (conv(k=21, taps=(3, 3), epilogue=BIASED), (8, 4, 1, 16, 0, 1)),
     (conv(1, 40, (5, 5), stride=1, padding=((2, 1), (0, 3)), dtype="fp16"), (16, 4, 2, 48, 0, 2)),
     (conv(2, 8, (3, 7), stride=(1, 3), dilation=(2, 1), padding=3), (32, 4, 1, 8, 0, 1)),

@@ -70,6 +70,11 @@ class FirstTile(Window):
         return self.blocks_n * min(each, self.all_tiles)
 
     @cached_property
+    def whole(self) -> bool:
+        """Whether every result of every tile exists."""
+        return not self.ragged and self.g.k % self.block_n == 0
+
+    @cached_property
     def out_vector(self) -> int:
         """Results that a thread stores at once."""
         view = self.g.y

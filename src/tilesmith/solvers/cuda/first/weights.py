@@ -81,11 +81,6 @@ class WeightsTile(Window):
         return self.slices * self.blocks_m * self.quads * 16
 
     @cached_property
-    def ragged(self) -> bool:
-        """Whether tiles reach beyond the image."""
-        return bool(self.g.output[1] % self.tile[0] or self.g.output[2] % self.tile[1])
-
-    @cached_property
     def dy_vector(self) -> int:
         """Elements of dy that a copy moves."""
         view = self.g.y
