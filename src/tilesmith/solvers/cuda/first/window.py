@@ -141,6 +141,12 @@ class Window(Configured):
         """Whether tiles reach beyond the image of the results."""
         return bool(self.g.output[1] % self.tile[0] or self.g.output[2] % self.tile[1])
 
+    @cached_property
+    def most_registers(self) -> int:
+        """Registers that a thread may have; SMs grant them to four warps at a time."""
+        threads = -(-self.warps // 4) * 128 * self.value["blocks_per_sm"]
+        return min(self.target.registers_per_sm // threads, 255) // 8 * 8 + 7
+
     @property
     def text_numbers(self) -> dict[str, int]:
         """Constants of ``units.cu``."""
