@@ -54,7 +54,7 @@ class FirstTile(Window):
     def registers(self) -> int:
         """An estimate of a thread's."""
         sums, units = self.parts * self.block_n // 2, self.loads * (4 if self.vector == 4 else 6)
-        return sums + units + self.parts * 2 + (64 if self.wgmma else 4 * self.parts + 16) + 40
+        return sums + units + self.parts * 2 + (64 if self.wgmma else 4 * self.parts + 26) + 40
 
     @cached_property
     def per_sm(self) -> int:
