@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from cuda_chain import H200, executable
 
+from tilesmith.dispatch.choice import Choice
+from tilesmith.dispatch.choose import choose
+from tilesmith.dispatch.facts import options_of
 from tilesmith.measure.accuracy import planted_copy
 from tilesmith.measure.device_arrays import DeviceRechecker
 from tilesmith.measure.oracle import oracle
@@ -14,19 +17,22 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
 from tilesmith.solvers.cuda.first.solver import FirstLayerSolver, FirstLayerWrwSolver
-from tilesmith.solvers.solver import Accepted, Config
+from tilesmith.solvers.solver import Accepted, Config, Rejected
+from tilesmith.targets.cuda import CUDA_TARGETS
+from tilesmith.toolchain.build import build_unit
 
 SOLVERS = {"fwd": FirstLayerSolver(), "wrw": FirstLayerWrwSolver()}
 
 
 def conv(c=3, k=24, taps=(7, 7), size=(15, 17), **more):
-    more = {"dtype": "bf16", "shared_layout": "NHWC", "padding": 1, **more}
-    return ConvSignature((2, *size, c), (k, *taps, c), **more)
+    more = {"dtype": "bf16", "padding": 1, **more}
+    return ConvSignature((2, *size, c), (k, *taps, c), shared_layout="NHWC", **more)
 
 
 BIASED = Epilogue(bias=True, activation="leaky_relu")
 CASES = [
     (conv(stride=2, padding=3), (16, 4, 1, 32, 0, 1)),
+    (conv(k=32, taps=(5, 5), size=(12, 48), padding=2), (16, 4, 1, 32, 0, 1)),
     (conv(k=21, taps=(3, 3), epilogue=BIASED), (8, 4, 1, 16, 0, 1)),
     (conv(1, 40, (5, 5), stride=1, padding=((2, 1), (0, 3)), dtype="fp16"), (16, 4, 2, 48, 0, 2)),
     (conv(2, 8, (3, 7), stride=(1, 3), dilation=(2, 1), padding=3), (32, 4, 1, 8, 0, 1)),
@@ -59,3 +65,48 @@ def test_numbers(signature, values, emulating):
             checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
             verdict = checker.check_plan(checker.plan(made), poison=True)
             assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize(
+    ("signature", "word"),
+    [
+        (conv(8), "channels"),
+        (conv(dtype="fp32"), "dtype"),
+        (conv(taps=(40, 40), size=(41, 41)), "filter"),
+        (ConvSignature((2, 3, 9, 9), (8, 3, 3, 3), dtype="bf16"), "layout"),
+        (conv(7, taps=(13, 13), stride=16, size=(300, 300), mode="wrw"), "window"),
+    ],
+    ids=["eight channels", "fp32", "1600 taps", "channels first", "a window of 300 columns"],
+)
+def test_refusals_name_their_reason(signature, word):
+    verdict = SOLVERS[signature.mode].applicable(signature.canonical.geometry, H200)
+    assert isinstance(verdict, Rejected)
+    assert word in str(verdict), verdict
+
+
+def of_network(mode: str, size: int, c: int, k: int, taps: int, stride: int):
+    return ConvSignature(
+        (16, size, size, c), (k, taps, taps, c), stride=stride, padding=taps // 2, mode=mode, dtype="bf16",
+        shared_layout="NHWC",
+    ).canonical  # fmt: skip
+
+
+LAYERS = [of_network(mode, *sizes) for mode in ("fwd", "wrw") for sizes in ((224, 3, 64, 7, 2), (128, 1, 32, 5, 1))]
+
+
+def test_the_table_chooses_it():
+    for signature in LAYERS:
+        found = choose(options_of(signature, H200), (), mode="fast")
+        assert isinstance(found, Choice)
+        assert found.solver == SOLVERS[signature.mode].name
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
+def test_untuned_kernels_compile_without_spills(arch, tmp_path):
+    target, sources = CUDA_TARGETS[arch], {}
+    for signature in LAYERS:
+        geometry, solver = signature.geometry, SOLVERS[signature.mode]
+        for source in solver.draft(geometry, solver.default_config(geometry, target), target).sources:
+            sources[source.symbol] = source
+    found = build_unit(list(sources.values()), target, tmp_path / "unit.cubin")
+    assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []

@@ -33,7 +33,9 @@ def _source(t: FirstTile, arguments: tuple[Argument, ...]) -> Source:
         **t.text_numbers, "UNITS": len(t.units), "PARTS": t.parts, "BLOCK_N": t.block_n, "OUT_VECTOR": t.out_vector,
         "SHARED_BYTES": t.shared_bytes,
     }  # fmt: skip
-    flags = {"WGMMA": t.wgmma, "BIAS": g.epilogue.bias}
+    flags = {
+        "WGMMA": t.wgmma, "BIAS": g.epilogue.bias, "CHANNELS_LAST": g.x.channels_last, "WHOLE": t.whole,
+    }  # fmt: skip
     functions = activate(g.epilogue, "TS_MMA_DEVICE") + _unit_functions(t)
     functions += _product_text(t) + template(_FOLDER, "wgmma") if t.wgmma else _NO_WGMMA
     header = Header(
@@ -65,7 +67,13 @@ def weights_draft(t: WeightsTile) -> Draft:
     )  # fmt: skip
     tile = f"{t.tile[0]}x{t.tile[1]}x{t.parts}x{t.groups}w{t.warps}"
     offsets = {"unit_offsets": [t.offset(unit) for unit in t.columns]}
-    header = Header(numbers, {"RAGGED": t.ragged}, {"Element": element}, offsets, arguments=arguments)
+    header = Header(
+        numbers,
+        {"RAGGED": t.ragged, "CHANNELS_LAST": g.x.channels_last},
+        {"Element": element},
+        offsets,
+        arguments=arguments,
+    )
     source = _unit("firstwrw", t, tile, ("units", "weights"), header)
     launch = Launch(
         0, source.symbol, (t.slices * t.blocks_m, 1, 1), passed(arguments), (32 * t.warps, 1, 1),
@@ -118,43 +126,42 @@ def _steps(view: TensorView, first: str) -> dict[str, int]:
 
 
 def _unit_functions(t: FirstTile) -> str:
-    """Places and masks of a lane's unit, by the first unit of a product."""
-    at, masks, kept = [], [], []
-    for first in range(0, len(t.units), 4):
-        four = t.units[first : first + 4]
-        offsets = [t.offset(unit) for unit in four]
-        masks.append([t.kept(unit) for unit in four])
-        kept.append(all(mask == (0xFFFFFFFF, 0xFFFFFFFF) for mask in masks[-1]))
-        at.append(_by_place(offsets, [unit is not None for unit in four]))
-    lines = ["TS_MMA_DEVICE int unit_at(int first, int place) {", "  switch (first / 4) {"]
-    lines += [f"  case {step}: return {text};" for step, text in enumerate(at)]
-    lines += ["  }", "  return 0;", "}", "TS_MMA_DEVICE bool masked(int first) {", "  switch (first / 4) {"]
-    lines += [f"  case {step}: return true;" for step, whole in enumerate(kept) if not whole]
-    lines += ["  }", "  return false;", "}", "TS_MMA_DEVICE u32 unit_mask(int first, int place, int word) {"]
-    lines += ["  switch (first / 4 * 2 + word) {"]
-    for step, words in enumerate(masks):
-        if not kept[step]:
-            lines += [
-                f"  case {2 * step + word}: return {_chosen([m[word] for m in words], 'u')};" for word in range(2)
-            ]
-    return "\n".join([*lines, "  }", "  return ~0u;", "}", ""])
+    """Places and masks of a lane's unit, by the product: its first lane's place, and the way the others lie to it."""
+    fours = [t.units[i : i + 4] for i in range(0, len(t.units), 4)]
+    starts, ways, masks = [], [], []
+    for four in fours:
+        # Where there is no unit, the last one is read again.
+        offsets: list[int] = []
+        for one in four:
+            offsets.append(offsets[-1] if one is None else t.offset(one))
+        starts.append(offsets[0])
+        ways.append(tuple(offset - offsets[0] for offset in offsets))
+        masks.append([t.kept(one) for one in four])
+    known = list(dict.fromkeys(ways))
+    whole = [all(mask == (0xFFFFFFFF, 0xFFFFFFFF) for mask in four) for four in masks]
+    torn = [(step, four) for step, four in enumerate(masks) if not whole[step]]
+    return "".join((
+        _table("int way_of(int step)", "step", [(i, str(known.index(way))) for i, way in enumerate(ways)]),
+        _table("int step_at(int step)", "step", [(i, str(start)) for i, start in enumerate(starts)]),
+        _table("int lane_at(int way, int place)", "way", [(i, _by_place(way)) for i, way in enumerate(known)]),
+        _table("bool masked(int step)", "step", [(step, "true") for step, _ in torn]),
+        _table(
+            "u32 unit_mask(int step, int place, int word)", "step * 2 + word",
+            [(2 * i + word, _chosen([m[word] for m in four], "u")) for i, four in torn for word in range(2)],
+        ),
+    ))  # fmt: skip
 
 
-def _by_place(offsets: list[int], exists: list[bool]) -> str:
+def _table(head: str, by: str, values: list[tuple[int, str]]) -> str:
+    """A device function that returns a value by a number; 0 for others."""
+    lines = "".join(f"  case {number}: return {value};\n" for number, value in values)
+    return f"TS_MMA_DEVICE {head} {{\n  switch ({by}) {{\n{lines}  }}\n  return 0;\n}}\n"
+
+
+def _by_place(offsets: tuple[int, ...]) -> str:
     """``offsets`` by the lane's place: a multiple of it where they lie evenly."""
-    found = [offset for offset, real in zip(offsets, exists, strict=True) if real]
-    step = found[1] - found[0] if len(found) > 1 else 0
-    if not step or all(offset == found[0] + i * step for i, offset in enumerate(found)):
-        last = len(found) - 1
-        place = "place" if last == 3 else f"(place < {last} ? place : {last})"
-        return f"{found[0]} + {place} * {step}" if step else str(found[0])
-    # Two runs of neighbours, the second from another row on.
-    for cut in (1, 2, 3):
-        step = next((offsets[i + 1] - offsets[i] for i in range(3) if i + 1 != cut), 0)
-        runs = (offsets[0], offsets[cut] - cut * step)
-        if all(exists) and all(o == runs[i >= cut] + i * step for i, o in enumerate(offsets)):
-            return f"place * {step} + (place < {cut} ? {runs[0]} : {runs[1]})"
-    return _chosen(offsets, "")
+    step = offsets[1]
+    return f"place * {step}" if offsets == (0, step, 2 * step, 3 * step) else _chosen(list(offsets), "")
 
 
 def _chosen(values: list[int], suffix: str) -> str:

@@ -37,12 +37,14 @@ TS_MMA_DEVICE void fill(const Run &run, unsigned char *weights, int column) {
 
 // The warp's 16 x 16 elements of a product: rows `low` and `high` of the window, the lane's unit of the step.
 TS_MMA_DEVICE void gather(u32 (&a)[4], const unsigned char *low, const unsigned char *high, int step, int place) {
-  const int at = unit_at(step * 4, place);
-  const Pack<u32, 2> first = *(const Pack<u32, 2> *)(low + at), second = *(const Pack<u32, 2> *)(high + at);
+  // Few ways to lie relative to the first lane's unit: their addresses are the same for many steps.
+  const int from = lane_at(way_of(step), place), at = step_at(step);
+  const Pack<u32, 2> first = *(const Pack<u32, 2> *)(low + from + at);
+  const Pack<u32, 2> second = *(const Pack<u32, 2> *)(high + from + at);
   a[0] = first.v[0], a[1] = second.v[0], a[2] = first.v[1], a[3] = second.v[1];
-  if (masked(step * 4)) {
+  if (masked(step)) {
     // What has no tap may be no number: it must not meet the filter's zeros.
-    const u32 keep_low = unit_mask(step * 4, place, 0), keep_high = unit_mask(step * 4, place, 1);
+    const u32 keep_low = unit_mask(step, place, 0), keep_high = unit_mask(step, place, 1);
     a[0] &= keep_low, a[1] &= keep_low, a[2] &= keep_high, a[3] &= keep_high;
   }
 }
@@ -54,9 +56,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const int column = blockIdx.x % run.blocks_n * BLOCK_N, stride = gridDim.x / run.blocks_n;
   float *const biases = (float *)(memory + WEIGHTS);
   wait_previous();
+  const Places places = places_of(run);
   Pack<Element, 4> units[LOADS];
   int tile = blockIdx.x / run.blocks_n;
-  fetch(run, tile, units);
+  fetch(run, places, tile, units);
   fill(run, memory, column);
   for (int i = threadIdx.x; BIAS && i < BLOCK_N; i += THREADS)
     biases[i] = column + i < run.columns ? widened(run.bias[column + i]) : 0.0f;
@@ -74,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll 1
   for (int now = 0; tile < run.tiles; tile += stride, now ^= 1) {
     const bool more = tile + stride < run.tiles;
-    if (more) fetch(run, tile + stride, units);
+    if (more) fetch(run, places, tile + stride, units);
     const unsigned char *const from = memory + TILES + now * TILE;
     float sums[PARTS][TILES_N * 4];
     if constexpr (WGMMA) {
@@ -120,13 +123,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         }
       __syncwarp();
       constexpr int CHUNKS = BLOCK_N / OUT_VECTOR;
+      constexpr bool REGULAR = TILE_W % 16 == 0 && 32 % CHUNKS == 0;
+      const int h = t.h + (first + i * between) / TILE_W, w = t.w + (first + i * between) % TILE_W;
+      Out *const to = results + ((i64)h * run.y_h + (i64)w * run.y_w + column);
 #pragma unroll
       for (int k = 0; k < (16 * CHUNKS + 31) / 32; k++) {
         const int item = k * 32 + lane, row = item / CHUNKS, at = item % CHUNKS * OUT_VECTOR;
-        const int pixel = first + i * between + row, h = t.h + pixel / TILE_W, w = t.w + pixel % TILE_W;
-        if (row >= 16 || h >= run.out_h || w >= run.out_w || column + at >= run.columns) continue;
-        *(Pack<Out, OUT_VECTOR> *)(results + (i64)h * run.y_h + (i64)w * run.y_w + column + at) =
-            *(const Pack<Out, OUT_VECTOR> *)(staged + row * ROW + at * (int)sizeof(Out));
+        const Pack<Out, OUT_VECTOR> v = *(const Pack<Out, OUT_VECTOR> *)(staged + row % 16 * ROW + at * (int)sizeof(Out));
+        if constexpr (REGULAR) {
+          // The rows of a part lie in one row of the image.
+          const bool inside = WHOLE || (h < run.out_h && w + row < run.out_w && column + at < run.columns);
+          if (inside) *(Pack<Out, OUT_VECTOR> *)(to + row * run.y_w + at) = v;
+        } else {
+          const int pixel = first + i * between + row, y = t.h + pixel / TILE_W, x = t.w + pixel % TILE_W;
+          if (row >= 16 || y >= run.out_h || x >= run.out_w || column + at >= run.columns) continue;
+          *(Pack<Out, OUT_VECTOR> *)(results + (i64)y * run.y_h + (i64)x * run.y_w + column + at) = v;
+        }
       }
     }
     __syncthreads();

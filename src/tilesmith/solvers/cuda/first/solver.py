@@ -83,7 +83,7 @@ class FewChannels(Generic[Tile]):
 
 
 class FirstLayerSolver(FewChannels[FirstTile]):
-    """Forward: up to 16 channels of x in any layout, any window, channels-last results of any width."""
+    """Forward: up to 7 channels of x in any layout, any window, channels-last results of any width."""
 
     name = "first_layer"
     revision = 1
@@ -108,7 +108,7 @@ class FirstLayerSolver(FewChannels[FirstTile]):
 
 
 class FirstLayerWrwSolver(FewChannels[WeightsTile]):
-    """Backward weights: up to 16 channels of x in any layout, any window, channels-last dy of any width."""
+    """Backward weights: up to 7 channels of x in any layout, any window, channels-last dy of any width."""
 
     name = "first_layer_wrw"
     revision = 1
@@ -116,7 +116,7 @@ class FirstLayerWrwSolver(FewChannels[WeightsTile]):
     axes = (
         Axis("tile_h", (1, 2, 4, 8, 16), "Rows of pixels of dy that a tile sums over."),
         Axis("tile_w", (8, 16, 32, 64), "Columns of them."),
-        Axis("warps", (1, 2, 3, 4, 6, 8), "Warps of a block."),
+        Axis("warps", (1, 2, 3, 4, 5, 6, 7, 8, 10), "Warps of a block."),
         Axis("parts", (1, 2, 4), "Sixteens of channels of dy of a block."),
         Axis("groups", (1, 2, 3, 4), "Eights of units of the window of a warp."),
         Axis("blocks_per_sm", (1, 2, 3, 4), "Blocks that share an SM."),

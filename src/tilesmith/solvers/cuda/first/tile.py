@@ -53,8 +53,8 @@ class FirstTile(Window):
     @cached_property
     def registers(self) -> int:
         """An estimate of a thread's."""
-        sums, units = self.parts * self.block_n // 2, self.loads * (2 if self.vector == 4 else 4)
-        return sums + units + self.parts * 2 + (64 if self.wgmma else 4 * self.parts + 8) + 40
+        sums, units = self.parts * self.block_n // 2, self.loads * (4 if self.vector == 4 else 6)
+        return sums + units + self.parts * 2 + (64 if self.wgmma else 4 * self.parts + 26) + 40
 
     @cached_property
     def per_sm(self) -> int:
@@ -68,6 +68,11 @@ class FirstTile(Window):
         """Blocks of the launch, which take tiles in turn."""
         each = max(1, self.target.cores * self.value["blocks_per_sm"] // self.blocks_n)
         return self.blocks_n * min(each, self.all_tiles)
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether every result of every tile exists."""
+        return not self.ragged and self.g.k % self.block_n == 0
 
     @cached_property
     def out_vector(self) -> int:
@@ -86,5 +91,4 @@ class FirstTile(Window):
             return False
         if self.shared_bytes > t.shared_bytes_per_block or self.per_sm < v["blocks_per_sm"]:
             return False
-        registers = t.registers_per_sm // (32 * self.warps * v["blocks_per_sm"])
-        return self.registers <= min(registers, 240) and self.loads <= MAX_LOADS
+        return self.registers <= self.most_registers and self.loads <= MAX_LOADS

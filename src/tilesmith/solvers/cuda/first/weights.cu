@@ -47,11 +47,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll
       for (int e = 0; e < 4; e++) sums[i][j][e] = 0.0f;
   wait_previous();
+  const Places places = places_of(run);
   Pack<Element, 4> units[LOADS];
   int tile = slice;
   fetch_dy(run, tile, start + 2 * TILE, memory, channel);
   copy_commit();
-  fetch(run, tile, units);
+  fetch(run, places, tile, units);
   put(memory, units);
   copy_wait<0>();
   __syncthreads();
@@ -60,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const bool more = tile + stride < run.tiles;
     if (more) {
       fetch_dy(run, tile + stride, start + 2 * TILE + (now ^ 1) * DY_TILE, memory, channel);
-      fetch(run, tile + stride, units);
+      fetch(run, places, tile + stride, units);
     }
     copy_commit();
     const Tile t = tile_of(run, tile);

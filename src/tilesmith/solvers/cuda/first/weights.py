@@ -81,11 +81,6 @@ class WeightsTile(Window):
         return self.slices * self.blocks_m * self.quads * 16
 
     @cached_property
-    def ragged(self) -> bool:
-        """Whether tiles reach beyond the image."""
-        return bool(self.g.output[1] % self.tile[0] or self.g.output[2] % self.tile[1])
-
-    @cached_property
     def dy_vector(self) -> int:
         """Elements of dy that a copy moves."""
         view = self.g.y
@@ -96,8 +91,8 @@ class WeightsTile(Window):
     def registers(self) -> int:
         """An estimate of a thread's."""
         sums = self.parts * self.groups * self.elements * 4
-        units = self.loads * (2 if self.vector == 4 else 4)
-        return sums + units + self.parts * 4 + 12 + self.groups + 44
+        units = self.loads * (4 if self.vector == 4 else 6)
+        return sums + units + self.parts * 4 + 12 + self.groups + 56
 
     @cached_property
     def fits(self) -> bool:
@@ -113,5 +108,4 @@ class WeightsTile(Window):
             return False
         if 32 * self.warps * each > t.threads_per_sm:
             return False
-        most = min(t.registers_per_sm // (32 * self.warps * each), 240)
-        return self.registers <= most and self.loads <= MAX_LOADS
+        return self.registers <= self.most_registers and self.loads <= MAX_LOADS

@@ -14,7 +14,7 @@ from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, widest
 from tilesmith.solvers.solver import Config, Configured, Rejected
 from tilesmith.targets.target import CudaTarget
 
-MAX_CHANNELS = 16
+MAX_CHANNELS = 7  # from 8 on pixels are whole pieces of 16 bytes, and other kernels read them
 MAX_STEPS = 80  # the text of products is unrolled
 MAX_LOADS = 16  # units that a thread holds
 _UNIT = 4  # elements
@@ -135,6 +135,17 @@ class Window(Configured):
             return 1
         steps = [s for s, size in zip(g.x.strides, g.x.shape, strict=True) if size > 1 and s != 1]
         return 4 if widest(4, steps) == 4 else 1
+
+    @cached_property
+    def ragged(self) -> bool:
+        """Whether tiles reach beyond the image of the results."""
+        return bool(self.g.output[1] % self.tile[0] or self.g.output[2] % self.tile[1])
+
+    @cached_property
+    def most_registers(self) -> int:
+        """Registers that a thread may have; SMs grant them to four warps at a time."""
+        threads = -(-self.warps // 4) * 128 * self.value["blocks_per_sm"]
+        return min(self.target.registers_per_sm // threads, 255) // 8 * 8 + 7
 
     @property
     def text_numbers(self) -> dict[str, int]:
