@@ -47,7 +47,7 @@ CASES = [
 
 
 def config(values) -> Config:
-    return Config(tuple(zip(NAMES, values, strict=True)))
+    return Config(tuple(zip(NAMES, (*values[:-1], 4, values[-1]), strict=True)))
 
 
 def named(value):
