@@ -47,7 +47,7 @@ CASES = [
 
 
 def config(values) -> Config:
-    return Config(tuple(zip(NAMES, values, strict=True)))
+    return Config(tuple(zip(NAMES, (*values[:-1], 4, values[-1]), strict=True)))
 
 
 def named(value):
@@ -68,6 +68,17 @@ def test_numbers(signature, values, emulating):
             checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
             verdict = checker.check_plan(checker.plan(made), poison=True)
             assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize("signature", [deconv(56, 1, (9, 40), (9, 9), stride=3, padding=4, output_padding=2), conv()])
+def test_results_that_are_stored_at_once_are_aligned(signature):
+    geometry = signature.canonical.geometry
+    for chosen in SOLVER.ranked(geometry, H200):
+        tile, form = SOLVER.tile(geometry, chosen, H200), SOLVER.tile(geometry, chosen, H200).form
+        begins = [(first * form.stride[2] - form.pad[2]) * form.cols for first in
+                  range(form.first[2], form.first[2] + form.base[2], tile.box[2])]  # fmt: skip
+        steps = [*begins, form.out_size[2] * form.cols, *form.result[:3]]
+        assert not any(step % tile.out_vector for step in steps), chosen
 
 
 @pytest.mark.parametrize(

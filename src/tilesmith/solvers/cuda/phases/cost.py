@@ -24,7 +24,7 @@ def phases_seconds(t: PhasesTile, fit: PhasesFit) -> float:
     # Odd channels are brought, and spread afterwards.
     loads = moved / (512 if t.raw else 64 * max(1, form.in_vector)) * (3 if t.raw or form.in_vector == 1 else 1)
     results = prod(t.box) * (prod(form.stride) * form.cols if t.taps_on_n else t.columns)
-    stores = results / (8 if t.linear else t.out_vector) / 32
+    stores = results / t.out_vector / 32
     sums = results * prod(form.taps) if t.taps_on_n else 0
     # Cycles of an SM for a turn of a block, and those that the block would take alone.
     staged = t.rows * t.block_n

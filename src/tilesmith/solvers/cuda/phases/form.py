@@ -97,11 +97,13 @@ class PhasesForm:
 
     def out_vector(self, columns: int) -> int:
         """Results that can be stored at once, where a tile's rows of results have a multiple of ``columns``."""
-        steps = [step for step, size in zip(self.result, (self.outer, *self.out_size), strict=True) if size > 1]
+        sizes = (self.outer, *self.out_size[:2])
+        steps = [step for step, size in zip(self.result[:3], sizes, strict=True) if size > 1]
         if self.dense_rows:
-            steps = [*steps[:-1], columns, self.pad[2] * self.cols, self.out_size[2] * self.cols]
+            begin = (self.first[2] * self.stride[2] - self.pad[2]) * self.cols
+            steps += [columns, begin, self.out_size[2] * self.cols]
         else:
-            steps += [self.cols]
+            steps += [self.result[3], self.cols]
         return widest(16 // dtype(self.out_dtype).nbytes, steps)
 
 

@@ -29,11 +29,8 @@ constexpr int FILTER_AT = SPREAD_AT + (RAW ? WINDOW_BYTES : 0),
               STAGED_AT = FILTER_AT + (RESIDENT ? CHUNKS * FILTER_BYTES : 0);
 constexpr int ROW_COLUMNS = STRIDE_W * COLS; // of a position, in one row of results
 constexpr int KEPT = TILE_H + TAPS_H - 1;    // rows of products, in a ring
-// LINEAR: rows of results without gaps, which lie in shared memory as they shall in memory, modulo chunks of 16 bytes.
-constexpr int LINES = TILE_D * TILE_H, CHUNK = 16 / (int)sizeof(Out), ROW = TILE_W * ROW_COLUMNS;
-constexpr int STAGED_ROWS = LINEAR      ? PHASE_ROWS * LINES
-                            : TAPS_ON_N ? KEPT * WINDOW_D * WINDOW_W
-                                        : PRODUCTS_M * WARPS_M * 16;
+constexpr int ROW = TILE_W * ROW_COLUMNS;    // of results, of a tile
+constexpr int STAGED_ROWS = TAPS_ON_N ? KEPT * WINDOW_D * WINDOW_W : PRODUCTS_M * WARPS_M * 16;
 static_assert(STAGED_AT + STAGED_ROWS * STAGED_PITCH * (int)sizeof(Staged) == SHARED_BYTES,
               "results are staged behind the ring and the filter");
 static_assert(!RAW || (CHUNKS == 1 && RESIDENT), "rows of whole pixels");
@@ -117,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const int d0 = tile.d - (TAPS_D - 1), h0 = tile.h - (TAPS_H - 1) + turn * TILE_H, w0 = tile.w - (TAPS_W - 1);
     constexpr int EACH = IN_VECTOR == 1 ? 8 : IN_VECTOR, PARTS = BLOCK_C / EACH;
     constexpr int ROWS_OF_WINDOW = WINDOW_D * WINDOW_H, TURNS = RAW ? 1 : (WINDOW_W * PARTS + 31) / 32;
-    constexpr int SHARES = parts_of_row(ROWS_OF_WINDOW, TURNS), SHARE = (TURNS + SHARES - 1) / SHARES;
+    constexpr int SHARES = LOAD_SHARED ? parts_of_row(ROWS_OF_WINDOW, TURNS) : 1, SHARE = (TURNS + SHARES - 1) / SHARES;
     constexpr int AT_ONCE = SHARE <= 8 ? SHARE : 4;
     // A warp takes a share of a row of the window. An address outside of the image is made but not read.
 #pragma unroll 1
@@ -295,7 +292,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       __syncthreads();
       constexpr int HIGH = TILE_H * STRIDE_H, RESULT_ROWS = TILE_D * STRIDE_D * HIGH;
       constexpr int TURNS = (ROW + 32 * OUT_VECTOR - 1) / (32 * OUT_VECTOR);
-      constexpr int SHARES = parts_of_row(RESULT_ROWS, TURNS);
+      constexpr int SHARES = SUM_SHARED ? parts_of_row(RESULT_ROWS, TURNS) : 1;
       constexpr int SHARE = (TURNS + SHARES - 1) / SHARES * 32 * OUT_VECTOR;
       // A warp takes a share of a row of results.
 #pragma unroll 1
@@ -343,21 +340,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       }
     } else {
       bool no_number = false;
-      // Modulo CHUNK: where the first row of results begins, and each further one of a line and of a phase.
-      const int begin = tile.n * run.out_n + od * run.out_d + oh * run.out_h + ow;
 #pragma unroll
-      for (int j = 0; j < PRODUCTS_N; j++) {
-        int places[2], begins[2];
-        if constexpr (LINEAR) {
+      for (int i = 0; i < PRODUCTS_M; i++)
 #pragma unroll
-          for (int v = 0; v < 2; v++) {
-            const int n = column_n + j * 8 + v, phase = n / ROW_COLUMNS, all = block_n * PHASE_ROWS + phase;
-            places[v] = phase < PHASE_ROWS ? phase * LINES * STAGED_PITCH + n % ROW_COLUMNS : -1;
-            begins[v] = begin + all / STRIDE_H * run.out_d + all % STRIDE_H * run.out_h;
-          }
-        }
-#pragma unroll
-        for (int i = 0; i < PRODUCTS_M; i++)
+        for (int j = 0; j < PRODUCTS_N; j++)
 #pragma unroll
           for (int half = 0; half < 2; half++) {
             const int m = row_m + i * 16 + half * 8, n = column_n + j * 8;
@@ -369,18 +355,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
               // With a residual the epilogue comes where it is read.
               if constexpr (!RESIDUAL) two[v] = run.finished(two[v], 0, (n + v) % COLS);
             }
-            const Pack<Staged, 2> both = narrowed(Staged(), two[0], two[1]);
-            if constexpr (LINEAR) {
-              const int line = m / TILE_W, at = line * STAGED_PITCH + m % TILE_W * ROW_COLUMNS;
-              const int further = line / TILE_H * STRIDE_D * run.out_d + line % TILE_H * STRIDE_H * run.out_h;
-#pragma unroll
-              for (int v = 0; v < 2; v++)
-                if (m < ROWS && places[v] >= 0) staged[places[v] + at + (begins[v] + further & CHUNK - 1)] = both.v[v];
-            } else {
-              *(Pack<Staged, 2> *)(staged + m * STAGED_PITCH + n) = both;
-            }
+            *(Pack<Staged, 2> *)(staged + m * STAGED_PITCH + n) = narrowed(Staged(), two[0], two[1]);
           }
-      }
       const bool repair = __syncthreads_or(no_number);
       constexpr int WIDE = ROW_COLUMNS / OUT_VECTOR;
 #pragma unroll 1
@@ -390,28 +366,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         const int d = od + line / TILE_H * STRIDE_D + ad, h = oh + line % TILE_H * STRIDE_H + ah;
         if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h) continue;
         const i64 row_at = (i64)d * run.out_d + (i64)h * run.out_h;
-        if constexpr (LINEAR) {
-          const int before = (int)((i64)tile.n * run.out_n + row_at + ow & CHUNK - 1);
-          const Staged *const from = staged + row * STAGED_PITCH;
-          Out *const to = image + row_at + ow - before;
-          // Of the row those that exist.
-          const int low = before + larger(0, -ow), high = before + smaller(ROW, row_end - ow);
-#pragma unroll 2
-          for (int x = lane * CHUNK; x < high; x += 32 * CHUNK) {
-            if (x >= low && x + CHUNK <= high && !repair) {
-              *(Pack<Out, CHUNK> *)(to + x) = *(const Pack<Out, CHUNK> *)(from + x);
-              continue;
-            }
-#pragma unroll 1
-            for (int v = larger(x, low); v < smaller(x + CHUNK, high); v++) {
-              float value = widened(from[v]);
-              const int e = ow + v - before, c = e % COLS;
-              if (value != value) value = run.finished(run.exact(tile.n, d, h, e / COLS, c), 0, c);
-              narrow(to[v], value);
-            }
-          }
-          continue;
-        }
 #pragma unroll 4
         for (int x = lane; x < TILE_W * WIDE; x += 32) {
           const int position = x / WIDE, in_row = x % WIDE * OUT_VECTOR, m = line * TILE_W + position;

@@ -146,13 +146,6 @@ class PhasesTile(Configured):
             return self.form.out_vector(self.form.row_columns)
         return min(2, self.form.out_vector(self.box[2] * self.form.row_columns))
 
-    @cached_property
-    def linear(self) -> bool:
-        """Whether rows of results are staged as they lie in memory: where their pixels are no whole chunks."""
-        form = self.form
-        whole = self.out_vector * dtype(form.out_dtype).nbytes == 16
-        return not self.taps_on_n and form.dense_rows and not form.epilogue.residual and not whole
-
     # --- memory ---
 
     @cached_property
@@ -164,7 +157,12 @@ class PhasesTile(Configured):
     def raw(self) -> bool:
         """Whether rows of pixels are brought as they lie: pixels of odd channels without gaps between them."""
         form = self.form
-        return form.in_vector == 1 and form.source[3] == form.channels > 1 and self.chunks == 1
+        return (
+            not self.value["variant"] & 2
+            and form.in_vector == 1
+            and form.source[3] == form.channels > 1
+            and self.chunks == 1
+        )
 
     @cached_property
     def raw_bytes(self) -> int:
@@ -187,8 +185,6 @@ class PhasesTile(Configured):
     @cached_property
     def staged_pitch(self) -> int:
         """Elements between staged rows: what lanes write together lies in different banks."""
-        if self.linear:
-            return -(-self.box[2] * self.form.row_columns // 8) * 8 + 8
         return self.block_n + (8 if self.block_n % 16 == 0 else 0)
 
     @cached_property
@@ -197,8 +193,6 @@ class PhasesTile(Configured):
         if self.taps_on_n:
             d, h, w = self.window
             rows = d * (h + self.form.taps[1] - 1) * w
-        elif self.linear:
-            rows = self.value["phase_rows"] * self.box[0] * self.box[1]
         return rows * self.staged_pitch * self.staged_size
 
     def _bytes(self, resident: bool) -> int:
@@ -228,7 +222,7 @@ class PhasesTile(Configured):
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         m, n = self.products
-        return m * n * 4 + -(-n // 2) * 4 + m * (12 if self.linear else 4) + 64
+        return m * n * 4 + -(-n // 2) * 4 + m * 4 + 64
 
     # --- blocks ---
 
