@@ -24,7 +24,8 @@ def narrow_seconds(t: NarrowTile, fit: NarrowFit) -> float:
         steps, copied = f.steps * t.tiles_m, window
         staged, stored = window + 2 * pixels * t.staged_pitch, pixels * t.row / t.vector
     products = t.threads / 32 * steps
-    shared, tensor = products * fit.read, products * v["products_n"] * fit.product
+    read = fit.read * (2 if f.step[1] % 2 == 0 else 1)  # two pixels of eight share their banks
+    shared, tensor = products * read, products * v["products_n"] * fit.product
     slots = products * (2 + v["products_n"])
     if isinstance(t, NarrowExactTile):
         taps = sum(len(h) * len(w) for h in f.taps[0] for w in f.taps[1])
@@ -41,7 +42,8 @@ def narrow_seconds(t: NarrowTile, fit: NarrowFit) -> float:
     size = dtype(f.source.dtype).nbytes
     moved: float = size * (prod(f.source.shape) + prod(f.result.shape) * (1 + f.geometry.epilogue.residual))
     moving = moved / (fit.bandwidth * target.bytes_per_s)
-    computing = (fit.start + rounds * each) / (fit.clock * target.clock_hz)
+    start = fit.start if weights or f.exact else fit.start + fit.filter * f.steps * v["products_n"]
+    computing = (start + rounds * each) / (fit.clock * target.clock_hz)
     seconds: float = max(moving, computing) + fit.overlap * min(moving, computing)
     if isinstance(t, NarrowWeightsTile):
         seconds += fit.second_kernel + t.partial_bytes / fit.partial_bytes

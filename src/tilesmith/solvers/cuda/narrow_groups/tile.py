@@ -157,8 +157,17 @@ class NarrowTile(Configured):
         return (self.value["bundles"] * self.form.pieces | 1) * 16
 
     @cached_property
+    def pitch_w(self) -> int:
+        """Pixels from row to row of a window: so many that eight pixels of two rows differ in their banks."""
+        v, (step_h, step_w) = self.value, self.form.step
+        if step_w % 2 == 0:
+            return self.window[1]
+        return next(p for p in range(self.window[1], self.window[1] + 9) if (p * step_h - v["tile_w"] * step_w) % 8 == 0
+                    or p == self.window[1] + 8)  # fmt: skip
+
+    @cached_property
     def window_bytes(self) -> int:
-        return ceil(prod(self.window) * self.pixel_bytes / 128) * 128
+        return ceil(self.window[0] * self.pitch_w * self.pixel_bytes / 128) * 128
 
     @cached_property
     def row(self) -> int:

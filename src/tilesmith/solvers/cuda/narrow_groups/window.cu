@@ -29,6 +29,6 @@ TS_MMA_DEVICE void load_window(const Run &run, int block, const Tile &at, u32 to
     const int left = larger(smaller((run.channels - c) * (int)sizeof(Element), 16), 0);
     const bool inside = h >= 0 && h < run.in_h && w >= 0 && w < run.in_w && left > 0;
     const Element *const from = image + ((i64)h * run.in_row + (i64)w * run.in_column + c);
-    copy_async<16>(to + p * PIXEL_BYTES + q * 16, inside ? from : run.x, inside ? left : 0);
+    copy_async<16>(to + (p / WINDOW_W * PITCH_W + p % WINDOW_W) * PIXEL_BYTES + q * 16, inside ? from : run.x, inside ? left : 0);
   }
 }

@@ -135,9 +135,9 @@ class Space:
     def _variants(self, t: Sm90Tile) -> Iterator[Config]:
         """The config of ``t``, and with it those that share its tile."""
         config, axes = t.config, self.points.axes
-        yield config
-        if 1 in axes["mix_layers"] and t.form.groups > 1:
+        if 1 in axes["mix_layers"] and t.form.groups > 1:  # groups of the same pixels side by side: up to 20 % faster
             yield config.replace(mix_layers=1)
+        yield config
         full = config.replace(stages=MAX_STAGES)
         fuller = MAX_STAGES in axes["stages"] and _fuller(self.tile(full))
         if fuller:
