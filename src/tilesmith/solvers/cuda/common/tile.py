@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import cached_property
 
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config, Configured
 from tilesmith.targets.target import CudaTarget
 
