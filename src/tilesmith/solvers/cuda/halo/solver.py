@@ -33,7 +33,7 @@ AXES = (
 
 
 class HaloSm90Solver(WindowSolver[HaloTile]):
-    """Forward and backward data, groups too, several taps, channels-last tensors whose pixels are multiples of 16 bytes."""
+    """Forward and backward data, several taps, channels-last tensors whose pixels are multiples of 16 bytes."""
 
     name = "wgmma_halo"
     revision = 5

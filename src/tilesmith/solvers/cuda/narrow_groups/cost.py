@@ -24,8 +24,7 @@ def narrow_seconds(t: NarrowTile, fit: NarrowFit) -> float:
         steps, copied = f.steps * t.tiles_m, window
         staged, stored = window + 2 * pixels * t.staged_pitch, pixels * t.row / t.vector
     products = t.threads / 32 * steps
-    read = fit.read * (2 if f.step[1] % 2 == 0 else 1)  # two pixels of eight share their banks
-    shared, tensor = products * read, products * v["products_n"] * fit.product
+    shared, tensor = products * fit.read, products * v["products_n"] * fit.product
     slots = products * (2 + v["products_n"])
     if isinstance(t, NarrowExactTile):
         taps = sum(len(h) * len(w) for h in f.taps[0] for w in f.taps[1])

@@ -158,12 +158,11 @@ class NarrowTile(Configured):
 
     @cached_property
     def pitch_w(self) -> int:
-        """Pixels from row to row of a window: so many that eight pixels of two rows differ in their banks."""
-        v, (step_h, step_w) = self.value, self.form.step
-        if step_w % 2 == 0:
-            return self.window[1]
-        return next(p for p in range(self.window[1], self.window[1] + 9) if (p * step_h - v["tile_w"] * step_w) % 8 == 0
-                    or p == self.window[1] + 8)  # fmt: skip
+        """Pixels from row to row of a window: so many that eight pixels of two rows differ in their banks, if they can."""
+        step_h, step_w = self.form.step
+        least = ceil(self.window[1] / step_w) * step_w
+        wanted = (p for p in range(least, least + 8) if (p * step_h - self.value["tile_w"]) % 8 == 0)
+        return next(wanted, least)
 
     @cached_property
     def window_bytes(self) -> int:
