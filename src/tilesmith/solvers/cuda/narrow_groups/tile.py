@@ -158,7 +158,7 @@ class NarrowTile(Configured):
 
     @cached_property
     def pitch_w(self) -> int:
-        """Pixels from row to row of a window: so many that eight pixels of two rows differ in their banks, if they can."""
+        """Pixels from row to row of a window: so many that, if they can, pixels of two rows differ in their banks."""
         step_h, step_w = self.form.step
         least = ceil(self.window[1] / step_w) * step_w
         wanted = (p for p in range(least, least + 8) if (p * step_h - self.value["tile_w"]) % 8 == 0)
