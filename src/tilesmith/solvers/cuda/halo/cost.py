@@ -31,7 +31,7 @@ def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
     form = t.form
     results = form.rows * form.cols * (1 + (form.residual is not None))
     moved = 2 * t.groups * (prod(t.pixels.dims[1:]) * form.channels + results + taps * form.channels * form.cols)
-    if min(form.channels, form.cols) < 16:
+    if min(form.channels, form.cols) < 16 and t.groups == 1:
         cycles *= fit.few_channels
     busy, moving = cycles / fit.clock, moved / (fit.bandwidth * t.target.bytes_per_s)
     return max(busy, moving) + fit.overlap * min(busy, moving)

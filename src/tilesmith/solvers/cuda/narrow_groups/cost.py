@@ -41,7 +41,8 @@ def narrow_seconds(t: NarrowTile, fit: NarrowFit) -> float:
     size = dtype(f.source.dtype).nbytes
     moved: float = size * (prod(f.source.shape) + prod(f.result.shape) * (1 + f.geometry.epilogue.residual))
     moving = moved / (fit.bandwidth * target.bytes_per_s)
-    computing = (fit.start + rounds * each) / (fit.clock * target.clock_hz)
+    start = fit.start if weights or f.exact else fit.start + fit.filter * f.steps * v["products_n"]
+    computing = (start + rounds * each) / (fit.clock * target.clock_hz)
     seconds: float = max(moving, computing) + fit.overlap * min(moving, computing)
     if isinstance(t, NarrowWeightsTile):
         seconds += fit.second_kernel + t.partial_bytes / fit.partial_bytes

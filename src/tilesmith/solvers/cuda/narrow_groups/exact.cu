@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll
   for (int i = 0; i < TILES_M; i++) {
     const int m = rows + i * 32 + lane, p = m < TILE ? m : 0;
-    from[i] = (p / TILE_W * STEP_H * WINDOW_W + p % TILE_W * STEP_W) * PIXEL_BYTES + of * GROUP_IN * 4;
+    from[i] = tile_pixel_at(p) + of * GROUP_IN * 4;
   }
   const float *const mine = filter + of * TAPS_ALL * GROUP_IN * FILTER_PITCH + part * RESULTS_EACH;
 
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         for (int j = 0; j < RESULTS_EACH; j++) sums[i][j] = begin[j];
 #pragma unroll
       for (int tap = tap_first(f); tap < tap_first(f + 1); tap++) {
-        const unsigned char *const pixels = window + (tap_h(tap) * WINDOW_W + tap_w(tap)) * PIXEL_BYTES;
+        const unsigned char *const pixels = window + pixel_at(tap_h(tap), tap_w(tap));
         const float *const by = mine + (filter_h(tap) * FILTER_W + filter_w(tap)) * GROUP_IN * FILTER_PITCH;
 #pragma unroll 1
         for (int c = 0; c < GROUP_IN; c += READ) {

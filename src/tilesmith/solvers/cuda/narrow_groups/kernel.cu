@@ -21,7 +21,7 @@ TS_MMA_CONSTANT bool exists(int phase, int piece) { return tap_first(phase) + pi
 TS_MMA_CONSTANT int piece_at(int phase, int piece) {
   if (!exists(phase, piece)) return 0;
   const int tap = tap_first(phase) + piece / PIECES;
-  return (tap_h(tap) * WINDOW_W + tap_w(tap)) * PIXEL_BYTES + piece % PIECES * 16;
+  return pixel_at(tap_h(tap), tap_w(tap)) + piece % PIECES * 16;
 }
 
 // An element of a bundle's filter: zero between channels of different groups of the bundle. There is no branch, so that
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll
   for (int i = 0; i < TILES_M; i++) {
     const int m = rows + i * 16 + lane % 16, p = m < TILE ? m : 0;
-    from[i] = (p / TILE_W * STEP_H * WINDOW_W + p % TILE_W * STEP_W) * PIXEL_BYTES + super * BUNDLE_IN * 2;
+    from[i] = tile_pixel_at(p) + super * BUNDLE_IN * 2;
   }
   const u32 half_of_lane = lane >= 16;
 

@@ -156,6 +156,8 @@ def _tiles(g: ConvGeometry, target: CudaTarget) -> Iterator[NarrowTile]:
             for warps, h, w in product(AXES[1].values, heights, widths):
                 if not 24 <= h * w <= 512 and (h, w) != (heights[-1], widths[-1]):
                     continue
+                if h > 2 * w and w != widths[-1]:  # tall tiles are never faster than wide ones
+                    continue
                 for stages, per_sm in product((2,), (1, 2, 3, 4)):
                     values = (bundles, warps, n, h, w, stages, per_sm)
                     config = Config(tuple((axis.name, value) for axis, value in zip(AXES, values, strict=True)))

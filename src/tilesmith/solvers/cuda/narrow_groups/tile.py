@@ -157,8 +157,16 @@ class NarrowTile(Configured):
         return (self.value["bundles"] * self.form.pieces | 1) * 16
 
     @cached_property
+    def pitch_w(self) -> int:
+        """Pixels from row to row of a window: so many that, if they can, pixels of two rows differ in their banks."""
+        step_h, step_w = self.form.step
+        least = ceil(self.window[1] / step_w) * step_w
+        wanted = (p for p in range(least, least + 8) if (p * step_h - self.value["tile_w"]) % 8 == 0)
+        return next(wanted, least)
+
+    @cached_property
     def window_bytes(self) -> int:
-        return ceil(prod(self.window) * self.pixel_bytes / 128) * 128
+        return ceil(self.window[0] * self.pitch_w * self.pixel_bytes / 128) * 128
 
     @cached_property
     def row(self) -> int:

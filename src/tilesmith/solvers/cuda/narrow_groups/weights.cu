@@ -36,8 +36,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const int block = blockIdx.x % run.blocks, share = blockIdx.x / run.blocks, stride = run.shares;
   // Where a pixel of dy finds its window's first pixel; what lies behind the last pixel of dy is zeros.
   for (int p = threadIdx.x; p < ALL; p += THREADS)
-    *(u32 *)(memory + TABLE + p * 4) =
-        p < TILE ? (p / TILE_W * STEP_H * WINDOW_W + p % TILE_W * STEP_W) * PIXEL_BYTES : 0;
+    *(u32 *)(memory + TABLE + p * 4) = p < TILE ? tile_pixel_at(p) : 0;
   for (int i = threadIdx.x; i < (ALL - TILE) * (RESULT_BYTES / 16) * STAGES; i += THREADS) {
     const int stage = i / ((ALL - TILE) * (RESULT_BYTES / 16)), at = i % ((ALL - TILE) * (RESULT_BYTES / 16));
     shared_store16(base + stage * STAGE_BYTES + WINDOW_BYTES + TILE * RESULT_BYTES + at * 16, 0, 0, 0, 0);
@@ -59,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll
   for (int i = 0; i < TILES_M; i++) {
     const int piece = piece0 + i * 2 + lane / 8 % 2, tap = piece / PIECES;
-    const int at = (tap / FILTER_W * DILATION_H * WINDOW_W + tap % FILTER_W * DILATION_W) * PIXEL_BYTES;
+    const int at = pixel_at(tap / FILTER_W * DILATION_H, tap % FILTER_W * DILATION_W);
     from[i] = (tap < TAPS ? at + piece % PIECES * 16 : 0) + super * BUNDLE_IN * 2; // sums of what is none are left out
   }
   float sums[TILES_M][TILES_N][4] = {};

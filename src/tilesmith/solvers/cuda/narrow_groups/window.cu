@@ -5,6 +5,14 @@ constexpr int LOADS = (PIXELS * CHUNKS + THREADS - 1) / THREADS;
 constexpr int FEW = 8;
 constexpr bool SAME_CHUNK = THREADS % CHUNKS == 0; // then a thread's pixels are as far apart
 
+// Where a window's pixel lies in shared memory. The pixels of a row lie by their residue modulo the step, so that those
+// which neighbours of a tile read at a tap are neighbours.
+TS_MMA_CONSTANT int pixel_at(int h, int w) {
+  return (h * PITCH_W + w % STEP_W * ((WINDOW_W + STEP_W - 1) / STEP_W) + w / STEP_W) * PIXEL_BYTES;
+}
+// The same of a tile's pixel at the first tap.
+TS_MMA_CONSTANT int tile_pixel_at(int p) { return pixel_at(p / TILE_W * STEP_H, p % TILE_W * STEP_W); }
+
 // The first pixel of a tile.
 struct Tile {
   int n, h, w;
@@ -29,6 +37,6 @@ TS_MMA_DEVICE void load_window(const Run &run, int block, const Tile &at, u32 to
     const int left = larger(smaller((run.channels - c) * (int)sizeof(Element), 16), 0);
     const bool inside = h >= 0 && h < run.in_h && w >= 0 && w < run.in_w && left > 0;
     const Element *const from = image + ((i64)h * run.in_row + (i64)w * run.in_column + c);
-    copy_async<16>(to + p * PIXEL_BYTES + q * 16, inside ? from : run.x, inside ? left : 0);
+    copy_async<16>(to + pixel_at(p / WINDOW_W, p % WINDOW_W) + q * 16, inside ? from : run.x, inside ? left : 0);
   }
 }
