@@ -1,10 +1,11 @@
 """Configs of solvers on problems: compiled, checked on the device, and timed beside the libraries.
 
     python benchmarks/gpu/probes/configs.py PROBLEMS [--solver NAME ...] [--configs N] [--also CONFIG ...]
-        [--seconds S] [--limit S] [--lock FILE] [--out FILE]
+        [--hopeless N] [--seconds S] [--limit S] [--lock FILE] [--out FILE]
 
 PROBLEMS is a list of benchmarks/problems, or a file of driver commands and keys. For each problem and solver (default:
-all that accept it; NAME may be the beginning of a name) the untuned config, the N others of the least estimate among
+all that accept it and whose default is estimated at most N times the best one's; NAME may be the beginning of a name)
+the untuned config, the N others of the least estimate among
 those that the solver proposes or that are drawn, and each CONFIG inside the space are compiled, all problems at once.
 Then, while FILE is locked, each is checked against the device's reference; those whose numbers are right are timed with
 the libraries' ways, interleaved, in rows of calls. Prints a line for each config (a star: the untuned choice over all
@@ -62,21 +63,27 @@ def problems_of(name: str) -> dict[str, Signature]:
     return {signature.canonical.key(): signature.canonical for _, _, signature in listed(name)}
 
 
-def tried(signature: Signature, target, solvers: list[str], most: int, also: list[str]) -> Iterator[Tried]:
+def tried(
+    signature: Signature, target, solvers: list[str], most: int, also: list[str], hopeless: float
+) -> Iterator[Tried]:
+    spaces = []
     for candidate in accepted(signature, target):
         if "reference" in candidate.name or (solvers and not candidate.name.startswith(tuple(solvers))):
             continue
         solver, geometry = candidate.solver, candidate.geometry
         predict = partial(solver.predict, geometry, target=target)
         space, default = solver.search_space(geometry, target), solver.default_config(geometry, target)
-        walk = SolverSpace(
-            candidate.name, space, default, predict, partial(solver.ranked, geometry, target)
-        )  # fmt: skip
+        walk = SolverSpace(candidate.name, space, default, predict, partial(solver.ranked, geometry, target))
+        spaces.append((predict(default), candidate, walk))
+    least = min((estimate for estimate, *_ in spaces), default=0.0)
+    for estimate, candidate, walk in spaces:
+        if estimate > hopeless * least:
+            continue
         others = walk.promising(random.Random(1), DRAWN) if most else []
-        best = sorted((config for config in others if config != default), key=predict)[:most]
-        more = [config for config in map(parse_config, also) if space.contains(config)]
-        for config in dict.fromkeys([default, *best, *more]):
-            yield candidate, config, predict(config)
+        best = sorted((config for config in others if config != walk.default), key=walk.predict)[:most]
+        more = [config for config in map(parse_config, also) if walk.space.contains(config)]
+        for config in dict.fromkeys([walk.default, *best, *more]):
+            yield candidate, config, walk.predict(config)
 
 
 def compiled(signature: Signature, each: Tried, target) -> Executable:
@@ -147,7 +154,7 @@ def work(args: argparse.Namespace) -> int:
         Path(args.at).write_text(str(number))
         print(f"{number + 1}/{len(found)} {key}", flush=True)
         try:
-            row = measured(signature, list(tried(signature, target, solvers, args.configs, args.also)), target,
+            row = measured(signature, list(tried(signature, target, solvers, args.configs, args.also, args.hopeless)), target,
                            args.seconds)  # fmt: skip
         except TilesmithError as error:
             print(f"  FAILED: {error}"[:600], flush=True)
@@ -172,7 +179,7 @@ def compile_all(args: argparse.Namespace) -> None:
 
     sources = {}
     for signature in problems_of(args.problems).values():
-        for candidate, config, _ in tried(signature, target, args.solver, args.configs, args.also):
+        for candidate, config, _ in tried(signature, target, args.solver, args.configs, args.also, args.hopeless):
             for source in candidate.solver.draft(candidate.geometry, config, target).sources:
                 sources[source.text] = source
     with ThreadPoolExecutor(16) as pool:
@@ -199,6 +206,7 @@ def main() -> int:
     parser.add_argument("--solver", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--configs", type=int, default=0, metavar="N")
     parser.add_argument("--also", nargs="+", default=[], metavar="CONFIG", help="each as 'name=value name=value'")
+    parser.add_argument("--hopeless", type=float, default=10.0, metavar="N")
     parser.add_argument("--seconds", type=float, default=0.3, help="of timing, for each problem")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds on the device after which none is begun")
     parser.add_argument("--lock", default="/tmp/gpu.lock", help="held while the device is used")
