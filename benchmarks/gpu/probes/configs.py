@@ -50,6 +50,7 @@ from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
 from tilesmith.tune.space import SolverSpace  # noqa: E402
 
 ROUNDS, DRAWN = 21, 200
+LIBRARIES = ("cudnn", "cublas")
 Tried = tuple[Candidate, Config, float]  # with the estimate in seconds
 
 
@@ -117,8 +118,9 @@ def measured(signature: Signature, all_tried: list[Tried], target, seconds: floa
         calls[name], names[name], estimates[name] = bench.timed.plan(executable).run, each, each[2]
     setting = Setting(signature, values, target, 0, bench.checker.stream.handle, bench.calls)
     with ExitStack() as held:
-        for rival_name, rival in rivals_of(target).items():
+        for rival_name in LIBRARIES:
             try:
+                rival = rivals_of(target)[rival_name]
                 for way in held.enter_context(rival.ways(setting)):
                     calls[f"{rival_name}: {way.name}"] = partial(lambda ways, place: ways[place](), way.calls)
             except Exception as error:
@@ -154,8 +156,8 @@ def work(args: argparse.Namespace) -> int:
         Path(args.at).write_text(str(number))
         print(f"{number + 1}/{len(found)} {key}", flush=True)
         try:
-            row = measured(signature, list(tried(signature, target, solvers, args.configs, args.also, args.hopeless)), target,
-                           args.seconds)  # fmt: skip
+            each = list(tried(signature, target, solvers, args.configs, args.also, args.hopeless))
+            row = measured(signature, each, target, args.seconds)
         except TilesmithError as error:
             print(f"  FAILED: {error}"[:600], flush=True)
             continue
