@@ -31,7 +31,7 @@ class Problems:
     def __init__(self) -> None:
         import torch
 
-        from tilesmith.compare.rival import rivals_of
+        from tilesmith.compare.rival import chosen_rivals
         from tilesmith.dispatch.locations import lasting_databases, open_cache
         from tilesmith.measure.machine import machine_of
         from tilesmith.targets.detect_cuda import cuda_target_of
@@ -40,7 +40,7 @@ class Problems:
         torch.cuda.init()
         self.target, self.layers, self.cache = cuda_target_of(0), lasting_databases(), open_cache()
         self.machine, self.workers = machine_of(self.target, self.cache, 0), Workers()
-        self.rivals = tuple(rivals_of(self.target).values())
+        self.rivals = chosen_rivals(("cudnn", "cublas"), self.target)
         self.about = {rival.name: rival.version() for rival in self.rivals}
 
     def row(self, task: Task) -> dict:
