@@ -1,6 +1,6 @@
 """Draws the sizes of benchmarks/problems/gemm_odd.txt: they made no constant of a cost model and no order of a search.
 
-    python benchmarks/draw_gemm.py --seed 17 --count 50 --most 5000 > benchmarks/problems/gemm_odd.txt
+python benchmarks/draw_gemm.py --seed 17 --count 50 --most 5000 > benchmarks/problems/gemm_odd.txt
 """
 
 from __future__ import annotations
