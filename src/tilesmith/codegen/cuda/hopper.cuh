@@ -176,9 +176,6 @@ TS_DEVICE void ts_product_commit() { asm volatile("wgmma.commit_group.sync.align
 template <int N> TS_DEVICE void ts_product_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-// Gives `to`, which products read, the value `v` behind the wait for them; `zero` is 0, which ptxas must not know.
-// NOTE: ptxas serialises products (C7513) whose operands are loaded while others run, unless an instruction lies between.
-TS_DEVICE void ts_keep(ts_u32 &to, ts_u32 v, ts_u32 zero) { asm volatile("or.b32 %0, %1, %2;" : "=r"(to) : "r"(v), "r"(zero)); }
 // Matrix descriptor: address, leading and stride byte offsets (all over 16), and the swizzle's code.
 TS_DEVICE constexpr ts_u64 ts_descriptor(ts_u32 leading, ts_u32 stride, ts_u32 swizzle) {
   return (ts_u64)(swizzle == 128 ? 1 : swizzle == 64 ? 2 : 3) << 62 | (ts_u64)(stride >> 4) << 32 |

@@ -251,17 +251,6 @@ template <typename T> TS_DEVICE ts_u16 bytes_of(const Run &run, Sum a, Sum b, in
   return 0;
 }
 
-// A lane's elements of a part of a step of A, whose rows are contiguous: lines of 128 bytes for each of k, swizzled.
-TS_DEVICE void read_lanes(ts_u32 (&to)[MI][SPAN / 32][4], ts_u32 a, int part, int warp, int lane) {
-#pragma unroll
-  for (int i = 0; i < MI * (SPAN / 32) * 4; i++) {
-    const int m = i / (SPAN / 8), j = i / 4 % (SPAN / 32), e = i % 4;
-    const int depth = (lane & 3) + e / 2 * 4, row = warp * 16 + (lane >> 2) + e % 2 * 8, in_line = row % LINE;
-    const ts_u32 line = a + m * A_SLAB + row / LINE * (BLOCK_K * 128) + (part * PART_K + j * 8 + depth) * 128;
-    to[m][j][e] = ts_shared_load(line + ((in_line / 4 ^ depth) << 4) + in_line % 4 * 4);
-  }
-}
-
 TS_DEVICE void release(ts_u32 empty, int thread) {
   if (thread == 0) ts_arrive(empty);
   if (CAST > 1 && thread == 32) ts_peer_arrive(ts_peer_address(empty, ts_cluster_rank() ^ 1));
@@ -334,7 +323,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
       // NOTE: mbarriers know two phases only: without an order, a warpgroup that skips a whole turn of the ring
       // meets a stale phase.
       if (PINGPONG) ts_named_sync(8 + wg, 256);
-      ts_u32 before = 0, held[MI][SPAN / 32][4];
+      ts_u32 before = 0;
       for (int k = w.first; k < w.last; k++) {
         ts_wait(full(stage), phase);
         const ts_u32 a = ring + stage * STAGE + (PINGPONG ? 0 : wg * MI * A_SLAB);
@@ -361,12 +350,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           if (++stage == STAGES) stage = 0, phase ^= 1;
           continue;
         }
-        if (READ_BY_LANES) { // a part's products run while lanes read the next part
-          if (k == w.first) read_lanes(held, a, 0, warp, lane);
-          ts_u32 next = stage + 1, next_phase = phase;
-          if (next == STAGES) next = 0, next_phase ^= 1;
+        if (READ_BY_LANES) {
 #pragma unroll
           for (int part = 0; part < PARTS; part++) {
+            ts_u32 held[MI][SPAN / 32][4];
+#pragma unroll
+            for (int i = 0; i < MI * (SPAN / 32) * 4; i++) {
+              const int m = i / (SPAN / 8), j = i / 4 % (SPAN / 32), e = i % 4;
+              const int depth = (lane & 3) + e / 2 * 4, row = warp * 16 + (lane >> 2) + e % 2 * 8, in_line = row % LINE;
+              const ts_u32 line = a + m * A_SLAB + row / LINE * (BLOCK_K * 128) + (part * PART_K + j * 8 + depth) * 128;
+              held[m][j][e] = ts_shared_load(line + ((in_line / 4 ^ depth) << 4) + in_line % 4 * 4);
+            }
             ts_product_fence();
 #pragma unroll
             for (int i = 0; i < MI * (SPAN / 32); i++) {
@@ -374,22 +368,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
               product(sums[m], held[m][j], ts_at(B_LAYOUT, b + part * B_PART) + j * B_NEXT, k != w.first || part + j != 0);
             }
             ts_product_commit();
-            ts_u32 ahead[MI][SPAN / 32][4] = {};
-            if (part + 1 < PARTS) {
-              read_lanes(ahead, a, part + 1, warp, lane);
-            } else if (k + 1 < w.last) {
-              ts_wait(full(next), next_phase);
-              read_lanes(ahead, a + (next - stage) * STAGE, 0, warp, lane);
-            }
             ts_product_wait<0>();
-#pragma unroll
-            for (int i = 0; i < MI * (SPAN / 32) * 4; i++)
-              ts_keep(held[i / (SPAN / 8)][i / 4 % (SPAN / 32)][i % 4], ahead[i / (SPAN / 8)][i / 4 % (SPAN / 32)][i % 4],
-                      (ts_u32)run.total >> 31);
           }
           ts_named_sync(2 + wg, 128); // until all warps have read
           release(empty(stage), thread);
-          stage = next, phase = next_phase;
+          if (++stage == STAGES) stage = 0, phase ^= 1;
           continue;
         }
         ts_product_fence();

@@ -281,8 +281,6 @@ class Sm90Tile(WarpgroupTile):
     @property
     def sums(self) -> int:
         short = self.product_n // 2 if self.form.promoted else 0
-        if self.form.a_columns and self.form.nbytes == 4:  # what lanes read of A, and read ahead
-            short = 32 * self.value["products_m"]
         return self.value["products_m"] * self.block_n // 2 + short
 
     @cached_property
