@@ -110,13 +110,15 @@ def test_operands_are_copied_as_their_types_are_read():
         assert [copy.turned for copy in found] == wanted[types["dtype"]]
     (copy,) = copies_of(GemmSignature(48, 32, 64, trans_a=True, acc_dtype="tf32").canonical.geometry)
     assert (copy.slot, copy.turned, copy.copied_strides) == (1, True, (0, 64, 1))
-    draft = drafted(COPIED, GemmSignature(333, 77, 203, dtype="bf16", batch=2))
+    few = GemmSignature(333, 77, 203, dtype="bf16").canonical.geometry
+    assert "77 columns" in str(COPIED.applicable(few, H200))
+    draft = drafted(COPIED, GemmSignature(333, 77, 403, dtype="bf16", batch=2))
     copying, kernel = draft.run[:2]
     assert "padrows" in copying.symbol
     maps = [held for held in kernel.parameters[:2] if isinstance(held, TensorMap)]
     assert {held.pointer.space for held in maps} == {Space.WORKSPACE}
-    assert sorted(held.strides[0] for held in maps) == [160, 416]
-    assert draft.workspace_bytes >= 2 * (333 * 416 + 203 * 160)
+    assert sorted(held.strides[0] for held in maps) == [160, 816]
+    assert draft.workspace_bytes >= 2 * (333 * 816 + 403 * 160)
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ class TileFit:
     full_ring: Annotated[float, SHARE, "Of the time to move, with a ring of all that fits."]
     full_ring_few: Annotated[float, SHARE, "The same for few rows of operands that are contiguous along k."]
     few_as_columns: Annotated[float, SHARE, "The same for up to 16 rows as the columns of a tile."]
+    reread: Annotated[float, SHARE, "What it costs when several tiles read bytes of the larger operand."]
     overlap: Annotated[float, SHARE, "What the lesser of computing and moving adds to the greater."]
     second_kernel: Annotated[float, SECONDS, "Of one more launch."]
     partial_bytes: Annotated[float, RATE, "Partial sums written and read through L2."]

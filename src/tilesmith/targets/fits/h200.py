@@ -25,7 +25,7 @@ H200 = Fit(
     clock_hz=1.755e9,
     bytes_per_s=4.3e12,
     # From 850 timings. ``refill`` to ``few_as_columns`` are from 183 timings of eight matrix products that memory
-    # bounds, ``weights_alone`` from six of 27 to 38 us.
+    # bounds, ``weights_alone`` from six of 27 to 38 us, ``reread`` from nine of fp8 and int8.
     tile=TileFit(
         clock=1.7e9,
         macs=2048,
@@ -55,6 +55,7 @@ H200 = Fit(
         full_ring=1.03,
         full_ring_few=0.96,
         few_as_columns=0.97,
+        reread=0.17,
         overlap=0.14,
         second_kernel=1.7e-6,
         partial_bytes=2.7e12,

@@ -26,6 +26,8 @@ from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _ALIGNMENT = 256
+# What `mma_thin` reads in place, in one pass over memory; copies were not measured beside it.
+_FEW_COLUMNS, _SHORT = 128, 256
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ class CopiedGemmSolver:
             return Rejected(reasons.OP)
         if not copies_of(problem):
             return Rejected(reasons.UNCHANGED)
+        if dtype(problem.a.dtype).nbytes == 2 and problem.n <= _FEW_COLUMNS and problem.k <= _SHORT:
+            return Rejected(reasons.SMALL, f"{problem.n} columns, sums of {problem.k}")
         return self.inner.applicable(self.changed(problem), target)
 
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:

@@ -29,7 +29,8 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     # An SM's blocks share its tensor cores and copies.
     busy = min(per_sm, ceil(blocks / t.target.cores))
     per_step = _step_cycles(t, fit) * busy
-    epilogue = fit.epilogue + bm * bn / (fit.scattered if t.store == "DIRECT" else fit.stored)
+    stored = fit.scattered if t.store == "DIRECT" else fit.stored
+    epilogue = fit.epilogue + bm * bn / stored
     if t.store == "PARTIAL":
         epilogue = bm * bn / fit.kept_sums
     if split > 1:
@@ -70,6 +71,8 @@ def _streaming(t: Sm90Tile, fit: TileFit) -> float:
     by_columns = form.a_columns if form.rows > form.cols else form.b_columns  # of the operand that streams
     few = not by_columns and min(form.rows, form.cols) <= 64
     factor = 1 + fit.half_used * (t.b_read / t.block_n - 1) if form.b_columns else 1.0
+    if form.nbytes == 1 and (t.tiles_n if form.rows > form.cols else t.tiles_m) > 1:
+        factor += fit.reread
     if t.value["stages"] == MAX_STAGES and t.span == _LINE:
         factor *= fit.full_ring_few if few else fit.full_ring
     elif t.value["stages"] == MAX_STAGES and few:
