@@ -1,11 +1,16 @@
 """What a new process takes to its first verified result from a kernel package, in Python without PyTorch.
 
-    python benchmarks/package_start.py [--device cuda] [--runs 15] [--imports 12]
+    python benchmarks/package_start.py [--device cuda] [--runs 15] [--imports 12] [--package FILE]
+    python benchmarks/package_start.py --program start/bin/start_self_test --device 0
 
-The package is built here for this machine; the process then runs in mode `strict` with an empty home and no compiler
+The package is built here for this machine, or FILE, which another machine built from a problem that `--key` prints. The
+process then runs in mode `strict` with an empty home and no compiler
 on its path. The first result of a convolution is compared with float64. Each line is the time from the start of the
 process to the end of a step, the median of the runs and the fastest one; *processor* counts the process's user and
 system time. `--imports N` prints the N modules that take longest to import (`-X importtime`, the least of the runs).
+
+With `--program`, it is a C program that is timed, from its start to its end, with an empty environment: the self-test
+of the library that `tilesmith embed` makes of the same problem, which compares the result with the plain reference.
 
 Python's own modules are taken from a cache of bytecode that a first run has filled, as an installed package has.
 """
@@ -16,6 +21,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -74,14 +80,22 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--runs", type=int, default=15, help="processes that are timed (15)")
     parser.add_argument("--imports", type=int, default=0, metavar="N", help="print the N slowest imports")
+    parser.add_argument("--package", type=Path, metavar="FILE", help="use this package instead of building one")
+    parser.add_argument("--key", action="store_true", help="print the problem's key, and do nothing else")
     parser.add_argument("--json", type=Path, help="write the figures to a file, too")
+    parser.add_argument("--program", nargs=argparse.REMAINDER, help="time this C program and its words instead")
     options = parser.parse_args()
+    if options.program:
+        return programs(options.program)
     is_cpu = options.device == "cpu"
     text = SIGNATURE.format(dtype="fp32" if is_cpu else "fp16")
     numpy, bound = ("np.float32", 1e-5) if is_cpu else ("np.float16", 4e-3)
+    if options.key:
+        print(eval(text).key())
+        return 0
     child = CHILD.format(signature=text, device=options.device, numpy=numpy, bound=bound)
     with tempfile.TemporaryDirectory(prefix="tilesmith-start-") as folder:
-        environment = prepared(Path(folder), eval(text), options.device)
+        environment = prepared(Path(folder), eval(text), options.device, options.package)
         rows = [timed(child, environment) for _ in range(options.runs + 1)][1:]  # the first one fills the caches
         imports = slowest(child, environment, options.runs) if options.imports else []
     target = target_of(None, None, None if is_cpu else "cuda").name
@@ -98,13 +112,31 @@ def main() -> int:
     return 0
 
 
-def prepared(folder: Path, signature: ConvSignature, device: str) -> dict[str, str]:
+def programs(words: list[str], runs: int = 15) -> int:
+    """Print what a program takes from its start to its end, the median of the runs and the fastest."""
+    seconds = []
+    for _ in range(runs + 1):
+        begun = time.monotonic()
+        done = subprocess.run(words, env={}, capture_output=True, text=True, timeout=120, check=False)
+        seconds.append(time.monotonic() - begun)
+        if done.returncode:
+            raise SystemExit(done.stdout + done.stderr)
+    print(done.stdout.strip())
+    print(f"{runs} processes, ms: median {median(seconds[1:]) * 1e3:.1f}, fastest {min(seconds[1:]) * 1e3:.1f}")
+    return 0
+
+
+def prepared(folder: Path, signature: ConvSignature, device: str, package: Path | None) -> dict[str, str]:
     """A home with a package alone; the environment of a process that has nothing else."""
-    target = target_of(None, None, device)
-    layers, cache = open_layers(()), ArtifactCache(folder / "cache")
-    packed = pack_problems([signature], target, layers, cache)
     (folder / "packages").mkdir(mode=0o755)
-    write(folder / "packages" / "start.kdb", assemble_package("start", target, packed, layers, Rows()))
+    place = folder / "packages" / "start.kdb"
+    if package:
+        shutil.copyfile(package, place)
+    else:
+        target = target_of(None, None, device)
+        layers, cache = open_layers(()), ArtifactCache(folder / "cache")
+        packed = pack_problems([signature], target, layers, cache)
+        write(place, assemble_package("start", target, packed, layers, Rows()))
     kept = ("TILESMITH_LIBCUDA", "TILESMITH_CPU_LEVEL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
     return {name: os.environ[name] for name in kept if name in os.environ} | {
         "HOME": f"{folder}/home", "PATH": "", "TILESMITH_FIND_MODE": "strict",

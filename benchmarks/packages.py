@@ -1,12 +1,16 @@
 """What a kernel package costs: written, installed, opened, looked up, read; and what a selection leaves of one.
 
 python benchmarks/packages.py [--entries 10000] [--kernel-bytes 20000]
+python benchmarks/packages.py --build 10000 [--target sm_90a:132:h200] [-j JOBS]
 python benchmarks/packages.py --selections [--target sm_90a:132:h200] [-j JOBS]
 
 Entries are plans with synthetic kernels, four problems to a kernel. *Cold* is a package that is opened anew for each
 look-up (its file is in the page cache); *warm* one whose index has been checked. A *launch* is what `get_launchable`
 does with a package for a problem that it has not met before: the plan and its kernel are found, read, inflated and
 compared with their digests. Times are medians.
+
+``--build N`` runs `tilesmith package build` for a list whose package has at least N entries, none of them tuned: first
+with an empty cache, then twice more, which finds every kernel and choice there. Exit status 1 if that takes 5 minutes.
 
 ``--selections`` builds real packages: layers of a decoder in five traits and four modes, then the same list under a
 selection of each trait with each mode, and a range of 64 batches. It needs the target's compiler, and no GPU. Exit
@@ -19,6 +23,7 @@ import argparse
 import hashlib
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -75,11 +80,14 @@ def main() -> int:
     options.add_argument("--entries", type=int, default=10_000, help="plans and kernels together")
     options.add_argument("--kernel-bytes", type=int, default=20_000, help="of each kernel")
     options.add_argument("--selections", action="store_true", help="what a selection leaves of a real package")
-    options.add_argument("--target", default="sm_90a:132:h200", help="of --selections (default: an H200)")
+    options.add_argument("--build", type=int, metavar="N", help="build a real package of N entries")
+    options.add_argument("--target", default="sm_90a:132:h200", help="of --build and --selections (default: an H200)")
     options.add_argument("-j", "--jobs", type=int, help="compilers at a time (default: one a core)")
     given = options.parse_args()
     if given.selections:
         return selections(build_target(given.target), given.jobs)
+    if given.build:
+        return builds(given.build, given.target, given.jobs)
     kernels = max(1, given.entries // 5)
     problems = max(1, given.entries - kernels)
     with tempfile.TemporaryDirectory(prefix="tilesmith-packages-") as folder:
@@ -138,6 +146,49 @@ def launches(path: Path, problems: int) -> None:
     took = microseconds(asked, first), microseconds(asked, launch)
     print(f"a launch finds its plan and kernel in {took[0]:.0f} us, the first one of a process; {took[1]:.0f} us later")
     print(f"a look for new packages: {microseconds(range(500), lambda _: installed_packages()):.1f} us")
+
+
+def builds(entries: int, target: str, jobs: int | None) -> int:
+    """Build a package of the layers in many batches, with an empty cache and with a warm one."""
+    commands: list[str] = []
+    problems = batch = 0
+    while problems < 0.9 * entries:  # the kernels are entries, too
+        batch += 1
+        new = [f"convbfp16 {layer.replace('-n 16', f'-n {batch}')}{_LAYOUTS}" for layer in LAYERS]
+        problems += sum(len(parse_problem(command).signatures) for command in new)
+        commands += new
+    with tempfile.TemporaryDirectory(prefix="tilesmith-packages-") as folder:
+        listed = Path(folder, "problems.txt")
+        listed.write_text("\n".join(commands))
+        command = [
+            sys.executable,
+            "-m",
+            "tilesmith",
+            "package",
+            "build",
+            str(listed),
+            "--target",
+            target,
+            "--name",
+            "many",
+        ]
+        command += ["-o", folder, *(["-j", str(jobs)] if jobs else [])]
+        nothing = {name: value for name, value in os.environ.items() if not name.startswith("TILESMITH_")}
+        environment = nothing | {"TILESMITH_CACHE_DIR": f"{folder}/cache", "TILESMITH_DB_PATH": f"{folder}/none.db"}
+        took = 0.0
+        for cache in ("an empty", "a warm", "a warm"):
+            began, used = time.perf_counter(), os.times()
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode:
+                sys.exit(done.stderr[-2000:])
+            took, now = time.perf_counter() - began, os.times()
+            busy = now.children_user + now.children_system - used.children_user - used.children_system
+            (path,) = Path(folder).glob("*.kdb")
+            package = PackageFile(path)
+            plans = sum(entry.kind == Kind.PLAN for entry in package.entries())
+            print(f"{plans} plans, {len(package)} entries, {path.stat().st_size} bytes: built from {cache} cache in "
+                  f"{took:.1f} s, {busy:.1f} s of the processor")  # fmt: skip
+    return int(took >= 300)
 
 
 def selections(target: Target, jobs: int | None) -> int:

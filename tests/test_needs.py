@@ -38,15 +38,15 @@ def test_files_that_import_pytorch_need_it():
 
 
 @pytest.mark.parametrize(
-    ("text", "status", "told"),
+    ("text", "workers", "status", "told"),
     [
-        (UNMET, 0, "needs the ziglang wheel (400 MB): pip install ziglang"),
-        (OTHERWISE, 1, "though nothing that it needs is missing"),
+        (UNMET, 0, 0, "needs the ziglang wheel (400 MB): pip install ziglang"),
+        (OTHERWISE, 0, 1, "though nothing that it needs is missing"),
+        (OTHERWISE, 1, 1, "though nothing that it needs is missing"),
     ],
-    ids=["missing", "otherwise"],
+    ids=["missing", "otherwise", "otherwise, in a worker"],
 )
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_skip_without_a_need_fails_the_run(tmp_path, text, status, told, workers):
+def test_a_skip_without_a_need_fails_the_run(tmp_path, text, workers, status, told):
     for name in ("conftest.py", "needs.py", "levels.py"):
         shutil.copy(needs.TESTS / name, tmp_path)
     table = (tmp_path / "needs.py").read_text()

@@ -36,7 +36,7 @@ from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of  # noqa: 
 
 LISTS = (
     "resnet50", "boo", "diffusion", "gemm_square", "gemm_llm", "volumetric", "deconv", "grouped", "few_channels",
-    "networks", "fused",
+    "networks", "irregular_random", "fused",
 )  # fmt: skip
 FOLDER = ROOT / "build" / "gpu-bench"
 ABOUT = ("method", "cudnn", "cublas", "wall")

@@ -9,7 +9,7 @@ import pytest
 from tilesmith import CachePopulator, ConvSignature, GemmSignature
 from tilesmith.cli.main import run
 from tilesmith.db.find_text import read_find_line
-from tilesmith.dispatch.spec import read_spec
+from tilesmith.dispatch.spec.choice import read_spec
 from tilesmith.errors import CommandError, EnvironmentValueError, FileFormatError, TilesmithError
 from tilesmith.problems.driver import parse_command, read_commands
 from tilesmith.problems.find_key import parse_find_key

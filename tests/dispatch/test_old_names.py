@@ -14,7 +14,7 @@ from tilesmith.db.records import Record
 from tilesmith.dispatch.facts import options_of
 from tilesmith.dispatch.measuring import check_launchable
 from tilesmith.dispatch.planning import existing_config
-from tilesmith.dispatch.spec import read_spec
+from tilesmith.dispatch.spec.choice import read_spec
 from tilesmith.problems.keys import parse_key
 from tilesmith.solvers.old_names import OLD_NAMES, read_config
 from tilesmith.solvers.solver import parse_config

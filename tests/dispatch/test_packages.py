@@ -358,6 +358,34 @@ def test_a_lower_level_serves_where_the_nearest_is_wanted(build, place, monkeypa
     assert get_launchable(GEMM, mode="strict").plan.target == LARGER.name
 
 
+def test_what_was_installed_with_nearest_needs_no_variable(build, place):
+    """The consent is for the package that was installed, and goes with it."""
+    source = build(LARGER).path
+    assert run(["package", "install", "--nearest", str(source)]) == 0
+    assert get_launchable(GEMM, mode="strict").choice.basis == NEAREST_PACKAGE
+    (consent,) = place.glob("*.nearest")
+    right, path = consent.read_bytes(), consent.with_suffix("")
+
+    def refused():
+        with pytest.raises(NoSolutionError, match=f"package install --nearest {path}"):
+            get_launchable(GEMM, mode="strict")
+
+    for at in range(len(right)):
+        consent.write_bytes(right[:at] + bytes([right[at] ^ 1]) + right[at + 1 :])
+        refused()
+    consent.write_bytes(right)
+    consent.chmod(0o666)  # any user may have written it
+    refused()
+    consent.chmod(0o644)
+    assert get_launchable(GEMM, mode="strict").choice.basis == NEAREST_PACKAGE
+    path.write_bytes(build(LARGER).measured.read_bytes())  # another package under the same name
+    refused()
+    assert run(["package", "install", "--nearest", "--replace", str(source)]) == 0
+    assert get_launchable(GEMM, mode="strict").choice.basis == NEAREST_PACKAGE
+    assert run(["package", "uninstall", "test"]) == 0
+    assert not list(place.glob("*.*"))
+
+
 @pytest.mark.needs_nvrtc
 def test_what_cannot_run_here_is_never_the_nearest(build, place, monkeypatch):
     install(build(as_target("sm_90a:132:h200")).path, place)

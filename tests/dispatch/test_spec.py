@@ -13,8 +13,8 @@ from tilesmith import ConvSignature, GemmSignature, get_launchable
 from tilesmith.dispatch.facts import options_of
 from tilesmith.dispatch.launchable import forget_launchables
 from tilesmith.dispatch.measuring import check_launchable
-from tilesmith.dispatch.spec import read_spec, spec_choice
-from tilesmith.dispatch.spec_pattern import parse_pattern
+from tilesmith.dispatch.spec.choice import read_spec, spec_choice
+from tilesmith.dispatch.spec.pattern import parse_pattern
 from tilesmith.errors import FileFormatError, ProblemError
 from tilesmith.problems.driver import command_of
 from tilesmith.targets.cpu import cpu_target

@@ -24,8 +24,8 @@ from tilesmith.db.lines import line_of, read_line
 from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record, Search
 from tilesmith.dispatch.hits import _choice_of
-from tilesmith.dispatch.spec import read_spec
-from tilesmith.dispatch.spec_pattern import parse_pattern
+from tilesmith.dispatch.spec.choice import read_spec
+from tilesmith.dispatch.spec.pattern import parse_pattern
 from tilesmith.errors import LaunchError, PlanError, TilesmithError
 from tilesmith.plan.serial import decode, encode, read_head
 from tilesmith.problems.driver import command_of, parse_command, read_commands

@@ -82,10 +82,8 @@ def signed(data, private):
 
 
 def tidy(folder):
-    """Nothing but packages is left in the folder."""
-    return [
-        str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file() and each.suffix != ".kdb"
-    ] == []
+    """Nothing but packages and consents is left in the folder."""
+    return {each.suffix for each in folder.rglob("*") if each.is_file()} <= {".kdb", ".nearest"}
 
 
 def refused(place, folder, rules=RULES):

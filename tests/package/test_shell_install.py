@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from machine_library import ts_query
 from package_samples import MANIFEST
 from package_server import serving
 from tilesmith.package import install as install_module
+from tilesmith.package.files import PackageFile
 from tilesmith.package.index import INDEX_FILE, index_of, write_index
 from tilesmith.package.keys import PublicKey
+from tilesmith.toolchain.packages import consent_text
 
 SCRIPT = Path(install_module.__file__).parent / "shell" / "tilesmith-install.sh"
 TOOLS = (
@@ -105,6 +108,9 @@ def test_versions(shell, folder, tmp_path, interpreter):
     other = made(target="x86_64-v4:64:zen5")
     assert "--target x86_64-v4:64:zen5" in said(other)[2]
     assert "the nearest" in said(other, "--nearest")[1]
+    (consent,) = folder.glob("*.nearest")
+    package = PackageFile(consent.with_suffix(""))
+    assert consent.read_bytes() == consent_text(consent.stem, package.identity)
 
 
 def test_urls_and_signatures(shell, folder, site, key):
@@ -169,6 +175,44 @@ def test_an_index(shell, folder, site, tmp_path, key):
     assert not (folder / FILE).exists()
     assert shell("--auto", "s3://bucket/x")[0] == 2
     assert tidy(folder)
+
+
+def test_the_signature_of_an_index(shell, folder, tmp_path, key):
+    """As Python has it: an index without one is taken; a wrong one, or one of an unknown or revoked key, is refused."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    (shelf / "p0.kdb").write_bytes(NEW)
+    plain = index_of(shelf)
+
+    def taken(text):
+        shutil.rmtree(folder, ignore_errors=True)
+        (shelf / INDEX_FILE).write_text(text)
+        status, _, error = shell("--auto", shelf)
+        assert (folder / FILE).exists() == (status == 0)
+        return status == 0, error
+
+    def by(private):
+        message = private.sign(plain.message)
+        return replace(plain, public_key=private.public_key().public_bytes_raw(), signature=message).text
+
+    right = by(key)
+    assert taken(plain.text)[0]
+    assert taken(right)[0]
+    stranger = by(Ed25519PrivateKey.generate())
+    assert "a key that is not trusted" in taken(stranger)[1]
+    # The signature of one key under the name of another, one bit of it, and another line under it.
+    swapped = right.replace(right.split()[-2], stranger.split()[-2])
+    last = right[-2]
+    bit = f"{right[:-2]}{'0' if last != '0' else '1'}\n"
+    for text in (swapped, bit, right.replace(" test ", " best ")):
+        done, error = taken(text)
+        assert not done
+        assert "its signature is wrong" in error
+    trusted = tmp_path / ".config" / "tilesmith" / "trusted" / "maker.pub"
+    trusted.write_text("revoked " + trusted.read_text().splitlines()[1] + "\n")
+    assert "revoked: maker" in taken(right)[1]
 
 
 def test_killed_at_any_moment(shell, folder, site):

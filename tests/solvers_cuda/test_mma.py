@@ -229,9 +229,13 @@ def test_loads_are_as_wide_as_strides_allow():
 
 @pytest.mark.parametrize("arch", CUDA_TARGETS)
 def test_untuned_kernels_compile_without_spills(arch, tmp_path):
+    """All problems on an H200; every other problem on each other arch, in turn."""
     target = CUDA_TARGETS[arch]
+    problems = PROBLEMS[1:10:2] + PROBLEMS[11:] + (BYTES[::3] if target.has_fp8 else [])
+    if arch != "sm_90a":
+        problems = problems[list(CUDA_TARGETS).index(arch) % 2 :: 2]
     sources = {}
-    for signature in PROBLEMS[1:10:2] + PROBLEMS[11:] + (BYTES[::3] if target.has_fp8 else []):
+    for signature in problems:
         solver, geometry = solver_of(signature)
         for source in solver.draft(geometry, solver.default_config(geometry, target), target).sources:
             sources[source.symbol] = source

@@ -135,8 +135,11 @@ def test_tuning_searches_and_races():
     """A search for the problem of the graph, then a race against PyTorch, which decides from then on."""
     a, b = torch.randn(4, 16), torch.randn(16, 8)
     gm = make_fx(torch.mm, tracing_mode="fake")(a, b)
-    tune_graph(gm.graph, "cpu", 3.0, False)
-    decision = Decider("cpu")(lambda: gemm_problem(a, b))
+    for _ in range(5):  # on a loaded machine one search may end before its winner is timed; the next goes on from there
+        tune_graph(gm.graph, "cpu", 3.0, False)
+        decision = Decider("cpu")(lambda: gemm_problem(a, b))
+        if decision.reason.startswith("measured: "):
+            break
     assert decision.measured
     assert decision.reason.startswith("measured: ")
     mine, theirs = remembered_race(decision.signature, Decider("cpu").target)

@@ -24,17 +24,28 @@ from tilesmith.tune.session import tune
 TARGET = host_target(2)
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """The folder of the spoiling compiler, and of the cache: one test's spoiled kernels are those of the next."""
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture(scope="module")
+def spoiling_path(compiled):
+    return spoiling_compiler(compiled, find_compiler().command)
+
+
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def place(tmp_path, compiled, monkeypatch):
     forget()
     monkeypatch.setattr(table, "CPU_SOLVERS", (*map(Spoiled, FAULTS), ReferenceSolver()))
-    yield {"database": open_database(tmp_path / "t.db"), "cache": ArtifactCache(tmp_path / "cache")}
+    yield {"database": open_database(tmp_path / "t.db"), "cache": ArtifactCache(compiled / "cache")}
     forget()
 
 
 @pytest.fixture
-def spoiling(tmp_path, monkeypatch):
-    monkeypatch.setenv("CC", spoiling_compiler(tmp_path, find_compiler().command))
+def spoiling(spoiling_path, monkeypatch):
+    monkeypatch.setenv("CC", spoiling_path)
 
 
 def answers(database):
@@ -69,8 +80,8 @@ def test_hybrid_finds_every_miscompiled_kernel(place, spoiling):
     assert_each_fault_is_found(place["database"])
 
 
-def test_verify_finds_every_miscompiled_kernel(place, spoiling, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
+def test_verify_finds_every_miscompiled_kernel(place, spoiling, compiled, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(compiled / "cache"))
     monkeypatch.setenv("TILESMITH_DB_PATH", str(tmp_path / "other.db"))
     for name, (_, _, words) in FAULTS.items():
         monkeypatch.setenv("TILESMITH_ONLY_SOLVER", name)

@@ -41,10 +41,10 @@ ORDERS = (
 def test_an_import_of_a_module_of_the_package_does_not_replace_the_function(order):
     code = (
         f"{order}; import sys, tilesmith; assert f is tilesmith.tune and callable(f); "
-        "assert tilesmith.tune.session is sys.modules['tilesmith.tune.session']; f('')"
+        "assert tilesmith.tune.session is sys.modules['tilesmith.tune.session']"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "CommandError" in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_problem_is_tuned_and_found(home):  # noqa: F811

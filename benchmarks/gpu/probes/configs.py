@@ -34,7 +34,7 @@ from checks_worker import CACHE  # noqa: E402
 from gpu_cases import accepted, listed  # noqa: E402
 
 from tilesmith.compare.rival import Setting, rivals_of  # noqa: E402
-from tilesmith.errors import TilesmithError  # noqa: E402
+from tilesmith.errors import LaunchError, TilesmithError  # noqa: E402
 from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
 from tilesmith.measure.device_oracle import device_oracle  # noqa: E402
 from tilesmith.plan.assemble import assemble  # noqa: E402
@@ -100,6 +100,8 @@ def measured(signature: Signature, all_tried: list[Tried], target, seconds: floa
         except TilesmithError as error:
             print(f"  FAILED {name}: {error}"[:600], flush=True)
             wrong.append(name)
+            if isinstance(error, LaunchError):  # the context may be lost: the next problem has another process
+                sys.exit(3)
             continue
         if not verdict.ok:
             print(f"  WRONG {name}: {verdict.message}", flush=True)

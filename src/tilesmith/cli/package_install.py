@@ -110,7 +110,7 @@ def _tell(done: Installation, as_json: bool, machine: str = "") -> None:
     nearest = f" (for {m.target}, the nearest{f' to {machine}' if machine else ''})" if done.fit != Fit.EXACT else ""
     click.echo(f"{done.path}: {done.action}, {m.name} {m.counter}, {signed}{nearest}")
     if nearest:
-        note("calls use it if they ask for its target, or if TILESMITH_PACKAGE_NEAREST=1 and the arch is the same")
+        note("calls use it where no package is for exactly their machine; their first one says so")
 
 
 @click.command("installed", help="List installed packages, in the order in which calls look into them.")

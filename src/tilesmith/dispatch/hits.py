@@ -126,7 +126,7 @@ def _kernel(request: Request, digest: str) -> Artifact | None:
 
 def _states_of(packages: Packages) -> list[Any]:
     """The states of the packages' files, as JSON values: equal if none has changed."""
-    return [packages.nearest, *map(list, packages.state)]
+    return [packages.nearest, *map(list, (*packages.state, *packages.consents))]
 
 
 def _name(request: Request, named: DatabasePaths) -> str:

@@ -144,7 +144,8 @@ def advice(request: Request) -> str:
     text = f"{package.path} holds it for {target.name}, which is another machine: type {install}"
     if kin is None:
         return text
-    return f"{kin[0].path} holds it for {kin[1].name}: type {install}, or set TILESMITH_PACKAGE_NEAREST=1 to run that"
+    nearest = f"`tilesmith package install --nearest {kin[0].path}`, or set TILESMITH_PACKAGE_NEAREST=1, to run that"
+    return f"{kin[0].path} holds it for {kin[1].name}: type {install}, or {nearest}"
 
 
 def _ordered(request: Request) -> Iterator[tuple[PackageReader, Target]]:
@@ -152,8 +153,9 @@ def _ordered(request: Request) -> Iterator[tuple[PackageReader, Target]]:
     readers, own = _for_target(request), request.target
     for package in readers:
         yield package, own
-    if request.packages.nearest:
-        targets = {p: t for p in readers if (t := _target_of(p)) is not None}
+    near = request.packages.near_readers if readers else ()
+    if near:
+        targets = {p: t for p in near if (t := _target_of(p)) is not None}
         for name in nearest_names(own, {target.name for target in targets.values()} - {own.name}):
             yield from ((package, target) for package, target in targets.items() if target.name == name)
 

@@ -18,11 +18,14 @@ from tilesmith import env
 from tilesmith.errors import PackageError
 from tilesmith.runtime.packages import Kind, PackageReader
 from tilesmith.toolchain.cache import Artifact
-from tilesmith.toolchain.packages import SUFFIX
+from tilesmith.toolchain.files import read
+from tilesmith.toolchain.packages import CONSENT_SUFFIX, SUFFIX, consent_text
 from tilesmith.toolchain.trust import why_distrusted
 
 # Path, number, size and times of a file: another file, or a changed one, has others.
 FileState = tuple[str, int, int, int, int]
+_SUFFIXES = (SUFFIX, SUFFIX + CONSENT_SUFFIX)
+_CONSENT_BYTES = 4096
 _log = logging.getLogger("tilesmith.package")
 _lock = threading.Lock()
 _opened: dict[FileState, PackageReader | None] = {}  # None: one that is left out
@@ -32,16 +35,26 @@ _opened: dict[FileState, PackageReader | None] = {}  # None: one that is left ou
 class Packages:
     """The packages at a moment; an earlier one wins. Two are equal if they are the same object.
 
-    ``state`` changes with each of their files. ``nearest`` allows plans for other machines whose kernels run here.
+    ``state`` changes with each of their files, ``consents`` with the files beside them that say that one was installed
+    with ``--nearest``. ``nearest`` allows plans of all packages for other machines whose kernels run here.
     """
 
     state: tuple[FileState, ...] = ()
     nearest: bool = False
+    consents: tuple[FileState, ...] = ()
 
     @property
     def readers(self) -> tuple[PackageReader, ...]:
         """Those that can be used; opened when they are first asked for."""
         return tuple(reader for file in self.state if (reader := _open(file)) is not None)
+
+    @property
+    def near_readers(self) -> tuple[PackageReader, ...]:
+        """Those that may serve other machines than their own."""
+        if self.nearest:
+            return self.readers
+        paths = {file[0] for file in self.consents}
+        return tuple(r for r in self.readers if r.path + CONSENT_SUFFIX in paths and _consented(r)) if paths else ()
 
     def drop_file(self, path: str, error: Exception) -> bool:
         """Leave the package at this path out from now on; False if it is none that was used."""
@@ -77,13 +90,15 @@ _last = NONE  # what the last look found; the same object as long as nothing cha
 def installed_packages() -> Packages:
     """The packages of TILESMITH_PACKAGE_PATH as they lie there now; the same object as long as none changes."""
     global _last
-    state = tuple(_files())
+    found = tuple(_files())
+    state = tuple([file for file in found if not file[0].endswith(CONSENT_SUFFIX)])
+    consents = tuple([file for file in found if file[0].endswith(CONSENT_SUFFIX)])
     nearest = bool(state) and env.PACKAGE_NEAREST.get()
-    if state != _last.state or nearest != _last.nearest:
+    if (state, nearest, consents) != (_last.state, _last.nearest, _last.consents):
         with _lock:
             for gone in _opened.keys() - set(state):
                 del _opened[gone]
-        _last = Packages(state, nearest)
+        _last = Packages(state, nearest, consents)
     return _last
 
 
@@ -98,9 +113,9 @@ def _files() -> Iterator[FileState]:
         folder = str(place)
         try:
             with os.scandir(folder) as entries:
-                paths = sorted(each.path for each in entries if each.name.endswith(SUFFIX) and each.name[0] != ".")
+                paths = sorted(each.path for each in entries if each.name.endswith(_SUFFIXES) and each.name[0] != ".")
         except NotADirectoryError:
-            paths = [folder]
+            paths = [folder, folder + CONSENT_SUFFIX]
         except (OSError, ValueError):
             continue
         for path in paths:
@@ -120,6 +135,15 @@ def _open(file: FileState) -> PackageReader | None:
         if file not in _opened:
             _opened[file] = _opened_now(file[0])
         return _opened[file]
+
+
+def _consented(package: PackageReader) -> bool:
+    """Whether the file beside a package is the consent to this very one."""
+    try:
+        found = read(package.path + CONSENT_SUFFIX, _CONSENT_BYTES, own=True)
+    except OSError:
+        return False
+    return found == consent_text(os.path.basename(package.path), package.identity)
 
 
 def _opened_now(path: str) -> PackageReader | None:

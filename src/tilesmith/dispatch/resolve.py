@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from tilesmith import env
 from tilesmith.db.records import Record
+from tilesmith.dispatch import untuned
 from tilesmith.dispatch.choice import (
     DATABASE,
     MEASUREMENT,
@@ -26,7 +27,7 @@ from tilesmith.dispatch.facts import answers_of, bare_options_of, near_answers_o
 from tilesmith.dispatch.packaged import above, advice, best_plan, failed_kernels, plan_of, with_record
 from tilesmith.dispatch.planning import build, held_plan, preload_command
 from tilesmith.dispatch.request import Request
-from tilesmith.dispatch.spec import spec_choice
+from tilesmith.dispatch.spec.choice import spec_choice
 from tilesmith.errors import (
     CompileError,
     LaunchError,
@@ -143,9 +144,9 @@ def recorded_hit(request: Request) -> Resolved | None:
 
 
 def _decided_and_built(request: Request) -> Resolved:
-    without = NOTHING
+    without, kept = NOTHING, untuned.recall(request)
     while True:
-        choice = decide(request, without)
+        choice = decide(request, without) if without or kept is None else kept
         if choice.basis in PACKAGES:  # nothing could be measured
             request = replace(request, mode="fast")
             if packed := from_package(request):
@@ -180,6 +181,8 @@ def _decided_and_built(request: Request) -> Resolved:
         without |= {(choice.solver, choice.config)}
     if choice.basis == NEAREST:
         _tell_of_nearest(choice, request.target)
+    if kept is None and not without:
+        untuned.keep(request, choice)
     return Resolved(choice, built)
 
 

@@ -24,7 +24,7 @@ from tilesmith.db.connect import LOG
 from tilesmith.db.opening import open_database
 from tilesmith.db.remote import is_url
 from tilesmith.db.trial import why_not
-from tilesmith.dispatch.spec import read_spec
+from tilesmith.dispatch.spec.choice import read_spec
 from tilesmith.doctor.check import FINE, NOTE, PROBLEM, Check
 from tilesmith.doctor.packages import packages
 from tilesmith.errors import CompileError, EnvironmentValueError, LaunchError, NoCompilerError, TilesmithError

@@ -25,8 +25,9 @@ def packages() -> Iterator[Check]:
         yield Check("package", PROBLEM, f"{place} does not exist", "remove it from TILESMITH_PACKAGE_PATH")
     found = installed_packages()
     here = _targets() if found.state else {}
+    near = {reader.path for reader in found.near_readers}
     for path, *_ in found.state:
-        yield _package(path, here, found.nearest)
+        yield _package(path, here, path in near)
 
 
 def _package(path: str, here: dict[str, str], nearest: bool) -> Check:
@@ -49,10 +50,8 @@ def _package(path: str, here: dict[str, str], nearest: bool) -> Check:
     this = f"this machine is {' and '.join(here)}"
     if kin and nearest:
         return Check("package", FINE, f"{what}; used as the nearest, as {this}")
-    return Check(
-        "package", NOTE, f"{what}; {this}",
-        "set TILESMITH_PACKAGE_NEAREST=1 to use it all the same" if kin else "install one for this machine",
-    )  # fmt: skip
+    use = f"type `tilesmith package install --nearest {path}` to use it all the same"
+    return Check("package", NOTE, f"{what}; {this}", use if kin else "install one for this machine")
 
 
 def _targets() -> dict[str, str]:

@@ -180,7 +180,8 @@ def _best(request: Request, count: int, selection: Selection | None) -> list[tup
     else:
         best = resolve(request)
         found.append((best.choice, best.built))
-    request = request if request.only else as_held(request)  # under the spelling that the best choice has
+    if len(found) < count and not request.only:
+        request = as_held(request)  # under the spelling that the best choice has
     without = frozenset((choice.solver, choice.config) for choice, _ in found)
     while len(found) < count:
         try:

@@ -23,7 +23,8 @@ from tilesmith.runtime._runtime import is_signature
 from tilesmith.targets.fitting import Fit, fit_of
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.arriving import PATIENCE, Patience
-from tilesmith.toolchain.files import exclusive, publish, remove_abandoned
+from tilesmith.toolchain.files import exclusive, publish, read, remove_abandoned
+from tilesmith.toolchain.packages import CONSENT_SUFFIX, consent_text
 
 INSTALLED, UPDATED, DOWNGRADED, REPLACED, UNCHANGED = "installed", "updated", "downgraded", "replaced", "unchanged"
 _READABLE = 0o644  # by the users of a folder that several share
@@ -134,6 +135,8 @@ def install_picked(
             package = opened(data, str(path))
             verify(package, str(path))
             signer = _signer(package, str(path), rules.allow_unsigned or isinstance(source_of(index_place), Path))
+            if picked.fit != Fit.EXACT:
+                _consent(folder, path, package.identity)
             return Installation(path, package.manifest, signer, picked.fit, UNCHANGED)
     return _install(beside(index_place, line.file), folder, rules, line, listener)
 
@@ -193,7 +196,21 @@ def _put(
                 publish(folder, path, data, mode=_READABLE)
             except OSError as error:
                 raise PackageError(f"{path}: cannot be written: {error.strerror or error}") from None
+        if fit != Fit.EXACT:
+            _consent(folder, path, package.identity)
     return Installation(path, manifest, signer, fit, action)
+
+
+def _consent(folder: Path, path: Path, identity: str) -> None:
+    """Keep that calls may use the package, which is for another machine."""
+    beside, text = path.with_name(path.name + CONSENT_SUFFIX), consent_text(path.name, identity)
+    try:
+        with contextlib.suppress(OSError):
+            if read(str(beside)) == text:
+                return
+        publish(folder, beside, text, mode=_READABLE)
+    except OSError as error:
+        raise PackageError(f"{beside}: cannot be written: {error.strerror or error}") from None
 
 
 def _signer(package: PackageFile, place: str, unsigned_is_fine: bool) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from tilesmith.package.trust import examine
 from tilesmith.targets.detect_cuda import cuda_devices, target_of_device
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.files import exclusive
-from tilesmith.toolchain.packages import SUFFIX, package_places
+from tilesmith.toolchain.packages import CONSENT_SUFFIX, SUFFIX, package_places
 
 _LOCK_S = 60.0
 
@@ -83,6 +84,8 @@ def uninstall(name: str, folder: Path, target: str = "") -> tuple[Path, ...]:
                 os.unlink(path)
             except OSError as error:
                 raise PackageError(f"{path}: cannot be removed: {error.strerror or error}") from None
+            with contextlib.suppress(OSError):
+                os.unlink(f"{path}{CONSENT_SUFFIX}")
         gone.append(path)
     if not gone:
         raise PackageError(f"{folder} has no package {name}{f' for {target}' if target else ''}")

@@ -32,7 +32,7 @@ from tilesmith.dispatch.packages import installed_packages
 from tilesmith.dispatch.planning import existing_config, held_plan
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide, from_package, resolve
-from tilesmith.dispatch.spec import spec_choice
+from tilesmith.dispatch.spec.choice import spec_choice
 from tilesmith.errors import (
     ArgumentError,
     CommandError,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers import reasons
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.targets.target import CpuTarget, CudaTarget
 
 Geometry = ConvGeometry | GemmGeometry
@@ -50,10 +51,12 @@ class Config:
 
     def replace(self, **changes: int) -> Config:
         """The config with other values of some of its axes; ``KeyError`` for an axis that it has not."""
-        unknown = changes.keys() - {name for name, _ in self.values}
+        named = dict(self.values)
+        unknown = changes.keys() - named.keys()
         if unknown:
             raise KeyError(", ".join(sorted(unknown)))
-        return Config(tuple((name, changes.get(name, value)) for name, value in self.values))
+        named.update(changes)
+        return Config(tuple(named.items()))
 
 
 def parse_config(text: str) -> Config:

@@ -26,12 +26,12 @@ from tilesmith.toolchain.files import LOCKS, STAGING, read, remove_abandoned
 from tilesmith.toolchain.plans import plan_in
 from tilesmith.toolchain.sealed import unbind_with_record, unseal
 
-KERNEL, KEY, PLAN, HIT, MACHINE, SOURCE, LAYER, PASSING, FOREIGN = (
-    "kernel", "key", "plan", "hit", "machine", "source", "database copy", "passing", "foreign",
+KERNEL, KEY, PLAN, HIT, CHOICE, MACHINE, SOURCE, LAYER, PASSING, FOREIGN = (
+    "kernel", "key", "plan", "hit", "choice", "machine", "source", "database copy", "passing", "foreign",
 )  # fmt: skip
 _KINDS = {
-    "objects": KERNEL, "keys": KEY, "plans": PLAN, "hits": HIT, "machine": MACHINE, "sources": SOURCE, "layers": LAYER,
-    STAGING: PASSING, LOCKS: PASSING,
+    "objects": KERNEL, "keys": KEY, "plans": PLAN, "hits": HIT, "choices": CHOICE, "machine": MACHINE,
+    "sources": SOURCE, "layers": LAYER, STAGING: PASSING, LOCKS: PASSING,
 }  # fmt: skip
 _YOUNG_S = 3600.0  # a kernel is published before what refers to it
 _OBJECT = re.compile(r"([0-9a-f]{64})\.(so|cubin)")
@@ -130,7 +130,7 @@ def remove_damaged(folder: Path) -> tuple[Entry, ...]:
 
 def _described(entry: Entry, verify: bool) -> Entry:
     understand: Callable[[Entry, bytes], Entry] | None = {
-        KEY: _key, PLAN: _plan, HIT: _hit, KERNEL: _kernel, MACHINE: _machine,
+        KEY: _key, PLAN: _plan, HIT: _hit, CHOICE: _choice, KERNEL: _kernel, MACHINE: _machine,
     }.get(entry.kind)  # fmt: skip
     if entry.kind == SOURCE:
         return replace(entry, what=entry.path.parent.name)
@@ -166,6 +166,14 @@ def _hit(entry: Entry, data: bytes) -> Entry:
     except PlanError as error:
         return replace(entry, damage=str(error))
     return replace(entry, what=_plan_words(plan), refers=tuple(dict.fromkeys(plan.artifacts)))
+
+
+def _choice(entry: Entry, data: bytes) -> Entry:
+    try:
+        record, _ = unbind_with_record(f"choices/{entry.path.name}", data)
+    except PlanError as error:
+        return replace(entry, damage=str(error))
+    return replace(entry, what=f"{record.get('solver')} {record.get('config')}")
 
 
 def _plan_words(plan: Plan) -> str:

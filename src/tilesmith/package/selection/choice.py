@@ -12,7 +12,7 @@ from tilesmith.dispatch.choice import Choice
 from tilesmith.dispatch.choose import NOTHING, Option, choose
 from tilesmith.dispatch.facts import answers_of, near_answers_of, options_of
 from tilesmith.dispatch.request import Request
-from tilesmith.dispatch.spec import spec_choice
+from tilesmith.dispatch.spec.choice import spec_choice
 from tilesmith.errors import NoSolutionError
 from tilesmith.package.selection.rules import Selection
 from tilesmith.package.selection.shape import shape_of

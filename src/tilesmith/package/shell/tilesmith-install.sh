@@ -103,17 +103,17 @@ unlock() {
   eval "exec $1>&-"
 }
 
-# check FILE: the fields of a package that is whole, and its signer.
-check() {
+# with_keys COMMAND FILE: what ts-query says of a file and who signed it, by the trusted keys.
+with_keys() {
   # shellcheck disable=SC2086 # one word for each file of keys
   (IFS='
-'; exec "$query" check "$1" "$work/keys" $keys)
+'; exec "$query" "$1" "$2" "$work/keys" $keys)
 }
 
 # put FILE PLACE: install a package that lies in FILE, by renaming it if it lies in the folder. PLACE is for messages.
 # Sets `action`. 3: the file is damaged or another one than the index names.
 put() {
-  facts=$(check "$1") || return 3
+  facts=$(with_keys check "$1") || return 3
   # shellcheck disable=SC2086
   set -- "$1" "$2" $facts
   [ "$#" -eq 11 ] || { complain "$2: its header has names with spaces"; return 2; }
@@ -179,6 +179,14 @@ put_locked() {
       return 2
     }
   fi
+  if [ "$suits" = nearest ]; then # calls may use it, although it is for another machine
+    consent=$out/partial/$(basename "$final").nearest
+    printf 'tilesmith nearest 1\n%s %s\n' "$(basename "$final")" "$identity" >"$consent" && chmod 644 "$consent" &&
+      mv -f "$consent" "$final.nearest" || {
+      complain "$final.nearest: cannot be written"
+      return 2
+    }
+  fi
   signed="signed by $signer"
   [ "$signer" != - ] || signed="not signed"
   [ "$suits" != nearest ] || signed="$signed (for $target, the nearest)"
@@ -241,6 +249,8 @@ install_picked() {
     case $base in file://* | /* | ./* | ../*) ;; *) base=./$base ;; esac
     case $auto in *.txt) case $auto in */*) ;; *) base=. ;; esac ;; esac
   fi
+  # Without a signature it is taken: each package has its own.
+  with_keys signer "$work/index" >"$work/signer" || die "$place: its signature is refused"
   found=0
   pick "$work/index" >"$work/lines" || found=$?
   [ "$found" -lt 2 ] || die "$place: cannot be used"

@@ -90,7 +90,7 @@ static ts_status add_line(ts_index *index, char *line, uint32_t number, ts_error
   return TS_OK;
 }
 
-static ts_status check_end(const ts_index *index, char *line, char *rest, ts_error *error) {
+static ts_status check_end(ts_index *index, char *line, char *rest, ts_error *error) {
   const char *fields[FIELDS];
   if (split(line, fields) != 2 || !is_number(fields[1], "4096") || strtoul(fields[1], NULL, 10) != index->count)
     REFUSE("its end does not count its %u packages", index->count);
@@ -100,12 +100,15 @@ static ts_status check_end(const ts_index *index, char *line, char *rest, ts_err
   if (end[1] != 0 || split(rest, fields) != 3 || strcmp(fields[0], "signed") != 0 || !is_hex(fields[1], 64) ||
       !is_hex(fields[2], 128))
     REFUSE("what follows its end is no signature");
+  index->public_key = fields[1];
+  index->signature = fields[2];
   return TS_OK;
 }
 
 ts_status ts_index_read(char *text, size_t size, ts_index *index, ts_error *error) {
   static const char first[] = "tilesmith packages 1\n";
   index->count = 0;
+  index->public_key = index->signature = NULL;
   if (size > TS_INDEX_MOST_BYTES) REFUSE("it is over %d bytes", TS_INDEX_MOST_BYTES);
   for (size_t i = 0; i < size; i++)
     if (text[i] != '\n' && (text[i] < ' ' || text[i] > '~')) REFUSE("byte %zu is not printable ASCII", i);

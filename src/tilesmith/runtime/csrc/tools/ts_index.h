@@ -18,8 +18,11 @@ typedef struct ts_index_line {
   const char *file;
 } ts_index_line;
 
+/* `public_key` and `signature` are hex digits; NULL in an index that is not signed. */
 typedef struct ts_index {
   uint32_t count;
+  const char *public_key;
+  const char *signature;
   ts_index_line lines[TS_INDEX_MOST_LINES];
 } ts_index;
 

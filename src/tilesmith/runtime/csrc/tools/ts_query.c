@@ -2,13 +2,16 @@
  *
  *     ts-query targets
  *     ts-query pick INDEX [--nearest] [--name NAME] [--target TARGET]...
+ *     ts-query signer INDEX [KEYS]...
  *     ts-query check FILE [KEYS]...
  *
  * As Python's tools do, it caps the CPU's arch at TILESMITH_CPU_LEVEL, and TILESMITH_LIBCUDA names the driver.
+ * `signer` and `check` take files of public keys: a signature that is wrong or of no trusted key is bad input.
  * Exit status: 0; 1 if there is no such package; 2 for bad input, with one line on stderr. */
 #if defined(__linux__)
 #define _GNU_SOURCE
 #endif
+#include "ts_ed25519.h"
 #include "ts_index.h"
 #include "ts_keys.h"
 #include "ts_machine.h"
@@ -202,25 +205,17 @@ static void put_hex(const uint8_t *bytes, size_t count, int is_there, char end) 
   putchar(end);
 }
 
-/* The name of the key that signed a package, as one of the files of keys has it; `-` for a package without signature.
- * NULL after a message: the signature is wrong, or its key is revoked or in none of the files. */
-static const char *find_signer(const char *path, const ts_package *package, char *const *files, int count) {
+/* The name that one of the files gives to a trusted key. NULL after a message: it is revoked, or in none of them. */
+static const char *find_key(const char *path, const uint8_t key[32], char *const *files, int count) {
   static char name[TS_KEYS_NAME];
-  const ts_package_facts *facts = ts_package_get_facts(package);
   ts_key_standing best = TS_KEY_UNKNOWN;
-  ts_error error;
-  if (!facts->is_signed) return "-";
-  if (ts_package_check_signature(package, NULL, &error) != TS_OK) {
-    complain("%s: %s", path, error.text);
-    return NULL;
-  }
   for (int i = 0; i < count && best != TS_KEY_REVOKED; i++) {
     char found[TS_KEYS_NAME];
     size_t size;
     char *text = read_file(files[i], MOST_KEYS, &size);
     if (text == NULL) return NULL;
     text[size] = 0;
-    const ts_key_standing standing = ts_keys_find(text, facts->public_key, found);
+    const ts_key_standing standing = ts_keys_find(text, key, found);
     if (standing > best) {
       best = standing;
       memcpy(name, found, sizeof name);
@@ -232,6 +227,57 @@ static const char *find_signer(const char *path, const ts_package *package, char
                                   : "%s: it is signed by a key that is not trusted",
            path, name);
   return NULL;
+}
+
+/* The name of the trusted key that signed a package; `-` for one without signature. NULL after a message. */
+static const char *find_signer(const char *path, const ts_package *package, char *const *files, int count) {
+  const ts_package_facts *facts = ts_package_get_facts(package);
+  ts_error error;
+  if (!facts->is_signed) return "-";
+  if (ts_package_check_signature(package, NULL, &error) == TS_OK)
+    return find_key(path, facts->public_key, files, count);
+  complain("%s: %s", path, error.text);
+  return NULL;
+}
+
+/* `digits` are hex digits, two for each byte. */
+static void read_hex(const char *digits, uint8_t *bytes, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const char pair[] = {digits[2 * i], digits[2 * i + 1], 0};
+    bytes[i] = (uint8_t)strtoul(pair, NULL, 16);
+  }
+}
+
+/* Print the name of the trusted key that signed an index; `-` for one without signature. */
+static int print_signer(const char *path, char *const *files, int count) {
+  static const char first[] = "tilesmith package index 1\n";
+  static ts_index index;
+  uint8_t key[32], signature[64], message[sizeof first - 1 + TS_SHA256_BYTES] = {0};
+  const char *name = NULL;
+  ts_error error;
+  size_t size;
+  char *text = read_file(path, TS_INDEX_MOST_BYTES, &size);
+  if (text == NULL) return BAD;
+  text[size] = 0;
+  const char *last = strstr(text, "\nend "); /* the signature is of all bytes up to the end of this line */
+  const char *end = last != NULL ? strchr(last + 1, '\n') : NULL;
+  memcpy(message, first, sizeof first - 1);
+  if (end != NULL) ts_sha256((const uint8_t *)text, (size_t)(end + 1 - text), message + sizeof first - 1);
+  if (ts_index_read(text, size, &index, &error) != TS_OK) {
+    complain("%s is no index of packages: %s", path, error.text);
+  } else if (index.signature == NULL) {
+    name = "-";
+  } else {
+    read_hex(index.public_key, key, sizeof key);
+    read_hex(index.signature, signature, sizeof signature);
+    if (ts_ed25519_verify(key, signature, message, sizeof message))
+      name = find_key(path, key, files, count);
+    else
+      complain("%s: its signature is wrong: it was changed, or signed by another key than it says", path);
+  }
+  free(text);
+  if (name != NULL) puts(name);
+  return name != NULL ? OK : BAD;
 }
 
 static void print_package(const uint8_t *bytes, size_t size, const ts_package_facts *facts, const char *signer) {
@@ -297,10 +343,14 @@ int main(int count, char **words) {
     status = print_targets();
   else if (strcmp(words[1], "pick") == 0)
     status = parse_pick(count - 2, words + 2);
+  else if (strcmp(words[1], "signer") == 0 && count >= 3)
+    status = print_signer(words[2], words + 3, count - 3);
   else if (strcmp(words[1], "check") == 0 && count >= 3)
     status = check_package(words[2], words + 3, count - 3);
   else
-    return complain("'%s' is not expected; ts-query targets | pick INDEX | check FILE [KEYS]...", words[1]);
+    return complain(
+        "'%s' is not expected; ts-query targets | pick INDEX | signer INDEX [KEYS]... | check FILE [KEYS]...",
+        words[1]);
   if (fflush(stdout) != 0) return complain("the output cannot be written: %s", strerror(errno));
   return status;
 }

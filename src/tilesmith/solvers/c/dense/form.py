@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import gcd, prod
 
 from tilesmith.problems.epilogue import Epilogue
@@ -18,6 +18,7 @@ from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, Triple
 from tilesmith.solvers import reasons
 from tilesmith.solvers.c.common.axis import AxisPhase, axis_phases
 from tilesmith.solvers.c.common.family import FLOATS
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Geometry, Rejected
 from tilesmith.targets.target import CpuTarget
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilesmith.problems.geometry import Triple
 from tilesmith.solvers.c.common.family import items_a_turn
 from tilesmith.solvers.c.common.text import CACHE_LINE
 from tilesmith.solvers.c.dense.form import DenseForm, Phase, tap_lines, uses_dot
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CpuTarget
 

@@ -7,13 +7,13 @@ size is the number of items alone, so one kernel serves every batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from math import prod
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.c.common.axis import AxisPhase, axis_phases, column_tiles, zero_row
 from tilesmith.solvers.c.common.lanes import LaneMap, lane_map, source_and_result
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CpuTarget
 

@@ -7,10 +7,10 @@ with its padding, the inputs that one filter row meets lie side by side: ``m`` r
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import ceil
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CpuTarget
 

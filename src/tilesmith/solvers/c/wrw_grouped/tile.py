@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.c.common.axis import AxisPhase, axis_phases, column_tiles, zero_row
 from tilesmith.solvers.c.common.lanes import LaneMap, groups_per_vector
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CpuTarget
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 
 from tilesmith.plan.records import Pointer, Space
@@ -18,6 +18,7 @@ from tilesmith.problems.dtypes import acc_dtype, dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, TensorView, Triple
 from tilesmith.solvers import reasons
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Geometry, Rejected
 
 HALVES = ("bf16", "fp16")

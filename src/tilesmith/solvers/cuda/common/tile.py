@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilesmith.solvers.cuda.common.dense import DenseForm
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config, Configured
 from tilesmith.targets.target import CudaTarget
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config, Configured
 from tilesmith.targets.target import CudaTarget
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilesmith.solvers.cuda.common.dense import Lines, widest
 from tilesmith.solvers.cuda.common.tile import BlockTile
+from tilesmith.solvers.lazy import cached_property
 
 _MAX_GRID = 2**31 - 1
 _MAX_WORKSPACE = 2**31

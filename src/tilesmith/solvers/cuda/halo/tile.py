@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import ceil, prod
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.form import Sm90Form, Window
 from tilesmith.solvers.cuda.common.tile import MAX_BOX, WarpgroupTile
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import ceil, prod
 
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.cuda.common.tile import MAX_BOX, WarpgroupTile, most_sums
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilesmith.solvers.cuda.common.dense import BYTES, Lines
 from tilesmith.solvers.cuda.common.tile import BlockTile
+from tilesmith.solvers.lazy import cached_property
 
 _MASK_TAPS = 32  # taps of a phase up to which a register says which of them lie in the image
 _MAX_GRID = 2**31 - 1

@@ -7,13 +7,14 @@ and only shared memory knows where rows begin.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config, Configured, Rejected
 from tilesmith.targets.target import CudaTarget
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilesmith.solvers.cuda.common.form import Sm90Form
 from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, predicted_seconds
 from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile, streams
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Axis, Config, SearchSpace, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
@@ -97,11 +97,7 @@ class Space:
     def ranked(self, most: int = _RANKED) -> list[Config]:
         """Some hundreds of configs, those first that the cost model likes."""
         fit = fit_of(self.target).tile
-        found = [
-            (predicted_seconds(t, fit), place, config)
-            for place, config in enumerate(self._candidates())
-            if (t := self.tile(config)).fits
-        ]
+        found = [(predicted_seconds(t, fit), place, t.config) for place, t in enumerate(self._candidates()) if t.fits]
         if not found:
             raise ValueError("no tile fits this problem")
         return [self._grouped(config) for _, _, config in sorted(found, key=lambda item: item[:2])[:most]]
@@ -120,7 +116,7 @@ class Space:
                 return wide
         return config
 
-    def _candidates(self) -> Iterator[Config]:
+    def _candidates(self) -> Iterator[Sm90Tile]:
         for swap, form in enumerate(self.forms):
             widths = _widths(form)
             for wgs, mi, pp, per_sm in _SHAPES:
@@ -132,26 +128,30 @@ class Space:
                     if t.fits and not many and t.block_m < 2 * max(form.rows, 64):
                         yield from self._variants(t)
 
-    def _variants(self, t: Sm90Tile) -> Iterator[Config]:
-        """The config of ``t``, and with it those that share its tile."""
-        config, axes = t.config, self.points.axes
-        yield config
-        full = config.replace(stages=MAX_STAGES)
-        fuller = MAX_STAGES in axes["stages"] and _fuller(self.tile(full))
+    def _variants(self, t: Sm90Tile) -> Iterator[Sm90Tile]:
+        """``t``, and tiles of its size whose configs differ in other axes."""
+        axes = self.points.axes
+
+        def changed(tile: Sm90Tile, **values: int) -> Sm90Tile:
+            return Sm90Tile(t.form, tile.config.replace(**values), self.target)
+
+        yield t
+        full = changed(t, stages=MAX_STAGES)
+        fuller = MAX_STAGES in axes["stages"] and _fuller(full)
         if fuller:
             yield full
         if 1 in axes["resident"] and t.tiles > t.slots:
-            yield config.replace(resident=1)
+            yield changed(t, resident=1)
         if 2 in axes["cluster_m"]:
-            yield config.replace(cluster_m=2)
+            yield changed(t, cluster_m=2)
         for split in (1,) if t.pingpong else axes["cluster_k"]:
             if split > 1 and t.tiles * split <= t.slots:
-                yield config.replace(cluster_k=split)
+                yield changed(t, cluster_k=split)
                 if t.block_k > 64 and fuller:
-                    yield full.replace(cluster_k=split)
+                    yield changed(full, cluster_k=split)
         # The most slices that fill the SMs once, and twice.
         most = (max((s for s in axes["split_k"] if s * t.tiles <= n * t.slots), default=1) for n in (1, 2))
-        yield from (config.replace(split_k=s) for s in {s for s in most if s > 1})
+        yield from (changed(t, split_k=s) for s in {s for s in most if s > 1})
 
     def _depths(self, form: Sm90Form) -> tuple[int, ...]:
         """Channels of a step: fewer than 64 where 64 reach far beyond the last, more where memory bounds a GEMM."""

@@ -1,6 +1,6 @@
 """The tuning spec: a TOML file of choices that come before every database (``TILESMITH_TUNING_SPEC_PATH``).
 
-Each ``[[choice]]`` names problems by a pattern (``dispatch/spec_pattern.py``), a ``solver``, and, where wanted, a
+Each ``[[choice]]`` names problems by a pattern (``dispatch/spec/pattern.py``), a ``solver``, and, where wanted, a
 ``target`` (a glob over names such as ``x86_64-v4:*``) and a ``config`` (``name=integer ...``; what it leaves out is the
 solver's default). The last choice that fits a problem wins.
 """
@@ -19,7 +19,7 @@ from typing import Any
 from tilesmith import env
 from tilesmith.dispatch.choice import SPEC, Choice
 from tilesmith.dispatch.choose import Option, marked
-from tilesmith.dispatch.spec_pattern import Pattern, parse_pattern
+from tilesmith.dispatch.spec.pattern import Pattern, parse_pattern
 from tilesmith.errors import FileFormatError, ProblemError, TargetError
 from tilesmith.problems.rewrite import Signature
 from tilesmith.reading_toml import line_of, read_toml

@@ -1,0 +1,1 @@
+"""The tuning spec: a user's own choices."""

@@ -1,0 +1,98 @@
+"""Untuned choices of earlier processes: estimating every candidate of a problem takes up to a tenth of a second.
+
+``choices/<key>.json`` of the cache is bound to its name, which says the problem, every fact of the target, what
+generated and estimated the candidates (``maker_of``), and the rules of this folder by which one of them is chosen. It
+holds the choice and the estimates of the candidates that were accepted. A choice that depends on a database, a tuning
+spec or a named solver is not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from tilesmith import env
+from tilesmith.dispatch.choice import PREDICTION, Choice, Considered
+from tilesmith.dispatch.facts import answers_of
+from tilesmith.dispatch.request import Request
+from tilesmith.errors import PlanError
+from tilesmith.toolchain import memo
+from tilesmith.toolchain.files import read
+from tilesmith.toolchain.plans import digest_of, maker_of
+from tilesmith.toolchain.sealed import bind_with_record, unbind_with_record
+
+_FORMAT = "tilesmith choice 1"
+_RULES = ("choose.py", "facts.py")
+_BYTES = 1 << 20
+
+
+def recall(request: Request) -> Choice | None:
+    """The choice that the estimates make, if an earlier process has kept it.
+
+    Its trace has the accepted candidates alone (``facts.with_predictions`` adds the others).
+    """
+    if not _decides(request):
+        return None
+    memo.recall(request.cache)
+    name = _name(request)
+    for folder in request.cache.folders():
+        try:
+            record, _ = unbind_with_record(name, read(f"{folder}/{name}", _BYTES, own=True))
+        except (OSError, PlanError):
+            continue  # it is estimated again
+        found = _choice_of(record)
+        if found is not None:
+            return found
+    return None
+
+
+def keep(request: Request, choice: Choice) -> None:
+    """Keep what the estimates chose for the next process, if the cache can be written."""
+    if choice.basis != PREDICTION or not _decides(request):
+        return
+    accepted = [[line.solver, line.config, line.predicted_us] for line in choice.trace if not line.reason]
+    name, record = _name(request), {"solver": choice.solver, "config": choice.config, "accepted": accepted}
+    request.cache.offer(name, bind_with_record(name, record, b""), durable=False)
+
+
+def _decides(request: Request) -> bool:
+    """Whether nothing but the estimates decides."""
+    if request.mode != "fast" or request.only or env.TUNING_SPEC_PATH.get() is not None or answers_of(request):
+        return False
+    return not any(request.layers.near(request.problem, request.target))
+
+
+def _name(request: Request) -> str:
+    made_by = (*maker_of(request.target), _rules(), str(request.external))
+    return f"choices/{digest_of(_FORMAT, request.problem, *made_by)[:40]}.json"
+
+
+@lru_cache(maxsize=1)
+def _rules() -> str:
+    texts = (Path(__file__).with_name(name).read_bytes() for name in _RULES)
+    return "".join(hashlib.sha256(text).hexdigest() for text in texts)
+
+
+def _choice_of(record: dict[str, Any]) -> Choice | None:
+    """The choice of these values; None if this version of Tilesmith did not write them."""
+    solver, config, accepted = record.get("solver"), record.get("config"), record.get("accepted")
+    if not isinstance(accepted, list):
+        return None
+    trace = []
+    for line in accepted:
+        if not isinstance(line, list) or len(line) != 3:
+            return None
+        name, default, predicted_us = line
+        if type(name) is not str or type(default) is not str or not _is_time(predicted_us):
+            return None
+        trace.append(Considered(name, "", default, predicted_us, chosen=(name, default) == (solver, config)))
+    chosen = [line for line in trace if line.chosen]
+    return Choice(chosen[0].solver, chosen[0].config, PREDICTION, "", None, tuple(trace)) if len(chosen) == 1 else None
+
+
+def _is_time(value: Any) -> bool:
+    """Infinite for what is used only if it was measured; none for a kernel of another library."""
+    return value is None or (type(value) is float and (isfinite(value) or value == float("inf")))
