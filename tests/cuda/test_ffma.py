@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_chain import executable
+from cuda_chain import H200, executable
 
 from tilesmith.measure.accuracy import planted_copy
 from tilesmith.measure.device_arrays import DeviceRechecker
 from tilesmith.measure.oracle import oracle
+from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
 from tilesmith.solvers.cuda.ffma.solver import FfmaGemmSolver
-from tilesmith.solvers.solver import Accepted, Config
-from tilesmith.targets.cuda import cuda_target
+from tilesmith.solvers.solver import Accepted, Config, Rejected
+from tilesmith.solvers.table import candidates
+from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
+from tilesmith.toolchain.build import build_unit
 
 SOLVER = FfmaGemmSolver()
 TARGET = cuda_target("sm_90a", 3)  # few SMs: the blocks of one wave share few tiles
@@ -34,14 +37,12 @@ def config(*values: int) -> Config:
 CASES = [
     # Transposed by the copies, or not; 16-, 8- and 4-byte copies; pitches; tails of every size.
     (gemm(37, 70, 45, False, False, lda=64, ldb=80), config(32, 64, 8, 1, 1, 1, 3, 1, 0, 1)),
-    (gemm(37, 70, 45, True, True, lda=41), config(32, 32, 16, 1, 1, 1, 2, 2, 0, 1)),
+    (gemm(37, 70, 45, True, True, lda=41), config(32, 32, 16, 1, 1, 8, 2, 2, 0, 1)),
     (gemm(66, 132, 21, True, False, batch=2, epilogue=FULL), config(64, 128, 8, 2, 2, 1, 4, 1, 0, 1)),
     (gemm(65, 97, 70, False, True, alpha=0.5, beta=2.0), config(64, 96, 16, 2, 1, 2, 3, 3, 0, 1)),
-    (gemm(33, 40, 100, True, False), config(32, 32, 32, 1, 1, 8, 2, 1, 0, 1)),
     # Blocks share tiles evenly; some have the middle of a tile alone.
     (gemm(20, 33, 300, False, False), config(16, 32, 8, 1, 1, 1, 2, 1, 1, 1)),
     (gemm(100, 140, 40, False, True, c_dtype="bf16"), config(16, 32, 16, 1, 1, 2, 3, 1, 1, 4)),
-    (gemm(1, 1, 1, False, False), config(16, 32, 8, 1, 1, 1, 2, 1, 0, 1)),
 ]
 
 
@@ -59,3 +60,30 @@ def test_numbers(signature, chosen, emulating):
             checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
             verdict = checker.check_plan(checker.plan(made), poison=True)
             assert verdict.ok, verdict.message
+
+
+def test_the_table_chooses_it_for_exact_products_alone():
+    for signature in (gemm(4096, 4096, 4096, False, True), gemm(7, 1000, 33, True, False)):
+        found = {c.name: c for c in candidates(signature.canonical, H200)}
+        taken = [name for name, c in found.items() if isinstance(c.verdict, Accepted)]
+        assert taken == [SOLVER.name, "cuda_reference"]
+        assert "ffma_gemm" in str(found["ffma_dense"].verdict)
+    for signature, word in ((gemm(8, 8, 8, False, False, a_dtype="fp64"), "dtype"),
+                            (ConvSignature((1, 8, 8, 4), (4, 1, 1, 4), shared_layout="NHWC", dtype="fp32"), "op"),
+                            (gemm(8, 8, 8, False, False, beta=1.0, epilogue=FULL), "epilogue")):  # fmt: skip
+        verdict = SOLVER.applicable(signature.canonical.geometry, H200)
+        assert isinstance(verdict, Rejected)
+        assert word in str(verdict)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_100a"])
+def test_untuned_kernels_compile_without_spills(arch, tmp_path):
+    target, sources = CUDA_TARGETS[arch], {}
+    for signature in (gemm(2048, 2048, 2048, False, True), gemm(300, 301, 302, False, False)):
+        geometry = signature.canonical.geometry
+        chosen = SOLVER.default_config(geometry, target)
+        assert SOLVER.search_space(geometry, target).contains(chosen)
+        for source in SOLVER.draft(geometry, chosen, target).sources:
+            sources[source.symbol] = source
+    found = build_unit(list(sources.values()), target, tmp_path / "unit.cubin")
+    assert [(r.symbol, r.spill_store_bytes) for r in found if r.spill_store_bytes or r.stack_bytes] == []

@@ -46,7 +46,7 @@ LAYERS = (
     f"convfp16 -n 4 -c 64 -H 16 -W 16 -k 64 -y 4 -x 4 -p 1 -q 1 -u 2 -v 2 -m trans -F 1 {NHWC}",
     "gemmfp16 -m 1024 -n 768 -k 512", "gemm -m 512 -n 512 -k 512",
 )  # fmt: skip
-MATMULS = 'solvers = ["wgmma_conv*", "wgmma_gemm", "mma_dense*", "ffma_dense"]\n'
+MATMULS = 'solvers = ["wgmma_conv*", "wgmma_gemm", "mma_dense*", "ffma_gemm"]\n'
 SIGNATURES = tuple(parse_command(each).signatures[0][1] for each in LAYERS)
 
 
@@ -71,7 +71,7 @@ def symbol_of(signature, target, choice):
     symbols = " ".join(source.symbol for source in draft.sources)
     found = re.search(r"ts_wgmma(?:conv|gemm|wrw)\w*_m(\d+)n(\d+)k(\d+)s(\d+)", symbols)
     if found is None:
-        found = re.search(r"ts_(?:mma|ffma)[a-z]+_[a-z0-9]+_(\d+)x(\d+)x(\d+)x\d+x\d+x(\d+)_", symbols)
+        found = re.search(r"ts_(?:mma|ffma)[a-z]+_[a-z0-9]+_(\d+)x(\d+)x(\d+)x\d+x\d+(?:x\d+)?x(\d+)_", symbols)
     assert found, symbols
     return tuple(map(int, found.groups()))
 
@@ -130,7 +130,7 @@ def test_the_plain_reference_is_in_unless_it_is_refused(selection):
     one = request(SIGNATURES[5], "sm_90a:132:h200")
     text = 'solvers = ["wgmma_*"]\n'
     assert decide_selected(selection(text), one).solver == "cuda_reference"
-    with pytest.raises(NoSolutionError, match=r"ffma_dense: solver ffma_dense is not selected \(wgmma_\*\)"):
+    with pytest.raises(NoSolutionError, match=r"ffma_gemm: solver ffma_gemm is not selected \(wgmma_\*\)"):
         decide_selected(selection(text + "reference = false\n"), one)
     assert selection("reference = false\n").decide(SIGNATURES[5], "cuda_reference", "", one.target)
 
@@ -230,7 +230,7 @@ def test_a_selected_package(tmp_path, capsys):
     target, problem = host_target(2), parse_command("gemm -m 20 -n 24 -k 33").signatures[0][1].canonical.key()
     other = "sm_90a:132:h200"
     rows = [Record(problem, name, solver, "", revision_of(solver), 1.0) for name, solver in
-            ((target.name, "c_reference"), (other, "ffma_dense"))]  # fmt: skip
+            ((target.name, "c_reference"), (other, "ffma_gemm"))]  # fmt: skip
     open_databases().writable.put_results(rows)
     words = ["--select", str(tmp_path / "few.toml"), "--rows", target.name, "--rows", other, "-o", str(tmp_path)]
     assert run(["package", "build", *words]) == 0

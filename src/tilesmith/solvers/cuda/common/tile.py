@@ -1,9 +1,11 @@
-"""Parts of the configs of all sm_90a families: warpgroups and their registers."""
+"""Parts of configs that families share: blocks of a dense problem; warpgroups of sm_90a and their registers."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 
+from tilesmith.solvers.cuda.common.dense import DenseForm
 from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config, Configured
 from tilesmith.targets.target import CudaTarget
@@ -29,6 +31,27 @@ def most_sums(warpgroups: int, per_sm: int, promoted: bool = False) -> int:
         return 192
     # NOTE: from 160 sums on, anything extra serialises wgmma; 192 lost wherever they were tried.
     return _REGISTERS[warpgroups, per_sm][-1][1] if (warpgroups, per_sm) in _REGISTERS else 0
+
+
+@dataclass(frozen=True)
+class BlockTile(Configured):
+    """``form`` computed as ``config`` says, in blocks; see the axes in ``solver``."""
+
+    form: DenseForm
+    config: Config
+    target: CudaTarget
+
+    @property
+    def block_m(self) -> int:
+        return self.value["block_m"]
+
+    @property
+    def block_n(self) -> int:
+        return self.value["block_n"]
+
+    @property
+    def block_k(self) -> int:
+        return self.value["block_k"]
 
 
 class WarpgroupTile(Configured):

@@ -50,7 +50,7 @@ def _step_cycles(t: FfmaTile, busy: int, fit: FfmaFit) -> float:
     issue *= max(warps, 1.0) * (1.0 + fit.alone / max(warps, 0.5))
     shared = t.warps * busy * (depth * fetches * fit.passes + sum(t.copies) * fit.copy_passes)
     moved = busy * (t.block_m + t.block_n) * t.block_k * 4 / fit.l2
-    busiest = (issue**fit.overlap + shared**fit.overlap + moved**fit.overlap) ** (1 / fit.overlap)
+    busiest = float(sum(each**fit.overlap for each in (issue, shared, moved)) ** (1 / fit.overlap))
     return max(busiest, fit.latency / (t.value["stages"] - 1))
 
 

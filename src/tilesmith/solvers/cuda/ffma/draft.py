@@ -62,7 +62,7 @@ def _arguments(t: FfmaTile) -> tuple[Argument, ...]:
                   all_steps=t.shared_tiles * t.steps, blocks=t.grid),
         *integers(
             "int", rows=form.rows, cols=form.cols, channels=form.channels, tiles_m=t.tiles_m, tiles_n=t.tiles_n,
-            walk=t.value["group_m"], waves=t.waves, steps=t.steps, a_line=form.a.line, a_channel=form.a.channel, b_line=form.b.line,
-            b_channel=form.b.channel, out_line=form.out.line, out_column=form.out.channel,
+            walk=t.value["group_m"], waves=t.waves, steps=t.steps, a_line=form.a.line, a_channel=form.a.channel,
+            b_line=form.b.line, b_channel=form.b.channel, out_line=form.out.line, out_column=form.out.channel,
         ),
     )  # fmt: skip

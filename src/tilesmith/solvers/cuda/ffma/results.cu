@@ -1,6 +1,7 @@
 // What the kernel and the sum of its parts share: which steps a block computes, and how a sum becomes a result.
 struct Results : Run {
-  // The steps of all tiles behind the first `waves` of whole ones stand in one row, of which block `b` has those from `first_step(b)` to `first_step(b + 1)`.
+  // The steps of all tiles stand in one row (with stream-k: of those behind the first `waves` of whole tiles), of which
+  // block `b` has those from `first_step(b)` to `first_step(b + 1)`.
   TS_MMA_METHOD i64 first_step(i64 block) const { return block * all_steps / blocks; }
   TS_MMA_METHOD int block_of(i64 step) const { return (int)(((step + 1) * blocks - 1) / all_steps); }
   // Where the partial sums of a block's share of a tile lie. A block of stream-k has two such shares at most: that

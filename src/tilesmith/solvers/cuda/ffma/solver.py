@@ -11,7 +11,7 @@ from tilesmith.plan.records import Draft
 from tilesmith.problems.features import GEMM, USUAL
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.common.dense import RESULTS, DenseForm, dense_form
+from tilesmith.solvers.cuda.common.dense import BYTES, DenseForm, dense_form
 from tilesmith.solvers.cuda.ffma.cost import predicted_seconds
 from tilesmith.solvers.cuda.ffma.draft import ffma_draft
 from tilesmith.solvers.cuda.ffma.tile import FfmaTile
@@ -45,7 +45,8 @@ AXES = (
 _SHAPES = (
     (128, 256, 8, 2, 4, 1), (256, 128, 8, 4, 2, 1), (128, 256, 16, 2, 4, 1), (256, 128, 16, 4, 2, 1),
     (128, 192, 16, 4, 2, 1), (128, 128, 8, 4, 2, 1), (128, 128, 16, 4, 2, 1), (128, 128, 16, 2, 2, 1),
-    (128, 128, 16, 2, 2, 2), (96, 128, 16, 2, 2, 1), (96, 128, 16, 2, 2, 2), (128, 96, 16, 4, 1, 1), (192, 64, 16, 4, 1, 1), (96, 128, 8, 2, 2, 1),
+    (128, 128, 16, 2, 2, 2), (96, 128, 16, 2, 2, 1), (96, 128, 16, 2, 2, 2), (128, 96, 16, 4, 1, 1),
+    (192, 64, 16, 4, 1, 1), (96, 128, 8, 2, 2, 1),
     (64, 128, 16, 2, 2, 1), (128, 64, 16, 4, 1, 1), (64, 128, 16, 2, 2, 2), (128, 64, 16, 4, 1, 2),
     (64, 64, 16, 2, 1, 2), (64, 64, 32, 2, 1, 4), (32, 128, 32, 1, 2, 4), (64, 32, 32, 2, 1, 4), (32, 64, 32, 1, 1, 8),
     (32, 64, 32, 1, 1, 4), (32, 32, 32, 1, 1, 4), (32, 32, 32, 1, 1, 8), (16, 128, 32, 1, 2, 4), (16, 64, 32, 1, 1, 8),
@@ -68,8 +69,10 @@ class FfmaGemmSolver:
         form = dense_form(problem, True)
         if isinstance(form, Rejected):
             return form
-        if not form.exact or form.b_dtype != "fp32" or form.out_dtype not in RESULTS:
-            return Rejected(reasons.DTYPE, f"{form.dtype} x {form.b_dtype}, {form.out_dtype} results")
+        if (form.dtype, form.b_dtype) != ("fp32", "fp32"):
+            return Rejected(reasons.DTYPE, f"{form.dtype} x {form.b_dtype}")
+        if form.out_dtype in BYTES and not target.has_fp8:
+            return Rejected(reasons.TARGET, "fp8")
         if not target.has_cp_async:
             return Rejected(reasons.TARGET, "cp.async")
         return Accepted() if next(_candidates(form, target), None) else Rejected(reasons.SIZE)
@@ -130,7 +133,7 @@ def _candidates(form: DenseForm, target: CudaTarget) -> Iterator[FfmaTile]:
             continue
         tiles = -(-form.rows // bm) * -(-form.cols // bn) * form.layers
         walk = 8 if -(-form.cols // bn) > 1 and 2 * -(-form.rows // bm) > 8 else 1
-        for stages in (3, 4):
+        for stages in (4, 3):  # where nothing tells them apart the deeper ring was no slower
             for split, stream in (*((split, 0) for split in _SPLITS), (1, 1)):
                 # Splitting serves to fill the machine, no more.
                 if split > 1 and tiles * split > 6 * target.cores:

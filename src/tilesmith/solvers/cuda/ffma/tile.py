@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
-from tilesmith.solvers.cuda.common.dense import DenseForm, Lines, widest
-from tilesmith.solvers.solver import Config, Configured
-from tilesmith.targets.target import CudaTarget
+from tilesmith.solvers.cuda.common.dense import Lines, widest
+from tilesmith.solvers.cuda.common.tile import BlockTile
+from tilesmith.solvers.lazy import cached_property
 
 _MAX_GRID = 2**31 - 1
 _MAX_WORKSPACE = 2**31
 _MAX_WARPS = 8
 _MAX_SUMS = 128
 _OTHER_REGISTERS = 24  # addresses and counters: what ptxas was seen to manage with
+_LEAST_REGISTERS = 96  # with fewer, narrow copies spilled
 _THREAD = (4, 8, 12, 16)
 _LANES_M, _LANES_N = 4, 8
 SUM_THREADS = 256
 
 
 @dataclass(frozen=True)
-class FfmaTile(Configured):
-    """``form`` computed as ``config`` says; see the axes in ``solver``."""
-
-    form: DenseForm
-    config: Config
-    target: CudaTarget
-
-    @property
-    def block_m(self) -> int:
-        return self.value["block_m"]
-
-    @property
-    def block_n(self) -> int:
-        return self.value["block_n"]
-
-    @property
-    def block_k(self) -> int:
-        return self.value["block_k"]
+class FfmaTile(BlockTile):
+    """A config of the exact fp32 kernel."""
 
     @property
     def thread_m(self) -> int:
@@ -134,7 +118,7 @@ class FfmaTile(Configured):
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         fragments = 2 * (self.thread_m + self.thread_n)
-        return self.thread_m * self.thread_n + fragments + _OTHER_REGISTERS
+        return max(_LEAST_REGISTERS, self.thread_m * self.thread_n + fragments + _OTHER_REGISTERS)
 
     @cached_property
     def min_blocks(self) -> int:

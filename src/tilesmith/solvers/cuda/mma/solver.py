@@ -1,7 +1,7 @@
 """Dense problems on every CUDA arch since sm_80: convolution in all directions and GEMM from one template.
 
-bf16, fp16, int8, fp8 and fp32 by way of TF32 run on tensor cores (``mma.sync``), fp32 else as single multiply-adds. Any
-strides are read in place; loads are as wide as the strides allow.
+bf16, fp16, int8, fp8 and fp32 by way of TF32 run on tensor cores (``mma.sync``), convolutions in fp32 else as single
+multiply-adds (matrix products: ``cuda/ffma``). Any strides are read in place; loads are as wide as the strides allow.
 
 fp8 is widened to fp16 in registers: the tensor cores' own fp8 products are summed with some 13 bits of fraction
 (measured by Zhang et al., SageAttention2, 2024), which is no fp32 sum.
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import GEMM, USUAL, WINDOW
+from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import BYTES, DenseForm, dense_form
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds
@@ -68,6 +69,8 @@ class MmaDenseSolver(Unranked):
 
     @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
+        if self.exact and isinstance(problem, GemmGeometry):
+            return Rejected(reasons.OP, "fp32 products are those of ffma_gemm")
         form = dense_form(problem, self.exact)
         if isinstance(form, Rejected):
             return form

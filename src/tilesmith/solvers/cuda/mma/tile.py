@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.solvers.cuda.common.dense import BYTES, DenseForm, Lines
+from tilesmith.solvers.cuda.common.dense import BYTES, Lines
+from tilesmith.solvers.cuda.common.tile import BlockTile
 from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config, Configured
-from tilesmith.targets.target import CudaTarget
 
 _MASK_TAPS = 32  # taps of a phase up to which a register says which of them lie in the image
 _MAX_GRID = 2**31 - 1
@@ -15,24 +14,8 @@ _MAX_WORKSPACE = 2**31
 
 
 @dataclass(frozen=True)
-class MmaTile(Configured):
-    """``form`` computed as ``config`` says; see the axes in ``solver``."""
-
-    form: DenseForm
-    config: Config
-    target: CudaTarget
-
-    @property
-    def block_m(self) -> int:
-        return self.value["block_m"]
-
-    @property
-    def block_n(self) -> int:
-        return self.value["block_n"]
-
-    @property
-    def block_k(self) -> int:
-        return self.value["block_k"]
+class MmaTile(BlockTile):
+    """A config of the portable kernel."""
 
     @property
     def warp_m(self) -> int:
