@@ -29,6 +29,13 @@ def conv(c=3, k=24, taps=(7, 7), size=(15, 17), **more):
     return ConvSignature((2, *size, c), (k, *taps, c), shared_layout="NHWC", **more)
 
 
+def video(mode: str):
+    return ConvSignature(
+        (1, 4, 6, 9, 3), (8, 3, 2, 3, 3), stride=(1, 2, 1), padding=(1, 0, 2), dilation=(2, 1, 1), dtype="bf16",
+        shared_layout="NDHWC", mode=mode,
+    )  # fmt: skip
+
+
 BIASED = Epilogue(bias=True, activation="leaky_relu")
 CASES = [
     (conv(stride=2, padding=3), (16, 4, 1, 32, 0, 1)),
@@ -39,6 +46,8 @@ CASES = [
     (conv(4, 16, (4, 4), stride=4, padding=0, size=(17, 23)), (8, 4, 1, 16, 0, 1)),
     (conv(4, 16, (1, 3), padding=(0, 2), dilation=(1, 2), output_dtype="fp32"), (8, 4, 1, 16, 0, 1)),
     (conv(7, 9, (2, 3), stride=(3, 2)), (8, 4, 1, 16, 0, 1)),
+    (video("fwd"), (16, 4, 1, 8, 0, 1)),
+    (video("wrw"), (2, 8, 3, 1, 1, 1)),
     (conv(stride=2, padding=3, mode="wrw"), (2, 16, 4, 2, 2, 1)),
     (conv(1, 40, (5, 5), stride=1, padding=((2, 1), (0, 3)), dtype="fp16", mode="wrw"), (4, 8, 4, 1, 1, 1)),
     (conv(2, 9, (3, 7), stride=(1, 3), dilation=(2, 1), padding=3, mode="wrw"), (4, 8, 2, 1, 2, 1)),

@@ -122,7 +122,9 @@ def _sizes(t: Window) -> dict[str, int]:
 
 
 def _steps(view: TensorView, first: str) -> dict[str, int]:
-    return {f"{view.name}_{axis}": step for axis, step in zip((first, *"cdhw"), view.strides, strict=True)}
+    """Strides by axis; axes of one element have none."""
+    axes = zip((first, *"cdhw"), view.strides, view.shape, strict=True)
+    return {f"{view.name}_{axis}": step if size > 1 else 0 for axis, step, size in axes}
 
 
 def _unit_functions(t: FirstTile) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilesmith.problems.dtypes import dtype
-from tilesmith.solvers.cuda.common.dense import widest
+from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
 from tilesmith.solvers.cuda.first.window import MAX_LOADS, Window
 
 
@@ -91,4 +91,5 @@ class FirstTile(Window):
             return False
         if self.shared_bytes > t.shared_bytes_per_block or self.per_sm < v["blocks_per_sm"]:
             return False
-        return self.registers <= self.most_registers and self.loads <= MAX_LOADS
+        small = self.loads <= MAX_LOADS and self.reach <= MAX_INDEX
+        return small and self.registers <= self.most_registers

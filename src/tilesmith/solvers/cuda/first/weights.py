@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tilesmith.solvers.cuda.common.dense import widest
+from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
 from tilesmith.solvers.cuda.first.window import MAX_LOADS, Unit, Window
 
 _WARP_UNITS = 8  # of a group
@@ -108,4 +108,5 @@ class WeightsTile(Window):
             return False
         if 32 * self.warps * each > t.threads_per_sm:
             return False
-        return self.registers <= self.most_registers and self.loads <= MAX_LOADS
+        small = self.loads <= MAX_LOADS and self.reach <= MAX_INDEX
+        return small and self.registers <= self.most_registers

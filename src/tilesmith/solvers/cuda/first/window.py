@@ -142,6 +142,13 @@ class Window(Configured):
         return bool(self.g.output[1] % self.tile[0] or self.g.output[2] % self.tile[1])
 
     @cached_property
+    def reach(self) -> int:
+        """Elements from the first to the last of a tile, those beyond the image included."""
+        steps = (self.g.x.strides[axis] if self.g.x.shape[axis] > 1 else 0 for axis in (2, 3, 4))
+        spread = (self.g.dilation[0], 1, 1)
+        return sum(size * apart * step for size, apart, step in zip(self.window, spread, steps, strict=True))
+
+    @cached_property
     def most_registers(self) -> int:
         """Registers that a thread may have; SMs grant them to four warps at a time."""
         threads = -(-self.warps // 4) * 128 * self.value["blocks_per_sm"]
