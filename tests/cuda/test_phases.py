@@ -47,7 +47,7 @@ CASES = [
 
 
 def config(values) -> Config:
-    return Config(tuple(zip(NAMES, (*values[:-1], 4, values[-1]), strict=True)))
+    return Config(tuple(zip(NAMES, values, strict=True)))
 
 
 def named(value):
@@ -87,6 +87,7 @@ def test_results_that_are_stored_at_once_are_aligned(signature):
         (conv(padding=2, dilation=2), "dilation"),
         (ConvSignature((2, 5, 6, 8), (4, 3, 3, 4), groups=2, shared_layout="NHWC", dtype="bf16"), "group"),
         (conv(stride=2), "stride"),
+        (conv(taps=(1, 1)), "one tap"),
         (conv(8, 200), "200 results of a pixel"),
         (deconv(8, 300, stride=2), "600 columns"),
         (deconv(8, 3, dtype="fp32"), "dtype"),

@@ -44,12 +44,6 @@ TS_MMA_CONSTANT int piece_offset(int q) {
   return ((d * WINDOW_H + h) * WINDOW_W + w) * PIXEL_BYTES + piece * 16;
 }
 
-// In how many parts warps share a row of so many turns of a warp; of few rows.
-TS_MMA_CONSTANT int parts_of_row(int rows, int turns) {
-  const int most = rows >= 4 * (THREADS / 32) ? 1 : (4 * (THREADS / 32) + rows - 1) / rows;
-  return turns < most ? turns : most;
-}
-
 // The image, and the first position of a tile.
 struct Tile {
   int n, d, h, w;
@@ -113,13 +107,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const Element *const image = run.source + (i64)tile.n * run.in_n + chunk * BLOCK_C;
     const int d0 = tile.d - (TAPS_D - 1), h0 = tile.h - (TAPS_H - 1) + turn * TILE_H, w0 = tile.w - (TAPS_W - 1);
     constexpr int EACH = IN_VECTOR == 1 ? 8 : IN_VECTOR, PARTS = BLOCK_C / EACH;
-    constexpr int ROWS_OF_WINDOW = WINDOW_D * WINDOW_H, TURNS = RAW ? 1 : (WINDOW_W * PARTS + 31) / 32;
-    constexpr int SHARES = LOAD_SHARED ? parts_of_row(ROWS_OF_WINDOW, TURNS) : 1, SHARE = (TURNS + SHARES - 1) / SHARES;
-    constexpr int AT_ONCE = SHARE <= 8 ? SHARE : 4;
-    // A warp takes a share of a row of the window. An address outside of the image is made but not read.
+    constexpr int TURNS = (WINDOW_W * PARTS + 31) / 32, AT_ONCE = TURNS <= 8 ? TURNS : 4;
+    // A warp takes a row of the window. An address outside of the image is made but not read.
 #pragma unroll 1
-    for (int item = warp; item < ROWS_OF_WINDOW * SHARES; item += THREADS / 32) {
-      const int row = item / SHARES, first_turn = item % SHARES * SHARE;
+    for (int row = warp; row < WINDOW_D * WINDOW_H; row += THREADS / 32) {
       const int d = d0 + row / WINDOW_H, h = h0 + row % WINDOW_H;
       const bool seen = (u32)d < (u32)run.size_d && (u32)h < (u32)run.size_h;
       const Element *const line = image + ((i64)d * run.in_d + (i64)h * run.in_h);
@@ -136,9 +127,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         continue;
       }
 #pragma unroll AT_ONCE
-      for (int i = 0; i < SHARE; i++) {
-        const int x = (first_turn + i) * 32 + lane;
-        if (WINDOW_W * PARTS % (SHARES * SHARE * 32) && x >= WINDOW_W * PARTS) break;
+      for (int i = 0; i < TURNS; i++) {
+        const int x = i * 32 + lane;
+        if (WINDOW_W * PARTS % 32 && x >= WINDOW_W * PARTS) break;
         const int pixel = x / PARTS, c = x % PARTS * EACH, w = w0 + pixel;
         int valid = seen && (u32)w < (u32)run.size_w ? EACH : 0;
         if (CHANNELS % BLOCK_C) valid = smaller(valid, larger(CHANNELS - chunk * BLOCK_C - c, 0));
@@ -160,16 +151,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   auto spread_window = [&](u32 from, const Tile &tile, int turn) {
     const int d0 = tile.d - (TAPS_D - 1), h0 = tile.h - (TAPS_H - 1) + turn * TILE_H, w0 = tile.w - (TAPS_W - 1);
     const Element *const image = run.source + (i64)tile.n * run.in_n;
-    constexpr int WORDS = WINDOW_W * PIECES * 4, TURNS = (WORDS + 31) / 32;
-    constexpr int SHARES = parts_of_row(WINDOW_D * WINDOW_H, TURNS), SHARE = (TURNS + SHARES - 1) / SHARES;
 #pragma unroll 1
-    for (int item = warp; item < WINDOW_D * WINDOW_H * SHARES; item += THREADS / 32) {
-      const int row = item / SHARES, first = item % SHARES * SHARE * 32, last = smaller(first + SHARE * 32, WORDS);
+    for (int row = warp; row < WINDOW_D * WINDOW_H; row += THREADS / 32) {
       const int d = d0 + row / WINDOW_H, h = h0 + row % WINDOW_H;
       const Element *const line = image + ((i64)d * run.in_d + (i64)h * run.in_h + (i64)w0 * CHANNELS);
       const int ahead = ((u64)line & 15) / 2;
 #pragma unroll 4
-      for (int x = first + lane; x < last; x += 32) {
+      for (int x = lane; x < WINDOW_W * PIECES * 4; x += 32) {
         const int pixel = x / (PIECES * 4), c = x % (PIECES * 4) * 2, w = w0 + pixel;
         const int at = ahead + pixel * CHANNELS + c;
         u32 two = 0;
@@ -290,14 +278,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
                                   j * 8) = {{sums[i][j][half * 2], sums[i][j][half * 2 + 1]}};
           }
       __syncthreads();
-      constexpr int HIGH = TILE_H * STRIDE_H, RESULT_ROWS = TILE_D * STRIDE_D * HIGH;
-      constexpr int TURNS = (ROW + 32 * OUT_VECTOR - 1) / (32 * OUT_VECTOR);
-      constexpr int SHARES = SUM_SHARED ? parts_of_row(RESULT_ROWS, TURNS) : 1;
-      constexpr int SHARE = (TURNS + SHARES - 1) / SHARES * 32 * OUT_VECTOR;
-      // A warp takes a share of a row of results.
+      constexpr int HIGH = TILE_H * STRIDE_H;
+      // A warp takes a row of results.
 #pragma unroll 1
-      for (int item = warp; item < RESULT_ROWS * SHARES; item += THREADS / 32) {
-        const int row = item / SHARES, first = item % SHARES * SHARE, last = smaller(first + SHARE, ROW);
+      for (int row = warp; row < TILE_D * STRIDE_D * HIGH; row += THREADS / 32) {
         const int rd = row / HIGH, rh = row % HIGH, d = od + rd, h = oh + rh;
         const int position_h = turn_h + rh / STRIDE_H;
         if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h) continue;
@@ -309,7 +293,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
           lines[th] =
               ((head + rh / STRIDE_H + th + TILE_H) % KEPT * WINDOW_D + rd / STRIDE_D) * WINDOW_W * STAGED_PITCH;
 #pragma unroll 1
-        for (int in_row = first + lane * OUT_VECTOR; in_row < last; in_row += 32 * OUT_VECTOR) {
+        for (int in_row = lane * OUT_VECTOR; in_row < ROW; in_row += 32 * OUT_VECTOR) {
           if ((u32)(ow + in_row) >= (u32)row_end) continue;
           const i64 at = (i64)d * run.out_d + (i64)h * run.out_h + run.place_in_row(ow + in_row);
           Pack<Out, OUT_VECTOR> found;

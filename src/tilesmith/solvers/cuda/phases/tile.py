@@ -157,12 +157,7 @@ class PhasesTile(Configured):
     def raw(self) -> bool:
         """Whether rows of pixels are brought as they lie: pixels of odd channels without gaps between them."""
         form = self.form
-        return (
-            not self.value["variant"] & 2
-            and form.in_vector == 1
-            and form.source[3] == form.channels > 1
-            and self.chunks == 1
-        )
+        return form.in_vector == 1 and form.source[3] == form.channels > 1 and self.chunks == 1
 
     @cached_property
     def raw_bytes(self) -> int:
