@@ -36,7 +36,7 @@ def conv(c=8, k=3, size=(5, 6), taps=(3, 3), n=2, **more):
 FUSED = Epilogue(bias=True, residual=True, activation="relu")
 # Phases as columns, then taps as columns. All have positions beyond a tile, and columns beyond a warp's.
 CASES = [
-    # odd channels, which come as whole chunks; blocks of one row of phases; pads that differ; not all taps exist
+    # odd channels; blocks of one row of phases; pads that differ; not all taps exist
     (deconv(21, 21, (3, 4), (5, 7), n=1, stride=4, padding=((2, 1), (1, 2))), (0, 1, 2, 4, 0, 1, 24, 1, 2, 2, 1)),
     # two blocks of channels, half of the last one empty; two images at a time
     (deconv(20, 3, n=3, taps=(4, 3), stride=(2, 3), epilogue=FUSED), (0, 2, 3, 3, 0, 2, 16, 2, 1, 3, 1)),

@@ -19,21 +19,14 @@ constexpr int PRODUCTS_M = (ROWS + WARPS_M * 16 - 1) / (WARPS_M * 16), PRODUCTS_
 constexpr int FILTER_PITCH = STEPS * 32 + 16;
 constexpr int WINDOW_BYTES = (PIXELS * PIXEL_BYTES + 127) / 128 * 128;
 constexpr int FILTER_BYTES = ((BLOCK_N + 8) * FILTER_PITCH + 127) / 128 * 128; // reads go beyond the last column
-// RAW: pixels of odd channels come as rows of whole chunks of 16 bytes, wherever those begin, and are spread
-// afterwards.
-constexpr int RAW_CHUNKS = (WINDOW_W * CHANNELS * 2 + 30) / 16, RAW_PITCH = RAW_CHUNKS * 16 + 16;
-constexpr int RAW_BYTES = (WINDOW_D * WINDOW_H * RAW_PITCH + 127) / 128 * 128;
-constexpr int STAGE_BYTES = (RAW ? RAW_BYTES : WINDOW_BYTES) + (RESIDENT ? 0 : FILTER_BYTES);
-constexpr int SPREAD_AT = STAGES * STAGE_BYTES;
-constexpr int FILTER_AT = SPREAD_AT + (RAW ? WINDOW_BYTES : 0),
-              STAGED_AT = FILTER_AT + (RESIDENT ? CHUNKS * FILTER_BYTES : 0);
+constexpr int STAGE_BYTES = WINDOW_BYTES + (RESIDENT ? 0 : FILTER_BYTES);
+constexpr int FILTER_AT = STAGES * STAGE_BYTES, STAGED_AT = FILTER_AT + (RESIDENT ? CHUNKS * FILTER_BYTES : 0);
 constexpr int ROW_COLUMNS = STRIDE_W * COLS; // of a position, in one row of results
 constexpr int KEPT = TILE_H + TAPS_H - 1;    // rows of products, in a ring
 constexpr int ROW = TILE_W * ROW_COLUMNS;    // of results, of a tile
 constexpr int STAGED_ROWS = TAPS_ON_N ? KEPT * WINDOW_D * WINDOW_W : PRODUCTS_M * WARPS_M * 16;
 static_assert(STAGED_AT + STAGED_ROWS * STAGED_PITCH * (int)sizeof(Staged) == SHARED_BYTES,
               "results are staged behind the ring and the filter");
-static_assert(!RAW || (CHUNKS == 1 && RESIDENT), "rows of whole pixels");
 static_assert(BLOCK_N % (8 * WARPS_N) == 0 && (TAPS_ON_N || BLOCK_N >= PHASE_ROWS * ROW_COLUMNS), "columns of a warp");
 static_assert(!TAPS_ON_N || BLOCK_N >= FILTER_D * FILTER_H * FILTER_W * COLS, "all taps are columns");
 
@@ -115,17 +108,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       const bool seen = (u32)d < (u32)run.size_d && (u32)h < (u32)run.size_h;
       const Element *const line = image + ((i64)d * run.in_d + (i64)h * run.in_h);
       const u32 to_line = to + row * WINDOW_W * PIXEL_BYTES;
-      if constexpr (RAW) {
-        const u64 begin = (u64)line, first = (u64)(line + (i64)w0 * CHANNELS) & ~(u64)15;
-        const u64 end = (u64)(line + (i64)run.size_w * CHANNELS);
-        for (int i = lane; i < RAW_CHUNKS; i += 32) {
-          const u64 from = first + i * 16;
-          const i64 left = from + 15 < begin ? 0 : (i64)(end - from);
-          copy_async<16>(to + row * RAW_PITCH + i * 16, (const void *)from,
-                         seen && left > 0 ? smaller((int)left, 16) : 0);
-        }
-        continue;
-      }
 #pragma unroll AT_ONCE
       for (int i = 0; i < TURNS; i++) {
         const int x = i * 32 + lane;
@@ -145,28 +127,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         } else {
           copy_async<EACH * 2>(at, from, valid * 2);
         }
-      }
-    }
-  };
-  auto spread_window = [&](u32 from, const Tile &tile, int turn) {
-    const int d0 = tile.d - (TAPS_D - 1), h0 = tile.h - (TAPS_H - 1) + turn * TILE_H, w0 = tile.w - (TAPS_W - 1);
-    const Element *const image = run.source + (i64)tile.n * run.in_n;
-#pragma unroll 1
-    for (int row = warp; row < WINDOW_D * WINDOW_H; row += THREADS / 32) {
-      const int d = d0 + row / WINDOW_H, h = h0 + row % WINDOW_H;
-      const Element *const line = image + ((i64)d * run.in_d + (i64)h * run.in_h + (i64)w0 * CHANNELS);
-      const int ahead = ((u64)line & 15) / 2;
-#pragma unroll 4
-      for (int x = lane; x < WINDOW_W * PIECES * 4; x += 32) {
-        const int pixel = x / (PIECES * 4), c = x % (PIECES * 4) * 2, w = w0 + pixel;
-        const int at = ahead + pixel * CHANNELS + c;
-        u32 two = 0;
-        if (c < CHANNELS && (u32)w < (u32)run.size_w) {
-          const u32 words = from + row * RAW_PITCH + at / 2 * 4;
-          two = __funnelshift_r(shared_word(words), shared_word(words + 4), at % 2 * 16);
-          if (c + 1 == CHANNELS) two &= 0xffff;
-        }
-        *(u32 *)(memory + SPREAD_AT + (row * WINDOW_W + pixel) * PIXEL_BYTES + c * 2) = two;
       }
     }
   };
@@ -228,13 +188,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       copy_wait<STAGES - 2>();
       __syncthreads();
       load();
-      u32 window = ring + stage * STAGE_BYTES;
+      const u32 window = ring + stage * STAGE_BYTES;
       const u32 by = (RESIDENT ? ring + FILTER_AT + chunk * FILTER_BYTES : window + WINDOW_BYTES) + columns;
-      if constexpr (RAW) {
-        spread_window(window, run.tile_of(now), turn);
-        __syncthreads();
-        window = ring + SPREAD_AT;
-      }
 #pragma unroll
       for (int s = 0; s < STEPS; s++) {
         const u32 used = used_columns(s);
