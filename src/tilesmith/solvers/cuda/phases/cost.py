@@ -21,14 +21,14 @@ def phases_seconds(t: PhasesTile, fit: PhasesFit) -> float:
     steps = t.steps * t.chunks
     products, fetched = t.warps * m * n * steps * share, t.warps * (m + (n + 1) // 2) * steps
     moved = t.chunks * (t.window_bytes + (0 if t.resident else t.filter_bytes))
-    # Odd channels are brought, and spread afterwards.
-    loads = moved / (512 if t.raw else 64 * max(1, form.in_vector)) * (3 if t.raw or form.in_vector == 1 else 1)
+    # Single elements pass through registers.
+    loads = moved / (64 * form.in_vector)
     results = prod(t.box) * (prod(form.stride) * form.cols if t.taps_on_n else t.columns)
     stores = results / t.out_vector / 32
     sums = results * prod(form.taps) if t.taps_on_n else 0
     # Cycles of an SM for a turn of a block, and those that the block would take alone.
     staged = t.rows * t.block_n
-    shared = fetched * 512 + moved * (3 if t.raw else 1) + staged * t.staged_size * 2 + sums * 6
+    shared = fetched * 512 + moved + staged * t.staged_size * 2 + sums * 6
     slots = loads * fit.load + stores * fit.store + sums / 32 * fit.sum
     slots += (products + fetched + staged / 64 * 3) * fit.issue
     units = ((products * fit.product) ** 2 + (shared / fit.shared) ** 2 + (slots / 4) ** 2) ** 0.5

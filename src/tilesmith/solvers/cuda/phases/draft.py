@@ -42,8 +42,7 @@ def _source(t: PhasesTile, name: str, arguments: tuple[Argument, ...]) -> Source
             "STAGED_PITCH": t.staged_pitch, "SHARED_BYTES": t.shared_bytes,
         }  # fmt: skip
         flags |= {
-            "RESIDENT": t.resident, "RAW": t.raw, "LOAD_SHARED": bool(v["variant"] & 1),
-            "SUM_SHARED": bool(v["variant"] & 4), "DENSE_ROWS": form.dense_rows,
+            "RESIDENT": t.resident, "DENSE_ROWS": form.dense_rows,
             "BIAS": form.epilogue.bias, "RESIDUAL": form.epilogue.residual,
         }  # fmt: skip
         types |= {"Out": TYPES[form.out_dtype], "Staged": "float" if t.staged_size == 4 else TYPES[form.out_dtype]}

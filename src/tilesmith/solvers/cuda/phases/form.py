@@ -160,6 +160,8 @@ def _refuse(g: ConvGeometry, source: TensorView, result: TensorView) -> Rejected
             return Rejected(reasons.SIZE)
     if prod(g.filter) > MAX_TAPS:
         return Rejected(reasons.FILTER, f"filter {g.filter}")
+    if max(*g.filter, *g.stride) == 1:
+        return Rejected(reasons.FILTER, "one tap and no stride: a matrix product")
     return None
 
 

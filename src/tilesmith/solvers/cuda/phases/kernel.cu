@@ -19,21 +19,14 @@ constexpr int PRODUCTS_M = (ROWS + WARPS_M * 16 - 1) / (WARPS_M * 16), PRODUCTS_
 constexpr int FILTER_PITCH = STEPS * 32 + 16;
 constexpr int WINDOW_BYTES = (PIXELS * PIXEL_BYTES + 127) / 128 * 128;
 constexpr int FILTER_BYTES = ((BLOCK_N + 8) * FILTER_PITCH + 127) / 128 * 128; // reads go beyond the last column
-// RAW: pixels of odd channels come as rows of whole chunks of 16 bytes, wherever those begin, and are spread
-// afterwards.
-constexpr int RAW_CHUNKS = (WINDOW_W * CHANNELS * 2 + 30) / 16, RAW_PITCH = RAW_CHUNKS * 16 + 16;
-constexpr int RAW_BYTES = (WINDOW_D * WINDOW_H * RAW_PITCH + 127) / 128 * 128;
-constexpr int STAGE_BYTES = (RAW ? RAW_BYTES : WINDOW_BYTES) + (RESIDENT ? 0 : FILTER_BYTES);
-constexpr int SPREAD_AT = STAGES * STAGE_BYTES;
-constexpr int FILTER_AT = SPREAD_AT + (RAW ? WINDOW_BYTES : 0),
-              STAGED_AT = FILTER_AT + (RESIDENT ? CHUNKS * FILTER_BYTES : 0);
+constexpr int STAGE_BYTES = WINDOW_BYTES + (RESIDENT ? 0 : FILTER_BYTES);
+constexpr int FILTER_AT = STAGES * STAGE_BYTES, STAGED_AT = FILTER_AT + (RESIDENT ? CHUNKS * FILTER_BYTES : 0);
 constexpr int ROW_COLUMNS = STRIDE_W * COLS; // of a position, in one row of results
 constexpr int KEPT = TILE_H + TAPS_H - 1;    // rows of products, in a ring
 constexpr int ROW = TILE_W * ROW_COLUMNS;    // of results, of a tile
 constexpr int STAGED_ROWS = TAPS_ON_N ? KEPT * WINDOW_D * WINDOW_W : PRODUCTS_M * WARPS_M * 16;
 static_assert(STAGED_AT + STAGED_ROWS * STAGED_PITCH * (int)sizeof(Staged) == SHARED_BYTES,
               "results are staged behind the ring and the filter");
-static_assert(!RAW || (CHUNKS == 1 && RESIDENT), "rows of whole pixels");
 static_assert(BLOCK_N % (8 * WARPS_N) == 0 && (TAPS_ON_N || BLOCK_N >= PHASE_ROWS * ROW_COLUMNS), "columns of a warp");
 static_assert(!TAPS_ON_N || BLOCK_N >= FILTER_D * FILTER_H * FILTER_W * COLS, "all taps are columns");
 
@@ -42,12 +35,6 @@ TS_MMA_CONSTANT int piece_offset(int q) {
   const int tap = q < TAPS * PIECES ? q / PIECES : 0, piece = q < TAPS * PIECES ? q % PIECES : 0;
   const int d = tap / (TAPS_H * TAPS_W), h = tap / TAPS_W % TAPS_H, w = tap % TAPS_W;
   return ((d * WINDOW_H + h) * WINDOW_W + w) * PIXEL_BYTES + piece * 16;
-}
-
-// In how many parts warps share a row of so many turns of a warp; of few rows.
-TS_MMA_CONSTANT int parts_of_row(int rows, int turns) {
-  const int most = rows >= 4 * (THREADS / 32) ? 1 : (4 * (THREADS / 32) + rows - 1) / rows;
-  return turns < most ? turns : most;
 }
 
 // The image, and the first position of a tile.
@@ -113,32 +100,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const Element *const image = run.source + (i64)tile.n * run.in_n + chunk * BLOCK_C;
     const int d0 = tile.d - (TAPS_D - 1), h0 = tile.h - (TAPS_H - 1) + turn * TILE_H, w0 = tile.w - (TAPS_W - 1);
     constexpr int EACH = IN_VECTOR == 1 ? 8 : IN_VECTOR, PARTS = BLOCK_C / EACH;
-    constexpr int ROWS_OF_WINDOW = WINDOW_D * WINDOW_H, TURNS = RAW ? 1 : (WINDOW_W * PARTS + 31) / 32;
-    constexpr int SHARES = LOAD_SHARED ? parts_of_row(ROWS_OF_WINDOW, TURNS) : 1, SHARE = (TURNS + SHARES - 1) / SHARES;
-    constexpr int AT_ONCE = SHARE <= 8 ? SHARE : 4;
-    // A warp takes a share of a row of the window. An address outside of the image is made but not read.
+    constexpr int TURNS = (WINDOW_W * PARTS + 31) / 32, AT_ONCE = TURNS <= 8 ? TURNS : 4;
+    // A warp takes a row of the window. An address outside of the image is made but not read.
 #pragma unroll 1
-    for (int item = warp; item < ROWS_OF_WINDOW * SHARES; item += THREADS / 32) {
-      const int row = item / SHARES, first_turn = item % SHARES * SHARE;
+    for (int row = warp; row < WINDOW_D * WINDOW_H; row += THREADS / 32) {
       const int d = d0 + row / WINDOW_H, h = h0 + row % WINDOW_H;
       const bool seen = (u32)d < (u32)run.size_d && (u32)h < (u32)run.size_h;
       const Element *const line = image + ((i64)d * run.in_d + (i64)h * run.in_h);
       const u32 to_line = to + row * WINDOW_W * PIXEL_BYTES;
-      if constexpr (RAW) {
-        const u64 begin = (u64)line, first = (u64)(line + (i64)w0 * CHANNELS) & ~(u64)15;
-        const u64 end = (u64)(line + (i64)run.size_w * CHANNELS);
-        for (int i = lane; i < RAW_CHUNKS; i += 32) {
-          const u64 from = first + i * 16;
-          const i64 left = from + 15 < begin ? 0 : (i64)(end - from);
-          copy_async<16>(to + row * RAW_PITCH + i * 16, (const void *)from,
-                         seen && left > 0 ? smaller((int)left, 16) : 0);
-        }
-        continue;
-      }
 #pragma unroll AT_ONCE
-      for (int i = 0; i < SHARE; i++) {
-        const int x = (first_turn + i) * 32 + lane;
-        if (WINDOW_W * PARTS % (SHARES * SHARE * 32) && x >= WINDOW_W * PARTS) break;
+      for (int i = 0; i < TURNS; i++) {
+        const int x = i * 32 + lane;
+        if (WINDOW_W * PARTS % 32 && x >= WINDOW_W * PARTS) break;
         const int pixel = x / PARTS, c = x % PARTS * EACH, w = w0 + pixel;
         int valid = seen && (u32)w < (u32)run.size_w ? EACH : 0;
         if (CHANNELS % BLOCK_C) valid = smaller(valid, larger(CHANNELS - chunk * BLOCK_C - c, 0));
@@ -154,31 +127,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         } else {
           copy_async<EACH * 2>(at, from, valid * 2);
         }
-      }
-    }
-  };
-  auto spread_window = [&](u32 from, const Tile &tile, int turn) {
-    const int d0 = tile.d - (TAPS_D - 1), h0 = tile.h - (TAPS_H - 1) + turn * TILE_H, w0 = tile.w - (TAPS_W - 1);
-    const Element *const image = run.source + (i64)tile.n * run.in_n;
-    constexpr int WORDS = WINDOW_W * PIECES * 4, TURNS = (WORDS + 31) / 32;
-    constexpr int SHARES = parts_of_row(WINDOW_D * WINDOW_H, TURNS), SHARE = (TURNS + SHARES - 1) / SHARES;
-#pragma unroll 1
-    for (int item = warp; item < WINDOW_D * WINDOW_H * SHARES; item += THREADS / 32) {
-      const int row = item / SHARES, first = item % SHARES * SHARE * 32, last = smaller(first + SHARE * 32, WORDS);
-      const int d = d0 + row / WINDOW_H, h = h0 + row % WINDOW_H;
-      const Element *const line = image + ((i64)d * run.in_d + (i64)h * run.in_h + (i64)w0 * CHANNELS);
-      const int ahead = ((u64)line & 15) / 2;
-#pragma unroll 4
-      for (int x = first + lane; x < last; x += 32) {
-        const int pixel = x / (PIECES * 4), c = x % (PIECES * 4) * 2, w = w0 + pixel;
-        const int at = ahead + pixel * CHANNELS + c;
-        u32 two = 0;
-        if (c < CHANNELS && (u32)w < (u32)run.size_w) {
-          const u32 words = from + row * RAW_PITCH + at / 2 * 4;
-          two = __funnelshift_r(shared_word(words), shared_word(words + 4), at % 2 * 16);
-          if (c + 1 == CHANNELS) two &= 0xffff;
-        }
-        *(u32 *)(memory + SPREAD_AT + (row * WINDOW_W + pixel) * PIXEL_BYTES + c * 2) = two;
       }
     }
   };
@@ -240,13 +188,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       copy_wait<STAGES - 2>();
       __syncthreads();
       load();
-      u32 window = ring + stage * STAGE_BYTES;
+      const u32 window = ring + stage * STAGE_BYTES;
       const u32 by = (RESIDENT ? ring + FILTER_AT + chunk * FILTER_BYTES : window + WINDOW_BYTES) + columns;
-      if constexpr (RAW) {
-        spread_window(window, run.tile_of(now), turn);
-        __syncthreads();
-        window = ring + SPREAD_AT;
-      }
 #pragma unroll
       for (int s = 0; s < STEPS; s++) {
         const u32 used = used_columns(s);
@@ -290,14 +233,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
                                   j * 8) = {{sums[i][j][half * 2], sums[i][j][half * 2 + 1]}};
           }
       __syncthreads();
-      constexpr int HIGH = TILE_H * STRIDE_H, RESULT_ROWS = TILE_D * STRIDE_D * HIGH;
-      constexpr int TURNS = (ROW + 32 * OUT_VECTOR - 1) / (32 * OUT_VECTOR);
-      constexpr int SHARES = SUM_SHARED ? parts_of_row(RESULT_ROWS, TURNS) : 1;
-      constexpr int SHARE = (TURNS + SHARES - 1) / SHARES * 32 * OUT_VECTOR;
-      // A warp takes a share of a row of results.
+      constexpr int HIGH = TILE_H * STRIDE_H;
+      // A warp takes a row of results.
 #pragma unroll 1
-      for (int item = warp; item < RESULT_ROWS * SHARES; item += THREADS / 32) {
-        const int row = item / SHARES, first = item % SHARES * SHARE, last = smaller(first + SHARE, ROW);
+      for (int row = warp; row < TILE_D * STRIDE_D * HIGH; row += THREADS / 32) {
         const int rd = row / HIGH, rh = row % HIGH, d = od + rd, h = oh + rh;
         const int position_h = turn_h + rh / STRIDE_H;
         if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h) continue;
@@ -309,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
           lines[th] =
               ((head + rh / STRIDE_H + th + TILE_H) % KEPT * WINDOW_D + rd / STRIDE_D) * WINDOW_W * STAGED_PITCH;
 #pragma unroll 1
-        for (int in_row = first + lane * OUT_VECTOR; in_row < last; in_row += 32 * OUT_VECTOR) {
+        for (int in_row = lane * OUT_VECTOR; in_row < ROW; in_row += 32 * OUT_VECTOR) {
           if ((u32)(ow + in_row) >= (u32)row_end) continue;
           const i64 at = (i64)d * run.out_d + (i64)h * run.out_h + run.place_in_row(ow + in_row);
           Pack<Out, OUT_VECTOR> found;

@@ -34,7 +34,6 @@ AXES = (
     Axis("warps_m", (1, 2, 4, 8), "Warps along the positions."),
     Axis("warps_n", (1, 2, 4), "Warps along the columns."),
     Axis("stages", (2, 3, 4), "Stages of the ring."),
-    Axis("variant", (0, 1, 2, 3, 4, 5, 6, 7), "Of a measurement."),
     Axis("blocks_per_sm", (1, 2, 3, 4, 6, 8), "Blocks that share an SM."),
 )
 _WARPS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (2, 2), (4, 2), (1, 4), (2, 4))
@@ -179,7 +178,7 @@ def _tiles(form: PhasesForm, target: CudaTarget) -> Iterator[PhasesTile]:
             if m * n > 32 or (warps_n > 1 and n < 2):
                 continue
             strip = _strip(form, (d, h, w), target.cores) if on_n else 0
-            values = (on_n, d, h, w, strip, rows, c, warps_m, warps_n, 2, 4, 1)
+            values = (on_n, d, h, w, strip, rows, c, warps_m, warps_n, 2, 1)
             alone = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
             if not alone.fits:
                 continue

@@ -154,24 +154,6 @@ class PhasesTile(Configured):
         return -(-prod(self.window) * pitch // 128) * 128
 
     @cached_property
-    def raw(self) -> bool:
-        """Whether rows of pixels are brought as they lie: pixels of odd channels without gaps between them."""
-        form = self.form
-        return (
-            not self.value["variant"] & 2
-            and form.in_vector == 1
-            and form.source[3] == form.channels > 1
-            and self.chunks == 1
-        )
-
-    @cached_property
-    def raw_bytes(self) -> int:
-        """A window as it lies in memory."""
-        d, h, w = self.window
-        chunks = (w * self.form.channels * 2 + 30) // 16
-        return -(-d * h * (chunks * 16 + 16) // 128) * 128
-
-    @cached_property
     def filter_bytes(self) -> int:
         """The filter of a block of columns and of channels in shared memory."""
         return -(-(self.block_n + 8) * (self.steps * 32 + 16) // 128) * 128
@@ -196,9 +178,8 @@ class PhasesTile(Configured):
         return rows * self.staged_pitch * self.staged_size
 
     def _bytes(self, resident: bool) -> int:
-        stage = (self.raw_bytes if self.raw else self.window_bytes) + (0 if resident else self.filter_bytes)
-        beside = (self.window_bytes if self.raw else 0) + (self.chunks * self.filter_bytes if resident else 0)
-        return self.value["stages"] * stage + beside + self.staged_bytes
+        stage = self.window_bytes + (0 if resident else self.filter_bytes)
+        return self.value["stages"] * stage + (self.chunks * self.filter_bytes if resident else 0) + self.staged_bytes
 
     @cached_property
     def resident(self) -> bool:
