@@ -12,7 +12,8 @@ from tilesmith.plan.records import Draft
 from tilesmith.problems.features import EPILOGUE, USUAL
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.common.dense import MAX_INDEX, RESULTS
+from tilesmith.solvers.cuda.common.dense import MAX_INDEX
+from tilesmith.solvers.cuda.common.depthwise import refused_depthwise
 from tilesmith.solvers.cuda.depthwise.cost import depthwise_seconds
 from tilesmith.solvers.cuda.depthwise.draft import depthwise_draft
 from tilesmith.solvers.cuda.depthwise.tile import DepthwiseTile, vector_of
@@ -51,18 +52,10 @@ class DepthwiseCudaSolver(Unranked):
 
     @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
-        if not isinstance(problem, ConvGeometry):
-            return Rejected(reasons.OP)
-        g = problem
-        if g.direction not in ("fwd", "bwd", "wrw"):
-            return Rejected(reasons.DIRECTION, g.direction)
-        if not g.groups == g.c == g.k or g.c == 1:
-            return Rejected(reasons.GROUPS, f"{g.groups} groups of {g.c} and {g.k} channels")
-        operand, filter_, result = {"fwd": (g.x, g.w, g.y), "bwd": (g.y, g.w, g.x), "wrw": (g.x, g.y, g.w)}[g.direction]
-        if operand.dtype != filter_.dtype or operand.dtype not in RESULTS or result.dtype not in RESULTS:
-            return Rejected(reasons.DTYPE, f"{operand.dtype} x {filter_.dtype} -> {result.dtype}")
-        if g.acc_dtype != "fp32":
-            return Rejected(reasons.DTYPE, f"accumulated in {g.acc_dtype}")
+        refused = refused_depthwise(problem)
+        if refused is not None:
+            return refused
+        g = _conv(problem)
         if max(g.x.vector, g.w.vector, g.y.vector) > 1 or not (g.x.channels_last and g.y.channels_last):
             return Rejected(reasons.LAYOUT, "channels are not contiguous")
         if (g.input[0], g.filter[0], g.output[0], g.padding[0]) != (1, 1, 1, 0):

@@ -8,7 +8,8 @@ from functools import cached_property
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
-from tilesmith.solvers.solver import Config, Configured
+from tilesmith.solvers.cuda.common.depthwise import DepthwiseConfigured
+from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
 _MAX_TAPS = 128
@@ -19,20 +20,12 @@ _IN_REGISTERS = 56  # filter elements of a thread; more lie in shared memory
 
 
 @dataclass(frozen=True)
-class DepthwiseTile(Configured):
+class DepthwiseTile(DepthwiseConfigured):
     """``g`` computed as ``config`` says; see the axes above."""
 
     g: ConvGeometry
     config: Config
     target: CudaTarget
-
-    @property
-    def weights(self) -> bool:
-        return self.g.direction == "wrw"
-
-    @property
-    def back(self) -> bool:
-        return self.g.direction == "bwd"
 
     @cached_property
     def lanes(self) -> int:
