@@ -212,6 +212,7 @@ class DepthwiseMmaFit:
     stage: Annotated[float, C, "Of waiting for a stage."]
     block: Annotated[float, C, "Of waiting for the first stages of a block."]
     tap: Annotated[float, C, "Of waiting for an operand of the filter."]
+    table: Annotated[float, SHARE, "Of a product's cycles, what those of a filter in shared memory take."]
     norm: Annotated[float, Unit.EXPONENT, "By which what overlaps adds up."]
     bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
     l2: Annotated[float, SHARE, "Of the memory's bandwidth, what rows that are read again reach."]
