@@ -146,7 +146,8 @@ class DepthwiseTile(DepthwiseConfigured):
         rows, columns = self.window
         words = self.value["channels_per_thread"] * dtype(self.g.x.dtype).nbytes / 4
         ahead = 0.5 if self.weights else 0.25 if max(self.g.stride) > 1 and not self.back else 0.0
-        return min(255, max(32, int(self.registers + ahead * rows * columns * words)))
+        spare = 16 if self.weights else 0
+        return min(255, max(32, int(self.registers + ahead * rows * columns * words) + spare))
 
     @cached_property
     def resident(self) -> int:
@@ -170,7 +171,12 @@ class DepthwiseTile(DepthwiseConfigured):
         if v["rows_per_thread"] > max(tallest, g.stride[1] if self.back else 1):
             return False
         taps = g.filter[1] * g.filter[2]
-        if self.work > _MAX_UNROLLED or taps > _MAX_TAPS or self.registers > 200:
+        if (
+            self.work > _MAX_UNROLLED
+            or taps > _MAX_TAPS
+            or self.registers > 200
+            or (self.weights and self.held_registers > 224)
+        ):
             return False
         if v["channels_per_thread"] > vector_of(g) or self.shared_bytes > _MAX_SHARED or self.parts > MAX_INDEX:
             return False
