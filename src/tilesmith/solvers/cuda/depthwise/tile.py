@@ -90,11 +90,7 @@ class DepthwiseTile(DepthwiseConfigured):
     def shared_bytes(self) -> int:
         if self.weights:
             return self.span * self.lanes * self.slots * self.value["channels_per_thread"] * 4
-        return (
-            self.g.filter[1] * self.g.filter[2] * self.lanes * self.value["channels_per_thread"] * 4
-            if self.in_shared
-            else 0
-        )
+        return self.g.filter[1] * self.g.filter[2] * self.lanes * self.value["channels_per_thread"] * 4
 
     @cached_property
     def work(self) -> int:
