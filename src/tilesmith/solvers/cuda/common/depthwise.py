@@ -92,6 +92,10 @@ class RankedDepthwise(Generic[Tile]):
     def axis_values(self, problem: Geometry) -> dict[str, tuple[int, ...]]:
         """The values of each axis for ``problem``."""
 
+    def ranked_values(self, problem: Geometry) -> dict[str, tuple[int, ...]]:
+        """Of some axes the few values that are ranked: the estimate hardly tells the others apart."""
+        return {}
+
     @abstractmethod
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> Tile:
         """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
@@ -101,8 +105,8 @@ class RankedDepthwise(Generic[Tile]):
         """The estimate of ``predict``."""
 
     def tiles(self, problem: Geometry, target: CudaTarget) -> Iterator[Tile]:
-        """The configs that fit."""
-        values = self.axis_values(problem)
+        """The configs that fit, of those that are ranked."""
+        values = self.axis_values(problem) | self.ranked_values(problem)
         for point in product(*values.values()):
             tile = self.tile(problem, Config(tuple(zip(values, point, strict=True))), target)
             if tile.fits:

@@ -14,7 +14,7 @@ from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX
 from tilesmith.solvers.cuda.common.depthwise import RankedDepthwise, refused_depthwise
 from tilesmith.solvers.cuda.depthwise_mma.cost import depthwise_mma_seconds
 from tilesmith.solvers.cuda.depthwise_mma.draft import depthwise_mma_draft
-from tilesmith.solvers.cuda.depthwise_mma.tile import PLANE_CHANNELS, DepthwiseMmaTile, upright
+from tilesmith.solvers.cuda.depthwise_mma.tile import PLANE_CHANNELS, DepthwiseMmaTile, row_counts, upright
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, remembered, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
@@ -64,6 +64,12 @@ class DepthwiseMmaSolver(RankedDepthwise[DepthwiseMmaTile]):
     def axis_values(self, problem: Geometry) -> dict[str, tuple[int, ...]]:
         return _values(_conv(problem))
 
+    def ranked_values(self, problem: Geometry) -> dict[str, tuple[int, ...]]:
+        g = _conv(problem)
+        large = g.filter[1] * g.filter[2] > 100  # its table leaves little memory
+        values = {"stages": (2,) if large else (3,), "strips": (1, 2, 4, 8, 16)}
+        return values if g.direction != "wrw" else values | {"filter_rows": row_counts(g)[:2]}
+
     def seconds(self, tile: DepthwiseMmaTile, target: CudaTarget) -> float:
         return depthwise_mma_seconds(tile, fit_of(target).depthwise_mma)
 
@@ -88,5 +94,4 @@ def _even(view: TensorView) -> bool:
 
 
 def _values(g: ConvGeometry) -> dict[str, tuple[int, ...]]:
-    rows = (0,) if g.direction != "wrw" else tuple(range(1, g.filter[1] + 1))
-    return values_of(AXES) | {"filter_rows": rows}
+    return values_of(AXES) | {"filter_rows": row_counts(g) if g.direction == "wrw" else (0,)}

@@ -61,8 +61,7 @@ class DepthwiseMmaTile(DepthwiseConfigured):
     @cached_property
     def steps(self) -> int:
         """Products along a row of the filter: each takes four pixels of inputs."""
-        g = self.g
-        return -(-(g.stride[2] + (g.filter[2] - 1) * g.dilation[2] + 1) // 4)
+        return _steps(self.g)
 
     @cached_property
     def live(self) -> int:
@@ -205,6 +204,16 @@ class DepthwiseMmaTile(DepthwiseConfigured):
         if v["block_c"] >= g.c + 16 or self.strips != v["strips"] or v["filter_rows"] > g.filter[1]:
             return False
         return self.resident > 0 and self.teams * self.channel_blocks <= MAX_INDEX and self.strips <= 65535
+
+
+def row_counts(g: ConvGeometry) -> tuple[int, ...]:
+    """Numbers of filter rows that a block of backward weights may sum: even shares, the few largest that fit."""
+    shares = sorted({-(-g.filter[1] // count) for count in range(1, g.filter[1] + 1)}, reverse=True)
+    return tuple(rows for rows in shares if 4 * g.filter[0] * rows * _steps(g) <= _MAX_SUMS)[:4]
+
+
+def _steps(g: ConvGeometry) -> int:
+    return -(-(g.stride[2] + (g.filter[2] - 1) * g.dilation[2] + 1) // 4)
 
 
 def upright(g: ConvGeometry) -> ConvGeometry:
