@@ -9,12 +9,14 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
 from tilesmith.solvers.cuda.depthwise.tile import DepthwiseTile, vector_of
+from tilesmith.solvers.cuda.depthwise_mma.solver import DepthwiseMmaSolver
+from tilesmith.solvers.cuda.depthwise_planes.solver import DepthwisePlanesSolver
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
 from tilesmith.toolchain.build import build_unit
 
 H200 = cuda_target("sm_90a", 132)
-SOLVER = DepthwiseCudaSolver()
+SOLVER, MMA, PLANES = DepthwiseCudaSolver(), DepthwiseMmaSolver(), DepthwisePlanesSolver()
 MODES = ("fwd", "bwd", "wrw")
 
 
@@ -32,18 +34,28 @@ PROBLEMS = [
 ]
 
 
-@pytest.mark.parametrize("signature", PROBLEMS, ids=lambda s: s.key()[:50])
-def test_the_untuned_choice_lies_in_the_space_and_makes_a_plan(signature):
+LINES = ConvSignature((2, 96, 512), (96, 1, 4), groups=96, padding=((3, 0),), shared_layout="NCW", dtype="bf16")
+CHOSEN = [
+    *((SOLVER, signature) for signature in PROBLEMS),
+    *((MMA, depthwise(96, (28, 28), (7, 7), mode, padding=3)) for mode in MODES),
+    (MMA, depthwise(48, (40, 40), (31, 31), "bwd", padding=15)),  # the gathering kernel refuses so large a filter
+    (PLANES, LINES),
+    (PLANES, ConvSignature((2, 96, 14, 14), (96, 1, 3, 3), groups=96, padding=1, mode="wrw", dtype="fp16")),
+]
+
+
+@pytest.mark.parametrize(("solver", "signature"), CHOSEN, ids=lambda v: v.key()[:50] if hasattr(v, "key") else v.name)
+def test_the_untuned_choice_lies_in_the_space_and_makes_a_plan(solver, signature):
     geometry = signature.canonical.geometry
     for arch in ("sm_80", "sm_90a"):
         target = CUDA_TARGETS[arch]
-        assert isinstance(SOLVER.applicable(geometry, target), Accepted)
-        config = SOLVER.default_config(geometry, target)
-        assert SOLVER.search_space(geometry, target).contains(config)
-        assert 0 < SOLVER.predict(geometry, config, target) < 1
-        draft = SOLVER.draft(geometry, config, target)
-        assert draft == SOLVER.draft(geometry, config, target)
-        assemble(draft, signature, SOLVER.name, str(config), target, ["0" * 64] * len(draft.sources))
+        assert isinstance(solver.applicable(geometry, target), Accepted)
+        config = solver.default_config(geometry, target)
+        assert solver.search_space(geometry, target).contains(config)
+        assert 0 < solver.predict(geometry, config, target) < 1
+        draft = solver.draft(geometry, config, target)
+        assert draft == solver.draft(geometry, config, target)
+        assemble(draft, signature, solver.name, str(config), target, ["0" * 64] * len(draft.sources))
 
 
 @pytest.mark.parametrize("signature", PROBLEMS, ids=lambda s: s.key()[:50])
@@ -84,6 +96,22 @@ def test_refusals_name_their_reason(signature, word):
     assert word in str(verdict)
 
 
+@pytest.mark.parametrize(
+    ("solver", "signature", "word"),
+    [
+        (MMA, depthwise(16, (8, 8), (3, 3), "fwd", dtype="fp32"), "dtype"),
+        (MMA, depthwise(18, (8, 8), (3, 3), "fwd"), "multiples of 4"),
+        (MMA, depthwise(16, (8, 8), (3, 3), "bwd", padding=1, stride=2), "stride"),
+        (PLANES, depthwise(16, (8, 8), (3, 3), "fwd"), "rows are not contiguous"),
+        (PLANES, ConvSignature((1, 8, 32, 32), (8, 1, 8, 8), groups=8, dtype="bf16"), "filter"),
+    ],
+)
+def test_other_families_name_their_reasons(solver, signature, word):
+    verdict = solver.applicable(signature.canonical.geometry, H200)
+    assert isinstance(verdict, Rejected)
+    assert word in str(verdict)
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
 def test_untuned_kernels_compile_without_spills(arch, tmp_path):
     target = CUDA_TARGETS[arch]
@@ -93,6 +121,10 @@ def test_untuned_kernels_compile_without_spills(arch, tmp_path):
     for signature in (*shared, depthwise(40, (12, 13), (3, 3), "bwd", padding=1, epilogue=full)):
         geometry = signature.canonical.geometry
         for source in SOLVER.draft(geometry, SOLVER.default_config(geometry, target), target).sources:
+            sources[source.symbol] = source
+    for solver, signature in CHOSEN[len(PROBLEMS) + 1 :] if arch == "sm_90a" else ():
+        geometry = signature.canonical.geometry
+        for source in solver.draft(geometry, solver.default_config(geometry, target), target).sources:
             sources[source.symbol] = source
     found = build_unit(list(sources.values()), target, tmp_path / "unit.cubin")
     assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []

@@ -19,10 +19,12 @@ def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     starts, loads, waits = (tiles * cycles for cycles in _tile(t, fit))
     taps = t.g.filter[1] * t.g.filter[2]
     starts, waits = starts + fit.thread, waits + fit.block
-    if t.in_shared:
-        waits += ceil(taps / t.slots) * fit.tap
-    elif not t.weights:
-        starts += taps * t.value["channels_per_thread"] * 3
+    if not t.weights:
+        # All threads bring the filter to shared memory; each takes its own from there, now or with every multiply-add.
+        vector = t.value["channels_per_thread"]
+        fills = ceil(taps * vector / t.slots)
+        waits += fills * fit.tap
+        starts += fills * fit.load + (0 if t.in_shared else taps * vector / 2)
     blocks, slots = t.parts * t.channel_blocks * t.row_blocks, target.cores * t.resident
     cycles = 0.0
     for times, together in ((blocks // slots, t.resident), (1, ceil(blocks % slots / target.cores))):
@@ -31,6 +33,7 @@ def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
             loaded = loads * warps * together
             norms = started**fit.norm + loaded**fit.norm + (waits + starts) ** fit.norm
             cycles += times * norms ** (1 / fit.norm)
+    cycles *= fit.weights if t.weights else 1.0
     computing, moving = cycles / target.clock_hz, _moved(t) / (fit.bandwidth * target.bytes_per_s)
     seconds = fit.start + float((moving**fit.norm + computing**fit.norm) ** (1 / fit.norm))
     if t.weights:

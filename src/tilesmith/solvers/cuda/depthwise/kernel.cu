@@ -44,28 +44,28 @@ constexpr int HELD_ROWS = ROWS > 0 ? ROWS : 1, HELD = COLUMNS > 0 ? COLUMNS : 1;
 extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
   const Run run = TS_RUN;
   wait_previous();
-  extern __shared__ float shared_filter[];
+  extern __shared__ __align__(128) unsigned char memory[];
+  float *const shared_filter = (float *)memory;
   const int c0 = (blockIdx.y * blockDim.x + threadIdx.x) * VEC;
-  const bool active = c0 < run.channels;
-  // The filter, widened: in registers while it is small.
-  float filter[IN_SHARED ? 1 : R * S][VEC];
-  if constexpr (IN_SHARED) {
-    const int c = active ? c0 : 0; // not behind a branch: many elements are on their way at once
+  // The filter, widened. NOTE: it comes by way of shared memory even if registers hold it: a warp's elements of one tap
+  // lie in as many cache lines as it has channels.
+  const int row = blockDim.x * VEC, c_block = blockIdx.y * row, threads = blockDim.x * blockDim.y;
 #pragma unroll 8
-    for (int tap = threadIdx.y; tap < R * S; tap += blockDim.y)
-#pragma unroll
-      for (int v = 0; v < VEC; v++)
-        shared_filter[(tap * blockDim.x + threadIdx.x) * VEC + v] =
-            widened(w[(i64)(c + v) * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]);
-    __syncthreads();
+  for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < R * S * row; i += threads) {
+    const int of = i / (R * S), tap = i - of * (R * S), c = c_block + of < run.channels ? c_block + of : 0;
+    shared_filter[tap * row + of] = widened(w[(i64)c * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]);
   }
-  if (!active) return;
+  __syncthreads();
+  if (c0 >= run.channels) return;
+  float filter[IN_SHARED ? 1 : R * S][VEC];
   if constexpr (!IN_SHARED) {
 #pragma unroll
-    for (int tap = 0; tap < R * S; tap++)
+    for (int tap = 0; tap < R * S; tap++) {
+      constexpr int WIDE = VEC < 4 ? VEC : 4;
+      const Pack<float, WIDE> *const from = (const Pack<float, WIDE> *)(shared_filter + tap * row + threadIdx.x * VEC);
 #pragma unroll
-      for (int v = 0; v < VEC; v++)
-        filter[tap][v] = widened(w[(i64)(c0 + v) * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]);
+      for (int v = 0; v < VEC; v++) filter[tap][v] = from[v / WIDE].v[v % WIDE];
+    }
   }
   const int tile = blockIdx.x * blockDim.y + threadIdx.y;
   if (tile >= run.tiles) return;

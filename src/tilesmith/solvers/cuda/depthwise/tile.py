@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config, Configured
+from tilesmith.solvers.cuda.common.depthwise import DepthwiseConfigured
+from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
 _MAX_TAPS = 128
@@ -19,20 +19,12 @@ _IN_REGISTERS = 56  # filter elements of a thread; more lie in shared memory
 
 
 @dataclass(frozen=True)
-class DepthwiseTile(Configured):
+class DepthwiseTile(DepthwiseConfigured):
     """``g`` computed as ``config`` says; see the axes above."""
 
     g: ConvGeometry
     config: Config
     target: CudaTarget
-
-    @property
-    def weights(self) -> bool:
-        return self.g.direction == "wrw"
-
-    @property
-    def back(self) -> bool:
-        return self.g.direction == "bwd"
 
     @cached_property
     def lanes(self) -> int:
@@ -97,11 +89,7 @@ class DepthwiseTile(Configured):
     def shared_bytes(self) -> int:
         if self.weights:
             return self.span * self.lanes * self.slots * self.value["channels_per_thread"] * 4
-        return (
-            self.g.filter[1] * self.g.filter[2] * self.lanes * self.value["channels_per_thread"] * 4
-            if self.in_shared
-            else 0
-        )
+        return self.g.filter[1] * self.g.filter[2] * self.lanes * self.value["channels_per_thread"] * 4
 
     @cached_property
     def work(self) -> int:
@@ -153,7 +141,8 @@ class DepthwiseTile(Configured):
         rows, columns = self.window
         words = self.value["channels_per_thread"] * dtype(self.g.x.dtype).nbytes / 4
         ahead = 0.5 if self.weights else 0.25 if max(self.g.stride) > 1 and not self.back else 0.0
-        return min(255, max(32, int(self.registers + ahead * rows * columns * words)))
+        spare = 16 if self.weights else 0
+        return min(255, max(32, int(self.registers + ahead * rows * columns * words) + spare))
 
     @cached_property
     def resident(self) -> int:
@@ -177,7 +166,12 @@ class DepthwiseTile(Configured):
         if v["rows_per_thread"] > max(tallest, g.stride[1] if self.back else 1):
             return False
         taps = g.filter[1] * g.filter[2]
-        if self.work > _MAX_UNROLLED or taps > _MAX_TAPS or self.registers > 200:
+        if (
+            self.work > _MAX_UNROLLED
+            or taps > _MAX_TAPS
+            or self.registers > 200
+            or (self.weights and self.held_registers > 224)
+        ):
             return False
         if v["channels_per_thread"] > vector_of(g) or self.shared_bytes > _MAX_SHARED or self.parts > MAX_INDEX:
             return False

@@ -40,7 +40,8 @@ def _strip(t: DepthwiseMmaTile, fit: DepthwiseMmaFit) -> tuple[float, float]:
         row, computed = copied + 2 * t.products * fit.copy + fit.group, groups
     else:
         row, computed = copied + fit.group, min(groups, ceil(t.source.shape[3] / g.stride[1]))
-        products *= 1.0 if t.held else 2 * t.strip_rows / groups  # from shared memory they take twice as long
+        # Of a filter in shared memory eight rows at a time are left out, if their results are another block's.
+        products *= 1.0 if t.held else fit.table * min(1.0, (t.strip_rows + 8) / groups)
     starts = groups * row + computed * (operands + products)
     starts += 0.0 if t.weights else t.strip_rows * t.products * fit.result
     return starts, ceil(groups / t.groups) * fit.stage + fit.block

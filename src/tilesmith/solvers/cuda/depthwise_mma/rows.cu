@@ -5,7 +5,7 @@ constexpr int PIXEL_OUT = CHANNELS * (int)sizeof(Out) + 8, STAGED = GROUPS * UNI
 constexpr int FILTER_COLUMNS = 4 * STEPS + STRIDE_W, FILTER = HELD ? 0 : PLANES * KD * R * FILTER_COLUMNS * 16;
 constexpr int RESULTS = STAGES * STAGE, FILTERS = RESULTS + 2 * STAGED;
 static_assert(FILTERS + FILTER == SHARED_BYTES, "the ring, two stages of results, the filter");
-constexpr int HELD_TAPS = HELD ? KD * R * STEPS : 1;
+constexpr int HELD_TAPS = HELD ? KD * R * STEPS : 1, CHUNK = HELD ? R : 8;
 
 // A product: 16 pairs of neighbouring results of four channels (rows: pairs, columns: 2 x 4), from four pixels of these
 // channels. The other operand holds an element of the filter where channels agree, else zero. A row of inputs is
@@ -198,22 +198,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
                                         half / HALVES * PLANES * PLANE + half % HALVES * 16 * STRIDE_W * 8 + k * 32);
           }
 #pragma unroll
-          for (int r = 0; r < R; r++) {
-            if (!reads(r, e)) continue;
-            // Where rows of the filter are many, most of the results are another block's.
-            if (!HELD && (u32)(stage * GROUPS + group - r * DILATION_H / STRIDE_H) >= (u32)rows) continue;
-            const int tap = sub / STRIDE_H * R + r;
-            u32 b[2];
-            if constexpr (HELD) {
-              b[0] = held[HELD ? tap * STEPS + k : 0][0], b[1] = held[HELD ? tap * STEPS + k : 0][1];
-            } else {
-              const u32 *const at =
-                  table + (tap * FILTER_COLUMNS + 4 * k + place / 2 + (1 - second) * STRIDE_W) * 4 + c;
-              b[0] = holds ? at[0] : 0, b[1] = holds ? at[8] : 0;
-            }
+          for (int first = 0; first < R; first += CHUNK) {
+            // Where rows of the filter are many, most of the rows of results that they reach are another block's.
+            const int behind = stage * GROUPS + group - first * DILATION_H / STRIDE_H;
+            if (!HELD && (behind < 0 || behind - (CHUNK - 1) * DILATION_H / STRIDE_H > rows)) continue;
 #pragma unroll
-            for (int m = 0; m < PRODUCTS; m++)
-              multiply(Element(), sums[LIVE - 1 - r * DILATION_H / STRIDE_H][m], a[m], b[0], b[1]);
+            for (int r = first; r < first + CHUNK && r < R; r++) {
+              if (!reads(r, e)) continue;
+              const int tap = sub / STRIDE_H * R + r;
+              u32 b[2];
+              if constexpr (HELD) {
+                b[0] = held[HELD ? tap * STEPS + k : 0][0], b[1] = held[HELD ? tap * STEPS + k : 0][1];
+              } else {
+                const u32 *const at =
+                    table + (tap * FILTER_COLUMNS + 4 * k + place / 2 + (1 - second) * STRIDE_W) * 4 + c;
+                b[0] = holds ? at[0] : 0, b[1] = holds ? at[8] : 0;
+              }
+#pragma unroll
+              for (int m = 0; m < PRODUCTS; m++)
+                multiply(Element(), sums[LIVE - 1 - r * DILATION_H / STRIDE_H][m], a[m], b[0], b[1]);
+            }
           }
         };
         if constexpr (HELD) {

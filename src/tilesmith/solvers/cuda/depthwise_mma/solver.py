@@ -5,20 +5,17 @@ Rows of inputs stream through shared memory, each is read once, and adds to all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
-from itertools import product
-
 from tilesmith.plan.records import Draft
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.features import EPILOGUE, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, RESULTS
+from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX
+from tilesmith.solvers.cuda.common.depthwise import RankedDepthwise, refused_depthwise
 from tilesmith.solvers.cuda.depthwise_mma.cost import depthwise_mma_seconds
 from tilesmith.solvers.cuda.depthwise_mma.draft import depthwise_mma_draft
-from tilesmith.solvers.cuda.depthwise_mma.tile import PLANE_CHANNELS, DepthwiseMmaTile, upright
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
+from tilesmith.solvers.cuda.depthwise_mma.tile import PLANE_CHANNELS, DepthwiseMmaTile, row_counts, upright
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, remembered, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
@@ -33,7 +30,7 @@ AXES = (
 )
 
 
-class DepthwiseMmaSolver:
+class DepthwiseMmaSolver(RankedDepthwise[DepthwiseMmaTile]):
     """One input and one output channel a group, channels-last and a multiple of 4, 16-bit operands, sums in fp32."""
 
     name = "mma_depthwise"
@@ -43,16 +40,13 @@ class DepthwiseMmaSolver:
 
     @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
-        if not isinstance(problem, ConvGeometry):
-            return Rejected(reasons.OP)
-        g = problem
-        if g.direction not in ("fwd", "bwd", "wrw"):
-            return Rejected(reasons.DIRECTION, g.direction)
-        if not g.groups == g.c == g.k or g.c == 1:
-            return Rejected(reasons.GROUPS, f"{g.groups} groups of {g.c} and {g.k} channels")
-        operand, filter_, result = {"fwd": (g.x, g.w, g.y), "bwd": (g.y, g.w, g.x), "wrw": (g.x, g.y, g.w)}[g.direction]
-        if operand.dtype != filter_.dtype or operand.dtype not in HALVES or result.dtype not in RESULTS:
-            return Rejected(reasons.DTYPE, f"{operand.dtype} x {filter_.dtype} -> {result.dtype}")
+        refused = refused_depthwise(problem)
+        if refused is not None:
+            return refused
+        g = _conv(problem)
+        operand = g.y if g.direction == "bwd" else g.x
+        if operand.dtype not in HALVES:
+            return Rejected(reasons.DTYPE, operand.dtype)
         if not target.has_cp_async or (operand.dtype == "bf16" and not target.has_bf16):
             return Rejected(reasons.TARGET, "cp.async")
         if not (g.x.channels_last and g.y.channels_last):
@@ -63,24 +57,21 @@ class DepthwiseMmaSolver:
             return Rejected(reasons.STRIDE, f"{g.stride}")
         if max(abs(view.strides[0]) for view in (g.x, g.y)) > MAX_INDEX:
             return Rejected(reasons.SIZE)
-        if next(_tiles(upright(g), target), None) is None:
+        if next(self.tiles(problem, target), None) is None:
             return Rejected(reasons.FILTER, f"filter {g.filter}, stride {g.stride}, dilation {g.dilation}")
         return Accepted()
 
-    def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
+    def axis_values(self, problem: Geometry) -> dict[str, tuple[int, ...]]:
+        return _values(_conv(problem))
+
+    def ranked_values(self, problem: Geometry) -> dict[str, tuple[int, ...]]:
         g = _conv(problem)
-        return SearchSpace(_values(g), lambda config: DepthwiseMmaTile(g, config, target).fits)
+        large = g.filter[1] * g.filter[2] > 100  # its table leaves little memory
+        values = {"stages": (2,) if large else (3,), "strips": (1, 2, 4, 8, 16)}
+        return values if g.direction != "wrw" else values | {"filter_rows": row_counts(g)[:2]}
 
-    @remembered
-    def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return _ranked(_conv(problem), target)[0]
-
-    def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
-        """Configs worth measuring, the untuned choice first."""
-        return list(_ranked(_conv(problem), target))
-
-    def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return depthwise_mma_seconds(self.tile(problem, config, target), fit_of(target).depthwise_mma)
+    def seconds(self, tile: DepthwiseMmaTile, target: CudaTarget) -> float:
+        return depthwise_mma_seconds(tile, fit_of(target).depthwise_mma)
 
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> DepthwiseMmaTile:
         """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
@@ -103,20 +94,4 @@ def _even(view: TensorView) -> bool:
 
 
 def _values(g: ConvGeometry) -> dict[str, tuple[int, ...]]:
-    rows = (0,) if g.direction != "wrw" else tuple(range(1, g.filter[1] + 1))
-    return values_of(AXES) | {"filter_rows": rows}
-
-
-def _tiles(g: ConvGeometry, target: CudaTarget) -> Iterator[DepthwiseMmaTile]:
-    """All that fit."""
-    values = _values(g)
-    for point in product(*values.values()):
-        tile = DepthwiseMmaTile(g, Config(tuple(zip(values, point, strict=True))), target)
-        if tile.fits:
-            yield tile
-
-
-@lru_cache(maxsize=256)
-def _ranked(g: ConvGeometry, target: CudaTarget) -> tuple[Config, ...]:
-    fit = fit_of(target).depthwise_mma
-    return tuple(tile.config for tile in sorted(_tiles(g, target), key=lambda t: depthwise_mma_seconds(t, fit)))
+    return values_of(AXES) | {"filter_rows": row_counts(g) if g.direction == "wrw" else (0,)}

@@ -10,7 +10,8 @@ from typing import Any
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX
-from tilesmith.solvers.solver import Config, Configured
+from tilesmith.solvers.cuda.common.depthwise import DepthwiseConfigured
+from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
 PLANE_CHANNELS = 4  # of a warp
@@ -22,39 +23,12 @@ _OTHER_REGISTERS = 44
 
 
 @dataclass(frozen=True)
-class DepthwiseMmaTile(Configured):
+class DepthwiseMmaTile(DepthwiseConfigured):
     """``g`` computed as ``config`` says; see the axes in ``solver``."""
 
     g: ConvGeometry
     config: Config
     target: CudaTarget
-
-    @property
-    def weights(self) -> bool:
-        return self.g.direction == "wrw"
-
-    @property
-    def back(self) -> bool:
-        return self.g.direction == "bwd"
-
-    @property
-    def source(self) -> TensorView:
-        """The tensor that the filter slides over; x for ``wrw``."""
-        return self.g.y if self.back else self.g.x
-
-    @property
-    def result(self) -> TensorView:
-        """The tensor of sums; dy for ``wrw``, which has its size."""
-        return self.g.x if self.back else self.g.y
-
-    @cached_property
-    def padding(self) -> Triple:
-        """Of a convolution of ``source`` with the filter, turned round for backward data."""
-        g = self.g
-        if not self.back:
-            return g.padding
-        d, h, w = ((f - 1) * step - pad for f, step, pad in zip(g.filter, g.dilation, g.padding, strict=True))
-        return d, h, w
 
     @cached_property
     def image(self) -> Triple:
@@ -87,8 +61,7 @@ class DepthwiseMmaTile(Configured):
     @cached_property
     def steps(self) -> int:
         """Products along a row of the filter: each takes four pixels of inputs."""
-        g = self.g
-        return -(-(g.stride[2] + (g.filter[2] - 1) * g.dilation[2] + 1) // 4)
+        return _steps(self.g)
 
     @cached_property
     def live(self) -> int:
@@ -231,6 +204,16 @@ class DepthwiseMmaTile(Configured):
         if v["block_c"] >= g.c + 16 or self.strips != v["strips"] or v["filter_rows"] > g.filter[1]:
             return False
         return self.resident > 0 and self.teams * self.channel_blocks <= MAX_INDEX and self.strips <= 65535
+
+
+def row_counts(g: ConvGeometry) -> tuple[int, ...]:
+    """Numbers of filter rows that a block of backward weights may sum: even shares, the few largest that fit."""
+    shares = sorted({-(-g.filter[1] // count) for count in range(1, g.filter[1] + 1)}, reverse=True)
+    return tuple(rows for rows in shares if 4 * g.filter[0] * rows * _steps(g) <= _MAX_SUMS)[:4]
+
+
+def _steps(g: ConvGeometry) -> int:
+    return -(-(g.stride[2] + (g.filter[2] - 1) * g.dilation[2] + 1) // 4)
 
 
 def upright(g: ConvGeometry) -> ConvGeometry:

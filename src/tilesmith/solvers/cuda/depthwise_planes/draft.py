@@ -56,7 +56,7 @@ def _steps(name: str, view: TensorView) -> tuple[Argument, ...]:
 def _source(t: PlanesTile, name: str, op: str, out: str, arguments: tuple[Argument, ...]) -> Source:
     g, v, e = t.g, t.value, t.g.epilogue
     numbers = {
-        "R": g.filter[1], "S": g.filter[2], "PAD_H": t.padding[0], "PAD_W": t.padding[1], "DILATION_H": g.dilation[1],
+        "R": g.filter[1], "S": g.filter[2], "PAD_H": t.padding[1], "PAD_W": t.padding[2], "DILATION_H": g.dilation[1],
         "DILATION_W": g.dilation[2], "TH": v["rows_per_thread"], "VEC": v["columns_per_thread"],
         "THREADS": v["threads"],
     }  # fmt: skip

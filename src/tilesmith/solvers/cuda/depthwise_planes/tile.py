@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilesmith.problems.dtypes import dtype
-from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
-from tilesmith.solvers.solver import Config, Configured
+from tilesmith.solvers.cuda.common.depthwise import DepthwiseConfigured
+from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 
 _MAX_TAPS = 49
@@ -16,38 +17,12 @@ _MAX_UNROLLED = 4096  # multiply-adds of a thread
 
 
 @dataclass(frozen=True)
-class PlanesTile(Configured):
+class PlanesTile(DepthwiseConfigured):
     """``g`` computed as ``config`` says; see the axes in ``solver``."""
 
     g: ConvGeometry
     config: Config
     target: CudaTarget
-
-    @property
-    def weights(self) -> bool:
-        return self.g.direction == "wrw"
-
-    @property
-    def back(self) -> bool:
-        return self.g.direction == "bwd"
-
-    @property
-    def source(self) -> TensorView:
-        """The tensor that the filter slides over; x for ``wrw``."""
-        return self.g.y if self.back else self.g.x
-
-    @property
-    def result(self) -> TensorView:
-        """The tensor of sums; dy for ``wrw``, which has its size."""
-        return self.g.x if self.back else self.g.y
-
-    @cached_property
-    def padding(self) -> tuple[int, int]:
-        """Of a convolution of ``source`` with the filter, turned round for backward data."""
-        g = self.g
-        if not self.back:
-            return g.padding[1], g.padding[2]
-        return ((g.filter[1] - 1) * g.dilation[1] - g.padding[1], (g.filter[2] - 1) * g.dilation[2] - g.padding[2])
 
     @cached_property
     def image(self) -> tuple[int, int]:
