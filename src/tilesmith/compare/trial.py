@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from tilesmith import env
 from tilesmith.compare.commands import follow
 from tilesmith.compare.rival import Rival, Setting, TriedRival, rivals_of
-from tilesmith.dispatch.locations import device_ordinal, target_of
+from tilesmith.dispatch.locations import target_of
 from tilesmith.errors import TilesmithError, shortened
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
+from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.targets.target import CudaTarget, Target
 
 Tell = Callable[[str], None]

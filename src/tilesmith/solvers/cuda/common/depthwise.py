@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from functools import cached_property
 from itertools import product
 from typing import Generic, Protocol, TypeVar
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import RESULTS
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config, Configured, Geometry, Rejected, SearchSpace, remembered
 from tilesmith.targets.target import CudaTarget
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -11,6 +10,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX
 from tilesmith.solvers.cuda.common.depthwise import DepthwiseConfigured
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.target import CudaTarget
 

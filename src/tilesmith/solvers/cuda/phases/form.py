@@ -8,7 +8,7 @@ whatever the phase ``a``. Forward convolution of stride 1 is the same with a fil
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 
 from tilesmith.plan.slots import span_bytes
@@ -17,6 +17,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, widest
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Rejected
 
 MAX_TAPS = 1024

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import product
 from math import prod
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import Triple
 from tilesmith.solvers.cuda.phases.form import PhasesForm
+from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config, Configured
 from tilesmith.targets.target import CudaTarget
 
