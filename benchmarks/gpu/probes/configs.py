@@ -1,5 +1,6 @@
 """Configs of solvers on problems: compiled, checked on the device, and timed beside the libraries.
 
+    python benchmarks/gpu/probes/configs.py FILE.jsonl       prints what such a run has written
     python benchmarks/gpu/probes/configs.py PROBLEMS [--solver NAME ...] [--configs N] [--also CONFIG ...]
         [--hopeless N] [--seconds S] [--limit S] [--lock FILE] [--out FILE]
 
@@ -165,7 +166,9 @@ def work(args: argparse.Namespace) -> int:
         with open(args.out, "a") as out:
             for solver in sorted({name.split()[0] for name in row["ours"]}):
                 mine = {n.partition(" ")[2]: us for n, us in row["ours"].items() if n.split()[0] == solver}
-                line = {"key": key, "solver": solver, "all": mine, "theirs": row["theirs"], "wrong": row["wrong"]}
+                estimates = {config: row["estimates"][f"{solver} {config}"] for config in mine}
+                line = {"key": key, "solver": solver, "all": mine, "estimates": estimates, "theirs": row["theirs"],
+                        "wrong": row["wrong"]}  # fmt: skip
                 out.write(json.dumps(line) + "\n")
     return 0
 
@@ -189,17 +192,28 @@ def compile_all(args: argparse.Namespace) -> None:
     print(f"{len(sources)} sources compiled in {time.monotonic() - began:.1f} s", flush=True)
 
 
-def summary(path: Path) -> None:
-    ratios: dict[str, float] = {}
-    theirs: dict[str, float] = {}
-    for row in map(json.loads, path.read_text().splitlines() if path.exists() else []):
-        if row["all"] and row["theirs"]:
-            ratios[row["key"]] = min(*row["all"].values(), ratios.get(row["key"], float("inf")))
-            theirs[row["key"]] = min(row["theirs"].values())
-    found = [theirs[key] / us for key, us in ratios.items()]
+def summary(path: Path, rows: bool) -> None:
+    """The libraries' least time over ours, of the fastest config and of the one with the least estimate."""
+    problems: dict[str, list[dict]] = {}
+    for line in map(json.loads, path.read_text().splitlines() if path.exists() else []):
+        problems.setdefault(line["key"], []).append(line)
+    found: list[tuple[float, float]] = []
+    for key, lines in problems.items():
+        ours = {(line["solver"], config): us for line in lines for config, us in line["all"].items()}
+        guess = {(line["solver"], config): us for line in lines for config, us in line["estimates"].items()}
+        theirs = lines[0]["theirs"]
+        if not ours or not theirs:
+            continue
+        fastest, untuned = min(ours, key=ours.__getitem__), min(guess, key=guess.__getitem__)
+        best = min(theirs.values())
+        found.append((best / ours[fastest], best / ours[untuned]))
+        if rows:
+            print(f"{found[-1][0]:7.3f} {found[-1][1]:7.3f} {ours[fastest]:9.2f} us {fastest[0]:22} {key}")
     if found:
-        mean = statistics.geometric_mean(found)
-        print(f"{len(found)} problems: {mean:.3f} of the libraries (geometric mean), least {min(found):.3f}")
+        tuned, untuned = (statistics.geometric_mean(each) for each in zip(*found, strict=True))
+        print(f"{len(found)} problems, {sum(len(lines[0]['wrong']) for lines in problems.values())} wrong kernels: "
+              f"{tuned:.3f} of the libraries (geometric mean), least {min(found)[0]:.3f}; untuned {untuned:.3f}, "
+              f"least {min(each[1] for each in found):.3f}")  # fmt: skip
 
 
 def main() -> int:
@@ -217,6 +231,9 @@ def main() -> int:
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--at", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.problems.endswith(".jsonl"):
+        summary(Path(args.problems), True)
+        return 0
     if args.start is not None:
         return work(args)
     compile_all(args)
@@ -232,7 +249,7 @@ def main() -> int:
             start = int(at.read_text()) + 1
             print("  the process died: the next problem has another", flush=True)
     at.unlink(missing_ok=True)
-    summary(Path(args.out))
+    summary(Path(args.out), False)
     return 0
 
 
