@@ -35,8 +35,8 @@ from tilesmith.solvers.generation import generator_digest  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of  # noqa: E402
 
 LISTS = (
-    "resnet50", "boo", "diffusion", "gemm_square", "gemm_llm", "gemm_tvm", "volumetric", "deconv", "grouped",
-    "few_channels", "networks", "irregular_random", "fused",
+    "resnet50", "boo", "diffusion", "gemm_square", "gemm_llm", "gemm_tvm", "gemm_fp8", "gemm_int8", "gemm_odd",
+    "volumetric", "deconv", "grouped", "few_channels", "networks", "irregular_random", "fused",
 )  # fmt: skip
 FOLDER = ROOT / "build" / "gpu-bench"
 ABOUT = ("method", "cudnn", "cublas", "wall")

@@ -264,7 +264,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
   extern __shared__ __align__(1024) unsigned char ts_shared[];
   if (threadIdx.x == WARPGROUPS * 128) ts_map_prefetch(&map_a), ts_map_prefetch(&map_b);
   Run run = TS_RUN;
-  const Out *const bias_of_all = run.bias;
+  const auto bias_of_all = run.bias;
   const ts_u32 ring = ts_shared_address(ts_shared), staging = ring + RING, barriers = staging + STAGING;
   const auto full = [=](ts_u32 stage) { return barriers + 8 * stage; };
   const auto empty = [=](ts_u32 stage) { return barriers + 8 * (STAGES + stage); };
