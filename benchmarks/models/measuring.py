@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,8 +167,23 @@ def sample_all(host: Host, rows: dict[str, dict], options: argparse.Namespace) -
         }  # fmt: skip
 
 
-def measure(cell: Cell, modes: list[Mode], options: argparse.Namespace) -> dict[str, dict]:
-    """The row of every mode."""
+@contextmanager
+def quiet(path: Path | None) -> Iterator[Callable[[], None]]:
+    """Share a machine with other runs: the caller builds among them, and calls what it is given before it samples.
+
+    All runs hold the file's lock together while they build. One that wants to sample waits until it has the lock alone:
+    until no other run builds or samples.
+    """
+    if path is None:
+        yield lambda: None
+        return
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield lambda: fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def measure(cell: Cell, modes: list[Mode], options: argparse.Namespace, alone: Callable[[], None]) -> dict[str, dict]:
+    """The row of every mode. ``alone`` is called before the first sample."""
     folder = Path(tempfile.mkdtemp(prefix="tilesmith-models-"))
     host = Host(cell, folder, options)
     try:
@@ -177,6 +195,7 @@ def measure(cell: Cell, modes: list[Mode], options: argparse.Namespace) -> dict[
         if options.tune and any(mode.ours for mode in modes):
             tune_first(host, options)
         rows = build_all(host, modes, options)
+        alone()
         sample_all(host, rows, options)
         return rows
     finally:

@@ -37,8 +37,12 @@ def path_of(family: str, threads: int) -> Path:
 
 def load(path: Path, family: str, threads: int, command: str) -> dict:
     """What the file holds, with this machine, date and command."""
-    cells = json.loads(path.read_text())["cells"] if path.exists() else []
-    return {"machine": machine(family, threads, command), "cells": cells}
+    return {"machine": machine(family, threads, command), "cells": cells(path)}
+
+
+def cells(path: Path) -> list[dict]:
+    """What the file holds of each model."""
+    return json.loads(path.read_text())["cells"] if path.exists() else []
 
 
 def machine(family: str, threads: int, command: str) -> dict:

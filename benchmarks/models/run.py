@@ -29,7 +29,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 import results  # noqa: E402
 import torch  # noqa: E402
-from measuring import Cell, measure  # noqa: E402
+from measuring import Cell, measure, quiet  # noqa: E402
 from modes import MODES, Mode, mode_named  # noqa: E402
 from zoo import DTYPES, MODELS, batch_of  # noqa: E402
 
@@ -72,6 +72,8 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--remembered", action="store_true", help="time a second process's first result as well")
     parser.add_argument("--build-limit", type=float, default=400.0, help="seconds until a mode must have a result")
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which no model is begun")
+    parser.add_argument("--lock", type=Path, metavar="FILE",
+                        help="build beside other runs that name this file, but take samples alone")  # fmt: skip
     parser.add_argument("--again", action="store_true", help="measure what has times already")
     parser.add_argument("--table", action="store_true", help="measure nothing; write the page of the docs")
     parser.add_argument("--out", type=Path, help="the file of results, if not the machine's own")
@@ -100,10 +102,12 @@ def main(words: list[str]) -> int:
             print(f"{cell.model}: left for the next time", flush=True)
             continue
         print(f"{cell.model}, {cell.kind}, {cell.dtype}, batch {cell.batch}", flush=True)
-        rows = measure(cell, modes, options)
-        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        results.add(data, cell.key, {name: row | {"date": stamp} for name, row in rows.items()})
-        results.write(path, data)
+        with quiet(options.lock) as alone:
+            rows = measure(cell, modes, options, alone)
+            stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            data["cells"] = results.cells(path)  # other runs may have added some
+            results.add(data, cell.key, {name: row | {"date": stamp} for name, row in rows.items()})
+            results.write(path, data)
         print(results.told(cell.key, results.rows_of(data, cell.key)), flush=True)
         failed = failed or any("failed" in row or "died" in row for row in rows.values())
     if options.out is None:

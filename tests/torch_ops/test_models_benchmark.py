@@ -50,7 +50,7 @@ def test_a_mode_that_dies_or_hangs_costs_itself_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(measuring, "keep_log", lambda log, cell: None)
     options = run.parsed(["--build-limit", "1", "--rounds", "3", "--device", "cpu"])
     modes = [mode_named(n) for n in ("eager", "compile", "compile, freezing", "tilesmith.optimize")]
-    rows = measuring.measure(CELL, modes, options)
+    rows = measuring.measure(CELL, modes, options, lambda: None)
     assert rows["eager"]["us"] == pytest.approx(50.0)
     assert rows["compile"] == {"died": "the process ended with -6"}
     assert "gave no result within 1 s" in rows["compile, freezing"]["died"]
