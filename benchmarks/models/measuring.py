@@ -20,6 +20,7 @@ from tilesmith.measure.timing import PAUSE_S, summarize
 
 SAMPLE_LIMIT_S = 120.0
 PREPARE_LIMIT_S = 300.0
+ALONE_LIMIT_S = 600.0
 BUILD_S = 120.0  # beyond the time that a search has
 
 
@@ -178,8 +179,20 @@ def quiet(path: Path | None) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
     with path.open("w") as file:
+
+        def alone() -> None:
+            deadline = time.monotonic() + ALONE_LIMIT_S
+            fcntl.flock(file, fcntl.LOCK_UN)  # some systems never turn a shared lock into one's own
+            while True:
+                try:
+                    return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise SystemExit(f"{path}: other runs held it for {ALONE_LIMIT_S:.0f} s") from None
+                    time.sleep(0.1)
+
         fcntl.flock(file, fcntl.LOCK_SH)
-        yield lambda: fcntl.flock(file, fcntl.LOCK_EX)
+        yield alone
 
 
 def measure(cell: Cell, modes: list[Mode], options: argparse.Namespace, alone: Callable[[], None]) -> dict[str, dict]:

@@ -26,7 +26,7 @@ STEPS: dict[str, Step] = {}
 
 def prepare(task: dict) -> dict:
     sample = make_sample(task["model"], task["family"], task["batch"], task["dtype"])
-    answer = answer_of(sample, task["training"])
+    answer = answer_of(sample, task["training"], task["family"])
     torch.save((sample.model, sample.x, sample.target, answer.result, answer.loss), task["file"])
     return {}
 

@@ -167,14 +167,14 @@ class Answer:
     loss: float = 0.0
 
 
-def answer_of(sample: Sample, training: bool) -> Answer:
-    """By PyTorch in float64, from the rounded weights and data."""
-    model, x = copy.deepcopy(sample.model).double(), sample.x.double()
+def answer_of(sample: Sample, training: bool, device: str = "cpu") -> Answer:
+    """By PyTorch in float64 on the device, from the rounded weights and data."""
+    model, x = copy.deepcopy(sample.model).double().to(device), sample.x.double().to(device)
     if not training:
         with torch.no_grad():
-            return Answer(model(x))
+            return Answer(model(x).cpu())
     model.train()
-    loss = loss_of(model(x), sample.target)
+    loss = loss_of(model(x), sample.target.to(device))
     loss.backward()
     return Answer(flat_gradients(model), float(loss.detach()))
 
