@@ -1,0 +1,41 @@
+"""What is expected of untuned kernels in a compiled graph agrees with what was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from tilesmith.problems.keys import parse_key
+from tilesmith.targets.names import parse_target
+from tilesmith.torch_ops.compile.expectation import expectation
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+def untuned_ratios(path: Path) -> dict[str, tuple[str, float]]:
+    """By problem: the family with the least estimate, and the library's time over the time of that config."""
+    choices: dict[str, list[tuple[float, str, float]]] = {}
+    library: dict[str, float] = {}
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        timed = [(row["estimates"][config], row["solver"], us) for config, us in row["all"].items()]
+        choices.setdefault(row["key"], []).extend(timed)
+        library[row["key"]] = min(row["theirs"].values(), default=math.nan)
+    return {key: (min(c)[1], library[key] / min(c)[2]) for key, c in choices.items() if c}
+
+
+@pytest.mark.parametrize("name", ["grouped", "deconv", "irregular_random"])
+def test_what_is_replaced_on_a_gpu_was_measured_faster(name: str) -> None:
+    target = parse_target("sm_90a:132:h200")
+    replaced: list[float] = []
+    for key, (solver, ratio) in untuned_ratios(RESULTS / f"gpu_{name}_h200.jsonl").items():
+        ours, reason = expectation(parse_key(key), solver, target)
+        assert ours or ratio < 1.0, f"{key} is left to PyTorch ({reason}), and ours was {ratio:.2f} times as fast"
+        if ours:
+            replaced.append(ratio)
+    assert len(replaced) > 15
+    assert min(replaced) > 0.85
+    assert math.exp(sum(map(math.log, replaced)) / len(replaced)) > 1.2
