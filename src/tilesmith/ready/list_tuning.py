@@ -9,32 +9,40 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from tilesmith.compare.own_operator import load_pytorch
 from tilesmith.errors import InterruptedSearchError, NoSolutionError
 from tilesmith.ready.held import Held, Place, held_answer
 from tilesmith.ready.telling import Effort, compare_and_tell, ended_of_held, search_and_tell
 from tilesmith.ready.watch import Task
+from tilesmith.targets.target import CpuTarget
 from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import PASSED_OVER, STOPPED, Ended, Watcher
 from tilesmith.tune.retune import CurrentSetup, current_setup
 
-LIBRARY_LEAST_S = 10.0  # of a problem's budget: PyTorch's import alone takes seconds of a shorter one
+# Seconds of a problem's budget from which PyTorch is timed beside it: loading PyTorch takes some of the first one's.
+LEAST_S, LEAST_DEVICE_S = 10.0, 30.0
+CALLS, SHARE = 50, 0.1  # PyTorch is left out where so many calls of the untuned config exceed this part of the budget
 
 
 def tune_list(
-    tasks: Sequence[Task], place: Place, effort: Effort, watcher: Watcher, *, library: bool = False,
+    tasks: Sequence[Task], place: Place, effort: Effort, watcher: Watcher, *, library: bool | None = False,
     resume: bool = False, start: Callable[[], float] = time.monotonic,
 ) -> bool:  # fmt: skip
     """Tune each problem; True if Ctrl-C ended it early. What was measured is kept either way.
 
-    With ``library`` PyTorch's own operator is timed before each search, in the same budget. ``resume`` passes over the
-    problems that an earlier run has tuned with today's solvers, compiler and machine. ``start`` gives the moment of
-    ``time.monotonic`` from which the next problem's time counts. A problem without an answer is told as such, and the
-    next one follows. Raises ``NoCompilerError`` and ``DatabaseError``.
+    With ``library`` PyTorch's own operator is timed before each search, in the same budget; None: where that takes
+    little of it. ``resume`` passes over the problems that an earlier run has tuned with today's solvers, compiler and
+    machine. ``start`` gives the moment of ``time.monotonic`` from which the first problem's time counts. A problem
+    without an answer is told as such, and the next one follows. Raises ``NoCompilerError`` and ``DatabaseError``.
     """
     now = current_setup(place.target, place.ordinal)
-    library = library and (effort.seconds is None or effort.seconds >= LIBRARY_LEAST_S)
+    anyway = library is True
+    library = _has_time(len(tasks), place, effort) if library is None else library
     at: Task | None = None
     try:
+        if library and len(tasks) > 1:
+            load_pytorch(place.target)  # in no problem's time
+            start()
         with Workers() as workers:
             for at in tasks:
                 held = _held(at, place, now) if resume else None
@@ -42,7 +50,7 @@ def tune_list(
                     watcher(ended_of_held(at.key, PASSED_OVER, held))
                     continue
                 began = start()
-                if library:
+                if library and (anyway or _fits(at, place, effort)):
                     compare_and_tell(at.signature, place, watcher)
                 search_and_tell(at.signature, place, effort, watcher, workers, began)
     except (KeyboardInterrupt, InterruptedSearchError):
@@ -51,6 +59,21 @@ def tune_list(
             watcher(Ended(at.key, STOPPED) if held is None else ended_of_held(at.key, STOPPED, held))
         return True
     return False
+
+
+def _has_time(problems: int, place: Place, effort: Effort) -> bool:
+    """Whether the budget of each problem leaves time for PyTorch; of a list, none pays for loading it."""
+    least_s = LEAST_S if problems > 1 or isinstance(place.target, CpuTarget) else LEAST_DEVICE_S
+    return effort.seconds is None or effort.seconds >= least_s
+
+
+def _fits(task: Task, place: Place, effort: Effort) -> bool:
+    """Whether timing PyTorch takes a small part of the budget, by the predicted time of the untuned config."""
+    try:
+        job = place.job(task.signature)
+    except NoSolutionError:  # the search says why
+        return False
+    return effort.seconds is None or CALLS * job.predict(job.untuned) <= SHARE * effort.seconds
 
 
 def _held(task: Task, place: Place, now: CurrentSetup) -> Held | None:
