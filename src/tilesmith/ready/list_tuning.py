@@ -14,13 +14,13 @@ from tilesmith.errors import InterruptedSearchError, NoSolutionError
 from tilesmith.ready.held import Held, Place, held_answer
 from tilesmith.ready.telling import Effort, compare_and_tell, ended_of_held, search_and_tell
 from tilesmith.ready.watch import Task
-from tilesmith.targets.target import CpuTarget
 from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import PASSED_OVER, STOPPED, Ended, Watcher
 from tilesmith.tune.retune import CurrentSetup, current_setup
 
-# Seconds of a problem's budget from which PyTorch is timed beside it: loading PyTorch takes some of the first one's.
-LEAST_S, LEAST_DEVICE_S = 10.0, 30.0
+# Seconds of a problem's budget from which PyTorch is timed beside it, of a list and of a single problem. Loading PyTorch
+# takes 2 to 8 seconds: of a list none pays for it, and of a single problem the limit counts from the process's start.
+LEAST_S, LEAST_ALONE_S = 10.0, 30.0
 CALLS, SHARE = 50, 0.1  # PyTorch is left out where so many calls of the untuned config exceed this part of the budget
 
 
@@ -37,10 +37,11 @@ def tune_list(
     """
     now = current_setup(place.target, place.ordinal)
     anyway = library is True
-    library = _has_time(len(tasks), place, effort) if library is None else library
+    if library is None:
+        library = effort.seconds is None or effort.seconds >= (LEAST_S if len(tasks) > 1 else LEAST_ALONE_S)
     at: Task | None = None
     try:
-        if library and len(tasks) > 1:
+        if library and (anyway or len(tasks) > 1):
             load_pytorch(place.target)  # in no problem's time
             start()
         with Workers() as workers:
@@ -59,12 +60,6 @@ def tune_list(
             watcher(Ended(at.key, STOPPED) if held is None else ended_of_held(at.key, STOPPED, held))
         return True
     return False
-
-
-def _has_time(problems: int, place: Place, effort: Effort) -> bool:
-    """Whether the budget of each problem leaves time for PyTorch; of a list, none pays for loading it."""
-    least_s = LEAST_S if problems > 1 or isinstance(place.target, CpuTarget) else LEAST_DEVICE_S
-    return effort.seconds is None or effort.seconds >= least_s
 
 
 def _fits(task: Task, place: Place, effort: Effort) -> bool:
