@@ -18,8 +18,8 @@ from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import PASSED_OVER, STOPPED, Ended, Watcher
 from tilesmith.tune.retune import CurrentSetup, current_setup
 
-# Seconds of a problem's budget from which PyTorch is timed beside it, of a list and of a single problem. Loading PyTorch
-# takes 2 to 8 seconds: of a list none pays for it, and of a single problem the limit counts from the process's start.
+# Seconds of a problem's budget from which PyTorch is timed beside it, in a list and alone. Loading PyTorch takes 2 to 8
+# seconds: no problem of a list pays for it, and the limit of a single problem counts from the start of the process.
 LEAST_S, LEAST_ALONE_S = 10.0, 30.0
 CALLS, SHARE = 50, 0.1  # PyTorch is left out where so many calls of the untuned config exceed this part of the budget
 
