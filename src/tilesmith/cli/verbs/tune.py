@@ -14,11 +14,12 @@ from tilesmith.cli.options import (
     dtype_option,
     external_option,
     json_flag,
+    problems_argument,
     seed_option,
     threads_option,
 )
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.cli.terminal import budget_start, complain, note, print_json, print_wrapped, progress
+from tilesmith.cli.terminal import budget_start, complain, note, print_json, progress
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
 from tilesmith.targets.cuda_driver import device_ordinal
@@ -27,7 +28,7 @@ from tilesmith.tune.session import STRATEGIES, TuneResult, tune
 
 
 @click.command("tune", help="Search the best config of each problem and remember it.", **PROBLEMS)
-@click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
+@problems_argument
 @click.option("--strategy", type=click.Choice(list(STRATEGIES)), default="model", help="How the space is searched.")
 @click.option("--trials", type=click.IntRange(1), help="Configs of a problem at most (default: no limit).")
 @click.option("--seconds", type=Number(0.1), default=15.0, help="Seconds of a problem at most (default 15).")
@@ -47,7 +48,7 @@ def command(
     with progress(len(listing.items), "tune") as step, Workers() as workers:
         for item in listing.items:
             try:
-                with step.search(item.short, seconds) as listener:
+                with step.search(f"{item}", seconds) as listener:
                     result = tune(
                         item.signature, target, database=layers.writable, cache=cache, strategy=strategy,
                         max_trials=trials, max_seconds=seconds, seed=seed, progress=listener,
@@ -63,7 +64,7 @@ def command(
             if as_json:
                 print_json(_record(item, result))
             else:
-                print_wrapped(f"{item.short}: {result.record.solver} {result.record.config}")
+                click.echo(f"{item.signature.key()} {result.record.solver} {result.record.config}")
     if results:
         good = [result for result in results if not result.disturbed]
         speedups = [result.speedup for result in good if result.speedup]
@@ -90,6 +91,6 @@ def _record(item: Item, result: TuneResult) -> dict[str, object]:
 def _line(item: Item, result: TuneResult) -> str:
     gain = f", {result.speedup:.2f}x the untuned" if result.speedup else ""
     return (
-        f"{item.short}: {result.record.solver} "
+        f"{item}: {result.record.solver} {result.record.config} "
         f"{result.record.time_us:.1f} us{gain}; {result.new_trials} new trials in {result.seconds:.1f} s"
     )
