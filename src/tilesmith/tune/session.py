@@ -448,10 +448,13 @@ class _Search:
         return COMPILE_S if not self.log.time_s else self._compile_s()
 
     def tell(self, phase: str, chosen: Point | None = None) -> None:
-        best = chosen or self.log.best()
+        best, known, time_s = chosen or self.log.best(), len(self.log.records), self.log.time_s
+        untuned_s = time_s.get(self.job.untuned)
+        limit = self.budget.max_trials
         self.listener(
             Progress(
-                self.job.problem, phase, len(self.log.records), self.log.failures, self.budget.spent_s,
-                self.budget.max_seconds, str(best or ""), self.log.time_s[best] * 1e6 if best else None,
+                self.job.problem, phase, known, self.log.failures, self.budget.spent_s, self.budget.max_seconds,
+                str(best or ""), time_s[best] * 1e6 if best else None, None if untuned_s is None else untuned_s * 1e6,
+                None if limit is None else max(0, limit - known), known - self.known,
             )
         )  # fmt: skip
