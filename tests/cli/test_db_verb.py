@@ -174,7 +174,7 @@ def test_check_tells_of_a_file_of_which_nothing_can_be_read(user, tmp_path, monk
     assert "not a database" in row["damaged"][0]
     monkeypatch.setenv("TILESMITH_DB_PATH", f"{garbage}:{user}")
     assert run(["db", "check"]) == 1
-    told = capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
     assert f"{user} (user, an SQLite file): whole" in told
     assert "1 damaged" in told
     assert run(["db", "check", "--db", str(garbage), "--repair"]) == 0

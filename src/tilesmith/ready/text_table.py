@@ -30,30 +30,32 @@ def fitted_table(
 ) -> str:
     """A table of lines of at most ``width`` characters.
 
-    Where it is too wide, the columns named in ``below`` stand under their rows, whole, on lines of their own. If it is
-    then still too wide, the widest texts are cut.
+    Where it is too wide, the columns named in ``below`` stand whole, on lines of their own: above the rest of their row
+    if they are the first columns, else below it. If the rest is still too wide, its widest texts are cut.
     """
     whole = table(headers, rows)
     if _width_of(whole) <= width or not rows:
         return whole
     kept = [i for i, header in enumerate(headers) if header not in below]
-    moved = [i for i, header in enumerate(headers) if header in below]
-    short = [headers[i] for i in kept]
-    lines = _cut_table(short, [[row[i] for i in kept] for row in rows], width).splitlines()
-    out = lines[:1]
+    above = [i for i in range(len(headers)) if i < min(kept)]
+    under = [i for i, header in enumerate(headers) if header in below and i not in above]
+    indent = INDENT if above else ""
+    cells = [[row[i] for i in kept] for row in rows]
+    lines = _cut_table([headers[i] for i in kept], cells, width - len(indent)).splitlines()
+    out = [*(headers[i] for i in above), indent + lines[0]]
     for line, row in zip(lines[1:], rows, strict=True):
-        out.append(line)
-        for i in moved:
-            if row[i] not in (None, ""):
-                out += wrapped(_cell(row[i]), width, INDENT)
+        out += [part for i in above for part in wrapped(_cell(row[i]), width, INDENT, "")]
+        out.append(indent + line)
+        told = [_cell(row[i]) for i in under if row[i] not in (None, "")]
+        out += [part for text in told for part in wrapped(text, width, INDENT + indent)]
     return "\n".join(out)
 
 
 def wrapped(text: str, width: int, indent: str = "", first: str | None = None) -> list[str]:
     """The lines of a text, each of at most ``width`` characters if its words are short enough.
 
-    A word that is too long for a line, such as a key, is broken behind its semicolons and commas. The first line begins
-    with ``first``, all others with ``indent``.
+    A key that is too long for a line is broken behind its semicolons; another long word, such as a path, stays whole.
+    The first line begins with ``first``, all others with ``indent``.
     """
     room = max(8, width - len(indent))
     words = []
@@ -69,14 +71,13 @@ def wrapped(text: str, width: int, indent: str = "", first: str | None = None) -
 
 
 def _pieces(word: str, room: int) -> list[str]:
-    """A long word in parts of at most ``room`` characters, which end at a sign where there is one."""
-    parts = []
-    while len(word) > room:
-        place = max(word.rfind(sign, 0, room) for sign in ";,/+-_")
-        end = place + 1 if place >= room // 2 else room
-        parts.append(word[:end])
-        word = word[end:]
-    return [*parts, word]
+    """A long word in parts that end at a semicolon, each of at most ``room`` characters if it has enough of them."""
+    parts = [""]
+    for piece in word.split(";"):
+        if parts[-1] and len(parts[-1]) + len(piece) >= room:
+            parts.append("")
+        parts[-1] += f"{piece};"
+    return [*parts[:-1], parts[-1][:-1]]
 
 
 def _width_of(text: str) -> int:
