@@ -226,7 +226,7 @@ def test_tune_remembers(capsys):
     (row,) = lines_of(captured.out)
     assert row["time_us"] > 0
     assert row["new_trials"] <= 6
-    assert "problems tuned" in captured.err
+    assert "1 problem tuned" in captured.err
     assert run(["explain", command, "--json"]) == 0
     (explained,) = lines_of(capsys.readouterr().out)
     assert (explained["basis"], explained["solver"], explained["config"]) == ("database", row["solver"], row["config"])
