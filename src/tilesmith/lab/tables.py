@@ -51,7 +51,7 @@ def text_table(results: Sequence[Result], width: int = 100) -> str:
             [said(result.signature) + star, result.time_us, _tflops(result, result.time_us), *theirs, *over,
              result.roofline, result.seconds, f"{result.solver} {result.config}"]
         )  # fmt: skip
-    lines = [fitted_table(head, rows, width, below=("kernel",))]
+    lines = [fitted_table(head, rows, width, below=("problem", "kernel"))]
     for form, dtype in dict.fromkeys((form_of(r.signature), type_of(r.signature)) for r in results):
         of = [r for r in results if (form_of(r.signature), type_of(r.signature)) == (form, dtype)]
         for name in names:

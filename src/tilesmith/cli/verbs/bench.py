@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from tilesmith.cli.options import (
     threads_option,
 )
 from tilesmith.cli.problem_list import Item, read_problems
+from tilesmith.cli.result_file import check_writable, write_result
 from tilesmith.cli.terminal import complain, csv_text, dump_json, note, paced, print_table, print_wrapped, progress
 from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.compare.benchmark import bench
@@ -99,8 +99,8 @@ def command(
     target = place.target
     rivals = chosen_rivals(against, target)
     libraries = tuple(rival.name for rival in rivals)
-    _check_writable("--json", json_path)
-    _check_writable("--csv", csv_path)
+    check_writable("--json", json_path)
+    check_writable("--csv", csv_path)
     if json_path == csv_path == "-":
         raise ArgumentError("--json - and --csv -: only one of them may be printed; name a file for the other")
     rows = _held(json_path, listing.items) if resume else {}
@@ -135,16 +135,16 @@ def command(
                 complain(f"{severity}{item}: {found.reason}")
             step(_line(item, launch, found))
             if json_path not in (None, "-"):  # what is measured is kept, whatever happens to the rest
-                _write(Path(str(json_path)), dump_json(_result(listing.items, rows, place, machine, method, versions)))
+                write_result(str(json_path), dump_json(_result(listing.items, rows, place, machine, method, versions)))
     left = sum(_name(item) not in rows for item in listing.items)
     if left:
         note(f"{left} of {len(listing.items)} problems were not begun (--time-limit); --resume goes on")
     result = _result(listing.items, rows, place, machine, method, versions)
     if json_path not in (None, "-"):
-        _write(Path(str(json_path)), dump_json(result))
+        write_result(str(json_path), dump_json(result))
     ordered = result["results"]
     if csv_path not in (None, "-"):
-        _write(Path(str(csv_path)), _csv(ordered, libraries))
+        write_result(str(csv_path), _csv(ordered, libraries))
     if json_path == "-":
         click.echo(dump_json(result), nl=False)
     elif csv_path == "-":
@@ -286,33 +286,3 @@ def _summary_lines(rows: list[Row], summary: dict[str, Any]) -> list[str]:
     told = {DISTURBED: "disturbed by other processes: measure again when they rest", FAILED: "failed"}
     lines += [f"{summary[status]} of {len(rows)} left out: {why}" for status, why in told.items() if summary[status]]
     return lines
-
-
-def _check_writable(option: str, path: str | None) -> None:
-    """A result file that cannot be written is better met before the measurements than after them."""
-    if path is None or path == "-":
-        return
-    if not path:
-        raise FileFormatError(f"{option} '': not a file's path")
-    if not Path(path).parent.is_dir():
-        raise FileFormatError(f"{path}: cannot be written: no folder {Path(path).parent}")
-    fresh = not Path(path).exists()
-    try:
-        with open(path, "a"):
-            pass
-        if fresh:
-            Path(path).unlink()
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        if path.exists() and not path.is_file():  # a pipe, say
-            path.write_text(text)
-            return
-        staged = path.with_name(f".{path.name}.{os.getpid()}")
-        staged.write_text(text)
-        os.replace(staged, path)
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -42,6 +42,7 @@ def command(
             print_json(_record(each)) if as_json else print_wrapped(
                 f"{short_key(each.answer.problem)}: {', '.join(each.changes)}"
             )
+        note(f"{len(found)} stale problems of {target.name}")
         return status
     changed = failed = 0
     with progress(len(found), "retune") as step:

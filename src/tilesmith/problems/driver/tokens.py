@@ -15,7 +15,7 @@ from tilesmith.spelling import did_you_mean
 
 _COMMENT = re.compile(r"(^|\s)#.*")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_DRIVERS = ("MIOpenDriver", "tilesmith")
+DRIVERS = ("MIOpenDriver", "tilesmith")
 
 
 def split_command(text: str) -> tuple[str, dict[str, str]]:
@@ -26,7 +26,7 @@ def split_command(text: str) -> tuple[str, dict[str, str]]:
     except ValueError as error:
         raise CommandError(f"command {text!r}: {error}") from None
     for place in reversed(range(len(words))):
-        if PurePosixPath(words[place]).name in _DRIVERS:
+        if PurePosixPath(words[place]).name in DRIVERS:
             words = words[place + 1 :]
             break
     if not words:
