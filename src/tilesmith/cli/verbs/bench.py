@@ -32,6 +32,7 @@ from tilesmith.compare.benchmark import bench
 from tilesmith.compare.rival import chosen_rivals
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
+from tilesmith.dispatch.measuring import time_steps
 from tilesmith.errors import ArgumentError, CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.machine import Machine, machine_of
@@ -79,6 +80,7 @@ class Device:
 @click.option("--resume", is_flag=True, help="Keep what the --json file holds, and measure the rest.")
 @click.option("--time-limit", type=Number(0.0), help="Seconds after which no further problem is begun.")
 @click.option("--seconds", type=Number(0.05), default=2.0, help="Measuring time of a problem (default 2).")
+@click.option("--launches", is_flag=True, help="Also time what each launch of a plan adds to the whole.")
 @click.option("--tune", "tunes", is_flag=True, help="Tune each problem first.")
 @click.option("--tune-seconds", type=Number(0.1), default=15.0, help="Budget of --tune (default 15).")
 @external_option
@@ -90,8 +92,8 @@ class Device:
 @long_flag
 def command(
     words: tuple[str, ...], against: tuple[str, ...], json_path: str | None, csv_path: str | None, resume: bool,
-    time_limit: float | None, seconds: float, tunes: bool, tune_seconds: float, external: bool | None, device: str,
-    threads: int | None, mode: str | None, seed: int, dtype: str | None, whole: bool,
+    time_limit: float | None, seconds: float, launches: bool, tunes: bool, tune_seconds: float, external: bool | None,
+    device: str, threads: int | None, mode: str | None, seed: int, dtype: str | None, whole: bool,
 ) -> int:  # fmt: skip
     started = time.monotonic()
     listing = read_problems(words, dtype or "")
@@ -130,6 +132,8 @@ def command(
             except _FAILURES as error:
                 launch, found = None, Bench(FAILED, str(error))
             rows[_name(item)] = _row(item, launch, found)
+            if launches and launch is not None and found.status != FAILED:
+                rows[_name(item)]["launches"] = [asdict(step) for step in time_steps(launch, seed=seed)]
             if found.status != OK:
                 severity = "" if found.status == FAILED else "warning: "
                 complain(f"{severity}{item}: {found.reason}")
@@ -203,7 +207,7 @@ def _row(item: Item, launch: Launchable | None, found: Bench) -> Row:
             name: {"time_us": them.time_us, "spread_us": them.spread_us, "single_us": them.single_us, "mode": them.mode}
             for name, them in found.against.items()
         },
-        "ratio": found.ratio, "single_ratio": found.single_ratio,
+        "ratio": found.ratio, "single_ratio": found.single_ratio, "launches": [],
     }  # fmt: skip
 
 
@@ -244,11 +248,16 @@ def _line(item: Item, launch: Launchable | None, found: Bench) -> str:
     return f"{mark}{item.short}: {launch.solver} {found.time_us:.1f} us{beside}{missing}"
 
 
+_NESTED = ("against", "ratio", "single_ratio", "launches")
+
+
 def _csv(rows: list[Row], against: tuple[str, ...]) -> str:
     """One line a problem; the values of a library have its name before theirs."""
     flat = []
     for row in rows:
-        line = {name: value for name, value in row.items() if name not in ("against", "ratio", "single_ratio")}
+        line = {
+            name: value for name, value in row.items() if name not in ("against", "ratio", "single_ratio", "launches")
+        }
         for name in against:
             found = row["against"].get(name, {})
             line |= {f"{name}_{field}": found.get(field) for field in ("time_us", "spread_us", "single_us", "mode")}
@@ -270,8 +279,26 @@ def _report(rows: list[Row], against: tuple[str, ...], summary: dict[str, Any], 
     ]  # fmt: skip
     headers += ["status"] * odd + ["config"] * whole
     print_table(headers, cells, below=("problem", "config"))
+    _print_launches(rows)
     for line in _summary_lines(rows, summary):
         print_wrapped(line)
+
+
+def _print_launches(rows: list[Row]) -> None:
+    """What each launch adds to its row's time, and its share of the sum; nothing without ``--launches``."""
+    cells: list[list[object]] = []
+    for number, row in enumerate(rows, 1):
+        steps = row.get("launches", ())
+        total = sum(step["time_us"] for step in steps)
+        # A symbol ends with the arch and a digest, which the rows of a table have no room for.
+        cells += [
+            [number, step["step"].partition("__")[0], step["time_us"], step["spread_us"], step["time_us"] / total]
+            for step in steps
+        ]
+    if cells:
+        click.echo()
+        print_table(["row", "launch", "adds_us", "spread_us", "share"], cells)
+        click.echo()
 
 
 def _summary_lines(rows: list[Row], summary: dict[str, Any]) -> list[str]:
