@@ -73,7 +73,7 @@ def test_problems_of_the_command_line_page_run(tmp_path, capsys):
         command for heading in ("verify", "generate", "explain", "Driver commands")
         for command in re.findall(r"^\$ tilesmith (.*)$", section(page, heading), re.M)
     ]  # fmt: skip
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         assert run(shlex.split(command)) == 0, command
     assert capsys.readouterr().out

@@ -36,7 +36,7 @@ VERBS: Final = {
     "package": "build kernel packages, look at them, compare and change them",
     "embed": "write and build a C library with the kernels of chosen problems",
     "cache": "list, verify, prune or clear the cache of kernels, plans and sources",
-    "doctor": "check compilers, devices, folders, databases and cache, and say what to type",
+    "doctor": "check compilers, devices, PyTorch, folders, databases and cache, and say what to type",
     "trace": "run a PyTorch script and write the problems that it meets",
     "tune-model": "run a PyTorch script and tune the problems that it meets where the time is worth most",
     "solvers": "list the families of kernels: what each computes, and the axes of its configs",
