@@ -37,7 +37,7 @@ def test_bench_shows_them(capsys):
     steps = get_launchable(WRW).plan.run
     shown = [line.split() for line in lines[head + 1 : head + 1 + len(steps)]]
     assert [line[1] for line in shown] == [step.symbol.partition("__")[0] for step in steps]
-    assert abs(sum(float(line[-1]) for line in shown) - 1.0) < 0.01  # the shares
+    assert abs(sum(float(line[-1].rstrip("%")) for line in shown) - 100.0) < 1.0  # the shares
     assert run([*words, "--json", "-"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["results"]
     assert [each["step"] for each in row["launches"]] == [step.symbol for step in steps]

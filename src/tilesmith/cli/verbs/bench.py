@@ -292,7 +292,13 @@ def _print_launches(rows: list[Row]) -> None:
         total = sum(step["time_us"] for step in steps)
         # A symbol ends with the arch and a digest, which the rows of a table have no room for.
         cells += [
-            [number, step["step"].partition("__")[0], step["time_us"], step["spread_us"], step["time_us"] / total]
+            [
+                number,
+                step["step"].partition("__")[0],
+                step["time_us"],
+                step["spread_us"],
+                f"{step['time_us'] / total:6.1%}",
+            ]
             for step in steps
         ]
     if cells:
