@@ -48,9 +48,9 @@ def test_ls(folder, capsys):
     assert run(["cache", "ls"]) == 0
     out, err = capsys.readouterr()
     held = inventory(folder)
-    assert len(out.splitlines()) == 1 + len(held)
+    assert len([line for line in out.splitlines() if not line.startswith(" ")]) == 1 + len(held)
     assert "c_reference" in out
-    assert CONV.key() in out
+    assert CONV.key() in "".join(out.split())
     assert f"{len(held)} files" in err
     assert run(["cache", "ls", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -12,6 +12,7 @@ from tilesmith.cli.main import run
 from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
 from tilesmith.problems.keys import parse_key
+from tilesmith.problems.short_name import short_key
 from tilesmith.targets.detect import host_target
 
 STORE = Path(__file__).parents[1] / "db" / "stores" / "v2.db"
@@ -173,7 +174,7 @@ def test_check_tells_of_a_file_of_which_nothing_can_be_read(user, tmp_path, monk
     assert "not a database" in row["damaged"][0]
     monkeypatch.setenv("TILESMITH_DB_PATH", f"{garbage}:{user}")
     assert run(["db", "check"]) == 1
-    told = capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
     assert f"{user} (user, an SQLite file): whole" in told
     assert "1 damaged" in told
     assert run(["db", "check", "--db", str(garbage), "--repair"]) == 0
@@ -238,7 +239,7 @@ def test_retune_searches_what_is_stale_once(tmp_path, monkeypatch, capsys):
     row = json.loads(captured.out)
     assert (row["key"], row["old_solver"], row["old_time_us"], row["changed"]) == (key, "c_reference", 0.001, True)
     assert row["solver"] != "c_reference"
-    assert f"{key}: c_reference (0.0 us) -> {row['solver']}" in captured.err
+    assert f"{short_key(key)}: c_reference (0.0 us) -> {row['solver']}" in captured.err
     held = open_database(path).ranking(key, target)
     assert held[0].solver == row["solver"]
     assert all(record.compiler != "gcc 1" for record in held)

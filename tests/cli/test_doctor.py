@@ -7,7 +7,9 @@ import pytest
 from tilesmith import ConvSignature, get_launchable
 from tilesmith.cli.main import run
 from tilesmith.doctor import health
+from tilesmith.doctor import pytorch as health_of_pytorch
 from tilesmith.doctor.check import FINE, NOTE, PROBLEM
+from tilesmith.doctor.gpu_power import judged, read_state
 from tilesmith.doctor.health import examine
 from tilesmith.errors import NoCompilerError
 
@@ -162,3 +164,38 @@ def test_a_driver_that_cannot_be_opened(monkeypatch):
     monkeypatch.setenv("TILESMITH_LIBCUDA", "/nonexistent/libcuda.so")
     assert check("gpu").status == PROBLEM
     assert "/nonexistent/libcuda.so" in check("gpu").detail
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "told"),
+    [
+        ("0, NVIDIA H200, 700.00, 700.00, 1980, 1980, 1980, 0x0000000000000001, 33", FINE, "limit 700 W (usual 700 W)"),
+        ("1, NVIDIA H200, 350.00, 700.00, 1980, 1980, 1980, 0x0000000000000004, 33", NOTE, "slowed now by its power"),
+        ("0, NVIDIA L4, 72.00, 72.00, 2040, 1000, 2040, 0x0000000000000020, 88", NOTE, "set to 1000 MHz, usual 2040"),
+        ("0, NVIDIA T, [N/A], [N/A], 2040, [N/A], [N/A], [N/A], 50", FINE, "limit unknown W"),
+    ],
+)
+def test_a_card_that_is_held_back(line, status, told):
+    found = judged(read_state(line))
+    assert found.status == status
+    assert told in found.detail
+
+
+def test_pytorch(monkeypatch):
+    told = {"version": "2.9.0", "threads": 1, "cuda": "", "available": False, "devices": 0, "unfit": []}
+    monkeypatch.setattr(health_of_pytorch, "find_spec", lambda name: None)
+    assert (check("pytorch").status, check("pytorch").advice) == (NOTE, "pip install torch")
+    monkeypatch.setattr(health_of_pytorch, "find_spec", lambda name: True)
+    for given, status, words in (
+        (told, FINE, "2.9.0, 1 threads"),
+        (told | {"threads": 4096}, NOTE, "4096 threads on"),
+        ({"error": "ImportError: libc10.so"}, PROBLEM, "libc10.so"),
+    ):
+        monkeypatch.setattr(health_of_pytorch, "facts", lambda given=given: given)
+        found = check("pytorch")
+        assert found.status == status
+        assert words in found.detail
+    monkeypatch.setattr(health_of_pytorch, "has_cuda", lambda: True)
+    monkeypatch.setattr(health_of_pytorch, "cuda_devices", lambda: ("a GPU",))
+    monkeypatch.setattr(health_of_pytorch, "facts", lambda: told | {"cuda": "12.8"})
+    assert [each.status for each in health_of_pytorch.pytorch()] == [FINE, PROBLEM]

@@ -46,11 +46,11 @@ def test_a_search_has_a_budget_and_tells_its_state_on_a_pipe(searches, capsys):
     captured = capsys.readouterr()
     assert [(mode, seconds) for mode, seconds, _ in searches] == [("fwd", 60.0), ("bwd", 60.0)]
     lines = [line for line in captured.err.splitlines() if not line.endswith("between two problems")]
-    problem = r"\[[12]/2\] (fwd|bwd) 1x8x8x8 to 8, 3x3 "
+    problem = r"\[[12]/2\] (fwd|bwd) 1x8x8x8 k8 3x3 p1 fp32: "
     assert [line for line in lines if not re.match(problem, line) or len(line) > 80] == []
     assert any(re.search(r": 12 tried, 8 left, 6.5 -> 3.25 us, \d:\d\d left$", line) for line in lines)
     assert any(": 34 tried, 3.25 us" in line for line in lines)
-    assert sum(bool(re.fullmatch(problem + "NCHW fp32: 3.25 us, c_dense", line)) for line in lines) == 2
+    assert sum(bool(re.fullmatch(problem + "3.25 us, c_dense", line)) for line in lines) == 2
     assert "Verifies OK" in captured.out
     assert "tried" not in captured.out
 

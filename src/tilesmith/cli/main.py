@@ -11,11 +11,12 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from tilesmith import env
+from tilesmith.cli.naming import Named
 from tilesmith.cli.terminal import begin_command, complain, start_logging
 from tilesmith.db.waiting import patiently
 from tilesmith.errors import TilesmithError
@@ -35,11 +36,15 @@ VERBS: Final = {
     "package": "build kernel packages, look at them, compare and change them",
     "embed": "write and build a C library with the kernels of chosen problems",
     "cache": "list, verify, prune or clear the cache of kernels, plans and sources",
-    "doctor": "check compilers, devices, folders, databases and cache, and say what to type",
+    "doctor": "check compilers, devices, PyTorch, folders, databases and cache, and say what to type",
     "trace": "run a PyTorch script and write the problems that it meets",
     "tune-model": "run a PyTorch script and tune the problems that it meets where the time is worth most",
+    "solvers": "list the families of kernels: what each computes, and the axes of its configs",
     "env": "print every environment variable",
+    "help": "print the help of a verb",
+    "completion": "print the script that lets a shell complete what is typed",
 }
+WITHOUT_DATA: Final = ("help", "completion")  # what they print is for people and shells
 EXAMINER: Final = "doctor"
 _PATIENT: Final = (
     "db",
@@ -51,13 +56,20 @@ _PATIENT: Final = (
 )  # work on databases: it waits longer for them than a call may
 DRIVER: Final = "MIOpenDriver"
 BASES: Final = ("conv", "gemm")
+COMMANDS_FILE: Final = "--commands-file"  # which a driver's command line may begin with
+COMPLETE: Final = "_TILESMITH_COMPLETE"  # set by the script of `tilesmith completion` while it asks
 LAB: Final = "gemm"
 LAB_ACTIONS: Final = ("tune", "run", "perf", "setup", "jobs", "log", "stop")
 MAX_WORDS: Final = 1 << 14  # of a command line: click takes a second for 40,000 of them
 
 
-class _Verbs(click.Group):
+class _Verbs(Named):
     """Loads a verb's file when the verb is used; the list of verbs needs none of them."""
+
+    what = "verb"
+
+    def names(self, ctx: click.Context) -> list[str]:
+        return [*VERBS, *BASES, DRIVER]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -65,8 +77,21 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
+        from tilesmith.cli.examples import with_examples
+
         command: click.Command = import_module(f"tilesmith.cli.verbs.{cmd_name.replace('-', '_')}").command
-        return command
+        return with_examples(command, cmd_name)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        from tilesmith.cli.completing import driver_completions
+
+        begun = [*getattr(ctx, "_protected_args", ()), *ctx.args]
+        if begun:  # no verb: a driver command
+            return driver_completions(begun, incomplete)
+        verbs = [CompletionItem(name, help=text) for name, text in VERBS.items() if name.startswith(incomplete)]
+        return verbs + [each for each in driver_completions((), incomplete or "conv") if each.type == "plain"]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
@@ -76,6 +101,9 @@ class _Verbs(click.Group):
                 "tilesmith [MIOpenDriver] conv|convfp16|convbfp16|convint8|gemm|... FLAGS: "
                 "runs a driver command verbatim"
             )
+        from tilesmith.cli.examples import write_examples
+
+        write_examples(formatter, "")
 
 
 def _version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -125,6 +153,10 @@ def _forget_output() -> None:
 def run(arguments: Sequence[str], began: float | None = None) -> int:
     """Run one command line; returns its exit status."""
     begin_command(began)
+    if instruction := os.environ.get(COMPLETE):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(group, {}, "tilesmith", COMPLETE, instruction)
     try:
         _check_environment(bool(arguments) and arguments[0] == EXAMINER)
         if not arguments:
@@ -182,8 +214,16 @@ def _driver_words(arguments: Sequence[str]) -> list[str] | None:
         return words
     if first == LAB:  # a verb of this name, and a base command whose flags follow
         return None if len(words) > 1 and (words[1] in LAB_ACTIONS or words[1] == "--help") else words
+    if first in VERBS:
+        return None
+    if first.startswith("-"):  # options of a driver command, whose commands are in a file
+        return words if any(word.partition("=")[0] == COMMANDS_FILE for word in words) else None
     # No other verb begins like a base command, so that an unknown base is told by the driver's grammar, with its bases.
-    return words if first not in VERBS and first.startswith(BASES) else None
+    if first.startswith(BASES):
+        return words
+    from tilesmith.problems.driver.flags import is_foreign_base
+
+    return words if is_foreign_base(first) else None
 
 
 def _usage_line(error: click.ClickException) -> str:

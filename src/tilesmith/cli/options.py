@@ -8,6 +8,8 @@ from typing import Any, Final
 import click
 
 from tilesmith import env
+from tilesmith.cli.completing import complete_device, complete_solver, complete_words
+from tilesmith.cli.naming import Named
 from tilesmith.problems.dtypes import DTYPES
 
 
@@ -23,7 +25,7 @@ class Number(click.FloatRange):
         return number
 
 
-class Actions(click.Group):
+class Actions(Named):
     """The actions of a verb, in the order of its file."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -33,13 +35,24 @@ class Actions(click.Group):
 # A driver command may stand on the command line without quotes: flags that a verb does not know belong to it.
 PROBLEMS: Final[dict[str, Any]] = {"context_settings": {"ignore_unknown_options": True}}
 
+# The problems of a verb: a file of driver commands and keys, or one of them on the command line.
+problems_argument = click.argument(
+    "words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED, shell_complete=complete_words
+)
+some_problems_argument = click.argument(
+    "words", nargs=-1, metavar="[FILE|COMMAND|KEY]", type=click.UNPROCESSED, shell_complete=complete_words
+)
 json_flag = click.option("--json", "as_json", is_flag=True, help="JSON instead of text, one object a line.")
+csv_flag = click.option("--csv", "as_csv", is_flag=True, help="CSV instead of text, with a line of names.")
+long_flag = click.option("--long", "whole", is_flag=True, help="Whole commands and configs in place of short names.")
+solver_option = click.option("--solver", default="", help="Of this solver alone.", shell_complete=complete_solver)
 threads_option = click.option(
     "--threads", type=click.IntRange(1, env.MAX_THREADS), help="Threads of a launch (default: all usable cores)."
 )
 device_option = click.option(
-    "--device", default="cpu", help="Where problems run: cpu (the default), cuda, or cuda:N for another GPU."
-)
+    "--device", default="cpu", help="Where problems run: cpu (the default), cuda, or cuda:N for another GPU.",
+    shell_complete=complete_device,
+)  # fmt: skip
 external_option = click.option(
     "--external/--generated-only", default=None, help="Whether PyTorch's own CUDA kernels take part (default: where "
     "PyTorch is loaded and TILESMITH_EXTERNAL lets them).",

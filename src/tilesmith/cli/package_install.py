@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tilesmith.cli.options import Number, json_flag
-from tilesmith.cli.terminal import complain, note, print_json, table, transfer
+from tilesmith.cli.terminal import complain, note, print_json, print_table, transfer
 from tilesmith.errors import ArgumentError, PackageError
 from tilesmith.package.index import PackageIndex, index_of, write_index
 from tilesmith.package.install import Installation, Rules, index_signer, install, install_picked, read_index
@@ -124,7 +124,7 @@ def installed_(as_json: bool) -> int:
             complain(each.problem)
     rows = [[x.name, x.target, x.counter, x.bytes, x.signer or "-", x.file] for x in found if not x.problem]
     if rows and not as_json:
-        click.echo(table(("name", "target", "counter", "bytes", "signer", "file"), rows))
+        print_table(("name", "target", "counter", "bytes", "signer", "file"), rows, below=("signer", "file"))
     return 1 if any(each.problem for each in found) else 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tilesmith.cli.options import json_flag
-from tilesmith.cli.terminal import complain, note, print_json, table
+from tilesmith.cli.terminal import complain, note, print_json, print_table
 from tilesmith.errors import ArgumentError, PackageError
 from tilesmith.package.keys import SUFFIX, forget, held_keys, hold, parse_key, trusted_keys
 from tilesmith.package.signing import PRIVATE_SUFFIX, SigningKey, load_key, make_key, read_public, sign_file
@@ -111,7 +111,7 @@ def _list(as_json: bool) -> int:
     if not rows:
         note(f"no key is trusted: `tilesmith package trust FILE{SUFFIX}`")
     elif not as_json:
-        click.echo(table(("name", "state", "fingerprint", "file"), rows))
+        print_table(("name", "state", "fingerprint", "file"), rows, below=("fingerprint", "file"))
     return 0
 
 

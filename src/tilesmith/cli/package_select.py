@@ -18,7 +18,7 @@ from tilesmith.cli.packing import (
     tell_unused,
     wanted_problems,
 )
-from tilesmith.cli.terminal import print_json, table
+from tilesmith.cli.terminal import print_json, print_table
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.package.build import Rows, build_target
 from tilesmith.package.form import encode
@@ -81,16 +81,23 @@ def _print_text(target: str, explained: list[ExplainedPlan], packed: Packed) -> 
     if rows:
         click.echo(f"in, for {target}:")
         headings = ("us", "plain_us", "bytes", "mode", "types", "tile", "stages", "by", "kernel", "problem")
-        click.echo(table(headings, rows) + "\n")
+        print_table(headings, rows, below=("kernel", "problem"))
+        click.echo()
     changed = [[line.instead_of, line.command] for line in held if line.instead_of]
     if changed:
-        click.echo("in with another kernel than without the selection:\n" + table(("out", "problem"), changed) + "\n")
+        click.echo("in with another kernel than without the selection:")
+        print_table(("out", "problem"), changed, below=("out", "problem"))
+        click.echo()
     out = [[line.mode, line.types, line.reason, line.command] for line in explained if line.reason]
     if out:
-        click.echo("out:\n" + table(("mode", "types", "reason", "problem"), out) + "\n")
+        click.echo("out:")
+        print_table(("mode", "types", "reason", "problem"), out, below=("reason", "problem"))
+        click.echo()
     kernels = [
         [each.bytes, each.stored, each.plans, each.digest[:12], " ".join(each.symbols)]
         for each in explain_kernels(packed.problems)
     ]
     if kernels:
-        click.echo("kernels:\n" + table(("bytes", "stored", "plans", "digest", "symbols"), kernels) + "\n")
+        click.echo("kernels:")
+        print_table(("bytes", "stored", "plans", "digest", "symbols"), kernels, below=("symbols",))
+        click.echo()

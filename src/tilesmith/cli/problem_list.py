@@ -22,6 +22,7 @@ from tilesmith.problems.driver import (
 )
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.short_name import short_name
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class Item:
 
     def __str__(self) -> str:
         return f"{self.command} ({self.direction})"
+
+    @property
+    def short(self) -> str:
+        """The problem's short name, for lines that people read."""
+        return short_name(self.signature)
 
     @property
     def row(self) -> dict[str, Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import json
 import logging
 import math
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,37 +19,59 @@ import click
 
 from tilesmith import env
 from tilesmith.errors import shortened
-from tilesmith.ready.console import clock, live_console, live_settings
-from tilesmith.ready.text_table import table
+from tilesmith.ready.console import clock, live_console, live_settings, width_of
+from tilesmith.ready.text_table import INDENT, fitted_table, plain_text, table, wrapped
 from tilesmith.ready.watch_lines import search_words
 from tilesmith.tune.progress import Listener, Progress
 
 __all__ = [
+    "CsvLines",
     "begin_command",
     "budget_start",
     "complain",
+    "csv_text",
     "dump_json",
     "note",
+    "output_width",
     "paced",
     "print_json",
+    "print_table",
+    "print_wrapped",
     "progress",
     "start_logging",
     "table",
     "transfer",
 ]
 
+WIDEST = 100  # columns of a line, however wide the terminal is
 EVERY_S = 10.0  # between two lines about a search, where they stay
 REFRESH_S = 0.5  # on a terminal, where they do not
 
 
 def complain(message: str) -> None:
     """Write one line of bounded length to stderr, whatever characters the message has."""
-    click.echo(f"tilesmith: {' '.join(shortened(message).split())}", err=True)
+    click.echo(f"tilesmith: {plain_text(' '.join(shortened(message).split()))}", err=True)
 
 
 def note(message: str) -> None:
-    """One line of progress on stderr."""
-    click.echo(message, err=True)
+    """Progress on stderr: one line, or several where it is wider than the output."""
+    for line in wrapped(plain_text(message), min(WIDEST, width_of(sys.stderr)), INDENT, "") if message else [""]:
+        click.echo(line, err=True)
+
+
+def output_width() -> int:
+    """Columns of a line on stdout: those of a terminal, else COLUMNS, else 80; and 100 at most."""
+    return min(WIDEST, width_of(sys.stdout))
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], below: Sequence[str] = ()) -> None:
+    """A table on stdout that no line of the output is too narrow for (``fitted_table``)."""
+    click.echo(fitted_table(headers, rows, output_width(), below))
+
+
+def print_wrapped(text: str, first: str = "", indent: str = INDENT) -> None:
+    """Text on stdout, in lines that fit; the first begins with ``first``, the others with ``indent``."""
+    click.echo("\n".join(wrapped(plain_text(text), output_width(), indent, first)))
 
 
 def paced(every_s: float = EVERY_S) -> Callable[[str], None]:
@@ -65,6 +90,34 @@ def paced(every_s: float = EVERY_S) -> Callable[[str], None]:
 def print_json(value: object) -> None:
     """One JSON value on one line of stdout; numbers that JSON lacks become null."""
     click.echo(json.dumps(_plain(value), allow_nan=False))
+
+
+def csv_text(rows: Sequence[Mapping[str, object]], names: Sequence[str] = ()) -> str:
+    """Rows as CSV with a line of names: those of the first row, if none are given. Records in a field are JSON."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    names = names or list(rows[0] if rows else ())
+    writer.writerow(names)
+    writer.writerows([[_csv_field(row.get(name)) for name in names] for row in rows])
+    return file.getvalue()
+
+
+def _csv_field(value: object) -> object:
+    value = _plain(value)
+    return json.dumps(value) if isinstance(value, dict | list | bool) else value
+
+
+class CsvLines:
+    """Prints rows as CSV as they come, the names before the first of them."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+
+    def __call__(self, row: Mapping[str, object]) -> None:
+        first = not self._names
+        self._names = self._names or list(row)
+        text = csv_text([row], self._names)
+        click.echo(text if first else text.partition("\n")[2], nl=False)
 
 
 def dump_json(value: object) -> str:

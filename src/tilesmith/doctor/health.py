@@ -26,7 +26,9 @@ from tilesmith.db.remote import is_url
 from tilesmith.db.trial import why_not
 from tilesmith.dispatch.spec.choice import read_spec
 from tilesmith.doctor.check import FINE, NOTE, PROBLEM, Check
+from tilesmith.doctor.gpu_power import gpu_power
 from tilesmith.doctor.packages import packages
+from tilesmith.doctor.pytorch import pytorch
 from tilesmith.errors import CompileError, EnvironmentValueError, LaunchError, NoCompilerError, TilesmithError
 from tilesmith.plan.records import Source
 from tilesmith.targets.detect import cpu_model, hidden_arch, host_target, usable_cores
@@ -45,8 +47,9 @@ def examine() -> Iterator[Check]:
     """Make every check, one at a time. An unexpected error in a check is a problem too."""
     checks: tuple[tuple[str, Callable[[], Iterator[Check]]], ...] = (
         ("tilesmith", _package), ("environment", _environment), ("compiler", _compiler), ("gpu", _gpu),
+        ("gpu clocks", gpu_power), ("pytorch", pytorch),
         ("cache folder", _cache_folder), ("cache", _cache), ("database", _databases), ("package", packages),
-        ("tuning spec", _spec),        ("temporary folder", _temporary),
+        ("tuning spec", _spec), ("temporary folder", _temporary),
     )  # fmt: skip
     for name, check in checks:
         try:

@@ -14,7 +14,7 @@ from tilesmith.errors import ArgumentError
 from tilesmith.lab.results import Result
 from tilesmith.lab.words import form_of, said, type_of
 from tilesmith.problems.work import flops
-from tilesmith.ready.text_table import table
+from tilesmith.ready.text_table import fitted_table, wrapped
 
 OURS = "tilesmith"
 
@@ -38,7 +38,7 @@ def line(result: Result) -> str:
     )
 
 
-def text_table(results: Sequence[Result]) -> str:
+def text_table(results: Sequence[Result], width: int = 100) -> str:
     """TFLOP/s of ours and of each rival, the ratio of each, and the geometric means of the ratios by form and type."""
     names = rivals_in(results)
     head = ["problem", "us", OURS, *names, *(f"over {name}" for name in names), "roofline", "tuned in s", "kernel"]
@@ -51,7 +51,7 @@ def text_table(results: Sequence[Result]) -> str:
             [said(result.signature) + star, result.time_us, _tflops(result, result.time_us), *theirs, *over,
              result.roofline, result.seconds, f"{result.solver} {result.config}"]
         )  # fmt: skip
-    lines = [table(head, rows)]
+    lines = [fitted_table(head, rows, width, below=("problem", "kernel"))]
     for form, dtype in dict.fromkeys((form_of(r.signature), type_of(r.signature)) for r in results):
         of = [r for r in results if (form_of(r.signature), type_of(r.signature)) == (form, dtype)]
         for name in names:
@@ -63,7 +63,8 @@ def text_table(results: Sequence[Result]) -> str:
                 )
     if any(result.disturbed for result in results):
         lines.append("* other processes disturbed these times; run them again")
-    return "\n".join([*lines, *missing_lines(results)])
+    told = [*lines[1:], *missing_lines(results)]
+    return "\n".join([lines[0], *(part for line in told for part in wrapped(line, width, "    ", ""))])
 
 
 def missing_lines(results: Sequence[Result]) -> list[str]:

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilesmith.errors import shortened
-from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.keys import epilogue_text
 from tilesmith.problems.rewrite import Signature
-from tilesmith.ready.text_table import table
+from tilesmith.problems.short_name import short_name
+from tilesmith.ready.text_table import fitted_table, wrapped
 
 PYTORCH = "pytorch"  # in ``ModelRow.winner``
+_WIDTH = 80  # columns of the table
 # Values of ``ModelRow.state``.
 UNMEASURED, MEASURED, SEARCHED, CONVERGED, FAILED = "unmeasured", "measured", "searched", "converged", "failed"
 BUDGET, INTERRUPTED = "budget", "interrupted"  # beside CONVERGED: values of ``ModelResult.ended``
@@ -123,7 +122,8 @@ class ModelResult:
         total = f"before {self.before_us / 1e3:.4g} ms, after {self.after_us / 1e3:.4g} ms{speedup} ({known})"
         calls = sum(row.calls for row in self.rows)
         whole = f"{calls} calls on {self.target}: {total}; ended by {self.ended} after {self.seconds:.0f} s"
-        return "\n".join([table(headers, lines), whole, *foot])
+        below = [part for text in (whole, *foot) for part in wrapped(text, _WIDTH, "    ", "")]
+        return "\n".join([fitted_table(headers, lines, _WIDTH, below=("problem", "state")), *below])
 
 
 @dataclass(frozen=True)
@@ -157,30 +157,4 @@ class ModelProgress:
 Listener = Callable[[ModelProgress], None]
 
 
-def in_words(signature: Signature) -> str:
-    """A problem in a few words: direction, sizes, filter, element type and epilogue."""
-    epilogue = epilogue_text(signature.epilogue)
-    tail = f" +{epilogue}" if epilogue else ""
-    if isinstance(signature, GemmSignature):
-        batch = f"{signature.batch}x" if signature.batch > 1 else ""
-        return f"gemm {batch}{signature.m}x{signature.n}x{signature.k} {signature.a_dtype}{tail}"
-    return f"{_conv_in_words(signature)}{tail}"
-
-
-def _conv_in_words(signature: ConvSignature) -> str:
-    taps, sizes = ("x".join(map(str, shape[2:])) for shape in (signature.kernel_logical, signature.input_logical))
-    n, c = signature.input_logical[:2]
-    kind = "transposed " if signature.transposed else ""
-    stride = "" if set(signature.stride) == {1} else f" stride {'x'.join(map(str, signature.stride))}"
-    dilation = "" if set(signature.dilation) == {1} else f" dilation {'x'.join(map(str, signature.dilation))}"
-    groups = f" groups {signature.groups}" if signature.groups > 1 else ""
-    return (
-        f"{kind}{signature.mode} {n}x{c}x{sizes} to {signature.output_logical[1]}, {taps}{stride}{dilation}{groups} "
-        f"{_layouts(signature)} {signature.input_dtype}"
-    )
-
-
-def _layouts(signature: ConvSignature) -> str:
-    """One name if all three tensors have it, else the names of x, w and y."""
-    names = (signature.input_layout, signature.kernel_layout, signature.output_layout)
-    return names[0] if len(set(names)) == 1 else "/".join(names)
+in_words = short_name  # of problems, in tables and lines

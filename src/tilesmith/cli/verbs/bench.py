@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -19,12 +18,15 @@ from tilesmith.cli.options import (
     device_option,
     dtype_option,
     external_option,
+    long_flag,
     mode_option,
+    problems_argument,
     seed_option,
     threads_option,
 )
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.cli.terminal import complain, dump_json, note, paced, progress, table
+from tilesmith.cli.result_file import check_writable, write_result
+from tilesmith.cli.terminal import complain, csv_text, dump_json, note, paced, print_table, print_wrapped, progress
 from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.compare.benchmark import bench
 from tilesmith.compare.rival import chosen_rivals
@@ -34,6 +36,7 @@ from tilesmith.dispatch.measuring import time_steps
 from tilesmith.errors import ArgumentError, CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.machine import Machine, machine_of
+from tilesmith.problems.short_name import short_key
 from tilesmith.reading import read_named
 from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.targets.detect_cuda import cuda_devices
@@ -66,13 +69,14 @@ class Device:
 
 
 @click.command("bench", help="Time problems, beside another library.", **PROBLEMS)
-@click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
+@problems_argument
 @click.option(
     "--against",
     multiple=True,
     help="Other libraries, with commas; none for none (default: those here that neither compile nor tune).",
 )
 @click.option("--json", "json_path", help="Write the results to this file (-: stdout).")
+@click.option("--csv", "csv_path", help="Write one line a problem to this file, as CSV (-: stdout).")
 @click.option("--resume", is_flag=True, help="Keep what the --json file holds, and measure the rest.")
 @click.option("--time-limit", type=Number(0.0), help="Seconds after which no further problem is begun.")
 @click.option("--seconds", type=Number(0.05), default=2.0, help="Measuring time of a problem (default 2).")
@@ -85,10 +89,11 @@ class Device:
 @mode_option
 @seed_option
 @dtype_option
+@long_flag
 def command(
-    words: tuple[str, ...], against: tuple[str, ...], json_path: str | None, resume: bool, time_limit: float | None,
-    seconds: float, launches: bool, tunes: bool, tune_seconds: float, external: bool | None, device: str,
-    threads: int | None, mode: str | None, seed: int, dtype: str | None,
+    words: tuple[str, ...], against: tuple[str, ...], json_path: str | None, csv_path: str | None, resume: bool,
+    time_limit: float | None, seconds: float, launches: bool, tunes: bool, tune_seconds: float, external: bool | None,
+    device: str, threads: int | None, mode: str | None, seed: int, dtype: str | None, whole: bool,
 ) -> int:  # fmt: skip
     started = time.monotonic()
     listing = read_problems(words, dtype or "")
@@ -96,7 +101,10 @@ def command(
     target = place.target
     rivals = chosen_rivals(against, target)
     libraries = tuple(rival.name for rival in rivals)
-    _check_writable(json_path)
+    check_writable("--json", json_path)
+    check_writable("--csv", csv_path)
+    if json_path == csv_path == "-":
+        raise ArgumentError("--json - and --csv -: only one of them may be printed; name a file for the other")
     rows = _held(json_path, listing.items) if resume else {}
     if tunes:
         lasting_databases()
@@ -114,7 +122,7 @@ def command(
                 break
             try:
                 if tunes:
-                    with step.search(f"{item}", tune_seconds) as listener:
+                    with step.search(item.short, tune_seconds) as listener:
                         _tune(item, place, tune_seconds, external, seed, listener)
                 launch = get_launchable(
                     item.signature, target=place.target, device=place.device, mode=mode, external=external
@@ -131,17 +139,22 @@ def command(
                 complain(f"{severity}{item}: {found.reason}")
             step(_line(item, launch, found))
             if json_path not in (None, "-"):  # what is measured is kept, whatever happens to the rest
-                _write(Path(str(json_path)), dump_json(_result(listing.items, rows, place, machine, method, versions)))
+                write_result(str(json_path), dump_json(_result(listing.items, rows, place, machine, method, versions)))
     left = sum(_name(item) not in rows for item in listing.items)
     if left:
         note(f"{left} of {len(listing.items)} problems were not begun (--time-limit); --resume goes on")
     result = _result(listing.items, rows, place, machine, method, versions)
     if json_path not in (None, "-"):
-        _write(Path(str(json_path)), dump_json(result))
+        write_result(str(json_path), dump_json(result))
     ordered = result["results"]
-    click.echo(
-        dump_json(result) if json_path == "-" else _report(ordered, libraries, result["summary"]), nl=json_path != "-"
-    )
+    if csv_path not in (None, "-"):
+        write_result(str(csv_path), _csv(ordered, libraries))
+    if json_path == "-":
+        click.echo(dump_json(result), nl=False)
+    elif csv_path == "-":
+        click.echo(_csv(ordered, libraries), nl=False)
+    else:
+        _report(ordered, libraries, result["summary"], whole)
     statuses = {row["status"] for row in ordered}
     return listing.status or (1 if FAILED in statuses else DISTURBED_STATUS if DISTURBED in statuses else 0)
 
@@ -225,29 +238,53 @@ def _host(place: Device, machine: Machine, method: str, versions: dict[str, str]
 
 def _line(item: Item, launch: Launchable | None, found: Bench) -> str:
     if found.status == FAILED or launch is None:
-        return f"failed {item}"
+        return f"failed {item.short}"
     beside = "".join(
         f"; {name} {them.time_us:.1f} us ({them.mode}): {found.ratio[name]:.3f}x"
         for name, them in found.against.items()
     )
     missing = "".join(f"; {name}: {reason}" for name, reason in found.missing.items())
     mark = "" if found.status == OK else f"{found.status} "
-    return f"{mark}{item}: {launch.solver} {found.time_us:.1f} us{beside}{missing}"
+    return f"{mark}{item.short}: {launch.solver} {found.time_us:.1f} us{beside}{missing}"
 
 
-def _report(rows: list[Row], against: tuple[str, ...], summary: dict[str, Any]) -> str:
-    headers = ["direction", "solver", "time_us", "spread_us", "gflops", "roofline", *against, "status", "key"]
+_NESTED = ("against", "ratio", "single_ratio", "launches")
+
+
+def _csv(rows: list[Row], against: tuple[str, ...]) -> str:
+    """One line a problem; the values of a library have its name before theirs."""
+    flat = []
+    for row in rows:
+        line = {
+            name: value for name, value in row.items() if name not in ("against", "ratio", "single_ratio", "launches")
+        }
+        for name in against:
+            found = row["against"].get(name, {})
+            line |= {f"{name}_{field}": found.get(field) for field in ("time_us", "spread_us", "single_us", "mode")}
+            line |= {f"{name}_ratio": row["ratio"].get(name), f"{name}_single_ratio": row["single_ratio"].get(name)}
+        flat.append(line)
+    return csv_text(flat)
+
+
+def _report(rows: list[Row], against: tuple[str, ...], summary: dict[str, Any], whole: bool) -> None:
+    headers = ["problem", "solver", "time_us", "spread_us", "gflops", "roofline", *against]
+    odd = any(row["status"] != OK for row in rows)
     cells = [
         [
-            row["direction"], row["solver"], row["time_us"], row["spread_us"], row["gflops"], row["roofline"],
-            *(row["ratio"].get(name) for name in against), row["status"], row["key"],
+            f"{row['command']} ({row['direction']})" if whole else short_key(row["key"]), row["solver"] or "-",
+            *(row[name] for name in headers[2:6]), *(row["ratio"].get(name) for name in against),
+            *([row["status"]] if odd else []), *([row["config"]] if whole else []),
         ]
         for row in rows
     ]  # fmt: skip
-    return "\n".join([table(headers, cells), *_launch_lines(rows), *_summary_lines(rows, summary)])
+    headers += ["status"] * odd + ["config"] * whole
+    print_table(headers, cells, below=("problem", "config"))
+    _print_launches(rows)
+    for line in _summary_lines(rows, summary):
+        print_wrapped(line)
 
 
-def _launch_lines(rows: list[Row]) -> list[str]:
+def _print_launches(rows: list[Row]) -> None:
     """What each launch adds to its row's time, and its share of the sum; nothing without ``--launches``."""
     cells: list[list[object]] = []
     for number, row in enumerate(rows, 1):
@@ -264,45 +301,21 @@ def _launch_lines(rows: list[Row]) -> list[str]:
             ]
             for step in steps
         ]
-    return ["", table(["row", "launch", "adds_us", "spread_us", "share"], cells), ""] if cells else []
+    if cells:
+        click.echo()
+        print_table(["row", "launch", "adds_us", "spread_us", "share"], cells)
+        click.echo()
 
 
 def _summary_lines(rows: list[Row], summary: dict[str, Any]) -> list[str]:
-    """One line a library, and one for the rows that are in no summary."""
+    """One sentence for each library, and one for the rows that are in no summary."""
     lines = []
     for name, mean in summary["geomean"].items():
-        count = sum(row["status"] == OK and name in row["ratio"] for row in rows)
-        lines.append(f"{name} over ours: geomean {mean:.3f}, least {summary['min'][name]:.3f}, {count} problems")
+        ratios = {row["key"]: row["ratio"][name] for row in rows if row["status"] == OK and name in row["ratio"]}
+        slower = min(ratios, key=lambda key: ratios[key])
+        text = f"faster than {name} in {sum(ratio > 1 for ratio in ratios.values())} of {len(ratios)} problems: "
+        text += f"geomean {mean:.3f}x, least {summary['min'][name]:.3f}x"
+        lines.append(f"{text} ({short_key(slower)})" if len(ratios) > 1 else text)
     told = {DISTURBED: "disturbed by other processes: measure again when they rest", FAILED: "failed"}
     lines += [f"{summary[status]} of {len(rows)} left out: {why}" for status, why in told.items() if summary[status]]
     return lines
-
-
-def _check_writable(path: str | None) -> None:
-    """A result file that cannot be written is better met before the measurements than after them."""
-    if path is None or path == "-":
-        return
-    if not path:
-        raise FileFormatError("--json '': not a file's path")
-    if not Path(path).parent.is_dir():
-        raise FileFormatError(f"{path}: cannot be written: no folder {Path(path).parent}")
-    fresh = not Path(path).exists()
-    try:
-        with open(path, "a"):
-            pass
-        if fresh:
-            Path(path).unlink()
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        if path.exists() and not path.is_file():  # a pipe, say
-            path.write_text(text)
-            return
-        staged = path.with_name(f".{path.name}.{os.getpid()}")
-        staged.write_text(text)
-        os.replace(staged, path)
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be written: {error.strerror or error}") from None

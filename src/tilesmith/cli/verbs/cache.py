@@ -13,7 +13,7 @@ import click
 
 from tilesmith import env
 from tilesmith.cli.options import Actions, Number, json_flag
-from tilesmith.cli.terminal import complain, note, print_json, table
+from tilesmith.cli.terminal import complain, note, print_json, print_table
 from tilesmith.errors import ArgumentError, FileFormatError
 from tilesmith.toolchain.inventory import Entry, clear, inventory, prune, remove_damaged
 
@@ -125,7 +125,7 @@ def _print(entries: Sequence[Entry], as_json: bool) -> None:
             [entry.kind, entry.nbytes, _age(now - entry.modified), str(entry.path.relative_to(folder))[:24], entry.what]
             for entry in entries
         ]
-        click.echo(table(("kind", "bytes", "age", "file", "what"), rows))
+        print_table(("kind", "bytes", "age", "file", "what"), rows, below=("what",))
 
 
 def _total(entries: Sequence[Entry]) -> str:

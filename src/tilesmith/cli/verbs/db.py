@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from tilesmith.cli.options import Actions, Number, json_flag
+from tilesmith.cli.options import Actions, Number, csv_flag, json_flag, long_flag, solver_option, some_problems_argument
 from tilesmith.cli.problem_list import problem_keys
-from tilesmith.cli.terminal import complain, note, print_json, table
+from tilesmith.cli.terminal import CsvLines, complain, note, print_json, print_table, print_wrapped
 from tilesmith.db.connect import why_unreadable
 from tilesmith.db.exchange import (
     NEWEST,
@@ -32,6 +32,8 @@ from tilesmith.db.store import Database, Table
 from tilesmith.db.upkeep import RecordFilter, is_outdated, prune, select, stats_of
 from tilesmith.dispatch.locations import lasting_databases, open_databases
 from tilesmith.errors import FileFormatError
+from tilesmith.problems.short_name import short_key
+from tilesmith.spelling import did_you_mean
 
 
 @click.group("db", cls=Actions, help="Look at databases, exchange what they hold, and look after them.")
@@ -39,9 +41,7 @@ def command() -> None:
     pass
 
 
-_words = click.argument("words", nargs=-1, metavar="[FILE|COMMAND|KEY]", type=click.UNPROCESSED)
 _target = click.option("--target", default="", help="Of this target alone, such as x86_64-v4:2:zen5.")
-_solver = click.option("--solver", default="", help="Of this solver alone.")
 _trials = click.option("--trials", is_flag=True, help="Every config that was tried, not each solver's best alone.")
 _db = click.option("--db", "path", help="This database (default: the one of TILESMITH_DB_PATH that is written).")
 _policy = click.option(
@@ -51,41 +51,50 @@ _FLAGS = {"context_settings": {"ignore_unknown_options": True}}
 
 
 @command.command("query", help="Print the records of problems, layer by layer.", **_FLAGS)
-@_words
+@some_problems_argument
 @_target
-@_solver
+@solver_option
 @_trials
 @_db
+@long_flag
 @json_flag
-def query(words: tuple[str, ...], target: str, solver: str, trials: bool, path: str | None, as_json: bool) -> int:
+@csv_flag
+def query(
+    words: tuple[str, ...], target: str, solver: str, trials: bool, path: str | None, whole: bool, as_json: bool,
+    as_csv: bool,
+) -> int:  # fmt: skip
     wanted = RecordFilter(problem_keys(words), target, solver)
-    rows = []
+    rows, write = [], CsvLines() if as_csv else print_json
     layers = Layers((_existing(path),)) if path else open_databases(readonly=True)
     for place in reversed(range(len(layers.databases))):
         database = layers.databases[place]
         for record in select(database, _table(trials), wanted):
-            if as_json:
-                print_json(
+            if as_json or as_csv:
+                write(
                     asdict(record)
                     | {"layer": database.name, "role": layers.role(place), "outdated": is_outdated(record)}
                 )
             rows.append(
-                [layers.role(place), record.target, record.solver, record.time_us, _state(record), record.config,
-                 record.problem]
+                [record.problem if whole else short_key(record.problem), layers.role(place), record.target,
+                 record.solver, record.time_us, _state(record), *([record.config] if whole or trials else [])]
             )  # fmt: skip
-    if rows and not as_json:
-        click.echo(table(("layer", "target", "solver", "time_us", "status", "config", "problem"), rows))
+    if rows and not (as_json or as_csv):
+        headers = ["problem", "layer", "target", "solver", "time_us", "status", "config"]
+        print_table(headers[: len(rows[0])], rows, below=("problem", "config"))
+        problems, targets = len({row[0] for row in rows}), len({row[2] for row in rows})
+        note(f"{len(rows)} records of {problems} problems on {targets} target{'s' * (targets != 1)}")
     if not rows:
-        complain("no database holds such a record")
+        known = {record.solver for each in layers.databases for record in select(each, _table(trials), RecordFilter())}
+        complain(f"no database holds such a record{did_you_mean(solver, known)}")
     return 0 if rows else 1
 
 
 @command.command("export", help="Write records as JSON lines, or as MIOpen's find-db text.", **_FLAGS)
-@_words
+@some_problems_argument
 @click.option("--format", "form", type=click.Choice(["jsonl", "miopen"]), default="jsonl", help="Of the text.")
 @click.option("--out", help="The file to write (default: standard output).")
 @_target
-@_solver
+@solver_option
 @_db
 def export(words: tuple[str, ...], form: str, out: str | None, target: str, solver: str, path: str | None) -> int:
     database = _existing(path) if path else open_databases(readonly=True).writable
@@ -143,17 +152,20 @@ def stats(path: str | None, as_json: bool) -> int:
         if as_json:
             print_json(found)
         else:
-            click.echo("\n".join(f"{name:9} {_shown(value)}" for name, value in found.items()) + "\n")
+            for name, value in found.items():
+                print_wrapped(_shown(value), f"{name:9} ", " " * 10)
+            if place + 1 < len(layers.databases):
+                click.echo()
     return 0
 
 
 @command.command(
     "prune", help="Remove records that meet all conditions given from the database that is written.", **_FLAGS
 )
-@_words
+@some_problems_argument
 @click.option("--older-than", type=Number(0), metavar="DAYS", help="Measured more than so many days ago.")
 @_target
-@_solver
+@solver_option
 @click.option("--stale", is_flag=True, help="Of an older revision of their solver.")
 @click.option("--failed", is_flag=True, help="That failed.")
 @click.option("--dry-run", is_flag=True, help="Count what would go, and remove nothing.")
@@ -199,9 +211,9 @@ def check(path: str | None, repair: bool, as_json: bool) -> int:
             )  # fmt: skip
             continue
         for line in lines:
-            click.echo(line)
+            print_wrapped(line)
         state = f"{len(left)} damaged; {advice}" if left else f"{gone} damaged records removed" if gone else "whole"
-        click.echo(f"{database.name} ({layers.role(place)}, {database.kind}): {state}")
+        print_wrapped(f"{database.name} ({layers.role(place)}, {database.kind}): {state}")
     return 1 if bad else 0
 
 
@@ -274,7 +286,7 @@ def _report(name: str, database: Database, taken: ImportResult, as_json: bool) -
     else:
         newer = f", {taken.newer} of a newer format left out" if taken.newer else ""
         bad = f", {len(taken.bad)} bad lines" if taken.bad else ""
-        click.echo(
+        print_wrapped(
             f"{name}: {taken.added} added, {taken.replaced} replaced, {taken.kept} kept as they were{newer}{bad}"
         )
     return 2 if taken.bad else 0

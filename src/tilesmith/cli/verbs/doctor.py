@@ -5,12 +5,14 @@ from __future__ import annotations
 import click
 
 from tilesmith.cli.options import json_flag
-from tilesmith.cli.terminal import note, print_json
+from tilesmith.cli.terminal import note, print_json, print_wrapped
 from tilesmith.doctor.check import PROBLEM, Check
 from tilesmith.doctor.health import examine
 
+_INDENT = " " * 27  # of what is told of a check
 
-@click.command("doctor", help="Check compilers, devices, folders, databases and cache, and say what to type.")
+
+@click.command("doctor", help="Check compilers, devices, PyTorch, folders, databases and cache, and say what to type.")
 @json_flag
 def command(as_json: bool) -> int:
     found: list[Check] = []
@@ -19,9 +21,9 @@ def command(as_json: bool) -> int:
         if as_json:
             print_json({"check": check.name, "status": check.status, "detail": check.detail, "advice": check.advice})
             continue
-        click.echo(f"{check.status:8} {check.name:17} {' '.join(check.detail.split())}")
+        print_wrapped(check.detail, f"{check.status:8} {check.name:17} ", _INDENT)
         if check.advice:
-            click.echo(f"{'':8} {'':17} > {check.advice}")
+            print_wrapped(check.advice, f"{_INDENT}> ", f"{_INDENT}  ")
     problems = sum(check.status == PROBLEM for check in found)
     note(f"{len(found)} checks, {problems} problem{'s' * (problems != 1)}")
     return 1 if problems else 0

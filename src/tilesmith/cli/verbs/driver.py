@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import click
 import numpy as np
 
+from tilesmith.cli.driver_csv import CsvRow, csv_row, splat_args, write_csv
+from tilesmith.cli.driver_options import OwnOptions, own_flags
+from tilesmith.cli.result_file import check_writable
 from tilesmith.cli.terminal import budget_start, complain, print_json
+from tilesmith.compare.bench_records import OURS
 from tilesmith.db.find_text import algorithm_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
@@ -25,11 +28,11 @@ from tilesmith.dispatch.measuring import (
     steady_call,
     time_launchable,
 )
-from tilesmith.errors import CommandError, FileFormatError
+from tilesmith.errors import CommandError, FileFormatError, TilesmithError
 from tilesmith.measure.accuracy import Accuracy, check
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.measure.oracle import oracle
-from tilesmith.problems.driver import DriverCommand, RunOptions, lines, parse_command
+from tilesmith.problems.driver import DriverCommand, RunOptions, is_key, lines, parse_command, read_commands
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
@@ -39,7 +42,6 @@ from tilesmith.targets.cuda_driver import device_ordinal
 
 _FIND, _BEST = "-1", "0"
 SEARCH_S = 60.0  # of --search 1, for each direction
-LEAST_S = 0.1
 STOPPED_STATUS, STOPPED = 130, "stopped; what was found is kept, and the next search goes on from there"
 NO_SEARCH = "--seconds has no effect: a gemm command has no --search (use `tilesmith tune`)"
 _FILE_FLAGS = {
@@ -62,79 +64,87 @@ class RunResult:
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Run ``[MIOpenDriver] BASE FLAGS``; exit status 1 if a result is wrong.
+    """Run ``[MIOpenDriver] BASE FLAGS``, or the commands of ``--commands-file``; exit status 1 if a result is wrong.
 
-    Among the driver's flags may stand some of ours: ``--device cuda[:N]``, ``--seconds S`` of a search (``-s 1``), and
-    ``--json``, which prints one object a direction in place of the driver's lines.
+    Among the driver's flags may stand those of ``cli.driver_options``.
     """
-    given, own = _own_flags(words)
-    device, as_json = own.device, own.as_json
-    device_ordinal(device)  # one that does not exist is better met before anything is printed
-    command = parse_command(shlex.join(given))
-    for text in unheeded(command, own.seconds):
-        complain(f"warning: {text}")
-    if not as_json:
-        click.echo(lines.command_line(" ".join(given[1:] if given[0].endswith("MIOpenDriver") else given)))
+    given, own = own_flags(words)
+    rows: list[CsvRow] = []
+    check_writable("--csv", own.csv)
+    try:
+        if own.commands_file is None:
+            return _run_words(given, own, rows)
+        return _run_file(own.commands_file, given, own, rows)
+    finally:  # after Ctrl-C, too
+        if own.csv is not None and (rows or own.commands_file is not None):
+            write_csv(own.csv, rows, (OURS, *own.backends))
+
+
+def _run_file(path: str, given: Sequence[str], own: OwnOptions, rows: list[CsvRow]) -> int:
+    """Each command of a file with the further flags of the command line; a bad line is reported, and the rest runs."""
+    flags = [word for word in given if not word.endswith("MIOpenDriver")]
+    if flags and not flags[0].startswith("-"):
+        raise CommandError(
+            f"{flags[0]!r} and --commands-file {path}: the commands are in the file, only flags may follow"
+        )
     status = 0
-    if command.options.search:
-        status = _search(command, device, SEARCH_S if own.seconds is None else own.seconds)
+    for line in read_commands("/dev/stdin" if path == "-" else path):
+        text = line.text.partition("#")[0].strip()
+        try:
+            if line.error is not None:
+                raise line.error
+            if is_key(text):
+                raise CommandError(f"{path}:{line.number}: a key is no driver command; `tilesmith bench` takes both")
+            status = max(status, _run_words([*shlex.split(text), *flags], own, rows))
+        except TilesmithError as error:
+            complain(str(error))
+            status = max(status, error.exit_status)
         if status == STOPPED_STATUS:
-            return status
-    for direction, signature in command.signatures:
-        result = _run(command, direction, signature, device)
-        if result.verdict is not None and not result.verdict.ok:
-            status = 1
-        if as_json:
-            print_json(_record(" ".join(given), direction, signature, result))
-        else:
-            for line in _lines(command, direction, signature, result):
-                click.echo(line)
+            break
     return status
 
 
-@dataclass(frozen=True)
-class OwnOptions:
-    """The flags that are not the driver's."""
-
-    device: str = "cpu"
-    as_json: bool = False
-    seconds: float | None = None
-
-
-def _own_flags(words: Sequence[str]) -> tuple[list[str], OwnOptions]:
-    """Separate the driver's words from Tilesmith's flags, which may be anywhere (the driver has no such names)."""
-    given, own, left = [], OwnOptions(), list(words)
-    while left:
-        word = left.pop(0)
-        name, equals, value = word.partition("=")
-        if word == "--json":
-            own = replace(own, as_json=True)
-        elif name in ("--device", "--seconds") and (equals or left):
-            own = _with(own, name, value if equals else left.pop(0))
-        else:
-            given.append(word)
-    return given, own
-
-
-def _with(own: OwnOptions, name: str, value: str) -> OwnOptions:
-    if name == "--device":
-        return replace(own, device=value)
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not LEAST_S <= seconds < math.inf:
-        raise CommandError(f"--seconds {value!r} is not a number of seconds, {LEAST_S} at least")
-    return replace(own, seconds=seconds)
+def _run_words(given: Sequence[str], own: OwnOptions, rows: list[CsvRow]) -> int:
+    command = parse_command(shlex.join(given))
+    plain = " ".join(given[max((i + 1 for i, word in enumerate(given) if word.endswith("MIOpenDriver")), default=0) :])
+    for text in unheeded(command, own.seconds, timed=own.csv is not None):
+        complain(f"warning: {text}")
+    name = lines.command_line(plain)
+    status = 0
+    for device in own.devices:
+        if not own.as_json and own.csv != "-":
+            click.echo(name)
+        if len(own.devices) > 1:
+            complain(f"on {device}")
+        if command.options.search:
+            status = max(status, _search(command, device, SEARCH_S if own.seconds is None else own.seconds))
+            if status == STOPPED_STATUS:
+                return status
+        for direction, signature in command.signatures:
+            result = _run(command, direction, signature, device, own.splat)
+            if result.verdict is not None and not result.verdict.ok:
+                status = max(status, 1)
+            if own.as_json:
+                print_json(_record(" ".join(given), direction, signature, result))
+            elif own.csv != "-":
+                for line in _lines(command, direction, signature, result):
+                    click.echo(line)
+            if own.csv is not None:
+                count = command.options.iterations if command.options.time else 0
+                where = device if len(own.devices) > 1 else ""
+                rows.append(csv_row(plain, direction, where, result.launch, own, count))
+    return status
 
 
-def unheeded(command: DriverCommand, seconds: float | None = None) -> list[str]:
+def unheeded(command: DriverCommand, seconds: float | None = None, *, timed: bool = False) -> list[str]:
     """The parts of a command that have no effect, and what to type instead: they would be ignored silently."""
     o, found = command.options, []
     if o.wall and not o.time:
         found.append(f"--wall (-w) {o.wall} prints nothing without --time (-t) 1")
     if o.iterations != RunOptions.iterations and not o.time:
         found.append(f"--iter (-i) {o.iterations} counts for --time (-t) 1 alone")
+    if timed and not o.time:
+        found.append("--csv holds no times without --time (-t) 1")
     if o.verification_cache:
         found.append("--verification_cache (-C) is not used: the reference is made anew for each check")
     if seconds is not None and not o.search:
@@ -171,26 +181,27 @@ def _search(command: DriverCommand, device: str, seconds: float) -> int:
     return 0 if all(row.answered for row in watch.rows.values()) else 1
 
 
-def _run(command: DriverCommand, direction: str, signature: Signature, device: str) -> RunResult:
+def _run(command: DriverCommand, direction: str, signature: Signature, device: str, splat: float | None) -> RunResult:
     options = command.options
     launch = _launchable(signature, options, device)
     kernel_ms = wall_ms = None
     verdict = None
-    if options.time or options.dump_output or _files(options):
+    given = _files(options) or splat is not None
+    if options.time or options.dump_output or given:
         # The oracle of a command's own data is that of the whole.
-        more = oracle_bytes(signature) if options.verify and _files(options) else 0.0
+        more = oracle_bytes(signature) if options.verify and given else 0.0
         require_memory(tensor_bytes(signature) + more + launch.plan.workspace_bytes, "this problem")
-        arguments = _arguments(command, direction, signature)
+        arguments = _arguments(command, direction, signature, splat)
         if options.time:
             kernel_ms = _kernel_ms(launch, arguments, options.iterations)
             if options.wall:
                 there = placed_arguments(launch, arguments)
                 wall_ms = _average_ms(lambda: call_on_arrays(launch, there), options.iterations, warm=options.wall == 2)
-        if options.dump_output or (options.verify and _files(options)):
+        if options.dump_output or (options.verify and given):
             result = host_array(call_on_arrays(launch, placed_arguments(launch, arguments)))
             if options.dump_output:
                 _dump(result, f"{_DUMPS[direction]}_{'cpu' if launch.target.family == 'cpu' else 'gpu'}.bin")
-            if options.verify and _files(options):
+            if options.verify and given:
                 verdict = check(result, oracle(signature, arguments), signature)
         del arguments
     if options.verify and verdict is None:
@@ -244,9 +255,9 @@ def _files(options: RunOptions) -> bool:
     return any((options.in_data, options.weights, options.in_bias, options.dout_data))
 
 
-def _arguments(command: DriverCommand, direction: str, signature: Signature) -> tuple[Any, ...]:
-    """Sample arguments, those replaced that the command reads from files."""
-    arguments = list(sample_args(signature))
+def _arguments(command: DriverCommand, direction: str, signature: Signature, splat: float | None) -> tuple[Any, ...]:
+    """Sample arguments, or those of one value; those replaced that the command reads from files."""
+    arguments = list(sample_args(signature) if splat is None else splat_args(signature, splat))
     for place, option in enumerate(_files_of(direction, signature)):
         name = getattr(command.options, option)
         if name:

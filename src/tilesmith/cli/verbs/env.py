@@ -7,7 +7,7 @@ import os
 import click
 
 from tilesmith import env
-from tilesmith.cli.terminal import print_json, table
+from tilesmith.cli.terminal import print_json, print_table
 
 
 @click.command("env", help="Print every environment variable: its value, default, rule and meaning.")
@@ -25,7 +25,7 @@ def command(as_json: bool) -> int:
             print_json(row)
     else:
         headers = ("name", "value", "default", "meaning")
-        click.echo(table(headers, [[row[name] for name in headers] for row in rows]))
+        print_table(headers, [[row[name] for name in headers] for row in rows], below=("meaning",))
     return 0
 
 

@@ -8,9 +8,17 @@ from importlib.util import find_spec
 import click
 
 from tilesmith import env
-from tilesmith.cli.options import PROBLEMS, device_option, dtype_option, json_flag, mode_option, threads_option
+from tilesmith.cli.options import (
+    PROBLEMS,
+    device_option,
+    dtype_option,
+    json_flag,
+    mode_option,
+    problems_argument,
+    threads_option,
+)
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.cli.terminal import print_json, table
+from tilesmith.cli.terminal import note, print_json, print_table, print_wrapped
 from tilesmith.dispatch.choice import DATABASE, NEAREST, NEAREST_PACKAGE, PACKAGE, SPEC, Choice
 from tilesmith.dispatch.facts import with_predictions
 from tilesmith.dispatch.locations import check_mode, open_cache, open_databases, target_of
@@ -25,15 +33,17 @@ from tilesmith.targets.names import parse_target
 @click.command(
     "explain", help="Say why a solver is chosen: every candidate with its reason, prediction and time.", **PROBLEMS
 )
-@click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
+@problems_argument
 @device_option
 @threads_option
 @mode_option
 @dtype_option
+@click.option("--all", "everything", is_flag=True, help="Every candidate, with its config or why it does not fit.")
 @json_flag
 def command(
-    words: tuple[str, ...], device: str, threads: int | None, mode: str | None, dtype: str | None, as_json: bool
-) -> int:
+    words: tuple[str, ...], device: str, threads: int | None, mode: str | None, dtype: str | None, everything: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
     listing = read_problems(words, dtype or "")
     target, layers, cache = target_of(None, threads, device), open_databases(readonly=True), open_cache()
     # Explaining must not change what it explains: without an answer in a database the prediction decides.
@@ -48,7 +58,9 @@ def command(
         if as_json:
             print_json(_record(item, target.name, asked, choice))
         else:
-            click.echo(_text(item, target.name, choice))
+            _print(item, target.name, choice, everything)
+            if item is not listing.items[-1]:
+                click.echo()
     return listing.status
 
 
@@ -68,7 +80,7 @@ def _record(item: Item, target: str, mode: str, choice: Choice) -> dict[str, obj
     }  # fmt: skip
 
 
-def _text(item: Item, target: str, choice: Choice) -> str:
+def _print(item: Item, target: str, choice: Choice, everything: bool) -> None:
     record = choice.record
     held_by = f"{choice.role} layer {choice.layer}"
     why = {
@@ -78,16 +90,34 @@ def _text(item: Item, target: str, choice: Choice) -> str:
         PACKAGE: f"{'measured' if choice.time_us else 'not measured'}, plan of package {choice.layer}",
         NEAREST_PACKAGE: f"not measured here, plan of package {choice.layer} for another machine",
     }.get(choice.basis, f"by {choice.basis}; nothing was measured")
-    head = f"{item.command}\n{item.signature.key()}\n{target}: {choice.solver} {choice.config} ({why})"
-    plain = why_only_plain(item.signature, parse_target(target), choice.solver)
-    head += f"\n{plain}" if plain else ""
-    if record is not None:
-        evidence = (record.origin, record.date, record.host, record.compiler, record.generator)
-        head += f"\nrecord: {record.time_us:.4g} us, {', '.join(part for part in evidence if part)}"
-    rows = [
-        ["*" if line.chosen else "", line.solver, line.predicted_us, line.time_us, line.config, line.reason]
-        for line in choice.trace
+    for title, text in (
+        ("problem", item.short), ("command", item.command), ("key", item.signature.key()), ("target", target),
+        ("solver", f"{choice.solver} ({why})"), ("config", choice.config), ("record", _evidence(choice)),
+        ("note", why_only_plain(item.signature, parse_target(target), choice.solver)),
+        ("note", _FOR_TORCH if external_solver(choice.solver) is not None else ""),
+    ):  # fmt: skip
+        if text:
+            print_wrapped(text, f"{title:8}", " " * 8)
+    fits = [line for line in choice.trace if not line.reason or line.chosen]
+    headers = ["", "solver", "predicted_us", "time_us"]
+    rows: list[list[object]] = [
+        ["*" if line.chosen else "", line.solver, line.predicted_us, line.time_us, line.reason or line.config]
+        for line in (choice.trace if everything else fits)
     ]
-    if external_solver(choice.solver) is not None:
-        head += "\nfor PyTorch's tensors; all others, and processes without PyTorch, get the fastest generated kernel"
-    return f"{head}\n{table(('', 'solver', 'predicted_us', 'time_us', 'config', 'reason'), rows)}\n"
+    if everything:
+        print_table([*headers, "config, or why it does not fit"], rows, below=("config, or why it does not fit",))
+        return
+    print_table(headers, [row[:4] for row in rows])
+    if folded := len(choice.trace) - len(fits):
+        note(f"{folded} more do not fit: --all prints them, with the reasons and all configs")
+
+
+_FOR_TORCH = "for PyTorch's tensors; all others, and processes without PyTorch, get the fastest generated kernel"
+
+
+def _evidence(choice: Choice) -> str:
+    record = choice.record
+    if record is None:
+        return ""
+    evidence = (record.origin, record.date, record.host, record.compiler, record.generator)
+    return f"{record.time_us:.4g} us, {', '.join(part for part in evidence if part)}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from tilesmith.cli.options import Actions, Number, device_option, json_flag, threads_option
-from tilesmith.cli.terminal import complain, dump_json, note, paced, print_json, progress, table
+from tilesmith.cli.terminal import complain, dump_json, note, output_width, paced, print_json, print_table, progress
 from tilesmith.compare.rival import absent_rivals, chosen_rivals
 from tilesmith.compare.tvm.environment import set_up
 from tilesmith.dispatch.locations import target_of
@@ -153,7 +153,7 @@ def perf_(
     if json_path == "-":
         click.echo(dump_json(json_rows(found)), nl=False)
     else:
-        click.echo(text_table(found))
+        click.echo(text_table(found, output_width()))
         for rival, reason in absent_rivals(target_of(None, threads, device)).items():
             if rival != _CONVOLVES:
                 note(f"{rival}: {reason}")
@@ -186,7 +186,7 @@ def jobs_(as_json: bool) -> int:
             )
     else:
         rows = [[job.number, _state(job), job.begun, " ".join(job.words)] for job in found]
-        click.echo(table(("job", "state", "begun", "tilesmith gemm"), rows))
+        print_table(("job", "state", "begun", "tilesmith gemm"), rows, below=("tilesmith gemm",))
     return 0
 
 

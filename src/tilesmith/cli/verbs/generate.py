@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tilesmith import env
-from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, threads_option
+from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, problems_argument, threads_option
 from tilesmith.cli.problem_list import read_problems
 from tilesmith.cli.terminal import complain, print_json
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
@@ -24,7 +24,7 @@ from tilesmith.toolchain.build import unit_text
 
 
 @click.command("generate", help="Write the sources of problems and the exact compiler command of each.", **PROBLEMS)
-@click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
+@problems_argument
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the sources (default: stdout)."
 )

@@ -22,7 +22,7 @@ from tilesmith.cli.packing import (
     wanted_problems,
 )
 from tilesmith.cli.problem_list import problem_keys
-from tilesmith.cli.terminal import complain, note, print_json, table
+from tilesmith.cli.terminal import complain, note, print_json, print_table, print_wrapped
 from tilesmith.db.exchange import NEWEST, POLICIES
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.errors import ArgumentError, FileFormatError, PackageError
@@ -94,7 +94,7 @@ def build(
             print_json(asdict(summary(PackageFile(path), nbytes)) | {"left_out": packed.left_out})
         else:
             problems = sum(bool(each.plans) for each in packed.problems)
-            click.echo(f"{path}: {problems} problems, {_contents(packed.package)}, {nbytes} bytes")
+            print_wrapped(f"{path}: {problems} problems, {_contents(packed.package)}, {nbytes} bytes")
         status = status or packed.status
     tell_unused(every)
     return status
@@ -113,8 +113,10 @@ def info(files: tuple[Path, ...], as_json: bool) -> int:
             print_json(found)
         else:
             shown = ((name, " ".join(value) if isinstance(value, tuple) else value) for name, value in found.items())
-            lines = (f"{name:10} {'-' if value == '' else value}" for name, value in shown)
-            click.echo("\n".join(lines) + "\n")
+            for name, value in shown:
+                print_wrapped("-" if value == "" else str(value), f"{name:10} ", " " * 11)
+            if path != files[-1]:
+                click.echo()
     return 0
 
 
@@ -139,7 +141,8 @@ def list_(files: tuple[Path, ...], kinds: tuple[str, ...], as_json: bool) -> int
                  found.problem or found.digest]
             )  # fmt: skip
         if rows and not as_json:
-            click.echo(table(("kind", "bytes", "stored", "time_us", "target", "solver", "what", "problem"), rows))
+            headers = ("kind", "bytes", "stored", "time_us", "target", "solver", "what", "problem")
+            print_table(headers, rows, below=("problem", "what"))
     return 0
 
 
@@ -168,7 +171,7 @@ def verify(files: tuple[Path, ...], must_be_signed: bool, as_json: bool) -> int:
         elif damage:
             complain(damage)
         else:
-            click.echo(f"{path}: {entries} entries, whole, {signer.text}")
+            print_wrapped(f"{path}: {entries} entries, whole, {signer.text}")
     return 1 if bad else 0
 
 
@@ -183,7 +186,7 @@ def diff_(first: Path, second: Path, as_json: bool) -> int:
             print_json(asdict(each))
     if found and not as_json:
         rows = [[each.what, each.kind, each.rank, each.name.replace("\n", " ")] for each in found]
-        click.echo(table(("what", "kind", "rank", "name"), rows))
+        print_table(("what", "kind", "rank", "name"), rows, below=("name",))
     return 1 if found else 0
 
 
@@ -228,7 +231,7 @@ def _written(path: Path, package: KernelPackage, sources: Sequence[PackageFile])
     nbytes = write(path, package)
     signed = next((f": the signature of {each.path} was for its own bytes" for each in sources if each.signature), "")
     note(f"a changed package is not signed{signed}")
-    click.echo(f"{path}: {_contents(package)}, {nbytes} bytes")
+    print_wrapped(f"{path}: {_contents(package)}, {nbytes} bytes")
     return 0
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from tilesmith.cli.options import PROBLEMS, json_flag
+from tilesmith.cli.options import PROBLEMS, json_flag, problems_argument
 from tilesmith.cli.problem_list import read_problems
-from tilesmith.cli.terminal import print_json, table
+from tilesmith.cli.terminal import print_json, print_table
 from tilesmith.problems.work import bytes_moved, flops
 
 
 @click.command("parse", help="Print what a file of driver commands (or one command) asks for.", **PROBLEMS)
-@click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
+@problems_argument
 @json_flag
 def command(words: tuple[str, ...], as_json: bool) -> int:
     listing = read_problems(words)
@@ -28,6 +28,7 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
         for row in rows:
             print_json(row)
     elif rows:
-        headers = ("direction", "flops", "bytes", "func_name")
-        click.echo(table(headers, [[row[name] for name in headers] for row in rows]))
+        headers = ("flops", "bytes", "func_name")
+        cells = [[item.short, *(row[name] for name in headers)] for item, row in zip(listing.items, rows, strict=True)]
+        print_table(("problem", *headers), cells, below=("func_name",))
     return listing.status

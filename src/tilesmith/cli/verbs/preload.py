@@ -6,24 +6,34 @@ from pathlib import Path
 
 import click
 
-from tilesmith.cli.options import PROBLEMS, dtype_option, json_flag, mode_option, threads_option
+from tilesmith.cli.options import (
+    PROBLEMS,
+    dtype_option,
+    json_flag,
+    long_flag,
+    mode_option,
+    problems_argument,
+    threads_option,
+)
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.cli.terminal import complain, note, print_json, progress
+from tilesmith.cli.terminal import complain, note, print_json, print_wrapped, progress
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, flags_of
 from tilesmith.problems.rewrite import Signature
 from tilesmith.ready.preload import COMPILED, FAILED, CachePopulator, Step
 from tilesmith.targets.names import parse_target
 
+_SHARED = ("j", "d", "o")
+
 
 class _Preload(click.Command):
-    """``-j`` is a flag of driver commands, too: behind the name of one it belongs to the command."""
+    """Behind the name of a driver command, ``-j``, ``-d`` and ``-o`` belong to the command, which has them, too."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         place = next((i for i, word in enumerate(args) if word in CONV_BASES or word in GEMM_BASES), len(args))
         tail = args[place:]
         if tail:
-            names = {f"-{flag.short}": f"--{flag.long}" for flag in flags_of(tail[0]) if flag.short == "j"}
+            names = {f"-{flag.short}": f"--{flag.long}" for flag in flags_of(tail[0]) if flag.short in _SHARED}
             tail = [names.get(word, word) for word in tail]
         return super().parse_args(ctx, [*args[:place], *tail])
 
@@ -31,12 +41,16 @@ class _Preload(click.Command):
 @click.command(
     "preload", cls=_Preload, help="Decide, compile and keep problems, so that strict mode runs them.", **PROBLEMS
 )
-@click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
+@problems_argument
 @click.option(
-    "--device", "devices", multiple=True, default=("cpu",),
+    "-d", "--device", "devices", multiple=True, default=("cpu",),
     help="cpu (the default), cuda or cuda:N; may be given again. Empty: write sources only.",
 )  # fmt: skip
 @click.option("-j", "--max-processes", "jobs", type=click.IntRange(1), help="Compilers at a time (one a core).")
+@click.option(
+    "-o", "--cache-dir", type=click.Path(file_okay=False, path_type=Path), metavar="DIRECTORY",
+    help="The cache folder to fill (default: TILESMITH_CACHE_DIR).",
+)  # fmt: skip
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path),
     help='Folder for the sources of --device "" (default: sources/ in the cache folder).',
@@ -45,10 +59,11 @@ class _Preload(click.Command):
 @threads_option
 @mode_option
 @dtype_option
+@long_flag
 @json_flag
 def command(
-    words: tuple[str, ...], devices: tuple[str, ...], jobs: int | None, out: Path | None, target_name: str | None,
-    threads: int | None, mode: str | None, dtype: str | None, as_json: bool,
+    words: tuple[str, ...], devices: tuple[str, ...], jobs: int | None, cache_dir: Path | None, out: Path | None,
+    target_name: str | None, threads: int | None, mode: str | None, dtype: str | None, whole: bool, as_json: bool,
 ) -> int:  # fmt: skip
     if (out or target_name) and any(devices):
         raise ArgumentError('--out and --target go with --device "", which writes sources')
@@ -56,7 +71,7 @@ def command(
     commands: dict[Signature, Item] = {item.signature: item for item in reversed(listing.items)}
     populator = CachePopulator(
         signatures=[item.signature for item in listing.items], devices=devices, mode=mode, threads=threads, out=out,
-        target=parse_target(target_name) if target_name else None,
+        cache_dir=cache_dir, target=parse_target(target_name) if target_name else None,
     )  # fmt: skip
     count = len(populator.signatures) * len(populator.devices)
     failed = 0
@@ -68,24 +83,24 @@ def command(
             if made.phase == FAILED:
                 failed += 1
                 complain(f"{item}: {made.reason}")
-            step(_line(item, made))
+            step(_line(f"{item}" if whole else item.short, made))
             if made.phase == COMPILED:
                 return
             if as_json:
                 print_json(_record(item, made))
             elif made.choice is not None:
-                where = made.folder or made.choice.config
-                click.echo(f"{made.signature.key()} {made.choice.solver} {where}")
+                where = f" {made.folder}" if made.folder else f" {made.choice.config}" if whole else ""
+                print_wrapped(f"{item if whole else item.short}: {made.choice.solver}{where}")
 
         populator.run(jobs, tell)
     note(f"{count - failed} ready, {failed} failed, {listing.bad} bad lines")
     return listing.status or (1 if failed else 0)
 
 
-def _line(item: Item, made: Step) -> str:
+def _line(problem: str, made: Step) -> str:
     what = f": {made.choice.solver} by {made.choice.basis}" if made.choice is not None else ""
     phase = "not compiled" if made.phase == COMPILED and made.reason else made.phase
-    return f"{phase} {made.device or 'sources'} {item}{what}"
+    return f"{phase} {made.device or 'sources'}: {problem}{what}"
 
 
 def _record(item: Item, made: Step) -> dict[str, object]:

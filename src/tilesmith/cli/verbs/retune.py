@@ -6,9 +6,10 @@ import click
 
 from tilesmith.cli.options import PROBLEMS, Number, device_option, json_flag, seed_option, threads_option
 from tilesmith.cli.problem_list import read_problems
-from tilesmith.cli.terminal import budget_start, complain, note, print_json, progress
+from tilesmith.cli.terminal import budget_start, complain, note, print_json, print_wrapped, progress
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError
+from tilesmith.problems.short_name import short_key
 from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.tune.retune import Retuned, Stale, current_setup, retune, stale_problems
 from tilesmith.tune.session import STRATEGIES
@@ -38,13 +39,16 @@ def command(
     status = listing.status if listing else 0
     if only_list:
         for each in found:
-            print_json(_record(each)) if as_json else click.echo(f"{each.answer.problem}: {', '.join(each.changes)}")
+            print_json(_record(each)) if as_json else print_wrapped(
+                f"{short_key(each.answer.problem)}: {', '.join(each.changes)}"
+            )
+        note(f"{len(found)} stale problems of {target.name}")
         return status
     changed = failed = 0
     with progress(len(found), "retune") as step:
         for each in found:
             try:
-                with step.search(each.answer.problem, seconds) as listener:
+                with step.search(short_key(each.answer.problem), seconds) as listener:
                     done = retune(
                         each, target, now, database=database, cache=cache, strategy=strategy, max_trials=trials,
                         max_seconds=seconds, seed=seed, device=ordinal, progress=listener, started=budget_start(),
@@ -58,7 +62,8 @@ def command(
             if as_json:
                 print_json(_record(each, done))
             elif done.changed:
-                click.echo(f"{each.answer.problem} {done.result.record.solver} {done.result.record.config}")
+                new = done.result.record
+                print_wrapped(f"{short_key(new.problem)}: {new.solver} {new.config}")
     note(f"{len(found)} stale problems of {target.name}: {changed} have another winner, {failed} failed")
     return status or (1 if failed else 0)
 
@@ -77,7 +82,7 @@ def _record(stale: Stale, done: Retuned | None = None) -> dict[str, object]:
 
 def _line(done: Retuned) -> str:
     before, after = done.stale.answer, done.result.record
-    old = f"{before.solver} {before.config}".rstrip()
-    new = f"{after.solver} {after.config}".rstrip() if done.changed else "the same"
+    changed = after.solver if after.solver != before.solver else "another config"
+    new = changed if done.changed else "the same"
     was = "failed" if before.time_us is None else f"{before.time_us:.1f} us"
-    return f"{before.problem}: {old} ({was}) -> {new} ({after.time_us:.1f} us)"
+    return f"{short_key(before.problem)}: {before.solver} ({was}) -> {new} ({after.time_us:.1f} us)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Final
 
@@ -12,15 +13,17 @@ import click
 from tilesmith.cli.options import (
     PROBLEMS,
     Number,
+    csv_flag,
     device_option,
     dtype_option,
     external_option,
     json_flag,
+    problems_argument,
     seed_option,
     threads_option,
 )
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.cli.terminal import budget_start, complain, note, print_json
+from tilesmith.cli.terminal import CsvLines, budget_start, complain, note, print_json
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError
 from tilesmith.ready.console import width_of
@@ -44,7 +47,7 @@ NOTHING: Final = "none"
 
 
 @click.command("tune", help="Search the best config of each problem and remember it.", **PROBLEMS)
-@click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
+@problems_argument
 @click.option("--strategy", type=click.Choice(list(STRATEGIES)), help="How the space is searched (default: model).")
 @click.option("--trials", type=click.IntRange(1), help="Configs of a problem at most (default: no limit).")
 @click.option("--seconds", type=Number(0.1), help="Seconds of a problem at most (default 15).")
@@ -63,10 +66,11 @@ NOTHING: Final = "none"
 @seed_option
 @dtype_option
 @json_flag
+@csv_flag
 def command(
     words: tuple[str, ...], strategy: str | None, trials: int | None, seconds: float | None,
     total_seconds: float | None, until_no_gain: bool, resume: bool, against: str | None, external: bool | None,
-    device: str, threads: int | None, seed: int, dtype: str | None, as_json: bool,
+    device: str, threads: int | None, seed: int, dtype: str | None, as_json: bool, as_csv: bool,
 ) -> int:  # fmt: skip
     by_gain = until_no_gain or total_seconds is not None
     if by_gain:
@@ -82,14 +86,15 @@ def command(
     total_s = (math.inf if total_seconds is None else total_seconds) if by_gain else None
     watch, library = Watch(tasks, total_s, each_s), None if against is None else against == PYTORCH
     names = {task.key: task.name for task in tasks}
+    as_rows, write = as_json or as_csv, _csv_writer() if as_csv else print_json
     with watching(watch) as show:
 
         def listen(event: Event) -> None:
             show(event)
             if isinstance(event, Ended) and event.outcome in (FAILED, LATE):
                 complain(f"{names[event.problem]}: {event.reason}")
-            if isinstance(event, Ended) and as_json and not by_gain:
-                _print_rows(listing.items, watch.rows[event.problem], place)
+            if isinstance(event, Ended) and as_rows and not by_gain:
+                _print_rows(write, listing.items, watch.rows[event.problem], place)
 
         if total_s is not None:
             calls = {task.signature: task.calls for task in tasks}
@@ -101,13 +106,13 @@ def command(
             effort = Effort(strategy or "model", trials, each_s, seed)
             stopped = tune_list(tasks, place, effort, listen, library=library, resume=resume, start=budget_start)
     rows = list(watch.rows.values())
-    if as_json and by_gain:
+    if as_rows and by_gain:
         for row in rows:
-            _print_rows(listing.items, row, place)
-    if rows and not as_json:
+            _print_rows(write, listing.items, row, place)
+    if rows and not as_rows:
         click.echo(summary_table(rows, width_of(sys.stdout)))
     for line in summary_words(watch, rows) if rows else ():
-        note(line) if as_json else click.echo(line)
+        note(line) if as_rows else click.echo(line)
     if stopped:
         again = "the same command goes on" if by_gain else "the same command with --resume goes on"
         complain(f"stopped; what was found is kept, and {again}")
@@ -124,13 +129,21 @@ def _refuse(given: dict[str, object]) -> None:
             )
 
 
-def _print_rows(items: tuple[Item, ...], row: TunedRow, place: Place) -> None:
-    """One object for each direction of each command that names the problem, if it has an answer."""
+def _csv_writer() -> Callable[[dict[str, object]], None]:
+    """Prints CSV lines of the fields that are no lists."""
+    write = CsvLines()
+    return lambda record: write({name: each for name, each in record.items() if name not in ("stages", "ranking")})
+
+
+def _print_rows(
+    write: Callable[[dict[str, object]], None], items: tuple[Item, ...], row: TunedRow, place: Place
+) -> None:
+    """One row for each direction of each command that names the problem, if it has an answer."""
     if not row.answered:
         return
     for item in items:
         if item.signature.canonical.key() == row.task.key:
-            print_json(_record(item, row, place))
+            write(_record(item, row, place))
 
 
 def _record(item: Item, row: TunedRow, place: Place) -> dict[str, object]:

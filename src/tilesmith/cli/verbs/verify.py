@@ -18,12 +18,14 @@ from tilesmith.cli.options import (
     device_option,
     dtype_option,
     json_flag,
+    long_flag,
     mode_option,
+    problems_argument,
     seed_option,
     threads_option,
 )
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.cli.terminal import complain, note, print_json, progress
+from tilesmith.cli.terminal import complain, note, print_json, print_wrapped, progress
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.locations import target_of
 from tilesmith.dispatch.measuring import check_launchable, check_launchable_specials
@@ -38,7 +40,7 @@ BUDGET_BYTES: Final = 4e9
 
 
 @click.command("verify", help="Check the numbers of problems against a float64 reference.", **PROBLEMS)
-@click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
+@problems_argument
 @click.option("--max-gflop", type=Number(0), help="Leave out what is larger, and say how many were left out.")
 @click.option("--specials", is_flag=True, help="Also plant NaN and Inf in each operand and follow where they go.")
 @device_option
@@ -46,10 +48,11 @@ BUDGET_BYTES: Final = 4e9
 @mode_option
 @seed_option
 @dtype_option
+@long_flag
 @json_flag
 def command(
     words: tuple[str, ...], max_gflop: float | None, specials: bool, device: str, threads: int | None,
-    mode: str | None, seed: int, dtype: str | None, as_json: bool,
+    mode: str | None, seed: int, dtype: str | None, whole: bool, as_json: bool,
 ) -> int:  # fmt: skip
     listing = read_problems(words, dtype or "")
     chosen = [i for i in listing.items if max_gflop is None or flops(i.signature) <= max_gflop * 1e9]
@@ -63,11 +66,11 @@ def command(
             if row["status"] == "failed":
                 failed += 1
                 complain(f"{item}: {row['reason']}")
-            step(f"{row['status']} {row['solver'] or '-'} {item}")
+            step(f"{row['status']} {row['solver'] or '-'} {item.short}")
             if as_json:
                 print_json(row)
             else:
-                click.echo(_line(row))
+                print_wrapped(_line(row, f"{item}" if whole else item.short))
     done = len(chosen) - failed
     note(f"{done} verified, {failed} failed, {left_out} left out (--max-gflop), {listing.bad} bad lines")
     return listing.status or (1 if failed else 0)
@@ -121,11 +124,11 @@ class MemoryBudget:
                 self._changed.notify_all()
 
 
-def _line(row: Row) -> str:
+def _line(row: Row, problem: str) -> str:
     numbers = f"{row['error']:.3g} <= {row['bound']:.3g}" if row["bound"] is not None else "not run"
     if row["status"] == "failed" and row["bound"] is not None:
         numbers = f"{row['error']:.3g}, bound {row['bound']:.3g}"
-    return f"{row['status']:6} {row['solver'] or '-':16} {numbers} {row['key']}"
+    return f"{row['status']:6} {row['solver'] or '-'}: {problem}: {numbers}"
 
 
 def _check(item: Item, device: str, threads: int | None, mode: str | None, seed: int, specials: bool) -> Row:

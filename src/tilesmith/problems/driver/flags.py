@@ -6,6 +6,7 @@ name and are marked ``own``; with them every signature has a command.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tilesmith.problems.limits import MAX_SIZE, MAX_STRIDE
@@ -133,6 +134,21 @@ GEMM_BASES = {
     "gemm": "fp32", "gemmfp16": "fp16", "gemmbfp16": "bf16", "gemmint8": "int8", "gemmfp8": "fp8e4m3",
     "gemmbfp8": "fp8e5m2", "gemmfp64": "fp64",
 }  # fmt: skip
+
+# Commands that MIOpenDriver has besides, each with element types behind its name.
+_FOREIGN_BASES = (
+    "activ", "adam", "adamw", "addlayernorm", "ampadam", "ampadamw", "argmax", "argmin", "bnorm", "cat", "cbainfer",
+    "ctc", "dropout", "getitem", "glu", "groupnorm", "kthvalue", "layernorm", "logsumexp", "lrn", "mha",
+    "multimarginloss", "pool", "prelu", "reduce", "reducecalculation", "reduceextreme", "rnn", "rnn_seq", "rope",
+    "softmarginloss", "softmax", "sum", "t5layernorm", "tensorop", "transformersadamw",
+)  # fmt: skip
+_TYPE_SUFFIX = re.compile(r"(fp16|bfp16|bf16|fp8|bfp8|fp32|fp64|int8)$")
+
+
+def is_foreign_base(name: str) -> bool:
+    """Whether MIOpenDriver has this command, such as ``bnormfp16``, and Tilesmith has no kernels for it."""
+    return _TYPE_SUFFIX.sub("", name.lower()) in _FOREIGN_BASES
+
 
 # Names of element types in ``--*_type`` flags.
 CAST_TYPES = {

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 from tilesmith.errors import CommandError
 from tilesmith.problems.driver.command import DriverCommand
+from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES
 from tilesmith.problems.driver.keyed import KeyedProblem, parse_problem
-from tilesmith.problems.limits import MAX_FILE
+from tilesmith.problems.driver.tokens import DRIVERS
+from tilesmith.problems.limits import MAX_FILE, MAX_TEXT
 from tilesmith.reading import read_named
 
 
@@ -43,6 +45,9 @@ def calls_of(text: str) -> int:
 def read_commands(path: Path | str) -> Iterator[CommandLine]:
     """Read the commands and keys of a file, with their line numbers. A bad line gives an item with its error.
 
+    A line of tab-separated fields is read, too, as profilers write them: the field that holds a driver command counts,
+    and a whole number beside it is the number of calls. A first line of column names is passed over.
+
     Args:
         path: The file, one command or key on each line; at most 64 MiB.
 
@@ -61,10 +66,30 @@ def read_lines(path: Path | str) -> Iterator[tuple[int, str]]:
 
 
 def _numbered(raw: bytes) -> Iterator[tuple[int, str]]:
+    begun = False
     for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
         text = line.decode("utf-8", "replace").strip()
         if text and not text.startswith("#"):
+            if "\t" in text[:MAX_TEXT]:
+                found = _of_table(text[:MAX_TEXT])
+                if found is None and not begun and not text.startswith(("-", *CONV_BASES, *GEMM_BASES)):
+                    continue  # the names of the columns
+                text = found or text
+            begun = True
             yield number, text
+
+
+def _of_table(text: str) -> str | None:
+    """The command of a line of tab-separated fields, with its number of calls behind it; None if it has none."""
+    fields = [field.strip() for field in text.split("\t")]
+    if any(field.startswith("-") for field in fields):
+        return None  # tabs between the words of a command
+    for field in fields:
+        first = field.split(" ")[0].rpartition("/")[2]
+        if " " in field and (first in DRIVERS or first in CONV_BASES or first in GEMM_BASES):
+            calls = next((int(each) for each in fields if each.isascii() and each.isdigit() and len(each) < 16), 0)
+            return f"{field}  # {calls_text(calls)}" if calls and "#" not in field else field
+    return None
 
 
 def checked(text: str) -> str:

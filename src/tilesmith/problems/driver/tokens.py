@@ -8,13 +8,14 @@ import shlex
 from pathlib import PurePosixPath
 
 from tilesmith.errors import CommandError, ProblemError
-from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, Flag, Value, flags_of
+from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, Flag, Value, flags_of, is_foreign_base
 from tilesmith.problems.layouts import parse_layout
 from tilesmith.problems.limits import MAX_SIZE, check_length
+from tilesmith.spelling import did_you_mean
 
 _COMMENT = re.compile(r"(^|\s)#.*")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_DRIVERS = ("MIOpenDriver", "tilesmith")
+DRIVERS = ("MIOpenDriver", "tilesmith")
 
 
 def split_command(text: str) -> tuple[str, dict[str, str]]:
@@ -25,21 +26,25 @@ def split_command(text: str) -> tuple[str, dict[str, str]]:
     except ValueError as error:
         raise CommandError(f"command {text!r}: {error}") from None
     for place in reversed(range(len(words))):
-        if PurePosixPath(words[place]).name in _DRIVERS:
+        if PurePosixPath(words[place]).name in DRIVERS:
             words = words[place + 1 :]
             break
     if not words:
         raise CommandError("a command is missing: it begins with " + ", ".join((*CONV_BASES, *GEMM_BASES)))
     base, *rest = words
     if base not in CONV_BASES and base not in GEMM_BASES:
-        raise CommandError(f"command {base!r} does not exist; known: {', '.join((*CONV_BASES, *GEMM_BASES))}")
+        known = (*CONV_BASES, *GEMM_BASES)
+        if is_foreign_base(base):
+            raise CommandError(f"command {base!r} is MIOpenDriver's; only conv and gemm exist here: {', '.join(known)}")
+        raise CommandError(f"command {base!r} does not exist{did_you_mean(base, known)}; known: {', '.join(known)}")
     names = {name: flag for flag in flags_of(base) for name in _spellings(flag)}
     given: dict[str, str] = {}
     for place in range(0, len(rest), 2):
         flag = names.get(rest[place])
         if flag is None:
             what = "is no flag" if rest[place].startswith("-") else "stands where a flag should (each takes one value)"
-            raise CommandError(f"{base}: {rest[place]!r} {what}")
+            meant = did_you_mean(rest[place], names) if rest[place].startswith("--") else ""
+            raise CommandError(f"{base}: {rest[place]!r} {what}{meant}")
         if place + 1 == len(rest):
             raise CommandError(f"{base}: flag {flag} has no value")
         if rest[place + 1] in names:
