@@ -54,7 +54,13 @@ def environment() -> dict[str, str]:
 
 
 def build_sdist(folder: Path, env: dict[str, str]) -> Path:
-    run(sys.executable, "-m", "build", "-q", "--sdist", "--no-isolation", "-o", folder, ROOT, cwd=folder, env=env)
+    """Of the last commit: what only lies in the checkout is in no release."""
+    with tempfile.TemporaryDirectory() as name:
+        source = Path(name) / "source"
+        run("git", "-C", ROOT, "archive", "-o", f"{name}/source.tar", "HEAD")
+        with tarfile.open(f"{name}/source.tar") as archive:
+            archive.extractall(source, filter="data")
+        run(sys.executable, "-m", "build", "-q", "--sdist", "--no-isolation", "-o", folder, source, cwd=name, env=env)
     (made,) = folder.glob("*.tar.gz")
     return made
 
@@ -142,6 +148,8 @@ def main() -> None:
             print(f"{wheel.name}: {check_policy(wheel, env)}; {check_abi(wheel, env)}")
         run(BIN / "twine", "check", "--strict", *first, env=env)
         output.mkdir(parents=True, exist_ok=True)
+        if run("git", "-C", ROOT, "status", "--porcelain"):
+            print("changes that are not committed are in none of the files")
         for old in [*output.glob("tilesmith-*.whl"), *output.glob("tilesmith-*.tar.gz")]:
             old.unlink()
         for path in first:
