@@ -124,15 +124,16 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        pythons = [*local(), *(foreign(folder) if given.debian else [])]
         (folder / "list.txt").write_text(PROBLEMS)
-        targets = [word for level in LEVELS.values() for word in ("--target", level)]
+        targets = [word for machine in {each.machine for each in pythons} for word in ("--target", LEVELS[machine])]
         env = {**os.environ, "TILESMITH_CACHE_DIR": f"{name}/cache", "TILESMITH_DB_PATH": f"{name}/tilesmith.db"}
         run(
             sys.executable, "-m", "tilesmith", "package", "build", folder / "list.txt", *targets, "-o",
             folder / "packages", env={**env, "PATH": f"{BIN}{os.pathsep}{env['PATH']}"},
         )  # fmt: skip
         count = 0
-        for number, python in enumerate([*local(), *(foreign(folder) if given.debian else [])]):
+        for number, python in enumerate(pythons):
             for wheel in sorted(given.folder.resolve().glob(f"tilesmith-*_{python.machine}.whl")):
                 check(wheel, python, folder / "packages", folder / f"python{number}")
                 count += 1

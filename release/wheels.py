@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,26 @@ def build_all(folder: Path, env: dict[str, str]) -> list[Path]:
     return [sdist, *(build_wheel(sdist, machine, folder, env) for machine in MACHINES)]
 
 
+def check_content(wheel: Path, *, built: bool = True) -> None:
+    """It holds every file of the package but the C sources of the binding, and no other; ``built``: the module, too."""
+    package = ROOT / "src" / "tilesmith"
+    paths = [path.relative_to(package.parent) for path in package.rglob("*") if path.is_file()]
+    wanted = {
+        path.as_posix() for path in paths
+        if "__pycache__" not in path.parts and path.suffix != ".so" and path.parts[1:3] != ("runtime", "binding")
+    }  # fmt: skip
+    wanted |= {"tilesmith/runtime/_runtime.abi3.so"} if built else set()
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+        (entries,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
+        points = archive.read(entries).decode()
+    held = {name for name in names if ".dist-info/" not in name}
+    if held != wanted or "tilesmith = tilesmith.__main__:main" not in points.replace("=", " = ").replace("  ", " "):
+        sys.exit(
+            f"{wheel.name} lacks {sorted(wanted - held)}, has {sorted(held - wanted)} beside the package; {points}"
+        )
+
+
 def check_policy(wheel: Path, env: dict[str, str]) -> str:
     """What auditwheel says: the oldest systems that the wheel runs on are those of the policy, or older ones."""
     shown = " ".join(run(BIN / "auditwheel", "show", wheel, env=env).split())
@@ -145,6 +166,7 @@ def main() -> None:
                 kept = shutil.copytree(name, tempfile.mkdtemp(prefix="differ-"), dirs_exist_ok=True)
                 sys.exit(f"{one.name} differs when it is built again: compare the two in {kept}")
         for wheel in first[1:]:
+            check_content(wheel)
             print(f"{wheel.name}: {check_policy(wheel, env)}; {check_abi(wheel, env)}")
         run(BIN / "twine", "check", "--strict", *first, env=env)
         output.mkdir(parents=True, exist_ok=True)
