@@ -56,7 +56,15 @@ def test_the_output_of_a_descriptor_is_the_output_of_the_problem():
         ("--matmul 10x30:20x30", "do not fit"),
         ("--conv --dir=FWD_D", "needs --conv"),
         ("benchdnn", "needs --conv"),
+        (f"--conv ic{'9' * 5000}ih4oc2kh1", "no size"),
+        ("--matmul 10:10x2", "no product"),
+        ("--conv " + "v" * 70_000, "65"),
+        ("--conv --mb=many ic2ih4oc2kh1", "many"),
+        ("--conv ic2ih4oc2kh1sh0", "stride of 0"),
+        ("--conv --attr-post-ops=relu:x ic2ih4oc2kh1", "'x'"),
+        ("--conv ic2ih9oc2oh1kh3ph1", "crops"),
     ],
+    ids=lambda text: text[:40],
 )
 def test_what_it_cannot_mean_is_refused(line, named):
     with pytest.raises(CommandError, match=re.escape(named)):

@@ -15,6 +15,7 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver.command import Signature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.limits import check_length
 
 _LINE = re.compile(r"(?:(?:\S*/)?benchdnn(?:\s|$)|--(?:conv|deconv|matmul)(?:\s|$))")
 _DTYPES = {
@@ -39,7 +40,7 @@ _UNHEEDED = re.compile(
     r"fix-times-per-prb|max-ms-per-prb|num-streams|repeats-per-prb|memory-kind|allow-enum-tags-only|ctx-init|ctx-exe|"
     r"attr-scratchpad|cold-cache|inplace"
 )
-_SIZE = re.compile(r"(g|mb|[io]c|[iokspd][dhw])(\d+)_?")
+_SIZE = re.compile(r"(g|mb|[io]c|[iokspd][dhw])(\d{1,18})_?", re.ASCII)
 
 
 def is_benchdnn(text: str) -> bool:
@@ -53,6 +54,7 @@ def parse_benchdnn(text: str) -> tuple[Signature, ...]:
     Raises:
         CommandError: An option or a value has no meaning here; the message names it.
     """
+    check_length("line of benchdnn", text, CommandError)
     words = text.partition("#")[0].split()
     words = words[1:] if not words[0].startswith("-") else words
     driver, knobs, described = "", {"dir": "FWD_B"}, ""
@@ -104,7 +106,7 @@ def _post_ops(text: str, bias: bool) -> Epilogue:
         if (name == "sum" and not numbers) or (name == "add" and numbers[1:] == ["per_tensor"]):
             given["residual"] = True
         elif name in _ACTIVATIONS:
-            values = [float(number) for number in numbers]
+            values = [_number(part, number) for number in numbers]
             given["activation"] = _ACTIVATIONS[name]
             if name == "relu" and values[:1] not in ([], [0.0]):
                 given |= {"activation": "leaky_relu", "slope": values[0]}
@@ -115,6 +117,17 @@ def _post_ops(text: str, bias: bool) -> Epilogue:
         else:
             raise CommandError(f"--attr-post-ops={part} has no meaning here; known: sum, {', '.join(_ACTIVATIONS)}")
     return Epilogue(**given)
+
+
+def _number(place: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise CommandError(f"{place}: {text!r} is no number") from None
+
+
+def _is_size(text: str) -> bool:
+    return re.fullmatch(r"[0-9]{1,18}", text) is not None
 
 
 def _common(knobs: dict[str, str]) -> dict[str, Any]:
@@ -144,8 +157,8 @@ def _axes(text: str, sizes: dict[str, int]) -> list[dict[str, int]]:
         if not own and axes:
             own = axes[-1]
         if own:
-            if not own.get("i") or not own.get("k"):
-                raise CommandError(f"{text!r} needs i{axis} and k{axis}")
+            if not own.get("i") or not own.get("k") or own.get("s") == 0:
+                raise CommandError(f"{text!r} needs i{axis} and k{axis}, and no stride of 0")
             axes.append(own)
     if not axes:
         raise CommandError(f"{text!r} has no spatial size such as ih56")
@@ -187,7 +200,9 @@ def _layout(tag: str, name: str, axes: int, *, exact: bool = False) -> str:
 def _conv(text: str, knobs: dict[str, str], transposed: bool) -> tuple[Signature, ...]:
     sizes = _sizes(text)
     axes = _axes(text, sizes)
-    groups, batch = max(sizes.get("g", 1), 1), int(knobs.get("mb", "0") or 0) or sizes.get("mb", 2)
+    if not _is_size(knobs.get("mb", "0")):
+        raise CommandError(f"--mb={knobs['mb']} is no number of images")
+    groups, batch = max(sizes.get("g", 1), 1), int(knobs.get("mb", "0")) or sizes.get("mb", 2)
     modes = _one_of("dir", knobs["dir"], _MODES)
     x, w, y = _dtypes(knobs)
     if transposed and groups > 1 and knobs.get("wtag", "any") not in ("any", "giohw", "giodhw", "giow"):
@@ -238,7 +253,8 @@ def _conv(text: str, knobs: dict[str, str], transposed: bool) -> tuple[Signature
 
 def _matmul(text: str, knobs: dict[str, str]) -> tuple[Signature, ...]:
     parts = [part.split("x") for part in re.split(r"n(?=\D)|_?n\"", text)[0].rstrip("_").split(":")]
-    if len(parts) not in (2, 3) or not all(size.isdigit() for part in parts for size in part):
+    whole = all(len(part) >= 2 and all(_is_size(size) for size in part) for part in parts)
+    if len(parts) not in (2, 3) or not whole:
         raise CommandError(f"{text!r} is no product such as 32x64:64x16 or 8x32x64:8x64x16")
     (*outer_a, m, k), (*outer_b, rows, n) = ([int(size) for size in part] for part in parts[:2])
     batch_a, batch_b = _product(outer_a), _product(outer_b)
