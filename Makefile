@@ -17,7 +17,7 @@ RUN := $(BIN)/python
 READY := $(VENV)/.setup $(VENV)/.torch
 endif
 
-.PHONY: help setup system demo test test-levels sweep keys style quality docs bench bench-models packages gpu-test gpu-bench gpu-search gpu-all clean
+.PHONY: help setup system demo test test-levels sweep keys style quality docs bench bench-models packages dist gpu-test gpu-bench gpu-search gpu-all clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 13
@@ -89,6 +89,14 @@ quality: $(VENV)/.dev  ## ruff, mypy strict, clang-format
 
 docs: $(VENV)/.dev  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
+
+$(VENV)/.dist: pyproject.toml $(VENV)/.setup
+	$(PIP) install -e '.[dist]'
+	@touch $@
+
+dist: $(VENV)/.dist  ## the source distribution and the wheels in dist/, run by each Python that is here; ARGS='--debian' runs Debian's too
+	$(BIN)/python release/wheels.py -o dist
+	$(BIN)/python release/check.py dist $(ARGS)
 
 bench: $(VENV)/.setup $(VENV)/.torch  ## the benchmark tables of the docs, written to benchmarks/results/
 	$(BIN)/python benchmarks/cpu.py

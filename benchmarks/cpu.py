@@ -90,32 +90,29 @@ def table(name: str, data: dict) -> str:
     lines = [
         f"## {dtype}, {threads} thread{'s' if threads > 1 else ''}, {data['target'].partition(':')[0]}",
         "",
-        f"{host['date']}, {host['cpu']}, {host['cores']} cores, load {host['load']}, target `{data['target']}`, "
-        f"{host['onednn']}, {host['compiler'].split(';')[0]}; {host['method']}.",
-        f"`python benchmarks/cpu.py {name}`",
-        "",
-        "| problem | solver | us | spread | packing us | GFLOP/s | of roofline | oneDNN us | oneDNN / ours |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| problem | oneDNN / ours | us | oneDNN us | GFLOP/s | of roofline | packing us | solver |",
+        "|---|---:|---:|---:|---:|---:|---:|---|",
     ]
     for row in data["results"]:
         if row["status"] != "ok":
-            lines.append(f"| {short(row)} | {row['status']}: {row['reason']} | | | | | | | |")
+            lines.append(f"| {short(row)} | {row['status']}: {row['reason']} | | | | | | |")
             continue
         them, ratio = row["against"].get("onednn", {}), row["ratio"].get("onednn")
-        times = [f"{row[part]:.1f}" for part in ("time_us", "spread_us", "prepare_us")]
-        speeds = [
-            f"{row['gflops']:.0f}",
-            f"{row['roofline']:.2f}",
-            f"{them.get('time_us', 0):.1f}",
-            f"{ratio or 0:.2f}",
-        ]
-        lines.append(f"| {' | '.join([short(row), row['solver'], *times, *speeds])} |")
+        cells = [
+            short(row), f"{ratio or 0:.2f}", f"{row['time_us']:.1f}", f"{them.get('time_us', 0):.1f}",
+            f"{row['gflops']:.0f}", f"{row['roofline']:.2f}", f"{row['prepare_us']:.1f}", row["solver"],
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
     good = [row for row in data["results"] if row["status"] == "ok"]
     ratios = ratios_of(data)
     out = len(data["results"]) - len(good)
     left = f" {out} of {len(data['results'])} left out." if out else ""
     mean = f"Geomean **{statistics.geometric_mean(ratios):.3f}**, least {min(ratios):.3f}." if ratios else "No ratio."
-    return "\n".join([*lines, "", mean + left, ""])
+    about = (
+        f"{host['date']}, {host['cpu']}, {host['cores']} cores, load {host['load']}, target `{data['target']}`, "
+        f"{host['onednn']}, {host['compiler'].split(';')[0]}; {host['method']}. `python benchmarks/cpu.py {name}`"
+    )
+    return "\n".join([*lines, "", mean + left, "", about, ""])
 
 
 def search_table(data: dict) -> str:
@@ -129,10 +126,6 @@ def search_table(data: dict) -> str:
     lines = [
         f"## The search (`{data['target'].partition(':')[0]}`)",
         "",
-        f"{host['date']}, {host['cpu']}, {host['cores']} cores, load {host['load']}, target `{data['target']}`, "
-        f"{host['compiler'].split(';')[0]}. `python benchmarks/search.py --every {data.get('every', 1)}`: three "
-        "choices, each from an empty database, run interleaved. Above 1 the second of the two is faster.",
-        "",
         f"| problem | tuned, s | untuned / tuned | a search {data['times']:.0f} times as long, s | tuned / long |",
         "|---|---:|---:|---:|---:|",
         *(
@@ -145,6 +138,10 @@ def search_table(data: dict) -> str:
         f"Untuned over tuned **{summary['fast_over_tuned']:.3f}**, "
         f"tuned over long **{summary['tuned_over_long']:.3f}** (geomeans); "
         f"median {summary['median_seconds']:.1f} s a problem. `=`: the tuned choice is the untuned one.{left}",
+        "",
+        f"{host['date']}, {host['cpu']}, {host['cores']} cores, load {host['load']}, target `{data['target']}`, "
+        f"{host['compiler'].split(';')[0]}. `python benchmarks/search.py --every {data.get('every', 1)}`: three "
+        "choices, each from an empty database, run interleaved. Above 1 the second of the two is faster.",
         "",
     ]
     return "\n".join(lines)

@@ -129,6 +129,7 @@ def figures(rows: Rows) -> dict[str, float | None]:
     searched = [found for found in tuned if found["trials"] > 1]  # else the untuned choice is all that was measured
     return {
         "problems": len(rows), "failed": len(rows) - len(good) - disturbed, "disturbed": disturbed,
+        "left_out": len(rows) - len(good),
         "geomean": geomean(map(ratio, good)), "least": least(map(ratio, good)),
         "single": geomean(map(single, good)), "least_single": least(map(single, good)),
         "below": sum((ratio(row) or 1.0) < 0.95 for row in good), "with_external": geomean(map(portfolio, good)),
@@ -141,15 +142,19 @@ def figures(rows: Rows) -> dict[str, float | None]:
     }  # fmt: skip
 
 
-COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "problems": ("problems", lambda v: f"{v:.0f}"), "failed": ("failed", lambda v: f"{v:.0f}"),
-    "disturbed": ("disturbed", lambda v: f"{v:.0f}"), 
-    "geomean": ("library / ours in rows, geomean", lambda v: f"**{v:.3f}**"),
-    "least": ("least", lambda v: f"{v:.2f}"), "single": ("single calls, geomean", lambda v: f"{v:.3f}"),
-    "least_single": ("least", lambda v: f"{v:.2f}"), "below": ("below 0.95", lambda v: f"{v:.0f}"),
+Columns = dict[str, tuple[str, Callable[[float], str]]]
+# The result, and what people ask for next: two tables that fit a screen.
+RESULT: Columns = {
+    "problems": ("problems", lambda v: f"{v:.0f}"),
+    "geomean": ("library / ours in rows, geomean", lambda v: f"**{v:.3f}**"), "least": ("least", lambda v: f"{v:.2f}"),
+    "single": ("single calls, geomean", lambda v: f"{v:.3f}"), "least_single": ("least", lambda v: f"{v:.2f}"),
+    "below": ("below 0.95", lambda v: f"{v:.0f}"), "left_out": ("failed or disturbed", lambda v: f"{v:.0f}"),
+}  # fmt: skip
+MORE: Columns = {
+    "roofline": ("of roofline, ours", lambda v: f"{v:.2f}"),
+    "library_roofline": ("the library's", lambda v: f"{v:.2f}"),
     "with_external": ("with PyTorch's kernels, geomean", lambda v: f"{v:.3f}"),
-    "least_with_external": ("least", lambda v: f"{v:.2f}"), "roofline": ("of roofline, ours", lambda v: f"{v:.2f}"),
-    "library_roofline": ("the library's", lambda v: f"{v:.2f}"), "searched": ("searched", lambda v: f"{v:.0f}"),
+    "least_with_external": ("least", lambda v: f"{v:.2f}"), "searched": ("searched", lambda v: f"{v:.0f}"),
     "untuned": ("untuned / tuned speed", lambda v: f"{v:.2f}"), "seconds": ("tuning, median s", lambda v: f"{v:.1f}"),
 }  # fmt: skip
 
@@ -158,10 +163,10 @@ TOGETHER = ("resnet50", "boo", "diffusion")  # of convolutions that tensor cores
 DENSE = f"dense, {FEW_CHANNELS} channels and more"
 
 
-def summary(lists: dict[str, Rows]) -> list[str]:
+def summary(lists: dict[str, Rows], columns: Columns = RESULT) -> list[str]:
     lines = [
-        "| list | " + " | ".join(title for title, _ in COLUMNS.values()) + " |",
-        "|---|" + "---:|" * len(COLUMNS),
+        "| list | " + " | ".join(title for title, _ in columns.values()) + " |",
+        "|---|" + "---:|" * len(columns),
     ]
     kinds: list[tuple[str, Rows]] = []
     for name, rows in lists.items():
@@ -178,7 +183,7 @@ def summary(lists: dict[str, Rows]) -> list[str]:
         kinds += [("all convolutions of the first lists", convs), ("all GEMMs", gemms)]
     for title, chosen in kinds:
         found = figures(chosen)
-        cells = ["" if found[key] is None else show(found[key]) for key, (_, show) in COLUMNS.items()]
+        cells = ["" if found[key] is None else show(found[key]) for key, (_, show) in columns.items()]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return lines
 
@@ -206,24 +211,20 @@ def short(row: dict) -> str:
 def problems(name: str, rows: Rows) -> list[str]:
     lines = [
         f"## {name}", "",
-        "| problem | solver | us | spread | TFLOP/s | of roofline | library us | library / ours | single us "
-        "| library's | library / ours |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| problem | library / ours | us | library us | the ratio in single calls | TFLOP/s | of roofline | solver |",
+        "|---|---:|---:|---:|---:|---:|---:|---|",
     ]  # fmt: skip
     for row in rows:
         bench = row.get("bench") or {"status": "not run", "reason": ""}
         if bench["status"] != "ok":
-            lines.append(f"| {short(row)} | {bench['status']}: {bench['reason'][:80]} | | | | | | | | | |")
+            lines.append(f"| {short(row)} | {bench['status']}: {bench['reason'][:80]} | | | | | | |")
             continue
         them = next(iter(bench["against"].values()), None)
         cells = [
-            f"{short(row)}{' *' if is_fitted(row) else ''}", bench["solver"],
-            f"{bench['time_us']:.1f}", f"{bench['spread_us']:.1f}",
-            f"{bench['gflops'] * 1e-3:.1f}", f"{bench['roofline']:.2f}",
-            f"{them['time_us']:.1f}" if them else "", f"{ratio(row):.2f}" if them else "",
-            f"{bench['single_us']:.1f}" if bench.get("single_us") else "",
-            f"{them['single_us']:.1f}" if them and them.get("single_us") else "",
-            f"{single(row):.2f}" if single(row) else "",
+            f"{short(row)}{' *' if is_fitted(row) else ''}", f"{ratio(row):.2f}" if them else "",
+            f"{bench['time_us']:.1f}", f"{them['time_us']:.1f}" if them else "",
+            f"{single(row):.2f}" if single(row) else "", f"{bench['gflops'] * 1e-3:.1f}",
+            f"{bench['roofline']:.2f}", bench["solver"],
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
@@ -233,15 +234,19 @@ def page(data: dict) -> str:
     """Everything between the markers."""
     machine, lists = data["machine"], {name: merged(rows) for name, rows in data["lists"].items()}
     lines = [
-        f"{machine['date']}, {machine['gpus']} x {machine['gpu']} (target `{data['target']}`), driver "
-        f"{machine.get('driver_version', '')} (CUDA {machine['cuda']}), SM clock at most "
-        f"{machine.get('clocks.max.sm', '')}, power limit {machine.get('power.limit', '')}, {data['cudnn']}; "
-        f"{data['cublas']}; {machine['nvrtc']}; {data['method']}.",
-        f"`{machine['command']}`", "", *summary(lists), "",
+        *summary(lists), "", "The same lists, what else was measured:", "", *summary(lists, MORE), "",
         *passes_line(data["lists"]), *wall_line(data),
     ]  # fmt: skip
     for name, rows in lists.items():
         lines += problems(name, rows)
+    lines += [
+        "## Machine and command", "",
+        f"{machine['date']}, {machine['gpus']} x {machine['gpu']} (target `{data['target']}`), driver "
+        f"{machine.get('driver_version', '')} (CUDA {machine['cuda']}), SM clock at most "
+        f"{machine.get('clocks.max.sm', '')}, power limit {machine.get('power.limit', '')}, {data['cudnn']}; "
+        f"{data['cublas']}; {machine['nvrtc']}; {data['method']}.",
+        f"`{machine['command']}`", "",
+    ]  # fmt: skip
     return "\n".join(lines)
 
 
@@ -251,9 +256,12 @@ def search_lines(data: dict) -> list[str]:
     if not found.get("problems"):
         return []
     disturbed = [f"| left out: the host was late | {found['disturbed']} |"] if found.get("disturbed") else []
+    about = (
+        f"{data['date']}, {data['gpus']} x {data['gpu']}, `{data['command']}`: each search in an empty database, the "
+        "three choices then interleaved in one process."
+    )
     lines = [
-        "## Search", "", f"{data['date']}, {data['gpus']} x {data['gpu']}, `{data['command']}`: each search in an "
-        "empty database, the three choices then interleaved in one process.", "", "| | |", "|---|---:|",
+        "## Search", "", "| | |", "|---|---:|",
         f"| problems | {found['problems']} |", *disturbed,
         f"| seconds of a search, median | {found['seconds']:.1f} |",
         f"| configs measured, median | {found['configs']:.0f} |",
@@ -265,14 +273,14 @@ def search_lines(data: dict) -> list[str]:
             f"| tuned time / that of a search three times as long ({found['long_configs']:.0f} configs), geomean "
             f"(worst) | {found['tuned_over_long']:.3f} ({found['tuned_over_long_worst']:.2f}) |",
         ]  # fmt: skip
-    return [*lines, ""]
+    return [*lines, "", about, ""]
 
 
 def check_lines(data: dict) -> list[str]:
     """What `make gpu-test` found, in a table."""
     host = next((row for row in data["runtime"] if "ratio" in row), None)
     lines = [
-        "## Checks", "", f"{data['date']}, {data['gpus']} x {data['gpu']}, `{data['command']}`", "",
+        "## Checks", "",
         "| part | right | wrong | checks |", "|---|---:|---:|---:|",
     ]  # fmt: skip
     for name, counts in data["parts"].items():
@@ -286,7 +294,7 @@ def check_lines(data: dict) -> list[str]:
     if host is not None:
         lines.append(f"- host time of a bound call over that of `torch.nn.functional.conv2d`: {host['ratio']:.2f} "
                      f"({host['ours']:.1f} us over {host['torch']:.1f} us)")  # fmt: skip
-    return [*lines, ""]
+    return [*lines, "", f"{data['date']}, {data['gpus']} x {data['gpu']}, `{data['command']}`", ""]
 
 
 def passes_line(lists: dict[str, Rows]) -> list[str]:

@@ -155,6 +155,13 @@ def test_errors():
     assert documented == used
 
 
+def test_no_table_is_wider_than_a_screen():
+    """Eight columns fit 1280 pixels with ``docs/tables.css``."""
+    for page in DOCS.rglob("*.md"):
+        rows = [line for line in page.read_text().splitlines() if line.startswith("|---")]
+        assert all(row.count("|") - 1 <= 8 for row in rows), page
+
+
 def test_the_page_of_axes_is_that_of_the_solvers():
     import axes
 

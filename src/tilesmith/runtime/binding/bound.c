@@ -33,9 +33,9 @@ static int refuse_count(bound_plan *self, Py_ssize_t got, int skip) {
     PyObject *name = i == skip ? NULL : PyObject_GetAttrString(self->inputs[i].record, "name");
     if (i == skip) continue;
     PyObject *longer =
-        name ? PyUnicode_FromFormat("%U%s%S", names, PyUnicode_GET_LENGTH(names) ? ", " : "", name) : NULL;
+        name ? PyUnicode_FromFormat("%U%s%S", names, PyUnicode_GetLength(names) ? ", " : "", name) : NULL;
     Py_XDECREF(name);
-    Py_SETREF(names, longer);
+    replace_reference(&names, longer);
   }
   if (names != NULL)
     PyErr_Format(argument_error, "takes %d tensors (%U), got %zd", self->input_count - (skip != NO_INPUT), names, got);
@@ -45,8 +45,8 @@ static int refuse_count(bound_plan *self, Py_ssize_t got, int skip) {
 
 static int read_out(PyObject *const *arguments, Py_ssize_t count, PyObject *keywords, PyObject **out) {
   *out = NULL;
-  for (Py_ssize_t i = 0; keywords != NULL && i < PyTuple_GET_SIZE(keywords); i++) {
-    PyObject *name = PyTuple_GET_ITEM(keywords, i);
+  for (Py_ssize_t i = 0; keywords != NULL && i < PyTuple_Size(keywords); i++) {
+    PyObject *name = PyTuple_GetItem(keywords, i);
     if (PyUnicode_CompareWithASCIIString(name, "out") != 0) {
       PyErr_Format(argument_error, "keyword %R is unknown; the one that there is is out", name);
       return -1;
@@ -172,7 +172,7 @@ static void packed_dealloc(packed_filter *self) {
   Py_XDECREF(self->owner);
   Py_XDECREF(self->filter);
   Py_XDECREF(self->loaded);
-  type->tp_free(self);
+  PyObject_Free(self);
   Py_DECREF(type);
 }
 
@@ -206,7 +206,7 @@ static int pack_into(bound_plan *self, packed_filter *packed, PyObject *filter) 
   PyEval_RestoreThread(thread);
   buffer_return(&self->loaded->workspaces, workspace);
   packed->address = address;
-  Py_XSETREF(packed->filter, Py_NewRef(filter));
+  replace_reference(&packed->filter, Py_NewRef(filter));
   return launch_failed(status, NULL);
 }
 
@@ -230,7 +230,7 @@ static PyObject *bound_pack(bound_plan *self, PyObject *const *arguments, Py_ssi
     }
     return pack_into(self, again, arguments[0]) < 0 ? NULL : Py_NewRef(again);
   }
-  packed_filter *packed = (packed_filter *)packed_filter_type->tp_alloc(packed_filter_type, 0);
+  packed_filter *packed = (packed_filter *)PyType_GenericAlloc(packed_filter_type, 0);
   if (packed == NULL) return NULL;
   packed->loaded = (loaded_plan *)Py_NewRef(self->loaded);
   if (buffer_borrow(&self->loaded->packed, &packed->memory) < 0 || pack_into(self, packed, arguments[0]) < 0) {
@@ -247,7 +247,7 @@ static PyObject *bound_prepare(bound_plan *self, PyObject *const *arguments, Py_
   }
   PyObject *packed = bound_pack(self, arguments, 1);
   if (packed == NULL) return NULL;
-  prepared_plan *prepared = (prepared_plan *)prepared_type->tp_alloc(prepared_type, 0);
+  prepared_plan *prepared = (prepared_plan *)PyType_GenericAlloc(prepared_type, 0);
   if (prepared == NULL) {
     Py_DECREF(packed);
     return NULL;
@@ -262,10 +262,10 @@ static PyObject *bound_prepare(bound_plan *self, PyObject *const *arguments, Py_
 static PyObject *bound_run(bound_plan *self, PyObject *arguments) {
   PyObject *inputs, *out, *packed = Py_None, *others[MAX_INPUTS];
   if (!PyArg_ParseTuple(arguments, "O!O|O", &PyTuple_Type, &inputs, &out, &packed)) return NULL;
-  Py_ssize_t count = PyTuple_GET_SIZE(inputs), kept = 0;
-  if (packed == Py_None) return call(self, NULL, &PyTuple_GET_ITEM(inputs, 0), count, out == Py_None ? NULL : out);
-  if (!Py_IS_TYPE(packed, packed_filter_type) || ((packed_filter *)packed)->loaded != self->loaded ||
-      self->filter == NO_INPUT) {
+  Py_ssize_t count = PyTuple_Size(inputs), kept = 0;
+  const int skip = packed == Py_None ? NO_INPUT : self->filter;
+  if (packed != Py_None && (!Py_IS_TYPE(packed, packed_filter_type) ||
+                            ((packed_filter *)packed)->loaded != self->loaded || self->filter == NO_INPUT)) {
     PyErr_SetString(argument_error, "packed is no filter that this plan has packed");
     return NULL;
   }
@@ -274,8 +274,8 @@ static PyObject *bound_run(bound_plan *self, PyObject *arguments) {
     return NULL;
   }
   for (Py_ssize_t i = 0; i < count; i++)
-    if (i != self->filter) others[kept++] = PyTuple_GET_ITEM(inputs, i);
-  return call(self, (packed_filter *)packed, others, kept, out == Py_None ? NULL : out);
+    if (i != skip) others[kept++] = PyTuple_GetItem(inputs, i);
+  return call(self, packed == Py_None ? NULL : (packed_filter *)packed, others, kept, out == Py_None ? NULL : out);
 }
 
 /* --- Bound ---------------------------------------------------------------------------------------------------------
@@ -289,15 +289,15 @@ static PyObject *bound_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   if (!PyArg_ParseTuple(arguments, "O!O!O!OiiOO|O", loaded_plan_type, &loaded, &PyTuple_Type, &inputs, &PyTuple_Type,
                         &slot_of, &result, &filter, &initial, &refuse_function, &overlap_function, &device_calls))
     return NULL;
-  const Py_ssize_t count = PyTuple_GET_SIZE(inputs);
+  const Py_ssize_t count = PyTuple_Size(inputs);
   const int slots = (int)((loaded_plan *)loaded)->sizes.slots;
   uint32_t filled = 0;
-  if (count < 1 || count > MAX_INPUTS || slots > MAX_INPUTS + 1 || PyTuple_GET_SIZE(slot_of) != count ||
-      filter >= count || initial >= count) {
+  if (count < 1 || count > MAX_INPUTS || slots > MAX_INPUTS + 1 || PyTuple_Size(slot_of) != count || filter >= count ||
+      initial >= count) {
     PyErr_SetString(PyExc_ValueError, "inputs, slot_of, filter and initial do not fit together");
     return NULL;
   }
-  bound_plan *self = (bound_plan *)type->tp_alloc(type, 0);
+  bound_plan *self = (bound_plan *)PyType_GenericAlloc(type, 0);
   if (self == NULL) return NULL;
   self->loaded = (loaded_plan *)Py_NewRef(loaded);
   self->refuse = Py_NewRef(refuse_function);
@@ -310,8 +310,8 @@ static PyObject *bound_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   int64_t bytes = self->loaded->sizes.workspace_bytes + self->loaded->sizes.packed_bytes;
   for (int i = 0; i <= count; i++) {
     tensor_spec *spec = i < count ? &self->inputs[i] : &self->result;
-    if (spec_init(spec, i < count ? PyTuple_GET_ITEM(inputs, i) : result) < 0) goto failed;
-    long slot = i < count ? PyLong_AsLong(PyTuple_GET_ITEM(slot_of, i)) : slots - 1;
+    if (spec_init(spec, i < count ? PyTuple_GetItem(inputs, i) : result) < 0) goto failed;
+    long slot = i < count ? PyLong_AsLong(PyTuple_GetItem(slot_of, i)) : slots - 1;
     if (slot == -1 && PyErr_Occurred()) goto failed;
     bytes += spec->nbytes;
     if (i < count) self->slot_of[i] = (int)slot;
@@ -346,7 +346,7 @@ static void bound_dealloc(bound_plan *self) {
   Py_XDECREF(self->overlap);
   Py_XDECREF(self->device_calls);
   Py_XDECREF(self->origin);
-  type->tp_free(self);
+  PyObject_Free(self);
   Py_DECREF(type);
 }
 
@@ -354,7 +354,7 @@ static void prepared_dealloc(prepared_plan *self) {
   PyTypeObject *type = Py_TYPE(self);
   Py_XDECREF(self->bound);
   Py_XDECREF(self->packed);
-  type->tp_free(self);
+  PyObject_Free(self);
   Py_DECREF(type);
 }
 

@@ -82,7 +82,7 @@ static PyObject *leave(bound_plan *self, packed_filter *packed, PyObject *const 
                        PyObject *out) {
   PyObject *tensors = PyTuple_New(count);
   for (Py_ssize_t i = 0; tensors != NULL && i < count; i++)
-    PyTuple_SET_ITEM(tensors, i, Py_NewRef(arguments[i]));
+    PyTuple_SetItem(tensors, i, Py_NewRef(arguments[i]));
   if (tensors == NULL) return NULL;
   PyObject *filter = packed ? packed->filter : Py_None;
   PyObject *done = PyObject_CallMethod(self->device_calls, "run", "OOKKOO", packed ? (PyObject *)packed : Py_None,

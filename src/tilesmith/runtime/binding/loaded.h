@@ -2,8 +2,7 @@
 #ifndef LOADED_H
 #define LOADED_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "stable.h"
 
 #include "tilesmith_runtime.h"
 

@@ -69,19 +69,19 @@ static PyObject *loaded_new(PyTypeObject *type, PyObject *arguments, PyObject *k
   Py_buffer bytes;
   PyObject *artifacts;
   if (!PyArg_ParseTuple(arguments, "y*O!", &bytes, &PyTuple_Type, &artifacts)) return NULL;
-  loaded_plan *self = (loaded_plan *)type->tp_alloc(type, 0);
+  loaded_plan *self = (loaded_plan *)PyType_GenericAlloc(type, 0);
   ts_error error = {""};
   if (self == NULL) goto failed;
   if (launch_failed(ts_plan_open(bytes.buf, (size_t)bytes.len, &self->plan, &error), &error)) goto failed;
   self->sizes = ts_plan_get_sizes(self->plan);
   self->workspaces.nbytes = (size_t)self->sizes.workspace_bytes;
   self->packed.nbytes = (size_t)self->sizes.packed_bytes;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(artifacts); i++) {
+  for (Py_ssize_t i = 0; i < PyTuple_Size(artifacts); i++) {
     Py_buffer image;
     PyObject *path;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(artifacts, i), "y*O&", &image, PyUnicode_FSConverter, &path)) goto failed;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(artifacts, i), "y*O&", &image, PyUnicode_FSConverter, &path)) goto failed;
     ts_status status =
-        ts_plan_bind_bytes(self->plan, (uint32_t)i, image.buf, (size_t)image.len, PyBytes_AS_STRING(path), &error);
+        ts_plan_bind_bytes(self->plan, (uint32_t)i, image.buf, (size_t)image.len, PyBytes_AsString(path), &error);
     Py_DECREF(path);
     PyBuffer_Release(&image);
     if (launch_failed(status, &error)) goto failed;
@@ -99,7 +99,7 @@ static void loaded_dealloc(loaded_plan *self) {
   buffer_drop(&self->workspaces);
   buffer_drop(&self->packed);
   ts_plan_close(self->plan);
-  type->tp_free(self);
+  PyObject_Free(self);
   Py_DECREF(type);
 }
 
@@ -117,12 +117,12 @@ static PyObject *loaded_poison(loaded_plan *self, PyObject *unused) {
 }
 
 static int read_slots(loaded_plan *self, PyObject *addresses, void **slots) {
-  if (PyTuple_GET_SIZE(addresses) != (Py_ssize_t)self->sizes.slots || self->sizes.slots > TS_MOST_SLOTS) {
+  if (PyTuple_Size(addresses) != (Py_ssize_t)self->sizes.slots || self->sizes.slots > TS_MOST_SLOTS) {
     PyErr_Format(PyExc_ValueError, "the plan has %u slots", self->sizes.slots);
     return -1;
   }
   for (uint32_t i = 0; i < self->sizes.slots; i++) {
-    slots[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
+    slots[i] = PyLong_AsVoidPtr(PyTuple_GetItem(addresses, i));
     if (PyErr_Occurred()) return -1;
   }
   return 0;
@@ -201,7 +201,7 @@ static PyObject *loaded_pack_of(loaded_plan *self, PyObject *arguments) {
   PyObject *filter, *owner;
   unsigned long long filter_address, address;
   if (!PyArg_ParseTuple(arguments, "OKOK", &filter, &filter_address, &owner, &address)) return NULL;
-  packed_filter *packed = (packed_filter *)packed_filter_type->tp_alloc(packed_filter_type, 0);
+  packed_filter *packed = (packed_filter *)PyType_GenericAlloc(packed_filter_type, 0);
   if (packed == NULL) return NULL;
   packed->loaded = (loaded_plan *)Py_NewRef(self);
   packed->filter = Py_NewRef(filter);
@@ -243,7 +243,7 @@ static PyType_Spec loaded_spec = {"tilesmith.runtime._runtime.LoadedPlan", sizeo
 static PyObject *module_cuda_open(PyObject *module, PyObject *name) {
   (void)module;
   ts_error error = {""};
-  const char *library = name == Py_None ? NULL : PyUnicode_AsUTF8(name);
+  const char *library = name == Py_None ? NULL : PyUnicode_AsUTF8AndSize(name, NULL);
   if (PyErr_Occurred() || launch_failed(ts_cuda_open(library, &error), &error)) return NULL;
   Py_RETURN_NONE;
 }

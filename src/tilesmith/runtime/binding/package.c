@@ -30,7 +30,7 @@ static PyObject *package_new(PyTypeObject *type, PyObject *arguments, PyObject *
   (void)keywords;
   PyObject *source, *path = NULL;
   if (!PyArg_ParseTuple(arguments, "O", &source)) return NULL;
-  package_object *self = (package_object *)type->tp_alloc(type, 0);
+  package_object *self = (package_object *)PyType_GenericAlloc(type, 0);
   if (self == NULL) return NULL;
   ts_error error = {""};
   ts_status status;
@@ -44,7 +44,7 @@ static PyObject *package_new(PyTypeObject *type, PyObject *arguments, PyObject *
   } else {
     if (!PyUnicode_FSConverter(source, &path)) goto failed;
     PyThreadState *thread = PyEval_SaveThread();
-    status = ts_package_open_file(PyBytes_AS_STRING(path), &self->package, &error);
+    status = ts_package_open_file(PyBytes_AsString(path), &self->package, &error);
     PyEval_RestoreThread(thread);
     Py_DECREF(path);
   }
@@ -59,7 +59,7 @@ static void package_dealloc(package_object *self) {
   PyTypeObject *type = Py_TYPE(self);
   ts_package_close(self->package);
   if (self->bytes.obj != NULL) PyBuffer_Release(&self->bytes);
-  type->tp_free(self);
+  PyObject_Free(self);
   Py_DECREF(type);
 }
 
@@ -128,7 +128,7 @@ static PyObject *read_bytes(package_object *self, PyObject *object, int stored) 
   const size_t size = (size_t)(stored ? entry.stored_bytes : entry.size);
   PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
   if (bytes == NULL) return NULL;
-  char *memory = PyBytes_AS_STRING(bytes);
+  char *memory = PyBytes_AsString(bytes);
   PyThreadState *thread = PyEval_SaveThread();
   ts_status status = stored ? ts_package_read_stored(self->package, index, memory, size, &error)
                             : ts_package_read(self->package, index, memory, size, &error);
@@ -158,8 +158,8 @@ static PyObject *package_check_signature(package_object *self, PyObject *unused)
 
 PyObject *is_public_key(PyObject *module, PyObject *key) {
   (void)module;
-  if (!PyBytes_Check(key) || PyBytes_GET_SIZE(key) != 32) Py_RETURN_FALSE;
-  return PyBool_FromLong(ts_ed25519_is_key((const uint8_t *)PyBytes_AS_STRING(key)));
+  if (!PyBytes_Check(key) || PyBytes_Size(key) != 32) Py_RETURN_FALSE;
+  return PyBool_FromLong(ts_ed25519_is_key((const uint8_t *)PyBytes_AsString(key)));
 }
 
 PyObject *is_signature(PyObject *module, PyObject *arguments) {

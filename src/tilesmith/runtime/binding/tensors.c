@@ -49,7 +49,7 @@ int tensors_import(void) {
 
 static int read_sizes(PyObject *tuple, int64_t *sizes, int axes) {
   for (int i = 0; i < axes; i++) {
-    sizes[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i));
+    sizes[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
     if (sizes[i] == -1 && PyErr_Occurred()) return -1;
   }
   return 0;
@@ -65,12 +65,12 @@ int spec_init(tensor_spec *spec, PyObject *entry) {
   size_t i = 0;
   while (i < sizeof dtypes / sizeof *dtypes && strcmp(dtypes[i].name, name) != 0)
     i++;
-  if (i == sizeof dtypes / sizeof *dtypes || PyTuple_GET_SIZE(shape) > MAX_AXES ||
-      PyTuple_GET_SIZE(shape) != PyTuple_GET_SIZE(strides)) {
+  if (i == sizeof dtypes / sizeof *dtypes || PyTuple_Size(shape) > MAX_AXES ||
+      PyTuple_Size(shape) != PyTuple_Size(strides)) {
     PyErr_Format(PyExc_ValueError, "%R is no tensor", record);
     return -1;
   }
-  spec->axes = (int)PyTuple_GET_SIZE(shape);
+  spec->axes = (int)PyTuple_Size(shape);
   if (read_sizes(shape, spec->sizes, spec->axes) < 0 || read_sizes(strides, spec->steps, spec->axes) < 0) return -1;
   spec->torch_name = dtypes[i].torch_name;
   spec->itemsize = dtypes[i].nbytes;
@@ -225,10 +225,10 @@ static PyObject *torch_dtype(tensor_spec *spec) {
 }
 
 static int sizes_equal(PyObject *sequence, const tensor_spec *spec, const int64_t *wanted, int skip_unit) {
-  if (sequence == NULL || !PyTuple_Check(sequence) || PyTuple_GET_SIZE(sequence) != spec->axes) return 0;
+  if (sequence == NULL || !PyTuple_Check(sequence) || PyTuple_Size(sequence) != spec->axes) return 0;
   for (int i = 0; i < spec->axes; i++) {
     if (skip_unit && spec->sizes[i] == 1 && !spec->exact) continue;
-    if (PyLong_AsLongLong(PyTuple_GET_ITEM(sequence, i)) != wanted[i]) return 0;
+    if (PyLong_AsLongLong(PyTuple_GetItem(sequence, i)) != wanted[i]) return 0;
   }
   return 1;
 }
@@ -244,9 +244,9 @@ static int check_torch(tensor_spec *spec, PyObject *object, void **address) {
   if (type == NULL || !PyUnicode_Check(type) || PyUnicode_CompareWithASCIIString(type, "cpu") != 0) goto done;
   shape = PyObject_GetAttr(object, name_shape);
   if (!sizes_equal(shape, spec, spec->sizes, 0)) goto done;
-  stride = PyObject_CallMethodNoArgs(object, name_stride);
+  stride = call_method(object, name_stride);
   if (!sizes_equal(stride, spec, spec->steps, 1)) goto done;
-  pointer = PyObject_CallMethodNoArgs(object, name_data_ptr);
+  pointer = call_method(object, name_data_ptr);
   *address = pointer ? PyLong_AsVoidPtr(pointer) : NULL;
   same = *address != NULL && (uintptr_t)*address % (uintptr_t)spec->itemsize == 0;
 done:
@@ -261,7 +261,7 @@ done:
 
 /* The imaginary part of a conjugate is a view whose elements are to be negated by whoever reads them. */
 static int is_negated(PyObject *object) {
-  PyObject *negated = PyObject_CallMethodNoArgs(object, name_is_neg);
+  PyObject *negated = call_method(object, name_is_neg);
   int answer = negated != Py_False;
   Py_XDECREF(negated);
   return answer;
@@ -361,7 +361,7 @@ static PyObject *find_empty_strided(void) {
   static const char *const names[] = {"_C", "_dynamo", "guards", "_empty_strided_cuda"};
   PyObject *at = Py_XNewRef(PyDict_GetItemString(PyImport_GetModuleDict(), "torch"));
   for (size_t i = 0; at != NULL && i < sizeof names / sizeof *names; i++)
-    Py_SETREF(at, PyObject_GetAttrString(at, names[i]));
+    replace_reference(&at, PyObject_GetAttrString(at, names[i]));
   PyErr_Clear();
   return at != NULL ? at : Py_NewRef(Py_None);
 }

@@ -2,8 +2,7 @@
 #ifndef TENSORS_H
 #define TENSORS_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "stable.h"
 #include <stdint.h>
 
 #define MAX_AXES 8

@@ -22,7 +22,7 @@ static question questions[QUESTIONS] = {
 static PyObject *find(PyObject *torch, const char *const *path) {
   PyObject *at = Py_NewRef(torch);
   for (int i = 0; at != NULL && i < 3 && path[i] != NULL; i++)
-    Py_SETREF(at, PyObject_GetAttrString(at, path[i]));
+    replace_reference(&at, PyObject_GetAttrString(at, path[i]));
   PyErr_Clear();
   return at != NULL ? at : Py_NewRef(Py_None);
 }
@@ -95,7 +95,7 @@ int torch_check_call(PyObject *const *tensors, Py_ssize_t count) {
   if (torch == NULL || !is_watched(torch)) return 0;
   PyObject *all = PyTuple_New(count);
   for (Py_ssize_t i = 0; all != NULL && i < count; i++)
-    PyTuple_SET_ITEM(all, i, Py_NewRef(tensors[i]));
+    PyTuple_SetItem(all, i, Py_NewRef(tensors[i]));
   const int refused = all == NULL ? -1 : ask_python("refuse_watched", all);
   Py_XDECREF(all);
   return refused;

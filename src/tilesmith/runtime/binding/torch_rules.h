@@ -2,8 +2,7 @@
 #ifndef TORCH_RULES_H
 #define TORCH_RULES_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "stable.h"
 
 /* 0, or -1 with ArgumentError set if a trace, a dispatch mode or a transform watches this thread. */
 int torch_check_call(PyObject *const *tensors, Py_ssize_t count);
