@@ -286,7 +286,7 @@ def _length(signature: ConvSignature) -> int:
 
 def _gemm(signature: GemmSignature, arguments: Sequence[Array], sums: Sums) -> Oracle:
     if signature.groups:
-        return _groups(signature, *arguments, sums)
+        return _groups(signature, arguments, sums)
     a, b, *extra = arguments
     a = np.swapaxes(a, -1, -2) if signature.trans_a else a
     b = np.swapaxes(b, -1, -2) if signature.trans_b else b
@@ -307,8 +307,9 @@ def _gemm(signature: GemmSignature, arguments: Sequence[Array], sums: Sums) -> O
     return _finish(value, norm, bias, residual, signature.epilogue, signature.acc_dtype, signature.k, initial)
 
 
-def _groups(signature: GemmSignature, a: Array, b: Array, ends: Array, sums: Sums) -> Oracle:
+def _groups(signature: GemmSignature, arguments: Sequence[Array], sums: Sums) -> Oracle:
     """Each group of rows by itself; rows of no group are 0."""
+    a, b, ends = arguments
     value, norm = (np.zeros(signature.c_shape) for _ in range(2))
     last = np.maximum.accumulate(np.clip(ends, 0, signature.m))
     for first, end, matrix in zip((0, *last), last, b, strict=False):

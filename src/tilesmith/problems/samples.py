@@ -81,9 +81,9 @@ def _extras(sig: ConvSignature | GemmSignature, result: Operand, channels: int) 
 
 
 def _ends(rng: np.random.Generator, sig: GemmSignature) -> Array:
-    """Groups of uneven sizes, whose ends are multiples of nothing; the last ends at the last row, or up to seven before.
+    """Groups of uneven sizes, whose ends are multiples of nothing; an eighth of them is empty.
 
-    An eighth of them is empty, so that most of a mixture's experts have work, as in use.
+    The last one ends at the last row, or up to seven before it.
     """
     shares = rng.gamma(4.0, size=sig.groups) * (rng.random(sig.groups) >= 0.125)
     covered = max(0, sig.m - int(rng.integers(8)))

@@ -65,7 +65,7 @@ class RowGroupsSolver:
         """Configs worth measuring, the untuned choice first."""
         form, fit = _form(problem), fit_of(target).tile
         found = sorted(_tiles(form, target), key=lambda tile: predicted_seconds(tile, fit))
-        bands = (16,) if problem.m <= 16 * 64 else (16, 8, 32)
+        bands = (16,) if form.g.m <= 16 * 64 else (16, 8, 32)
         return [tile.config.replace(band_m=band) for band in bands for tile in found]
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
