@@ -27,7 +27,16 @@ BEGIN, END = "<!-- begin tables -->", "<!-- end tables -->"
 PLOT = ROOT / "docs" / "images" / "gpu-ratios.svg"
 FITTED_ON = ("gpu_defaults_h200.jsonl", "gpu_gemm_configs_h200.jsonl")
 # Lists made after the first figures: in no overall figure.
-LATER = ("few_channels", "networks", "irregular_random", "gemm_tvm", "gemm_fp8", "gemm_int8", "gemm_odd")
+LATER = (
+    "few_channels",
+    "networks",
+    "irregular_random",
+    "gemm_tvm",
+    "gemm_fp8",
+    "gemm_int8",
+    "gemm_odd",
+    "gemm_grouped",
+)
 FEW_CHANNELS = 8
 FIELDS = ("driver_version", "clocks.max.sm", "clocks.max.mem", "clocks.sm", "power.limit", "memory.total")
 Rows = list[dict]

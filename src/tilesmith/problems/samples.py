@@ -25,8 +25,9 @@ def sample_args(signature: ConvSignature | GemmSignature, seed: int = 0) -> tupl
     """Arguments of a call, in the order of the signature's mode.
 
     fwd: x, w, [bias], [residual], [scale]. bwd: dy, w, [bias], [residual], [scale]. wrw: dy, x. bgrad: dy. GEMM: a, b,
-    [group_ends], [bias], [residual], [scale], [c when ``beta != 0``]. Values are of order 1 (of order ``k ** -0.25`` when the result
-    is fp8, which would overflow), integers span int8; scales are positive, and such that some int8 results saturate.
+    [group_ends], [bias], [residual], [scale], [c when ``beta != 0``]. Values are of order 1 (of order ``k ** -0.25``
+    when the result is fp8, which would overflow), integers span int8; scales are positive, and such that some int8
+    results saturate.
     The gaps of pitched tensors hold NaN: nothing may read them.
 
     Raises ``ArgumentError`` for a seed that is no integer from 0.

@@ -36,9 +36,8 @@ def _fake(
 def _recorded(keyset: Any, a: torch.Tensor, b: torch.Tensor, *more: Any) -> Any:
     for name, each in (("a", a), ("b", b)):
         if each.requires_grad and torch.is_grad_enabled():
-            raise ArgumentError(
-                f"{name} requires a gradient, which grouped_gemm does not record; use torch.no_grad() or {name}.detach()"
-            )
+            typed = f"use torch.no_grad() or {name}.detach()"
+            raise ArgumentError(f"{name} requires a gradient, which grouped_gemm does not record; {typed}")
     return torch.ops.tilesmith.grouped_gemm.default.redispatch(keyset & _C._after_autograd_keyset, a, b, *more)
 
 
