@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tilesmith.problems.driver import command_of, is_key, parse_problem
 from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.keys import epilogue_text, parse_key
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.toolchain.nvrtc import find_nvrtc
@@ -196,6 +197,9 @@ def short(row: dict) -> str:
     """A problem in a few words, from its driver command or its key."""
     if is_key(row["command"]):
         fused = parse_key(row["command"])
+        if isinstance(fused, GemmSignature) and fused.groups:
+            plain = command_of(replace(fused, groups=0, ldb=None, stride_b=None))
+            return f"{short({**row, 'command': plain})} of {fused.groups} groups"
         plain = command_of(replace(fused, epilogue=Epilogue()))
         return f"{short({**row, 'command': plain})} {epilogue_text(fused.epilogue)}".rstrip()
     words = row["command"].split()

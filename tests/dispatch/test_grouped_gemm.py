@@ -68,6 +68,8 @@ def test_tensors_of_pytorch_and_its_graphs():
     assert y.dtype == torch.bfloat16
     np.testing.assert_allclose(y.float(), want, atol=0.06)
     torch.library.opcheck(torch.ops.tilesmith.grouped_gemm, (a, b, ends), test_utils=("test_schema", "test_faketensor"))
+    whole = torch.compile(tilesmith.grouped_gemm, backend="eager", fullgraph=True)
+    assert torch.equal(whole(a, b, ends), y)
     with pytest.raises(ArgumentError, match="a requires a gradient"):
         tilesmith.grouped_gemm(a.requires_grad_(), b, ends)
     with torch.no_grad():
