@@ -30,7 +30,7 @@ def groups_draft(t: GroupsTile) -> Draft:
     numbers = {
         "BLOCK_ROWS": t.block_rows, "BLOCK_COLS": t.block_columns, "MI": v["products_n"], "WARPGROUPS": t.warpgroups,
         "STAGES": t.stages, "THREADS": t.threads, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
-        "FIXED_BYTES": t.fixed_bytes,
+        "FIXED_BYTES": t.fixed_bytes, "CHUNK": t.chunk,
     }  # fmt: skip
     whole = form.result is not None
     flags = {
@@ -57,4 +57,4 @@ def _maps(t: GroupsTile) -> tuple[TensorMap, TensorMap, TensorMap]:
     b = box_map(form.b, name, (64, BLOCK_K, 1) if form.by_columns else (BLOCK_K, t.block_columns, 1))
     if form.result is None:
         return a, b, a  # the kernel does not read the last one
-    return a, b, box_map(form.result, name, (64, min(t.block_rows, 64), 1))
+    return a, b, box_map(form.result, name, (64, t.chunk, 1))

@@ -77,6 +77,11 @@ class GroupsTile(WarpgroupTile):
     def block_columns(self) -> int:
         return 64 * self.value["products_n"] * (1 if self.pingpong else self.warpgroups)
 
+    @cached_property
+    def chunk(self) -> int:
+        """Rows of results that pass through shared memory at once."""
+        return max(rows for rows in range(8, 65, 8) if self.block_rows % rows == 0)
+
     @property
     def block_k(self) -> int:
         return BLOCK_K
@@ -91,7 +96,7 @@ class GroupsTile(WarpgroupTile):
 
     @cached_property
     def _beside_ring(self) -> int:
-        return self.warpgroups * 2 * min(self.block_rows, 64) * 128 + _BARRIERS
+        return self.warpgroups * 2 * self.chunk * 128 + _BARRIERS
 
     @cached_property
     def table_bytes(self) -> int:
