@@ -4,8 +4,8 @@
 
 For each problem of benchmarks/problems/NAME.txt, with even and with skewed groups: the untuned choice of ours against a
 ``torch.mm`` for each group that has rows, whose sizes the graph knows beforehand, and ``torch._grouped_mm``.
-Numbers are compared with those of the loop. Times are of five calls in a row, and of single calls after a write of 128 MB: the
-median of nine, all ways interleaved. FILE gets a JSON line for each.
+Numbers are compared with those of the loop. Times are of five calls in a row, and of single calls after a write of
+128 MB: the median of nine, all ways interleaved. FILE gets a JSON line for each.
 """
 
 from __future__ import annotations
