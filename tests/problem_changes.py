@@ -78,9 +78,11 @@ GEMM_CHANGES = {
     "m": 7, "n": 7, "k": 7, "batch": 3, "trans_a": True, "trans_b": True, "a_dtype": "bf16", "b_dtype": "bf16",
     "c_dtype": "bf16", "acc_dtype": "fp64", "alpha": 2.0, "beta": 1.0, "lda": 9, "ldb": 9, "ldc": 9, "stride_a": 100,
     "stride_b": 0, "stride_c": 100, "epilogue": Epilogue(bias=True), "deterministic": True,
-    "workspace_limit": 4096,
+    "workspace_limit": 4096, "groups": 3,
 }  # fmt: skip
 
 
 def gemm_changes() -> dict[str, tuple[GemmSignature, GemmSignature]]:
-    return {name: (GEMM, replace(GEMM, **{name: value})) for name, value in GEMM_CHANGES.items()}
+    alone = replace(GEMM, batch=1)  # groups of rows have no batch
+    bases = {name: alone if name == "groups" else GEMM for name in GEMM_CHANGES}
+    return {name: (bases[name], replace(bases[name], **{name: value})) for name, value in GEMM_CHANGES.items()}

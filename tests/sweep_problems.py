@@ -172,6 +172,10 @@ def gemm_problems(draw) -> GemmSignature:
         memory[f"stride_{name}"] = draw(st.sampled_from(steps))
     chosen = draw(dtypes(("a", "b", "c")))
     integer = chosen["dtype"] == "int8"
+    groups = 0 if integer else draw(st.sampled_from((0, 0, 0, 3, 40)))
+    if groups:
+        memory = {name: memory[name] for name in ("ldb", "stride_b", "ldc")}
+        return GemmSignature(m=m, n=n, k=k, groups=groups, trans_b=trans["b"], **memory, **chosen)
     epilogue = draw(epilogues(integer))
     if integer or chosen.get("c_dtype", chosen["dtype"]).startswith("fp8"):
         epilogue = scaled(draw, epilogue)

@@ -101,6 +101,12 @@ def to_logical(array: np.ndarray, layout: str) -> np.ndarray:
 def torch_gemm(sig: GemmSignature, args: tuple[np.ndarray, ...]) -> np.ndarray:
     """The same for a GEMM; the initial ``c`` comes last when ``beta != 0``."""
     a, b, *rest = (torch.tensor(v.astype(np.float64)) for v in args)
+    if sig.groups:
+        ends = rest[0].clamp(0, sig.m).cummax(0).values
+        groups = torch.searchsorted(ends, torch.arange(sig.m, dtype=torch.float64), right=True)
+        rows = [row @ (b[g].mT if sig.trans_b else b[g]) if g < sig.groups else torch.zeros(sig.n, dtype=torch.float64)
+                for row, g in zip(a, groups.tolist(), strict=True)]  # fmt: skip
+        return torch.stack(rows).numpy()
     result = sig.alpha * ((a.mT if sig.trans_a else a) @ (b.mT if sig.trans_b else b))
     if sig.epilogue.is_scaled:
         result = result * rest.pop(sig.epilogue.bias + sig.epilogue.residual)

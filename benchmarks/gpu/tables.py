@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tilesmith.problems.driver import command_of, is_key, parse_problem
 from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.keys import epilogue_text, parse_key
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.toolchain.nvrtc import find_nvrtc
@@ -27,7 +28,16 @@ BEGIN, END = "<!-- begin tables -->", "<!-- end tables -->"
 PLOT = ROOT / "docs" / "images" / "gpu-ratios.svg"
 FITTED_ON = ("gpu_defaults_h200.jsonl", "gpu_gemm_configs_h200.jsonl")
 # Lists made after the first figures: in no overall figure.
-LATER = ("few_channels", "networks", "irregular_random", "gemm_tvm", "gemm_fp8", "gemm_int8", "gemm_odd")
+LATER = (
+    "few_channels",
+    "networks",
+    "irregular_random",
+    "gemm_tvm",
+    "gemm_fp8",
+    "gemm_int8",
+    "gemm_odd",
+    "gemm_grouped",
+)
 FEW_CHANNELS = 8
 FIELDS = ("driver_version", "clocks.max.sm", "clocks.max.mem", "clocks.sm", "power.limit", "memory.total")
 Rows = list[dict]
@@ -192,6 +202,9 @@ def short(row: dict) -> str:
     """A problem in a few words, from its driver command or its key."""
     if is_key(row["command"]):
         fused = parse_key(row["command"])
+        if isinstance(fused, GemmSignature) and fused.groups:
+            plain = command_of(replace(fused, groups=0, ldb=None, stride_b=None))
+            return f"{short({**row, 'command': plain})} of {fused.groups} groups"
         plain = command_of(replace(fused, epilogue=Epilogue()))
         return f"{short({**row, 'command': plain})} {epilogue_text(fused.epilogue)}".rstrip()
     words = row["command"].split()

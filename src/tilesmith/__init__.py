@@ -19,6 +19,7 @@ _HOMES = {
     "get_launchable": "tilesmith.dispatch.launchable",
     "conv": "tilesmith.dispatch.eager",
     "gemm": "tilesmith.dispatch.eager",
+    "grouped_gemm": "tilesmith.dispatch.groups",
     "open_device": "tilesmith.runtime.opening",
     "forget": "tilesmith.dispatch.eager",
     "host_target": "tilesmith.targets.detect",
@@ -36,6 +37,7 @@ _TORCH_HOMES = {
 
 if TYPE_CHECKING:
     from tilesmith.dispatch.eager import conv, forget, gemm
+    from tilesmith.dispatch.groups import grouped_gemm
     from tilesmith.dispatch.launchable import Launchable, get_launchable
     from tilesmith.errors import TilesmithError
     from tilesmith.problems.conv import ConvSignature
@@ -63,6 +65,7 @@ __all__ = [
     "forget",
     "gemm",
     "get_launchable",
+    "grouped_gemm",
     "host_target",
     "open_device",
     "parse_key",

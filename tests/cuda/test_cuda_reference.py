@@ -65,6 +65,7 @@ def problems_of(name):
         yield ConvSignature((7, 2, 6), (6, 3, 4), transposed=True, stride=3, output_padding=2, groups=2, padding=1,
                             dtype=name, mode=mode, input_layout="WNC", input_strides=(20, 8, 1))  # fmt: skip
     yield GemmSignature(m=35, n=18, k=70, batch=2, trans_b=True, alpha=0.5, beta=-2.0, dtype=name, lda=75)
+    yield GemmSignature(m=90, n=18, k=70, groups=4, dtype=name, ldb=20)
 
 
 @pytest.mark.parametrize("name", FLOATS)

@@ -104,6 +104,11 @@ def test_keys_are_stable():
     assert scaled.key() == (
         "gemm2;m=4;n=5;k=6;batch=2;a=fp32,n;b=fp32,n;c=fp8e5m2;acc=fp32;alpha=1.0;beta=0.0;epi=scale_tensor;wlim=0"
     )
+    grouped = replace(GEMM, batch=1, groups=3, trans_b=True, ldb=7, workspace_limit=0)
+    assert grouped.key() == (
+        "gemm3;m=4;n=5;k=6;batch=1;a=fp32,n;b=fp32,t;c=fp32;acc=fp32;alpha=1.0;beta=0.0;ldb=7;wlim=0;groups=3"
+    )
+    assert parse_key(grouped.key()) == grouped
     swished = replace(BASE, epilogue=Epilogue(bias=True, activation="hardswish"))
     assert swished.key() == BASE.key().replace("conv1", "conv2") + ";epi=bias+hardswish"
     assert replace(GEMM, epilogue=Epilogue(activation="tanh")).key() == GEMM.key().replace("1", "2", 1) + ";epi=tanh"
@@ -124,6 +129,8 @@ def test_keys_are_stable():
         BASE.key().replace("conv1", "conv2") + ";wlim=0;padhi=3x2",
         BASE.key().replace("conv1", "conv2") + ";padhi=1x2;wlim=0",  # equal sides
         GEMM.key().replace("gemm1", "gemm2"),
+        GEMM.key().replace("gemm1", "gemm3"),  # it has no groups
+        GEMM.key() + ";groups=3",
         "gemm1;m=4",
         BASE.key() + ";",
         BASE.key() + ";more=1",
@@ -148,7 +155,7 @@ def test_bad_keys(text):
 
 
 def test_a_version_that_is_not_known_is_named():
-    with pytest.raises(ProblemError, match="begin with conv1; or conv2; or gemm1; or gemm2;"):
+    with pytest.raises(ProblemError, match="begin with conv1; or conv2; or gemm1; or gemm2; or gemm3;"):
         parse_key("conv3;fwd;x=fp32,NHWC,2x9x11x8")
 
 

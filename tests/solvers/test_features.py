@@ -23,6 +23,7 @@ PROBLEMS = (
     ConvSignature((2, 9, 9, 16), (32, 3, 3, 16), shared_layout="NHWC", padding=1, dtype="bf16"),
     ConvSignature((2, 16, 9, 9), (16, 1, 3, 3), groups=16, mode="wrw"),
     GemmSignature(m=64, n=64, k=64, dtype="bf16"),
+    GemmSignature(m=64, n=64, k=64, dtype="bf16", groups=3),
 )
 
 # What a field of a geometry asks of a solver: names of features, or why it asks for none.
@@ -39,7 +40,7 @@ FIELDS = {
     GemmGeometry: {
         "batch": {"batch"}, "m": SIZES, "n": SIZES, "k": SIZES, "a": {"pitch"}, "b": {"pitch"}, "c": {"pitch"},
         "alpha": {"alpha"}, "beta": {"beta"}, "acc_dtype": {"acc=fp32", "acc=fp64", "acc=int32"},
-        "deterministic": {"deterministic"}, "tf32": {"tf32"},
+        "deterministic": {"deterministic"}, "tf32": {"tf32"}, "groups": {"row_groups"},
         "epilogue": {"bias", "residual", "scale_tensor", "scale_channel", *ACTIVATIONS} - {"none"},
     },
     Epilogue: {

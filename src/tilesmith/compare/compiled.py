@@ -85,7 +85,7 @@ def _computes(signature: Signature) -> bool:
     if not isinstance(signature, GemmSignature):
         return False
     g = signature.geometry
-    same = g.a.dtype == g.b.dtype == g.c.dtype and g.a.dtype in _TYPES
+    same = not g.groups and g.a.dtype == g.b.dtype == g.c.dtype and g.a.dtype in _TYPES
     return same and g.beta == 0 and g.epilogue.is_identity
 
 

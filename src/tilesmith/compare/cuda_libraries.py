@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
+import torch
+
 from tilesmith.compare.cublaslt import RESULTS, LtGemm
 from tilesmith.compare.cuda_bytes import byte_calls
 from tilesmith.compare.cuda_fused import fused_calls
+from tilesmith.compare.cuda_groups import cleared, group_calls
 from tilesmith.compare.rival import Setting, Way
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.gemm import GemmSignature
@@ -44,6 +47,8 @@ def _ways(library: str, setting: Setting) -> list[Way]:
     signature = setting.signature
     if isinstance(signature, GemmSignature) != (library == "cublas"):
         return []
+    if isinstance(signature, GemmSignature) and signature.groups:
+        return _of_groups(signature, setting)
     if not {slot.dtype for slot in arguments(signature)} <= set(TORCH_DTYPES):
         if not isinstance(signature, GemmSignature):
             return []
@@ -67,6 +72,16 @@ def _ways(library: str, setting: Setting) -> list[Way]:
     each = [conv.modes(tensors) for tensors in row]
     found = [Way(name, [ways[name] for ways in each], array_of, conv.laid) for name in each[0]]
     return found + [Way(name, calls, array_of, conv.laid) for name, calls in fused_calls(signature, row).items()]
+
+
+def _of_groups(signature: GemmSignature, setting: Setting) -> list[Way]:
+    ends, product = setting.values[2], GemmCall(signature, "cublas")
+
+    def laid(found: torch.Tensor) -> torch.Tensor:
+        return product.laid(cleared(ends, found))
+
+    row = device_tensors(signature, setting.values, setting.ordinal, setting.calls)
+    return [Way(name, calls, array_of, laid) for name, calls in group_calls(signature, ends, row).items()]
 
 
 def _runs(way: Way) -> bool:

@@ -187,7 +187,7 @@ def _epilogue(epilogue: Epilogue, named: dict[str, np.ndarray[Any, Any]], result
 def gemm_calls(signature: GemmSignature, arguments: Sequence[np.ndarray[Any, Any]]) -> dict[str, Callable[[], Call]]:
     """A maker of the call for each mode."""
     problem = signature.geometry
-    if not {problem.a.dtype, problem.b.dtype, problem.c.dtype} <= set(TORCH_DTYPES):
+    if problem.groups or not {problem.a.dtype, problem.b.dtype, problem.c.dtype} <= set(TORCH_DTYPES):
         return {}
     a, b = matrix_tensor(arguments[0], problem.a), matrix_tensor(arguments[1], problem.b)
     rest = list(arguments[2:])

@@ -93,7 +93,7 @@ def _computes(signature: Signature) -> bool:
     if not isinstance(signature, GemmSignature):
         return False
     g = signature.geometry
-    same = g.a.dtype == g.b.dtype == g.c.dtype and g.a.dtype in _TYPES and g.acc_dtype == "fp32"
+    same = not g.groups and g.a.dtype == g.b.dtype == g.c.dtype and g.a.dtype in _TYPES and g.acc_dtype == "fp32"
     return same and g.beta == 0 and g.epilogue.is_identity and g.c.strides[2] == 1
 
 

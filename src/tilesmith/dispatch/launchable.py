@@ -148,8 +148,9 @@ class Launchable:
         Args:
             *tensors: The operands, with the signature's shapes, strides and dtypes. Order: fwd ``x, w, [bias],
                 [residual], [scale]``; bwd ``dy, w, [bias], [residual], [scale]``; wrw ``dy, x``; bgrad ``dy``; GEMM
-                ``a, b, [bias], [residual], [scale], [c]``. On a CPU: NumPy arrays or PyTorch CPU tensors. On a CUDA
-                device: tensors of PyTorch, CuPy, or any library with DLPack or ``__cuda_array_interface__``.
+                ``a, b, [group_ends], [bias], [residual], [scale], [c]``. On a CPU: NumPy arrays or PyTorch CPU tensors.
+                On a CUDA device: tensors of PyTorch, CuPy, or any library with DLPack or
+                ``__cuda_array_interface__``.
             out: Memory for the result, with the signature's result shape, strides and dtype. None: new memory.
 
         Returns:

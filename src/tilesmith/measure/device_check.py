@@ -118,7 +118,9 @@ class DeviceChecker(DeviceChecks):
         (artifact,) = (self._cache.get_or_build(source, self._target) for source in draft.sources)
         plan = assemble(draft, signature, CudaReferenceSolver().name, "", self._target, [artifact.digest])
         out = DeviceMemory(self.place, 8 * self.result.array.size)
-        run = DevicePlan(Executable(plan, [artifact.path]), self.place, self.stream, [*operands, out.address])
+        others = [tensor.address for tensor in self._inputs[2:]]  # the ends of groups
+        slots = [*operands, *others, out.address]
+        run = DevicePlan(Executable(plan, [artifact.path]), self.place, self.stream, slots)
         run.run()
         self.stream.synchronize()
         return out

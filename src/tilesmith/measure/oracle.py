@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -285,6 +285,8 @@ def _length(signature: ConvSignature) -> int:
 
 
 def _gemm(signature: GemmSignature, arguments: Sequence[Array], sums: Sums) -> Oracle:
+    if signature.groups:
+        return _groups(signature, arguments, sums)
     a, b, *extra = arguments
     a = np.swapaxes(a, -1, -2) if signature.trans_a else a
     b = np.swapaxes(b, -1, -2) if signature.trans_b else b
@@ -303,6 +305,19 @@ def _gemm(signature: GemmSignature, arguments: Sequence[Array], sums: Sums) -> O
     residual = _as(extra.pop(0)) if signature.epilogue.residual else None
     initial = _as(extra.pop(0)) * signature.beta if signature.beta != 0 else None
     return _finish(value, norm, bias, residual, signature.epilogue, signature.acc_dtype, signature.k, initial)
+
+
+def _groups(signature: GemmSignature, arguments: Sequence[Array], sums: Sums) -> Oracle:
+    """Each group of rows by itself; rows of no group are 0."""
+    a, b, ends = arguments
+    value, norm = (np.zeros(signature.c_shape) for _ in range(2))
+    last = np.maximum.accumulate(np.clip(ends, 0, signature.m))
+    for first, end, matrix in zip((0, *last), last, b, strict=False):
+        if end > first:
+            some = replace(signature, m=int(end - first), groups=0, lda=None, ldb=None, ldc=None, stride_b=None)
+            found = _gemm(some, (a[first:end], matrix), sums)
+            value[first:end], norm[first:end] = found.value, found.norm
+    return Oracle(value, norm, np.abs(value), signature.k)
 
 
 # --- the epilogue and small parts -------------------------------------------------------------------------------------

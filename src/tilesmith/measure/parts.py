@@ -126,11 +126,12 @@ def _rows(signature: GemmSignature, arguments: Sequence[Array], rows: slice) -> 
     e = signature.epilogue
     bias = [extra.pop(0)] if e.bias else []
     scale = [extra.pop(int(e.residual))] if e.is_scaled else []
+    ends = [np.clip(extra.pop(0), rows.start, rows.stop) - np.int32(rows.start)] if signature.groups else []
     rows_of = [term[..., rows, :] for term in extra]
     plain = {f"ld{name}": None for name in "abc"} | {f"stride_{name}": None for name in "abc"}
     small = replace(signature, m=rows.stop - rows.start, **plain)  # type: ignore[arg-type]
     mine = a[..., :, rows] if signature.trans_a else a[..., rows, :]
-    views = (mine, b, *bias, *rows_of[: e.residual], *scale, *rows_of[e.residual :])
+    views = (mine, b, *ends, *bias, *rows_of[: e.residual], *scale, *rows_of[e.residual :])
     return Part(small, views, (Ellipsis, rows, slice(None)), (*[0] * (len(signature.c_shape) - 2), rows.start, 0))
 
 

@@ -40,6 +40,8 @@ def gemm_func_name(sig: GemmSignature) -> str:
         _dtypes((sig.a_dtype, sig.b_dtype, sig.c_dtype), sig.acc_dtype),
         f"m{sig.m}_n{sig.n}_k{sig.k}_b{sig.batch}",
     ]
+    if sig.groups:
+        parts.append(f"groups{sig.groups}")
     for name in ("alpha", "beta"):
         value = getattr(sig, name)
         if value != (1.0 if name == "alpha" else 0.0):

@@ -51,6 +51,12 @@ class GemmSignature(Problem):
         deterministic: True to get the same bits at each call.
         workspace_limit: Largest workspace of a plan in bytes (``Plan.workspace_bytes``; packed filters do not count).
             None: no limit.
+        groups: Number of groups of rows, each multiplied by a ``b`` of its own (experts of a mixture). 0: an ordinary
+            product. ``b`` has a leading axis of ``groups`` then, and a third argument follows it: int32 ``group_ends``
+            of shape ``(groups,)``, the row behind the last one of each group, in ascending order. Rows behind the last
+            group are 0. An end below the one before it makes an empty group; ends below 0 count as 0, those above ``m``
+            as ``m``. Such a product is of floating-point numbers, and has one batch, no ``trans_a``, ``alpha``,
+            ``beta`` or epilogue.
 
     Raises:
         ProblemError: A value breaks a rule. The message names the value and the rule.
@@ -83,9 +89,10 @@ class GemmSignature(Problem):
     epilogue: Epilogue = field(default=IDENTITY)
     deterministic: bool = False
     workspace_limit: int | None = None
+    groups: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("m", "n", "k", "batch"):
+        for name in ("m", "n", "k", "batch", "groups"):
             self._put(name, whole_number(name, getattr(self, name), 0, MAX_SIZE))
         for name in ("trans_a", "trans_b", "deterministic"):
             if not isinstance(getattr(self, name), bool):
@@ -96,8 +103,18 @@ class GemmSignature(Problem):
         self._resolve_dtypes()
         for name in ("alpha", "beta"):
             self._put(name, _factor(name, getattr(self, name), integer=self.acc_dtype == "int32"))
+        if self.groups:
+            self._check_groups()
         for name in "abc":
             self._resolve_memory(name)
+
+    def _check_groups(self) -> None:
+        plain = {"batch": 1, "trans_a": False, "alpha": 1.0, "beta": 0.0, "epilogue": IDENTITY}
+        for name, wanted in plain.items():
+            if getattr(self, name) != wanted:
+                raise ProblemError(f"a product of {self.groups} groups has no {name}, got {getattr(self, name)!r}")
+        if self.acc_dtype == "int32":
+            raise ProblemError(f"a product of {self.groups} groups has floating-point operands, got {self.a_dtype}")
 
     def _put(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -152,7 +169,11 @@ class GemmSignature(Problem):
         between = step >= columns and (self.batch - 1) * step + columns <= lead
         if name == "c" and self.batch > 1 and not (apart or between):
             raise ProblemError(f"stride_c {step} makes the {self.batch} results of {rows} x {columns} overlap")
-        return None if self.batch == 1 or step == rows * lead else step
+        return None if self._count(name) == 1 or step == rows * lead else step
+
+    def _count(self, name: str) -> int:
+        """The number of matrices: groups have a ``b`` each, and share ``a`` and ``c``."""
+        return self.groups if self.groups and name == "b" else self.batch
 
     def _stored(self, name: str) -> tuple[int, int]:
         """Rows and columns of one matrix as stored in memory."""
@@ -173,10 +194,13 @@ class GemmSignature(Problem):
     # --- the user's arrays ----------------------------------------------------------------------------------------
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        return self._stored(name) if self.batch == 1 else (self.batch, *self._stored(name))
+        return (self._count(name), *self._stored(name)) if self._has_batches(name) else self._stored(name)
 
     def _strides(self, name: str) -> tuple[int, ...]:
-        return (self._lead(name), 1) if self.batch == 1 else (self._step(name), self._lead(name), 1)
+        return (self._step(name), self._lead(name), 1) if self._has_batches(name) else (self._lead(name), 1)
+
+    def _has_batches(self, name: str) -> bool:
+        return self.batch != 1 or (self.groups > 0 and name == "b")
 
     @property
     def a_shape(self) -> tuple[int, ...]:
@@ -229,7 +253,7 @@ class GemmSignature(Problem):
     def canonical_order(self) -> tuple[int, ...]:
         """For each input argument of ``canonical``, the index of the same argument here: the order never changes."""
         e = self.epilogue
-        return tuple(range(2 + e.bias + e.residual + e.is_scaled + (self.beta != 0)))
+        return tuple(range(2 + e.bias + e.residual + e.is_scaled + (self.beta != 0) + (self.groups > 0)))
 
     @cached_property
     def geometry(self) -> GemmGeometry:
@@ -240,7 +264,7 @@ class GemmSignature(Problem):
         def view(name: str, rows: int, columns: int, transposed: bool) -> MatrixView:
             lead, step = sig._lead(name), sig._step(name)
             steps = (1, lead) if transposed else (lead, 1)
-            return MatrixView(name, getattr(sig, f"{name}_dtype"), sig.batch, rows, columns, (step, *steps))
+            return MatrixView(name, getattr(sig, f"{name}_dtype"), sig._count(name), rows, columns, (step, *steps))
 
         return GemmGeometry(
             batch=sig.batch, m=sig.m, n=sig.n, k=sig.k,
@@ -248,7 +272,7 @@ class GemmSignature(Problem):
             b=view("b", sig.k, sig.n, sig.trans_b),
             c=view("c", sig.m, sig.n, False),
             alpha=sig.alpha, beta=sig.beta, **sums_of(sig.acc_dtype),
-            epilogue=sig.epilogue, deterministic=sig.deterministic,
+            epilogue=sig.epilogue, deterministic=sig.deterministic, groups=sig.groups,
         )  # fmt: skip
 
     # --- text and arguments ---------------------------------------------------------------------------------------

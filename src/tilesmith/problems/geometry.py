@@ -105,6 +105,8 @@ class GemmGeometry:
 
     ``a`` is m x k, ``b`` k x n, ``c`` m x n.
     ``bias`` has one element per column ``n``. With ``beta == 0``, ``c`` is not read (a NaN there does not matter).
+    With ``groups``, ``b`` has that many matrices, and int32 ``ends`` on the device say which rows each of them
+    multiplies: from the greatest end before (0 at first) up to its own, both clamped to ``m``. The other rows are 0.
     """
 
     batch: int
@@ -120,3 +122,4 @@ class GemmGeometry:
     epilogue: Epilogue
     deterministic: bool
     tf32: bool = False  # operands may be rounded to TF32 before they are multiplied
+    groups: int = 0

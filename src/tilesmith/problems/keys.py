@@ -10,6 +10,7 @@ Newer features have a new key version, so that a problem without them keeps its 
 - ``conv2;...`` is ``conv1;...`` with at least one of these behind it, in this order: ``padhi=`` (padding behind the
   last element of each spatial axis, where it is not that of ``pad=``), ``wlim=`` (the most bytes of workspace).
 - ``gemm2;...`` is ``gemm1;...`` with ``wlim=`` behind it.
+- ``gemm3;...`` is either with ``groups=`` behind it: groups of rows, whose ends are an argument.
 
 In both, ``epi=`` may begin with ``scale_tensor`` or ``scale_channel``, or name one of ``epilogue.LATER``: each of these
 alone makes a key of version 2.
@@ -32,7 +33,7 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.limits import check_length, refuse_empty
 
 CONV_VERSIONS = ("conv1", "conv2")  # what problems had from the start, and with what came later
-GEMM_VERSIONS = ("gemm1", "gemm2")
+GEMM_VERSIONS = ("gemm1", "gemm2", "gemm3")
 VERSIONS = (*CONV_VERSIONS, *GEMM_VERSIONS)
 _TENSORS = (("x", "input"), ("w", "kernel"), ("y", "output"))
 _OPTIONAL_GEMM = (
@@ -91,7 +92,7 @@ def gemm_key(sig: GemmSignature) -> str:
     """The key of a canonical signature."""
     later = _later(sig)
     parts = [
-        GEMM_VERSIONS[sig.epilogue.is_late or bool(later)],
+        GEMM_VERSIONS[2 if sig.groups else sig.epilogue.is_late or bool(later)],
         *(f"{name}={getattr(sig, name)}" for name in ("m", "n", "k", "batch")),
         f"a={sig.a_dtype},{'t' if sig.trans_a else 'n'}", f"b={sig.b_dtype},{'t' if sig.trans_b else 'n'}",
         f"c={sig.c_dtype}", f"acc={sig.acc_dtype}", f"alpha={sig.alpha!r}", f"beta={sig.beta!r}",
@@ -100,7 +101,8 @@ def gemm_key(sig: GemmSignature) -> str:
         value = getattr(sig, name)
         if value is not None:
             parts.append(f"{short}={value}")
-    return ";".join(parts + _tail(sig.epilogue, sig.deterministic) + later)
+    groups = [f"groups={sig.groups}"] if sig.groups else []
+    return ";".join(parts + _tail(sig.epilogue, sig.deterministic) + later + groups)
 
 
 def parse_gemm_key(text: str) -> GemmSignature:
@@ -116,7 +118,7 @@ def parse_gemm_key(text: str) -> GemmSignature:
             alpha=float(fields.take("alpha")), beta=float(fields.take("beta")),
             lda=lda, ldb=ldb, ldc=ldc, stride_a=sa, stride_b=sb, stride_c=sc,
             epilogue=parse_epilogue(fields.take("epi", "")), deterministic=fields.flag("det"),
-            workspace_limit=_read_optional(fields, "wlim"),
+            workspace_limit=_read_optional(fields, "wlim"), groups=_read_optional(fields, "groups") or 0,
         )  # fmt: skip
 
     return _parse(text, GEMM_VERSIONS, 1, build, gemm_key)

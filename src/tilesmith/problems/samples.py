@@ -25,8 +25,9 @@ def sample_args(signature: ConvSignature | GemmSignature, seed: int = 0) -> tupl
     """Arguments of a call, in the order of the signature's mode.
 
     fwd: x, w, [bias], [residual], [scale]. bwd: dy, w, [bias], [residual], [scale]. wrw: dy, x. bgrad: dy. GEMM: a, b,
-    [bias], [residual], [scale], [c when ``beta != 0``]. Values are of order 1 (of order ``k ** -0.25`` when the result
-    is fp8, which would overflow), integers span int8; scales are positive, and such that some int8 results saturate.
+    [group_ends], [bias], [residual], [scale], [c when ``beta != 0``]. Values are of order 1 (of order ``k ** -0.25``
+    when the result is fp8, which would overflow), integers span int8; scales are positive, and such that some int8
+    results saturate.
     The gaps of pitched tensors hold NaN: nothing may read them.
 
     Raises ``ArgumentError`` for a seed that is no integer from 0.
@@ -39,6 +40,8 @@ def sample_args(signature: ConvSignature | GemmSignature, seed: int = 0) -> tupl
     if signature.epilogue.is_scaled:
         place = 2 + signature.epilogue.bias + signature.epilogue.residual
         values[place] = _scales(rngs[place], signature, operands[place][0])
+    if isinstance(signature, GemmSignature) and signature.groups:
+        values[2] = _ends(rngs[2], signature)
     return tuple(values)
 
 
@@ -54,7 +57,8 @@ def _operands(sig: ConvSignature | GemmSignature) -> list[Operand]:
             (sig.a_shape, sig.a_strides, sig.a_dtype, scale),
             (sig.b_shape, sig.b_strides, sig.b_dtype, scale),
         ]
-        return operands + _extras(sig, c, sig.n) + ([c] if sig.beta != 0 else [])
+        ends: list[Operand] = [((sig.groups,), None, "int32", 1.0)] if sig.groups else []
+        return operands + ends + _extras(sig, c, sig.n) + ([c] if sig.beta != 0 else [])
     result_dtype = {"fwd": sig.output_dtype, "bwd": sig.input_dtype, "wrw": sig.kernel_dtype}
     length = 1 if sig.is_empty else sig.geometry.reduction_length
     scale = _scale(result_dtype.get(sig.mode, sig.output_dtype), length)
@@ -75,6 +79,16 @@ def _extras(sig: ConvSignature | GemmSignature, result: Operand, channels: int) 
     residual: list[Operand] = [(shape, strides, name, 1.0)] if e.residual else []
     scale: list[Operand] = [((channels if e.scale == "channel" else 1,), None, "fp32", 1.0)] if e.is_scaled else []
     return bias + residual + scale
+
+
+def _ends(rng: np.random.Generator, sig: GemmSignature) -> Array:
+    """Groups of uneven sizes, whose ends are multiples of nothing; an eighth of them is empty.
+
+    The last one ends at the last row, or up to seven before it.
+    """
+    shares = rng.gamma(4.0, size=sig.groups) * (rng.random(sig.groups) >= 0.125)
+    covered = max(0, sig.m - int(rng.integers(8)))
+    return np.rint(np.cumsum(shares) * (covered / max(1e-9, float(shares.sum())))).astype(np.int32)
 
 
 def _scales(rng: np.random.Generator, sig: ConvSignature | GemmSignature, shape: tuple[int, ...]) -> Array:

@@ -72,10 +72,11 @@ def _axis(g: ConvGeometry, axis: int) -> tuple[int, int, int]:
 def _gemm_bytes(sig: GemmSignature) -> int:
     def operand(name: str, elements: int) -> int:
         shared = getattr(sig, f"stride_{name}") == 0
-        return elements * (1 if shared else sig.batch) * dtype(getattr(sig, f"{name}_dtype")).nbytes
+        return elements * (1 if shared else sig._count(name)) * dtype(getattr(sig, f"{name}_dtype")).nbytes
 
     c = operand("c", sig.m * sig.n)
     reads_of_c = int(sig.beta != 0) + int(sig.epilogue.residual)
     bias = sig.n * dtype(sig.epilogue.bias_dtype(sig.c_dtype)).nbytes if sig.epilogue.bias else 0
     bias += {"none": 0, "tensor": 4, "channel": 4 * sig.n}[sig.epilogue.scale]
+    bias += 4 * sig.groups  # the ends
     return operand("a", sig.m * sig.k) + operand("b", sig.k * sig.n) + c * (1 + reads_of_c) + bias

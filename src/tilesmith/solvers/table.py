@@ -29,6 +29,7 @@ from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
 from tilesmith.solvers.cuda.narrow_groups.solver import NarrowGroupsSolver
 from tilesmith.solvers.cuda.phases.solver import PhasesSolver
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
+from tilesmith.solvers.cuda.row_groups.solver import RowGroupsSolver
 from tilesmith.solvers.cuda.thin.solver import MmaThinSolver
 from tilesmith.solvers.cuda.wgmma.copied import CopiedGemmSolver
 from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
@@ -56,6 +57,7 @@ CPU_SOLVERS: tuple[Solver[CpuTarget], ...] = (
 
 _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     GemmSm90Solver(),
+    RowGroupsSolver(),
     HaloSm90Solver(),
     HaloWrwSm90Solver(),
     ConvSm90Solver(),

@@ -72,12 +72,13 @@ class CutlassKernel:
 
 
 def product_of(signature: GemmSignature) -> Product | None:
-    """The problem in CUTLASS's terms; None for one that its library has no kernels for: an epilogue, ``beta``, other
-    element types, or a result whose rows are not contiguous."""
+    """The problem in CUTLASS's terms; None for one that its library has no kernels for: an epilogue, ``beta``, groups
+    of rows, other element types, or a result whose rows are not contiguous."""
     g = signature.geometry
     kind = "tf32" if g.tf32 else g.a.dtype
     types = {g.a.dtype, g.b.dtype, g.c.dtype}
-    if g.beta != 0 or not g.epilogue.is_identity or len(types) > 1 or kind not in _KINDS or g.acc_dtype != "fp32":
+    plain = g.beta == 0 and g.epilogue.is_identity and not g.groups
+    if not plain or len(types) > 1 or kind not in _KINDS or g.acc_dtype != "fp32":
         return None
     a, b, c = _operand(g.b), _operand(g.a), _operand(g.c)
     if a is None or b is None or c is None or c.layout != "n":

@@ -29,7 +29,7 @@ def computes(signature: Signature) -> bool:
     if not isinstance(signature, GemmSignature):
         return False
     g = signature.geometry
-    plain = g.beta == 0 and g.alpha == 1.0 and g.epilogue.is_identity and not g.tf32
+    plain = not g.groups and g.beta == 0 and g.alpha == 1.0 and g.epilogue.is_identity and not g.tf32
     dense = (signature.lda, signature.ldb, signature.ldc) == (None, None, None)
     return plain and dense and g.a.dtype == g.b.dtype == g.c.dtype and g.a.dtype in _TYPES
 

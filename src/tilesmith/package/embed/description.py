@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tilesmith.errors import PackageError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import TF32
 from tilesmith.problems.gemm import GemmSignature
@@ -54,6 +55,8 @@ def _convolution(sig: ConvSignature) -> list[Field]:
 
 
 def _gemm(sig: GemmSignature) -> list[Field]:
+    if sig.groups:
+        raise PackageError(f"ts_desc has no groups of rows, got {sig.groups}: leave out {sig.key()}")
     found = [("op", "TS_GEMM"), ("m", str(sig.m)), ("n", str(sig.n)), ("k", str(sig.k))]
     found += [("batch", str(sig.batch))] if sig.batch != 1 else []
     found += [(name, "1") for name in ("trans_a", "trans_b") if getattr(sig, name)]

@@ -44,6 +44,10 @@ def command_of(signature: ConvSignature | GemmSignature) -> str:
 
     Commands have one padding for both sides of an axis.
     """
+    if isinstance(signature, GemmSignature) and signature.groups:
+        raise CommandError(
+            f"no command has groups of rows, got {signature.groups}; name the problem by its key, signature.key()"
+        )
     base, changes = _gemm_values(signature) if isinstance(signature, GemmSignature) else _conv_values(signature)
     values = {flag.long: flag.default for flag in flags_of(base)}
     return format_command(base, values | changes)

@@ -288,6 +288,22 @@ class NarrowFit:
 
 
 @dataclass(frozen=True)
+class RowGroupsFit:
+    """Groups of rows on sm_90a (``solvers/cuda/row_groups/cost.py``)."""
+
+    clock: Annotated[float, Unit.HERTZ, "The clock under load."]
+    macs: Annotated[float, R, "Multiply-adds that an SM starts."]
+    l2: Annotated[float, R, "Bytes from L2."]
+    step: Annotated[float, C, "Of a step of 64 of k, beside its products."]
+    step_alone: Annotated[float, C, "Of a step where a warpgroup has the tile alone."]
+    epilogue: Annotated[float, C, "Of a tile's results, beside those stored; hidden where warpgroups take turns."]
+    stored: Annotated[float, R, "Results that leave an SM."]
+    start: Annotated[float, C, "Of launch, counting and cold loads."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    overlap: Annotated[float, SHARE, "What the lesser of computing and moving adds to the greater."]
+
+
+@dataclass(frozen=True)
 class ReferenceFit:
     """The plain reference (``solvers/cuda/reference``). Pairs: of a tile alone, of each of its products' sums."""
 
@@ -324,5 +340,6 @@ class Fit:
     depthwise: DepthwiseFit
     depthwise_mma: DepthwiseMmaFit
     narrow: NarrowFit
+    row_groups: RowGroupsFit
     reference: ReferenceFit
     copy: CopyFit

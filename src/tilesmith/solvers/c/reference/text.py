@@ -282,13 +282,14 @@ void @SYM@(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64
   @ACC@ *a = scratch, *b = a + @M@ * @Q@, *c = b + @Q@ * @N@;
   const int64_t blocks = (g->n + @N@ - 1) / @N@, tiles = (g->m + @M@ - 1) / @M@;
   for (int64_t item = begin; item < end; item++) {
-    const int64_t n0 = item % blocks * @N@, m0 = item / blocks % tiles * @M@, batch = item / blocks / tiles;
-    const int64_t rows = g->m - m0 < @M@ ? g->m - m0 : @M@, cols = g->n - n0 < @N@ ? g->n - n0 : @N@;
+    const int64_t n0 = item % blocks * @N@, batch = item / blocks / tiles;
+    int64_t m0 = item / blocks % tiles * @M@, rows = g->m - m0 < @M@ ? g->m - m0 : @M@, depth = g->k;
+    const int64_t cols = g->n - n0 < @N@ ? g->n - n0 : @N@;@GROUP@
     for (int64_t i = 0; i < @M@ * @N@; i++)
       c[i] = 0;
-    for (int64_t k0 = 0; k0 < g->k; k0 += @Q@) {
-      const int64_t q = g->k - k0 < @Q@ ? g->k - k0 : @Q@;
-      const int64_t a0 = batch * g->a0 + m0 * g->a1 + k0 * g->a2, b0 = batch * g->b0 + k0 * g->b1 + n0 * g->b2;
+    for (int64_t k0 = 0; k0 < depth; k0 += @Q@) {
+      const int64_t q = depth - k0 < @Q@ ? depth - k0 : @Q@;
+      const int64_t a0 = @FIRST@ + m0 * g->a1 + k0 * g->a2, b0 = batch * g->b0 + k0 * g->b1 + n0 * g->b2;
       if (g->a2 <= g->a1) {
         for (int64_t m = 0; m < rows; m++)
           for (int64_t i = 0; i < q; i++)
@@ -305,7 +306,7 @@ void @SYM@(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64
     }
     for (int64_t m = 0; m < rows; m++)
       for (int64_t n = 0; n < cols; n++) {
-        const int64_t channel = n0 + n, at = batch * g->c0 + (m0 + m) * g->c1 + channel * g->c2;
+        const int64_t channel = n0 + n, at = @FIRST_OUT@ + (m0 + m) * g->c1 + channel * g->c2;
         @VALUE@ v = @SIGNED@c[m * @N@ + n];
         v *= (@VALUE@)g->alpha;@SCALE@
         if (g->beta != 0)
@@ -316,3 +317,18 @@ void @SYM@(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64
   }
 }
 """
+
+# Tiles of a group of rows: ``batch`` counts the groups, and behind the last one the rows of none, which are 0.
+ROWS_OF_GROUP = """
+    int64_t first = 0, last = 0;
+    for (int64_t i = 0; i <= batch; i++) {
+      const int64_t group_end = i < g->groups ? ((const int32_t *)p[2])[i] : g->m;
+      first = last;
+      last = group_end > g->m ? g->m : group_end > last ? group_end : last;
+    }
+    m0 += first;
+    rows = last - m0 < @M@ ? last - m0 : @M@;
+    if (rows <= 0)
+      continue;
+    if (batch == g->groups)
+      depth = 0;"""

@@ -172,8 +172,12 @@ def _gemm(g: GemmGeometry) -> ReferenceTile:
     for view in (g.a, g.b, g.c):
         sizes |= {f"{view.name}{i}": stride for i, stride in enumerate(view.strides)}
     sizes |= {"alpha": g.alpha, "beta": g.beta}
-    body = _fill(text.GEMM, {"@A@": g.a.dtype, "@B@": g.b.dtype, "@OUT@": g.c.dtype})
-    return ReferenceTile(g, "gemm", body, sizes, g.batch * -(-g.m // M) * -(-g.n // N))
+    holes = {"@GROUP@": "", "@FIRST@": "batch * g->a0", "@FIRST_OUT@": "batch * g->c0"}
+    if g.groups:
+        sizes["groups"] = g.groups
+        holes = {"@GROUP@": text.ROWS_OF_GROUP, "@FIRST@": "0", "@FIRST_OUT@": "0"}
+    body = _fill(text.GEMM, {**holes, "@A@": g.a.dtype, "@B@": g.b.dtype, "@OUT@": g.c.dtype})
+    return ReferenceTile(g, "gemm", body, sizes, (g.batch + g.groups) * -(-g.m // M) * -(-g.n // N))
 
 
 def _window(g: ConvGeometry, image: Triple, spatial: Triple, phases: Triple | None = None) -> dict[str, int]:

@@ -41,6 +41,7 @@ def reference_kernel(problem: Geometry, target: CudaTarget, flag: Pointer | None
         "BIAS": ends and ("b" in names[2:] or "bias" in names), "RESIDUAL": ends and "z" in names,
         "ACTIVATED": activated, "SCALED": ends and e.is_scaled, "SCALE_AT_CHANNEL": e.scale == "channel",
         "ROUNDED": ends and dtypes[-1] == "int8",
+        "ROW_GROUPS": "ends" in names,
     }  # fmt: skip
     types = {
         "Acc": "unsigned" if integer else "double", "Signed": "int" if integer else "double",
@@ -76,9 +77,9 @@ def _pointers(problem: Geometry, op: str, flag: Pointer | None) -> tuple[Argumen
     bias = problem.epilogue.bias_dtype(out)
     types = dict(zip(_OPERANDS[op], operands, strict=False))
     slots = {name: i for i, name in enumerate(types)}
-    known = {"z": "residual", "s": "scale"}
+    known = {"z": "residual", "s": "scale", "ends": "ends"}
     slots |= {known.get(name, "bias"): i for i, name in enumerate(names[:-1]) if i >= len(types)}
-    types |= {"bias": bias, "residual": out, "scale": "fp32"}
+    types |= {"bias": bias, "residual": out, "scale": "fp32", "ends": "int32"}
     order = [*sorted(slots, key=lambda name: slots[name]), *(name for name in types if name not in slots)]
     return (
         *(Argument(name, f"const {POINTEE[types[name]]} *", Pointer(Space.SLOT, slots[name]) if name in slots else None)
@@ -104,7 +105,7 @@ def _numbers(problem: Geometry) -> tuple[Argument, ...]:
     """Sizes and strides."""
     if isinstance(problem, GemmGeometry):
         g = problem
-        values = {"m": g.m, "n": g.n, "k": g.k, "batches": g.batch}
+        values = {"m": g.m, "n": g.n, "k": g.k, "batches": g.batch + g.groups, "groups": g.groups}
         for matrix in (g.a, g.b, g.c):
             values |= {f"{matrix.name}{i}": stride for i, stride in enumerate(matrix.strides)}
         scalars = (Argument("alpha", "double", Real(float(g.alpha))), Argument("beta", "double", Real(float(g.beta))))

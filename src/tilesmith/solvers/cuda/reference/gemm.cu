@@ -8,18 +8,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
   const ts_i64 blocks = (n + TN - 1) / TN, rows = (m + TM - 1) / TM, tiles = blocks * rows * batches;
   for (ts_i64 item = blockIdx.x; item < tiles; item += gridDim.x) {
     ts_i64 batch = item;
-    const ts_i64 n0 = split(batch, blocks) * TN, m0 = split(batch, rows) * TM;
+    const ts_i64 n0 = split(batch, blocks) * TN, of_rows = split(batch, rows) * TM;
+    ts_i64 m0 = of_rows, end = m, depth = k, matrix = batch;
+    if (ROW_GROUPS) { // `batch` counts the groups; behind the last one come the rows of none, which are 0
+      ts_i64 first = 0;
+      end = 0;
+      for (ts_i64 i = 0; i <= batch; i++) {
+        const ts_i64 last = i < groups ? run.ends[i] : m;
+        first = end;
+        end = last > m ? m : last > end ? last : end;
+      }
+      m0 = first + of_rows;
+      if (m0 >= end) continue;
+      if (batch == groups) depth = 0, matrix = 0;
+      batch = 0;
+    }
     Acc c[RM][RN] = {};
-    for (ts_i64 k0 = 0; k0 < k; k0 += Q) {
+    for (ts_i64 k0 = 0; k0 < depth; k0 += Q) {
       for (int i = t; i < TM * Q; i += THREADS) {
         const int r = a2 <= a1 ? i / Q : i % TM, q = a2 <= a1 ? i % Q : i / TM;
-        const bool there = m0 + r < m && k0 + q < k;
+        const bool there = m0 + r < end && k0 + q < k;
         a[q][r] = there ? (Acc)load_first(pa, batch * a0 + (m0 + r) * a1 + (k0 + q) * a2) : 0;
       }
       for (int i = t; i < TN * Q; i += THREADS) {
         const int r = b2 <= b1 ? i % TN : i / Q, q = b2 <= b1 ? i / TN : i % Q;
         const bool there = n0 + r < n && k0 + q < k;
-        b[q][r] = there ? (Acc)load_second(pb, batch * b0 + (k0 + q) * b1 + (n0 + r) * b2) : 0;
+        b[q][r] = there ? (Acc)load_second(pb, matrix * b0 + (k0 + q) * b1 + (n0 + r) * b2) : 0;
       }
       TS_MULTIPLY(false)
     }
@@ -28,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
 #pragma unroll
       for (int j = 0; j < RN; j++) {
         const ts_i64 row = m0 + tm + i * TMT, channel = n0 + tn + j * TNT;
-        if (row >= m || channel >= n) continue;
+        if (row >= end || channel >= n) continue;
         const ts_i64 at = batch * c0 + row * c1 + channel * c2;
         Value v = (Signed)c[i][j];
         v *= (Value)alpha;

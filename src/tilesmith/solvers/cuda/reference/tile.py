@@ -26,7 +26,8 @@ NARROW = Tile(256, 8, 8, 4, 2)  # for groups of few channels
 def extent(problem: Geometry) -> tuple[Tile, int, int]:
     """The tile, how many there are, and the length of the reduction."""
     if isinstance(problem, GemmGeometry):
-        return _SQUARE, problem.batch * -(-problem.m // _SQUARE.m) * -(-problem.n // _SQUARE.n), problem.k
+        layers = problem.batch + problem.groups
+        return _SQUARE, layers * -(-problem.m // _SQUARE.m) * -(-problem.n // _SQUARE.n), problem.k
     g = problem
     if g.direction == "bgrad":
         return _SQUARE, g.k, g.reduction_length // 256 + 1
