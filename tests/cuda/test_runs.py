@@ -1,4 +1,4 @@
-"""Strided convolutions read as rows of elements: numbers through the emulator, refusals, choices, text for every arch."""
+"""Strided convolutions read as rows of elements: numbers through the emulator, refusals, choices, texts."""
 
 from __future__ import annotations
 

@@ -30,9 +30,8 @@ class _Runs(Generic[Tile]):
     direction: str
     of: Callable[[RunsForm, Config, CudaTarget], Tile]
 
-    @staticmethod
     @abstractmethod
-    def seconds(tile: Tile) -> float:
+    def seconds(self, tile: Tile) -> float:
         """The estimate of ``predict``."""
 
     @remembered
@@ -103,7 +102,9 @@ class RunsSolver(_Runs[RunsTile]):
         Axis("blocks_per_sm", (1, 2, 3), "Blocks that share an SM."),
     )
     of = RunsTile
-    seconds = staticmethod(runs_seconds)
+
+    def seconds(self, tile: RunsTile) -> float:
+        return runs_seconds(tile)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return runs_draft(self.tile(problem, config, target))
@@ -124,7 +125,9 @@ class RunsWrwSolver(_Runs[RunsWeightsTile]):
         Axis("blocks_per_sm", (1, 2, 3), "Blocks that share an SM."),
     )
     of = RunsWeightsTile
-    seconds = staticmethod(weights_seconds)
+
+    def seconds(self, tile: RunsWeightsTile) -> float:
+        return weights_seconds(tile)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return weights_draft(self.tile(problem, config, target))

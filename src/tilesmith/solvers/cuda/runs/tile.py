@@ -133,7 +133,7 @@ class RunsTile(_Tile):
 
 @dataclass(frozen=True)
 class RunsWeightsTile(_Tile):
-    """Backward weights: a warp has the elements of a run of one phase, 16 at a time, or every ``warps_e``-th of them."""
+    """Backward weights: a warp has every ``warps_e``-th sixteen of the elements of a run, in one phase."""
 
     @cached_property
     def warps(self) -> int:
