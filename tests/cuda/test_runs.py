@@ -1,6 +1,8 @@
-"""Strided convolutions read as rows of elements: numbers through the emulator, refusals, choices, texts."""
+"""Strided convolutions read and written as rows of elements: numbers through the emulator, refusals, choices, texts."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,12 +19,12 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.rewrite import rewrites
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
-from tilesmith.solvers.cuda.runs.solver import RunsSolver, RunsWrwSolver
+from tilesmith.solvers.cuda.runs.solver import RunsBwdSolver, RunsSolver, RunsWrwSolver
 from tilesmith.solvers.solver import Accepted, Config, Rejected
 from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.toolchain.build import build_unit
 
-SOLVERS = {"fwd": RunsSolver(), "wrw": RunsWrwSolver()}
+SOLVERS = {"fwd": RunsSolver(), "wrw": RunsWrwSolver(), "bwd": RunsBwdSolver()}
 
 
 def conv(c=12, k=21, taps=(5, 3), size=(13, 37), stride=(2, 2), padding=1, n=2, **more):
@@ -49,6 +51,12 @@ CASES = [
     (conv(3, 5, (3, 9), (9, 40), (4, 8), ((1, 2), (2, 3)), n=1, kernel_dtype="fp32", mode="wrw"), (16, 2, 2, 8, 3, 1)),
     (conv(4, 8, (2, 4), (9, 71), (3, 2), 0, mode="wrw"), (32, 1, 1, 8, 2, 2)),
     (video("wrw"), (16, 4, 2, 16, 2, 1)),
+    # odd channels on both sides, taps that do not exist, tiles beyond the image
+    (conv(mode="bwd"), (2, 2, 2, 2, 2, 1)),
+    # results that begin at an odd element, sums of a residual, bias by channel
+    (conv(3, 5, (3, 9), (9, 40), (4, 8), ((1, 2), (1, 2)), n=1, mode="bwd"), (1, 1, 2, 1, 1, 2)),
+    (conv(4, 8, (2, 4), (9, 70), (3, 2), 0, epilogue=FUSED, mode="bwd"), (3, 2, 1, 1, 1, 1)),
+    (replace(video("bwd"), dilation=1, epilogue=Epilogue(activation="relu")), (1, 1, 1, 1, 1, 1)),
 ]
 
 

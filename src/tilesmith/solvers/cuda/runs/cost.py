@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil, gcd, prod
 
 from tilesmith.problems.dtypes import dtype
+from tilesmith.solvers.cuda.runs.back import BackTile
 from tilesmith.solvers.cuda.runs.tile import RunsTile, RunsWeightsTile
 
 # NOTE: cycles of an H200 by its instruction set, not yet fitted; see notes.md.
@@ -65,8 +66,31 @@ def weights_seconds(t: RunsWeightsTile) -> float:
     return _together(t, cycles, loaded, moved) + _START_S + _SECOND_S + 2 * t.partial_bytes / _PARTIAL_BYTES_S
 
 
-def _together(t: RunsTile | RunsWeightsTile, cycles: float, loaded: float, moved: float) -> float:
+def _together(t: RunsTile | RunsWeightsTile | BackTile, cycles: float, loaded: float, moved: float) -> float:
     memory = moved / (_BANDWIDTH * t.target.bytes_per_s)
     busy = cycles / (_CLOCK * t.target.clock_hz)
     slow = max(memory, busy, loaded / _CACHED)
     return slow + 0.15 * (memory + busy - min(memory, busy, slow))
+
+
+def back_seconds(t: BackTile) -> float:
+    """Backward data: a block computes a tile while the other blocks of the SM store theirs."""
+    form, v = t.form, t.value
+    m, n = t.products
+    products = t.warps * m * n * form.k_steps * v["phase_rows"]
+    filters = t.warps * n * t.k_pairs * v["phase_rows"]
+    results = v["phase_rows"] * t.tile_h * t.tile_w * form.step
+    fragments = t.warps * m * form.k_steps
+    shared = (filters + fragments) * _FRAGMENT + results * t.staged_size / 128 * 2.5
+    stores = results / form.out_vector / 32
+    loads = prod(t.window) * form.pixel_pieces * 8 / form.in_vector / 32
+    issued = (stores * 12 + loads * 10 + products * 1.3) / 4
+    step = max(products * _PRODUCT, shared, issued)
+    busy = min(v["blocks_per_sm"], ceil(t.blocks / t.target.cores))
+    alone = products * 8 / t.warps + filters * 8 / t.warps + stores * 20 / t.warps + 1800
+    turns = ceil(t.tiles * t.groups / t.blocks)
+    cycles = turns * max(busy * step, alone) + 2500 + v["phase_rows"] * t.filter_bytes / 24
+    written = prod(form.g.x.shape) * dtype(form.g.x.dtype).nbytes * (1 + form.g.epilogue.residual)
+    moved = written + prod(form.g.y.shape) * 2
+    loaded = written + t.tiles * t.groups * prod(t.window) * form.g.k * 2
+    return _together(t, cycles, loaded, moved) + _START_S

@@ -10,11 +10,13 @@ from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scop
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.dense import slot
+from tilesmith.solvers.cuda.runs.back import BackTile
 from tilesmith.solvers.cuda.runs.form import RunsForm
 from tilesmith.solvers.cuda.runs.tile import RunsTile, RunsWeightsTile
 
 _FOLDER = Path(__file__).parent
 _PACK_THREADS = 256
+_AnyTile = RunsTile | RunsWeightsTile | BackTile
 
 
 def runs_draft(t: RunsTile) -> Draft:
@@ -89,7 +91,7 @@ def weights_draft(t: RunsWeightsTile) -> Draft:
     return Draft((source, total), (launch, second), workspace_bytes=t.partial_bytes)
 
 
-def _unit(op: str, t: RunsTile | RunsWeightsTile, tile: str, parts: tuple[str, ...], header: Header) -> Source:
+def _unit(op: str, t: _AnyTile, tile: str, parts: tuple[str, ...], header: Header) -> Source:
     text = scoped(*(template(_FOLDER, part) for part in parts))
     text = f"namespace ts_mma {{\n{text}}} // namespace ts_mma\n"
     return unit(op, t.form.g.x.dtype, tile, t.target.arch, mma_prelude(), text, header)
@@ -132,3 +134,46 @@ def _steps(view: TensorView, first: str) -> dict[str, int]:
     """Strides by axis; axes of one element have none."""
     axes = zip((first, *"cdhw"), view.strides, view.shape, strict=True)
     return {f"{view.name}_{axis}": step if size > 1 else 0 for axis, step, size in axes}
+
+
+def back_draft(t: BackTile) -> Draft:
+    """``prepare`` packs the filter, ``run`` is one launch."""
+    form, g, v = t.form, t.form.g, t.value
+    e = g.epilogue
+    numbers = {
+        "STEP": form.step, "PAD": form.pad, "RUN": form.run, "CHANNELS": g.k, "COLS": g.c, "FILTER_D": g.filter[0],
+        "FILTER_H": g.filter[1], "STRIDE_D": g.stride[0], "STRIDE_H": g.stride[1],
+        **{f"TAPS_{axis}": value for axis, value in zip("DHW", form.taps, strict=True)},
+    }  # fmt: skip
+    words, element = t.packed_words, TYPES[g.y.dtype]
+    filters = (Argument("filter", "const Element *", slot(1)), *integers("i64", **_steps(g.w, "k")))
+    packing = (Argument("packed", "u32 *", Pointer(Space.PACKED)), *filters, *integers("int", words=words))
+    pack = _unit("runsbackpack", t, f"p{form.step}", ("back_pack",), Header(numbers, {}, {"Element": element}, arguments=packing))
+    out = slot(2 + e.bias + e.residual)  # stands for what is not read
+    triples = {"first": form.first, "pad": g.padding, "size": g.output, "in": g.input}
+    sizes = {f"{name}_{axis}": n for name, values in triples.items() for axis, n in zip("dhw", values, strict=True)}
+    arguments = (
+        Argument("dy", "const Element *", slot(0)), Argument("packed", "const uint4 *", Pointer(Space.PACKED)),
+        Argument("out", "Out *", out), Argument("bias", "const Out *", slot(2) if e.bias else out),
+        Argument("residual", "const Out *", slot(2 + e.bias) if e.residual else out), *filters,
+        *integers("int", row=form.row, groups=t.groups, tiles=t.tiles, tiles_h=t.tiles_h, tiles_w=t.tiles_w,
+                  base_d=form.base[0], **sizes),
+        *integers("i64", **_steps(g.x, "n"), **_steps(g.y, "n")),
+    )  # fmt: skip
+    numbers |= {
+        "TILE_H": t.tile_h, "TILE_W": t.tile_w, "PHASE_ROWS": v["phase_rows"], "WARPS_M": v["warps_m"],
+        "WARPS_N": v["warps_n"], "MIN_BLOCKS": v["blocks_per_sm"], "IN_VECTOR": form.in_vector,
+        "OUT_VECTOR": form.out_vector, "SHIFT": t.shift, "PIXEL_BYTES": t.pixel_bytes,
+        "WINDOW_BYTES": t.window_bytes, "STAGED_ROW": t.staged_row, "SHARED_BYTES": t.shared_bytes,
+    }  # fmt: skip
+    types = {"Element": element, "Out": TYPES[g.x.dtype], "Staged": "float" if e.residual else TYPES[g.x.dtype]}
+    flags = {"BIAS": e.bias, "RESIDUAL": e.residual}
+    header = Header(numbers, flags, types, functions=activate(e, "TS_MMA_DEVICE"), arguments=arguments)
+    kernel = _unit("runsbwd", t, "x".join(str(value) for _, value in t.config.values), ("back",), header)
+    run = Launch(
+        0, kernel.symbol, (t.blocks, 1, 1), passed(arguments), (32 * t.warps, 1, 1), shared_bytes=t.shared_bytes,
+        programmatic=t.target.has_cluster,
+    )  # fmt: skip
+    blocks = -(-words // _PACK_THREADS)
+    prepare = Launch(1, pack.symbol, (blocks, 1, 1), passed(packing), (_PACK_THREADS, 1, 1))
+    return Draft((kernel, pack), (run,), (prepare,), packed_bytes=words * 4)

@@ -1,4 +1,4 @@
-"""Strided convolutions of any channels, rows of x read as they lie: forward and backward weights."""
+"""Strided convolutions of any channels, rows of x read, or rows of dx written, as they lie."""
 
 from __future__ import annotations
 
@@ -12,23 +12,28 @@ from tilesmith.plan.records import Draft
 from tilesmith.problems.features import EPILOGUE, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.runs.cost import runs_seconds, weights_seconds
-from tilesmith.solvers.cuda.runs.draft import runs_draft, weights_draft
+from tilesmith.solvers.cuda.runs.back import BackForm, BackTile, back_form
+from tilesmith.solvers.cuda.runs.cost import back_seconds, runs_seconds, weights_seconds
+from tilesmith.solvers.cuda.runs.draft import back_draft, runs_draft, weights_draft
 from tilesmith.solvers.cuda.runs.form import RunsForm, runs_form
 from tilesmith.solvers.cuda.runs.tile import RunsTile, RunsWeightsTile
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.target import CudaTarget
 
-Tile = TypeVar("Tile", RunsTile, RunsWeightsTile)
+Form = TypeVar("Form", RunsForm, BackForm)
+Tile = TypeVar("Tile", RunsTile, RunsWeightsTile, BackTile)
 
 
-class _Runs(Generic[Tile]):
-    """The common part of both directions: all configs are listed and sorted by their estimates."""
+class _Runs(Generic[Form, Tile]):
+    """The common part of all directions: all configs are listed and sorted by their estimates."""
 
     name: str
     axes: tuple[Axis, ...]
-    direction: str
-    of: Callable[[RunsForm, Config, CudaTarget], Tile]
+    of: Callable[[Form, Config, CudaTarget], Tile]
+
+    @abstractmethod
+    def form_of(self, g: ConvGeometry) -> Form | Rejected:
+        """``g`` as the kernel sees it, or why it does not compute it."""
 
     @abstractmethod
     def seconds(self, tile: Tile) -> float:
@@ -38,7 +43,7 @@ class _Runs(Generic[Tile]):
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, ConvGeometry):
             return Rejected(reasons.OP)
-        form = runs_form(problem)
+        form = self.form_of(problem)
         if isinstance(form, Rejected):
             return form
         if not target.has_cp_async or (problem.x.dtype == "bf16" and not target.has_bf16):
@@ -56,16 +61,23 @@ class _Runs(Generic[Tile]):
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
         """Configs worth measuring, the untuned choice first."""
-        return list(self._ranked(_form(problem), target))
+        return list(self._ranked(self._form(problem), target))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
         return self.seconds(self.tile(problem, config, target))
 
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> Tile:
         """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
-        return self.of(_form(problem), config, target)
+        return self.of(self._form(problem), config, target)
 
-    def _tiles(self, form: RunsForm, target: CudaTarget) -> Iterator[Tile]:
+    def _form(self, problem: Geometry) -> Form:
+        assert isinstance(problem, ConvGeometry)
+        form = self.form_of(problem)
+        if isinstance(form, Rejected):
+            raise ValueError(f"{self.name} does not cover this problem: {form}")
+        return form
+
+    def _tiles(self, form: Form, target: CudaTarget) -> Iterator[Tile]:
         names = values_of(self.axes)
         for values in product(*names.values()):
             tile = self.of(form, Config(tuple(zip(names, values, strict=True))), target)
@@ -73,19 +85,11 @@ class _Runs(Generic[Tile]):
                 yield tile
 
     @lru_cache(maxsize=256)  # noqa: B019
-    def _ranked(self, form: RunsForm, target: CudaTarget) -> tuple[Config, ...]:
+    def _ranked(self, form: Form, target: CudaTarget) -> tuple[Config, ...]:
         return tuple(tile.config for tile in sorted(self._tiles(form, target), key=self.seconds))
 
 
-def _form(problem: Geometry) -> RunsForm:
-    assert isinstance(problem, ConvGeometry)
-    form = runs_form(problem)
-    if isinstance(form, Rejected):
-        raise ValueError(f"the solver of runs does not cover this problem: {form}")
-    return form
-
-
-class RunsSolver(_Runs[RunsTile]):
+class RunsSolver(_Runs[RunsForm, RunsTile]):
     """Forward: rows of x without gaps, of which results are multiples of 16 bytes apart."""
 
     name = "mma_runs"
@@ -103,6 +107,9 @@ class RunsSolver(_Runs[RunsTile]):
     )
     of = RunsTile
 
+    def form_of(self, g: ConvGeometry) -> RunsForm | Rejected:
+        return runs_form(g)
+
     def seconds(self, tile: RunsTile) -> float:
         return runs_seconds(tile)
 
@@ -110,7 +117,7 @@ class RunsSolver(_Runs[RunsTile]):
         return runs_draft(self.tile(problem, config, target))
 
 
-class RunsWrwSolver(_Runs[RunsWeightsTile]):
+class RunsWrwSolver(_Runs[RunsForm, RunsWeightsTile]):
     """Backward weights: the same rows of x, channels-last dy of any width."""
 
     name = "mma_runs_wrw"
@@ -126,8 +133,37 @@ class RunsWrwSolver(_Runs[RunsWeightsTile]):
     )
     of = RunsWeightsTile
 
+    def form_of(self, g: ConvGeometry) -> RunsForm | Rejected:
+        return runs_form(g)
+
     def seconds(self, tile: RunsWeightsTile) -> float:
         return weights_seconds(tile)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return weights_draft(self.tile(problem, config, target))
+
+
+class RunsBwdSolver(_Runs[BackForm, BackTile]):
+    """Backward data and transposed convolution: rows of dx without gaps, whatever the channels; dy of any pitch."""
+
+    name = "mma_runs_bwd"
+    revision = 1
+    features = (USUAL - {"tf32"}) | EPILOGUE | (WINDOW - {"dilation"}) | {"bwd"}
+    axes = (
+        Axis("parts_w", (1, 2, 3, 4, 5, 6, 8, 12, 16), "Tiles that share the positions of a row."),
+        Axis("tile_h", (1, 2, 3, 4, 6, 8), "Rows of positions of a tile."),
+        Axis("phase_rows", (1, 2, 4, 8), "Rows of results that a block computes of each position."),
+        Axis("warps_m", (1, 2, 3, 4, 5, 6, 8), "Warps along the positions."),
+        Axis("warps_n", (1, 2, 4), "Warps along the elements of a position."),
+        Axis("blocks_per_sm", (1, 2, 3, 4), "Blocks that share an SM."),
+    )
+    of = BackTile
+
+    def form_of(self, g: ConvGeometry) -> BackForm | Rejected:
+        return back_form(g)
+
+    def seconds(self, tile: BackTile) -> float:
+        return back_seconds(tile)
+
+    def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
+        return back_draft(self.tile(problem, config, target))
