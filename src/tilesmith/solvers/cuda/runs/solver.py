@@ -20,6 +20,7 @@ from tilesmith.solvers.cuda.runs.tile import RunsTile, RunsWeightsTile
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.target import CudaTarget
 
+_RANKED = 256  # configs that are worth measuring
 Form = TypeVar("Form", RunsForm, BackForm)
 Tile = TypeVar("Tile", RunsTile, RunsWeightsTile, BackTile)
 
@@ -78,15 +79,19 @@ class _Runs(Generic[Form, Tile]):
         return form
 
     def _tiles(self, form: Form, target: CudaTarget) -> Iterator[Tile]:
-        names = values_of(self.axes)
-        for values in product(*names.values()):
-            tile = self.of(form, Config(tuple(zip(names, values, strict=True))), target)
-            if tile.fits:
+        """All that fit. The last axis counts the blocks of an SM: where two do not fit, three do not."""
+        *others, (last, counts) = values_of(self.axes).items()
+        names = [*(name for name, _ in others), last]
+        for values in product(*(values for _, values in others)):
+            for count in counts:
+                tile = self.of(form, Config(tuple(zip(names, (*values, count), strict=True))), target)
+                if not tile.fits:
+                    break
                 yield tile
 
     @lru_cache(maxsize=256)  # noqa: B019
     def _ranked(self, form: Form, target: CudaTarget) -> tuple[Config, ...]:
-        return tuple(tile.config for tile in sorted(self._tiles(form, target), key=self.seconds))
+        return tuple(tile.config for tile in sorted(self._tiles(form, target), key=self.seconds))[:_RANKED]
 
 
 class RunsSolver(_Runs[RunsForm, RunsTile]):
