@@ -16,7 +16,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, widest
-from tilesmith.solvers.cuda.runs.form import PIECE
+from tilesmith.solvers.cuda.runs.form import PIECE, Rows
 from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config, Configured, Rejected
 from tilesmith.targets.target import CudaTarget
@@ -27,26 +27,8 @@ _MAX_LOADS = 8  # of a thread, where channels come one by one
 
 
 @dataclass(frozen=True)
-class BackForm:
-    """``step``, ``pad``, ``run`` and ``row`` are elements of dx along a row; axes are (D, H, W)."""
-
-    g: ConvGeometry
-
-    @cached_property
-    def step(self) -> int:
-        return self.g.stride[2] * self.g.c
-
-    @cached_property
-    def pad(self) -> int:
-        return self.g.padding[2] * self.g.c
-
-    @cached_property
-    def run(self) -> int:
-        return self.g.filter[2] * self.g.c
-
-    @cached_property
-    def row(self) -> int:
-        return self.g.input[2] * self.g.c
+class BackForm(Rows):
+    """Of backward data; axes are (D, H, W)."""
 
     @cached_property
     def taps(self) -> tuple[int, int, int]:

@@ -148,7 +148,9 @@ def back_draft(t: BackTile) -> Draft:
     words, element = t.packed_words, TYPES[g.y.dtype]
     filters = (Argument("filter", "const Element *", slot(1)), *integers("i64", **_steps(g.w, "k")))
     packing = (Argument("packed", "u32 *", Pointer(Space.PACKED)), *filters, *integers("int", words=words))
-    pack = _unit("runsbackpack", t, f"p{form.step}", ("back_pack",), Header(numbers, {}, {"Element": element}, arguments=packing))
+    pack = _unit(
+        "runsbackpack", t, f"p{form.step}", ("back_pack",), Header(numbers, {}, {"Element": element}, arguments=packing)
+    )
     out = slot(2 + e.bias + e.residual)  # stands for what is not read
     triples = {"first": form.first, "pad": g.padding, "size": g.output, "in": g.input}
     sizes = {f"{name}_{axis}": n for name, values in triples.items() for axis, n in zip("dhw", values, strict=True)}

@@ -28,8 +28,8 @@ _LEAST_COPY = 4  # bytes
 
 
 @dataclass(frozen=True)
-class RunsForm:
-    """``step``, ``pad``, ``run`` and ``row`` are elements of x along a row; ``copy`` and ``copy_y`` are bytes."""
+class Rows:
+    """``step``, ``pad``, ``run`` and ``row`` are elements of x along a row; axes are (D, H, W)."""
 
     g: ConvGeometry
 
@@ -49,6 +49,11 @@ class RunsForm:
     def row(self) -> int:
         """Elements of a row of the image."""
         return self.g.input[2] * self.g.c
+
+
+@dataclass(frozen=True)
+class RunsForm(Rows):
+    """Of forward and backward weights; ``copy`` and ``copy_y`` are bytes."""
 
     @cached_property
     def k_steps(self) -> int:

@@ -82,7 +82,7 @@ class _Runs(Generic[Form, Tile]):
         """All that fit. The last axis counts the blocks of an SM: where two do not fit, three do not."""
         *others, (last, counts) = values_of(self.axes).items()
         names = [*(name for name, _ in others), last]
-        for values in product(*(values for _, values in others)):
+        for values in product(*(axis for _, axis in others)):
             for count in counts:
                 tile = self.of(form, Config(tuple(zip(names, (*values, count), strict=True))), target)
                 if not tile.fits:
