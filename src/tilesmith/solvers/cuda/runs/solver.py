@@ -82,9 +82,9 @@ class _Runs(Generic[Form, Tile]):
         """All that fit. The last axis counts the blocks of an SM: where two do not fit, three do not."""
         *others, (last, counts) = values_of(self.axes).items()
         names = [*(name for name, _ in others), last]
-        for values in product(*(axis for _, axis in others)):
+        for chosen in product(*(axis for _, axis in others)):
             for count in counts:
-                tile = self.of(form, Config(tuple(zip(names, (*values, count), strict=True))), target)
+                tile = self.of(form, Config(tuple(zip(names, (*chosen, count), strict=True))), target)
                 if not tile.fits:
                     break
                 yield tile
