@@ -80,11 +80,11 @@ class _Runs(Generic[Form, Tile]):
 
     def _tiles(self, form: Form, target: CudaTarget) -> Iterator[Tile]:
         """All that fit. The last axis counts the blocks of an SM: where two do not fit, three do not."""
-        *others, (last, counts) = values_of(self.axes).items()
-        names = [*(name for name, _ in others), last]
-        for chosen in product(*(axis for _, axis in others)):
-            for count in counts:
-                tile = self.of(form, Config(tuple(zip(names, (*chosen, count), strict=True))), target)
+        axes = values_of(self.axes)
+        *others, last = axes
+        for chosen in product(*[axes[name] for name in others]):
+            for count in axes[last]:
+                tile = self.of(form, Config(tuple(zip(axes, (*chosen, count), strict=True))), target)
                 if not tile.fits:
                     break
                 yield tile
