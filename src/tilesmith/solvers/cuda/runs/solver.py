@@ -82,9 +82,10 @@ class _Runs(Generic[Form, Tile]):
         """All that fit. The last axis counts the blocks of an SM: where two do not fit, three do not."""
         axes = values_of(self.axes)
         *others, last = axes
+        chosen: tuple[int, ...]
         for chosen in product(*[axes[name] for name in others]):
             for count in axes[last]:
-                tile = self.of(form, Config(tuple(zip(axes, (*chosen, count), strict=True))), target)
+                tile: Tile = self.of(form, Config(tuple(zip(axes, (*chosen, count), strict=True))), target)
                 if not tile.fits:
                     break
                 yield tile
