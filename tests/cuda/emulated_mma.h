@@ -15,14 +15,17 @@ static unsigned emulated_turns[1024];
 static const emulated_post *posted(const emulated_post &mine) {
   emulated_post *const all = emulated_posts[emulated_turns[emulated_now]++ % 2];
   all[emulated_now] = mine;
-  __syncthreads();
+  emulated_turn();
   return all + emulated_now / 32 * 32;
 }
-static inline void __syncwarp() { __syncthreads(); }
+static inline void __syncwarp() { emulated_turn(); }
 static inline int __syncthreads_or(int value) {
-  const emulated_post *all = posted({{(unsigned)value}}) - emulated_now / 32 * 32;
+  static int values[1024];
+  values[emulated_now] = value;
+  __syncthreads();
   int any = 0;
-  for (unsigned i = 0; i < blockDim.x; i++) any |= (int)all[i].words[0];
+  for (unsigned i = 0; i < blockDim.x; i++) any |= values[i];
+  __syncthreads();
   return any;
 }
 static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {

@@ -19,7 +19,7 @@ static emulated_index threadIdx, blockIdx, blockDim, gridDim;
 
 static ucontext_t emulated_scheduler, emulated_fibers[1024];
 static emulated_index emulated_ids[1024];
-static char emulated_done[1024];
+static char emulated_done[1024], emulated_held[1024]; /* held: at a barrier of the block */
 static char *emulated_stacks;
 static unsigned emulated_now;
 static void (*emulated_kernel)(void **);
@@ -42,11 +42,16 @@ static inline float __uint_as_float(unsigned v) {
   return d;
 }
 
-static void __syncthreads() {
+static void emulated_turn() {
   const unsigned mine = emulated_now;
   swapcontext(&emulated_fibers[mine], &emulated_scheduler);
   emulated_now = mine;
   threadIdx = emulated_ids[mine];
+}
+
+static void __syncthreads() {
+  emulated_held[emulated_now] = 1;
+  emulated_turn();
 }
 
 static void emulated_thread() {
@@ -65,7 +70,7 @@ static void emulate(void (*kernel)(void **), const unsigned *grid, const unsigne
     blockIdx = {(unsigned)(at % grid[0]), (unsigned)(at / grid[0] % grid[1]), (unsigned)(at / grid[0] / grid[1])};
     for (unsigned i = 0; i < threads; i++) {
       emulated_ids[i] = {i % block[0], i / block[0] % block[1], i / block[0] / block[1]};
-      emulated_done[i] = 0;
+      emulated_done[i] = emulated_held[i] = 0;
       getcontext(&emulated_fibers[i]);
       emulated_fibers[i].uc_stack.ss_sp = emulated_stacks + (size_t)EMULATED_STACK * i;
       emulated_fibers[i].uc_stack.ss_size = EMULATED_STACK;
@@ -73,10 +78,13 @@ static void emulate(void (*kernel)(void **), const unsigned *grid, const unsigne
       makecontext(&emulated_fibers[i], emulated_thread, 0);
     }
     for (unsigned left = threads; left;) {
+      unsigned held = 0;
+      for (unsigned i = 0; i < threads; i++) held += emulated_held[i] || emulated_done[i];
+      if (held == threads) memset(emulated_held, 0, threads);
       left = threads;
       /* One thread at a time up to the next barrier, the last one first: no order may be relied upon. */
       for (unsigned i = threads; i-- > 0;) {
-        if (!emulated_done[i]) {
+        if (!emulated_done[i] && !emulated_held[i]) {
           emulated_now = i;
           swapcontext(&emulated_scheduler, &emulated_fibers[i]);
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from evaluate import evaluate, flat, span
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -159,6 +160,39 @@ def test_flat():
     assert form(nhwc(), "flat") is None
     shared = GemmSignature(m=4, n=5, k=6, batch=3, stride_b=0)
     assert form(shared, "flat") == GemmSignature(m=12, n=5, k=6)
+
+
+@pytest.mark.parametrize("mode", ["fwd", "bwd", "wrw"])
+@pytest.mark.parametrize(
+    ("size", "tap", "stride", "padding"),
+    [(12, 4, 4, 0), (12, 8, 4, ((1, 0), (2, 2))), (12, 4, 2, 2), (12, 4, 4, ((0, 0), (2, 6))), (12, 12, 4, (1, 4))],
+)
+def test_wide(mode, size, tap, stride, padding):
+    sig = ConvSignature(
+        (2, 3, size, 3), (5, 2, tap, 3), stride=(1, stride), padding=padding, mode=mode, dtype="fp64",
+        shared_layout="NHWC", input_strides=(200, 50, 3, 1),
+        epilogue=Epilogue(residual=True, activation="relu") if mode == "bwd" else Epilogue(),
+    )  # fmt: skip
+    merged = form(sig, "wide")
+    assert merged.input_shape[2:] == (size // merged.input_shape[3] * 3, merged.input_shape[3])
+    assert merged.output_shape == sig.output_shape
+    assert merged.input_shape[3] > 3
+    forms_agree(sig)
+
+
+def test_what_is_not_wide():
+    patch = {"input_shape": (2, 8, 12, 3), "kernel_shape": (5, 4, 4, 3), "stride": 4}
+    assert form(nhwc(**patch), "wide") == ConvSignature(
+        (2, 8, 3, 12), (5, 4, 1, 12), stride=(4, 1), shared_layout="NHWC"
+    )
+    assert form(nhwc(**patch, padding=(0, 1)), "wide") is None
+    assert form(nhwc(**patch, dilation=2), "wide") is None
+    assert form(nhwc(**patch, input_strides=(400, 50, 4, 1)), "wide") is None
+    assert form(nhwc(**patch, kernel_strides=(80, 20, 4, 1)), "wide") is None
+    first = {"input_shape": (2, 3, 8, 12), "kernel_shape": (5, 3, 4, 4), "shared_layout": "NCHW"}
+    assert form(nhwc(**patch | first), "wide") is None
+    assert form(nhwc(**patch | {"kernel_shape": (6, 4, 4, 1)}, groups=3), "wide") is None
+    assert form(nhwc("bwd", **patch, epilogue=Epilogue(bias=True)), "wide") is None
 
 
 def test_too_large_to_fold():

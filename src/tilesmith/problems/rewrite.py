@@ -7,6 +7,7 @@ the one is slot ``i`` of the other). So each solver sees each form of a problem,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
@@ -17,7 +18,7 @@ from tilesmith.problems.padding import joined, sides
 
 Signature = ConvSignature | GemmSignature
 _LETTERS = {1: "W", 2: "HW", 3: "DHW"}
-FORMS = ("", "flat", "gemm")  # the names of all forms, in the order of ``rewrites``
+FORMS = ("", "flat", "gemm", "wide")  # the names of all forms, in the order of ``rewrites``
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,21 @@ def rewrites(signature: Signature) -> tuple[Rewrite, ...]:
 
     - ``flat``: unit spatial axes dropped, an unmixed depth folded into the batch; GEMMs that share ``b`` as one.
     - ``gemm``: a convolution that is a matrix multiplication as its tensors lie.
+    - ``wide``: pixels that lie side by side are one pixel of more channels, where stride, filter and padding are
+      multiples of so many.
     """
     original = signature.canonical
     found: list[Rewrite] = [Rewrite("", original)]
     flat: Signature | None
     gemm: Signature | None = None
+    wide: Signature | None = None
     if isinstance(original, GemmSignature):
         flat = _flatten_gemm(original)
     else:
         flat = flatten_conv(original)
         gemm = conv_as_gemm(original.geometry)
-    for name, form in zip(FORMS[1:], (flat, gemm), strict=True):
+        wide = None if gemm else widen_conv(original if flat is None else flat)
+    for name, form in zip(FORMS[1:], (flat, gemm, wide), strict=True):
         # Two spellings with the same numbers would only measure the same kernels twice.
         if form is not None and form.geometry not in [rewrite.signature.geometry for rewrite in found]:
             found.append(Rewrite(name, form.canonical))
@@ -73,6 +78,38 @@ def flatten_conv(sig: ConvSignature) -> ConvSignature | None:
     while (smaller := _drop_unit_axis(flat) or _fold_depth(flat)) is not None:
         flat = smaller
     return None if flat is sig else flat.canonical
+
+
+def widen_conv(sig: ConvSignature) -> ConvSignature | None:
+    """Merge pixels that lie side by side into one pixel of more channels.
+
+    A stride, a filter and paddings that are multiples of ``f`` pixels never part ``f`` neighbours in a row: they lie as
+    the channels of one pixel do, and so do the filter's taps. ``sig`` is canonical. None: there are no such neighbours.
+    """
+    if sig.mode == "bgrad" or sig.groups != 1 or sig.dilation[-1] != 1:
+        return None
+    if sig.mode == "bwd" and (sig.epilogue.bias or sig.epilogue.scale == "channel"):
+        return None  # a channel's value would be asked for by the channel of a merged pixel
+    times = gcd(sig.stride[-1], *sides(sig.padding)[-1], sig.input_logical[-1], sig.kernel_logical[-1])
+    if times == 1:
+        return None
+    changes: dict[str, object] = {}
+    for name in ("input", "kernel"):
+        shape = getattr(sig, f"{name}_shape")
+        strides = getattr(sig, f"{name}_strides") or dense_strides(shape)
+        layout = parse_layout(getattr(sig, f"{name}_layout"))
+        if not layout.order.endswith("WC") or layout.vector > 1 or strides[-2:] != (shape[-1], 1):
+            return None
+        *outer, w, c = shape
+        if c * times > MAX_SIZE:
+            return None
+        changes[f"{name}_shape"] = (*outer, w // times, c * times)
+        changes[f"{name}_strides"] = (*strides[:-2], strides[-2] * times, 1)
+    low, high = sides(sig.padding)[-1]
+    changes["padding"] = joined((*sides(sig.padding)[:-1], (low // times, high // times)))
+    changes["stride"] = (*sig.stride[:-1], sig.stride[-1] // times)
+    wide = replace(sig, **changes).canonical  # type: ignore[arg-type]
+    return flatten_conv(wide) or wide
 
 
 def _drop_unit_axis(sig: ConvSignature) -> ConvSignature | None:

@@ -30,6 +30,7 @@ from tilesmith.solvers.cuda.narrow_groups.solver import NarrowGroupsSolver
 from tilesmith.solvers.cuda.phases.solver import PhasesSolver
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.cuda.row_groups.solver import RowGroupsSolver
+from tilesmith.solvers.cuda.runs.solver import RunsBwdSolver, RunsSolver, RunsWrwSolver
 from tilesmith.solvers.cuda.thin.solver import MmaThinSolver
 from tilesmith.solvers.cuda.wgmma.copied import CopiedGemmSolver
 from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
@@ -71,6 +72,9 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     FfmaGemmSolver(),
     MmaThinSolver(),
     PhasesSolver(),
+    RunsSolver(),
+    RunsWrwSolver(),
+    RunsBwdSolver(),
     MmaDenseSolver(exact=False),
     MmaDenseSolver(exact=True),
 )

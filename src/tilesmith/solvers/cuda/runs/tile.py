@@ -1,0 +1,210 @@
+"""What configs of both kernels mean for a problem: tiles, memory, registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.solvers.cuda.common.dense import widest
+from tilesmith.solvers.cuda.runs.form import RunsForm
+from tilesmith.solvers.lazy import cached_property
+from tilesmith.solvers.solver import Config, Configured
+from tilesmith.targets.target import CudaTarget
+
+
+@dataclass(frozen=True)
+class _Tile(Configured):
+    """``form`` computed as ``config`` says, with ``warps`` and ``tile_w`` results of a row."""
+
+    form: RunsForm
+    config: Config
+    target: CudaTarget
+
+    @cached_property
+    def products_n(self) -> int:
+        return self.value["block_n"] // 8
+
+    @cached_property
+    def blocks_n(self) -> int:
+        return ceil(self.form.g.k / self.value["block_n"])
+
+    @cached_property
+    def chunks(self) -> int:
+        """Copies of a row."""
+        span = (self.value["tile_w"] - 1) * self.form.step + 16 * self.form.k_steps
+        return ceil(2 * span / self.form.copy)
+
+    @cached_property
+    def row_bytes(self) -> int:
+        return ceil(self.chunks * self.form.copy / 16) * 16
+
+    @cached_property
+    def tiles_w(self) -> int:
+        return ceil(self.form.g.output[2] / self.value["tile_w"])
+
+    @cached_property
+    def images(self) -> int:
+        return self.form.g.n * self.form.g.output[0]
+
+    def fits_sm(self, warps: int, shared: int, registers: int) -> bool:
+        """Whether so many blocks share an SM."""
+        t, each = self.target, self.value["blocks_per_sm"]
+        if not 1 <= warps <= 16 or shared > t.shared_bytes_per_block or (shared + 1024) * each > t.shared_bytes_per_sm:
+            return False
+        most = min(255, t.registers_per_sm // (ceil(warps * each / 4) * 128) // 8 * 8)
+        return 32 * warps * each <= t.threads_per_sm and registers <= most
+
+
+@dataclass(frozen=True)
+class RunsTile(_Tile):
+    """Forward: a warp has ``rows`` rows of ``parts`` times 16 results, and every ``warps_k``-th sixteen of a run."""
+
+    @cached_property
+    def grid_of_warps(self) -> tuple[int, int]:
+        """Warps along the rows and columns of a tile."""
+        v = self.value
+        return v["tile_h"] // v["rows"], v["tile_w"] // (16 * v["parts"])
+
+    @cached_property
+    def warps(self) -> int:
+        h, w = self.grid_of_warps
+        return h * w * self.value["warps_k"]
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        return ceil((self.value["tile_h"] + self.form.taps - 1) * self.row_bytes / 128) * 128
+
+    @cached_property
+    def staged_pitch(self) -> int:
+        """Sums from pixel to pixel: four rows of pairs lie in different banks."""
+        n = self.value["block_n"]
+        return n if n % 16 else n + 8
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        staged = self.value["tile_h"] * self.value["tile_w"] * self.staged_pitch * 4
+        return self.value["stages"] * self.stage_bytes + staged
+
+    @cached_property
+    def quads(self) -> int:
+        """Sixteens of bytes of the filter that a lane takes for 16 elements of a run."""
+        return ceil(self.form.taps * self.products_n / 2)
+
+    @cached_property
+    def packed_quads(self) -> int:
+        return self.blocks_n * self.form.steps * self.form.k_steps * self.quads * 32
+
+    @cached_property
+    def tiles_h(self) -> int:
+        return ceil(self.form.g.output[1] / self.value["tile_h"])
+
+    @cached_property
+    def tiles(self) -> int:
+        return self.images * self.tiles_h * self.tiles_w
+
+    @cached_property
+    def blocks(self) -> int:
+        """Blocks of the launch, which take tiles in turn."""
+        each = max(1, self.target.cores * self.value["blocks_per_sm"] // self.blocks_n)
+        return self.blocks_n * min(each, self.tiles)
+
+    @cached_property
+    def out_vector(self) -> int:
+        """Results that a thread stores at once."""
+        view = self.form.g.y
+        steps = [s for axis, (s, n) in enumerate(zip(view.strides, view.shape, strict=True)) if n > 1 and axis != 1]
+        return widest(min(8, 16 // dtype(view.dtype).nbytes), [view.shape[1], *steps])
+
+    @cached_property
+    def sums(self) -> int:
+        """Registers of sums of a thread."""
+        return self.value["rows"] * self.value["parts"] * self.products_n * 4
+
+    @cached_property
+    def fits(self) -> bool:
+        v = self.value
+        if v["tile_h"] % v["rows"] or v["tile_w"] % (16 * v["parts"]) or v["warps_k"] > self.form.k_steps:
+            return False
+        if v["block_n"] >= self.form.g.k + 8 or self.sums > 128:
+            return False
+        return self.fits_sm(self.warps, self.shared_bytes, self.sums + 8 * self.quads + 56)
+
+
+@dataclass(frozen=True)
+class RunsWeightsTile(_Tile):
+    """Backward weights: a warp has every ``warps_e``-th sixteen of the elements of a run, in one phase."""
+
+    @cached_property
+    def warps(self) -> int:
+        return self.value["warps_a"] * self.value["warps_e"]
+
+    @cached_property
+    def tiles_m(self) -> int:
+        """Sixteens of a run that a warp has."""
+        return ceil(self.form.k_steps / self.value["warps_e"])
+
+    @cached_property
+    def dy_bytes(self) -> int:
+        """Of a row of dy, as products take it."""
+        return self.value["tile_w"] * self.value["block_n"] * 2
+
+    @cached_property
+    def dy_words(self) -> int:
+        """Of all rows of dy, as products take them."""
+        rows = self.images * self.form.g.output[1] * self.tiles_w
+        return rows * self.blocks_n * self.dy_bytes // 4
+
+    @property
+    def workspace_bytes(self) -> int:
+        return self.partial_bytes + 4 * self.dy_words
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        return ceil((self.value["warps_a"] * self.row_bytes + self.form.taps * self.dy_bytes) / 128) * 128
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        return self.value["stages"] * self.stage_bytes
+
+    @cached_property
+    def groups(self) -> int:
+        """Blocks that share neither phases nor channels of dy."""
+        return ceil(self.form.steps / self.value["warps_a"]) * self.blocks_n
+
+    @cached_property
+    def bands(self) -> int:
+        """Rows of a phase."""
+        return self.form.g.output[1] + self.form.taps - 1
+
+    @cached_property
+    def items(self) -> int:
+        return self.images * self.bands * self.tiles_w
+
+    @cached_property
+    def slices(self) -> int:
+        """Blocks that share the rows of a group."""
+        return min(self.items, max(1, self.target.cores * self.value["blocks_per_sm"] // self.groups))
+
+    @cached_property
+    def sums(self) -> int:
+        """Registers of sums of a thread."""
+        return self.form.taps * self.tiles_m * self.products_n * 4
+
+    @cached_property
+    def partial_bytes(self) -> int:
+        return self.slices * self.groups * self.warps * self.sums * 128
+
+    @cached_property
+    def ragged(self) -> bool:
+        return self.form.g.output[2] % 16 != 0
+
+    @cached_property
+    def fits(self) -> bool:
+        v = self.value
+        if v["warps_e"] > self.form.k_steps or v["warps_a"] > self.form.steps:
+            return False
+        if v["block_n"] >= self.form.g.k + 8 or self.sums > 160:
+            return False
+        registers = self.sums + 2 * self.form.taps * self.products_n + 60
+        return self.fits_sm(self.warps, self.shared_bytes, registers)
