@@ -14,11 +14,21 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from irregular_random import BATCHES, DIRECTIONS, IMAGES, KINDS, LIST, SEED, Layer, strided
+from irregular_random import BATCHES, DIRECTIONS, IMAGES, KINDS, LIST, SEED, WIDTHS, Layer, square, strided
 
 Kind = Callable[[random.Random], Layer]
-NAMES: dict[str, Kind] = {kind.__name__: kind for kind in KINDS}
 LEAST_BYTES, MOST_BYTES, MOST_FLOP = 2e6, 1.2e8, 6e10
+
+
+def dense(rng: random.Random) -> Layer:
+    """What irregular_random.txt has none of: a layer of one group, of many channels."""
+    channels, window, dilation = rng.choice(WIDTHS[4:]), rng.choice((1, 1, 3, 3, 3)), rng.choice((1, 1, 1, 1, 2))
+    dilation = dilation if window > 1 else 1
+    pad, filters = dilation * (window - 1) // 2, rng.choice((channels, *WIDTHS[4:]))
+    return Layer(channels, filters, square(rng, 7, 112), (window,) * 2, (1, 1), (pad,) * 2, dilation=dilation)
+
+
+NAMES: dict[str, Kind] = {kind.__name__: kind for kind in (*KINDS, dense)}
 
 
 def fits(layer: Layer, batch: int) -> bool:

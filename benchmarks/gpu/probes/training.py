@@ -1,12 +1,12 @@
 """Timings of many problems for the constants of estimates: few configs each, ours alone.
 
-    python benchmarks/gpu/probes/training.py PROBLEMS [--solver NAME ...] [--picks N] [--hopeless N]
+    python benchmarks/gpu/probes/training.py PROBLEMS [--solver NAME ...] [--picks N] [--hopeless N] [--pairs]
         [--compile S] [--limit S] [--seconds S] [--lock FILE] [--out FILE]
 
 Of each problem, and of each solver whose default is estimated at most ``--hopeless`` times the best one's: the
 default, the two others of the least estimate, and N of those estimated at most twice as slow, evenly over their
-ranking. Configs are taken in the order of a digest, so that neighbouring problems have many in common. Compiling ends
-after ``--compile`` seconds; what is not compiled by then is not timed. Then, while FILE is locked, what is left is
+ranking. With ``--pairs``, each two problems in succession get one another's configs as well. Compiling ends after
+``--compile`` seconds; what is not compiled by then is not timed. Then, while FILE is locked, what is left is
 checked and timed as `configs.py` does it, at most ``--limit`` seconds long. A process that a kernel kills costs its
 problem.
 """
@@ -66,6 +66,22 @@ def of_solver(candidate: Candidate, default: Config, picks: int, target) -> list
         part = rest[len(rest) * number // picks : len(rest) * (number + 1) // picks]
         chosen += sorted(part, key=lambda config: hashlib.sha256(str(config).encode()).digest())[:1]
     return [(candidate, config, pool[config]) for config in chosen]
+
+
+def paired(found: dict[str, list[Tried]], problems: dict[str, Signature], target) -> dict[str, list[Tried]]:
+    """Each two in succession with one another's configs, as far as they have them."""
+    keys, both = list(found), dict(found)
+    for one, other in zip(keys[::2], keys[1::2], strict=False):
+        for key, theirs in ((one, found[other]), (other, found[one])):
+            known = {candidate.name: candidate for candidate in accepted(problems[key], target)}
+            held = {(candidate.name, config) for candidate, config, _ in found[key]}
+            for name, config in ((candidate.name, config) for candidate, config, _ in theirs):
+                mine = known.get(name)
+                if mine is None or (name, config) in held:
+                    continue
+                if mine.solver.search_space(mine.geometry, target).contains(config):
+                    both[key] = [*both[key], (mine, config, mine.solver.predict(mine.geometry, config, target))]
+    return both
 
 
 def compiled_in_time(found: dict[str, list[Tried]], target, seconds: float) -> dict[str, list[Tried]]:
@@ -131,6 +147,7 @@ def main() -> int:
     parser.add_argument("problems")
     parser.add_argument("--solver", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--picks", type=int, default=4, metavar="N")
+    parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--hopeless", type=float, default=1.5, metavar="N")
     parser.add_argument("--compile", type=float, default=300.0, metavar="S")
     parser.add_argument("--limit", type=float, default=60.0, metavar="S", help="on the device, until none is begun")
@@ -143,7 +160,9 @@ def main() -> int:
     if args.start is not None:
         return work(args)
     target, began = cuda_target_of(0), time.monotonic()
-    found = {key: picked(signature, target, args) for key, signature in problems_of(args.problems).items()}
+    problems = problems_of(args.problems)
+    found = {key: picked(signature, target, args) for key, signature in problems.items()}
+    found = paired(found, problems, target) if args.pairs else found
     print(f"{len(found)} problems, {sum(map(len, found.values()))} configs in {time.monotonic() - began:.1f} s",
           flush=True)  # fmt: skip
     left = {key: each for key, each in compiled_in_time(found, target, args.compile).items() if each}
