@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tilesmith.db.records import Record
 from tilesmith.db.remote import cached_copy, is_url
 from tilesmith.db.store import Database
+from tilesmith.problems.outline import outline_of
 from tilesmith.targets.names import nearest_first
 from tilesmith.targets.target import Target
 
@@ -57,6 +58,22 @@ class Layers:
         """The answers for other targets of the same family: one group a target, the nearest target first."""
         held = {name for database in self.databases for name in database.targets_of(problem)}
         return tuple(self.answers(problem, name) for name in nearest_first(target, held))
+
+    def neighbours(self, problem: str, target: str) -> tuple[str, ...]:
+        """The problems with answers that differ from ``problem`` in batch or image size by up to a factor of 2.
+
+        The nearest first, a tie in the order of keys.
+        """
+        mine = outline_of(problem)
+        if mine is None:
+            return ()
+        found: dict[str, float] = {}
+        for key in {key for database in self.databases for key in database.neighbours(problem, target)}:
+            other = outline_of(key)
+            distance = None if other is None else mine.distance(other)
+            if distance is not None:
+                found[key] = distance
+        return tuple(sorted(found, key=lambda key: (found[key], key)))
 
     def close(self) -> None:
         for database in self.databases:

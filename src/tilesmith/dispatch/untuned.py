@@ -62,7 +62,9 @@ def _decides(request: Request) -> bool:
     """Whether nothing but the estimates decides."""
     if request.mode != "fast" or request.only or env.TUNING_SPEC_PATH.get() is not None or answers_of(request):
         return False
-    return not any(request.layers.near(request.problem, request.target))
+    layers = request.layers
+    near = any(layers.near(request.problem, request.target))
+    return not near and not layers.neighbours(request.problem, request.target.name)
 
 
 def _name(request: Request) -> str:
