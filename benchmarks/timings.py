@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tilesmith.problems.keys import parse_key
@@ -40,10 +41,15 @@ ESTIMATES = {
 
 @dataclass(frozen=True)
 class Timing:
-    """``seconds`` of a config. ``part`` of a fit is what its estimate takes; empty where that is not fitted."""
+    """``seconds`` of a config. ``part`` of a fit is what its estimate takes; empty where that is not fitted.
+
+    ``estimate`` is that of today's constants, in seconds.
+    """
 
     problem: str
     solver: str
+    config: str
+    estimate: float
     seconds: float
     part: str
     predict: Callable[[Fit], float]
@@ -83,11 +89,13 @@ def _timing(key: str, candidate, config: str, seconds: float, target) -> Timing 
             solver = solver.inner
         part, estimate = ESTIMATES.get(solver.name, ("", None))
         if estimate is None:
-            return Timing(key, candidate.name, seconds, "", lambda fit: whole)
+            return Timing(key, candidate.name, str(point), whole, seconds, "", lambda fit: whole)
         tile = solver.tile(geometry, point, target)
     except (ValueError, KeyError):  # of a version whose configs had other axes
         return None
-    return Timing(key, candidate.name, seconds, part, lambda fit: estimate(tile, getattr(fit, part)) + copies)
+    return Timing(
+        key, candidate.name, str(point), whole, seconds, part, lambda fit: estimate(tile, getattr(fit, part)) + copies
+    )
 
 
 def _rows(path: Path, target: str) -> Iterator[tuple[str, str, str, float]]:
