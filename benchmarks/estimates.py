@@ -3,7 +3,8 @@
     python benchmarks/estimates.py [FILE ...] [--target sm_90a:132:h200] [--rows] [--list NAME ...]
 
 FILEs are those of benchmarks/results/ with timings of several configs (default: all of the target's card). For each
-list of benchmarks/problems, and for the problems that are in none, of the problems with at least two timed configs:
+list of benchmarks/problems, and for the problems that are in none, of the problems with two timed configs or more in a
+file (times of two days or methods are not compared):
 
 - untuned: the config that the estimates choose among those that were timed, over the fastest of them; `asked` counts
   the problems where the choice among all configs was timed as well, so that it is judged as a user gets it;
@@ -39,6 +40,7 @@ from tilesmith.toolchain.cache import ArtifactCache
 
 HERE = Path(__file__).parent
 Ratios = list[tuple[float, str]]
+Runs = dict[tuple[str, str], list[Timing]]  # by file and problem
 
 
 def main() -> int:
@@ -50,20 +52,21 @@ def main() -> int:
     args = parser.parse_args()
     target = parse_target(args.target)
     files = args.files or sorted((HERE / "results").glob(f"gpu_*{args.target.rpartition(':')[2]}.json*"))
-    by_problem: dict[str, list[Timing]] = {}
-    for row in timings(files, target):
-        by_problem.setdefault(row.problem, []).append(row)
-    several = {problem: rows for problem, rows in by_problem.items() if len(rows) > 1}
     lists = listed(args.list)
-    print(f"{sum(map(len, several.values()))} timings of {len(several)} problems with two or more\n")
+    known = set().union(*lists.values())
+    by_run: Runs = {}
+    for file in files:
+        for row in timings([file], target):
+            if not args.list or row.problem in known:
+                by_run.setdefault((file.name, row.problem), []).append(row)
+    several = {run: rows for run, rows in by_run.items() if len(rows) > 1}
+    print(f"{sum(map(len, several.values()))} timings, of problems with two or more in a file\n")
     print(f"{'untuned over the fastest':26} problems  asked  geomean   worst  >1.12  >2.00")
     for name, keys in lists.items():
-        own = {problem: rows for problem, rows in several.items() if problem in keys}
-        exact, found = untuned(own, target)
+        exact, found = untuned({run: rows for run, rows in several.items() if run[1] in keys}, target)
         show(name, found, f"{exact:6}", args.rows)
     if not args.list:
-        known = set().union(*lists.values())
-        exact, found = untuned({p: rows for p, rows in several.items() if p not in known}, target)
+        exact, found = untuned({run: rows for run, rows in several.items() if run[1] not in known}, target)
         show("(in no list)", found, f"{exact:6}", args.rows)
     print(f"\n{'neighbour over the fastest':26}    pairs  left  geomean   worst  >1.12  >2.00")
     found, estimated, left = neighbouring(several, target)
@@ -82,9 +85,10 @@ def listed(names: list[str]) -> dict[str, set[str]]:
     return found
 
 
-def untuned(several: dict[str, list[Timing]], target) -> tuple[int, Ratios]:
+def untuned(several: Runs, target) -> tuple[int, Ratios]:
+    """How many of the choices among all configs were timed, and what the choices among those that were take."""
     exact, found = 0, []
-    for problem, rows in several.items():
+    for (_, problem), rows in several.items():
         fastest, chosen = min(row.seconds for row in rows), min(rows, key=lambda row: row.estimate)
         asked = default_of(problem, target)
         exact += asked == (chosen.solver, chosen.config)
@@ -102,21 +106,22 @@ def default_of(problem: str, target) -> tuple[str, str]:
     return min(found)[1:] if found else ("", "")
 
 
-def neighbouring(several: dict[str, list[Timing]], target) -> tuple[Ratios, Ratios, int]:
+def neighbouring(several: Runs, target) -> tuple[Ratios, Ratios, int]:
     """What neighbours choose, what estimates choose for the same problems, and the pairs that are not judged."""
     found, estimated, left = [], [], 0
-    outlines = {problem: outline for problem in several if (outline := outline_of(problem)) is not None}
-    for problem, mine in outlines.items():
+    outlines = {run: outline for run in several if (outline := outline_of(run[1])) is not None}
+    for run, mine in outlines.items():
         for other, theirs in outlines.items():
             if mine.distance(theirs) is None:
                 continue
-            choice = by_neighbour(tuned(problem, other, several[other], target), ())
-            times = {(row.solver, row.config): row.seconds for row in several[problem]}
+            problem, rows = run[1], several[run]
+            choice = by_neighbour(tuned(problem, other[1], several[other], target), ())
+            times = {(row.solver, row.config): row.seconds for row in rows}
             seconds = None if choice is None else times.get((choice.solver, choice.config))
             if choice is None or seconds is None:
                 left += 1
                 continue
-            fastest, chosen = min(times.values()), min(several[problem], key=lambda row: row.estimate)
+            fastest, chosen = min(times.values()), min(rows, key=lambda row: row.estimate)
             found.append((seconds / fastest, f"{problem}: {choice.solver} {choice.config} of {theirs.sizes}"))
             estimated.append((chosen.seconds / fastest, problem))
     return found, estimated, left
