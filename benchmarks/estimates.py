@@ -9,8 +9,9 @@ file (times of two days or methods are not compared):
 - untuned: the config that the estimates choose among those that were timed, over the fastest of them; `asked` counts
   the problems where the choice among all configs was timed as well, so that it is judged as a user gets it;
 - neighbour: for each two problems that differ in batch or image size alone, the config that `fast` mode takes if the
-  fastest timed config of each solver of the other one is all that a database holds, over the fastest. Where that
-  config was not timed, the pair counts as `not judged`.
+  timed configs of the other one are all that a database holds, over the fastest. Of a file of
+  `gpu/probes/training.py`, these are the other one's own: those that it was given for its pair do not count. Where the
+  config that is taken was not timed, the pair is `left`.
 
 Geometric mean, worst, and the share that is more than 1.12 and 2 times slower. Nothing is measured.
 """
@@ -39,6 +40,7 @@ from tilesmith.targets.names import parse_target
 from tilesmith.toolchain.cache import ArtifactCache
 
 HERE = Path(__file__).parent
+OWN = 6  # configs of a solver that `gpu/probes/training.py --picks 3` has of a problem, before those of its pair
 Ratios = list[tuple[float, str]]
 Runs = dict[tuple[str, str], list[Timing]]  # by file and problem
 
@@ -115,7 +117,7 @@ def neighbouring(several: Runs, target) -> tuple[Ratios, Ratios, int]:
             if mine.distance(theirs) is None:
                 continue
             problem, rows = run[1], several[run]
-            choice = by_neighbour(tuned(problem, other[1], several[other], target), ())
+            choice = by_neighbour(tuned(problem, other[1], own(several[other]), target), ())
             times = {(row.solver, row.config): row.seconds for row in rows}
             seconds = None if choice is None else times.get((choice.solver, choice.config))
             if choice is None or seconds is None:
@@ -127,17 +129,26 @@ def neighbouring(several: Runs, target) -> tuple[Ratios, Ratios, int]:
     return found, estimated, left
 
 
+def own(rows: list[Timing]) -> list[Timing]:
+    """Of each solver, those that a probe picked for this problem: they come before those of its pair."""
+    count: dict[str, int] = {}
+    found = []
+    for row in rows:
+        count[row.solver] = count.get(row.solver, 0) + 1
+        if count[row.solver] <= OWN:
+            found.append(row)
+    return found
+
+
 def tuned(problem: str, other: str, rows: Iterable[Timing], target) -> Request:
-    """A request for ``problem`` where the database holds the fastest config of each solver for ``other``."""
-    database, revisions = open_database(None), {}
-    for candidate in candidates(parse_key(other).canonical, target):
-        revisions[candidate.name] = candidate.solver.revision
-    for row in sorted(rows, key=lambda row: -row.seconds):  # the fastest takes the place of the others
-        if row.solver in revisions:
-            record = Record(
-                other, target.name, row.solver, row.config, revisions[row.solver], row.seconds * 1e6, 0.0, 9
-            )
-            database.put_result(record)
+    """A request for ``problem`` where the database holds what was timed of ``other``."""
+    database, records = open_database(None), []
+    revisions = {c.name: c.solver.revision for c in candidates(parse_key(other).canonical, target)}
+    for row in sorted(rows, key=lambda row: -row.seconds):  # the fastest result takes the place of the others
+        evidence = (revisions[row.solver], row.seconds * 1e6, 0.0, 9)
+        records.append(Record(other, target.name, row.solver, row.config, *evidence))
+    database.record_trials(records)
+    database.put_results(records)
     return Request(parse_key(problem), target, "fast", Layers((database,)), ArtifactCache(HERE / "none"))
 
 

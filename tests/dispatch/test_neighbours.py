@@ -15,8 +15,9 @@ from tilesmith.dispatch import untuned
 from tilesmith.dispatch.choice import DATABASE, NEAREST, NEIGHBOUR, PREDICTION
 from tilesmith.dispatch.facts import options_of
 from tilesmith.dispatch.locations import open_databases
-from tilesmith.dispatch.neighbours import suited_of
+from tilesmith.dispatch.neighbours import evidence, suited_of
 from tilesmith.dispatch.request import Request
+from tilesmith.dispatch.resolve import resolve
 from tilesmith.errors import NoSolutionError
 from tilesmith.solvers.solver import parse_config
 from tilesmith.targets.detect import host_target
@@ -31,7 +32,7 @@ def conv(batch=1, height=8, width=8, **changes):
 
 
 def put(signature, place=1, database=None, **changes):
-    """A record of ``signature`` with a config of c_dense that differs from its default on axis number ``place``."""
+    """A record of ``signature`` with a config of c_dense that is not its default, which was tried and is slow."""
     option = next(o for o in options_of(signature.canonical, HERE) if o.candidate.name == "c_dense")
     space, default = option.candidate.solver.search_space(option.candidate.geometry, HERE), parse_config(option.config)
     others = [
@@ -44,8 +45,10 @@ def put(signature, place=1, database=None, **changes):
         signature.canonical.key(), HERE.name, "c_dense", str(others[place]), option.candidate.solver.revision, 10.0,
         0.1, 9, error=0.1, bound=1.0,
     )  # fmt: skip
-    record = replace(record, **changes)
-    (database or open_databases().writable).put_result(record)
+    slow = replace(record, config=str(default), time_us=1e6)
+    record, database = replace(record, **changes), database or open_databases().writable
+    database.put_result(record)
+    database.record_trials([slow] if record.ok and record.solver == slow.solver and not changes else [])
     return record
 
 
@@ -90,19 +93,32 @@ def test_the_nearest_decides_and_rows_of_products_are_sizes():
     assert not Layers((database,)).neighbours(found[0], "x86_64-v3:9")
 
 
-def test_what_the_estimate_was_off_there_corrects_it_here(tmp_path):
-    """Of two configs, the one whose time there says that its estimate is too high is expected to be the fastest."""
+def test_what_estimates_were_off_there_corrects_them_here(tmp_path):
+    """Each config by its own time there, this problem's default by that of the most similar one."""
     database = open_database(None)
-    first = put(conv(2), 1, database)
-    slower = replace(first, solver="c_reference", config="", time_us=1e6)
-    database.put_result(slower)
+    record = put(conv(2), 1, database)
     request = Request(conv(1), HERE, "fast", database, ArtifactCache(tmp_path))
-    (one, *_) = [each for each in suited_of(request, first.problem) if each.solver == "c_dense"]
-    option = next(o for o in options_of(conv(2).canonical, HERE) if o.candidate.name == "c_dense")
-    solver, config = option.candidate.solver, parse_config(first.config)
-    here, there = (solver.predict(sig.canonical.geometry, config, HERE) for sig in (conv(1), conv(2)))
-    assert one.seconds == pytest.approx(10e-6 * here / there)
+    option = next(o for o in options_of(conv(1).canonical, HERE) if o.candidate.name == "c_dense")
+    found = {one.config: one.seconds for one in suited_of(request, *evidence(request)[0])}
+    assert found.keys() == {record.config, option.config}
+    solver = option.candidate.solver
+    for text, time_us in ((record.config, 10.0), (option.config, 1e6)):
+        here, there = (solver.predict(s.canonical.geometry, parse_config(text), HERE) for s in (conv(1), conv(2)))
+        assert found[text] == pytest.approx(time_us * 1e-6 * here / there)
+
+
+def test_its_choice_is_kept_until_something_else_was_measured(tmp_path):
+    database = open_database(None)
+    record = put(conv(2), 1, database)
+    request = Request(conv(1), HERE, "fast", database, ArtifactCache(tmp_path))
+    made = resolve(request).choice
+    kept = untuned.recall(request)
+    assert (kept.basis, kept.solver, kept.config, kept.record) == (NEIGHBOUR, made.solver, made.config, record)
+    assert (kept.layer, kept.role, kept.time_us) == (made.layer, made.role, None)
+    database.record_trials([replace(record, config=kept.config, time_us=1e7)])
+    database.put_result(replace(record, config=kept.config, time_us=1e7))
     assert untuned.recall(request) is None
+    assert resolve(request).choice.config != made.config
 
 
 def test_an_exact_record_or_one_of_another_target_comes_first():
@@ -142,14 +158,6 @@ def test_strict_mode_has_no_neighbours_and_modes_that_measure_measure_it():
     assert get_launchable(conv(1), mode="hybrid").choice.basis == "measurement"
     trials = open_databases().writable.trials(conv(1).key(), HERE.name)
     assert record.config in {trial.config for trial in trials}
-
-
-def test_defaults_that_were_not_searched_propose_a_solver_alone():
-    record = put(conv(2), origin="find")
-    launch = get_launchable(conv(1))
-    own = next(o for o in options_of(conv(1).canonical, HERE) if o.candidate.name == "c_dense").config
-    assert (launch.choice.basis, launch.solver, launch.config) == (NEIGHBOUR, "c_dense", own)
-    assert record.config != own
 
 
 def test_a_file_without_the_index_gets_it_when_it_is_opened_for_writing(tmp_path):

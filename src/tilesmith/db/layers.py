@@ -54,6 +54,16 @@ class Layers:
             for record in self.databases[place].ranking(problem, target)
         )
 
+    def measured(self, problem: str, target: str) -> tuple[Answer, ...]:
+        """Every config that was measured: trials and results of all layers, of each config the highest layer's."""
+        found: dict[tuple[str, str], Answer] = {}
+        for place in reversed(range(len(self.databases))):
+            database = self.databases[place]
+            for record in (*database.ranking(problem, target), *database.trials(problem, target)):
+                if record.ok:
+                    found.setdefault((record.solver, record.config), Answer(record, database.name, self.role(place)))
+        return tuple(found.values())
+
     def near(self, problem: str, target: Target) -> tuple[tuple[Answer, ...], ...]:
         """The answers for other targets of the same family: one group a target, the nearest target first."""
         held = {name for database in self.databases for name in database.targets_of(problem)}

@@ -105,7 +105,7 @@ def suits(suited: Sequence[Suited]) -> Choice | None:
         return None
     best = min(suited, key=lambda one: one.seconds)
     shown: dict[str, Considered] = {}
-    for one in sorted(suited, key=lambda one: one is not best):  # of a solver that several layers hold, the best
+    for one in sorted(suited, key=lambda one: (one is not best, one.seconds)):  # the best of each solver
         line = Considered(one.solver, "", one.config, one.seconds * 1e6, layer=one.answer.layer, chosen=one is best)
         shown.setdefault(one.solver, line)
     answer = best.answer

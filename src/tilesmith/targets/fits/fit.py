@@ -264,6 +264,8 @@ class DepthwiseMmaFit:
     norm: Annotated[float, Unit.EXPONENT, "By which what overlaps adds up."]
     bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
     l2: Annotated[float, SHARE, "Of the memory's bandwidth, what rows that are read again reach."]
+    split: Annotated[float, SHARE, "Of the bytes, what is read once more where blocks take parts of a burst."]
+    kept: Annotated[float, SHARE, "Of L2, what may be on its way before those parts are lost."]
     start: Annotated[float, SECONDS, "Of the launch."]
     second_kernel: Annotated[float, SECONDS, "Of one more launch."]
 

@@ -211,6 +211,8 @@ H200 = Fit(
         norm=2.3,
         bandwidth=0.615,
         l2=1.82,
+        split=0.7,
+        kept=0.47,
         start=3.0e-6,
         second_kernel=3.4e-6,
     ),
