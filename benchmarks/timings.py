@@ -10,10 +10,13 @@ from pathlib import Path
 from tilesmith.problems.keys import parse_key
 from tilesmith.solvers.cuda.depthwise.cost import depthwise_seconds
 from tilesmith.solvers.cuda.depthwise_mma.cost import depthwise_mma_seconds
+from tilesmith.solvers.cuda.depthwise_planes.cost import planes_seconds
 from tilesmith.solvers.cuda.ffma.cost import predicted_seconds as ffma_seconds
+from tilesmith.solvers.cuda.first.cost import first_seconds, weights_seconds
 from tilesmith.solvers.cuda.halo.cost import halo_seconds
 from tilesmith.solvers.cuda.halo_wrw.cost import halo_wrw_seconds
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds as mma_seconds
+from tilesmith.solvers.cuda.narrow_groups.cost import narrow_seconds
 from tilesmith.solvers.cuda.phases.cost import phases_seconds
 from tilesmith.solvers.cuda.thin.cost import thin_seconds
 from tilesmith.solvers.cuda.wgmma.cost import predicted_seconds as tile_seconds
@@ -29,16 +32,23 @@ ESTIMATES = {
     "wgmma_halo_wrw": ("halo_wrw", halo_wrw_seconds), "mma_dense": ("mma", mma_seconds),
     "ffma_dense": ("mma", mma_seconds), "ffma_gemm": ("ffma", ffma_seconds), "mma_thin": ("thin", thin_seconds),
     "mma_phases": ("phases", phases_seconds), "cuda_depthwise": ("depthwise", depthwise_seconds),
-    "mma_depthwise": ("depthwise_mma", depthwise_mma_seconds),
+    "mma_depthwise": ("depthwise_mma", depthwise_mma_seconds), "cuda_depthwise_planes": ("depthwise", planes_seconds),
+    "mma_narrow_groups": ("narrow", narrow_seconds), "first_layer": ("first", first_seconds),
+    "first_layer_wrw": ("first", weights_seconds),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Timing:
-    """``seconds`` of a config. ``part`` of a fit is what its estimate takes; empty where that is not fitted."""
+    """``seconds`` of a config. ``part`` of a fit is what its estimate takes; empty where that is not fitted.
+
+    ``estimate`` is that of today's constants, in seconds.
+    """
 
     problem: str
     solver: str
+    config: str
+    estimate: float
     seconds: float
     part: str
     predict: Callable[[Fit], float]
@@ -78,11 +88,13 @@ def _timing(key: str, candidate, config: str, seconds: float, target) -> Timing 
             solver = solver.inner
         part, estimate = ESTIMATES.get(solver.name, ("", None))
         if estimate is None:
-            return Timing(key, candidate.name, seconds, "", lambda fit: whole)
+            return Timing(key, candidate.name, str(point), whole, seconds, "", lambda fit: whole)
         tile = solver.tile(geometry, point, target)
     except (ValueError, KeyError):  # of a version whose configs had other axes
         return None
-    return Timing(key, candidate.name, seconds, part, lambda fit: estimate(tile, getattr(fit, part)) + copies)
+    return Timing(
+        key, candidate.name, str(point), whole, seconds, part, lambda fit: estimate(tile, getattr(fit, part)) + copies
+    )
 
 
 def _rows(path: Path, target: str) -> Iterator[tuple[str, str, str, float]]:

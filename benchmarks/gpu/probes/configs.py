@@ -24,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -96,7 +96,9 @@ def compiled(signature: Signature, each: Tried, target) -> Executable:
     return Executable(plan, [next(a.path for a in made if a.digest == digest) for digest in plan.artifacts])
 
 
-def measured(signature: Signature, all_tried: list[Tried], target, seconds: float) -> dict:
+def measured(
+    signature: Signature, all_tried: list[Tried], target, seconds: float, libraries: Sequence[str] = LIBRARIES
+) -> dict:
     """What --out gets of a problem; its lines are printed."""
     values = sample_args(signature)
     truth = partial(device_oracle, signature, values, target, 0, CACHE)
@@ -119,7 +121,7 @@ def measured(signature: Signature, all_tried: list[Tried], target, seconds: floa
         calls[name], names[name], estimates[name] = bench.timed.plan(executable).run, each, each[2]
     setting = Setting(signature, values, target, 0, bench.checker.stream.handle, bench.calls)
     with ExitStack() as held:
-        for rival_name in LIBRARIES:
+        for rival_name in libraries:
             try:
                 rival = rivals_of(target)[rival_name]
                 for way in held.enter_context(rival.ways(setting)):

@@ -20,7 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.db.admission import SIDE_FILES, why_refused
-from tilesmith.db.schema import FIELDS, SAME_COLUMNS, TABLES, VERSION, check_tables, is_ours, migrate, version_of
+from tilesmith.db.schema import (
+    FIELDS,
+    SAME_COLUMNS,
+    TABLES,
+    VERSION,
+    add_index,
+    check_tables,
+    is_ours,
+    migrate,
+    version_of,
+)
 from tilesmith.db.seal import sound_record, sound_search
 from tilesmith.db.waiting import left_s, must_stop, operation
 from tilesmith.errors import RecordError
@@ -145,6 +155,7 @@ def memory() -> sqlite3.Connection:
     """An empty database that lives as long as this process."""
     connection = _empty()
     migrate(connection)
+    add_index(connection)
     return connection
 
 
@@ -376,6 +387,7 @@ def _open(path: Path) -> Opened:
         if version < VERSION:
             migrate(connection)
             check_tables(connection)
+        add_index(connection)
     except sqlite3.OperationalError as error:
         connection.close()
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY and not is_sealed_off(path, error):

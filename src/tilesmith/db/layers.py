@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tilesmith.db.records import Record
 from tilesmith.db.remote import cached_copy, is_url
 from tilesmith.db.store import Database
+from tilesmith.problems.outline import outline_of
 from tilesmith.targets.names import nearest_first
 from tilesmith.targets.target import Target
 
@@ -53,10 +54,36 @@ class Layers:
             for record in self.databases[place].ranking(problem, target)
         )
 
+    def measured(self, problem: str, target: str) -> tuple[Answer, ...]:
+        """Every config that was measured: trials and results of all layers, of each config the highest layer's."""
+        found: dict[tuple[str, str], Answer] = {}
+        for place in reversed(range(len(self.databases))):
+            database = self.databases[place]
+            for record in (*database.ranking(problem, target), *database.trials(problem, target)):
+                if record.ok:
+                    found.setdefault((record.solver, record.config), Answer(record, database.name, self.role(place)))
+        return tuple(found.values())
+
     def near(self, problem: str, target: Target) -> tuple[tuple[Answer, ...], ...]:
         """The answers for other targets of the same family: one group a target, the nearest target first."""
         held = {name for database in self.databases for name in database.targets_of(problem)}
         return tuple(self.answers(problem, name) for name in nearest_first(target, held))
+
+    def neighbours(self, problem: str, target: str) -> tuple[str, ...]:
+        """The problems with answers that differ from ``problem`` in batch or image size by up to a factor of 2.
+
+        The nearest first, a tie in the order of keys.
+        """
+        mine = outline_of(problem)
+        if mine is None:
+            return ()
+        found: dict[str, float] = {}
+        for key in {key for database in self.databases for key in database.neighbours(problem, target)}:
+            other = outline_of(key)
+            distance = None if other is None else mine.distance(other)
+            if distance is not None:
+                found[key] = distance
+        return tuple(sorted(found, key=lambda key: (found[key], key)))
 
     def close(self) -> None:
         for database in self.databases:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from typing import Any, Final
 
@@ -70,6 +71,32 @@ STEPS: Final[tuple[str, ...]] = (
 )
 VERSION: Final = len(STEPS)
 SAME_COLUMNS: Final = 2  # the first version with today's columns
+
+# Parts of a problem's key as ``problems.outline`` names them: the end, and the first size.
+_REST = "substr(problem, max(instr(problem, ';w='), instr(problem, ';n=')))"
+_SHAPE = "substr(problem, instr(problem, ',') + 1)"
+_SIZE = f"""CAST(CASE substr(problem, 1, 4) WHEN 'gemm' THEN substr(problem, length('gemm1;m=') + 1)
+    ELSE substr({_SHAPE}, instr({_SHAPE}, ',') + 1) END AS INTEGER)"""
+# NOTE: no step of the schema. Versions of Tilesmith that know nothing of this index read and write the file as before,
+# and SQLite keeps the index for them.
+_INDEX = f"CREATE INDEX IF NOT EXISTS neighbours ON results (target, {_REST}, {_SIZE})"
+HAS_INDEX: Final = "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = 'neighbours'"
+# Of a target and an end, those of a first size up to this one, or from it on; the nearest size first.
+_ALIKE = f"SELECT DISTINCT problem FROM results WHERE target = ? AND {_REST} = ? AND {_SIZE}"
+NEIGHBOURS: Final = (
+    f"{_ALIKE} BETWEEN ? AND ? ORDER BY {_SIZE} DESC, problem LIMIT ?",
+    f"{_ALIKE} BETWEEN ? AND ? ORDER BY {_SIZE}, problem LIMIT ?",
+)
+
+
+def add_index(connection: sqlite3.Connection) -> None:
+    """Make the index of neighbouring problems in a file of this version, unless another process is writing to it."""
+    if connection.execute(HAS_INDEX).fetchone() is None:
+        waited = connection.execute("PRAGMA busy_timeout").fetchone()[0]
+        connection.execute("PRAGMA busy_timeout = 0")
+        with contextlib.suppress(sqlite3.OperationalError):
+            connection.execute(_INDEX)
+        connection.execute(f"PRAGMA busy_timeout = {waited}")
 
 
 def version_of(connection: sqlite3.Connection) -> int:

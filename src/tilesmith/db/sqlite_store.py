@@ -34,14 +34,16 @@ from tilesmith.db.connect import (
 )
 from tilesmith.db.files import FileDatabase, must_be_files
 from tilesmith.db.records import Record, Search
-from tilesmith.db.schema import FIELDS, TABLES, check_tables
+from tilesmith.db.schema import FIELDS, HAS_INDEX, NEIGHBOURS, TABLES, check_tables
 from tilesmith.db.seal import seal_of, sound_record, sound_search, values_of
 from tilesmith.db.store import Database, Table, in_order
 from tilesmith.db.waiting import left_s, operation
 from tilesmith.errors import RecordError
+from tilesmith.problems.outline import FACTOR, outline_of
 
 T = TypeVar("T")
 _CHUNK = 500
+_NEIGHBOURS = 64  # that are looked at on each side, the nearest batch first
 _KEYS = {
     "results": ("problem", "target", "solver"),
     "trials": ("problem", "target", "solver", "config"),
@@ -121,6 +123,16 @@ class SqliteDatabase(Database):
         where, values = ("target = ?", [target]) if target is not None else ("1", [])
         query = f"SELECT DISTINCT problem, target FROM results WHERE {where} ORDER BY 1, 2"
         return tuple((str(problem), str(name)) for problem, name in self._rows(query, values))
+
+    def neighbours(self, problem: str, target: str) -> tuple[str, ...]:
+        outline = outline_of(problem)
+        if outline is None or not self._rows(HAS_INDEX, []):
+            return ()
+        first, same = outline.sizes[0], [target, outline.rest]
+        ranges = ((-(-first // FACTOR), first), (first, first * FACTOR))
+        found = [self._rows(query, [*same, *sizes, _NEIGHBOURS])
+                 for query, sizes in zip(NEIGHBOURS, ranges, strict=True)]  # fmt: skip
+        return tuple(dict.fromkeys(str(row[0]) for rows in found for row in rows))
 
     def put_search(self, search: Search) -> None:
         self._put("searches", [search])

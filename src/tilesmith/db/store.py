@@ -77,6 +77,13 @@ class Database(ABC):
     def targets_of(self, problem: str) -> tuple[str, ...]:
         """The targets that have an answer for a problem, in order."""
 
+    def neighbours(self, problem: str, target: str) -> tuple[str, ...]:
+        """Problems that have an answer, and may be neighbours of ``problem`` (``problems.outline``), in any order.
+
+        None where looking them up would read every record: in a folder of files, or in a file without the index.
+        """
+        return ()
+
     @abstractmethod
     def problems(self, target: str | None = None) -> tuple[tuple[str, str], ...]:
         """``(problem, target)`` of every answer held, in order."""

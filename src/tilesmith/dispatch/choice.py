@@ -13,8 +13,8 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.toolchain.cache import Artifact
 
 # Values of ``Choice.basis``.
-DATABASE, NEAREST, PREDICTION, MEASUREMENT, SPEC, PACKAGE, NEAREST_PACKAGE = (
-    "database", "nearest target", "prediction", "measurement", "tuning spec", "package", "nearest package",
+DATABASE, NEAREST, NEIGHBOUR, PREDICTION, MEASUREMENT, SPEC, PACKAGE, NEAREST_PACKAGE = (
+    "database", "nearest target", "neighbour", "prediction", "measurement", "tuning spec", "package", "nearest package",
 )  # fmt: skip
 PACKAGES = (PACKAGE, NEAREST_PACKAGE)
 
@@ -37,11 +37,12 @@ class Considered:
 class Choice:
     """The decision.
 
-    ``basis`` is ``database``, ``nearest target``, ``prediction``, ``measurement``, ``tuning spec``, ``package``, or
-    ``nearest package`` (for another machine whose kernels run here). ``layer`` names the database or file, ``role``
-    says whether it is a ``system``, ``team`` or ``user`` layer or a ``package``, ``record`` is what it holds.
-    ``time_us`` is the record's time, None if it was measured on another target. The trace has predictions only where
-    they were needed (``Launchable.trace`` has them all).
+    ``basis`` is ``database``, ``nearest target``, ``neighbour`` (a problem of another batch or image size),
+    ``prediction``, ``measurement``, ``tuning spec``, ``package``, or ``nearest package`` (for another machine whose
+    kernels run here). ``layer`` names the database or file, ``role`` says whether it is a ``system``, ``team`` or
+    ``user`` layer or a ``package``, ``record`` is what it holds. ``time_us`` is the record's time, None if it was
+    measured on another target or problem. The trace has predictions only where they were needed (``Launchable.trace``
+    has them all).
     """
 
     solver: str

@@ -14,6 +14,7 @@ from tilesmith.dispatch.choice import (
     DATABASE,
     MEASUREMENT,
     NEAREST,
+    NEIGHBOUR,
     PACKAGE,
     PACKAGES,
     PREDICTION,
@@ -24,6 +25,7 @@ from tilesmith.dispatch.choice import (
 )
 from tilesmith.dispatch.choose import NOTHING, choose, held, matches, outdated, recorded, usable
 from tilesmith.dispatch.facts import answers_of, bare_options_of, near_answers_of, options_of, revisions_of
+from tilesmith.dispatch.neighbours import by_neighbour
 from tilesmith.dispatch.packaged import above, advice, best_plan, failed_kernels, plan_of, with_record
 from tilesmith.dispatch.planning import build, held_plan, preload_command
 from tilesmith.dispatch.request import Request
@@ -166,10 +168,10 @@ def _decided_and_built(request: Request) -> Resolved:
             break
         except (NoCompilerError, NoSolutionError) as error:
             # The chosen kernel is not here and cannot be made. Another answer of the databases may be at hand.
-            if choice.basis in (DATABASE, PREDICTION) and (other := _at_hand(request, choice)):
+            if choice.basis in (DATABASE, NEIGHBOUR, PREDICTION) and (other := _at_hand(request, choice)):
                 _log.warning("%s; %s %s, which is here, is used", error, other.choice.solver, other.choice.config)
                 return other
-            if choice.basis != NEAREST:
+            if choice.basis not in (NEAREST, NEIGHBOUR):
                 if choice.basis != SPEC and (packed := best_plan(request)):
                     shown = packed.choice
                     _log.warning("%s; %s %s of %s is used", error, shown.solver, shown.config, shown.layer)
@@ -208,6 +210,10 @@ def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> C
         )  # fmt: skip
         if found:
             return found
+    if mode == "fast" and not any(request.layers.near(request.problem, target)):
+        like = by_neighbour(request, answers, without)
+        if like is not None:  # the other solvers need no estimate
+            return like
     options = options_of(signature, target, request.external)
     near = near_answers_of(request, options)
     answer = choose(options, answers, mode=mode, only=only, near=near, without=without)
@@ -216,12 +222,13 @@ def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> C
     if request.strict:
         raise NoSolutionError(_nothing_held(request))
     free = [o for o in options if o.accepted and (not only or matches(o.candidate, only))]
-    measured = True
+    measured, like = True, by_neighbour(request, answers, without)
     if len(free) > 1:
         try:
             known = {option.candidate.name: option.candidate.solver.revision for option in free}
             old = [answer for answer in answers if outdated(answer.record, known)]
             first = [(each.record.solver, each.record.config) for each in (*old[:3], *(near[0][:3] if near else ()))]
+            first += [] if like is None else [(like.solver, like.config)]
             _measure(request, "defaults", first)
         except (LaunchError, CompileError, NoCompilerError, OSError) as error:
             _log.warning("nothing could be measured (%s); an answer that is not measured is used", error)
@@ -233,7 +240,7 @@ def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> C
         options, answers, mode=mode if measured else "fast", only=only, measured=measured, near=near, without=without
     )
     assert isinstance(answer, Choice)
-    return answer
+    return like if answer.basis == PREDICTION and like is not None and not near else answer
 
 
 def _is_taken(request: Request, solver: str) -> bool:

@@ -2,21 +2,26 @@
 
 ``choices/<key>.json`` of the cache is bound to its name, which says the problem, every fact of the target, what
 generated and estimated the candidates (``maker_of``), and the rules of this folder by which one of them is chosen. It
-holds the choice and the estimates of the candidates that were accepted. A choice that depends on a database, a tuning
-spec or a named solver is not kept.
+holds the choice and the estimates of the candidates that were accepted. The name of a neighbour's choice says what was
+measured of the neighbours, too. A choice that depends on anything else in a database, on a tuning spec or on a named
+solver is not kept.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import astuple
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from tilesmith import env
-from tilesmith.dispatch.choice import PREDICTION, Choice, Considered
+from tilesmith.db.layers import Answer
+from tilesmith.dispatch.choice import NEIGHBOUR, PREDICTION, Choice, Considered
 from tilesmith.dispatch.facts import answers_of
+from tilesmith.dispatch.neighbours import evidence
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import PlanError
 from tilesmith.toolchain import memo
@@ -25,7 +30,7 @@ from tilesmith.toolchain.plans import digest_of, maker_of
 from tilesmith.toolchain.sealed import bind_with_record, unbind_with_record
 
 _FORMAT = "tilesmith choice 1"
-_RULES = ("choose.py", "facts.py")
+_RULES = ("choose.py", "facts.py", "neighbours.py")
 _BYTES = 1 << 20
 
 
@@ -37,13 +42,14 @@ def recall(request: Request) -> Choice | None:
     if not _decides(request):
         return None
     memo.recall(request.cache)
-    name = _name(request)
+    known = evidence(request)
+    name = _name(request, known)
     for folder in request.cache.folders():
         try:
             record, _ = unbind_with_record(name, read(f"{folder}/{name}", _BYTES, own=True))
         except (OSError, PlanError):
             continue  # it is estimated again
-        found = _choice_of(record)
+        found = _choice_of(record, [answer for _, answers in known for answer in answers])
         if found is not None:
             return found
     return None
@@ -51,22 +57,27 @@ def recall(request: Request) -> Choice | None:
 
 def keep(request: Request, choice: Choice) -> None:
     """Keep what the estimates chose for the next process, if the cache can be written."""
-    if choice.basis != PREDICTION or not _decides(request):
+    if choice.basis not in (PREDICTION, NEIGHBOUR) or not _decides(request):
         return
     accepted = [[line.solver, line.config, line.predicted_us] for line in choice.trace if not line.reason]
-    name, record = _name(request), {"solver": choice.solver, "config": choice.config, "accepted": accepted}
+    of = None if choice.record is None else [choice.record.problem, choice.record.config]
+    record = {"solver": choice.solver, "config": choice.config, "accepted": accepted, "of": of}
+    name = _name(request, evidence(request))
     request.cache.offer(name, bind_with_record(name, record, b""), durable=False)
 
 
 def _decides(request: Request) -> bool:
-    """Whether nothing but the estimates decides."""
+    """Whether nothing but the estimates and the neighbours decide."""
     if request.mode != "fast" or request.only or env.TUNING_SPEC_PATH.get() is not None or answers_of(request):
         return False
     return not any(request.layers.near(request.problem, request.target))
 
 
-def _name(request: Request) -> str:
+def _name(request: Request, known: Sequence[tuple[str, Sequence[Answer]]]) -> str:
     made_by = (*maker_of(request.target), _rules(), str(request.external))
+    if known:
+        measured = [(key, [(a.layer, a.role, astuple(a.record)) for a in answers]) for key, answers in known]
+        made_by = (*made_by, repr(measured))
     return f"choices/{digest_of(_FORMAT, request.problem, *made_by)[:40]}.json"
 
 
@@ -76,8 +87,8 @@ def _rules() -> str:
     return "".join(hashlib.sha256(text).hexdigest() for text in texts)
 
 
-def _choice_of(record: dict[str, Any]) -> Choice | None:
-    """The choice of these values; None if this version of Tilesmith did not write them."""
+def _choice_of(record: dict[str, Any], measured: Sequence[Answer]) -> Choice | None:
+    """The choice of these values, ``measured`` of neighbours; None if this version of Tilesmith did not write them."""
     solver, config, accepted = record.get("solver"), record.get("config"), record.get("accepted")
     if not isinstance(accepted, list):
         return None
@@ -90,7 +101,16 @@ def _choice_of(record: dict[str, Any]) -> Choice | None:
             return None
         trace.append(Considered(name, "", default, predicted_us, chosen=(name, default) == (solver, config)))
     chosen = [line for line in trace if line.chosen]
-    return Choice(chosen[0].solver, chosen[0].config, PREDICTION, "", None, tuple(trace)) if len(chosen) == 1 else None
+    if len(chosen) != 1:
+        return None
+    of = record.get("of")
+    if of is None:
+        return Choice(chosen[0].solver, chosen[0].config, PREDICTION, "", None, tuple(trace))
+    for answer in measured:
+        held = answer.record
+        if held.solver == solver and [held.problem, held.config] == of:
+            return Choice(solver, str(config), NEIGHBOUR, answer.layer, None, tuple(trace), answer.role, held)
+    return None
 
 
 def _is_time(value: Any) -> bool:

@@ -19,13 +19,15 @@ from tilesmith.cli.options import (
 )
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import note, print_json, print_table, print_wrapped
-from tilesmith.dispatch.choice import DATABASE, NEAREST, NEAREST_PACKAGE, PACKAGE, SPEC, Choice
+from tilesmith.db.records import Record
+from tilesmith.dispatch.choice import DATABASE, NEAREST, NEAREST_PACKAGE, NEIGHBOUR, PACKAGE, SPEC, Choice
 from tilesmith.dispatch.facts import with_predictions
 from tilesmith.dispatch.locations import check_mode, open_cache, open_databases, target_of
 from tilesmith.dispatch.packages import installed_packages
 from tilesmith.dispatch.plain import why_only_plain
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import explained
+from tilesmith.problems.outline import outline_of
 from tilesmith.solvers.table import external_solver
 from tilesmith.targets.names import parse_target
 
@@ -64,6 +66,15 @@ def command(
     return listing.status
 
 
+def _short(record: Record | None) -> str:
+    """The sizes of a record's problem that another problem of its kind may have otherwise."""
+    outline = None if record is None else outline_of(record.problem)
+    if outline is None:
+        return ""
+    axes = [axis for axis in outline.head.rpartition(",")[0].rpartition(",")[2] if axis != "C"] or ["m"]
+    return " ".join(f"{axis}={size}" for axis, size in zip(axes, outline.sizes, strict=True))
+
+
 def _record(item: Item, target: str, mode: str, choice: Choice) -> dict[str, object]:
     return {
         **item.row, "target": target,
@@ -86,6 +97,7 @@ def _print(item: Item, target: str, choice: Choice, everything: bool) -> None:
     why = {
         DATABASE: f"measured, in {held_by}",
         NEAREST: f"measured on {record.target if record else ''}, in {held_by}; not measured here",
+        NEIGHBOUR: f"measured for the neighbour {_short(record)}, in {held_by}; not measured here",
         SPEC: f"by the {SPEC} {choice.layer}; nothing was measured",
         PACKAGE: f"{'measured' if choice.time_us else 'not measured'}, plan of package {choice.layer}",
         NEAREST_PACKAGE: f"not measured here, plan of package {choice.layer} for another machine",
@@ -120,4 +132,5 @@ def _evidence(choice: Choice) -> str:
     if record is None:
         return ""
     evidence = (record.origin, record.date, record.host, record.compiler, record.generator)
-    return f"{record.time_us:.4g} us, {', '.join(part for part in evidence if part)}"
+    of = "of the neighbour: " if choice.basis == NEIGHBOUR else ""
+    return f"{of}{record.time_us:.4g} us, {', '.join(part for part in evidence if part)}"

@@ -264,6 +264,8 @@ class DepthwiseMmaFit:
     norm: Annotated[float, Unit.EXPONENT, "By which what overlaps adds up."]
     bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
     l2: Annotated[float, SHARE, "Of the memory's bandwidth, what rows that are read again reach."]
+    split: Annotated[float, SHARE, "Of the bytes, what is read once more where blocks take parts of a burst."]
+    kept: Annotated[float, SHARE, "Of L2, what may be on its way before those parts are lost."]
     start: Annotated[float, SECONDS, "Of the launch."]
     second_kernel: Annotated[float, SECONDS, "Of one more launch."]
 
@@ -304,6 +306,31 @@ class RowGroupsFit:
 
 
 @dataclass(frozen=True)
+class FirstFit:
+    """Few input channels (``solvers/cuda/first/cost.py``). Pairs of blocks and waits: forward, backward weights."""
+
+    clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
+    wait: Annotated[Pair, C, "Of a tile, that other blocks of the SM hide."]
+    step_wait: Annotated[float, C, "Of a step of a tile, that other blocks hide."]
+    column: Annotated[float, C, "Of 128 pixels by a column."]
+    product: Annotated[Pair, C, "Of 128 pixels by a column and a step of 16: by wgmma, by mma.sync."]
+    unit: Annotated[float, C, "Of a unit of x on its way to shared memory."]
+    element: Annotated[float, C, "Of each load that it takes."]
+    filter: Annotated[float, C, "Of a part of the filter that a thread brings."]
+    block: Annotated[Pair, C, "Of a block, beside its tiles."]
+    sum: Annotated[float, C, "Of backward weights, of a product of 16 x 8 x 16."]
+    alone: Annotated[float, SHARE, "What a warp alone on an SM adds to its products."]
+    ragged: Annotated[float, SHARE, "Of products, where the units of a warp end early."]
+    shared: Annotated[float, C, "Of 128 bytes of shared memory."]
+    gradient: Annotated[float, R, "Bytes of dy."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    overlap: Annotated[float, SHARE, "What the lesser of computing and moving adds to the greater."]
+    start: Annotated[float, SECONDS, "Of the launch."]
+    second_kernel: Annotated[float, SECONDS, "Of one more launch."]
+    partial_bytes: Annotated[float, RATE, "Partial sums written and read."]
+
+
+@dataclass(frozen=True)
 class ReferenceFit:
     """The plain reference (``solvers/cuda/reference``). Pairs: of a tile alone, of each of its products' sums."""
 
@@ -341,5 +368,6 @@ class Fit:
     depthwise_mma: DepthwiseMmaFit
     narrow: NarrowFit
     row_groups: RowGroupsFit
+    first: FirstFit
     reference: ReferenceFit
     copy: CopyFit

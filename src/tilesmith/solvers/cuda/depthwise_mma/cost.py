@@ -11,6 +11,9 @@ from tilesmith.solvers.cuda.depthwise_mma.tile import DepthwiseMmaTile
 if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import DepthwiseMmaFit
 
+_BURST = 64  # bytes that memory sends at once
+_STEEP = 8
+
 
 def depthwise_mma_seconds(t: DepthwiseMmaTile, fit: DepthwiseMmaFit) -> float:
     """What warps start, what a block waits for, memory: these overlap; and the launches."""
@@ -53,4 +56,17 @@ def _moved(t: DepthwiseMmaTile, fit: DepthwiseMmaFit) -> float:
     once = size * g.input[0] * g.input[1] * g.input[2] + out * g.output[0] * g.output[1] * g.output[2]
     rows = (t.strip_rows * g.stride[1] + (t.live - 1) * g.stride[1]) * t.strips * g.filter[0]
     again = size * t.image[0] * min(rows, t.source.shape[3] * t.strips * g.filter[0]) * t.pixels * t.column_blocks
-    return g.n * g.c * (once / fit.bandwidth + again * t.passes / fit.l2)
+    return g.n * g.c * (once * _split(t, fit) / fit.bandwidth + again * t.passes / fit.l2)
+
+
+def _split(t: DepthwiseMmaTile, fit: DepthwiseMmaFit) -> float:
+    """How often memory is read for a pixel's channels, of which blocks take fewer than memory sends at once.
+
+    Their neighbours find the others in L2, unless all that is on its way at once is more than that keeps. It is seen as
+    a cliff: near one share of L2, whatever stages and rows make up the bytes.
+    """
+    if t.channel_blocks == 1 or t.value["block_c"] * dtype(t.source.dtype).nbytes >= _BURST:
+        return 1.0
+    blocks = min(t.resident, ceil(t.parts * t.channel_blocks * t.passes / t.target.cores))
+    full = blocks * t.shared_bytes * t.target.cores / (fit.kept * t.target.l2_bytes)
+    return 1.0 + fit.split * full**_STEEP / (1.0 + full**_STEEP)

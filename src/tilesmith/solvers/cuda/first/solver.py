@@ -18,6 +18,7 @@ from tilesmith.solvers.cuda.first.tile import FirstTile
 from tilesmith.solvers.cuda.first.weights import WeightsTile
 from tilesmith.solvers.cuda.first.window import refused
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 Tile = TypeVar("Tile", FirstTile, WeightsTile)
@@ -101,7 +102,7 @@ class FirstLayerSolver(FewChannels[FirstTile]):
         return FirstTile(g, config, target)
 
     def seconds(self, tile: FirstTile) -> float:
-        return first_seconds(tile)
+        return first_seconds(tile, fit_of(tile.target).first)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return first_draft(self.tile(problem, config, target))
@@ -126,7 +127,7 @@ class FirstLayerWrwSolver(FewChannels[WeightsTile]):
         return WeightsTile(g, config, target)
 
     def seconds(self, tile: WeightsTile) -> float:
-        return weights_seconds(tile)
+        return weights_seconds(tile, fit_of(tile.target).first)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return weights_draft(self.tile(problem, config, target))
