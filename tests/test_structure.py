@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "tilesmith"
 # A file imports only from its own entry or from entries above it.
 ORDER = [
-    "errors", "spelling", "env", "reading", "reading_toml", "problems", "targets", "plan", "codegen", "solvers",
+    "errors", "spelling", "env", "log", "reading", "reading_toml", "problems", "targets", "plan", "codegen", "solvers",
     "toolchain", "runtime", "measure", "db", "tune", "dispatch", "compare", "ready", "lab", "doctor", "package",
     "torch_ops", "cli",
 ]  # fmt: skip

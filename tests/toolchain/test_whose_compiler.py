@@ -244,7 +244,7 @@ def test_a_cold_compile_is_told_at_level_debug(tmp_path):
 
 
 def test_a_program_with_a_log_of_its_own_keeps_it(monkeypatch):
-    from tilesmith.dispatch.log import start_logging
+    from tilesmith.log import start_logging
 
     monkeypatch.setenv("TILESMITH_LOG", "debug")
     logger = logging.getLogger("tilesmith")

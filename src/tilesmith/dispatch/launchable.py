@@ -34,7 +34,6 @@ from tilesmith.dispatch.locations import (
     strict_cache,
     target_of,
 )
-from tilesmith.dispatch.log import start_logging
 from tilesmith.dispatch.origin import Options, Origin, kept_filter, restored_filter
 from tilesmith.dispatch.packages import Packages, forget_packages, installed_packages
 from tilesmith.dispatch.plain import tell_of_plain
@@ -49,6 +48,7 @@ from tilesmith.errors import (
     TargetError,
     TilesmithError,
 )
+from tilesmith.log import start_logging
 from tilesmith.plan.records import Plan, Slot
 from tilesmith.problems import canonical, keys  # noqa: F401
 from tilesmith.problems.conv import ConvSignature
