@@ -27,6 +27,7 @@ from tilesmith.ready.watch_lines import state_line, summary_table, summary_words
 from tilesmith.tune import session
 from tilesmith.tune.progress import ANSWERED, FAILED, SEARCH, Began, Compared, Ended, Progress
 
+pytestmark = pytest.mark.needs_compiler
 CONTROL = re.compile(r"[^\n\x20-\x7e]")
 CONV = ConvSignature((8, 56, 56, 256), (512, 3, 3, 256), stride=2, padding=1, shared_layout="NHWC", mode="wrw")
 GEMM = GemmSignature(64, 64, 64)
