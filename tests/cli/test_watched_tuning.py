@@ -27,6 +27,7 @@ from tilesmith.ready.watch_lines import state_line, summary_table, summary_words
 from tilesmith.tune import session
 from tilesmith.tune.progress import ANSWERED, FAILED, SEARCH, Began, Compared, Ended, Progress
 
+pytestmark = pytest.mark.needs_compiler
 CONTROL = re.compile(r"[^\n\x20-\x7e]")
 CONV = ConvSignature((8, 56, 56, 256), (512, 3, 3, 256), stride=2, padding=1, shared_layout="NHWC", mode="wrw")
 GEMM = GemmSignature(64, 64, 64)
@@ -239,12 +240,17 @@ def test_ctrl_c_keeps_what_was_found_and_prints_it(listing, tuned, capsys):
 
 
 def test_a_second_run_passes_over_what_is_tuned(capsys, monkeypatch):
-    words = ["tune", "gemm -m 8 -n 8 -k 8", "--trials", "1", "--against", "none"]
+    words = ["tune", "gemm -m 8 -n 8 -k 8", "--trials", "1", "--against", "pytorch"]
+    monkeypatch.setattr(telling, "time_own_operator", lambda *place: SimpleNamespace(median_us=4.0))
     assert run(words) == 0
-    assert "1 problem tuned in " in capsys.readouterr().out
+    first = capsys.readouterr().out.splitlines()
+    assert "1 problem tuned in " in first[3]
+    monkeypatch.setattr(telling, "time_own_operator", None)
     monkeypatch.setattr(session, "tune", None)
     assert run([*words, "--resume"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "1 tuned by an earlier run"
+    again = capsys.readouterr().out.splitlines()
+    assert again[-1] == "1 tuned by an earlier run"
+    assert again[2].split()[-3] == first[2].split()[-3] == "4"  # PyTorch's time is remembered, too
 
 
 def test_a_total_budget_goes_where_calls_times_gain_are_largest(listing, monkeypatch, capsys):

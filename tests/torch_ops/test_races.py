@@ -13,7 +13,6 @@ from tilesmith.torch_ops.compile import races
 from tilesmith.torch_ops.modules import race as module
 from tilesmith.torch_ops.modules.race import Result, results_of, run_faster
 
-pytestmark = pytest.mark.needs_compiler
 X = torch.ones(2, 3)
 
 

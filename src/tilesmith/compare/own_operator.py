@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+from tilesmith.compare.kept_times import keep_times, kept_times, path_of_times
 from tilesmith.compare.rival import RIVALS, Setting, Way
 from tilesmith.measure.device_bench import device_bench
 from tilesmith.measure.memory import keep_freed_memory
@@ -20,6 +23,29 @@ from tilesmith.toolchain.cache import ArtifactCache
 SECONDS, ROUNDS = 0.2, 9
 # NOTE: another process on one of the cores makes PyTorch's threads wait for each other: 67 ms were measured for 0.3 ms.
 ATTEMPTS = 3
+
+
+def remembered_operator(signature: Signature, target: Target, cache: ArtifactCache) -> float | None:
+    """Microseconds that an earlier process measured with this version of PyTorch; nothing is loaded for it."""
+    place = _place(signature, target, cache)
+    found = None if place is None else kept_times(place[1], 1)
+    return None if found is None else found[0]
+
+
+def remember_operator(signature: Signature, target: Target, cache: ArtifactCache, time_us: float) -> None:
+    """Keep a time for ``remembered_operator``."""
+    place = _place(signature, target, cache)
+    if place is not None:
+        keep_times(*place, [time_us])
+
+
+def _place(signature: Signature, target: Target, cache: ArtifactCache) -> tuple[Path, Path] | None:
+    try:
+        name = f"{signature.canonical.key()} {target.name} {version('torch')}"
+    except PackageNotFoundError:
+        return None
+    root = Path(cache.directory)
+    return root, path_of_times(root, "pytorch", name)
 
 
 def load_pytorch(target: Target) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from tilesmith.compare.own_operator import load_pytorch
 from tilesmith.errors import InterruptedSearchError, NoSolutionError
 from tilesmith.ready.held import Held, Place, held_answer
-from tilesmith.ready.telling import Effort, compare_and_tell, ended_of_held, search_and_tell
+from tilesmith.ready.telling import Effort, compare_and_tell, ended_of_held, recall_and_tell, search_and_tell
 from tilesmith.ready.watch import Task
 from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import PASSED_OVER, STOPPED, Ended, Watcher
@@ -48,6 +48,8 @@ def tune_list(
             for at in tasks:
                 held = _held(at, place, now) if resume else None
                 if held is not None and held.finished:
+                    if library:
+                        recall_and_tell(at.signature, place, watcher)
                     watcher(ended_of_held(at.key, PASSED_OVER, held))
                     continue
                 began = start()

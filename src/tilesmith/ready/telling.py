@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilesmith.compare.own_operator import time_own_operator
+from tilesmith.compare.own_operator import remember_operator, remembered_operator, time_own_operator
 from tilesmith.errors import CompileError, LaunchError, NoSolutionError, OutOfTimeError, ProblemError
 from tilesmith.problems.rewrite import Signature
 from tilesmith.ready.held import Held, Place
@@ -113,5 +113,13 @@ def compare_and_tell(signature: Signature, place: Place, watcher: Watcher) -> fl
         return None
     if timing is None:
         return None
+    remember_operator(signature, place.target, place.cache, timing.median_us)
     watcher(Compared(key, PYTORCH, timing.median_us))
     return timing.median_us
+
+
+def recall_and_tell(signature: Signature, place: Place, watcher: Watcher) -> None:
+    """Tell what an earlier run measured of PyTorch's own operator."""
+    time_us = remembered_operator(signature, place.target, place.cache)
+    if time_us is not None:
+        watcher(Compared(signature.canonical.key(), PYTORCH, time_us))

@@ -6,14 +6,12 @@ comes behind it: our launchable with its filter packed against every way of PyTo
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
 import time
 from pathlib import Path
 
 import torch
 
+from tilesmith.compare.kept_times import keep_times, kept_times, path_of_times
 from tilesmith.compare.rival import RIVALS, Setting
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.locations import open_cache
@@ -22,11 +20,10 @@ from tilesmith.measure.timing import interleave
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args, torch_args
 from tilesmith.targets.target import Target
-from tilesmith.toolchain.files import exclusive, publish, read
+from tilesmith.toolchain.files import exclusive
 
 ROUNDS, RACE_S = 9, 0.5
 LOCK, PATIENCE_S = "race", 60.0  # seconds that a process waits for the race of another one, at most
-_log = logging.getLogger("tilesmith.compile")
 _OURS = "ours"
 
 
@@ -73,23 +70,15 @@ def _race(signature: Signature, target: Target) -> tuple[float, float] | None:
 
 def remembered_race(signature: Signature, target: Target) -> tuple[float, float] | None:
     """What an earlier race of this problem found with this version of PyTorch."""
-    _, path = _place(signature, target)
-    try:
-        mine, theirs = json.loads(read(str(path), own=True))
-        return float(mine), float(theirs)
-    except (OSError, ValueError, TypeError):
-        return None
+    found = kept_times(_place(signature, target)[1], 2)
+    return None if found is None else (found[0], found[1])
 
 
 def _remember(signature: Signature, target: Target, found: tuple[float, float]) -> None:
-    root, path = _place(signature, target)
-    try:
-        publish(root, path, json.dumps(found).encode(), durable=False)
-    except OSError as error:
-        _log.info("a race is not remembered: %s", error)
+    keep_times(*_place(signature, target), found)
 
 
 def _place(signature: Signature, target: Target) -> tuple[Path, Path]:
     root = Path(open_cache().directory)
     name = f"{signature.canonical.key()} {target.name} {torch.__version__}"
-    return root, root / "races" / f"{hashlib.sha256(name.encode()).hexdigest()[:40]}.json"
+    return root, path_of_times(root, "races", name)
