@@ -48,6 +48,16 @@ def right(found, signature=CONV, values=VALUES):
     assert verdict.ok, verdict.message
 
 
+def test_ends_of_groups_are_read_where_they_lie(emulating):
+    signature = GemmSignature(40, 6, 5, groups=4, dtype="bf16")
+    call, values = bound(signature, emulating), sample_args(signature)
+    for ends in (values[2], np.array([9, 3, 60, -4], np.int32)):
+        given = (*values[:2], ends)
+        right(call(*map(Tensor, given)).array, signature, given)
+    with pytest.raises(ArgumentError, match="int32"):
+        call(*map(Tensor, (*values[:2], values[2].astype(np.float32))))
+
+
 def test_pytorch_tensors_take_the_short_way(emulating):
     call = bound(CONV, emulating)
     x, w = map(Tensor, VALUES)

@@ -28,6 +28,7 @@ PROBLEMS = (
     ConvSignature((1, 3, 6, 6), (5, 3, 3, 3), mode="bwd", dtype="fp16").canonical,
     ConvSignature((2, 5, 6, 4), (6, 3, 2, 4), mode="wrw", shared_layout="NHWC").canonical,
     GemmSignature(7, 9, 11, dtype="bf16", lda=16, alpha=-0.5).canonical,
+    GemmSignature(30, 9, 11, dtype="bf16", groups=3).canonical,
 )
 
 

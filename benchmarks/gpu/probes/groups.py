@@ -1,11 +1,12 @@
 """Groups of rows beside cuBLAS in a loop and ``torch._grouped_mm``, each recorded as a CUDA graph.
 
-    python benchmarks/gpu/probes/groups.py [--list NAME] [--seconds S] [--out FILE]
+    python benchmarks/gpu/probes/groups.py FILE.jsonl       prints what such a run has written
+    python benchmarks/gpu/probes/groups.py [LIST] [--configs N] [--seconds S] [--out FILE]
 
-For each problem of benchmarks/problems/NAME.txt, with even and with skewed groups: the untuned choice of ours against a
-``torch.mm`` for each group that has rows, whose sizes the graph knows beforehand, and ``torch._grouped_mm``.
-Numbers are compared with those of the loop. Times are of five calls in a row, and of single calls after a write of
-128 MB: the median of nine, all ways interleaved. FILE gets a JSON line for each.
+For each problem of benchmarks/problems/LIST.txt (default: gemm_grouped), with even and with skewed groups: the untuned
+config and the N others of the least estimate against a ``torch.mm`` for each group that has rows, whose sizes the graph
+knows beforehand, and ``torch._grouped_mm``. Numbers are compared with those of the loop. Times are of calls in a row:
+the median of seven, all ways interleaved. FILE gets a JSON line for each problem and kind of groups.
 """
 
 from __future__ import annotations
@@ -18,15 +19,23 @@ import time
 from pathlib import Path
 
 import numpy as np
-import torch
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[2] / "src")]
+from checks_worker import CACHE  # noqa: E402
 from gpu_cases import listed  # noqa: E402
 
-import tilesmith  # noqa: E402
+from tilesmith.plan.assemble import assemble  # noqa: E402
+from tilesmith.problems.keys import parse_key  # noqa: E402
+from tilesmith.runtime.executable import Executable  # noqa: E402
+from tilesmith.solvers.cuda.row_groups.solver import RowGroupsSolver  # noqa: E402
+from tilesmith.solvers.solver import parse_config  # noqa: E402
+from tilesmith.targets.cuda import cuda_target  # noqa: E402
+from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
 
-ROUNDS, ROW, FLUSHED = 9, 5, 1 << 27
+SOLVER = RowGroupsSolver()
+RIVALS = ("loop", "grouped_mm")
+ROUNDS = 7
 
 
 def sizes_of(kind: str, rows: int, groups: int) -> np.ndarray:
@@ -38,34 +47,41 @@ def sizes_of(kind: str, rows: int, groups: int) -> np.ndarray:
     return rng.multinomial(rows, share / share.sum())
 
 
-def recorded(call, count: int) -> torch.cuda.CUDAGraph:
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(count):
-            call()
-    return graph
+def built(signature, config, target) -> Executable:
+    draft = SOLVER.draft(signature.geometry, config, target)
+    made = [CACHE.get_or_build(source, target) for source in draft.sources]
+    plan = assemble(draft, signature, SOLVER.name, str(config), target, [artifact.digest for artifact in made])
+    return Executable(plan, [artifact.path for artifact in made])
 
 
-def timed(graphs: dict[str, torch.cuda.CUDAGraph], count: int, flushed: torch.Tensor | None) -> dict[str, float]:
+def timed(calls: dict, count: int) -> dict[str, float]:
     """Median microseconds of a call."""
-    found = {name: [] for name in graphs}
+    import torch
+
+    graphs, found = {}, {name: [] for name in calls}
+    for name, call in calls.items():
+        graphs[name] = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graphs[name]):
+            for _ in range(count):
+                call()
+        graphs[name].replay()
     for _ in range(ROUNDS):
         for name, graph in graphs.items():
             events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            if flushed is not None:
-                flushed.zero_()
             events[0].record()
             graph.replay()
             events[1].record()
             found[name].append(events)
     torch.cuda.synchronize()
-    return {name: 1e3 * statistics.median(a.elapsed_time(b) for a, b in pairs) / count for name, pairs in found.items()}
+    median = {name: statistics.median(a.elapsed_time(b) for a, b in pairs) for name, pairs in found.items()}
+    return {name: 1e3 * ms / count for name, ms in median.items()}
 
 
-def measured(signature, a: torch.Tensor, b: torch.Tensor, kind: str, flushed: torch.Tensor) -> dict:
+def measured(signature, a, b, kind: str, target, configs: int) -> dict:
+    import torch
+
     ends = np.cumsum(sizes_of(kind, signature.m, signature.groups)).astype(np.int32)
     on_device = torch.from_numpy(ends).cuda()
-    launch = tilesmith.get_launchable(signature, device="cuda:0", mode="fast", external=False)
     result, other = (torch.empty(signature.c_shape, dtype=a.dtype, device="cuda") for _ in range(2))
 
     def loop() -> None:
@@ -73,53 +89,73 @@ def measured(signature, a: torch.Tensor, b: torch.Tensor, kind: str, flushed: to
             if end > first:
                 torch.mm(a[first:end], matrix, out=other[first:end])
 
-    result.fill_(float("nan"))
-    calls = {"ours": lambda: launch(a, b, on_device, out=result), "loop": loop,
-             "grouped_mm": lambda: torch._grouped_mm(a, b, offs=on_device)}  # fmt: skip
-    for call in calls.values():
+    def runner(executable):
+        slots = [tensor.data_ptr() for tensor in (a, b, on_device, result)]
+        return lambda: executable.run_on(0, torch.cuda.current_stream().cuda_stream, slots, 0, 0)
+
+    loop()
+    calls = {"loop": loop, "grouped_mm": lambda: torch._grouped_mm(a, b, offs=on_device)}
+    calls["grouped_mm"]()
+    wrong = []
+    for config in SOLVER.ranked(signature.geometry, target)[: configs + 1]:
+        call = runner(built(signature, config, target))
+        result.fill_(float("nan"))
         call()
-    torch.cuda.synchronize()
-    error = float((result.float() - other.float()).abs().max() / other.float().abs().max())
-    row = timed({name: recorded(call, ROW) for name, call in calls.items()}, ROW, None)
-    single = timed({name: recorded(call, 1) for name, call in calls.items()}, 1, flushed)
-    return {"key": signature.key(), "groups": kind, "config": launch.choice.config, "right": error < 0.01,
-            "row_us": row, "single_us": single}  # fmt: skip
+        difference = (result.float() - other.float()).abs().max() / other.float().abs().max()
+        if float(difference) < 0.01:  # not so where it is NaN
+            calls[str(config)] = call
+        else:
+            wrong.append(str(config))
+    count = 5 if signature.m * signature.n * signature.k < 4e11 else 2
+    return {"key": signature.key(), "kind": kind, "us": timed(calls, count), "wrong": wrong}
+
+
+def show(row: dict, target) -> list[tuple[float, float]]:
+    """Prints a line. Returns the rivals' times over those of today's untuned config, and over the fastest's."""
+    signature, us = parse_key(row["key"]), dict(row["us"])
+    theirs = [us.pop(name) for name in RIVALS]
+    space = SOLVER.search_space(signature.geometry, target)
+    tried = {config: t for config, t in us.items() if space.contains(parse_config(config))}
+    untuned = str(SOLVER.default_config(signature.geometry, target))
+    # Bands change nothing where no group has so many tiles, and were not all timed there.
+    alike = [config for config in tried if config.rpartition(" ")[0] == untuned.rpartition(" ")[0]]
+    ours = tried[untuned if untuned in tried else alike[0]]
+    best = min(tried.values())
+    print(f"{signature.groups:4} groups, {signature.m:6} rows, n {signature.n:5}, k {signature.k:5}, {row['kind']:6}: "
+          f"untuned {ours:7.1f} us, {2e-6 * signature.m * signature.n * signature.k / ours:4.0f} TFLOP/s; over it "
+          f"{', '.join(f'{name} {t / ours:.3f}' for name, t in zip(RIVALS, theirs, strict=True))}; fastest {best:.1f}",
+          flush=True)  # fmt: skip
+    return [(t / ours, t / best) for t in theirs]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--list", default="gemm_grouped")
+    parser.add_argument("what", nargs="?", default="gemm_grouped", metavar="LIST")
+    parser.add_argument("--configs", type=int, default=0, metavar="N")
     parser.add_argument("--seconds", type=float, default=600.0, help="after which no problem is begun")
     parser.add_argument("--out", default="groups.jsonl")
     args = parser.parse_args()
-    until = time.monotonic() + args.seconds
-    flushed = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
-    ratios: dict[str, list[float]] = {}
-    for _, _, signature in listed(args.list):
-        if time.monotonic() > until:
-            print("out of time", flush=True)
-            break
-        shapes = signature.a_shape, signature.b_shape
-        a, b = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for shape in shapes)
-        for kind in ("even", "skewed"):
-            found = measured(signature, a, b, kind, flushed)
-            with open(args.out, "a") as out:
-                out.write(json.dumps(found) + "\n")
-            words = []
-            for way in ("row_us", "single_us"):
-                us = found[way]
-                over = {rival: us[rival] / us["ours"] for rival in ("loop", "grouped_mm")}
-                for rival, ratio in over.items():
-                    ratios.setdefault(f"{way} {rival}", []).append(ratio)
-                said = ", ".join(f"{rival} {ratio:.3f}" for rival, ratio in over.items())
-                words.append(f"{us['ours']:8.1f} us, {said}")
-            right = "" if found["right"] else " WRONG"
-            sizes = f"{signature.groups:4} groups, {signature.m:6} rows, n {signature.n:5}, k {signature.k:5} {kind:6}"
-            print(f"{sizes} row {words[0]}; single {words[1]}{right}", flush=True)
-        del a, b
-    for name, each in ratios.items():
-        mean = statistics.geometric_mean(each)
-        print(f"{name} / ours: {mean:.3f} (geometric mean of {len(each)}), least {min(each):.3f}")
+    ratios = []
+    if args.what.endswith(".jsonl"):
+        target = cuda_target("sm_90a", 132, "h200")
+        ratios = [show(json.loads(line), target) for line in Path(args.what).read_text().splitlines()]
+    else:
+        import torch
+
+        target, until = cuda_target_of(0), time.monotonic() + args.seconds
+        for _, _, signature in listed(args.what):
+            shapes = signature.a_shape, signature.b_shape
+            a, b = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for shape in shapes)
+            for kind in ("even", "skewed") if time.monotonic() < until else ():
+                row = measured(signature, a, b, kind, target, args.configs)
+                with open(args.out, "a") as out:
+                    out.write(json.dumps(row) + "\n")
+                ratios.append(show(row, target))
+            del a, b
+    for name, each in zip(RIVALS, zip(*ratios, strict=True), strict=True):
+        untuned, best = zip(*each, strict=True)
+        words = [f"{statistics.geometric_mean(r):.3f} (least {min(r):.3f})" for r in (untuned, best)]
+        print(f"{name} over ours, geometric mean of {len(untuned)}: untuned {words[0]}, the fastest config {words[1]}")
     return 0
 
 

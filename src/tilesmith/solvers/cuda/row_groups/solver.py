@@ -25,7 +25,7 @@ from tilesmith.solvers.solver import (
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
-_HEIGHTS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_HEIGHTS = (8, 16, 24, 32, 48, 64, 128, 192, 256)
 _SHAPES = ((2, 1, 0), (2, 2, 0), (2, 2, 1), (2, 1, 1), (1, 2, 0))  # warpgroups, products_n, pingpong
 # 32,768 rows in 8 groups took 14 to 20 % longer with 16 and 32 than with 8 (skewed ones 7 % with 8 than with 4); where
 # groups are shorter it makes 2 %.
@@ -90,5 +90,5 @@ def _tiles(form: GroupsForm, target: CudaTarget) -> Iterator[GroupsTile]:
     for (warpgroups, products, pingpong), rows in itertools.product(_SHAPES, _HEIGHTS):
         values = {"warpgroups": warpgroups, "products_n": products, "block_m": rows, "pingpong": pingpong, "band_m": 8}
         tile = GroupsTile(form, Config(tuple(values.items())), target)
-        if tile.fits and rows < 2 * max(form.g.m, 8):
+        if tile.fits and rows <= max(16, 2 * form.g.m / form.g.groups):  # of higher ones most would be empty
             yield tile
