@@ -55,8 +55,8 @@ def weights_seconds(t: RunsWeightsTile) -> float:
     m = t.tiles_m * v["warps_e"] * v["warps_a"]
     products = k_steps * m * form.taps * t.products_n
     fragments = k_steps * m * _conflicts(form.step)
-    words = k_steps * t.warps * form.taps * t.products_n * 2  # of dy, 128 bytes each
-    copies = (v["warps_a"] * t.chunks + form.taps * t.dy_bytes / 16) / 32
+    words = k_steps * t.warps * form.taps * t.products_n * 4  # of dy, 64 bytes each
+    copies = (v["warps_a"] * t.chunks + form.taps * t.dy_bytes / form.copy_y) / 32
     step = max(products * _PRODUCT, fragments * _FRAGMENT + words) + copies * _COPY
     busy = min(v["blocks_per_sm"], ceil(t.slices * t.groups / t.target.cores))
     alone = step + _WAIT / (v["stages"] - 1) + 250 * k_steps
