@@ -1,4 +1,4 @@
-"""Estimated seconds: tensor cores, shared memory and what a block waits for, beside memory."""
+"""Estimated seconds: an SM's units, what a block waits for itself, and memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,26 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.runs.back import BackTile
 from tilesmith.solvers.cuda.runs.tile import RunsTile, RunsWeightsTile
 
-# NOTE: cycles of an H200 by its instruction set, not yet fitted; see notes.md.
-_START_S, _SECOND_S = 4e-6, 3e-6
+# NOTE: cycles of an H200, fitted to 64 configs of 10 problems; see notes.md. Cycles scale with the clock.
 _CLOCK = 0.95  # of the boost clock, under load
-_BANDWIDTH = 0.8
-_PRODUCT = 1.8  # of an SM, 16 x 8 x 16
-_FRAGMENT = 4.0  # 512 bytes of shared memory
-_COPY = 1.2  # of 32 copies, and their addresses
-_WAIT = 900  # of a stage
-_CACHED = 5e12  # bytes a second
+_BANDWIDTH, _CACHED = 0.8, 5e12
 _PARTIAL_BYTES_S = 2.5e12
+_SECOND_S = 3e-6
+_SHARED = 4.0  # cycles of an SM for 512 bytes of shared memory
+_START_S = {"fwd": 4.0e-6, "wrw": 3.1e-6, "bwd": 2.0e-6}
+# Cycles of a warp for: a step, a fragment of x, a product of 16 x 8 x 16, a copy, what it shares results for; and of an
+# SM for a product and for 32 copies.
+_FWD_STEP, _FWD_FRAGMENT, _FWD_PRODUCT, _FWD_COPY, _FWD_SHARED = 145, 40, 10.8, 37, 2230
+_FWD_UNITS = (2.43, 2.1)
+# The same of backward weights; and for 8 columns of 16 results of dy, of a warp and of an SM.
+_WRW_STEP, _WRW_FRAGMENT, _WRW_PRODUCT, _WRW_COPY, _WRW_COLUMNS = 107, 50, 15.1, 35, (21.6, 6.9)
+_WRW_UNITS = (2.82, 2.0)
+# Of backward data: a tile, 8 columns, 32 elements of the sums of these, a product, its results, a line of results, a
+# store, a load; and of an SM for a product, a store, a load, and 64 results that are staged.
+_BWD_TILE, _BWD_COLUMNS, _BWD_FILTER, _BWD_PRODUCT, _BWD_RESULTS = 841, 48, 26, 19, 37
+_BWD_LINE, _BWD_STORE, _BWD_LOAD = 155, 31, 221
+_BWD_WIDE, _BWD_HIGH = 0.08, 0.06  # more for each further product of rows, and for each further row of positions
+_BWD_UNITS = (1.68, 7.5, 3.75, 3.5)
 
 
 def _conflicts(step: int) -> int:
@@ -29,68 +39,67 @@ def runs_seconds(t: RunsTile) -> float:
     """Forward."""
     form, v = t.form, t.value
     h, w = t.grid_of_warps
-    rows = v["rows"] + form.taps - 1
-    k_steps = ceil(form.k_steps / v["warps_k"]) * v["warps_k"]
+    steps = ceil(form.k_steps / v["warps_k"])
     used = form.g.filter[1] / (form.taps * form.phases)  # of the taps of all phases
-    products = h * w * k_steps * v["rows"] * v["parts"] * form.taps * used * t.products_n
-    fragments = h * w * k_steps * rows * v["parts"] * _conflicts(form.step)
+    fragments = (v["rows"] + form.taps - 1) * v["parts"] * _conflicts(form.step)
+    products = v["rows"] * v["parts"] * form.taps * used * t.products_n
     copies = (v["tile_h"] + form.taps - 1) * t.chunks / 32
-    filters = h * w * k_steps * t.quads  # 512 bytes from a cache
-    step = max(products * _PRODUCT, fragments * _FRAGMENT + filters * _FRAGMENT * 2) + copies * _COPY
+    alone = steps * (_FWD_STEP + _FWD_FRAGMENT * fragments + _FWD_PRODUCT * products) + copies / t.warps * _FWD_COPY
+    units = h * w * steps * v["warps_k"] * (products * _FWD_UNITS[0] + fragments * _SHARED) + copies * _FWD_UNITS[1]
     busy = min(v["blocks_per_sm"], ceil(t.blocks / t.target.cores))
     turns = ceil(t.tiles * t.blocks_n / t.blocks)
-    # One tile's results leave while nothing is multiplied.
-    last = 1500 + 600 * v["warps_k"]
-    alone = step + _WAIT / v["stages"] + 300 * ceil(k_steps / v["warps_k"]) / 4
-    cycles = turns * (form.steps * max(busy * step, alone) + last)
+    cycles = turns * (form.steps * _both(alone, busy * units) + _FWD_SHARED * v["warps_k"])
     loaded = t.tiles * t.blocks_n * form.steps * (t.stage_bytes + 512 * form.k_steps * t.quads)
     moved = prod(form.g.x.shape) * 2 * t.blocks_n + prod(form.g.y.shape) * dtype(form.g.y.dtype).nbytes
-    return _together(t, cycles, loaded, moved) + _START_S
+    return _together(t, cycles, loaded, moved) + _START_S["fwd"]
 
 
 def weights_seconds(t: RunsWeightsTile) -> float:
     """Backward weights, and the sum of the slices."""
     form, v = t.form, t.value
-    k_steps = ceil(min(v["tile_w"], form.g.output[2]) / 16)
-    m = t.tiles_m * v["warps_e"] * v["warps_a"]
-    products = k_steps * m * form.taps * t.products_n
-    fragments = k_steps * m * _conflicts(form.step)
-    words = k_steps * t.warps * form.taps * t.products_n * 2  # of dy, 128 bytes each
-    copies = (v["warps_a"] * t.chunks + form.taps * t.dy_bytes / 16) / 32
-    step = max(products * _PRODUCT, fragments * _FRAGMENT + words) + copies * _COPY
+    steps = ceil(min(v["tile_w"], form.g.output[2]) / 16)
+    columns = form.taps * t.products_n
+    copies = (v["warps_a"] * t.chunks + form.taps * t.dy_bytes / form.copy_y) / 32
+    fragments, products = t.tiles_m * _conflicts(form.step), t.tiles_m * columns
+    alone = steps * (
+        _WRW_STEP + _WRW_COLUMNS[0] * columns + _WRW_FRAGMENT * fragments + _WRW_PRODUCT * products
+    ) + copies / t.warps * _WRW_COPY  # fmt: skip
+    units = steps * t.warps * (columns * _WRW_COLUMNS[1] + products * _WRW_UNITS[0] + fragments * _SHARED)
+    units += copies * _WRW_UNITS[1]
     busy = min(v["blocks_per_sm"], ceil(t.slices * t.groups / t.target.cores))
-    alone = step + _WAIT / (v["stages"] - 1) + 250 * k_steps
-    cycles = ceil(t.items / t.slices) * max(busy * step, alone) + 3000
+    cycles = ceil(t.items / t.slices) * _both(alone, busy * units)
     loaded = t.items * t.groups * t.stage_bytes
     moved = prod(form.g.x.shape) * 2 * t.blocks_n + prod(form.g.y.shape) * 2
-    return _together(t, cycles, loaded, moved) + _START_S + _SECOND_S + 2 * t.partial_bytes / _PARTIAL_BYTES_S
-
-
-def _together(t: RunsTile | RunsWeightsTile | BackTile, cycles: float, loaded: float, moved: float) -> float:
-    memory = moved / (_BANDWIDTH * t.target.bytes_per_s)
-    busy = cycles / (_CLOCK * t.target.clock_hz)
-    slow = max(memory, busy, loaded / _CACHED)
-    return slow + 0.15 * (memory + busy - min(memory, busy, slow))
+    seconds = _together(t, cycles, loaded, moved) + 2 * t.partial_bytes / _PARTIAL_BYTES_S
+    return seconds + _START_S["wrw"] + _SECOND_S
 
 
 def back_seconds(t: BackTile) -> float:
-    """Backward data: a block computes a tile while the other blocks of the SM store theirs."""
+    """Backward data."""
     form, v = t.form, t.value
-    m, n = t.products
-    products = t.warps * m * n * form.k_steps * v["phase_rows"]
-    filters = t.warps * n * t.k_pairs * v["phase_rows"]
-    results = v["phase_rows"] * t.tile_h * t.tile_w * form.step
-    fragments = t.warps * m * form.k_steps
-    shared = (filters + fragments) * _FRAGMENT + results * t.staged_size / 128 * 2.5
+    (m, n), rows = t.products, v["phase_rows"]
+    results = rows * t.tile_h * t.tile_w * form.step
     stores = results / form.out_vector / 32
     loads = prod(t.window) * form.pixel_pieces * 8 / form.in_vector / 32
-    issued = (stores * 12 + loads * 10 + products * 1.3) / 4
-    step = max(products * _PRODUCT, shared, issued)
+    column = _BWD_COLUMNS + _BWD_FILTER * t.k_pairs + m * (form.k_steps * _BWD_PRODUCT + _BWD_RESULTS)
+    turns = ceil(t.tile_w * form.step / (form.out_vector * 32 * t.warps))
+    alone = rows * n * column * (1 + _BWD_WIDE * (m - 1)) + rows * t.tile_h * (_BWD_LINE + _BWD_STORE * turns)
+    alone += loads / t.warps * _BWD_LOAD + _BWD_TILE
+    units = t.warps * m * n * form.k_steps * rows * _BWD_UNITS[0] + t.warps * n * rows * t.k_pairs * _SHARED * 0.8
+    units += stores * _BWD_UNITS[1] + loads * _BWD_UNITS[2] + results / 64 * _BWD_UNITS[3]
     busy = min(v["blocks_per_sm"], ceil(t.blocks / t.target.cores))
-    alone = products * 8 / t.warps + filters * 8 / t.warps + stores * 20 / t.warps + 1800
-    turns = ceil(t.tiles * t.groups / t.blocks)
-    cycles = turns * max(busy * step, alone) + 2500 + v["phase_rows"] * t.filter_bytes / 24
+    cycles = ceil(t.tiles * t.groups / t.blocks) * _both(alone, busy * units)
+    cycles = cycles * (1 + _BWD_HIGH * (t.tile_h - 1)) + rows * t.filter_bytes / 24
     written = prod(form.g.x.shape) * dtype(form.g.x.dtype).nbytes * (1 + form.g.epilogue.residual)
-    moved = written + prod(form.g.y.shape) * 2
     loaded = written + t.tiles * t.groups * prod(t.window) * form.g.k * 2
-    return _together(t, cycles, loaded, moved) + _START_S
+    return _together(t, cycles, loaded, written + prod(form.g.y.shape) * 2) + _START_S["bwd"]
+
+
+def _both(*seconds: float) -> float:
+    """Times that overlap, but for what each lets the others wait."""
+    return float(sum(each**3 for each in seconds) ** (1 / 3))
+
+
+def _together(t: RunsTile | RunsWeightsTile | BackTile, cycles: float, loaded: float, moved: float) -> float:
+    busy = cycles / (_CLOCK * t.target.clock_hz)
+    return _both(busy, moved / (_BANDWIDTH * t.target.bytes_per_s), loaded / _CACHED)
