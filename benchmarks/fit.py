@@ -3,6 +3,7 @@
     python benchmarks/fit.py FILE... --target sm_90a:132 --card h200 [--folds 5] [--write]
     python benchmarks/fit.py FILE... --target sm_90a:132 --check
     python benchmarks/fit.py FILE... --target sm_90a:132 --another-day FILE
+    python benchmarks/fit.py FILE... --target sm_90a:132:h200 --parts NAME ... --judge FILE ...
 
 FILE is a database, or a file of benchmarks/results/ with timings of configs. Constants are multiplied by steps, one
 after the other, as long as the squared error of the logarithms of times falls; what no timing speaks of stays as the
@@ -12,7 +13,9 @@ For each problem, the config among those timed with the least estimate, over the
 then the median of estimated over measured time. --write writes src/tilesmith/targets/fits/CARD.py; --check makes
 nothing and exits with 1 if the committed constants are worse than the limits below. --another-day makes constants from
 that file alone, too, and compares what the two choose: for each problem of which both days have timings, the time of
-the one's choice over the other's, both on the first day; it exits with 1 beyond the limit below.
+the one's choice over the other's, both on the first day; it exits with 1 beyond the limit below. --parts makes the
+constants of these kernels alone anew; --judge prints the tables for files from which nothing is made, too. The clock is
+not fitted: cycles say the same.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import math
 import random
 import statistics
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import get_type_hints
@@ -48,6 +51,8 @@ def main() -> int:
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--check", action="store_true", help="judge the constants that are committed")
     parser.add_argument("--write", action="store_true", help="write the constants made from all timings")
+    parser.add_argument("--parts", nargs="+", default=[], metavar="NAME", help="the parts of a fit that are made anew")
+    parser.add_argument("--judge", type=Path, nargs="+", default=[], metavar="FILE", help="timings that only judge")
     parser.add_argument("--another-day", type=Path, metavar="FILE", help="timings of the same card from another day")
     args = parser.parse_args()
     target = parse_target(args.target)
@@ -65,11 +70,15 @@ def main() -> int:
         return compared(start, rows, timings([args.another_day], target))
     left_out = []
     for others, rest in folds(rows, args.folds):
-        fit = fitted(start, others)
+        fit = fitted(start, others, args.parts)
         left_out += [(row, row.predict(fit)) for row in rest]
     show(f"made from timings, judged on problems left out ({args.folds} folds)", judged(left_out))
     card = args.card or f"{target.arch}-{target.cores}"
-    made = replace(fitted(start, rows), card=card, arch=target.arch)
+    made = replace(fitted(start, rows, args.parts), card=card, arch=target.arch)
+    for file in args.judge:
+        others = timings([file], target)
+        show(f"constants of {start.card} on {file.name}", judged((row, row.predict(start)) for row in others))
+        show(f"those made from timings on {file.name}", judged((row, row.predict(made)) for row in others))
     if args.write:
         path = FITS / f"{card.replace('-', '_')}.py"
         path.write_text(text_of(made, ", ".join(file.name for file in args.files)))
@@ -104,12 +113,12 @@ def folds(rows: list[Timing], count: int) -> Iterable[tuple[list[Timing], list[T
         yield [row for row in rows if row.problem not in out], [row for row in rows if row.problem in out]
 
 
-def fitted(start: Fit, rows: list[Timing]) -> Fit:
-    """``start`` with the constants of each part that some of ``rows`` speak of changed to suit them."""
+def fitted(start: Fit, rows: list[Timing], parts: Collection[str] = ()) -> Fit:
+    """``start`` with the constants of each part (of ``parts``) that some of ``rows`` speak of changed to suit them."""
     fit = start
     for part in parts_of(start):
         own = [row for row in rows if row.part == part.name]
-        if own:
+        if own and (not parts or part.name in parts):
             fit = replace(fit, **{part.name: _part(fit, part.name, own)})
     return fit
 
@@ -136,6 +145,8 @@ def _part(fit: Fit, name: str, rows: list[Timing]):
             moved = False
             for place, number in enumerate(_numbers(best)):
                 for factor in (step, 1 / step):
+                    if _is_beyond(best, place, number * factor):
+                        continue
                     changed = _with(best, place, number * factor)
                     now = loss(changed)
                     if now < least * 0.999:
@@ -144,14 +155,25 @@ def _part(fit: Fit, name: str, rows: list[Timing]):
     return best
 
 
+def _is_beyond(part, place: int, number: float) -> bool:
+    """Whether a share of the memory's bandwidth would be more than all of it."""
+    names = [name for name in _fittable(part) for _ in _values(part, name)]
+    return names[place] == "bandwidth" and number > 1
+
+
 def _fittable(part) -> list[str]:
     hints = get_type_hints(type(part), include_extras=True)
-    return [field.name for field in fields(part) if hints[field.name].__metadata__[0] is not Unit.CLUSTERS]
+    fixed = {field.name for field in fields(part) if hints[field.name].__metadata__[0] is Unit.CLUSTERS}
+    return [field.name for field in fields(part) if field.name not in {*fixed, "clock"}]
+
+
+def _values(part, name: str) -> tuple[float, ...]:
+    value = getattr(part, name)
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _numbers(part) -> list[float]:
-    values = (getattr(part, name) for name in _fittable(part))
-    return [number for value in values for number in (value if isinstance(value, tuple) else (value,))]
+    return [number for name in _fittable(part) for number in _values(part, name)]
 
 
 def _with(part, place: int, number: float):
