@@ -214,6 +214,21 @@ def test_a_list_ends_with_its_table(listing, tuned, capsys):
     assert "pytorch" not in capsys.readouterr().out
 
 
+def test_pytorch_takes_no_budget_that_a_search_needs(listing, tuned, tmp_path, capsys):
+    """A short budget, or a problem that PyTorch would need a large part of it for; unless it is asked for."""
+    for words, there in (
+        (["--seconds", "5"], False), (["--seconds", "5", "--against", "pytorch"], True), (["--seconds", "10"], True),
+    ):  # fmt: skip
+        run(["tune", listing, *words])
+        assert ("over pytorch" in capsys.readouterr().out) == there
+    assert run(["tune", "gemm -m 8 -n 8 -k 8"]) == 0  # a single problem, whose time counts from the process's start
+    assert "pytorch" not in capsys.readouterr().out
+    large = tmp_path / "large.txt"
+    large.write_text("gemm -m 4096 -n 8192 -k 8192\ngemm -m 8192 -n 4096 -k 8192\n")
+    assert run(["tune", str(large)]) == 0
+    assert "pytorch" not in capsys.readouterr().out
+
+
 def test_ctrl_c_keeps_what_was_found_and_prints_it(listing, tuned, capsys):
     tuned.stop = True
     assert run(["tune", listing]) == 130

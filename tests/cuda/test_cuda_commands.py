@@ -88,9 +88,13 @@ def test_a_device_that_is_not_there(device, capsys):
 def test_bench_beside_the_libraries(libraries, capsys, tmp_path):
     listing, out = tmp_path / "problems.txt", tmp_path / "out.json"
     listing.write_text(f"{CONV}\n{GEMM}\n")
-    assert run(["bench", str(listing), "--device", "cuda", "--seconds", "0.05", "--json", str(out)]) == 0
+    words = ["bench", str(listing), "--device", "cuda", "--seconds", "0.05", "--launches", "--json", str(out)]
+    assert run(words) == 0
     result = json.loads(out.read_text())
     conv, gemm = result["results"]
+    # Each beginning of a plan takes a row of the stand-in: the first launch has it, and the others add nothing.
+    steps = [step["time_us"] for step in conv["launches"]]
+    assert steps == [62.5] + [0.0] * (len(get_launchable(signature_of(CONV), device="cuda").plan.run) - 1)
     assert result["target"] == "sm_90a:132:h200"
     assert (result["host"]["gpu"], result["host"]["bf16_flops"]) == ("NVIDIA H200", pytest.approx(989.4e12))
     assert {"cudnn", "cublas"} <= set(result["host"])

@@ -22,6 +22,16 @@ SECONDS, ROUNDS = 0.2, 9
 ATTEMPTS = 3
 
 
+def load_pytorch(target: Target) -> None:
+    """Load PyTorch, if it is installed, so that no later measurement waits for it."""
+    if find_spec("torch") is None:
+        return
+    import torch
+
+    if isinstance(target, CudaTarget) and torch.cuda.is_available():
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+
+
 def time_own_operator(signature: Signature, target: Target, cache: ArtifactCache, ordinal: int = 0) -> Timing | None:
     """Time what a PyTorch program calls for this problem; its numbers are not checked.
 

@@ -84,7 +84,7 @@ def command(
     tasks = tasks_of((item.signature, item.calls) for item in listing.items)
     each_s = SECONDS if seconds is None else seconds
     total_s = (math.inf if total_seconds is None else total_seconds) if by_gain else None
-    watch, library = Watch(tasks, total_s, each_s), against != NOTHING
+    watch, library = Watch(tasks, total_s, each_s), None if against is None else against == PYTORCH
     names = {task.key: task.name for task in tasks}
     as_rows, write = as_json or as_csv, _csv_writer() if as_csv else print_json
     with watching(watch) as show:
@@ -98,7 +98,9 @@ def command(
 
         if total_s is not None:
             calls = {task.signature: task.calls for task in tasks}
-            ended = tune_problems(calls, place, seconds=total_s, seed=seed, watcher=listen, library=library).ended
+            ended = tune_problems(
+                calls, place, seconds=total_s, seed=seed, watcher=listen, library=library is not False
+            ).ended
             stopped = ended == INTERRUPTED
         else:
             effort = Effort(strategy or "model", trials, each_s, seed)
