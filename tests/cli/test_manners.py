@@ -96,6 +96,14 @@ def test_examples_are_commands(path, tmp_path, monkeypatch):
                 assert read_problems(given).items, line
 
 
+def test_the_list_of_verbs_loads_no_problems():
+    code = (
+        "import sys; from tilesmith.cli.main import run; run(['--help']); "
+        "assert not [name for name in sys.modules if name.startswith(('numpy', 'tilesmith.problems'))]"
+    )
+    subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
+
+
 def test_help_of_a_verb_is_that_of_its_option(capsys):
     for words in (["tune"], ["db", "query"]):
         assert run([*words, "--help"]) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import itertools
 import json
@@ -21,7 +20,6 @@ from tilesmith import env
 from tilesmith.errors import shortened
 from tilesmith.ready.console import clock, live_console, live_settings, width_of
 from tilesmith.ready.text_table import INDENT, fitted_table, plain_text, table, wrapped
-from tilesmith.ready.watch_lines import search_words
 from tilesmith.tune.progress import Listener, Progress
 
 __all__ = [
@@ -94,6 +92,8 @@ def print_json(value: object) -> None:
 
 def csv_text(rows: Sequence[Mapping[str, object]], names: Sequence[str] = ()) -> str:
     """Rows as CSV with a line of names: those of the first row, if none are given. Records in a field are JSON."""
+    import csv
+
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     names = names or list(rows[0] if rows else ())
@@ -147,6 +147,8 @@ class Steps:
     @contextmanager
     def search(self, name: str, budget_s: float | None) -> Iterator[Listener]:
         """A listener for a search, which may be silent for long: its state is shown at regular times."""
+        from tilesmith.ready.watch_lines import search_words  # which knows problems: the list of verbs needs none
+
         began, over, states = time.monotonic(), threading.Event(), [search_words(None)]
         budget = "" if budget_s is None else f" of {clock(budget_s)}"
 
