@@ -111,7 +111,7 @@ def _list(as_json: bool) -> int:
     if not rows:
         note(f"no key is trusted: `tilesmith package trust FILE{SUFFIX}`")
     elif not as_json:
-        print_table(("name", "state", "fingerprint", "file"), rows, below=("fingerprint", "file"))
+        print_table(("name", "state", "fingerprint", "file"), rows, below=("file",))
     return 0
 
 

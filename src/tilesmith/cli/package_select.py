@@ -86,7 +86,7 @@ def _print_text(target: str, explained: list[ExplainedPlan], packed: Packed) -> 
     changed = [[line.instead_of, line.command] for line in held if line.instead_of]
     if changed:
         click.echo("in with another kernel than without the selection:")
-        print_table(("out", "problem"), changed, below=("out", "problem"))
+        print_table(("out", "problem"), changed, below=("problem",))
         click.echo()
     out = [[line.mode, line.types, line.reason, line.command] for line in explained if line.reason]
     if out:

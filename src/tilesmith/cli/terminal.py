@@ -41,6 +41,7 @@ __all__ = [
     "transfer",
 ]
 
+PATH = 24  # characters from which a word with a slash counts as a path that may be copied
 WIDEST = 100  # columns of a line, however wide the terminal is
 EVERY_S = 10.0  # between two lines about a search, where they stay
 REFRESH_S = 0.5  # on a terminal, where they do not
@@ -53,8 +54,16 @@ def complain(message: str) -> None:
 
 def note(message: str) -> None:
     """Progress on stderr: one line, or several where it is wider than the output."""
-    for line in wrapped(plain_text(message), min(WIDEST, width_of(sys.stderr)), INDENT, "") if message else [""]:
+    for line in _broken(message, min(WIDEST, width_of(sys.stderr)), INDENT, "") if message else [""]:
         click.echo(line, err=True)
+
+
+def _broken(text: str, width: int, indent: str, first: str) -> list[str]:
+    """The text in lines that fit; as one line if it holds what may be copied, a command or the path of a file."""
+    plain = plain_text(text)
+    if "`" in plain or any("/" in word and len(word) >= PATH for word in plain.split()):
+        return [f"{first}{' '.join(plain.split())}"]
+    return wrapped(plain, width, indent, first)
 
 
 def output_width() -> int:
@@ -69,7 +78,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], below:
 
 def print_wrapped(text: str, first: str = "", indent: str = INDENT) -> None:
     """Text on stdout, in lines that fit; the first begins with ``first``, the others with ``indent``."""
-    click.echo("\n".join(wrapped(plain_text(text), output_width(), indent, first)))
+    click.echo("\n".join(_broken(text, output_width(), indent, first)))
 
 
 def paced(every_s: float = EVERY_S) -> Callable[[str], None]:
