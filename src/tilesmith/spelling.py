@@ -22,3 +22,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a message about ``name``, such as ``" (did you mean 'tune'?)"``; empty if no known name is like it."""
     found = nearest_name(name, known)
     return f" (did you mean {found!r}?)" if found else ""
+
+
+def among(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that does not exist: the nearest known name, and all of them."""
+    names = list(known)
+    return f"{did_you_mean(name, names)}; known: {', '.join(names) or 'none'}"

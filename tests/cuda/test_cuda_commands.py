@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from contextlib import nullcontext
 from dataclasses import replace
@@ -24,7 +25,7 @@ from tilesmith.problems.driver import parse_command
 from tilesmith.problems.samples import sample_args, torch_args
 from tilesmith.solvers.external import bound, library
 from tilesmith.solvers.solver import Config
-from tilesmith.targets.detect_cuda import cuda_target_of
+from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.tune.crash_report import CrashReport
 from tilesmith.tune.device_worker import DeviceWorker
@@ -76,6 +77,17 @@ def test_a_driver_command_prints_the_drivers_lines(device, capsys, tmp_path, mon
     )
     row = json.loads(capsys.readouterr().out)
     assert (row["solver"], row["verified"], row["kernel_ms"]) == ("cuda_reference", True, pytest.approx(0.0625))
+
+
+def test_single_calls_of_every_gpu_as_csv(device, capsys):
+    words = [*CONV.split(), "-t", "1", "-i", "3", "--gpu-id", "-1", "--splat-input-value", "0.25", "--csv", "-"]
+    assert run(words) == 0
+    captured = capsys.readouterr()
+    rows = list(csv.DictReader(captured.out.splitlines()))
+    assert [row["device"] for row in rows] == [f"cuda:{each.ordinal}" for each in cuda_devices()]
+    for row in rows:  # the stand-in's events are a quarter of a millisecond apart
+        assert [float(row[f"tilesmith {name}"]) for name in ("min", "max", "mean", "stddev")] == [250, 250, 250, 0]
+    assert "on cuda:0" in captured.err
 
 
 def test_a_device_that_is_not_there(device, capsys):

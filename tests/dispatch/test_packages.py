@@ -533,7 +533,7 @@ def test_explain_and_doctor_name_the_package(made, place, build, capsys):
     assert run(["explain", "--threads", "1", GEMM.canonical.key()]) == 0
     told = capsys.readouterr().out
     assert f"measured, plan of package {path}" in told
-    assert "record: 3 us" in told
+    assert "record  3 us" in told
     install(build(LARGER).path, place, "larger.kdb")
     (place / "bad.kdb").write_bytes(b"nothing")
     run(["doctor"])

@@ -21,6 +21,22 @@ def driver_completions(words: Sequence[str], incomplete: str) -> list[Completion
     return [each for each in flags if str(each.value).startswith(incomplete)]
 
 
+def with_flags(command: click.Command) -> click.Command:
+    """The command, which behind a driver command offers the driver's flags beside its own options."""
+    if getattr(command, "offers_flags", False) or not any(each.name == "words" for each in command.params):
+        return command
+    command.offers_flags = True  # type: ignore[attr-defined]
+    own = command.shell_complete
+
+    def shell_complete(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        words = [str(word) for word in ctx.params.get("words") or ()]
+        more = driver_completions(words, incomplete) if words and incomplete.startswith("-") else []
+        return own(ctx, incomplete) + [each for each in more if each.type == "plain"]
+
+    command.shell_complete = shell_complete  # type: ignore[method-assign]
+    return command
+
+
 def complete_words(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return driver_completions([str(word) for word in ctx.params.get(parameter.name or "") or ()], incomplete)
 

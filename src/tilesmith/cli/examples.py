@@ -79,7 +79,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "package installed": ("tilesmith package installed",),
     "package uninstall": ("tilesmith package uninstall problems",),
     "package index": ("tilesmith package index packages",),
-    "package installer": ("tilesmith package installer packages -o install.sh",),
+    "package installer": ("tilesmith package installer -o installer",),
     "embed": ("tilesmith embed problems.txt --target x86_64-v4 --name deconv -o deconv",),
     "cache": ("tilesmith cache ls", "tilesmith cache prune --max-bytes 2G"),
     "cache ls": ("tilesmith cache ls",),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -20,6 +21,7 @@ from tilesmith.cli.naming import Named
 from tilesmith.cli.terminal import begin_command, complain, start_logging
 from tilesmith.db.waiting import patiently
 from tilesmith.errors import TilesmithError
+from tilesmith.spelling import did_you_mean
 
 # Verb -> its one-line help. Each lives in the file of its name in cli/verbs/.
 VERBS: Final = {
@@ -59,7 +61,6 @@ BASES: Final = ("conv", "gemm")
 COMMANDS_FILE: Final = "--commands-file"  # which a driver's command line may begin with
 COMPLETE: Final = "_TILESMITH_COMPLETE"  # set by the script of `tilesmith completion` while it asks
 LAB: Final = "gemm"
-LAB_ACTIONS: Final = ("tune", "run", "perf", "setup", "jobs", "log", "stop")
 MAX_WORDS: Final = 1 << 14  # of a command line: click takes a second for 40,000 of them
 
 
@@ -80,6 +81,10 @@ class _Verbs(Named):
         from tilesmith.cli.examples import with_examples
 
         command: click.Command = import_module(f"tilesmith.cli.verbs.{cmd_name.replace('-', '_')}").command
+        if COMPLETE in os.environ:
+            from tilesmith.cli.completing import with_flags
+
+            return with_flags(command)
         return with_examples(command, cmd_name)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
@@ -213,7 +218,7 @@ def _driver_words(arguments: Sequence[str]) -> list[str] | None:
     if first == DRIVER:
         return words
     if first == LAB:  # a verb of this name, and a base command whose flags follow
-        return None if len(words) > 1 and (words[1] in LAB_ACTIONS or words[1] == "--help") else words
+        return None if len(words) > 1 and (not words[1].startswith("-") or words[1] == "--help") else words
     if first in VERBS:
         return None
     if first.startswith("-"):  # options of a driver command, whose commands are in a file
@@ -230,6 +235,9 @@ def _usage_line(error: click.ClickException) -> str:
     message = error.format_message()
     if isinstance(error, click.exceptions.NoArgsIsHelpError):  # its message is the whole help text
         message = "an action is missing"
+    kind = getattr(getattr(error, "param", None), "type", None)
+    if isinstance(kind, click.Choice) and (value := re.search(r"'([^']+)' is not one of", message)):
+        message = f"{message.rstrip('.')}{did_you_mean(value[1], map(str, kind.choices))}"
     context = getattr(error, "ctx", None)
     where = context.command_path if context is not None else "tilesmith"
     return f"{message} (see `{where} --help`)"

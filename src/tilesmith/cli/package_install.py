@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tilesmith.cli.options import Number, json_flag
-from tilesmith.cli.terminal import complain, note, print_json, print_table, transfer
+from tilesmith.cli.terminal import complain, note, print_json, print_table, print_wrapped, transfer
 from tilesmith.errors import ArgumentError, PackageError
 from tilesmith.package.index import PackageIndex, index_of, write_index
 from tilesmith.package.install import Installation, Rules, index_signer, install, install_picked, read_index
@@ -108,7 +108,7 @@ def _tell(done: Installation, as_json: bool, machine: str = "") -> None:
         return
     signed = f"signed by {done.signer}" if done.signer else "not signed"
     nearest = f" (for {m.target}, the nearest{f' to {machine}' if machine else ''})" if done.fit != Fit.EXACT else ""
-    click.echo(f"{done.path}: {done.action}, {m.name} {m.counter}, {signed}{nearest}")
+    print_wrapped(f"{done.path}: {done.action}, {m.name} {m.counter}, {signed}{nearest}")
     if nearest:
         note("calls use it where no package is for exactly their machine; their first one says so")
 
@@ -149,7 +149,7 @@ def index_(folder: Path, as_json: bool) -> int:
         if as_json:
             print_json({"index": str(path)} | asdict(line))
     if not as_json:
-        click.echo(f"{path}: {len(index.lines)} packages, {'' if index.public_key else 'not '}signed")
+        print_wrapped(f"{path}: {len(index.lines)} packages, {'' if index.public_key else 'not '}signed")
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tilesmith.cli.options import json_flag
-from tilesmith.cli.terminal import complain, note, print_json, print_table
+from tilesmith.cli.terminal import complain, note, print_json, print_table, print_wrapped
 from tilesmith.errors import ArgumentError, PackageError
 from tilesmith.package.keys import SUFFIX, forget, held_keys, hold, parse_key, trusted_keys
 from tilesmith.package.signing import PRIVATE_SUFFIX, SigningKey, load_key, make_key, read_public, sign_file
@@ -67,7 +67,7 @@ def sign(files: tuple[Path, ...], key: str, passphrase: Path | None) -> int:
     for path in files:
         before = sign_file(path, signer)
         replaced = ", in place of another key" if before not in ("", signer.public.data.hex()) else ""
-        click.echo(f"{path}: signed by {signer.public.name} {signer.public.fingerprint}{replaced}")
+        print_wrapped(f"{path}: signed by {signer.public.name} {signer.public.fingerprint}{replaced}")
     return 0
 
 
@@ -95,7 +95,7 @@ def trust(
     if name:
         key = parse_key(f"{key.line.split()[0]} {name}")
     path = hold(key, is_revoked=revoke)
-    click.echo(f"{path}: {key.name} {key.fingerprint} is {'revoked' if revoke else 'trusted'}")
+    print_wrapped(f"{path}: {key.name} {key.fingerprint} is {'revoked' if revoke else 'trusted'}")
     return 0
 
 
@@ -111,7 +111,7 @@ def _list(as_json: bool) -> int:
     if not rows:
         note(f"no key is trusted: `tilesmith package trust FILE{SUFFIX}`")
     elif not as_json:
-        print_table(("name", "state", "fingerprint", "file"), rows, below=("fingerprint", "file"))
+        print_table(("name", "state", "fingerprint", "file"), rows, below=("file",))
     return 0
 
 

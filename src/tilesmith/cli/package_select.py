@@ -18,7 +18,7 @@ from tilesmith.cli.packing import (
     tell_unused,
     wanted_problems,
 )
-from tilesmith.cli.terminal import print_json, print_table
+from tilesmith.cli.terminal import print_json, print_table, print_wrapped
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.package.build import Rows, build_target
 from tilesmith.package.form import encode
@@ -58,7 +58,7 @@ def select(
             print_json({"what": "total", "target": target.name, "problems": problems, "out": out, "kernels": kernels,
                         "bytes": nbytes, "size": wanted.selection.size})  # fmt: skip
         else:
-            click.echo(f"{target.name}: {problems} problems in, {out} out, {kernels} kernels, {nbytes} bytes")
+            print_wrapped(f"{target.name}: {problems} problems in, {out} out, {kernels} kernels, {nbytes} bytes")
         status = status or packed.status
     tell_unused(every)
     return status
@@ -86,7 +86,7 @@ def _print_text(target: str, explained: list[ExplainedPlan], packed: Packed) -> 
     changed = [[line.instead_of, line.command] for line in held if line.instead_of]
     if changed:
         click.echo("in with another kernel than without the selection:")
-        print_table(("out", "problem"), changed, below=("out", "problem"))
+        print_table(("out", "problem"), changed, below=("problem",))
         click.echo()
     out = [[line.mode, line.types, line.reason, line.command] for line in explained if line.reason]
     if out:

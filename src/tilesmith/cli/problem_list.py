@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import click
+
 from tilesmith.cli.terminal import complain
 from tilesmith.errors import CommandError, FileFormatError, ProblemError
 from tilesmith.problems.conv import ConvSignature
@@ -20,9 +22,13 @@ from tilesmith.problems.driver import (
     parse_problem,
     read_commands,
 )
+from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, flags_of
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.short_name import short_name
+from tilesmith.spelling import did_you_mean
+
+_MOST_FILES = 10_000  # of a folder, of which one may have been meant
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,7 @@ def read_problems(words: Sequence[str], dtype: str = "") -> Listing:
     ``FileFormatError`` for a file that cannot be read.
     """
     # Of a command that is longer than file names may be, os.path says that it is no file; a Path would raise.
+    _refuse_unknown(words)
     if len(words) == 1 and (not (is_key(words[0]) or " " in words[0].strip()) or os.path.isfile(words[0])):
         commands, bad = _file(words[0])
     elif words and (words[0] == "-" or os.path.isfile(words[0])):
@@ -83,6 +90,29 @@ def read_problems(words: Sequence[str], dtype: str = "") -> Listing:
         for direction, signature in command.signatures
     )
     return _all_retyped(items, bad, dtype) if dtype else Listing(items, bad)
+
+
+def _refuse_unknown(words: Sequence[str]) -> None:
+    """Raise ``CommandError`` for the first word that looks like an option, and is neither the verb's nor a flag."""
+    ctx = click.get_current_context(silent=True)
+    own = [name for each in ctx.command.params for name in each.opts if name.startswith("--")] if ctx else []
+    base = next((word for word in words if word in CONV_BASES or word in GEMM_BASES), "")
+    flags = [f"--{flag.long}" for flag in flags_of(base)] if base else []
+    for word in words:
+        if word.startswith("--") and " " not in word and word not in flags:
+            of = f"a flag of {base} or an option" if base else "an option"
+            where = f" of `{ctx.command_path}`" if ctx else ""
+            raise CommandError(f"{word!r} is not {of}{where}{did_you_mean(word.partition('=')[0], [*flags, *own])}")
+
+
+def _like(name: str) -> str:
+    """A file of the same folder, or a base command, that the name may have meant."""
+    folder, _, last = name.rpartition("/")
+    try:
+        files = os.listdir(folder or ".")[:_MOST_FILES]
+    except (OSError, ValueError):
+        files = []
+    return did_you_mean(last, [*files, *CONV_BASES, *GEMM_BASES])
 
 
 def problem_keys(words: tuple[str, ...]) -> frozenset[str] | None:
@@ -100,7 +130,7 @@ def problem_keys(words: tuple[str, ...]) -> frozenset[str] | None:
 def _file(name: str) -> tuple[list[tuple[str, DriverCommand | KeyedProblem, int]], int]:
     path = "/dev/stdin" if name == "-" else name
     if name != "-" and not (name.strip() and os.path.exists(path)):
-        raise FileFormatError(f"{name!r} is neither a file nor a driver command or key")
+        raise FileFormatError(f"{name!r} is neither a file nor a driver command or key{_like(name)}")
     commands, bad = [], 0
     for line in read_commands(path):
         if line.command is None:

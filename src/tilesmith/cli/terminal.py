@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import itertools
 import json
@@ -21,7 +20,6 @@ from tilesmith import env
 from tilesmith.errors import shortened
 from tilesmith.ready.console import clock, live_console, live_settings, width_of
 from tilesmith.ready.text_table import INDENT, fitted_table, plain_text, table, wrapped
-from tilesmith.ready.watch_lines import search_words
 from tilesmith.tune.progress import Listener, Progress
 
 __all__ = [
@@ -43,6 +41,7 @@ __all__ = [
     "transfer",
 ]
 
+PATH = 24  # characters from which a word with a slash counts as a path that may be copied
 WIDEST = 100  # columns of a line, however wide the terminal is
 EVERY_S = 10.0  # between two lines about a search, where they stay
 REFRESH_S = 0.5  # on a terminal, where they do not
@@ -55,8 +54,16 @@ def complain(message: str) -> None:
 
 def note(message: str) -> None:
     """Progress on stderr: one line, or several where it is wider than the output."""
-    for line in wrapped(plain_text(message), min(WIDEST, width_of(sys.stderr)), INDENT, "") if message else [""]:
+    for line in _broken(message, min(WIDEST, width_of(sys.stderr)), INDENT, "") if message else [""]:
         click.echo(line, err=True)
+
+
+def _broken(text: str, width: int, indent: str, first: str) -> list[str]:
+    """The text in lines that fit; as one line if it holds what may be copied, a command or the path of a file."""
+    plain = plain_text(text)
+    if "`" in plain or any("/" in word and len(word) >= PATH for word in plain.split()):
+        return [f"{first}{' '.join(plain.split())}"]
+    return wrapped(plain, width, indent, first)
 
 
 def output_width() -> int:
@@ -71,7 +78,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], below:
 
 def print_wrapped(text: str, first: str = "", indent: str = INDENT) -> None:
     """Text on stdout, in lines that fit; the first begins with ``first``, the others with ``indent``."""
-    click.echo("\n".join(wrapped(plain_text(text), output_width(), indent, first)))
+    click.echo("\n".join(_broken(text, output_width(), indent, first)))
 
 
 def paced(every_s: float = EVERY_S) -> Callable[[str], None]:
@@ -94,6 +101,8 @@ def print_json(value: object) -> None:
 
 def csv_text(rows: Sequence[Mapping[str, object]], names: Sequence[str] = ()) -> str:
     """Rows as CSV with a line of names: those of the first row, if none are given. Records in a field are JSON."""
+    import csv
+
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     names = names or list(rows[0] if rows else ())
@@ -147,6 +156,8 @@ class Steps:
     @contextmanager
     def search(self, name: str, budget_s: float | None) -> Iterator[Listener]:
         """A listener for a search, which may be silent for long: its state is shown at regular times."""
+        from tilesmith.ready.watch_lines import search_words  # which knows problems: the list of verbs needs none
+
         began, over, states = time.monotonic(), threading.Event(), [search_words(None)]
         budget = "" if budget_s is None else f" of {clock(budget_s)}"
 

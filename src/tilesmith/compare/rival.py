@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.rewrite import Signature
+from tilesmith.spelling import did_you_mean
 from tilesmith.targets.target import Target
 
 
@@ -177,8 +178,10 @@ def chosen_rivals(names: Sequence[str], target: Target, *, tried: bool = False) 
     each = [name.strip() for word in names for name in word.split(",")]
     for name in each:
         if name not in (*known, NOTHING):
+            meant = did_you_mean(name, known)
             raise ArgumentError(
-                f"--against {name!r} is not measured on {target.family}; known there: {', '.join((*known, NOTHING))}"
+                f"--against {name!r} is not measured on {target.family}{meant}; known there: "
+                f"{', '.join((*known, NOTHING))}"
             )
     return tuple(known[name] for name in dict.fromkeys(each) if name != NOTHING)
 

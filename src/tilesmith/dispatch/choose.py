@@ -17,6 +17,7 @@ from tilesmith.errors import NoSolutionError
 from tilesmith.measure.timing import preferred
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import Candidate
+from tilesmith.spelling import among
 
 NOTHING: frozenset[tuple[str, str]] = frozenset()
 
@@ -286,8 +287,8 @@ def _decided(
 
 def _nothing_fits(trace: tuple[Considered, ...], only: str) -> str:
     if only and not any(line.solver.partition("@")[0] == only.partition("@")[0] for line in trace):
-        known = ", ".join(dict.fromkeys(line.solver.partition("@")[0] for line in trace))
-        return f"solver {only!r} (asked for by only= or TILESMITH_ONLY_SOLVER) does not exist; known: {known}"
+        known = dict.fromkeys(line.solver.partition("@")[0] for line in trace)
+        return f"solver {only!r} (asked for by only= or TILESMITH_ONLY_SOLVER) does not exist{among(only, known)}"
     reasons = "; ".join(
         f"{line.solver}: {line.reason}"
         for line in trace

@@ -36,9 +36,9 @@ def fitted_table(
     whole = table(headers, rows)
     if _width_of(whole) <= width or not rows:
         return whole
-    kept = [i for i, header in enumerate(headers) if header not in below]
+    kept = [i for i, header in enumerate(headers) if header not in below] or [0]
     above = [i for i in range(len(headers)) if i < min(kept)]
-    under = [i for i, header in enumerate(headers) if header in below and i not in above]
+    under = [i for i, header in enumerate(headers) if i not in kept and i not in above]
     indent = INDENT if above else ""
     cells = [[row[i] for i in kept] for row in rows]
     lines = _cut_table([headers[i] for i in kept], cells, width - len(indent)).splitlines()

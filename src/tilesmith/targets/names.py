@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilesmith.errors import TargetError
+from tilesmith.spelling import among
 from tilesmith.targets.cards import GENERIC
 from tilesmith.targets.cpu import CPU_TARGETS, archs_within, cpu_target
 from tilesmith.targets.cuda import GPU_ARCHS, cuda_target
@@ -47,8 +48,7 @@ def parse_target(text: str) -> Target:
     if arch in GPU_ARCHS:
         return cuda_target(arch, cores, card)
     if arch not in CPU_TARGETS:
-        known = ", ".join((*CPU_TARGETS, *GPU_ARCHS))
-        raise TargetError(f"target arch {arch!r} does not exist; known: {known}")
+        raise TargetError(f"target arch {arch!r} does not exist{among(arch, (*CPU_TARGETS, *GPU_ARCHS))}")
     return cpu_target(arch, 1 if cores is None else cores, card=card or GENERIC)
 
 

@@ -38,6 +38,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
 from tilesmith.reading import read_named
 from tilesmith.solvers.table import candidates
+from tilesmith.spelling import did_you_mean
 from tilesmith.targets.cuda_driver import device_ordinal
 
 _FIND, _BEST = "-1", "0"
@@ -225,7 +226,10 @@ def _launchable(signature: Signature, options: RunOptions, device: str) -> Launc
         if options.solution in (name, _word(name), str(solution_id(name))):
             return get_launchable(signature, device=device, only=name)
     known = ", ".join(f"{solution_id(name)}/{_word(name)}" for name in names)
-    raise CommandError(f"flag --solution (-S) {options.solution!r} names no solver of this problem; known: {known}")
+    meant = did_you_mean(options.solution, names)
+    raise CommandError(
+        f"flag --solution (-S) {options.solution!r} names no solver of this problem{meant}; known: {known}"
+    )
 
 
 def solution_id(solver: str) -> int:

@@ -9,7 +9,7 @@ import click
 
 from tilesmith.cli.options import json_flag
 from tilesmith.cli.packing import Wanted, jobs_option, plans_option, wanted_problems
-from tilesmith.cli.terminal import complain, note, print_json, progress
+from tilesmith.cli.terminal import complain, note, print_json, print_wrapped, progress
 from tilesmith.dispatch.locations import open_cache, open_databases
 from tilesmith.errors import ArgumentError
 from tilesmith.package.build import PackedProblem
@@ -94,7 +94,7 @@ def _tell(report: ProjectReport, as_json: bool) -> None:
         print_json(asdict(report))
         return
     what = f"{report.problems} problems for {', '.join(report.targets)}, {report.kernels} kernels"
-    click.echo(f"{report.folder}: {what}, {report.changed} files written")
+    print_wrapped(f"{report.folder}: {what}, {report.changed} files written")
     for path, nbytes in report.libraries:
         click.echo(f"{path}: {nbytes} bytes")
     if report.libraries and report.unbuilt:

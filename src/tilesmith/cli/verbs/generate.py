@@ -18,6 +18,7 @@ from tilesmith.ready.sources import compiler_command, write_source
 from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.solver import Config
 from tilesmith.solvers.table import Candidate, candidates
+from tilesmith.spelling import among
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.build import unit_text
@@ -76,8 +77,8 @@ def _candidate(found: tuple[Candidate, ...], name: str) -> Candidate:
     for candidate in found:
         if candidate.name == name:
             return candidate
-    known = ", ".join(candidate.name for candidate in found)
-    raise ArgumentError(f"solver {name!r} does not exist for this problem; known: {known}")
+    known = among(name, (candidate.name for candidate in found))
+    raise ArgumentError(f"solver {name!r} does not exist for this problem{known}")
 
 
 def _config(candidate: Candidate, target: Target, text: str) -> Config:
@@ -87,6 +88,10 @@ def _config(candidate: Candidate, target: Target, text: str) -> Config:
         config = read_config(candidate.name, text)
     except ValueError:
         raise ArgumentError(f"config {text!r} is not written as name=integer ...") from None
-    if not candidate.solver.search_space(candidate.geometry, target).contains(config):
+    space = candidate.solver.search_space(candidate.geometry, target)
+    for name, _ in config.values:
+        if name not in space.axes:
+            raise ArgumentError(f"config {text!r}: {candidate.name} has no axis {name!r}{among(name, space.axes)}")
+    if not space.contains(config):
         raise ArgumentError(f"config {text!r} is outside the search space of {candidate.name} for this problem")
     return config

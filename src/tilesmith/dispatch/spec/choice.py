@@ -26,6 +26,7 @@ from tilesmith.reading_toml import line_of, read_toml
 from tilesmith.solvers.old_names import has_old_names, read_config
 from tilesmith.solvers.solver import Config, SearchSpace
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
+from tilesmith.spelling import among
 from tilesmith.targets.cpu import CPU_TARGETS
 from tilesmith.targets.cuda import GPU_ARCHS
 from tilesmith.targets.names import parse_target
@@ -84,9 +85,9 @@ def _option(entry: Entry, options: tuple[Option, ...]) -> Option | None:
     if option is None:
         if not entry.pattern.exact:
             return None
-        known = ", ".join(o.candidate.name for o in options)
+        known = among(entry.solver, (o.candidate.name for o in options))
         raise FileFormatError(
-            f"{entry.place('solver')}: solver {entry.solver!r} does not exist for this problem; known: {known}"
+            f"{entry.place('solver')}: solver {entry.solver!r} does not exist for this problem{known}"
         )
     if not option.accepted:
         if not entry.pattern.exact:
@@ -106,7 +107,7 @@ def _config(entry: Entry, option: Option, target: Target) -> str:
     for name, value in entry.config.values:
         where = f"{entry.place('config')}: config {name}={value}"
         if name not in space.axes:
-            raise FileFormatError(f"{where}: {entry.solver} has no {name!r}; known: {', '.join(space.axes)}")
+            raise FileFormatError(f"{where}: {entry.solver} has no {name!r}{among(name, space.axes)}")
         if value not in space.axes[name]:
             allowed = ", ".join(map(str, space.axes[name]))
             raise FileFormatError(f"{where} is outside the search space of {entry.solver}; {name} is one of {allowed}")
@@ -160,7 +161,7 @@ def _entry(path: Path, choice: dict[str, Any], lines: Mapping[str, int]) -> Entr
     for name, value in choice.items():
         place = _place(path, lines, name)
         if name not in _FIELDS:
-            raise FileFormatError(f"{place}: {name!r} does not exist in a choice; known: {', '.join(_FIELDS)}")
+            raise FileFormatError(f"{place}: {name!r} does not exist in a choice{among(name, _FIELDS)}")
         if not isinstance(value, str) or not value.strip():
             raise FileFormatError(f"{place}: {name} is text in quotes, got {value!r}")
     for name in ("problem", "solver"):
@@ -169,7 +170,7 @@ def _entry(path: Path, choice: dict[str, Any], lines: Mapping[str, int]) -> Entr
     solver, known = choice["solver"], [*(each.name for each in CPU_SOLVERS), *(each.name for each in CUDA_SOLVERS)]
     if solver.partition("@")[0] not in known:
         where = _place(path, lines, "solver")
-        raise FileFormatError(f"{where}: solver {solver!r} does not exist; known: {', '.join(known)}")
+        raise FileFormatError(f"{where}: solver {solver!r} does not exist{among(solver, known)}")
     try:
         pattern = parse_pattern(choice["problem"])
     except ProblemError as error:

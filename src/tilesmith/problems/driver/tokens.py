@@ -11,7 +11,7 @@ from tilesmith.errors import CommandError, ProblemError
 from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, Flag, Value, flags_of, is_foreign_base
 from tilesmith.problems.layouts import parse_layout
 from tilesmith.problems.limits import MAX_SIZE, check_length
-from tilesmith.spelling import did_you_mean
+from tilesmith.spelling import among, did_you_mean
 
 _COMMENT = re.compile(r"(^|\s)#.*")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -36,7 +36,7 @@ def split_command(text: str) -> tuple[str, dict[str, str]]:
         known = (*CONV_BASES, *GEMM_BASES)
         if is_foreign_base(base):
             raise CommandError(f"command {base!r} is MIOpenDriver's; only conv and gemm exist here: {', '.join(known)}")
-        raise CommandError(f"command {base!r} does not exist{did_you_mean(base, known)}; known: {', '.join(known)}")
+        raise CommandError(f"command {base!r} does not exist{among(base, known)}")
     names = {name: flag for flag in flags_of(base) for name in _spellings(flag)}
     given: dict[str, str] = {}
     for place in range(0, len(rest), 2):
