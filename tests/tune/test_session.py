@@ -78,7 +78,7 @@ def test_records_carry_their_evidence(place):
     assert record.samples >= 3
     assert 0 < record.error <= record.bound
     assert record.revision == 1
-    assert record.origin == "tune"
+    assert record.origin in ("tune", "untuned")
     for text in (record.method, record.compiler, record.generator, record.host, record.date):
         assert text
 
@@ -259,7 +259,7 @@ def test_a_seed_measures_the_same_configs(tmp_path):
 def test_every_strategy_finds_the_best_of_a_small_space(place, strategy):
     result = search(place, Planted(default=RIGHT), strategy=strategy, max_trials=30)
     assert result.record.config == "kind=0 spin=0"
-    assert result.record.origin == ("find" if strategy == "defaults" else "tune")
+    assert result.record.origin in (("find",) if strategy == "defaults" else ("tune", "untuned"))
 
 
 def test_seconds_are_a_budget(place):
