@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +28,15 @@ def by_solver(trials: Sequence[Record]) -> dict[str, list[Record]]:
     return found
 
 
-def axes_of(record: Record) -> dict[str, int]:
+def axes_of(record: Record) -> Mapping[str, int]:
     """The values of a config by axis; empty where the text is of another program."""
+    return _axes(record.solver, record.config)
+
+
+@lru_cache(maxsize=1 << 17)
+def _axes(solver: str, config: str) -> Mapping[str, int]:
     try:
-        return dict(read_config(record.solver, record.config).values)
+        return dict(read_config(solver, config).values)
     except ValueError:
         return {}
 
@@ -46,11 +52,8 @@ def importance(trials: Sequence[Record]) -> dict[str, float]:
         return {}
     values = np.array([seconds for _, seconds in rows])
     names = dict.fromkeys(name for axes, _ in rows for name in axes)
-    shares = {
-        name: _share(np.array([axes.get(name, -1) for axes, _ in rows]), values)
-        for name in names
-        if len({axes.get(name, -1) for axes, _ in rows}) > 1
-    }
+    levels = {name: [axes.get(name, -1) for axes, _ in rows] for name in names}
+    shares = {name: _share(np.array(each), values) for name, each in levels.items() if len(set(each)) > 1}
     return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from tilesmith.errors import ArgumentError
 
@@ -15,8 +16,9 @@ class Library:
     name: str
 
 
+@cache
 def drawing_library() -> Library:
-    """The script, made of the package's own copy in a second or two; nothing is fetched.
+    """The script, made of the package's own copy in a second or two, once in a process; nothing is fetched.
 
     Raises ``ArgumentError`` if the package is not installed.
     """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from tilesmith.db.records import UNTUNED, Record, Search
@@ -25,8 +26,8 @@ _SUFFIX = "_flops"
 Payload = dict[str, Any]
 
 
-def page_data(found: Findings) -> Payload:
-    """All but the trials."""
+def page_data(found: Findings, trials: Payload) -> Payload:
+    """All but the ``trials`` (of ``trial_data``)."""
     machines = {place.target: place.machine for place in found.places}
     return {
         "kind": "report",
@@ -34,7 +35,7 @@ def page_data(found: Findings) -> Payload:
         "figures": [vars(figure) for figure in figures(found)],
         "problems": [_problem(each, machines.get(each.target)) for each in found.results],
         **page_places([found]),
-        "importance": [[*row[:2], _short(row[2]), row[3]] for row in mean_importance(_shares(found.results))],
+        "importance": [[*row[:2], _short(row[2]), row[3]] for row in mean_importance(_shares(trials))],
         "failures": _failures(found.results),
     }  # fmt: skip
 
@@ -128,12 +129,12 @@ def _place(place: Place) -> Payload:
     return {"target": place.target, "facts": list(place.facts.items()), "peaks": peaks, "bandwidth": speeds}
 
 
-def _shares(results: Iterable[Finding]) -> Mapping[str, list[dict[str, float]]]:
+def _shares(trials: Payload) -> Mapping[str, list[dict[str, float]]]:
+    """The shares of each problem where a family was searched."""
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
-    for finding in results:
-        for solver, records in by_solver(finding.trials).items():
-            if shares := importance(records):
-                found[family_of(solver)].append(shares)
+    for group in (group for groups in trials["problems"] for group in groups):
+        if group["shares"]:
+            found[family_of(group["solver"])].append(dict(group["shares"]))
     return found
 
 
@@ -155,7 +156,7 @@ def _failures(results: Sequence[Finding]) -> list[Payload]:
 
 
 def _group(
-    solver: str, records: Sequence[Record], seconds: Mapping[Record, float] | None, reasons: dict[str, int]
+    solver: str, records: Sequence[Record], seconds: Mapping[int, float] | None, reasons: dict[str, int]
 ) -> Payload:
     """The trials of one solver: values by axis, times, moments, and the failures."""
     configs = [axes_of(record) for record in records]
@@ -167,31 +168,36 @@ def _group(
         "bad": [-1 if record.ok else reasons.setdefault(record.reason[:_REASON], len(reasons)) for record in records],
         "untuned": next((place for place, record in enumerate(records) if record.origin == UNTUNED), -1),
         "shares": [[name, _short(share)] for name, share in importance(records).items()],
-        "at": None if seconds is None else [seconds[record] for record in records],
+        "at": None if seconds is None else [seconds[id(record)] for record in records],
     }  # fmt: skip
     if not names:
         found["text"] = [record.config for record in records]
     return found
 
 
-def _seconds(trials: Sequence[Record], search: Search | None) -> Mapping[Record, float] | None:
-    """When each config was checked, in seconds of searching; None where the records do not say it.
+def _seconds(trials: Sequence[Record], search: Search | None) -> Mapping[int, float] | None:
+    """When each config was checked, in seconds of searching, by the record's ``id``; None where no record says it.
 
     Databases of former versions give all trials of a search the same second.
     """
-    dated = sorted((record for record in trials if len(record.date) == 20), key=lambda record: record.date)
+    dated = sorted((record for record in trials if len(record.date) == 20), key=_date_of)
     moments = [_moment(record.date) for record in dated]
     if len(dated) < len(trials) or len(set(moments)) < 2:
         return None
     began = _moment(search.date) if search is not None and len(search.date) == 20 else moments[0]
     at = moments[0] - began if 0 <= moments[0] - began <= PAUSE_S else 0.0
-    found = {dated[0]: at}
+    found = {id(dated[0]): at}
     for before, now, record in zip(moments, moments[1:], dated[1:], strict=False):
         at += now - before if now - before <= PAUSE_S else 0.0
-        found[record] = at
+        found[id(record)] = at
     return found
 
 
+def _date_of(record: Record) -> str:
+    return record.date
+
+
+@lru_cache(maxsize=1 << 16)
 def _moment(date: str) -> float:
     return datetime.strptime(date, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
 

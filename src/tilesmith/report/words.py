@@ -109,8 +109,9 @@ def _against(results: Sequence[Finding]) -> str:
     best = max(beside, key=lambda each: each.ratio or 0.0)
     return (
         f"Beside the best of {libraries(results)}, ours is {mean:.2f} times as fast on "
-        f"{count_of(len(beside), 'problem')} (geometric mean): faster on {counts['faster']}, level within the spread on "
-        f"{counts['level']}, slower on {counts['slower']}. The largest gain is {name_of(best)}, {best.ratio:.2f} times as fast."
+        f"{count_of(len(beside), 'problem')} (geometric mean): faster on {counts['faster']}, level within the spread "
+        f"on {counts['level']}, slower on {counts['slower']}. The largest gain is {name_of(best)}, {best.ratio:.2f} "
+        "times as fast."
     )
 
 

@@ -57,9 +57,10 @@ def command(
             _write(out, title or "What changed", data, None)
         return WORSE_STATUS if found.is_worse else 0 if found.compared else NOTHING_STATUS
     findings = _gathered(inputs, keys, target)
-    data = page_data(findings)
+    trials = trial_data(findings.results)
+    data = page_data(findings, trials)
     targets = ", ".join(place.target for place in findings.places[:3])
-    size = _write(out or FILE, title or f"Tuning report: {targets}", data, trial_data(findings.results))
+    size = _write(out or FILE, title or f"Tuning report: {targets}", data, trials)
     if as_json:
         print_json({"report": out or FILE, "bytes": size, "problems": len(findings.results), "summary": data["words"]})
     else:

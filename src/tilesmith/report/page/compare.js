@@ -40,7 +40,7 @@ function comparePage() {
     { name: "counts from (us)", number: true, value: (row) => row.limit, text: (row) => number(row.limit, 2) },
     { name: "kernel before", value: (row) => row.kernels[0] }, { name: "kernel after", value: (row) => row.kernels[1] },
     { name: "target", value: (row) => row.targets[0] === row.targets[1] ? row.targets[0] : row.targets.join(" -> ") },
-    { name: "note", value: (row) => row.reason, wide: true }, { name: "key", value: (row) => row.key, wide: true },
+    { name: "note", value: (row) => row.reason, wide: true }, { name: "key", value: (row) => row.key, clip: true },
   ], DATA.changes);
   section("table", "Table", table.element);
   figure("every", "Time after over time before, of every problem in order.", changesSpec);

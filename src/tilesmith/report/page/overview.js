@@ -51,7 +51,7 @@ function rooflineSpec(width) {
     return { x: to, y: peak / unit, text: `${kinds || kind} peak ${number(peak / unit)}` };
   });
   const low = Math.min(...points.map((p) => p.y)), high = Math.max(...points.map((p) => p.y), ...names.map((n) => n.y));
-  const x = { field: "x", type: "quantitative", scale: { type: "log", domain: [from, to], nice: false }, axis: { title: "operations for each byte moved", format: "~s", grid: true } };
+  const x = { field: "x", type: "quantitative", scale: { type: "log", domain: [from, to], nice: false }, axis: { title: "operations for each byte moved", format: "~g", grid: true, tickCount: 6 } };
   const y = { field: "y", type: "quantitative", scale: { type: "log", domain: [low / 1.5, high * 1.6], nice: false, clamp: true }, axis: { title: unit === 1e12 ? "TFLOP/s" : "GFLOP/s", format: "~g", grid: true, tickCount: 6 } };
   return {
     height: width < 560 ? 300 : 400,
@@ -132,7 +132,7 @@ function axesSpec(width) {
     encoding: { y: { field: "family", type: "nominal", axis: { title: null, labelLimit: 160, ticks: false, domain: false } },
       x: { field: "axis", type: "nominal", sort: columns, axis: { title: null, orient: "top", labelAngle: -38, labelLimit: 150, ticks: false, domain: false, labelOverlap: false } } },
     layer: [
-      { mark: { type: "rect", cornerRadius: 3 }, encoding: { color: { field: "share", type: "quantitative", legend: null, scale: { domain: [0, .8], range: [color("grid"), color("accent")], clamp: true } }, tooltip: TIP(cells) } },
+      { mark: { type: "rect", cornerRadius: 3 }, encoding: { color: { field: "share", type: "quantitative", legend: null, scale: { interpolate: "rgb", domain: [0, .8], range: [color("grid"), color("accent")], clamp: true } }, tooltip: TIP(cells) } },
       { mark: { type: "text", fontSize: 11.5, tooltip: false }, encoding: { text: { field: "text" }, color: { condition: { test: "datum.share > .4", value: dark ? "#14100d" : "#ffffff" }, value: color("ink") } } },
     ],
   };

@@ -83,7 +83,7 @@ function configTable() {
     { name: "time (us)", number: true, value: (row) => row.us, text: (row) => row.us ? number(row.us, 4) : "failed", shade: (row) => row.us ? "" : "bad" },
     { name: "spread (us)", number: true, value: (row) => row.us ? row.spread : null, text: (row) => row.us ? number(row.spread, 2) : "" },
     { name: "kernel", value: (row) => row.solver }, { name: "checked after (s)", number: true, value: (row) => row.at, text: (row) => number(row.at) },
-    { name: "config", value: (row) => row.config, wide: true }, { name: "note", value: (row) => row.untuned ? "untuned choice" : row.reason, wide: true },
+    { name: "config", value: (row) => row.config, clip: true }, { name: "note", value: (row) => row.untuned ? "untuned choice" : row.reason, wide: true },
   ], rows);
   place("configs").replaceChildren(table.element);
 }

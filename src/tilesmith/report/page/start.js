@@ -1,7 +1,7 @@
 // Puts the page together.
 function summarySection() {
   place("main").append(element("h1", {}, DATA.title), element("p", { class: "soft" }, DATA.made));
-  const figures = DATA.figures.map((each, index) => element("div", { class: index ? "ours" : null },
+  const figures = DATA.figures.map((each, index) => element("div", { class: each.value.endsWith("x") ? "ours" : null },
     element("dt", {}, element("span", {}, each.label), element("span", { class: "value" }, each.value)), element("dd", {}, each.note || "")));
   section("summary", "Summary", element("dl", { class: "figures" }, ...figures),
     element("div", { class: "words" }, ...DATA.words.map((text) => element("p", {}, text))),
@@ -49,7 +49,7 @@ function problemsSection() {
     { name: "configs", number: true, value: (row) => row.tried || null }, { name: "failed", number: true, value: (row) => row.failed || null },
     { name: "state", value: (row) => row.status, shade: (row) => row.status === "ok" ? "" : "bad" },
     ...(several ? [{ name: "target", value: (row) => row.target }] : []),
-    { name: "command", value: (row) => row.command, wide: true }, { name: "config", value: (row) => row.config, wide: true },
+    { name: "config", value: (row) => row.config, clip: true }, { name: "command", value: (row) => row.command, clip: true },
   ].filter((column) => ["problem", "time (us)"].includes(column.name) || PROBLEMS.some((row) => column.value(row)));
   const sort = columns.findIndex((column) => column.name === (PROBLEMS.some((p) => p.ratio) ? "against it" : "problem"));
   const table = new Table("Problems", columns, PROBLEMS.slice(), { sort, rowId: (row) => `row-${row.index}` });
@@ -64,7 +64,7 @@ function failuresSection() {
   };
   const table = new Table("Failures", [
     { name: "times", number: true, value: (row) => row.count }, { name: "why", value: (row) => row.reason, wide: true },
-    { name: "kernels", value: (row) => row.solvers.join(", ") },
+    { name: "kernels", value: (row) => row.solvers.join(", "), wide: true },
     { name: "problems", value: (row) => row.problems.map((index) => PROBLEMS[index].name).join("; "), cell: links, wide: true },
   ], DATA.failures, { sort: 0, descending: true });
   section("failures", "Failures", element("p", { class: "caption" }, "A config that fails is recorded with its reason and can never be chosen."), table.element);

@@ -63,8 +63,8 @@ class Table {
 
   rowOf(row) {
     const cells = this.columns.map((column) => {
-      const shades = [column.number ? "number" : "", column.wide ? "wide" : "", column.shade ? column.shade(row) : ""];
-      return element("td", { class: shades.filter(Boolean).join(" ") || null },
+      const shades = [column.number ? "number" : "", column.wide ? "wide" : "", column.clip ? "clip" : "", column.shade ? column.shade(row) : ""];
+      return element("td", { class: shades.filter(Boolean).join(" ") || null, title: column.clip ? this.textOf(column, row) : null },
         column.cell ? column.cell(row) : this.textOf(column, row));
     });
     return element("tr", this.rowId ? { id: this.rowId(row) } : {}, ...cells);

@@ -148,7 +148,7 @@ function parallelSpec(width) {
     layer: [
       { transform: [{ filter: "!datum.kept" }], mark: { type: "line", strokeWidth: .8, opacity: .25, color: color("line"), tooltip: false }, encoding: { x, y, detail: { field: "id" } } },
       { transform: [{ filter: "datum.kept" }], mark: { type: "line", strokeWidth: some ? 1.6 : 1.2, opacity: .55 }, encoding: { x, y, detail: { field: "id" }, order: { field: "axis", sort: axes },
-        color: { field: "slow", type: "quantitative", legend: null, scale: { domain: [0, .25, 1], range: [color("accent"), color("rival"), color("line")] } }, tooltip: TIP(lines) } },
+        color: { field: "slow", type: "quantitative", legend: null, scale: { interpolate: "rgb", domain: [0, .25, 1], range: [color("accent"), color("rival"), color("line")] } }, tooltip: TIP(lines) } },
       { data: { values: ticks }, mark: { type: "text", align: "left", dx: 5, fontSize: 11, color: color("ink"), stroke: color("panel"), strokeWidth: 3, strokeOpacity: .9, tooltip: false }, encoding: { x, y, text: { field: "text" } } },
       { data: { values: ticks }, mark: { type: "text", align: "left", dx: 5, fontSize: 11, color: color("ink"), cursor: "pointer", tooltip: false }, encoding: { x, y, text: { field: "text" } } },
     ],
