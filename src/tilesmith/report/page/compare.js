@@ -7,7 +7,7 @@ function changesSpec() {
   const y = { field: "change", type: "quantitative", scale: { type: "log", domain: [low, high], nice: false }, axis: { title: "time after over before", format: "~g", tickCount: 6 } };
   return { height: 260, data: { values: rows }, layer: [
     { mark: { type: "bar" }, encoding: { x: { field: "rank", type: "ordinal", axis: null }, y, y2: { field: "one" },
-      color: { field: "verdict", type: "nominal", legend: null, scale: { domain: ["faster", "same", "slower", "disturbed"], range: [color("accent"), color("line"), color("bad"), color("line")] } }, tooltip: TIP(rows) } },
+      color: { field: "verdict", type: "nominal", legend: null, scale: { domain: ["faster", "same", "slower", "disturbed"], range: [color("accent"), color("line"), color("ink"), color("line")] } }, tooltip: TIP(rows) } },
     { data: { values: [{ change: 1 }] }, mark: { type: "rule", color: color("ink"), tooltip: false }, encoding: { y } },
   ] };
 }
@@ -22,13 +22,13 @@ function scatterSpec() {
   return { height: 300, layer: [
     { data: { values: domain.map((value) => ({ before: value, after: value })) }, mark: { type: "line", color: color("soft"), strokeWidth: 1, tooltip: false }, encoding: { x, y } },
     { data: { values: rows }, mark: { type: "circle", size: 50, opacity: .8 }, encoding: { x, y,
-      color: { field: "verdict", type: "nominal", legend: null, scale: { domain: ["faster", "same", "slower", "disturbed"], range: [color("accent"), color("rival"), color("bad"), color("rival")] } }, tooltip: TIP(rows) } },
+      color: { field: "verdict", type: "nominal", legend: null, scale: { domain: ["faster", "same", "slower", "disturbed"], range: [color("accent"), color("line"), color("ink"), color("line")] } }, tooltip: TIP(rows) } },
   ] };
 }
 
 function comparePage() {
   section("changes", "What changed",
-    element("ul", { class: "legend" }, element("li", { style: "--mark: var(--accent)" }, "faster"), element("li", { style: "--mark: var(--bad)" }, "slower"), element("li", {}, "the same within the spread")),
+    element("ul", { class: "legend" }, element("li", { style: "--mark: var(--accent)" }, "faster"), element("li", { style: "--mark: var(--ink)" }, "slower"), element("li", { style: "--mark: var(--line)" }, "the same within the spread")),
     panel("every", "Every problem", "Time after over time before: below 1 became faster."),
     panel("scatter", "Before and after", "Each problem is a dot; below the line it became faster."));
   const shade = (row) => ({ faster: "ahead", slower: "bad", broken: "bad" })[row.verdict] || "";

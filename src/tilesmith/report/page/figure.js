@@ -37,6 +37,8 @@ async function draw(id) {
     at.dataset.drawn = "empty";
     return;
   }
+  // A layer without data has a scale without an extent, of which Vega warns.
+  if (spec.layer) spec.layer = spec.layer.filter((layer) => !layer.data || layer.data.values.length);
   const inside = element("div", { "aria-hidden": "true" });
   at.replaceChildren(inside);
   const label = typeof drawn.label === "function" ? drawn.label() : drawn.label;

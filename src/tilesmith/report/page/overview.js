@@ -60,8 +60,8 @@ function rooflineSpec(width) {
         encoding: { x, y, detail: { field: "roof" }, strokeDash: { field: "memory", legend: null, scale: { domain: ["memory", "cache"], range: [[1, 0], [4, 4]] } } } },
       { data: { values: names }, mark: { type: "text", align: "right", dx: -4, dy: -8, color: color("soft"), tooltip: false },
         encoding: { x, y, text: { field: "text" } } },
-      { data: { values: points.filter((p) => p.who === "rival") }, mark: { type: "point", filled: false, size: 46, color: color("rival"), strokeWidth: 1.4, opacity: .8, cursor: "pointer" }, encoding: { x, y, tooltip: TIP(points) } },
-      { data: { values: points.filter((p) => p.who === "ours") }, mark: { type: "circle", size: 46, color: color("accent"), opacity: .85, cursor: "pointer" }, encoding: { x, y, tooltip: TIP(points) } },
+      { data: { values: points.filter((p) => p.who === "rival") }, mark: { type: "point", filled: false, size: width < 560 ? 22 : 46, color: color("rival"), strokeWidth: 1.4, opacity: .8, cursor: "pointer" }, encoding: { x, y, tooltip: TIP(points) } },
+      { data: { values: points.filter((p) => p.who === "ours") }, mark: { type: "circle", size: width < 560 ? 22 : 46, color: color("accent"), opacity: .85, cursor: "pointer" }, encoding: { x, y, tooltip: TIP(points) } },
     ],
   };
 }
@@ -78,23 +78,23 @@ function groupRows() {
 function groupsSpec(width) {
   const { at, zero, title } = METRICS[STATE.metric], rows = groupRows();
   if (!rows.length) return "No input says this of any problem.";
-  const labels = rows.map((row) => ({ group: row.name, mean: row.mean, zero: zero || 0, text: zero ? times(row.mean) : percent(row.mean),
+  const named = (row) => `${row.name}   ${zero ? times(row.mean) : percent(row.mean)}`;
+  const labels = rows.map((row) => ({ group: named(row), mean: row.mean, zero: zero || 0,
     tip: { group: row.name, problems: row.members.length, mean: zero ? times(row.mean) : percent(row.mean) } }));
-  const dots = rows.flatMap((row) => row.members.map((p) => ({ group: row.name, value: at(p), tip: detail(p) })));
+  const dots = rows.flatMap((row) => row.members.map((p) => ({ group: named(row), value: at(p), tip: detail(p) })));
   const values = [...dots.map((dot) => dot.value), ...(zero ? [1] : [])];
   const domain = zero ? [Math.min(...values) / 1.06, Math.max(...values) * 1.06] : [0, Math.max(1, ...values)];
   const scale = zero ? { type: "log", domain, nice: false } : { domain, nice: false };
   const x = { type: "quantitative", scale, axis: { title, format: zero ? "~g" : ".0%", grid: true, tickCount: 5,
     ...(zero ? { values: [.1, .2, .3, .5, .7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100].filter((v) => v >= domain[0] && v <= domain[1]) } : {}) } };
-  const y = { field: "group", type: "nominal", sort: rows.map((row) => row.name), axis: { title: null, labelLimit: width < 560 ? 110 : 190, ticks: false, domain: false } };
+  const y = { field: "group", type: "nominal", sort: rows.map(named), axis: { title: null, labelLimit: width < 560 ? 180 : 260, labelColor: color("ink"), ticks: false, domain: false } };
   return {
-    height: 34 * rows.length,
+    height: 30 * rows.length,
     layer: [
       { data: { values: labels }, mark: { type: "bar", height: 12, color: color("accent"), opacity: .38 }, encoding: { y, x: { ...x, field: "mean" }, x2: { field: "zero" }, tooltip: TIP(labels) } },
       { data: { values: dots }, mark: { type: "tick", thickness: 1.6, size: 16, opacity: .55, color: color("ink"), cursor: "pointer" }, encoding: { y, x: { ...x, field: "value" }, tooltip: TIP(dots) } },
       ...(zero ? [{ data: { values: [{ one: 1 }] }, mark: { type: "rule", color: color("soft"), tooltip: false }, encoding: { x: { ...x, field: "one" } } }] : []),
       { data: { values: labels }, mark: { type: "point", shape: "diamond", filled: true, size: 95, color: color("accent"), opacity: 1 }, encoding: { y, x: { ...x, field: "mean" }, tooltip: TIP(labels) } },
-      { data: { values: labels }, mark: { type: "text", dy: -12, fontWeight: 600, fontSize: 11.5, color: color("accent"), tooltip: false }, encoding: { y, x: { ...x, field: "mean" }, text: { field: "text" } } },
     ],
   };
 }
@@ -121,9 +121,9 @@ function everySpec() {
 function axesSpec(width) {
   const rows = DATA.importance.filter(([, , share]) => share >= .005);
   if (!rows.length) return "Too few configs were tried to say which axes mattered.";
-  const most = new Map();
-  for (const [, axis, share] of rows) most.set(axis, Math.max(share, most.get(axis) || 0));
-  const columns = [...most].sort((a, b) => b[1] - a[1]).map(([axis]) => axis).slice(0, Math.max(5, Math.floor((width - 160) / 58)));
+  const best = new Map(), most = Math.max(.2, ...rows.map(([, , share]) => share));
+  for (const [, axis, share] of rows) best.set(axis, Math.max(share, best.get(axis) || 0));
+  const columns = [...best].sort((a, b) => b[1] - a[1]).map(([axis]) => axis).slice(0, Math.max(5, Math.floor((width - 160) / 58)));
   const cells = rows.filter(([, axis]) => columns.includes(axis)).map(([family, axis, share, problems]) => ({
     family, axis, share, text: share >= .01 ? `${Math.round(100 * share)}` : "", tip: { family, axis, "share of the variance": percent(share), problems } }));
   const dark = document.documentElement.dataset.theme === "dark";
@@ -132,8 +132,8 @@ function axesSpec(width) {
     encoding: { y: { field: "family", type: "nominal", axis: { title: null, labelLimit: 160, ticks: false, domain: false } },
       x: { field: "axis", type: "nominal", sort: columns, axis: { title: null, orient: "top", labelAngle: -38, labelLimit: 150, ticks: false, domain: false, labelOverlap: false } } },
     layer: [
-      { mark: { type: "rect", cornerRadius: 3 }, encoding: { color: { field: "share", type: "quantitative", legend: null, scale: { interpolate: "rgb", domain: [0, .8], range: [color("grid"), color("accent")], clamp: true } }, tooltip: TIP(cells) } },
-      { mark: { type: "text", fontSize: 11.5, tooltip: false }, encoding: { text: { field: "text" }, color: { condition: { test: "datum.share > .4", value: dark ? "#14100d" : "#ffffff" }, value: color("ink") } } },
+      { mark: { type: "rect", cornerRadius: 3 }, encoding: { color: { field: "share", type: "quantitative", legend: null, scale: { interpolate: "rgb", domain: [0, most], range: [color("grid"), color("accent")], clamp: true } }, tooltip: TIP(cells) } },
+      { mark: { type: "text", fontSize: 11.5, tooltip: false }, encoding: { text: { field: "text" }, color: { condition: { test: `datum.share > ${most / 2}`, value: dark ? "#14100d" : "#ffffff" }, value: color("ink") } } },
     ],
   };
 }

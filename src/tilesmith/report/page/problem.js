@@ -50,7 +50,7 @@ function showFacts() {
     ...(p.status === "ok" ? [] : [element("p", { class: "notice" }, `${p.status}: ${p.reason || "no reason is recorded"}`)]),
     element("dl", { class: "facts" },
       ...fact("Time", p.us ? `${time(p.us)}${p.spread ? ` ± ${time(p.spread)}` : ""}` : ""), ...fact("Other libraries", rivals),
-      ...fact("Against the best of them", times(p.ratio)), ...fact("Against the untuned choice", times(p.gain)),
+      ...fact("Against the library", times(p.ratio)), ...fact("Against untuned", times(p.gain)),
       ...fact("Rate", speed ? (speed > 2000 ? `${number(speed / 1000)} TFLOP/s` : `${number(speed)} GFLOP/s`) : ""), ...fact("Roofline", percent(p.roof)),
       ...fact("Kernel", p.solver), ...fact("Target", p.target),
       ...fact("Search", p.search ? `${p.search.strategy}: ${plural(p.search.trials, "config")} in ${number(p.search.seconds)} s, ${p.search.ended}` : ""),

@@ -13,7 +13,7 @@ function overviewSection() {
   const count = (target) => PROBLEMS.filter((p) => p.target === target).length;
   STATE.target = [...targets].sort((a, b) => count(b) - count(a))[0];
   STATE.metric = metrics[0] || "ratio";
-  STATE.group = groups[0] || "family";
+  STATE.group = groups.find((name) => new Set(PROBLEMS.flatMap((p) => groupsOf(p, name))).size > 1) || groups[0] || "family";
   const redraw = () => drawAll(["groups", "every"]);
   const rivals = PROBLEMS.some((p) => p.rival);
   section("speed", "How fast",
@@ -52,7 +52,7 @@ function problemsSection() {
     { name: "config", value: (row) => row.config, clip: true }, { name: "command", value: (row) => row.command, clip: true },
   ].filter((column) => ["problem", "time (us)"].includes(column.name) || PROBLEMS.some((row) => column.value(row)));
   const sort = columns.findIndex((column) => column.name === (PROBLEMS.some((p) => p.ratio) ? "against it" : "problem"));
-  const table = new Table("Problems", columns, PROBLEMS.slice(), { sort, rowId: (row) => `row-${row.index}` });
+  const table = new Table("Problems", columns, PROBLEMS.slice(), { sort, least: 2, rowId: (row) => `row-${row.index}` });
   section("problems", "Problems", table.element);
 }
 

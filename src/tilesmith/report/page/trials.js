@@ -66,16 +66,20 @@ function curveSpec() {
   ];
   const sorted = good.map((row) => row.us).sort((a, b) => a - b);
   const top = Math.max(Math.min(best * 6, sorted[Math.floor(sorted.length * .9)]), best * 1.15, ...marks.map((mark) => Math.min(mark.us * 1.05, best * 8)), chance.length ? Math.min(chance[0].us, best * 4) : 0);
-  const y = { field: "us", type: "quantitative", scale: { type: "log", domain: [best / 1.04, top], nice: false, clamp: true }, axis: { title: "microseconds", format: "~g", tickCount: 5 } };
+  const low = Math.min(best, ...marks.map((mark) => mark.us)) / 1.04, apart = Math.log(top / low) * 15 / 250;
+  // Beside the plot, and not on each other.
+  const beside = marks.map((mark) => ({ text: mark.text, us: Math.min(mark.us, top) })).sort((a, b) => a.us - b.us);
+  beside.forEach((mark, index) => { if (index) mark.us = Math.max(mark.us, beside[index - 1].us * Math.exp(apart)); });
+  const y = { field: "us", type: "quantitative", scale: { type: "log", domain: [low, top], nice: false, clamp: true }, axis: { title: "microseconds", format: "~g", tickCount: 5 } };
   const x = { field: "x", type: "quantitative", scale: { zero: seconds, nice: false, domainMin: seconds ? 0 : 1 }, axis: { title: seconds ? "seconds of searching" : "configs checked", tickMinStep: 1, grid: false } };
   return {
     height: 250,
     layer: [
-      { data: { values: dots }, mark: { type: "circle", size: 20, color: color("rival"), opacity: .6, clip: true }, encoding: { x, y, tooltip: dots.length ? TIP(dots) : null } },
+      { data: { values: dots.filter((dot) => dot.us <= top) }, mark: { type: "circle", size: 20, color: color("rival"), opacity: .6, clip: true }, encoding: { x, y, tooltip: dots.length ? TIP(dots) : null } },
       { data: { values: chance }, mark: { type: "line", color: color("rival"), strokeDash: [5, 4], strokeWidth: 1.5, tooltip: false, clip: true }, encoding: { x, y } },
       { data: { values: marks }, mark: { type: "rule", color: color("line"), tooltip: false, clip: true, strokeWidth: 1.5 }, encoding: { y } },
       { data: { values: steps }, mark: { type: "line", interpolate: "step-after", color: color("accent"), strokeWidth: 2.4, tooltip: false }, encoding: { x, y } },
-      { data: { values: marks }, mark: { type: "text", align: "right", dx: -4, dy: -6, color: color("soft"), tooltip: false }, encoding: { y, x: { value: "width" }, text: { field: "text" } } },
+      { data: { values: beside }, mark: { type: "text", align: "left", baseline: "middle", dx: 6, color: color("soft"), tooltip: false }, encoding: { y, x: { value: "width" }, text: { field: "text" } } },
     ],
   };
 }
@@ -149,8 +153,8 @@ function parallelSpec(width) {
       { transform: [{ filter: "!datum.kept" }], mark: { type: "line", strokeWidth: .8, opacity: .25, color: color("line"), tooltip: false }, encoding: { x, y, detail: { field: "id" } } },
       { transform: [{ filter: "datum.kept" }], mark: { type: "line", strokeWidth: some ? 1.6 : 1.2, opacity: .55 }, encoding: { x, y, detail: { field: "id" }, order: { field: "axis", sort: axes },
         color: { field: "slow", type: "quantitative", legend: null, scale: { interpolate: "rgb", domain: [0, .25, 1], range: [color("accent"), color("rival"), color("line")] } }, tooltip: TIP(lines) } },
-      { data: { values: ticks }, mark: { type: "text", align: "left", dx: 5, fontSize: 11, color: color("ink"), stroke: color("panel"), strokeWidth: 3, strokeOpacity: .9, tooltip: false }, encoding: { x, y, text: { field: "text" } } },
-      { data: { values: ticks }, mark: { type: "text", align: "left", dx: 5, fontSize: 11, color: color("ink"), cursor: "pointer", tooltip: false }, encoding: { x, y, text: { field: "text" } } },
+      { data: { values: ticks }, mark: { type: "text", fontSize: 11, color: color("panel"), stroke: color("panel"), strokeWidth: 6, tooltip: false }, encoding: { x, y, text: { field: "text" } } },
+      { data: { values: ticks }, mark: { type: "text", fontSize: 11, color: color("ink"), cursor: "pointer", tooltip: false }, encoding: { x, y, text: { field: "text" } } },
     ],
   };
 }
