@@ -1,5 +1,6 @@
 """What a report reads: databases, exported records and result files, each refused whole if it is none of them."""
 
+import json
 import math
 import random
 from dataclasses import replace
@@ -47,6 +48,18 @@ def test_inputs_are_joined(tmp_path):
     assert [each.problem for each in gather(sources, {"one": {KEYS[1]}}).results] == [KEYS[1]]
     with pytest.raises(FileFormatError, match="no problem on target sm_80"):
         gather(sources, target="sm_80")
+
+
+def test_lists_measured_in_several_passes(tmp_path):
+    """The median of ours and the fastest of theirs count, as in the published tables."""
+    command = "gemm -m 64 -n 64 -k 64"
+    times = ((9.0, 20.0), (3.0, 12.0), (4.0, 14.0))
+    first, *again = ({"time_us": ours, "against": {"cublas": {"time_us": theirs}}} for ours, theirs in times)
+    row = {"command": command, "direction": "fwd", "tune": {"speedup": 1.5}, "bench": first, "again": again}
+    path = tmp_path / "lists.json"
+    path.write_text(json.dumps({"target": TARGET, "machine": {"gpu": "NVIDIA H200"}, "lists": {"small": [row]}}))
+    (found,) = read_source(str(path)).findings
+    assert (found.time_us, found.ratio, found.gain, found.lists) == (4.0, 3.0, 1.5, ("small",))
 
 
 def test_a_disturbed_time_is_in_no_mean(tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from pathlib import PurePath
+from statistics import median
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -52,11 +54,19 @@ class _Tuned(msgspec.Struct, frozen=True):
     speedup: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
+class _Pass(msgspec.Struct, frozen=True):
+    time_us: Time
+    against: dict[str, _Against] = {}
+
+
 class _ListRow(msgspec.Struct, frozen=True):
+    """``again`` are further passes over the same problem, minutes later."""
+
     command: str
     direction: str
     bench: _Row | None = None
     tune: _Tuned | None = None
+    again: list[_Pass] = []
 
 
 class _Lists(msgspec.Struct, frozen=True):
@@ -102,7 +112,23 @@ def _rows(found: _Lists) -> Iterator[tuple[str, _Row, _Tuned | None]]:
     for name, rows in found.lists.items():
         for row in rows:
             if row.bench is not None:
-                yield name, msgspec.structs.replace(row.bench, command=row.command, direction=row.direction), row.tune
+                named = msgspec.structs.replace(row.bench, command=row.command, direction=row.direction)
+                yield name, _of_all_passes(named, row.again), row.tune
+
+
+def _of_all_passes(first: _Row, again: list[_Pass]) -> _Row:
+    """The median of our times over all passes, and the fastest of each library's."""
+    times = [us for us in (first.time_us, *(each.time_us for each in again)) if us]
+    if not again or not first.time_us:
+        return first
+    theirs = [first.against, *(each.against for each in again)]
+    against = {
+        name: min((each[name] for each in theirs if name in each), key=lambda found: found.time_us or inf)
+        for name in first.against
+    }
+    ours = median(times)
+    roofline = first.roofline * first.time_us / ours if first.roofline else None
+    return msgspec.structs.replace(first, time_us=ours, against=against, roofline=roofline)
 
 
 def _finding(
