@@ -20,7 +20,7 @@ from tilesmith import __version__
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.compare.benchmark import bench
-from tilesmith.compare.rival import chosen_rivals
+from tilesmith.compare.rival import Rival, chosen_rivals
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.errors import OutOfTimeError, TilesmithError
@@ -121,6 +121,11 @@ def row(item: Item, launch: Launchable, found: Bench) -> list[str]:
     ]  # fmt: skip
 
 
+def beside(target: Target) -> tuple[Rival, ...]:
+    """The libraries that are installed here, without those that compile or tune for minutes."""
+    return chosen_rivals((), target)
+
+
 def draw(items: tuple[Item, ...], target: Target, measured: Source) -> str:
     """Write the report; returns its path, or why there is none."""
     database = open_databases().writable
@@ -141,7 +146,7 @@ def main() -> int:
     demo = place()
     items = read_problems([str(FOLDER / demo.problems)]).items
     target = target_of(None, None, demo.device)
-    rivals = chosen_rivals((), target)
+    rivals = beside(target)
     versions = "; ".join(rival.version() for rival in rivals)
     console.print(f"Tilesmith on {target.name}: {len(items)} problems, against {versions}", highlight=False)
     new = find(items, target, demo.tune_seconds)
