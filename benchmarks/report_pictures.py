@@ -1,13 +1,16 @@
 """The pictures of the page on reports, docs/images/report-*.png, from a real report.
 
-    tilesmith report RESULTS DATABASE -o report.html
-    python benchmarks/report_pictures.py report.html top roofline ratios
+tilesmith report RESULTS DATABASE -o report.html
+python benchmarks/report_pictures.py report.html top roofline ratios
 """
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
+
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "report"))
 from browser import browser, opened
@@ -34,7 +37,9 @@ def main(file: Path, names: list[str]) -> None:
                 boxes = [seen.page.locator(part).first.bounding_box() for part in parts]
                 top, bottom = min(box["y"] for box in boxes) - 10, max(box["y"] + box["height"] for box in boxes) + 10
                 clip = {"x": 10, "y": top, "width": WIDTH - 20, "height": bottom - top}
-                seen.page.screenshot(path=str(IMAGES / f"report-{name}.png"), full_page=True, clip=clip)
+                picture = Image.open(io.BytesIO(seen.page.screenshot(full_page=True, clip=clip)))
+                small = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+                small.save(IMAGES / f"report-{name}.png", optimize=True)
 
 
 if __name__ == "__main__":

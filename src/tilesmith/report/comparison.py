@@ -111,6 +111,10 @@ def sentences(found: Comparison, before: str, after: str) -> list[str]:
     """What changed, in words."""
     counts = found.counts
     timed = [change.change for change in found.changes if change.change and change.verdict != DISTURBED]
+    methods = {
+        (change.before.method, change.after.method) for change in found.changes
+        if change.before and change.after and change.before.method and change.after.method
+    }  # fmt: skip
     text = [f"Before is {before}; after is {after}. {count_of(found.compared, 'problem')} can be compared."]
     if timed:
         mean = geomean(timed)
@@ -118,6 +122,10 @@ def sentences(found: Comparison, before: str, after: str) -> list[str]:
             f"Beyond the spread {count_of(counts[FASTER], 'problem')} became faster and {counts[SLOWER]} slower; "
             f"{counts[SAME]} stayed the same. Over all of them a call takes {mean:.3f} times as long (geometric mean)."
         )
+    text += [
+        f"The methods of timing differ ({one}; then {other}): that difference is part of the changes."
+        for one, other in sorted(methods) if one != other
+    ]  # fmt: skip
     for verdict, told in ((SLOWER, "The largest loss is"), (FASTER, "The largest gain is")):
         chosen = [change for change in found.changes if change.verdict == verdict]
         if chosen:

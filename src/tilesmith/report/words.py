@@ -107,8 +107,9 @@ def _against(results: Sequence[Finding]) -> str:
         )
     mean, counts = geomean([each.ratio or 1.0 for each in beside]), Counter(map(standing, beside))
     best = max(beside, key=lambda each: each.ratio or 0.0)
+    several = len({each.name for finding in beside for each in finding.rivals}) > 1
     return (
-        f"Beside the best of {libraries(results)}, ours is {mean:.2f} times as fast on "
+        f"Beside {'the best of ' * several}{libraries(results)}, ours is {mean:.2f} times as fast on "
         f"{count_of(len(beside), 'problem')} (geometric mean): faster on {counts['faster']}, level within the spread "
         f"on {counts['level']}, slower on {counts['slower']}. The largest gain is {name_of(best)}, {best.ratio:.2f} "
         "times as fast."

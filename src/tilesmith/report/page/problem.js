@@ -26,11 +26,11 @@ function triedPanels() {
   });
   return [
     element("div", { class: "pair" },
-      panel("curve", "Tuning curve", "The best time so far. The dashed line is the mean best of as many of these configs in random order: below it, the search did better than chance.",
+      panel("curve", "Tuning curve", "The best time so far. The dashed line is the mean best of as many of these configs in random order: below it, the search did better than chance. Records have the second of each check: configs of one second are in no order.",
         element("div", { class: "tools" }, choice("Over", [["trials", "configs"], ["seconds", "seconds"]], STATE.clock, (value) => { STATE.clock = value; draw("curve"); }))),
       panel("shares", "Axes that mattered", "How much of the variance of log time each axis explains alone, among the configs tried.")),
     panel("slices", "Slices", "Each config tried is a dot; the line is the best at each value of the axis. Microseconds."),
-    panel("parallel", "Every config tried", "Each line is a config that works: orange ones are near the best, pale ones are twice as slow or more. Keep only some values of an axis below, or click a value.",
+    panel("parallel", "Every config tried", "Each line is a config that works, the fastest tenth in orange, the slowest ones pale. Keep only some values of an axis below, or click a value.",
       element("div", { class: "tools", id: "keep" })),
     element("div", { class: "panel" }, element("h3", {}, "Configs"), element("div", { id: "configs" })),
   ];

@@ -2,7 +2,8 @@
 let TRIALS = { problems: [], reasons: [] };
 
 async function inflate() {
-  const bytes = Uint8Array.from(atob(place("trials").textContent), (letter) => letter.charCodeAt(0));
+  const letters = atob(place("trials").textContent), bytes = new Uint8Array(letters.length);
+  for (let at = 0; at < letters.length; at++) bytes[at] = letters.charCodeAt(at);
   const text = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
   TRIALS = { problems: [], reasons: [], ...JSON.parse(text) };
 }
@@ -20,11 +21,11 @@ const groupsHeld = () => TRIALS.problems[STATE.problem] || [];
 const groupHeld = () => groupsHeld().find((group) => group.solver === STATE.solver) || groupsHeld()[0];
 const varied = (group) => Object.keys(group.axes).filter((name) => new Set(group.axes[name]).size > 1);
 
-// The configs in the order in which they were checked; those of one second share the second's end.
+// The configs in the order in which they were checked, to the second.
 function inOrder() {
   const rows = groupsHeld().flatMap(rowsOf);
   if (rows.some((row) => row.at === null)) return { rows: rows.filter((row) => row.us), ordered: false };
-  rows.sort((a, b) => a.at - b.at || (b.us || 0) - (a.us || 0));
+  rows.sort((a, b) => a.at - b.at);
   rows.forEach((row, index) => { row.count = index + 1; });
   return { rows, ordered: true };
 }
@@ -138,7 +139,7 @@ function parallelSpec(width) {
   const lines = [], order = [...good].sort((a, b) => b.us - a.us);
   order.forEach((row, id) => {
     const kept = isKept(row), tip = { time: time(row.us), "over the best": times(row.us / best), config: row.config };
-    for (const axis of axes) lines.push({ id, axis, kept, y: axis === "time" ? timeAt(row.us) : scaleOf[axis].at(row.values[axis]), slow: Math.min(1, Math.log(row.us / best) / Math.log(2)), tip });
+    for (const axis of axes) lines.push({ id, axis, kept, y: axis === "time" ? timeAt(row.us) : scaleOf[axis].at(row.values[axis]), slow: 1 - id / Math.max(1, order.length - 1), tip });
   });
   const ticks = axes.flatMap((axis) => axis === "time"
     ? [{ axis, y: 0, text: time(best) }, ...(worst > best * 1.05 ? [{ axis, y: 1, text: time(worst) }] : [])]
@@ -152,7 +153,7 @@ function parallelSpec(width) {
     layer: [
       { transform: [{ filter: "!datum.kept" }], mark: { type: "line", strokeWidth: .8, opacity: .25, color: color("line"), tooltip: false }, encoding: { x, y, detail: { field: "id" } } },
       { transform: [{ filter: "datum.kept" }], mark: { type: "line", strokeWidth: some ? 1.6 : 1.2, opacity: .55 }, encoding: { x, y, detail: { field: "id" }, order: { field: "axis", sort: axes },
-        color: { field: "slow", type: "quantitative", legend: null, scale: { interpolate: "rgb", domain: [0, .25, 1], range: [color("accent"), color("rival"), color("line")] } }, tooltip: TIP(lines) } },
+        color: { field: "slow", type: "quantitative", legend: null, scale: { interpolate: "rgb", domain: [0, .1, .12, 1], range: [color("accent"), color("accent"), color("rival"), color("line")] } }, tooltip: TIP(lines) } },
       { data: { values: ticks }, mark: { type: "text", fontSize: 11, color: color("panel"), stroke: color("panel"), strokeWidth: 6, tooltip: false }, encoding: { x, y, text: { field: "text" } } },
       { data: { values: ticks }, mark: { type: "text", fontSize: 11, color: color("ink"), cursor: "pointer", tooltip: false }, encoding: { x, y, text: { field: "text" } } },
     ],

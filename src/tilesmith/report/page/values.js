@@ -1,9 +1,10 @@
 // Numbers as text, elements, and the page's data. Text of the data is only ever set as text, never as markup.
 const DATA = JSON.parse(document.getElementById("data").textContent);
+const WHOLE = new Intl.NumberFormat("en"); // making one takes longer than using it
 const number = (value, digits = 3) => {
   if (value === null || value === undefined || !isFinite(value)) return "";
   return value !== 0 && (Math.abs(value) >= 10 ** digits)
-    ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(digits)));
+    ? WHOLE.format(Math.round(value)) : value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(digits - 1) : String(Number(value.toPrecision(digits)));
 };
 const time = (us) => us === null || us === undefined ? ""
   : us < 1000 ? `${number(us)} us` : us < 1e6 ? `${number(us / 1e3)} ms` : `${number(us / 1e6)} s`;
