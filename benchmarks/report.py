@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -166,6 +168,7 @@ class Seen:
     """What the browser saw of the page."""
 
     open_s: tuple[float, ...]
+    cpu_s: tuple[float, ...]  # of the page's process
     drawn: dict[str, str]
     blank: list[str]
     messages: list[str]
@@ -175,30 +178,36 @@ class Seen:
 
 def look(file: Path, pictures: Path | None) -> Seen:
     """Open the page twice in light colours and once in dark ones."""
-    open_s, messages, requests, violations = [], [], [], []
+    open_s, cpu_s, messages, requests, violations = [], [], [], [], []
     with browser() as running:
+        session = running.new_browser_cdp_session()
         for name, dark in (("first", False), ("light", False), ("dark", True)):
             with opened(running, file, dark=dark) as seen:
                 open_s.append(seen.seconds)
+                processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
+                cpu_s.append(max(each["cpuTime"] for each in processes if each["type"] == "renderer"))
                 drawn, blank = seen.drawn(), seen.blank()
                 violations += [] if name == "first" else seen.violations()
                 if pictures is not None and name != "first":
                     seen.page.screenshot(path=str(pictures / f"{name}.png"), full_page=True)
                 messages += seen.messages
                 requests += seen.requests
-    return Seen(tuple(open_s), drawn, blank, messages, requests, violations)
+    return Seen(tuple(open_s), tuple(cpu_s), drawn, blank, messages, requests, violations)
 
 
-def judged(count: int, trials: int, made_s: float, nbytes: int, seen: Seen) -> int:
+def judged(count: int, trials: int, made_s: float, made_cpu_s: float, nbytes: int, seen: Seen) -> int:
     """Print every figure beside its limit; 1 if one is missed."""
     drawn = sum(state == "yes" for state in seen.drawn.values())
     others = [url for url in seen.requests if not url.startswith(("file:", "data:", "blob:"))]
     rows = (
         ("problems, configs", f"{count}, {trials}", "", True),
+        ("load, cores", f"{os.getloadavg()[0]:.1f}, {os.cpu_count()}", "", True),
         ("made in", f"{made_s:.2f} s", f"< {MOST_MADE_S:g} s", made_s < MOST_MADE_S),
+        ("  processor time", f"{made_cpu_s:.2f} s", "", True),
         ("size", f"{nbytes / 2**20:.2f} MiB", f"< {MOST_BYTES >> 20} MiB", nbytes < MOST_BYTES),
         ("opened, all drawn, in", ", ".join(f"{each:.2f} s" for each in seen.open_s), f"< {MOST_OPEN_S:g} s",
          max(seen.open_s) < MOST_OPEN_S),
+        ("  processor time", ", ".join(f"{each:.2f} s" for each in seen.cpu_s), "", True),
         ("plots drawn", f"{drawn} of {len(seen.drawn)}, {len(seen.blank)} blank", "all",
          drawn == len(seen.drawn) and not seen.blank),
         ("console messages", str(len(seen.messages)), "0", not seen.messages),
@@ -225,11 +234,12 @@ def main() -> int:
         database.unlink(missing_ok=True)
         count, trials = write_database(database, asked.problems, asked.trials)
         write_results(results, database)
-        began = time.monotonic()
+        began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         words = [sys.executable, "-m", "tilesmith", "report", str(database), str(results), "-o", str(file)]
         subprocess.run(words, check=True, timeout=120, stdout=subprocess.DEVNULL)
         made_s = time.monotonic() - began
-        return judged(count, trials, made_s, file.stat().st_size, look(file, asked.keep))
+        made_cpu_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+        return judged(count, trials, made_s, made_cpu_s, file.stat().st_size, look(file, asked.keep))
 
 
 if __name__ == "__main__":

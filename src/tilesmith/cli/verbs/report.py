@@ -16,6 +16,7 @@ from tilesmith.dispatch.locations import open_databases
 from tilesmith.report.comparison import Comparison, as_row, compare, comparison_data, sentences
 from tilesmith.report.databases import source_of
 from tilesmith.report.gather import gather, is_same_file, read_source
+from tilesmith.report.library import begin_library
 from tilesmith.report.page import page, write_page
 from tilesmith.report.payload import Payload, page_data, trial_data
 from tilesmith.report.records import Findings
@@ -49,6 +50,8 @@ def command(
             raise click.UsageError(f"--compare takes two inputs, before and after; {len(inputs)} are named")
         if is_same_file(*inputs):
             raise click.UsageError(f"--compare takes two inputs; {inputs[0]} and {inputs[1]} are the same file")
+        if out:
+            begin_library()
         before, after = (gather([read_source(name)], keys, target) for name in inputs)
         found = compare(before, after, least / 100)
         _tell(found, (inputs[0], inputs[1]), as_json)
@@ -56,6 +59,7 @@ def command(
             data = comparison_data(found, before, after, (inputs[0], inputs[1]))
             _write(out, title or "What changed", data, None)
         return WORSE_STATUS if found.is_worse else 0 if found.compared else NOTHING_STATUS
+    begin_library()
     findings = _gathered(inputs, keys, target)
     trials = trial_data(findings.results)
     data = page_data(findings, trials)

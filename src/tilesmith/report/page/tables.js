@@ -29,13 +29,17 @@ class Table {
     this.scroll = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${label}: table` },
       element("table", {}, element("thead", {}, element("tr", {}, ...this.heads)), this.body));
     this.element = element("div", {}, tools, this.scroll);
-    this.texts = new Map(rows.map((row) => [row, columns.map((each) => this.textOf(each, row)).join(" ").toLowerCase()]));
     this.show();
   }
 
   textOf(column, row) {
     const text = column.text ? column.text(row) : column.value(row);
     return text === null || text === undefined ? "" : String(text);
+  }
+
+  wordsOf(row) {
+    this.texts ||= new Map(this.rows.map((each) => [each, this.columns.map((column) => this.textOf(column, each)).join(" ").toLowerCase()]));
+    return this.texts.get(row);
   }
 
   sortBy(index) {
@@ -46,7 +50,7 @@ class Table {
 
   show() {
     const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    this.shown = this.rows.filter((row) => words.every((word) => this.texts.get(row).includes(word)));
+    this.shown = words.length ? this.rows.filter((row) => words.every((word) => this.wordsOf(row).includes(word))) : [...this.rows];
     if (this.sort !== null) {
       const { value } = this.columns[this.sort];
       const none = (row) => value(row) === null || value(row) === undefined;
