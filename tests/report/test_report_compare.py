@@ -1,6 +1,8 @@
 """`report --compare`: what counts as a change, and the exit status for CI."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from report_samples import make_database, make_results
@@ -56,3 +58,14 @@ def test_usage(tmp_path, monkeypatch, capsys, words):
     make_results(tmp_path / "a.json", [1.0])
     assert run(["report", "--compare", *words]) == 2
     assert "--compare takes two inputs" in capsys.readouterr().err
+
+
+def test_the_example_of_the_page(tmp_path, monkeypatch, capsys):
+    text = (Path(__file__).parents[2] / "docs" / "guide" / "reports.md").read_text()
+    example = r"^\$ tilesmith (report --compare .*)\n((?:[^$].*\n)*)\$ echo \$\?\n(\d)"
+    command, output, status = re.search(example, text, re.M).groups()
+    monkeypatch.chdir(tmp_path)
+    make_results(tmp_path / "before.json", [10.0, 30.0])
+    make_results(tmp_path / "after.json", [20.0, 30.0])
+    assert run(command.split()) == int(status)
+    assert capsys.readouterr().out == output
