@@ -15,9 +15,10 @@ READY := system
 else
 RUN := $(BIN)/python
 READY := $(VENV)/.setup $(VENV)/.torch
+DRAWS := $(VENV)/.report
 endif
 
-.PHONY: help setup system demo test test-levels sweep keys style quality docs bench bench-models packages dist gpu-test gpu-bench gpu-search gpu-all clean
+.PHONY: report-bench help setup system demo test test-levels sweep keys style quality docs bench bench-models packages dist gpu-test gpu-bench gpu-search gpu-all clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 13
@@ -32,6 +33,10 @@ $(VENV)/.setup: pyproject.toml $(RUNTIME) | $(BIN)/python
 	$(PIP) install -e .
 	@touch $@
 
+$(VENV)/.report: pyproject.toml $(VENV)/.setup
+	$(PIP) install -e '.[report]'
+	@touch $@
+
 $(VENV)/.torch: | $(BIN)/python
 	$(PIP) install $(TORCH)
 	@touch $@
@@ -43,7 +48,7 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.torch $(VENV)/.setup
 system:
 	@$(PYTHON) benchmarks/gpu/build_runtime.py --check
 
-demo: $(READY)  ## tune real convolutions on this machine, check them, compare with oneDNN or, on a GPU, with cuDNN
+demo: $(READY) $(DRAWS)  ## tune real convolutions on this machine, check them, compare with oneDNN or, on a GPU, with cuDNN; draw a report
 	$(RUN) benchmarks/demo.py
 
 test: $(VENV)/.dev  ## everything that CI runs: quality, docs, tests
@@ -100,6 +105,9 @@ dist: $(VENV)/.dist  ## the source distribution and the wheels in dist/, run by 
 
 bench: $(VENV)/.setup $(VENV)/.torch  ## the benchmark tables of the docs, written to benchmarks/results/
 	$(BIN)/python benchmarks/cpu.py
+
+report-bench: $(VENV)/.dev  ## a report of 250 problems and 40,000 configs: made, opened in Chromium, checked
+	$(BIN)/python benchmarks/report.py
 
 packages: $(VENV)/.dev  ## the default kernel packages of CPUs and an H200, in dist/packages/: a minute or two of each core for each; ARGS='--again'
 	$(RUN) benchmarks/default_packages.py $(ARGS)

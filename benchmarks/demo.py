@@ -1,7 +1,8 @@
 """`make demo`: find the best kernels for real problems here, check them, compare with PyTorch's, remember them.
 
 On a machine with an NVIDIA GPU the problems run there, beside cuDNN and cuBLAS; elsewhere on the CPU, beside oneDNN.
-The first run tunes (a few seconds a problem); a later one finds everything in the database and only measures.
+The first run tunes (a few seconds a problem); a later one finds everything in the database and only measures. What was
+found is drawn as one page, `build/demo-report.html`.
 """
 
 from __future__ import annotations
@@ -15,20 +16,29 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from tilesmith import __version__
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.compare.benchmark import bench
-from tilesmith.compare.rival import rivals_of
+from tilesmith.compare.rival import Rival, chosen_rivals
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.errors import OutOfTimeError, TilesmithError
+from tilesmith.measure.host import moment
 from tilesmith.measure.machine import machine_of
 from tilesmith.problems.work import flops
+from tilesmith.report.databases import source_of
+from tilesmith.report.gather import gather
+from tilesmith.report.measured import measured_source
+from tilesmith.report.page import page, write_page
+from tilesmith.report.payload import page_data, trial_data
+from tilesmith.report.records import Source
 from tilesmith.targets.detect_cuda import has_cuda
 from tilesmith.targets.target import Target
 from tilesmith.tune.session import INTERRUPTED, tune
 
 FOLDER = Path(__file__).parent / "problems"
+REPORT = Path(__file__).parents[1] / "build" / "demo-report.html"
 console = Console(width=None if sys.stdout.isatty() else 120)
 
 
@@ -111,12 +121,32 @@ def row(item: Item, launch: Launchable, found: Bench) -> list[str]:
     ]  # fmt: skip
 
 
+def beside(target: Target) -> tuple[Rival, ...]:
+    """The libraries that are installed here, without those that compile or tune for minutes."""
+    return chosen_rivals((), target)
+
+
+def draw(items: tuple[Item, ...], target: Target, measured: Source) -> str:
+    """Write the report; returns its path, or why there is none."""
+    database = open_databases().writable
+    keys = {item.signature.canonical.key() for item in items}
+    found = gather([source_of(database, database.name), measured], {"demo": keys}, target.name)
+    trials = trial_data(found.results)
+    about = {"command": "make demo", "made": f"Made {moment()} by Tilesmith {__version__}"}
+    try:
+        REPORT.parent.mkdir(parents=True, exist_ok=True)
+        write_page(str(REPORT), page(f"Demo on {target.name}", {**page_data(found, trials), **about}, trials))
+    except (OSError, TilesmithError) as error:
+        return f"no report: {error}"
+    return f"report: {REPORT}"
+
+
 def main() -> int:
     start = time.perf_counter()
     demo = place()
     items = read_problems([str(FOLDER / demo.problems)]).items
     target = target_of(None, None, demo.device)
-    rivals = tuple(rivals_of(target).values())
+    rivals = beside(target)
     versions = "; ".join(rival.version() for rival in rivals)
     console.print(f"Tilesmith on {target.name}: {len(items)} problems, against {versions}", highlight=False)
     new = find(items, target, demo.tune_seconds)
@@ -124,12 +154,13 @@ def main() -> int:
     table = Table()
     for name in ("problem", "solver", "us", "GFLOP/s", "roofline", "error < bound", f"{demo.title} us", "faster"):
         table.add_column(name, justify="left" if name in ("problem", "solver") else "right", overflow="fold")
-    ratios, failed, disturbed = [], 0, 0
+    ratios, failed, disturbed, measured = [], 0, 0, []
     with console.status(f"measuring beside {demo.title} ..."):
         for item in items:
             launch = get_launchable(item.signature, target=target, external=False)
             found = bench(launch, machine, rivals, seconds=demo.bench_seconds)
             table.add_row(*row(item, launch, found))
+            measured.append((launch, found))
             failed += found.status == FAILED
             disturbed += found.status == DISTURBED
             ratios += found.ratio.values() if found.status == OK else []
@@ -147,6 +178,9 @@ def main() -> int:
             f"{disturbed} of {len(items)} left out of the mean: other processes took the cores; run it again when "
             "they rest.", highlight=False,
         )  # fmt: skip
+    named = {rival.name: rival.version() for rival in rivals}
+    source = measured_source("measured beside the library", target, machine, measured, named)
+    console.print(draw(items, target, source), highlight=False, soft_wrap=True)
     if new:
         console.print("Run it again: what was found is remembered.", highlight=False)
     return 1 if failed else 0

@@ -75,6 +75,12 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "guard_pages": (lambda: GuardedPages(1).seal(), "inaccessible memory pages: run it on Linux or macOS"),
     "cmake": (lambda: all(map(shutil.which, ("cmake", "pkg-config", "c++"))), "apt install cmake pkg-config g++"),
     "make": (lambda: shutil.which("make") is not None, "GNU make: apt install make"),
+    "drawing": (lambda: find_spec("vl_convert") is not None, "what draws reports: pip install vl-convert-python"),
+    "chromium": (
+        lambda: any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+        and all(map(find_spec, ("playwright", "axe_playwright_python", "vl_convert"))),
+        "Chromium, and what drives it: apt install chromium; pip install playwright axe-playwright-python",
+    ),
     "levels": (lambda: len(levels.HERE) > 1, "a processor of two levels: unset TILESMITH_CPU_LEVEL, or take a newer"),
 }
 FOLDERS = {

@@ -74,6 +74,7 @@ def test_json_fields(verb, capsys, tmp_path):
             *["-o", str(tmp_path / "small"), "--json"],
         ],
         "db": ["db", "query", "--db", str(ROOT / "tests" / "db" / "stores" / "v2.db"), "--json"],
+        "report": ["report", str(ROOT / "tests" / "db" / "stores" / "v2.db"), "-o", str(tmp_path / "r.html"), "--json"],
         "gemm": ["gemm", "tune", "MNK=8", "t=1", "s=60", "--threads", "1", "--json"],
         "tune": ["tune", *PROBLEM.split(), "--trials", "1", "--seconds", "60", "--json"],
         "bench": [

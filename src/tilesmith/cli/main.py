@@ -35,6 +35,7 @@ VERBS: Final = {
     "generate": "write the sources of a problem and the exact compiler command",
     "explain": "say why a solver is chosen: every candidate with its reason, prediction and time",
     "db": "look at databases, exchange what they hold, and look after them",
+    "report": "draw databases and results as one HTML page, or say what changed between two",
     "package": "build kernel packages, look at them, compare and change them",
     "embed": "write and build a C library with the kernels of chosen problems",
     "cache": "list, verify, prune or clear the cache of kernels, plans and sources",

@@ -16,6 +16,8 @@ from tilesmith.errors import RecordError
 OK = "ok"
 FAILED = "failed"
 STATUSES = (OK, FAILED)
+TUNE = "tune"  # the origin of what a search measured
+UNTUNED = "untuned"  # the origin of what a search measured as the choice that is made without one
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,8 @@ class Record:
     of ``prepare``, ``workspace`` bytes of scratch and packed filter. ``error`` is the largest error found by the check
     in units of ``bound``'s scale, so that ``error <= bound`` holds for every record that is ``ok``; both are None where
     they are no number.
-    ``origin`` says what measured it: ``tune``, ``find`` (defaults only), ``verify`` (a shipped record, timed here) or
-    ``import``.
+    ``origin`` says what measured it: ``tune``, ``untuned`` (a search, as the choice that is made without one), ``find``
+    (defaults only), ``verify`` (a shipped record, timed here) or ``import``. ``date`` is the second of the first check.
     Times are None where nothing was measured; ``reason`` says why a failed one failed.
     Raises ``RecordError`` for a field outside its rule (``RECORD_RULES``).
     """
@@ -147,7 +149,7 @@ class Record:
     generator: str = ""
     host: str = ""
     date: str = ""
-    origin: str = "tune"
+    origin: str = TUNE
 
     def __post_init__(self) -> None:
         values = self.__dict__

@@ -40,6 +40,11 @@ class HostFacts:
         return asdict(self)
 
 
+def moment() -> str:
+    """This second in UTC, such as ``2026-01-31T12:00:00Z``."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def host_facts(compiler: str = "", device: CudaDevice | None = None) -> HostFacts:
     """This machine, now. ``compiler`` is the identity of the compiler that made what is measured on ``device``."""
     try:
@@ -49,6 +54,6 @@ def host_facts(compiler: str = "", device: CudaDevice | None = None) -> HostFact
     return HostFacts(
         cpu=cpu_model(), cores=usable_cores(), system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(), compiler=compiler, load=load,
-        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), gpu=device.name if device else "",
+        date=moment(), gpu=device.name if device else "",
         driver=device.driver if device else "",
     )  # fmt: skip

@@ -66,15 +66,24 @@ def machine_of(target: Target, cache: ArtifactCache, ordinal: int = 0) -> Machin
     if isinstance(target, CudaTarget):
         return card_machine(target, ordinal)
     host = host_facts(find_compiler().identity)
-    key = hashlib.sha256(f"{_FORMAT}\0{host.name}\0{target}".encode()).hexdigest()[:32]
-    name = f"machine/{key}.json"
-    found = next((m for folder in cache.folders() if (m := _read(folder / name, target.name, host.name))), None)
+    found = known_machine(target, host.name, cache)
     if found is None:
         found = measure_machine(target, cache)
         # A folder that cannot be written costs the next process a second.
         with contextlib.suppress(OSError):
-            cache.publish(name, seal(asdict(found)))
+            cache.publish(_file_of(target, host.name), seal(asdict(found)))
     return found
+
+
+def known_machine(target: CpuTarget, host: str, cache: ArtifactCache) -> Machine | None:
+    """The peaks of ``target`` on the machine of this name, as ``machine_of`` kept them; nothing is measured."""
+    name = _file_of(target, host)
+    return next((m for folder in cache.folders() if (m := _read(folder / name, target.name, host))), None)
+
+
+def _file_of(target: CpuTarget, host: str) -> str:
+    key = hashlib.sha256(f"{_FORMAT}\0{host}\0{target}".encode()).hexdigest()[:32]
+    return f"machine/{key}.json"
 
 
 def measure_machine(target: CpuTarget, cache: ArtifactCache) -> Machine:
@@ -120,12 +129,13 @@ def roofline_seconds(signature: Signature, target: Target, machine: Machine) -> 
     """
     operations, nbytes = least_work(signature)
     if not isinstance(target, CpuTarget):  # GPUs are measured with a cold cache
-        return max(operations / _peak(signature, machine), nbytes / machine.memory_bandwidth)
+        return max(operations / peak_of(signature, machine), nbytes / machine.memory_bandwidth)
     bandwidth = machine.cache_bandwidth if nbytes <= target.l3_bytes else machine.memory_bandwidth
-    return max(operations / _peak(signature, machine), nbytes / bandwidth)
+    return max(operations / peak_of(signature, machine), nbytes / bandwidth)
 
 
-def _peak(signature: Signature, machine: Machine) -> float:
+def peak_of(signature: Signature, machine: Machine) -> float:
+    """The peak rate, in operations a second, at which the operands of a problem are multiplied."""
     if signature.acc_dtype == "fp64":
         return machine.fp64_flops
     if isinstance(signature, GemmSignature):

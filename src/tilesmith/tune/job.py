@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from tilesmith import __version__
-from tilesmith.db.records import Record
+from tilesmith.db.records import TUNE, UNTUNED, Record
 from tilesmith.errors import NoSolutionError
-from tilesmith.measure.host import HostFacts, host_facts
+from tilesmith.measure.host import HostFacts, host_facts, moment
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Draft, Plan
 from tilesmith.problems.rewrite import Signature
@@ -59,6 +59,16 @@ class Job:
         """The choice of ``fast`` mode: the default config that is predicted fastest."""
         return min((Point(solver.name, solver.default) for solver in self.solvers.values()), key=self.predict)
 
+    def origin_of(self, point: Point, held: str = "") -> str:
+        """The origin of a record of ``point``, which an earlier search recorded as ``held``.
+
+        One record of a search says that it is the untuned choice: reports compare the winner with it.
+        """
+        ours = self.origin == TUNE and self.candidates[point.solver].external is None
+        if ours and point == self.untuned:
+            return UNTUNED
+        return TUNE if held == UNTUNED else held or self.origin
+
     def predict(self, point: Point) -> float:
         """The cost model's seconds."""
         return self.solvers[point.solver].predict(point.config)
@@ -73,12 +83,12 @@ class Job:
         return assemble(draft, self.signature, point.solver, str(point.config), self.target, digests, provenance)
 
     def blank(self, point: Point) -> Record:
-        """A record of ``point`` with the evidence that all of this search's records share."""
+        """A record of ``point``, now, with the evidence that all of this search's records share."""
         return Record(
             self.problem, self.target.name, point.solver, str(point.config),
             revision=self.candidates[point.solver].solver.revision, compiler=self.compiler.identity,
             generator=f"tilesmith {__version__} {generator_digest(self.target.family)}", host=self.host.name,
-            date=self.host.date, origin=self.origin,
+            date=moment(), origin=self.origin_of(point),
         )  # fmt: skip
 
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tilesmith.db.records import Record, Search
+from tilesmith.db.records import TUNE, Record, Search
 from tilesmith.db.store import Database
 from tilesmith.db.waiting import patiently
 from tilesmith.errors import InterruptedSearchError, LaunchError, OutOfTimeError, TilesmithError
@@ -130,7 +130,7 @@ def tune(
     require_memory(wanted, "what a search checks against")
     finding = strategy == "defaults"
     budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1], hard or not finding, started)
-    job = make_job(signature, target, "find" if finding else "tune", among, device, takes_part(external))
+    job = make_job(signature, target, "find" if finding else TUNE, among, device, takes_part(external))
     budget.external = bool(job.external_points)
     solvers = worthwhile(list(job.solvers.values()))
     search = _Search(job, STRATEGIES[strategy](solvers, seed), database, budget, progress or silent)
@@ -330,7 +330,8 @@ class _Search:
             except ValueError:
                 continue
             if solver.space.contains(point.config):
-                self.log.add(point, record, None if record.time_us is None else record.time_us * 1e-6)
+                marked = replace(record, origin=job.origin_of(point, record.origin))
+                self.log.add(point, marked, None if record.time_us is None else record.time_us * 1e-6)
                 self.strategy.tell(point, self.log.time_s.get(point))
         self.known = self.budget.trials = len(self.log.records)
 

@@ -13,7 +13,6 @@ import click
 from tilesmith.cli.options import Actions, Number, csv_flag, json_flag, long_flag, solver_option, some_problems_argument
 from tilesmith.cli.problem_list import problem_keys
 from tilesmith.cli.terminal import CsvLines, complain, note, print_json, print_table, print_wrapped
-from tilesmith.db.connect import why_unreadable
 from tilesmith.db.exchange import (
     NEWEST,
     POLICIES,
@@ -24,10 +23,9 @@ from tilesmith.db.exchange import (
     json_lines,
     merge,
 )
+from tilesmith.db.existing import existing_database
 from tilesmith.db.layers import Layers
-from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.db.remote import cached_copy, is_url
 from tilesmith.db.store import Database, Table
 from tilesmith.db.upkeep import RecordFilter, is_outdated, prune, select, stats_of
 from tilesmith.dispatch.locations import lasting_databases, open_databases
@@ -65,7 +63,7 @@ def query(
 ) -> int:  # fmt: skip
     wanted = RecordFilter(problem_keys(words), target, solver)
     rows, write = [], CsvLines() if as_csv else print_json
-    layers = Layers((_existing(path),)) if path else open_databases(readonly=True)
+    layers = Layers((existing_database(path),)) if path else open_databases(readonly=True)
     for place in reversed(range(len(layers.databases))):
         database = layers.databases[place]
         for record in select(database, _table(trials), wanted):
@@ -97,7 +95,7 @@ def query(
 @solver_option
 @_db
 def export(words: tuple[str, ...], form: str, out: str | None, target: str, solver: str, path: str | None) -> int:
-    database = _existing(path) if path else open_databases(readonly=True).writable
+    database = existing_database(path) if path else open_databases(readonly=True).writable
     wanted = RecordFilter(problem_keys(words), target, solver)
     left_out: list[str] = []
     if form == "miopen":
@@ -137,7 +135,7 @@ def import_(files: tuple[Path, ...], policy: str, target: str | None, as_json: b
 def merge_(paths: tuple[str, ...], policy: str, as_json: bool) -> int:
     database, status = lasting_databases().writable, 0
     for path in paths:
-        taken = merge(everything(_existing(path)), database, policy)
+        taken = merge(everything(existing_database(path)), database, policy)
         status = max(status, _report(path, database, taken, as_json))
     return status
 
@@ -146,7 +144,7 @@ def merge_(paths: tuple[str, ...], policy: str, as_json: bool) -> int:
 @_db
 @json_flag
 def stats(path: str | None, as_json: bool) -> int:
-    layers = Layers((_existing(path),)) if path else open_databases(readonly=True)
+    layers = Layers((existing_database(path),)) if path else open_databases(readonly=True)
     for place, database in enumerate(layers.databases):
         found = {"role": layers.role(place), **asdict(stats_of(database))}
         if as_json:
@@ -193,9 +191,9 @@ def prune_(
 @json_flag
 def check(path: str | None, repair: bool, as_json: bool) -> int:
     if repair:
-        layers = Layers((_existing(path, readonly=False, damaged=True),)) if path else lasting_databases()
+        layers = Layers((existing_database(path, readonly=False, damaged=True),)) if path else lasting_databases()
     else:
-        layers = Layers((_existing(path, damaged=True),)) if path else open_databases(readonly=True)
+        layers = Layers((existing_database(path, damaged=True),)) if path else open_databases(readonly=True)
     bad = 0
     for place, database in enumerate(layers.databases):
         mine = place == len(layers.databases) - 1
@@ -223,20 +221,6 @@ def _advice(database: Database, mine: bool, path: str | None) -> str:
     if mine:
         return f"type `tilesmith db check{f' --db {path}' if path else ''} --repair`"
     return f"type `tilesmith db check --db {database.path} --repair` where it may be written, or install it again"
-
-
-def _existing(path: str, readonly: bool = True, damaged: bool = False) -> Database:
-    """The database at ``path``; ``FileFormatError`` if there is none, or (unless ``damaged``) it cannot be read."""
-    place = cached_copy(path) if is_url(path) else Path(path)
-    if not place.exists() and not Path(f"{place}.records").is_dir():
-        raise FileFormatError(f"{path}: no such database")
-    reason = None if damaged else why_unreadable(place)
-    if reason is not None:
-        raise FileFormatError(f"{path}: cannot be read as a database ({reason})")
-    database = open_database(place, readonly=readonly or is_url(path))
-    if is_url(path):
-        database.source = path
-    return database
 
 
 def _table(trials: bool) -> Table:
