@@ -1,0 +1,131 @@
+"""The interface of what runs tasks on workers. Local processes and Dask implement it; others join by entry point.
+
+An executor only says which workers are there, begins one task on one of them, and hands on what comes back.
+``fleet.spread`` decides which task goes where, and what happens when a worker is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from tilesmith.errors import ArgumentError, FleetError
+from tilesmith.fleet.survey import survey
+
+ENTRY_POINTS = "tilesmith.executors"
+
+#: Takes bytes that a task tells before it ends.
+Tell = Callable[[bytes], None]
+#: What a worker runs: a function of a module, called with the device, the task's bytes and ``Tell``.
+Run = Callable[[str, bytes, Tell], bytes]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A worker.
+
+    Args:
+        name: Its name, which no later worker gets.
+        host: The machine's name.
+        device: What it measures on: ``"cpu"``, ``"cuda"`` or ``"cuda:N"``.
+        target: The target's name.
+    """
+
+    name: str
+    host: str
+    device: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """A task that runs has told something: its progress."""
+
+    task: str
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Replied:
+    """A task is over: its reply, or (``reason``) why there is none."""
+
+    task: str
+    payload: bytes
+    reason: str = ""
+
+
+Event = Told | Replied
+
+
+class Executor(Protocol):
+    """Runs one task at a time on each of its workers. Every method returns within seconds, whatever workers do."""
+
+    def places(self) -> tuple[Place, ...]:
+        """The workers that are there now. A worker that was lost or dropped is in no later answer."""
+
+    def begin(self, place: Place, task: str, payload: bytes) -> None:
+        """Begin a task (``task`` is its name, used once) on a worker that runs none. A loss shows in ``places``."""
+
+    def wait(self, seconds: float) -> tuple[Event, ...]:
+        """All that has come since the last time. Waits at most so long for the first event."""
+
+    def drop(self, place: Place) -> None:
+        """End a worker that hangs, with its task. Another worker may come in its place."""
+
+    def close(self) -> None:
+        """End what this executor has started."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an executor is made from.
+
+    Args:
+        address: The text after ``--cluster``, such as ``tcp://scheduler:8786``.
+        run: What workers run.
+        device: Device of each worker: ``"cpu"`` or ``"cuda"``.
+        threads: CPU threads of a launch; None: the worker's default.
+        connect_s: Seconds that the connection may take.
+        tls: Paths of the certificates of the authority, of this client, and of its key; empty: as Dask is configured.
+        look: Says what a worker is (``fleet.survey.Survey``, as bytes), called there with ``device`` and ``threads``.
+    """
+
+    address: str
+    run: Run
+    device: str = "cpu"
+    threads: int | None = None
+    connect_s: float = 10.0
+    tls: tuple[str, str, str] = ("", "", "")
+    look: Callable[[str, int | None], bytes] = survey
+
+    @property
+    def family(self) -> str:
+        """Family of the targets."""
+        return "cpu" if self.device == "cpu" else "cuda"
+
+
+def open_executor(wanted: Wanted) -> Executor:
+    """The executor for an address: Dask's for its own addresses, else that of the entry point named before the colon.
+
+    Raises ``FleetError`` where nothing answers or a package is missing, ``ArgumentError`` for an unknown address.
+    """
+    scheme = wanted.address.partition(":")[0]
+    if scheme in ("tcp", "tls", "ws", "wss", "ucx", "local"):
+        from tilesmith.fleet.dask_cluster import open_dask
+
+        return open_dask(wanted)
+    found = [point for point in entry_points(group=ENTRY_POINTS) if point.name == scheme]
+    if not found:
+        known = sorted({point.name for point in entry_points(group=ENTRY_POINTS)})
+        others = "".join(f", {name}:..." for name in known)
+        raise ArgumentError(
+            f"cluster {wanted.address!r} is not known; write tcp://HOST:PORT or tls://HOST:PORT (a Dask scheduler), "
+            f"local:N (N workers here){others}"
+        )
+    try:
+        made: Executor = found[0].load()(wanted)
+    except ImportError as error:
+        raise FleetError(f"cluster {wanted.address}: its executor cannot be loaded: {error}") from None
+    return made
