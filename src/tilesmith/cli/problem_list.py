@@ -14,6 +14,7 @@ from tilesmith.problems.driver import (
     DriverCommand,
     KeyedProblem,
     RunOptions,
+    calls_of,
     command_or_key,
     is_key,
     parse_problem,
@@ -25,12 +26,13 @@ from tilesmith.problems.rewrite import Signature
 
 @dataclass(frozen=True)
 class Item:
-    """One direction of one command, or the problem of a key (``command`` is the key then)."""
+    """One direction of one command, or the problem of a key (``command`` is the key then); and its number of calls."""
 
     command: str
     direction: str
     signature: Signature
     options: RunOptions
+    calls: int = 1
 
     def __str__(self) -> str:
         return f"{self.command} ({self.direction})"
@@ -68,10 +70,10 @@ def read_problems(words: Sequence[str], dtype: str = "") -> Listing:
         raise CommandError(f"{words[1]!r} stands behind the file {words[0]}; options begin with --, see --help")
     else:
         text = " ".join(words)
-        commands, bad = [(text, parse_problem(text))], 0
+        commands, bad = [(text, parse_problem(text), 1)], 0
     items = tuple(
-        Item(text, direction, signature, command.options)
-        for text, command in commands
+        Item(text, direction, signature, command.options, calls)
+        for text, command, calls in commands
         for direction, signature in command.signatures
     )
     return _all_retyped(items, bad, dtype) if dtype else Listing(items, bad)
@@ -89,7 +91,7 @@ def problem_keys(words: tuple[str, ...]) -> frozenset[str] | None:
     return frozenset(item.signature.canonical.key() for item in listing.items)
 
 
-def _file(name: str) -> tuple[list[tuple[str, DriverCommand | KeyedProblem]], int]:
+def _file(name: str) -> tuple[list[tuple[str, DriverCommand | KeyedProblem, int]], int]:
     path = "/dev/stdin" if name == "-" else name
     if name != "-" and not (name.strip() and os.path.exists(path)):
         raise FileFormatError(f"{name!r} is neither a file nor a driver command or key")
@@ -99,7 +101,7 @@ def _file(name: str) -> tuple[list[tuple[str, DriverCommand | KeyedProblem]], in
             complain(str(line.error))
             bad += 1
         else:
-            commands.append((line.text.partition("#")[0].strip(), line.command))
+            commands.append((line.text.partition("#")[0].strip(), line.command, calls_of(line.text)))
     return commands, bad
 
 

@@ -6,7 +6,6 @@ import itertools
 import json
 import logging
 import math
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,9 @@ import click
 
 from tilesmith import env
 from tilesmith.errors import shortened
+from tilesmith.ready.console import clock, live_console, live_settings
 from tilesmith.ready.text_table import table
+from tilesmith.ready.watch_lines import search_words
 from tilesmith.tune.progress import Listener, Progress
 
 __all__ = [
@@ -93,45 +94,43 @@ class Steps:
     @contextmanager
     def search(self, name: str, budget_s: float | None) -> Iterator[Listener]:
         """A listener for a search, which may be silent for long: its state is shown at regular times."""
-        began, over, states = time.monotonic(), threading.Event(), [""]
-        budget = "" if budget_s is None else f" of {budget_s:.0f}"
+        began, over, states = time.monotonic(), threading.Event(), [search_words(None)]
+        budget = "" if budget_s is None else f" of {clock(budget_s)}"
 
         def listen(progress: Progress) -> None:
-            best = "" if progress.best_us is None else f", best {progress.best_us:.1f} us ({progress.best.split()[0]})"
-            failed = f", {progress.failed} failed" if progress.failed else ""
-            states[0] = f": {progress.trials} configs{failed}{best}"
+            states[0] = search_words(progress)
 
         def show() -> None:
             while not over.wait(self._every_s):
-                self._show(f"{name}: searching, {time.monotonic() - began:.0f}{budget} s{states[0]}")
+                self._show(f"{name}: {clock(time.monotonic() - began)}{budget}, {states[0]}")
 
-        clock = threading.Thread(target=show, daemon=True)
-        clock.start()
+        thread = threading.Thread(target=show, daemon=True)
+        thread.start()
         try:
             yield listen
         finally:
             over.set()
-            clock.join()
+            thread.join()
             self._show("")
 
 
 @contextmanager
 def progress(total: int, what: str) -> Iterator[Steps]:
     """``Steps`` of a verb: a bar on a terminal, one line an item elsewhere, and one each 10 seconds of a search."""
-    if not sys.stderr.isatty():
+    console = live_console()
+    if console is None:
         count = itertools.count(1)
         yield Steps(
             lambda text: note(f"[{next(count)}/{total}] {text}"), lambda text: note(text) if text else None, EVERY_S
         )
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
     from rich.table import Column
 
     text_column = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
     columns = (text_column, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=False) as bar:
+    with Bar(*columns, console=console, transient=False, **live_settings()) as bar:
         task = bar.add_task(what, total=total)
 
         def advance(text: str) -> None:
@@ -144,16 +143,16 @@ def progress(total: int, what: str) -> Iterator[Steps]:
 @contextmanager
 def transfer(what: str) -> Iterator[Callable[[int, int | None], None]]:
     """A function for the bytes that have come, and those of the whole if they are known: a bar on a terminal."""
-    if not sys.stderr.isatty():
+    console = live_console()
+    if console is None:
         yield lambda done, total: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bar
 
     text = TextColumn("{task.description}", markup=False)
     columns = (text, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=console, transient=True, **live_settings()) as bar:
         task = bar.add_task(shortened(what), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -7,24 +7,15 @@ ended.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tilesmith.compare.own_operator import time_own_operator
-from tilesmith.db.layers import Layers
 from tilesmith.db.records import Record
-from tilesmith.errors import (
-    CompileError,
-    InterruptedSearchError,
-    LaunchError,
-    NoSolutionError,
-    OutOfTimeError,
-    ProblemError,
-)
+from tilesmith.errors import InterruptedSearchError, NoSolutionError
 from tilesmith.measure.machine import Machine, machine_of, roofline_seconds
 from tilesmith.problems.rewrite import Signature
+from tilesmith.ready.held import Place, held_answer
 from tilesmith.ready.model_budget import Action, Standing, next_action
 from tilesmith.ready.model_records import (
     BUDGET,
@@ -39,45 +30,30 @@ from tilesmith.ready.model_records import (
     ModelRow,
     in_words,
 )
-from tilesmith.solvers.external.names import takes_part
-from tilesmith.targets.target import Target
-from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.ready.telling import Effort, compare_and_tell, ended_of_held, search_and_tell
+from tilesmith.ready.watch import tasks_of
 from tilesmith.tune import session
-from tilesmith.tune.job import Job, make_job
 from tilesmith.tune.process import Workers
-from tilesmith.tune.progress import Progress
+from tilesmith.tune.progress import LATE, PASSED_OVER, STOPPED, Ended, Event, Progress, Watcher, silent
 from tilesmith.tune.retune import current_setup
 from tilesmith.tune.session import TuneResult
 
 STARTS = 4  # configs that databases hold of a problem, to begin its search with
 GRACE_S = 0.5  # of the budget: to end
-_log = logging.getLogger("tilesmith.ready")
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where problems are tuned: the target, CUDA device ``ordinal``, databases and cache.
-
-    ``external``: PyTorch's own CUDA kernels compete (None: where PyTorch is loaded and TILESMITH_EXTERNAL lets them).
-    """
-
-    target: Target
-    ordinal: int
-    layers: Layers
-    cache: ArtifactCache
-    external: bool | None = None
 
 
 def tune_problems(
     calls: Mapping[Signature, int], place: Place, *, seconds: float, others: Mapping[str, int] | None = None,
-    progress: Listener | None = None, seed: int = 0,
+    progress: Listener | None = None, seed: int = 0, watcher: Watcher = silent, library: bool = True,
 ) -> ModelResult:  # fmt: skip
     """Tune the problems that ``calls`` counts. Ctrl-C ends it early; all that was measured is kept and in the result.
 
-    ``seconds`` do not include the interruption of the last search, which ends two seconds late at most. Raises
-    ``NoCompilerError`` and ``DatabaseError``.
+    ``progress`` gets the sums, ``watcher`` what happens to each problem. With ``library`` PyTorch's own operator is
+    timed, too. ``seconds`` may be infinite: then only a list that no search improves ends it. They do not
+    include the interruption of the last search, which ends two seconds late at most. Raises ``NoCompilerError`` and
+    ``DatabaseError``.
     """
-    tuning = _Tuning(calls, place, seconds, progress or (lambda state: None), seed)
+    tuning = _Tuning(calls, place, seconds, progress or (lambda state: None), seed, watcher, library)
     ended = INTERRUPTED
     try:
         ended = tuning.run()
@@ -91,10 +67,11 @@ class _Tuning:
     """The loop of actions."""
 
     def __init__(
-        self, calls: Mapping[Signature, int], place: Place, seconds: float, listener: Listener, seed: int
-    ) -> None:
+        self, calls: Mapping[Signature, int], place: Place, seconds: float, listener: Listener, seed: int,
+        watcher: Watcher, library: bool,
+    ) -> None:  # fmt: skip
         self._calls, self._place, self._budget_s = calls, place, seconds
-        self._listener, self._seed = listener, seed
+        self._listener, self._seed, self._watcher, self._library = listener, seed, watcher, library
         self._began = time.monotonic()
         self.standings: list[Standing] = []
         self._working: Standing | None = None
@@ -113,7 +90,8 @@ class _Tuning:
         self._tell("measuring the machine")
         self._now = current_setup(place.target, place.ordinal)
         machine = machine_of(place.target, place.cache, place.ordinal)
-        self.standings = [self._standing(row, machine) for row in _merged(self._calls)]
+        rows = [ModelRow(task.signature, task.calls) for task in tasks_of(self._calls.items())]
+        self.standings = [self._standing(row, machine) for row in rows]
         for each in sorted(self.standings, key=lambda each: -each.weight_s):
             if each.row.pytorch_us is None and each.row.tuned_us is not None and self._left_s > 0:
                 self._time_pytorch(each)
@@ -127,7 +105,8 @@ class _Tuning:
     def recover(self) -> None:
         """Read what an interrupted search has recorded."""
         if self._working is not None:
-            self._read(self._working)
+            self._watcher(Ended(_key(self._working), STOPPED))
+            self._read(self._working, STOPPED)
 
     # --- what is known ------------------------------------------------------------------------------------------------
 
@@ -135,38 +114,24 @@ class _Tuning:
         signature, place = row.signature, self._place
         standing = Standing(row, 0.0, roofline_seconds(signature, place.target, machine))
         try:
-            job = self._job(signature)
+            job = place.job(signature)
             standing.estimate_s = max(job.predict(job.untuned), standing.least_s)
         except NoSolutionError as error:
             standing.row = replace(row, state=FAILED, reason=str(error))
+            self._watcher(Ended(_key(standing), FAILED, reason=str(error)))
             return standing
-        self._read(standing)
+        self._read(standing, PASSED_OVER)
         return standing
 
-    def _job(self, signature: Signature) -> Job:
-        place = self._place
-        return make_job(signature, place.target, "find", device=place.ordinal, external=takes_part(place.external))
-
-    def _read(self, standing: Standing) -> None:
-        """Take over what the written database holds that was measured with today's solvers, compiler and machine."""
-        database, target = self._place.layers.writable, self._place.target.name
-        job = self._job(standing.signature)
-        best = database.best(job.problem, target, self._is_todays)
-        if best is None:
+    def _read(self, standing: Standing, outcome: str) -> None:
+        """Take over what is held of today's, and tell it."""
+        held = held_answer(standing.signature, self._place, self._now)
+        if held is None:
             return
-        untuned = (job.untuned.solver, str(job.untuned.config))
-        trials = [record for record in database.trials(job.problem, target, job.untuned.solver) if record.ok]
-        found = next((r for r in trials if (r.solver, r.config) == untuned and self._is_todays(r)), None)
-        search = database.search(job.problem, target)
-        state = MEASURED
-        if search is not None and search.strategy != "defaults":
-            state = CONVERGED if search.ended == session.CONVERGED else SEARCHED
+        state = CONVERGED if held.converged else SEARCHED if held.searched else MEASURED
         standing.searches = max(standing.searches, int(state != MEASURED))
-        untuned_us = None if found is None else found.time_us
-        standing.row = _with_times(standing.row, best, untuned_us, state)
-
-    def _is_todays(self, record: Record) -> bool:
-        return not self._now.changes(record)
+        standing.row = _with_times(standing.row, held.best, held.untuned_us, state)
+        self._watcher(ended_of_held(_key(standing), outcome, held))
 
     # --- what is done -------------------------------------------------------------------------------------------------
 
@@ -175,20 +140,18 @@ class _Tuning:
         words = f"{'measuring' if measures else 'searching'} {in_words(standing.signature)}"
         self._tell(words)
         before_us = standing.row.tuned_us
-        try:
-            result = session.tune(
-                standing.signature, place.target, database=place.layers.writable, cache=place.cache,
-                strategy="defaults" if measures else "model", max_seconds=action.limit_s, hard=True,
-                seed=self._seed, progress=lambda state: self._tell(_searching(words, state)), device=place.ordinal,
-                external=place.external, first=self._starts(standing.signature), workers=workers,
-            )  # fmt: skip
-        except OutOfTimeError:
-            standing.late += 1
+        effort = Effort(
+            "defaults" if measures else "model", None, action.limit_s, self._seed,
+            self._starts(standing.signature), hard=True,
+        )  # fmt: skip
+        found = search_and_tell(standing.signature, place, effort, lambda event: self._hear(words, event), workers)
+        if isinstance(found, Ended):
+            if found.outcome == LATE:
+                standing.late += 1
+            else:
+                standing.row = replace(standing.row, state=FAILED, reason=found.reason)
             return
-        except (NoSolutionError, CompileError, LaunchError, ProblemError) as error:
-            _log.info("%s: %s", in_words(standing.signature), error)
-            standing.row = replace(standing.row, state=FAILED, reason=str(error))
-            return
+        result = found
         _note_result(standing, result, searched=not measures, before_us=before_us)
         if measures:
             self._time_pytorch(standing)
@@ -200,15 +163,15 @@ class _Tuning:
         return [(each.record.solver, each.record.config) for each in answers if each.record.ok][:STARTS]
 
     def _time_pytorch(self, standing: Standing) -> None:
-        place = self._place
-        self._tell(f"PyTorch: {in_words(standing.signature)}")
-        try:
-            timing = time_own_operator(standing.signature, place.target, place.cache, place.ordinal)
-        except (LaunchError, MemoryError, RuntimeError) as error:
-            _log.info("PyTorch has no time for %s: %s", in_words(standing.signature), error)
-            return
-        if timing is not None:
-            standing.row = replace(standing.row, pytorch_us=timing.median_us)
+        if self._library:
+            self._tell(f"PyTorch: {in_words(standing.signature)}")
+            time_us = compare_and_tell(standing.signature, self._place, self._watcher)
+            standing.row = replace(standing.row, pytorch_us=time_us)
+
+    def _hear(self, words: str, event: Event) -> None:
+        self._watcher(event)
+        if isinstance(event, Progress):
+            self._tell(_searching(words, event))
 
     def _tell(self, doing: str) -> None:
         rows = [each.row for each in self.standings]
@@ -221,15 +184,8 @@ class _Tuning:
         self._listener(state)
 
 
-def _merged(calls: Mapping[Signature, int]) -> list[ModelRow]:
-    """One row for each canonical problem, by the spelling that was met first."""
-    found: dict[Signature, ModelRow] = {}
-    for signature, count in calls.items():
-        row = found.get(signature.canonical)
-        found[signature.canonical] = (
-            ModelRow(signature, count) if row is None else replace(row, calls=row.calls + count)
-        )
-    return list(found.values())
+def _key(standing: Standing) -> str:
+    return standing.signature.canonical.key()
 
 
 def _with_times(row: ModelRow, best: Record, untuned_us: float | None, state: str) -> ModelRow:

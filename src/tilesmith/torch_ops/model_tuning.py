@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -14,9 +14,12 @@ from tilesmith import env
 from tilesmith.dispatch.eager import forget
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError
-from tilesmith.ready.model_bar import model_bar
+from tilesmith.ready.console import live_console
+from tilesmith.ready.held import Place
 from tilesmith.ready.model_records import Listener, ModelResult
-from tilesmith.ready.model_session import Place, tune_problems
+from tilesmith.ready.model_session import tune_problems
+from tilesmith.ready.watch import Watch, tasks_of
+from tilesmith.ready.watch_display import watching
 from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.torch_ops.trace import Trace
 
@@ -86,16 +89,23 @@ def check_seconds(seconds: float) -> None:
 
 def tune_trace(
     trace: Trace, *, seconds: float, device: str | None = None, threads: int | None = None,
-    external: bool | None = None, progress: Listener | None = None,
+    external: bool | None = None, progress: Listener | None = None, lines: bool = False,
 ) -> ModelResult:  # fmt: skip
-    """Tune what a trace has met; the arguments are those of ``tune_model``."""
+    """Tune what a trace has met; the arguments are those of ``tune_model``.
+
+    Without ``progress`` the state is drawn on stderr if that is a terminal; with ``lines`` it is told elsewhere, too.
+    """
     name = trace.device if device is None else device
     target = target_of(None, threads if name == "cpu" else None, name)
     place = Place(target, max(0, device_ordinal(name)), lasting_databases(), open_cache(), external)
     before = torch.get_num_threads()
+    shown = progress is None and (lines or live_console() is not None)
+    watch = Watch(tasks_of(trace.problems.items()), total_s=seconds)
     try:
-        with model_bar() as bar:
-            return tune_problems(trace.problems, place, seconds=seconds, others=trace.others, progress=progress or bar)
+        with watching(watch, ends=False) if shown else nullcontext(watch) as watcher:
+            return tune_problems(
+                trace.problems, place, seconds=seconds, others=trace.others, progress=progress, watcher=watcher
+            )
     finally:
         torch.set_num_threads(before)  # measuring PyTorch sets the target's
         forget()  # the next call finds what was tuned

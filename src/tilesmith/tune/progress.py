@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 # Values of ``Progress.phase``.
 SEARCH, PLAYOFF, DONE = "search", "playoff", "done"
@@ -98,10 +97,14 @@ class Ended:
         config: Its config.
         untuned_us: Microseconds of the config that is chosen without a measurement, from the winner's race.
         tuned_us: Microseconds of the winner.
+        spread_us: Their spread.
+        trials: Configs tried in this search and in earlier ones.
         new_trials: Configs tried in this search.
+        failed: Configs that failed.
         seconds: Seconds that it took.
         ended: ``"converged"``, ``"budget"``, or empty without an answer.
         disturbed: Samples of these times that other processes disturbed, and that count.
+        stages: When the search reached each of its stages, in seconds since it began.
         reason: Why there is no answer.
         worker: Which worker did it; empty: this process.
     """
@@ -112,22 +115,21 @@ class Ended:
     config: str = ""
     untuned_us: float | None = None
     tuned_us: float | None = None
+    spread_us: float | None = None
+    trials: int = 0
     new_trials: int = 0
+    failed: int = 0
     seconds: float = 0.0
     ended: str = ""
     disturbed: int = 0
+    stages: tuple[tuple[str, float], ...] = ()
     reason: str = ""
     worker: str = ""
 
 
 Event = Began | Progress | Compared | Ended
 Watcher = Callable[[Event], None]
-
-
-class Listener(Protocol):
-    """Called after each batch, in the thread of the search."""
-
-    def __call__(self, progress: Progress) -> None: ...
+Listener = Callable[[Progress], None]  # of one search: called after each batch, in the thread of the search
 
 
 def silent(event: Event) -> None:

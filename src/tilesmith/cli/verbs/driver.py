@@ -13,7 +13,7 @@ from typing import Any
 import click
 import numpy as np
 
-from tilesmith.cli.terminal import budget_start, complain, print_json, progress
+from tilesmith.cli.terminal import budget_start, complain, print_json
 from tilesmith.db.find_text import algorithm_of
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
@@ -25,7 +25,7 @@ from tilesmith.dispatch.measuring import (
     steady_call,
     time_launchable,
 )
-from tilesmith.errors import CommandError, FileFormatError, OutOfTimeError
+from tilesmith.errors import CommandError, FileFormatError
 from tilesmith.measure.accuracy import Accuracy, check
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.measure.oracle import oracle
@@ -40,6 +40,7 @@ from tilesmith.targets.cuda_driver import device_ordinal
 _FIND, _BEST = "-1", "0"
 SEARCH_S = 60.0  # of --search 1, for each direction
 LEAST_S = 0.1
+STOPPED_STATUS, STOPPED = 130, "stopped; what was found is kept, and the next search goes on from there"
 NO_SEARCH = "--seconds has no effect: a gemm command has no --search (use `tilesmith tune`)"
 _FILE_FLAGS = {
     "in_data": "--in_data (-d)", "weights": "--weights (-e)", "in_bias": "--in_bias (-a)",
@@ -77,6 +78,8 @@ def run_command(words: Sequence[str]) -> int:
     status = 0
     if command.options.search:
         status = _search(command, device, SEARCH_S if own.seconds is None else own.seconds)
+        if status == STOPPED_STATUS:
+            return status
     for direction, signature in command.signatures:
         result = _run(command, direction, signature, device)
         if result.verdict is not None and not result.verdict.ok:
@@ -144,28 +147,28 @@ def unheeded(command: DriverCommand, seconds: float | None = None) -> list[str]:
 
 
 def _search(command: DriverCommand, device: str, seconds: float) -> int:
-    """Search each direction. If a search finds nothing in time, print that and run the best known config."""
-    from tilesmith.tune.session import tune
+    """Search each direction. If a search finds no answer, print why; what is known runs then. 130 after Ctrl-C."""
+    from tilesmith.ready.held import Place
+    from tilesmith.ready.list_tuning import tune_list
+    from tilesmith.ready.telling import Effort
+    from tilesmith.ready.watch import Watch, tasks_of
+    from tilesmith.ready.watch_display import watching
 
-    target, status = target_of(None, None, device), 0
-    with progress(len(command.signatures), "search") as step:
-        for direction, signature in command.signatures:
-            try:
-                with step.search(direction, seconds) as listener:
-                    found = tune(
-                        signature, target, database=lasting_databases().writable, cache=open_cache(),
-                        max_seconds=seconds, device=max(0, device_ordinal(device)), progress=listener,
-                        started=budget_start(),
-                    )  # fmt: skip
-            except OutOfTimeError as error:
-                complain(f"{direction}: {error}")
-                status = error.exit_status
-                continue
-            step(
-                f"{direction}: {found.record.solver} {found.record.config} {found.record.time_us:.1f} us, "
-                f"{found.new_trials} new trials in {found.seconds:.1f} s"
-            )
-    return status
+    place = Place(
+        target_of(None, None, device), max(0, device_ordinal(device)), lasting_databases(), open_cache()
+    )  # fmt: skip
+    tasks = tasks_of((signature, 1) for _, signature in command.signatures)
+    watch = Watch(tasks, each_s=seconds)
+    with watching(watch) as watcher:
+        stopped = tune_list(tasks, place, Effort(seconds=seconds), watcher, start=budget_start)
+    directions = {signature.canonical.key(): direction for direction, signature in command.signatures}
+    for key, row in watch.rows.items():
+        if row.end is not None and row.end.reason:
+            complain(f"{directions[key]}: {row.end.reason}")
+    if stopped:
+        complain(STOPPED)
+        return STOPPED_STATUS
+    return 0 if all(row.answered for row in watch.rows.values()) else 1
 
 
 def _run(command: DriverCommand, direction: str, signature: Signature, device: str) -> RunResult:

@@ -12,7 +12,7 @@ from tilesmith.cli.options import json_flag
 from tilesmith.cli.terminal import note, print_json
 from tilesmith.cli.traced_script import check_script, trace_script
 from tilesmith.errors import FileFormatError
-from tilesmith.problems.driver import command_or_key
+from tilesmith.problems.driver import calls_text, command_or_key
 from tilesmith.problems.rewrite import Signature
 
 
@@ -48,12 +48,8 @@ def command(script: Path, arguments: tuple[str, ...], out: Path | None, as_json:
 
 def _lines(script: Path, trace: Any) -> list[str]:
     lines = [f"# met by {script}"]
-    lines += [f"{command_or_key(signature)}  # {_times(count)}" for signature, count in trace.problems.items()]
-    return lines + [f"# not described: {text} ({_times(count)})" for text, count in trace.others.items()]
-
-
-def _times(count: int) -> str:
-    return "1 call" if count == 1 else f"{count} calls"
+    lines += [f"{command_or_key(signature)}  # {calls_text(count)}" for signature, count in trace.problems.items()]
+    return lines + [f"# not described: {text} ({calls_text(count)})" for text, count in trace.others.items()]
 
 
 def _record(signature: Signature, count: int) -> dict[str, object]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
+import math
+import sys
 from dataclasses import asdict
+from typing import Final
 
 import click
 
@@ -18,19 +20,43 @@ from tilesmith.cli.options import (
     threads_option,
 )
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.cli.terminal import budget_start, complain, note, print_json, progress
+from tilesmith.cli.terminal import budget_start, complain, note, print_json
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
-from tilesmith.errors import CompileError, LaunchError, NoSolutionError
+from tilesmith.errors import ArgumentError
+from tilesmith.ready.console import width_of
+from tilesmith.ready.held import Place
+from tilesmith.ready.list_tuning import tune_list
+from tilesmith.ready.model_records import INTERRUPTED, PYTORCH
+from tilesmith.ready.model_session import tune_problems
+from tilesmith.ready.telling import Effort
+from tilesmith.ready.watch import TunedRow, Watch, tasks_of
+from tilesmith.ready.watch_display import watching
+from tilesmith.ready.watch_lines import summary_table, summary_words
+from tilesmith.solvers.external.names import takes_part
 from tilesmith.targets.cuda_driver import device_ordinal
-from tilesmith.tune.process import Workers
-from tilesmith.tune.session import STRATEGIES, TuneResult, tune
+from tilesmith.tune.progress import FAILED, LATE, Ended, Event
+from tilesmith.tune.session import STRATEGIES
+
+SECONDS: Final = 15.0  # of a problem
+TOTAL_LEAST_S: Final = 5.0  # of a list
+STOPPED_STATUS: Final = 130
+NOTHING: Final = "none"
 
 
 @click.command("tune", help="Search the best config of each problem and remember it.", **PROBLEMS)
 @click.argument("words", nargs=-1, required=True, metavar="FILE|COMMAND", type=click.UNPROCESSED)
-@click.option("--strategy", type=click.Choice(list(STRATEGIES)), default="model", help="How the space is searched.")
+@click.option("--strategy", type=click.Choice(list(STRATEGIES)), help="How the space is searched (default: model).")
 @click.option("--trials", type=click.IntRange(1), help="Configs of a problem at most (default: no limit).")
-@click.option("--seconds", type=Number(0.1), default=15.0, help="Seconds of a problem at most (default 15).")
+@click.option("--seconds", type=Number(0.1), help="Seconds of a problem at most (default 15).")
+@click.option(
+    "--total-seconds", type=Number(TOTAL_LEAST_S), help="Seconds of the whole list, spent where they gain most."
+)
+@click.option("--until-no-gain", is_flag=True, help="Go on until no search is expected to save 0.05 % of the list.")
+@click.option("--resume", is_flag=True, help="Pass over what an earlier run has tuned.")
+@click.option(
+    "--against", type=click.Choice([PYTORCH, NOTHING]),
+    help="Whose time stands beside (default: pytorch if it is installed).",
+)  # fmt: skip
 @external_option
 @device_option
 @threads_option
@@ -38,58 +64,82 @@ from tilesmith.tune.session import STRATEGIES, TuneResult, tune
 @dtype_option
 @json_flag
 def command(
-    words: tuple[str, ...], strategy: str, trials: int | None, seconds: float, external: bool | None, device: str,
-    threads: int | None, seed: int, dtype: str | None, as_json: bool,
+    words: tuple[str, ...], strategy: str | None, trials: int | None, seconds: float | None,
+    total_seconds: float | None, until_no_gain: bool, resume: bool, against: str | None, external: bool | None,
+    device: str, threads: int | None, seed: int, dtype: str | None, as_json: bool,
 ) -> int:  # fmt: skip
+    by_gain = until_no_gain or total_seconds is not None
+    if by_gain:
+        _refuse({"--strategy": strategy, "--trials": trials, "--seconds": seconds, "--resume": resume or None})
     listing = read_problems(words, dtype or "")
-    target, layers, cache = target_of(None, threads, device), lasting_databases(), open_cache()
-    failed, results = 0, []
-    with progress(len(listing.items), "tune") as step, Workers() as workers:
-        for item in listing.items:
-            try:
-                with step.search(f"{item}", seconds) as listener:
-                    result = tune(
-                        item.signature, target, database=layers.writable, cache=cache, strategy=strategy,
-                        max_trials=trials, max_seconds=seconds, seed=seed, progress=listener,
-                        device=max(0, device_ordinal(device)), external=external, workers=workers,
-                        started=budget_start(),
-                    )  # fmt: skip
-            except (NoSolutionError, CompileError, LaunchError) as error:
-                complain(f"{item}: {error}")
-                failed += 1
-                continue
-            results.append(result)
-            step(_line(item, result))
-            if as_json:
-                print_json(_record(item, result))
-            else:
-                click.echo(f"{item.signature.key()} {result.record.solver} {result.record.config}")
-    if results:
-        good = [result for result in results if not result.disturbed]
-        speedups = [result.speedup for result in good if result.speedup]
-        gain = f", {statistics.geometric_mean(speedups):.3f}x over untuned" if speedups else ""
-        if len(good) < len(results):
-            gain += f" ({len(results) - len(good)} left out: disturbed by other processes)"
-        middle = statistics.median(result.seconds for result in results)
-        note(f"{len(results)} problems tuned, median {middle:.1f} s a problem{gain}")
-    return listing.status or (1 if failed else 0)
+    # Timing PyTorch loads it here; its kernels compete only if that was asked for, or it was loaded before.
+    place = Place(
+        target_of(None, threads, device), max(0, device_ordinal(device)), lasting_databases(), open_cache(),
+        takes_part(external),
+    )  # fmt: skip
+    tasks = tasks_of((item.signature, item.calls) for item in listing.items)
+    each_s = SECONDS if seconds is None else seconds
+    total_s = (math.inf if total_seconds is None else total_seconds) if by_gain else None
+    watch, library = Watch(tasks, total_s, each_s), against != NOTHING
+    names = {task.key: task.name for task in tasks}
+    with watching(watch) as show:
+
+        def listen(event: Event) -> None:
+            show(event)
+            if isinstance(event, Ended) and event.outcome in (FAILED, LATE):
+                complain(f"{names[event.problem]}: {event.reason}")
+            if isinstance(event, Ended) and as_json and not by_gain:
+                _print_rows(listing.items, watch.rows[event.problem], place)
+
+        if total_s is not None:
+            calls = {task.signature: task.calls for task in tasks}
+            ended = tune_problems(calls, place, seconds=total_s, seed=seed, watcher=listen, library=library).ended
+            stopped = ended == INTERRUPTED
+        else:
+            effort = Effort(strategy or "model", trials, each_s, seed)
+            stopped = tune_list(tasks, place, effort, listen, library=library, resume=resume, start=budget_start)
+    rows = list(watch.rows.values())
+    if as_json and by_gain:
+        for row in rows:
+            _print_rows(listing.items, row, place)
+    if rows and not as_json:
+        click.echo(summary_table(rows, width_of(sys.stdout)))
+    for line in summary_words(watch, rows) if rows else ():
+        note(line) if as_json else click.echo(line)
+    if stopped:
+        again = "the same command goes on" if by_gain else "the same command with --resume goes on"
+        complain(f"stopped; what was found is kept, and {again}")
+        return STOPPED_STATUS
+    return listing.status or (0 if all(row.answered for row in rows) else 1)
 
 
-def _record(item: Item, result: TuneResult) -> dict[str, object]:
+def _refuse(given: dict[str, object]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ArgumentError(
+                f"{name} is for a list whose problems are searched alike; with --total-seconds or --until-no-gain the "
+                "time goes where it gains most: leave it out"
+            )
+
+
+def _print_rows(items: tuple[Item, ...], row: TunedRow, place: Place) -> None:
+    """One object for each direction of each command that names the problem, if it has an answer."""
+    if not row.answered:
+        return
+    for item in items:
+        if item.signature.canonical.key() == row.task.key:
+            print_json(_record(item, row, place))
+
+
+def _record(item: Item, row: TunedRow, place: Place) -> dict[str, object]:
+    end = row.end
+    assert end is not None
+    ranking = place.layers.writable.ranking(row.task.key, place.target.name)
     return {
-        **item.row, "target": result.target,
-        "solver": result.record.solver, "config": result.record.config, "time_us": result.record.time_us,
-        "spread_us": result.record.spread_us, "speedup": result.speedup, "trials": result.trials,
-        "new_trials": result.new_trials, "failed": result.failed, "disturbed": result.disturbed,
-        "seconds": result.seconds, "ended": result.ended,
-        "stages": dict(result.stages),
-        "ranking": [asdict(record) for record in result.ranking],
+        **item.row, "target": place.target.name, "calls": row.task.calls, "outcome": end.outcome,
+        "solver": end.solver, "config": end.config, "time_us": end.tuned_us, "spread_us": end.spread_us,
+        "untuned_us": end.untuned_us, "speedup": row.speedup, "library": row.library, "library_us": row.library_us,
+        "winner": row.winner, "trials": end.trials, "new_trials": end.new_trials, "failed": end.failed,
+        "disturbed": end.disturbed, "seconds": end.seconds, "ended": end.ended, "stages": dict(end.stages),
+        "ranking": [asdict(record) for record in ranking],
     }  # fmt: skip
-
-
-def _line(item: Item, result: TuneResult) -> str:
-    gain = f", {result.speedup:.2f}x the untuned" if result.speedup else ""
-    return (
-        f"{item}: {result.record.solver} {result.record.config} "
-        f"{result.record.time_us:.1f} us{gain}; {result.new_trials} new trials in {result.seconds:.1f} s"
-    )

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from tilesmith.cli.options import Number, external_option, json_flag, threads_option
-from tilesmith.cli.terminal import EVERY_S, complain, note, print_json
+from tilesmith.cli.terminal import complain, print_json
 from tilesmith.cli.traced_script import check_script, torch_module, trace_script
 from tilesmith.dispatch.locations import lasting_databases
 from tilesmith.problems.driver import command_or_key
-from tilesmith.ready.model_bar import Lines
 from tilesmith.ready.model_records import INTERRUPTED, ModelResult, ModelRow
 
 
@@ -40,7 +38,7 @@ def command(
         return traced.status
     result: ModelResult = tuning.tune_trace(
         traced.trace, seconds=seconds, device=device, threads=threads, external=external,
-        progress=None if sys.stderr.isatty() else Lines(note, EVERY_S),
+        lines=True,
     )  # fmt: skip
     if as_json:
         for row in result.rows:

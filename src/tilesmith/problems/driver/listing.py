@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,20 @@ class CommandLine(NamedTuple):
     text: str
     command: DriverCommand | KeyedProblem | None
     error: CommandError | None
+
+
+_CALLS = re.compile(r"#\s*([0-9]{1,15}) calls?\s*$")
+
+
+def calls_text(count: int) -> str:
+    """The number of calls as ``tilesmith trace`` writes it behind a problem: ``1 call``, ``12 calls``."""
+    return "1 call" if count == 1 else f"{count} calls"
+
+
+def calls_of(text: str) -> int:
+    """The number of calls that a line's comment ends with; 1 without one."""
+    found = _CALLS.search(text)
+    return max(1, int(found[1])) if found else 1
 
 
 def read_commands(path: Path | str) -> Iterator[CommandLine]:
