@@ -1,7 +1,7 @@
-"""Searches that only take their time: what workers of ``benchmarks/fleet.py`` and of tests run in place of a real one.
+"""Searches that only take their time: the workers of ``benchmarks/fleet.py`` and of tests run them.
 
-A search sleeps for its recorded seconds, scaled, and leaves records as a real one does: trials, answers, the search. Its
-times depend on the problem and config, and (``noise``) on the moment, so that two searches of a problem differ.
+A search sleeps for its recorded seconds, scaled, and leaves records as a real one does: trials, answers, how it went.
+Its times depend on the problem and config, and (``noise``) on the moment, so that two searches of a problem differ.
 """
 
 from __future__ import annotations

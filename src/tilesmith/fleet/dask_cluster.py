@@ -120,8 +120,8 @@ class DaskExecutor:
 
     @property
     def dashboard(self) -> str:
-        """The address of Dask's own page."""
-        return str(self._client.dashboard_link or "")
+        """The address of Dask's own page; empty for a cluster that ends with this client."""
+        return str(self._client.dashboard_link or "") if self._cluster is None else ""
 
     def places(self) -> tuple[Place, ...]:
         """As ``Executor``. Raises ``FleetError`` if the scheduler has gone."""

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Protocol
 
-from tilesmith.errors import ArgumentError, FleetError
 from tilesmith.fleet.survey import survey
-
-ENTRY_POINTS = "tilesmith.executors"
 
 #: Takes bytes that a task tells before it ends.
 Tell = Callable[[bytes], None]
@@ -104,28 +100,3 @@ class Wanted:
     def family(self) -> str:
         """Family of the targets."""
         return "cpu" if self.device == "cpu" else "cuda"
-
-
-def open_executor(wanted: Wanted) -> Executor:
-    """The executor for an address: Dask's for its own addresses, else that of the entry point named before the colon.
-
-    Raises ``FleetError`` where nothing answers or a package is missing, ``ArgumentError`` for an unknown address.
-    """
-    scheme = wanted.address.partition(":")[0]
-    if scheme in ("tcp", "tls", "ws", "wss", "ucx", "local"):
-        from tilesmith.fleet.dask_cluster import open_dask
-
-        return open_dask(wanted)
-    found = [point for point in entry_points(group=ENTRY_POINTS) if point.name == scheme]
-    if not found:
-        known = sorted({point.name for point in entry_points(group=ENTRY_POINTS)})
-        others = "".join(f", {name}:..." for name in known)
-        raise ArgumentError(
-            f"cluster {wanted.address!r} is not known; write tcp://HOST:PORT or tls://HOST:PORT (a Dask scheduler), "
-            f"local:N (N workers here){others}"
-        )
-    try:
-        made: Executor = found[0].load()(wanted)
-    except ImportError as error:
-        raise FleetError(f"cluster {wanted.address}: its executor cannot be loaded: {error}") from None
-    return made

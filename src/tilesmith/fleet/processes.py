@@ -18,6 +18,7 @@ from tilesmith.fleet.survey import read_survey
 from tilesmith.targets.detect import usable_cores
 from tilesmith.targets.detect_cuda import cuda_devices
 
+ALL = "all"  # the value of --device
 START_S = 120.0  # for a process that imports and looks at its device, on a busy machine
 RESTARTS = 5  # of one device's process
 _TOLD, _REPLY = b"t", b"r"

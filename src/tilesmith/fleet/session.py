@@ -137,6 +137,8 @@ class FleetRun:
         self._hosts: dict[tuple[str, str], str] = {}  # which machine found an answer
         #: Counts of what came: problems settled before this client, answers that came twice, messages refused.
         self.before = self.twice = self.refused = 0
+        #: Answers that a second machine has measured, and those of them that it confirmed.
+        self.checked = self.agreed = 0
 
     def results(self) -> Iterator[Result]:
         """Every problem on every target of the fleet. Raises ``FleetError`` if there is no worker, or no scheduler."""
@@ -230,6 +232,8 @@ class FleetRun:
             return
         yield from self._keep(opened, place)
         if reply.checked is not None:
+            self.checked += 1
+            self.agreed += reply.checked.agrees
             self._tell_check(problem, target, reply.checked)
             yield Confirmed(problem, target, reply.checked)
         elif reply.error and reply.final:
@@ -264,12 +268,15 @@ class FleetRun:
                 progress.ANSWERED,
                 best.solver,
                 best.config,
-                parcel.untuned_us,
-                best.time_us,
-                parcel.new_trials,
-                parcel.seconds,
-                parcel.ended,
-                parcel.disturbed,
+                untuned_us=parcel.untuned_us,
+                tuned_us=best.time_us,
+                spread_us=best.spread_us,
+                trials=len(opened.trials),
+                new_trials=parcel.new_trials,
+                failed=parcel.failed,
+                seconds=parcel.seconds,
+                ended=parcel.ended,
+                disturbed=parcel.disturbed,
                 worker=place.name,
             )  # fmt: skip
         )
