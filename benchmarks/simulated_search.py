@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import random
+import signal
 import time
 from types import SimpleNamespace
 
@@ -27,7 +28,10 @@ TARGET = "sm_90a:132:h200"
 
 
 def settings() -> dict:
-    return {"scale": 1.0, "noise": 0.0, "seconds": {}, "trials": 40} | json.loads(os.environ.get(SETTINGS, "{}"))
+    """``deaths``: the share of tasks in which the worker is killed, at half of the search or before its reply."""
+    return {"scale": 1.0, "noise": 0.0, "seconds": {}, "trials": 40, "deaths": 0.0} | json.loads(
+        os.environ.get(SETTINGS, "{}")
+    )
 
 
 def look(device: str, threads: int | None) -> bytes:
@@ -39,7 +43,16 @@ def look(device: str, threads: int | None) -> bytes:
 
 
 def run(device: str, payload: bytes, tell) -> bytes:
-    return run_with(search, device, payload, tell)
+    reply = run_with(search, device, payload, tell)
+    if b'"kind":"tune"' in payload:
+        die(settings()["deaths"] / 2)
+    return reply
+
+
+def die(chance: float) -> None:
+    """Kill this process with some chance."""
+    if random.SystemRandom().random() < chance:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def search(task, device, database, listen):
@@ -49,6 +62,7 @@ def search(task, device, database, listen):
     chance = random.Random(f"{device} {time.time_ns()}" if given["noise"] else task.problem)
     began = time.monotonic()
     time.sleep(seconds / 2)
+    die(given["deaths"] / 2)
     listen(Progress(task.problem, SEARCH, given["trials"] // 2, 0, seconds / 2, task.seconds))
     known = {record.config for record in database.trials(task.problem, task.target)}
     trials = [

@@ -134,6 +134,7 @@ class FleetRun:
         # By machine: parcels that it need not hold any longer. Two threads meet there: names are taken one by one.
         self._received: dict[str, deque[str]] = defaultdict(deque)
         self._kept: set[str] = set()  # names of parcels
+        self._given_up: dict[tuple[str, str], str] = {}  # reasons
         self._hosts: dict[tuple[str, str], str] = {}  # which machine found an answer
         #: Counts of what came: problems settled before this client, answers that came twice, messages refused.
         self.before = self.twice = self.refused = 0
@@ -149,7 +150,10 @@ class FleetRun:
             self.before = len(self._journal.done)
             self._add_targets()
             yield from self._work()
-            yield from self._collect()
+            yield from self._collect()  # which may have the answer of a problem that was given up
+            for (problem, target), reason in self._given_up.items():
+                if (problem, target) not in self._journal.done:
+                    yield NotTuned(problem, target, reason)
             self._journal.finish()
 
     # --- tasks ----------------------------------------------------------------------------------------------------
@@ -200,7 +204,7 @@ class FleetRun:
             elif isinstance(outcome, Heard):
                 self._hear(outcome)
             elif isinstance(outcome, Failed):
-                yield from self._failed(outcome, problem, target)
+                self._failed(outcome, problem, target)
             else:
                 yield from self._finished(outcome, problem, target)
             self._add_targets()
@@ -213,12 +217,12 @@ class FleetRun:
             return
         self._watch(replace(told, worker=outcome.place.name))
 
-    def _failed(self, outcome: Failed, problem: str, target: str) -> Iterator[Result]:
+    def _failed(self, outcome: Failed, problem: str, target: str) -> None:
         if outcome.job.avoid:
             _log.warning("the answer for %s was not checked by a second machine: %s", problem, outcome.reason)
             return
         self._watch(progress.Ended(problem, progress.FAILED, reason=outcome.reason))
-        yield NotTuned(problem, target, outcome.reason)
+        self._given_up[problem, target] = outcome.reason
 
     def _finished(self, outcome: Finished, problem: str, target: str) -> Iterator[Result]:
         job, place = outcome.job, outcome.place
@@ -237,7 +241,7 @@ class FleetRun:
             self._tell_check(problem, target, reply.checked)
             yield Confirmed(problem, target, reply.checked)
         elif reply.error and reply.final:
-            yield from self._failed(Failed(job, reply.error), problem, target)
+            self._failed(Failed(job, reply.error), problem, target)
         elif reply.error:
             self._spread.again(job, place, reply.error)
         elif (problem, target) not in self._journal.done and not job.avoid:

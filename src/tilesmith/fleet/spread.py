@@ -19,6 +19,8 @@ from tilesmith.fleet.executor import Event, Executor, Place, Told
 ATTEMPTS = 5  # of a job
 WAIT_S = 60.0  # for a worker, if there is none
 POLL_S = 0.5  # between two looks at the workers
+END_S = 30.0  # for a question to the executor that is under way
+WAKE_S = 0.05  # until the thread that waits for events sees that the run is over
 _log = logging.getLogger("tilesmith.fleet")
 
 
@@ -178,7 +180,7 @@ class Spread:
                     self._begin_all()
         finally:
             over.set()
-            pump.join(2 * POLL_S)
+            pump.join(END_S)  # it must not take events of what comes next
 
     def _is_done(self) -> bool:
         with self._lock:
@@ -198,7 +200,7 @@ class Spread:
                         self._give_up()
                 with self._lock:
                     self._begin_all()
-                events = self._executor.wait(POLL_S)
+                events = self._executor.wait(WAKE_S)
                 with self._lock:
                     for event in events:
                         self._take(event)
