@@ -1,11 +1,13 @@
 """How good the search is: untuned against tuned, and tuned against a search ten times as long.
 
     python benchmarks/search.py [--threads N] [--times 10] [--long-strategy evolutionary] [--every N] [FILE]
+    python benchmarks/search.py --seconds 6 --times 6 --long-strategy model      6 seconds against 36
 
 For each problem of FILE (benchmarks/problems/cpu_fp32.txt), three choices are made, each in a new database: that of
 `fast` mode (nothing is measured), that of a search with the default budget, and that of a search which takes ten times
 as long and does not stop early. Their kernels then run interleaved in one process. Prints a line a problem and writes
-benchmarks/results/search_tN.json. One thread takes about an hour on 2 cores; a run that was stopped goes on from there.
+benchmarks/results/search_tN.json (with --seconds S: search_tN_Ss.json). One thread takes about an hour on 2 cores; a
+run that was stopped goes on from there.
 """
 
 from __future__ import annotations
@@ -43,16 +45,17 @@ def searched(item: Item, target: Target, folder: Path, name: str, **options: obj
     return launch, result.seconds, result.trials
 
 
-def compare(item: Item, target: Target, times: float, strategy: str) -> dict:
+def compare(item: Item, target: Target, times: float, strategy: str, budget_s: float | None = None) -> dict:
     with tempfile.TemporaryDirectory(prefix="tilesmith-search-") as name:
         folder = Path(name)
         fast = get_launchable(
             item.signature, target=target, mode="fast",
             database=open_database(folder / "fast.db"), cache=ArtifactCache(folder / "cache"),
         )  # fmt: skip
-        short, seconds, trials = searched(item, target, folder, "short")
+        limit = {} if budget_s is None else {"max_seconds": budget_s}
+        short, seconds, trials = searched(item, target, folder, "short", **limit)
         long, long_seconds, long_trials = searched(
-            item, target, folder, "long", max_seconds=times * seconds, strategy=strategy
+            item, target, folder, "long", max_seconds=times * (budget_s or seconds), strategy=strategy
         )
         arguments = sample_args(item.signature)
         calls = {
@@ -87,12 +90,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", nargs="?", default=str(ROOT / "benchmarks" / "problems" / "cpu_fp32.txt"))
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, help="budget of the short search (default: that of `tilesmith tune`)")
     parser.add_argument("--times", type=float, default=10.0)
     # The default strategy, model, stops when it expects nothing more; this one does not.
     parser.add_argument("--long-strategy", default="evolutionary")
     parser.add_argument("--every", type=int, default=1, help="take each N-th problem alone")
     options = parser.parse_args()
-    out = ROOT / "benchmarks" / "results" / f"search_t{options.threads}.json"
+    budget = "" if options.seconds is None else f"_{options.seconds:g}s"
+    out = ROOT / "benchmarks" / "results" / f"search_t{options.threads}{budget}.json"
     target = host_target(options.threads)
     host = host_facts(find_compiler().identity).as_dict()
     old = json.loads(out.read_text()) if out.exists() else {}
@@ -102,7 +107,7 @@ def main() -> int:
     for item in read_problems([options.file]).items[:: options.every]:
         if item.signature.key() in known:
             continue
-        row = compare(item, target, options.times, options.long_strategy)
+        row = compare(item, target, options.times, options.long_strategy, options.seconds)
         rows.append(row)
         data = {
             "target": target.name, "times": options.times, "every": options.every,

@@ -9,9 +9,9 @@ import pytest
 from tilesmith.cli import terminal
 from tilesmith.cli.main import run
 from tilesmith.cli.verbs import driver
-from tilesmith.cli.verbs import tune as tune_verb  # noqa: F401  # it takes session.tune with its import: the real one
 from tilesmith.db.records import Record
-from tilesmith.errors import OutOfTimeError
+from tilesmith.errors import InterruptedSearchError, OutOfTimeError
+from tilesmith.ready import watch_display
 from tilesmith.tune import session
 from tilesmith.tune.progress import PLAYOFF, SEARCH, Progress
 
@@ -26,16 +26,18 @@ def searches(monkeypatch):
 
     def slow(signature, target, *, progress, max_seconds, started, **options):
         asked.append((signature.mode, max_seconds, time.monotonic() - started))
-        progress(Progress("problem", SEARCH, 12, 1, 1.0, max_seconds, "c_dense mh=1", 3.25))
+        key = signature.canonical.key()
+        progress(Progress(key, SEARCH, 12, 1, 1.0, max_seconds, "c_dense mh=1", 3.25, 6.5, 8))
         time.sleep(0.3)
-        progress(Progress("problem", PLAYOFF, 34, 0, 1.0, max_seconds, "c_dense mh=1", 3.25))
+        progress(Progress(key, PLAYOFF, 34, 0, 1.0, max_seconds, "c_dense mh=1", 3.25))
         time.sleep(0.2)
         return SimpleNamespace(
-            record=record, speedup=1.5, disturbed=0, new_trials=34, seconds=0.5, ranking=(record,), target="target"
-        )
+            record=record, default=None, disturbed=0, trials=34, new_trials=34, failed=1, seconds=0.5,
+            ended="converged", stages={},
+        )  # fmt: skip
 
     monkeypatch.setattr(session, "tune", slow)
-    monkeypatch.setattr(terminal, "EVERY_S", 0.05)
+    monkeypatch.setattr(watch_display, "EVERY_S", 0.05)
     return asked
 
 
@@ -43,13 +45,14 @@ def test_a_search_has_a_budget_and_tells_its_state_on_a_pipe(searches, capsys):
     assert run([*SMALL.split(), "-F", "3", "-s", "1"]) == 0
     captured = capsys.readouterr()
     assert [(mode, seconds) for mode, seconds, _ in searches] == [("fwd", 60.0), ("bwd", 60.0)]
-    states = [line for line in captured.err.splitlines() if "searching" in line]
-    assert all(re.fullmatch(r"(fwd|bwd): searching, \d+ of 60 s(: .*)?", line) for line in states)
-    assert any(line.endswith(": 12 configs, 1 failed, best 3.2 us (c_dense)") for line in states)
-    assert any(line.endswith(": 34 configs, best 3.2 us (c_dense)") for line in states)
-    assert sum(bool(re.match(r"\[[12]/2\] (fwd|bwd): c_", line)) for line in captured.err.splitlines()) == 2
+    lines = [line for line in captured.err.splitlines() if not line.endswith("between two problems")]
+    problem = r"\[[12]/2\] (fwd|bwd) 1x8x8x8 to 8, 3x3 "
+    assert [line for line in lines if not re.match(problem, line) or len(line) > 80] == []
+    assert any(re.search(r": 12 tried, 8 left, 6.5 -> 3.25 us, \d:\d\d left$", line) for line in lines)
+    assert any(": 34 tried, 3.25 us" in line for line in lines)
+    assert sum(bool(re.fullmatch(problem + "NCHW fp32: 3.25 us, c_dense", line)) for line in lines) == 2
     assert "Verifies OK" in captured.out
-    assert "searching" not in captured.out
+    assert "tried" not in captured.out
 
 
 @pytest.mark.parametrize(
@@ -79,14 +82,15 @@ def test_a_search_without_an_answer_is_told_and_the_command_runs(capsys, monkeyp
     assert "Forward Convolution Verifies OK" in captured.out
 
 
-def test_other_searches_tell_their_state_too(searches, capsys, monkeypatch):
-    monkeypatch.setattr("tilesmith.cli.verbs.tune.tune", session.tune)
-    assert run(["tune", f"{SMALL} -F 1", "--seconds", "9"]) == 0
-    err = capsys.readouterr().err
-    assert re.search(r"\(fwd\): searching, \d+ of 9 s: 12 configs", err)
-    ((_, seconds, late),) = searches
-    assert seconds == 9.0
-    assert late >= 0
+def test_ctrl_c_in_a_search_ends_the_command(capsys, monkeypatch):
+    def stopped(*args, **options):
+        raise InterruptedSearchError("stopped")
+
+    monkeypatch.setattr(session, "tune", stopped)
+    assert run([*SMALL.split(), "-F", "0", "-s", "1"]) == 130
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[-1] == f"tilesmith: {driver.STOPPED}"
+    assert "Verifies" not in captured.out
 
 
 @pytest.mark.parametrize(
@@ -128,14 +132,14 @@ def test_a_file_for_the_bias_is_none_for_the_residual(tmp_path, monkeypatch, cap
     assert capsys.readouterr().err == ""
 
 
-def test_a_search_on_a_terminal_shows_one_line(monkeypatch):
+def test_a_search_of_another_verb_shows_one_line():
     shown = []
     steps = terminal.Steps(shown.append, shown.append, 0.02)
     with steps.search("conv (fwd)", 60.0) as listener:
         time.sleep(0.1)
         listener(Progress("problem", SEARCH, 5, 0, 1.0, 60.0))
         time.sleep(0.1)
-    assert shown[0].startswith("conv (fwd): searching, 0 of 60 s")
-    assert shown[-2].endswith(": 5 configs")
+    assert shown[0] == "conv (fwd): 0:00 of 1:00, preparing"
+    assert shown[-2] == "conv (fwd): 0:00 of 1:00, 5 tried"
     assert shown[-1] == ""
     assert driver.SEARCH_S == 60.0

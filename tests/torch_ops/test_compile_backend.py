@@ -131,6 +131,17 @@ def test_a_remembered_graph_is_found_and_a_new_answer_of_the_database_makes_anot
     assert [line.ours for line in report.lines] == [False]
 
 
+def test_a_graph_that_the_pass_has_not_seen_is_reported(caplog):
+    """Inductor's configuration can leave the pass out; the report says so instead of missing."""
+    model, x = nn.Conv2d(3, 5, 3).eval(), torch.randn(1, 3, 8, 8)
+    with torch.no_grad(), torch._inductor.config.patch(disabled_passes="joint_custom_post_pass"):
+        y = torch.compile(model, backend="tilesmith")(x)
+    assert error(y, copy.deepcopy(model).double()(x.double())) < 1e-5
+    (line,) = last_report().lines
+    assert (line.ours, line.reason) == (False, "PyTorch has compiled it without Tilesmith's pass")
+    assert "without Tilesmith's pass" in caplog.text
+
+
 def test_tuning_searches_and_races():
     """A search for the problem of the graph, then a race against PyTorch, which decides from then on."""
     a, b = torch.randn(4, 16), torch.randn(16, 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import numpy as np
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.locations import open_cache
 from tilesmith.measure.accuracy import Accuracy, plant_specials, verify
-from tilesmith.measure.device_bench import FILTER, DeviceBench, device_bench, time_plan
+from tilesmith.measure.device_bench import FILTER, DeviceBench, device_bench, time_plan, time_plans
 from tilesmith.measure.device_oracle import device_oracle
 from tilesmith.measure.memory import check_bytes, require_memory
 from tilesmith.measure.oracle import Oracle
 from tilesmith.measure.timing import Timing, interleave
+from tilesmith.plan.records import Launch, Step
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import DeviceArray, device, to_device, to_host
+from tilesmith.runtime.executable import Executable
 from tilesmith.targets.target import CudaTarget
 
 
@@ -61,6 +64,45 @@ def time_launchable(launch: Launchable, *, budget_s: float = 0.5, rounds: int = 
         launch.executable, launch.signature, launch.target, open_cache(), launch.ordinal, budget_s=budget_s,
         rounds=rounds, seed=seed,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """What one step of a plan adds to the time of a call: ``step`` is a kernel's symbol, or ``memset N bytes``.
+
+    Negative where the next step hides more than this one takes, or where both are within ``spread_us``.
+    """
+
+    step: str
+    time_us: float
+    spread_us: float
+
+
+def time_steps(launch: Launchable, *, budget_s: float = 0.5, rounds: int = 21, seed: int = 0) -> tuple[StepTime, ...]:
+    """What each step of the plan's ``run`` adds to the time of a call, in their order.
+
+    The plan's beginnings (its first step, its first two, ...) are timed interleaved, on the same tensors: each step
+    reads what the steps ahead of it wrote, and what overlaps counts once. The times add up to that of the whole.
+    Empty where the choice is a kernel of PyTorch, whose launches are its own.
+    """
+    plan = launch.plan
+    if not launch.exportable:
+        return ()
+    files = [Path(file) for file in launch.executable.files]
+    beginnings = [Executable(replace(plan, run=plan.run[: count + 1]), files) for count in range(len(plan.run))]
+    timings = time_plans(
+        beginnings, launch.signature, launch.target, open_cache(), launch.ordinal, budget_s=budget_s, rounds=rounds,
+        seed=seed,
+    )  # fmt: skip
+    before = [0.0, *(timing.median_us for timing in timings)]
+    return tuple(
+        StepTime(_step_name(step), timing.median_us - earlier, timing.spread_us)
+        for step, timing, earlier in zip(plan.run, timings, before, strict=False)
+    )
+
+
+def _step_name(step: Step) -> str:
+    return step.symbol if isinstance(step, Launch) else f"memset {step.nbytes} bytes"
 
 
 def time_prepare(launch: Launchable, arguments: Sequence[Any], *, rounds: int = 7) -> float:

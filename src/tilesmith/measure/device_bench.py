@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -146,15 +146,28 @@ def time_plan(
     budget_s: float = 0.5, rounds: int = 21, seed: int = 0,
 ) -> Timing:  # fmt: skip
     """The median time of a plan of ``signature``, on the CUDA device ``ordinal`` for a target of that family."""
+    return time_plans(
+        [executable], signature, target, cache, ordinal, budget_s=budget_s, rounds=rounds, seed=seed
+    )[0]  # fmt: skip
+
+
+def time_plans(
+    executables: Sequence[Executable], signature: Signature, target: Target, cache: ArtifactCache, ordinal: int = 0, *,
+    budget_s: float = 0.5, rounds: int = 21, seed: int = 0,
+) -> list[Timing]:  # fmt: skip
+    """``time_plan`` of several plans of one problem, interleaved."""
     problem = signature.canonical
     values = sample_args(problem, seed)
     if isinstance(target, CudaTarget):
         bench = device_bench(problem, values, target, cache, ordinal)
-        return bench.time({"": bench.timed.plan(executable).run}, budget_s=budget_s, rounds=rounds)[""]
+        calls = {str(index): bench.timed.plan(each).run for index, each in enumerate(executables)}
+        return list(bench.time(calls, budget_s=budget_s, rounds=rounds).values())
     arrays = aligned_arrays(problem, values)
-    packed = executable.prepare(arrays[FILTER]) if executable.prepares else None
-    call = executable.hold(arrays, packed)
-    return interleave({"ours": call}, budget_s=budget_s, rounds=rounds, threads=target.cores)["ours"]
+    held = {
+        str(index): each.hold(arrays, each.prepare(arrays[FILTER]) if each.prepares else None)
+        for index, each in enumerate(executables)
+    }
+    return list(interleave(held, budget_s=budget_s, rounds=rounds, threads=target.cores).values())
 
 
 def device_bench(

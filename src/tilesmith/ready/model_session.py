@@ -105,7 +105,6 @@ class _Tuning:
     def recover(self) -> None:
         """Read what an interrupted search has recorded."""
         if self._working is not None:
-            self._watcher(Ended(_key(self._working), STOPPED))
             self._read(self._working, STOPPED)
 
     # --- what is known ------------------------------------------------------------------------------------------------
@@ -127,6 +126,8 @@ class _Tuning:
         """Take over what is held of today's, and tell it."""
         held = held_answer(standing.signature, self._place, self._now)
         if held is None:
+            if outcome == STOPPED:
+                self._watcher(Ended(_key(standing), STOPPED))
             return
         state = CONVERGED if held.converged else SEARCHED if held.searched else MEASURED
         standing.searches = max(standing.searches, int(state != MEASURED))

@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tilesmith.ready.console import clock, live_console, live_settings, width_of
 from tilesmith.ready.watch import Watch
-from tilesmith.ready.watch_lines import counts, end_line, gain_words, search_words, state_line, time_left
-from tilesmith.tune.progress import SEARCHING, Ended, Event, Watcher
+from tilesmith.ready.watch_lines import counts, end_line, gain_words, now_words, state_line, time_left
+from tilesmith.tune.progress import Ended, Event, Watcher
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -82,6 +82,7 @@ def _drawn(watch: Watch, console: Console, ends: bool) -> Iterator[Watcher]:
         watch(event)
         if ends and isinstance(event, Ended) and event.problem in watch.rows:
             console.print(end_line(watch, watch.rows[event.problem], console.width), soft_wrap=True)
+        live.refresh()
 
     with live:
         yield listen
@@ -91,6 +92,7 @@ def _picture(watch: Watch, width: int) -> Group:
     """Two lines for each problem that is at work, then the whole list."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
+    from rich.table import Table
     from rich.text import Text
 
     lines: list[Any] = []
@@ -100,14 +102,12 @@ def _picture(watch: Watch, width: int) -> Group:
         of = "" if began.budget_s is None else f" of {clock(began.budget_s)}"
         spent = clock(watch.elapsed_s(one))
         lines.append(Text(f"{one.task.name}{where}", style="bold", no_wrap=True, overflow="ellipsis"))
-        words = search_words(one.state) if began.doing == SEARCHING else began.doing
-        if one.state is not None and one.state.best:
-            words += f" by {one.state.best.split()[0]}"
-        if row.library_us:
-            words += f", {row.library} {row.library_us:.4g} us"
+        words = now_words(one, row)
         lines.append(Text(f"  {spent}{of}: {words}", no_wrap=True, overflow="ellipsis"))
     share = watch.share
     left = time_left(watch)
-    text = f" {counts(watch)}{gain_words(watch)}, {clock(watch.spent_s)} gone{f', {left}' if left else ''}"
+    text = f"{counts(watch)}{gain_words(watch)}, {clock(watch.spent_s)} gone{f', {left}' if left else ''}"
     bar = ProgressBar(total=1.0, completed=share, width=max(8, min(30, width // 4)))
-    return Group(*lines, bar, Text(text.strip(), no_wrap=True, overflow="ellipsis"))
+    foot = Table.grid(padding=(0, 1))
+    foot.add_row(bar, Text(text, no_wrap=True, overflow="ellipsis"))
+    return Group(*lines, foot)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from tilesmith.ready.console import WIDTH, clock, cut
 from tilesmith.ready.text_table import table
-from tilesmith.ready.watch import Current, Task, TunedRow, Watch
-from tilesmith.tune.progress import FAILED, LATE, PASSED_OVER, PLAYOFF, SEARCHING, Progress
+from tilesmith.ready.watch import Current, Task, TunedRow, Watch, ratio
+from tilesmith.tune.progress import FAILED, LATE, PASSED_OVER, PLAYOFF, SEARCH, SEARCHING, Progress
 
 NAME = 22  # characters of a problem's name that a line has at least
 FASTER = 1.02  # speed-up of a problem that counts as faster
@@ -48,10 +48,30 @@ def search_words(state: Progress | None) -> str:
     """The state of one search: configs tried and left, and the best beside the untuned choice."""
     if state is None:
         return "preparing"
-    left = "" if state.left is None else f", {state.left} left"
     failed = f", {state.failed} failed" if state.failed else ""
+    gain = ratio(state.untuned_us, state.best_us)
     best = "" if state.best_us is None else f", {_times(state.untuned_us, state.best_us)}"
-    return f"{state.trials} tried{left}{failed}{best}"
+    return f"{state.trials} tried{_left(state)}{failed}{best}{f' ({gain:.2f}x)' if gain else ''}"
+
+
+def now_words(one: Current, row: TunedRow) -> str:
+    """What is done with a problem now, and what is known of it, with the library's time."""
+    if one.began.doing != SEARCHING and one.state is None:
+        words = one.began.doing
+    else:
+        words = search_words(one.state) + (f" by {one.state.best.split()[0]}" if one.state and one.state.best else "")
+    over = ratio(row.library_us, None if one.state is None else one.state.best_us)
+    return f"{words}{_beside(row)}{f' ({over:.2f}x)' if over else ''}"
+
+
+def _left(state: Progress) -> str:
+    """How many configs may follow: by the limit of trials, else roughly those for which there is time."""
+    if state.left is not None:
+        return f", {state.left} left"
+    if state.budget_s is None or not state.new_trials or not state.seconds or state.phase != SEARCH:
+        return ""
+    more = state.new_trials / state.seconds * max(0.0, state.budget_s - state.seconds)
+    return f", ~{float(f'{more:.1g}'):.0f} left"
 
 
 def _found(watch: Watch, one: Current, tail: str) -> list[str]:
@@ -61,8 +81,7 @@ def _found(watch: Watch, one: Current, tail: str) -> list[str]:
     state = one.state
     if state is None:
         return [f"preparing{tail}", "preparing"]
-    tried = f"{state.trials} tried"
-    left = "" if state.left is None else f", {state.left} left"
+    tried, left = f"{state.trials} tried", _left(state)
     failed = f", {state.failed} failed" if state.failed else ""
     best = "" if state.best_us is None else f", {_times(state.untuned_us, state.best_us)}"
     solver = f" by {state.best.split()[0]}" if state.best else ""

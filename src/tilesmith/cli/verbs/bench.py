@@ -31,6 +31,7 @@ from tilesmith.compare.benchmark import bench
 from tilesmith.compare.rival import Rival, chosen_rivals
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
+from tilesmith.dispatch.measuring import time_steps
 from tilesmith.errors import ArgumentError, CompileError, FileFormatError, LaunchError, NoSolutionError, PlanError
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.machine import Machine, machine_of
@@ -76,6 +77,7 @@ class Device:
 @click.option("--resume", is_flag=True, help="Keep what the --json file holds, and measure the rest.")
 @click.option("--time-limit", type=Number(0.0), help="Seconds after which no further problem is begun.")
 @click.option("--seconds", type=Number(0.05), default=2.0, help="Measuring time of a problem (default 2).")
+@click.option("--launches", is_flag=True, help="Also time what each launch of a plan adds to the whole.")
 @click.option("--tune", "tunes", is_flag=True, help="Tune each problem first.")
 @click.option("--tune-seconds", type=Number(0.1), default=15.0, help="Budget of --tune (default 15).")
 @external_option
@@ -86,8 +88,8 @@ class Device:
 @dtype_option
 def command(
     words: tuple[str, ...], against: tuple[str, ...], json_path: str | None, resume: bool, time_limit: float | None,
-    seconds: float, tunes: bool, tune_seconds: float, external: bool | None, device: str, threads: int | None,
-    mode: str | None, seed: int, dtype: str | None,
+    seconds: float, launches: bool, tunes: bool, tune_seconds: float, external: bool | None, device: str,
+    threads: int | None, mode: str | None, seed: int, dtype: str | None,
 ) -> int:  # fmt: skip
     started = time.monotonic()
     listing = read_problems(words, dtype or "")
@@ -108,7 +110,7 @@ def command(
     machine = machine_of(target, open_cache(), place.ordinal)
     method = ""
     todo = [item for item in listing.items if _name(item) not in rows]
-    ways = Ways(against, seconds, tune_seconds if tunes else None, external, mode, seed)
+    ways = Ways(against, seconds, tune_seconds if tunes else None, external, mode, seed, launches)
     with progress(len(todo), "bench") as step:
 
         def here() -> Iterator[tuple[Item, Measured]]:
@@ -146,7 +148,10 @@ def command(
 
 @dataclass(frozen=True)
 class Ways:
-    """How each problem is measured; ``tune_seconds`` is the budget of the search before it, None: no search."""
+    """How each problem is measured; ``tune_seconds`` is the budget of the search before it, None: no search.
+
+    With ``launches`` each launch of its plan is timed, too.
+    """
 
     against: tuple[str, ...]
     seconds: float
@@ -154,6 +159,7 @@ class Ways:
     external: bool | None
     mode: str | None
     seed: int
+    launches: bool
 
 
 @dataclass(frozen=True)
@@ -178,7 +184,10 @@ def _measured(
         found = bench(launch, machine, rivals, seconds=ways.seconds, seed=ways.seed, tell=paced())
     except _FAILURES as error:
         launch, found = None, Bench(FAILED, str(error))
-    return Measured(_row(item, launch, found), _line(item, launch, found), found.method)
+    row = _row(item, launch, found)
+    if ways.launches and launch is not None and found.status != FAILED:
+        row["launches"] = [asdict(step) for step in time_steps(launch, seed=ways.seed)]
+    return Measured(row, _line(item, launch, found), found.method)
 
 
 def _on_every_gpu(items: Sequence[Item], ways: Ways) -> Iterator[tuple[Item, Measured]]:
@@ -259,7 +268,7 @@ def _row(item: Item, launch: Launchable | None, found: Bench) -> Row:
             name: {"time_us": them.time_us, "spread_us": them.spread_us, "single_us": them.single_us, "mode": them.mode}
             for name, them in found.against.items()
         },
-        "ratio": found.ratio, "single_ratio": found.single_ratio,
+        "ratio": found.ratio, "single_ratio": found.single_ratio, "launches": [],
     }  # fmt: skip
 
 
@@ -309,7 +318,27 @@ def _report(rows: list[Row], against: tuple[str, ...], summary: dict[str, Any]) 
         ]
         for row in rows
     ]  # fmt: skip
-    return "\n".join([table(headers, cells), *_summary_lines(rows, summary)])
+    return "\n".join([table(headers, cells), *_launch_lines(rows), *_summary_lines(rows, summary)])
+
+
+def _launch_lines(rows: list[Row]) -> list[str]:
+    """What each launch adds to its row's time, and its share of the sum; nothing without ``--launches``."""
+    cells: list[list[object]] = []
+    for number, row in enumerate(rows, 1):
+        steps = row.get("launches", ())
+        total = sum(step["time_us"] for step in steps)
+        # A symbol ends with the arch and a digest, which the rows of a table have no room for.
+        cells += [
+            [
+                number,
+                step["step"].partition("__")[0],
+                step["time_us"],
+                step["spread_us"],
+                f"{step['time_us'] / total:6.1%}",
+            ]
+            for step in steps
+        ]
+    return ["", table(["row", "launch", "adds_us", "spread_us", "share"], cells), ""] if cells else []
 
 
 def _summary_lines(rows: list[Row], summary: dict[str, Any]) -> list[str]:

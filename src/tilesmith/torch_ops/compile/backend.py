@@ -60,7 +60,7 @@ def backend(
         own = TilesmithPass(asked, identity, name, kept.mark if kept else new_mark())
         settings = {**patches, "freezing": frozen, "joint_custom_post_pass": own}
         call: Callable[..., Any] = compile_fx(graph, inputs, config_patches=settings, decompositions=decompositions)  # type: ignore[assignment]
-        lines = tuple(own.lines) if own.has_run or kept is None else kept.lines
+        lines = tuple(own.lines) if own.has_run else kept.lines if kept is not None else _passed_by()
         if lines:
             _log.info("%s", add_report(lines, remembered=not own.has_run))
         return call
@@ -69,6 +69,16 @@ def backend(
     if frozen and not torch.is_grad_enabled():
         return freeze_inputs(gm, example_inputs, compile_)
     return compile_(gm, example_inputs, False)
+
+
+def _passed_by() -> tuple[Line, ...]:
+    """The report of a graph that PyTorch has compiled without our pass, and without a decision of an earlier process.
+
+    Inductor's configuration belongs to the whole process: ``disabled_passes`` may name the pass, and a thread that
+    compiles a backward pass meanwhile sets another one in its place.
+    """
+    _log.warning("PyTorch has compiled a graph without Tilesmith's pass: no kernel of Tilesmith runs in it")
+    return (Line("graph", "", False, "PyTorch has compiled it without Tilesmith's pass"),)
 
 
 def _still_decided(kept: Kept | None, inputs: Sequence[Any], options: Options) -> Kept | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from pathlib import Path
 
 import torch
@@ -21,15 +22,38 @@ from tilesmith.measure.timing import interleave
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args, torch_args
 from tilesmith.targets.target import Target
-from tilesmith.toolchain.files import publish, read
+from tilesmith.toolchain.files import exclusive, publish, read
 
 ROUNDS, RACE_S = 9, 0.5
+LOCK, PATIENCE_S = "race", 60.0  # seconds that a process waits for the race of another one, at most
 _log = logging.getLogger("tilesmith.compile")
 _OURS = "ours"
 
 
 def race(signature: Signature, target: Target) -> tuple[float, float] | None:
-    """Microseconds of our kernel and of PyTorch's fastest way, remembered; None where PyTorch has none."""
+    """Microseconds of our kernel and of PyTorch's fastest way, remembered; None where PyTorch has none.
+
+    Of the processes that share a cache folder one races at a time, because two would measure each other. A process that
+    waited for a race of the same problem takes over its result.
+    """
+    root, path = _place(signature, target)
+    asked = time.time()
+    with exclusive(root, LOCK, PATIENCE_S):
+        if _written_s(path) > asked:
+            found = remembered_race(signature, target)
+            if found is not None:
+                return found
+        return _race(signature, target)
+
+
+def _written_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _race(signature: Signature, target: Target) -> tuple[float, float] | None:
     launch = get_launchable(signature, mode="fast")
     values = sample_args(signature, 0)
     (rival,) = (each for each in RIVALS if target.family in each.families)
@@ -38,7 +62,7 @@ def race(signature: Signature, target: Target) -> tuple[float, float] | None:
         if len(calls) == 1:
             return None
         timings = interleave(
-            calls, budget_s=RACE_S, rounds=ROUNDS, threads=target.cores,
+            calls, budget_s=RACE_S, rounds=ROUNDS, threads=target.cores, patient=True,
             owners={name: "" if name == _OURS else "torch" for name in calls},
         )  # fmt: skip
     mine = timings.pop(_OURS).median_us

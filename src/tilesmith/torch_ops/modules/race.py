@@ -1,11 +1,14 @@
 """PyTorch's own kernels against ours on a CPU: measured at the first call with each problem, remembered in the process.
 
+One race at a time: a call that would begin another one meanwhile runs our kernel, and a later call measures.
+
 On a GPU nothing is measured here (``tensors.find_mode`` says how kernels are found there). The find modes
 ``fast`` and ``strict`` never measure: then convolutions are ours, and linear layers PyTorch's.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -40,6 +43,7 @@ class Result:
         return f"{shape} in {self.ours_us:.0f} us, PyTorch's in {self.pytorchs_us:.0f} us"
 
 
+_racing = threading.Lock()  # held by the thread that measures
 _results: dict[Hashable, Result] = {}
 _of_layers: WeakKeyDictionary[Any, dict[Hashable, Result]] = WeakKeyDictionary()
 
@@ -76,23 +80,38 @@ def may_measure(layer: Any, x: torch.Tensor) -> bool:
 def run_faster(
     layer: Any, key: Hashable, x: torch.Tensor, ours: Callable[[], torch.Tensor], pytorchs: Callable[[], torch.Tensor]
 ) -> torch.Tensor:
-    """The result by the faster of the two; ``key`` stands for all that their times depend on."""
+    """The result by the faster of the two; ``key`` and the number of threads stand for all that times depend on."""
     known = _of_layers.get(layer)
     if known is None:
-        known = _of_layers[layer] = {}
+        known = _of_layers.setdefault(layer, {})
+    key = (key, torch.get_num_threads())
     result = known.get(key)
     if result is None:
-        key = (key, torch.get_num_threads())
-        result = _results.get(key)
+        result = _results.get(key) or _raced(key, x, ours, pytorchs)
+        if result is None:
+            return ours()
+        if len(known) >= _LIMIT:
+            known.clear()
+        known[key] = result
+    return pytorchs() if result.lost else ours()
+
+
+def _raced(
+    key: Hashable, x: torch.Tensor, ours: Callable[[], torch.Tensor], pytorchs: Callable[[], torch.Tensor]
+) -> Result | None:
+    """What a race measures; None while another thread has one: two at once would measure each other."""
+    if not _racing.acquire(blocking=False):
+        return None
+    try:
+        result = _results.get(key)  # of a race that ended meanwhile
         if result is None:
             result = _race(x, ours, pytorchs)
             if len(_results) >= _LIMIT:
                 _results.clear()
             _results[key] = result
-        if len(known) >= _LIMIT:
-            known.clear()
-        known[key[0]] = result
-    return pytorchs() if result.lost else ours()
+        return result
+    finally:
+        _racing.release()
 
 
 def _race(x: torch.Tensor, ours: Callable[[], Any], pytorchs: Callable[[], Any]) -> Result:

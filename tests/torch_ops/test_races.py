@@ -1,0 +1,79 @@
+"""Races against PyTorch's kernels on a CPU: one at a time, by threads and by processes, for what they were held for."""
+
+import os
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from tilesmith import GemmSignature
+from tilesmith.targets.detect import host_target
+from tilesmith.torch_ops.compile import races
+from tilesmith.torch_ops.modules import race as module
+from tilesmith.torch_ops.modules.race import Result, results_of, run_faster
+
+pytestmark = pytest.mark.needs_compiler
+X = torch.ones(2, 3)
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """The races that are run; each lasts until ``held.go`` is set."""
+    module.forget_races()
+    begun, go, count = threading.Event(), threading.Event(), []
+
+    def slow(x, ours, pytorchs):
+        count.append(torch.get_num_threads())
+        begun.set()
+        assert go.wait(20)
+        return Result(tuple(x.shape), 2.0, 1.0)
+
+    monkeypatch.setattr(module, "_race", slow)
+    yield begun, go, count
+    go.set()
+    module.forget_races()
+
+
+def call(layer, key="problem"):
+    return run_faster(layer, key, X, lambda: "ours", lambda: "pytorchs")
+
+
+def test_threads_do_not_race_at_once(held):
+    begun, go, count = held
+    layer, found = nn.Linear(3, 3), []
+    first = threading.Thread(target=lambda: found.append(call(layer)))
+    first.start()
+    assert begun.wait(20)
+    assert (call(layer), call(nn.Linear(3, 3), "other")) == ("ours", "ours")  # neither waits, neither races
+    go.set()
+    first.join(20)
+    assert (found, len(count)) == (["pytorchs"], 1)
+    assert (call(layer), call(nn.Linear(3, 3))) == ("pytorchs", "pytorchs")
+    assert (len(count), len(results_of(layer))) == (1, 1)
+
+
+def test_a_result_is_of_its_number_of_threads(held):
+    _, go, count = held
+    go.set()
+    layer, before = nn.Linear(3, 3), torch.get_num_threads()
+    try:
+        for threads in (1, 2, 1):
+            torch.set_num_threads(threads)
+            call(layer)
+    finally:
+        torch.set_num_threads(before)
+    assert count == [1, 2]
+
+
+def test_a_process_that_waited_takes_over_the_race_of_the_other(monkeypatch):
+    signature, target = GemmSignature(8, 8, 8), host_target(1)
+    raced = []
+    monkeypatch.setattr(races, "_race", lambda *given: raced.append(given) or (1.0, 2.0))
+    races._remember(signature, target, (3.0, 4.0))
+    _, path = races._place(signature, target)
+    os.utime(path, (1.0, 1.0))
+    assert races.race(signature, target) == (1.0, 2.0)  # an old result is of another kernel
+    os.utime(path, (2e10, 2e10))
+    assert races.race(signature, target) == (3.0, 4.0)
+    assert len(raced) == 1
