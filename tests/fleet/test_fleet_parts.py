@@ -114,7 +114,7 @@ def test_a_real_search_becomes_a_parcel_and_is_checked(tmp_path, monkeypatch, ca
     assert told
     opened = open_parcel(reply.parcels[0])
     database = open_databases().writable
-    keep(opened, database, True)
+    keep([opened], [opened], database)
     assert database.best(GEMM.canonical.key(), target) == opened.ranking[0]
     slow = [replace(record, time_us=1e6) for record in opened.ranking if record.ok]
     checked = check_answer(GEMM.canonical.key(), target, slow, "cpu")

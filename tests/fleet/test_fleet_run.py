@@ -218,5 +218,5 @@ def test_jobs_that_no_worker_may_run_fail(database):
     executor = ThreadExecutor("a")
     made = spread.Spread(executor, wait_s=0.1)
     made.add(spread.Job("elsewhere", lambda place: b"", "sm_80", 1.0))
-    (outcome,) = made.run()
+    ((outcome,),) = made.run()
     assert outcome.reason == "no worker of target sm_80 has been there for 0 s"

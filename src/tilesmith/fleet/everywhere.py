@@ -29,11 +29,12 @@ def on_every_gpu(
             spread.add(Job(name, partial(_given, payloads[index]), name.partition(" ")[2], limit_s))
         done: dict[str, tuple[bytes, str]] = {}
         waiting = list(names)
-        for outcome in spread.run():
-            if isinstance(outcome, Finished):
-                done[outcome.job.name] = (outcome.payload, "")
-            elif isinstance(outcome, Failed):
-                done[outcome.job.name] = (b"", outcome.reason)
+        for outcomes in spread.run():
+            for outcome in outcomes:
+                if isinstance(outcome, Finished):
+                    done[outcome.job.name] = (outcome.payload, "")
+                elif isinstance(outcome, Failed):
+                    done[outcome.job.name] = (b"", outcome.reason)
             while waiting and waiting[0] in done:
                 name = waiting.pop(0)
                 yield (names[name], *done.pop(name))

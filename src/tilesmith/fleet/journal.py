@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from tilesmith.errors import FleetError
@@ -60,11 +60,13 @@ class Journal:
                 os.unlink(self._path.with_suffix(".lock"))
             os.close(self._lock)
 
-    def settle(self, problem: str, target: str) -> None:
-        """Note, durably, that the database has the answer."""
-        self.done.add((problem, target))
-        os.write(self._file, f"{problem}\t{target}\n".encode())
-        os.fsync(self._file)
+    def settle(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Note, durably, that the database has these answers."""
+        found = list(pairs)
+        if found:
+            self.done.update(found)
+            os.write(self._file, "".join(f"{problem}\t{target}\n" for problem, target in found).encode())
+            os.fsync(self._file)
 
     def finish(self) -> None:
         """The run is over: the same command begins anew."""

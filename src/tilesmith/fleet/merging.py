@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.db.exchange import NEWEST, merge
@@ -52,18 +53,19 @@ def open_parcel(parcel: Parcel) -> Opened:
     return Opened(parcel, tuple(ranking), tuple(trials), tuple(searches))
 
 
-def keep(opened: Opened, database: Database, answers: bool) -> None:
-    """Put the trials, and (with ``answers``) the answer, into a database.
+def keep(trials: Sequence[Opened], answers: Sequence[Opened], database: Database) -> None:
+    """Put the trials of some parcels, and the answers of some, into a database: few transactions, however many.
 
     The answer of one search is kept as a whole: its times are of one scale, which those of another search are not.
     """
-    merge((("trials", record) for record in opened.trials), database, NEWEST)
+    merge((("trials", record) for each in trials for record in each.trials), database, NEWEST)
     if not answers:
         return
-    database.put_results(opened.ranking)
-    solvers = {record.solver for record in opened.ranking}
-    old = [record for record in database.ranking(*opened.key) if record.solver not in solvers]
+    database.put_results([record for each in answers for record in each.ranking])
+    old: list[Record] = []
+    for each in answers:
+        solvers = {record.solver for record in each.ranking}
+        old += [record for record in database.ranking(*each.key) if record.solver not in solvers]
     if old:
         database.remove("results", old)
-    for search in opened.searches:
-        database.put_search(search)
+    database.put_searches([search for each in answers for search in each.searches])

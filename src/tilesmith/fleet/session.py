@@ -196,17 +196,23 @@ class FleetRun:
         return encode(replace(task, received=tuple(received)))
 
     def _work(self) -> Iterator[Result]:
-        for outcome in self._spread.run():
-            problem, _, target = outcome.job.name.rpartition(" on ")
-            if isinstance(outcome, Began):
-                if not outcome.job.avoid:
-                    self._watch(progress.Began(problem, self._options.seconds, worker=outcome.place.name))
-            elif isinstance(outcome, Heard):
-                self._hear(outcome)
-            elif isinstance(outcome, Failed):
-                self._failed(outcome, problem, target)
-            else:
-                yield from self._finished(outcome, problem, target)
+        for outcomes in self._spread.run():
+            came: list[tuple[Opened, Place]] = []
+            for outcome in outcomes:
+                problem, _, target = outcome.job.name.rpartition(" on ")
+                if isinstance(outcome, Began):
+                    if not outcome.job.avoid:
+                        self._watch(progress.Began(problem, self._options.seconds, worker=outcome.place.name))
+                elif isinstance(outcome, Heard):
+                    self._hear(outcome)
+                elif isinstance(outcome, Failed):
+                    self._failed(outcome, problem, target)
+                else:
+                    reply = self._reply(outcome, problem)
+                    if reply is not None:
+                        came += [(each, outcome.place) for each in reply[1]]
+                        yield from self._finished(outcome, reply[0], problem, target)
+            yield from self._keep(came)
             self._add_targets()
 
     def _hear(self, outcome: Heard) -> None:
@@ -224,17 +230,21 @@ class FleetRun:
         self._watch(progress.Ended(problem, progress.FAILED, reason=outcome.reason))
         self._given_up[problem, target] = outcome.reason
 
-    def _finished(self, outcome: Finished, problem: str, target: str) -> Iterator[Result]:
-        job, place = outcome.job, outcome.place
+    def _reply(self, outcome: Finished, problem: str) -> tuple[Reply, list[Opened]] | None:
+        """A sound reply with its new parcels; one that is not is refused, and the job begins again."""
+        place = outcome.place
         try:
             reply = read_reply(outcome.payload)
             opened = [open_parcel(each) for each in self._fresh(reply, place)]
         except FleetError as error:
             self.refused += 1
             _log.warning("what worker %s sent for %s is refused: %s", place.name, problem, error)
-            self._spread.again(job, place, f"its reply was refused: {error}")
-            return
-        yield from self._keep(opened, place)
+            self._spread.again(outcome.job, place, f"its reply was refused: {error}")
+            return None
+        return reply, opened
+
+    def _finished(self, outcome: Finished, reply: Reply, problem: str, target: str) -> Iterator[Result]:
+        job, place = outcome.job, outcome.place
         if reply.checked is not None:
             self.checked += 1
             self.agreed += reply.checked.agrees
@@ -244,25 +254,30 @@ class FleetRun:
             self._failed(Failed(job, reply.error), problem, target)
         elif reply.error:
             self._spread.again(job, place, reply.error)
-        elif (problem, target) not in self._journal.done and not job.avoid:
+        elif job.avoid or (problem, target) not in {(each.problem, each.target) for each in reply.parcels}:
             self._spread.again(job, place, "its reply holds no answer")
 
     # --- what came ------------------------------------------------------------------------------------------------
 
-    def _keep(self, opened: Iterable[Opened], place: Place) -> Iterator[Result]:
-        for each in opened:
-            fresh = each.key not in self._journal.done
-            keep(each, self._database, fresh)
-            if fresh:
-                self._journal.settle(*each.key)
-                self._spread.discard(_name(*each.key))
-                self._hosts[each.key] = place.host
-            self.twice += not fresh
+    def _keep(self, came: Iterable[tuple[Opened, Place]]) -> Iterator[Result]:
+        """Keep what is sound: of two answers for a problem the first, of trials all."""
+        parcels = {each.parcel.name: (each, place) for each, place in came}
+        answers: dict[tuple[str, str], tuple[Opened, Place]] = {}
+        for each, place in parcels.values():
+            if each.key in self._journal.done or each.key in answers:
+                self.twice += 1
+            else:
+                answers[each.key] = each, place
+        keep([each for each, _ in parcels.values()], [each for each, _ in answers.values()], self._database)
+        self._journal.settle(answers)
+        for each, place in parcels.values():
             self._kept.add(each.parcel.name)
             self._received[place.host].append(each.parcel.name)
-            if fresh:
-                yield self._tell(each, place)
-                self._check(each, place)
+        for key, (each, place) in answers.items():
+            self._spread.discard(_name(*key))
+            self._hosts[key] = place.host
+            yield self._tell(each, place)
+            self._check(each, place)
 
     def _tell(self, opened: Opened, place: Place) -> Tuned:
         parcel, best = opened.parcel, opened.ranking[0]
@@ -316,13 +331,13 @@ class FleetRun:
                 payload = partial(self._payload, Task(COLLECT, self.run))
                 collecting.add(Job(f"collect from {host}", payload, "", COLLECT_S, host=host))
             hosts = set()
-            for outcome in collecting.run():
+            for outcome in (each for outcomes in collecting.run() for each in outcomes):
                 if isinstance(outcome, Failed):
                     _log.warning("%s: %s", outcome.job.name, outcome.reason)
                 if not isinstance(outcome, Finished):
                     continue
                 parcels = self._collected(outcome)
-                yield from self._keep(self._sound(parcels, outcome.place), outcome.place)
+                yield from self._keep((each, outcome.place) for each in self._sound(parcels, outcome.place))
                 if parcels:
                     hosts.add(outcome.place.host)
             if not hosts:

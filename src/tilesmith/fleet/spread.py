@@ -5,6 +5,7 @@ The longest jobs begin first, so that no long one begins last.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import logging
@@ -18,6 +19,7 @@ from tilesmith.fleet.executor import Event, Executor, Place, Told
 
 ATTEMPTS = 5  # of a job
 WAIT_S = 60.0  # for a worker, if there is none
+MOST_TOGETHER = 256  # outcomes
 POLL_S = 0.5  # between two looks at the workers
 END_S = 30.0  # for a question to the executor that is under way
 WAKE_S = 0.05  # until the thread that waits for events sees that the run is over
@@ -162,25 +164,36 @@ class Spread:
                     self.again(each.job, each.place, f"worker {each.place.name} was lost")
         return places
 
-    def run(self) -> Iterator[Outcome]:
-        """Until no job is left. Raises what the executor raises."""
+    def run(self) -> Iterator[list[Outcome]]:
+        """Until no job is left: all that has happened since the last time, and so on. Raises what the executor raises.
+
+        A caller that takes long is given more at once.
+        """
         over = threading.Event()
         pump = threading.Thread(target=self._pump, args=(over,), daemon=True)
         pump.start()
         try:
             while not self._is_done():
-                try:
-                    outcome = self._outcomes.get(timeout=POLL_S)
-                except queue.Empty:
+                outcomes = self._take_all()
+                if not outcomes:
                     continue
-                if isinstance(outcome, BaseException):
-                    raise outcome
-                yield outcome
+                yield outcomes
                 with self._lock:  # the caller may have added jobs
                     self._begin_all()
         finally:
             over.set()
             pump.join(END_S)  # it must not take events of what comes next
+
+    def _take_all(self) -> list[Outcome]:
+        """Waits for the first."""
+        found: list[Outcome] = []
+        with contextlib.suppress(queue.Empty):
+            while len(found) < MOST_TOGETHER:
+                outcome = self._outcomes.get(timeout=0.0 if found else POLL_S)
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                found.append(outcome)
+        return found
 
     def _is_done(self) -> bool:
         with self._lock:
