@@ -35,6 +35,7 @@ from tilesmith.db.opening import open_database
 from tilesmith.fleet.dask_cluster import DaskExecutor
 from tilesmith.fleet.estimate import wall_seconds
 from tilesmith.fleet.executor import Wanted
+from tilesmith.fleet.outbox import own_folder
 from tilesmith.fleet.session import FleetOptions, FleetRun, NotTuned, Tuned
 from tilesmith.problems.gemm import GemmSignature
 
@@ -234,14 +235,19 @@ def scheduler(arguments) -> None:
     ideal, planned = wall_seconds(scaled, arguments.workers, 0.0), wall_seconds(scaled, arguments.workers)
     with simulation(seconds=seconds, scale=arguments.scale) as folder, cluster(arguments.workers, HOSTED) as address:
         made = quietly(address, folder / "client.db", arguments.workers, list(seconds))
-    wall = made["wall"]
+        busy = [float(line) for line in (own_folder() / simulated.BUSY).read_text().split()]
+    wall, worked = made["wall"], wall_seconds(busy, arguments.workers, 0.0)
     print(
         f"scheduler: {len(seconds)} problems of {statistics.median(scaled):.2f} s (median), {arguments.workers} "
-        f"simulated GPUs: {wall:.2f} s; the searches alone {ideal:.2f} s: {100 * (wall / ideal - 1):.2f} % added"
+        f"simulated GPUs: {wall:.2f} s; what workers did takes {worked:.2f} s: {100 * (wall / worked - 1):.2f} % added"
+    )
+    print(
+        f"scheduler: the sleeps alone {ideal:.2f} s: the rest is what all workers together write and compute on the "
+        f"{os.cpu_count()} cores here (load {os.getloadavg()[0]:.1f})"
     )
     print(f"plan: {planned:.2f} s foretold, {wall:.2f} s taken: {100 * (wall / planned - 1):+.2f} %")
     assert len(made["answers"]) == len(seconds)
-    assert wall / ideal - 1 < 0.02
+    assert wall / worked - 1 < 0.02
 
 
 def main() -> None:

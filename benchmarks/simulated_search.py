@@ -24,6 +24,7 @@ from tilesmith.solvers.generation import generator_digest
 from tilesmith.tune.progress import DONE, SEARCH, Progress
 
 SETTINGS = "FLEET_SIMULATION"  # environment: JSON of ``scale``, ``noise``, ``seconds`` (problem -> recorded seconds)
+BUSY = "busy.txt"  # in a machine's folder: seconds of each task, from its begin on the worker to its reply
 TARGET = "sm_90a:132:h200"
 
 
@@ -43,8 +44,11 @@ def look(device: str, threads: int | None) -> bytes:
 
 
 def run(device: str, payload: bytes, tell) -> bytes:
+    began = time.monotonic()
     reply = run_with(search, device, payload, tell)
     if b'"kind":"tune"' in payload:
+        with (own_folder() / BUSY).open("a") as file:
+            file.write(f"{time.monotonic() - began}\n")
         die(settings()["deaths"] / 2)
     return reply
 
