@@ -25,7 +25,7 @@ from tilesmith.fleet.tasks import TUNE, read_task
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.tune.progress import Progress
 
-PROBLEMS = [GemmSignature(m=8 + index, n=8, k=8).canonical.key() for index in range(6)]
+PROBLEMS = [GemmSignature(m=8 + index, n=8, k=8).canonical.key() for index in range(10)]
 OPTIONS = FleetOptions(seconds=1.0, wait_s=10.0)
 
 

@@ -20,6 +20,8 @@ def simulated(device, payload, tell):
 class ThreadExecutor:
     """``behaviour(place, run)`` takes the place of ``run`` on a worker; an exception in it loses the worker."""
 
+    ahead = False
+
     def __init__(self, *names: str, behaviour: Callable | None = None, hosts: dict[str, str] | None = None) -> None:
         hosts = hosts or {}
         self.here = {name: Place(name, hosts.get(name, "here"), name, TARGET) for name in names}

@@ -86,6 +86,8 @@ class _Worker:
 class DaskExecutor:
     """An ``Executor`` of a Dask scheduler's workers; ``cluster`` is one to be closed with it."""
 
+    ahead = True
+
     def __init__(self, wanted: Wanted, cluster: Any = None) -> None:
         distributed = _distributed()
         self._wanted, self._cluster = wanted, cluster

@@ -56,13 +56,19 @@ Event = Told | Replied
 
 
 class Executor(Protocol):
-    """Runs one task at a time on each of its workers. Every method returns within seconds, whatever workers do."""
+    """Runs one task at a time on each of its workers. Every method returns within seconds, whatever workers do.
+
+    With ``ahead`` a worker that is busy may be given one more task, which waits there: then no worker waits for the
+    client between two tasks.
+    """
+
+    ahead: bool
 
     def places(self) -> tuple[Place, ...]:
         """The workers that are there now. A worker that was lost or dropped is in no later answer."""
 
     def begin(self, place: Place, task: str, payload: bytes) -> None:
-        """Begin a task (``task`` is its name, used once) on a worker that runs none. A loss shows in ``places``."""
+        """Begin a task on a worker; ``task`` is its name, used once. That the worker is lost shows in ``places``."""
 
     def wait(self, seconds: float) -> tuple[Event, ...]:
         """All that has come since the last time. Waits at most so long for the first event."""

@@ -50,6 +50,8 @@ class LocalProcesses:
     All use one artifact cache: a kernel that one has compiled is there for the others.
     """
 
+    ahead = False
+
     def __init__(self, devices: Sequence[str], wanted: Wanted) -> None:
         self._wanted = wanted
         self._spawn = multiprocessing.get_context("spawn")

@@ -9,6 +9,7 @@ import contextlib
 import heapq
 import itertools
 import logging
+import math
 import queue
 import threading
 import time
@@ -19,6 +20,7 @@ from tilesmith.fleet.executor import Event, Executor, Place, Told
 
 ATTEMPTS = 5  # of a job
 WAIT_S = 60.0  # for a worker, if there is none
+AHEAD_FACTOR = 2  # jobs for each worker: with more of them a busy worker gets its next job
 MOST_TOGETHER = 256  # outcomes
 POLL_S = 0.5  # between two looks at the workers
 END_S = 30.0  # for a question to the executor that is under way
@@ -94,6 +96,7 @@ class _Running:
     job: Job
     place: Place
     ends: float
+    waits: bool = False  # behind another one on its worker
 
 
 @dataclass
@@ -159,8 +162,13 @@ class Spread:
         with self._lock:
             self._places = {place.name: place for place in places}
             for attempt, each in list(self._running.items()):
-                if each.place.name not in self._places:
-                    del self._running[attempt]
+                if each.place.name in self._places:
+                    continue
+                del self._running[attempt]
+                if each.waits:  # it had not begun
+                    self._attempts[each.job.name].count -= 1
+                    self.add(each.job)
+                else:
                     self.again(each.job, each.place, f"worker {each.place.name} was lost")
         return places
 
@@ -233,11 +241,25 @@ class Spread:
         else:
             self._outcomes.put(Finished(each.job, each.place, event.payload))
         del self._running[event.task]
+        self._promote(each.place)
         self._begin_all()
 
+    def _promote(self, place: Place) -> None:
+        """The worker goes on with the job that waited behind the one that has ended."""
+        for each in self._running.values():
+            if each.place.name == place.name and each.waits:
+                each.waits, each.ends = False, time.monotonic() + each.job.limit_s
+                self._outcomes.put(Began(each.job, place))
+
     def _begin_all(self) -> None:
-        busy = {each.place.name for each in self._running.values()}
-        free = [place for place in self._places.values() if place.name not in busy]
+        """Give each free worker a job, and, as long as there are many jobs, each busy one the next."""
+        busy = {each.place.name for each in self._running.values() if not each.waits}
+        self._give([place for place in self._places.values() if place.name not in busy], False)
+        if self._executor.ahead and len(self._waiting) > AHEAD_FACTOR * len(self._places):
+            full = {each.place.name for each in self._running.values() if each.waits}
+            self._give([place for place in self._places.values() if place.name in busy - full], True)
+
+    def _give(self, free: list[Place], waits: bool) -> None:
         passed: list[tuple[float, int, Job]] = []
         while free and self._waiting:
             entry = heapq.heappop(self._waiting)
@@ -246,7 +268,7 @@ class Spread:
                 passed.append(entry)
                 continue
             free.remove(place)
-            self._begin(entry[2], place)
+            self._begin(entry[2], place, waits)
         for entry in passed:
             heapq.heappush(self._waiting, entry)
 
@@ -260,11 +282,13 @@ class Spread:
         others = any(job.fits(place) and place.name not in failed_on for place in self._places.values())
         return None if others else fitting[0]
 
-    def _begin(self, job: Job, place: Place) -> None:
+    def _begin(self, job: Job, place: Place, waits: bool) -> None:
         attempt = f"{job.name}-{next(self._serial)}"
         self._attempts.setdefault(job.name, _Attempts()).count += 1
-        self._running[attempt] = _Running(job, place, time.monotonic() + job.limit_s)
-        self._outcomes.put(Began(job, place))
+        ends = math.inf if waits else time.monotonic() + job.limit_s
+        self._running[attempt] = _Running(job, place, ends, waits)
+        if not waits:
+            self._outcomes.put(Began(job, place))
         self._executor.begin(place, attempt, job.payload(place))
 
     def _end_late(self) -> None:

@@ -23,7 +23,7 @@ from tilesmith.errors import (
     TilesmithError,
 )
 from tilesmith.fleet.checking import check_answer
-from tilesmith.fleet.device_lock import device_identity, device_lock
+from tilesmith.fleet.device_lock import WAIT_S, device_identity, device_lock
 from tilesmith.fleet.executor import Tell
 from tilesmith.fleet.outbox import Outbox, own_folder
 from tilesmith.fleet.tasks import CHECK, TUNE, Parcel, Reply, Task, encode, read_task
@@ -72,7 +72,7 @@ def search(task: Task, device: str, database: Database, listen: Listener) -> Tun
 
 def _done(search: Search, task: Task, device: str, outbox: Outbox, tell: Tell) -> Reply:
     if task.kind == TUNE:
-        with device_lock(device):
+        with device_lock(device, WAIT_S + 2 * (task.seconds or 0.0)):
             parcel = outbox.put(_tuned(search, task, device, tell))
         older = [each for each in outbox.waiting(LEFT_BEHIND_S) if each.name != parcel.name]
         return Reply((parcel, *older))
