@@ -25,14 +25,17 @@ from tilesmith.fleet.tasks import TUNE, read_task
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.tune.progress import Progress
 
+pytestmark = pytest.mark.needs_dask
+
 PROBLEMS = [GemmSignature(m=8 + index, n=8, k=8).canonical.key() for index in range(10)]
 OPTIONS = FleetOptions(seconds=1.0, wait_s=10.0)
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as found:
+    import distributed
+
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as found:
         yield found
 
 
@@ -97,7 +100,6 @@ def test_a_worker_with_another_version_is_not_used(cluster, caplog):
 
 
 def test_a_scheduler_that_is_not_there_is_told_in_time():
-    pytest.importorskip("distributed")
     began = time.monotonic()
     with pytest.raises(FleetError, match="no scheduler answers at tcp://127.0.0.1:1 within 0 s"):
         DaskExecutor(Wanted("tcp://127.0.0.1:1", simulated_search.run, connect_s=0.3))

@@ -133,6 +133,7 @@ def test_a_real_search_becomes_a_parcel_and_is_checked(tmp_path, monkeypatch, ca
     assert "does not run on" in failed.error
 
 
+@pytest.mark.needs_dask
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -144,7 +145,6 @@ def test_a_real_search_becomes_a_parcel_and_is_checked(tmp_path, monkeypatch, ca
     ],
 )
 def test_options_that_do_not_fit(words, told, capsys):
-    pytest.importorskip("distributed")
     assert run(["tune", "gemm", "-m", "8", "-n", "8", "-k", "8", *words]) == 2
     assert told in capsys.readouterr().err
 

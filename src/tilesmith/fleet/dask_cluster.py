@@ -42,7 +42,7 @@ def open_dask(wanted: Wanted) -> DaskExecutor:
         )
     try:
         cluster = _distributed().LocalCluster(
-            n_workers=int(count), threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0,
+            n_workers=int(count), threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0,
             silence_logs=logging.ERROR,
         )  # fmt: skip
     except (OSError, TimeoutError, RuntimeError) as error:

@@ -20,7 +20,7 @@ from tilesmith.fleet.executor import Event, Executor, Place, Told
 
 ATTEMPTS = 5  # of a job
 WAIT_S = 60.0  # for a worker, if there is none
-AHEAD_FACTOR = 2  # jobs for each worker: with more of them a busy worker gets its next job
+AHEAD_FACTOR = 1  # jobs for each worker: with more of them a busy worker gets its next job
 MOST_TOGETHER = 256  # outcomes
 POLL_S = 0.5  # between two looks at the workers
 END_S = 30.0  # for a question to the executor that is under way
