@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -56,14 +58,19 @@ def test_past_searches_decide(tmp_path):
     assert made.wall_s == pytest.approx(30.0, abs=1.0)
 
 
-def test_fleet_plan(capsys, tmp_path):
-    listing = tmp_path / "list.txt"
-    listing.write_text("gemm -m 24 -n 32 -k 16\ngemm -m 25 -n 32 -k 16\n")
-    assert run(["fleet", "plan", str(listing), "--gpus", "64", "--seconds", "20"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("2 problems on 64 GPUs: 0:20\n")
-    assert "no database knows a search" in printed
-    assert run(["fleet", "plan", str(listing), "--gpus", "0"]) == 2
+def test_fleet_plan_prints_what_its_page_shows(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    guide = Path(__file__).parents[2] / "docs" / "guide"
+    page = (guide / "command-line.md").read_text()
+    (listing,) = re.findall(r'^```text title="problems.txt"\n(.*?)^```', page, re.M | re.S)
+    Path("problems.txt").write_text(listing)
+    (block,) = re.findall(
+        r"^```console\n\$ tilesmith (fleet plan .*?)^```", (guide / "fleets.md").read_text(), re.M | re.S
+    )
+    command, expected = block.split("\n", 1)
+    assert run(command.split()) == 0
+    assert capsys.readouterr().out == expected
+    assert run(["fleet", "plan", "problems.txt", "--gpus", "0"]) == 2
 
 
 def test_a_device_is_held_by_one():
