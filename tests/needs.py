@@ -66,6 +66,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: find_spec("onnx") is not None and find_spec("onnxscript") is not None,
         "ONNX and its exporter: pip install onnx onnxscript",
     ),
+    "dask": (lambda: find_spec("distributed") is not None, "Dask: pip install distributed"),
     "linux": (lambda: sys.platform == "linux", "Linux: its /proc and its ELF files are read"),
     "users": (lambda: hasattr(os, "geteuid"), "a system with POSIX users: access lists of others are not read"),
     "root": (lambda: hasattr(os, "geteuid") and os.geteuid() == 0, "root, to give files to another user: use sudo"),

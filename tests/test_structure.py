@@ -19,8 +19,8 @@ PACKAGE = ROOT / "src" / "tilesmith"
 # A file imports only from its own entry or from entries above it.
 ORDER = [
     "errors", "spelling", "env", "log", "reading", "reading_toml", "problems", "targets", "plan", "codegen", "solvers",
-    "toolchain", "runtime", "measure", "db", "tune", "dispatch", "compare", "ready", "lab", "doctor", "report",
-    "package", "torch_ops", "cli",
+    "toolchain", "runtime", "measure", "db", "tune", "dispatch", "fleet", "compare", "ready", "lab", "doctor",
+    "report", "package", "torch_ops", "cli",
 ]  # fmt: skip
 TORCH_FOLDERS = {
     "solvers/external",

@@ -148,6 +148,10 @@ def _user_lab() -> Path:
     return Path(_user_layer()[0]).with_name("lab")
 
 
+def _user_fleet() -> Path:
+    return Path(_user_layer()[0]).with_name("fleet")
+
+
 def _user_packages() -> tuple[Path, ...]:
     return _user_places(*map(os.environ.get, _ASKED))[2]
 
@@ -243,6 +247,11 @@ LAB_DIR: Variable[Path] = Variable(
     "TILESMITH_LAB_DIR", _user_lab, "lab in the user's data folder", "a folder's path",
     "where `tilesmith gemm` keeps its results and jobs, and rivals what they compiled and tuned", _folder,
 )  # fmt: skip
+FLEET_DIR: Variable[Path] = Variable(
+    "TILESMITH_FLEET_DIR", _user_fleet, "fleet in the user's data folder", "a folder's path",
+    "where workers of a fleet keep their databases and what the client has not received yet, and clients what is done",
+    _folder,
+)  # fmt: skip
 CUTLASS_DIR: Variable[Path | None] = Variable(
     "TILESMITH_CUTLASS_DIR", lambda: None, "the wheel nvidia-cutlass", "a folder's path",
     "a checkout of CUTLASS, whose kernels are measured beside ours", _folder,
@@ -255,7 +264,7 @@ RIVAL_SECONDS: Variable[float] = Variable(
 VARIABLES: tuple[Variable[object], ...] = (  # type: ignore[assignment]  # read only, so covariance is safe
     CACHE_ON, CACHE_DIR, TRUST_FOLDER, TRUSTED_KEYS, TUNING_SPEC_PATH, LOG, FIND_MODE, DB_PATH, SYSTEM_DB_PATH,
     DB_TIMEOUT, PACKAGE_PATH, PACKAGE_NEAREST, LOG_CMD, ONLY_SOLVER, NUM_THREADS, CPU_LEVEL, LIBCUDA, EXTERNAL,
-    LAB_DIR, CUTLASS_DIR, RIVAL_SECONDS,
+    LAB_DIR, FLEET_DIR, CUTLASS_DIR, RIVAL_SECONDS,
 )  # fmt: skip
 
 

@@ -103,6 +103,12 @@ class DatabaseError(TilesmithError, RuntimeError):
     """The database for the results of a search cannot be written."""
 
 
+class FleetError(TilesmithError, RuntimeError):
+    """A cluster that does not answer or has no usable worker, a missing package, or a message that cannot be read."""
+
+    exit_status = 1
+
+
 class InterruptedSearchError(TilesmithError, RuntimeError):
     """The user stopped a search; its measurements are kept."""
 

@@ -68,6 +68,7 @@ def test_json_fields(verb, capsys, tmp_path):
         "tune-model": ["tune-model", "--seconds", "5", "--threads", "1", "--json", str(tmp_path / "script.py")],
         "trace": ["trace", "--json", str(tmp_path / "script.py")],
         "cache": ["cache", "ls", "--json"],
+        "fleet": ["fleet", "plan", *PROBLEM.split(), "--gpus", "2", "--json"],
         "package": ["package", "build", str(tmp_path / "list.txt"), "-o", str(tmp_path), "--json"],
         "embed": [
             *["embed", str(tmp_path / "list.txt"), "--target", "x86_64-v4", "--name", "small", "--sources-only"],

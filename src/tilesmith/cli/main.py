@@ -27,6 +27,7 @@ from tilesmith.spelling import did_you_mean
 VERBS: Final = {
     "parse": "print what a driver command, or a file of them, asks for",
     "tune": "search the best config of each problem and remember it",
+    "fleet": "say how long a fleet of GPUs would tune a list",
     "retune": "search anew what a new driver, compiler or solver may have changed",
     "preload": "decide, compile and keep problems, so that strict mode runs them",
     "gemm": "tune and measure matrix products beside rivals, and print all that is known",

@@ -53,6 +53,10 @@ device_option = click.option(
     "--device", default="cpu", help="Where problems run: cpu (the default), cuda, or cuda:N for another GPU.",
     shell_complete=complete_device,
 )  # fmt: skip
+devices_option = click.option(
+    "--device", default="cpu", help="Where problems run: cpu (the default), cuda, cuda:N, or all for every GPU.",
+    shell_complete=complete_device,
+)  # fmt: skip
 external_option = click.option(
     "--external/--generated-only", default=None, help="Whether PyTorch's own CUDA kernels take part (default: where "
     "PyTorch is loaded and TILESMITH_EXTERNAL lets them).",

@@ -135,7 +135,10 @@ class SqliteDatabase(Database):
         return tuple(dict.fromkeys(str(row[0]) for rows in found for row in rows))
 
     def put_search(self, search: Search) -> None:
-        self._put("searches", [search])
+        self.put_searches([search])
+
+    def put_searches(self, searches: Iterable[Search]) -> None:
+        self._put("searches", list(searches))
 
     def search(self, problem: str, target: str) -> Search | None:
         rows = self._rows(f"{_SELECT['searches']} WHERE problem = ? AND target = ?", [problem, target])

@@ -94,6 +94,11 @@ class Database(ABC):
     def put_search(self, search: Search) -> None:
         """Keep how the last search on a problem and target went."""
 
+    def put_searches(self, searches: Iterable[Search]) -> None:
+        """The same for many."""
+        for search in searches:
+            self.put_search(search)
+
     @abstractmethod
     def search(self, problem: str, target: str) -> Search | None:
         """The last search on a problem and target."""

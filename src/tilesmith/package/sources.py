@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.error import HTTPError
@@ -15,9 +14,8 @@ from urllib.request import url2pathname
 from tilesmith.errors import PackageError
 from tilesmith.toolchain.arriving import Patience, arriving
 from tilesmith.toolchain.request import ask
+from tilesmith.toolchain.stores import STORES, as_os_errors, file_system
 
-# What fsspec needs for each scheme; `memory` is its own, for tests.
-_STORES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "memory": "fsspec"}
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 _TAG = re.compile(r'"[!#-~]{1,200}"')
@@ -104,7 +102,7 @@ class StoredSource:
                 while chunk := file.read(_CHUNK):
                     yield chunk
 
-        arrived = arriving(lambda: _as_os_errors(pieces()), patience)
+        arrived = arriving(lambda: as_os_errors(pieces()), patience)
         start, size, now = next(arrived)
         return Part(start, size, now, arrived)
 
@@ -119,7 +117,7 @@ def source_of(url: str) -> HttpSource | StoredSource | Path:
         return _local(url)
     if scheme in ("http", "https"):
         return HttpSource(url)
-    if scheme in _STORES:
+    if scheme in STORES:
         return StoredSource(url)
     raise PackageError(f"{url}: {scheme}:// is not known; known: http, https, file, s3, gs")
 
@@ -158,21 +156,7 @@ def _version(tag: str, date: str) -> str:
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    scheme = url.partition("://")[0].lower()
     try:
-        core = import_module("fsspec.core")
-        found: tuple[Any, str] = core.url_to_fs(url)
-    except ImportError:
-        needed = "pip install s3fs" if scheme == "s3" else "pip install gcsfs"
-        raise PackageError(f"{url}: {scheme}:// needs another package: `{needed}`") from None
-    return found
-
-
-def _as_os_errors(pieces: Iterator[Any]) -> Iterator[Any]:
-    """Errors of stores have many classes."""
-    try:
-        yield from pieces
-    except (OSError, ValueError, PackageError):
-        raise
-    except Exception as error:
-        raise OSError(f"{type(error).__name__}: {error}") from None
+        return file_system(url)
+    except ImportError as error:
+        raise PackageError(str(error)) from None

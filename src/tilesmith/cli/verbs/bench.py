@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tilesmith.cli.every_gpu import ALL, LATE_S, Tell, on_every_gpu, one_of, received, sent
 from tilesmith.cli.options import (
     PROBLEMS,
     Number,
-    device_option,
+    devices_option,
     dtype_option,
     external_option,
     long_flag,
@@ -29,7 +30,7 @@ from tilesmith.cli.result_file import check_writable, write_result
 from tilesmith.cli.terminal import complain, csv_text, dump_json, note, paced, print_table, print_wrapped, progress
 from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
 from tilesmith.compare.benchmark import bench
-from tilesmith.compare.rival import chosen_rivals
+from tilesmith.compare.rival import Rival, chosen_rivals
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.dispatch.measuring import time_steps
@@ -39,10 +40,10 @@ from tilesmith.measure.machine import Machine, machine_of
 from tilesmith.problems.short_name import short_key
 from tilesmith.reading import read_named
 from tilesmith.targets.cuda_driver import device_ordinal
-from tilesmith.targets.detect_cuda import cuda_devices
+from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.build import find_toolchain
-from tilesmith.tune.progress import Listener
+from tilesmith.tune.progress import Listener, silent
 
 Row = dict[str, Any]
 DISTURBED_STATUS = 3  # exit status: all numbers are right, and some times say little
@@ -84,7 +85,7 @@ class Device:
 @click.option("--tune", "tunes", is_flag=True, help="Tune each problem first.")
 @click.option("--tune-seconds", type=Number(0.1), default=15.0, help="Budget of --tune (default 15).")
 @external_option
-@device_option
+@devices_option
 @threads_option
 @mode_option
 @seed_option
@@ -97,6 +98,7 @@ def command(
 ) -> int:  # fmt: skip
     started = time.monotonic()
     listing = read_problems(words, dtype or "")
+    everywhere, device = device == ALL, one_of(device)
     place = Device(target_of(None, threads, device), device)
     target = place.target
     rivals = chosen_rivals(against, target)
@@ -116,28 +118,26 @@ def command(
     machine = machine_of(target, open_cache(), place.ordinal)
     method = ""
     todo = [item for item in listing.items if _name(item) not in rows]
+    ways = Ways(against, seconds, tune_seconds if tunes else None, external, mode, seed, launches)
     with progress(len(todo), "bench") as step:
-        for item in todo:
-            if time_limit is not None and time.monotonic() - started > time_limit:
-                break
-            try:
+
+        def here() -> Iterator[tuple[Item, Measured]]:
+            for item in todo:
                 if tunes:
                     with step.search(item.short, tune_seconds) as listener:
-                        _tune(item, place, tune_seconds, external, seed, listener)
-                launch = get_launchable(
-                    item.signature, target=place.target, device=place.device, mode=mode, external=external
-                )
-                found = bench(launch, machine, rivals, seconds=seconds, seed=seed, tell=paced())
-                method = found.method or method
-            except _FAILURES as error:
-                launch, found = None, Bench(FAILED, str(error))
-            rows[_name(item)] = _row(item, launch, found)
-            if launches and launch is not None and found.status != FAILED:
-                rows[_name(item)]["launches"] = [asdict(step) for step in time_steps(launch, seed=seed)]
-            if found.status != OK:
-                severity = "" if found.status == FAILED else "warning: "
-                complain(f"{severity}{item}: {found.reason}")
-            step(_line(item, launch, found))
+                        yield item, _measured(item, place, machine, rivals, ways, listener)
+                else:
+                    yield item, _measured(item, place, machine, rivals, ways)
+
+        found = _on_every_gpu(todo, ways) if everywhere else here()
+        while (time_limit is None or time.monotonic() - started <= time_limit) and (each := next(found, None)):
+            item, made = each
+            method = made.method or method
+            rows[_name(item)] = made.row
+            if made.row["status"] != OK:
+                severity = "" if made.row["status"] == FAILED else "warning: "
+                complain(f"{severity}{item}: {made.row['reason']}")
+            step(made.line)
             if json_path not in (None, "-"):  # what is measured is kept, whatever happens to the rest
                 write_result(str(json_path), dump_json(_result(listing.items, rows, place, machine, method, versions)))
     left = sum(_name(item) not in rows for item in listing.items)
@@ -157,6 +157,80 @@ def command(
         _report(ordered, libraries, result["summary"], whole)
     statuses = {row["status"] for row in ordered}
     return listing.status or (1 if FAILED in statuses else DISTURBED_STATUS if DISTURBED in statuses else 0)
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How each problem is measured; ``tune_seconds`` is the budget of the search before it, None: no search.
+
+    With ``launches`` each launch of its plan is timed, too.
+    """
+
+    against: tuple[str, ...]
+    seconds: float
+    tune_seconds: float | None
+    external: bool | None
+    mode: str | None
+    seed: int
+    launches: bool
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One problem's row, its line, and how its times were taken."""
+
+    row: Row
+    line: str
+    method: str
+
+
+def _measured(
+    item: Item, place: Device, machine: Machine, rivals: Sequence[Rival], ways: Ways, listener: Listener = silent
+) -> Measured:
+    launch = None
+    try:
+        if ways.tune_seconds is not None:
+            _tune(item, place, ways.tune_seconds, ways.external, ways.seed, listener)
+        launch = get_launchable(
+            item.signature, target=place.target, device=place.device, mode=ways.mode, external=ways.external
+        )
+        found = bench(launch, machine, rivals, seconds=ways.seconds, seed=ways.seed, tell=paced())
+    except _FAILURES as error:
+        launch, found = None, Bench(FAILED, str(error))
+    row = _row(item, launch, found)
+    if ways.launches and launch is not None and found.status != FAILED:
+        row["launches"] = [asdict(step) for step in time_steps(launch, seed=ways.seed)]
+    return Measured(row, _line(item, launch, found), found.method)
+
+
+def _on_every_gpu(items: Sequence[Item], ways: Ways) -> Iterator[tuple[Item, Measured]]:
+    """The same, each problem on the next GPU that is free. A problem that no GPU can measure is a failed row."""
+    targets = {cuda_target_of(device.ordinal).name for device in cuda_devices()}
+    if len(targets) > 1:
+        raise ArgumentError(
+            f"--device all: bench prints the times of one target, and this machine has {', '.join(sorted(targets))}; "
+            "name one GPU with --device cuda:N"
+        )
+    payloads = [sent(item, asdict(ways)) for item in items]
+    for index, reply, reason in on_every_gpu(
+        bench_here, payloads, LATE_S + 2 * (ways.seconds + (ways.tune_seconds or 0))
+    ):
+        item = items[index]
+        if reason:
+            failure = Bench(FAILED, reason)
+            yield item, Measured(_row(item, None, failure), _line(item, None, failure), "")
+        else:
+            yield item, Measured(**json.loads(reply))
+
+
+def bench_here(device: str, payload: bytes, tell: Tell) -> bytes:
+    """What the process of one GPU does with one problem."""
+    item, given = received(payload)
+    ways = Ways(**given | {"against": tuple(given["against"])})
+    place = Device(target_of(None, None, device), device)
+    machine = machine_of(place.target, open_cache(), place.ordinal)
+    made = _measured(item, place, machine, chosen_rivals(ways.against, place.target), ways)
+    return dump_json(asdict(made)).encode()
 
 
 def _name(item: Item) -> tuple[str, str]:

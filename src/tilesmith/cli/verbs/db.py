@@ -10,12 +10,14 @@ from typing import Any
 
 import click
 
+from tilesmith import env
 from tilesmith.cli.options import Actions, Number, csv_flag, json_flag, long_flag, solver_option, some_problems_argument
 from tilesmith.cli.problem_list import problem_keys
 from tilesmith.cli.terminal import CsvLines, complain, note, print_json, print_table, print_wrapped
 from tilesmith.db.exchange import (
     NEWEST,
     POLICIES,
+    TABLES,
     ImportResult,
     everything,
     find_db_lines,
@@ -26,8 +28,11 @@ from tilesmith.db.exchange import (
 from tilesmith.db.existing import existing_database
 from tilesmith.db.layers import Layers
 from tilesmith.db.records import Record
+from tilesmith.db.remote import fetch_now, is_url
+from tilesmith.db.sharing import push
 from tilesmith.db.store import Database, Table
 from tilesmith.db.upkeep import RecordFilter, is_outdated, prune, select, stats_of
+from tilesmith.db.waiting import PATIENT_S
 from tilesmith.dispatch.locations import lasting_databases, open_databases
 from tilesmith.errors import FileFormatError
 from tilesmith.problems.short_name import short_key
@@ -124,7 +129,7 @@ def import_(files: tuple[Path, ...], policy: str, target: str | None, as_json: b
     database, status = lasting_databases().writable, 0
     for path in files:
         taken = import_file(path, database, policy, target)
-        status = max(status, _report(str(path), database, taken, as_json))
+        status = max(status, _report(str(path), database.name, taken, as_json))
     return status
 
 
@@ -136,7 +141,43 @@ def merge_(paths: tuple[str, ...], policy: str, as_json: bool) -> int:
     database, status = lasting_databases().writable, 0
     for path in paths:
         taken = merge(everything(existing_database(path)), database, policy)
-        status = max(status, _report(path, database, taken, as_json))
+        status = max(status, _report(path, database.name, taken, as_json))
+    return status
+
+
+@command.command(
+    "push", help="Put records into a team's database: a file of a shared folder, or s3://, gs://.", **_FLAGS
+)
+@click.argument("place", metavar="DATABASE|URL")
+@some_problems_argument
+@_policy
+@_target
+@solver_option
+@_db
+@json_flag
+def push_(
+    place: str, words: tuple[str, ...], policy: str, target: str, solver: str, path: str | None, as_json: bool
+) -> int:
+    database = existing_database(path) if path else open_databases(readonly=True).writable
+    wanted = RecordFilter(problem_keys(words), target, solver)
+    taken = push(((name, record) for name in TABLES for record in select(database, name, wanted)), place, policy)
+    return _report(database.name, place, taken, as_json)
+
+
+@command.command("pull", help="Take over a team's database as it is now (default: the team layers).")
+@click.argument("paths", nargs=-1, metavar="[DATABASE|URL]...")
+@_policy
+@json_flag
+def pull(paths: tuple[str, ...], policy: str, as_json: bool) -> int:
+    database, status = lasting_databases().writable, 0
+    places = paths or env.DB_PATH.get()[:-1]
+    if not places:
+        raise click.UsageError("name a database, or put the team's before yours in TILESMITH_DB_PATH")
+    for path in places:
+        if is_url(path):
+            fetch_now(path, PATIENT_S)  # a copy of today may lack what was pushed since
+        taken = merge(everything(existing_database(path)), database, policy)
+        status = max(status, _report(path, database.name, taken, as_json))
     return status
 
 
@@ -261,12 +302,12 @@ def _write(lines: Iterable[str], out: str | None) -> int:
     return count
 
 
-def _report(name: str, database: Database, taken: ImportResult, as_json: bool) -> int:
+def _report(name: str, into: str, taken: ImportResult, as_json: bool) -> int:
     """Exit status 2 if a line was bad; all other lines were imported."""
     for line in taken.bad:
         complain(line)
     if as_json:
-        print_json({"from": name, "into": database.name} | asdict(taken))
+        print_json({"from": name, "into": into} | asdict(taken))
     else:
         newer = f", {taken.newer} of a newer format left out" if taken.newer else ""
         bad = f", {len(taken.bad)} bad lines" if taken.bad else ""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
+from tilesmith.cli.every_gpu import ALL, LATE_S, Tell, on_every_gpu, received, sent
 from tilesmith.cli.options import (
     PROBLEMS,
     dtype_option,
@@ -15,8 +17,9 @@ from tilesmith.cli.options import (
     problems_argument,
     threads_option,
 )
-from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.cli.terminal import complain, note, print_json, print_wrapped, progress
+from tilesmith.cli.problem_list import Item, Listing, read_problems
+from tilesmith.cli.terminal import complain, dump_json, note, print_json, print_wrapped, progress
+from tilesmith.dispatch.locations import lasting_databases
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, flags_of
 from tilesmith.problems.rewrite import Signature
@@ -44,7 +47,7 @@ class _Preload(click.Command):
 @problems_argument
 @click.option(
     "-d", "--device", "devices", multiple=True, default=("cpu",),
-    help="cpu (the default), cuda or cuda:N; may be given again. Empty: write sources only.",
+    help="cpu (the default), cuda, cuda:N, or all for every GPU; may be given again. Empty: write sources only.",
 )  # fmt: skip
 @click.option("-j", "--max-processes", "jobs", type=click.IntRange(1), help="Compilers at a time (one a core).")
 @click.option(
@@ -68,6 +71,12 @@ def command(
     if (out or target_name) and any(devices):
         raise ArgumentError('--out and --target go with --device "", which writes sources')
     listing = read_problems(words, dtype or "")
+    if ALL in devices:
+        if devices != (ALL,):
+            raise ArgumentError("--device all stands alone: it takes every GPU of this machine")
+        if cache_dir is not None:
+            raise ArgumentError("--cache-dir is for one process; with --device all set TILESMITH_CACHE_DIR")
+        return _on_every_gpu(listing, mode, threads, as_json, whole)
     commands: dict[Signature, Item] = {item.signature: item for item in reversed(listing.items)}
     populator = CachePopulator(
         signatures=[item.signature for item in listing.items], devices=devices, mode=mode, threads=threads, out=out,
@@ -95,6 +104,40 @@ def command(
         populator.run(jobs, tell)
     note(f"{count - failed} ready, {failed} failed, {listing.bad} bad lines")
     return listing.status or (1 if failed else 0)
+
+
+def _on_every_gpu(listing: Listing, mode: str | None, threads: int | None, as_json: bool, whole: bool) -> int:
+    """Each problem on the next GPU that is free, once for each target of these GPUs. All share one cache."""
+    items = list({item.signature: item for item in reversed(listing.items)}.values())[::-1]
+    lasting_databases()  # raises before anything is compiled
+    failed, ready = 0, 0
+    with progress(len(items), "preload") as step:
+        payloads = [sent(item, {"mode": mode, "threads": threads}) for item in items]
+        for index, reply, reason in on_every_gpu(preload_here, payloads, LATE_S, each_target=True):
+            item = items[index]
+            row = json.loads(reply) if reply else {"status": FAILED, "reason": reason, "line": f"failed {item.short}"}
+            line = row.pop("line")
+            if row["status"] == FAILED:
+                failed += 1
+                complain(f"{item}: {row['reason']}")
+            else:
+                ready += 1
+                if not as_json:
+                    config = f" {row['config']}" if whole else ""
+                    print_wrapped(f"{item if whole else item.short}: {row['solver']}{config}")
+            step(line)
+            if as_json and reply:
+                print_json(row)
+    note(f"{ready} ready, {failed} failed, {listing.bad} bad lines")
+    return listing.status or (1 if failed else 0)
+
+
+def preload_here(device: str, payload: bytes, tell: Tell) -> bytes:
+    """What the process of one GPU does with one problem."""
+    item, options = received(payload)
+    made: list[Step] = []
+    CachePopulator(signatures=[item.signature], devices=(device,), **options).run(listener=made.append)
+    return dump_json(_record(item, made[-1]) | {"line": _line(item.short, made[-1])}).encode()
 
 
 def _line(problem: str, made: Step) -> str:

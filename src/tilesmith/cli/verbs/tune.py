@@ -10,11 +10,12 @@ from typing import Final
 
 import click
 
+from tilesmith.cli.fleet_tuning import FleetChoice, fleet_options, tune_with_fleet
 from tilesmith.cli.options import (
     PROBLEMS,
     Number,
     csv_flag,
-    device_option,
+    devices_option,
     dtype_option,
     external_option,
     json_flag,
@@ -26,6 +27,7 @@ from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import CsvLines, budget_start, complain, note, print_json
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError
+from tilesmith.fleet.session import FleetOptions
 from tilesmith.ready.console import width_of
 from tilesmith.ready.held import Place
 from tilesmith.ready.list_tuning import tune_list
@@ -61,7 +63,8 @@ NOTHING: Final = "none"
     help="Whose time stands beside (default: pytorch if it is installed).",
 )  # fmt: skip
 @external_option
-@device_option
+@fleet_options
+@devices_option
 @threads_option
 @seed_option
 @dtype_option
@@ -70,19 +73,26 @@ NOTHING: Final = "none"
 def command(
     words: tuple[str, ...], strategy: str | None, trials: int | None, seconds: float | None,
     total_seconds: float | None, until_no_gain: bool, resume: bool, against: str | None, external: bool | None,
+    cluster: str | None, wait_s: float, share: float, tls_ca: str, tls_cert: str, tls_key: str,
     device: str, threads: int | None, seed: int, dtype: str | None, as_json: bool, as_csv: bool,
 ) -> int:  # fmt: skip
     by_gain = until_no_gain or total_seconds is not None
     if by_gain:
         _refuse({"--strategy": strategy, "--trials": trials, "--seconds": seconds, "--resume": resume or None})
     listing = read_problems(words, dtype or "")
+    each_s = SECONDS if seconds is None else seconds
+    choice = FleetChoice(cluster, device, threads, wait_s, share, (tls_ca, tls_cert, tls_key))
+    if choice.given:
+        _refuse_for_fleets({"--total-seconds": total_seconds, "--until-no-gain": until_no_gain or None,
+                            "--resume": resume or None, "--against": against})  # fmt: skip
+        options = FleetOptions(strategy or "model", trials, each_s, seed, external, share, wait_s)
+        return tune_with_fleet(listing, choice, options, as_json)
     # Timing PyTorch loads it here; its kernels compete only if that was asked for, or it was loaded before.
     place = Place(
         target_of(None, threads, device), max(0, device_ordinal(device)), lasting_databases(), open_cache(),
         takes_part(external),
     )  # fmt: skip
     tasks = tasks_of((item.signature, item.calls) for item in listing.items)
-    each_s = SECONDS if seconds is None else seconds
     total_s = (math.inf if total_seconds is None else total_seconds) if by_gain else None
     watch, library = Watch(tasks, total_s, each_s), None if against is None else against == PYTORCH
     names = {task.key: task.name for task in tasks}
@@ -126,6 +136,15 @@ def _refuse(given: dict[str, object]) -> None:
             raise ArgumentError(
                 f"{name} is for a list whose problems are searched alike; with --total-seconds or --until-no-gain the "
                 "time goes where it gains most: leave it out"
+            )
+
+
+def _refuse_for_fleets(given: dict[str, object]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise ArgumentError(
+                f"{name} is for one worker; with --cluster and --device all each problem has its --seconds, and a run "
+                "that was cut short goes on by itself: leave it out"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -12,10 +13,11 @@ from typing import Any, Final
 import click
 
 from tilesmith import env
+from tilesmith.cli.every_gpu import ALL, LATE_S, Tell, on_every_gpu, one_of, received, sent
 from tilesmith.cli.options import (
     PROBLEMS,
     Number,
-    device_option,
+    devices_option,
     dtype_option,
     json_flag,
     long_flag,
@@ -25,7 +27,7 @@ from tilesmith.cli.options import (
     threads_option,
 )
 from tilesmith.cli.problem_list import Item, read_problems
-from tilesmith.cli.terminal import complain, note, print_json, print_wrapped, progress
+from tilesmith.cli.terminal import complain, dump_json, note, print_json, print_wrapped, progress
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.locations import target_of
 from tilesmith.dispatch.measuring import check_launchable, check_launchable_specials
@@ -43,7 +45,7 @@ BUDGET_BYTES: Final = 4e9
 @problems_argument
 @click.option("--max-gflop", type=Number(0), help="Leave out what is larger, and say how many were left out.")
 @click.option("--specials", is_flag=True, help="Also plant NaN and Inf in each operand and follow where they go.")
-@device_option
+@devices_option
 @threads_option
 @mode_option
 @seed_option
@@ -59,10 +61,15 @@ def command(
     left_out = len(listing.items) - len(chosen)
     # Numbers do not depend on speed: unless a mode is asked for, nothing is measured.
     mode = mode or (env.FIND_MODE.get() if env.FIND_MODE.is_set else "fast")
-    target_of(None, threads, device)
+    target_of(None, threads, one_of(device))
     failed = 0
     with progress(len(chosen), "verify") as step:
-        for item, row in _in_parallel(chosen, lambda item: _check(item, device, threads, mode, seed, specials), mode):
+        rows = (
+            _on_every_gpu(chosen, {"threads": threads, "mode": mode, "seed": seed, "specials": specials})
+            if device == ALL
+            else _in_parallel(chosen, lambda item: _check(item, device, threads, mode, seed, specials), mode)
+        )
+        for item, row in rows:
             if row["status"] == "failed":
                 failed += 1
                 complain(f"{item}: {row['reason']}")
@@ -74,6 +81,19 @@ def command(
     done = len(chosen) - failed
     note(f"{done} verified, {failed} failed, {left_out} left out (--max-gflop), {listing.bad} bad lines")
     return listing.status or (1 if failed else 0)
+
+
+def _on_every_gpu(items: Sequence[Item], options: dict[str, Any]) -> Iterator[tuple[Item, Row]]:
+    """Each problem on the next GPU that is free."""
+    for index, reply, reason in on_every_gpu(verify_here, [sent(item, options) for item in items], LATE_S):
+        item = items[index]
+        yield item, _row_of(item, "", "", None, reason) if reason else json.loads(reply)
+
+
+def verify_here(device: str, payload: bytes, tell: Tell) -> bytes:
+    """What the process of one GPU does with one problem."""
+    item, options = received(payload)
+    return dump_json(_check(item, device, **options)).encode()
 
 
 def _in_parallel(items: Sequence[Item], check: Callable[[Item], Row], mode: str) -> Iterator[tuple[Item, Row]]:
@@ -144,6 +164,10 @@ def _check(item: Item, device: str, threads: int | None, mode: str | None, seed:
         reason = str(error)
     else:
         reason = verdict.message
+    return _row_of(item, solver, config, verdict, reason)
+
+
+def _row_of(item: Item, solver: str, config: str, verdict: Accuracy | None, reason: str) -> Row:
     return {
         **item.row, "solver": solver,
         "config": config, "status": "ok" if verdict is not None and verdict.ok else "failed",
