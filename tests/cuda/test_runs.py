@@ -87,6 +87,7 @@ def test_numbers(signature, values, emulating):
         (conv(10, size=(13, 36), stride=2), "multiple of 8"),
         (conv(size=(13, 36), taps=(3, 4), padding=2), "merged"),
         (conv(dilation=(1, 2)), "dilation"),
+        (conv(16), "pixels of x are multiples of 8 elements"),
         (conv(dtype="fp32"), "dtype"),
         (conv(taps=(9, 3)), "share a row"),
         (conv(3, size=(13, 37), stride=8), "rows begin at multiples of 2 bytes"),

@@ -32,6 +32,12 @@ PROBLEMS = [
         for dtype in ("bf16", "fp32")
     ),
     ConvSignature((4, 28, 28, 64), (64, 3, 3, 64), mode="bwd", padding=1, stride=2, dtype="bf16", shared_layout="NHWC"),
+    *(
+        ConvSignature(
+            (2, 28, 28, 12), (8, 3, 3, 12), mode=mode, padding=1, stride=2, dtype="bf16", shared_layout="NHWC"
+        )
+        for mode in ("fwd", "bwd", "wrw")
+    ),
     ConvSignature((4, 28, 28, 64), (64, 3, 3, 64), mode="bgrad", padding=1, shared_layout="NHWC"),
     ConvSignature((4, 28, 28, 64), (64, 3, 3, 1), groups=64, padding=1, shared_layout="NHWC", dtype="int8",
                   output_dtype="int32"),

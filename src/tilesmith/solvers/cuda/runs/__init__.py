@@ -1,1 +1,1 @@
-"""Strided convolutions of any channels whose rows are read as they lie, forward and backward weights."""
+"""Strided convolutions of odd channels on tensor cores: rows are read and written as they lie."""

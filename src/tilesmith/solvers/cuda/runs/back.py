@@ -16,7 +16,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, widest
-from tilesmith.solvers.cuda.runs.form import PIECE, Rows
+from tilesmith.solvers.cuda.runs.form import PIECE, WHOLE_PIXELS, Rows
 from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config, Configured, Rejected
 from tilesmith.targets.target import CudaTarget
@@ -98,6 +98,8 @@ def back_form(g: ConvGeometry) -> BackForm | Rejected:
     if any(d > 1 and f > 1 for d, f in zip(g.dilation, g.filter, strict=True)):
         return Rejected(reasons.DILATION, f"dilation {g.dilation}")
     form = BackForm(g)
+    if g.c % PIECE == 0:
+        return Rejected(reasons.CHANNELS, WHOLE_PIXELS)
     if form.step % PIECE or form.step > _MAX_STEP:
         return Rejected(reasons.STRIDE, f"{form.step} elements of a position: a multiple of {PIECE} up to {_MAX_STEP}")
     # Merged pixels have no channels that a bias could be added to.

@@ -1,4 +1,4 @@
-"""Strided convolutions of any channels, rows of x read, or rows of dx written, as they lie."""
+"""Strided convolutions of odd channels, rows of x read, or rows of dx written, as they lie."""
 
 from __future__ import annotations
 
