@@ -47,6 +47,8 @@ LINES = {
     "doctor": ["doctor"],
     "trace": ["trace missing.py"],
     "tune-model": ["tune-model missing.py"],
+    "report": [f"report {STORE} -o report.html", f"report --compare {STORE} {STORE}"],
+    "fleet": ["fleet plan list.txt --gpus 64"],
     "solvers": ["solvers", "solvers c_dense mma_dense_nhwc"],
     "env": ["env"],
     "help": ["help", "help db query", "help tune"],

@@ -22,6 +22,7 @@ from tilesmith.problems.driver import (
     parse_problem,
     read_commands,
 )
+from tilesmith.problems.driver.benchdnn import is_benchdnn
 from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, flags_of
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
@@ -93,7 +94,12 @@ def read_problems(words: Sequence[str], dtype: str = "") -> Listing:
 
 
 def _refuse_unknown(words: Sequence[str]) -> None:
-    """Raise ``CommandError`` for the first word that looks like an option, and is neither the verb's nor a flag."""
+    """Raise ``CommandError`` for the first word that looks like an option, and is neither the verb's nor a flag.
+
+    A line of benchdnn has options of its own.
+    """
+    if is_benchdnn(" ".join(words)):
+        return
     ctx = click.get_current_context(silent=True)
     own = [name for each in ctx.command.params for name in each.opts if name.startswith("--")] if ctx else []
     base = next((word for word in words if word in CONV_BASES or word in GEMM_BASES), "")

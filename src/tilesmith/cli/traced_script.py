@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -34,11 +34,36 @@ def trace_script(
     script: Path, arguments: Sequence[str], around: contextlib.AbstractContextManager[Any], quiet: bool
 ) -> TracedScript:
     """Run a script inside ``around``; with ``quiet``, what it prints goes to stderr."""
-    # The operators of a compiled graph cannot be seen. Without compilation the same problems are seen.
-    os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
-    tracing = torch_module("tilesmith.torch_ops.trace")
-    trace = tracing.Trace()
     silenced: Any = contextlib.redirect_stdout(sys.stderr) if quiet else contextlib.nullcontext()
+    with _uncompiled():
+        tracing = torch_module("tilesmith.torch_ops.trace")
+        trace = tracing.Trace()
+        return TracedScript(trace, _status(tracing, script, arguments, trace, silenced, around))
+
+
+@contextlib.contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Have ``torch.compile`` do nothing: operators of a compiled graph cannot be seen, and the problems are the same.
+
+    NOTE: PyTorch reads the variable once, when Dynamo is first imported.
+    """
+    name, module = "TORCH_COMPILE_DISABLE", "torch._dynamo.config"
+    asked, imported = name in os.environ, module in sys.modules
+    os.environ.setdefault(name, "1")
+    try:
+        yield
+    finally:
+        if not asked:
+            del os.environ[name]
+            if not imported and module in sys.modules:
+                sys.modules[module].disable = False  # type: ignore[attr-defined]
+
+
+def _status(
+    tracing: Any, script: Path, arguments: Sequence[str], trace: Any, silenced: Any,
+    around: contextlib.AbstractContextManager[Any],
+) -> int:  # fmt: skip
+    """The exit status of the script."""
     status = 0
     try:
         with silenced, around:
@@ -52,7 +77,7 @@ def trace_script(
     except Exception:
         traceback.print_exc()
         status = 1
-    return TracedScript(trace, status)
+    return status
 
 
 def torch_module(name: str) -> Any:
