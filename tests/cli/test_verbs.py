@@ -398,9 +398,8 @@ def test_help_names_every_verb(capsys):
         assert re.search(rf"^\s+{verb}\s", out, re.M)
         assert run([verb, "--help"]) == 0
         text = capsys.readouterr().out
-        action = {"db": "query", "cache": "ls", "package": "info", "gemm": "perf"}.get(
-            verb
-        )  # actions have options of their own
+        # Actions have options of their own.
+        action = {"cache": "ls", "db": "query", "fleet": "plan", "gemm": "perf", "package": "info"}.get(verb)
         if action:
             assert run([verb, action, "--help"]) == 0
             text = capsys.readouterr().out

@@ -173,7 +173,7 @@ def test_bad_patterns(pattern, said):
         ({"config": "mh=x"}, 8, "mh=x"),
         ({"config": "tile_h=1 height=2"}, 8, "has no 'height'; known: tile_h, tile_w"),
         ({"config": "tile_h=77"}, 8, "tile_h=77 is outside the search space of c_dense; tile_h is one of 1, "),
-        ({"confg": "mh=1"}, 8, "'confg' does not exist in a choice; known: problem, target"),
+        ({"confg": "mh=1"}, 8, "'confg' does not exist in a choice (did you mean 'config'?); known: problem, target"),
         ({"config": 7}, 8, "config is text in quotes, got 7"),
     ],
 )

@@ -24,7 +24,7 @@ ANSWER_S = 20.0  # of a scheduler that is connected
 FETCH_S = 30.0  # for a reply of a few MB
 CLOSE_S = 5.0
 MOST_LOCAL = 256
-INSTALL = "--cluster needs Dask: type `pip install 'tilesmith[fleet]'`"
+INSTALL = "--cluster needs Dask: type `pip install distributed`"
 _log = logging.getLogger("tilesmith.fleet")
 
 

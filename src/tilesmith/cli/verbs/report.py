@@ -11,7 +11,7 @@ import click
 from tilesmith import __version__
 from tilesmith.cli.options import Number, json_flag
 from tilesmith.cli.problem_list import read_problems
-from tilesmith.cli.terminal import note, print_json, table
+from tilesmith.cli.terminal import note, print_json, print_wrapped, table
 from tilesmith.dispatch.locations import open_databases
 from tilesmith.report.comparison import Comparison, as_row, compare, comparison_data, sentences
 from tilesmith.report.databases import source_of
@@ -68,7 +68,8 @@ def command(
     if as_json:
         print_json({"report": out or FILE, "bytes": size, "problems": len(findings.results), "summary": data["words"]})
     else:
-        click.echo("\n".join(data["words"]))
+        for words in data["words"]:
+            print_wrapped(words)
         click.echo(f"report: {out or FILE}")
     return 0
 
