@@ -111,7 +111,7 @@ def test_the_best_config_of_a_tile(signature):
 def test_nothing_limits_what_has_no_tile(selection):
     """Depthwise kernels have no tile of a product, and no stages; CPU kernels have neither."""
     found = selection('tiles = ["64x64"]\narch_stages = ["sm80_3"]\n')
-    depthwise = parse_command(f"convfp16 -n 4 -c 64 -H 16 -W 16 -k 64 -g 64 -y 3 -x 3 -p 1 -q 1 -F 1 {NHWC}")
+    depthwise = parse_command(f"convfp16 -n 32 -c 256 -H 28 -W 28 -k 256 -g 256 -y 3 -x 3 -p 1 -q 1 -F 1 {NHWC}")
     signature = depthwise.signatures[0][1]
     assert decide_selected(found, request(signature, "sm_80:108")).solver == "cuda_depthwise"
     assert decide_selected(found, request(signature, "x86_64-v3:2")).solver == "c_depthwise"
