@@ -32,6 +32,7 @@ os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "error")
 import simulated_search as simulated
 
 from tilesmith.db.opening import open_database
+from tilesmith.db.records import Search
 from tilesmith.fleet.dask_cluster import DaskExecutor
 from tilesmith.fleet.estimate import wall_seconds
 from tilesmith.fleet.executor import Wanted
@@ -229,11 +230,20 @@ def check_losses(seconds, told, path: Path, fleet: Path) -> None:
 
 
 def scheduler(arguments) -> None:
-    """Many problems on many GPUs: what everything but the searches adds, and what the plan said."""
+    """Many problems on many GPUs: what everything but the searches adds, and what the plan said.
+
+    The client knows the past searches, as for a list that is tuned again: without them it begins with the problems in
+    the list's order, and the last worker waits for whatever search comes last.
+    """
     seconds = recorded_seconds(arguments.problems)
     scaled = [each * arguments.scale for each in seconds.values()]
     ideal, planned = wall_seconds(scaled, arguments.workers, 0.0), wall_seconds(scaled, arguments.workers)
     with simulation(seconds=seconds, scale=arguments.scale) as folder, cluster(arguments.workers, HOSTED) as address:
+        date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        open_database(folder / "client.db").put_searches(
+            Search(key, simulated.TARGET, "model", 0, 40, took, "converged", date)
+            for key, took in zip(seconds, scaled, strict=True)
+        )
         made = quietly(address, folder / "client.db", arguments.workers, list(seconds))
         busy = [float(line) for line in (own_folder() / simulated.BUSY).read_text().split()]
     wall, worked = made["wall"], wall_seconds(busy, arguments.workers, 0.0)
