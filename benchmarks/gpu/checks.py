@@ -119,8 +119,11 @@ def main() -> int:
         deadline = min(deadline, time.monotonic() + options.device_limit)
         if "runtime" in parts and not state.has("runtime: host time of a bound call"):
             run_runtime(state)
-        run_cases(todo, state, deadline, count)
-        run_sanitizer(watched, state, deadline, count)
+        with ThreadPoolExecutor(2) as both:  # a kernel under the sanitizer is work of the host, too
+            jobs = [both.submit(run_cases, todo, state, deadline, count)]
+            jobs.append(both.submit(run_sanitizer, watched, state, deadline, max(1, count // 2)))
+        for job in jobs:
+            job.result()
     summary = state.write()
     if not options.result:
         tables.write_page()

@@ -33,7 +33,7 @@ PROBLEMS = Path(__file__).parents[1] / "problems"
 CONFIGS = 2  # of each solver on each odd problem: the untuned one, then random ones
 SPECIAL_FLOPS = 5e7  # problems up to this size meet NaN and Inf too
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-PLANTED = 8  # one random problem of so many meets NaN and Inf in each operand alone; most meet them in both factors
+PLANTED = 16  # one random problem of so many meets NaN and Inf in each operand alone; most meet them in both factors
 LONG = 4  # one random problem of so many is run 100 times for its bits
 CHOICES = {"untuned": 4, "default": 4, "random": 2}  # shares of the ways to choose a random problem's kernel
 
