@@ -110,8 +110,8 @@ def main() -> int:
     state.wanted = {case.name for case in [*cases, *(case for row in drawn for case in row)]}
     todo = [case for case in cases if not state.has(case.name)]
     compiling = min(deadline, time.monotonic() + options.compile_limit)
-    todo += compile_random(drawn, state, target, compiling)
     watched = compile_watched(options.sample, state, target, compiling) if "sanitizer" in parts else []
+    todo += compile_random(drawn, state, target, compiling)
     count = options.workers * len(cuda_devices())
     with locked(options.lock):
         print(f"{len(todo) + len(watched)} of {len(state.wanted)} cases to do on {len(cuda_devices())} x "
@@ -121,7 +121,7 @@ def main() -> int:
             run_runtime(state)
         with ThreadPoolExecutor(2) as both:  # a kernel under the sanitizer is work of the host, too
             jobs = [both.submit(run_cases, todo, state, deadline, count)]
-            jobs.append(both.submit(run_sanitizer, watched, state, deadline, max(1, count // 2)))
+            jobs.append(both.submit(run_sanitizer, watched, state, deadline, count))
         for job in jobs:
             job.result()
     summary = state.write()
