@@ -97,7 +97,7 @@ def main() -> int:
         print(f"{unknown[0]!r} is no part and no file; known: {', '.join((*FILES, *names))}", file=sys.stderr)
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
-    words = " ".join(sys.argv[1:])
+    words = " ".join(_without_paths(sys.argv[1:]))
     path = tables.RESULTS / (options.result or f"gpu_test_{slug(cuda_devices()[0].name)}.json")
     state = State(options.state, options.again, path, f"make gpu-test ARGS='{words}'" if words else "make gpu-test")
     target = cuda_target_of(0)
@@ -166,6 +166,13 @@ def compile_watched(every: int, state: State, target: CudaTarget, deadline: floa
         else:
             built |= {case.name for case in its}
     return [case for case in missing if case.name in built]
+
+
+def _without_paths(words: list[str]) -> Iterator[str]:
+    """The words of a command that another machine can repeat."""
+    for before, word in zip(["", *words], words, strict=False):
+        if "--state" not in (before, word) and "--lock" not in (before, word):
+            yield word
 
 
 def row_of(case: Case, message: str) -> dict:
