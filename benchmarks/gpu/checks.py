@@ -1,21 +1,26 @@
 """`make gpu-test`: everything that needs a GPU, on every GPU of the machine at once.
 
-    python benchmarks/gpu/checks.py [--time-limit SECONDS] [--again] [--commands FILE...] [--max-gflop G] [PART ...]
+    python benchmarks/gpu/checks.py [--time-limit SECONDS] [--again] [--commands FILE...] [--max-gflop G]
+        [--count N] [--seed N] [--families NAME ...] [--result NAME] [--lock FILE] [PART ...]
 
 Parts: ``runtime`` (tensors of other libraries, streams, graphs, threads, devices, host time), a name of
 benchmarks/problems (each problem by the kernel that is predicted fastest; none may be left to the reference),
-``kernels`` (odd problems through every solver that takes them, in several configs, NaN and Inf planted), ``sanitizer``
-(compute-sanitizer: a small problem of every solver and element type). Without one: all. ``--commands`` checks the
-problems of other files of driver commands as it does the lists; alone it stands for no other part. Every kernel is
-checked once more as the replay of a graph.
+``kernels`` (odd problems through every solver that takes them, in several configs, NaN and Inf planted), ``random``
+(``--count`` problems of all families, drawn by ``--seed``: untuned and random configs, NaN and Inf planted, bits of
+repeated runs), ``sanitizer`` (compute-sanitizer's four tools: the smallest problem of every template, and of every
+template and element type). Without one: all. ``--commands`` checks the problems of other files of driver commands as it
+does the lists; alone it stands for no other part. Every kernel is checked once more as the replay of a graph.
 
-What is done lies in build/gpu-test/ (or ``--state FILE``) as soon as it is done, so that a run that was stopped goes
-on. The summary is benchmarks/results/gpu_test_<card>.json, written every few seconds.
+The kernels of ``random`` and ``sanitizer`` are compiled first, on all cores; then ``--lock`` is held while devices are
+used, for ``--device-limit`` seconds at most. What is done lies in build/gpu-test/ (or ``--state FILE``) as soon as it
+is done, so that a run that was stopped goes on. The summary is benchmarks/results/gpu_test_<card>.json (or
+``--result``), written every few seconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import shutil
 import subprocess
@@ -23,28 +28,45 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 import tables  # noqa: E402
-from gpu_cases import TOOLS, Case, gflop_of, kernel_cases, list_cases, list_names, sanitizer_cases  # noqa: E402
+from ahead import candidates_of, compiled_cases, compiled_row, on_all_cores  # noqa: E402
+from gpu_cases import (  # noqa: E402
+    TOOLS,
+    Case,
+    gflop_of,
+    kernel_cases,
+    list_cases,
+    list_names,
+    random_rows,
+    sanitizer_cases,
+    small_problems,
+)
+from random_problems import FAMILIES  # noqa: E402
 from tables import facts, slug  # noqa: E402
 from workers import environment  # noqa: E402
 
 from tilesmith.errors import TilesmithError  # noqa: E402
 from tilesmith.solvers.generation import generator_digest  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of  # noqa: E402
+from tilesmith.targets.target import CudaTarget  # noqa: E402
 
 FOLDER = ROOT / "build" / "gpu-test"
 SILENCE_S = 120.0  # after that long without a result a worker hangs
 WRITE_S = 5.0  # between two writings of the summary
 WORKERS = 3  # for each GPU: a case is mostly work of the host
-FILES = ("runtime", "kernels", "sanitizer")
+FILES = ("runtime", "kernels", "random", "sanitizer")
+COUNT, SEED = 5100, 3000  # random problems: 3,000 convolutions and 2,000 matrix products at least
+AT_ONCE = 8  # cases that one process compiles
+TOGETHER = 12  # cases that one process runs under the sanitizer
 SANITIZER = ("--error-exitcode", "86", "--print-limit", "20")
 
 
@@ -57,18 +79,26 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=1, help="every n-th case alone, to try this program")
     parser.add_argument("--commands", nargs="+", default=[], metavar="FILE", help="files of driver commands")
     parser.add_argument("--max-gflop", type=float, default=float("inf"), help="leave larger problems of lists out")
+    parser.add_argument("--count", type=int, default=COUNT, help=f"random problems (default: {COUNT})")
+    parser.add_argument("--seed", type=int, default=SEED, help=f"of random problems (default: {SEED})")
+    parser.add_argument("--families", nargs="+", default=[], choices=FAMILIES, metavar="NAME", help="random ones")
+    parser.add_argument("--result", default="", metavar="NAME", help="the summary's name in benchmarks/results")
+    parser.add_argument("--lock", type=Path, metavar="FILE", help="held while devices are used")
+    parser.add_argument("--compile-limit", type=float, default=float("inf"), help="seconds; what is left is left")
+    parser.add_argument("--device-limit", type=float, default=float("inf"), help="seconds on devices")
+    parser.add_argument("--workers", type=int, default=WORKERS, help="processes for each device")
     options = parser.parse_intermixed_args()
     deadline = time.monotonic() + options.time_limit
     names = list_names()
-    parts = options.parts or ([] if options.commands else ["runtime", *names, "kernels", "sanitizer"])
+    parts = options.parts or ([] if options.commands else ["runtime", *names, "kernels", "random", "sanitizer"])
     unknown = [part for part in parts if part not in (*FILES, *names)]
     unknown += [file for file in options.commands if not Path(file).is_file()]
     if unknown:
         print(f"{unknown[0]!r} is no part and no file; known: {', '.join((*FILES, *names))}", file=sys.stderr)
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
-    words = " ".join(sys.argv[1:])
-    path = tables.RESULTS / f"gpu_test_{slug(cuda_devices()[0].name)}.json"
+    words = " ".join(_without_paths(sys.argv[1:]))
+    path = tables.RESULTS / (options.result or f"gpu_test_{slug(cuda_devices()[0].name)}.json")
     state = State(options.state, options.again, path, f"make gpu-test ARGS='{words}'" if words else "make gpu-test")
     target = cuda_target_of(0)
     listed = [*list_cases([*(part for part in parts if part in names), *options.commands])]
@@ -76,22 +106,88 @@ def main() -> int:
     state.too_large = len(listed) - len(cases)
     cases += kernel_cases(target) if "kernels" in parts else ()
     cases = cases[:: options.sample]
-    watched = list(sanitizer_cases(target))[:: options.sample] if "sanitizer" in parts else []
-    state.wanted = {case.name for case in [*cases, *watched]}
+    drawn = random_rows(options.seed, options.count, options.families)[:: options.sample] if "random" in parts else []
+    state.wanted = {case.name for case in [*cases, *(case for row in drawn for case in row)]}
     todo = [case for case in cases if not state.has(case.name)]
-    print(f"{len(cases)} cases, {len(todo)} to do, on {len(cuda_devices())} x {cuda_devices()[0].name}", flush=True)
-    if "runtime" in parts and not state.has("runtime: host time of a bound call"):
-        run_runtime(state)
-    run_cases(todo, state, deadline)
-    run_sanitizer([case for case in watched if not state.has(case.name)], state, deadline)
+    compiling = min(deadline, time.monotonic() + options.compile_limit)
+    watched = compile_watched(options.sample, state, target, compiling) if "sanitizer" in parts else []
+    todo += compile_random(drawn, state, target, compiling)
+    count = options.workers * len(cuda_devices())
+    with locked(options.lock):
+        print(f"{len(todo) + len(watched)} of {len(state.wanted)} cases to do on {len(cuda_devices())} x "
+              f"{cuda_devices()[0].name}", flush=True)  # fmt: skip
+        deadline = min(deadline, time.monotonic() + options.device_limit)
+        if "runtime" in parts and not state.has("runtime: host time of a bound call"):
+            run_runtime(state)
+        with ThreadPoolExecutor(2) as both:  # a kernel under the sanitizer is work of the host, too
+            jobs = [both.submit(run_cases, todo, state, deadline, count)]
+            jobs.append(both.submit(run_sanitizer, watched, state, deadline, count))
+        for job in jobs:
+            job.result()
     summary = state.write()
-    tables.write_page()
+    if not options.result:
+        tables.write_page()
     print(f"{summary['ok']} ok, {summary['wrong']} wrong, {summary['left']} left, {summary['too_large']} too large, "
           f"{summary['left_to_reference']} left to the reference, {summary['replayed']} of {summary['graphs']} "
           f"replayed as graphs; {path.relative_to(ROOT)}")  # fmt: skip
     for row in summary["failures"][:40]:
         print("WRONG", row["name"], row.get("config", ""), row["message"][:200])
     return 1 if summary["wrong"] else 0
+
+
+def compile_random(rows: list[list[Case]], state: State, target: CudaTarget, deadline: float) -> list[Case]:
+    """The random cases that are to be run, their kernels compiled."""
+    missing = [row for row in rows if not all(state.has(case.name) for case in row)]
+    found, sources = [], set()
+    for made in on_all_cores("rows compiled", compiled_row, missing, target, deadline) if missing else ():
+        sources |= made.sources
+        if made.error:
+            state.add([row_of(made.case, made.error)])
+        elif not state.has(made.case.name):
+            found.append(made.case)
+    if missing:
+        print(f"{len(sources)} sources for {sum(map(len, missing))} random problems", flush=True)
+    return sorted(found, key=lambda case: case.number)
+
+
+def compile_watched(every: int, state: State, target: CudaTarget, deadline: float) -> list[Case]:
+    """The cases of the sanitizer that are to be run, their kernels compiled."""
+    keys = [signature.key() for signature in small_problems()]
+    cases = [*sanitizer_cases(on_all_cores("problems considered", candidates_of, keys, target, deadline))][::every]
+    state.wanted |= {case.name for case in cases}
+    missing = [case for case in cases if not state.has(case.name)]
+    kernels = list({(case.key, case.pick): replace(case, part="") for case in missing}.values())
+    tasks = [kernels[i : i + AT_ONCE] for i in range(0, len(kernels), AT_ONCE)]
+    built = set()
+    for made in on_all_cores("kernels compiled", compiled_cases, tasks, target, deadline) if tasks else ():
+        its = [case for case in missing if (case.key, case.pick) == (made.case.key, made.case.pick)]
+        if made.error:
+            state.add([row_of(case, made.error) for case in its])
+        else:
+            built |= {case.name for case in its}
+    return [case for case in missing if case.name in built]
+
+
+def _without_paths(words: list[str]) -> Iterator[str]:
+    """The words of a command that another machine can repeat."""
+    for before, word in zip(["", *words], words, strict=False):
+        if "--state" not in (before, word) and "--lock" not in (before, word):
+            yield word
+
+
+def row_of(case: Case, message: str) -> dict:
+    return {"name": case.name, "part": case.part, "family": case.family, "ok": False, "message": message[:400]}
+
+
+@contextmanager
+def locked(path: Path | None) -> Iterator[None]:
+    """Holds a lock on a file, where one is named."""
+    if path is None:
+        yield
+        return
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 class State:
@@ -122,7 +218,8 @@ class State:
                 self._take(stamped)
                 file.write(json.dumps(stamped) + "\n")
         if time.monotonic() - self._written > WRITE_S:
-            self.write()
+            summary = self.write()
+            print(f"{summary['ok']} ok, {summary['wrong']} wrong, {summary['left']} left", flush=True)
 
     def _take(self, row: dict) -> None:
         if row.get("generator") == generator_digest("cuda"):
@@ -148,6 +245,7 @@ def summarized(rows: list[dict]) -> dict:
         counts["ok" if row["ok"] else "wrong"] += 1
         counts["checks"] += row.get("checks", 1)
     listed = [row for row in rows if row["part"].startswith("list ") and "solver" in row]
+    drawn = [row for row in rows if row["part"] == "random"]
     graphs = [row for row in rows if "replayed" in row]
     wrong = [row for row in rows if not row["ok"]]
     runtime = [{k: v for k, v in row.items() if k not in ("part", "generator", "index")}
@@ -157,9 +255,28 @@ def summarized(rows: list[dict]) -> dict:
         "left_to_reference": sum(bool(row.get("reference")) for row in listed),
         "graphs": len(graphs), "replayed": sum(bool(row["replayed"]) for row in graphs),
         "parts": {name: dict(counts) for name, counts in sorted(parts.items())},
-        "solvers_of_lists": dict(Counter(row["solver"] for row in listed).most_common()), "runtime": runtime,
+        "solvers_of_lists": solvers_of(listed), "runtime": runtime,
         "failures": [{"message": "", **row} for row in wrong],
+        **({"families": families_of(drawn), "solvers_of_random": solvers_of(drawn)} if drawn else {}),
     }  # fmt: skip
+
+
+def families_of(rows: list[dict]) -> dict[str, dict[str, int]]:
+    """What was checked of each family of random problems."""
+    found: dict[str, Counter] = {}
+    for row in rows:
+        counts = {
+            "ok": row["ok"], "wrong": not row["ok"], "checks": row.get("checks", 0),
+            "replayed as graphs": row.get("replayed", False), "NaN and Inf planted": row.get("planted", False),
+            "same bits in 3 runs": row["ok"] and row.get("runs") == 3,
+            "same bits in 100 runs": row["ok"] and row.get("runs") == 100,
+        }  # fmt: skip
+        found.setdefault(row["family"], Counter()).update({name: int(value) for name, value in counts.items()})
+    return {name: dict(counts) for name, counts in sorted(found.items())}
+
+
+def solvers_of(rows: list[dict]) -> dict[str, int]:
+    return dict(Counter(row["solver"] for row in rows if "solver" in row).most_common())
 
 
 def run_runtime(state: State) -> None:
@@ -176,9 +293,8 @@ def run_runtime(state: State) -> None:
         print(f"{'ok  ' if row['ok'] else 'FAIL'} {row['name']} {row.get('message', '')}", flush=True)
 
 
-def run_cases(cases: list[Case], state: State, deadline: float) -> None:
-    """The cases on all devices; every worker has a share of the host's cores."""
-    count = WORKERS * len(cuda_devices())
+def run_cases(cases: list[Case], state: State, deadline: float, count: int) -> None:
+    """The cases on all devices by ``count`` processes, each of which has a share of the host's cores."""
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(lambda i: run_share(i, cases[i::count], state, deadline), range(count)))
 
@@ -193,7 +309,7 @@ def run_share(number: int, cases: list[Case], state: State, deadline: float) -> 
         ended = watch(start_worker(number, listing, start, results), results, deadline, rows, state.add)
         start += len(rows)
         if ended and start < len(cases) and not (rows and rows[-1].get("dead", False)):
-            rows.append({"name": cases[start].name, "part": cases[start].part, "ok": False, "message": ended})
+            rows.append(row_of(cases[start], ended))
             state.add(rows[-1:])
             start += 1
         wrong = [row for row in rows if not row["ok"]]
@@ -244,17 +360,15 @@ def watch(
     return "" if worker.returncode == 0 else f"the process ended with {worker.returncode}"
 
 
-def run_sanitizer(cases: list[Case], state: State, deadline: float) -> None:
-    """Every tool over its cases, each tool's in as many processes as there are shares of devices and cores."""
+def run_sanitizer(cases: list[Case], state: State, deadline: float, count: int) -> None:
+    """Every tool over its cases, in ``count`` processes at a time."""
     if cases and shutil.which("compute-sanitizer") is None:
         print("compute-sanitizer is not installed: its part is left out")
         return
-    count = WORKERS * len(cuda_devices())
-    shares = []
-    for tool in TOOLS:
-        mine = [case for case in cases if case.part == tool]
-        pieces = max(1, min(count, len(mine) // 3))
-        shares += [(tool, mine[i::pieces]) for i in range(pieces) if mine]
+    shares = [(tool, [case for case in cases if case.part == tool]) for tool in TOOLS]
+    shares = [(tool, mine[i : i + TOGETHER]) for tool, mine in shares for i in range(0, len(mine), TOGETHER)]
+    order = {case.name: number for number, case in enumerate(cases)}
+    shares.sort(key=lambda share: order[share[1][0].name])
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(lambda job: run_tool(job[0], *job[1], state, deadline), enumerate(shares)))
 

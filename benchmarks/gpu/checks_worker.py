@@ -18,16 +18,18 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 import numpy as np  # noqa: E402
-from gpu_cases import SPECIAL_FLOPS, TOOLS, Case, chosen  # noqa: E402
+from exact_memory import one_call  # noqa: E402
+from gpu_cases import LONG, PLANTED, SPECIAL_FLOPS, TOOLS, Case, draft_of  # noqa: E402
 from workers import keep_to_my_cores  # noqa: E402
 
 from tilesmith.errors import LaunchError  # noqa: E402
 from tilesmith.measure.accuracy import Accuracy, planted_copy  # noqa: E402
+from tilesmith.measure.checker import NAN, NUMBER, same_bits  # noqa: E402
 from tilesmith.measure.device_arrays import DevicePlan  # noqa: E402
 from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
 from tilesmith.measure.device_oracle import device_oracle  # noqa: E402
-from tilesmith.measure.oracle import oracle  # noqa: E402
 from tilesmith.plan.assemble import assemble  # noqa: E402
+from tilesmith.plan.slots import arguments  # noqa: E402
 from tilesmith.problems.keys import parse_key  # noqa: E402
 from tilesmith.problems.rewrite import Signature  # noqa: E402
 from tilesmith.problems.samples import sample_args  # noqa: E402
@@ -39,7 +41,8 @@ from tilesmith.toolchain.cache import Artifact, ArtifactCache  # noqa: E402
 CACHE = ArtifactCache(HERE.parents[1] / "build" / "gpu-test" / "cache")
 AHEAD = 2  # cases that are compiled ahead, for each core
 REFERENCE = "cuda_reference"
-GRAPH = "graph"
+GRAPH, BITS, CERTIFIED = "graph", "bits", "other places, two filters, NaN and Inf"
+INTEGERS = ("int8", "int32")  # in operands of these types no NaN can be planted
 
 
 class Replayed:
@@ -69,11 +72,10 @@ class Replayed:
 def build(case: Case, target) -> tuple[object, str, str, list[Artifact]] | None:
     """The plan of a case with its artifacts; None where there is nothing to run."""
     signature = parse_key(case.key)
-    found = chosen(case, signature, target)
+    found = draft_of(case, target)
     if found is None:
         return None
-    candidate, config = found
-    draft = candidate.solver.draft(candidate.geometry, config, target)
+    candidate, config, draft = found
     made = [CACHE.get_or_build(source, target) for source in draft.sources]
     plan = assemble(draft, signature, candidate.name, str(config), target, [artifact.digest for artifact in made])
     by_digest = {artifact.digest: artifact for artifact in made}
@@ -91,10 +93,10 @@ def planted(values: tuple[np.ndarray, ...]) -> Iterator[tuple[str, tuple[np.ndar
 
 def verdicts(case: Case, signature: Signature, executable: Executable, target) -> Iterator[tuple[str, Accuracy]]:
     """What is checked of a case, and what was found."""
-    values = sample_args(signature)
+    drawn = case.part == "random"
+    values = sample_args(signature, case.number if drawn else 0)
     if case.part in TOOLS:  # the tool watches every kernel: ours alone
-        bench = DeviceBench(signature, values, oracle(signature, values), target)
-        yield "numbers", bench.check(executable)
+        yield "numbers", one_call(signature, values, executable, case.part == "initcheck")
         return
     bench = DeviceBench(
         signature, values, partial(device_oracle, signature, values, target, 0, CACHE), target, 0, CACHE
@@ -104,17 +106,46 @@ def verdicts(case: Case, signature: Signature, executable: Executable, target) -
     if verdict.ok:
         replayed = Replayed(bench.checker.plan(executable), bench)
         yield GRAPH, bench.checker.check_plan(replayed, poison=True)
-    if case.part == "kernels" and case.number == 0 and flops(signature) <= SPECIAL_FLOPS:
+    if drawn:
+        if signature.deterministic:
+            runs = runs_of(case)
+            yield f"{BITS} of {runs} runs", same_bits_in(runs, bench, executable)
+        yield CERTIFIED, bench.certify(executable)
+    everywhere = case.number % PLANTED == 0 if drawn else case.part == "kernels" and case.number == 0
+    if everywhere and flops(signature) <= SPECIAL_FLOPS:
         with np.errstate(all="ignore"):
             for what, changed in planted(values):
                 truth = device_oracle(signature, changed, target, 0, CACHE)
                 yield what, DeviceBench(signature, changed, truth, target).check(executable)
 
 
+def runs_of(case: Case) -> int:
+    """How often a deterministic kernel must give the same bits."""
+    return 100 if case.number % LONG == 0 else 3
+
+
+def same_bits_in(runs: int, bench: DeviceBench, executable: Executable) -> Accuracy:
+    """A result that is right, and the same to the last bit in each run: over NaNs, then over numbers."""
+    checker, first = bench.checker, None
+    plan = checker.plan(executable)
+    verdict = checker.check_plan(plan, poison=True)
+    for number in range(runs if verdict.ok else 0):
+        checker.clear(NUMBER if number % 2 else NAN)
+        plan.run()
+        checker.finish()
+        found = checker.found()
+        first = found.copy() if first is None else first
+        if not same_bits(np.ascontiguousarray(found), np.ascontiguousarray(first)):
+            return Accuracy(False, 0.0, 0.0, (), f"run {number + 1} has other bits than run 1")
+    return verdict
+
+
 def run(case: Case, built: Future, target) -> dict[str, object]:
     """One case as a row."""
     begin = time.perf_counter()
     row: dict[str, object] = {"name": case.name, "part": case.part, "ok": True}
+    if case.family:
+        row["family"] = case.family
     try:
         found = built.result()
         if found is None:
@@ -127,6 +158,10 @@ def run(case: Case, built: Future, target) -> dict[str, object]:
             row["checks"] += 1
             if what == GRAPH:
                 row["replayed"] = verdict.ok
+            if what.startswith(BITS):
+                row["runs"] = runs_of(case)
+            if what == CERTIFIED and all(slot.dtype not in INTEGERS for slot in arguments(signature)[:-1]):
+                row["planted"] = True
             if row["checks"] == 1 and math.isfinite(verdict.error):
                 row |= {"error": verdict.error, "bound": verdict.bound}
             if not verdict.ok:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from odd_problems import odd_problems
+from random_problems import drawn
 
+from tilesmith.codegen.symbols import parse_symbol
 from tilesmith.dispatch.choice import Choice
 from tilesmith.dispatch.choose import choose
 from tilesmith.dispatch.facts import options_of
-from tilesmith.plan.slots import arguments
+from tilesmith.plan.records import Draft
 from tilesmith.problems.driver import read_commands
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
@@ -24,22 +26,30 @@ from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import CudaTarget
 from tilesmith.tune.space import random_point
 
+PLAIN = CudaReferenceSolver().name
+# Solvers that take nearly everything, and how much rather another one is drawn where it takes a problem too.
+COMMON, RARE = ("mma_dense", "ffma", "wgmma_gemm", "wgmma_conv"), 8
 PROBLEMS = Path(__file__).parents[1] / "problems"
 CONFIGS = 2  # of each solver on each odd problem: the untuned one, then random ones
 SPECIAL_FLOPS = 5e7  # problems up to this size meet NaN and Inf too
-TINY_FLOPS = 4e6  # and those up to this size the sanitizer
-TOOLS = {"memcheck": 2, "racecheck": 1, "synccheck": 1}  # problems of each solver and element type
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+PLANTED = 16  # one random problem of so many meets NaN and Inf in each operand alone; most meet them in both factors
+LONG = 4  # one random problem of so many is run 100 times for its bits
+CHOICES = {"untuned": 4, "default": 4, "random": 2}  # shares of the ways to choose a random problem's kernel
 
 
 @dataclass(frozen=True)
 class Case:
     """``solver`` is empty for the one that is predicted fastest, the plain reference last; ``number`` 0 is a solver's
-    default config."""
+    default config. A random case is numbered as it is drawn. ``pick``, once it is known, is the solver and the config.
+    """
 
     part: str
     key: str
     solver: str = ""
     number: int = 0
+    family: str = ""
+    pick: str = ""
 
     @property
     def name(self) -> str:
@@ -85,7 +95,7 @@ def kernel_cases(target: CudaTarget) -> Iterator[Case]:
     """Every solver that takes a problem, in several configs; configs change fastest."""
     for signature in small_problems():
         for candidate in accepted(signature, target):
-            tunable = candidate.solver.name != CudaReferenceSolver().name
+            tunable = candidate.solver.name != PLAIN
             for number in range(CONFIGS if tunable else 1):
                 yield Case("kernels", signature.key(), candidate.name, number)
 
@@ -94,33 +104,120 @@ def gflop_of(case: Case) -> float:
     return flops(parse_key(case.key)) * 1e-9
 
 
-def sanitizer_cases(target: CudaTarget) -> Iterator[Case]:
-    """The smallest problems of every solver and element type; they are odd, so that all have tails."""
-    found: dict[tuple[str, tuple[str, ...]], list[Signature]] = {}
-    for signature in sorted(small_problems(), key=flops):
-        types = tuple(slot.dtype for slot in arguments(signature)[:2])
-        for candidate in accepted(signature, target):
-            found.setdefault((candidate.name, types), []).append(signature)
-    for tool, count in TOOLS.items():
-        for (solver, _), signatures in found.items():
-            tiny = [signature for signature in signatures if flops(signature) <= TINY_FLOPS] or signatures[:1]
-            for signature in tiny[:: max(1, len(tiny) // count)][:count]:
-                yield Case(tool, signature.key(), solver)
+def random_rows(seed: int, count: int, families: Sequence[str] = ()) -> list[list[Case]]:
+    """``count`` random problems in rows, each of which one kernel may serve."""
+    found: list[list[Case]] = []
+    number = 0
+    for family, row in drawn(seed, count, families):
+        found.append([Case("random", signature.key(), "", number + i, family) for i, signature in enumerate(row)])
+        number += len(row)
+    return found
 
 
-def accepted(signature: Signature, target: CudaTarget) -> list[Candidate]:
-    return [c for c in candidates(signature, target) if isinstance(c.verdict, Accepted)]
+def picked_row(row: list[Case], target: CudaTarget) -> list[Case]:
+    """The cases of a row with their picks: that of the first one, where it computes the others too."""
+    found: list[Case] = []
+    for case in row:
+        shared = [replace(case, pick=found[0].pick)] if found else []
+        found.append(next((each for each in shared if _exists(each, target)), None) or _picked(case, target))
+    return found
+
+
+def _picked(case: Case, target: CudaTarget) -> Case:
+    signature, rng = parse_key(case.key), random.Random(f"{case.key} {case.number}")
+    (kind,) = rng.choices(list(CHOICES), list(CHOICES.values()))
+    if kind == "untuned":
+        candidate, config = predicted(signature, target)
+    else:
+        options = accepted(signature, target)
+        options = [option for option in options if option.solver.name != PLAIN] or options
+        names = sorted({option.solver.name for option in options})
+        (solver,) = rng.choices(names, [1 if name.startswith(COMMON) else RARE for name in names])
+        candidate = rng.choice([option for option in options if option.solver.name == solver])
+        config = candidate.solver.default_config(candidate.geometry, target)
+        if kind == "random":
+            config = random_point(candidate.solver.search_space(candidate.geometry, target), rng) or config
+    return replace(case, pick=f"{candidate.name} {config}".rstrip())
+
+
+def _exists(case: Case, target: CudaTarget) -> bool:
+    """Whether the picked solver computes the problem with the picked config."""
+    name, _, config = case.pick.partition(" ")
+    options = accepted(parse_key(case.key), target, (name,))
+    return bool(options) and options[0].solver.search_space(options[0].geometry, target).contains(parse_config(config))
+
+
+def draft_of(case: Case, target: CudaTarget) -> tuple[Candidate, Config, Draft] | None:
+    """What a case launches; None where a solver has no other config."""
+    found = chosen(case, parse_key(case.key), target)
+    return None if found is None else (*found, found[0].solver.draft(found[0].geometry, found[1], target))
+
+
+Kernels = frozenset[tuple[str, str]]  # templates with their element types
+
+
+def kernels_of(draft: Draft) -> Kernels:
+    symbols = [parse_symbol(source.symbol) for source in draft.sources]
+    return frozenset((symbol.op, symbol.dtype) for symbol in symbols)
+
+
+def watched_candidates(key: str, target: CudaTarget) -> list[tuple[Case, Kernels]]:
+    """What the sanitizer could run of a problem: every solver that takes it, in several configs."""
+    found = []
+    for candidate in accepted(parse_key(key), target):
+        for number in range(CONFIGS):
+            case = Case("", key, candidate.name, number)
+            made = draft_of(case, target)
+            if made is not None:
+                found.append((replace(case, pick=f"{candidate.name} {made[1]}".rstrip()), kernels_of(made[2])))
+    return found
+
+
+def sanitizer_cases(found: Iterable[tuple[Case, Kernels]]) -> Iterator[Case]:
+    """The smallest problems that launch every template, under every tool; then every template of each element type.
+
+    The problems are odd, so that all have tails.
+    """
+    ordered = sorted(found, key=lambda each: (gflop_of(each[0]), each[0].name))
+    first = _covering(ordered, lambda kernel: kernel[0])
+    second = [case for case in _covering(ordered, lambda kernel: kernel) if case not in first]
+    for cases in (first, second):
+        for tool in TOOLS:
+            yield from (replace(case, part=tool) for case in cases)
+
+
+def _covering(ordered: list[tuple[Case, Kernels]], kind: Callable[[tuple[str, str]], object]) -> list[Case]:
+    seen: set[object] = set()
+    cases = []
+    for case, kernels in ordered:
+        kinds = {kind(kernel) for kernel in kernels}
+        if not kinds <= seen:
+            seen |= kinds
+            cases.append(case)
+    return cases
+
+
+def accepted(signature: Signature, target: CudaTarget, names: Collection[str] | None = None) -> list[Candidate]:
+    return [c for c in candidates(signature, target, names) if isinstance(c.verdict, Accepted)]
+
+
+def predicted(signature: Signature, target: CudaTarget) -> tuple[Candidate, Config]:
+    """The untuned choice, the plain reference only where nothing else computes the problem."""
+    options = options_of(signature, target)
+    others = [o for o in options if o.accepted and o.candidate.solver.name != PLAIN]
+    choice = choose(others or options, (), mode="fast")
+    assert isinstance(choice, Choice)
+    candidate = next(c for c in accepted(signature, target) if c.name == choice.solver)
+    return candidate, parse_config(choice.config)
 
 
 def chosen(case: Case, signature: Signature, target: CudaTarget) -> tuple[Candidate, Config] | None:
     """The candidate and config of a case; None where a solver has no other config."""
+    if case.pick:
+        name, _, words = case.pick.partition(" ")
+        return accepted(signature, target, (name,))[0], parse_config(words)
     if not case.solver:
-        options = options_of(signature, target)
-        others = [o for o in options if o.accepted and o.candidate.solver.name != CudaReferenceSolver().name]
-        choice = choose(others or options, (), mode="fast")
-        assert isinstance(choice, Choice)
-        candidate = next(c for c in accepted(signature, target) if c.name == choice.solver)
-        return candidate, parse_config(choice.config)
+        return predicted(signature, target)
     candidate = next(c for c in accepted(signature, target) if case.solver in (c.name, c.solver.name))
     default = candidate.solver.default_config(candidate.geometry, target)
     if case.number == 0:

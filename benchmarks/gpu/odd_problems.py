@@ -40,6 +40,7 @@ SHAPES = (
 def odd_problems() -> Iterator[ConvSignature | GemmSignature]:
     """All of them."""
     yield from mixed_problems()
+    yield from row_group_problems()
     yield from wide_problems()
     yield from fused_problems()
     yield from depthwise_problems()
@@ -107,6 +108,10 @@ def typed_problems():
     yield GemmSignature(100, 72, 80, a_dtype="fp8e4m3", b_dtype="fp8e5m2", c_dtype="bf16", alpha=0.125, beta=0.5)
     yield GemmSignature(100, 72, 4096, dtype="fp8e5m2", c_dtype="fp32", trans_b=True)
     yield GemmSignature(100, 72, 80, dtype="bf16", c_dtype="fp8e4m3", epilogue=Epilogue(bias=True, activation="gelu"))
+    for scale in ("none", "tensor", "channel"):
+        dotted = {"dtype": "int8", "shared_layout": "NHWC", "padding": 1, "epilogue": Epilogue(scale=scale)}
+        yield ConvSignature((2, 12, 13, 40), (40, 3, 3, 1), groups=40, **dotted)
+        yield GemmSignature(100, 72, 80, dtype="fp8e4m3", trans_b=True, epilogue=Epilogue(bias=True, scale=scale))
     for mode in MODES:  # as in training: e4m3 forward, e5m2 gradients
         types = {"input_dtype": "fp8e4m3", "kernel_dtype": "fp8e4m3", "output_dtype": "fp8e5m2"}
         yield ConvSignature((2, 12, 10, 40), (24, 3, 3, 40), mode=mode, shared_layout="NHWC", padding=1, **types)
@@ -129,6 +134,14 @@ def laid_out_problems():
         yield ConvSignature((2, 32, 20, 22), (32, 1, 3, 3), dtype="bf16", padding=1, groups=32, mode=mode)
     yield ConvSignature((2, 12, 13, 12, 4), (64, 12, 3, 3, 4), dtype="int8", padding=1, shared_layout="NCHWc4")
     yield ConvSignature(x, w, dtype="bf16", padding=1, epilogue=Epilogue(bias=True, residual=True, activation="silu"))
+
+
+def row_group_problems():
+    """Products of groups of rows: uneven ones, some empty; whole pieces of 16 bytes a row, and not."""
+    for dtype in ("bf16", "fp16", "fp8e4m3", "fp32"):
+        for trans_b in (False, True):
+            yield GemmSignature(133, 72, 80, groups=5, dtype=dtype, trans_b=trans_b)
+            yield GemmSignature(70, 33, 45, groups=3, dtype=dtype, trans_b=trans_b)
 
 
 def _gemm(m, n, k, ta=False, tb=False, dtype="bf16", out=None, **more):

@@ -4,7 +4,8 @@
     python benchmarks/gpu/run.py all [--time-limit SECONDS] [--commands FILE...] [STEP ...]
 
 ``all`` runs its steps one after the other within a time limit. Steps, in the order given (default: all): ``bench``,
-``test`` (without its sanitizer part; with the --commands), ``sanitizer`` (that part), ``search`` (every 9th problem).
+``test`` (without its parts random and sanitizer; with the --commands), ``random`` and ``sanitizer`` (these parts),
+``search`` (every 9th problem).
 Each has all the time that is left and keeps what is done at once, so the same command goes on where it was stopped,
 with the files of benchmarks/results/ and build/gpu-test/state.jsonl.
 """
@@ -23,7 +24,7 @@ from bench import DISTURBED  # noqa: E402
 from gpu_cases import list_names  # noqa: E402
 
 SCRIPTS = {"test": "checks.py", "bench": "bench.py", "search": "gpu_search.py"}
-STEPS = ("bench", "test", "sanitizer", "search")
+STEPS = ("bench", "test", "random", "sanitizer", "search")
 LEAST_S = 20.0  # a step that has less is left for the next time
 END_S = 10.0  # of a step whose time is over, to write what it has
 
@@ -34,6 +35,7 @@ def words_of(step: str, commands: list[str]) -> list[str]:
         return ["checks.py", "runtime", *list_names(), "kernels", *(["--commands", *commands] if commands else [])]
     return {
         "bench": ["bench.py"],
+        "random": ["checks.py", "random"],
         "sanitizer": ["checks.py", "sanitizer"],
         "search": ["gpu_search.py", "--every", "9"],
     }[step]

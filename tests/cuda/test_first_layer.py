@@ -41,6 +41,7 @@ CASES = [
     (conv(stride=2, padding=3), (16, 4, 1, 32, 0, 1)),
     (conv(k=32, taps=(5, 5), size=(12, 48), padding=2), (16, 4, 1, 32, 0, 1)),
     (conv(k=21, taps=(3, 3), epilogue=BIASED), (8, 4, 1, 16, 0, 1)),
+    (conv(k=8, taps=(3, 3), size=(8, 32)), (16, 4, 1, 8, 0, 1)),  # half of the lanes store
     (conv(1, 40, (5, 5), stride=1, padding=((2, 1), (0, 3)), dtype="fp16"), (16, 4, 2, 48, 0, 2)),
     (conv(2, 8, (3, 7), stride=(1, 3), dilation=(2, 1), padding=3), (32, 4, 1, 8, 0, 1)),
     (conv(4, 16, (4, 4), stride=4, padding=0, size=(17, 23)), (8, 4, 1, 16, 0, 1)),

@@ -24,6 +24,7 @@ from tilesmith.problems.samples import sample_args
 
 GEMM = GemmSignature(m=7, n=9, k=33)
 PITCHED = ConvSignature((2, 4, 4, 5), (6, 1, 1, 5), shared_layout="NHWC", output_strides=(160, 40, 8, 1)).canonical
+ADDED = GemmSignature(5, 7, 9, dtype="int8", alpha=2.0, beta=-3.0)
 INT8 = ConvSignature((2, 9, 8, 5), (6, 3, 3, 5), shared_layout="NHWC", dtype="int8").canonical
 
 
@@ -43,6 +44,8 @@ class Right:
         self.runs += 1
         operands = [tensor.array for tensor in self.checker.operands]
         operands[1] = self.packed[second]
+        if self.checker.initial is not None:
+            operands.append(self.checker.output.array.copy())
         self.write(operands, self.checker.output.array, pieces)
 
     def write(self, operands, out, pieces):
@@ -56,7 +59,7 @@ def checker_of(signature):
     return HostChecker(signature, values, oracle(signature, values))
 
 
-@pytest.mark.parametrize("signature", [GEMM, PITCHED, INT8], ids=["gemm", "pitched", "int8"])
+@pytest.mark.parametrize("signature", [GEMM, PITCHED, INT8, ADDED], ids=["gemm", "pitched", "int8", "added"])
 def test_a_right_plan_passes_both_checks_again_and_again(signature):
     checker = checker_of(signature)
     plan = Right(checker)
@@ -161,7 +164,7 @@ def test_where_the_system_has_no_such_pages_bands_of_64_kb_show_writes(monkeypat
 
 
 @pytest.mark.parametrize("place", Placement)
-@pytest.mark.parametrize("signature", [GEMM, PITCHED, INT8], ids=["gemm", "pitched", "int8"])
+@pytest.mark.parametrize("signature", [GEMM, PITCHED, INT8, ADDED], ids=["gemm", "pitched", "int8", "added"])
 def test_a_tensor_lies_where_it_is_laid(signature, place):
     for slot, values in zip(arguments(signature), sample_args(signature), strict=False):
         tensor = HostTensor(slot)

@@ -29,6 +29,7 @@ from tilesmith.measure.host_tensors import Placement
 from tilesmith.measure.judge import Judge, PartsJudge, WholeJudge
 from tilesmith.measure.oracle import Oracle, oracle
 from tilesmith.measure.special import Specials, plant
+from tilesmith.plan.slots import arguments
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
 
@@ -261,7 +262,9 @@ class Checker(ABC):
 
     @cached_property
     def _redrawn(self) -> tuple[Array, ...]:
-        return sample_args(self.signature, self._seed + 1)
+        """Other operands. A GEMM's initial c is no operand: it lies in the result's memory, and is always the first."""
+        count = len(arguments(self.signature)) - 1
+        return (*sample_args(self.signature, self._seed + 1)[:count], *self._values[count:])
 
     @cached_property
     def _specials(self) -> Specials:

@@ -46,6 +46,7 @@ Array = NDArray[Any]
 _BLOCKS: Final = 1024
 _THREADS: Final = 256
 _RESULTS: Final = ("fp16", "bf16", "fp32", "fp64")
+_KERNELS: Final = ("compare", "differ", "special", "turn")
 _RESULT_FIELDS: Final = {"fwd": "output", "bwd": "input", "wrw": "kernel"}
 
 
@@ -58,6 +59,15 @@ def can_check_on_device(signature: Signature) -> bool:
         plain = g.direction in _RESULT_FIELDS and max(g.x.vector, g.w.vector, g.y.vector) == 1
     dense = tuple(slot.strides) == dense_strides(slot.shape)
     return plain and dense and g.epilogue.is_identity and slot.dtype in _RESULTS and g.acc_dtype != "int32"
+
+
+def sources_of_checks(signature: Signature, target: CudaTarget) -> tuple[Source, ...]:
+    """The kernels that check plans of a canonical problem (``can_check_on_device``), to be compiled ahead."""
+    first, second, *_, result = (dtype(slot.dtype).numpy() for slot in arguments(signature))
+    own = (_source(name, result, target) for name in _KERNELS)
+    squares = (_source("squares", kind, target) for kind in dict.fromkeys((first, second)))
+    exact = (_exact(signature), _exact(signature, "fp32"))
+    return (*own, *squares, *(source for each in exact for source in _reference(each, target).sources))
 
 
 class DeviceChecker(DeviceChecks):
@@ -75,10 +85,10 @@ class DeviceChecker(DeviceChecks):
         self._report = DeviceMemory(place, 3 * 8 * _BLOCKS)
         self._special_sums: DeviceMemory | None = None
         self._right: DeviceMemory | None = None  # a right result, from its first element on
-        sources = [_source(name, self.result.array.dtype, target) for name in ("compare", "differ", "special", "turn")]
+        sources = [_source(name, self.result.array.dtype, target) for name in _KERNELS]
         names = dict.fromkeys(operand.array.dtype for operand in self.operands[:2])
         squares = {kind: _source("squares", kind, target) for kind in names}
-        exact = [self._exact(), self._exact("fp32")]
+        exact = [_exact(signature), _exact(signature, "fp32")]
         with ThreadPoolExecutor(8) as pool:  # compilers are processes
             for source in (source for each in exact for source in _reference(each, target).sources):
                 pool.submit(cache.get_or_build, source, target)  # an error is met where it is used
@@ -86,21 +96,11 @@ class DeviceChecker(DeviceChecks):
                             [*sources, *squares.values()])  # fmt: skip
             self._compare, self._differ, self._special_kernel, self._turn, *rest = list(made)
         self._squares = dict(zip(squares, rest, strict=True))
-        self._value = self._sums([tensor.address for tensor in self._inputs[:2]], self._exact())
+        self._value = self._sums([tensor.address for tensor in self._inputs[:2]], _exact(self.signature))
         self._norm = self._sums_of_squares()
         self._bound = _bound_of(signature)
 
     # --- the oracle ---------------------------------------------------------------------------------------------------
-
-    def _exact(self, operands: str = "") -> Signature:
-        """The problem with its result in float64, and ``operands`` of another type."""
-        if isinstance(self.signature, ConvSignature):
-            changed: dict[str, Any] = {f"{_RESULT_FIELDS[self.signature.mode]}_dtype": "fp64"}
-            if operands:
-                changed = {f"{name}_dtype": operands for name in ("input", "kernel", "output")} | changed
-            return replace(self.signature, acc_dtype="fp64", **changed)
-        changed = {"a_dtype": operands, "b_dtype": operands, "alpha": 1.0} if operands else {}
-        return replace(self.signature, acc_dtype="fp64", c_dtype="fp64", **changed)
 
     def _sums_of_squares(self) -> DeviceMemory:
         held = []
@@ -109,7 +109,7 @@ class DeviceChecker(DeviceChecks):
             held.append(DeviceMemory(self.place, 4 * count))
             kernel = self._squares[operand.array.dtype]
             kernel.launch(self.stream, _BLOCKS, _THREADS, tensor.address, held[-1].address, count)
-        found = self._sums([memory.address for memory in held], self._exact("fp32"))
+        found = self._sums([memory.address for memory in held], _exact(self.signature, "fp32"))
         self.stream.synchronize()
         return found
 
@@ -181,7 +181,7 @@ class DeviceChecker(DeviceChecks):
         """Describes wrong NaN and Inf of the result; right ones are removed."""
         assert self._right is not None
         if self._special_sums is None:  # by the plain reference, from the operands as they lie now
-            self._special_sums = self._sums([tensor.address for tensor in self._inputs[:2]], self._exact())
+            self._special_sums = self._sums([tensor.address for tensor in self._inputs[:2]], _exact(self.signature))
         self._special_kernel.launch(
             self.stream, _BLOCKS, _THREADS, self._output.address, self._right.address, self._special_sums.address,
             self.result.array.size, self._report.address,
@@ -268,6 +268,17 @@ class DeviceChecker(DeviceChecks):
         found = np.empty((_BLOCKS, columns), np.float64)
         self._report.read(found.reshape(-1).view(np.uint8))
         return found
+
+
+def _exact(signature: Signature, operands: str = "") -> Signature:
+    """The problem with its result in float64, and ``operands`` of another type."""
+    if isinstance(signature, ConvSignature):
+        changed: dict[str, Any] = {f"{_RESULT_FIELDS[signature.mode]}_dtype": "fp64"}
+        if operands:
+            changed = {f"{name}_dtype": operands for name in ("input", "kernel", "output")} | changed
+        return replace(signature, acc_dtype="fp64", **changed)
+    changed = {"a_dtype": operands, "b_dtype": operands, "alpha": 1.0} if operands else {}
+    return replace(signature, acc_dtype="fp64", c_dtype="fp64", **changed)
 
 
 def _reference(signature: Signature, target: CudaTarget) -> Draft:

@@ -132,8 +132,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         const Pack<Out, OUT_VECTOR> v = *(const Pack<Out, OUT_VECTOR> *)(staged + row % 16 * ROW + at * (int)sizeof(Out));
         if constexpr (REGULAR) {
           // The rows of a part lie in one row of the image.
+          const bool mine = CHUNKS % 2 == 0 || row < 16; // of one chunk a row, half of the lanes have all
           const bool inside = WHOLE || (h < run.out_h && w + row < run.out_w && column + at < run.columns);
-          if (inside) *(Pack<Out, OUT_VECTOR> *)(to + row * run.y_w + at) = v;
+          if (mine && inside) *(Pack<Out, OUT_VECTOR> *)(to + row * run.y_w + at) = v;
         } else {
           const int pixel = first + i * between + row, y = t.h + pixel / TILE_W, x = t.w + pixel % TILE_W;
           if (row >= 16 || y >= run.out_h || x >= run.out_w || column + at >= run.columns) continue;
