@@ -103,12 +103,9 @@ def steps(calls: dict[str, Call], conv: tuple[torch.Tensor, ...], product: tuple
     """The calls with their backward pass, from a gradient that is there already."""
     found: dict[str, Call] = {}
     for name, call in calls.items():
-        y = call()
-        wanted = product if "linear" in name or "gemm" in name else conv
+        wanted, dy = product if "linear" in name or "gemm" in name else conv, torch.ones_like(call())
         if not name.endswith("Conv2d"):  # the parameter is the layer's own
-            found[name] = lambda call=call, dy=torch.ones_like(y), wanted=wanted: torch.autograd.grad(
-                call(), wanted, dy
-            )
+            found[name] = lambda call=call, wanted=wanted, dy=dy: torch.autograd.grad(call(), wanted, dy)
     return found
 
 

@@ -37,7 +37,7 @@ def is_launch(*tensors: Optional) -> bool:
     """Whether a call with these tensors is no more than a launch: nothing records it or watches this thread."""
     if _C.is_grad_enabled() or torch_watches() or torch_settings():
         return False
-    for each in tensors:
+    for each in tensors:  # noqa: SIM110  a generator takes twice the time
         if type(each) not in PLAIN_TYPES and each is not None:
             return False
     return True
@@ -165,7 +165,8 @@ class ConvArguments(Arguments):
                 return known.run(dy, x, w)
             except ArgumentError:
                 self._gradients[own] = None  # the filter meets several problems
-        calls = gradient_calls(dy, x, w, *self.shape, wanted, *self.sums)
+        find: Callable[..., GradientCalls] = gradient_calls
+        calls = find(dy, x, w, *self.shape, wanted, *self.sums)
         if calls.checks_all and own not in self._gradients:
             if len(self._gradients) >= _LIMIT:
                 self._gradients.clear()
