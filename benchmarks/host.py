@@ -119,21 +119,25 @@ def main() -> None:
     measure = microseconds if arguments.device == "cpu" else microseconds_on_gpu
     x, w, a, v = given = tensors(arguments.device)
     figures: dict[str, dict[str, float]] = {}
-    with torch.inference_mode():
-        figures["inference mode"] = measure(calls(*given))
+
+    def add(mode: str, us: dict[str, float]) -> None:
+        figures[mode] = us
+        limit = f" (at most {LIMITS[mode]})" if mode in LIMITS and arguments.device == "cuda" else ""
+        ratio = us["tilesmith.conv"] / us["torch conv2d"]
+        print(f"tilesmith.conv over torch conv2d, {mode}: {ratio:.2f}{limit}", flush=True)
+
     with torch.no_grad():
-        figures["no gradients"] = measure(calls(*given))
+        add("no gradients", measure(calls(*given)))
     w.requires_grad_(), v.requires_grad_()
-    figures["gradients"] = measure(calls(*given))
+    add("gradients", measure(calls(*given)))
     x.requires_grad_(), a.requires_grad_()
-    figures["with backward"] = measure(steps(calls(*given), (x, w), (a, v)))
+    add("with backward", measure(steps(calls(*given), (x, w), (a, v))))
+    with torch.inference_mode():
+        add("inference mode", measure(calls(*tensors(arguments.device))))
     names = list(dict.fromkeys(name for each in figures.values() for name in each))
     print(f"{'us':30}" + "".join(f"{mode:>16}" for mode in figures))
     for name in names:
         print(f"{name:30}" + "".join(f"{each.get(name, float('nan')):16.2f}" for each in figures.values()))
-    for mode, each in figures.items():
-        limit = f" (at most {LIMITS[mode]})" if mode in LIMITS and arguments.device == "cuda" else ""
-        print(f"tilesmith.conv over torch conv2d, {mode}: {each['tilesmith.conv'] / each['torch conv2d']:.2f}{limit}")
     if arguments.out:
         device = platform.processor() or platform.machine()
         if arguments.device == "cuda":

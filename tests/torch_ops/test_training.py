@@ -81,7 +81,9 @@ def scaled_steps(forward, ws, x, labels):
 
 
 @pytest.mark.parametrize("way", ["calls", "layers"])
-def test_scaling_accumulation_checkpoints_and_retained_graphs(way):
+def test_scaling_accumulation_checkpoints_and_retained_graphs(way, monkeypatch):
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "fast")
+    tilesmith.forget()
     ws, x, labels = problem()
     if way == "calls":
         twins = [w.detach().clone().requires_grad_() for w in ws]
