@@ -1,13 +1,16 @@
-"""Host time of an eager call: ``python benchmarks/host.py [--out FILE.json]``.
+"""Host time of an eager call: ``python benchmarks/host.py [--device cuda] [--out FILE.json]``.
 
-A 1x1 convolution of 4x4 pixels and a small product, one thread: so a call is almost only host time. Each figure is the
-smallest of several turns, in microseconds of this thread's processor time, so that neighbours do not count.
+Problems so small that a call is almost only host time. On a CPU: a 1x1 convolution of 4x4 pixels and a small product,
+one thread; each figure is the smallest of several turns, in microseconds of this thread's processor time, so that
+neighbours do not count. On a GPU: a 3x3 convolution of 8x8 pixels and the same product, in bf16, channels last; wall
+time of a row of calls that the device keeps up with, the smallest of several turns in which all calls take part.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -15,71 +18,131 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional
 
 import tilesmith
 import tilesmith.torch_ops
 
 TURNS, CALLS = 7, 3000
+GPU_TURNS, GPU_CALLS = 12, 200  # the driver takes about a thousand launches before it makes the host wait
+WARM = 200
+LIMITS = {"no gradients": 0.75, "gradients": 1.0}  # of tilesmith.conv over PyTorch's, on a GPU
+Call = Callable[[], Any]
 
 
-def microseconds(call: Callable[[], Any]) -> float:
-    """Processor time of one call."""
-    for _ in range(200):
-        call()
-    best = float("inf")
-    for _ in range(TURNS):
-        begin = time.thread_time()
-        for _ in range(CALLS):
+def microseconds(calls: dict[str, Call]) -> dict[str, float]:
+    """Processor time of a call, one name after the other."""
+    found = {}
+    for name, call in calls.items():
+        for _ in range(WARM):
             call()
-        best = min(best, (time.thread_time() - begin) / CALLS)
-    return round(best * 1e6, 2)
+        best = float("inf")
+        for _ in range(TURNS):
+            begin = time.thread_time()
+            for _ in range(CALLS):
+                call()
+            best = min(best, (time.thread_time() - begin) / CALLS)
+        found[name] = round(best * 1e6, 2)
+    return found
 
 
-def calls(w: torch.Tensor, v: torch.Tensor) -> dict[str, Callable[[], Any]]:
-    """What is timed, by name; ``w`` is a filter and ``v`` a matrix."""
-    x, a = torch.randn(1, 8, 4, 4), torch.randn(4, 8)
+def microseconds_on_gpu(calls: dict[str, Call]) -> dict[str, float]:
+    """Wall time of a call; the calls take turns."""
+    best: dict[str, float] = {}
+    for turn in range(GPU_TURNS + 1):
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(GPU_CALLS):
+                call()
+            took = (time.perf_counter() - begin) / GPU_CALLS
+            if turn:  # the first turn warms up
+                best[name] = min(best.get(name, took), took)
+    torch.cuda.synchronize()
+    return {name: round(took * 1e6, 2) for name, took in best.items()}
+
+
+def tensors(device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Image and filter of the convolution, left and right matrix of the product."""
+    if device == "cpu":
+        return torch.randn(1, 8, 4, 4), torch.randn(8, 8, 1, 1), torch.randn(4, 8), torch.randn(8, 8)
+    shapes = (1, 8, 8, 8), (8, 8, 3, 3), (64, 64), (64, 64)
+    x, w, a, v = (torch.randn(*shape, device=device, dtype=torch.bfloat16) for shape in shapes)
+    return x.to(memory_format=torch.channels_last), w.to(memory_format=torch.channels_last), a, v
+
+
+def calls(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor, v: torch.Tensor) -> dict[str, Call]:
+    """What is timed, by name."""
     convolution, gemm = torch.ops.tilesmith.convolution.default, torch.ops.tilesmith.gemm.default
-    options = ([1], [0], [1], False, [0], 1)
-    found = {
-        "torch conv2d": lambda: functional.conv2d(x, w), "tilesmith.conv": lambda: tilesmith.conv(x, w),
+    pad = w.shape[-1] // 2
+    options = ([1], [pad], [1], False, [0], 1)
+    found: dict[str, Call] = {
+        "torch conv2d": lambda: functional.conv2d(x, w, padding=pad),
+        "tilesmith.conv": lambda: tilesmith.conv(x, w, padding=pad),
         "operator convolution": lambda: convolution(x, w, None, None, *options),
         "torch linear": lambda: functional.linear(a, v),
         "tilesmith.gemm": lambda: tilesmith.gemm(a, v, trans_b=True),
         "operator gemm": lambda: gemm(a, v.mT, None, None),
-    }  # fmt: skip
+    }
     if not torch.is_grad_enabled():
         found["operator convolution, frozen"] = lambda: convolution(
             x, w, None, None, *options, "none", 0.01, 0.0, 6.0, True
         )
+    if x.is_cuda:  # on a CPU, an optimized layer may measure first
+        layer = nn.Conv2d(w.shape[1], w.shape[0], w.shape[2], padding=pad, bias=False)
+        layer = layer.to(x.device, x.dtype, memory_format=torch.channels_last)
+        layer.requires_grad_(w.requires_grad).train(w.requires_grad)
+        found["torch Conv2d"] = lambda layer=layer: layer(x)
+        optimized = tilesmith.optimize(layer)
+        found["optimized Conv2d"] = lambda: optimized(x)
     return found
 
 
-def step(name: str, call: Callable[[], Any]) -> Callable[[], None]:
-    """The call with its backward pass."""
-    return lambda: call().sum().backward()
+def steps(calls: dict[str, Call], conv: tuple[torch.Tensor, ...], product: tuple[torch.Tensor, ...]) -> dict[str, Call]:
+    """The calls with their backward pass, from a gradient that is there already."""
+    found: dict[str, Call] = {}
+    for name, call in calls.items():
+        wanted, dy = product if "linear" in name or "gemm" in name else conv, torch.ones_like(call())
+        if not name.endswith("Conv2d"):  # the parameter is the layer's own
+            found[name] = lambda call=call, wanted=wanted, dy=dy: torch.autograd.grad(call(), wanted, dy)
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    w, v = torch.randn(8, 8, 1, 1), torch.randn(8, 8)
+    os.environ["TILESMITH_NUM_THREADS"] = "1"
+    measure = microseconds if arguments.device == "cpu" else microseconds_on_gpu
+    x, w, a, v = given = tensors(arguments.device)
     figures: dict[str, dict[str, float]] = {}
-    with torch.inference_mode():
-        figures["inference mode"] = {name: microseconds(call) for name, call in calls(w, v).items()}
+
+    def add(mode: str, us: dict[str, float]) -> None:
+        figures[mode] = us
+        limit = f" (at most {LIMITS[mode]})" if mode in LIMITS and arguments.device == "cuda" else ""
+        ratio = us["tilesmith.conv"] / us["torch conv2d"]
+        print(f"tilesmith.conv over torch conv2d, {mode}: {ratio:.2f}{limit}", flush=True)
+
     with torch.no_grad():
-        figures["no gradients"] = {name: microseconds(call) for name, call in calls(w, v).items()}
+        add("no gradients", measure(calls(*given)))
     w.requires_grad_(), v.requires_grad_()
-    figures["gradients"] = {name: microseconds(call) for name, call in calls(w, v).items()}
-    figures["with backward"] = {name: microseconds(step(name, call)) for name, call in calls(w, v).items()}
+    add("gradients", measure(calls(*given)))
+    x.requires_grad_(), a.requires_grad_()
+    add("with backward", measure(steps(calls(*given), (x, w), (a, v))))
+    with torch.inference_mode():
+        add("inference mode", measure(calls(*tensors(arguments.device))))
     names = list(dict.fromkeys(name for each in figures.values() for name in each))
     print(f"{'us':30}" + "".join(f"{mode:>16}" for mode in figures))
     for name in names:
         print(f"{name:30}" + "".join(f"{each.get(name, float('nan')):16.2f}" for each in figures.values()))
     if arguments.out:
-        machine = {"machine": platform.processor() or platform.machine(), "torch": torch.__version__}
+        device = platform.processor() or platform.machine()
+        if arguments.device == "cuda":
+            device = torch.cuda.get_device_name()
+        machine = {"machine": device, "torch": torch.__version__}
         arguments.out.write_text(json.dumps({**machine, "us": figures}, indent=1) + "\n")
 
 

@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "src")]
 import numpy as np  # noqa: E402
 from checks_worker import CACHE  # noqa: E402
 
@@ -266,6 +266,22 @@ def check_host_time():
     report("host time of a bound call", ratio <= 0.6, ratio=ratio, **us)
 
 
+def check_host_time_of_calls():
+    """``tilesmith.conv`` beside PyTorch's function, without and with gradients recorded."""
+    import host
+    import torch
+
+    x, w, a, v = host.tensors("cuda")
+    for mode, limit in host.LIMITS.items():
+        w.requires_grad_(mode == "gradients")
+        with torch.set_grad_enabled(mode == "gradients"):
+            calls = host.calls(x, w, a, v)
+            us = host.microseconds_on_gpu({name: calls[name] for name in ("torch conv2d", "tilesmith.conv")})
+        ratio = us["tilesmith.conv"] / us["torch conv2d"]
+        facts = {"ours": us["tilesmith.conv"], "torch": us["torch conv2d"]}
+        report(f"host time of an eager call, {mode}", ratio <= limit, ratio=ratio, **facts)
+
+
 def check_devices():
     """One plan on every device at once, from several threads each."""
     import torch
@@ -367,7 +383,8 @@ def check_external():
 
 CHECKS = (
     check_torch, check_prepared_and_out, check_streams_and_graphs, check_chains, check_threads, check_cupy,
-    check_dlpack, check_errors, check_devices, check_external, check_host_time, check_tuning_on_each_device,
+    check_dlpack, check_errors, check_devices, check_external, check_host_time, check_host_time_of_calls,
+    check_tuning_on_each_device,
 )  # fmt: skip
 
 

@@ -253,6 +253,36 @@ def test_every_form_of_call_records_gradients():
     )
 
 
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_calls_that_follow_with_the_same_filter(activation, monkeypatch):
+    """They run the plan at once, and notice other images, layouts and filters in the same place."""
+
+    def ours(x, w, b=None):
+        return tilesmith.conv(x, w, b, stride=2, activation=activation, mode="fast")
+
+    def pytorchs(x, w, b=None):
+        return getattr(F, activation)(F.conv2d(x, w, b, stride=2))
+
+    x, w, b = leaves()
+    last = X.to(memory_format=torch.channels_last).requires_grad_()
+    for image in (x, x, last):
+        tensors = [each for each in (image, w, b) if each.requires_grad]
+        same(grads(lambda *_, image=image: ours(image, w, b), tensors),
+             grads(lambda *_, image=image: pytorchs(image, w, b), tensors))  # fmt: skip
+    # Sizes that differ, and the sizes of the results are the same.
+    for image in (randn(2, 4, 5, 5), randn(2, 4, 6, 6)):
+        image.requires_grad_()
+        same(grads(lambda x: ours(x, W), (image,)), grads(lambda x: pytorchs(x, W), (image,)))
+    filter_ = torch.nn.Parameter(W.clone())
+    for size in (3, 3, 4):
+        filter_.data = randn(5, 4, size, size)
+        for _ in range(2):
+            same(grads(lambda w: ours(randn(2, 4, 8, 8), w), (filter_,)), grads(
+                lambda w: pytorchs(randn(2, 4, 8, 8), w), (filter_,)))  # fmt: skip
+    monkeypatch.setattr(tilesmith, "tensor_calls", None)  # the long way
+    same(ours(randn(2, 4, 8, 8), filter_), pytorchs(randn(2, 4, 8, 8), filter_))
+
+
 def test_checkpoints_hooks_versions_and_retained_graphs():
     x, w, b = leaves()
     same(

@@ -1,10 +1,14 @@
 """Training with the operators: it follows PyTorch, and what a call has kept stays bounded."""
 
+import copy
 import gc
 import resource
 
+import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import tilesmith
 from tilesmith.dispatch import eager
@@ -28,11 +32,16 @@ def mine(x, ws):
     return tilesmith.gemm(y.mean((2, 3)), ws[4], bias=ws[5], trans_b=True)
 
 
-def losses(net):
+def problem():
+    """Weights, images and labels."""
     draw = torch.Generator().manual_seed(1)
     shapes = ((8, 3, 3, 3), (8,), (8, 4, 3, 3), (8, 6, 2, 2), (4, 6), (4,))
     ws = [(0.3 * torch.randn(*shape, generator=draw)).requires_grad_() for shape in shapes]
-    x, labels = torch.randn(8, 3, 10, 10, generator=draw), torch.randint(4, (8,), generator=draw)
+    return ws, torch.randn(8, 3, 10, 10, generator=draw), torch.randint(4, (8,), generator=draw)
+
+
+def losses(net):
+    ws, x, labels = problem()
     optimizer = torch.optim.SGD(ws, lr=0.1, momentum=0.9)
     found = []
     for _ in range(STEPS):
@@ -50,6 +59,47 @@ def test_a_net_learns_as_with_pytorch():
     want, found = losses(theirs), losses(mine)
     assert want[-1] < 0.9 * want[0]
     assert all(abs(one - other) < 0.01 * other for one, other in zip(found, want, strict=True))
+
+
+def scaled_steps(forward, ws, x, labels):
+    """Scaled steps, each of the gradients of two halves of the batch, each of them twice through one graph.
+
+    The second step and the fourth have checkpoints. The gradients of the third overflow: the scaler leaves it out.
+    """
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
+    optimizer = torch.optim.SGD(ws, lr=0.1)
+    for step in range(4):
+        optimizer.zero_grad()
+        for images, wanted in zip(x.chunk(2), labels.chunk(2), strict=True):
+            y = checkpoint(forward, images, use_reentrant=False) if step % 2 else forward(images)
+            loss = scaler.scale(F.cross_entropy(y, wanted) * (torch.inf if step == 2 else 0.25))
+            loss.backward(retain_graph=True)
+            loss.backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return [*[w.detach().clone() for w in ws], torch.tensor(scaler.get_scale())]
+
+
+@pytest.mark.parametrize("way", ["calls", "layers"])
+def test_scaling_accumulation_checkpoints_and_retained_graphs(way, monkeypatch):
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "fast")
+    tilesmith.forget()
+    ws, x, labels = problem()
+    if way == "calls":
+        twins = [w.detach().clone().requires_grad_() for w in ws]
+        found = scaled_steps(lambda images: mine(images, ws), ws, x, labels)
+        want = scaled_steps(lambda images: theirs(images, twins), twins, x, labels)
+        began = problem()[0]
+    else:
+        net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.ConvTranspose2d(4, 4, 2, 2), nn.Conv2d(4, 4, 16))
+        net.append(nn.Flatten())
+        began, twin, fast = [w.detach().clone() for w in net.parameters()], copy.deepcopy(net), tilesmith.optimize(net)
+        found = scaled_steps(fast, list(fast.parameters()), x, labels)
+        want = scaled_steps(twin, list(twin.parameters()), x, labels)
+    assert want[-1] == found[-1] == 512
+    for one, other, first in zip(found, want, [*began, torch.tensor(0.0)], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+        assert (other - first).abs().max() > 1e-3
 
 
 def count_of_tensors():
@@ -86,7 +136,7 @@ def test_steps_with_changing_shapes_leak_nothing(monkeypatch):
         calls._forms,
     ]
     assert all(len(table) <= limit for table in tables)
-    assert all(len(each._bound) <= limit for each in arguments._known.values())
+    assert all(len(each._bound) <= limit and len(each._gradients) <= limit for each in arguments._known.values())
     del w
     gc.collect()
     assert not frozen._filters

@@ -38,14 +38,15 @@ _quick: dict[tuple[Any, ...], _Call] = {}
 _by_filter: dict[tuple[int, bool, tuple[Any, ...]], _Call | None] = {}
 _MEMO_LIMIT = 4096
 _emptied = 0  # how often the tables were emptied: a call that was made before is not kept after
-# Like _by_filter, for calls whose gradients are recorded: the number of x's axes, and the call of ``x, w, b``. They are
-# added by PyTorch's side.
+# Like _by_filter, for calls whose gradients are recorded: the number of x's axes, and the call of ``x, w, b`` and the
+# residual. They are added by PyTorch's side.
 _recorded: dict[tuple[int, bool, tuple[Any, ...]], tuple[int, _Call]] = {}
 # Types of tensors that have no operators of their own: PyTorch's side adds them.
 _plain_types: set[type] = set()
 # What the package knows and this folder may not import: PyTorch's side of both calls.
 _package = sys.modules["tilesmith"]
 _emptied_too: list[Callable[[], None]] = []
+_PLAIN, _RECORDED, _OTHER = range(3)  # kinds of calls
 _NAMES = {"conv": ("x", "w", "b", "residual"), "gemm": ("a", "b", "c", "bias", "residual")}
 
 
@@ -125,18 +126,14 @@ def conv(
     try:
         if residual is None:
             own = (id(w), b is None, options)
-            known = _by_filter.get(own)
             numpy = type(w) is np.ndarray
-            if not numpy and (
-                (recorded := _recorded.get(own)) is not None
-                and type(x) in _plain_types
-                and x.dim() == recorded[0]
-                and not (torch_settings() or torch_watches())
-                and (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad))
-                and not _unrecorded()
-            ):
-                return recorded[1](x, w, b)
-            if numpy or _is_plain_call(x, w, b):
+            kind = _PLAIN if numpy else _kind_of_call(x, w, b)
+            if kind == _RECORDED:
+                recorded = _recorded.get(own)
+                if recorded is not None and x.dim() == recorded[0] and not torch_watches():
+                    return recorded[1](x, w, b, None)
+            elif kind == _PLAIN:
+                known = _by_filter.get(own)
                 if known is not None:
                     try:
                         return known(x, w) if b is None else known(x, w, b)
@@ -220,7 +217,7 @@ def gemm(
     try:
         if residual is None and bias is None and c is None:
             numpy = type(b) is np.ndarray
-            if numpy or (_is_plain_call(a, b, None) and not torch_watches()):
+            if numpy or (_kind_of_call(a, b, None) == _PLAIN and not torch_watches()):
                 quick = (type(a), a.shape, b.shape, a.dtype, options)
                 bound = _quick.get(quick)
                 if bound is not None:
@@ -267,19 +264,24 @@ def when_forgotten(empty: Callable[[], None]) -> None:
     _emptied_too.append(empty)
 
 
-def _is_plain_call(x: Any, w: Any, b: Any) -> bool:
-    """Whether a call of PyTorch's tensors is no more than a launch: no gradient is recorded, no setting changes it.
+def _kind_of_call(x: Any, w: Any, b: Any) -> int:
+    """Whether a call of PyTorch's tensors is no more than a launch, or a launch whose gradients are recorded.
 
     What watches the thread is no question here: the bound plan refuses to run then.
     """
     if type(x) not in _plain_types or torch_settings():
-        return False
-    return not (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad)) or _unrecorded()
+        return _OTHER
+    if not (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad)):
+        return _PLAIN
+    return _RECORDED if is_recording() else _PLAIN
 
 
-def _unrecorded() -> bool:
-    """True while PyTorch records no gradient, as in ``torch.no_grad()``: then ``requires_grad`` can be ignored."""
-    return not sys.modules["torch"].is_grad_enabled()
+def is_recording() -> bool:
+    """False while PyTorch records no gradient, as in ``torch.no_grad()``: then ``requires_grad`` can be ignored.
+
+    PyTorch's side puts PyTorch's own function here.
+    """
+    return False
 
 
 def _has_tensor(*arrays: Any) -> bool:

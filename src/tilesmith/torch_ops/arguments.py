@@ -19,7 +19,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.runtime._runtime import torch_settings, torch_watches
 from tilesmith.torch_ops.activations import needs_argument
 from tilesmith.torch_ops.frozen import packed_forms
-from tilesmith.torch_ops.gradients import Found, gradients, gradients_by_operator
+from tilesmith.torch_ops.gradients import Found, GradientCalls, gradient_calls, gradients_by_operator
 from tilesmith.torch_ops.results import axes, padding_of
 
 Optional = torch.Tensor | None
@@ -37,7 +37,10 @@ def is_launch(*tensors: Optional) -> bool:
     """Whether a call with these tensors is no more than a launch: nothing records it or watches this thread."""
     if _C.is_grad_enabled() or torch_watches() or torch_settings():
         return False
-    return all(type(each) in PLAIN_TYPES for each in tensors if each is not None)
+    for each in tensors:  # noqa: SIM110  a generator takes twice the time
+        if type(each) not in PLAIN_TYPES and each is not None:
+            return False
+    return True
 
 
 class Arguments:
@@ -52,11 +55,14 @@ class Arguments:
     def __init__(self, shape: tuple[Any, ...], epilogue: tuple[Any, ...], sums: tuple[Any, ...]) -> None:
         *numbers, self.frozen = epilogue
         self.epilogue = Epilogue(False, numbers[0], False, *numbers[1:])
+        self.is_linear = self.epilogue.activation == "none"
         self.shape, self.sums = shape, sums
         self.all = (*shape, *epilogue, *sums)
         # From the filter's id to a plan that takes the tensors as they are. None: the filter meets several problems. An
         # id may be used again: that is safe, since the plan checks its arguments.
         self._bound: dict[Hashable, Callable[..., torch.Tensor] | None] = {}
+        # The same of the plans of its gradients, by the filter's id and which of them are wanted.
+        self._gradients: dict[Hashable, GradientCalls | None] = {}
 
     @classmethod
     def of(cls, *options: Any) -> Self:
@@ -87,6 +93,10 @@ class Arguments:
         if not needs_argument(self.epilogue):
             return self
         return type(self).of(*self.shape, "none", 0.01, 0.0, 6.0, self.frozen, *self.sums)
+
+    def bound_for(self, w: torch.Tensor, b: Optional) -> Callable[..., torch.Tensor] | None:
+        """The plan that ran the last such call with this filter, if it takes the tensors as they are."""
+        return self._bound.get((id(w), b is None, True, False))
 
     def run(self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional) -> torch.Tensor:
         """The result for tensors with memory. Nothing is recorded."""
@@ -148,8 +158,20 @@ class ConvArguments(Arguments):
     def gradients(self, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, wanted: tuple[bool, bool, bool]) -> Found:
         if not is_launch(dy, x, w):
             return gradients_by_operator(dy, x, w, self.shape, wanted, self.sums)
-        differentiate: Callable[..., Found] = gradients
-        return differentiate(dy, x, w, *self.shape, wanted, *self.sums)
+        own = id(w), wanted
+        known = self._gradients.get(own)
+        if known is not None and known.takes(w):
+            try:
+                return known.run(dy, x, w)
+            except ArgumentError:
+                self._gradients[own] = None  # the filter meets several problems
+        find: Callable[..., GradientCalls] = gradient_calls
+        calls = find(dy, x, w, *self.shape, wanted, *self.sums)
+        if calls.checks_all and own not in self._gradients:
+            if len(self._gradients) >= _LIMIT:
+                self._gradients.clear()
+            self._gradients[own] = calls
+        return calls.run(dy, x, w)
 
     @staticmethod
     def spread(bias: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from tilesmith.torch_ops import groups as _groups
 from tilesmith.torch_ops.arguments import PLAIN_TYPES, ConvArguments, GemmArguments
 from tilesmith.torch_ops.forms import ConvForm, conv_form
 from tilesmith.torch_ops.library import as_autocast
-from tilesmith.torch_ops.recording import record
+from tilesmith.torch_ops.recording import RecordedLaunch, record
 
 __all__ = ["conv", "gemm", "grouped_gemm"]
 
@@ -34,6 +35,7 @@ _LIMIT = 4096
 _forms: dict[Hashable, tuple[ConvForm, ConvArguments]] = {}
 eager._plain_types.update(PLAIN_TYPES)
 eager.is_traced = torch.compiler.is_dynamo_compiling
+eager.is_recording = _C.is_grad_enabled
 
 Arrays = tuple[Any, ...]
 Options = tuple[Any, ...]
@@ -94,9 +96,12 @@ def conv(arrays: Arrays, options: Options, quick: tuple[Any, ...] | None) -> Any
     recorded = _is_recorded(arrays)
     if recorded or _lacks_batch(x, w, options):
         form, arguments = _known_form(options, x, w)
-        if recorded and form.is_plain and arrays[3] is None and type(options[1]) is not str:
+        emptied = eager._emptied
+        y = _formed(form, arguments, arrays)
+        plain = recorded and form.is_plain and arrays[3] is None and type(options[1]) is not str
+        if plain and emptied == eager._emptied:  # else another thread has emptied the tables since
             _keep(x, w, arrays[2], options, arguments)
-        return _formed(form, arguments, arrays)
+        return y
     return eager.run_conv(arrays, options, quick)
 
 
@@ -104,10 +109,15 @@ def _keep(x: torch.Tensor, w: torch.Tensor, b: Any, options: Options, arguments:
     """Make the next call with this filter and these options a short one."""
     if len(eager._recorded) >= _LIMIT:
         eager._recorded.clear()
+    bound = arguments.bound_for(w, b)
+    launched = bound is not None and arguments.before is arguments
+    call = partial(RecordedLaunch.apply, bound, arguments) if launched else partial(_recorded_conv, arguments)
     with contextlib.suppress(TypeError):  # a list among the options
-        eager._recorded[id(w), b is None, options] = (
-            x.dim(), lambda x, w, b: record(None, x, w, b, None, arguments)
-        )  # fmt: skip
+        eager._recorded[id(w), b is None, options] = x.dim(), call
+
+
+def _recorded_conv(arguments: ConvArguments, x: Any, w: Any, b: Any, residual: Any) -> torch.Tensor:
+    return record(None, x, w, b, residual, arguments)
 
 
 def _sizes(x: Any, w: Any, options: Options) -> tuple[tuple[int, int] | None, tuple[int, ...]]:

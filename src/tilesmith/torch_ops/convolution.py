@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.torch_ops.arguments import ConvArguments
 from tilesmith.torch_ops.batching import batched_convolution, batched_gradients
-from tilesmith.torch_ops.gradients import gradients
+from tilesmith.torch_ops.gradients import gradient_calls
 from tilesmith.torch_ops.library import EPILOGUE, SUMS, add_autocast, add_operator
 from tilesmith.torch_ops.recording import LevelFunction, beneath, dispatch_recorded, has_memory, has_tangent, one_level
 from tilesmith.torch_ops.results import conv_shape, conv_strides, require, result_dtype, strides_like
@@ -55,7 +55,7 @@ add_autocast("convolution")
 
 
 def _gradients(dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *options: Any) -> Gradients:
-    dx, dw, db = gradients(dy, x, w, *options)
+    dx, dw, db = gradient_calls(dy, x, w, *options).run(dy, x, w)
     return _or_empty(dx, dy), _or_empty(dw, dy), _or_empty(db, dy)
 
 

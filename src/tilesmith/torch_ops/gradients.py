@@ -23,19 +23,51 @@ Found = tuple[Optional, Optional, Optional]  # dx, dw and db; None for each that
 _Call = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Optional]  # of dy, x and w
 _OPERANDS = {"bwd": ("dy", "w"), "wrw": ("dy", "x"), "bgrad": ("dy",)}
 _RESULTS = {"bwd": "x", "wrw": "w", "bgrad": ""}
-# All of a call but the values -> the three calls.
-_memo: dict[tuple[Any, ...], tuple[_Call, _Call, _Call]] = {}
+
+
+class GradientCalls:
+    """The plans of the gradients that are wanted, as functions of ``dy``, ``x`` and ``w``.
+
+    Args:
+        calls: Of ``dx``, ``dw`` and ``db``; None for each that is not wanted.
+        filter_shape: Of ``w``.
+        checks_all: Whether the plans refuse every ``dy`` and ``x`` of another problem, and every ``w``, or its shape.
+    """
+
+    def __init__(
+        self, calls: tuple[_Call | None, _Call | None, _Call | None], filter_shape: tuple[int, ...], checks_all: bool
+    ) -> None:
+        self._to_x, self._to_w, self._to_b = calls
+        self._filter_shape = filter_shape
+        self.checks_all = checks_all
+
+    def takes(self, w: torch.Tensor) -> bool:
+        """Whether the filter has the right shape, where no plan reads it."""
+        return self._to_x is not None or w.shape == self._filter_shape
+
+    def run(self, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Found:
+        """The gradients; ``ArgumentError`` where a plan refuses the tensors."""
+        to_x, to_w, to_b = self._to_x, self._to_w, self._to_b
+        return (
+            None if to_x is None else to_x(dy, x, w),
+            None if to_w is None else to_w(dy, x, w),
+            None if to_b is None else to_b(dy, x, w),
+        )
+
+
+# All of a call but the values -> its plans.
+_memo: dict[tuple[Any, ...], GradientCalls] = {}
 _MEMO_LIMIT = 4096
 when_forgotten(_memo.clear)
 _is_deterministic: Callable[[], bool] = torch._C._get_deterministic_algorithms
 
 
-def gradients(
+def gradient_calls(
     dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
     acc_dtype: str = "", mode: str | None = None, threads: int | None = None,
-) -> Found:  # fmt: skip
-    """``dx``, ``dw`` and ``db``, each of them None where the mask does not ask for it."""
+) -> GradientCalls:  # fmt: skip
+    """What computes ``dx``, ``dw`` and ``db``, each of them None where the mask does not ask for it."""
     options = (
         tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups, acc_dtype, mode,
         threads, _is_deterministic(),
@@ -51,7 +83,7 @@ def gradients(
         if len(_memo) >= _MEMO_LIMIT:
             _memo.clear()
         _memo[key] = calls
-    return calls[0](dy, x, w), calls[1](dy, x, w), calls[2](dy, x, w)
+    return calls
 
 
 def gradients_by_operator(
@@ -65,17 +97,17 @@ def gradients_by_operator(
 
 def _make(
     dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, options: tuple[Any, ...], mask: Sequence[bool]
-) -> tuple[_Call, _Call, _Call]:
+) -> GradientCalls:
+    if 0 in (*x.shape, *dy.shape):
+        empty = [_no_products(mode) if wanted else None for mode, wanted in zip(_OPERANDS, mask, strict=True)]
+        return GradientCalls((empty[0], empty[1], empty[2]), tuple(w.shape), False)
     found = [
-        (_no_products(mode) if 0 in (*x.shape, *dy.shape) else _computed(mode, dy, x, w, options))
-        if wanted else _not_wanted
+        _computed(mode, dy, x, w, options) if wanted else (None, True)
         for mode, wanted in zip(_OPERANDS, mask, strict=True)
-    ]  # fmt: skip
-    return found[0], found[1], found[2]
-
-
-def _not_wanted(dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> None:
-    return None
+    ]
+    (to_x, _), (to_w, _), (to_b, _) = found
+    # Only the plan of dw reads x.
+    return GradientCalls((to_x, to_w, to_b), tuple(w.shape), to_w is not None and all(exact for _, exact in found))
 
 
 def _no_products(mode: str) -> _Call:
@@ -90,8 +122,10 @@ def _no_products(mode: str) -> _Call:
     return call
 
 
-def _computed(mode: str, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, options: tuple[Any, ...]) -> _Call:
-    """One gradient by a plan, which takes the tensors with their axes as they came."""
+def _computed(
+    mode: str, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, options: tuple[Any, ...]
+) -> tuple[_Call, bool]:
+    """One gradient by a plan, which takes the tensors with their axes as they came; whether it refuses all others."""
     stride, padding, dilation, transposed, output_padding, groups, acc_dtype, find_mode, threads, deterministic = (
         options
     )
@@ -124,8 +158,8 @@ def _computed(mode: str, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, opt
     bound = _bound(launch, given, placed, names, _RESULTS[mode])
     copied = {name for name in names if placed[name].copy}
     if copied:
-        return _taken(lambda *operands: bound(*_dense_copies(names, operands, copied)), mode)
-    return _taken(bound, mode)
+        return _taken(lambda *operands: bound(*_dense_copies(names, operands, copied)), mode), False
+    return _taken(bound, mode), launch.exportable
 
 
 def _taken(bound: Callable[..., torch.Tensor], mode: str) -> _Call:

@@ -31,6 +31,10 @@ class Recordable(Protocol):
     epilogue: Epilogue
 
     @property
+    def is_linear(self) -> bool:
+        """Whether there is no activation."""
+
+    @property
     def before(self) -> Recordable:
         """The same without the activation, where the gradient of the activation needs its argument; else itself."""
 
@@ -62,10 +66,10 @@ class Recorded(LevelFunction):  # type: ignore[misc]
     """
 
     @staticmethod
-    def forward(ctx: Any, keyset: Any, x: Any, w: Any, b: Optional, z: Optional, options: Recordable) -> Any:
+    def forward(ctx: Any, keyset: Any, options: Recordable, x: Any, w: Any, b: Optional, z: Optional) -> Any:
         y = _computed(keyset, x, w, b, z, options)
         ctx.options = options
-        saved = (x, w) if options.epilogue.activation == "none" else (x, w, y)
+        saved = (x, w) if options.is_linear else (x, w, y)
         ctx.save_for_backward(*saved)
         if forward_ad._current_level >= 0:
             ctx.save_for_forward(*saved)
@@ -82,8 +86,25 @@ class Recorded(LevelFunction):  # type: ignore[misc]
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         x, w, *saved = ctx.saved_tensors
-        tangent = _tangent(ctx, x, w, *tangents[1:5])
+        tangent = _tangent(ctx, x, w, *tangents[2:])
         return gradient_before(ctx.options.epilogue, tangent, saved[0]) if saved else tangent
+
+
+class RecordedLaunch(Recorded):
+    """The same by a plan that takes the tensors as they are, where nothing but gradients is asked for.
+
+    It raises ``ArgumentError`` where the tensors lie otherwise.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, bound: Any, options: Recordable, x: Any, w: Any, b: Optional, z: Optional) -> Any:
+        y = bound(x, w) if b is None else bound(x, w, b)
+        ctx.options = options
+        if options.is_linear:
+            ctx.save_for_backward(x, w)
+        else:
+            ctx.save_for_backward(x, w, y)
+        return y
 
 
 class RecordedArgument(LevelFunction):  # type: ignore[misc]
@@ -95,7 +116,7 @@ class RecordedArgument(LevelFunction):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any, keyset: Any, x: Any, w: Any, b: Optional, z: Optional, options: Recordable
+        ctx: Any, keyset: Any, options: Recordable, x: Any, w: Any, b: Optional, z: Optional
     ) -> tuple[torch.Tensor, torch.Tensor]:
         argument = _computed(keyset, x, w, b, z, options.before)
         ctx.options = options
@@ -117,15 +138,15 @@ class RecordedArgument(LevelFunction):  # type: ignore[misc]
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         x, w, argument = ctx.saved_tensors
-        tangent = _tangent(ctx, x, w, *tangents[1:5])
+        tangent = _tangent(ctx, x, w, *tangents[2:])
         return gradient_before(ctx.options.epilogue, tangent, argument), tangent
 
 
 def record(keyset: Any, x: Any, w: Any, b: Optional, z: Optional, options: Recordable) -> torch.Tensor:
     """The result of an operator with its gradients recorded."""
     if options.before is options:
-        return Recorded.apply(keyset, x, w, b, z, options)  # type: ignore[no-any-return]
-    return RecordedArgument.apply(keyset, x, w, b, z, options)[0]  # type: ignore[no-any-return]
+        return Recorded.apply(keyset, options, x, w, b, z)  # type: ignore[no-any-return]
+    return RecordedArgument.apply(keyset, options, x, w, b, z)[0]  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -158,10 +179,10 @@ def _activated(keyset: Any, options: Recordable, argument: torch.Tensor) -> Any:
 
 
 def _gradients(ctx: Any, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> tuple[Any, ...]:
-    _, to_x, to_w, to_b, to_z, _ = ctx.needs_input_grad
+    _, _, to_x, to_w, to_b, to_z = ctx.needs_input_grad
     some = to_x or to_w or to_b
     dx, dw, db = ctx.options.gradients(dy, x, w, (to_x, to_w, to_b)) if some else (None, None, None)
-    return None, dx, dw, db, dy if to_z else None, None
+    return None, None, dx, dw, db, dy if to_z else None
 
 
 def _tangent(ctx: Any, x: torch.Tensor, w: torch.Tensor, dx: Optional, dw: Optional, db: Optional, dz: Optional) -> Any:

@@ -120,11 +120,11 @@ class Rewriter:
         if lasting is not None:
             dy, x, w = (self.layouts.converted(each) for each in (dy, x, w))
         found: list[Node | None] = [None, None, None]
+        # NOTE: one call for both. Inductor computes an operand that is cheap anew for each call: dy was written twice.
         op = torch.ops.tilesmith.convolution_backward.default
+        both = write.call(op, dy, x, w, *shape, [*ours, False], mode=self.decide.mode, like=node)
         for index in (0, 1):
-            if ours[index]:  # one call each, so that none waits for the other's operands
-                own = [place == index for place in range(3)]
-                both = write.call(op, dy, x, w, *shape, own, mode=self.decide.mode, like=node)
+            if ours[index]:
                 found[index] = write.call(getitem, both, index, like=node)
         left = [bool(mask[index]) and not ours[index] for index in (0, 1)]
         if any(left):
