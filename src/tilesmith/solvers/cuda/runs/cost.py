@@ -59,7 +59,7 @@ def weights_seconds(t: RunsWeightsTile) -> float:
     form, v = t.form, t.value
     steps = ceil(min(v["tile_w"], form.g.output[2]) / 16)
     columns = form.taps * t.products_n
-    copies = (v["warps_a"] * t.chunks + form.taps * t.dy_bytes / form.copy_y) / 32
+    copies = (v["warps_a"] * t.chunks + form.taps * t.dy_bytes / 16) / 32
     fragments, products = t.tiles_m * _conflicts(form.step), t.tiles_m * columns
     alone = steps * (
         _WRW_STEP + _WRW_COLUMNS[0] * columns + _WRW_FRAGMENT * fragments + _WRW_PRODUCT * products

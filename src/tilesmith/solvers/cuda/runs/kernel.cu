@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       const Tile t = tile_of(run, next_tile);
       const u32 to = ring + next_stage * STAGE_BYTES;
       const int d = t.d * STRIDE_D - run.pad_d + next_step / PHASES * DILATION_D;
-      const int top = t.h * STRIDE_H - run.pad_h + next_step % PHASES, first = t.w * STEP - PAD;
+      const int top = t.h * STRIDE_H - run.pad_h + next_step % PHASES, first = t.w * STEP - (PAD + LEAD);
       const i64 plane = t.n * run.x_n + d * run.x_d;
 #pragma unroll 4
       for (int i = threadIdx.x; i < IN_ROWS * CHUNKS; i += THREADS) {
@@ -47,11 +47,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll 1
   for (int s = 0; s < STAGES - 1; s++) load();
 
-  // Elements behind the end of a run must not meet the filter's zeros: they may be no numbers.
-  constexpr int LAST = RUN - (K_STEPS - 1) * 16;
+  // Elements around a run must not meet the filter's zeros: they may be no numbers.
+  constexpr int LAST = LEAD + RUN - (K_STEPS - 1) * 16;
   const int k = lane % 4 * 2;
-  const u32 keep_low = (k < LAST ? 0xffffu : 0u) | (k + 1 < LAST ? 0xffff0000u : 0u);
-  const u32 keep_high = (k + 8 < LAST ? 0xffffu : 0u) | (k + 9 < LAST ? 0xffff0000u : 0u);
+  const u32 begin_low = (k >= LEAD ? 0xffffu : 0u) | (k + 1 >= LEAD ? 0xffff0000u : 0u);
+  const u32 end_low = (k < LAST ? 0xffffu : 0u) | (k + 1 < LAST ? 0xffff0000u : 0u);
+  const u32 end_high = (k + 8 < LAST ? 0xffffu : 0u) | (k + 9 < LAST ? 0xffff0000u : 0u);
   const u32 mine = warp_h * ROWS * ROW_BYTES + (warp_w * PARTS * 16 + lane % 16) * STEP * 2 + lane / 16 * 16;
   float *const staged = (float *)(memory + STAGES * STAGE_BYTES);
   float sums[ROWS][PARTS][TILES_N][4];
@@ -90,14 +91,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         const Fetched by = ahead;
         if (k_step + WARPS_K < K_STEPS) fetch(step, k_step + WARPS_K);
         else fetch(step + 1 < STEPS ? step + 1 : 0, warp_k);
-        const bool last = RUN % 16 && k_step == K_STEPS - 1;
+        const bool leads = LEAD && k_step == 0, last = LAST < 16 && k_step == K_STEPS - 1;
 #pragma unroll
         for (int i = 0; i < ROWS + TAPS - 1; i++)
 #pragma unroll
           for (int p = 0; p < PARTS; p++) {
             u32 a[4];
             load_tiles<false>(a, window + (i * ROW_BYTES + p * 16 * STEP * 2) + k_step * 32);
-            if (last) a[0] &= keep_low, a[1] &= keep_low, a[2] &= keep_high, a[3] &= keep_high;
+            if (leads) a[0] &= begin_low, a[1] &= begin_low;
+            if (last) a[0] &= end_low, a[1] &= end_low, a[2] &= end_high, a[3] &= end_high;
 #pragma unroll
             for (int t = 0; t < TAPS; t++) {
               if (i - t < 0 || i - t >= ROWS) continue;

@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
   const int t = at / (TILES_M * TILES_N * 4), m = at / (TILES_N * 4) % TILES_M, j = at / 4 % TILES_N, e = at % 4;
   const int phase = group / run.blocks_n * WARPS_A + warp / WARPS_E, r = phase % PHASES + t * STRIDE_H;
   const int k = group % run.blocks_n * BLOCK_N + j * 8 + lane % 4 * 2 + e % 2;
-  const int element = (m * WARPS_E + warp % WARPS_E) * 16 + lane / 4 + e / 2 * 8;
-  if (phase >= STEPS || r >= FILTER_H || k >= COLS || element >= RUN) return;
+  const int element = (m * WARPS_E + warp % WARPS_E) * 16 + lane / 4 + e / 2 * 8 - LEAD;
+  if (phase >= STEPS || r >= FILTER_H || k >= COLS || element < 0 || element >= RUN) return;
   narrow(run.out[k * run.w_k + phase / PHASES * run.w_d + r * run.w_h + element], sum);
 }
