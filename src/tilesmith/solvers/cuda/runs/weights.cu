@@ -79,18 +79,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       const int p = lane % 4 * 2;
       const u32 keep_low = (p < left ? 0xffffu : 0u) | (p + 1 < left ? 0xffff0000u : 0u);
       const u32 keep_high = (p + 8 < left ? 0xffffu : 0u) | (p + 9 < left ? 0xffff0000u : 0u);
+      u32 a[2][4];
+      const auto take = [&](int m) {
+        if ((m + 1) * WARPS_E > K_STEPS && m * WARPS_E + warp_e >= K_STEPS) return;
+        load_tiles<true>(a[m % 2], window + (m * WARPS_E * 32) + k * (16 * STEP * 2));
+      };
+      take(0);
 #pragma unroll
       for (int m = 0; m < TILES_M; m++) {
+        if (m + 1 < TILES_M) take(m + 1);
         if ((m + 1) * WARPS_E > K_STEPS && m * WARPS_E + warp_e >= K_STEPS) continue;
-        u32 a[4];
-        load_tiles<true>(a, window + (m * WARPS_E * 32) + k * (16 * STEP * 2));
-        if (RAGGED) a[0] &= keep_low, a[1] &= keep_low, a[2] &= keep_high, a[3] &= keep_high;
+        u32(&now)[4] = a[m % 2];
+        if (RAGGED) now[0] &= keep_low, now[1] &= keep_low, now[2] &= keep_high, now[3] &= keep_high;
 #pragma unroll
         for (int t = 0; t < TAPS; t++) {
           // A row of dy that does not exist is left out, not zero.
           if (TAPS > 1 && !all && !exists[t]) continue;
 #pragma unroll
-          for (int j = 0; j < TILES_N; j++) multiply(Element(), sums[t][m][j], a, b[t][j].v[0], b[t][j].v[1]);
+          for (int j = 0; j < TILES_N; j++)
+            multiply(Element(), sums[t][m][j], now, b[t][j].v[0], b[t][j].v[1]);
         }
       }
     }
