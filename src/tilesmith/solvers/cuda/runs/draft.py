@@ -94,7 +94,7 @@ def weights_draft(t: RunsWeightsTile) -> Draft:
         {"Out": TYPES[g.w.dtype]}, arguments=adding,
     )  # fmt: skip
     total = _unit("runstotal", t, tile, ("total",), header)
-    blocks = t.groups * t.warps * t.sums
+    blocks = t.groups * t.warps * t.sums // 4
     second = Launch(2, total.symbol, (blocks, 1, 1), passed(adding), (32, 8, 1), programmatic=early)
     return Draft((source, turn, total), (first, launch, second), workspace_bytes=t.workspace_bytes)
 

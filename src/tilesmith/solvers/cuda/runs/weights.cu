@@ -5,6 +5,8 @@ constexpr int DY_ROW = TILE_W / 16 * TILES_N * 16; // in units of 16 bytes
 static_assert(WARPS == WARPS_A * WARPS_E && DY_BYTES == DY_ROW * 16 && TILE_W % 16 == 0, "as counted");
 static_assert(STAGE_BYTES >= WARPS_A * ROW_BYTES + TAPS * DY_BYTES && STAGES * STAGE_BYTES == SHARED_BYTES, "all fit");
 
+typedef Pack<float, 4> Quad;
+
 // A row of x, by the results that see it with the first tap.
 struct Item {
   int n, d, band, w;
@@ -103,13 +105,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     }
   }
   copy_wait<0>();
-  float *const to = run.partial + ((i64)blockIdx.x * WARPS + warp) * (TAPS * TILES_M * TILES_N * 128) + lane;
+  Quad *const to = (Quad *)run.partial + ((i64)blockIdx.x * WARPS + warp) * (TAPS * TILES_M * TILES_N * 32) + lane;
 #pragma unroll
   for (int t = 0; t < TAPS; t++)
 #pragma unroll
     for (int m = 0; m < TILES_M; m++)
 #pragma unroll
-      for (int j = 0; j < TILES_N; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) to[(((t * TILES_M + m) * TILES_N + j) * 4 + e) * 32] = sums[t][m][j][e];
+      for (int j = 0; j < TILES_N; j++) {
+        const float(&v)[4] = sums[t][m][j];
+        to[((t * TILES_M + m) * TILES_N + j) * 32] = {{v[0], v[1], v[2], v[3]}};
+      }
 }
