@@ -14,12 +14,12 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.features import features_of
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
-from tilesmith.solvers.cuda.phases.solver import PhasesSolver
+from tilesmith.solvers.cuda.phases.solver import PhasesSolver, WgmmaPhasesSolver
 from tilesmith.solvers.solver import Accepted, Config, Rejected, refusal
 from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.toolchain.build import build_unit
 
-SOLVER = PhasesSolver()
+SOLVER, WIDE = PhasesSolver(), WgmmaPhasesSolver()
 NAMES = [axis.name for axis in SOLVER.axes]
 
 
@@ -44,6 +44,13 @@ CASES = [
     (deconv(16, 2, (4, 6), (5, 4), n=1, stride=2, padding=(2, 1)), (1, 1, 2, 4, 3, 1, 16, 1, 2, 2, 1)),
     (conv(33, 3, (7, 6), n=1, padding=((2, 0), (1, 3)), epilogue=FUSED), (1, 1, 2, 5, 4, 1, 40, 1, 1, 2, 1)),
 ]
+# The same with warpgroups: three pieces of a pixel and an odd number of taps; two warpgroups; a window of three planes.
+WIDE_CASES = [
+    (deconv(21, 21, (3, 4), (5, 7), n=1, stride=4, padding=((2, 1), (1, 2))), (0, 1, 2, 5, 0, 2, 24, 4, 1, 2, 1)),
+    (deconv(20, 3, n=3, taps=(5, 7), stride=(2, 3), epilogue=FUSED), (0, 2, 4, 6, 0, 2, 8, 8, 1, 3, 1)),
+    (deconv(16, 8, (3, 3, 4), (2, 3, 2), n=1, stride=2, dtype="fp16"), (0, 2, 2, 3, 0, 4, 16, 4, 1, 2, 1)),
+    (conv(33, 3, (7, 6), n=1, padding=((2, 0), (1, 3)), epilogue=FUSED), (1, 1, 2, 5, 4, 1, 40, 4, 1, 2, 1)),
+]
 
 
 def config(values) -> Config:
@@ -51,16 +58,22 @@ def config(values) -> Config:
 
 
 def named(value):
-    return value.get_func_name()[:60] if hasattr(value, "get_func_name") else "x".join(map(str, value))
+    if hasattr(value, "get_func_name"):
+        return value.get_func_name()[:60]
+    return value.name if hasattr(value, "name") else "x".join(map(str, value))
 
 
-@pytest.mark.parametrize(("signature", "values"), CASES, ids=named)
-def test_numbers(signature, values, emulating):
+@pytest.mark.parametrize(
+    ("solver", "signature", "values"),
+    [*((SOLVER, *case) for case in CASES), *((WIDE, *case) for case in WIDE_CASES)],
+    ids=named,
+)
+def test_numbers(solver, signature, values, emulating):
     signature = signature.canonical
     geometry, chosen = signature.geometry, config(values)
-    assert SOLVER.applicable(geometry, H200) == Accepted()
-    assert SOLVER.tile(geometry, chosen, H200).fits
-    made = executable(signature, SOLVER.draft(geometry, chosen, H200), emulating)
+    assert solver.applicable(geometry, H200) == Accepted()
+    assert solver.tile(geometry, chosen, H200).fits
+    made = executable(signature, solver.draft(geometry, chosen, H200), emulating)
     given = sample_args(signature)
     cases = [given, *((*given[:i], planted_copy(given[i], (np.nan, np.inf), i), *given[i + 1 :]) for i in (0, 1))]
     with np.errstate(all="ignore"):
