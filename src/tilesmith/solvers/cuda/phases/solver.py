@@ -139,7 +139,8 @@ def _widths(form: PhasesForm, wgmma: bool) -> tuple[int, ...]:
 
 def _heights(form: PhasesForm, wgmma: bool) -> tuple[int, ...]:
     base = form.base[1]
-    return tuple(sorted(_shares(base, 24 if wgmma else 16, 3) | {h for h in (1, 2, 3, 4, 5, 6, 8, 10, 16) if h <= base}))
+    fixed = {h for h in (1, 2, 3, 4, 5, 6, 8, 10, 16) if h <= base}
+    return tuple(sorted(_shares(base, 24 if wgmma else 16, 3) | fixed))
 
 
 def _depths(form: PhasesForm) -> tuple[int, ...]:
@@ -171,11 +172,11 @@ def _shapes(form: PhasesForm, on_n: bool, blocks: int, wgmma: bool) -> list[Box]
 
     ``blocks`` at a time walk down strips.
     """
-    small = form.base[1] * form.base[2] <= 256
+    small, most = form.base[1] * form.base[2] <= 256, _MOST_WIDE_POSITIONS if wgmma else _MOST_POSITIONS
     found: dict[int, list[tuple[float, Box]]] = {}
     for d, h, w in product(_depths(form), _heights(form, wgmma), _widths(form, wgmma)):
         rows = d * h * w
-        if rows > (_MOST_WIDE_POSITIONS if wgmma else _MOST_POSITIONS) or (d > 1 and (not small or h < form.base[1] or w < form.base[2])):
+        if rows > most or (d > 1 and (not small or h < form.base[1] or w < form.base[2])):
             continue
         td, th, tw = form.taps
         window = (d + td - 1) * (h if on_n else h + th - 1) * (w + tw - 1)
@@ -239,7 +240,8 @@ _NAMES = tuple(axis.name for axis in AXES)
 def _ranked(form: PhasesForm, target: CudaTarget, wgmma: bool) -> tuple[Config, ...]:
     """The best of each kind first: a search shall not measure the same tile with three depths of its ring."""
     fit = fit_of(target).phases
-    order = sorted(((phases_seconds(tile, fit), tile) for tile in _tiles(form, target, wgmma)), key=lambda each: each[0])
+    tiles = ((phases_seconds(tile, fit), tile) for tile in _tiles(form, target, wgmma))
+    order = sorted(tiles, key=lambda each: each[0])
     first: dict[tuple[int, ...], Config] = {}
     for _, tile in order:
         v = tile.value

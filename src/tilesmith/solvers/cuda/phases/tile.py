@@ -135,7 +135,8 @@ class PhasesTile(Configured):
     def used(self) -> tuple[int, ...]:
         """Of each step a bit for each product of 8 columns: whether any warp finds weights there in any block."""
         every = (1 << self.products[1]) - 1
-        if self.wgmma or self.taps_on_n or all(r % u == 0 for r, u in zip(self.form.filter, self.form.stride, strict=True)):
+        whole = all(r % u == 0 for r, u in zip(self.form.filter, self.form.stride, strict=True))
+        if self.wgmma or self.taps_on_n or whole:
             return (every,) * self.steps
         of_tap = _columns_of_taps(self.form, self.value["phase_rows"], self.products[1])
         masks = []
@@ -218,7 +219,7 @@ class PhasesTile(Configured):
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         m, n = self.products
-        return m * n * 4 + (16 if self.wgmma else -(-n // 2) * 4 + m * 4) + 64
+        return m * n * 4 + 60 + (0 if self.wgmma else -(-n // 2) * 4 + m * 4 + 4)
 
     # --- blocks ---
 
@@ -252,7 +253,9 @@ class PhasesTile(Configured):
             return False
         m, n = self.products
         if self.wgmma:
-            if v["warps_m"] % 4 or v["warps_n"] > 1 or self.block_n > _MOST_WIDE or m * self.steps > _MOST_UNROLLED_WIDE:
+            if v["warps_m"] % 4 or v["warps_n"] > 1 or self.block_n > _MOST_WIDE:
+                return False
+            if m * self.steps > _MOST_UNROLLED_WIDE:
                 return False
         elif m * n * self.steps > _MOST_UNROLLED:
             return False
