@@ -36,7 +36,8 @@ def _source(t: PhasesTile, name: str, arguments: tuple[Argument, ...]) -> Source
     for given, values in (("TAPS", form.taps), ("FILTER", form.filter), ("STRIDE", form.stride), ("TILE", t.box)):
         numbers |= {f"{given}_{axis}": value for axis, value in zip("DHW", values, strict=True)}
     flags = {"TAPS_ON_N": t.taps_on_n, "TURNED": form.turned, "WGMMA": t.wgmma}
-    types, functions, parts = {"Element": TYPES[form.dtype]}, "", ("sizes", "pack")
+    types, functions = {"Element": TYPES[form.dtype]}, ""
+    parts: tuple[str, ...] = ("sizes", "pack")
     if name == "kernel":
         numbers |= {
             "BLOCKS_N": t.blocks_n, "WARPS_M": v["warps_m"], "WARPS_N": v["warps_n"], "STAGES": v["stages"],
