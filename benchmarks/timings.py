@@ -31,7 +31,7 @@ ESTIMATES = {
     "wgmma_gemm": ("tile", tile_seconds), "wgmma_conv": ("tile", tile_seconds), "wgmma_halo": ("halo", halo_seconds),
     "wgmma_halo_wrw": ("halo_wrw", halo_wrw_seconds), "mma_dense": ("mma", mma_seconds),
     "ffma_dense": ("mma", mma_seconds), "ffma_gemm": ("ffma", ffma_seconds), "mma_thin": ("thin", thin_seconds),
-    "mma_phases": ("phases", phases_seconds), "wgmma_phases": ("phases", phases_seconds),
+    "mma_phases": ("phases", phases_seconds), "wgmma_phases": ("wide_phases", phases_seconds),
     "cuda_depthwise": ("depthwise", depthwise_seconds),
     "mma_depthwise": ("depthwise_mma", depthwise_mma_seconds), "cuda_depthwise_planes": ("depthwise", planes_seconds),
     "mma_narrow_groups": ("narrow", narrow_seconds), "first_layer": ("first", first_seconds),

@@ -11,11 +11,9 @@ from tilesmith.solvers.cuda.phases.tile import PhasesTile
 if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import PhasesFit
 
-_LEAST = 20  # cycles of a product of a warpgroup
-
 
 def phases_seconds(t: PhasesTile, fit: PhasesFit) -> float:
-    """Estimated seconds."""
+    """Estimated seconds; ``fit`` is ``phases`` or, of warpgroups, ``wide_phases``."""
     form, target = t.form, t.target
     m, n = t.products
     every = (1 << n) - 1
@@ -27,7 +25,7 @@ def phases_seconds(t: PhasesTile, fit: PhasesFit) -> float:
     if t.wgmma:
         # A warpgroup reads 64 rows from shared memory for each step, however few columns there are.
         issued, own = t.warps // 4 * m * steps, 0.0
-        operands, tensor = issued * (2048 + t.block_n * 32), issued * max(_LEAST, t.block_n / 2)
+        operands, tensor = issued * (2048 + n * 256), issued * max(fit.product, n * 4)
     moved = t.chunks * (t.window_bytes + (0 if t.resident else t.filter_bytes))
     # Single elements pass through registers.
     loads = moved / (64 * form.in_vector)

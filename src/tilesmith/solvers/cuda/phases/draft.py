@@ -60,7 +60,7 @@ def _source(t: PhasesTile, name: str, arguments: tuple[Argument, ...]) -> Source
 
 def _product(t: PhasesTile) -> str:
     """``product`` of a warpgroup, in the words of this prelude."""
-    text = product_text("product", t.block_n, t.form.dtype, False, False)
+    text = product_text("product", t.products[1] * 8, t.form.dtype, False, False)
     return text.replace("TS_DEVICE", "TS_MMA_DEVICE").replace("ts_u64", "u64")
 
 

@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const Problem run = {TS_RUN};
   extern __shared__ __align__(128) unsigned char memory[];
   const u32 ring = shared_address(memory);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_n = warp % WARPS_N;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int block_n = blockIdx.x % BLOCKS_N, first_tile = blockIdx.x / BLOCKS_N, step = gridDim.x / BLOCKS_N;
   const uint4 *const weights = run.packed + (i64)block_n * CHUNKS * BLOCK_N * STEPS * 2;
   wait_previous();
@@ -160,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const int od = tile.d * STRIDE_D - run.pad_d, oh = turn_h * STRIDE_H - run.pad_h;
     const int ow = (tile.w * STRIDE_W - run.pad_w) * COLS; // elements from the beginning of a row of results
     const int row_end = run.out_size_w * COLS;
-    const int column_n = warp_n * PRODUCTS_N * 8 + lane % 4 * 2;
+    const int column_n = first_column(warp) + lane % 4 * 2;
     Staged *const staged = (Staged *)(memory + STAGED_AT);
     if constexpr (TAPS_ON_N) {
 #pragma unroll

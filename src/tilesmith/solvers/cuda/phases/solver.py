@@ -21,6 +21,7 @@ from tilesmith.solvers.cuda.phases.form import PhasesForm, phases_form
 from tilesmith.solvers.cuda.phases.tile import PhasesTile
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.fits.choose import fit_of
+from tilesmith.targets.fits.fit import PhasesFit
 from tilesmith.targets.target import CudaTarget
 
 AXES = (
@@ -39,13 +40,13 @@ AXES = (
 WIDE_AXES = tuple(
     Axis("warps_m", (4, 8, 16), "Warps along the positions: four multiply together.")
     if axis.name == "warps_m"
-    else Axis("warps_n", (1,), "1: a warpgroup has all columns.")
+    else Axis("warps_n", (1, 2, 4), "Warpgroups along the columns.")
     if axis.name == "warps_n"
     else axis
     for axis in AXES
 )
 _WARPS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (2, 2), (4, 2), (1, 4), (2, 4))
-_WARPGROUPS = ((4, 1), (8, 1), (16, 1))
+_WARPGROUPS = ((4, 1), (8, 1), (16, 1), (4, 2), (8, 2), (4, 4))
 _RANKED = 256  # configs that are worth measuring
 _MOST_POSITIONS, _MOST_WIDE_POSITIONS = 512, 1280  # of a tile
 _MAX_TAP_COLUMNS = 256
@@ -101,7 +102,7 @@ class PhasesSolver:
         return phases_draft(self.tile(problem, config, target))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return phases_seconds(self.tile(problem, config, target), fit_of(target).phases)
+        return phases_seconds(self.tile(problem, config, target), _fit(target, self.wgmma))
 
 
 class WgmmaPhasesSolver(PhasesSolver):
@@ -118,6 +119,11 @@ def _form(problem: Geometry) -> PhasesForm:
     if isinstance(form, Rejected):
         raise ValueError(f"the solver of phases does not cover this problem: {form}")
     return form
+
+
+def _fit(target: CudaTarget, wgmma: bool) -> PhasesFit:
+    fit = fit_of(target)
+    return fit.wide_phases if wgmma else fit.phases
 
 
 def _few(form: PhasesForm) -> bool:
@@ -239,7 +245,7 @@ _NAMES = tuple(axis.name for axis in AXES)
 @lru_cache(maxsize=256)
 def _ranked(form: PhasesForm, target: CudaTarget, wgmma: bool) -> tuple[Config, ...]:
     """The best of each kind first: a search shall not measure the same tile with three depths of its ring."""
-    fit = fit_of(target).phases
+    fit = _fit(target, wgmma)
     tiles = ((phases_seconds(tile, fit), tile) for tile in _tiles(form, target, wgmma))
     order = sorted(tiles, key=lambda each: each[0])
     first: dict[tuple[int, ...], Config] = {}

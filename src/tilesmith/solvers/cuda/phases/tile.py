@@ -18,7 +18,7 @@ _MOST_SUMS = 128  # registers of a thread's sums
 _MOST_REGISTERS = 236
 _MOST_UNROLLED = 640  # products of a warp, all of them unrolled
 _MOST_UNROLLED_WIDE = 256  # products of a warpgroup
-_MOST_WIDE = 256  # columns of a product of a warpgroup
+_MOST_WIDE = 256  # its columns
 _MOST_GRID = 2**31 - 1
 
 
@@ -253,7 +253,7 @@ class PhasesTile(Configured):
             return False
         m, n = self.products
         if self.wgmma:
-            if v["warps_m"] % 4 or v["warps_n"] > 1 or self.block_n > _MOST_WIDE:
+            if v["warps_m"] % 4 or 8 * n > _MOST_WIDE:
                 return False
             if m * self.steps > _MOST_UNROLLED_WIDE:
                 return False

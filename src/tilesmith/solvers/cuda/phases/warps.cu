@@ -14,6 +14,7 @@ TS_MMA_CONSTANT int piece_offset(int step, int half) {
 TS_MMA_DEVICE u32 place_of(int pixel, int channel) { return pixel * PIXEL_BYTES + channel * 2; }
 TS_MMA_DEVICE u32 filter_place(int i) { return i / (STEPS * 2) * FILTER_PITCH + i % (STEPS * 2) * 16; }
 TS_MMA_DEVICE int first_row(int warp, int i) { return (warp / WARPS_N * PRODUCTS_M + i) * 16; }
+TS_MMA_DEVICE int first_column(int warp) { return warp % WARPS_N * PRODUCTS_N * 8; }
 TS_MMA_DEVICE int row_of_line(int d, int h) { return (d * TILE_H + h) * TILE_W; }
 TS_MMA_DEVICE void operands_written() {}
 TS_MMA_DEVICE void products_ended() {}
@@ -34,7 +35,7 @@ TS_MMA_DEVICE Operands operands_of(int warp, int lane) {
     if constexpr (!TAPS_ON_N) m = (m / (TILE_H * TILE_W) * WINDOW_H + m / TILE_W % TILE_H) * WINDOW_W + m % TILE_W;
     o.rows[i] = m * PIXEL_BYTES + (EVEN && o.upper ? 16 : 0);
   }
-  o.columns = (warp % WARPS_N * PRODUCTS_N * 8 + lane % 8 + lane / 16 * 8) * FILTER_PITCH + lane / 8 % 2 * 16;
+  o.columns = (first_column(warp) + lane % 8 + lane / 16 * 8) * FILTER_PITCH + lane / 8 % 2 * 16;
   return o;
 }
 
