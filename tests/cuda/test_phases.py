@@ -116,15 +116,26 @@ def test_refusals_name_their_reason(signature, word):
     assert word in str(verdict), verdict
 
 
+def test_warpgroups_need_their_instructions():
+    problem = deconv(24, 3, stride=2).canonical.geometry
+    assert WIDE.applicable(problem, H200) == Accepted()
+    assert isinstance(WIDE.applicable(problem, CUDA_TARGETS["sm_80"]), Rejected)
+    assert isinstance(WIDE.applicable(problem, CUDA_TARGETS["sm_120a"]), Rejected)
+
+
 @pytest.mark.parametrize(
-    ("arch", "signature"),
-    [("sm_80", deconv(24, 3, (40, 40), stride=2, padding=1)), ("sm_120a", conv(64, 3, (40, 40), padding=1))],
-    ids=["sm_80", "sm_120a"],
+    ("solver", "arch", "signature"),
+    [
+        (SOLVER, "sm_80", deconv(24, 3, (40, 40), stride=2, padding=1)),
+        (SOLVER, "sm_120a", conv(64, 3, (40, 40), padding=1)),
+        (WIDE, "sm_90a", deconv(56, 48, (40, 40), stride=4, padding=1)),
+    ],
+    ids=["sm_80", "sm_120a", "sm_90a"],
 )
-def test_untuned_kernels_compile_without_spills(arch, signature, tmp_path):
+def test_untuned_kernels_compile_without_spills(solver, arch, signature, tmp_path):
     target, geometry = CUDA_TARGETS[arch], signature.canonical.geometry
-    chosen = SOLVER.default_config(geometry, target)
-    assert SOLVER.search_space(geometry, target).contains(chosen)
-    sources = SOLVER.draft(geometry, chosen, target).sources
+    chosen = solver.default_config(geometry, target)
+    assert solver.search_space(geometry, target).contains(chosen)
+    sources = solver.draft(geometry, chosen, target).sources
     found = build_unit(list(sources), target, tmp_path / "unit.cubin")
     assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []
