@@ -207,6 +207,23 @@ template <typename T, typename C> TS_MMA_DEVICE void multiply(T, C (&c)[4], cons
   }
 }
 
+/* A lane's sums of a warpgroup's product of 64 x N, whose operands lie in shared memory without a swizzle. */
+template <typename T, int COUNT> TS_MMA_DEVICE void emulated_product(T, float (&sums)[COUNT], u64 a, u64 b, int add) {
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  auto element = [](u64 matrix, u32 line, u32 k) {
+    const u32 from = (u32)(matrix & 0x3fff) + k / 8 * (u32)(matrix >> 16 & 0x3fff) + line / 8 * (u32)(matrix >> 32 & 0x3fff);
+    T v;
+    memcpy(&v, emulated_shared + from * 16 + line % 8 * 16 + k % 8 * 2, 2);
+    return widened(v);
+  };
+  for (u32 i = 0; i < COUNT; i++) {
+    const u32 row = warp * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    float sum = add ? sums[i] : 0.0f;
+    for (u32 k = 0; k < 16; k++) sum += element(a, row, k) * element(b, column, k);
+    sums[i] = sum;
+  }
+}
+
 TS_MMA_DEVICE int divided(int n, u32 m, u32 s) { return (int)((u64)(u32)n * m >> s); }
 TS_MMA_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
 TS_MMA_DEVICE int larger(int a, int b) { return a > b ? a : b; }

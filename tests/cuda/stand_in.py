@@ -103,6 +103,10 @@ def _emulated(source: Source) -> Path:
         text = text.replace(mma_prelude(), f'#include "{HERE / "emulated_mma.h"}"\n')
         text = text.replace("extern __shared__ __align__(128) unsigned char memory[];",
                             "unsigned char *const memory = emulated_shared;")  # fmt: skip
+        # Products of warpgroups are done when they are issued.
+        text = re.sub(r'asm volatile\("(fence\.proxy|wgmma)[^;]*;" ::: "memory"\);', "", text)
+        product = r'asm volatile\("\{ \.reg \.pred.*?: "l"\(a\), "l"\(b\), "r"\(add\)\);'
+        text = re.sub(product, "emulated_product(Element(), sums, a, b, add);", text, flags=re.DOTALL)
     head = re.search(r'extern "C" __global__ void [^{]*?' + source.symbol + r"\(([^)]*)\)", text)
     assert head is not None
     taken = head[1]

@@ -14,12 +14,12 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.features import features_of
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
-from tilesmith.solvers.cuda.phases.solver import PhasesSolver
+from tilesmith.solvers.cuda.phases.solver import PhasesSolver, WgmmaPhasesSolver
 from tilesmith.solvers.solver import Accepted, Config, Rejected, refusal
 from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.toolchain.build import build_unit
 
-SOLVER = PhasesSolver()
+SOLVER, WIDE = PhasesSolver(), WgmmaPhasesSolver()
 NAMES = [axis.name for axis in SOLVER.axes]
 
 
@@ -44,6 +44,13 @@ CASES = [
     (deconv(16, 2, (4, 6), (5, 4), n=1, stride=2, padding=(2, 1)), (1, 1, 2, 4, 3, 1, 16, 1, 2, 2, 1)),
     (conv(33, 3, (7, 6), n=1, padding=((2, 0), (1, 3)), epilogue=FUSED), (1, 1, 2, 5, 4, 1, 40, 1, 1, 2, 1)),
 ]
+# The same with warpgroups: three pieces of a pixel and an odd number of taps; two warpgroups; a window of three planes.
+WIDE_CASES = [
+    (deconv(21, 21, (3, 4), (5, 7), n=1, stride=4, padding=((2, 1), (1, 2))), (0, 1, 2, 5, 0, 2, 24, 4, 1, 2, 1)),
+    (deconv(20, 3, n=3, taps=(5, 7), stride=(2, 3), epilogue=FUSED), (0, 2, 4, 6, 0, 2, 8, 4, 2, 3, 1)),
+    (deconv(16, 8, (3, 3, 4), (2, 3, 2), n=1, stride=2, dtype="fp16"), (0, 2, 2, 3, 0, 4, 16, 4, 1, 2, 1)),
+    (conv(33, 3, (7, 6), n=1, padding=((2, 0), (1, 3)), epilogue=FUSED), (1, 1, 2, 5, 4, 1, 40, 4, 1, 2, 1)),
+]
 
 
 def config(values) -> Config:
@@ -51,16 +58,22 @@ def config(values) -> Config:
 
 
 def named(value):
-    return value.get_func_name()[:60] if hasattr(value, "get_func_name") else "x".join(map(str, value))
+    if hasattr(value, "get_func_name"):
+        return value.get_func_name()[:60]
+    return value.name if hasattr(value, "name") else "x".join(map(str, value))
 
 
-@pytest.mark.parametrize(("signature", "values"), CASES, ids=named)
-def test_numbers(signature, values, emulating):
+@pytest.mark.parametrize(
+    ("solver", "signature", "values"),
+    [*((SOLVER, *case) for case in CASES), *((WIDE, *case) for case in WIDE_CASES)],
+    ids=named,
+)
+def test_numbers(solver, signature, values, emulating):
     signature = signature.canonical
     geometry, chosen = signature.geometry, config(values)
-    assert SOLVER.applicable(geometry, H200) == Accepted()
-    assert SOLVER.tile(geometry, chosen, H200).fits
-    made = executable(signature, SOLVER.draft(geometry, chosen, H200), emulating)
+    assert solver.applicable(geometry, H200) == Accepted()
+    assert solver.tile(geometry, chosen, H200).fits
+    made = executable(signature, solver.draft(geometry, chosen, H200), emulating)
     given = sample_args(signature)
     cases = [given, *((*given[:i], planted_copy(given[i], (np.nan, np.inf), i), *given[i + 1 :]) for i in (0, 1))]
     with np.errstate(all="ignore"):
@@ -103,15 +116,26 @@ def test_refusals_name_their_reason(signature, word):
     assert word in str(verdict), verdict
 
 
+def test_warpgroups_need_their_instructions():
+    problem = deconv(24, 3, stride=2).canonical.geometry
+    assert WIDE.applicable(problem, H200) == Accepted()
+    assert isinstance(WIDE.applicable(problem, CUDA_TARGETS["sm_80"]), Rejected)
+    assert isinstance(WIDE.applicable(problem, CUDA_TARGETS["sm_120a"]), Rejected)
+
+
 @pytest.mark.parametrize(
-    ("arch", "signature"),
-    [("sm_80", deconv(24, 3, (40, 40), stride=2, padding=1)), ("sm_120a", conv(64, 3, (40, 40), padding=1))],
-    ids=["sm_80", "sm_120a"],
+    ("solver", "arch", "signature"),
+    [
+        (SOLVER, "sm_80", deconv(24, 3, (40, 40), stride=2, padding=1)),
+        (SOLVER, "sm_120a", conv(64, 3, (40, 40), padding=1)),
+        (WIDE, "sm_90a", deconv(56, 48, (40, 40), stride=4, padding=1)),
+    ],
+    ids=["sm_80", "sm_120a", "sm_90a"],
 )
-def test_untuned_kernels_compile_without_spills(arch, signature, tmp_path):
+def test_untuned_kernels_compile_without_spills(solver, arch, signature, tmp_path):
     target, geometry = CUDA_TARGETS[arch], signature.canonical.geometry
-    chosen = SOLVER.default_config(geometry, target)
-    assert SOLVER.search_space(geometry, target).contains(chosen)
-    sources = SOLVER.draft(geometry, chosen, target).sources
+    chosen = solver.default_config(geometry, target)
+    assert solver.search_space(geometry, target).contains(chosen)
+    sources = solver.draft(geometry, chosen, target).sources
     found = build_unit(list(sources), target, tmp_path / "unit.cubin")
     assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []

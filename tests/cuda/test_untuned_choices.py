@@ -50,6 +50,15 @@ def test_few_channels_do_not_get_slow_kernels(problem, solver):
     assert found.solver == solver
 
 
+def test_phases_of_what_l2_does_not_keep_are_computed_side_by_side():
+    # 30.8 us; 39.9 with one phase after the other, each of which reads 34 MB anew
+    problem = signature("-m trans -n 8 -c 128 -H 128 -W 128 -k 64 -u 2 -v 2", 1, "-y 2 -x 2")
+    found = choose(options_of(problem, TARGET), (), mode="fast")
+    assert isinstance(found, Choice)
+    assert found.solver.startswith("wgmma_conv")
+    assert "mix_layers=1" in str(found.config)
+
+
 def test_a_filter_is_not_padded_for_nothing():
     problem = signature("-n 33 -c 40 -H 56 -W 56 -k 40 -g 2 -p 1 -q 1", 1, "-y 3 -x 3")
     verdicts = {candidate.name: candidate.verdict for candidate in candidates(problem, TARGET)}

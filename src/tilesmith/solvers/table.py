@@ -27,7 +27,7 @@ from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
 from tilesmith.solvers.cuda.narrow_groups.solver import NarrowGroupsSolver
-from tilesmith.solvers.cuda.phases.solver import PhasesSolver
+from tilesmith.solvers.cuda.phases.solver import PhasesSolver, WgmmaPhasesSolver
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.cuda.row_groups.solver import RowGroupsSolver
 from tilesmith.solvers.cuda.runs.solver import RunsBwdSolver, RunsSolver, RunsWrwSolver
@@ -71,6 +71,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     Dp4aSolver(),
     FfmaGemmSolver(),
     MmaThinSolver(),
+    WgmmaPhasesSolver(),
     PhasesSolver(),
     RunsSolver(),
     RunsWrwSolver(),

@@ -208,10 +208,12 @@ class ThinFit:
 
 @dataclass(frozen=True)
 class PhasesFit:
-    """Phases or taps as columns (``solvers/cuda/phases/cost.py``)."""
+    """Phases or taps as columns (``solvers/cuda/phases/cost.py``), by warps or by warpgroups."""
 
     clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
-    product: Annotated[float, C, "An SM's tensor cores, of 16 rows by 8 columns by 16."]
+    product: Annotated[
+        float, C, "An SM's tensor cores, of 16 rows by 8 columns by 16; of warpgroups, the least of 64 rows."
+    ]
     shared: Annotated[float, R, "Bytes of shared memory."]
     load: Annotated[float, SHARE, "Issue slots of a copy of up to 16 bytes of a lane, with its address."]
     store: Annotated[float, SHARE, "Issue slots of a store of results, with its address."]
@@ -364,6 +366,7 @@ class Fit:
     ffma: FfmaFit
     thin: ThinFit
     phases: PhasesFit
+    wide_phases: PhasesFit
     depthwise: DepthwiseFit
     depthwise_mma: DepthwiseMmaFit
     narrow: NarrowFit

@@ -13,13 +13,19 @@ if TYPE_CHECKING:
 
 
 def phases_seconds(t: PhasesTile, fit: PhasesFit) -> float:
-    """Estimated seconds."""
+    """Estimated seconds; ``fit`` is ``phases`` or, of warpgroups, ``wide_phases``."""
     form, target = t.form, t.target
     m, n = t.products
     every = (1 << n) - 1
     share = sum((mask & every).bit_count() for mask in t.used) / (t.steps * n) if t.steps else 0.0
     steps = t.steps * t.chunks
     products, fetched = t.warps * m * n * steps * share, t.warps * (m + (n + 1) // 2) * steps
+    issued, operands, tensor = products + fetched, fetched * 512, products * fit.product
+    own = fit.step * steps + fit.own * m * n * steps * share
+    if t.wgmma:
+        # A warpgroup reads 64 rows from shared memory for each step, however few columns there are.
+        issued, own = t.warps // 4 * m * steps, 0.0
+        operands, tensor = issued * (2048 + n * 256), issued * max(fit.product, n * 4)
     moved = t.chunks * (t.window_bytes + (0 if t.resident else t.filter_bytes))
     # Single elements pass through registers.
     loads = moved / (64 * form.in_vector)
@@ -28,11 +34,11 @@ def phases_seconds(t: PhasesTile, fit: PhasesFit) -> float:
     sums = results * prod(form.taps) if t.taps_on_n else 0
     # Cycles of an SM for a turn of a block, and those that the block would take alone.
     staged = t.rows * t.block_n
-    shared = fetched * 512 + moved + staged * t.staged_size * 2 + sums * 6
+    shared = operands + moved + staged * t.staged_size * 2 + sums * 6
     slots = loads * fit.load + stores * fit.store + sums / 32 * fit.sum
-    slots += (products + fetched + staged / 64 * 3) * fit.issue
-    units = ((products * fit.product) ** 2 + (shared / fit.shared) ** 2 + (slots / 4) ** 2) ** 0.5
-    waits = fit.turn + fit.chunk * t.chunks + fit.step * steps + fit.own * m * n * steps * share
+    slots += (issued + staged / 64 * 3) * fit.issue
+    units = (tensor**2 + (shared / fit.shared) ** 2 + (slots / 4) ** 2) ** 0.5
+    waits = fit.turn + fit.chunk * t.chunks + own
     waits += fit.moved * (stores + loads) / t.warps
     busy = min(t.value["blocks_per_sm"], ceil(t.grid / target.cores))
     inner, outer = fit.overlap

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
+from tilesmith.codegen.cuda.hopper import product_text
 from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
-from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
+from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.solvers.cuda.common.dense import slot
 from tilesmith.solvers.cuda.phases.tile import PhasesTile
@@ -34,22 +35,33 @@ def _source(t: PhasesTile, name: str, arguments: tuple[Argument, ...]) -> Source
     numbers |= {"BLOCK_N": t.block_n, "PHASE_ROWS": v["phase_rows"]}
     for given, values in (("TAPS", form.taps), ("FILTER", form.filter), ("STRIDE", form.stride), ("TILE", t.box)):
         numbers |= {f"{given}_{axis}": value for axis, value in zip("DHW", values, strict=True)}
-    flags, types, functions = {"TAPS_ON_N": t.taps_on_n, "TURNED": form.turned}, {"Element": TYPES[form.dtype]}, ""
+    flags = {"TAPS_ON_N": t.taps_on_n, "TURNED": form.turned, "WGMMA": t.wgmma}
+    types, functions = {"Element": TYPES[form.dtype]}, ""
+    parts: tuple[str, ...] = ("sizes", "pack")
     if name == "kernel":
         numbers |= {
             "BLOCKS_N": t.blocks_n, "WARPS_M": v["warps_m"], "WARPS_N": v["warps_n"], "STAGES": v["stages"],
             "MIN_BLOCKS": v["blocks_per_sm"], "IN_VECTOR": form.in_vector, "OUT_VECTOR": t.out_vector,
-            "STAGED_PITCH": t.staged_pitch, "SHARED_BYTES": t.shared_bytes,
+            "STAGED_PITCH": t.staged_pitch, "SHARED_BYTES": t.shared_bytes, "WINDOW_BYTES": t.window_bytes,
+            "FILTER_BYTES": t.filter_bytes,
         }  # fmt: skip
         flags |= {
             "RESIDENT": t.resident, "DENSE_ROWS": form.dense_rows,
             "BIAS": form.epilogue.bias, "RESIDUAL": form.epilogue.residual,
         }  # fmt: skip
         types |= {"Out": TYPES[form.out_dtype], "Staged": "float" if t.staged_size == 4 else TYPES[form.out_dtype]}
-        functions = activate(form.epilogue, "TS_MMA_DEVICE") + _used(t)
+        functions = activate(form.epilogue, "TS_MMA_DEVICE") + (_product(t) if t.wgmma else _used(t))
+        parts = ("sizes", "window", "wgmma" if t.wgmma else "warps", "kernel")
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     tile = "x".join(str(value) for _, value in t.config.values)
-    return unit(f"phases{name}", form.dtype, tile, t.target.arch, mma_prelude(), template(_FOLDER, name), header)
+    text = f"namespace ts_mma {{\n{scoped(*(template(_FOLDER, part) for part in parts))}}} // namespace ts_mma\n"
+    return unit(f"phases{name}", form.dtype, tile, t.target.arch, mma_prelude(), text, header)
+
+
+def _product(t: PhasesTile) -> str:
+    """``product`` of a warpgroup, in the words of this prelude."""
+    text = product_text("product", t.products[1] * 8, t.form.dtype, False, False)
+    return text.replace("TS_DEVICE", "TS_MMA_DEVICE").replace("ts_u64", "u64")
 
 
 def _used(t: PhasesTile) -> str:

@@ -1,24 +1,7 @@
-namespace ts_mma {
-namespace @SYM@_scope {
-@HEADER@
 // A tile is a box of positions. Its window, a box of inputs, lies in shared memory with channels in pieces of 16 bytes.
 // Without TAPS_ON_N the rows of the product are positions, its columns phases and channels, and it sums over taps and
 // channels. With TAPS_ON_N its rows are inputs, its columns taps and channels, and a block walks down a strip of the
 // image, TILE_H rows at a turn: results are sums over what it keeps of the last rows of products.
-constexpr int THREADS = WARPS_M * WARPS_N * 32;
-constexpr int WINDOW_D = TILE_D + TAPS_D - 1, WINDOW_H = TAPS_ON_N ? TILE_H : TILE_H + TAPS_H - 1;
-constexpr int WINDOW_W = TILE_W + TAPS_W - 1;
-constexpr int PIXELS = WINDOW_D * WINDOW_H * WINDOW_W;
-constexpr int PIECES = BLOCK_C / 8;
-// An odd multiple of 16 bytes: eight pixels lie in different banks.
-constexpr int PIXEL_BYTES = BLOCK_C * 2 + (PIECES % 2 ? 0 : 16);
-constexpr int TAPS = TAPS_ON_N ? 1 : TAPS_D * TAPS_H * TAPS_W;
-constexpr int STEPS = (TAPS * PIECES + 1) / 2;
-constexpr int ROWS = TAPS_ON_N ? PIXELS : TILE_D * TILE_H * TILE_W;
-constexpr int PRODUCTS_M = (ROWS + WARPS_M * 16 - 1) / (WARPS_M * 16), PRODUCTS_N = BLOCK_N / 8 / WARPS_N;
-constexpr int FILTER_PITCH = STEPS * 32 + 16;
-constexpr int WINDOW_BYTES = (PIXELS * PIXEL_BYTES + 127) / 128 * 128;
-constexpr int FILTER_BYTES = ((BLOCK_N + 8) * FILTER_PITCH + 127) / 128 * 128; // reads go beyond the last column
 constexpr int STAGE_BYTES = WINDOW_BYTES + (RESIDENT ? 0 : FILTER_BYTES);
 constexpr int FILTER_AT = STAGES * STAGE_BYTES, STAGED_AT = FILTER_AT + (RESIDENT ? CHUNKS * FILTER_BYTES : 0);
 constexpr int ROW_COLUMNS = STRIDE_W * COLS; // of a position, in one row of results
@@ -29,13 +12,6 @@ static_assert(STAGED_AT + STAGED_ROWS * STAGED_PITCH * (int)sizeof(Staged) == SH
               "results are staged behind the ring and the filter");
 static_assert(BLOCK_N % (8 * WARPS_N) == 0 && (TAPS_ON_N || BLOCK_N >= PHASE_ROWS * ROW_COLUMNS), "columns of a warp");
 static_assert(!TAPS_ON_N || BLOCK_N >= FILTER_D * FILTER_H * FILTER_W * COLS, "all taps are columns");
-
-// The bytes from a row's first piece to piece `q` of the sums.
-TS_MMA_CONSTANT int piece_offset(int q) {
-  const int tap = q < TAPS * PIECES ? q / PIECES : 0, piece = q < TAPS * PIECES ? q % PIECES : 0;
-  const int d = tap / (TAPS_H * TAPS_W), h = tap / TAPS_W % TAPS_H, w = tap % TAPS_W;
-  return ((d * WINDOW_H + h) * WINDOW_W + w) * PIXEL_BYTES + piece * 16;
-}
 
 // The image, and the first position of a tile.
 struct Tile {
@@ -84,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const Problem run = {TS_RUN};
   extern __shared__ __align__(128) unsigned char memory[];
   const u32 ring = shared_address(memory);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_m = warp / WARPS_N, warp_n = warp % WARPS_N;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int block_n = blockIdx.x % BLOCKS_N, first_tile = blockIdx.x / BLOCKS_N, step = gridDim.x / BLOCKS_N;
   const uint4 *const weights = run.packed + (i64)block_n * CHUNKS * BLOCK_N * STEPS * 2;
   wait_previous();
@@ -94,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const uint4 *const from = weights + (i64)chunk * BLOCK_N * STEPS * 2;
 #pragma unroll 4
     for (int i = threadIdx.x; i < BLOCK_N * STEPS * 2; i += THREADS)
-      copy_async<16>(to + i / (STEPS * 2) * FILTER_PITCH + i % (STEPS * 2) * 16, from + i, 16);
+      copy_async<16>(to + filter_place(i), from + i, 16);
   };
   auto load_window = [&](u32 to, const Tile &tile, int turn, int chunk) {
     const Element *const image = run.source + (i64)tile.n * run.in_n + chunk * BLOCK_C;
@@ -107,7 +83,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       const int d = d0 + row / WINDOW_H, h = h0 + row % WINDOW_H;
       const bool seen = (u32)d < (u32)run.size_d && (u32)h < (u32)run.size_h;
       const Element *const line = image + ((i64)d * run.in_d + (i64)h * run.in_h);
-      const u32 to_line = to + row * WINDOW_W * PIXEL_BYTES;
 #pragma unroll AT_ONCE
       for (int i = 0; i < TURNS; i++) {
         const int x = i * 32 + lane;
@@ -116,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         int valid = seen && (u32)w < (u32)run.size_w ? EACH : 0;
         if (CHANNELS % BLOCK_C) valid = smaller(valid, larger(CHANNELS - chunk * BLOCK_C - c, 0));
         const Element *const from = line + ((i64)w * run.in_w + c);
-        const u32 at = to_line + pixel * PIXEL_BYTES + c * 2;
+        const u32 at = to + place_of(row * WINDOW_W + pixel, c);
         if constexpr (IN_VECTOR == 1) {
           u32 held[8];
 #pragma unroll
@@ -158,55 +133,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   for (int s = 0; s < STAGES - 1; s++)
     load();
 
-  // --- where a lane reads its rows, and its columns of the filter ---
-  constexpr bool EVEN = PIECES % 2 == 0; // both pieces of a step belong to one tap
-  const bool upper = lane >= 16;
-  u32 rows[PRODUCTS_M];
-#pragma unroll
-  for (int i = 0; i < PRODUCTS_M; i++) {
-    int m = (warp_m * PRODUCTS_M + i) * 16 + lane % 16;
-    if (m >= ROWS) m = 0;
-    if constexpr (!TAPS_ON_N) m = (m / (TILE_H * TILE_W) * WINDOW_H + m / TILE_W % TILE_H) * WINDOW_W + m % TILE_W;
-    rows[i] = m * PIXEL_BYTES + (EVEN && upper ? 16 : 0);
-  }
-  const u32 columns = (warp_n * PRODUCTS_N * 8 + lane % 8 + lane / 16 * 8) * FILTER_PITCH + lane / 8 % 2 * 16;
-  constexpr int PAIRS = (PRODUCTS_N + 1) / 2;
-  float sums[PRODUCTS_M][PRODUCTS_N][4];
+  const Operands operands = operands_of(warp, lane);
+  float sums[PRODUCTS_M][PRODUCTS_N * 4];
 
   int stage = 0, head = 0, turn = 0; // head: where the next row of products is kept
 #pragma unroll 1
   for (int now = first_tile; now < run.tiles; now += turn == 0 ? step : 0) {
-#pragma unroll
-    for (int i = 0; i < PRODUCTS_M; i++)
-#pragma unroll
-      for (int j = 0; j < PRODUCTS_N; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-          sums[i][j][e] = 0.0f;
 #pragma unroll 1
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
       copy_wait<STAGES - 2>();
+      operands_written();
       __syncthreads();
-      load();
+      if constexpr (!WGMMA) load();
       const u32 window = ring + stage * STAGE_BYTES;
-      const u32 by = (RESIDENT ? ring + FILTER_AT + chunk * FILTER_BYTES : window + WINDOW_BYTES) + columns;
-#pragma unroll
-      for (int s = 0; s < STEPS; s++) {
-        const u32 used = used_columns(s);
-        u32 b[PAIRS][4];
-#pragma unroll
-        for (int j = 0; j < PAIRS; j++)
-          if (used >> 2 * j & 3) load_tiles<false>(b[j], by + (j * 16 * FILTER_PITCH + s * 32));
-        const u32 at = window + (EVEN ? piece_offset(2 * s) : upper ? piece_offset(2 * s + 1) : piece_offset(2 * s));
-#pragma unroll
-        for (int i = 0; i < PRODUCTS_M; i++) {
-          u32 a[4];
-          load_tiles<false>(a, at + rows[i]);
-#pragma unroll
-          for (int j = 0; j < PRODUCTS_N; j++)
-            if (used >> j & 1) multiply(Element(), sums[i][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
-        }
-      }
+      const u32 filter = RESIDENT ? ring + FILTER_AT + chunk * FILTER_BYTES : window + WINDOW_BYTES;
+      multiply_all(sums, operands, window, filter, chunk > 0);
+      if constexpr (WGMMA) load();
+      products_ended();
       stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
 
@@ -217,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const int od = tile.d * STRIDE_D - run.pad_d, oh = turn_h * STRIDE_H - run.pad_h;
     const int ow = (tile.w * STRIDE_W - run.pad_w) * COLS; // elements from the beginning of a row of results
     const int row_end = run.out_size_w * COLS;
-    const int row_m = warp_m * PRODUCTS_M * 16 + lane / 4, column_n = warp_n * PRODUCTS_N * 8 + lane % 4 * 2;
+    const int column_n = first_column(warp) + lane % 4 * 2;
     Staged *const staged = (Staged *)(memory + STAGED_AT);
     if constexpr (TAPS_ON_N) {
 #pragma unroll
@@ -226,11 +169,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         for (int j = 0; j < PRODUCTS_N; j++)
 #pragma unroll
           for (int half = 0; half < 2; half++) {
-            const int m = row_m + i * 16 + half * 8, plane = m / (TILE_H * WINDOW_W);
+            const int m = first_row(warp, i) + half * 8 + lane / 4, plane = m / (TILE_H * WINDOW_W);
             const int at = ((head + m / WINDOW_W % TILE_H) % KEPT * WINDOW_D + plane) * WINDOW_W + m % WINDOW_W;
             if (m < ROWS)
               *(Pack<float, 2> *)(staged + at * STAGED_PITCH + column_n +
-                                  j * 8) = {{sums[i][j][half * 2], sums[i][j][half * 2 + 1]}};
+                                  j * 8) = {{sums[i][j * 4 + half * 2], sums[i][j * 4 + half * 2 + 1]}};
           }
       __syncthreads();
       constexpr int HIGH = TILE_H * STRIDE_H;
@@ -285,12 +228,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         for (int j = 0; j < PRODUCTS_N; j++)
 #pragma unroll
           for (int half = 0; half < 2; half++) {
-            const int m = row_m + i * 16 + half * 8, n = column_n + j * 8;
+            const int m = first_row(warp, i) + half * 8 + lane / 4, n = column_n + j * 8;
             float two[2];
 #pragma unroll
             for (int v = 0; v < 2; v++) {
-              two[v] = sums[i][j][half * 2 + v];
-              no_number |= two[v] != two[v];
+              two[v] = sums[i][j * 4 + half * 2 + v];
+              no_number |= (!WGMMA || m < ROWS) && two[v] != two[v];
               // With a residual the epilogue comes where it is read.
               if constexpr (!RESIDUAL) two[v] = run.finished(two[v], 0, (n + v) % COLS);
             }
@@ -305,9 +248,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         const int d = od + line / TILE_H * STRIDE_D + ad, h = oh + line % TILE_H * STRIDE_H + ah;
         if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h) continue;
         const i64 row_at = (i64)d * run.out_d + (i64)h * run.out_h;
+        const int first = row_of_line(line / TILE_H, line % TILE_H);
 #pragma unroll 4
         for (int x = lane; x < TILE_W * WIDE; x += 32) {
-          const int position = x / WIDE, in_row = x % WIDE * OUT_VECTOR, m = line * TILE_W + position;
+          const int position = x / WIDE, in_row = x % WIDE * OUT_VECTOR, m = first + position;
           const int e0 = ow + position * ROW_COLUMNS + in_row;
           if ((u32)e0 >= (u32)row_end) continue;
           const i64 at = row_at + run.place_in_row(e0);
@@ -336,5 +280,3 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   }
   copy_wait<0>();
 }
-} // namespace @SYM@_scope
-} // namespace ts_mma

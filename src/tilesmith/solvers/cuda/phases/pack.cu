@@ -1,10 +1,6 @@
 // Packs the filter for blocks of columns, and for each of them its blocks of channels: rows of BLOCK_N columns, each of
 // whole steps of 16 products. What does not exist is zero.
-namespace ts_mma {
-namespace @SYM@_scope {
-@HEADER@
-constexpr int PIECES = BLOCK_C / 8, TAPS = TAPS_ON_N ? 1 : TAPS_D * TAPS_H * TAPS_W;
-constexpr int LENGTH = (TAPS * PIECES + 1) / 2 * 16, ROW_COLUMNS = STRIDE_W * COLS;
+constexpr int LENGTH = STEPS * 16, ROW_COLUMNS = STRIDE_W * COLS;
 struct Tap {
   int d, h, w;
 };
@@ -13,9 +9,12 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
   const Run run = TS_RUN;
   const int at = blockIdx.x * 256 + threadIdx.x;
   if (at >= run.elements) return;
-  const int k = at % LENGTH, n = at / LENGTH % BLOCK_N;
+  // Warpgroups take halves of steps one after the other, warps a column's steps.
+  const int in_half = at / 8 / BLOCK_N % (2 * STEPS), k = WGMMA ? in_half * 8 + at % 8 : at % LENGTH;
+  const int n = WGMMA ? at / 8 % BLOCK_N : at / LENGTH % BLOCK_N;
   const int chunk = at / (LENGTH * BLOCK_N) % CHUNKS, block = at / (LENGTH * BLOCK_N * CHUNKS);
-  const int place = k / 8 / PIECES, channel = chunk * BLOCK_C + k / 8 % PIECES * 8 + k % 8;
+  const Piece piece = piece_at(k / 16, k / 8 % 2);
+  const int place = piece.tap, channel = chunk * BLOCK_C + piece.piece * 8 + k % 8;
   Tap tap;
   bool exists = place < TAPS && channel < CHANNELS;
   if (TAPS_ON_N) {
@@ -37,5 +36,3 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
                    (i64)tap.h * run.filter_h + (i64)tap.w * run.filter_w];
   run.packed[at] = v;
 }
-} // namespace @SYM@_scope
-} // namespace ts_mma

@@ -21,6 +21,7 @@ from tilesmith.solvers.cuda.phases.form import PhasesForm, phases_form
 from tilesmith.solvers.cuda.phases.tile import PhasesTile
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.fits.choose import fit_of
+from tilesmith.targets.fits.fit import PhasesFit
 from tilesmith.targets.target import CudaTarget
 
 AXES = (
@@ -36,8 +37,18 @@ AXES = (
     Axis("stages", (2, 3, 4), "Stages of the ring."),
     Axis("blocks_per_sm", (1, 2, 3, 4, 6, 8), "Blocks that share an SM."),
 )
+WIDE_AXES = tuple(
+    Axis("warps_m", (4, 8, 16), "Warps along the positions: four multiply together.")
+    if axis.name == "warps_m"
+    else Axis("warps_n", (1, 2, 4), "Warpgroups along the columns.")
+    if axis.name == "warps_n"
+    else axis
+    for axis in AXES
+)
 _WARPS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (2, 2), (4, 2), (1, 4), (2, 4))
+_WARPGROUPS = ((4, 1), (8, 1), (16, 1), (4, 2), (8, 2), (4, 4))
 _RANKED = 256  # configs that are worth measuring
+_MOST_POSITIONS, _MOST_WIDE_POSITIONS = 512, 1280  # of a tile
 _MAX_TAP_COLUMNS = 256
 
 
@@ -47,7 +58,8 @@ class PhasesSolver:
     name = "mma_phases"
     revision = 1
     features = USUAL | EPILOGUE | (WINDOW - {"dilation"}) | {"fwd", "bwd"}
-    axes = AXES
+    axes: tuple[Axis, ...] = AXES
+    wgmma = False
 
     @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
@@ -56,38 +68,49 @@ class PhasesSolver:
         form = phases_form(problem)
         if isinstance(form, Rejected):
             return form
+        if self.wgmma and not target.has_wgmma:
+            return Rejected(reasons.TARGET, "wgmma")
         if not target.has_cp_async or (form.dtype == "bf16" and not target.has_bf16):
             return Rejected(reasons.TARGET, "cp.async")
-        return Accepted() if _ranked(form, target) else Rejected(reasons.SIZE)
+        return Accepted() if _ranked(form, target, self.wgmma) else Rejected(reasons.SIZE)
 
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> PhasesTile:
         """``config`` applied to ``problem``."""
-        return PhasesTile(_form(problem), config, target)
+        return PhasesTile(_form(problem), config, target, self.wgmma)
 
     @remembered
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
         form = _form(problem)
         columns = (1,) if _few(form) else ()
-        axes = values_of(AXES) | {
-            "taps_on_n": (0, *columns), "tile_d": _depths(form), "tile_h": _heights(form), "tile_w": _widths(form),
+        axes = values_of(self.axes) | {
+            "taps_on_n": (0, *columns), "tile_d": _depths(form),
+            "tile_h": _heights(form, self.wgmma), "tile_w": _widths(form, self.wgmma),
             "strip_h": (0, *(_strips(form) if columns else ())),
             "phase_rows": _phase_rows(form), "block_c": _blocks(form),
         }  # fmt: skip
-        return SearchSpace(axes, lambda config: PhasesTile(form, config, target).fits)
+        return SearchSpace(axes, lambda config: PhasesTile(form, config, target, self.wgmma).fits)
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
         """The best of each kind, the untuned choice first, then others."""
-        return list(_ranked(_form(problem), target))
+        return list(_ranked(_form(problem), target, self.wgmma))
 
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return _ranked(_form(problem), target)[0]
+        return _ranked(_form(problem), target, self.wgmma)[0]
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return phases_draft(self.tile(problem, config, target))
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return phases_seconds(self.tile(problem, config, target), fit_of(target).phases)
+        return phases_seconds(self.tile(problem, config, target), _fit(target, self.wgmma))
+
+
+class WgmmaPhasesSolver(PhasesSolver):
+    """The same with products of warpgroups, which read the window without ``ldmatrix``."""
+
+    name = "wgmma_phases"
+    axes = WIDE_AXES
+    wgmma = True
 
 
 def _form(problem: Geometry) -> PhasesForm:
@@ -96,6 +119,11 @@ def _form(problem: Geometry) -> PhasesForm:
     if isinstance(form, Rejected):
         raise ValueError(f"the solver of phases does not cover this problem: {form}")
     return form
+
+
+def _fit(target: CudaTarget, wgmma: bool) -> PhasesFit:
+    fit = fit_of(target)
+    return fit.wide_phases if wgmma else fit.phases
 
 
 def _few(form: PhasesForm) -> bool:
@@ -109,15 +137,16 @@ def _shares(size: int, most: int, parts: int) -> set[int]:
     return {part for count in range(1, parts + 1) if (part := -(-size // count)) <= most}
 
 
-def _widths(form: PhasesForm) -> tuple[int, ...]:
+def _widths(form: PhasesForm, wgmma: bool) -> tuple[int, ...]:
     base = form.base[2]
     fixed = {4, 8, 16, 32, 64} | {16 * n + 1 - form.taps[2] for n in (1, 2, 3, 4, 6, 8)}  # windows of whole products
-    return tuple(sorted(_shares(base, 128, 8) | {w for w in fixed if 1 <= w <= base}))
+    return tuple(sorted(_shares(base, 256 if wgmma else 128, 8) | {w for w in fixed if 1 <= w <= base}))
 
 
-def _heights(form: PhasesForm) -> tuple[int, ...]:
+def _heights(form: PhasesForm, wgmma: bool) -> tuple[int, ...]:
     base = form.base[1]
-    return tuple(sorted(_shares(base, 16, 3) | {h for h in (1, 2, 3, 4, 5, 6, 8, 10, 16) if h <= base}))
+    fixed = {h for h in (1, 2, 3, 4, 5, 6, 8, 10, 16) if h <= base}
+    return tuple(sorted(_shares(base, 24 if wgmma else 16, 3) | fixed))
 
 
 def _depths(form: PhasesForm) -> tuple[int, ...]:
@@ -144,16 +173,16 @@ def _blocks(form: PhasesForm) -> tuple[int, ...]:
 Box = tuple[int, int, int]
 
 
-def _shapes(form: PhasesForm, on_n: bool, blocks: int) -> list[Box]:
+def _shapes(form: PhasesForm, on_n: bool, blocks: int, wgmma: bool) -> list[Box]:
     """Boxes (d, h, w) of positions: for each size those that compute and read the least.
 
     ``blocks`` at a time walk down strips.
     """
-    small = form.base[1] * form.base[2] <= 256
+    small, most = form.base[1] * form.base[2] <= 256, _MOST_WIDE_POSITIONS if wgmma else _MOST_POSITIONS
     found: dict[int, list[tuple[float, Box]]] = {}
-    for d, h, w in product(_depths(form), _heights(form), _widths(form)):
+    for d, h, w in product(_depths(form), _heights(form, wgmma), _widths(form, wgmma)):
         rows = d * h * w
-        if rows > 512 or (d > 1 and (not small or h < form.base[1] or w < form.base[2])):
+        if rows > most or (d > 1 and (not small or h < form.base[1] or w < form.base[2])):
             continue
         td, th, tw = form.taps
         window = (d + td - 1) * (h if on_n else h + th - 1) * (w + tw - 1)
@@ -161,32 +190,39 @@ def _shapes(form: PhasesForm, on_n: bool, blocks: int) -> list[Box]:
             tiles = _turns(form, (d, h, w), _strip(form, (d, h, w), blocks), blocks) * blocks
         else:
             tiles = form.outer * prod(-(-size // tile) for size, tile in zip(form.base, (d, h, w), strict=True))
-        computed = -(-(window if on_n else rows) // 16) * 16
+        if wgmma:
+            between = ((d - 1) * (h + th - 1) + h - 1) * (w + tw - 1) + w
+            computed = -(-(window if on_n else between) // 64) * 64
+        else:
+            computed = -(-(window if on_n else rows) // 16) * 16
         found.setdefault((rows - 1).bit_length(), []).append((tiles * (computed + 0.3 * window), (d, h, w)))
     return [box for several in found.values() for _, box in sorted(several)[:2]]
 
 
-def _tiles(form: PhasesForm, target: CudaTarget) -> Iterator[PhasesTile]:
+def _tiles(form: PhasesForm, target: CudaTarget, wgmma: bool) -> Iterator[PhasesTile]:
     """Configs that fit and may be fast: as many blocks on an SM as there is room for, or somewhat fewer."""
     for on_n in (0, 1) if _few(form) else (0,):
         columns = prod(form.filter) * form.cols if on_n else form.row_columns
         phase_rows = (1,) if on_n else tuple(n for n in _phase_rows(form) if n == 1 or n * columns <= 256)
         for (d, h, w), rows, (warps_m, warps_n), c in product(
-            _shapes(form, bool(on_n), 2 * target.cores), phase_rows, _WARPS, _blocks(form)
+            _shapes(form, bool(on_n), 2 * target.cores, wgmma),
+            phase_rows,
+            _WARPGROUPS if wgmma else _WARPS,
+            _blocks(form),
         ):
             m, n = -(-d * h * w // (16 * warps_m)), -(-rows * columns // (8 * warps_n))
             if m * n > 32 or (warps_n > 1 and n < 2):
                 continue
             strip = _strip(form, (d, h, w), target.cores) if on_n else 0
             values = (on_n, d, h, w, strip, rows, c, warps_m, warps_n, 2, 1)
-            alone = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
+            alone = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target, wgmma)
             if not alone.fits:
                 continue
             for blocks in [blocks for blocks in AXES[-1].values if blocks <= alone.most_blocks][-2:]:
                 strip = _strip(form, (d, h, w), blocks * target.cores) if on_n else 0
-                for stages in (2,) if c >= form.channels else (2, 3):
+                for stages in (2,) if c >= form.channels else (2, 3, 4) if wgmma else (2, 3):
                     changed = alone.config.replace(strip_h=strip, blocks_per_sm=blocks, stages=stages)
-                    tile = PhasesTile(form, changed, target)
+                    tile = PhasesTile(form, changed, target, wgmma)
                     if tile.fits:
                         yield tile
 
@@ -207,10 +243,11 @@ _NAMES = tuple(axis.name for axis in AXES)
 
 
 @lru_cache(maxsize=256)
-def _ranked(form: PhasesForm, target: CudaTarget) -> tuple[Config, ...]:
+def _ranked(form: PhasesForm, target: CudaTarget, wgmma: bool) -> tuple[Config, ...]:
     """The best of each kind first: a search shall not measure the same tile with three depths of its ring."""
-    fit = fit_of(target).phases
-    order = sorted(((phases_seconds(tile, fit), tile) for tile in _tiles(form, target)), key=lambda each: each[0])
+    fit = _fit(target, wgmma)
+    tiles = ((phases_seconds(tile, fit), tile) for tile in _tiles(form, target, wgmma))
+    order = sorted(tiles, key=lambda each: each[0])
     first: dict[tuple[int, ...], Config] = {}
     for _, tile in order:
         v = tile.value

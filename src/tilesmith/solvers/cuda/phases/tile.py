@@ -17,16 +17,19 @@ from tilesmith.targets.target import CudaTarget
 _MOST_SUMS = 128  # registers of a thread's sums
 _MOST_REGISTERS = 236
 _MOST_UNROLLED = 640  # products of a warp, all of them unrolled
+_MOST_UNROLLED_WIDE = 256  # products of a warpgroup
+_MOST_WIDE = 256  # its columns
 _MOST_GRID = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class PhasesTile(Configured):
-    """``form`` computed as ``config`` says; see the axes in ``solver``."""
+    """``form`` computed as ``config`` says; see the axes in ``solver``. ``wgmma``: four warps multiply together."""
 
     form: PhasesForm
     config: Config
     target: CudaTarget
+    wgmma: bool = False
 
     @cached_property
     def taps_on_n(self) -> bool:
@@ -80,6 +83,10 @@ class PhasesTile(Configured):
 
     @cached_property
     def rows(self) -> int:
+        """Rows of the product. A warpgroup has those between lines of positions, too."""
+        if self.wgmma and not self.taps_on_n:
+            (d, h, w), (_, high, wide) = self.box, self.window
+            return ((d - 1) * high + h - 1) * wide + w
         return prod(self.window if self.taps_on_n else self.box)
 
     @cached_property
@@ -128,7 +135,8 @@ class PhasesTile(Configured):
     def used(self) -> tuple[int, ...]:
         """Of each step a bit for each product of 8 columns: whether any warp finds weights there in any block."""
         every = (1 << self.products[1]) - 1
-        if self.taps_on_n or all(r % u == 0 for r, u in zip(self.form.filter, self.form.stride, strict=True)):
+        whole = all(r % u == 0 for r, u in zip(self.form.filter, self.form.stride, strict=True))
+        if self.wgmma or self.taps_on_n or whole:
             return (every,) * self.steps
         of_tap = _columns_of_taps(self.form, self.value["phase_rows"], self.products[1])
         masks = []
@@ -151,12 +159,19 @@ class PhasesTile(Configured):
 
     @cached_property
     def window_bytes(self) -> int:
+        if self.wgmma:
+            _, high, wide = self.window
+            d, h, w = (1, 1, 1) if self.taps_on_n else self.form.taps
+            pixels = self.products[0] * self.value["warps_m"] * 16 + ((d - 1) * high + h - 1) * wide + w - 1
+            return -(-(pixels | 1) * self.pieces * 16 // 128) * 128
         pitch = self.block_c * 2 + (0 if self.pieces % 2 else 16)
         return -(-prod(self.window) * pitch // 128) * 128
 
     @cached_property
     def filter_bytes(self) -> int:
         """The filter of a block of columns and of channels in shared memory."""
+        if self.wgmma:
+            return self.block_n * self.steps * 32
         return -(-(self.block_n + 8) * (self.steps * 32 + 16) // 128) * 128
 
     @cached_property
@@ -204,7 +219,7 @@ class PhasesTile(Configured):
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         m, n = self.products
-        return m * n * 4 + -(-n // 2) * 4 + m * 4 + 64
+        return m * n * 4 + 60 + (0 if self.wgmma else -(-n // 2) * 4 + m * 4 + 4)
 
     # --- blocks ---
 
@@ -233,10 +248,18 @@ class PhasesTile(Configured):
             return False
         if any(tile > size for tile, size in zip(self.box, form.base, strict=True)):
             return False
-        if self.warps > 16 or self.rows <= 16 * (v["warps_m"] - 1) or self.columns <= 8 * (v["warps_n"] - 1):
+        least = 16 * (v["warps_m"] - (4 if self.wgmma else 1))
+        if self.warps > 16 or self.rows <= least or self.columns <= 8 * (v["warps_n"] - 1):
             return False
         m, n = self.products
-        if m * n * 4 > _MOST_SUMS or n > 32 or m * n * self.steps > _MOST_UNROLLED:
+        if self.wgmma:
+            if v["warps_m"] % 4 or 8 * n > _MOST_WIDE:
+                return False
+            if m * self.steps > _MOST_UNROLLED_WIDE:
+                return False
+        elif m * n * self.steps > _MOST_UNROLLED:
+            return False
+        if m * n * 4 > _MOST_SUMS or n > 32:
             return False
         registers = min(_MOST_REGISTERS, target.registers_per_sm // (self.threads * v["blocks_per_sm"]) - 8)
         if self.registers > registers or self.threads * v["blocks_per_sm"] > target.threads_per_sm:

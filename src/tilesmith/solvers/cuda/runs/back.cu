@@ -8,6 +8,7 @@ constexpr int TILES_N = STEP / 8, EACH_N = (TILES_N + WARPS_N - 1) / WARPS_N, FI
 constexpr int ROWS = TILE_H * TILE_W, EACH_M = (ROWS + WARPS_M * 16 - 1) / (WARPS_M * 16);
 constexpr int WINDOW_AT = PHASE_ROWS * FILTER_BYTES, STAGED_AT = WINDOW_AT + 2 * WINDOW_BYTES;
 constexpr int PLACES = WINDOW_D * WINDOW_H * WINDOW_W * PIECES, LOADS = (PLACES + THREADS - 1) / THREADS;
+constexpr int AT_ONCE = EACH_N % 4 == 0 ? 4 : EACH_N % 3 == 0 || EACH_N > 8 ? 3 : EACH_N % 2 == 0 ? 2 : 1; // columns by 8
 constexpr int LENGTH = TILE_W * STEP; // elements of a tile's row of results
 static_assert(WINDOW_BYTES >= WINDOW_D * WINDOW_H * WINDOW_W * PIXEL_BYTES && PIXEL_BYTES >= PIECES * 16, "as counted");
 static_assert(STAGED_AT + PHASE_ROWS * TILE_H * STAGED_ROW * (int)sizeof(Staged) <= SHARED_BYTES, "all fit");
@@ -142,33 +143,43 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     for (int phase = 0; phase < PHASE_ROWS; phase++) {
       const unsigned char *const filter = memory + phase * FILTER_BYTES + lane * 16;
       Staged *const to = staged + phase * TILE_H * STAGED_ROW;
-#pragma unroll 3
-      for (int j = 0; j < EACH_N; j++) {
-        const int n = j * WARPS_N + warp_n, column = n * 8 + lane % 4 * 2;
-        if (TILES_N % WARPS_N && n >= TILES_N) break;
-        uint4 b[K_PAIRS];
+#pragma unroll 1
+      for (int j = 0; j < EACH_N; j += AT_ONCE) {
+        const int n = warp_n * EACH_N + j;
+        uint4 b[AT_ONCE][K_PAIRS];
 #pragma unroll
-        for (int q = 0; q < K_PAIRS; q++) b[q] = *(const uint4 *)(filter + (n * K_PAIRS + q) * 512);
+        for (int u = 0; u < AT_ONCE; u++)
+#pragma unroll
+          for (int q = 0; q < K_PAIRS; q++)
+            b[u][q] = *(const uint4 *)(filter + (smaller(n + u, TILES_N - 1) * K_PAIRS + q) * 512);
 #pragma unroll
         for (int i = 0; i < EACH_M; i++) {
-          float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+          float sums[AT_ONCE][4] = {};
 #pragma unroll
           for (int s = 0; s < K_STEPS; s++)
-            multiply(Element(), sums, a[i][s], s % 2 ? b[s / 2].z : b[s / 2].x, s % 2 ? b[s / 2].w : b[s / 2].y);
 #pragma unroll
-          for (int half = 0; half < 2; half++) {
-            float two[2];
+            for (int u = 0; u < AT_ONCE; u++)
+              multiply(Element(), sums[u], a[i][s], s % 2 ? b[u][s / 2].z : b[u][s / 2].x,
+                       s % 2 ? b[u][s / 2].w : b[u][s / 2].y);
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-              two[e] = sums[half * 2 + e];
-              no_number |= two[e] != two[e];
-              // With a residual the epilogue comes where it is read.
-              if constexpr (!RESIDUAL) two[e] = finished(run, two[e], 0, column + e);
+          for (int u = 0; u < AT_ONCE; u++) {
+            const int column = (n + u) * 8 + lane % 4 * 2;
+            const bool wanted = j + u < EACH_N && n + u < TILES_N;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+              float two[2];
+#pragma unroll
+              for (int e = 0; e < 2; e++) {
+                two[e] = sums[u][half * 2 + e];
+                no_number |= two[e] != two[e];
+                // With a residual the epilogue comes where it is read.
+                if constexpr (!RESIDUAL) two[e] = finished(run, two[e], 0, column + e);
+              }
+              Staged *const pair = to + places[i][half] + column;
+              if (!wanted || places[i][half] < 0) continue;
+              if constexpr (SHIFT % 2 == 0) *(Pack<Staged, 2> *)pair = narrowed(Staged(), two[0], two[1]);
+              else narrow(pair[0], two[0]), narrow(pair[1], two[1]);
             }
-            if (places[i][half] < 0) continue;
-            Staged *const pair = to + places[i][half] + column;
-            if constexpr (SHIFT % 2 == 0) *(Pack<Staged, 2> *)pair = narrowed(Staged(), two[0], two[1]);
-            else narrow(pair[0], two[0]), narrow(pair[1], two[1]);
           }
         }
       }
@@ -186,22 +197,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       if ((u32)d >= (u32)run.in_d || (u32)h >= (u32)run.in_h) continue;
       const i64 line_at = t.n * run.x_n + d * run.x_d + h * run.x_h;
       const Staged *const from = staged + line * STAGED_ROW;
+      Out *const to = run.out + line_at;
+      if (RESIDUAL || repair) {
+#pragma unroll 1
+        for (int at = begin + threadIdx.x; at < end; at += THREADS) {
+          float v = widened(from[at - first + SHIFT]);
+          const bool wrong = v != v;
+          if (wrong) v = exact(run, t.n, d, h, at);
+          if (RESIDUAL || wrong) v = finished(run, v, line_at + at, (at + PAD) % STEP);
+          narrow(to[at], v);
+        }
+        continue;
+      }
+      typedef Pack<Out, OUT_VECTOR> Vector;
 #pragma unroll 4
       for (int i = threadIdx.x * OUT_VECTOR; i < LENGTH + SHIFT; i += THREADS * OUT_VECTOR) {
         const int at = first - SHIFT + i;
-        typedef Pack<Out, OUT_VECTOR> Vector;
-        if (!RESIDUAL && !repair && at >= begin && at + OUT_VECTOR <= end) {
-          *(Vector *)(run.out + (line_at + at)) = *(const Vector *)(from + i);
-          continue;
-        }
-#pragma unroll 1
-        for (int e = 0; e < OUT_VECTOR; e++) {
-          if (at + e < begin || at + e >= end) continue;
-          float v = widened(from[i + e]);
-          const bool wrong = v != v;
-          if (wrong) v = exact(run, t.n, d, h, at + e);
-          if (RESIDUAL || wrong) v = finished(run, v, line_at + at + e, (at + e + PAD) % STEP);
-          narrow(run.out[line_at + at + e], v);
+        const Vector found = *(const Vector *)(from + i);
+        if (at >= begin && at + OUT_VECTOR <= end) {
+          *(Vector *)(to + at) = found;
+        } else {
+#pragma unroll
+          for (int e = 0; e < OUT_VECTOR; e++)
+            if (at + e >= begin && at + e < end) to[at + e] = found.v[e];
         }
       }
     }

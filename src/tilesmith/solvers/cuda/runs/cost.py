@@ -8,7 +8,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.runs.back import BackTile
 from tilesmith.solvers.cuda.runs.tile import RunsTile, RunsWeightsTile
 
-# NOTE: cycles of an H200, fitted to 64 configs of 10 problems; see notes.md. Cycles scale with the clock.
+# NOTE: cycles of an H200, fitted to 66 configs of 13 problems; see notes.md. Cycles scale with the clock.
 _CLOCK = 0.95  # of the boost clock, under load
 _BANDWIDTH, _CACHED = 0.8, 5e12
 _PARTIAL_BYTES_S = 2.5e12
@@ -20,14 +20,14 @@ _START_S = {"fwd": 4.0e-6, "wrw": 3.1e-6, "bwd": 2.0e-6}
 _FWD_STEP, _FWD_FRAGMENT, _FWD_PRODUCT, _FWD_COPY, _FWD_SHARED = 145, 40, 10.8, 37, 2230
 _FWD_UNITS = (2.43, 2.1)
 # The same of backward weights; and for 8 columns of 16 results of dy, of a warp and of an SM.
-_WRW_STEP, _WRW_FRAGMENT, _WRW_PRODUCT, _WRW_COPY, _WRW_COLUMNS = 107, 50, 15.1, 35, (21.6, 6.9)
-_WRW_UNITS = (2.82, 2.0)
+_WRW_STEP, _WRW_FRAGMENT, _WRW_PRODUCT, _WRW_COPY, _WRW_COLUMNS = 418, 33.6, 8.1, 106, (39.7, 4.9)
+_WRW_UNITS = (1.21, 1.85)
 # Of backward data: a tile, 8 columns, 32 elements of the sums of these, a product, its results, a line of results, a
 # store, a load; and of an SM for a product, a store, a load, and 64 results that are staged.
-_BWD_TILE, _BWD_COLUMNS, _BWD_FILTER, _BWD_PRODUCT, _BWD_RESULTS = 841, 48, 26, 19, 37
-_BWD_LINE, _BWD_STORE, _BWD_LOAD = 155, 31, 221
-_BWD_WIDE, _BWD_HIGH = 0.08, 0.06  # more for each further product of rows, and for each further row of positions
-_BWD_UNITS = (1.68, 7.5, 3.75, 3.5)
+_BWD_TILE, _BWD_COLUMNS, _BWD_FILTER, _BWD_PRODUCT, _BWD_RESULTS = 986, 33.2, 33.7, 9.7, 21.2
+_BWD_LINE, _BWD_STORE, _BWD_LOAD = 233, 24.8, 204
+_BWD_WIDE, _BWD_HIGH = 0.06, 0.023  # more for each further product of rows, and for each further row of positions
+_BWD_UNITS = (0.98, 5.8, 3.07, 2.33)
 
 
 def _conflicts(step: int) -> int:
@@ -59,7 +59,7 @@ def weights_seconds(t: RunsWeightsTile) -> float:
     form, v = t.form, t.value
     steps = ceil(min(v["tile_w"], form.g.output[2]) / 16)
     columns = form.taps * t.products_n
-    copies = (v["warps_a"] * t.chunks + form.taps * t.dy_bytes / form.copy_y) / 32
+    copies = (v["warps_a"] * t.chunks + form.taps * t.dy_bytes / 16) / 32
     fragments, products = t.tiles_m * _conflicts(form.step), t.tiles_m * columns
     alone = steps * (
         _WRW_STEP + _WRW_COLUMNS[0] * columns + _WRW_FRAGMENT * fragments + _WRW_PRODUCT * products

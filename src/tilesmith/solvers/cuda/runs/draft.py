@@ -51,30 +51,40 @@ def runs_draft(t: RunsTile) -> Draft:
     return Draft((kernel, pack), (run,), (prepare,), packed_bytes=words * 4)
 
 
-_OF_FILTER = ("RUN", "COLS", "BLOCK_N", "QUADS", "FILTER_D", "FILTER_H", "STRIDE_H")
+_OF_FILTER = ("LEAD", "RUN", "COLS", "BLOCK_N", "QUADS", "FILTER_D", "FILTER_H", "STRIDE_H")
 
 
 def weights_draft(t: RunsWeightsTile) -> Draft:
     """The kernel, and after it the sum of its slices."""
     form, g, v = t.form, t.form.g, t.value
     numbers = {
-        **_numbers(t), "WARPS_A": v["warps_a"], "WARPS_E": v["warps_e"], "STAGES": v["stages"], "PIXEL": form.pixel,
-        "STAGE_BYTES": t.stage_bytes, "SHARED_BYTES": t.shared_bytes, "COPY_Y": form.copy_y, "DY_BYTES": t.dy_bytes,
+        **_numbers(t), "WARPS_A": v["warps_a"], "WARPS_E": v["warps_e"], "STAGES": v["stages"],
+        "STAGE_BYTES": t.stage_bytes, "SHARED_BYTES": t.shared_bytes, "DY_BYTES": t.dy_bytes,
     }  # fmt: skip
-    partial = Pointer(Space.WORKSPACE)
+    partial, turned = Pointer(Space.WORKSPACE), Pointer(Space.WORKSPACE, 0, t.partial_bytes)
+    early = t.target.has_cluster
+    reading = (
+        Argument("dy", "const Element *", slot(0)), Argument("to", "u32 *", turned),
+        *integers("int", words=t.dy_words, **_sizes(t)), *integers("i64", **_steps(g.y, "n")),
+    )  # fmt: skip
     arguments = (
-        Argument("dy", "const Element *", slot(0)), Argument("x", "const Element *", slot(1)),
+        Argument("dy", "const uint4 *", turned), Argument("x", "const Element *", slot(1)),
         Argument("partial", "float *", partial),
         *integers("int", items=t.items, bands=t.bands, groups=t.groups, slices=t.slices, **_sizes(t)),
-        *integers("i64", **_steps(g.x, "n"), **_steps(g.y, "n")),
+        *integers("i64", **_steps(g.x, "n")),
     )  # fmt: skip
     tile, element = "x".join(str(value) for _, value in t.config.values), TYPES[g.x.dtype]
     header = Header(numbers, {"RAGGED": t.ragged}, {"Element": element}, arguments=arguments)
     source = _unit("runswrw", t, tile, ("rows", "weights"), header)
     launch = Launch(
         0, source.symbol, (t.slices * t.groups, 1, 1), passed(arguments), (32 * t.warps, 1, 1),
-        shared_bytes=t.shared_bytes, programmatic=t.target.has_cluster,
+        shared_bytes=t.shared_bytes, programmatic=early,
     )  # fmt: skip
+    sizes = {"TILE_W": v["tile_w"], "BLOCK_N": v["block_n"], "COLS": g.k}
+    turn = _unit("runsdy", t, f"w{v['tile_w']}n{v['block_n']}", ("results",),
+                 Header(sizes, {}, {"Element": element}, arguments=reading))  # fmt: skip
+    blocks = -(-t.dy_words // _PACK_THREADS)
+    first = Launch(1, turn.symbol, (blocks, 1, 1), passed(reading), (_PACK_THREADS, 1, 1), programmatic=early)
     adding = (
         Argument("partial", "const float *", partial), Argument("out", "Out *", slot(2)),
         *integers("int", blocks_n=t.blocks_n, slices=t.slices), *integers("i64", **_steps(g.w, "k")),
@@ -84,11 +94,9 @@ def weights_draft(t: RunsWeightsTile) -> Draft:
         {"Out": TYPES[g.w.dtype]}, arguments=adding,
     )  # fmt: skip
     total = _unit("runstotal", t, tile, ("total",), header)
-    blocks = t.groups * t.warps * t.sums
-    second = Launch(
-        1, total.symbol, (blocks, 1, 1), passed(adding), (32, 8, 1), programmatic=t.target.has_cluster
-    )  # fmt: skip
-    return Draft((source, total), (launch, second), workspace_bytes=t.partial_bytes)
+    blocks = t.groups * t.warps * t.sums // 4
+    second = Launch(2, total.symbol, (blocks, 1, 1), passed(adding), (32, 8, 1), programmatic=early)
+    return Draft((source, turn, total), (first, launch, second), workspace_bytes=t.workspace_bytes)
 
 
 def _unit(op: str, t: _AnyTile, tile: str, parts: tuple[str, ...], header: Header) -> Source:
@@ -102,7 +110,7 @@ def _numbers(t: RunsTile | RunsWeightsTile) -> dict[str, int]:
     form, g, v = t.form, t.form.g, t.value
     return {
         "WARPS": t.warps, "TILE_W": v["tile_w"], "BLOCK_N": v["block_n"], "MIN_BLOCKS": v["blocks_per_sm"],
-        "STEP": form.step, "PAD": form.pad, "RUN": form.run, "COPY": form.copy, "CHUNKS": t.chunks,
+        "STEP": form.step, "PAD": form.pad, "LEAD": form.lead, "RUN": form.run, "COPY": form.copy, "CHUNKS": t.chunks,
         "ROW_BYTES": t.row_bytes, "COLS": g.k, "FILTER_D": g.filter[0], "FILTER_H": g.filter[1],
         "STRIDE_D": g.stride[0], "STRIDE_H": g.stride[1], "DILATION_D": g.dilation[0],
     }  # fmt: skip

@@ -55,12 +55,17 @@ class Rows:
 
 @dataclass(frozen=True)
 class RunsForm(Rows):
-    """Of forward and backward weights; ``copy`` and ``copy_y`` are bytes."""
+    """Of forward and backward weights."""
+
+    @cached_property
+    def lead(self) -> int:
+        """Elements in front of a run, so that it begins at a multiple of 16 bytes of its row."""
+        return -self.pad % PIECE
 
     @cached_property
     def k_steps(self) -> int:
-        """Sixteens of a run."""
-        return -(-self.run // 16)
+        """Sixteens of a run and what leads it."""
+        return -(-(self.lead + self.run) // 16)
 
     @cached_property
     def taps(self) -> int:
@@ -80,17 +85,7 @@ class RunsForm(Rows):
     @cached_property
     def copy(self) -> int:
         """Bytes of x that move at once."""
-        return min(16, 2 * gcd(PIECE, self.pad, *_steps(self.g.x)))
-
-    @cached_property
-    def copy_y(self) -> int:
-        """Bytes of dy that move at once, where a tile has a multiple of 16 pixels; 2: elements by themselves."""
-        return min(16, 2 * gcd(PIECE, 16 * self.pixel, *_steps(self.g.y)))
-
-    @cached_property
-    def pixel(self) -> int:
-        """Elements from pixel to pixel of y."""
-        return self.g.y.strides[4] if self.g.output[2] > 1 else self.g.k
+        return 2 * gcd(PIECE, *_steps(self.g.x))
 
 
 def _steps(view: TensorView) -> list[int]:

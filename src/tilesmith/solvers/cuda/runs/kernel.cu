@@ -25,33 +25,48 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const uint4 *const filter = run.packed + (i64)block_n * STEPS * K_STEPS * QUADS * 32 + lane;
   wait_previous();
 
+  // Copies are issued between products, some in each of a warp's steps: the filter's loads would wait behind all of them.
+  constexpr int COPIES = (IN_ROWS * CHUNKS + THREADS - 1) / THREADS;
+  constexpr int IN_STEP = (COPIES + K_STEPS / WARPS_K - 1) / (K_STEPS / WARPS_K);
   int next_tile = blockIdx.x / run.blocks_n, next_step = 0, next_stage = 0;
-  const auto load = [&] {
-    if (next_tile < run.tiles) {
-      const Tile t = tile_of(run, next_tile);
-      const u32 to = ring + next_stage * STAGE_BYTES;
-      const int d = t.d * STRIDE_D - run.pad_d + next_step / PHASES * DILATION_D;
-      const int top = t.h * STRIDE_H - run.pad_h + next_step % PHASES, first = t.w * STEP - PAD;
-      const i64 plane = t.n * run.x_n + d * run.x_d;
-#pragma unroll 4
-      for (int i = threadIdx.x; i < IN_ROWS * CHUNKS; i += THREADS) {
-        const int row = i / CHUNKS, h = top + row * STRIDE_H;
-        const bool seen = (u32)d < (u32)run.in_d && (u32)h < (u32)run.in_h;
-        copy_chunk(run, to + row * ROW_BYTES, plane + h * run.x_h, seen, first, i % CHUNKS);
-      }
-      next_stage = next_stage + 1 == STAGES ? 0 : next_stage + 1;
-      if (++next_step == STEPS) next_step = 0, next_tile += stride;
+  struct {
+    i64 plane;
+    int top, first, at;
+    u32 to;
+    bool seen;
+  } next;
+  const auto begin_load = [&] {
+    const Tile t = tile_of(run, next_tile);
+    const int d = t.d * STRIDE_D - run.pad_d + next_step / PHASES * DILATION_D;
+    next.plane = t.n * run.x_n + d * run.x_d;
+    next.top = t.h * STRIDE_H - run.pad_h + next_step % PHASES, next.first = t.w * STEP - (PAD + LEAD);
+    next.to = ring + next_stage * STAGE_BYTES, next.seen = (u32)d < (u32)run.in_d;
+    next.at = next_tile < run.tiles ? (int)threadIdx.x : IN_ROWS * CHUNKS;
+    if (next_tile >= run.tiles) return;
+    next_stage = next_stage + 1 == STAGES ? 0 : next_stage + 1;
+    if (++next_step == STEPS) next_step = 0, next_tile += stride;
+  };
+  const auto load = [&](int count) {
+#pragma unroll 2
+    for (int c = 0; c < count && next.at < IN_ROWS * CHUNKS; c++, next.at += THREADS) {
+      const int row = next.at / CHUNKS, h = next.top + row * STRIDE_H;
+      const bool seen = next.seen && (u32)h < (u32)run.in_h;
+      copy_chunk(run, next.to + row * ROW_BYTES, next.plane + h * run.x_h, seen, next.first, next.at % CHUNKS);
     }
-    copy_commit();
   };
 #pragma unroll 1
-  for (int s = 0; s < STAGES - 1; s++) load();
+  for (int s = 0; s < STAGES - 1; s++) {
+    begin_load();
+    load(COPIES);
+    copy_commit();
+  }
 
-  // Elements behind the end of a run must not meet the filter's zeros: they may be no numbers.
-  constexpr int LAST = RUN - (K_STEPS - 1) * 16;
+  // Elements around a run must not meet the filter's zeros: they may be no numbers.
+  constexpr int LAST = LEAD + RUN - (K_STEPS - 1) * 16;
   const int k = lane % 4 * 2;
-  const u32 keep_low = (k < LAST ? 0xffffu : 0u) | (k + 1 < LAST ? 0xffff0000u : 0u);
-  const u32 keep_high = (k + 8 < LAST ? 0xffffu : 0u) | (k + 9 < LAST ? 0xffff0000u : 0u);
+  const u32 begin_low = (k >= LEAD ? 0xffffu : 0u) | (k + 1 >= LEAD ? 0xffff0000u : 0u);
+  const u32 end_low = (k < LAST ? 0xffffu : 0u) | (k + 1 < LAST ? 0xffff0000u : 0u);
+  const u32 end_high = (k + 8 < LAST ? 0xffffu : 0u) | (k + 9 < LAST ? 0xffff0000u : 0u);
   const u32 mine = warp_h * ROWS * ROW_BYTES + (warp_w * PARTS * 16 + lane % 16) * STEP * 2 + lane / 16 * 16;
   float *const staged = (float *)(memory + STAGES * STAGE_BYTES);
   float sums[ROWS][PARTS][TILES_N][4];
@@ -82,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     for (int step = 0; step < STEPS; step++) {
       copy_wait<STAGES - 2>();
       __syncthreads();
-      load();
+      begin_load();
       const u32 window = ring + stage * STAGE_BYTES + mine;
       stage = stage + 1 == STAGES ? 0 : stage + 1;
 #pragma unroll 1
@@ -90,25 +105,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         const Fetched by = ahead;
         if (k_step + WARPS_K < K_STEPS) fetch(step, k_step + WARPS_K);
         else fetch(step + 1 < STEPS ? step + 1 : 0, warp_k);
-        const bool last = RUN % 16 && k_step == K_STEPS - 1;
+        const bool leads = LEAD && k_step == 0, last = LAST < 16 && k_step == K_STEPS - 1;
+        load(IN_STEP);
+        // The next fragment is on its way while this one is multiplied.
+        constexpr int FRAGMENTS = (ROWS + TAPS - 1) * PARTS;
+        u32 a[2][4];
+        const auto take = [&](int f) {
+          u32(&to)[4] = a[f % 2];
+          load_tiles<false>(to, window + (f / PARTS * ROW_BYTES + f % PARTS * 16 * STEP * 2) + k_step * 32);
+          if (leads) to[0] &= begin_low, to[1] &= begin_low;
+          if (last) to[0] &= end_low, to[1] &= end_low, to[2] &= end_high, to[3] &= end_high;
+        };
+        take(0);
 #pragma unroll
-        for (int i = 0; i < ROWS + TAPS - 1; i++)
+        for (int f = 0; f < FRAGMENTS; f++) {
+          const int i = f / PARTS, p = f % PARTS;
+          if (f + 1 < FRAGMENTS) take(f + 1);
 #pragma unroll
-          for (int p = 0; p < PARTS; p++) {
-            u32 a[4];
-            load_tiles<false>(a, window + (i * ROW_BYTES + p * 16 * STEP * 2) + k_step * 32);
-            if (last) a[0] &= keep_low, a[1] &= keep_low, a[2] &= keep_high, a[3] &= keep_high;
+          for (int t = 0; t < TAPS; t++) {
+            if (i - t < 0 || i - t >= ROWS) continue;
+            if (!ALL_TAPS && step % PHASES + t * STRIDE_H >= FILTER_H) continue;
 #pragma unroll
-            for (int t = 0; t < TAPS; t++) {
-              if (i - t < 0 || i - t >= ROWS) continue;
-              if (!ALL_TAPS && step % PHASES + t * STRIDE_H >= FILTER_H) continue;
-#pragma unroll
-              for (int j = 0; j < TILES_N; j++)
-                multiply(Element(), sums[i - t < 0 || i - t >= ROWS ? 0 : i - t][p][j], a,
-                         by.words[(t * TILES_N + j) * 2], by.words[(t * TILES_N + j) * 2 + 1]);
-            }
+            for (int j = 0; j < TILES_N; j++)
+              multiply(Element(), sums[i - t < 0 || i - t >= ROWS ? 0 : i - t][p][j], a[f % 2],
+                       by.words[(t * TILES_N + j) * 2], by.words[(t * TILES_N + j) * 2 + 1]);
           }
+        }
       }
+      copy_commit();
     }
 
     // Warps that share results add their sums, always in the same order.

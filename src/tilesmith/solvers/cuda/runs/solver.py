@@ -106,7 +106,7 @@ class RunsSolver(_Runs[RunsForm, RunsTile]):
         Axis("tile_w", (16, 32, 64), "Results of each of them."),
         Axis("rows", (1, 2, 4), "Rows of results of a warp."),
         Axis("parts", (1, 2, 4), "Sixteens of results of a warp in a row."),
-        Axis("warps_k", (1, 2, 4, 7, 8), "Warps that share results, each with a part of the sums."),
+        Axis("warps_k", (1, 2, 4, 7, 8, 11), "Warps that share results, each with a part of the sums."),
         Axis("block_n", (8, 16, 24, 32, 48, 64), "Channels of the results of a block."),
         Axis("stages", (2, 3), "Stages of the ring: the rows of a phase."),
         Axis("blocks_per_sm", (1, 2, 3), "Blocks that share an SM."),

@@ -146,9 +146,18 @@ class RunsWeightsTile(_Tile):
 
     @cached_property
     def dy_bytes(self) -> int:
-        """Of a row of dy."""
-        span = (self.value["tile_w"] - 1) * self.form.pixel + self.value["block_n"]
-        return ceil(2 * span / 16) * 16
+        """Of a row of dy, as products take it."""
+        return self.value["tile_w"] * self.value["block_n"] * 2
+
+    @cached_property
+    def dy_words(self) -> int:
+        """Of all rows of dy, as products take them."""
+        rows = self.images * self.form.g.output[1] * self.tiles_w
+        return rows * self.blocks_n * self.dy_bytes // 4
+
+    @property
+    def workspace_bytes(self) -> int:
+        return self.partial_bytes + 4 * self.dy_words
 
     @cached_property
     def stage_bytes(self) -> int:

