@@ -23,6 +23,7 @@ PROBLEMS = (
     ConvSignature((64, 112, 112, 4), (8, 1, 1, 4), shared_layout="NHWC", dtype="bf16", mode="wrw"),
     ConvSignature((8, 28, 28, 64), (64, 5, 5, 1), groups=64, mode="wrw", **NHWC),
     ConvSignature((8, 28, 28, 64), (64, 5, 5, 1), groups=64, **NHWC),
+    ConvSignature((8, 28, 28, 64), (64, 3, 3, 64), mode="bgrad", **NHWC),
     GemmSignature(4096, 4, 16, dtype="bf16"),
     GemmSignature(512, 512, 65536, dtype="bf16"),
     GemmSignature(77, 129, 4099, dtype="fp32"),

@@ -16,6 +16,7 @@ from tilesmith.solvers.c.grouped.solver import DepthwiseSolver, GroupedSolver
 from tilesmith.solvers.c.reference.solver import ReferenceSolver
 from tilesmith.solvers.c.wrw.solver import WrwSolver
 from tilesmith.solvers.c.wrw_grouped.solver import WrwGroupedSolver
+from tilesmith.solvers.cuda.channel_sums.solver import ChannelSumsSolver
 from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES
 from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
 from tilesmith.solvers.cuda.depthwise_mma.solver import DepthwiseMmaSolver
@@ -82,6 +83,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
 
 CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
     *_FAST_CUDA,
+    ChannelSumsSolver(),  # reads any strides
     CopiedGemmSolver(),
     *(Relayout(solver, CUDA_COPIES) for solver in _FAST_CUDA),
     CudaReferenceSolver(),

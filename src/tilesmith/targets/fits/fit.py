@@ -333,6 +333,19 @@ class FirstFit:
 
 
 @dataclass(frozen=True)
+class SumsFit:
+    """Sums of channels (``solvers/cuda/channel_sums/cost.py``)."""
+
+    load: Annotated[float, C, "Between the loads of a thread, a few of which are under way at once."]
+    wave: Annotated[float, C, "Until a block takes the place of one that ended."]
+    part: Annotated[float, C, "Of each part that a thread of the second kernel adds."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    norm: Annotated[float, Unit.EXPONENT, "Of the norm that joins what threads wait for and the time of memory."]
+    start: Annotated[float, SECONDS, "Of the launch, and until the first loads arrive."]
+    second_kernel: Annotated[float, SECONDS, "Of one more launch."]
+
+
+@dataclass(frozen=True)
 class ReferenceFit:
     """The plain reference (``solvers/cuda/reference``). Pairs: of a tile alone, of each of its products' sums."""
 
@@ -372,5 +385,6 @@ class Fit:
     narrow: NarrowFit
     row_groups: RowGroupsFit
     first: FirstFit
+    sums: SumsFit
     reference: ReferenceFit
     copy: CopyFit

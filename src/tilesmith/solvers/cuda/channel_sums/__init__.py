@@ -1,0 +1,1 @@
+"""The bias gradient: sums over everything but channels."""
