@@ -82,6 +82,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
 CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
     *_FAST_CUDA,
     CopiedGemmSolver(),
+    CopiedGemmSolver(RowGroupsSolver()),
     *(Relayout(solver, CUDA_COPIES) for solver in _FAST_CUDA),
     CudaReferenceSolver(),
 )
