@@ -57,6 +57,11 @@ static_assert(STORE != LINES || (SPLIT == 1 && !TRANSPOSED && KIND != WRW), "who
 static_assert(!PROMOTED || (!PINGPONG && BLOCK_N % PRODUCT_N == 0), "sums are promoted beside another's products");
 static_assert(!RESIDENT || (SPLIT == 1 && !SLICED && KIND != WRW), "what stays is the whole of k");
 
+// Sums of 128 products may have factors: of their row and of their column, or of 128 rows or columns.
+constexpr int PIECES = BLOCK_N / PRODUCT_N, COLUMN_FACTORS = COLUMNS_SHARE == 1 ? PRODUCT_N / 4 : 2;
+constexpr bool PARTED = COLUMNS_SHARE % PRODUCT_N != 0; // a product has columns of two blocks
+static_assert(!BLOCKWISE || (PROMOTED && SPAN == 128 && PRODUCT_N <= 128), "a factor for each sum");
+
 // Of other widths or operands than the kernel's: never called.
 template <int N> TS_DEVICE void product(Sum (&)[N], ts_u64, ts_u64, int) {}
 template <int N> TS_DEVICE void product(Sum (&)[N], const ts_u32 (&)[4], ts_u64, int) {}
@@ -255,6 +260,26 @@ template <typename T> TS_DEVICE ts_u16 bytes_of(const Run &run, Sum a, Sum b, in
   return 0;
 }
 
+TS_DEVICE float row_factor(const Run &run, int row, int block) {
+  return run.row_factors[(row < run.rows ? row : run.rows - 1) / ROWS_SHARE * run.row_step + block * run.row_along];
+}
+TS_DEVICE float column_factor(const Run &run, int column, int block) {
+  const int at = (column < run.cols ? column : run.cols - 1) / COLUMNS_SHARE;
+  return run.column_factors[at * run.column_step + block * run.column_along];
+}
+// Adds `few` to `sums`, each times its factors. The columns from `left` on are those of the next block.
+TS_DEVICE void add_scaled(Sum *sums, const Sum *few, const float (&of_rows)[2], const float (&of_columns)[COLUMN_FACTORS],
+                          int left) {
+#pragma unroll
+  for (int j = 0; j < PRODUCT_N / 8; j++) {
+    const bool first = !PARTED || j * 8 < left;
+    const float a = COLUMNS_SHARE == 1 ? of_columns[2 * j % COLUMN_FACTORS] : first ? of_columns[0] : of_columns[1];
+    const float b = COLUMNS_SHARE == 1 ? of_columns[(2 * j + 1) % COLUMN_FACTORS] : a;
+#pragma unroll
+    for (int e = 0; e < 4; e++) sums[4 * j + e] += few[4 * j + e] * (of_rows[e / 2] * (e % 2 ? b : a));
+  }
+}
+
 TS_DEVICE void release(ts_u32 empty, int thread) {
   if (thread == 0) ts_arrive(empty);
   if (CAST > 1 && thread == 32) ts_peer_arrive(ts_peer_address(empty, ts_cluster_rank() ^ 1));
@@ -288,6 +313,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
     int turn = 0;
     if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
     ts_wait_previous();
+    if (FACTORED) run.alpha *= *run.row_factors * *run.column_factors;
     for (int t = begin; t < run.total; t += stride, turn++) {
       const Work w = work_at(run, t, rank);
       const int third = KIND == GEMM ? w.layer : w.group; // the last axis of the result's map
@@ -332,6 +358,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
       if (PINGPONG) ts_named_sync(8 + wg, 256);
       ts_u32 before = 0;
       for (int k = w.first; k < w.last; k++) {
+        float of_rows[PARTS][MI][2], of_columns[PARTS][PIECES][2]; // under way beside the operands
+        if (BLOCKWISE) {
+          const int row = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS) + warp * 16 + (lane >> 2);
+#pragma unroll
+          for (int part = 0; part < PARTS; part++) {
+            const int of = k * PARTS + part, block = of < run.factor_blocks ? of : run.factor_blocks - 1;
+#pragma unroll
+            for (int i = 0; i < MI * 2; i++)
+              of_rows[part][i / 2][i % 2] = row_factor(run, row + i / 2 * 64 + i % 2 * 8, block);
+#pragma unroll
+            for (int i = 0; i < PIECES * 2; i++)
+              if (COLUMNS_SHARE > 1 && (PARTED || i % 2 == 0))
+                of_columns[part][i / 2][i % 2] =
+                    column_factor(run, w.n * BLOCK_N + i / 2 * PRODUCT_N + i % 2 * COLUMNS_SHARE, block);
+          }
+        }
         ts_wait(full(stage), phase);
         const ts_u32 a = ring + stage * STAGE + (PINGPONG ? 0 : wg * MI * A_SLAB);
         const ts_u32 b = RESIDENT ? kept + k * B_BYTES : ring + stage * STAGE + A_BYTES;
@@ -339,7 +381,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           // NOTE: the tensor cores add products of bytes with 13 bits of fraction. Sums of 128 products at most are added
           // to fp32 ones, while the other warpgroups multiply.
           Sum few[PRODUCT_N / 2];
-          constexpr int PIECES = BLOCK_N / PRODUCT_N;
 #pragma unroll
           for (int i = 0; i < PARTS * MI * PIECES; i++) {
             const int part = i / (MI * PIECES), m = i / PIECES % MI, piece = i % PIECES;
@@ -349,10 +390,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
 #pragma unroll
             for (int j = 0; j < SPAN / 32; j++) product(few, ad + j * A_NEXT, bd + j * B_NEXT, j != 0);
             ts_product_commit();
+            const int column = w.n * BLOCK_N + piece * PRODUCT_N;
+            float of_all[COLUMN_FACTORS]; // of each column, or of two blocks
+#pragma unroll
+            for (int j = 0; j < COLUMN_FACTORS; j++) {
+              const int of = k * PARTS + part, block = of < run.factor_blocks ? of : run.factor_blocks - 1;
+              if (BLOCKWISE && COLUMNS_SHARE == 1)
+                of_all[j] = column_factor(run, column + j / 2 * 8 + (lane & 3) * 2 + j % 2, block);
+              else of_all[j] = of_columns[part][piece][j % 2];
+            }
             ts_product_wait<0>();
             if (i == PARTS * MI * PIECES - 1) release(empty(stage), thread);
+            Sum *to = sums[m] + piece * (PRODUCT_N / 2);
+            if (BLOCKWISE) {
+              add_scaled(to, few, of_rows[part][m], of_all, COLUMNS_SHARE - column % COLUMNS_SHARE);
+              continue;
+            }
 #pragma unroll
-            for (int j = 0; j < PRODUCT_N / 2; j++) sums[m][piece * (PRODUCT_N / 2) + j] += few[j];
+            for (int j = 0; j < PRODUCT_N / 2; j++) to[j] += few[j];
           }
           if (++stage == STAGES) stage = 0, phase ^= 1;
           continue;

@@ -281,7 +281,14 @@ class Sm90Tile(WarpgroupTile):
     @property
     def sums(self) -> int:
         short = self.product_n // 2 if self.form.promoted else 0
-        return self.value["products_m"] * self.block_n // 2 + short
+        factors = self.product_n // 4 if self.each_column else 0
+        return self.value["products_m"] * self.block_n // 2 + short + factors
+
+    @property
+    def each_column(self) -> bool:
+        """Whether a product's columns have a factor each."""
+        factors = self.form.factors
+        return factors is not None and self.form.blockwise and factors[1].share == 1
 
     @cached_property
     def fits(self) -> bool:
