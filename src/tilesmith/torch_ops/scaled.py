@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tilesmith.dispatch.arrays import TORCH_NAMES
-from tilesmith.dispatch.scaled import run_scaled
+from tilesmith.dispatch.products.scaled import run_scaled
 from tilesmith.errors import ArgumentError
 from tilesmith.torch_ops.library import add_operator
 from tilesmith.torch_ops.results import require

@@ -8,8 +8,8 @@ from typing import Any
 
 from tilesmith.dispatch.arrays import ArrayLayout, contiguous, describe, permuted
 from tilesmith.dispatch.eager import when_forgotten
-from tilesmith.dispatch.groups import are_tensors, pitch_of
 from tilesmith.dispatch.launchable import get_launchable, when_replaced
+from tilesmith.dispatch.products.groups import are_tensors, pitch_of
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
