@@ -52,12 +52,12 @@ enum { BLOCK_N = @N@, PRODUCT_N = @WIDTH@, ROWS_SHARE = @ROWS_SHARE@, COLUMNS_SH
 static void all(const Run &run, int row0, int column0, int block, int lane) {
   for (int piece = 0; piece < PIECES; piece++) {
     const int column = column0 + piece * PRODUCT_N, row = row0 + (lane >> 2);
-    const float of_rows[2] = {row_factor(run, row, block), row_factor(run, row + 8, block)};
+    const float of_rows[2] = {*row_factor(run, row, block), *row_factor(run, row + 8, block)};
     float of_all[COLUMN_FACTORS], sums[PRODUCT_N / 2] = {}, few[PRODUCT_N / 2];
     for (float &each : few) each = 1;
     for (int j = 0; j < COLUMN_FACTORS; j++)
-      of_all[j] = COLUMNS_SHARE == 1 ? column_factor(run, column + j / 2 * 8 + (lane & 3) * 2 + j % 2, block)
-                                     : column_factor(run, column + j * COLUMNS_SHARE, block);
+      of_all[j] = COLUMNS_SHARE == 1 ? *column_factor(run, column + j / 2 * 8 + (lane & 3) * 2 + j % 2, block)
+                                     : *column_factor(run, column + j * COLUMNS_SHARE, block);
     add_scaled(sums, few, of_rows, of_all, COLUMNS_SHARE - column % COLUMNS_SHARE);
     for (int i = 0; i < PRODUCT_N / 2; i++)
       std::printf("@I@ %d %d %d %.0f\\n", block, row + i % 4 / 2 * 8, column + i / 4 * 8 + (lane & 3) * 2 + i % 2,
@@ -77,8 +77,8 @@ def found(tmp_path_factory):
     """Lines ``case, block, row, column, factor``."""
     folder, text = tmp_path_factory.mktemp("factors"), template(draft.FOLDER, "kernel")
     parts = [
-        ("constexpr int PIECES", "static_assert(!BLOCKWISE"),
-        ("TS_DEVICE float row_factor", "TS_DEVICE void release"),
+        ("constexpr int PIECES", "constexpr int OF_COLUMNS"),
+        ("TS_DEVICE const float *row_factor", "TS_DEVICE void copy_factor"),
     ]
     body = "".join(text[text.index(first) : text.index(last)] for first, last in parts)
     cases, calls = [], []

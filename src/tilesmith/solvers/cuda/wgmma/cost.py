@@ -85,7 +85,8 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
     bm, bn, span = t.block_m, t.block_n, t.span
     tensor = bm * bn * span / (2 * fit.macs)  # an SM multiplies as many bytes a cycle of all types
     if t.form.promoted:  # a warpgroup adds up while the other multiplies, if there is one
-        added = bm * bn * (span / _LINE) / _ADDS * (3 if t.each_column else 1)  # their factors are read, too
+        # Factors of columns are read, those of two blocks are chosen from.
+        added = bm * bn * (span / _LINE) / _ADDS * (3 if t.each_column else 2 if t.parted else 1)
         tensor = max(tensor, (tensor + added) / min(t.value["warpgroups"], 2))
     # A product of 64 rows reads its operands from shared memory; the copies write them.
     rows, columns = t.a_read, t.b_read if t.form.kind == "gemm" else t.b_cols
