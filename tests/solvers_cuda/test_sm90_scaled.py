@@ -75,7 +75,7 @@ def steps(share, size):
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """Lines ``case, block, row, column, factor``."""
-    folder, text = tmp_path_factory.mktemp("factors"), template(draft.FOLDER, "kernel")
+    folder, text = tmp_path_factory.mktemp("factors"), template(draft.FOLDER, "factors")
     parts = [
         ("constexpr int PIECES", "constexpr int OF_COLUMNS"),
         ("TS_DEVICE const float *row_factor", "TS_DEVICE void copy_factor"),

@@ -87,7 +87,8 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         + touched(arguments) + residual_map(t.staged, "map_c"),
         maps=("map_a", "map_b", "map_c", "map_tail", *(("map_residual",) if t.staged else ())),
     )  # fmt: skip
-    text = scoped(template(FOLDER, "place"), shared_text("edge"), template(FOLDER, "kernel"))
+    parts = (template(FOLDER, "place"), shared_text("edge"), template(FOLDER, "factors"), template(FOLDER, "kernel"))
+    text = scoped(*parts)
     groups = "pp" if t.pingpong else f"w{v['warpgroups']}"
     tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['blocks_per_sm']}"
     return unit(f"wgmma{form.kind}", _dtypes(t), tile, t.target.arch, hopper_prelude(), text, header)

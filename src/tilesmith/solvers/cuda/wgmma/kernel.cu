@@ -56,12 +56,7 @@ static_assert(STORE != LINES || (SPLIT == 1 && !TRANSPOSED && KIND != WRW), "who
 static_assert(!PROMOTED || (!PINGPONG && BLOCK_N % PRODUCT_N == 0), "sums are promoted beside another's products");
 static_assert(!RESIDENT || (SPLIT == 1 && !SLICED && KIND != WRW), "what stays is the whole of k");
 
-// Sums of 128 products may have factors: of their row and of their column, or of 128 rows or columns.
-// Three warps of the copying warpgroup bring them to shared memory: read from global memory by those who multiply, each
-// step waited for them.
-constexpr int PIECES = BLOCK_N / PRODUCT_N, COLUMN_FACTORS = COLUMNS_SHARE == 1 ? PRODUCT_N / 4 : 2;
-constexpr bool PARTED = COLUMNS_SHARE % PRODUCT_N != 0; // a product has columns of two blocks
-constexpr int OF_COLUMNS = COLUMNS_SHARE == 1 ? BLOCK_N : BLOCK_N / COLUMNS_SHARE + 2, FACTOR_THREADS = BLOCKWISE ? 96 : 0;
+// Of a stage, and of all.
 constexpr int FACTOR_STAGE = BLOCKWISE ? PARTS * (BLOCK_M + OF_COLUMNS) * 4 : 0, FACTOR_BYTES = STAGES * FACTOR_STAGE;
 static_assert(THREADS == (WARPGROUPS + 1) * 128, "as counted");
 static_assert(RING + STAGING + BARRIERS + BIAS_BYTES + FACTOR_BYTES == SHARED_BYTES, "as counted");
@@ -264,31 +259,6 @@ template <typename T> TS_DEVICE ts_u16 bytes_of(const Run &run, Sum a, Sum b, in
   }
   return 0;
 }
-
-TS_DEVICE const float *row_factor(const Run &run, int row, int block) {
-  return run.row_factors + (row < run.rows ? row : run.rows - 1) / ROWS_SHARE * run.row_step + block * run.row_along;
-}
-TS_DEVICE const float *column_factor(const Run &run, int column, int block) {
-  const int at = (column < run.cols ? column : run.cols - 1) / COLUMNS_SHARE;
-  return run.column_factors + at * run.column_step + block * run.column_along;
-}
-// Adds `few` to `sums`, each times its factors. The columns from `left` on are those of the next block.
-TS_DEVICE void add_scaled(Sum *sums, const Sum *few, const float (&of_rows)[2], const float (&of_columns)[COLUMN_FACTORS],
-                          int left) {
-#pragma unroll
-  for (int j = 0; j < PRODUCT_N / 8; j++) {
-    const bool first = !PARTED || j * 8 < left;
-    const float a = COLUMNS_SHARE == 1 ? of_columns[2 * j % COLUMN_FACTORS] : first ? of_columns[0] : of_columns[1];
-    const float b = COLUMNS_SHARE == 1 ? of_columns[(2 * j + 1) % COLUMN_FACTORS] : a;
-#pragma unroll
-    for (int e = 0; e < 4; e++) sums[4 * j + e] += few[4 * j + e] * (of_rows[e / 2] * (e % 2 ? b : a));
-  }
-}
-
-TS_DEVICE void copy_factor(ts_u32 to, const float *from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
-}
-TS_DEVICE float factor_at(ts_u32 from, int i) { return __uint_as_float(ts_shared_load(from + i * 4)); }
 
 // Each warp says that it has read its factors, of operands one does for the warpgroup.
 TS_DEVICE void release(ts_u32 empty, int thread) {
@@ -793,7 +763,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             // Behind the last block there are zeros to multiply.
             const int of = k * PARTS + part, block = of < run.factor_blocks ? of : run.factor_blocks - 1;
             const ts_u32 to = factors + stage * FACTOR_STAGE + part * (FACTOR_STAGE / PARTS);
-            for (int i = thread - 32; i < BLOCK_M; i += FACTOR_THREADS) copy_factor(to + i * 4, row_factor(run, row0 + i, block));
+            for (int i = thread - 32; i < BLOCK_M; i += FACTOR_THREADS)
+              copy_factor(to + i * 4, row_factor(run, row0 + i, block));
             for (int i = thread - 32; i < OF_COLUMNS; i += FACTOR_THREADS)
               copy_factor(to + (BLOCK_M + i) * 4, column_factor(run, column0 + i * COLUMNS_SHARE, block));
           }
