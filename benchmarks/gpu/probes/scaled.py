@@ -141,9 +141,8 @@ def show(rows: list[dict]) -> None:
     if ratios:
         means = [statistics.geometric_mean(column) for column in zip(*ratios, strict=True)]
         least = [min(column) for column in zip(*ratios, strict=True)]
-        print(
-            f"{len(ratios)} sizes: fastest {means[0]:.3f} (least {least[0]:.3f}), untuned {means[1]:.3f} ({least[1]:.3f})"
-        )
+        found = [f"{mean:.3f} (least {worst:.3f})" for mean, worst in zip(means, least, strict=True)]
+        print(f"{len(ratios)} sizes: fastest {found[0]}, untuned {found[1]}")
 
 
 def main() -> int:
