@@ -25,8 +25,8 @@ sum so far (Zhang et al.: SageAttention2, 2024). Kernels begin a new sum at leas
 fp32, so that these errors are random and of mean zero: ``LAMBDA * 2^-12 ||p||_2`` more, where both operands are fp8. On
 an H200, sums of 4,096 and of 16,384 products erred by up to 0.45 of that (of 131,841 and 262,144 results). Where one
 product is most of a short sum, all of its block is cut at that product's digits: up to 33 units at an instruction, in
-one direction. Of 1.3 million fp32 sums of 16 to 2,064 products, two of 256 erred by more than that. ``1 + 16 / sqrt(L)``
-times as much is allowed.
+one direction. Of 1.3 million fp32 sums of 16 to 2,064 products, two of 256 erred by more than that. So
+``1 + 16 / sqrt(L)`` times as much is allowed.
 
 Where operands may be rounded to TF32 (unit roundoff ``t``), each product errs by ``2 t`` of itself, at random:
 ``LAMBDA * 2 t ||p||_2`` more, by Hoeffding's inequality. To this are added the roundings of the epilogue (relative to
