@@ -78,11 +78,13 @@ GEMM_CHANGES = {
     "m": 7, "n": 7, "k": 7, "batch": 3, "trans_a": True, "trans_b": True, "a_dtype": "bf16", "b_dtype": "bf16",
     "c_dtype": "bf16", "acc_dtype": "fp64", "alpha": 2.0, "beta": 1.0, "lda": 9, "ldb": 9, "ldc": 9, "stride_a": 100,
     "stride_b": 0, "stride_c": 100, "epilogue": Epilogue(bias=True), "deterministic": True,
-    "workspace_limit": 4096, "groups": 3,
+    "workspace_limit": 4096, "groups": 3, "a_scale": "128x128", "b_scale": "128x128",
 }  # fmt: skip
 
 
 def gemm_changes() -> dict[str, tuple[GemmSignature, GemmSignature]]:
-    alone = replace(GEMM, batch=1)  # groups of rows have no batch
-    bases = {name: alone if name == "groups" else GEMM for name in GEMM_CHANGES}
+    alone = replace(GEMM, batch=1)  # groups of rows and scaled operands have no batch
+    scaled = replace(alone, dtype="fp8e5m2", a_dtype="", b_dtype="", c_dtype="", a_scale="1x128", b_scale="1x128")
+    bases = {"groups": alone, "a_scale": scaled, "b_scale": scaled}
+    bases = {name: bases.get(name, GEMM) for name in GEMM_CHANGES}
     return {name: (bases[name], replace(bases[name], **{name: value})) for name, value in GEMM_CHANGES.items()}

@@ -82,12 +82,18 @@ TYPES = (
 )
 
 
+KINDS = (("1x128", "128x128"), ("128x128", "1x128"), ("1x128", "1x128"), ("128x128", "128x128"), ("tensor", "tensor"))
+
+
 def typed_problems():
     """What tensor cores multiply beside 16-bit floats: loads of every width, each operand by k and not."""
     for types in TYPES:
         for trans_a, trans_b in ((False, False), (False, True), (True, False), (True, True)):
             yield GemmSignature(131, 77, 93, trans_a=trans_a, trans_b=trans_b, lda=208, ldb=208, ldc=100, **types)
             yield GemmSignature(256, 320, 544, trans_a=trans_a, trans_b=trans_b, **types)
+            for of_a, of_b in KINDS if types["dtype"] == "fp8e4m3" else ():
+                scaled = {"c_dtype": "bf16", "a_scale": of_a, "b_scale": of_b}
+                yield GemmSignature(131, 200, 272, trans_a=trans_a, trans_b=trans_b, **types, **scaled)
         for mode in MODES:
             if types["dtype"] == "int8" and mode == "wrw":
                 continue

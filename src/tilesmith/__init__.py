@@ -19,7 +19,8 @@ _HOMES = {
     "get_launchable": "tilesmith.dispatch.launchable",
     "conv": "tilesmith.dispatch.eager",
     "gemm": "tilesmith.dispatch.eager",
-    "grouped_gemm": "tilesmith.dispatch.groups",
+    "grouped_gemm": "tilesmith.dispatch.products.groups",
+    "scaled_gemm": "tilesmith.dispatch.products.scaled",
     "open_device": "tilesmith.runtime.opening",
     "forget": "tilesmith.dispatch.eager",
     "host_target": "tilesmith.targets.detect",
@@ -37,8 +38,9 @@ _TORCH_HOMES = {
 
 if TYPE_CHECKING:
     from tilesmith.dispatch.eager import conv, forget, gemm
-    from tilesmith.dispatch.groups import grouped_gemm
     from tilesmith.dispatch.launchable import Launchable, get_launchable
+    from tilesmith.dispatch.products.groups import grouped_gemm
+    from tilesmith.dispatch.products.scaled import scaled_gemm
     from tilesmith.errors import TilesmithError
     from tilesmith.problems.conv import ConvSignature
     from tilesmith.problems.epilogue import Epilogue
@@ -70,6 +72,7 @@ __all__ = [
     "open_device",
     "parse_key",
     "parse_target",
+    "scaled_gemm",
     "tune",
 ]
 

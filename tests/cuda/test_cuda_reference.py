@@ -68,11 +68,25 @@ def problems_of(name):
     yield GemmSignature(m=90, n=18, k=70, groups=4, dtype=name, ldb=20)
 
 
+def scaled_problems():
+    """Each kind of factors, in blocks that end inside of tiles, and a bias behind them."""
+    more = {"c_dtype": "fp32", "a_dtype": "fp8e5m2", "dtype": "fp8e4m3"}
+    yield GemmSignature(5, 131, 140, trans_b=True, a_scale="1x128", b_scale="128x128", **more)
+    yield GemmSignature(131, 3, 140, trans_a=True, a_scale="128x128", b_scale="1x128", **more)
+    yield GemmSignature(3, 5, 7, a_scale="tensor", b_scale="tensor", epilogue=Epilogue(bias=True), **more)
+
+
 @pytest.mark.parametrize("name", FLOATS)
 def test_every_direction(name, emulating):
     wanted = list(problems_of(name))
     for signature in wanted if name in ("fp32", "bf16") else wanted[::4]:
         for verdict in verdicts(signature, emulating, specials=name in ("fp32", "bf16")):
+            assert verdict.ok, f"{signature.key()}: {verdict.message}"
+
+
+def test_scaled_operands(emulating):
+    for signature in scaled_problems():
+        for verdict in verdicts(signature, emulating, specials=False):
             assert verdict.ok, f"{signature.key()}: {verdict.message}"
 
 

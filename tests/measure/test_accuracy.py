@@ -333,3 +333,27 @@ def test_integers_are_compared_exactly():
 def test_planted_values_reach_corners_and_the_middle():
     copy = planted_copy(np.zeros((3, 4, 5), np.float32), (np.inf, -np.inf), 0)
     assert np.isinf(copy).sum() in (1, 2)
+
+
+def cut(products):
+    """Sums of fp8 products as tensor cores make them: 32 at a time, cut at 13 bits below the largest addend."""
+    total = np.zeros(products.shape[:2])
+    for first in range(0, products.shape[2], 32):
+        addends = np.concatenate([total[..., None], products[..., first : first + 32]], axis=2)
+        step = 2.0 ** (np.floor(np.log2(np.abs(addends).max(axis=2))) - 13)
+        total = np.trunc(addends / step[..., None]).sum(axis=2) * step
+    return total
+
+
+@pytest.mark.parametrize("k", [32, 128])
+def test_short_fp8_sums_of_which_one_product_is_most(k):
+    """What tensor cores cut off passes; a sum without its second largest product does not."""
+    signature = GemmSignature(64, 32, k, trans_b=True, dtype="fp8e5m2", c_dtype="fp32")
+    a, b = sample_args(signature)
+    a[:, 5], b[:, 5] = 16.0, 16.0
+    a[:, 9], b[:, 9] = 4.0, 4.0
+    products = a.astype(np.float64)[:, None] * b.astype(np.float64)[None]
+    truth = oracle(signature, (a, b))
+    assert check(cut(products).astype(np.float32), truth, signature).ok
+    products[..., 9] = 0
+    assert not check(cut(products).astype(np.float32), truth, signature).ok

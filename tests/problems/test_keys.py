@@ -109,6 +109,11 @@ def test_keys_are_stable():
         "gemm3;m=4;n=5;k=6;batch=1;a=fp32,n;b=fp32,t;c=fp32;acc=fp32;alpha=1.0;beta=0.0;ldb=7;wlim=0;groups=3"
     )
     assert parse_key(grouped.key()) == grouped
+    blocks = GemmSignature(4, 5, 6, dtype="fp8e4m3", c_dtype="bf16", a_scale="1x128", b_scale="128x128")
+    assert blocks.key() == (
+        "gemm4;m=4;n=5;k=6;batch=1;a=fp8e4m3,n;b=fp8e4m3,n;c=bf16;acc=fp32;alpha=1.0;beta=0.0;scales=1x128,128x128"
+    )
+    assert parse_key(blocks.key()) == blocks
     swished = replace(BASE, epilogue=Epilogue(bias=True, activation="hardswish"))
     assert swished.key() == BASE.key().replace("conv1", "conv2") + ";epi=bias+hardswish"
     assert replace(GEMM, epilogue=Epilogue(activation="tanh")).key() == GEMM.key().replace("1", "2", 1) + ";epi=tanh"
@@ -131,6 +136,10 @@ def test_keys_are_stable():
         GEMM.key().replace("gemm1", "gemm2"),
         GEMM.key().replace("gemm1", "gemm3"),  # it has no groups
         GEMM.key() + ";groups=3",
+        GEMM.key().replace("gemm1", "gemm4") + ";scales=tensor,tensor",  # of fp32
+        GemmSignature(4, 5, 6, dtype="fp8e4m3").key().replace("gemm1", "gemm4") + ";scales=1x128",
+        GemmSignature(4, 5, 6, dtype="fp8e4m3").key().replace("gemm1", "gemm4") + ";scales=1x128,tensor",
+        GemmSignature(4, 5, 6, dtype="fp8e4m3").key().replace("gemm1", "gemm4") + ";scales=none,none",
         "gemm1;m=4",
         BASE.key() + ";",
         BASE.key() + ";more=1",
@@ -155,7 +164,7 @@ def test_bad_keys(text):
 
 
 def test_a_version_that_is_not_known_is_named():
-    with pytest.raises(ProblemError, match="begin with conv1; or conv2; or gemm1; or gemm2; or gemm3;"):
+    with pytest.raises(ProblemError, match="begin with conv1; or conv2; or gemm1; or gemm2; or gemm3; or gemm4;"):
         parse_key("conv3;fwd;x=fp32,NHWC,2x9x11x8")
 
 

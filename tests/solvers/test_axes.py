@@ -19,6 +19,7 @@ SOLVERS = {solver.name: solver for solver in (*CPU_SOLVERS, *CUDA_SOLVERS)}
 TARGETS = (cuda_target("sm_90a", 132), cpu_target("x86_64-v3", 1), cpu_target("x86_64-v4-bf16", 2))
 PROBLEMS = [
     GemmSignature(96, 64, 64, dtype="bf16", groups=3),
+    GemmSignature(96, 61, 63, dtype="bf16", groups=3),
     GemmSignature(64, 4096, 4096, dtype="bf16"),
     GemmSignature(100, 200, 300),
     GemmSignature(101, 201, 301, dtype="bf16"),

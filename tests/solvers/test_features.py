@@ -24,6 +24,7 @@ PROBLEMS = (
     ConvSignature((2, 16, 9, 9), (16, 1, 3, 3), groups=16, mode="wrw"),
     GemmSignature(m=64, n=64, k=64, dtype="bf16"),
     GemmSignature(m=64, n=64, k=64, dtype="bf16", groups=3),
+    GemmSignature(m=64, n=64, k=64, trans_b=True, dtype="fp8e4m3", a_scale="1x128", b_scale="128x128"),
 )
 
 # What a field of a geometry asks of a solver: names of features, or why it asks for none.
@@ -41,6 +42,7 @@ FIELDS = {
         "batch": {"batch"}, "m": SIZES, "n": SIZES, "k": SIZES, "a": {"pitch"}, "b": {"pitch"}, "c": {"pitch"},
         "alpha": {"alpha"}, "beta": {"beta"}, "acc_dtype": {"acc=fp32", "acc=fp64", "acc=int32"},
         "deterministic": {"deterministic"}, "tf32": {"tf32"}, "groups": {"row_groups"},
+        "a_scale": {"operand_scales"}, "b_scale": {"operand_scales"},
         "epilogue": {"bias", "residual", "scale_tensor", "scale_channel", *ACTIVATIONS} - {"none"},
     },
     Epilogue: {

@@ -12,6 +12,7 @@ from tensor_boxes import loaded_box
 from tilesmith.codegen.cuda.unit import template
 from tilesmith.measure.oracle import oracle
 from tilesmith.plan.assemble import assemble
+from tilesmith.plan.records import Space, TensorMap
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.solvers import reasons
@@ -176,6 +177,12 @@ def test_who_computes_groups():
     for arch, target in CUDA_TARGETS.items():
         names = [c.name for c in candidates(signature, target) if isinstance(c.verdict, Accepted)]
         assert names == ([SOLVER.name] if arch == "sm_90a" else []) + ["cuda_reference"]
+    odd = candidates(GemmSignature(64, 61, 63, groups=3, dtype="bf16"), H200)
+    found = [c for c in odd if isinstance(c.verdict, Accepted)]
+    assert [c.name for c in found] == [f"{SOLVER.name}_copied", "cuda_reference"]
+    made = found[0].solver.draft(found[0].geometry, found[0].solver.default_config(found[0].geometry, H200), H200)
+    spaces = [p.pointer.space for p in made.run[-1].parameters if isinstance(p, TensorMap)]
+    assert spaces[:2] == [Space.WORKSPACE] * 2  # copies with rows of 128 bytes
     plain = candidates(replace(signature, groups=0), H200, [SOLVER.name])
     assert [c.verdict.reason for c in plain] == [reasons.OP]
 

@@ -93,8 +93,8 @@ class EmptyBound:
 
         A convolution's results have no elements then.
         """
-        grouped = isinstance(self._signature, GemmSignature) and self._signature.groups > 0
-        extra = list(tensors[3 if grouped else 2 :])  # ends of groups are no addend
+        first = self._signature.first_extra if isinstance(self._signature, GemmSignature) else 2
+        extra = list(tensors[first:])
         initial = extra.pop() if self._beta != 0 else None
         return extra, initial, extra.pop() if self._signature.epilogue.is_scaled else None
 

@@ -51,10 +51,11 @@ _RESULT_FIELDS: Final = {"fwd": "output", "bwd": "input", "wrw": "kernel"}
 
 
 def can_check_on_device(signature: Signature) -> bool:
-    """True for dense float results without epilogue. The host checks epilogues, integers and padded results."""
+    """True for dense float results without epilogue. The host checks epilogues, integers, padded results and products
+    of scaled operands."""
     g, slot = signature.geometry, arguments(signature)[-1]
     if isinstance(g, GemmGeometry):
-        plain = g.beta == 0.0
+        plain = g.beta == 0.0 and not g.has_scales
     else:
         plain = g.direction in _RESULT_FIELDS and max(g.x.vector, g.w.vector, g.y.vector) == 1
     dense = tuple(slot.strides) == dense_strides(slot.shape)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.geometry import SCALE_BLOCKS, SCALE_K
 from tilesmith.problems.layouts import parse_layout
 
 Array = NDArray[Any]
@@ -288,6 +289,8 @@ def _gemm(signature: GemmSignature, arguments: Sequence[Array], sums: Sums) -> O
     if signature.groups:
         return _groups(signature, arguments, sums)
     a, b, *extra = arguments
+    if signature.has_scales:
+        a, b = (_times_factors(signature, name, x, extra.pop(0)) for name, x in (("a", a), ("b", b)))
     a = np.swapaxes(a, -1, -2) if signature.trans_a else a
     b = np.swapaxes(b, -1, -2) if signature.trans_b else b
     value = sums.product(a, b, np.float64)
@@ -305,6 +308,18 @@ def _gemm(signature: GemmSignature, arguments: Sequence[Array], sums: Sums) -> O
     residual = _as(extra.pop(0)) if signature.epilogue.residual else None
     initial = _as(extra.pop(0)) * signature.beta if signature.beta != 0 else None
     return _finish(value, norm, bias, residual, signature.epilogue, signature.acc_dtype, signature.k, initial)
+
+
+def _times_factors(signature: GemmSignature, name: str, operand: Array, factors: Array) -> Array:
+    """The numbers that ``operand`` stands for, in float64, which holds each product."""
+    wide = _as(factors)
+    if getattr(signature, f"{name}_scale") != "tensor":
+        k_axis = int(not signature.trans_a) if name == "a" else int(signature.trans_b)
+        of_rows = SCALE_BLOCKS[getattr(signature, f"{name}_scale")]
+        for axis, each in ((k_axis, SCALE_K), (1 - k_axis, of_rows)):
+            wide = np.repeat(wide, each, axis)
+        wide = wide[tuple(slice(size) for size in operand.shape)]
+    return _as(operand) * wide
 
 
 def _groups(signature: GemmSignature, arguments: Sequence[Array], sums: Sums) -> Oracle:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tilesmith.measure.oracle import Oracle, oracle
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.geometry import SCALE_BLOCKS
 from tilesmith.problems.layouts import parse_layout
 
 Array = NDArray[Any]
@@ -114,6 +115,8 @@ def _some_images(signature: ConvSignature, arguments: Sequence[Array], images: s
 def _gemm_parts(signature: GemmSignature, arguments: Sequence[Array], elements: int) -> Iterator[Part]:
     """Some rows of one matrix, or of every matrix of a batch, at a time."""
     step = max(1, elements * signature.m // max(1, arguments[0].size + signature.batch * signature.m * signature.n))
+    block = SCALE_BLOCKS.get(signature.a_scale, 1)  # of rows that share a factor
+    step = -(-step // block) * block
     if step >= signature.m:
         yield Part(signature, tuple(arguments), (), (0,) * len(signature.c_shape))
         return
@@ -124,6 +127,11 @@ def _gemm_parts(signature: GemmSignature, arguments: Sequence[Array], elements: 
 def _rows(signature: GemmSignature, arguments: Sequence[Array], rows: slice) -> Part:
     a, b, *extra = arguments
     e = signature.epilogue
+    factors = [extra.pop(0), extra.pop(0)] if signature.has_scales else []
+    if factors and signature.a_scale != "tensor":
+        of_rows = SCALE_BLOCKS[signature.a_scale]
+        blocks = slice(rows.start // of_rows, -(-rows.stop // of_rows))
+        factors[0] = factors[0][:, blocks] if signature.trans_a else factors[0][blocks]
     bias = [extra.pop(0)] if e.bias else []
     scale = [extra.pop(int(e.residual))] if e.is_scaled else []
     ends = [np.clip(extra.pop(0), rows.start, rows.stop) - np.int32(rows.start)] if signature.groups else []
@@ -131,7 +139,7 @@ def _rows(signature: GemmSignature, arguments: Sequence[Array], rows: slice) -> 
     plain = {f"ld{name}": None for name in "abc"} | {f"stride_{name}": None for name in "abc"}
     small = replace(signature, m=rows.stop - rows.start, **plain)  # type: ignore[arg-type]
     mine = a[..., :, rows] if signature.trans_a else a[..., rows, :]
-    views = (mine, b, *ends, *bias, *rows_of[: e.residual], *scale, *rows_of[e.residual :])
+    views = (mine, b, *ends, *factors, *bias, *rows_of[: e.residual], *scale, *rows_of[e.residual :])
     return Part(small, views, (Ellipsis, rows, slice(None)), (*[0] * (len(signature.c_shape) - 2), rows.start, 0))
 
 

@@ -117,7 +117,8 @@ def plant(signature: Signature, values: tuple[Array, ...], seed: int) -> Special
         if isinstance(bare, GemmSignature):
             bare = replace(bare, beta=0.0)
         clean = one_part(signature, values, _AT).arguments[0]
-        numbers = oracle(bare, (clean, part.arguments[1])).value
+        own = bare.first_extra if isinstance(bare, GemmSignature) else 2
+        numbers = oracle(bare, (clean, *part.arguments[1:own])).value
         axis = numbers.ndim - 1 if isinstance(signature, GemmSignature) else 1
         others = tuple(i for i in range(numbers.ndim) if i != axis)
         reached = np.flatnonzero(~np.isfinite(numbers).all(axis=others))

@@ -30,15 +30,16 @@ def slot_names(problem: ConvGeometry | GemmGeometry) -> tuple[str, ...]:
     """Names of a plan's slots in order: inputs first, the result last.
 
     Convolution: fwd ``x w [b] [z] [s] y``, bwd ``y w [b] [z] [s] x``, wrw ``y x w``, bgrad ``y b``;
-    GEMM: ``a b [bias] [z] [s] c``, with groups ``a b ends c``. ``z`` is the residual, ``s`` the scale; GEMM's ``c`` is
-    also read when ``beta != 0``.
+    GEMM: ``a b [sa sb] [bias] [z] [s] c``, with groups ``a b ends c``. ``z`` is the residual, ``s`` the scale, ``sa``
+    and ``sb`` are factors of the operands; GEMM's ``c`` is also read when ``beta != 0``.
     """
     gemm = isinstance(problem, GemmGeometry)
     *first, result = _SLOTS["gemm" if isinstance(problem, GemmGeometry) else problem.direction]
     bias = ("bias" if gemm else "b",) if problem.epilogue.bias else ()
     residual, scale = ("z",) * problem.epilogue.residual, ("s",) * problem.epilogue.is_scaled
     ends = ("ends",) if isinstance(problem, GemmGeometry) and problem.groups else ()
-    return (*first, *ends, *bias, *residual, *scale, result)
+    scales = ("sa", "sb") if isinstance(problem, GemmGeometry) and problem.has_scales else ()
+    return (*first, *ends, *scales, *bias, *residual, *scale, result)
 
 
 def arguments(signature: ConvSignature | GemmSignature) -> tuple[Slot, ...]:
@@ -57,6 +58,8 @@ def arguments(signature: ConvSignature | GemmSignature) -> tuple[Slot, ...]:
         channels = signature.n
         if signature.groups:
             operands.append(_slot("group_ends", "int32", (signature.groups,), (1,)))
+        if signature.has_scales:
+            operands += [_slot(f"{n}_scale", "fp32", *signature.scale_layout(n)) for n in "ab"]
     elif signature.mode == "bgrad":
         operands = [_tensor(signature, "dy", "output")]
         result = _slot("db", signature.output_dtype, (signature.output_channels,), (1,), is_output=True)

@@ -26,8 +26,8 @@ class Problem:
 
         Order: fwd ``x, w, [bias], [residual], [scale]``; bwd ``dy, w, [bias], [residual], [scale]``; wrw ``dy, x``;
             bgrad
-        ``dy``; GEMM ``a, b, [group_ends], [bias], [residual], [scale], [c]``. Groups of rows have random sizes, some of
-            them 0, and some rows may belong to none.
+        ``dy``; GEMM ``a, b, [group_ends], [a_scale, b_scale], [bias], [residual], [scale], [c]``. Groups of rows have
+            random sizes, some of them 0, and some rows may belong to none.
 
         Args:
             device: Device of PyTorch, such as ``"cpu"`` or ``"cuda"``. None: NumPy arrays.

@@ -22,7 +22,7 @@ USUAL = frozenset(("acc=fp32", "tf32", "deterministic", "pitch"))
 CONV = EPILOGUE | WINDOW | {"fwd", "bwd", "wrw", "bgrad", "groups"}
 GEMM = EPILOGUE | {"gemm", "batch", "alpha", "beta"}
 # Of today: what the plain references compute.
-EVERYTHING = CONV | GEMM | USUAL | SCALED | {"acc=fp64", "acc=int32", "vector", "row_groups"}
+EVERYTHING = CONV | GEMM | USUAL | SCALED | {"acc=fp64", "acc=int32", "vector", "row_groups", "operand_scales"}
 
 
 def _conv(test: Callable[[ConvGeometry], bool]) -> Callable[[Geometry], bool]:
@@ -45,7 +45,7 @@ FEATURES: dict[str, Callable[[Geometry], bool]] = {
     "vector": _conv(lambda g: max(g.x.vector, g.w.vector, g.y.vector) > 1),
     "pitch": lambda problem: any(_has_gaps(view) for view in _views(problem)), "batch": _gemm(lambda g: g.batch > 1),
     "alpha": _gemm(lambda g: g.alpha != 1.0), "beta": _gemm(lambda g: g.beta != 0.0),
-    "row_groups": _gemm(lambda g: g.groups > 0),
+    "row_groups": _gemm(lambda g: g.groups > 0), "operand_scales": _gemm(lambda g: g.has_scales),
 }  # fmt: skip
 
 

@@ -42,6 +42,8 @@ def gemm_func_name(sig: GemmSignature) -> str:
     ]
     if sig.groups:
         parts.append(f"groups{sig.groups}")
+    if sig.has_scales:
+        parts.append(f"scales_{sig.a_scale}_{sig.b_scale}")
     for name in ("alpha", "beta"):
         value = getattr(sig, name)
         if value != (1.0 if name == "alpha" else 0.0):

@@ -12,8 +12,10 @@ from tilesmith.problems.dtypes import TF32, default_acc_dtype, refuse_tf32, sums
 from tilesmith.problems.dtypes import acc_dtype as known_acc_dtype
 from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
-from tilesmith.problems.geometry import GemmGeometry, MatrixView
+from tilesmith.problems.geometry import SCALE_BLOCKS, SCALE_K, GemmGeometry, MatrixView
 from tilesmith.problems.limits import MAX_SIZE, MAX_STRIDE, read_limit, refuse_empty, whole_number
+
+OPERAND_SCALES = ("none", "tensor", *SCALE_BLOCKS)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,12 @@ class GemmSignature(Problem):
             group are 0. An end below the one before it makes an empty group; ends below 0 count as 0, those above ``m``
             as ``m``. Such a product is of floating-point numbers, and has one batch, no ``trans_a``, ``alpha``,
             ``beta`` or epilogue.
+        a_scale: Factors of fp8 operands ``a``: ``"none"``, ``"tensor"`` (one), ``"1x128"`` (one for 128 elements along
+            k of each row) or ``"128x128"`` (one for 128 rows and 128 along k). They are an fp32 argument behind ``b``:
+            of shape ``(1,)``; else of a's own axes, each divided as said and rounded up. Those of ``"1x128"`` lie with
+            the rows contiguous, those of ``"128x128"`` with k. Such a product has one batch and no groups.
+        b_scale: The same for ``b``, whose rows are the columns of ``op(b)``; the argument stands behind that of ``a``.
+            Either no operand has factors, or each has one, or both have blocks.
 
     Raises:
         ProblemError: A value breaks a rule. The message names the value and the rule.
@@ -90,6 +98,8 @@ class GemmSignature(Problem):
     deterministic: bool = False
     workspace_limit: int | None = None
     groups: int = 0
+    a_scale: str = "none"
+    b_scale: str = "none"
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch", "groups"):
@@ -105,6 +115,8 @@ class GemmSignature(Problem):
             self._put(name, _factor(name, getattr(self, name), integer=self.acc_dtype == "int32"))
         if self.groups:
             self._check_groups()
+        if (self.a_scale, self.b_scale) != ("none", "none"):
+            self._check_scales()
         for name in "abc":
             self._resolve_memory(name)
 
@@ -115,6 +127,20 @@ class GemmSignature(Problem):
                 raise ProblemError(f"a product of {self.groups} groups has no {name}, got {getattr(self, name)!r}")
         if self.acc_dtype == "int32":
             raise ProblemError(f"a product of {self.groups} groups has floating-point operands, got {self.a_dtype}")
+
+    def _check_scales(self) -> None:
+        kinds = self.a_scale, self.b_scale
+        for name, kind in zip(("a_scale", "b_scale"), kinds, strict=True):
+            if not isinstance(kind, str) or kind not in OPERAND_SCALES:
+                raise ProblemError(f"{name} {kind!r} does not exist; known: {', '.join(OPERAND_SCALES)}")
+        if len({kind if kind not in SCALE_BLOCKS else "blocks" for kind in kinds}) > 1:
+            raise ProblemError(f"a_scale and b_scale are both 'tensor' or both of blocks, got {' and '.join(kinds)}")
+        for name in ("a_dtype", "b_dtype"):
+            if not getattr(self, name).startswith("fp8"):
+                raise ProblemError(f"scales go with fp8 operands, got {name} {getattr(self, name)!r}")
+        for name, wanted in (("batch", 1), ("groups", 0)):
+            if getattr(self, name) != wanted:
+                raise ProblemError(f"a product of scaled operands has {name} {wanted}, got {getattr(self, name)}")
 
     def _put(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -229,6 +255,26 @@ class GemmSignature(Problem):
         return self._strides("c")
 
     @property
+    def has_scales(self) -> bool:
+        """Whether the operands have factors."""
+        return self.a_scale != "none"
+
+    @property
+    def first_extra(self) -> int:
+        """The index of the first argument that belongs to the epilogue."""
+        return 2 + (self.groups > 0) + 2 * self.has_scales
+
+    def scale_layout(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shape and element strides of the factors of ``a`` or ``b``."""
+        kind = getattr(self, f"{name}_scale")
+        if kind == "tensor":
+            return (1,), (1,)
+        by_k = self.trans_a if name == "a" else not self.trans_b  # k is the first axis
+        of_rows, of_k = -(-(self.m if name == "a" else self.n) // SCALE_BLOCKS[kind]), -(-self.k // SCALE_K)
+        steps = (1, of_rows) if kind == "1x128" else (of_k, 1)
+        return ((of_k, of_rows), steps[::-1]) if by_k else ((of_rows, of_k), steps)
+
+    @property
     def is_empty(self) -> bool:
         """True if an operand has no elements: the result is empty or zero plus epilogue, and no kernel computes it."""
         return 0 in (self.batch, self.m, self.n, self.k)
@@ -253,7 +299,7 @@ class GemmSignature(Problem):
     def canonical_order(self) -> tuple[int, ...]:
         """For each input argument of ``canonical``, the index of the same argument here: the order never changes."""
         e = self.epilogue
-        return tuple(range(2 + e.bias + e.residual + e.is_scaled + (self.beta != 0) + (self.groups > 0)))
+        return tuple(range(self.first_extra + e.bias + e.residual + e.is_scaled + (self.beta != 0)))
 
     @cached_property
     def geometry(self) -> GemmGeometry:
@@ -273,6 +319,7 @@ class GemmSignature(Problem):
             c=view("c", sig.m, sig.n, False),
             alpha=sig.alpha, beta=sig.beta, **sums_of(sig.acc_dtype),
             epilogue=sig.epilogue, deterministic=sig.deterministic, groups=sig.groups,
+            a_scale=sig.a_scale, b_scale=sig.b_scale,
         )  # fmt: skip
 
     # --- text and arguments ---------------------------------------------------------------------------------------

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from tilesmith.problems.epilogue import Epilogue
 
 Triple = tuple[int, int, int]
+# Kinds of factors of an operand: rows (columns of ``b``) that share one. Along k, SCALE_K elements do.
+SCALE_BLOCKS = {"1x128": 1, "128x128": 128}
+SCALE_K = 128
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ class GemmGeometry:
     ``bias`` has one element per column ``n``. With ``beta == 0``, ``c`` is not read (a NaN there does not matter).
     With ``groups``, ``b`` has that many matrices, and int32 ``ends`` on the device say which rows each of them
     multiplies: from the greatest end before (0 at first) up to its own, both clamped to ``m``. The other rows are 0.
+    With ``a_scale`` and ``b_scale``, elements of the operands count times a factor each: of the tensor or of a block.
     """
 
     batch: int
@@ -123,3 +127,23 @@ class GemmGeometry:
     deterministic: bool
     tf32: bool = False  # operands may be rounded to TF32 before they are multiplied
     groups: int = 0
+    a_scale: str = "none"
+    b_scale: str = "none"
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether the operands have factors."""
+        return self.a_scale != "none"
+
+    @property
+    def first_extra(self) -> int:
+        """The first slot that belongs to the epilogue, or the result's."""
+        return 2 + (self.groups > 0) + 2 * self.has_scales
+
+    def scale_steps(self, name: str) -> tuple[int, int, int]:
+        """Of the factors of ``a`` or ``b``: rows (columns of ``b``) that share one, the elements from one to the next
+        along those, and along k."""
+        kind, rows = (self.a_scale, self.m) if name == "a" else (self.b_scale, self.n)
+        if kind not in SCALE_BLOCKS:
+            return 1, 0, 0
+        return (1, 1, rows) if kind == "1x128" else (SCALE_BLOCKS[kind], -(-self.k // SCALE_K), 1)

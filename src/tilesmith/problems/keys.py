@@ -11,6 +11,7 @@ Newer features have a new key version, so that a problem without them keeps its 
   last element of each spatial axis, where it is not that of ``pad=``), ``wlim=`` (the most bytes of workspace).
 - ``gemm2;...`` is ``gemm1;...`` with ``wlim=`` behind it.
 - ``gemm3;...`` is either with ``groups=`` behind it: groups of rows, whose ends are an argument.
+- ``gemm4;...`` is ``gemm1;...`` or ``gemm2;...`` with ``scales=`` behind it: the kinds of factors of ``a`` and ``b``.
 
 In both, ``epi=`` may begin with ``scale_tensor`` or ``scale_channel``, or name one of ``epilogue.LATER``: each of these
 alone makes a key of version 2.
@@ -33,7 +34,7 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.limits import check_length, refuse_empty
 
 CONV_VERSIONS = ("conv1", "conv2")  # what problems had from the start, and with what came later
-GEMM_VERSIONS = ("gemm1", "gemm2", "gemm3")
+GEMM_VERSIONS = ("gemm1", "gemm2", "gemm3", "gemm4")
 VERSIONS = (*CONV_VERSIONS, *GEMM_VERSIONS)
 _TENSORS = (("x", "input"), ("w", "kernel"), ("y", "output"))
 _OPTIONAL_GEMM = (
@@ -92,7 +93,7 @@ def gemm_key(sig: GemmSignature) -> str:
     """The key of a canonical signature."""
     later = _later(sig)
     parts = [
-        GEMM_VERSIONS[2 if sig.groups else sig.epilogue.is_late or bool(later)],
+        GEMM_VERSIONS[3 if sig.has_scales else 2 if sig.groups else sig.epilogue.is_late or bool(later)],
         *(f"{name}={getattr(sig, name)}" for name in ("m", "n", "k", "batch")),
         f"a={sig.a_dtype},{'t' if sig.trans_a else 'n'}", f"b={sig.b_dtype},{'t' if sig.trans_b else 'n'}",
         f"c={sig.c_dtype}", f"acc={sig.acc_dtype}", f"alpha={sig.alpha!r}", f"beta={sig.beta!r}",
@@ -101,8 +102,9 @@ def gemm_key(sig: GemmSignature) -> str:
         value = getattr(sig, name)
         if value is not None:
             parts.append(f"{short}={value}")
-    groups = [f"groups={sig.groups}"] if sig.groups else []
-    return ";".join(parts + _tail(sig.epilogue, sig.deterministic) + later + groups)
+    newest = [f"groups={sig.groups}"] if sig.groups else []
+    newest += [f"scales={sig.a_scale},{sig.b_scale}"] if sig.has_scales else []
+    return ";".join(parts + _tail(sig.epilogue, sig.deterministic) + later + newest)
 
 
 def parse_gemm_key(text: str) -> GemmSignature:
@@ -112,6 +114,7 @@ def parse_gemm_key(text: str) -> GemmSignature:
         (a, trans_a), (b, trans_b) = (fields.take(name).split(",") for name in "ab")
         m, n, k, batch = (int(fields.take(name)) for name in ("m", "n", "k", "batch"))
         lda, ldb, ldc, sa, sb, sc = (_read_optional(fields, short) for short, _ in _OPTIONAL_GEMM)
+        a_scale, b_scale = fields.take("scales", "none,none").split(",")
         return GemmSignature(
             m=m, n=n, k=k, batch=batch, trans_a=trans_a == "t", trans_b=trans_b == "t", dtype=a, a_dtype=a, b_dtype=b,
             c_dtype=fields.take("c"), acc_dtype=fields.take("acc"),
@@ -119,6 +122,7 @@ def parse_gemm_key(text: str) -> GemmSignature:
             lda=lda, ldb=ldb, ldc=ldc, stride_a=sa, stride_b=sb, stride_c=sc,
             epilogue=parse_epilogue(fields.take("epi", "")), deterministic=fields.flag("det"),
             workspace_limit=_read_optional(fields, "wlim"), groups=_read_optional(fields, "groups") or 0,
+            a_scale=a_scale, b_scale=b_scale,
         )  # fmt: skip
 
     return _parse(text, GEMM_VERSIONS, 1, build, gemm_key)

@@ -25,9 +25,9 @@ def sample_args(signature: ConvSignature | GemmSignature, seed: int = 0) -> tupl
     """Arguments of a call, in the order of the signature's mode.
 
     fwd: x, w, [bias], [residual], [scale]. bwd: dy, w, [bias], [residual], [scale]. wrw: dy, x. bgrad: dy. GEMM: a, b,
-    [group_ends], [bias], [residual], [scale], [c when ``beta != 0``]. Values are of order 1 (of order ``k ** -0.25``
-    when the result is fp8, which would overflow), integers span int8; scales are positive, and such that some int8
-    results saturate.
+    [group_ends], [a_scale, b_scale], [bias], [residual], [scale], [c when ``beta != 0``]. Values are of
+    order 1 (of order ``k ** -0.25`` when the result is fp8, which would overflow), integers span int8; scales are
+    positive, and such that some int8 results saturate.
     The gaps of pitched tensors hold NaN: nothing may read them.
 
     Raises ``ArgumentError`` for a seed that is no integer from 0.
@@ -38,10 +38,14 @@ def sample_args(signature: ConvSignature | GemmSignature, seed: int = 0) -> tupl
     rngs = [np.random.default_rng([seed, place]) for place in range(len(operands))]
     values = [_tensor(rng, *operand) for rng, operand in zip(rngs, operands, strict=True)]
     if signature.epilogue.is_scaled:
-        place = 2 + signature.epilogue.bias + signature.epilogue.residual
+        first = signature.first_extra if isinstance(signature, GemmSignature) else 2
+        place = first + signature.epilogue.bias + signature.epilogue.residual
         values[place] = _scales(rngs[place], signature, operands[place][0])
     if isinstance(signature, GemmSignature) and signature.groups:
         values[2] = _ends(rngs[2], signature)
+    if isinstance(signature, GemmSignature) and signature.has_scales:
+        for place in (2, 3):
+            values[place][...] = np.exp(0.5 * rngs[place].standard_normal(values[place].shape))
     return tuple(values)
 
 
@@ -58,7 +62,8 @@ def _operands(sig: ConvSignature | GemmSignature) -> list[Operand]:
             (sig.b_shape, sig.b_strides, sig.b_dtype, scale),
         ]
         ends: list[Operand] = [((sig.groups,), None, "int32", 1.0)] if sig.groups else []
-        return operands + ends + _extras(sig, c, sig.n) + ([c] if sig.beta != 0 else [])
+        scales: list[Operand] = [(*sig.scale_layout(n), "fp32", 1.0) for n in "ab"] if sig.has_scales else []
+        return operands + ends + scales + _extras(sig, c, sig.n) + ([c] if sig.beta != 0 else [])
     result_dtype = {"fwd": sig.output_dtype, "bwd": sig.input_dtype, "wrw": sig.kernel_dtype}
     length = 1 if sig.is_empty else sig.geometry.reduction_length
     scale = _scale(result_dtype.get(sig.mode, sig.output_dtype), length)

@@ -59,6 +59,7 @@ def _gemm(sig: GemmSignature) -> list[str]:
     if sig.trans_a or sig.trans_b:
         parts.append(f"{'t' if sig.trans_a else 'n'}{'t' if sig.trans_b else 'n'}")
     parts += [f"b{sig.batch}"] * (sig.batch > 1)
+    parts += [f"scales {sig.a_scale}/{sig.b_scale}"] * sig.has_scales
     parts += [f"alpha={sig.alpha:g}"] * (sig.alpha != 1.0) + [f"beta={sig.beta:g}"] * (sig.beta != 0.0)
     steps = {name: getattr(sig, name) for name in ("lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c")}
     return parts + [f"{name}={value}" for name, value in steps.items() if value is not None] + [types]

@@ -79,4 +79,5 @@ def _gemm_bytes(sig: GemmSignature) -> int:
     bias = sig.n * dtype(sig.epilogue.bias_dtype(sig.c_dtype)).nbytes if sig.epilogue.bias else 0
     bias += {"none": 0, "tensor": 4, "channel": 4 * sig.n}[sig.epilogue.scale]
     bias += 4 * sig.groups  # the ends
+    bias += sum(4 * prod(sig.scale_layout(name)[0]) for name in "ab") if sig.has_scales else 0
     return operand("a", sig.m * sig.k) + operand("b", sig.k * sig.n) + c * (1 + reads_of_c) + bias

@@ -85,6 +85,7 @@ CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
     *_FAST_CUDA,
     ChannelSumsSolver(),  # reads any strides
     CopiedGemmSolver(),
+    CopiedGemmSolver(RowGroupsSolver()),
     *(Relayout(solver, CUDA_COPIES) for solver in _FAST_CUDA),
     CudaReferenceSolver(),
 )

@@ -22,14 +22,15 @@ from tilesmith.runtime.torch_rules import why_watched
 from tilesmith.torch_ops import convolution as _convolution
 from tilesmith.torch_ops import gemm as _gemm
 from tilesmith.torch_ops import groups as _groups
+from tilesmith.torch_ops import scaled as _scaled
 from tilesmith.torch_ops.arguments import PLAIN_TYPES, ConvArguments, GemmArguments
 from tilesmith.torch_ops.forms import ConvForm, conv_form
 from tilesmith.torch_ops.library import as_autocast
 from tilesmith.torch_ops.recording import RecordedLaunch, record
 
-__all__ = ["conv", "gemm", "grouped_gemm"]
+__all__ = ["conv", "gemm", "grouped_gemm", "scaled_gemm"]
 
-_OPERATORS = _convolution, _gemm, _groups  # imported, and so registered
+_OPERATORS = _convolution, _gemm, _groups, _scaled  # imported, and so registered
 _C: Any = torch._C
 _LIMIT = 4096
 _forms: dict[Hashable, tuple[ConvForm, ConvArguments]] = {}
@@ -171,6 +172,14 @@ def _formed(form: ConvForm, arguments: ConvArguments | None, arrays: Arrays) -> 
 def grouped_gemm(a: Any, b: Any, group_ends: Any, *options: Any) -> Any:
     """``tilesmith.grouped_gemm`` with all of its options in order: the operator."""
     return torch.ops.tilesmith.grouped_gemm.default(a, b, group_ends, *options)
+
+
+# --- scaled_gemm ------------------------------------------------------------------------------------------------------
+
+
+def scaled_gemm(a: Any, b: Any, a_scale: Any, b_scale: Any, bias: Any, *options: Any) -> Any:
+    """``tilesmith.scaled_gemm`` with all of its options in order: the operator."""
+    return torch.ops.tilesmith.scaled_gemm.default(a, b, a_scale, b_scale, bias, *options)
 
 
 # --- gemm -------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.dispatch.groups import run_groups
+from tilesmith.dispatch.products.groups import run_groups
 from tilesmith.errors import ArgumentError
 from tilesmith.torch_ops.library import SUMS, add_autocast, add_operator
 from tilesmith.torch_ops.results import require, result_dtype

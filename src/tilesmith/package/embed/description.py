@@ -57,6 +57,10 @@ def _convolution(sig: ConvSignature) -> list[Field]:
 def _gemm(sig: GemmSignature) -> list[Field]:
     if sig.groups:
         raise PackageError(f"ts_desc has no groups of rows, got {sig.groups}: leave out {sig.key()}")
+    if sig.has_scales:
+        raise PackageError(
+            f"ts_desc has no scales of operands, got {sig.a_scale}, {sig.b_scale}: leave out {sig.key()}"
+        )
     found = [("op", "TS_GEMM"), ("m", str(sig.m)), ("n", str(sig.n)), ("k", str(sig.k))]
     found += [("batch", str(sig.batch))] if sig.batch != 1 else []
     found += [(name, "1") for name in ("trans_a", "trans_b") if getattr(sig, name)]

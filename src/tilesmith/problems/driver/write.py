@@ -48,6 +48,11 @@ def command_of(signature: ConvSignature | GemmSignature) -> str:
         raise CommandError(
             f"no command has groups of rows, got {signature.groups}; name the problem by its key, signature.key()"
         )
+    if isinstance(signature, GemmSignature) and signature.has_scales:
+        kinds = f"{signature.a_scale} and {signature.b_scale}"
+        raise CommandError(
+            f"no command has scales of operands, got {kinds}; name the problem by its key, signature.key()"
+        )
     base, changes = _gemm_values(signature) if isinstance(signature, GemmSignature) else _conv_values(signature)
     values = {flag.long: flag.default for flag in flags_of(base)}
     return format_command(base, values | changes)

@@ -293,15 +293,15 @@ void @SYM@(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64
       if (g->a2 <= g->a1) {
         for (int64_t m = 0; m < rows; m++)
           for (int64_t i = 0; i < q; i++)
-            a[m * @Q@ + i] = @SYM@_load_@A@(pa, a0 + m * g->a1 + i * g->a2);
+            a[m * @Q@ + i] = @SYM@_load_@A@(pa, a0 + m * g->a1 + i * g->a2)@A_FACTOR@;
       } else {
         for (int64_t i = 0; i < q; i++)
           for (int64_t m = 0; m < rows; m++)
-            a[m * @Q@ + i] = @SYM@_load_@A@(pa, a0 + m * g->a1 + i * g->a2);
+            a[m * @Q@ + i] = @SYM@_load_@A@(pa, a0 + m * g->a1 + i * g->a2)@A_FACTOR@;
       }
       for (int64_t i = 0; i < q; i++)
         for (int64_t n = 0; n < @N@; n++)
-          b[i * @N@ + n] = n < cols ? @SYM@_load_@B@(pb, b0 + i * g->b1 + n * g->b2) : 0;
+          b[i * @N@ + n] = n < cols ? @SYM@_load_@B@(pb, b0 + i * g->b1 + n * g->b2)@B_FACTOR@ : 0;
       @SYM@_multiply(c, a, b, rows, q);
     }
     for (int64_t m = 0; m < rows; m++)
@@ -317,6 +317,12 @@ void @SYM@(void *const *p, const int64_t *s, void *scratch, int64_t begin, int64
   }
 }
 """
+
+# The factors of the operands: each element counts times that of its block.
+FACTORS = {
+    "@A_FACTOR@": " * ((const float *)p[2])[(m0 + m) / g->am * g->ar + (k0 + i) / @SCALE_K@ * g->ak]",
+    "@B_FACTOR@": " * ((const float *)p[3])[(n0 + n) / g->bm * g->br + (k0 + i) / @SCALE_K@ * g->bk]",
+}
 
 # Tiles of a group of rows: ``batch`` counts the groups, and behind the last one the rows of none, which are 0.
 ROWS_OF_GROUP = """

@@ -10,7 +10,7 @@ from tilesmith.codegen.c.epilogue import scalar_activation
 from tilesmith.codegen.c.scalar import conversions
 from tilesmith.plan.records import Integer, Parameter, Real
 from tilesmith.plan.slots import slot_names
-from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, TensorView, Triple
+from tilesmith.problems.geometry import SCALE_K, ConvGeometry, GemmGeometry, TensorView, Triple
 from tilesmith.solvers.c.reference import text
 from tilesmith.solvers.c.reference.text import M, N, Q
 from tilesmith.solvers.solver import Geometry
@@ -95,7 +95,8 @@ class ReferenceTile:
         pointers, lines, scale = [], [], ""
         if not (isinstance(problem, ConvGeometry) and problem.direction in ("wrw", "bgrad")):
             if epilogue.bias:
-                pointers.append("  const void *bias = p[2];")
+                place = problem.first_extra if isinstance(problem, GemmGeometry) else 2
+                pointers.append(f"  const void *bias = p[{place}];")
                 one = "((const float *)bias)[channel]" if epilogue.is_scaled else f"@SYM@_load_{out}(bias, channel)"
                 lines.append(f"        v += {one};")
             if epilogue.residual:
@@ -176,6 +177,11 @@ def _gemm(g: GemmGeometry) -> ReferenceTile:
     if g.groups:
         sizes["groups"] = g.groups
         holes = {"@GROUP@": text.ROWS_OF_GROUP, "@FIRST@": "0", "@FIRST_OUT@": "0"}
+    if g.has_scales:
+        for name in "ab":
+            sizes |= zip((f"{name}m", f"{name}r", f"{name}k"), g.scale_steps(name), strict=True)
+    factors = text.FACTORS if g.has_scales else dict.fromkeys(text.FACTORS, "")
+    holes |= {**factors, "@SCALE_K@": str(SCALE_K)}
     body = _fill(text.GEMM, {**holes, "@A@": g.a.dtype, "@B@": g.b.dtype, "@OUT@": g.c.dtype})
     return ReferenceTile(g, "gemm", body, sizes, (g.batch + g.groups) * -(-g.m // M) * -(-g.n // N))
 

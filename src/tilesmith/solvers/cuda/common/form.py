@@ -82,6 +82,19 @@ class Placed:
 
 
 @dataclass(frozen=True)
+class Factors:
+    """fp32 factors of an operand: ``share`` rows (columns) and 128 of k have one, or all elements (``along`` is 0).
+
+    From one to the next are ``step`` elements along rows, and ``along`` along k.
+    """
+
+    pointer: Pointer
+    share: int
+    step: int
+    along: int
+
+
+@dataclass(frozen=True)
 class Sm90Form:
     """``reduced`` is the length of the sum in one tap; ``a_columns`` says that rows of A (columns of B) are contiguous.
 
@@ -115,6 +128,17 @@ class Sm90Form:
     groups: int = 1  # each layer is a group of a phase: the groups of the first phase first
     b_dtype: str = ""  # as ``dtype`` where it is empty
     scale: Pointer | None = None
+    factors: tuple[Factors, Factors] | None = None  # of A's rows and of B's columns
+
+    @property
+    def blockwise(self) -> bool:
+        """Whether sums of 128 products have factors of their own."""
+        return self.factors is not None and self.factors[0].along != 0
+
+    @property
+    def factored(self) -> bool:
+        """Whether each operand has one factor."""
+        return self.factors is not None and not self.blockwise
 
     @property
     def b_type(self) -> str:
@@ -156,16 +180,16 @@ class Sm90Form:
         return self.layers * self.rows * cols * self.reduced
 
 
-def result_slots(epilogue: Epilogue) -> tuple[Pointer | None, Pointer | None, Pointer]:
-    """Bias, residual and result, which follow two operands."""
-    bias = slot(2) if epilogue.bias else None
-    residual = slot(2 + epilogue.bias) if epilogue.residual else None
-    return bias, residual, slot(2 + epilogue.bias + epilogue.residual + epilogue.is_scaled)
+def result_slots(epilogue: Epilogue, first: int = 2) -> tuple[Pointer | None, Pointer | None, Pointer]:
+    """Bias, residual and result, which follow ``first`` operands."""
+    bias = slot(first) if epilogue.bias else None
+    residual = slot(first + epilogue.bias) if epilogue.residual else None
+    return bias, residual, slot(first + epilogue.bias + epilogue.residual + epilogue.is_scaled)
 
 
-def scale_slot(epilogue: Epilogue) -> Pointer | None:
+def scale_slot(epilogue: Epilogue, first: int = 2) -> Pointer | None:
     """The factors of a scale, which stand before the result."""
-    return slot(2 + epilogue.bias + epilogue.residual) if epilogue.is_scaled else None
+    return slot(first + epilogue.bias + epilogue.residual) if epilogue.is_scaled else None
 
 
 def aligned(*strides: int, nbytes: int = 2) -> bool:
@@ -243,7 +267,8 @@ def gemm_form(g: GemmGeometry, transposed: bool = False) -> Sm90Form | Rejected:
     mapped = None
     of_result = dtype(g.c.dtype).nbytes
     layer_step, row_step = steps_along((g.batch, g.m), (layer, row), of_result)
-    bias, residual, out = result_slots(g.epilogue)
+    bias, residual, out = result_slots(g.epilogue, g.first_extra)
+    factors = (Factors(slot(2), *g.scale_steps("a")), Factors(slot(3), *g.scale_steps("b")))
     stored = g.c.dtype in HALVES or nbytes != 2
     if stored and aligned(layer_step, row_step, nbytes=of_result) and stores_whole(g.n, nbytes=of_result):
         mapped = Tiled(out, (g.n, g.m, g.batch), (row_step, layer_step))
@@ -255,7 +280,8 @@ def gemm_form(g: GemmGeometry, transposed: bool = False) -> Sm90Form | Rejected:
         reduced=g.k, a=first, b=second, a_columns=first_columns, b_columns=second_columns,
         placed=Placed(layer, 1 if transposed else row, row if transposed else 1), mapped=mapped, out=out,
         bias=bias, residual=residual, transposed=transposed, alpha=g.alpha, beta=g.beta, epilogue=g.epilogue,
-        b_dtype=element_of(types[1], g.tf32), scale=scale_slot(g.epilogue),
+        b_dtype=element_of(types[1], g.tf32), scale=scale_slot(g.epilogue, g.first_extra),
+        factors=(factors[::-1] if transposed else factors) if g.has_scales else None,
     )  # fmt: skip
 
 

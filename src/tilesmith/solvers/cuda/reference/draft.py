@@ -10,7 +10,7 @@ from tilesmith.codegen.cuda.unit import Argument, Header, passed, template, unit
 from tilesmith.plan.records import Integer, Launch, Parameter, Pointer, Real, Source, Space
 from tilesmith.plan.slots import slot_names
 from tilesmith.problems.epilogue import ACTIVATIONS
-from tilesmith.problems.geometry import GemmGeometry, TensorView
+from tilesmith.problems.geometry import SCALE_K, GemmGeometry, TensorView
 from tilesmith.solvers.cuda.reference.tile import extent
 from tilesmith.solvers.solver import Geometry
 from tilesmith.targets.target import CudaTarget
@@ -34,14 +34,22 @@ def reference_kernel(problem: Geometry, target: CudaTarget, flag: Pointer | None
     integer = problem.acc_dtype == "int32"
     activated = ends and e.activation != "none"
     arguments = (*_pointers(problem, op, flag), *_numbers(problem), *_activation(problem, activated))
-    numbers = {"TM": tile.m, "TN": tile.n, "Q": tile.q, "RM": tile.rm, "RN": tile.rn, "THREADS": _THREADS}
+    numbers = {
+        "TM": tile.m,
+        "TN": tile.n,
+        "Q": tile.q,
+        "RM": tile.rm,
+        "RN": tile.rn,
+        "THREADS": _THREADS,
+        "SCALE_K": SCALE_K,
+    }
     flags = {
         # A product that does not exist must not be 0 * Inf.
         "BACK": op == "bwd", "SKIPS": op == "bwd" and not integer, "GUARDED": flag is not None,
         "BIAS": ends and ("b" in names[2:] or "bias" in names), "RESIDUAL": ends and "z" in names,
         "ACTIVATED": activated, "SCALED": ends and e.is_scaled, "SCALE_AT_CHANNEL": e.scale == "channel",
         "ROUNDED": ends and dtypes[-1] == "int8",
-        "ROW_GROUPS": "ends" in names,
+        "ROW_GROUPS": "ends" in names, "FACTORS": "sa" in names,
     }  # fmt: skip
     types = {
         "Acc": "unsigned" if integer else "double", "Signed": "int" if integer else "double",
@@ -77,9 +85,9 @@ def _pointers(problem: Geometry, op: str, flag: Pointer | None) -> tuple[Argumen
     bias = problem.epilogue.bias_dtype(out)
     types = dict(zip(_OPERANDS[op], operands, strict=False))
     slots = {name: i for i, name in enumerate(types)}
-    known = {"z": "residual", "s": "scale", "ends": "ends"}
+    known = {"z": "residual", "s": "scale", "ends": "ends", "sa": "sa", "sb": "sb"}
     slots |= {known.get(name, "bias"): i for i, name in enumerate(names[:-1]) if i >= len(types)}
-    types |= {"bias": bias, "residual": out, "scale": "fp32", "ends": "int32"}
+    types |= {"bias": bias, "residual": out, "scale": "fp32", "ends": "int32", "sa": "fp32", "sb": "fp32"}
     order = [*sorted(slots, key=lambda name: slots[name]), *(name for name in types if name not in slots)]
     return (
         *(Argument(name, f"const {POINTEE[types[name]]} *", Pointer(Space.SLOT, slots[name]) if name in slots else None)
@@ -109,7 +117,7 @@ def _numbers(problem: Geometry) -> tuple[Argument, ...]:
         for matrix in (g.a, g.b, g.c):
             values |= {f"{matrix.name}{i}": stride for i, stride in enumerate(matrix.strides)}
         scalars = (Argument("alpha", "double", Real(float(g.alpha))), Argument("beta", "double", Real(float(g.beta))))
-        return (*_integers(values), *scalars)
+        return (*_integers(values), *_factors(g), *scalars)
     c = problem
     if c.direction == "bgrad":
         sizes = {"n": c.n, "k": c.k, "od": c.output[0], "oh": c.output[1], "ow": c.output[2]}
@@ -132,6 +140,16 @@ def _numbers(problem: Geometry) -> tuple[Argument, ...]:
     for name, view in views:
         values |= _strides(name, view)
     return _integers(values)
+
+
+def _factors(g: GemmGeometry) -> tuple[Argument, ...]:
+    """How the factors of the operands lie."""
+    found = [
+        (f"{name}_{of}", step)
+        for name in "ab"
+        for of, step in zip(("share", "row", "along"), g.scale_steps(name), strict=True)
+    ]
+    return tuple(Argument(name, "ts_i64", Integer(step) if g.has_scales else None) for name, step in found)
 
 
 def _integers(values: dict[str, int]) -> tuple[Argument, ...]:

@@ -29,11 +29,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
         const int r = a2 <= a1 ? i / Q : i % TM, q = a2 <= a1 ? i % Q : i / TM;
         const bool there = m0 + r < end && k0 + q < k;
         a[q][r] = there ? (Acc)load_first(pa, batch * a0 + (m0 + r) * a1 + (k0 + q) * a2) : 0;
+        if (FACTORS && there) a[q][r] *= run.sa[(m0 + r) / run.a_share * run.a_row + (k0 + q) / SCALE_K * run.a_along];
       }
       for (int i = t; i < TN * Q; i += THREADS) {
         const int r = b2 <= b1 ? i % TN : i / Q, q = b2 <= b1 ? i / TN : i % Q;
         const bool there = n0 + r < n && k0 + q < k;
         b[q][r] = there ? (Acc)load_second(pb, matrix * b0 + (k0 + q) * b1 + (n0 + r) * b2) : 0;
+        if (FACTORS && there) b[q][r] *= run.sb[(n0 + r) / run.b_share * run.b_row + (k0 + q) / SCALE_K * run.b_along];
       }
       TS_MULTIPLY(false)
     }

@@ -30,7 +30,7 @@ def groups_draft(t: GroupsTile) -> Draft:
     numbers = {
         "BLOCK_ROWS": t.block_rows, "BLOCK_COLS": t.block_columns, "MI": v["products_n"], "WARPGROUPS": t.warpgroups,
         "STAGES": t.stages, "THREADS": t.threads, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
-        "FIXED_BYTES": t.fixed_bytes,
+        "FIXED_BYTES": t.fixed_bytes, "CHUNK": t.chunk,
     }  # fmt: skip
     whole = form.result is not None
     flags = {

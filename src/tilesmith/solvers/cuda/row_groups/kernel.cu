@@ -6,7 +6,7 @@ constexpr int WG_COLS = 64 * MI, SPAN = 128;
 constexpr int SLAB = 64 * SPAN; // bytes of 64 columns of B, or of 64 rows of results
 constexpr int B_BYTES = BLOCK_COLS * SPAN, A_BYTES = BLOCK_ROWS * SPAN, STAGE = A_BYTES + B_BYTES;
 // Results pass through shared memory: CHUNK rows of 64 columns at once, in two buffers of each warpgroup.
-constexpr int CHUNK = BLOCK_ROWS < 64 ? BLOCK_ROWS : 64, CHUNKS = BLOCK_ROWS / CHUNK, BUFFER = CHUNK * SPAN;
+constexpr int CHUNKS = BLOCK_ROWS / CHUNK, BUFFER = CHUNK * SPAN;
 constexpr int STAGING = WARPGROUPS * 2 * BUFFER, RING = STAGES * STAGE, BARRIERS = 512;
 static_assert(THREADS == (WARPGROUPS + 1) * 128 && RING + STAGING + BARRIERS == FIXED_BYTES, "as counted");
 static_assert(BLOCK_COLS == (PINGPONG ? WG_COLS : WG_COLS * WARPGROUPS) && BLOCK_COLS <= 256, "as counted");

@@ -25,7 +25,7 @@ from tilesmith.solvers.solver import (
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
-_HEIGHTS = (8, 16, 24, 32, 48, 64, 128, 192, 256)
+_HEIGHTS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _SHAPES = ((2, 1, 0), (2, 2, 0), (2, 2, 1), (2, 1, 1), (1, 2, 0))  # warpgroups, products_n, pingpong
 # 32,768 rows in 8 groups took 14 to 20 % longer with 16 and 32 than with 8 (skewed ones 7 % with 8 than with 4); where
 # groups are shorter it makes 2 %.

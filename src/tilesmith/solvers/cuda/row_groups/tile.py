@@ -80,7 +80,7 @@ class GroupsTile(WarpgroupTile):
     @cached_property
     def chunk(self) -> int:
         """Rows of results that pass through shared memory at once."""
-        return min(self.block_rows, 64)
+        return max(rows for rows in range(8, 65, 8) if self.block_rows % rows == 0)
 
     @property
     def block_k(self) -> int:

@@ -19,9 +19,8 @@ from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import slot
 from tilesmith.solvers.cuda.common.form import aligned, steps_along
 from tilesmith.solvers.cuda.wgmma.solver import GemmSm90Solver
-from tilesmith.solvers.cuda.wgmma.space import AXES
 from tilesmith.solvers.relayout import added, rebased
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, remembered
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Solver, remembered
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
@@ -123,13 +122,15 @@ def copies_of(problem: GemmGeometry) -> tuple[_Copy, ...]:
 
 
 class CopiedGemmSolver:
-    """What ``wgmma_gemm`` computes, of operands with any strides. The copies are made in each call."""
+    """What ``inner`` computes, of operands with any strides. The copies are made in each call."""
 
-    name = "wgmma_gemm_copied"
-    inner = GemmSm90Solver()
-    features = inner.features
-    axes = AXES
     revision = 1
+
+    def __init__(self, inner: Solver[CudaTarget] | None = None) -> None:
+        """``inner`` reads operands whose rows are multiples of 16 bytes. None: ``wgmma_gemm``."""
+        self.inner = inner or GemmSm90Solver()
+        self.name = f"{self.inner.name}_copied"
+        self.features, self.axes = self.inner.features, self.inner.axes
 
     @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
@@ -137,7 +138,8 @@ class CopiedGemmSolver:
             return Rejected(reasons.OP)
         if not copies_of(problem):
             return Rejected(reasons.UNCHANGED)
-        if dtype(problem.a.dtype).nbytes == 2 and problem.n <= _FEW_COLUMNS and problem.k <= _SHORT:
+        thin = dtype(problem.a.dtype).nbytes == 2 and not problem.groups
+        if thin and problem.n <= _FEW_COLUMNS and problem.k <= _SHORT:
             return Rejected(reasons.SMALL, f"{problem.n} columns, sums of {problem.k}")
         return self.inner.applicable(self.changed(problem), target)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from tilesmith.codegen.cuda.hopper import hopper_prelude, product_text
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
-from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space, TensorMap
-from tilesmith.solvers.cuda.common.form import Mapped, Taps, Tiled, Window
+from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Real, Source, Space, TensorMap
+from tilesmith.problems.geometry import SCALE_K
+from tilesmith.solvers.cuda.common.form import Mapped, Sm90Form, Taps, Tiled, Window
 from tilesmith.solvers.cuda.common.maps import box_map, window_map
 from tilesmith.solvers.cuda.common.sm90 import (
     TYPES,
@@ -34,7 +35,7 @@ _STORES = ("MAPPED", "ROWS", "DIRECT", "PARTIAL", "LINES")
 _OF_GEMM = frozenset(
     "out partial bias residual scale alpha beta total rows cols layers tiles_m tiles_n slices steps group all_m "
     "block_m block_n a_layer b_layer by_tiles by_layers by_width by_group by_left by_parts out_layer out_row "
-    "out_col".split()
+    "out_col row_factors column_factors factor_blocks row_step column_step row_along column_along".split()
 )
 
 
@@ -65,13 +66,14 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "BEYOND_RING": t.beyond_ring, "WARPGROUPS": v["warpgroups"], "STAGES": t.stages, "SPLIT": v["cluster_k"],
         "PER_SM": v["blocks_per_sm"], "BUFFERS": t.store_buffers, "APART_BYTES": APART_BYTES,
         "PRODUCT_N": t.product_n, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy, "THREADS": t.threads,
-        "SHARED_BYTES": t.fixed_bytes,
+        "SHARED_BYTES": t.fixed_bytes, "ROWS_SHARE": form.factors[0].share if form.factors else 1,
+        "COLUMNS_SHARE": form.factors[1].share if form.factors else 1,
     }  # fmt: skip
     flags = {
         "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
         "TAPS_INNER": bool(v["taps_inner"]), "REPAIR": form.halo, "SLICED": v["split_k"] > 1,
         "MIXED": bool(v["mix_layers"]), "LAYERED": form.layers > form.groups, "RESIDENT": bool(v["resident"]),
-        "PROMOTED": form.promoted, "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
+        "PROMOTED": form.promoted, "BLOCKWISE": form.blockwise, "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
     }  # fmt: skip
     # A GEMM has no taps: problems of all batch sizes share one text.
     taps = form.taps if form.kind != "gemm" else Taps()
@@ -85,7 +87,8 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         + touched(arguments) + residual_map(t.staged, "map_c"),
         maps=("map_a", "map_b", "map_c", "map_tail", *(("map_residual",) if t.staged else ())),
     )  # fmt: skip
-    text = scoped(template(FOLDER, "place"), shared_text("edge"), template(FOLDER, "kernel"))
+    parts = (template(FOLDER, "place"), shared_text("edge"), template(FOLDER, "factors"), template(FOLDER, "kernel"))
+    text = scoped(*parts)
     groups = "pp" if t.pingpong else f"w{v['warpgroups']}"
     tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['blocks_per_sm']}"
     return unit(f"wgmma{form.kind}", _dtypes(t), tile, t.target.arch, hopper_prelude(), text, header)
@@ -112,7 +115,8 @@ def _placing(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Header:
     }  # fmt: skip
     flags = {
         "OUT_LINEAR": form.placed.pixels is None, "TRANSPOSED": form.transposed, "EVEN": t.even,
-        "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None, "SCALED": form.alpha != 1.0,
+        "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None,
+        "SCALED": form.alpha != 1.0 or form.factored, "FACTORED": form.factored,
         "BETA": form.beta != 0.0, "GROUPED": form.groups > 1, "RESCALED": form.scale is not None,
     }  # fmt: skip
     whole = form.dtype == "int8"
@@ -147,7 +151,8 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
         Argument("partial", sums, Pointer(Space.WORKSPACE) if slices > 1 else form.out),
         Argument("bias", "const float *" if form.scale else f"const {out}", form.bias or form.out),
         Argument("residual", f"const {out}", form.residual or form.out),
-        *edge_pointers(form), *((Argument("scale", "const float *", form.scale),) if form.scale else ()),
+        *edge_pointers(form), *_factors(form),
+        *((Argument("scale", "const float *", form.scale),) if form.scale else ()),
         Argument("alpha", "float", Real(form.alpha)), Argument("beta", "float", Real(form.beta)),
         *integers(
             "int", total=t.tiles, rows=form.rows, cols=form.cols, layers=form.layers, tiles_m=t.tiles_m,
@@ -169,6 +174,20 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
     if form.kind == "gemm":
         return tuple(a if a.name in _OF_GEMM else replace(a, parameter=None) for a in found)
     return found
+
+
+def _factors(form: Sm90Form) -> tuple[Argument, ...]:
+    """The factors of both operands, and how they lie; none is passed where there are none."""
+    rows, columns = form.factors or (None, None)
+    blocks = Integer(-(-form.reduced // SCALE_K)) if form.blockwise else None
+    found = [Argument("factor_blocks", "int", blocks)]
+    for name, each in (("row", rows), ("column", columns)):
+        found.append(Argument(f"{name}_factors", "const float *", each.pointer if each else None))
+        steps = (
+            {"step": each.step, "along": each.along} if each and form.blockwise else dict.fromkeys(("step", "along"))
+        )
+        found += [Argument(f"{name}_{of}", "ts_i64", None if n is None else Integer(n)) for of, n in steps.items()]
+    return tuple(found)
 
 
 _NO_WINDOW = Window(Pointer(Space.SLOT), (1, 1), (), (), (), ())

@@ -44,7 +44,6 @@ constexpr int BIAS_BYTES = SHARED_BIAS ? WARPGROUPS * 2 * BLOCK_N * 2 : 0;
 static_assert(!STAGED || BUFFERS == MI * CHUNKS, "the residual of a tile is there at once");
 static_assert(16 * STAGES + 8 + 8 * WARPS <= BARRIERS, "barriers of the residual fit");
 static_assert(BLOCK_M == (PINGPONG ? WG_ROWS : WG_ROWS * WARPGROUPS) && SLICED == (STORE == PARTIAL), "as counted");
-static_assert(THREADS == (WARPGROUPS + 1) * 128 && RING + STAGING + BARRIERS + BIAS_BYTES == SHARED_BYTES, "as counted");
 static_assert(A_ROWS >= A_READ && B_COLS >= B_READ && A_ROWS % 8 == 0, "a stage has room for what is read");
 static_assert(!PINGPONG || (WARPGROUPS == 2 && SPLIT == 1), "pingpong is for two");
 static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs are stored from registers");
@@ -56,6 +55,12 @@ static_assert(!NARROW || STORE != MAPPED || !TRANSPOSED, "bytes are stored along
 static_assert(STORE != LINES || (SPLIT == 1 && !TRANSPOSED && KIND != WRW), "whole rows of a tile");
 static_assert(!PROMOTED || (!PINGPONG && BLOCK_N % PRODUCT_N == 0), "sums are promoted beside another's products");
 static_assert(!RESIDENT || (SPLIT == 1 && !SLICED && KIND != WRW), "what stays is the whole of k");
+
+// Of a stage, and of all.
+constexpr int FACTOR_STAGE = BLOCKWISE ? PARTS * (BLOCK_M + OF_COLUMNS) * 4 : 0, FACTOR_BYTES = STAGES * FACTOR_STAGE;
+static_assert(THREADS == (WARPGROUPS + 1) * 128, "as counted");
+static_assert(RING + STAGING + BARRIERS + BIAS_BYTES + FACTOR_BYTES == SHARED_BYTES, "as counted");
+static_assert(!BLOCKWISE || (PROMOTED && SPAN == 128 && PRODUCT_N <= 128), "a factor for each sum");
 
 // Of other widths or operands than the kernel's: never called.
 template <int N> TS_DEVICE void product(Sum (&)[N], ts_u64, ts_u64, int) {}
@@ -255,8 +260,9 @@ template <typename T> TS_DEVICE ts_u16 bytes_of(const Run &run, Sum a, Sum b, in
   return 0;
 }
 
+// Each warp says that it has read its factors, of operands one does for the warpgroup.
 TS_DEVICE void release(ts_u32 empty, int thread) {
-  if (thread == 0) ts_arrive(empty);
+  if ((BLOCKWISE ? thread & 31 : thread) == 0) ts_arrive(empty);
   if (CAST > 1 && thread == 32) ts_peer_arrive(ts_peer_address(empty, ts_cluster_rank() ^ 1));
 }
 
@@ -272,7 +278,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
   const int warp = __shfl_sync(~0u, thread >> 5, 0), rank = SPLIT * CAST > 1 ? (int)ts_cluster_rank() : 0;
   const ts_u32 received = barriers + 16 * STAGES, own = RECEIVE_APART ? staging : ring;
   const ts_u32 arrived = received + 8 + 8 * (TRANSPOSED ? wg : wg * 4 + warp); // of the residual
-  const ts_u32 kept = (barriers + BARRIERS + BIAS_BYTES + 1023) / 1024 * 1024; // B's steps, when they stay
+  const ts_u32 factors = barriers + BARRIERS + BIAS_BYTES;
+  const ts_u32 kept = (factors + FACTOR_BYTES + 1023) / 1024 * 1024; // B's steps, when they stay
   const int begin = blockIdx.x / (SPLIT * CAST), stride = gridDim.x / (SPLIT * CAST);
 
   if (wg < WARPGROUPS) {
@@ -288,6 +295,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
     int turn = 0;
     if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
     ts_wait_previous();
+    if (FACTORED) run.alpha *= *run.row_factors * *run.column_factors;
     for (int t = begin; t < run.total; t += stride, turn++) {
       const Work w = work_at(run, t, rank);
       const int third = KIND == GEMM ? w.layer : w.group; // the last axis of the result's map
@@ -339,7 +347,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           // NOTE: the tensor cores add products of bytes with 13 bits of fraction. Sums of 128 products at most are added
           // to fp32 ones, while the other warpgroups multiply.
           Sum few[PRODUCT_N / 2];
-          constexpr int PIECES = BLOCK_N / PRODUCT_N;
 #pragma unroll
           for (int i = 0; i < PARTS * MI * PIECES; i++) {
             const int part = i / (MI * PIECES), m = i / PIECES % MI, piece = i % PIECES;
@@ -349,10 +356,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
 #pragma unroll
             for (int j = 0; j < SPAN / 32; j++) product(few, ad + j * A_NEXT, bd + j * B_NEXT, j != 0);
             ts_product_commit();
+            const int column = w.n * BLOCK_N + piece * PRODUCT_N;
+            float of_rows[2], of_columns[COLUMN_FACTORS]; // of each column, or of two blocks
+            if (BLOCKWISE) {
+              const ts_u32 from = factors + stage * FACTOR_STAGE + part * (FACTOR_STAGE / PARTS), behind = from + BLOCK_M * 4;
+              const int row = (PINGPONG ? 0 : wg * WG_ROWS) + m * 64 + warp * 16 + (lane >> 2);
+              of_rows[0] = factor_at(from, row), of_rows[1] = factor_at(from, row + 8);
+              const int first = column / COLUMNS_SHARE - w.n * BLOCK_N / COLUMNS_SHARE;
+#pragma unroll
+              for (int j = 0; j < COLUMN_FACTORS; j++)
+                of_columns[j] = factor_at(behind, COLUMNS_SHARE > 1 ? first + j : first + j / 2 * 8 + (lane & 3) * 2 + j % 2);
+            }
             ts_product_wait<0>();
             if (i == PARTS * MI * PIECES - 1) release(empty(stage), thread);
+            Sum *to = sums[m] + piece * (PRODUCT_N / 2);
+            if (BLOCKWISE) {
+              add_scaled(to, few, of_rows, of_columns, COLUMNS_SHARE - column % COLUMNS_SHARE);
+              continue;
+            }
 #pragma unroll
-            for (int j = 0; j < PRODUCT_N / 2; j++) sums[m][piece * (PRODUCT_N / 2) + j] += few[j];
+            for (int j = 0; j < PRODUCT_N / 2; j++) to[j] += few[j];
           }
           if (++stage == STAGES) stage = 0, phase ^= 1;
           continue;
@@ -605,8 +628,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
     // The copying thread makes the barriers itself and waits for nobody: the first copies are under way before the
     // other warps are.
     if (threadIdx.x == WARPGROUPS * 128) {
-      constexpr int READERS = PINGPONG ? 1 : WARPGROUPS;
-      for (int i = 0; i < STAGES; i++) ts_barrier_init(full(i), 1), ts_barrier_init(empty(i), READERS * CAST);
+      constexpr int READERS = PINGPONG ? 1 : WARPGROUPS, OWN_READERS = BLOCKWISE ? READERS * 4 : READERS;
+      for (int i = 0; i < STAGES; i++)
+        ts_barrier_init(full(i), 1 + FACTOR_THREADS), ts_barrier_init(empty(i), OWN_READERS + READERS * (CAST - 1));
       if (SPLIT > 1) ts_barrier_init(received, 1);
       if (STAGED)
         for (int i = 0; i < WARPS; i++) ts_barrier_init(received + 8 + 8 * i, 1);
@@ -623,6 +647,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
     }
     __syncwarp();
     ts_named_arrive(15, THREADS);
+    if (BLOCKWISE && thread < 32) ts_named_arrive(14, 128);
     ts_registers_shrink<COPY_REGISTERS>();
     if (CAST > 1 || RECEIVE_APART) ts_cluster_arrive();
     if (CAST > 1) ts_cluster_wait(); // until the peers have their barriers
@@ -720,6 +745,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
               load_pixels(run, b + q * B_SLAB, &map_b, done, slab_channel[q], p, slab_tap[q]);
             advance(run, p, by);
           }
+          if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+      }
+    }
+    if (BLOCKWISE && thread >= 32) {
+      ts_named_sync(14, 128); // the barriers are there
+      ts_wait_previous();
+      ts_u32 stage = 0, phase = 0;
+      for (int t = begin; t < run.total; t += stride) {
+        const Work w = work_at(run, t, rank);
+        const int row0 = w.m * BLOCK_M, column0 = w.n * BLOCK_N / COLUMNS_SHARE * COLUMNS_SHARE;
+        for (int k = w.first; k < w.last; k++) {
+          ts_wait(empty(stage), phase ^ 1);
+#pragma unroll
+          for (int part = 0; part < PARTS; part++) {
+            // Behind the last block there are zeros to multiply.
+            const int of = k * PARTS + part, block = of < run.factor_blocks ? of : run.factor_blocks - 1;
+            const ts_u32 to = factors + stage * FACTOR_STAGE + part * (FACTOR_STAGE / PARTS);
+            for (int i = thread - 32; i < BLOCK_M; i += FACTOR_THREADS)
+              copy_factor(to + i * 4, row_factor(run, row0 + i, block));
+            for (int i = thread - 32; i < OF_COLUMNS; i += FACTOR_THREADS)
+              copy_factor(to + (BLOCK_M + i) * 4, column_factor(run, column0 + i * COLUMNS_SHARE, block));
+          }
+          asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full(stage)) : "memory");
           if (++stage == STAGES) stage = 0, phase ^= 1;
         }
       }

@@ -50,7 +50,7 @@ class GemmSm90Solver(_WgmmaSolver):
 
     name = "wgmma_gemm"
     revision = 6
-    features = USUAL | GEMM | SCALED | {"acc=int32"}
+    features = USUAL | GEMM | SCALED | {"acc=int32", "operand_scales"}
     op = GemmGeometry
 
     def form(self, problem: Geometry) -> Sm90Form | Rejected:

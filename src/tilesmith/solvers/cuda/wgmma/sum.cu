@@ -22,6 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 9) @SYM@(TS_PARAMETERS) {
   const Quad *from = (const Quad *)run.partial + i;
   const ts_i64 slice = (ts_i64)run.layers * run.all_m * run.tiles_n * quads;
   ts_wait_previous();
+  if (FACTORED) run.alpha *= *run.row_factors * *run.column_factors;
   Quad sum;
   add_slices<EACH < 8 ? EACH : 8>(from, slice, 0, share, wanted, sum);
   if (GROUPS > 1) {

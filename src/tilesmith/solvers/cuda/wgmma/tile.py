@@ -106,7 +106,8 @@ class Sm90Tile(WarpgroupTile):
             room = min(room, _STREAM_BYTES // self.value["blocks_per_sm"])
         # A block that has several tiles reads ahead of the one that it computes.
         alone = self.tiles * self.value["cluster_k"] * self.value["cluster_m"] <= self.slots
-        return min(room // self.stage_bytes, MAX_STAGES, max(2, *self.layer_steps) if alone else MAX_STAGES)
+        each = self.stage_bytes + self._factor_bytes
+        return min(room // each, MAX_STAGES, max(2, *self.layer_steps) if alone else MAX_STAGES)
 
     @cached_property
     def _b_bytes(self) -> int:
@@ -116,6 +117,15 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def stage_bytes(self) -> int:
         return self.a_rows * self.span + (0 if self.value["resident"] else self._b_bytes)
+
+    @cached_property
+    def _factor_bytes(self) -> int:
+        """Bytes of a step's factors: of all rows, and of all columns or of the blocks that they may lie in."""
+        if not self.form.blockwise or self.form.factors is None:
+            return 0
+        share = self.form.factors[1].share
+        columns = self.block_n if share == 1 else self.block_n // share + 2
+        return self.span // 128 * (self.block_m + columns) * 4
 
     @cached_property
     def _kept_bytes(self) -> int:
@@ -184,7 +194,7 @@ class Sm90Tile(WarpgroupTile):
     def fixed_bytes(self) -> int:
         """Shared memory without what stays: the same for all sizes of a problem."""
         ring = -(-(self.stages * self.stage_bytes + self.beyond_ring) // 1024) * 1024
-        return ring + self._staging_bytes + self.bias_bytes + _BARRIERS
+        return ring + self._staging_bytes + self.bias_bytes + _BARRIERS + self.stages * self._factor_bytes
 
     @cached_property
     def shared_bytes(self) -> int:
@@ -281,7 +291,20 @@ class Sm90Tile(WarpgroupTile):
     @property
     def sums(self) -> int:
         short = self.product_n // 2 if self.form.promoted else 0
-        return self.value["products_m"] * self.block_n // 2 + short
+        factors = self.product_n // 4 if self.each_column else 0
+        return self.value["products_m"] * self.block_n // 2 + short + factors
+
+    @property
+    def each_column(self) -> bool:
+        """Whether a product's columns have a factor each."""
+        factors = self.form.factors
+        return factors is not None and self.form.blockwise and factors[1].share == 1
+
+    @property
+    def parted(self) -> bool:
+        """Whether a product may have columns of two blocks, each with a factor of its own."""
+        factors = self.form.factors
+        return factors is not None and self.form.blockwise and factors[1].share % self.product_n != 0
 
     @cached_property
     def fits(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,13 +69,19 @@ def grouped_gemm(
         [8.0, 8.0, 8.0, 8.0, 0.0]
     """
     arrays, options = (a, b, group_ends), (trans_b, acc_dtype, mode, threads)
-    if any(hasattr(type(each), "__torch_function__") for each in arrays):
-        if not all(hasattr(type(each), "__torch_function__") for each in arrays):
-            kinds = [isinstance(each, np.ndarray) for each in arrays]
-            other = kinds.index(not kinds[0])
-            raise ArgumentError(mixed("a", a, _NAMES[other], arrays[other]))
+    if are_tensors(_NAMES, arrays):
         return _package.tensor_calls().grouped_gemm(*arrays, *options)
     return run_groups(arrays, *options)
+
+
+def are_tensors(names: Sequence[str], arrays: Sequence[Any]) -> bool:
+    """Whether the arguments are PyTorch's tensors; ``ArgumentError`` if only some are."""
+    found = [hasattr(type(each), "__torch_function__") for each in arrays]
+    if any(found) and not all(found):
+        kinds = [isinstance(each, np.ndarray) for each in arrays]
+        other = kinds.index(not kinds[0])
+        raise ArgumentError(mixed(names[0], arrays[0], names[other], arrays[other]))
+    return any(found)
 
 
 def run_groups(arrays: tuple[Any, ...], trans_b: bool, acc_dtype: str, mode: str | None, threads: int | None) -> Any:
@@ -106,7 +112,7 @@ def _made(
     k, n = stored[::-1] if trans_b else stored
     if a.shape[1] != k:
         raise ArgumentError(f"a {a.shape} has k = {a.shape[1]}, b {b.shape} has k = {k}: they must be equal")
-    lda, ldb, step = _pitch(a), _pitch(b), None
+    lda, ldb, step = pitch_of(a), pitch_of(b), None
     copied = lda is None, ldb is None, ends.strides is not None
     if ldb is not None and b.strides is not None and groups > 1:
         step = b.strides[0]
@@ -143,7 +149,7 @@ def _check(given: list[ArrayLayout]) -> None:
         raise ArgumentError(f"group_ends has shape {ends.shape}, {b.shape[0]} matrices need ({b.shape[0]},)")
 
 
-def _pitch(matrix: ArrayLayout) -> int | None:
+def pitch_of(matrix: ArrayLayout) -> int | None:
     """Elements from one stored row to the next; None if the rows must be copied."""
     *_, rows, columns = matrix.shape
     if matrix.strides is None:
