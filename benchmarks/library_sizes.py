@@ -2,12 +2,13 @@
 
 python benchmarks/library_sizes.py [LIST ...] [--target sm_90a:132:h200] [--every N] [-j JOBS] [--out FILE.json]
 
-The full library has each convolution of the lists (default: boo, deconv, diffusion, resnet50) in every trait and mode:
-fp32, fp16, bf16, fp8 and int8; fwd, bwd and wrw, and deconv of the transposed ones. Integers have no wrw. ``--every N``
-takes each Nth layer of the lists alone. A problem that has no plan for the target is named, and counts nowhere. The
-selected libraries have one trait and one mode of the same problems, without the plain reference. All of them are
-shared libraries, linked with --gc-sections and stripped; the bytes are those of the file, and of its code and constants
-(``size``: text and data). Nothing is tuned, and no GPU is asked. Exit status 1 if a library has a tenth or more.
+The full library has each convolution and matrix product of the lists (default: boo, deconv, diffusion, gemm_llm,
+gemm_odd, resnet50) in every trait and mode: fp32, fp16, bf16, fp8 and int8; fwd, bwd and wrw, deconv of the transposed
+ones, and gemm. Integers have no wrw. ``--every N`` takes each Nth line of the lists alone. A problem that has no plan
+for the target counts nowhere. The selected libraries have one trait and one mode of the same problems, without the
+plain reference. All of them are shared libraries, linked with --gc-sections and stripped; the bytes are those of the
+file, and of its code and constants (``size``: text and data). Nothing is tuned, and no GPU is asked. Exit status 1 if a
+selected library has a tenth of the full one or more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
@@ -31,9 +32,10 @@ from tilesmith.errors import TilesmithError
 from tilesmith.problems.driver import parse_problem
 
 PROBLEMS = Path(__file__).parent / "problems"
-LISTS = ("boo", "deconv", "diffusion", "resnet50")
-TRAITS = {"fp32": "conv", "fp16": "convfp16", "bf16": "convbfp16", "fp8": "convfp8", "int8": "convint8"}
-MODES = {"fwd": 1, "bwd": 2, "wrw": 4, "deconv": 1}
+LISTS = ("boo", "deconv", "diffusion", "gemm_llm", "gemm_odd", "resnet50")
+TRAITS = {"fp32": "", "fp16": "fp16", "bf16": "bfp16", "fp8": "fp8", "int8": "int8"}
+TERMS = {"int8": "*/int8"}  # of selections: the input of bwd is the result, which is int32
+MODES = {"fwd": " -F 1", "bwd": " -F 2", "wrw": " -F 4", "deconv": " -F 1", "gemm": ""}
 NAME = "lib"
 _OBJECT = re.compile(r"^ \.\S+\s+0x[0-9a-f]+\s+0x([0-9a-f]+) \S*?build/[^/\s]+/(\S+)\.o$", re.M)
 _NOT_LOADED = (".comment", ".debug", ".note")
@@ -71,8 +73,8 @@ def main() -> int:
         for trait, mode in cells:
             select = folder / "select.toml"
             select.write_text(
-                f"lists = [{json.dumps(str(listed))}]\ntraits = [{json.dumps(trait)}]\nmodes = [{json.dumps(mode)}]\n"
-                "reference = false\n"
+                f"lists = [{json.dumps(str(listed))}]\ntraits = [{json.dumps(TERMS.get(trait, trait))}]\n"
+                f"modes = [{json.dumps(mode)}]\nreference = false\n"
             )
             size = made(folder, given.target, given.jobs, ["--select", str(select)])
             if size is not None:
@@ -90,18 +92,19 @@ def main() -> int:
 def problems_of(lists: Sequence[str], every: int) -> dict[tuple[str, str], list[str]]:
     """Driver commands of each trait and mode: the layers of the lists, whatever types and directions stand there."""
     layers = dict.fromkeys(
-        re.sub(r" -F \d+| -t 1", "", line.partition(" ")[2])
+        re.sub(r"^(conv|gemm)\w*|( -F \d+| -t 1)\b", r"\1", line)
         for name in lists
         for line in (PROBLEMS / f"{name}.txt").read_text().splitlines()
-        if line.startswith("conv") and " " in line
+        if re.match(r"(conv|gemm)\w* -", line)
     )
     cells: dict[tuple[str, str], list[str]] = {}
-    for trait, base in TRAITS.items():
+    for trait, suffix in TRAITS.items():
         for mode, direction in MODES.items():
             for layer in list(layers)[::every]:
-                if (" -m trans" in layer) != (mode == "deconv") and mode in ("fwd", "deconv"):
+                own = "gemm" if layer.startswith("gemm") else "deconv" if " -m trans" in layer else "fwd"
+                if own != mode and (own == "gemm" or mode not in ("bwd", "wrw")):
                     continue
-                line = f"{base} {layer} -F {direction}"
+                line = f"{layer[:4]}{suffix}{layer[4:]}{direction}"
                 try:
                     parse_problem(line)
                 except TilesmithError:  # such as gradients of weights in integers
@@ -114,13 +117,12 @@ def made(folder: Path, target: str, jobs: int | None, words: list[str]) -> Size 
     """The shared library of these words of ``embed``; None if no problem has a plan."""
     project, said = folder / "project", StringIO()
     more = ["-j", str(jobs)] if jobs else []
-    with redirect_stdout(said):
+    with redirect_stdout(said), redirect_stderr(StringIO()) as noted:
         # A problem that no kernel fits is named, and left out.
         status = command(["embed", *words, "--target", target, "--name", NAME, "--shared", "--sources-only", "--json",
                           "-o", str(project), *more])  # fmt: skip
     if not said.getvalue():
-        if status == 0:
-            sys.exit("embed printed nothing")
+        print(f"nothing (status {status}): {noted.getvalue()[-200:]}", flush=True)
         return None
     found = json.loads(said.getvalue())
     library, listing = project / "lib" / f"{NAME}.so", folder / "map.txt"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import struct
-import zlib
 from dataclasses import replace
 
 import pytest
@@ -13,11 +10,9 @@ from tilesmith.errors import CompileError, NoCompilerError
 from tilesmith.plan.records import Source
 from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.targets.detect import host_target
-from tilesmith.toolchain import build as build_module
 from tilesmith.toolchain import nvrtc as nvrtc_module
 from tilesmith.toolchain.build import build_unit, find_toolchain
 from tilesmith.toolchain.cache import ArtifactCache, artifact_key
-from tilesmith.toolchain.cubin import UNREAD, slim
 from tilesmith.toolchain.nvrtc import Nvrtc, find_nvrtc
 from tilesmith.toolchain.resources import read_resources
 
@@ -43,46 +38,6 @@ def test_a_cubin_for_every_arch(arch, tmp_path):
     assert found.shared_bytes >= 256
     assert 4 <= found.registers <= 32
     assert (found.stack_bytes, found.spill_store_bytes, found.spill_load_bytes, found.warnings) == (0, 0, 0, ())
-
-
-def sections(cubin):
-    """The bytes of each section by its name."""
-    (table,), (size, count, names) = struct.unpack_from("<Q", cubin, 40), struct.unpack_from("<HHH", cubin, 58)
-    rows = [struct.unpack_from("<II16xQQ", cubin, table + i * size) for i in range(count)]
-    texts = cubin[rows[names][2] :]
-    there = [row for row in rows if row[1] != 8]  # shared memory has no bytes in the file
-    return {texts[at:].partition(b"\0")[0]: cubin[begin : begin + nbytes] for at, _, begin, nbytes in there}
-
-
-@pytest.mark.parametrize("arch", CUDA_TARGETS)
-def test_a_cubin_lacks_what_only_debuggers_read(arch, tmp_path, monkeypatch):
-    made = {}
-    for name, change in (("slim", slim), ("whole", bytes)):
-        monkeypatch.setattr(build_module, "slim", change)
-        build_unit([SOURCE], CUDA_TARGETS[arch], tmp_path / name)
-        made[name] = (tmp_path / name).read_bytes()
-    assert slim(made["whole"]) == made["slim"] == slim(made["slim"])
-    taken, kept = sections(made["slim"]), sections(made["whole"])
-    assert taken.keys() == kept.keys()
-    changed = {name for name in kept if taken[name] != kept[name]}
-    assert changed
-    assert changed <= set(UNREAD)
-    assert not any(taken[name] for name in changed)
-    assert len(zlib.compress(made["whole"])) - len(zlib.compress(made["slim"])) > 100
-
-
-def test_what_is_no_cubin_stays_as_it_is(tmp_path):
-    build_unit([SOURCE], H200, tmp_path / "unit.cubin")
-    cubin, draw = (tmp_path / "unit.cubin").read_bytes(), random.Random(1)
-    for damaged in (b"", b"PTX\0", cubin[:20], cubin[:64], cubin[: len(cubin) // 2]):
-        assert slim(damaged) == damaged
-    for _ in range(2000):
-        changed = bytearray(cubin)
-        for _ in range(3):
-            changed[draw.randrange(40, 64) if draw.random() < 0.5 else draw.randrange(len(changed))] = draw.randrange(
-                256
-            )
-        assert len(slim(bytes(changed))) == len(cubin)
 
 
 def test_the_cache_keeps_cubins_and_what_they_take(tmp_path):

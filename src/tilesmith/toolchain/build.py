@@ -16,7 +16,6 @@ from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.compilers import Compiler, command_line, compiler_for, temporary
-from tilesmith.toolchain.cubin import slim
 from tilesmith.toolchain.files import scratch
 from tilesmith.toolchain.nvrtc import Nvrtc, find_nvrtc
 from tilesmith.toolchain.processes import run
@@ -81,8 +80,6 @@ def build_unit(
                 f"{compiler.identity} makes binaries that {target.name} cannot run ({reason}); "
                 "set CC to a compiler that makes them, without flags such as -m32"
             )
-        if language == "cuda":
-            Path(staged).write_bytes(slim(Path(staged).read_bytes()))
         os.replace(staged, out_path)
         return read_resources(log)
     except BaseException:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tilesmith.errors import NoCompilerError
 from tilesmith.targets.target import CudaTarget
-from tilesmith.toolchain.cubin import UNREAD
 
 _COMMON = ("--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v")
 # The first NVRTC that knows an arch, by compute capability.
@@ -42,14 +41,13 @@ class Nvrtc:
 
     @property
     def fingerprint(self) -> str:
-        """The compiler's part of an artifact's key: its file and size too, since updates keep the version's number, and
-        what ``slim`` takes off its cubins."""
+        """The compiler's part of an artifact's key: its file and size too, since updates keep the version's number."""
         file = os.path.realpath(self.library)
         try:
             size = os.stat(file).st_size
         except OSError:  # it is found by the loader
             size = 0
-        return repr((self.version, file, size, UNREAD))
+        return repr((self.version, file, size))
 
     def environment_of(self, process: Mapping[str, str]) -> dict[str, str]:
         """The environment of its process."""
