@@ -37,6 +37,12 @@ TRAITS = {"fp32": "", "fp16": "fp16", "bf16": "bfp16", "fp8": "fp8", "int8": "in
 TERMS = {"int8": "*/int8"}  # of selections: the input of bwd is the result, which is int32
 MODES = {"fwd": " -F 1", "bwd": " -F 2", "wrw": " -F 4", "deconv": " -F 1", "gemm": ""}
 NAME = "lib"
+PARTS = {
+    "ts_reference": "the plain reference", "ts_cuda": "launching on GPUs", "ts_library": "the calls",
+    "ts_machine": "which machine this is", "ts_target": "which machine this is", "ts_decode": "reading plans",
+    **dict.fromkeys(("ts_package", "ts_inflate", "ts_lzma", "ts_sha256"), "reading packages"),
+    **dict.fromkeys(("ts_run", "ts_pool", "ts_image", "ts_wait"), "running plans"),
+}  # fmt: skip  # what the runtime's files are for
 _OBJECT = re.compile(r"^ \.\S+\s+0x[0-9a-f]+\s+0x([0-9a-f]+) \S*?build/[^/\s]+/(\S+)\.o$", re.M)
 _NOT_LOADED = (".comment", ".debug", ".note")
 
@@ -157,15 +163,8 @@ def part_of(path: str) -> str:
         return "kernels of CPUs"
     if folder == "packages":
         return "plans and packed kernels"
-    for begin, part in (("ts_reference", "the plain reference"), ("ts_cuda", "launching on GPUs"),
-                        ("ts_machine", "which machine this is"), ("ts_target", "which machine this is"),
-                        ("ts_package", "reading packages"), ("ts_inflate", "reading packages"),
-                        ("ts_sha256", "reading packages"), ("ts_library", "the calls"), ("ts_run", "running plans"),
-                        ("ts_pool", "running plans"), ("ts_image", "running plans"), ("ts_wait", "running plans"),
-                        ("ts_decode", "reading plans")):  # fmt: skip
-        if name.startswith(begin):
-            return part
-    return "describing problems" if folder == "runtime" else "tables of contents"
+    found = next((part for begin, part in PARTS.items() if name.startswith(begin)), "describing problems")
+    return found if folder == "runtime" else "tables of contents"
 
 
 def show(what: str, size: Size, full: Size) -> None:
