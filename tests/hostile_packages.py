@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from package_samples import MANIFEST, binary, digest, package, plan, row
 from tilesmith.package.form import SIGNED, _sealed, encode, identity, with_signature
 from tilesmith.package.making import PackedPlan, make_package
-from tilesmith.package.records import KernelPackage, Kind, name_of, new_entry
+from tilesmith.package.records import Form, KernelPackage, Kind, name_of, new_entry
 
 MAKER = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
@@ -155,10 +155,10 @@ def swapped(data: bytes) -> Iterator[bytes]:
                 yield from (each for each in made if each not in (data, other))  # right digests make some whole again
 
 
-def packed_as_told(stored: bytes, content: str, kind: Kind, size: int) -> bytes:
-    """A package of one deflated entry, with what its maker would refuse."""
+def packed_as_told(stored: bytes, content: str, kind: Kind, size: int, form: Form = Form.DEFLATED) -> bytes:
+    """A package of one entry of this form, with what its maker would refuse."""
     entry = new_entry(kind, content if kind == Kind.BINARY else name_of("p", "t"), b"x" * 100)
-    for name, value in (("stored", stored), ("size", size), ("is_deflated", True), ("digest", content)):
+    for name, value in (("stored", stored), ("size", size), ("form", form), ("digest", content)):
         object.__setattr__(entry, name, value)
     return encode(KernelPackage(MANIFEST, (entry,)))
 

@@ -1,8 +1,10 @@
-/* What is fuzzed: the reader of kernel packages, and inflating.
+/* What is fuzzed: the reader of kernel packages, inflating, and expanding LZMA.
  *
  * The input is a package. It is opened as it is, and once more with every digest made right, from the entries up to the
- * header: mutations would never get past them. All that a package lets through is read. The input is also inflated. */
+ * header: mutations would never get past them. All that a package lets through is read. The input is also
+ * inflated, and expanded as LZMA. */
 #include "ts_inflate.h"
+#include "ts_lzma.h"
 #include "ts_package.h"
 #include "ts_sha256.h"
 
@@ -42,9 +44,10 @@ static void mend_entry(uint8_t *page, uint32_t page_bytes, uint8_t *record, cons
   uint8_t *content = NULL;
   ts_sha256(stored, stored_bytes, record + 80);
   memcpy(record + 48, record + 80, TS_SHA256_BYTES);
-  if (record[1] == 1 && most <= MOST_CONTENT) {
+  if (record[1] && record[1] <= 2 && most <= MOST_CONTENT) {
     content = memory(most);
-    if (ts_inflate(stored, stored_bytes, content, most)) ts_sha256(content, most, record + 48);
+    if ((record[1] == 1 ? ts_inflate : ts_unlzma)(stored, stored_bytes, content, most))
+      ts_sha256(content, most, record + 48);
     free(content);
   }
   const uint32_t name_at = (uint32_t)number(record + 12, 4);
@@ -125,16 +128,17 @@ static void read_package(const uint8_t *bytes, size_t size) {
   ts_package_close(package);
 }
 
-static void inflate(const uint8_t *data, size_t size) {
+static void expand(const uint8_t *data, size_t size) {
   if (size < 3) return;
   const size_t room = number(data, 3) % 100000;
   uint8_t *content = memory(room);
   ts_inflate(data + 3, size - 3, content, room);
+  ts_unlzma(data + 3, size - 3, content, room);
   free(content);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  inflate(data, size);
+  expand(data, size);
   read_package(data, size);
   uint8_t *bytes = memory(size);
   memcpy(bytes, data, size);

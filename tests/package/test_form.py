@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import random
 import struct
@@ -19,7 +20,7 @@ from tilesmith.errors import PackageError
 from tilesmith.package.files import PackageFile, write
 from tilesmith.package.form import encode, identity, with_signature
 from tilesmith.package.making import PackedPlan, make_package
-from tilesmith.package.records import KernelPackage, Kind, Manifest, name_of, new_entry
+from tilesmith.package.records import Form, KernelPackage, Kind, Manifest, name_of, new_entry
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -70,7 +71,7 @@ def test_a_package_by_hand():
             )
             raw = data[stored_at : stored_at + stored]
             assert hashlib.sha256(raw).digest() == stored_sha
-            content = zlib.decompress(raw, -15) if form else raw
+            content = (bytes, lambda data: zlib.decompress(data, -15), by_liblzma)[form](raw)
             assert (len(content), hashlib.sha256(content).digest()) == (nbytes, sha)
             name = page[name_at : name_at + name_length].decode()
             found.append((kind, name, rank, revision, time_us, content))
@@ -78,6 +79,37 @@ def test_a_package_by_hand():
         page_at += length
     assert found == [(e.kind, e.name, e.rank, e.revision, e.time_us, e.content()) for e in made.entries]
     assert sorted(found) == found
+
+
+def by_liblzma(stored):
+    filters = [{"id": lzma.FILTER_LZMA1, "dict_size": 1 << 26, "lc": 1, "lp": 2, "pb": 3}]
+    return lzma.decompress(stored, format=lzma.FORMAT_RAW, filters=filters)
+
+
+def test_a_large_kernel_is_lzma(tmp_path):
+    """Where that saves an eighth. Such a package has version 2; one without such an entry does not."""
+    draw = random.Random(1)
+    rough = [draw.randbytes(5) + bytes(3) + draw.choice((b"\0\x0e", b"\0\x0f")) + bytes(6) for _ in range(400)]
+    kernels = {digest(data): data for data in (b"".join(rough), draw.randbytes(9000), binary(1))}
+    plans = [PackedPlan(plan(f"p{n}", data)) for n, data in enumerate(kernels.values())]
+    made = make_package(MANIFEST, plans, kernels)
+    forms = {entry.name: entry.form for entry in made.of_kind(Kind.BINARY)}
+    assert [forms[name] for name in list(kernels)[:2]] == [Form.LZMA, Form.PLAIN]
+    write(tmp_path / "a.kdb", made)
+    read = PackageFile(tmp_path / "a.kdb")
+    read.verify()
+    assert read.load() == made
+    for name, data in kernels.items():
+        assert read.read(read.find(Kind.BINARY, name)) == read.entry(read.find(Kind.BINARY, name)).content() == data
+    (packed,) = (entry for entry in made.entries if entry.form == Form.LZMA)
+    assert by_liblzma(packed.stored) == packed.content()
+    assert 8 * len(packed.stored) < 7 * len(zlib.compress(packed.content(), 9))
+    assert struct.unpack_from("<I", encode(made), 8) == (2,)
+    plain = replace(made, entries=tuple(e for e in made.entries if e.kind != Kind.BINARY))
+    assert struct.unpack_from("<I", encode(plain), 8) == (1,)
+    damaged = replace(packed, stored=packed.stored[:-1] + b"\1")
+    with pytest.raises(PackageError, match="damaged"):
+        damaged.content()
 
 
 def test_the_same_bytes_in_any_order_and_process():

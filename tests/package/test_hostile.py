@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import lzma
 import os
 import random
 import resource
@@ -20,7 +21,7 @@ from tilesmith.errors import PackageError
 from tilesmith.package.files import PackageFile, write
 from tilesmith.package.form import _sealed, encode
 from tilesmith.package.making import PackedPlan, make_package
-from tilesmith.package.records import KernelPackage, Kind, Manifest, name_of, new_entry
+from tilesmith.package.records import Form, KernelPackage, Kind, Manifest, name_of, new_entry
 
 DATA = encode(package(2))
 CONTENTS = {entry.key: entry.content() for entry in package(2).entries}
@@ -174,6 +175,28 @@ def test_contents_that_cost_more_than_they_hold():
     assert zlib.decompressobj(-15).decompress(long) == b"a"
     with pytest.raises(PackageError, match="impossible here"):
         PackageFile(packed_as_told(long, digest(b"a"), Kind.FIND, 1)).entry(0)
+
+
+def test_lzma_that_is_not_what_it_says():
+    """Too long and too short, damaged, from nothing, in a package of version 1: refused. None grows the process."""
+    how = {"id": lzma.FILTER_LZMA1, "dict_size": 4096, "lc": 1, "lp": 2, "pb": 3}
+    text = b"words of a text, " * 300
+    stored = lzma.compress(text, format=lzma.FORMAT_RAW, filters=[how])
+    whole = packed_as_told(stored, digest(text), Kind.BINARY, len(text), Form.LZMA)
+    assert PackageFile(whole).read(0) == text
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for data, size in (
+        (stored, len(text) - 1), (stored, len(text) + 1), (stored, 1032 * len(stored)), (stored[:-1], len(text)),
+        (b"\1" + stored[1:], len(text)), (stored + b"\0", len(text)), (bytes(100), len(text)), (b"\0" * 4, len(text)),
+        (stored, 1032 * len(stored) + 1), (bytes(1 << 16), 1 << 26), (b"\xff" * 99, 9999),
+    ):  # fmt: skip
+        with pytest.raises(PackageError):
+            PackageFile(packed_as_told(data, digest(text), Kind.BINARY, size, Form.LZMA)).read(0)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 80 << 10
+    older = bytearray(whole)
+    older[8] = 1
+    with pytest.raises(PackageError, match="form 2, which do not exist"):
+        PackageFile(resealed(bytes(older))).read(0)
 
 
 def test_a_header_that_leads_to_another_folder():

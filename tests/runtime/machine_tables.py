@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,12 +24,12 @@ def target_tables() -> str:
     return whole(
         "TS_TARGET_TABLES_H",
         "/* CPUs, of one instruction set the lowest first: each runs what those before it run. */\n",
-        table("cpu_archs", "const char *arch; int instruction_set;", archs),
+        table("cpu_archs", "char arch[]; int instruction_set;", archs),
         "/* GPUs; code of those that are `portable` runs on later minors of the same major. PTX runs on all that is\n"
         " * later; `like` is the arch of its common card. */\n",
-        table("cuda_archs", "const char *arch; int major, minor, portable, is_ptx; const char *like;", cuda_rows()),
+        table("cuda_archs", "char arch[]; int major, minor, portable, is_ptx; char like[];", cuda_rows()),
         "/* The first of each arch is its common card. */\n",
-        table("cards", "const char *name, *arch; uint32_t cores;", card_rows()),
+        table("cards", "char name[], arch[]; uint32_t cores;", card_rows()),
     )
 
 
@@ -49,19 +50,19 @@ def machine_tables() -> str:
     return whole(
         "TS_MACHINE_TABLES_H",
         "/* x86-64: the features that each arch adds to the one before it. */\n",
-        table(
-            "x86_levels", "const char *arch; uint32_t adds;", ((arch, Flags(adds)) for arch, adds in cpu._X86_LEVELS)
-        ),
+        table("x86_levels", "char arch[]; uint32_t adds;", ((arch, Flags(adds)) for arch, adds in cpu._X86_LEVELS)),
         "/* cpuid's text, and what targets call the maker. */\n",
-        table("makers", "const char *vendor, *maker;", detect._MAKERS.items()),
+        table("makers", "char vendor[], maker[];", detect._MAKERS.items()),
         "/* AMD: family, first and last model. */\n",
-        table("amd", "uint32_t family, first, last; const char *name;", ((*k, v) for k, v in detect._AMD.items())),
+        table("amd", "uint8_t family, first, last; char name[];", ((*k, v) for k, v in detect._AMD.items())),
         "/* Intel: models of family 6. */\n",
-        table("intel", "uint32_t model; const char *name;", intel),
+        table("intel", "uint8_t model; char name[];", intel),
         "/* Arm: who made the core, and which one it is. */\n",
-        table("arm", "uint32_t implementer, part; const char *name;", ((*k, v) for k, v in detect._ARM.items())),
+        table("arm", "uint16_t implementer, part; char name[];", ((*k, v) for k, v in detect._ARM.items())),
         "/* Words of a device's name that do not tell cards apart. */\n",
-        "static const char *const noise[] = {" + ", ".join(map(shown, sorted(cards._NOISE))) + "};\n\n",
+        f"static const char noise[][{1 + max(map(len, cards._NOISE))}] = {{"
+        + ", ".join(map(shown, sorted(cards._NOISE)))
+        + "};\n\n",
     )
 
 
@@ -81,8 +82,13 @@ def whole(guard: str, *parts: str) -> str:
 
 
 def table(name: str, fields: str, rows: Iterable[Iterable[object]]) -> str:
-    """One constant array."""
-    lines = "".join(f"  {{{', '.join(map(shown, each))}}},\n" for each in rows)
+    """One constant array. Its texts, ``name[]``, lie in it: a pointer would cost a library a relocation."""
+    found = [tuple(each) for each in rows]
+    for column, field in enumerate(re.findall(r"(\w+(?:\[\])?)[,;]", fields)):
+        if field.endswith("[]"):
+            width = 1 + max(len(str(each[column])) for each in found)
+            fields = fields.replace(field, f"{field[:-1]}{width}]")
+    lines = "".join(f"  {{{', '.join(map(shown, each))}}},\n" for each in found)
     return f"static const struct {{ {fields} }} {name}[] = {{\n{lines}}};\n\n"
 
 

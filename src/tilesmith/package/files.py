@@ -9,7 +9,7 @@ from tilesmith.db.package_rows import TABLES, check_rows, records_in, rows_in
 from tilesmith.db.records import Record
 from tilesmith.errors import PackageError
 from tilesmith.package.form import encode
-from tilesmith.package.records import KernelPackage, Kind, PackageEntry
+from tilesmith.package.records import Form, KernelPackage, Kind, PackageEntry
 from tilesmith.runtime.packages import PackageReader
 from tilesmith.toolchain.files import replace
 
@@ -22,11 +22,11 @@ class PackageFile(PackageReader):
     def entry(self, index: int) -> PackageEntry:
         """The entry at ``index``, as it is stored."""
         try:
-            kind, name, rank, revision, time_us, is_deflated, _, size, digest, _ = self._package.entry(index)
+            kind, name, rank, revision, time_us, form, _, size, digest, _ = self._package.entry(index)
             stored = self._package.read_stored(index)
         except PackageError as error:
             raise self._named(error) from None
-        return PackageEntry(Kind(kind), name, stored, bool(is_deflated), size, digest.hex(), rank, revision, time_us)
+        return PackageEntry(Kind(kind), name, stored, Form(form), size, digest.hex(), rank, revision, time_us)
 
     def entries(self) -> Iterator[PackageEntry]:
         """Every entry, in order."""

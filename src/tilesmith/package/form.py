@@ -3,7 +3,7 @@
 Header, 512 bytes::
 
       0  magic "TSKDB\\r\\n\\x1a"
-      8  u32 version 1, u32 bytes of the header 512
+      8  u32 version (2 if an entry is LZMA, else 1), u32 bytes of the header 512
      16  u64 bytes of the package
      24  u32 entries, u32 pages
      32  u64 bytes of the page table, u64 of the index, u64 of the payload; u64 0
@@ -24,13 +24,14 @@ then the names of their first entries, one after the other::
 
 A page has 112 bytes for each of its entries, then their names, one after the other::
 
-      0  u8 kind, u8 form (0 as it is, 1 deflated), u16 0
+      0  u8 kind, u8 form (0 as it is, 1 deflated, 2 LZMA), u16 0
       4  u32 rank, u32 revision, u32 where its name begins in the page, u32 bytes of its name, u32 0
      24  u64 stored bytes, u64 bytes of the content, f64 time in microseconds
      48  sha256 of the content, sha256 of the stored bytes
 
 The payload has the stored bytes of all entries in their order. A signature signs ``SIGNED`` and the sha256 of bytes 0
-to 383, which are the identity of the package. Deflated entries are raw streams (RFC 1951), at most 64 MiB inflated.
+to 383, which are the identity of the package. Deflated entries are raw streams (RFC 1951). LZMA entries are raw
+streams of LZMA1 with lc 1, lp 2, pb 3 and an end marker. Both have at most 64 MiB expanded.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from tilesmith.errors import PackageError
-from tilesmith.package.records import MOST_ENTRIES, KernelPackage, PackageEntry
+from tilesmith.package.records import MOST_ENTRIES, Form, KernelPackage, PackageEntry
 
 MAGIC = b"TSKDB\r\n\x1a"
-VERSION = 1
+VERSION = 2
 SIGNED = b"tilesmith package 1\n"
 HEADER_BYTES = 512
 _HEADER, _SEALED, _IDENTITY, _KEY, _PAGE = HEADER_BYTES, 480, 384, 32, 64
@@ -76,8 +77,9 @@ def encode(package: KernelPackage) -> bytes:
         at += sum(len(entry.stored) for entry in group)
     table, index, payload = b"".join(rows + names), b"".join(pages), b"".join(entry.stored for entry in entries)
     m = package.manifest
+    version = VERSION if any(entry.form == Form.LZMA for entry in entries) else 1
     head = _HEAD.pack(
-        MAGIC, VERSION, _HEADER, at, len(entries), len(pages), len(table), len(index), len(payload), 0, m.counter,
+        MAGIC, version, _HEADER, at, len(entries), len(pages), len(table), len(index), len(payload), 0, m.counter,
         m.date, hashlib.sha256(table).digest(), m.generator.encode(), m.name.encode(), m.target.encode(),
         m.maker.encode(),
     )  # fmt: skip
@@ -114,7 +116,7 @@ def _page(entries: Sequence[PackageEntry]) -> bytes:
     for entry in entries:
         records.append(
             _RECORD.pack(
-                entry.kind, entry.is_deflated, 0, entry.rank, entry.revision, at, len(entry.name), 0,
+                entry.kind, entry.form, 0, entry.rank, entry.revision, at, len(entry.name), 0,
                 len(entry.stored), entry.size, entry.time_us, bytes.fromhex(entry.digest),
                 hashlib.sha256(entry.stored).digest(),
             )

@@ -72,7 +72,7 @@ def ranked(plans: Iterable[PackageEntry]) -> tuple[PackageEntry, ...]:
     """The plans of one name with their ranks: by their times; those without one last, in the order given."""
     ordered = sorted(plans, key=lambda entry: entry.time_us or float("inf"))
     return tuple(
-        PackageEntry(e.kind, e.name, e.stored, e.is_deflated, e.size, e.digest, rank, e.revision, e.time_us)
+        PackageEntry(e.kind, e.name, e.stored, e.form, e.size, e.digest, rank, e.revision, e.time_us)
         for rank, e in enumerate(ordered)
     )
 

@@ -38,7 +38,7 @@ _LEFT_OUT = (
     "ts_sha512.h",
 )  # fmt: skip
 _REFERENCE = "ts_reference"  # begins the names of its files
-_FAST = ("ts_cuda_run", "ts_inflate", "ts_library_run", "ts_pool", "ts_run", "ts_sha256", "ts_wait")
+_FAST = ("ts_cuda_run", "ts_inflate", "ts_library_run", "ts_lzma", "ts_pool", "ts_run", "ts_sha256", "ts_wait")
 _HOLE = re.compile(r"@([A-Z_]+)@")
 _LINKS = "-lpthread -ldl -lm"
 

@@ -50,6 +50,8 @@ int bound_types_init(PyObject *module);
 PyObject *is_public_key(PyObject *module, PyObject *key);
 /* is_signature(key, signature, message): whether ed25519 says so. */
 PyObject *is_signature(PyObject *module, PyObject *arguments);
+/* unlzma(stored, size): the `size` bytes that a package stores as LZMA; None for bytes that are no such stream. */
+PyObject *unlzma(PyObject *module, PyObject *arguments);
 
 int package_type_init(PyObject *module, PyObject *errors);
 

@@ -266,6 +266,8 @@ static PyMethodDef module_methods[] = {
     {"torch_settings", torch_settings, METH_NOARGS,
      "Whether autocast, a profiler or deterministic algorithms of PyTorch are switched on."},
     {"is_public_key", is_public_key, METH_O, "is_public_key(bytes): whether they are a public key of ed25519."},
+    {"unlzma", unlzma, METH_VARARGS,
+     "unlzma(stored, size): the `size` bytes that a package stores as LZMA; None for bytes that are no such stream."},
     {"is_signature", is_signature, METH_VARARGS,
      "is_signature(key, signature, message): whether ed25519 says so; all are bytes."},
     {"cuda_open", module_cuda_open, METH_O, "cuda_open(library or None): open the CUDA driver; LaunchError without."},

@@ -2,6 +2,7 @@
 #include "loaded.h"
 
 #include "ts_ed25519.h"
+#include "ts_lzma.h"
 #include "ts_package.h"
 
 #include <string.h>
@@ -115,7 +116,7 @@ static PyObject *package_entry(package_object *self, PyObject *object) {
   if (read_index(self, object, &index) < 0) return NULL;
   if (package_failed(ts_package_entry(self->package, index, &e, &error), &error)) return NULL;
   return Py_BuildValue("is#IIdiKKy#y#", (int)e.kind, e.name, (Py_ssize_t)e.name_bytes, e.rank, e.revision, e.time_us,
-                       e.is_deflated, (unsigned long long)e.stored_bytes, (unsigned long long)e.size, e.digest,
+                       e.form, (unsigned long long)e.stored_bytes, (unsigned long long)e.size, e.digest,
                        (Py_ssize_t)TS_PACKAGE_DIGEST, e.stored_digest, (Py_ssize_t)TS_PACKAGE_DIGEST);
 }
 
@@ -172,6 +173,18 @@ PyObject *is_signature(PyObject *module, PyObject *arguments) {
   return PyBool_FromLong(ts_ed25519_verify((const uint8_t *)key, (const uint8_t *)signature, message, (size_t)size));
 }
 
+PyObject *unlzma(PyObject *module, PyObject *arguments) {
+  (void)module;
+  const char *stored;
+  Py_ssize_t stored_bytes, size;
+  if (!PyArg_ParseTuple(arguments, "y#n", &stored, &stored_bytes, &size)) return NULL;
+  PyObject *content = PyBytes_FromStringAndSize(NULL, size);
+  if (content == NULL || ts_unlzma(stored, (size_t)stored_bytes, PyBytes_AsString(content), (size_t)size))
+    return content;
+  Py_DECREF(content);
+  Py_RETURN_NONE;
+}
+
 static PyObject *package_verify(package_object *self, PyObject *unused) {
   (void)unused;
   ts_error error = {""};
@@ -188,7 +201,7 @@ static PyMethodDef package_methods[] = {
     {"find", (PyCFunction)(void (*)(void))package_find, METH_FASTCALL,
      "find(kind, name, rank=0): the index of an entry, or None."},
     {"entry", (PyCFunction)package_entry, METH_O,
-     "entry(index): kind, name, rank, revision, time_us, is_deflated, stored bytes, size, digest, stored digest."},
+     "entry(index): kind, name, rank, revision, time_us, form, stored bytes, size, digest, stored digest."},
     {"read", (PyCFunction)package_read, METH_O, "read(index): the content of an entry, compared with its digest."},
     {"read_stored", (PyCFunction)package_read_stored, METH_O,
      "read_stored(index): an entry as it lies in the file, compared with its digest."},

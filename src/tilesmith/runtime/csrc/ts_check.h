@@ -23,10 +23,11 @@
 /* The axes of a tensor, counted from 0; a spatial axis also counts within D, H, W. */
 enum { TS_N, TS_C, TS_D, TS_H, TS_W, TS_AXES };
 
-/* By the numbers of ts_problem.h, as keys have them. */
-extern const char *const ts_dtype_names[];
-extern const char *const ts_mode_names[];
-extern const char *const ts_activation_names[];
+/* By the numbers of ts_problem.h, as keys have them. Texts lie in their tables: a pointer in a constant of a shared
+ * library costs the 24 bytes of a relocation. */
+extern const char ts_dtype_names[][8];
+extern const char ts_mode_names[][6];
+extern const char ts_activation_names[][12];
 
 typedef struct ts_epilogue {
   int bias;

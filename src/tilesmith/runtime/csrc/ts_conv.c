@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const PITCHES[TS_AXES] = {"image", "channel", "plane", "row", "c"};
+static const char PITCHES[TS_AXES][8] = {"image", "channel", "plane", "row", "c"};
 
 static ts_status read_layout(const char *name, uint32_t layout, int dims, ts_view *view, ts_error *error) {
   static const uint32_t usual[] = {TS_NCW, TS_NCHW, TS_NCDHW};
@@ -18,7 +18,7 @@ static ts_status read_layout(const char *name, uint32_t layout, int dims, ts_vie
   }
   const uint32_t wanted = 1 << TS_N | 1 << TS_C | 1 << TS_W | (dims > 1) << TS_H | (dims > 2) << TS_D;
   if (left || seen != wanted) {
-    static const char *const axes[] = {"NCW", "NCHW", "NCDHW"};
+    static const char axes[][6] = {"NCW", "NCHW", "NCDHW"};
     char letters[7] = "";
     left = layout & 0xFFFFFF;
     for (int i = 0; left; i++, left >>= 4)

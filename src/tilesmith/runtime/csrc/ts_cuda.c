@@ -9,33 +9,33 @@
 #include <string.h>
 
 static const struct {
-  const char *name;
-  size_t offset;
-  int optional;
+  char name[34];
+  uint8_t optional;
+  uint16_t offset;
 } symbols[] = {
-    {"cuInit", offsetof(ts_driver, init), 0},
-    {"cuDriverGetVersion", offsetof(ts_driver, driver_version), 0},
-    {"cuGetErrorName", offsetof(ts_driver, error_name), 0},
-    {"cuGetErrorString", offsetof(ts_driver, error_string), 0},
-    {"cuDeviceGetCount", offsetof(ts_driver, device_count), 0},
-    {"cuDeviceGet", offsetof(ts_driver, device_get), 0},
-    {"cuDeviceGetName", offsetof(ts_driver, device_name), 0},
-    {"cuDeviceGetAttribute", offsetof(ts_driver, device_attribute), 0},
-    {"cuDevicePrimaryCtxRetain", offsetof(ts_driver, primary_retain), 0},
-    {"cuCtxGetCurrent", offsetof(ts_driver, context_current), 0},
-    {"cuCtxGetDevice", offsetof(ts_driver, context_device), 0},
-    {"cuCtxPushCurrent_v2", offsetof(ts_driver, context_push), 0},
-    {"cuCtxPopCurrent_v2", offsetof(ts_driver, context_pop), 0},
-    {"cuThreadExchangeStreamCaptureMode", offsetof(ts_driver, capture_mode), 0},
-    {"cuModuleLoadData", offsetof(ts_driver, module_load), 0},
-    {"cuModuleGetFunction", offsetof(ts_driver, module_function), 0},
-    {"cuFuncGetAttribute", offsetof(ts_driver, function_get), 0},
-    {"cuFuncSetAttribute", offsetof(ts_driver, function_set), 0},
-    {"cuLaunchKernelEx", offsetof(ts_driver, launch), 0},
-    {"cuMemsetD8Async", offsetof(ts_driver, memset8), 0},
-    {"cuTensorMapEncodeTiled", offsetof(ts_driver, encode_tiled), 1},
-    {"cuTensorMapEncodeIm2col", offsetof(ts_driver, encode_im2col), 1},
-    {"cuTensorMapReplaceAddress", offsetof(ts_driver, replace_address), 1},
+    {"cuInit", 0, offsetof(ts_driver, init)},
+    {"cuDriverGetVersion", 0, offsetof(ts_driver, driver_version)},
+    {"cuGetErrorName", 0, offsetof(ts_driver, error_name)},
+    {"cuGetErrorString", 0, offsetof(ts_driver, error_string)},
+    {"cuDeviceGetCount", 0, offsetof(ts_driver, device_count)},
+    {"cuDeviceGet", 0, offsetof(ts_driver, device_get)},
+    {"cuDeviceGetName", 0, offsetof(ts_driver, device_name)},
+    {"cuDeviceGetAttribute", 0, offsetof(ts_driver, device_attribute)},
+    {"cuDevicePrimaryCtxRetain", 0, offsetof(ts_driver, primary_retain)},
+    {"cuCtxGetCurrent", 0, offsetof(ts_driver, context_current)},
+    {"cuCtxGetDevice", 0, offsetof(ts_driver, context_device)},
+    {"cuCtxPushCurrent_v2", 0, offsetof(ts_driver, context_push)},
+    {"cuCtxPopCurrent_v2", 0, offsetof(ts_driver, context_pop)},
+    {"cuThreadExchangeStreamCaptureMode", 0, offsetof(ts_driver, capture_mode)},
+    {"cuModuleLoadData", 0, offsetof(ts_driver, module_load)},
+    {"cuModuleGetFunction", 0, offsetof(ts_driver, module_function)},
+    {"cuFuncGetAttribute", 0, offsetof(ts_driver, function_get)},
+    {"cuFuncSetAttribute", 0, offsetof(ts_driver, function_set)},
+    {"cuLaunchKernelEx", 0, offsetof(ts_driver, launch)},
+    {"cuMemsetD8Async", 0, offsetof(ts_driver, memset8)},
+    {"cuTensorMapEncodeTiled", 1, offsetof(ts_driver, encode_tiled)},
+    {"cuTensorMapEncodeIm2col", 1, offsetof(ts_driver, encode_im2col)},
+    {"cuTensorMapReplaceAddress", 1, offsetof(ts_driver, replace_address)},
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

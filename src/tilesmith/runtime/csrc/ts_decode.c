@@ -10,7 +10,7 @@
 #define HEADER_BYTES 24
 
 static const struct {
-  const char *name;
+  char name[8];
   int64_t nbytes;
 } dtypes[] = {{"fp64", 8},    {"fp32", 4}, {"fp16", 2},  {"bf16", 2}, {"fp8e4m3", 1},
               {"fp8e5m2", 1}, {"int8", 1}, {"int32", 4}, {"tf32", 4}}; /* the last is no slot's, only a tensor map's */

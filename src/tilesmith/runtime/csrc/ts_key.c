@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-const char *const ts_dtype_names[] = {"default", "fp64",    "fp32", "fp16",  "bf16",
-                                      "fp8e4m3", "fp8e5m2", "int8", "int32", "tf32"};
-const char *const ts_mode_names[] = {"fwd", "bwd", "wrw", "bgrad"};
-const char *const ts_activation_names[] = {"none",    "relu", "leaky_relu", "silu",        "gelu",     "clamp",
-                                           "sigmoid", "tanh", "hardswish",  "hardsigmoid", "gelu_tanh"};
+const char ts_dtype_names[][8] = {"default", "fp64",    "fp32", "fp16",  "bf16",
+                                  "fp8e4m3", "fp8e5m2", "int8", "int32", "tf32"};
+const char ts_mode_names[][6] = {"fwd", "bwd", "wrw", "bgrad"};
+const char ts_activation_names[][12] = {"none",    "relu", "leaky_relu", "silu",        "gelu",     "clamp",
+                                        "sigmoid", "tanh", "hardswish",  "hardsigmoid", "gelu_tanh"};
 
 /* Those behind it came after keys of version 1. */
 #define LAST_FIRST_ACTIVATION TS_CLAMP

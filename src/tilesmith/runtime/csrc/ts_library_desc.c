@@ -5,7 +5,7 @@
 
 enum { X, W, Y, BIAS, RESIDUAL, SCALE };
 
-static const char *const called[] = {"x", "w", "y", "bias", "residual", "scale"};
+static const char called[][9] = {"x", "w", "y", "bias", "residual", "scale"};
 
 static uint32_t bytes_of(int dtype) {
   static const uint8_t bytes[] = {[TS_FP64] = 8,    [TS_FP32] = 4,    [TS_FP16] = 2, [TS_BF16] = 2,

@@ -6,7 +6,7 @@
 
 /* clang-format off */
 /* x86-64: the features that each arch adds to the one before it. */
-static const struct { const char *arch; uint32_t adds; } x86_levels[] = {
+static const struct { char arch[15]; uint32_t adds; } x86_levels[] = {
   {"x86_64-v2", HAS_CX16 | HAS_POPCNT | HAS_SSE4_1 | HAS_SSE4_2 | HAS_SSSE3},
   {"x86_64-v3", HAS_ABM | HAS_AVX | HAS_AVX2 | HAS_BMI1 | HAS_BMI2 | HAS_F16C | HAS_FMA | HAS_MOVBE},
   {"x86_64-v4", HAS_AVX512BW | HAS_AVX512CD | HAS_AVX512DQ | HAS_AVX512F | HAS_AVX512VL},
@@ -14,7 +14,7 @@ static const struct { const char *arch; uint32_t adds; } x86_levels[] = {
 };
 
 /* cpuid's text, and what targets call the maker. */
-static const struct { const char *vendor, *maker; } makers[] = {
+static const struct { char vendor[13], maker[8]; } makers[] = {
   {"AuthenticAMD", "amd"},
   {"GenuineIntel", "intel"},
   {"HygonGenuine", "hygon"},
@@ -22,7 +22,7 @@ static const struct { const char *vendor, *maker; } makers[] = {
 };
 
 /* AMD: family, first and last model. */
-static const struct { uint32_t family, first, last; const char *name; } amd[] = {
+static const struct { uint8_t family, first, last; char name[5]; } amd[] = {
   {23, 0, 47, "zen1"},
   {23, 48, 255, "zen2"},
   {24, 0, 255, "zen1"},
@@ -34,7 +34,7 @@ static const struct { uint32_t family, first, last; const char *name; } amd[] = 
 };
 
 /* Intel: models of family 6. */
-static const struct { uint32_t model; const char *name; } intel[] = {
+static const struct { uint8_t model; char name[16]; } intel[] = {
   {60, "haswell"},
   {61, "broadwell"},
   {63, "haswell"},
@@ -77,7 +77,7 @@ static const struct { uint32_t model; const char *name; } intel[] = {
 };
 
 /* Arm: who made the core, and which one it is. */
-static const struct { uint32_t implementer, part; const char *name; } arm[] = {
+static const struct { uint16_t implementer, part; char name[13]; } arm[] = {
   {65, 3331, "cortex-a53"},
   {65, 3335, "cortex-a57"},
   {65, 3336, "cortex-a72"},
@@ -92,7 +92,7 @@ static const struct { uint32_t implementer, part; const char *name; } arm[] = {
 };
 
 /* Words of a device's name that do not tell cards apart. */
-static const char *const noise[] = {"device", "geforce", "gpu", "graphics", "nvidia", "quadro", "tesla"};
+static const char noise[][9] = {"device", "geforce", "gpu", "graphics", "nvidia", "quadro", "tesla"};
 
 /* clang-format on */
 

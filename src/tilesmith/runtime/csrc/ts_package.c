@@ -10,6 +10,7 @@
 #include "ts_package.h"
 
 #include "ts_inflate.h"
+#include "ts_lzma.h"
 #include "ts_plan.h"
 #include "ts_sha256.h"
 
@@ -29,7 +30,7 @@
 #define ROW 56       /* of the page table, before the first names */
 #define RECORD 112   /* of an entry in its page, before the names */
 #define PAGE 64      /* entries of a page; the last one may have fewer */
-#define VERSION 1
+#define VERSION 2    /* 1: no entry is LZMA */
 #define DIGEST TS_PACKAGE_DIGEST
 
 typedef struct page {
@@ -127,7 +128,7 @@ static ts_status read_header(ts_package *p, ts_error *error) {
   uint8_t h[HEADER]; /* a copy: what is checked is what is used */
   if (p->size < HEADER || memcmp(memcpy(h, p->bytes, HEADER), "TSKDB\r\n\x1a", 8) != 0)
     REFUSE("these %zu bytes are no package", p->size);
-  if (u32(h + 8) != VERSION) REFUSE("package of version %u, this is version %d", u32(h + 8), VERSION);
+  if (u32(h + 8) < 1 || u32(h + 8) > VERSION) REFUSE("package of version %u, this reads 1 to %d", u32(h + 8), VERSION);
   if (u64(h + 16) != p->size) REFUSE("package of %llu bytes, got %zu", (unsigned long long)u64(h + 16), p->size);
   if (!has_digest(h, SEALED, h + SEALED)) REFUSE("the header of the package is damaged: its checksum is wrong");
   const uint64_t table = u64(h + 32), index = u64(h + 40), payload = u64(h + 48), most = p->size - HEADER;
@@ -284,7 +285,7 @@ static ts_entry entry_in(const uint8_t *bytes, uint32_t place) {
   ts_entry entry = {.kind = (ts_entry_kind)r[0],
                     .rank = u32(r + 4),
                     .revision = u32(r + 8),
-                    .is_deflated = r[1],
+                    .form = (ts_form)r[1],
                     .name = (const char *)bytes + u32(r + 12),
                     .name_bytes = u32(r + 16),
                     .stored_bytes = u64(r + 24),
@@ -319,6 +320,7 @@ static ts_status check_page(const ts_package *p, uint32_t index, const uint8_t *
   const uint64_t end = is_last ? p->size : it[1].payload_at;
   uint64_t name_at = (uint64_t)count * RECORD, at = it->payload_at;
   key before = {0, 0, "", 0};
+  const uint32_t forms = u32(p->table + 8) == 1 ? TS_FORM_DEFLATED : TS_FORM_LZMA;
   if (name_at > it->bytes) REFUSE("page %u of the package is too short for %u entries", index, count);
   for (uint32_t i = 0; i < count; i++) {
     const uint8_t *r = bytes + (size_t)i * RECORD;
@@ -326,11 +328,11 @@ static ts_status check_page(const ts_package *p, uint32_t index, const uint8_t *
       REFUSE("entry %u of the package has a name beyond its page, or one that is none", index * PAGE + i);
     name_at += u32(r + 16);
     const ts_entry entry = entry_in(bytes, i);
-    if (r[0] < TS_ENTRY_PLAN || r[0] > TS_ENTRY_PERF || r[1] > 1 || r[2] || r[3] || u32(r + 20))
+    if (r[0] < TS_ENTRY_PLAN || r[0] > TS_ENTRY_PERF || r[1] > forms || r[2] || r[3] || u32(r + 20))
       REFUSE("entry %u of the package is of kind %u and form %u, which do not exist", index * PAGE + i, r[0], r[1]);
     if (entry.size < 1 || entry.size > most_of(entry.kind) || entry.stored_bytes < 1 || entry.stored_bytes > end - at ||
-        (entry.is_deflated ? entry.stored_bytes >= entry.size || entry.size > entry.stored_bytes * TS_INFLATE_MOST
-                           : entry.size != entry.stored_bytes))
+        (entry.form ? entry.stored_bytes >= entry.size || entry.size > entry.stored_bytes * TS_INFLATE_MOST
+                    : entry.size != entry.stored_bytes))
       REFUSE("entry %u of the package has %llu bytes, %llu inflated: impossible here", index * PAGE + i,
              (unsigned long long)entry.stored_bytes, (unsigned long long)entry.size);
     at += entry.stored_bytes;
@@ -483,8 +485,10 @@ ts_status ts_package_read(const ts_package *package, uint32_t index, void *conte
   if (status == TS_OK) status = check_room(content, entry.size, capacity, error);
   if (status != TS_OK) return status;
   int fits = 1;
-  if (entry.is_deflated)
+  if (entry.form == TS_FORM_DEFLATED)
     fits = ts_inflate(stored, (size_t)entry.stored_bytes, content, (size_t)entry.size);
+  else if (entry.form == TS_FORM_LZMA)
+    fits = ts_unlzma(stored, (size_t)entry.stored_bytes, content, (size_t)entry.size);
   else
     memcpy(content, stored, (size_t)entry.size);
   if (!fits || !has_digest(content, (size_t)entry.size, entry.digest))
@@ -535,6 +539,7 @@ ts_status ts_package_verify(const ts_package *package, ts_error *error) {
   ts_status status = TS_OK;
   uint8_t *content = NULL;
   size_t room = 0;
+  int has_lzma = 0;
   for (uint32_t i = 0; status == TS_OK && i < package->facts.entries; i++) {
     ts_entry entry;
     status = ts_package_entry(package, i, &entry, error);
@@ -547,7 +552,10 @@ ts_status ts_package_verify(const ts_package *package, ts_error *error) {
     if (status == TS_OK) status = ts_package_read(package, i, content, room, error);
     if (status == TS_OK && entry.kind == TS_ENTRY_PLAN)
       status = verify_plan(package, i, content, (size_t)entry.size, error);
+    has_lzma |= status == TS_OK && entry.form == TS_FORM_LZMA;
   }
   free(content);
+  if (status == TS_OK && !has_lzma && u32(package->table + 8) != 1)
+    REFUSE("package of version %u, and no entry needs it", u32(package->table + 8));
   return status;
 }

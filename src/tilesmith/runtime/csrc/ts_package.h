@@ -44,11 +44,18 @@ typedef struct ts_package_facts {
   uint8_t signature[64];
 } ts_package_facts;
 
+/* How an entry is stored. */
+typedef enum ts_form {
+  TS_FORM_PLAIN = 0,
+  TS_FORM_DEFLATED, /* RFC 1951 */
+  TS_FORM_LZMA      /* in packages of version 2 */
+} ts_form;
+
 typedef struct ts_entry {
   ts_entry_kind kind;
   uint32_t rank;
   uint32_t revision; /* of a plan's solver */
-  int is_deflated;
+  ts_form form;
   double time_us;   /* the measured median of a plan's run; 0: not measured */
   const char *name; /* `name_bytes` printable bytes, no NUL at their end; lives as long as the package */
   size_t name_bytes;

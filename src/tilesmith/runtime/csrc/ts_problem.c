@@ -10,12 +10,12 @@ enum { CONV = 1, GEMM = 2 };
 #define MOST_SIZE 4096
 
 /* The fields that not every problem reads, with the kind of problem that does. */
-#define FIELD(name, readers) {#name, offsetof(ts_desc, name), sizeof(((ts_desc *)0)->name), readers}
+#define FIELD(name, readers) {#name, readers, offsetof(ts_desc, name), sizeof(((ts_desc *)0)->name)}
 static const struct {
-  const char *name;
-  size_t offset;
-  size_t size;
-  int readers;
+  char name[16];
+  uint8_t readers;
+  uint16_t offset;
+  uint16_t size;
 } special[] = {
     FIELD(mode, CONV),
     FIELD(transposed, CONV),

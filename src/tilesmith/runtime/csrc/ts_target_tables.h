@@ -6,7 +6,7 @@
 
 /* clang-format off */
 /* CPUs, of one instruction set the lowest first: each runs what those before it run. */
-static const struct { const char *arch; int instruction_set; } cpu_archs[] = {
+static const struct { char arch[15]; int instruction_set; } cpu_archs[] = {
   {"x86_64-v2", 0},
   {"x86_64-v3", 0},
   {"x86_64-v4", 0},
@@ -16,7 +16,7 @@ static const struct { const char *arch; int instruction_set; } cpu_archs[] = {
 
 /* GPUs; code of those that are `portable` runs on later minors of the same major. PTX runs on all that is
  * later; `like` is the arch of its common card. */
-static const struct { const char *arch; int major, minor, portable, is_ptx; const char *like; } cuda_archs[] = {
+static const struct { char arch[11]; int major, minor, portable, is_ptx; char like[8]; } cuda_archs[] = {
   {"sm_80", 8, 0, 1, 0, "sm_80"},
   {"sm_86", 8, 6, 1, 0, "sm_86"},
   {"sm_87", 8, 7, 1, 0, "sm_87"},
@@ -29,7 +29,7 @@ static const struct { const char *arch; int major, minor, portable, is_ptx; cons
 };
 
 /* The first of each arch is its common card. */
-static const struct { const char *name, *arch; uint32_t cores; } cards[] = {
+static const struct { char name[15], arch[8]; uint32_t cores; } cards[] = {
   {"a100-sxm4-40gb", "sm_80", 108},
   {"a100-sxm4-80gb", "sm_80", 108},
   {"a40", "sm_86", 84},

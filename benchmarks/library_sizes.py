@@ -1,0 +1,179 @@
+"""What one trait and one mode leave of a C library, and what its bytes are.
+
+python benchmarks/library_sizes.py [LIST ...] [--target sm_90a:132:h200] [--every N] [-j JOBS] [--out FILE.json]
+
+The full library has each convolution and matrix product of the lists (default: boo, deconv, diffusion, gemm_llm,
+gemm_odd, resnet50) in every trait and mode: fp32, fp16, bf16, fp8 and int8; fwd, bwd and wrw, deconv of the transposed
+ones, and gemm. Integers have no wrw. ``--every N`` takes each Nth line of the lists alone. A problem that has no plan
+for the target counts nowhere. The selected libraries have one trait and one mode of the same problems, without the
+plain reference. All of them are shared libraries, linked with --gc-sections and stripped; the bytes are those of the
+file, and of its code and constants (``size``: text and data). Nothing is tuned, and no GPU is asked. Exit status 1 if a
+selected library has a tenth of the full one or more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict, dataclass
+from io import StringIO
+from pathlib import Path
+
+from tilesmith.cli.main import run as command
+from tilesmith.errors import TilesmithError
+from tilesmith.problems.driver import parse_problem
+
+PROBLEMS = Path(__file__).parent / "problems"
+LISTS = ("boo", "deconv", "diffusion", "gemm_llm", "gemm_odd", "resnet50")
+TRAITS = {"fp32": "", "fp16": "fp16", "bf16": "bfp16", "fp8": "fp8", "int8": "int8"}
+TERMS = {"int8": "*/int8"}  # of selections: the input of bwd is the result, which is int32
+MODES = {"fwd": " -F 1", "bwd": " -F 2", "wrw": " -F 4", "deconv": " -F 1", "gemm": ""}
+NAME = "lib"
+PARTS = {
+    "ts_reference": "the plain reference", "ts_cuda": "launching on GPUs", "ts_library": "the calls",
+    "ts_machine": "which machine this is", "ts_target": "which machine this is", "ts_decode": "reading plans",
+    **dict.fromkeys(("ts_package", "ts_inflate", "ts_lzma", "ts_sha256"), "reading packages"),
+    **dict.fromkeys(("ts_run", "ts_pool", "ts_image", "ts_wait"), "running plans"),
+}  # fmt: skip  # what the runtime's files are for
+_OBJECT = re.compile(r"^ \.\S+\s+0x[0-9a-f]+\s+0x([0-9a-f]+) \S*?build/[^/\s]+/(\S+)\.o$", re.M)
+_NOT_LOADED = (".comment", ".debug", ".note")
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a shared library: what it holds, the bytes of its file and those of code and constants, by parts too."""
+
+    problems: int
+    kernels: int
+    file_bytes: int
+    loaded_bytes: int
+    parts: dict[str, int]
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("lists", nargs="*", metavar="LIST", help=f"default: {' '.join(LISTS)}")
+    options.add_argument("--target", default="sm_90a:132:h200", help="of the libraries (default: an H200)")
+    options.add_argument("--every", type=int, default=1, metavar="N", help="each Nth layer alone")
+    options.add_argument("-j", "--jobs", type=int, help="compilers at a time (default: one a core)")
+    options.add_argument("--out", type=Path, help="the figures as JSON")
+    given = options.parse_args()
+    cells = problems_of(given.lists or LISTS, given.every)
+    print("problems:", ", ".join(f"{trait} {mode} {len(found)}" for (trait, mode), found in cells.items()), flush=True)
+    with tempfile.TemporaryDirectory(prefix="tilesmith-sizes-") as name:
+        folder = Path(name)
+        os.environ["TILESMITH_DB_PATH"] = str(folder / "none.db")
+        listed = folder / "all.txt"
+        listed.write_text("\n".join(line for found in cells.values() for line in found))
+        full = made(folder, given.target, given.jobs, [str(listed)])
+        show("all traits and modes, with the plain reference", full, full)
+        selected = {}
+        for trait, mode in cells:
+            select = folder / "select.toml"
+            select.write_text(
+                f"lists = [{json.dumps(str(listed))}]\ntraits = [{json.dumps(TERMS.get(trait, trait))}]\n"
+                f"modes = [{json.dumps(mode)}]\nreference = false\n"
+            )
+            size = made(folder, given.target, given.jobs, ["--select", str(select)])
+            if size is not None:
+                selected[f"{trait} {mode}"] = size
+                show(f"{trait} {mode}", size, full)
+    if given.out:
+        found = {"target": given.target, "lists": given.lists or LISTS, "every": given.every, "full": asdict(full)}
+        given.out.write_text(json.dumps(found | {name: asdict(size) for name, size in selected.items()}, indent=1))
+    largest = max(selected, key=lambda name: selected[name].loaded_bytes)
+    ratio = selected[largest].loaded_bytes / full.loaded_bytes
+    print(f"one trait and one mode leave at most {ratio:.1%} ({largest})")
+    return int(ratio >= 0.1)
+
+
+def problems_of(lists: Sequence[str], every: int) -> dict[tuple[str, str], list[str]]:
+    """Driver commands of each trait and mode: the layers of the lists, whatever types and directions stand there."""
+    layers = dict.fromkeys(
+        re.sub(r"^(conv|gemm)\w*|( -F \d+| -t 1)\b", r"\1", line)
+        for name in lists
+        for line in (PROBLEMS / f"{name}.txt").read_text().splitlines()
+        if re.match(r"(conv|gemm)\w* -", line)
+    )
+    cells: dict[tuple[str, str], list[str]] = {}
+    for trait, suffix in TRAITS.items():
+        for mode, direction in MODES.items():
+            for layer in list(layers)[::every]:
+                own = "gemm" if layer.startswith("gemm") else "deconv" if " -m trans" in layer else "fwd"
+                if own != mode and (own == "gemm" or mode not in ("bwd", "wrw")):
+                    continue
+                line = f"{layer[:4]}{suffix}{layer[4:]}{direction}"
+                try:
+                    parse_problem(line)
+                except TilesmithError:  # such as gradients of weights in integers
+                    continue
+                cells.setdefault((trait, mode), []).append(line)
+    return cells
+
+
+def made(folder: Path, target: str, jobs: int | None, words: list[str]) -> Size | None:
+    """The shared library of these words of ``embed``; None if no problem has a plan."""
+    project, said = folder / "project", StringIO()
+    more = ["-j", str(jobs)] if jobs else []
+    with redirect_stdout(said), redirect_stderr(StringIO()) as noted:
+        # A problem that no kernel fits is named, and left out.
+        status = command(["embed", *words, "--target", target, "--name", NAME, "--shared", "--sources-only", "--json",
+                          "-o", str(project), *more])  # fmt: skip
+    if not said.getvalue():
+        print(f"nothing (status {status}): {noted.getvalue()[-200:]}", flush=True)
+        return None
+    found = json.loads(said.getvalue())
+    library, listing = project / "lib" / f"{NAME}.so", folder / "map.txt"
+    done = subprocess.run(
+        ["make", "-s", f"-j{jobs or os.cpu_count()}", "-C", str(project), f"LDFLAGS=-s -Wl,-Map={listing}", "shared"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        sys.exit(done.stderr[-2000:])
+    text, data = subprocess.check_output(["size", library], text=True).splitlines()[1].split()[:2]
+    loaded = int(text) + int(data)
+    return Size(found["problems"], found["kernels"], library.stat().st_size, loaded, parts_of(listing, loaded))
+
+
+def parts_of(listing: Path, loaded: int) -> dict[str, int]:
+    """The loaded bytes of a library by what they are for, from the linker's map."""
+    parts: Counter[str] = Counter()
+    joined = re.sub(
+        r"^( \.\S+)\n +", r"\1 ", listing.read_text().partition("Linker script and memory map")[2], flags=re.M
+    )
+    for match in _OBJECT.finditer(joined):
+        if not match[0].strip().startswith((*_NOT_LOADED, ".bss", ".tbss")):
+            parts[part_of(match[2])] += int(match[1], 16)
+    parts["the linker's tables"] = loaded - sum(parts.values())
+    return dict(parts.most_common())
+
+
+def part_of(path: str) -> str:
+    """What an object of the project is for."""
+    folder, _, name = path.rpartition("/")
+    if folder.startswith("kernels"):
+        return "kernels of CPUs"
+    if folder == "packages":
+        return "plans and packed kernels"
+    found = next((part for begin, part in PARTS.items() if name.startswith(begin)), "describing problems")
+    return found if folder == "runtime" else "tables of contents"
+
+
+def show(what: str, size: Size, full: Size) -> None:
+    print(
+        f"{what}: {size.problems} problems, {size.kernels} kernels, {size.loaded_bytes} bytes of code and constants "
+        f"({size.loaded_bytes / full.loaded_bytes:.1%}), a file of {size.file_bytes}"
+    )
+    print("   " + ", ".join(f"{part} {nbytes}" for part, nbytes in size.parts.items()), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
