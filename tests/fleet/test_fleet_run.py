@@ -174,10 +174,13 @@ def test_a_lost_client_goes_on_and_changes_no_answer(database, tmp_path):
     results.close()
     time.sleep(0.1)  # the workers end what they had begun, and nobody takes it
     again, rest = tuned(ThreadExecutor("a", "b"), database)
-    assert again.before >= 3
     told = [result.problem for result in [*first, *rest]]
-    assert sorted(told) == sorted(set(told)) == sorted(PROBLEMS)
-    assert {result.problem: result.record for result in [*first, *rest]} == answers(database)
+    # Answers that came together are kept together: the client may be lost between them, when some are not told yet.
+    assert len(told) == len(set(told))
+    assert again.before >= 3 + len(set(PROBLEMS) - set(told))
+    kept = answers(database)
+    assert set(told) <= set(kept) == set(PROBLEMS)
+    assert {result.problem: result.record for result in [*first, *rest]} == {problem: kept[problem] for problem in told}
     anew, results = tuned(ThreadExecutor("a"), database, problems=PROBLEMS)
     assert anew.before == 0
     assert len(results) == len(PROBLEMS)

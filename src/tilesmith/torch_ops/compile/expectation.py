@@ -8,6 +8,8 @@ and ``gpu_irregular_random`` beside it for all others. fp16 takes the same kerne
 
 from __future__ import annotations
 
+import math
+
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import ConvGeometry
@@ -16,6 +18,7 @@ from tilesmith.targets.target import Target
 
 _HALVES = ("bf16", "fp16")
 _FEW = 8  # channels: one vector of a 16-bit type
+_MANY_TAPS = 64  # between the filters that were measured
 _WIDE = 256  # of a product's sides, from which cuBLAS was measured
 Expected = tuple[bool, str]
 
@@ -25,7 +28,7 @@ def expectation(signature: Signature, solver: str, target: Target) -> Expected:
     if "reference" in solver:
         return False, "estimate: only the plain reference computes it"
     if isinstance(signature, ConvSignature):
-        return _conv_on_cpu(signature) if target.family == "cpu" else _conv_on_gpu(signature.geometry)
+        return _conv_on_cpu(signature) if target.family == "cpu" else _conv_on_gpu(signature.geometry, solver)
     return _gemm(signature, target)
 
 
@@ -34,12 +37,16 @@ def _conv_on_cpu(signature: ConvSignature) -> Expected:
     return True, "estimate: convolutions win on CPUs"
 
 
-def _conv_on_gpu(problem: ConvGeometry) -> Expected:
+def _conv_on_gpu(problem: ConvGeometry, solver: str) -> Expected:
     if problem.x.dtype not in _HALVES:
         return False, "estimate: on GPUs PyTorch's kernels are kept for types other than bf16 and fp16"
     # Groups 1.7 to 3.6, depthwise 1.3 to 6.6 (one of 42 below 1.1), few channels 2 to 4, transposed 1.3.
     if problem.groups > 1:
         return True, f"estimate: {'depthwise' if problem.groups == problem.c else 'grouped'} convolutions win on GPUs"
+    if solver.startswith("mma_runs_wrw") and math.prod(problem.filter) < _MANY_TAPS:
+        return False, "estimate: weights of small filters over rows of odd channels"  # 3x3: 0.6; 16x16: 1.7
+    if solver.startswith("mma_runs"):
+        return True, f"estimate: strided {problem.direction} of any channels wins on GPUs"  # fwd 1.0 to 2.4, bwd 3.4
     if problem.direction != "bwd" and any(n % 2 and n > _FEW for n in (problem.c, problem.k)):
         return False, "estimate: an odd number of channels"  # 0.5; bwd 2.7
     return True, f"estimate: dense {problem.direction} wins on GPUs"  # fwd 1.22, bwd 1.17, wrw 1.33
