@@ -7,6 +7,7 @@ found is drawn as one page, `build/demo-report.html`.
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -138,7 +139,7 @@ def draw(items: tuple[Item, ...], target: Target, measured: Source) -> str:
         write_page(str(REPORT), page(f"Demo on {target.name}", {**page_data(found, trials), **about}, trials))
     except (OSError, TilesmithError) as error:
         return f"no report: {error}"
-    return f"report: {REPORT}"
+    return f"report: {os.path.relpath(REPORT)}"
 
 
 def main() -> int:
