@@ -15,6 +15,17 @@ from tilesmith.torch_ops.compile.expectation import expectation
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
+def test_rows_of_pixels_are_replaced_where_they_were_measured_faster() -> None:
+    """``mma_runs*``, as far as one of them is the untuned choice."""
+    target, met = parse_target("sm_90a:132:h200"), set()
+    for key, (solver, ratio) in untuned_ratios(RESULTS / "gpu_runs_h200.jsonl").items():
+        if solver.startswith("mma_runs"):
+            ours, reason = expectation(parse_key(key), solver, target)
+            assert ratio > 0.95 if ours else ratio < 1.0, f"{key}: {reason}, and ours was {ratio:.2f} times as fast"
+            met.add((solver.partition("@")[0], ours))
+    assert met == {("mma_runs", True), ("mma_runs_bwd", True), ("mma_runs_wrw", True), ("mma_runs_wrw", False)}
+
+
 def untuned_ratios(path: Path) -> dict[str, tuple[str, float]]:
     """By problem: the family with the least estimate, and the library's time over the time of that config."""
     choices: dict[str, list[tuple[float, str, float]]] = {}

@@ -137,6 +137,8 @@ def main() -> None:
     told = [tell(json.loads(line)) for line in options.file.read_text().splitlines()]
     gains = [each[0] for each in told if each]
     print(f"{len(gains)} tensors: {statistics.geometric_mean(gains):.2f} over torch.sum, least {min(gains):.2f}")
+    slower = [1 / each[1] for each in told if each]
+    print(f"untuned over the fastest timed: {statistics.geometric_mean(slower):.3f}, at most {max(slower):.2f}")
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ from tilesmith.problems.dtypes import TF32, default_acc_dtype, refuse_tf32, sums
 from tilesmith.problems.dtypes import acc_dtype as known_acc_dtype
 from tilesmith.problems.dtypes import dtype as known_dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
-from tilesmith.problems.geometry import SCALE_BLOCKS, SCALE_K, GemmGeometry, MatrixView
+from tilesmith.problems.geometry import SCALE_BLOCKS, SCALE_K, GemmGeometry, MatrixView, OperandOrder
 from tilesmith.problems.limits import MAX_SIZE, MAX_STRIDE, read_limit, refuse_empty, whole_number
 
 OPERAND_SCALES = ("none", "tensor", *SCALE_BLOCKS)
 
 
 @dataclass(frozen=True)
-class GemmSignature(Problem):
+class GemmSignature(Problem, OperandOrder):
     """``c = activation(scale * (alpha * op(a) @ op(b)) + beta * c + bias + residual)`` for each of ``batch`` matrices.
 
     Immutable, and checked when it is made. ``op(a)`` is m x k, ``op(b)`` is k x n and ``c`` is m x n, all row-major.
@@ -253,16 +253,6 @@ class GemmSignature(Problem):
     @property
     def c_strides(self) -> tuple[int, ...]:
         return self._strides("c")
-
-    @property
-    def has_scales(self) -> bool:
-        """Whether the operands have factors."""
-        return self.a_scale != "none"
-
-    @property
-    def first_extra(self) -> int:
-        """The index of the first argument that belongs to the epilogue."""
-        return 2 + (self.groups > 0) + 2 * self.has_scales
 
     def scale_layout(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Shape and element strides of the factors of ``a`` or ``b``."""

@@ -102,8 +102,25 @@ class MatrixView:
     strides: tuple[int, int, int]
 
 
+class OperandOrder:
+    """The arguments of a GEMM that stand before those of its epilogue."""
+
+    groups: int
+    a_scale: str
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether the operands have factors."""
+        return self.a_scale != "none"
+
+    @property
+    def first_extra(self) -> int:
+        """The index of the first argument that belongs to the epilogue, or of the result."""
+        return 2 + (self.groups > 0) + 2 * self.has_scales
+
+
 @dataclass(frozen=True)
-class GemmGeometry:
+class GemmGeometry(OperandOrder):
     """``c = activation(scale * (alpha * a @ b) + beta * c + bias + residual)`` for each batch.
 
     ``a`` is m x k, ``b`` k x n, ``c`` m x n.
@@ -129,16 +146,6 @@ class GemmGeometry:
     groups: int = 0
     a_scale: str = "none"
     b_scale: str = "none"
-
-    @property
-    def has_scales(self) -> bool:
-        """Whether the operands have factors."""
-        return self.a_scale != "none"
-
-    @property
-    def first_extra(self) -> int:
-        """The first slot that belongs to the epilogue, or the result's."""
-        return 2 + (self.groups > 0) + 2 * self.has_scales
 
     def scale_steps(self, name: str) -> tuple[int, int, int]:
         """Of the factors of ``a`` or ``b``: rows (columns of ``b``) that share one, the elements from one to the next

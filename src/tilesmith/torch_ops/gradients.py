@@ -67,7 +67,7 @@ def gradient_calls(
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
     acc_dtype: str = "", mode: str | None = None, threads: int | None = None,
 ) -> GradientCalls:  # fmt: skip
-    """What computes ``dx``, ``dw`` and ``db``, each of them None where the mask does not ask for it."""
+    """Find the plans of ``dx``, ``dw`` and ``db``, those that the mask asks for."""
     options = (
         tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups, acc_dtype, mode,
         threads, _is_deterministic(),

@@ -91,7 +91,7 @@ class Recorded(LevelFunction):  # type: ignore[misc]
 
 
 class RecordedLaunch(Recorded):
-    """The same by a plan that takes the tensors as they are, where nothing but gradients is asked for.
+    """As ``Recorded``, by a plan that takes the tensors as they are, where nothing but gradients is asked for.
 
     It raises ``ArgumentError`` where the tensors lie otherwise.
     """

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tilesmith.dispatch.arrays import ArrayLayout, contiguous, describe
-from tilesmith.dispatch.eager import when_forgotten
-from tilesmith.dispatch.launchable import get_launchable, when_replaced
+from tilesmith.dispatch.products.calls import are_tensors, bound_for, check_device, pitch_of, remembered
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.runtime.arguments import mixed, to_type
+from tilesmith.runtime.arguments import to_type
 from tilesmith.runtime.torch_rules import refuse_watched
 
 _package = sys.modules["tilesmith"]
 _NAMES = ("a", "b", "group_ends")
-_LIMIT = 4096
-# From the shapes, strides, dtypes, devices and options of a call to the function that runs it.
-_memo: dict[tuple[Any, ...], Callable[..., Any]] = {}
-when_forgotten(_memo.clear)
-when_replaced(_memo.clear)
 
 
 def grouped_gemm(
@@ -74,16 +68,6 @@ def grouped_gemm(
     return run_groups(arrays, *options)
 
 
-def are_tensors(names: Sequence[str], arrays: Sequence[Any]) -> bool:
-    """Whether the arguments are PyTorch's tensors; ``ArgumentError`` if only some are."""
-    found = [hasattr(type(each), "__torch_function__") for each in arrays]
-    if any(found) and not all(found):
-        kinds = [isinstance(each, np.ndarray) for each in arrays]
-        other = kinds.index(not kinds[0])
-        raise ArgumentError(mixed(names[0], arrays[0], names[other], arrays[other]))
-    return any(found)
-
-
 def run_groups(arrays: tuple[Any, ...], trans_b: bool, acc_dtype: str, mode: str | None, threads: int | None) -> Any:
     """Look the call up by shapes, strides, dtypes, devices and options, or make it; then run it."""
     refuse_watched(arrays)
@@ -92,20 +76,14 @@ def run_groups(arrays: tuple[Any, ...], trans_b: bool, acc_dtype: str, mode: str
     if dtype != "int32":
         raise ArgumentError(f"group_ends has dtype {dtype}, not int32; type group_ends.{to_type(ends, 'int32')}")
     given = [describe(name, array) for name, array in zip(_NAMES, arrays, strict=True)]
-    key = (*given, isinstance(arrays[0], np.ndarray), trans_b, acc_dtype, mode, threads)
-    call = _memo.get(key)
-    if call is None:
-        call = _made(arrays, given, trans_b, acc_dtype, mode, threads)
-        if len(_memo) >= _LIMIT:
-            _memo.clear()
-        _memo[key] = call
-    return call(*arrays)
+    options = trans_b, acc_dtype, mode, threads
+    key = ("groups", *given, isinstance(arrays[0], np.ndarray), *options)
+    return remembered(key, lambda: _made(given, *options))(*arrays)
 
 
 def _made(
-    arrays: tuple[Any, ...], given: list[ArrayLayout], trans_b: bool, acc_dtype: str, mode: str | None,
-    threads: int | None,
-) -> Callable[..., Any]:  # fmt: skip
+    given: list[ArrayLayout], trans_b: bool, acc_dtype: str, mode: str | None, threads: int | None
+) -> Callable[..., Any]:
     a, b, ends = given
     _check(given)
     groups, *stored = b.shape
@@ -121,11 +99,7 @@ def _made(
         a.shape[0], n, k, groups=groups, trans_b=trans_b, dtype=a.dtype, acc_dtype=acc_dtype,
         lda=None if empty else lda, ldb=None if empty else ldb, stride_b=None if empty else step,
     )  # fmt: skip
-    on_cpu = a.device == "cpu"
-    launch = get_launchable(
-        signature, threads=threads if on_cpu else None, device=None if on_cpu else a.device, mode=mode
-    )
-    bound = launch.bound
+    bound = bound_for(signature, a.device, mode, threads)
     if not any(copied):
         return bound
     return lambda *each: bound(
@@ -139,21 +113,10 @@ def _check(given: list[ArrayLayout]) -> None:
     for name, each, axes in zip(_NAMES, given, ("(m, k)", "(groups, k, n)", "(groups,)"), strict=True):
         if len(each.shape) != axes.count(",") + (axes != "(groups,)"):
             raise ArgumentError(f"{name} has shape {each.shape}: it needs the axes {axes}")
-        if each.device != a.device:
-            raise ArgumentError(f"a is on {a.device}, {name} is on {each.device}: they must be on one device")
+        check_device(name, each, a)
     if not b.shape[0]:
         raise ArgumentError(f"b has shape {b.shape}: there must be a group")
     if a.dtype != b.dtype:
         raise ArgumentError(f"a has dtype {a.dtype}, b has dtype {b.dtype}: they must be equal")
     if ends.shape != (b.shape[0],):
         raise ArgumentError(f"group_ends has shape {ends.shape}, {b.shape[0]} matrices need ({b.shape[0]},)")
-
-
-def pitch_of(matrix: ArrayLayout) -> int | None:
-    """Elements from one stored row to the next; None if the rows must be copied."""
-    *_, rows, columns = matrix.shape
-    if matrix.strides is None:
-        return None if matrix.odd else columns
-    *outer, lead, inner = matrix.strides
-    plain = (columns <= 1 or inner == 1) and (rows <= 1 or lead >= columns) and all(step >= 0 for step in outer)
-    return (lead if rows > 1 else columns) if plain else None

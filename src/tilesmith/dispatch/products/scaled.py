@@ -7,9 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilesmith.dispatch.arrays import ArrayLayout, contiguous, describe, permuted
-from tilesmith.dispatch.eager import when_forgotten
-from tilesmith.dispatch.launchable import get_launchable, when_replaced
-from tilesmith.dispatch.products.groups import are_tensors, pitch_of
+from tilesmith.dispatch.products.calls import are_tensors, bound_for, check_device, pitch_of, remembered
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
@@ -19,11 +17,6 @@ from tilesmith.runtime.torch_rules import refuse_watched
 
 _package = sys.modules["tilesmith"]
 _NAMES = ("a", "b", "a_scale", "b_scale", "bias")
-_LIMIT = 4096
-# From the shapes, strides, dtypes, devices and options of a call to the function that runs it.
-_memo: dict[tuple[Any, ...], Callable[..., Any]] = {}
-when_forgotten(_memo.clear)
-when_replaced(_memo.clear)
 
 
 def scaled_gemm(
@@ -84,14 +77,9 @@ def run_scaled(arrays: tuple[Any, ...], trans_b: bool, c_dtype: str, mode: str |
     """Look the call up by shapes, strides, dtypes, devices and options, or make it; then run it."""
     refuse_watched(arrays)
     given = tuple(describe(name, array) for name, array in zip(_NAMES, arrays, strict=False))
-    key = (given, tuple(type(each) for each in arrays), trans_b, c_dtype, mode, threads)
-    call = _memo.get(key)
-    if call is None:
-        call = _made(given, trans_b, c_dtype, mode, threads)
-        if len(_memo) >= _LIMIT:
-            _memo.clear()
-        _memo[key] = call
-    return call(*arrays)
+    options = trans_b, c_dtype, mode, threads
+    key = ("scaled", given, tuple(type(each) for each in arrays), *options)
+    return remembered(key, lambda: _made(given, *options))(*arrays)
 
 
 def _made(
@@ -102,8 +90,7 @@ def _made(
         if len(matrix.shape) != 2:
             raise ArgumentError(f"{name} has shape {matrix.shape}: it needs two axes")
     for name, each in zip(_NAMES[1:], given[1:], strict=False):
-        if each.device != a.device:
-            raise ArgumentError(f"a is on {a.device}, {name} is on {each.device}: they must be on one device")
+        check_device(name, each, a)
     (m, k), (n, of_b) = a.shape, b.shape if trans_b else b.shape[::-1]
     if of_b != k:
         raise ArgumentError(f"a {a.shape} has k = {k}, b {b.shape} has k = {of_b}: they must be equal")
@@ -114,10 +101,7 @@ def _made(
         m, n, k, trans_b=trans_b, a_dtype=a.dtype, b_dtype=b.dtype, c_dtype=c_dtype, lda=lda, ldb=ldb,
         a_scale=kinds[0], b_scale=kinds[1], epilogue=Epilogue(bias=len(given) > 4),
     )  # fmt: skip
-    on_cpu = a.device == "cpu"
-    bound = get_launchable(
-        signature, threads=threads if on_cpu else None, device=None if on_cpu else a.device, mode=mode
-    ).bound
+    bound = bound_for(signature, a.device, mode, threads)
     changes: list[Callable[[Any], Any]] = [contiguous if pitch_of(matrix) is None else _same for matrix in (a, b)]
     for name, scale in zip("ab", scales, strict=True):
         shape, steps = signature.scale_layout(name)
@@ -145,7 +129,7 @@ def _kind(name: str, scale: ArrayLayout, rows: int, k: int, by_k: bool) -> str:
 
 
 def _change(scale: ArrayLayout, shape: tuple[int, ...], steps: tuple[int, ...]) -> Callable[[Any], Any]:
-    """What lays factors as a signature does."""
+    """A function that makes factors lie in memory as the signature says."""
     if len(shape) == 1:
         return _same if scale.shape == shape else lambda array: array.reshape(shape)
     mine = scale.strides or dense_strides(scale.shape)

@@ -2,8 +2,8 @@
 
 NOTE: each rule names its evidence, ratios of PyTorch's best time to that of our untuned choice (geometric means).
 CPUs: ``benchmarks/results/cpu_*.json``. GPUs, in bf16: ``gpu_bench_nvidia_h200.json`` for dense layers, where
-``speedup`` of a search says how far the untuned choice lies behind the tuned one, and ``gpu_grouped``, ``gpu_deconv``
-and ``gpu_irregular_random`` beside it for all others. fp16 takes the same kernels.
+``speedup`` of a search says how far the untuned choice lies behind the tuned one, and ``gpu_grouped``, ``gpu_deconv``,
+``gpu_runs`` and ``gpu_irregular_random`` beside it for all others. fp16 takes the same kernels.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def _conv_on_gpu(problem: ConvGeometry, solver: str) -> Expected:
     if problem.groups > 1:
         return True, f"estimate: {'depthwise' if problem.groups == problem.c else 'grouped'} convolutions win on GPUs"
     if solver.startswith("mma_runs_wrw") and math.prod(problem.filter) < _MANY_TAPS:
-        return False, "estimate: weights of small filters over rows of odd channels"  # 3x3: 0.6; 16x16: 1.7
+        return False, "estimate: weights of small filters, of pixels that are no vectors"  # 3x3: 0.65; 16x16: 1.7
     if solver.startswith("mma_runs"):
-        return True, f"estimate: strided {problem.direction} of any channels wins on GPUs"  # fwd 1.0 to 2.4, bwd 3.4
+        return True, f"estimate: strided {problem.direction} of any channels wins on GPUs"  # fwd 1.0 to 2.0, bwd 3.8
     if problem.direction != "bwd" and any(n % 2 and n > _FEW for n in (problem.c, problem.k)):
         return False, "estimate: an odd number of channels"  # 0.5; bwd 2.7
     return True, f"estimate: dense {problem.direction} wins on GPUs"  # fwd 1.22, bwd 1.17, wrw 1.33

@@ -87,7 +87,7 @@ class FirstLayerSolver(FewChannels[FirstTile]):
     """Forward: up to 7 channels of x in any layout, any window, channels-last results of any width."""
 
     name = "first_layer"
-    revision = 1
+    revision = 2
     features = (USUAL - {"tf32"}) | ACTIVATED | WINDOW | {"fwd", "bias"}
     axes = (
         Axis("tile_w", (8, 16, 32, 64), "Results of a tile in a row of the image."),

@@ -106,7 +106,7 @@ class PhasesSolver:
 
 
 class WgmmaPhasesSolver(PhasesSolver):
-    """The same with products of warpgroups, which read the window without ``ldmatrix``."""
+    """As ``PhasesSolver``, with products of warpgroups (wgmma), which read the window from shared memory."""
 
     name = "wgmma_phases"
     axes = WIDE_AXES

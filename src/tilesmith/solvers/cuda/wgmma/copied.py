@@ -122,7 +122,7 @@ def copies_of(problem: GemmGeometry) -> tuple[_Copy, ...]:
 
 
 class CopiedGemmSolver:
-    """What ``inner`` computes, of operands with any strides. The copies are made in each call."""
+    """Computes products as ``inner`` does, of operands with any strides, which it copies in each call."""
 
     revision = 1
 
