@@ -6,7 +6,7 @@
 All lists of benchmarks/problems that are for GPUs, on every GPU of the machine at once, a process each
 (``bench_worker.py`` says what is done with a problem). The user database of the run is build/gpu-bench/.
 benchmarks/results/gpu_bench_<card>.json holds what is done after every few problems, so that a run that was stopped
-goes on; results of another generator are measured anew.
+goes on; results of another generator are measured anew, and a search begins with what another's found.
 
 Each of the N passes measures every problem in fresh processes, because a library's own choice differs between
 processes. The tables show the median of our times, and the library's fastest.
@@ -54,7 +54,10 @@ def main() -> int:
     parser.add_argument("--tune-seconds", type=float, default=12.0, help="of a problem")
     parser.add_argument("--seconds", type=float, default=1.5, help="measuring time of a problem")
     parser.add_argument("--again", action="store_true", help="search and measure anew what is there")
-    parser.add_argument("--keep-searches", action="store_true", help="take configs that another version's search found")
+    parser.add_argument(
+        "--keep-searches", action="store_true",
+        help="take configs that another version's search found, if today's untuned choice is of the same solver",
+    )  # fmt: skip
     parser.add_argument("--passes", type=int, default=1, help="fresh processes that measure each problem")
     parser.add_argument("--sample", type=int, default=1, help="every n-th problem alone")
     parser.add_argument("--generated-only", action="store_true", help="leave PyTorch's kernels out of every race")
@@ -71,7 +74,8 @@ def main() -> int:
     todo = [
         {"list": name, "command": text, "direction": direction, "tune_seconds": options.tune_seconds,
          "seconds": options.seconds, "external": not options.generated_only,
-         "tune": None if options.again else results.search(name, text, direction, any_version=options.keep_searches)}
+         "tune": None if options.again else results.search(name, text, direction),
+         "earlier": results.search(name, text, direction, any_version=True), "keep": options.keep_searches}
         for name in options.lists or LISTS
         for text, direction, _ in listed(name)[:: options.sample]
         if options.again or not results.has(name, text, direction)

@@ -1,10 +1,11 @@
 """The process that tunes and measures problems for ``bench.py`` on one GPU: tasks on stdin, answers on stdout.
 
-A task is ``{"command", "direction", "tune", "tune_seconds", "seconds", "external"}``. Each problem is tuned as
-``tilesmith tune --generated-only`` does, in a measuring process that stays warm (unless ``tune`` holds what an earlier
-search has found), and measured as ``tilesmith bench --generated-only`` does. Where that is not clearly faster than the
-library, PyTorch's own kernel races (``dispatch.library_race``), and what a PyTorch program gets then is measured once
-more.
+A task is ``{"command", "direction", "tune", "earlier", "keep", "tune_seconds", "seconds", "external"}``. Each problem
+is tuned as ``tilesmith tune --generated-only`` does, in a measuring process that stays warm, beginning with the config
+of ``earlier``, which a search of another version found. ``tune`` holds what a search of this version found; with
+``keep`` the earlier one counts too if its solver is that of today's untuned choice. Then the problem is measured as
+``tilesmith bench --generated-only`` does. Where that is not clearly faster than the library, PyTorch's own kernel races
+(``dispatch.library_race``), and what a PyTorch program gets then is measured once more.
 """
 
 from __future__ import annotations
@@ -53,9 +54,11 @@ class Problems:
         signature = next(signature for direction, signature in found if direction == task["direction"])
         began = time.monotonic()
         row = {"tune": None, "bench": None, "external": None, "raced": task["external"]}
-        row["tune"] = task["tune"] or self.tuned(signature, task["tune_seconds"])
-        if task["tune"]:
-            self.remember(signature, task["tune"])
+        earlier = task["earlier"]
+        known = task["tune"] or (earlier if task["keep"] and earlier and self.still(signature, earlier) else None)
+        if known:
+            self.remember(signature, known)
+        row["tune"] = known or self.tuned(signature, task["tune_seconds"], earlier)
         tuned = time.monotonic()
         launch = self.launchable(signature, external=False)
         row["bench"] = self.benched(launch, task["seconds"])
@@ -69,12 +72,21 @@ class Problems:
         empty_cache()
         return row | {"about": self.about}
 
-    def tuned(self, signature, seconds: float) -> dict:
+    def still(self, signature, earlier: dict) -> bool:
+        """Whether the untuned choice is of the solver that an earlier search chose."""
+        from tilesmith.dispatch.facts import options_of
+
+        estimated = [option for option in options_of(signature.canonical, self.target) if option.predicted_s]
+        best = min(estimated, key=lambda option: option.predicted_s or 0.0)
+        return best.candidate.name == earlier["solver"]
+
+    def tuned(self, signature, seconds: float, earlier: dict | None) -> dict:
         from tilesmith.tune.session import tune
 
+        first = [(earlier["solver"], earlier["config"])] if earlier else []
         result = tune(
             signature, self.target, database=self.layers.writable, cache=self.cache, max_seconds=seconds,
-            external=False, workers=self.workers,
+            external=False, first=first, workers=self.workers,
         )  # fmt: skip
         kept = ("speedup", "trials", "new_trials", "failed", "seconds", "ended", "stages")
         record = {name: getattr(result.record, name) for name in ("solver", "config", "time_us")}
