@@ -131,7 +131,7 @@ def main() -> int:
     for row in (*failed, *(row for row in bad if row not in failed))[:20]:
         found = row.get("bench") or {}
         print(found.get("status", "failed").upper(), row["command"], row["direction"], found.get("reason", "")[:200])
-    tables.write_page()
+    tables.write_pages()
     return 1 if failed else DISTURBED if bad else 0
 
 
