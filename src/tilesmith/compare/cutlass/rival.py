@@ -46,6 +46,20 @@ class CutlassRival:
         held = read_kept(self._kept(*asked))
         return self._order(*asked) is None or LATE in held.get("failed", {}).values()
 
+    def build(
+        self, signatures: Sequence[Signature], target: Target, seconds: float, tell: Callable[[str], None]
+    ) -> None:
+        """Compile the kernels of several problems together, before their trials; what is late is left out."""
+        kernels: dict[str, CutlassKernel] = {}
+        compilers = []
+        for signature in signatures:
+            if asked := _asked(signature, target):
+                listed, compiler = self._kernels(*asked)
+                kernels |= {each.text: each for each in listed}
+                compilers.append(compiler)
+        if compilers:
+            compilers[0].build(list(kernels.values()), seconds, tell)
+
     def trial(self, setting: Setting, stream: Any, tell: Callable[[str], None]) -> None:
         """Compile its kernels, let them race, and keep their order; ``CompileError`` if none is compiled."""
         from tilesmith.compare.contest import contest, keep_order
