@@ -47,6 +47,7 @@ NICE = 10  # of compilers, beside searches
 # The data and the reference of a large product take seconds, which count as its search's.
 LARGE, LARGE_S = 8192**3, 8.0
 FIRST_S = 6.0  # the start of the process that measures
+RACES, HANGS_S = 0.7, 20.0  # the share of the limit after which no race begins; seconds of the last one
 NO_BUILD_S = "0.1"  # TILESMITH_RIVAL_SECONDS of a race: what is not compiled by then is left out
 
 
@@ -84,6 +85,10 @@ class Clock:
     def late(self) -> bool:
         return time.monotonic() - self.began > self.limit
 
+    def left(self, share: float) -> float:
+        """Seconds until this share of the limit is over."""
+        return share * self.limit - (time.monotonic() - self.began)
+
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.began:6.1f} s  {text}", flush=True)
 
@@ -118,22 +123,37 @@ def race_all(problems: list[GemmSignature], rivals: list[TriedRival], clock: Clo
     start, at = 0, rivals_folder() / "race.at"
     at.parent.mkdir(parents=True, exist_ok=True)
     clock.say(f"{left} races of rivals' kernels")
-    while left and start < len(problems) and not clock.late:
+    while left and start < len(problems) and clock.left(RACES) > 0:
         at.write_text(str(start))
-        words = [sys.executable, __file__, *sys.argv[1:], "--step", "race", "--start", str(start)]
+        seconds = clock.left(RACES)
+        words = [
+            sys.executable,
+            __file__,
+            *sys.argv[1:],
+            "--step",
+            "race",
+            "--start",
+            str(start),
+            "--race",
+            f"{seconds}",
+        ]
         environment = os.environ | {"TILESMITH_RIVAL_SECONDS": NO_BUILD_S}
-        if subprocess.run(words, check=False, env=environment).returncode == 0:
+        try:
+            if subprocess.run(words, check=False, env=environment, timeout=seconds + HANGS_S).returncode == 0:
+                break
+        except subprocess.TimeoutExpired:
+            clock.say(f"the race of {said(problems[int(at.read_text())])} took too long")
             break
         clock.say(f"the race of {said(problems[int(at.read_text())])} killed its process")
         start = int(at.read_text()) + 1
     at.unlink(missing_ok=True)
 
 
-def race_step(problems: list[GemmSignature], rivals: list[TriedRival], start: int) -> None:
-    target, at = cuda_target_of(0), rivals_folder() / "race.at"
+def race_step(problems: list[GemmSignature], rivals: list[TriedRival], start: int, seconds: float) -> None:
+    target, at, clock = cuda_target_of(0), rivals_folder() / "race.at", Clock(seconds)
     for number, each in enumerate(problems):
         for rival in rivals:
-            if number >= start and rival.needs_trial(each.canonical, target):
+            if number >= start and not clock.late and rival.needs_trial(each.canonical, target):
                 at.write_text(str(number))
                 try:
                     with redirect_stdout(StringIO()):
@@ -220,6 +240,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=280.0, help="seconds after which nothing is begun")
     parser.add_argument("--out", type=Path, default=Path("sizes.json"))
     parser.add_argument("--step", choices=("build", "race"), help=argparse.SUPPRESS)
+    parser.add_argument("--race", type=float, default=0.0, help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.problems.endswith(".json"):
@@ -233,7 +254,7 @@ def main() -> int:
         CUTLASS.build([each.canonical for each in problems], target, args.build_seconds, lambda text: None)
         return 0
     if args.step == "race":
-        race_step(problems, tried, args.start)
+        race_step(problems, tried, args.start, args.race)
         return 0
     place = place_of("cuda", None, [Raced(rival) for rival in rivals])
     session = Session(place, None, args.tune_seconds, bench_seconds=args.seconds)
