@@ -10,8 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import RESULTS
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config, Configured, Geometry, Rejected, SearchSpace, remembered
+from tilesmith.solvers.solver import Config, Configured, Geometry, Rejected, SearchSpace, cached_property, remembered
 from tilesmith.targets.target import CudaTarget
 
 

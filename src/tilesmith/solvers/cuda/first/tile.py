@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
 from tilesmith.solvers.cuda.first.window import MAX_LOADS, Window
-from tilesmith.solvers.lazy import cached_property
+from tilesmith.solvers.solver import cached_property
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from math import prod
 
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
 from tilesmith.solvers.cuda.first.window import MAX_LOADS, Unit, Window
-from tilesmith.solvers.lazy import cached_property
+from tilesmith.solvers.solver import cached_property
 
 _WARP_UNITS = 8  # of a group
 

@@ -15,7 +15,8 @@ from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.thin.cost import thin_seconds
 from tilesmith.solvers.cuda.thin.draft import thin_draft
-from tilesmith.solvers.cuda.thin.tile import ThinForm, ThinTile, thin_form
+from tilesmith.solvers.cuda.thin.form import ThinForm, thin_form
+from tilesmith.solvers.cuda.thin.tile import ThinTile
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
