@@ -52,7 +52,7 @@ def by_neighbour(
 
 
 def suited_of(request: Request, key: str, held: Sequence[Answer]) -> list[Suited]:
-    """What the records of the neighbour ``key`` propose for the problem, each with its corrected estimate."""
+    """The configs that records of the neighbour ``key`` propose for the problem, each with its corrected estimate."""
     names = {answer.record.solver for answer in held if answer.record.ok}
     try:
         here, there = (_accepted(request, signature, names) for signature in (request.signature, parse_key(key)))

@@ -1,4 +1,4 @@
-"""What a run has done, in a file: a client that was lost goes on from there."""
+"""The progress of a run, in a file: after a client was lost, the next one goes on from there."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Rows:
 
     @property
     def values(self) -> tuple[int, ...]:
-        """What the kernel takes, by ``_NAMES``."""
+        """The kernel's arguments, by ``_NAMES``."""
         chunks = self.pitch // 16
         count = self.layers * self.rows * chunks
         end = (self.layers - 1) * self.layer + (self.rows - 1) * self.step + self.row_bytes

@@ -28,7 +28,7 @@ _MOST = 1 << 26
 
 @dataclass(frozen=True)
 class _Held:
-    """What earlier runs wrote: files by their paths, and the libraries' names."""
+    """The output of earlier runs: files by their paths, and the libraries' names."""
 
     files: frozenset[str]
     names: frozenset[str]

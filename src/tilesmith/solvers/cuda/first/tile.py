@@ -1,4 +1,4 @@
-"""What a config of the forward kernel means for a problem."""
+"""The numbers that a config of the forward kernel gives for a problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a config of backward weights means for a problem."""
+"""The numbers that a config of backward weights gives for a problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What configs of both kernels mean for a problem: tiles, memory, registers."""
+"""The numbers that configs of both kernels give for a problem: tiles, memory, registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a config means for a product with few channels on both sides."""
+"""The numbers that a config gives for a product with few channels on both sides."""
 
 from __future__ import annotations
 
