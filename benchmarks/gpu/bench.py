@@ -47,6 +47,7 @@ LONGEST_S = 90.0  # of one problem, beyond its tuning: then something hangs
 DISTURBED = 3  # exit status: all is right, and some times say little; another run takes them again
 MEASURE_S = 6.0  # of one problem: data, checks, cuDNN's own trials, and the races
 WRITE_S = 5.0  # between two writings of the result file
+CUT_SHORT = 0.97  # of the untuned choice's speed: a search that ends with less ran out of time, and is made anew
 
 
 def main() -> int:
@@ -130,7 +131,7 @@ def main() -> int:
     for row in (*failed, *(row for row in bad if row not in failed))[:20]:
         found = row.get("bench") or {}
         print(found.get("status", "failed").upper(), row["command"], row["direction"], found.get("reason", "")[:200])
-    tables.write_page()
+    tables.write_pages()
     return 1 if failed else DISTURBED if bad else 0
 
 
@@ -164,8 +165,10 @@ class Results:
         self._elsewhere = searches_of(other for other in sorted(tables.results()) if other != path)
 
     def has(self, *problem: str) -> bool:
+        """Whether a problem is measured, and its search, if it found less than the untuned choice, had time enough."""
         row = self._rows.get(problem, {})  # type: ignore[call-overload]
-        return bool((row.get("bench") or {}).get("status") == "ok")
+        found = (row.get("tune") or {}).get("speedup") or 1.0
+        return bool((row.get("bench") or {}).get("status") == "ok" and found > CUT_SHORT)
 
     def search(self, *problem: str, any_version: bool = False) -> dict | None:
         """What the search found for a problem that is there; of ``any_version`` of the generator, or else of another

@@ -125,7 +125,8 @@ def test_gaps_that_a_copy_owns_are_written(case):
     pixels = found[: result.strides[0] * shape[0]].reshape(-1, result.strides[4])
     gaps = pixels[:, shape[1] :]
     if before == "NCDHW":
-        assert gaps.size and not gaps.any()
+        assert gaps.size
+        assert not gaps.any()
     else:
         following = np.append(read.view(kind), np.zeros(gaps.shape[1], kind))
         for row, gap in enumerate(gaps):
