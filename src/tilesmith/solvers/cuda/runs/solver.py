@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import EPILOGUE, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry
@@ -15,9 +17,17 @@ from tilesmith.solvers.solver import Axis, Config, Geometry, Rejected
 from tilesmith.targets.target import CudaTarget
 
 _MOST = 256  # configs that are worth measuring
+Tile = TypeVar("Tile", RunsTile, RunsWeightsTile)
 
 
-class RunsSolver(Listed[RunsForm, RunsTile]):
+class _ReadsRuns(Listed[RunsForm, Tile]):
+    most = _MOST
+
+    def form_of(self, problem: ConvGeometry) -> RunsForm | Rejected:
+        return runs_form(problem)
+
+
+class RunsSolver(_ReadsRuns[RunsTile]):
     """Forward: rows of x without gaps, of which results are multiples of 16 bytes apart."""
 
     name = "mma_runs"
@@ -33,11 +43,7 @@ class RunsSolver(Listed[RunsForm, RunsTile]):
         Axis("stages", (2, 3), "Stages of the ring: the rows of a phase."),
         Axis("blocks_per_sm", (1, 2, 3), "Blocks that share an SM."),
     )
-    most = _MOST
     of = RunsTile
-
-    def form_of(self, g: ConvGeometry) -> RunsForm | Rejected:
-        return runs_form(g)
 
     def seconds(self, tile: RunsTile) -> float:
         return runs_seconds(tile)
@@ -46,7 +52,7 @@ class RunsSolver(Listed[RunsForm, RunsTile]):
         return runs_draft(self.tile(problem, config, target))
 
 
-class RunsWrwSolver(Listed[RunsForm, RunsWeightsTile]):
+class RunsWrwSolver(_ReadsRuns[RunsWeightsTile]):
     """Backward weights: the same rows of x, channels-last dy of any width."""
 
     name = "mma_runs_wrw"
@@ -60,11 +66,7 @@ class RunsWrwSolver(Listed[RunsForm, RunsWeightsTile]):
         Axis("stages", (2, 3, 4), "Stages of the ring."),
         Axis("blocks_per_sm", (1, 2, 3), "Blocks that share an SM."),
     )
-    most = _MOST
     of = RunsWeightsTile
-
-    def form_of(self, g: ConvGeometry) -> RunsForm | Rejected:
-        return runs_form(g)
 
     def seconds(self, tile: RunsWeightsTile) -> float:
         return weights_seconds(tile)
@@ -90,8 +92,8 @@ class RunsBwdSolver(Listed[BackForm, BackTile]):
     most = _MOST
     of = BackTile
 
-    def form_of(self, g: ConvGeometry) -> BackForm | Rejected:
-        return back_form(g)
+    def form_of(self, problem: ConvGeometry) -> BackForm | Rejected:
+        return back_form(problem)
 
     def seconds(self, tile: BackTile) -> float:
         return back_seconds(tile)
