@@ -66,7 +66,7 @@ class Listed(Generic[Form, Tile]):
             return Accepted()
         if isinstance(problem, GemmGeometry):
             return Rejected(reasons.SIZE)
-        return Rejected(reasons.FILTER, f"no tile of a filter {problem.filter} fits")
+        return Rejected(reasons.FILTER, f"no window of a filter {problem.filter} fits")
 
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
         form = self._form(problem)
