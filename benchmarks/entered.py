@@ -49,8 +49,10 @@ def entered() -> Counter[str]:
 
     install()
 
-    def call(size: int) -> str:
-        arguments = [Tensor(np.zeros((size, size), ml_dtypes.bfloat16)) for _ in range(2)]
+    def matrices(size: int) -> list[Tensor]:
+        return [Tensor(np.zeros((size, size), ml_dtypes.bfloat16)) for _ in range(2)]
+
+    def call(size: int, arguments: list[Tensor]) -> str:
         launch = get_launchable(GemmSignature(size, size, size, dtype="bf16"), device="cuda", mode="fast")
         launch(*arguments)
         return launch.solver
@@ -61,10 +63,11 @@ def entered() -> Counter[str]:
         if event == "call":
             names.add(frame.f_code.co_filename)
 
-    call(512)  # another problem, which loads the modules
+    call(512, matrices(512))  # another problem, which loads the modules
+    arguments = matrices(1024)
     sys.setprofile(note)
     try:
-        solver = call(1024)
+        solver = call(1024, arguments)
     finally:
         sys.setprofile(None)
     assert solver.startswith("wgmma_gemm"), solver

@@ -29,6 +29,7 @@ from timings import Timing, timings
 from tilesmith.db.layers import Layers
 from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
+from tilesmith.dispatch.facts import neighbours_of
 from tilesmith.dispatch.neighbours import by_neighbour
 from tilesmith.dispatch.request import Request
 from tilesmith.problems.driver import read_commands
@@ -117,7 +118,8 @@ def neighbouring(several: Runs, target) -> tuple[Ratios, Ratios, int]:
             if mine.distance(theirs) is None:
                 continue
             problem, rows = run[1], several[run]
-            choice = by_neighbour(tuned(problem, other[1], own(several[other]), target), ())
+            request = tuned(problem, other[1], own(several[other]), target)
+            choice = by_neighbour(request, neighbours_of(request), ())
             times = {(row.solver, row.config): row.seconds for row in rows}
             seconds = None if choice is None else times.get((choice.solver, choice.config))
             if choice is None or seconds is None:

@@ -11,7 +11,7 @@ import os
 import select
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -34,39 +34,6 @@ def why_no_file(mode: int) -> str:
     if stat.S_ISREG(mode):
         return ""
     return next((f"is {name}, not a file" for test, name in _KINDS if test(mode)), "is not a file")
-
-
-def read_regular(
-    path: str | os.PathLike[str], most: int, admit: Callable[[os.stat_result], None] = lambda about: None
-) -> bytes:
-    """The bytes of a regular file of the store, ``most`` at most; ``OSError`` names what else lies there.
-
-    It never waits. Links are followed to a file. ``admit`` raises ``OSError`` for a file that must not be read, once it
-    is open. A device may act when it is opened, so what lies there is asked first.
-    """
-    if not stat.S_ISREG(mode := os.stat(path).st_mode):
-        raise _no_file(mode, path)
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | AT_ONCE)
-    try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):  # it has been replaced meanwhile
-            raise _no_file(about.st_mode, path)
-        admit(about)
-        size = about.st_size
-        if size > most:
-            raise OSError(errno.EFBIG, f"it has {size} bytes, more than {most}", os.fspath(path))
-        data = os.read(descriptor, size + 1)
-        if len(data) == size:
-            return data
-        return data + b"".join(_chunks(descriptor, most - len(data), waits=False)) if data else data
-    except _TooLongError:
-        raise OSError(errno.EFBIG, f"it has more than {most} bytes", os.fspath(path)) from None
-    finally:
-        os.close(descriptor)
-
-
-def _no_file(mode: int, path: str | os.PathLike[str]) -> OSError:
-    return OSError(errno.EINVAL, f"it {why_no_file(mode)}", os.fspath(path))
 
 
 def read_named(path: Path | str, most: int, *, pipes: bool = True) -> bytes:
@@ -111,12 +78,12 @@ def _named(path: Path | str, most: int | None, most_piped: int | None = None, *,
             if regular and limit is not None and about.st_size > limit:
                 raise _too_long(path, limit)
             silence_s = None if standard else SILENCE_S  # what is typed, or comes from another command, takes its time
-            yield from _chunks(descriptor, limit, waits=not regular, silence_s=silence_s)
+            yield from chunks(descriptor, limit, waits=not regular, silence_s=silence_s)
         finally:
             os.close(descriptor)
     except FileFormatError:
         raise
-    except _TooLongError as error:
+    except TooLongError as error:
         raise _too_long(path, error.most) from None
     except TimeoutError:
         raise FileFormatError(f"{path}: cannot be read: nothing came through this pipe for {SILENCE_S:g} s") from None
@@ -124,7 +91,9 @@ def _named(path: Path | str, most: int | None, most_piped: int | None = None, *,
         raise FileFormatError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-class _TooLongError(OSError):
+class TooLongError(OSError):
+    """More came than may be read."""
+
     def __init__(self, most: int) -> None:
         super().__init__(errno.EFBIG, f"holds more than {most} bytes")
         self.most = most
@@ -135,7 +104,7 @@ def _too_long(path: Path | str, most: int) -> FileFormatError:
     return FileFormatError(f"{path}: cannot be read: it holds more than {shown}")
 
 
-def _chunks(descriptor: int, most: int | None, *, waits: bool, silence_s: float | None = None) -> Iterator[bytes]:
+def chunks(descriptor: int, most: int | None, *, waits: bool, silence_s: float | None = None) -> Iterator[bytes]:
     """Reads an open file up to its end; ``TimeoutError`` after a silence."""
     size = 0
     while True:
@@ -149,7 +118,7 @@ def _chunks(descriptor: int, most: int | None, *, waits: bool, silence_s: float 
             return
         size += len(chunk)
         if most is not None and size > most:
-            raise _TooLongError(most)
+            raise TooLongError(most)
         yield chunk
 
 

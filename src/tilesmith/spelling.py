@@ -1,4 +1,4 @@
-"""What a name that does not exist may have meant."""
+"""Suggests names in place of one that does not exist."""
 
 from __future__ import annotations
 

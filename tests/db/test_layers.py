@@ -175,3 +175,31 @@ def test_answers_of_near_targets_are_grouped_by_target(tmp_path):
         [("u", "x86_64-v4:4:zen5", "user")], [("t", "x86_64-v4:8:zen5", "team")],
     ]  # fmt: skip
     assert layers.near("nothing", parse_target(T)) == ()
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_file_without_answers_is_read_again_once_it_changes(tmp_path, monkeypatch, readonly):
+    theirs = open_database(tmp_path / "one.db")
+    layers = open_layers([tmp_path / "one.db"], readonly=readonly)
+    target = parse_target("x86_64-v3:2")
+    asked = []
+    rows = type(layers.databases[0])._rows
+    monkeypatch.setattr(type(theirs), "_rows", lambda self, *query: asked.append(query) or rows(self, *query))
+    for _ in range(3):
+        assert not layers.answers("p", target.name)
+        assert not layers.near("p", target)
+        assert not layers.neighbours("p", target.name)
+    assert len(asked) == 1
+    theirs.put_result(record(problem="p", target=target.name))
+    assert [answer.record.solver for answer in layers.answers("p", target.name)] == ["dense"]
+    theirs.put_result(record(problem="p", target=target.name, solver="wrw", time_us=5.0))
+    assert [answer.record.solver for answer in layers.answers("p", target.name)] == ["wrw", "dense"]
+
+
+def test_what_memory_holds_in_place_of_a_file_without_answers_is_found(tmp_path, caplog):
+    layers = open_layers([tmp_path / "one.db"])
+    assert not layers.answers("p", "t")
+    layers.databases[0]._degrade(OSError("the disk is gone"))
+    layers.writable.put_result(record(problem="p", target="t"))
+    assert not open_layers([tmp_path / "one.db"]).answers("p", "t")
+    assert [answer.record.solver for answer in layers.answers("p", "t")] == ["dense"]

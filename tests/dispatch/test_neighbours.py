@@ -13,9 +13,9 @@ from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
 from tilesmith.dispatch import untuned
 from tilesmith.dispatch.choice import DATABASE, NEAREST, NEIGHBOUR, PREDICTION
-from tilesmith.dispatch.facts import options_of
+from tilesmith.dispatch.facts import neighbours_of, options_of
 from tilesmith.dispatch.locations import open_databases
-from tilesmith.dispatch.neighbours import evidence, suited_of
+from tilesmith.dispatch.neighbours import suited_of
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import resolve
 from tilesmith.errors import NoSolutionError
@@ -99,7 +99,7 @@ def test_what_estimates_were_off_there_corrects_them_here(tmp_path):
     record = put(conv(2), 1, database)
     request = Request(conv(1), HERE, "fast", database, ArtifactCache(tmp_path))
     option = next(o for o in options_of(conv(1).canonical, HERE) if o.candidate.name == "c_dense")
-    found = {one.config: one.seconds for one in suited_of(request, *evidence(request)[0])}
+    found = {one.config: one.seconds for one in suited_of(request, *neighbours_of(request)[0])}
     assert found.keys() == {record.config, option.config}
     solver = option.candidate.solver
     for text, time_us in ((record.config, 10.0), (option.config, 1e6)):

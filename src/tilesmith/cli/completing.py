@@ -1,4 +1,4 @@
-"""What a shell may offer for an unfinished word of a command line (click's completion, for bash, zsh and fish)."""
+"""Completes an unfinished word of a command line (click's completion, for bash, zsh and fish)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 
 def driver_completions(words: Sequence[str], incomplete: str) -> list[CompletionItem]:
-    """What may follow ``words``: the flags of a driver command that they have begun, else files and base commands."""
+    """Candidates behind ``words``: the flags of a driver command that they have begun, else files and base commands."""
     from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, flags_of
 
     base = next((word for word in words if word in CONV_BASES or word in GEMM_BASES), None)

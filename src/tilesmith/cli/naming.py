@@ -13,7 +13,7 @@ class Named(click.Group):
     what = "action"
 
     def names(self, ctx: click.Context) -> list[str]:
-        """What may stand in the place of an action."""
+        """The arguments that may stand in the place of an action."""
         return self.list_commands(ctx)
 
     def resolve_command(

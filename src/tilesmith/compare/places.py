@@ -24,7 +24,7 @@ def kept_path(rival: str, *parts: str) -> Path:
 
 
 def read_kept(path: Path) -> Any:
-    """What ``keep`` wrote; None if there is nothing, or nothing that can be read."""
+    """Reads what ``keep`` wrote; None if nothing is there, or it cannot be read."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

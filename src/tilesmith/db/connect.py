@@ -34,7 +34,7 @@ from tilesmith.db.schema import (
 from tilesmith.db.seal import sound_record, sound_search
 from tilesmith.db.waiting import left_s, must_stop, operation
 from tilesmith.errors import RecordError
-from tilesmith.reading import read_regular
+from tilesmith.toolchain.files import read
 
 LOG = logging.getLogger("tilesmith.db")
 POLL_S = 0.01  # between two tries, where SQLite itself did not wait
@@ -447,7 +447,7 @@ def _copy(path: Path) -> sqlite3.Connection:
         # No lock is to be had, or a writer died and left a journal. The bytes as they are: seals tell what is whole.
         target.close()
         target = _empty()
-        target.deserialize(read_regular(path, _MOST_COPIED))
+        target.deserialize(read(path, _MOST_COPIED))
     version = version_of(target)
     if version > VERSION or (version == 0 and not is_ours(target)):
         target.close()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilesmith.db.records import Record
 from tilesmith.db.remote import cached_copy, is_url
+from tilesmith.db.state import state_of
 from tilesmith.db.store import Database
 from tilesmith.problems.outline import outline_of
 from tilesmith.targets.names import nearest_first
@@ -31,6 +32,8 @@ class Layers:
 
     databases: tuple[Database, ...]
     system: int = 0
+    # By place: the file's state when it held no answer; None once it held one.
+    _empty: dict[int, list[int | str] | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def writable(self) -> Database:
@@ -50,14 +53,14 @@ class Layers:
         """Every layer's records for a problem and target, the highest layer first, the fastest first in each."""
         return tuple(
             Answer(record, self.databases[place].name, self.role(place))
-            for place in reversed(range(len(self.databases)))
+            for place in reversed(self._asked())
             for record in self.databases[place].ranking(problem, target)
         )
 
     def measured(self, problem: str, target: str) -> tuple[Answer, ...]:
         """Every config that was measured: trials and results of all layers, of each config the highest layer's."""
         found: dict[tuple[str, str], Answer] = {}
-        for place in reversed(range(len(self.databases))):
+        for place in reversed(self._asked()):
             database = self.databases[place]
             for record in (*database.ranking(problem, target), *database.trials(problem, target)):
                 if record.ok:
@@ -66,24 +69,46 @@ class Layers:
 
     def near(self, problem: str, target: Target) -> tuple[tuple[Answer, ...], ...]:
         """The answers for other targets of the same family: one group a target, the nearest target first."""
-        held = {name for database in self.databases for name in database.targets_of(problem)}
-        return tuple(self.answers(problem, name) for name in nearest_first(target, held))
+        held = {name for place in self._asked() for name in self.databases[place].targets_of(problem)}
+        return tuple(self.answers(problem, name) for name in nearest_first(target, held)) if held else ()
 
     def neighbours(self, problem: str, target: str) -> tuple[str, ...]:
         """The problems with answers that differ from ``problem`` in batch or image size by up to a factor of 2.
 
         The nearest first, a tie in the order of keys.
         """
-        mine = outline_of(problem)
+        asked = self._asked()
+        mine = outline_of(problem) if asked else None
         if mine is None:
             return ()
         found: dict[str, float] = {}
-        for key in {key for database in self.databases for key in database.neighbours(problem, target)}:
+        for key in {key for place in asked for key in self.databases[place].neighbours(problem, target)}:
             other = outline_of(key)
             distance = None if other is None else mine.distance(other)
             if distance is not None:
                 found[key] = distance
         return tuple(sorted(found, key=lambda key: (found[key], key)))
+
+    def _asked(self) -> list[int]:
+        """The places of the databases to ask, from the lowest to the highest: those that may hold an answer."""
+        return [place for place, database in enumerate(self.databases) if not self._is_empty(place, database)]
+
+    def _is_empty(self, place: int, database: Database) -> bool:
+        """Whether the file holds no answer of any problem; it is not read again until it changes."""
+        if database.path is None or not (database.persistent or database.readonly):  # memory, which has no state
+            return False
+        known = self._empty.get(place, [])
+        if known is None:
+            return False
+        state = state_of(os.fspath(database.path))
+        if not state:  # there is no file, or it is being written
+            return False
+        if known != state:
+            if database.may_hold_answers():
+                self._empty[place] = None
+                return False
+            self._empty[place] = state
+        return True
 
     def close(self) -> None:
         for database in self.databases:

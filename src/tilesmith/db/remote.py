@@ -15,8 +15,7 @@ from typing import Any
 from tilesmith import env
 from tilesmith.db.waiting import left_s, operation
 from tilesmith.errors import FileFormatError
-from tilesmith.reading import read_regular
-from tilesmith.toolchain.files import publish
+from tilesmith.toolchain.files import publish, read
 
 DAY_S = 86_400.0
 AGAIN_S = 600.0  # after a URL that could not be reached
@@ -124,7 +123,7 @@ def _of_file(url: str) -> bytes:
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise ValueError(f"{parts.netloc!r} is not this machine; write file:///PATH")
-    return read_regular(url2pathname(parts.path), MOST_BYTES)
+    return read(url2pathname(parts.path), MOST_BYTES)
 
 
 def _of_server(url: str, seconds: float) -> bytes:

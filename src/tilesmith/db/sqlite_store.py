@@ -124,6 +124,9 @@ class SqliteDatabase(Database):
         query = f"SELECT DISTINCT problem, target FROM results WHERE {where} ORDER BY 1, 2"
         return tuple((str(problem), str(name)) for problem, name in self._rows(query, values))
 
+    def may_hold_answers(self) -> bool:
+        return bool(self._rows("SELECT 1 FROM results LIMIT 1", [])) or not (self.persistent or self.readonly)
+
     def neighbours(self, problem: str, target: str) -> tuple[str, ...]:
         outline = outline_of(problem)
         if outline is None or not self._rows(HAS_INDEX, []):

@@ -84,6 +84,10 @@ class Database(ABC):
         """
         return ()
 
+    def may_hold_answers(self) -> bool:
+        """False if there is no answer of any problem. True, too, where finding out would read every record."""
+        return True
+
     @abstractmethod
     def problems(self, target: str | None = None) -> tuple[tuple[str, str], ...]:
         """``(problem, target)`` of every answer held, in order."""

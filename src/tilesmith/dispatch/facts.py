@@ -16,6 +16,9 @@ from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import Candidate, candidates, solvers_for
 from tilesmith.targets.target import Target
 
+_NEIGHBOURS = 2  # that are looked at: the nearest may have no record that is of use here
+Measured = tuple[str, tuple[Answer, ...]]  # the key of a problem, and what was measured of it
+
 
 def options_of(signature: Signature, target: Target, external: bool = False) -> tuple[Option, ...]:
     """Every candidate of the table; the accepted ones with their default config and predicted time.
@@ -81,6 +84,13 @@ def answers_of(request: Request) -> tuple[Answer, ...]:
         return answers
     higher = above(answers)
     return (*higher, *rows_of(request), *(answer for answer in answers if answer not in higher))
+
+
+def neighbours_of(request: Request) -> tuple[Measured, ...]:
+    """The nearest neighbours with what was measured of each: all of the databases that ``by_neighbour`` depends on."""
+    layers, target = request.layers, request.target.name
+    keys = layers.neighbours(request.problem, target)[:_NEIGHBOURS]
+    return tuple((key, layers.measured(key, target)) for key in keys)
 
 
 def near_answers_of(request: Request, options: Sequence[Option]) -> tuple[tuple[Answer, ...], ...]:

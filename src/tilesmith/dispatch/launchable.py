@@ -422,7 +422,7 @@ def _loaded(request: Request, resolved: Resolved, options: Options) -> Launchabl
     kernel package that has such a one is left out.
     """
     signature, target, cache = request.signature, request.target, request.cache
-    if not request.only:
+    if target.family == "cpu" and not request.only:
         tell_of_plain(signature, target, resolved.choice.solver)
     attempts = 0
     while True:

@@ -68,7 +68,7 @@ def time_launchable(launch: Launchable, *, budget_s: float = 0.5, rounds: int = 
 
 @dataclass(frozen=True)
 class StepTime:
-    """What one step of a plan adds to the time of a call: ``step`` is a kernel's symbol, or ``memset N bytes``.
+    """The time that one step of a plan adds to a call: ``step`` is a kernel's symbol, or ``memset N bytes``.
 
     Negative where the next step hides more than this one takes, or where both are within ``spread_us``.
     """
@@ -79,7 +79,7 @@ class StepTime:
 
 
 def time_steps(launch: Launchable, *, budget_s: float = 0.5, rounds: int = 21, seed: int = 0) -> tuple[StepTime, ...]:
-    """What each step of the plan's ``run`` adds to the time of a call, in their order.
+    """The time that each step of the plan's ``run`` adds to a call, in the order of the steps.
 
     The plan's beginnings (its first step, its first two, ...) are timed interleaved, on the same tensors: each step
     reads what the steps ahead of it wrote, and what overlaps counts once. The times add up to that of the whole.

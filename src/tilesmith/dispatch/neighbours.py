@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tilesmith.db.layers import Answer
 from tilesmith.dispatch.choice import Choice
 from tilesmith.dispatch.choose import NOTHING, Suited, matches, suits, usable
-from tilesmith.dispatch.facts import bare_options_of
+from tilesmith.dispatch.facts import Measured, bare_options_of
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import ProblemError
 from tilesmith.problems.keys import parse_key
@@ -26,28 +26,21 @@ from tilesmith.solvers.solver import Config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.target import Target
 
-MOST = 2  # neighbours that are looked at: the nearest may have no record that is of use here
 SLOWEST = 1.5  # times the fastest: what was slower there is not asked here
 _log = logging.getLogger("tilesmith.dispatch")
 
 
-def evidence(request: Request) -> tuple[tuple[str, tuple[Answer, ...]], ...]:
-    """The nearest neighbours with what was measured of each: all of the databases that ``by_neighbour`` depends on."""
-    layers, target = request.layers, request.target.name
-    keys = layers.neighbours(request.problem, target)[:MOST]
-    return tuple((key, layers.measured(key, target)) for key in keys)
-
-
 def by_neighbour(
-    request: Request, answers: Sequence[Answer], without: frozenset[tuple[str, str]] = NOTHING
-) -> Choice | None:
+    request: Request, near: Sequence[Measured], answers: Sequence[Answer],
+    without: frozenset[tuple[str, str]] = NOTHING,
+) -> Choice | None:  # fmt: skip
     """The choice that the nearest tuned neighbour makes; None if there is none, or none of its configs exists here.
 
-    ``answers`` are what databases hold of this very problem: a solver that failed is not chosen. ``without``: pairs of
-    solver and config that are not available here.
+    ``near`` are the neighbours (``facts.neighbours_of``). ``answers`` are what databases hold of this very problem: a
+    solver that failed is not chosen. ``without``: pairs of solver and config that are not available here.
     """
     failed = {(answer.record.solver, answer.record.revision) for answer in answers if not answer.record.ok}
-    for key, held in evidence(request):
+    for key, held in near:
         suited = [
             one for one in suited_of(request, key, held) if (one.solver, one.answer.record.revision) not in failed
         ]
@@ -59,7 +52,7 @@ def by_neighbour(
 
 
 def suited_of(request: Request, key: str, held: Sequence[Answer]) -> list[Suited]:
-    """What the records of the neighbour ``key`` propose for the problem, each with its corrected estimate."""
+    """The configs that records of the neighbour ``key`` propose for the problem, each with its corrected estimate."""
     names = {answer.record.solver for answer in held if answer.record.ok}
     try:
         here, there = (_accepted(request, signature, names) for signature in (request.signature, parse_key(key)))

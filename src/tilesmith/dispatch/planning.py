@@ -49,8 +49,8 @@ def build(request: Request, candidate: Candidate, config: str) -> BuiltPlan:
     held = held_plan(request, candidate, config)
     if held is not None and not held.stale:
         return BuiltPlan(held.serial, held.artifacts, remembered=True)
-    packed = plan_of(request, candidate.name, config, candidate.solver.revision)
-    if packed is not None and not request.cache.has_refused(packed.artifacts):
+    packed = request.packages.state and plan_of(request, candidate.name, config, candidate.solver.revision)
+    if packed and not request.cache.has_refused(packed.artifacts):
         return packed
     if held is not None and request.strict:
         return BuiltPlan(held.serial, held.artifacts, remembered=True)

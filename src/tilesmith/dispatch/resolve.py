@@ -24,7 +24,14 @@ from tilesmith.dispatch.choice import (
     Resolved,
 )
 from tilesmith.dispatch.choose import NOTHING, choose, held, matches, outdated, recorded, usable
-from tilesmith.dispatch.facts import answers_of, bare_options_of, near_answers_of, options_of, revisions_of
+from tilesmith.dispatch.facts import (
+    answers_of,
+    bare_options_of,
+    near_answers_of,
+    neighbours_of,
+    options_of,
+    revisions_of,
+)
 from tilesmith.dispatch.neighbours import by_neighbour
 from tilesmith.dispatch.packaged import above, advice, best_plan, failed_kernels, plan_of, with_record
 from tilesmith.dispatch.planning import build, held_plan, preload_command
@@ -40,6 +47,7 @@ from tilesmith.errors import (
 from tilesmith.measure.device_bench import time_plan
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.timing import Timing
+from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.spellings import other_spellings
 from tilesmith.runtime.executable import Executable
 from tilesmith.solvers.solver import Accepted
@@ -76,6 +84,8 @@ def resolve(request: Request) -> Resolved:
 
 def as_held(request: Request) -> Request:
     """The problem under the key that a database has. Axes of size 1 can give a problem several keys."""
+    if not isinstance(request.signature, ConvSignature):  # a product has one
+        return request
     others = other_spellings(request.signature)
     if not others or answers_of(request):
         return request
@@ -211,7 +221,8 @@ def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> C
         if found:
             return found
     if mode == "fast" and not any(request.layers.near(request.problem, target)):
-        like = by_neighbour(request, answers, without)
+        close = neighbours_of(request)
+        like = by_neighbour(request, close, answers, without) if close else None
         if like is not None:  # the other solvers need no estimate
             return like
     options = options_of(signature, target, request.external)
@@ -222,7 +233,7 @@ def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> C
     if request.strict:
         raise NoSolutionError(_nothing_held(request))
     free = [o for o in options if o.accepted and (not only or matches(o.candidate, only))]
-    measured, like = True, by_neighbour(request, answers, without)
+    measured, like = True, by_neighbour(request, neighbours_of(request), answers, without)
     if len(free) > 1:
         try:
             known = {option.candidate.name: option.candidate.solver.revision for option in free}

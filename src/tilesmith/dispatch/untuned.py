@@ -20,8 +20,7 @@ from typing import Any
 from tilesmith import env
 from tilesmith.db.layers import Answer
 from tilesmith.dispatch.choice import NEIGHBOUR, PREDICTION, Choice, Considered
-from tilesmith.dispatch.facts import answers_of
-from tilesmith.dispatch.neighbours import evidence
+from tilesmith.dispatch.facts import Measured, answers_of, neighbours_of
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import PlanError
 from tilesmith.toolchain import memo
@@ -42,7 +41,7 @@ def recall(request: Request) -> Choice | None:
     if not _decides(request):
         return None
     memo.recall(request.cache)
-    known = evidence(request)
+    known = neighbours_of(request)
     name = _name(request, known)
     for folder in request.cache.folders():
         try:
@@ -62,7 +61,7 @@ def keep(request: Request, choice: Choice) -> None:
     accepted = [[line.solver, line.config, line.predicted_us] for line in choice.trace if not line.reason]
     of = None if choice.record is None else [choice.record.problem, choice.record.config]
     record = {"solver": choice.solver, "config": choice.config, "accepted": accepted, "of": of}
-    name = _name(request, evidence(request))
+    name = _name(request, neighbours_of(request))
     request.cache.offer(name, bind_with_record(name, record, b""), durable=False)
 
 
@@ -73,7 +72,7 @@ def _decides(request: Request) -> bool:
     return not any(request.layers.near(request.problem, request.target))
 
 
-def _name(request: Request, known: Sequence[tuple[str, Sequence[Answer]]]) -> str:
+def _name(request: Request, known: Sequence[Measured]) -> str:
     made_by = (*maker_of(request.target), _rules(), str(request.external))
     if known:
         measured = [(key, [(a.layer, a.role, astuple(a.record)) for a in answers]) for key, answers in known]

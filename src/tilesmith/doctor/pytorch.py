@@ -69,7 +69,7 @@ def pytorch() -> Iterator[Check]:
 
 @lru_cache(maxsize=1)
 def facts() -> dict[str, Any]:
-    """What a process that imports PyTorch says of it, or ``error``."""
+    """The facts that a process which imports PyTorch reports of it, or ``error``."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _ASK], capture_output=True, text=True, timeout=_SECONDS, check=False,

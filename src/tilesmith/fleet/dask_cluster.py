@@ -63,7 +63,7 @@ def _distributed() -> Any:
 
 
 def on_worker(run: Run, device: str, payload: bytes, task: str, topic: str) -> bytes:
-    """What Dask runs on a worker."""
+    """The function that Dask runs on a worker."""
     worker = _distributed().get_worker()
 
     def tell(told: bytes) -> None:

@@ -82,7 +82,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What an executor is made from.
+    """The options of an executor.
 
     Args:
         address: The text after ``--cluster``, such as ``tcp://scheduler:8786``.

@@ -1,4 +1,4 @@
-"""What a run has done, in a file: a client that was lost goes on from there."""
+"""The progress of a run, in a file: after a client was lost, the next one goes on from there."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from types import TracebackType
 
 from tilesmith.errors import FleetError
 from tilesmith.fleet.outbox import own_folder
-from tilesmith.reading import read_regular
-from tilesmith.toolchain.files import open_alone
+from tilesmith.toolchain.files import open_alone, read
 from tilesmith.toolchain.trust import why_distrusted
 
 MOST_BYTES = 1 << 28
@@ -75,7 +74,7 @@ class Journal:
 
     def _read(self) -> None:
         """A line that was cut short when the machine stopped counts for nothing."""
-        text = read_regular(str(self._path), MOST_BYTES).decode("utf-8", "replace")
+        text = read(str(self._path), MOST_BYTES).decode("utf-8", "replace")
         for line in text.splitlines(keepends=True):
             problem, tab, target = line.partition("\t")
             if tab and target.endswith("\n"):

@@ -1,4 +1,4 @@
-"""What a worker is: its machine, device, target, and the Tilesmith that makes its kernels."""
+"""Describes a worker: its machine, device, target, and the Tilesmith that makes its kernels."""
 
 from __future__ import annotations
 

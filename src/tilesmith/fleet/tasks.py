@@ -1,4 +1,4 @@
-"""What client and workers send each other. Everything is read strictly: a message that breaks its form is refused."""
+"""The messages of client and workers. They are read strictly: a message that breaks its form is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Parcel:
-    """What one search has found. ``lines`` are sealed: the answers of all solvers, every trial, and the search."""
+    """The result of one search. ``lines`` are sealed: the answers of all solvers, every trial, and the search."""
 
     name: str
     problem: str
@@ -67,7 +67,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a task has come to. With an ``error`` there is no answer; ``final`` if every worker would meet the same."""
+    """The result of a task. With an ``error`` there is no answer; ``final`` if every worker would meet the same."""
 
     parcels: tuple[Parcel, ...] = ()
     error: str = ""

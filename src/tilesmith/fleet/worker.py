@@ -1,4 +1,4 @@
-"""What a worker does with a task: search a problem, or measure an answer of another machine, alone on its device."""
+"""Works on a task: searches a problem, or measures an answer of another machine, alone on its device."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SECONDS = 3600.0  # of a product, where the words name no time
 
 @dataclass(frozen=True)
 class Tuned:
-    """What TVM has found for a product.
+    """The result of TVM's search for a product.
 
     Args:
         problem: The product.

@@ -33,7 +33,7 @@ class Difference:
 
 
 def diff(first: KernelPackage, second: KernelPackage) -> tuple[Difference, ...]:
-    """What two packages do not share, in the order of the entries; empty for packages of the same content."""
+    """The differences of two packages, in the order of the entries; empty for packages of the same content."""
     found = [
         Difference(MANIFEST, name, 0, DIFFERS)
         for name, value in vars(first.manifest).items()
@@ -53,7 +53,7 @@ def diff(first: KernelPackage, second: KernelPackage) -> tuple[Difference, ...]:
 
 
 def _facts(entry: PackageEntry) -> tuple[object, ...]:
-    """What counts: the same content may be deflated in other ways."""
+    """The content that is compared: the same content may be deflated in other ways."""
     return entry.size, entry.digest, entry.revision, entry.time_us
 
 

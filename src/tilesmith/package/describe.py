@@ -1,4 +1,4 @@
-"""What a package holds, for people."""
+"""Describes a package for people."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def summary(package: PackageFile, nbytes: int) -> PackageSummary:
 
 
 def describe(entry: PackageEntry) -> EntrySummary:
-    """What an entry is. Raises ``PackageError`` where it is damaged."""
+    """Describes an entry. Raises ``PackageError`` where it is damaged."""
     solver = config = ""
     rows = 0
     if entry.kind == Kind.PLAN:

@@ -29,7 +29,7 @@ Listener = Callable[[int, int | None], None]  # bytes that are here, and bytes o
 
 @dataclass(frozen=True)
 class Limits:
-    """What a download may take: bytes, and time."""
+    """The limits of a download: bytes, and time."""
 
     most_bytes: int
     patience: Patience = PATIENCE
@@ -121,7 +121,7 @@ def _once(source: Source, partial: _Partial, most: int, patience: Patience, list
 
 
 class _Partial:
-    """What has come of a file: in memory, and in a file that a later process can continue.
+    """The part of a file that has arrived: in memory, and in a file that a later process can continue.
 
     The file has the version and a line feed before the bytes. It is locked; without the lock, memory alone is used.
     It is not synced: whatever a power cut leaves, the bytes are verified when all of them are there.

@@ -87,7 +87,7 @@ def encode(package: KernelPackage) -> bytes:
 
 
 def entry_bytes(entry: PackageEntry) -> int:
-    """What an entry adds to a package, within a byte or two: stored bytes, name, record, and its share of the table."""
+    """Bytes of an entry in a package, within a byte or two: stored bytes, name, record, and its share of the table."""
     return len(entry.stored) + len(entry.name) + _RECORD.size + (_ROW.size + len(entry.name)) // _PAGE + 1
 
 

@@ -33,7 +33,7 @@ _LOCK_S = 60.0
 
 @dataclass(frozen=True)
 class Rules:
-    """What is accepted.
+    """The packages that are accepted.
 
     Args:
         machines: The targets that packages are for; None: any target.
@@ -55,7 +55,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Installation:
-    """What an installation did: the file, its manifest, who signed it (None: not signed), how it suits the machine.
+    """The result of an installation: the file, its manifest, its signer (None: not signed), how it suits the machine.
 
     ``action`` is ``installed``, ``updated``, ``downgraded``, ``replaced`` (another content of the same version, or a
     damaged file) or ``unchanged``.
@@ -239,7 +239,7 @@ def _fit(manifest: Manifest, place: str, rules: Rules) -> Fit:
 
 
 def _action(package: PackageFile, data: bytes, path: Path, place: str, rules: Rules) -> str:
-    """What installing this package does to the one that is installed."""
+    """The effect of installing this package on the one that is installed."""
     if not os.path.lexists(path):
         return INSTALLED
     try:

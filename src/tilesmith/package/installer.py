@@ -1,4 +1,4 @@
-"""What installs packages on machines without Python: a shell script, and the program ``ts-query`` that it needs."""
+"""Installs packages on machines without Python: a shell script, and the program ``ts-query`` that it needs."""
 
 from __future__ import annotations
 

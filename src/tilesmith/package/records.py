@@ -1,4 +1,4 @@
-"""What a kernel package holds: its manifest and its entries. ``form`` has the bytes."""
+"""Records of a kernel package: its manifest and its entries. ``form`` has the bytes."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from tilesmith.package.form import SIGNED, identity, with_signature
 from tilesmith.package.index import FIRST, PackageIndex, parse_index
 from tilesmith.package.keys import SUFFIX, PublicKey, keys_folder, parse_key
 from tilesmith.package.whole import package_bytes
-from tilesmith.reading import read_regular
-from tilesmith.toolchain.files import replace
+from tilesmith.toolchain.files import read, read_regular, replace
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -170,7 +169,7 @@ def read_public(word: str) -> PublicKey:
     if word.startswith("ed25519:"):
         return parse_key(word)
     try:
-        text = read_regular(word, _MOST_KEY).decode()
+        text = read(word, _MOST_KEY).decode()
     except (OSError, ValueError) as error:  # UnicodeDecodeError too
         raise PackageError(f"{word}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]

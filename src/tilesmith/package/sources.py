@@ -149,7 +149,7 @@ def _local(url: str) -> Path:
 
 
 def _version(tag: str, date: str) -> str:
-    """What If-Range takes: a strong tag, else a date."""
+    """The value for If-Range: a strong tag, else a date."""
     if _TAG.fullmatch(tag):
         return tag
     return date if _DATE.fullmatch(date) else ""

@@ -11,7 +11,7 @@ from tilesmith.runtime.packages import PackageReader
 
 @dataclass(frozen=True)
 class Signer:
-    """What the signature of a package shows.
+    """The finding about the signature of a package.
 
     ``name`` is that of the trusted key, empty if the key is not trusted; ``fingerprint`` the key's, empty for a package
     without a signature; ``problem`` says why the package would not be accepted as signed, empty if it would be.
@@ -40,13 +40,13 @@ def examine(package: PackageReader) -> Signer:
 
 
 def wrong_signature(public_key: bytes) -> Signer:
-    """What a signature shows that is not the key's."""
+    """The finding about a signature that is not the key's."""
     mark = fingerprint(public_key)
     return Signer("", mark, f"wrongly signed: the key {mark} did not sign these bytes", True)
 
 
 def standing(public_key: bytes) -> Signer:
-    """What a signature by this key shows, which is right."""
+    """The finding about a right signature by this key."""
     mark = fingerprint(public_key)
     held = [each for each in held_keys() if each.key.data == public_key]
     revoked = next((each for each in held if each.is_revoked), None)

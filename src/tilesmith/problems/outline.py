@@ -1,4 +1,4 @@
-"""What two problems have in common that differ in batch or image size alone: their keys without these sizes."""
+"""The outline of a problem: its key without batch and image size, which problems that differ in these alone share."""
 
 from __future__ import annotations
 

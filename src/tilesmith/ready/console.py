@@ -1,4 +1,4 @@
-"""What a stream can show: a terminal that may be drawn on, or plain lines; and how wide a line may be."""
+"""The abilities of a stream: a terminal that may be drawn on, or plain lines; and the width of a line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def live_console(stream: IO[str] | None = None) -> Console | None:
 
 
 def live_settings() -> dict[str, Any]:
-    """What rich's live displays need, so that what goes to stdout reaches a file or pipe that stdout is."""
+    """Options of rich's live displays with which output to stdout still reaches a file or pipe."""
     return {"redirect_stdout": sys.stdout is not None and sys.stdout.isatty()}
 
 

@@ -1,4 +1,4 @@
-"""What the written database holds of a problem that was measured with today's solvers, compiler and machine."""
+"""The records of a problem in the written database that come from today's solvers, compiler and machine."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Held:
 
 
 def held_answer(signature: Signature, place: Place, now: CurrentSetup) -> Held | None:
-    """What is held; None where there is no answer of today's. Raises ``NoSolutionError``."""
+    """The records; None if there is no answer of today's. Raises ``NoSolutionError``."""
     database, target = place.layers.writable, place.target.name
     job = place.job(signature)
     best = database.best(job.problem, target, lambda record: not now.changes(record))

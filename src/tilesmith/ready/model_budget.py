@@ -25,7 +25,7 @@ WORTH = 5e-4  # part of the model's time: a smaller expected gain is not worth a
 
 @dataclass
 class Standing:
-    """What is known of one problem while its model is tuned.
+    """Facts of one problem while its model is tuned.
 
     ``estimate_s`` is the predicted time of a call, ``least_s`` the roofline's. ``searches`` counts those since the
     beginning, ``late`` those that ran out of time before an answer, ``last_gain`` is the part that the last one saved.

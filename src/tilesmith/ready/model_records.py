@@ -1,4 +1,4 @@
-"""What tuning a model gives: one row for each problem that the model met, and sums weighted by calls."""
+"""Results of tuning a model: one row for each problem that the model met, and sums weighted by calls."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class _Tuning:
         self._tell(f"{words}: {result.record.solver} {result.record.time_us:.1f} us")
 
     def _starts(self, signature: Signature) -> Sequence[tuple[str, str]]:
-        """What any layer holds for this target: a shipped config takes part, so nothing slower replaces it."""
+        """The records of all layers for this target: a shipped config takes part, so nothing slower replaces it."""
         answers = self._place.layers.answers(signature.canonical.key(), self._place.target.name)
         return [(each.record.solver, each.record.config) for each in answers if each.record.ok][:STARTS]
 

@@ -33,7 +33,7 @@ _log = logging.getLogger("tilesmith.ready")
 
 @dataclass(frozen=True)
 class Effort:
-    """What is spent on one search.
+    """The effort of one search.
 
     Args:
         strategy: Name of the strategy.

@@ -46,7 +46,7 @@ def tasks_of(calls: Iterable[tuple[Signature, int]]) -> list[Task]:
 
 @dataclass(frozen=True)
 class TunedRow:
-    """What is known of one problem: how its last search ended (None: none did), and the library's time."""
+    """Facts of one problem: how its last search ended (None: none did), and the library's time."""
 
     task: Task
     end: Ended | None = None
@@ -82,7 +82,7 @@ class TunedRow:
 
 @dataclass(frozen=True)
 class Current:
-    """What one worker does now; ``state`` is None until its search has told something."""
+    """The work of one worker; ``state`` is None until its search has sent an event."""
 
     task: Task
     began: Began
@@ -136,7 +136,7 @@ class Watch:
 
     @property
     def now(self) -> list[Current]:
-        """What the workers do, the one that began first at the top."""
+        """The work of each worker, the one that began first at the top."""
         with self._lock:
             return sorted(self.current.values(), key=lambda each: each.since)
 

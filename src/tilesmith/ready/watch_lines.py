@@ -55,7 +55,7 @@ def search_words(state: Progress | None) -> str:
 
 
 def now_words(one: Current, row: TunedRow) -> str:
-    """What is done with a problem now, and what is known of it, with the library's time."""
+    """A line about a problem: the work on it now, the best time so far, and the library's time."""
     if one.began.doing != SEARCHING and one.state is None:
         words = one.began.doing
     else:

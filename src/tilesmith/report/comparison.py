@@ -1,4 +1,4 @@
-"""What became faster or slower between two inputs: two machines, drivers or versions."""
+"""The problems that became faster or slower between two inputs: two machines, drivers or versions."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _spread(finding: Finding) -> float:
 
 
 def sentences(found: Comparison, before: str, after: str) -> list[str]:
-    """What changed, in words."""
+    """The change in words."""
     counts = found.counts
     timed = [change.change for change in found.changes if change.change and change.verdict != DISTURBED]
     methods = {

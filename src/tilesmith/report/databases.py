@@ -45,7 +45,7 @@ class _Held:
 
 
 def read_database(path: str) -> Source:
-    """What the database at ``path`` (a file or a URL) holds. Raises ``FileFormatError`` if it cannot be read."""
+    """Reads the database at ``path`` (a file or a URL). Raises ``FileFormatError`` if it cannot be read."""
     database = existing_database(path)
     try:
         return source_of(database, path)
@@ -54,7 +54,7 @@ def read_database(path: str) -> Source:
 
 
 def source_of(database: Database, name: str) -> Source:
-    """What an open database holds."""
+    """Reads an open database."""
     held = _Held()
     for record in database.records("results"):
         held.add("results", record)
@@ -68,7 +68,7 @@ def source_of(database: Database, name: str) -> Source:
 
 
 def read_export(path: str) -> Source:
-    """What ``db export`` wrote. A line that is damaged is left out with a warning."""
+    """Reads the output of ``db export``. A damaged line is left out with a warning."""
     held, bad, newer = _Held(), list[str](), 0
     for number, raw in enumerate(lines_named(Path(path), LONGEST_LINE, MOST_PIPED), 1):
         try:

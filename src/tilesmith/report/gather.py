@@ -21,7 +21,7 @@ _LINE = b'{"format"'  # with which exported records begin
 
 
 def read_source(path: str) -> Source:
-    """What one input holds: a database, exported records, or a result file, by what its first bytes say.
+    """Reads one input: a database, exported records, or a result file, as its first bytes say.
 
     Raises ``FileFormatError`` if it is none of them, or cannot be read.
     """

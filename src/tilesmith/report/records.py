@@ -1,4 +1,4 @@
-"""What a report says of one problem on one target, and of the machines it was measured on."""
+"""Records of a report: one problem on one target, and the machines on which it was measured."""
 
 from __future__ import annotations
 

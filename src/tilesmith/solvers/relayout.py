@@ -79,7 +79,7 @@ class Relayout(Generic[Kind]):
         self.copies = copies
         self.name = f"{inner.name}_nhwc"
         self.own_revision = 1
-        self.features = inner.features | {"vector", "pitch"}
+        self.features = inner.features - {"gemm"} | {"vector", "pitch"}  # the strides of products are read in place
 
     @property
     def axes(self) -> tuple[Axis, ...]:

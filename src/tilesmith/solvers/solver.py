@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.lazy import cached_property
 from tilesmith.targets.target import CpuTarget, CudaTarget
 
 Geometry = ConvGeometry | GemmGeometry
@@ -19,6 +19,23 @@ P = ParamSpec("P")
 Answer = TypeVar("Answer")
 _REMEMBERED = 8192  # problems of each method, which up to four solvers share
 TargetKind_contra = TypeVar("TargetKind_contra", bound=CpuTarget | CudaTarget, contravariant=True)
+
+if TYPE_CHECKING:
+    cached_property = functools.cached_property
+else:
+
+    class cached_property(functools.cached_property):
+        """``functools.cached_property`` without its lock: threads that ask at once may each compute the same value.
+
+        NOTE: before Python 3.12 each property of a class has one lock for all of its objects. That lock took a third of
+        the time of an estimate, which makes some 30,000 values for each problem.
+        """
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            value = instance.__dict__[self.attrname] = self.func(instance)
+            return value
 
 
 @dataclass(frozen=True)

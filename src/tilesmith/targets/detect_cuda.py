@@ -59,6 +59,7 @@ def cuda_target_of(ordinal: int = 0) -> CudaTarget:
     return target_of_device(device)
 
 
+@lru_cache(maxsize=64)
 def target_of_device(device: CudaDevice) -> CudaTarget:
     """The target of a device: the record of its card, else facts estimated from what the driver tells."""
     arch = cuda_arch(device.major, device.minor)

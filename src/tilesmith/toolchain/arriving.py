@@ -1,4 +1,4 @@
-"""What comes from another machine, piece by piece, and never later than its deadlines."""
+"""Receives data of another machine piece by piece, never later than its deadlines."""
 
 from __future__ import annotations
 

@@ -12,12 +12,13 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tilesmith.reading import AT_ONCE, read_regular
+from tilesmith.reading import AT_ONCE, TooLongError, chunks, why_no_file
 from tilesmith.toolchain.trust import is_allowed, reason_of, why_distrusted
 
 try:
@@ -36,7 +37,7 @@ _GRACE_S = 1.0  # between making a file and locking it
 _POLL_S = 0.01
 
 
-def read(file: str, limit: int = MOST_BYTES, *, own: bool = False) -> bytes:
+def read(file: str | os.PathLike[str], limit: int = MOST_BYTES, *, own: bool = False) -> bytes:
     """The bytes of a regular file, ``limit`` at most, at once; ``OSError`` names what else lies there.
 
     With ``own`` a file that another user can have written is refused (``toolchain.trust``).
@@ -44,9 +45,40 @@ def read(file: str, limit: int = MOST_BYTES, *, own: bool = False) -> bytes:
 
     def admit(about: os.stat_result) -> None:
         if own and (reason := reason_of(about)) is not None and not is_allowed(file):
-            raise PermissionError(errno.EACCES, reason, file)
+            raise PermissionError(errno.EACCES, reason, os.fspath(file))
 
     return read_regular(file, limit, admit)
+
+
+def read_regular(path: str | os.PathLike[str], most: int, admit: Callable[[os.stat_result], None]) -> bytes:
+    """The bytes of a regular file, ``most`` at most; ``OSError`` names what else lies there.
+
+    It never waits. Links are followed to a file. ``admit`` raises ``OSError`` for a file that must not be read, once it
+    is open. A device may act when it is opened, so what lies there is asked first.
+    """
+    if not stat.S_ISREG(mode := os.stat(path).st_mode):
+        raise _no_file(mode, path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | AT_ONCE)
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):  # it has been replaced meanwhile
+            raise _no_file(about.st_mode, path)
+        admit(about)
+        size = about.st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, more than {most}", os.fspath(path))
+        data = os.read(descriptor, size + 1)
+        if len(data) == size:
+            return data
+        return data + b"".join(chunks(descriptor, most - len(data), waits=False)) if data else data
+    except TooLongError:
+        raise OSError(errno.EFBIG, f"it has more than {most} bytes", os.fspath(path)) from None
+    finally:
+        os.close(descriptor)
+
+
+def _no_file(mode: int, path: str | os.PathLike[str]) -> OSError:
+    return OSError(errno.EINVAL, f"it {why_no_file(mode)}", os.fspath(path))
 
 
 def replace(path: Path, data: bytes, *, durable: bool = False) -> None:

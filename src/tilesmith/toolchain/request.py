@@ -20,7 +20,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Reply:
-    """What a server answered: its status, and its headers with names in lower case, of two equal ones the last."""
+    """The answer of a server: its status, and its headers with names in lower case, of two equal ones the last."""
 
     status: int
     headers: Mapping[str, str]

@@ -122,7 +122,7 @@ def _recorded_conv(arguments: ConvArguments, x: Any, w: Any, b: Any, residual: A
 
 
 def _sizes(x: Any, w: Any, options: Options) -> tuple[tuple[int, int] | None, tuple[int, ...]]:
-    """What the form of a call depends on, beside its options."""
+    """The values on which the form of a call depends, beside its options."""
     if hasattr(x, "node"):  # of a symbolic trace
         return None, ()
     return (x.dim(), w.dim()), tuple(w.shape) if isinstance(options[1], str) else ()

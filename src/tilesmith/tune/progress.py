@@ -1,4 +1,4 @@
-"""What happens while problems are tuned, as records: whatever tunes tells them, whatever shows or sums up listens.
+"""Records of the events of a search: a search sends them, and listeners show them or sum them up.
 
 A list of problems gives, for each problem, ``Began``, any number of ``Progress`` and ``Compared``, then one ``Ended``.
 A problem may begin again after it ended. Every field is text or a number, so that a worker process or another machine

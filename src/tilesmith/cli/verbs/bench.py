@@ -224,7 +224,7 @@ def _on_every_gpu(items: Sequence[Item], ways: Ways) -> Iterator[tuple[Item, Mea
 
 
 def bench_here(device: str, payload: bytes, tell: Tell) -> bytes:
-    """What the process of one GPU does with one problem."""
+    """Measures one problem, in the process of one GPU."""
     item, given = received(payload)
     ways = Ways(**given | {"against": tuple(given["against"])})
     place = Device(target_of(None, None, device), device)
@@ -359,7 +359,7 @@ def _report(rows: list[Row], against: tuple[str, ...], summary: dict[str, Any], 
 
 
 def _print_launches(rows: list[Row]) -> None:
-    """What each launch adds to its row's time, and its share of the sum; nothing without ``--launches``."""
+    """The time that each launch adds to its row, and its share of the sum; nothing without ``--launches``."""
     cells: list[list[object]] = []
     for number, row in enumerate(rows, 1):
         steps = row.get("launches", ())

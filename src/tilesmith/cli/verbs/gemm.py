@@ -213,7 +213,7 @@ def _state(job: Job) -> str:
 
 
 def _asked(words: Sequence[str]) -> list[Asked]:
-    """What each line of a file asks for, or the words typed; words behind a file's name are added to each line."""
+    """The requests: each line of a file, or the typed words; words behind a file's name are added to each line."""
     if words and "=" not in words[0] and os.path.isfile(words[0]):
         text = read_named(words[0], _MOST_WORDS).decode(errors="replace")
         lines = [line.partition("#")[0].split() for line in text.splitlines()]

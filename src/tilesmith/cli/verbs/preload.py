@@ -133,7 +133,7 @@ def _on_every_gpu(listing: Listing, mode: str | None, threads: int | None, as_js
 
 
 def preload_here(device: str, payload: bytes, tell: Tell) -> bytes:
-    """What the process of one GPU does with one problem."""
+    """Makes one problem ready, in the process of one GPU."""
     item, options = received(payload)
     made: list[Step] = []
     CachePopulator(signatures=[item.signature], devices=(device,), **options).run(listener=made.append)

@@ -75,7 +75,7 @@ def command(
 
 
 def _gathered(inputs: tuple[str, ...], keys: dict[str, set[str]], target: str) -> Findings:
-    """What the inputs hold; without one, the database that is written."""
+    """Reads the inputs; without one, the database that is written."""
     if inputs:
         return gather([read_source(name) for name in inputs], keys, target)
     layers = open_databases(readonly=True)

@@ -91,7 +91,7 @@ def _on_every_gpu(items: Sequence[Item], options: dict[str, Any]) -> Iterator[tu
 
 
 def verify_here(device: str, payload: bytes, tell: Tell) -> bytes:
-    """What the process of one GPU does with one problem."""
+    """Verifies one problem, in the process of one GPU."""
     item, options = received(payload)
     return dump_json(_check(item, device, **options)).encode()
 

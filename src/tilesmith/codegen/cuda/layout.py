@@ -7,12 +7,12 @@ transposed through shared memory, with wide loads and stores on both sides; else
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 from pathlib import Path
 
 from tilesmith.codegen.axes import Axis, common_axes
 from tilesmith.codegen.cuda.pad_rows import Rows, pad_rows
+from tilesmith.codegen.cuda.unit import template
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Integer, Launch, Parameter, Pointer, Source
 from tilesmith.problems.dtypes import dtype
@@ -124,7 +124,7 @@ def _tiles(
         "PITCH": _pitch(tile_p, tile_q, reading, writing, unit),
     }  # fmt: skip
     shape = f"{tile_p}x{tile_q}x{reading}x{writing}"
-    return _made("layout.cu", shape, unit, holes, names, rest, prod(tiles), read, write, target)
+    return _made("layout", shape, unit, holes, names, rest, prod(tiles), read, write, target)
 
 
 def _extents(np: int, nq: int, unit: int, least_p: int, least_q: int) -> tuple[int, int]:
@@ -156,7 +156,7 @@ def _rows(axes: list[Axis], unit: int, read: Pointer, write: Pointer, target: Cu
     holes = {"BYTES": unit, "PART": _TYPES[part], "PARTS": unit // part, "EACH": _EACH}
     if p[0] * q[0] > _MAX_GRID:
         raise ValueError(f"rows of {p[0]} x {q[0]} units are too long for one launch")
-    return _made("layout_rows.cu", "rows", unit, holes, names, rest, chunks, read, write, target)
+    return _made("layout_rows", "rows", unit, holes, names, rest, chunks, read, write, target)
 
 
 def _made(
@@ -170,7 +170,7 @@ def _made(
         steps.append(f"  from_at += item % (u32)size_{i} * from_{i}, to_at += item % (u32)size_{i} * to_{i};")
         steps.append(f"  item /= (u32)size_{i};")
     parameters = ["const void *from", "void *to", *(f"long long {name}" for name in names)]
-    text = _text(file)
+    text = template(Path(__file__).parent, file)
     for hole, value in (holes | {"PARAMETERS": ", ".join(parameters), "OUTER": "\n".join(steps)}).items():
         text = text.replace(f"@{hole}@", str(value))
     made = make_source("cuda", "layout", f"b{8 * unit}", shape, target.arch, "", text)
@@ -179,8 +179,3 @@ def _made(
         raise ValueError(f"a layout copy of {grid} blocks is too large for one launch")
     values: tuple[Parameter, ...] = (read, write, *(Integer(value) for value in names.values()))
     return made, Launch(0, made.symbol, (grid, 1, 1), values, (_THREADS, 1, 1), programmatic=target.has_cluster)
-
-
-@lru_cache(maxsize=2)
-def _text(file: str) -> str:
-    return Path(__file__).with_name(file).read_text()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
+from tilesmith.codegen.cuda.unit import template
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Integer, Launch, Parameter, Pointer, Source
 from tilesmith.targets.target import CudaTarget
@@ -36,7 +36,7 @@ class Rows:
 
     @property
     def values(self) -> tuple[int, ...]:
-        """What the kernel takes, by ``_NAMES``."""
+        """The kernel's arguments, by ``_NAMES``."""
         chunks = self.pitch // 16
         count = self.layers * self.rows * chunks
         end = (self.layers - 1) * self.layer + (self.rows - 1) * self.step + self.row_bytes
@@ -58,13 +58,8 @@ def pad_rows(first: Rows, second: Rows | None, target: CudaTarget) -> tuple[Sour
         names += [f"const void *from_{i}", f"void *to_{i}", *(f"long long {name}_{i}" for name in _NAMES)]
         parameters += [rows.read, rows.write, *map(Integer, values)]
         grid += values[-1] if i == 0 or second else 0
-    text = _text().replace("@PARAMETERS@", ", ".join(names))
+    text = template(Path(__file__).parent, "pad_rows").replace("@PARAMETERS@", ", ".join(names))
     made = make_source("cuda", "padrows", "b8", "b16", target.arch, "", text)
     return made, Launch(
         0, made.symbol, (grid, 1, 1), tuple(parameters), (_THREADS, 1, 1), programmatic=target.has_cluster
     )
-
-
-@lru_cache(maxsize=1)
-def _text() -> str:
-    return Path(__file__).with_name("pad_rows.cu").read_text()

@@ -14,7 +14,7 @@ from tilesmith.compare.cutlass.library import CutlassGemm
 
 
 def way_name(kernel: str, splits: int) -> str:
-    """What a way is called in tables."""
+    """The name of a way in tables."""
     return kernel if splits == 1 else f"{kernel} splits={splits}"
 
 

@@ -45,7 +45,7 @@ def library_of(path: Path) -> Path:
 
 
 def found(signature: Signature, target: Target) -> dict[str, Any] | None:
-    """What a search has found: ``trials`` and ``best_us``; None without a library."""
+    """The result of a search: ``trials`` and ``best_us``; None without a library."""
     path = kept(signature, target)
     held = read_kept(path)
     return held if isinstance(held, dict) and library_of(path).exists() else None

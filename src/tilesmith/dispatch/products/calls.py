@@ -1,4 +1,4 @@
-"""What ``grouped_gemm`` and ``scaled_gemm`` share: kinds of arguments, rows that a plan reads, and calls by layouts."""
+"""The common part of ``grouped_gemm`` and ``scaled_gemm``: arguments, rows that a plan reads, calls by layouts."""
 
 from __future__ import annotations
 

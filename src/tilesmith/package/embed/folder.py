@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tilesmith.errors import FileFormatError
-from tilesmith.reading import read_regular
-from tilesmith.toolchain.files import replace
+from tilesmith.toolchain.files import read, replace
 
 RECORD: Final = ".tilesmith-embed.json"
 _MACHINES = ("x86_64", "aarch64", "other")  # folders of make, below build/
@@ -29,7 +28,7 @@ _MOST = 1 << 26
 
 @dataclass(frozen=True)
 class _Held:
-    """What earlier runs wrote: files by their paths, and the libraries' names."""
+    """The output of earlier runs: files by their paths, and the libraries' names."""
 
     files: frozenset[str]
     names: frozenset[str]
@@ -107,7 +106,7 @@ def _built(folder: Path, names: frozenset[str]) -> list[Path]:
 def _held(folder: Path) -> _Held | None:
     """The files that earlier runs wrote; None if there is no record."""
     try:
-        found = json.loads(read_regular(folder / RECORD, _MOST))
+        found = json.loads(read(folder / RECORD, _MOST))
         paths, names = (found["files"], found["names"]) if found["form"] == _FORM else (None, [])
     except FileNotFoundError:
         return None
@@ -136,7 +135,7 @@ def _first_entry(folder: Path) -> str:
 
 def _digest(path: Path) -> str:
     try:
-        return hashlib.sha256(read_regular(path, _MOST)).hexdigest()
+        return hashlib.sha256(read(path, _MOST)).hexdigest()
     except (FileNotFoundError, NotADirectoryError):
         return ""
 

@@ -28,7 +28,7 @@ Listener = Callable[[Target, PackedProblem], None]
 
 @dataclass(frozen=True)
 class LibraryRequest:
-    """What goes into a library.
+    """The inputs of a library.
 
     Args:
         name: Of the library, an identifier of C.
@@ -164,7 +164,7 @@ def _taken(signature: Signature, entries: Sequence[PackageEntry]) -> PackedProbl
 def _fitting(
     request: LibraryRequest, target: Target, problems: Sequence[PackedProblem], costs: Costs
 ) -> tuple[PackedProblem, ...]:
-    """What the selection's size leaves for one target."""
+    """The part of one target that the selection's size allows."""
     if request.selection is None or request.selection.size is None:
         return tuple(problems)
     return fit_size(problems, target, request.selection.size, costs)

@@ -23,7 +23,7 @@ _VERSION = re.compile(r"(0|[1-9][0-9]{0,4})(\.(0|[1-9][0-9]{0,4})){2}")
 
 @dataclass(frozen=True)
 class ProjectReport:
-    """What ``embed`` did: counts of the library, how many files it wrote, and each built library with its bytes.
+    """The result of ``embed``: counts of the library, how many files it wrote, and each built library with its bytes.
 
     ``unbuilt`` are processors of its targets for which nothing was built.
     """

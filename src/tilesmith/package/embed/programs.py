@@ -46,7 +46,7 @@ def problems_header(signatures: Sequence[Signature]) -> str:
 
 
 def sample_parts(signature: Signature) -> dict[str, str]:
-    """What the sample's template has holes for."""
+    """The values for the holes of the sample's template."""
     slots = {operand_of(slot, signature): slot for slot in arguments(signature)}
     lines = []
     for name, slot in slots.items():

@@ -1,4 +1,4 @@
-"""What a C library is made of, before any file is written."""
+"""The parts of a C library, before any file is written."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LinkedKernel:
 
 @dataclass(frozen=True)
 class TargetPart:
-    """What a library has for one target: its package (plans, cubins and rows) and the C kernels of its plans.
+    """The content of a library for one target: its package (plans, cubins and rows) and the C kernels of its plans.
 
     ``problems`` are those asked for, with the reason of each one that has no plan.
     """

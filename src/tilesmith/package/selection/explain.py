@@ -1,4 +1,4 @@
-"""What a selection let into a package, what it left out and why, and what each kernel takes: for people."""
+"""Explains a selection to people: what it let into a package, what it left out and why, and the size of each kernel."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def explain_kernels(packed: Sequence[PackedProblem]) -> tuple[ExplainedKernel, .
 
 
 def used_terms(packed: Sequence[PackedProblem], target: Target, selection: Selection) -> dict[str, bool]:
-    """What to tell of each term of the selection that counts for this target, and whether one of the plans fits it.
+    """A line for each term of the selection that counts for this target, and whether one of the plans fits it.
 
     A trait and a mode are used by a problem. A selection for several targets may have terms for one of them alone.
     """

@@ -1,4 +1,4 @@
-"""What a selection lets into a package or a library. Pure rules: ``selection`` reads them from a file."""
+"""The rules by which a selection lets problems into a package or a library. Pure: ``selection`` reads a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOLVERS = {
 
 @dataclass(frozen=True)
 class Selection:
-    """What goes into a package or a library.
+    """The problems and kernels of a package or a library.
 
     Args:
         path: The file that it was read from.

@@ -31,7 +31,7 @@ from tilesmith.toolchain.cache import Artifact
 
 @dataclass(frozen=True)
 class Costs:
-    """What plans and binaries take of a budget, in bytes; ``fixed`` is what neither of them causes."""
+    """Bytes of a budget that plans and binaries take; ``fixed`` are those that neither of them causes."""
 
     plan: Callable[[PackedPlan], int]
     binary: Callable[[Artifact], int]
@@ -76,7 +76,7 @@ def fitting_package(
     assemble: Callable[[Sequence[PackedProblem]], KernelPackage],
     spares: Callable[[], Sequence[PackedProblem]] | None = None,
 ) -> tuple[tuple[PackedProblem, ...], KernelPackage]:  # fmt: skip
-    """What a selection's ``size`` leaves of the problems, and the package of it that ``assemble`` makes.
+    """The problems that fit into a selection's ``size``, and the package of them that ``assemble`` makes.
 
     ``spares`` gives the problems with further plans behind their own, of binaries that are there: such a plan takes the
     place of one whose binary leaves. It is called if something must leave. None: there are none.
@@ -205,7 +205,7 @@ class _Budget:
 
 
 def package_costs() -> Costs:
-    """What plans and binaries take in a package: a record of the index, a name, and the stored bytes."""
+    """Bytes of plans and binaries in a package: a record of the index, a name, and the stored bytes."""
 
     def plan_bytes(packed: PackedPlan) -> int:
         plan = decode(packed.data)

@@ -82,7 +82,7 @@ def _passed_by() -> tuple[Line, ...]:
 
 
 def _still_decided(kept: Kept | None, inputs: Sequence[Any], options: Options) -> Kept | None:
-    """What an earlier process decided, if this process decides the same."""
+    """The decision of an earlier process, if this process decides the same."""
     if kept is None:
         return None
     device = _only_device(inputs)

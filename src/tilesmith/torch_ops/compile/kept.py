@@ -1,4 +1,4 @@
-"""What was decided for a graph, kept for a process that finds the compiled graph in PyTorch's cache.
+"""Keeps the decisions for a graph, for a process that finds the compiled graph in PyTorch's cache.
 
 A file belongs to one graph of Dynamo. It holds the decisions and a mark, which is a part of the keys of PyTorch's
 caches: a process that decides alike uses the mark again and so finds the compiled graph; one that decides otherwise
@@ -67,7 +67,7 @@ def keep(name: str, kept: Kept) -> None:
 
 
 def recall(name: str) -> Kept | None:
-    """What an earlier process kept."""
+    """The decisions that an earlier process kept."""
     _, path = _place(name)
     try:
         found = json.loads(read(str(path), own=True))

@@ -15,7 +15,7 @@ TUNE_S = 120.0  # of ``mode="max-autotune"``
 
 @dataclass(frozen=True)
 class Options:
-    """What ``torch.compile(model, backend="tilesmith", mode=..., options={...})`` asks for.
+    """The options of ``torch.compile(model, backend="tilesmith", mode=..., options={...})``.
 
     Args:
         freeze: Treat parameters as constants in inference: fold batch norm, pack filters once. None: as

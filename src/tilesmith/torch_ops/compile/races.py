@@ -69,7 +69,7 @@ def _race(signature: Signature, target: Target) -> tuple[float, float] | None:
 
 
 def remembered_race(signature: Signature, target: Target) -> tuple[float, float] | None:
-    """What an earlier race of this problem found with this version of PyTorch."""
+    """The result of an earlier race of this problem with this version of PyTorch."""
     found = kept_times(_place(signature, target)[1], 2)
     return None if found is None else (found[0], found[1])
 

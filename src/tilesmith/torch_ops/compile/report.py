@@ -1,4 +1,4 @@
-"""What the backend did with each convolution and product of the graphs that it compiled."""
+"""Reports how the backend treated each convolution and product of the graphs that it compiled."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def reports() -> tuple[Report, ...]:
 
 
 def last_report() -> Report | None:
-    """What the backend did with the graph that it compiled last.
+    """Reports how the backend treated the graph that it compiled last.
 
     Returns:
         The report, or None if no graph with a convolution or a product was compiled. ``print(last_report())`` prints a

@@ -217,7 +217,7 @@ def _gemm_signature(chain: Chain) -> Signature:
 
 
 def _operands(head: Node) -> tuple[Any, Any, Any]:
-    """What is added, and the matrices."""
+    """The addend and the matrices."""
     added = args_of(head)[0] if head.target in (aten.addmm.default, aten.baddbmm.default) else None
     return (added, *(args_of(head) if added is None else args_of(head)[1:]))
 

@@ -1,4 +1,4 @@
-"""What follows a layer in a model: which activations the kernels compute, in the forms in which programs write them."""
+"""The activations that kernels compute behind a layer, in the forms in which programs write them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _log = logging.getLogger("tilesmith.dispatch")
 
 
 class Kept:
-    """What a model with a graph keeps: which modules may be fused, and the program while it is valid.
+    """State of a model with a graph: the modules that may be fused, and the program while it is valid.
 
     A copy, or a saved model, traces again.
     """

@@ -1,4 +1,4 @@
-"""What runs each layer of an optimized model, and why: a frozen record that prints as a table."""
+"""The kernels that run the layers of an optimized model, and why: a frozen record that prints as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operators take, and what of PyTorch is watching: facts that every layer asks for at each call."""
+"""Facts that every layer asks for at each call: whether the operators take a tensor, and whether PyTorch watches."""
 
 from __future__ import annotations
 

@@ -142,6 +142,6 @@ def _surroundings() -> tuple[bool, ...]:
 
 
 def _contents(module: nn.Module) -> list[Any]:
-    """What a module holds, as values that change with it: identities, and the sizes of collections."""
+    """The content of a module as values that change with it: identities, and the sizes of collections."""
     return [(name, id(value), len(value) if isinstance(value, list | dict | set) else 0)
             for name, value in module.__dict__.items()]  # fmt: skip

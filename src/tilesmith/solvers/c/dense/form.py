@@ -18,8 +18,7 @@ from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, Triple
 from tilesmith.solvers import reasons
 from tilesmith.solvers.c.common.axis import AxisPhase, axis_phases
 from tilesmith.solvers.c.common.family import FLOATS
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Geometry, Rejected
+from tilesmith.solvers.solver import Geometry, Rejected, cached_property
 from tilesmith.targets.target import CpuTarget
 
 MAX_PHASES = 512

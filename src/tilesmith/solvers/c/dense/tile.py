@@ -9,8 +9,7 @@ from tilesmith.problems.geometry import Triple
 from tilesmith.solvers.c.common.family import items_a_turn
 from tilesmith.solvers.c.common.text import CACHE_LINE
 from tilesmith.solvers.c.dense.form import DenseForm, Phase, tap_lines, uses_dot
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config
+from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CpuTarget
 
 DIRECT, STRIP = 0, 1  # how x is read: as it lies, or from a packed strip

@@ -13,8 +13,7 @@ from math import prod
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.c.common.axis import AxisPhase, axis_phases, column_tiles, zero_row
 from tilesmith.solvers.c.common.lanes import LaneMap, lane_map, source_and_result
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config
+from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CpuTarget
 
 # Statements above which the rows of a tile become a loop.

@@ -15,7 +15,7 @@ from tilesmith.solvers.c.common.axis import AxisPhase, Columns, Spot, spots
 from tilesmith.solvers.c.common.lanes import LaneMap
 from tilesmith.solvers.c.common.text import CACHE_LINE, channels_of_a_pixel, load, operand, store
 from tilesmith.solvers.c.grouped.tile import UNROLLED, GroupedTile, Row, Strips
-from tilesmith.solvers.lazy import cached_property
+from tilesmith.solvers.solver import cached_property
 
 Users = list[tuple[int, str]]  # result rows, and C for the filter row that each meets
 

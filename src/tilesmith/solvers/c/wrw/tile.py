@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config
+from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CpuTarget
 
 # Strips of a batch, or of a flat run of pixels, past which nothing is gained.

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.c.common.axis import AxisPhase, axis_phases, column_tiles, zero_row
 from tilesmith.solvers.c.common.lanes import LaneMap, groups_per_vector
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config
+from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CpuTarget
 
 Cell = tuple[int, int, int]  # filter row t * R + r, filter column s, step (channel of the group)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.cuda.channel_sums.form import SumsForm, sums_form
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config, Configured
+from tilesmith.solvers.solver import Config, Configured, cached_property
 from tilesmith.targets.target import CudaTarget
 
 _ROW_BYTES = 512  # of neighbouring columns that a block reads at once, at most

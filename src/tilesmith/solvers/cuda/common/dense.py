@@ -18,8 +18,7 @@ from tilesmith.problems.dtypes import acc_dtype, dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, TensorView, Triple
 from tilesmith.solvers import reasons
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Geometry, Rejected
+from tilesmith.solvers.solver import Geometry, Rejected, cached_property
 
 HALVES = ("bf16", "fp16")
 RESULTS = ("bf16", "fp16", "fp32")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import product
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import RESULTS
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config, Configured, Geometry, Rejected, SearchSpace, remembered
+from tilesmith.solvers.cuda.common.listed import HasFits
+from tilesmith.solvers.solver import Config, Configured, Geometry, Rejected, SearchSpace, cached_property, remembered
 from tilesmith.targets.target import CudaTarget
 
 
@@ -70,16 +70,6 @@ class DepthwiseConfigured(Configured):
     @abstractmethod
     def fits(self) -> bool:
         """Whether the config computes the problem."""
-
-
-class HasFits(Protocol):
-    """What ``RankedDepthwise`` asks of a tile."""
-
-    @property
-    def config(self) -> Config: ...
-
-    @property
-    def fits(self) -> bool: ...
 
 
 Tile = TypeVar("Tile", bound=HasFits)

@@ -17,8 +17,7 @@ from tilesmith.problems.epilogue import IDENTITY, Epilogue
 from tilesmith.problems.geometry import GemmGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import BYTES, HALVES, MAX_INDEX, slot
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Rejected
+from tilesmith.solvers.solver import Rejected, cached_property
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The common part of the texts of the sm_90a families: arguments and device code."""
+"""The common part of the drafts of the sm_90a families: tensor maps, arguments and device code."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activation_body
 from tilesmith.codegen.cuda.unit import Argument, template
-from tilesmith.plan.records import Integer
+from tilesmith.plan.records import Im2col, Integer, TensorMap
+from tilesmith.problems.dtypes import acc_dtype
 from tilesmith.problems.epilogue import Epilogue
-from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled, Window
+from tilesmith.solvers.cuda.common.form import Mapped, Sm90Form, Tiled, Window
 
 FOLDER = Path(__file__).parent
 TYPES = {
@@ -104,3 +105,27 @@ def edge_strides(form: Sm90Form) -> dict[str, int]:
 def three(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
     """``values`` of W and H, with D filled in if it is missing."""
     return (*values, *(fill,) * (3 - len(values)))
+
+
+def box_map(operand: Mapped, dtype: str, box: tuple[int, ...], swizzle: int = 0) -> TensorMap:
+    """Loads or stores ``box`` elements of each axis, swizzled by the box's contiguous bytes if not by ``swizzle``."""
+    ones = (1,) * len(operand.dims)
+    swizzle = swizzle or acc_dtype(dtype).nbytes * box[0]
+    return TensorMap(operand.pointer, dtype, operand.dims, _bytes(operand, dtype), box, ones, swizzle)
+
+
+def window_map(window: Window, dtype: str, channels: int, pixels: int) -> TensorMap:
+    """Loads ``channels`` of ``pixels`` neighbouring base pixels, moved by the offset of a tap."""
+    sizes = window.dims[1:-1]
+    upper = tuple(
+        corner + (base - 1) * step + 1 - size
+        for corner, base, step, size in zip(window.corner, window.base, window.step, sizes, strict=True)
+    )
+    im2col = Im2col(window.corner, upper, channels, pixels)
+    steps = (1, *window.step, 1)
+    swizzle = channels * acc_dtype(dtype).nbytes
+    return TensorMap(window.pointer, dtype, window.dims, _bytes(window, dtype), (), steps, swizzle, im2col)
+
+
+def _bytes(operand: Mapped, dtype: str) -> tuple[int, ...]:
+    return tuple(acc_dtype(dtype).nbytes * stride for stride in operand.strides)

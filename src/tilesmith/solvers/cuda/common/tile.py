@@ -6,8 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from tilesmith.solvers.cuda.common.dense import DenseForm
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config, Configured
+from tilesmith.solvers.solver import Config, Configured, cached_property
 from tilesmith.targets.target import CudaTarget
 
 MAX_BOX = 256  # elements of an axis that a tensor map can load

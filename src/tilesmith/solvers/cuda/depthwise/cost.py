@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
-    """What warps start, what they wait for, the L1 cache, memory: these overlap; and the launches."""
+    """A soft maximum of issue, waiting, L1 cache and memory, which overlap, plus the launches."""
     target, warps = t.target, ceil(t.lanes * t.slots / 32)
     tiles = -(-t.tiles // (t.slots * t.parts))  # of a thread, one after the other
     starts, loads, waits = (tiles * cycles for cycles in _tile(t, fit))

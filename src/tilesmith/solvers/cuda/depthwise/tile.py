@@ -8,8 +8,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
 from tilesmith.solvers.cuda.common.depthwise import DepthwiseConfigured
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config
+from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CudaTarget
 
 _MAX_TAPS = 128

@@ -16,7 +16,7 @@ _STEEP = 8
 
 
 def depthwise_mma_seconds(t: DepthwiseMmaTile, fit: DepthwiseMmaFit) -> float:
-    """What warps start, what a block waits for, memory: these overlap; and the launches."""
+    """A soft maximum of issue, waiting and memory, which overlap, plus the launches."""
     target = t.target
     strips = ceil(t.teams * t.strips / t.parts) if t.weights else 1  # of a block, one after the other
     starts, waits = (strips * cycles for cycles in _strip(t, fit))

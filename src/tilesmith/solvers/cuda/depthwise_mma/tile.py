@@ -10,8 +10,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX
 from tilesmith.solvers.cuda.common.depthwise import DepthwiseConfigured
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config
+from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CudaTarget
 
 PLANE_CHANNELS = 4  # of a warp

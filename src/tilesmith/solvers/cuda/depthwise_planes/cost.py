@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def planes_seconds(t: PlanesTile, fit: DepthwiseFit) -> float:
-    """What all threads start, the L1 cache, memory: these overlap; with the constants of channels-last tensors."""
+    """A soft maximum of issue, L1 cache and memory, which overlap, with the constants of channels-last tensors."""
     g, v, target = t.g, t.value, t.target
     size, columns = dtype(t.source.dtype).nbytes, v["columns_per_thread"]
     rows = g.filter[1] if t.weights else v["rows_per_thread"] + (g.filter[1] - 1) * g.dilation[1]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilesmith.solvers.cuda.common.dense import Lines, widest
 from tilesmith.solvers.cuda.common.tile import BlockTile
-from tilesmith.solvers.lazy import cached_property
+from tilesmith.solvers.solver import cached_property
 
 _MAX_GRID = 2**31 - 1
 _MAX_WORKSPACE = 2**31

@@ -1,4 +1,4 @@
-"""What a config of the forward kernel means for a problem."""
+"""The numbers that a config of the forward kernel gives for a problem."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
 from tilesmith.solvers.cuda.first.window import MAX_LOADS, Window
-from tilesmith.solvers.lazy import cached_property
+from tilesmith.solvers.solver import cached_property
 
 
 @dataclass(frozen=True)

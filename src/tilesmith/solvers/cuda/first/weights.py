@@ -1,4 +1,4 @@
-"""What a config of backward weights means for a problem."""
+"""The numbers that a config of backward weights gives for a problem."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import prod
 
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
 from tilesmith.solvers.cuda.first.window import MAX_LOADS, Unit, Window
-from tilesmith.solvers.lazy import cached_property
+from tilesmith.solvers.solver import cached_property
 
 _WARP_UNITS = 8  # of a group
 

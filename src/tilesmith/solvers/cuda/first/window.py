@@ -11,8 +11,7 @@ from tilesmith.plan.slots import span_bytes
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, widest
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config, Configured, Rejected
+from tilesmith.solvers.solver import Config, Configured, Rejected, cached_property
 from tilesmith.targets.target import CudaTarget
 
 MAX_CHANNELS = 7  # from 8 on pixels are whole pieces of 16 bytes, and other kernels read them

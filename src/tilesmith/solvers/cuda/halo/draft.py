@@ -9,11 +9,11 @@ from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scop
 from tilesmith.plan.records import Draft, Launch, Source, TensorMap
 from tilesmith.solvers.cuda.common.form import Mapped, Tiled, pixel_axes
 from tilesmith.solvers.cuda.common.groups import with_groups
-from tilesmith.solvers.cuda.common.maps import box_map
 from tilesmith.solvers.cuda.common.sm90 import (
     TYPES,
     activation,
     along,
+    box_map,
     divisors,
     edge_pointers,
     edge_strides,

@@ -13,8 +13,7 @@ from tilesmith.solvers.cuda.common.conv_form import spatial_axes
 from tilesmith.solvers.cuda.common.dense import slot
 from tilesmith.solvers.cuda.common.form import Sm90Form, pixel_axes
 from tilesmith.solvers.cuda.common.groups import with_groups
-from tilesmith.solvers.cuda.common.maps import box_map
-from tilesmith.solvers.cuda.common.sm90 import TYPES, along, divisors, shared_text, sum_groups
+from tilesmith.solvers.cuda.common.sm90 import TYPES, along, box_map, divisors, shared_text, sum_groups
 from tilesmith.solvers.cuda.halo_wrw.tile import HaloWrwTile
 
 FOLDER = Path(__file__).parent

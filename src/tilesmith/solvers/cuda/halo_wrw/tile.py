@@ -7,8 +7,7 @@ from math import ceil, prod
 
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.cuda.common.tile import MAX_BOX, WarpgroupTile, most_sums
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config
+from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 256

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilesmith.solvers.cuda.common.dense import BYTES, Lines
 from tilesmith.solvers.cuda.common.tile import BlockTile
-from tilesmith.solvers.lazy import cached_property
+from tilesmith.solvers.solver import cached_property
 
 _MASK_TAPS = 32  # taps of a phase up to which a register says which of them lie in the image
 _MAX_GRID = 2**31 - 1

@@ -9,8 +9,7 @@ from math import ceil, gcd, prod
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.dense import widest
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config, Configured
+from tilesmith.solvers.solver import Config, Configured, cached_property
 from tilesmith.targets.target import CudaTarget
 
 MAX_STEPS = 80

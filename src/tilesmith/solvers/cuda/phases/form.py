@@ -17,8 +17,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, widest
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Rejected
+from tilesmith.solvers.solver import Rejected, cached_property
 
 MAX_TAPS = 1024
 MAX_COLUMNS = 512  # of a row of phases: a block computes whole rows

@@ -10,8 +10,7 @@ from math import prod
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import Triple
 from tilesmith.solvers.cuda.phases.form import PhasesForm
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config, Configured
+from tilesmith.solvers.solver import Config, Configured, cached_property
 from tilesmith.targets.target import CudaTarget
 
 _MOST_SUMS = 128  # registers of a thread's sums

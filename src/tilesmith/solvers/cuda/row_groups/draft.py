@@ -7,8 +7,7 @@ from pathlib import Path
 from tilesmith.codegen.cuda.hopper import hopper_prelude, product_text
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, TensorMap
-from tilesmith.solvers.cuda.common.maps import box_map
-from tilesmith.solvers.cuda.common.sm90 import TYPES, divisors
+from tilesmith.solvers.cuda.common.sm90 import TYPES, box_map, divisors
 from tilesmith.solvers.cuda.row_groups.tile import BLOCK_K, GroupsTile
 
 _FOLDER = Path(__file__).parent

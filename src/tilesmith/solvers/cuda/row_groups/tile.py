@@ -11,8 +11,7 @@ from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, slot
 from tilesmith.solvers.cuda.common.form import Mapped, aligned, steps_along, stores_whole
 from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config, Rejected
+from tilesmith.solvers.solver import Config, Rejected, cached_property
 from tilesmith.targets.target import CudaTarget
 
 MAX_GROUPS = 1024  # their rows and tiles stand in shared memory

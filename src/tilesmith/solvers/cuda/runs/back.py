@@ -17,8 +17,7 @@ from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, widest
 from tilesmith.solvers.cuda.runs.form import PIECE, WHOLE_PIXELS, Rows
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config, Configured, Rejected
+from tilesmith.solvers.solver import Config, Configured, Rejected, cached_property
 from tilesmith.targets.target import CudaTarget
 
 _MAX_PIECES = 48  # of the sums: a warp holds all that it multiplies

@@ -19,8 +19,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Rejected
+from tilesmith.solvers.solver import Rejected, cached_property
 
 PIECE = 8  # elements of 16 bytes
 MAX_TAPS = 4  # results that share a row

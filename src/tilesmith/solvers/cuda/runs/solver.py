@@ -2,100 +2,32 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from functools import lru_cache
-from itertools import product
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import EPILOGUE, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry
-from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.common.listed import Listed
 from tilesmith.solvers.cuda.runs.back import BackForm, BackTile, back_form
 from tilesmith.solvers.cuda.runs.cost import back_seconds, runs_seconds, weights_seconds
 from tilesmith.solvers.cuda.runs.draft import back_draft, runs_draft, weights_draft
 from tilesmith.solvers.cuda.runs.form import RunsForm, runs_form
 from tilesmith.solvers.cuda.runs.tile import RunsTile, RunsWeightsTile
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
+from tilesmith.solvers.solver import Axis, Config, Geometry, Rejected
 from tilesmith.targets.target import CudaTarget
 
-_RANKED = 256  # configs that are worth measuring
-Form = TypeVar("Form", RunsForm, BackForm)
-Tile = TypeVar("Tile", RunsTile, RunsWeightsTile, BackTile)
+_MOST = 256  # configs that are worth measuring
+Tile = TypeVar("Tile", RunsTile, RunsWeightsTile)
 
 
-class _Runs(Generic[Form, Tile]):
-    """The common part of all directions: all configs are listed and sorted by their estimates."""
+class _ReadsRuns(Listed[RunsForm, Tile]):
+    most = _MOST
 
-    name: str
-    axes: tuple[Axis, ...]
-    of: Callable[[Form, Config, CudaTarget], Tile]
-
-    @abstractmethod
-    def form_of(self, g: ConvGeometry) -> Form | Rejected:
-        """``g`` as the kernel sees it, or why it does not compute it."""
-
-    @abstractmethod
-    def seconds(self, tile: Tile) -> float:
-        """The estimate of ``predict``."""
-
-    @remembered
-    def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
-        if not isinstance(problem, ConvGeometry):
-            return Rejected(reasons.OP)
-        form = self.form_of(problem)
-        if isinstance(form, Rejected):
-            return form
-        if not target.has_cp_async or (problem.x.dtype == "bf16" and not target.has_bf16):
-            return Rejected(reasons.TARGET, "mma of 16-bit floats")
-        if not self._ranked(form, target):
-            return Rejected(reasons.FILTER, f"no rows of a filter {problem.filter} fit")
-        return Accepted()
-
-    def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
-        return SearchSpace(values_of(self.axes), lambda config: self.tile(problem, config, target).fits)
-
-    @remembered
-    def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return self.ranked(problem, target)[0]
-
-    def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
-        """Configs worth measuring, the untuned choice first."""
-        return list(self._ranked(self._form(problem), target))
-
-    def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return self.seconds(self.tile(problem, config, target))
-
-    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> Tile:
-        """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
-        return self.of(self._form(problem), config, target)
-
-    def _form(self, problem: Geometry) -> Form:
-        assert isinstance(problem, ConvGeometry)
-        form = self.form_of(problem)
-        if isinstance(form, Rejected):
-            raise ValueError(f"{self.name} does not cover this problem: {form}")
-        return form
-
-    def _tiles(self, form: Form, target: CudaTarget) -> Iterator[Tile]:
-        """All that fit. The last axis counts the blocks of an SM: where two do not fit, three do not."""
-        axes = values_of(self.axes)
-        *others, last = axes
-        chosen: tuple[int, ...]
-        for chosen in product(*[axes[name] for name in others]):
-            for count in axes[last]:
-                tile: Tile = self.of(form, Config(tuple(zip(axes, (*chosen, count), strict=True))), target)
-                if not tile.fits:
-                    break
-                yield tile
-
-    @lru_cache(maxsize=256)  # noqa: B019
-    def _ranked(self, form: Form, target: CudaTarget) -> tuple[Config, ...]:
-        return tuple(tile.config for tile in sorted(self._tiles(form, target), key=self.seconds))[:_RANKED]
+    def form_of(self, problem: ConvGeometry) -> RunsForm | Rejected:
+        return runs_form(problem)
 
 
-class RunsSolver(_Runs[RunsForm, RunsTile]):
+class RunsSolver(_ReadsRuns[RunsTile]):
     """Forward: rows of x without gaps, of which results are multiples of 16 bytes apart."""
 
     name = "mma_runs"
@@ -113,9 +45,6 @@ class RunsSolver(_Runs[RunsForm, RunsTile]):
     )
     of = RunsTile
 
-    def form_of(self, g: ConvGeometry) -> RunsForm | Rejected:
-        return runs_form(g)
-
     def seconds(self, tile: RunsTile) -> float:
         return runs_seconds(tile)
 
@@ -123,7 +52,7 @@ class RunsSolver(_Runs[RunsForm, RunsTile]):
         return runs_draft(self.tile(problem, config, target))
 
 
-class RunsWrwSolver(_Runs[RunsForm, RunsWeightsTile]):
+class RunsWrwSolver(_ReadsRuns[RunsWeightsTile]):
     """Backward weights: the same rows of x, channels-last dy of any width."""
 
     name = "mma_runs_wrw"
@@ -139,9 +68,6 @@ class RunsWrwSolver(_Runs[RunsForm, RunsWeightsTile]):
     )
     of = RunsWeightsTile
 
-    def form_of(self, g: ConvGeometry) -> RunsForm | Rejected:
-        return runs_form(g)
-
     def seconds(self, tile: RunsWeightsTile) -> float:
         return weights_seconds(tile)
 
@@ -149,7 +75,7 @@ class RunsWrwSolver(_Runs[RunsForm, RunsWeightsTile]):
         return weights_draft(self.tile(problem, config, target))
 
 
-class RunsBwdSolver(_Runs[BackForm, BackTile]):
+class RunsBwdSolver(Listed[BackForm, BackTile]):
     """Backward data and transposed convolution: rows of dx without gaps, whatever the channels; dy of any pitch."""
 
     name = "mma_runs_bwd"
@@ -163,10 +89,11 @@ class RunsBwdSolver(_Runs[BackForm, BackTile]):
         Axis("warps_n", (1, 2, 4), "Warps along the elements of a position."),
         Axis("blocks_per_sm", (1, 2, 3, 4), "Blocks that share an SM."),
     )
+    most = _MOST
     of = BackTile
 
-    def form_of(self, g: ConvGeometry) -> BackForm | Rejected:
-        return back_form(g)
+    def form_of(self, problem: ConvGeometry) -> BackForm | Rejected:
+        return back_form(problem)
 
     def seconds(self, tile: BackTile) -> float:
         return back_seconds(tile)

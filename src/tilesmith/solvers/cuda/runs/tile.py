@@ -1,4 +1,4 @@
-"""What configs of both kernels mean for a problem: tiles, memory, registers."""
+"""The numbers that configs of both kernels give for a problem: tiles, memory, registers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from math import ceil
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.dense import widest
 from tilesmith.solvers.cuda.runs.form import RunsForm
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config, Configured
+from tilesmith.solvers.solver import Config, Configured, cached_property
 from tilesmith.targets.target import CudaTarget
 
 

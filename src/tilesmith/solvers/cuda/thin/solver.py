@@ -5,18 +5,15 @@ Rows of any width are read: no stride needs to be a multiple of 16 bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
-from itertools import product
-
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import ACTIVATED, USUAL
 from tilesmith.problems.geometry import GemmGeometry
-from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.common.listed import Listed
 from tilesmith.solvers.cuda.thin.cost import thin_seconds
 from tilesmith.solvers.cuda.thin.draft import thin_draft
-from tilesmith.solvers.cuda.thin.tile import ThinForm, ThinTile, thin_form
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
+from tilesmith.solvers.cuda.thin.form import ThinForm, thin_form
+from tilesmith.solvers.cuda.thin.tile import ThinTile
+from tilesmith.solvers.solver import Axis, Config, Geometry, Rejected
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
@@ -28,70 +25,25 @@ AXES = (
 )
 
 
-class MmaThinSolver:
+class MmaThinSolver(Listed[ThinForm, ThinTile]):
     """Results of up to 128 columns from sums of up to 256; and sums over rows of up to 128 x 128 results."""
 
     name = "mma_thin"
     revision = 2
     features = USUAL | ACTIVATED | {"gemm", "bias", "alpha"}
     axes = AXES
+    op = GemmGeometry
+    of = ThinTile
 
-    @remembered
-    def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
-        if not isinstance(problem, GemmGeometry):
-            return Rejected(reasons.OP)
-        form = thin_form(problem)
-        if isinstance(form, Rejected):
-            return form
-        if not target.has_cp_async or (form.dtype == "bf16" and not target.has_bf16):
-            return Rejected(reasons.TARGET, "cp.async")
-        return Accepted() if next(_tiles(form, target), None) is not None else Rejected(reasons.SIZE)
+    def form_of(self, problem: GemmGeometry) -> ThinForm | Rejected:
+        return thin_form(problem)
 
-    def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
-        form = _form(problem)
-        return SearchSpace(values_of(AXES), lambda config: ThinTile(form, config, target).fits)
+    def seconds(self, tile: ThinTile) -> float:
+        return thin_seconds(tile, fit_of(tile.target).thin)
 
-    @remembered
-    def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return _ranked(_form(problem), target)[0]
-
-    def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
-        """Configs worth measuring, the untuned choice first."""
-        return list(_ranked(_form(problem), target))
-
-    def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
-        return thin_seconds(self.tile(problem, config, target), fit_of(target).thin)
-
-    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> ThinTile:
-        """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
-        return ThinTile(_form(problem), config, target)
+    def order(self, tile: ThinTile) -> tuple[int, int, int]:
+        """Of equals, one block an SM, which reads the filter once, and one stage to spare."""
+        return round(self.seconds(tile) * 1e8), tile.value["blocks_per_sm"], abs(tile.stages - 3)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return thin_draft(self.tile(problem, config, target))
-
-
-def _form(problem: Geometry) -> ThinForm:
-    assert isinstance(problem, GemmGeometry)
-    form = thin_form(problem)
-    if isinstance(form, Rejected):
-        raise ValueError(f"the solver for few channels does not cover this problem: {form}")
-    return form
-
-
-def _tiles(form: ThinForm, target: CudaTarget) -> Iterator[ThinTile]:
-    """All that fit."""
-    for values in product(*values_of(AXES).values()):
-        tile = ThinTile(form, Config(tuple(zip(values_of(AXES), values, strict=True))), target)
-        if tile.fits:
-            yield tile
-
-
-@lru_cache(maxsize=256)
-def _ranked(form: ThinForm, target: CudaTarget) -> tuple[Config, ...]:
-    fit = fit_of(target).thin
-    # Of equals, one block an SM, which reads the filter once, and one stage to spare.
-    order = sorted(
-        _tiles(form, target),
-        key=lambda t: (round(thin_seconds(t, fit) * 1e8), t.value["blocks_per_sm"], abs(t.stages - 3)),
-    )
-    return tuple(tile.config for tile in order)

@@ -10,11 +10,11 @@ from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scop
 from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Real, Source, Space, TensorMap
 from tilesmith.problems.geometry import SCALE_K
 from tilesmith.solvers.cuda.common.form import Mapped, Sm90Form, Taps, Tiled, Window
-from tilesmith.solvers.cuda.common.maps import box_map, window_map
 from tilesmith.solvers.cuda.common.sm90 import (
     TYPES,
     activation,
     along,
+    box_map,
     divisors,
     edge_pointers,
     edge_strides,
@@ -24,6 +24,7 @@ from tilesmith.solvers.cuda.common.sm90 import (
     sum_groups,
     three,
     touched,
+    window_map,
 )
 from tilesmith.solvers.cuda.wgmma.tile import APART_BYTES, Sm90Tile
 

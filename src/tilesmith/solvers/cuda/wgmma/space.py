@@ -10,8 +10,7 @@ from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form
 from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, predicted_seconds
 from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile, streams
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Axis, Config, SearchSpace, values_of
+from tilesmith.solvers.solver import Axis, Config, SearchSpace, cached_property, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 

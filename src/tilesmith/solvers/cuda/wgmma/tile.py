@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
 from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
-from tilesmith.solvers.lazy import cached_property
-from tilesmith.solvers.solver import Config
+from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 512

@@ -1,0 +1,110 @@
+"""The common part of families whose configs are few enough to be listed, and sorted by their estimates."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import product
+from typing import Any, Generic, Protocol, TypeVar
+
+from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
+from tilesmith.solvers import reasons
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
+from tilesmith.targets.target import CudaTarget
+
+
+class HasFits(Protocol):
+    """A config, parsed into the numbers of a problem, and whether it computes it."""
+
+    @property
+    def config(self) -> Config: ...
+
+    @property
+    def fits(self) -> bool: ...
+
+
+Form = TypeVar("Form")
+Tile = TypeVar("Tile", bound=HasFits)
+
+
+class Listed(Generic[Form, Tile]):
+    """A solver of problems that have a form, by ``mma.sync`` on operands that ``cp.async`` reads.
+
+    ``of`` makes a tile of a form, a config and a target. ``most`` configs are worth measuring; None: all that fit.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    op: type[ConvGeometry] | type[GemmGeometry] = ConvGeometry
+    most: int | None = None
+    of: Callable[[Form, Config, CudaTarget], Tile]
+
+    @abstractmethod
+    def form_of(self, problem: Any) -> Form | Rejected:
+        """``problem``, one of ``op``, as the kernel sees it, or why the kernel does not compute it."""
+
+    @abstractmethod
+    def seconds(self, tile: Tile) -> float:
+        """The estimate of ``predict``."""
+
+    def order(self, tile: Tile) -> Any:
+        """The sort key of configs that fit, the untuned choice first."""
+        return self.seconds(tile)
+
+    @remembered
+    def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
+        if not isinstance(problem, self.op):
+            return Rejected(reasons.OP)
+        form = self.form_of(problem)
+        if isinstance(form, Rejected):
+            return form
+        operand = problem.a if isinstance(problem, GemmGeometry) else problem.x
+        if not target.has_cp_async or (operand.dtype == "bf16" and not target.has_bf16):
+            return Rejected(reasons.TARGET, "mma of 16-bit floats")
+        if next(self._tiles(form, target), None) is not None:
+            return Accepted()
+        if isinstance(problem, GemmGeometry):
+            return Rejected(reasons.SIZE)
+        return Rejected(reasons.FILTER, f"no window of a filter {problem.filter} fits")
+
+    def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
+        form = self._form(problem)
+        return SearchSpace(values_of(self.axes), lambda config: self.of(form, config, target).fits)
+
+    @remembered
+    def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
+        return self._ranked(self._form(problem), target)[0]
+
+    def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
+        """Configs worth measuring, the untuned choice first."""
+        return list(self._ranked(self._form(problem), target))
+
+    def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
+        return self.seconds(self.tile(problem, config, target))
+
+    def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> Tile:
+        """The tiles and resources of ``config`` for ``problem``, from which its time is estimated."""
+        return self.of(self._form(problem), config, target)
+
+    def _form(self, problem: Geometry) -> Form:
+        form = self.form_of(problem) if isinstance(problem, self.op) else Rejected(reasons.OP)
+        if isinstance(form, Rejected):
+            raise ValueError(f"{self.name} does not cover this problem: {form}")
+        return form
+
+    def _tiles(self, form: Form, target: CudaTarget) -> Iterator[Tile]:
+        """All that fit. The last axis counts the blocks of an SM: where two do not fit, three do not."""
+        axes = values_of(self.axes)
+        *others, last = axes
+        chosen: tuple[int, ...]
+        for chosen in product(*[axes[name] for name in others]):
+            for count in axes[last]:
+                tile: Tile = self.of(form, Config(tuple(zip(axes, (*chosen, count), strict=True))), target)
+                if not tile.fits:
+                    break
+                yield tile
+
+    @lru_cache(maxsize=256)  # noqa: B019
+    def _ranked(self, form: Form, target: CudaTarget) -> tuple[Config, ...]:
+        return tuple(tile.config for tile in sorted(self._tiles(form, target), key=self.order))[: self.most]
