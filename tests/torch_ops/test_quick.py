@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilesmith
 from tilesmith.dispatch import eager
+from tilesmith.torch_ops import gradients
 from tilesmith.torch_ops.modules import computed, decisions
 from tilesmith.torch_ops.modules.quick import QUICK
 
@@ -222,3 +223,20 @@ def test_what_is_expected_to_win_is_ours(as_on_a_gpu):
     assert not {"aten::convolution", "aten::convolution_backward"} & operators(lambda: layer(given))
     (line,) = tilesmith.report_of(layer).layers
     assert line.runs == "tilesmith"
+
+
+def test_gradients_are_compiled_while_the_layers_behind_run(as_on_a_gpu, monkeypatch):
+    torch.manual_seed(0)
+    layer, begun = tilesmith.optimize(nn.Conv2d(16, 16, 3, padding=1)).to(torch.bfloat16), []
+    prepare = computed.prepare_gradients
+    monkeypatch.setattr(computed, "prepare_gradients", lambda *a: begun.append(prepare(*a)))
+    given = torch.randn(2, 16, 8, 8).to(torch.bfloat16).requires_grad_()
+    y = layer(given)
+    (job,) = begun
+    job.result(120)
+    before = set(gradients._memo)
+    y.backward(torch.randn_like(y))
+    assert before
+    assert set(gradients._memo) == before  # the backward pass has found all of it
+    layer(given)
+    assert len(begun) == 1

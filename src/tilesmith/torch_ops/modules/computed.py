@@ -18,7 +18,13 @@ from tilesmith.torch_ops.activations import activation_arguments
 from tilesmith.torch_ops.arguments import PLAIN_TYPES, ConvArguments, GemmArguments
 from tilesmith.torch_ops.compile.decide import Decision
 from tilesmith.torch_ops.library import as_autocast
-from tilesmith.torch_ops.modules.decisions import LayerArguments, conv_decision, decides, product_decision
+from tilesmith.torch_ops.modules.decisions import (
+    LayerArguments,
+    conv_decision,
+    decides,
+    prepare_gradients,
+    product_decision,
+)
 from tilesmith.torch_ops.modules.finish import activate_in_place
 from tilesmith.torch_ops.modules.quick import Quick, Run, launches
 from tilesmith.torch_ops.modules.race import has_lost, may_measure, run_faster
@@ -232,7 +238,10 @@ def _ours_or_pytorchs(
 
     def ours() -> torch.Tensor:
         if records_gradients(*tensors):
-            return record(None, x, operand, b, z, arguments)
+            y = record(None, x, operand, b, z, arguments)
+            if isinstance(arguments, LayerArguments):
+                prepare_gradients(arguments, y, x, w, b)
+            return y
         return arguments.run(x, operand, b, z)
 
     key = (*_lying(x, w, z), b is None, call.epilogue)

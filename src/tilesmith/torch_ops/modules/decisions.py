@@ -7,7 +7,9 @@ gradient of its input, of its filter and of its bias, each for itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,8 +19,10 @@ from tilesmith.dispatch.eager import when_forgotten
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.rewrite import Signature
 from tilesmith.torch_ops.arguments import ConvArguments
+from tilesmith.torch_ops.compile.builder import begin
 from tilesmith.torch_ops.compile.decide import Decider, Decision
 from tilesmith.torch_ops.describe import conv_problem, gemm_problem
+from tilesmith.torch_ops.gradients import gradient_calls
 from tilesmith.torch_ops.modules.tensors import find_mode
 from tilesmith.torch_ops.results import conv_shape, conv_strides
 
@@ -93,6 +97,22 @@ def decider(device: str) -> Decider:
     if found is None:
         found = _deciders[device] = Decider(device)
     return found
+
+
+def prepare_gradients(
+    arguments: ConvArguments, y: torch.Tensor, x: torch.Tensor, w: torch.Tensor, b: Optional
+) -> Future[None] | None:
+    """Find and compile the kernels of a layer's gradients while the layers behind it run for the first time.
+
+    The gradient of ``y`` usually lies as ``y``. Nothing is begun while a CUDA graph is captured.
+    """
+    if y.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    wanted = x.requires_grad, w.requires_grad, b is not None and b.requires_grad
+    tensors = y.detach(), x.detach(), w.detach()
+    return begin(
+        partial(gradient_calls, *tensors, *arguments.shape, wanted, *arguments.sums, arguments.leaves)
+    )  # fmt: skip
 
 
 class LayerArguments(ConvArguments):
