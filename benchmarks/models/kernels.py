@@ -2,6 +2,7 @@
 
     python benchmarks/models/kernels.py --target sm_90a:132:h200 --models unet resnet50 --kinds training
     python benchmarks/models/kernels.py --layers          # a line for each problem
+    python benchmarks/models/kernels.py --models convnext_tiny --left > list   # the problems that are left to PyTorch
 
 The step is traced with tensors without values. ``optimize`` runs each layer's problem; the backend decides about each
 problem of the graph of forward and backward pass together, after fusion. Estimates are those of the cost model.
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
@@ -75,8 +77,16 @@ def decider(target: str) -> Decider:
     return found
 
 
+def _order_of_cudnn(x: torch.Tensor, w: torch.Tensor, backend: object) -> torch.memory_format:
+    """As cuDNN lays its results: channels last if an operand is. A CPU lays those of 3-D convolutions otherwise."""
+    form = {4: torch.channels_last, 5: torch.channels_last_3d}[x.dim()]
+    lies = any(each.is_contiguous(memory_format=form) and not each.is_contiguous() for each in (x, w))
+    return form if lies else torch.contiguous_format
+
+
 def traced(step: Fake) -> torch.fx.GraphModule:
-    with step.mode, torch.set_grad_enabled(step.training), enable_python_dispatcher():
+    laid = mock.patch.object(torch._C, "_conv_determine_backend_memory_format", _order_of_cudnn)
+    with laid, step.mode, torch.set_grad_enabled(step.training), enable_python_dispatcher():
         return make_fx(step.call, decomposition_table=reduced_decompositions())(*step.args)
 
 
@@ -100,6 +110,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--dtype", choices=list(DTYPES), default="bf16")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--layers", action="store_true", help="a line for each problem")
+    parser.add_argument("--left", action="store_true", help="only the keys of the problems that are left to PyTorch")
     options = parser.parse_args(words)
     for name in options.models:
         for kind in options.kinds:
@@ -113,6 +124,9 @@ def tell(name: str, training: bool, options: argparse.Namespace) -> None:
     met, traced_s = layers(gm.graph), time.perf_counter() - begin
     decide, begin = decider(options.target), time.perf_counter()
     eager: dict[Signature, Decision] = {each: decide(lambda each=each: each) for each in met}
+    if options.left:
+        print("\n".join(each.key() for each, decision in eager.items() if not decision.ours))
+        return
     print(
         f"{name}, {kind}: {len(met)} problems in {sum(met.values())} calls; traced in {traced_s:.1f} s, "
         f"decided in {time.perf_counter() - begin:.1f} s",
