@@ -1,6 +1,6 @@
 """Makes the measured constants of a GPU card from timings, and says how good they are on problems left out.
 
-    python benchmarks/fit.py FILE... --target sm_90a:132 --card h200 [--folds 5] [--write]
+    python benchmarks/fit.py FILE... --target sm_90a:132 --card h200 [--folds 5] [--write [NAME]]
     python benchmarks/fit.py FILE... --target sm_90a:132 --check
     python benchmarks/fit.py FILE... --target sm_90a:132 --another-day FILE
     python benchmarks/fit.py FILE... --target sm_90a:132:h200 --parts NAME ... --judge FILE ...
@@ -10,7 +10,8 @@ after the other, as long as the squared error of the logarithms of times falls; 
 nearest card has it. Two tables are printed, both for problems that the constants in question were not made from:
 those of the nearest card, scaled (or, with --check, those that are committed), and those made from the other folds.
 For each problem, the config among those timed with the least estimate, over the fastest: geometric mean and worst;
-then the median of estimated over measured time. --write writes src/tilesmith/targets/fits/CARD.py; --check makes
+then the median of estimated over measured time. --write writes src/tilesmith/targets/fits/NAME.py (default: the card's
+name) and adds it to ``fits()``: name the target with its card, so that memory and clock are that card's. --check makes
 nothing and exits with 1 if the committed constants are worse than the limits below. --another-day makes constants from
 that file alone, too, and compares what the two choose: for each problem of which both days have timings, the time of
 the one's choice over the other's, both on the first day; it exits with 1 beyond the limit below. --parts makes the
@@ -25,6 +26,7 @@ import math
 import random
 import statistics
 import sys
+import textwrap
 from collections.abc import Collection, Iterable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -50,7 +52,9 @@ def main() -> int:
     parser.add_argument("--card", help="the card's name in targets, and of the file that is written")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--check", action="store_true", help="judge the constants that are committed")
-    parser.add_argument("--write", action="store_true", help="write the constants made from all timings")
+    parser.add_argument(
+        "--write", nargs="?", const="", metavar="NAME", help="write the constants made from all timings"
+    )
     parser.add_argument("--parts", nargs="+", default=[], metavar="NAME", help="the parts of a fit that are made anew")
     parser.add_argument("--judge", type=Path, nargs="+", default=[], metavar="FILE", help="timings that only judge")
     parser.add_argument("--another-day", type=Path, metavar="FILE", help="timings of the same card from another day")
@@ -79,10 +83,12 @@ def main() -> int:
         others = timings([file], target)
         show(f"constants of {start.card} on {file.name}", judged((row, row.predict(start)) for row in others))
         show(f"those made from timings on {file.name}", judged((row, row.predict(made)) for row in others))
-    if args.write:
-        path = FITS / f"{card.replace('-', '_')}.py"
-        path.write_text(text_of(made, ", ".join(file.name for file in args.files)))
-        print(f"wrote {path}; add it to fits() in targets/fits/choose.py")
+    if args.write is not None:
+        module = args.write or card.replace("-", "_")
+        (FITS / f"{module}.py").write_text(text_of(made, ", ".join(file.name for file in args.files)))
+        choose = FITS / "choose.py"
+        choose.write_text(with_card(choose.read_text(), module, constant_of(made)))
+        print(f"wrote {FITS / module}.py, and its name in {choose}")
     else:
         show_changes(start, made)
     return 0
@@ -221,13 +227,33 @@ def show_changes(start: Fit, made: Fit) -> None:
                 print(f"{part.name}.{name}: {getattr(before, name)} -> {_rounded(getattr(after, name))}")
 
 
+def constant_of(fit: Fit) -> str:
+    return fit.card.upper().replace("-", "_")
+
+
+def with_card(text: str, module: str, constant: str) -> str:
+    """``choose.py`` with another card behind those that ``fits()`` has."""
+    begin = text.index("def fits()")
+    end = text.index("\n\n\n", begin)
+    head, _, tail = text[begin:end].partition("\n\n    return (")
+    line = f"    from tilesmith.targets.fits.{module} import {constant}"
+    if line in head:
+        return text
+    *above, last = head.split("\n    from ")
+    imports = sorted([*(f"    from {each}" for each in [*above[1:], last]), line])
+    names = [*(name.strip() for name in tail.strip(")").split(",") if name.strip()), constant]
+    body = "\n".join([above[0], *imports]) + f"\n\n    return ({', '.join(names)})"
+    return text[:begin] + body + text[end:]
+
+
 def text_of(fit: Fit, source: str) -> str:
     """The file of a card: constants to four digits."""
     parts = [type(getattr(fit, part.name)).__name__ for part in parts_of(fit)]
-    lines = [f'"""Constants of the card {fit.card}, made by `benchmarks/fit.py` from {source}."""', "",
+    told = textwrap.wrap(f"By `benchmarks/fit.py` from {source}.", 116)
+    lines = [f'"""Constants of the card {fit.card}.', "", *told, '"""', "",
              "from __future__ import annotations", "",
              "from tilesmith.targets.fits.fit import (", *(f"    {name}," for name in sorted([*parts, "Fit"])), ")", "",
-             f"{fit.card.upper().replace('-', '_')} = Fit("]  # fmt: skip
+             f"{constant_of(fit)} = Fit("]  # fmt: skip
     for field in fields(fit):
         value = getattr(fit, field.name)
         if is_dataclass(value):

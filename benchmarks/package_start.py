@@ -4,13 +4,15 @@
     python benchmarks/package_start.py --program start/bin/start_self_test --device 0
 
 The package is built here for this machine, or FILE, which another machine built from a problem that `--key` prints. The
-process then runs in mode `strict` with an empty home and no compiler
-on its path. The first result of a convolution is compared with float64. Each line is the time from the start of the
-process to the end of a step, the median of the runs and the fastest one; *processor* counts the process's user and
-system time. `--imports N` prints the N modules that take longest to import (`-X importtime`, the least of the runs).
+process then runs in mode `strict` with a home where nobody can write and no compiler on its path; at its end it checks
+that it has loaded neither NVRTC nor PyTorch. The first result of a convolution is compared with float64. Each line is
+the time from the start of the process to the end of a step, the median of the runs and the fastest one; *processor*
+counts the process's user and system time. `--imports N` prints the N modules that take longest to import (`-X
+importtime`, the least of the runs).
 
-With `--program`, it is a C program that is timed, from its start to its end, with an empty environment: the self-test
-of the library that `tilesmith embed` makes of the same problem, which compares the result with the plain reference.
+With `--program`, it is a C program that is timed, from its start to the line that it prints, and to its end, with an
+empty environment: the self-test of the library that `tilesmith embed` makes of the same problem, which compares the
+result with the plain reference.
 
 On a GPU the process begins with `tilesmith.open_device`, so that the driver starts while Python imports.
 
@@ -77,6 +79,10 @@ assert np.abs(y.astype("f8") - right).max() < {bound} * np.abs(right).max()
 at.append(time.monotonic())
 assert launch.choice.basis == "package", launch.choice
 used = os.times()
+with open("/proc/self/maps") as maps:
+    assert "nvrtc" not in maps.read(), "NVRTC is loaded"
+import sys
+assert "torch" not in sys.modules
 print([*at, used.user + used.system])
 """
 
@@ -119,17 +125,45 @@ def main() -> int:
 
 
 def programs(words: list[str], runs: int = 15) -> int:
-    """Print what a program takes from its start to its end, the median of the runs and the fastest."""
-    seconds = []
+    """Print what a program takes from its start to the line that it prints, and to its end; median and fastest."""
+    rows, line = program_times(words, runs)
+    print(line)
+    for what, values in zip(("its line", "its end"), zip(*rows, strict=True), strict=True):
+        print(f"{runs} processes, ms to {what}: median {median(values) * 1e3:.1f}, fastest {min(values) * 1e3:.1f}")
+    return 0
+
+
+def program_times(words: list[str], runs: int) -> tuple[list[tuple[float, float]], str]:
+    """Seconds from each start of a program to its last line, and to its end; and that line. The first does not count.
+
+    Raises ``SystemExit`` where it fails.
+    """
+    rows, line = [], ""
     for _ in range(runs + 1):
         begun = time.monotonic()
-        done = subprocess.run(words, env={}, capture_output=True, text=True, timeout=120, check=False)
-        seconds.append(time.monotonic() - begun)
-        if done.returncode:
-            raise SystemExit(done.stdout + done.stderr)
-    print(done.stdout.strip())
-    print(f"{runs} processes, ms: median {median(seconds[1:]) * 1e3:.1f}, fastest {min(seconds[1:]) * 1e3:.1f}")
-    return 0
+        with subprocess.Popen(
+            words, env={}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
+        ) as process:
+            said, told = "", begun
+            for line in process.stdout or ():
+                said, told = said + line, time.monotonic()
+        rows.append((told - begun, time.monotonic() - begun))
+        if process.returncode:
+            raise SystemExit(said)
+    return rows[1:], line.strip()
+
+
+def read_only_home(folder: Path) -> str:
+    """A folder where this user, even root, can make nothing."""
+    for home in (folder / "home", Path("/sys")):
+        if home.parent == folder:
+            home.mkdir(mode=0o555)
+        try:
+            (home / "x").mkdir()
+        except OSError:
+            return str(home)
+        (home / "x").rmdir()
+    raise SystemExit("this user can write everywhere")
 
 
 def prepared(folder: Path, signature: ConvSignature, device: str, package: Path | None) -> dict[str, str]:
@@ -145,7 +179,7 @@ def prepared(folder: Path, signature: ConvSignature, device: str, package: Path 
         write(place, assemble_package("start", target, packed, layers, Rows()))
     kept = ("TILESMITH_LIBCUDA", "TILESMITH_CPU_LEVEL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
     return {name: os.environ[name] for name in kept if name in os.environ} | {
-        "HOME": f"{folder}/home", "PATH": "", "TILESMITH_FIND_MODE": "strict",
+        "HOME": read_only_home(folder), "PATH": "", "TILESMITH_FIND_MODE": "strict",
         "TILESMITH_PACKAGE_PATH": f"{folder}/packages", "PYTHONPYCACHEPREFIX": f"{folder}/bytecode",
     }  # fmt: skip
 

@@ -6,7 +6,8 @@
 All lists of benchmarks/problems that are for GPUs, on every GPU of the machine at once, a process each
 (``bench_worker.py`` says what is done with a problem). The user database of the run is build/gpu-bench/.
 benchmarks/results/gpu_bench_<card>.json holds what is done after every few problems, so that a run that was stopped
-goes on; results of another generator are measured anew, and a search begins with what another's found.
+goes on; results of another generator are measured anew, and a search begins with what another's found, or another
+card's.
 
 Each of the N passes measures every problem in fresh processes, because a library's own choice differs between
 processes. The tables show the median of our times, and the library's fastest.
@@ -20,6 +21,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -45,6 +47,7 @@ LONGEST_S = 90.0  # of one problem, beyond its tuning: then something hangs
 DISTURBED = 3  # exit status: all is right, and some times say little; another run takes them again
 MEASURE_S = 6.0  # of one problem: data, checks, cuDNN's own trials, and the races
 WRITE_S = 5.0  # between two writings of the result file
+CUT_SHORT = 0.97  # of the untuned choice's speed: a search that ends with less ran out of time, and is made anew
 
 
 def main() -> int:
@@ -128,8 +131,17 @@ def main() -> int:
     for row in (*failed, *(row for row in bad if row not in failed))[:20]:
         found = row.get("bench") or {}
         print(found.get("status", "failed").upper(), row["command"], row["direction"], found.get("reason", "")[:200])
-    tables.write_page()
+    tables.write_pages()
     return 1 if failed else DISTURBED if bad else 0
+
+
+def searches_of(paths: Iterable[Path]) -> dict[tuple[str, str, str], dict]:
+    """What searches found for the problems of result files."""
+    found = {}
+    for held in (json.loads(path.read_text()) for path in paths):
+        for name, rows in (*held.get("searches", {}).items(), *held["lists"].items()):
+            found |= {(name, row["command"], row["direction"]): row["tune"] for row in rows if row.get("tune")}
+    return found
 
 
 class Results:
@@ -144,22 +156,25 @@ class Results:
         self._written = 0.0
         if path.exists():
             held = json.loads(path.read_text())
-            for name, rows in (*held.get("searches", {}).items(), *held["lists"].items()):
+            self._searches = searches_of([path])
+            for name, rows in held["lists"].items():
                 for row in rows:
-                    if row.get("tune"):
-                        self._searches[name, row["command"], row["direction"]] = row["tune"]
                     if row.get("generator") == generator_digest("cuda"):  # others say nothing of today's kernels
                         self._rows[name, row["command"], row["direction"]] = row
             self._about = {name: held.get(name, "") for name in ABOUT} if self._rows else {}
+        self._elsewhere = searches_of(other for other in sorted(tables.results()) if other != path)
 
     def has(self, *problem: str) -> bool:
+        """Whether a problem is measured, and its search, if it found less than the untuned choice, had time enough."""
         row = self._rows.get(problem, {})  # type: ignore[call-overload]
-        return bool((row.get("bench") or {}).get("status") == "ok")
+        found = (row.get("tune") or {}).get("speedup") or 1.0
+        return bool((row.get("bench") or {}).get("status") == "ok" and found > CUT_SHORT)
 
     def search(self, *problem: str, any_version: bool = False) -> dict | None:
-        """What the search found for a problem that is there; of ``any_version`` of the generator, or of this one."""
+        """What the search found for a problem that is there; of ``any_version`` of the generator, or else of another
+        card, or of this version and card."""
         if any_version:
-            return self._searches.get(problem)  # type: ignore[call-overload]
+            return self._searches.get(problem) or self._elsewhere.get(problem)  # type: ignore[call-overload]
         return self._rows[problem]["tune"] if self.has(*problem) else None  # type: ignore[index]
 
     def passes(self, *problem: str) -> int:

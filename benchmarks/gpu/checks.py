@@ -126,7 +126,7 @@ def main() -> int:
             job.result()
     summary = state.write()
     if not options.result:
-        tables.write_page()
+        tables.write_pages()
     print(f"{summary['ok']} ok, {summary['wrong']} wrong, {summary['left']} left, {summary['too_large']} too large, "
           f"{summary['left_to_reference']} left to the reference, {summary['replayed']} of {summary['graphs']} "
           f"replayed as graphs; {path.relative_to(ROOT)}")  # fmt: skip

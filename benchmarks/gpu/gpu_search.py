@@ -116,7 +116,7 @@ def main() -> int:
         print(f"{name}: {value:.3f}" if isinstance(value, float) else f"{name}: {value}")
     disturbed = sum(bool(row.get("disturbed")) for row in rows.values())
     print(f"{len(left)} left, {len(failed)} failed, {disturbed} disturbed; {path.relative_to(ROOT)}")
-    tables.write_page()
+    tables.write_pages()
     return 1 if failed else DISTURBED if disturbed else 0
 
 

@@ -1,4 +1,7 @@
-"""Result files of GPUs, and the tables and the plot of docs/benchmarks-gpu.md: ``python benchmarks/gpu/tables.py``."""
+"""Result files of GPUs, and the tables and plots of docs/benchmarks-gpu*.md: ``python benchmarks/gpu/tables.py``.
+
+A page names the card whose tables it shows in the comment with which they begin.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,8 @@ from tilesmith.toolchain.nvrtc import find_nvrtc
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "benchmarks-gpu.md"
-BEGIN, END = "<!-- begin tables -->", "<!-- end tables -->"
-PLOT = ROOT / "docs" / "images" / "gpu-ratios.svg"
+DOCS = ROOT / "docs"
+BEGIN, END = re.compile(r"<!-- begin tables of (\w+) -->"), "<!-- end tables -->"
 FITTED_ON = ("gpu_defaults_h200.jsonl", "gpu_gemm_configs_h200.jsonl")
 # Lists made after the first figures: in no overall figure.
 LATER = (
@@ -352,21 +354,32 @@ def beside(path: Path) -> list[str]:
     return lines
 
 
-def rendered() -> str:
-    """The page as the result files say it."""
-    text = PAGE.read_text()
-    before, rest = text.split(BEGIN)
-    found = "\n".join("\n".join([page(json.loads(path.read_text())), *beside(path)]) for path in results())
-    return f"{before}{BEGIN}\n\n{found}\n{END}{rest.split(END)[1]}"
+def pages() -> dict[Path, Path]:
+    """The pages with tables, each with the result file that it shows."""
+    found = {path: BEGIN.search(path.read_text()) for path in sorted(DOCS.glob("benchmarks-gpu*.md"))}
+    return {path: RESULTS / f"gpu_bench_{begin[1]}.json" for path, begin in found.items() if begin}
 
 
-def write_page() -> None:
-    """Nothing where there is no page, or none with markers: a copy of the benchmarks alone."""
-    if PAGE.exists() and BEGIN in PAGE.read_text():
-        PAGE.write_text(rendered())
+def plot_of(result: Path) -> Path:
+    """The picture of a result file."""
+    return DOCS / "images" / f"{result.stem.replace('_', '-').replace('gpu-bench', 'gpu-ratios', 1)}.svg"
 
 
-def draw(data: dict, path: Path = PLOT) -> None:
+def rendered(path: Path, result: Path) -> str:
+    """A page as its result file says it."""
+    before, begin, rest = re.split(f"({BEGIN.pattern.replace('(', '(?:')})", path.read_text())
+    found = "\n".join([page(json.loads(result.read_text())), *beside(result)])
+    return f"{before}{begin}\n\n{found}\n{END}{rest.split(END)[1]}"
+
+
+def write_pages() -> None:
+    """Nothing where there are no pages: a copy of the benchmarks alone."""
+    for path, result in pages().items():
+        if result.exists():
+            path.write_text(rendered(path, result))
+
+
+def draw(data: dict, path: Path) -> None:
     """The ratio of every problem, list by list, on a logarithmic axis; the bar is the geomean. Needs matplotlib."""
     import matplotlib
 
@@ -437,7 +450,7 @@ def write_json(path: Path, data: dict) -> None:
 
 
 if __name__ == "__main__":
-    write_page()
-    for held in results():
-        draw(json.loads(held.read_text()))
+    write_pages()
+    for held in pages().values():
+        draw(json.loads(held.read_text()), plot_of(held))
     sys.exit(0)

@@ -188,6 +188,22 @@ def GenerateSM90(manifest, cuda):
 """
 
 
+def test_kernels_of_several_problems_are_compiled_together_and_fast_schedules_first(nvcc, tmp_path, monkeypatch):
+    names = ("sm90_64x64", "sm90_cooperative", "simt")
+    listed = {"nn": names, "nt": ("sm90_pingpong", "simt")}
+    monkeypatch.setattr(
+        "tilesmith.compare.cutlass.rival.kernels_for",
+        lambda product, *_: [CutlassKernel(n, (64, 64, 8), True, n) for n in listed["nt" if product.m == 32 else "nn"]],
+    )
+    monkeypatch.setattr("tilesmith.compare.cutlass.rival.find_nvcc", lambda: nvcc)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    told = []
+    problems = [GemmSignature(64, 64, 64), GemmSignature(64, 32, 64), GemmSignature(8, 8, 8, dtype="fp64")]
+    CutlassRival().build(problems, TARGET, 60.0, told.append)
+    order = [line.split(": ")[2] for line in told[1:]]
+    assert order == ["sm90_cooperative", "simt", "sm90_pingpong", "sm90_64x64"]
+
+
 def test_what_is_listed_for_a_product(nvcc, tmp_path):
     package = tmp_path / "python" / "cutlass_library"
     (package / "__init__.py").write_text("")

@@ -24,7 +24,7 @@ from tilesmith.runtime.device import device
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
-from tilesmith.solvers.relayout import Relayout, channels_last
+from tilesmith.solvers.relayout import Relayout, channels_last, view_bytes
 from tilesmith.solvers.solver import Accepted, Config, Rejected
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.cuda import CUDA_TARGETS
@@ -63,6 +63,22 @@ def addresses(view):
     return n * sn + (c // view.vector) * sc + c % view.vector + d * sd + h * sh + w * sw
 
 
+def launched(made, launch, read, write):
+    """Runs a copy, through the emulator."""
+    pointers = iter((read.ctypes.data, write.ctypes.data) * 2)
+    values = [next(pointers) if isinstance(p, Pointer) else p.value for p in launch.parameters]
+    cells = (ctypes.c_longlong * len(values))(*values)
+    parameters = (ctypes.c_void_p * len(values))(*(ctypes.addressof(cells) + 8 * i for i in range(len(values))))
+    emulator = stand_in()
+    emulator.emulate(made)
+    emulator.kernels[made.symbol]((ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block), parameters)
+
+
+def aligned_bytes(count):
+    memory = np.empty(count + 64, np.uint8)
+    return memory[-memory.ctypes.data % 64 :][:count]
+
+
 @pytest.mark.parametrize("case", COPIES, ids=lambda c: f"{c[0]}-{c[2]}-{c[3]}-{c[4]}")
 def test_copies_move_every_element_and_nothing_else(case):
     name, shape, before, after, gap = case
@@ -73,15 +89,49 @@ def test_copies_move_every_element_and_nothing_else(case):
     raw = np.random.default_rng(0).integers(1, 250, (int(at.max()) + 64) * kind.itemsize + 64, dtype=np.uint8)
     out = np.zeros((int(to.max()) + 64) * kind.itemsize + 64, np.uint8)
     read, write = (a[-a.ctypes.data % 64 :][: (a.size - 64) // kind.itemsize * kind.itemsize] for a in (raw, out))
-    values = [read.ctypes.data, write.ctypes.data, *(p.value for p in launch.parameters[2:])]
-    cells = (ctypes.c_longlong * len(values))(*values)
-    parameters = (ctypes.c_void_p * len(values))(*(ctypes.addressof(cells) + 8 * i for i in range(len(values))))
-    emulator = stand_in()
-    emulator.emulate(made)
-    emulator.kernels[made.symbol]((ctypes.c_uint * 3)(*launch.grid), (ctypes.c_uint * 3)(*launch.block), parameters)
+    launched(made, launch, read, write)
     want = np.zeros(write.size // kind.itemsize, kind)
     want[to] = read[: write.size + read.size].view(kind)[at]
     np.testing.assert_array_equal(write.view(kind), want)
+
+
+# dtype, shape, from layout: copies whose pixels get gaps up to the next 16 bytes.
+PADDED = [
+    ("bf16", (2, 34, 1, 5, 7), "NDHWC"),
+    ("bf16", (2, 35, 1, 6, 8), "NCDHW"),
+    ("fp16", (3, 3, 2, 5, 4), "NDHWC"),
+    ("fp32", (2, 9, 1, 3, 70), "NCDHW"),
+    ("int8", (1, 35, 2, 3, 9), "NCDHW"),
+    ("int8", (2, 3, 1, 5, 7), "NDHWC"),
+]
+
+
+@pytest.mark.parametrize("case", PADDED, ids=lambda c: f"{c[0]}-{c[1][1]}-{c[2]}")
+def test_gaps_that_a_copy_owns_are_written(case):
+    """Kernels read whole 16 bytes of a pixel: compute-sanitizer calls what nothing wrote there uninitialised."""
+    name, shape, before = case
+    kind = np.dtype(f"u{dtype(name).nbytes}")
+    source = view_of(name, before, shape, 0)
+    result = CUDA_COPIES.wanted(source)
+    made, launch = layout_copy(source, result, READ, WRITE, H200)
+    at, to = addresses(source), addresses(result)
+    raw = np.random.default_rng(0).integers(1, 250, source_bytes := view_bytes(source), dtype=np.uint8)
+    read, write = aligned_bytes(source_bytes), aligned_bytes(result.strides[0] * shape[0] * kind.itemsize + 64)
+    read[:], write[:] = raw, 0xFF
+    launched(made, launch, read, write)
+    want = read.view(kind)[at]
+    found = write.view(kind)
+    np.testing.assert_array_equal(found[to], want)
+    pixels = found[: result.strides[0] * shape[0]].reshape(-1, result.strides[4])
+    gaps = pixels[:, shape[1] :]
+    if before == "NCDHW":
+        assert gaps.size
+        assert not gaps.any()
+    else:
+        following = np.append(read.view(kind), np.zeros(gaps.shape[1], kind))
+        for row, gap in enumerate(gaps):
+            np.testing.assert_array_equal(gap, following[(row + 1) * shape[1] :][: gap.size])
+    assert (write[-64:] == 0xFF).all()
 
 
 def test_what_lies_together_on_both_sides_moves_together():

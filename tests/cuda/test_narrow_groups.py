@@ -44,6 +44,10 @@ CASES = [
     (conv("wrw", 4, 4, 24, (6, 5), stride=(1, 2), padding=BEFORE, dtype="fp16"), config(1, 2, 4, 6, 2, 3, 1)),
     (conv("wrw", 2, 24, 8, (9, 4), (3, 1), dilation=(2, 1), kernel_dtype="fp32"), config(2, 1, 1, 4, 2, 2, 1)),
     (conv("wrw", 12, 2, 2, (5, 5), (2, 5)), config(2, 4, 1, 5, 3, 2, 1)),
+    # one group, whose pixels are 8 and 4 bytes times something; a row of pixels that is no whole piece
+    (conv("wrw", 1, 20, 70, (7, 10), stride=2), config(1, 2, 3, 4, 5, 2, 1)),
+    (conv("wrw", 1, 36, 6, (6, 5), (2, 3), dtype="fp16", kernel_dtype="fp32"), config(1, 4, 1, 3, 5, 3, 2)),
+    (conv("wrw", 6, 3, 5, (5, 4), (2, 3)), config(1, 1, 3, 3, 4, 2, 1)),
     (conv("fwd", 3, 8, 12, dtype="fp32", epilogue=FULL), config(2, 1, 1, 7, 9, 2, 1)),
     (conv("fwd", 8, 3, 5, (8, 5), (2, 3), dtype="fp32", dilation=(2, 1)), config(2, 2, 1, 7, 5, 2, 1)),
     (conv("bwd", 4, 4, 10, stride=2, dtype="fp32"), config(2, 1, 1, 4, 5, 3, 1)),

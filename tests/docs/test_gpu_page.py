@@ -13,14 +13,22 @@ from tilesmith.targets.names import parse_target
 sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
 import tables
 
-
-def test_the_page_is_what_the_results_say():
-    assert (DOCS / "benchmarks-gpu.md").read_text() == tables.rendered(), "run python benchmarks/gpu/tables.py"
+PAGES = tables.pages()
 
 
-def test_stored_rooflines_are_those_of_the_data_sheet():
+def test_every_card_has_a_page():
+    assert sorted(PAGES.values()) == tables.results()
+    assert DOCS / "benchmarks-gpu.md" in PAGES
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_page_is_what_the_results_say(path):
+    assert path.read_text() == tables.rendered(path, PAGES[path]), "run python benchmarks/gpu/tables.py"
+
+
+@pytest.mark.parametrize("path", PAGES.values(), ids=lambda path: path.stem)
+def test_stored_rooflines_are_those_of_the_data_sheet(path):
     """The share of the roofline follows from the problem, the time and the card; nothing else may set it."""
-    (path,) = tables.results()
     stored = json.loads(path.read_text())
     target = parse_target(stored["target"])
     machine = sheet_machine(target, "", "")
@@ -30,9 +38,11 @@ def test_stored_rooflines_are_those_of_the_data_sheet():
         assert each["bench"]["roofline"] == pytest.approx(share, rel=1e-6), each["command"]
 
 
-def test_the_picture_shows_these_results():
-    (path,) = tables.results()
-    assert f"results of {json.loads(path.read_text())['machine']['date']}" in tables.PLOT.read_text()
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_picture_shows_these_results(path):
+    picture, date = tables.plot_of(PAGES[path]), json.loads(PAGES[path].read_text())["machine"]["date"]
+    assert f"results of {date}" in picture.read_text()
+    assert f"(images/{picture.name})" in path.read_text()
 
 
 def row(command, ratio, external=None, **bench):

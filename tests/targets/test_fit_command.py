@@ -21,6 +21,7 @@ from tilesmith.db.records import Record  # noqa: E402
 from tilesmith.problems.gemm import GemmSignature  # noqa: E402
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver  # noqa: E402
 from tilesmith.targets.cuda import cuda_target  # noqa: E402
+from tilesmith.targets.fits import choose  # noqa: E402
 from tilesmith.targets.fits.h200 import H200  # noqa: E402
 
 TARGET = cuda_target("sm_90a", 132)
@@ -87,6 +88,20 @@ def test_the_file_of_a_card_says_what_was_made():
     names: dict = {}
     exec(compile(ast.parse(text), "fit", "exec"), names)
     assert names["H100_PCIE"] == replace(H200, card="h100-pcie")
+
+
+def test_a_card_is_added_behind_the_others():
+    text = (ROOT / "src" / "tilesmith" / "targets" / "fits" / "choose.py").read_text()
+    added = command.with_card(text, "a_card", "A_CARD")
+    made = added.replace(
+        "tilesmith.targets.fits.a_card import A_CARD", "tilesmith.targets.fits.h200 import H200 as A_CARD"
+    )
+    names: dict = {}
+    exec(compile(made, "choose", "exec"), names)
+    before = [fit.card for fit in choose.fits()]
+    assert [fit.card for fit in names["fits"]()] == [*before, "h200"]
+    assert command.with_card(added, "a_card", "A_CARD") == added
+    assert len(added.splitlines()) == len(text.splitlines()) + 1
 
 
 def test_estimates_of_all_kernels_are_seconds_on_one_scale():

@@ -2,15 +2,16 @@
 
     python benchmarks/gpu/probes/configs.py FILE.jsonl       prints what such a run has written
     python benchmarks/gpu/probes/configs.py PROBLEMS [--solver NAME ...] [--configs N] [--also CONFIG ...]
-        [--hopeless N] [--seconds S] [--limit S] [--dtype NAME] [--lock FILE] [--out FILE]
+        [--hopeless N] [--seconds S] [--limit S] [--dtype NAME] [--every N] [--lock FILE] [--out FILE]
 
-PROBLEMS is a list of benchmarks/problems, or a file of driver commands and keys; --dtype takes those of bf16 in another
-dtype. For each problem and solver (default: all that accept it and whose default is estimated at most N times the best
-one's; NAME may be the beginning of a name) the untuned config, the N others of the least estimate among those that the
-solver proposes or that are drawn, and each CONFIG inside the space are compiled, all problems at once. Then, while FILE
-is locked, each is checked against the device's reference; those whose numbers are right are timed with the libraries'
-ways, interleaved, in rows of calls. Prints a line for each config (a star: the untuned choice over all solvers that
-were asked), one for each problem, and the geometric mean of the libraries' least time over ours. FILE of --out gets
+PROBLEMS is a list of benchmarks/problems, or a file of driver commands and keys; --dtype takes those of bf16 in
+another dtype, --every each Nth alone. For each problem and solver (default: all that accept it and whose default is
+estimated at most N times the best one's; NAME may be the beginning of a name) the untuned config, the N others of the
+least estimate among those that the solver proposes or that are drawn, and each CONFIG inside the space are compiled,
+all problems at once. Then, while FILE is locked, each is checked against the device's reference; those whose numbers
+are right are timed with the libraries' ways, interleaved, in rows of calls. Prints a line for each config (a star: the
+untuned choice over all solvers that were asked), one for each problem, and the geometric mean of the libraries' least
+time over ours. FILE of --out gets
 JSON lines that ``benchmarks/fit.py`` reads. A kernel that kills its process costs its problem alone.
 """
 
@@ -55,15 +56,15 @@ LIBRARIES = ("cudnn", "cublas")
 Tried = tuple[Candidate, Config, float]  # with the estimate in seconds
 
 
-def problems_of(name: str, dtype: str = "bf16") -> dict[str, Signature]:
-    """Canonical problems by their keys, those of bf16 with ``dtype`` in its place."""
+def problems_of(name: str, dtype: str = "bf16", every: int = 1) -> dict[str, Signature]:
+    """Canonical problems by their keys, those of bf16 with ``dtype`` in its place; each of ``every``."""
     path = Path(name)
     if path.suffix == ".keys":
         keys = [line.strip() for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
     else:
         keys = [signature.canonical.key() for _, _, signature in listed(name)]
     keys = [key.replace("bf16", dtype) for key in keys]
-    return {key: parse_key(key).canonical for key in keys}
+    return {key: parse_key(key).canonical for key in list(dict.fromkeys(keys))[::every]}
 
 
 def tried(
@@ -153,7 +154,7 @@ def show(row: dict) -> None:
 def work(args: argparse.Namespace) -> int:
     """The process that uses the device, from problem ``args.start`` on."""
     target, solvers = cuda_target_of(0), args.solver
-    found = problems_of(args.problems, args.dtype)
+    found = problems_of(args.problems, args.dtype, args.every)
     for number, (key, signature) in enumerate(found.items()):
         if number < args.start or time.time() > args.until:
             continue
@@ -161,6 +162,8 @@ def work(args: argparse.Namespace) -> int:
         print(f"{number + 1}/{len(found)} {key}", flush=True)
         try:
             each = list(tried(signature, target, solvers, args.configs, args.also, args.hopeless))
+            if not each:
+                continue
             row = measured(signature, each, target, args.seconds)
         except TilesmithError as error:
             print(f"  FAILED: {error}"[:600], flush=True)
@@ -186,7 +189,7 @@ def compile_all(args: argparse.Namespace) -> None:
             print(f"  does not compile: {error}"[:600], flush=True)
 
     sources = {}
-    for signature in problems_of(args.problems, args.dtype).values():
+    for signature in problems_of(args.problems, args.dtype, args.every).values():
         for candidate, config, _ in tried(signature, target, args.solver, args.configs, args.also, args.hopeless):
             for source in candidate.solver.draft(candidate.geometry, config, target).sources:
                 sources[source.text] = source
@@ -229,6 +232,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.3, help="of timing, for each problem")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds on the device after which none is begun")
     parser.add_argument("--dtype", default="bf16", metavar="NAME", help="in place of bf16")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth problem alone")
     parser.add_argument("--lock", default="/tmp/gpu.lock", help="held while the device is used")
     parser.add_argument("--out", default="configs.jsonl")
     parser.add_argument("--start", type=int, default=None, help=argparse.SUPPRESS)
@@ -241,7 +245,7 @@ def main() -> int:
     if args.start is not None:
         return work(args)
     compile_all(args)
-    count, start, at = len(problems_of(args.problems, args.dtype)), 0, Path(f"{args.out}.at")
+    count, start, at = len(problems_of(args.problems, args.dtype, args.every)), 0, Path(f"{args.out}.at")
     with open(args.lock, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         until = time.time() + args.limit

@@ -26,7 +26,7 @@ from tilesmith.tune.session import TuneResult, tune
 
 SECONDS = 12.0  # of a search
 BENCH_S = 1.0  # of measuring a product beside its rivals
-_FAILURES = (NoSolutionError, CompileError, LaunchError, PlanError, OutOfTimeError)
+FAILURES = (NoSolutionError, CompileError, LaunchError, PlanError, OutOfTimeError)
 Tell = Callable[[GemmSignature, "Result | str"], None]
 Watch = Callable[[GemmSignature], AbstractContextManager[Listener]]
 
@@ -67,13 +67,15 @@ class Session:
         trials: Configs of a search at most; None: no limit.
         seconds: Of a search at most.
         watch_rivals: Called with lines of progress of rivals that compile or tune.
+        bench_seconds: Of measuring a product beside its rivals.
     """
 
     def __init__(
         self, place: Place, trials: int | None = None, seconds: float = SECONDS,
-        watch_rivals: Callable[[str], None] = quiet,
+        watch_rivals: Callable[[str], None] = quiet, bench_seconds: float = BENCH_S,
     ) -> None:  # fmt: skip
         self.place, self.trials, self.seconds, self.watch_rivals = place, trials, seconds, watch_rivals
+        self.bench_seconds = bench_seconds
         self.layers, self.cache = lasting_databases(), open_cache()
         self._machine: Machine | None = None
 
@@ -109,17 +111,17 @@ class Session:
             for problem in problems:
                 try:
                     with watch(problem) as listener:
-                        found = self._tune(problem, workers, listener)
-                    result = self._measure(problem, found)
-                except _FAILURES as error:
+                        found = self.tune(problem, workers, listener)
+                    result = self.measure(problem, found)
+                except FAILURES as error:
                     failed += 1
                     tell(problem, str(error))
                     continue
-                add_result(result)
                 tell(problem, result)
         return failed
 
-    def _tune(self, problem: GemmSignature, workers: Workers, listener: Listener) -> TuneResult:
+    def tune(self, problem: GemmSignature, workers: Workers, listener: Listener | None = None) -> TuneResult:
+        """Search the product's fastest config."""
         place = self.place
         return tune(
             problem, place.target, database=self.layers.writable, cache=self.cache, max_trials=self.trials,
@@ -127,15 +129,18 @@ class Session:
             progress=listener,
         )  # fmt: skip
 
-    def _measure(self, problem: GemmSignature, found: TuneResult) -> Result:
+    def measure(self, problem: GemmSignature, found: TuneResult) -> Result:
+        """Time what a search found beside the rivals, and keep the result."""
         place = self.place
         if self._machine is None:
             self._machine = machine_of(place.target, self.cache, place.ordinal)
         launch = get_launchable(problem, target=place.target, device=place.device, mode="fast", external=False)
-        times = bench(launch, self._machine, place.rivals, seconds=BENCH_S, tell=self.watch_rivals)
+        times = bench(launch, self._machine, place.rivals, seconds=self.bench_seconds, tell=self.watch_rivals)
         if times.status == FAILED or times.time_us is None:
             raise LaunchError(times.reason)
-        return _result(problem, place, launch.solver, launch.config, times, found.new_trials, found.seconds)
+        result = _result(problem, place, launch.solver, launch.config, times, found.new_trials, found.seconds)
+        add_result(result)
+        return result
 
 
 def _theirs(them: Against, version: str) -> Theirs:

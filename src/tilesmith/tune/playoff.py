@@ -81,6 +81,18 @@ def fall_back(job: Job, measurer: Measurer, units: UnitBuilder, cache: ArtifactC
     raise TimeOverError
 
 
+def to_certify(ready: Sequence[Point], untuned: Point, log: TrialLog) -> list[Point]:
+    """Of ``ready``, the fastest first, what must pass every check early, so that ``fall_back`` has an answer.
+
+    That is the first best config, and the untuned default if it is faster than all that have passed: a search that
+    begins with a config of another machine's record must not end with it where the default is better.
+    """
+    passed = [log.time_s[point] for point in log.certified if point in log.time_s]
+    if not passed:
+        return list(ready[:1])
+    return [untuned] if untuned in ready and log.time_s[untuned] < min(passed) else []
+
+
 def play(job: Job, measurer: Measurer, units: UnitBuilder, budget_s: float) -> Outcome:
     """Time the finalists for ``budget_s`` seconds. Raises ``NoSolutionError`` if none works."""
     log = measurer.log

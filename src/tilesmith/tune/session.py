@@ -32,7 +32,7 @@ from tilesmith.tune.compiling import CompileQueue
 from tilesmith.tune.job import Job, make_job
 from tilesmith.tune.measuring import Measurer
 from tilesmith.tune.model import Model
-from tilesmith.tune.playoff import FINALISTS, SECOND_RACE, Outcome, decide, fall_back, keep
+from tilesmith.tune.playoff import FINALISTS, SECOND_RACE, Outcome, decide, fall_back, keep, to_certify
 from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import DONE, PLAYOFF, SEARCH, Listener, Progress, silent
 from tilesmith.tune.runner import Runner
@@ -411,9 +411,9 @@ class _Search:
         if best is not None:
             # The time of the winner's last checks depends on its tensors, not on its speed: measure it on the first
             # best config.
-            ready = [point for point in self.log.fastest(LEAST) if str(point) in measurer.runner.loaded]
-            if self.budget.enforced and not self.log.certified:
-                for point in ready[:1]:
+            ready = [point for point in self.log.fastest(len(self.log.time_s)) if str(point) in measurer.runner.loaded]
+            if self.budget.enforced:
+                for point in to_certify(ready, self.job.untuned, self.log):
                     measurer.certify(point)
             self.budget.certify_s = measurer.runner.certify_s
         self.clock.ends = self.budget.cut

@@ -10,7 +10,8 @@ template <typename T, int N> struct alignas(sizeof(T) * N) @SYM@_pack {
 };
 
 // A block moves a tile of P x Q units: P are neighbours where they are read, Q where they are written. Units below four
-// bytes are gathered to words along q, so that shared memory is read by words.
+// bytes are gathered to words along q, so that shared memory is read by words. Behind the last unit along q, zeros are
+// written as far as filled_q.
 extern "C" __global__ void __launch_bounds__(256) @SYM@(@PARAMETERS@) {
   typedef @SYM@_i64 i64;
   typedef @SYM@_u32 u32;
@@ -36,16 +37,16 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(@PARAMETERS@) {
 @OUTER@
   const Unit *const src = (const Unit *)from + from_at;
   Unit *const dst = (Unit *)to + to_at;
-  const u32 np = (u32)size_p - p0, nq = (u32)size_q - q0;
+  const u32 np = (u32)size_p - p0, nq = (u32)filled_q - q0;
 
 #pragma unroll
   for (int i = threadIdx.x; i < P / READ * (Q / EACH); i += 256) {
     const int p = i % (P / READ) * READ, line = i / (P / READ);
-    Reads got[EACH];
+    Reads got[EACH] = {};
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
       const u32 q = line * EACH + e;
-      if (p < np && q < nq) got[e] = *(const Reads *)(src + ((i64)(p0 + p) + (q0 + q) * from_q));
+      if (p < np && q0 + q < (u32)size_q) got[e] = *(const Reads *)(src + ((i64)(p0 + p) + (q0 + q) * from_q));
     }
 #pragma unroll
     for (int r = 0; r < READ; r++) {

@@ -12,6 +12,7 @@ from math import prod
 from pathlib import Path
 
 from tilesmith.codegen.axes import Axis, common_axes
+from tilesmith.codegen.cuda.pad_rows import Rows, pad_rows
 from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Integer, Launch, Parameter, Pointer, Source
 from tilesmith.problems.dtypes import dtype
@@ -33,17 +34,51 @@ def layout_copy(
 ) -> tuple[Source, Launch]:
     """A launch that copies the tensor at ``read``, which lies as ``source`` says, to ``write``, as ``result`` says.
 
-    Nothing between the elements is written. Both pointers are multiples of 16 bytes. ``Launch.artifact`` is 0: the
-    caller renumbers. ``ValueError`` if the two views differ in shape or dtype, or are too large for one launch.
+    Nothing between the elements is written, except in a ``result`` that owns its gaps: a transposition fills them with
+    zeros, and ``pad_rows``, which copies pixels that follow each other, with what lies behind the pixel. Both pointers
+    are multiples of 16 bytes. ``Launch.artifact`` is 0: the caller renumbers. ``ValueError`` if the two views differ in
+    shape or dtype, or are too large for one launch.
     """
     if source.shape != result.shape or source.dtype != result.dtype:
         raise ValueError(f"a layout copy keeps shape and dtype, got {source} to {result}")
     axes, unit = _in_units(common_axes(source, result), dtype(source.dtype).nbytes)
     reads, writes = (next((a for a in axes if a[side] == 1), None) for side in (1, 2))
     if reads is None or writes is None or reads is writes:
+        if _pads_rows(source, result):
+            rows, nbytes = prod(source.shape) // source.shape[1], source.shape[1] * dtype(source.dtype).nbytes
+            return pad_rows(Rows(read, write, 1, rows, nbytes, nbytes, 0), None, target)
         return _rows(axes, unit, read, write, target)
     rest = [axis for axis in axes if axis not in (reads, writes)]
-    return _tiles(reads, writes, rest, unit, read, write, target)
+    owned = result.owns_gaps and result.channels_last and source.vector == 1
+    filled = _pitch_of(result) if owned else writes[0]
+    return _tiles(reads, writes, filled, rest, unit, read, write, target)
+
+
+def _pads_rows(source: TensorView, result: TensorView) -> bool:
+    """Whether pixels that follow each other get gaps up to the next 16 bytes, which the copy owns."""
+    channels, nbytes = source.shape[1], dtype(source.dtype).nbytes
+    if not (result.owns_gaps and source.channels_last and result.channels_last):
+        return False
+    chunks = -(-channels * nbytes // _MOST)
+    return (
+        _follow(source, channels)
+        and _follow(result, chunks * _MOST // nbytes)
+        and prod(source.shape) // channels * chunks < _MAX_GRID
+    )
+
+
+def _pitch_of(view: TensorView) -> int:
+    """Elements from pixel to pixel of a tensor that lies as ``NDHWC``."""
+    return min(stride for axis, stride in enumerate(view.strides) if axis != 1)
+
+
+def _follow(view: TensorView, pitch: int) -> bool:
+    """Whether the pixels of an ``NDHWC`` tensor follow each other ``pitch`` elements apart."""
+    for axis in (4, 3, 2, 0):
+        if view.shape[axis] > 1 and view.strides[axis] != pitch:
+            return False
+        pitch *= view.shape[axis]
+    return True
 
 
 def copied_unit(source: TensorView, result: TensorView) -> int:
@@ -71,15 +106,17 @@ def _widest(most: int, steps: list[int]) -> int:
 
 
 def _tiles(
-    p: Axis, q: Axis, rest: list[Axis], unit: int, read: Pointer, write: Pointer, target: CudaTarget
+    p: Axis, q: Axis, filled: int, rest: list[Axis], unit: int, read: Pointer, write: Pointer, target: CudaTarget
 ) -> tuple[Source, Launch]:
+    """``filled``: units of a line along ``q`` that are written, zeros behind the last one that there is."""
     each = max(1, 4 // unit)  # units in a word
     reading = _widest(_MOST // unit, [p[0], q[1], *(axis[1] for axis in rest)])
-    writing = _widest(_MOST // unit, [q[0], p[2], *(axis[2] for axis in rest)])
-    tile_p, tile_q = _extents(p[0], q[0], unit, reading, max(each, writing))
-    tiles = (-(-p[0] // tile_p), -(-q[0] // tile_q))
+    writing = _widest(_MOST // unit, [filled, p[2], *(axis[2] for axis in rest)])
+    tile_p, tile_q = _extents(p[0], filled, unit, reading, max(each, writing))
+    tiles = (-(-p[0] // tile_p), -(-filled // tile_q))
     names = {
-        "tiles_p": tiles[0], "tiles_q": tiles[1], "size_p": p[0], "size_q": q[0], "from_q": q[1], "to_p": p[2],
+        "tiles_p": tiles[0], "tiles_q": tiles[1], "size_p": p[0], "size_q": q[0], "filled_q": filled, "from_q": q[1],
+        "to_p": p[2],
     }  # fmt: skip
     holes = {
         "UNIT": _TYPES.get(unit, "@SYM@_wide"), "HELD": _TYPES.get(max(4, unit), "@SYM@_wide"),

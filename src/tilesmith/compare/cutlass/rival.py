@@ -6,6 +6,7 @@ with it. Their order is kept; the fastest are then measured beside ours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -23,6 +24,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.target import CudaTarget, Target
 
 _BUILDING = 0.8  # of the time of a trial
+_LARGE = 128 * 256  # results of a block, whose sums fill the registers of two warpgroups
 
 
 class CutlassRival:
@@ -45,6 +47,20 @@ class CutlassRival:
             return False
         held = read_kept(self._kept(*asked))
         return self._order(*asked) is None or LATE in held.get("failed", {}).values()
+
+    def build(
+        self, signatures: Sequence[Signature], target: Target, seconds: float, tell: Callable[[str], None]
+    ) -> None:
+        """Compile the kernels of several problems together, before their trials; what is late is left out."""
+        kernels: dict[str, CutlassKernel] = {}
+        compilers = []
+        for signature in signatures:
+            if asked := _asked(signature, target):
+                listed, compiler = self._kernels(*asked)
+                kernels |= {each.text: each for each in listed}
+                compilers.append(compiler)
+        if compilers:
+            compilers[0].build(sorted(kernels.values(), key=_is_late), seconds, tell)
 
     def trial(self, setting: Setting, stream: Any, tell: Callable[[str], None]) -> None:
         """Compile its kernels, let them race, and keep their order; ``CompileError`` if none is compiled."""
@@ -120,6 +136,12 @@ class CutlassRival:
         from tilesmith.compare.contest import kept_order
 
         return kept_order(self._kept(product, target))
+
+
+def _is_late(kernel: CutlassKernel) -> bool:
+    """Whether others are compiled before it: of those for Hopper, the two persistent schedules are the fast ones."""
+    persistent = any(word in kernel.name for word in ("cooperative", "pingpong"))
+    return kernel.name.startswith("sm90") and (not persistent or math.prod(kernel.tile[:2]) > _LARGE)
 
 
 def _asked(signature: Signature, target: Target) -> tuple[Product, CudaTarget] | None:

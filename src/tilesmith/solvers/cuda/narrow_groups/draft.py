@@ -31,6 +31,7 @@ def weights_draft(t: NarrowWeightsTile) -> Draft:
     g, f, v = t.form.geometry, t.form, t.value
     types = {"Element": TYPES[g.x.dtype], "Out": TYPES[g.w.dtype]}
     own = {
+        "LOAD_OUT": t.load_out,
         "RESULT_BYTES": t.result_bytes, "STAGE_BYTES": t.stage_bytes, "TABLE": t.table, "WARPS": t.warps,
         "UNROLL": max(1, min(t.pixels // 32, 16 // (t.tiles_m * v["products_n"]))),
     }  # fmt: skip
@@ -67,6 +68,7 @@ def _numbers(t: NarrowTile) -> dict[str, int]:
         "WINDOW_H": t.window[0], "WINDOW_W": t.window[1], "STAGES": v["stages"], "MIN_BLOCKS": v["blocks_per_sm"],
         "PIXEL_BYTES": t.pixel_bytes, "PITCH_W": t.pitch_w, "WINDOW_BYTES": t.window_bytes,
         "SHARED_BYTES": t.shared_bytes,
+        "LOAD_IN": t.load_in,
         "GROUP_IN": f.inputs, "GROUP_OUT": f.outputs, "BUNDLE_IN": f.bundle * f.inputs, "BUNDLE_OUT": f.columns,
         "STEP_H": f.step[0], "STEP_W": f.step[1], "FILTER_H": g.filter[1], "FILTER_W": g.filter[2],
         "DILATION_H": g.dilation[1], "DILATION_W": g.dilation[2],

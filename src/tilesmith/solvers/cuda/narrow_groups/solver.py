@@ -19,6 +19,7 @@ from tilesmith.solvers.cuda.narrow_groups.tile import (
     MAX_STEPS,
     NarrowTile,
     NarrowWeightsTile,
+    load_of,
     narrow_form,
     tile_of,
 )
@@ -27,6 +28,7 @@ from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _WIDEST = 64  # channels of a bundle
+_WIDEST_ALONE = 128  # results where there is one group
 _ROW_BYTES = 128  # of the pixels of a block, at least
 AXES = (
     Axis("bundles", (1, 2, 3, 4, 5, 6, 8, 16), "Bundles of groups of a block: a bundle's channels are pieces of 8."),
@@ -100,22 +102,24 @@ def _refuse(g: ConvGeometry) -> Rejected | None:
         return Rejected(reasons.DTYPE, f"{read.dtype} x {other.dtype} -> {result.dtype}")
     if g.acc_dtype != "fp32":
         return Rejected(reasons.DTYPE, f"accumulated in {g.acc_dtype}")
-    if g.groups < 2:
+    if g.groups < 2 and (g.direction != "wrw" or prod(g.filter) == 1):
         return Rejected(reasons.GROUPS, "one group")
     if not all(view.channels_last for view in (g.x, g.y, g.w)):
         return Rejected(reasons.LAYOUT, "channels are not contiguous")
     if (g.input[0], g.filter[0], g.output[0], g.padding[0]) != (1, 1, 1, 0):
         return Rejected(reasons.FILTER, "three spatial dimensions")
-    piece = 16 // dtype(read.dtype).nbytes
+    least = 4 if g.direction == "wrw" else 16
     for view in (read, other) if g.direction == "wrw" else (read,):
-        sizes = zip(view.strides, view.shape, strict=True)
-        if any(size > 1 and axis != 1 and step % piece for axis, (step, size) in enumerate(sizes)):
-            return Rejected(reasons.LAYOUT, f"pixels of {view.name} are no multiples of 16 bytes")
+        if load_of(view) * dtype(view.dtype).nbytes < least:
+            return Rejected(reasons.LAYOUT, f"pixels of {view.name} are no multiples of {least} bytes")
+    if g.groups == 1 and all(load_of(view) * dtype(view.dtype).nbytes == 16 for view in (read, other)):
+        return Rejected(reasons.GROUPS, "one group, whose pixels the dense kernels read as they lie")
     form = narrow_form(g)
     steps = form.steps if g.direction != "wrw" else 0
     if form.exact:
         steps = 3 * prod(g.filter)  # which are unrolled, taps of all phases
-    if max(form.pieces * form.piece, form.columns) > _WIDEST or steps > MAX_STEPS:
+    most = _WIDEST if g.groups > 1 else _WIDEST_ALONE
+    if form.pieces * form.piece > _WIDEST or form.columns > most or steps > MAX_STEPS:
         return Rejected(reasons.GROUPS, f"groups of {form.inputs} and {form.outputs} channels, filter {g.filter}")
     if (
         max(abs(s) for view in (g.x, g.y) for s in view.strides) > MAX_INDEX

@@ -8,6 +8,7 @@ from math import ceil, gcd, prod
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.solvers.cuda.common.dense import widest
 from tilesmith.solvers.lazy import cached_property
 from tilesmith.solvers.solver import Config, Configured
 from tilesmith.targets.target import CudaTarget
@@ -20,8 +21,9 @@ Taps = tuple[tuple[int, int], ...]  # (step from the window's corner, index in t
 class NarrowForm:
     """What is read and written: ``source`` and ``result`` with ``inputs`` and ``outputs`` channels a group.
 
-    For ``wrw`` these are x and dy, which are both read. Of H and W: ``step`` from tile to window, ``phases`` of the
-    result, the window's ``corner``, the taps of each phase, and how far they ``reach``.
+    For ``wrw`` these are x and dy, which are both read; of one group, both are counted in whole pieces. Of H and W:
+    ``step`` from tile to window, ``phases`` of the result, the window's ``corner``, the taps of each phase, and how far
+    they ``reach``.
     """
 
     geometry: ConvGeometry
@@ -96,10 +98,19 @@ def narrow_form(g: ConvGeometry) -> NarrowForm:
         for axis, first in zip(axes, corner, strict=True)
     )
     stride = (g.stride[1], g.stride[2])
+    inputs, outputs = inputs // g.groups, outputs // g.groups
+    if g.direction == "wrw" and g.groups == 1:
+        inputs, outputs = (ceil(count / 8) * 8 for count in (inputs, outputs))
     return NarrowForm(
-        g, source, result, inputs // g.groups, outputs // g.groups, (1, 1) if back else stride,
+        g, source, result, inputs, outputs, (1, 1) if back else stride,
         (len(h), len(w)), (corner[0], corner[1]), (h, w),
     )  # fmt: skip
+
+
+def load_of(view: TensorView) -> int:
+    """Channels that an asynchronous copy can move at once, at most 16 bytes: less than 4 bytes are none."""
+    steps = [step for axis, step in enumerate(view.strides) if axis != 1 and view.shape[axis] > 1]
+    return widest(16 // dtype(view.dtype).nbytes, steps)
 
 
 def _axis(g: ConvGeometry, i: int) -> list[list[tuple[int, int]]]:
@@ -133,6 +144,11 @@ class NarrowTile(Configured):
     @cached_property
     def threads(self) -> int:
         return self.value["warps_m"] * self.value["bundles"] * self.parts_n * 32
+
+    @cached_property
+    def load_in(self) -> int:
+        """Channels that a copy to a window moves at once."""
+        return load_of(self.form.source) if self.weights else self.form.piece
 
     @cached_property
     def tiles_m(self) -> int:
@@ -261,6 +277,11 @@ class NarrowWeightsTile(NarrowTile):
     @cached_property
     def rows(self) -> int:
         return prod(self.form.geometry.filter) * self.form.pieces * 8
+
+    @cached_property
+    def load_out(self) -> int:
+        """Channels of dy that a copy moves at once."""
+        return load_of(self.form.result)
 
     @cached_property
     def pixels(self) -> int:

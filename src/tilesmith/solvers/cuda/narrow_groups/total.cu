@@ -48,8 +48,11 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
   const int c = piece % PIECES * 8 + lane / 4, k = (part * TILES_N + j) * 8 + lane % 4 * 2 + at % 2;
   const int group = (block * SUPERS + super) * (BUNDLE_IN / GROUP_IN) + c / GROUP_IN;
   if (tap >= FILTER_H * FILTER_W || k >= BUNDLE_OUT || c / GROUP_IN != k / GROUP_OUT || group >= run.groups) return;
+  // Of one group, channels and results are padded to whole pieces.
+  const int channel = group * GROUP_IN + c % GROUP_IN;
   const int result = group * GROUP_OUT + k % GROUP_OUT, r = tap / FILTER_W, s = tap % FILTER_W;
-  if (sum != sum) sum = exact(run, result, group * GROUP_IN + c % GROUP_IN, r, s);
+  if (channel >= run.channels || result >= run.results) return;
+  if (sum != sum) sum = exact(run, result, channel, r, s);
   narrow(run.out[result * run.w_row + r * run.w_h + s * run.w_w + c % GROUP_IN], sum);
 }
 } // namespace @SYM@_scope

@@ -5,7 +5,7 @@ namespace @SYM@_scope {
 // Backward weights: rows of a product are channels of two pieces (8 channels of a tap), its columns results of a
 // bundle of groups, and it sums over pixels. Channels of different groups of a bundle are multiplied too, and left out
 // by the kernel that adds the blocks' sums.
-constexpr int CHUNKS_Y = SUPERS * (BUNDLE_OUT / 8), LOADS_Y = (TILE * CHUNKS_Y + THREADS - 1) / THREADS;
+constexpr int CHUNKS_Y = SUPERS * (BUNDLE_OUT / LOAD_OUT), LOADS_Y = (TILE * CHUNKS_Y + THREADS - 1) / THREADS;
 constexpr int ALL = (TILE + 31) / 32 * 32, TAPS = FILTER_H * FILTER_W;
 static_assert(WARPS_M * TILES_M * 2 >= TAPS * PIECES && PARTS_N * TILES_N * 8 >= BUNDLE_OUT, "as counted");
 static_assert(STAGE_BYTES >= WINDOW_BYTES + ALL * RESULT_BYTES && TABLE >= STAGES * STAGE_BYTES, "as counted");
@@ -19,11 +19,11 @@ TS_MMA_DEVICE void load_results(const Run &run, int block, const Tile &at, u32 t
   for (int i = 0; i < LOADS_Y; i++) {
     const int j = i * THREADS + thread, p = j / CHUNKS_Y, q = j % CHUNKS_Y;
     if ((i + 1) * THREADS > TILE * CHUNKS_Y && p >= TILE) break;
-    const int h = at.h + p / TILE_W, w = at.w + p % TILE_W, k = (block * CHUNKS_Y + q) * 8;
-    const int left = larger(smaller((run.results - k) * 2, 16), 0);
+    const int h = at.h + p / TILE_W, w = at.w + p % TILE_W, k = (block * CHUNKS_Y + q) * LOAD_OUT;
+    const int left = larger(smaller((run.results - k) * 2, LOAD_OUT * 2), 0);
     const bool inside = h < run.out_h && w < run.out_w && left > 0;
     const Element *const from = image + ((i64)h * run.out_row + (i64)w * run.out_column + k);
-    copy_async<16>(to + p * RESULT_BYTES + q * 16, inside ? from : run.dy, inside ? left : 0);
+    copy_async<LOAD_OUT * 2>(to + p * RESULT_BYTES + q * (LOAD_OUT * 2), inside ? from : run.dy, inside ? left : 0);
   }
 }
 

@@ -1,8 +1,9 @@
 // A piece is 16 bytes of a pixel.
 constexpr int PIECE = 16 / sizeof(Element), PIECES = BUNDLE_IN / PIECE;
-constexpr int CHUNKS = SUPERS * PIECES, PIXELS = WINDOW_H * WINDOW_W, TILE = TILE_H * TILE_W;
+constexpr int CHUNKS = SUPERS * BUNDLE_IN / LOAD_IN, PIXELS = WINDOW_H * WINDOW_W, TILE = TILE_H * TILE_W;
 constexpr int LOADS = (PIXELS * CHUNKS + THREADS - 1) / THREADS;
 constexpr int FEW = 8;
+static_assert(PIECE % LOAD_IN == 0, "loads are pieces or equal parts of them");
 constexpr bool SAME_CHUNK = THREADS % CHUNKS == 0; // then a thread's pixels are as far apart
 
 // Where a window's pixel lies in shared memory. The pixels of a row lie by their residue modulo the step, so that those
@@ -26,6 +27,7 @@ TS_MMA_DEVICE void load_window(const Run &run, int block, const Tile &at, u32 to
   const int h0 = at.h * STEP_H + run.corner_h, w0 = at.w * STEP_W + run.corner_w;
   const Element *const image = run.x + at.n * run.in_n;
   u32 thread = threadIdx.x;
+  constexpr int LOAD = LOAD_IN * sizeof(Element);
   if (LOADS > FEW) compute_anew(thread); // addresses of few loads are kept for all tiles
 #pragma unroll(LOADS > FEW ? 4 : LOADS)
   for (int i = 0; i < LOADS; i++) {
@@ -33,10 +35,10 @@ TS_MMA_DEVICE void load_window(const Run &run, int block, const Tile &at, u32 to
     const int p = SAME_CHUNK ? thread / CHUNKS + i * (THREADS / CHUNKS) : j / CHUNKS;
     const int q = SAME_CHUNK ? thread % CHUNKS : j % CHUNKS;
     if ((i + 1) * THREADS > PIXELS * CHUNKS && p >= PIXELS) break;
-    const int h = h0 + p / WINDOW_W, w = w0 + p % WINDOW_W, c = (block * CHUNKS + q) * PIECE;
-    const int left = larger(smaller((run.channels - c) * (int)sizeof(Element), 16), 0);
+    const int h = h0 + p / WINDOW_W, w = w0 + p % WINDOW_W, c = (block * CHUNKS + q) * LOAD_IN;
+    const int left = larger(smaller((run.channels - c) * (int)sizeof(Element), LOAD), 0);
     const bool inside = h >= 0 && h < run.in_h && w >= 0 && w < run.in_w && left > 0;
     const Element *const from = image + ((i64)h * run.in_row + (i64)w * run.in_column + c);
-    copy_async<16>(to + pixel_at(p / WINDOW_W, p % WINDOW_W) + q * 16, inside ? from : run.x, inside ? left : 0);
+    copy_async<LOAD>(to + pixel_at(p / WINDOW_W, p % WINDOW_W) + q * LOAD, inside ? from : run.x, inside ? left : 0);
   }
 }

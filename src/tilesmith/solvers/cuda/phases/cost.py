@@ -31,7 +31,7 @@ def phases_seconds(t: PhasesTile, fit: PhasesFit) -> float:
     loads = moved / (64 * form.in_vector)
     results = prod(t.box) * (prod(form.stride) * form.cols if t.taps_on_n else t.columns)
     stores = results / t.out_vector / 32
-    sums = results * prod(form.taps) if t.taps_on_n else 0
+    sums = results * prod(form.taps) // t.taps if t.taps_on_n else 0
     # Cycles of an SM for a turn of a block, and those that the block would take alone.
     staged = t.rows * t.block_n
     shared = operands + moved + staged * t.staged_size * 2 + sums * 6

@@ -35,7 +35,7 @@ def _source(t: PhasesTile, name: str, arguments: tuple[Argument, ...]) -> Source
     numbers |= {"BLOCK_N": t.block_n, "PHASE_ROWS": v["phase_rows"]}
     for given, values in (("TAPS", form.taps), ("FILTER", form.filter), ("STRIDE", form.stride), ("TILE", t.box)):
         numbers |= {f"{given}_{axis}": value for axis, value in zip("DHW", values, strict=True)}
-    flags = {"TAPS_ON_N": t.taps_on_n, "TURNED": form.turned, "WGMMA": t.wgmma}
+    flags = {"TAPS_ON_N": t.taps_on_n, "ROWS_ON_N": t.rows_on_n, "TURNED": form.turned, "WGMMA": t.wgmma}
     types, functions = {"Element": TYPES[form.dtype]}, ""
     parts: tuple[str, ...] = ("sizes", "pack")
     if name == "kernel":

@@ -1,17 +1,20 @@
 // A tile is a box of positions. Its window, a box of inputs, lies in shared memory with channels in pieces of 16 bytes.
 // Without TAPS_ON_N the rows of the product are positions, its columns phases and channels, and it sums over taps and
 // channels. With TAPS_ON_N its rows are inputs, its columns taps and channels, and a block walks down a strip of the
-// image, TILE_H rows at a turn: results are sums over what it keeps of the last rows of products.
+// image, TILE_H rows at a turn: results are sums over what it keeps of the last rows of products. With ROWS_ON_N, too,
+// its columns are rows of taps, and phases along a row; the product sums over a row's taps.
 constexpr int STAGE_BYTES = WINDOW_BYTES + (RESIDENT ? 0 : FILTER_BYTES);
 constexpr int FILTER_AT = STAGES * STAGE_BYTES, STAGED_AT = FILTER_AT + (RESIDENT ? CHUNKS * FILTER_BYTES : 0);
 constexpr int ROW_COLUMNS = STRIDE_W * COLS; // of a position, in one row of results
 constexpr int KEPT = TILE_H + TAPS_H - 1;    // rows of products, in a ring
 constexpr int ROW = TILE_W * ROW_COLUMNS;    // of results, of a tile
+// Of a row of taps: columns, and products that are added where results leave.
+constexpr int COLUMNS_W = ROWS_ON_N ? STRIDE_W : FILTER_W, ADDED_W = ROWS_ON_N ? 1 : TAPS_W;
 constexpr int STAGED_ROWS = TAPS_ON_N ? KEPT * WINDOW_D * WINDOW_W : PRODUCTS_M * WARPS_M * 16;
 static_assert(STAGED_AT + STAGED_ROWS * STAGED_PITCH * (int)sizeof(Staged) == SHARED_BYTES,
               "results are staged behind the ring and the filter");
 static_assert(BLOCK_N % (8 * WARPS_N) == 0 && (TAPS_ON_N || BLOCK_N >= PHASE_ROWS * ROW_COLUMNS), "columns of a warp");
-static_assert(!TAPS_ON_N || BLOCK_N >= FILTER_D * FILTER_H * FILTER_W * COLS, "all taps are columns");
+static_assert(!TAPS_ON_N || BLOCK_N >= FILTER_D * FILTER_H * COLUMNS_W * COLS, "all taps are columns");
 
 // The image, and the first position of a tile.
 struct Tile {
@@ -177,47 +180,92 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
           }
       __syncthreads();
       constexpr int HIGH = TILE_H * STRIDE_H;
-      // A warp takes a row of results.
+      // A warp takes a row of results. A lane keeps its columns, in positions that are SPAN units apart, so that what
+      // depends on them is computed once; the sums of several positions are under way at once.
+      constexpr int UNIT = ROW_COLUMNS % OUT_VECTOR ? ROW_COLUMNS * OUT_VECTOR : ROW_COLUMNS;
+      constexpr int LANES = UNIT / OUT_VECTOR, PARTS = (LANES + 31) / 32, SPAN = PARTS > 1 ? 1 : 32 / LANES;
+      constexpr int HOP = SPAN * UNIT, HOPS = (ROW + HOP - 1) / HOP, POSITIONS = HOP / ROW_COLUMNS;
+      constexpr int FITS = 32 / (TAPS_D * TAPS_H * ADDED_W * OUT_VECTOR), MOST = FITS < 1 ? 1 : FITS > 8 ? 8 : FITS;
+      constexpr int GROUPS = (HOPS + MOST - 1) / MOST, AT_ONCE = (HOPS + GROUPS - 1) / GROUPS;
 #pragma unroll 1
-      for (int row = warp; row < TILE_D * STRIDE_D * HIGH; row += THREADS / 32) {
-        const int rd = row / HIGH, rh = row % HIGH, d = od + rd, h = oh + rh;
-        const int position_h = turn_h + rh / STRIDE_H;
-        if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h) continue;
-        if (position_h < tile.h || position_h >= tile.h + run.strip_h) continue;
-        const int ad = rd % STRIDE_D, ah = rh % STRIDE_H;
-        int lines[TAPS_H]; // where the rows that meet each tap are kept
-#pragma unroll
-        for (int th = 0; th < TAPS_H; th++)
-          lines[th] =
-              ((head + rh / STRIDE_H + th + TILE_H) % KEPT * WINDOW_D + rd / STRIDE_D) * WINDOW_W * STAGED_PITCH;
+      for (int part = 0; part < PARTS; part++) {
+        const int place = part * 32 + lane, unit = PARTS > 1 ? 0 : place / LANES;
+        const int in_unit = (PARTS > 1 ? place : place % LANES) * OUT_VECTOR, first = unit * UNIT + in_unit;
+        const bool busy = PARTS > 1 ? place < LANES : unit < SPAN;
 #pragma unroll 1
-        for (int in_row = lane * OUT_VECTOR; in_row < ROW; in_row += 32 * OUT_VECTOR) {
-          if ((u32)(ow + in_row) >= (u32)row_end) continue;
-          const i64 at = (i64)d * run.out_d + (i64)h * run.out_h + run.place_in_row(ow + in_row);
-          Pack<Out, OUT_VECTOR> found;
+        for (int row = warp; row < TILE_D * STRIDE_D * HIGH; row += THREADS / 32) {
+          const int rd = row / HIGH, rh = row % HIGH, d = od + rd, h = oh + rh;
+          const int position_h = turn_h + rh / STRIDE_H;
+          if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h) continue;
+          if (position_h < tile.h || position_h >= tile.h + run.strip_h) continue;
+          const int ad = rd % STRIDE_D, ah = rh % STRIDE_H;
+          const Staged *lines[TAPS_H]; // where the rows that meet each tap are kept
 #pragma unroll
-          for (int v = 0; v < OUT_VECTOR; v++) {
-            const int e = in_row + v, position = e / ROW_COLUMNS, aw = e / COLS % STRIDE_W, c = e % COLS;
-            const Staged *const from =
-                staged + position * STAGED_PITCH + ((ad * FILTER_H + ah) * FILTER_W + aw) * COLS + c;
+          for (int th = 0; th < TAPS_H; th++)
+            lines[th] =
+                staged + (ad * FILTER_H + ah) * COLUMNS_W * COLS +
+                ((head + rh / STRIDE_H + th + TILE_H) % KEPT * WINDOW_D + rd / STRIDE_D) * WINDOW_W * STAGED_PITCH;
+          const i64 row_at = (i64)d * run.out_d + (i64)h * run.out_h;
+          // The lane's result `v`, `hop` hops from its first position on; any of the row where it has none.
+          const auto sum_of = [&](int hop, int v, bool there) {
+            const int column = (in_unit + v) % ROW_COLUMNS, aw = column / COLS;
+            const int position = unit * (UNIT / ROW_COLUMNS) + (in_unit + v) / ROW_COLUMNS;
+            const int at = there ? position * STAGED_PITCH + column + hop * (POSITIONS * STAGED_PITCH) : 0;
             float sum = 0.0f;
 #pragma unroll
             for (int td = 0; td < TAPS_D; td++)
 #pragma unroll
               for (int th = 0; th < TAPS_H; th++)
 #pragma unroll
-                for (int tw = 0; tw < TAPS_W; tw++) {
+                for (int tw = 0; tw < ADDED_W; tw++) {
                   const int kd = (TAPS_D - 1 - td) * STRIDE_D, kh = (TAPS_H - 1 - th) * STRIDE_H;
-                  const int kw = (TAPS_W - 1 - tw) * STRIDE_W;
-                  if (ad + kd < FILTER_D && ah + kh < FILTER_H && aw + kw < FILTER_W)
-                    sum += widened(from[lines[th] + (td * WINDOW_W + tw) * STAGED_PITCH +
-                                        ((kd * FILTER_H + kh) * FILTER_W + kw) * COLS]);
+                  const int kw = (ADDED_W - 1 - tw) * STRIDE_W;
+                  const bool exists = (FILTER_D % STRIDE_D == 0 || ad + kd < FILTER_D) &&
+                                      (FILTER_H % STRIDE_H == 0 || ah + kh < FILTER_H) &&
+                                      (COLUMNS_W % STRIDE_W == 0 || aw + kw < COLUMNS_W);
+                  if (exists)
+                    sum += widened(lines[th][at + (td * WINDOW_W + tw) * STAGED_PITCH +
+                                             ((kd * FILTER_H + kh) * COLUMNS_W + kw) * COLS]);
                 }
-            const int pixel = (ow + e) / COLS;
-            if (sum != sum) sum = run.exact(tile.n, d, h, pixel, c);
-            narrow(found.v[v], run.finished(sum, (i64)tile.n * run.out_n + at + v, c));
+            return sum;
+          };
+#pragma unroll 1
+          for (int hop = 0; hop < HOPS; hop += AT_ONCE) {
+            float found[AT_ONCE][OUT_VECTOR];
+            bool there[AT_ONCE], no_number = false;
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+              const int e = first + (hop + i) * HOP;
+              there[i] = busy && e < ROW && (u32)(ow + e) < (u32)row_end;
+#pragma unroll
+              for (int v = 0; v < OUT_VECTOR; v++) {
+                found[i][v] = sum_of(hop + i, v, there[i]);
+                no_number |= there[i] && found[i][v] != found[i][v];
+              }
+            }
+            if (no_number) {
+#pragma unroll 1
+              for (int i = 0; i < AT_ONCE * OUT_VECTOR; i++) {
+                const int v = i % OUT_VECTOR, e = first + (hop + i / OUT_VECTOR) * HOP, c = (e + v) % COLS;
+                if (!busy || e >= ROW || (u32)(ow + e) >= (u32)row_end) continue;
+                float sum = sum_of(hop + i / OUT_VECTOR, v, true);
+                if (sum != sum) sum = run.exact(tile.n, d, h, (ow + e + v) / COLS, c);
+                const i64 at = row_at + run.place_in_row(ow + e) + v;
+                narrow(image[at], run.finished(sum, (i64)tile.n * run.out_n + at, c));
+              }
+              continue;
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+              if (!there[i]) continue;
+              const i64 at = row_at + run.place_in_row(ow + first + (hop + i) * HOP);
+              Pack<Out, OUT_VECTOR> results;
+#pragma unroll
+              for (int v = 0; v < OUT_VECTOR; v++)
+                narrow(results.v[v], run.finished(found[i][v], (i64)tile.n * run.out_n + at + v, (in_unit + v) % COLS));
+              *(Pack<Out, OUT_VECTOR> *)(image + at) = results;
+            }
           }
-          *(Pack<Out, OUT_VECTOR> *)(image + at) = found;
         }
       }
     } else {
@@ -240,7 +288,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
             *(Pack<Staged, 2> *)(staged + m * STAGED_PITCH + n) = narrowed(Staged(), two[0], two[1]);
           }
       const bool repair = __syncthreads_or(no_number);
-      constexpr int WIDE = ROW_COLUMNS / OUT_VECTOR;
+      // A warp takes a row of results; a lane keeps its columns, as above, where that leaves few lanes idle.
+      constexpr int WIDE = ROW_COLUMNS / OUT_VECTOR, SPAN = WIDE > 32 ? 0 : 32 / WIDE;
+      constexpr bool KEEPS = SPAN * WIDE >= 24;
+      constexpr int HOPS = KEEPS ? (TILE_W + SPAN - 1) / SPAN : (TILE_W * WIDE + 31) / 32;
+      constexpr int MOST = OUT_VECTOR * sizeof(Out) < 16 ? 8 : 4, GROUPS = (HOPS + MOST - 1) / MOST;
+      constexpr int AT_ONCE = (HOPS + GROUPS - 1) / GROUPS;
 #pragma unroll 1
       for (int row = warp; row < PHASE_ROWS * TILE_D * TILE_H; row += THREADS / 32) {
         const int line = row % (TILE_D * TILE_H), phase = row / (TILE_D * TILE_H);
@@ -248,30 +301,47 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         const int d = od + line / TILE_H * STRIDE_D + ad, h = oh + line % TILE_H * STRIDE_H + ah;
         if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h) continue;
         const i64 row_at = (i64)d * run.out_d + (i64)h * run.out_h;
-        const int first = row_of_line(line / TILE_H, line % TILE_H);
-#pragma unroll 4
-        for (int x = lane; x < TILE_W * WIDE; x += 32) {
-          const int position = x / WIDE, in_row = x % WIDE * OUT_VECTOR, m = first + position;
-          const int e0 = ow + position * ROW_COLUMNS + in_row;
-          if ((u32)e0 >= (u32)row_end) continue;
-          const i64 at = row_at + run.place_in_row(e0);
-          const Staged *const from = staged + m * STAGED_PITCH + phase * ROW_COLUMNS + in_row;
-          typedef Pack<Out, OUT_VECTOR> Vector;
-          Vector found;
-          if constexpr (!RESIDUAL) found = *(const Vector *)from;
+        const Staged *const line_at =
+            staged + row_of_line(line / TILE_H, line % TILE_H) * STAGED_PITCH + phase * ROW_COLUMNS;
+        typedef Pack<Out, OUT_VECTOR> Vector;
+#pragma unroll 1
+        for (int hop = 0; hop < HOPS; hop += AT_ONCE) {
+          Vector found[AT_ONCE];
+          bool there[AT_ONCE];
+          int position[AT_ONCE], in_row[AT_ONCE];
+#pragma unroll
+          for (int i = 0; i < AT_ONCE; i++) {
+            const int x = (hop + i) * 32 + lane;
+            position[i] = KEEPS ? lane / WIDE + (hop + i) * SPAN : x / WIDE;
+            in_row[i] = (KEEPS ? lane : x) % WIDE * OUT_VECTOR;
+            const int e = ow + position[i] * ROW_COLUMNS + in_row[i];
+            there[i] = (!KEEPS || SPAN * WIDE == 32 || lane < SPAN * WIDE) && position[i] < TILE_W && (u32)e < (u32)row_end;
+            if constexpr (!RESIDUAL)
+              found[i] = *(const Vector *)(line_at + (there[i] ? position[i] * STAGED_PITCH + in_row[i] : 0));
+          }
           if (RESIDUAL || repair) {
 #pragma unroll 1
-            for (int v = 0; v < OUT_VECTOR; v++) {
-              const int c = (in_row + v) % COLS;
-              float value = widened(from[v]);
+            for (int i = 0; i < AT_ONCE * OUT_VECTOR; i++) {
+              const int x = (hop + i / OUT_VECTOR) * 32 + lane, v = i % OUT_VECTOR;
+              const int at_position = KEEPS ? lane / WIDE + (hop + i / OUT_VECTOR) * SPAN : x / WIDE;
+              const int column = (KEEPS ? lane : x) % WIDE * OUT_VECTOR, e = ow + at_position * ROW_COLUMNS + column;
+              if ((KEEPS && lane >= SPAN * WIDE) || at_position >= TILE_W || (u32)e >= (u32)row_end) continue;
+              const i64 at = row_at + run.place_in_row(e) + v;
+              const int c = (column + v) % COLS;
+              float value = widened(line_at[at_position * STAGED_PITCH + column + v]);
               const bool wrong = value != value;
-              if (wrong) value = run.exact(tile.n, d, h, (e0 + v) / COLS, c);
-              if (RESIDUAL || wrong) value = run.finished(value, (i64)tile.n * run.out_n + at + v, c);
-              narrow(image[at + v], value);
+              if (wrong) value = run.exact(tile.n, d, h, (e + v) / COLS, c);
+              if (RESIDUAL || wrong) value = run.finished(value, (i64)tile.n * run.out_n + at, c);
+              narrow(image[at], value);
             }
             continue;
           }
-          *(Vector *)(image + at) = found;
+#pragma unroll
+          for (int i = 0; i < AT_ONCE; i++) {
+            if (!there[i]) continue;
+            const int e = ow + position[i] * ROW_COLUMNS + in_row[i];
+            *(Vector *)(image + row_at + run.place_in_row(e)) = found[i];
+          }
         }
       }
     }

@@ -17,7 +17,11 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
   const int place = piece.tap, channel = chunk * BLOCK_C + piece.piece * 8 + k % 8;
   Tap tap;
   bool exists = place < TAPS && channel < CHANNELS;
-  if (TAPS_ON_N) {
+  if (ROWS_ON_N) {
+    const int i = n / COLS, row = i / STRIDE_W; // the first input of a window meets the last tap
+    tap = {row / FILTER_H, row % FILTER_H, i % STRIDE_W + STRIDE_W * (TAPS_W - 1 - place)};
+    exists = exists && tap.d < FILTER_D && tap.w < FILTER_W;
+  } else if (TAPS_ON_N) {
     const int i = n / COLS;
     tap = {i / (FILTER_W * FILTER_H), i / FILTER_W % FILTER_H, i % FILTER_W};
     exists = exists && tap.d < FILTER_D;

@@ -1,4 +1,4 @@
-constexpr int PIECES = BLOCK_C / 8, TAPS = TAPS_ON_N ? 1 : TAPS_D * TAPS_H * TAPS_W;
+constexpr int PIECES = BLOCK_C / 8, TAPS = ROWS_ON_N ? TAPS_W : TAPS_ON_N ? 1 : TAPS_D * TAPS_H * TAPS_W;
 constexpr int STEPS = (TAPS * PIECES + 1) / 2; // of 16 products, in two halves
 
 // The tap and the piece of channels that half a step multiplies; none where there is no such tap.

@@ -25,7 +25,11 @@ from tilesmith.targets.fits.fit import PhasesFit
 from tilesmith.targets.target import CudaTarget
 
 AXES = (
-    Axis("taps_on_n", (0, 1), "1: columns are taps, and results are summed in shared memory; 0: columns are phases."),
+    Axis(
+        "taps_on_n",
+        (0, 1, 2),
+        "0: columns are phases; 1: taps, and results are summed in shared memory; 2: rows of taps, and phases along W.",
+    ),  # fmt: skip
     Axis("tile_d", (), "Positions of a tile along the depth, or images where there is none."),
     Axis("tile_h", (), "Positions of a tile along the height."),
     Axis("tile_w", (), "Positions of a tile along the width."),
@@ -81,7 +85,7 @@ class PhasesSolver:
     @remembered
     def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
         form = _form(problem)
-        columns = (1,) if _few(form) else ()
+        columns = _on_n(form)[1:]
         axes = values_of(self.axes) | {
             "taps_on_n": (0, *columns), "tile_d": _depths(form),
             "tile_h": _heights(form, self.wgmma), "tile_w": _widths(form, self.wgmma),
@@ -126,10 +130,12 @@ def _fit(target: CudaTarget, wgmma: bool) -> PhasesFit:
     return fit.wide_phases if wgmma else fit.phases
 
 
-def _few(form: PhasesForm) -> bool:
-    """Whether all taps may be columns."""
+def _on_n(form: PhasesForm) -> tuple[int, ...]:
+    """What may be columns: phases, all taps, rows of taps (``taps_on_n``)."""
     d, h, w = form.filter
-    return d * h * w > 1 and d * h * w * form.cols <= _MAX_TAP_COLUMNS
+    taps = d * h * w > 1 and d * h * w * form.cols <= _MAX_TAP_COLUMNS
+    rows = d * h > 1 and form.taps[2] > 1 and d * h * form.row_columns <= _MAX_TAP_COLUMNS
+    return (0, *((1,) if taps else ()), *((2,) if rows else ()))
 
 
 def _shares(size: int, most: int, parts: int) -> set[int]:
@@ -201,8 +207,8 @@ def _shapes(form: PhasesForm, on_n: bool, blocks: int, wgmma: bool) -> list[Box]
 
 def _tiles(form: PhasesForm, target: CudaTarget, wgmma: bool) -> Iterator[PhasesTile]:
     """Configs that fit and may be fast: as many blocks on an SM as there is room for, or somewhat fewer."""
-    for on_n in (0, 1) if _few(form) else (0,):
-        columns = prod(form.filter) * form.cols if on_n else form.row_columns
+    for on_n in _on_n(form):
+        columns = (form.row_columns, prod(form.filter) * form.cols, prod(form.filter[:2]) * form.row_columns)[on_n]
         phase_rows = (1,) if on_n else tuple(n for n in _phase_rows(form) if n == 1 or n * columns <= 256)
         for (d, h, w), rows, (warps_m, warps_n), c in product(
             _shapes(form, bool(on_n), 2 * target.cores, wgmma),

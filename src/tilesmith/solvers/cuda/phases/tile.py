@@ -36,6 +36,11 @@ class PhasesTile(Configured):
         return bool(self.value["taps_on_n"])
 
     @cached_property
+    def rows_on_n(self) -> bool:
+        """Whether columns are rows of taps: a row's taps are summed in the product."""
+        return self.value["taps_on_n"] == 2
+
+    @cached_property
     def box(self) -> Triple:
         """Positions of a tile along each axis."""
         v = self.value
@@ -74,7 +79,7 @@ class PhasesTile(Configured):
     @cached_property
     def taps(self) -> int:
         """Taps that are summed in the product."""
-        return 1 if self.taps_on_n else prod(self.form.taps)
+        return self.form.taps[2] if self.rows_on_n else 1 if self.taps_on_n else prod(self.form.taps)
 
     @cached_property
     def steps(self) -> int:
@@ -87,11 +92,13 @@ class PhasesTile(Configured):
         if self.wgmma and not self.taps_on_n:
             (d, h, w), (_, high, wide) = self.box, self.window
             return ((d - 1) * high + h - 1) * wide + w
-        return prod(self.window if self.taps_on_n else self.box)
+        return prod(self.window) - (self.taps - 1) if self.taps_on_n else prod(self.box)
 
     @cached_property
     def columns(self) -> int:
         """Columns of a block that mean something."""
+        if self.rows_on_n:
+            return prod(self.form.filter[:2]) * self.form.row_columns
         if self.taps_on_n:
             return prod(self.form.filter) * self.form.cols
         return self.value["phase_rows"] * self.form.row_columns
@@ -161,7 +168,7 @@ class PhasesTile(Configured):
     def window_bytes(self) -> int:
         if self.wgmma:
             _, high, wide = self.window
-            d, h, w = (1, 1, 1) if self.taps_on_n else self.form.taps
+            d, h, w = (1, 1, self.taps) if self.taps_on_n else self.form.taps
             pixels = self.products[0] * self.value["warps_m"] * 16 + ((d - 1) * high + h - 1) * wide + w - 1
             return -(-(pixels | 1) * self.pieces * 16 // 128) * 128
         pitch = self.block_c * 2 + (0 if self.pieces % 2 else 16)
@@ -242,6 +249,8 @@ class PhasesTile(Configured):
     def fits(self) -> bool:
         """Whether such a kernel exists."""
         v, form, target = self.value, self.form, self.target
+        if self.rows_on_n and form.taps[2] == 1:
+            return False
         if (v["strip_h"] > 0) != self.taps_on_n or (self.taps_on_n and v["phase_rows"] != 1):
             return False
         if not self.taps_on_n and form.phase_rows % v["phase_rows"]:

@@ -1,5 +1,5 @@
 // Products of warps: each has PRODUCTS_M times 16 positions, and its columns.
-constexpr int ROWS = TAPS_ON_N ? PIXELS : TILE_D * TILE_H * TILE_W;
+constexpr int ROWS = TAPS_ON_N ? PIXELS - pixel_of(TAPS - 1) : TILE_D * TILE_H * TILE_W;
 constexpr int PRODUCTS_M = (ROWS + WARPS_M * 16 - 1) / (WARPS_M * 16), PRODUCTS_N = BLOCK_N / 8 / WARPS_N;
 // An odd multiple of 16 bytes: eight pixels lie in different banks.
 constexpr int PIXEL_BYTES = BLOCK_C * 2 + (PIECES % 2 ? 0 : 16), FILTER_PITCH = STEPS * 32 + 16;

@@ -1,7 +1,7 @@
 // Products of warpgroups: rows are neighbouring pixels of the window, whatever line they lie in, and those between the
 // lines of positions are computed in vain. A piece of all pixels lies in one plane, so that a tap is the same plane from
 // another pixel on.
-constexpr int ROWS = TAPS_ON_N ? PIXELS : ((TILE_D - 1) * WINDOW_H + TILE_H - 1) * WINDOW_W + TILE_W;
+constexpr int ROWS = TAPS_ON_N ? PIXELS - pixel_of(TAPS - 1) : ((TILE_D - 1) * WINDOW_H + TILE_H - 1) * WINDOW_W + TILE_W;
 constexpr int PRODUCTS_M = (ROWS + WARPS_M * 16 - 1) / (WARPS_M * 16), PRODUCTS_N = BLOCK_N / 8 / WARPS_N;
 // An odd multiple of 16 bytes: what lanes write of a pixel lies in different banks.
 constexpr int PLANE_BYTES = ((PRODUCTS_M * WARPS_M * 16 + pixel_of(TAPS - 1)) | 1) * 16;

@@ -1,0 +1,242 @@
+"""Products of a list: tuned, and measured beside cuBLAS's and all of CUTLASS's kernels, within seconds that are given.
+
+    python benchmarks/gpu/probes/sizes.py FILE.json       prints what such a run has written
+    python benchmarks/gpu/probes/sizes.py PROBLEMS [--tune-seconds S] [--seconds S] [--build-seconds S] [--limit S]
+        [--against NAMES] [--types TYPE ...] [--out FILE.json]
+
+What ``tilesmith gemm run PROBLEMS --against cublas,cutlass`` does for one product after the other is done here for all
+of them, step by step: our searches, while a process beside them compiles CUTLASS's kernels; the races among those; and
+both beside each other, in rows of calls and in single calls. Results are those of the laboratory (TILESMITH_LAB_DIR,
+where CUTLASS's kernels are kept, too), so a run that was stopped goes on, and ``tilesmith gemm perf`` shows them. FILE
+gets them as JSON, and what CUTLASS's kernels took each. A rival's kernel that kills its process costs its product's
+race alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+sys.path[:0] = [str(ROOT / "src")]
+
+from tilesmith.compare.cutlass.rival import RIVAL as CUTLASS  # noqa: E402
+from tilesmith.compare.places import rivals_folder  # noqa: E402
+from tilesmith.compare.rival import Rival, Setting, TriedRival, Way, chosen_rivals  # noqa: E402
+from tilesmith.compare.trial import main as try_rival  # noqa: E402
+from tilesmith.lab.results import Result, Theirs, newest, read_results  # noqa: E402
+from tilesmith.lab.session import FAILURES, Session, place_of  # noqa: E402
+from tilesmith.lab.tables import json_rows, line, text_table  # noqa: E402
+from tilesmith.lab.words import read_line, said, type_of  # noqa: E402
+from tilesmith.problems.gemm import GemmSignature  # noqa: E402
+from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
+from tilesmith.tune.process import Workers  # noqa: E402
+from tilesmith.tune.session import TuneResult  # noqa: E402
+
+NICE = 10  # of compilers, beside searches
+# The data and the reference of a large product take seconds, which count as its search's.
+LARGE, LARGE_S = 8192**3, 8.0
+FIRST_S = 6.0  # the start of the process that measures
+NO_BUILD_S = "0.1"  # TILESMITH_RIVAL_SECONDS of a race: what is not compiled by then is left out
+
+
+@dataclass(frozen=True)
+class Raced:
+    """A rival whose races are over: nothing is compiled when it is measured."""
+
+    rival: Rival
+
+    @property
+    def name(self) -> str:
+        return self.rival.name
+
+    @property
+    def families(self) -> Sequence[str]:
+        return self.rival.families
+
+    def is_here(self) -> bool:
+        return self.rival.is_here()
+
+    def version(self) -> str:
+        return self.rival.version()
+
+    def ways(self, setting: Setting) -> AbstractContextManager[Sequence[Way]]:
+        return self.rival.ways(setting)
+
+
+class Clock:
+    """Seconds since the start, before each line."""
+
+    def __init__(self, limit: float) -> None:
+        self.began, self.limit = time.monotonic(), limit
+
+    @property
+    def late(self) -> bool:
+        return time.monotonic() - self.began > self.limit
+
+    def say(self, text: str) -> None:
+        print(f"{time.monotonic() - self.began:6.1f} s  {text}", flush=True)
+
+
+def problems_of(name: str, types: list[str]) -> list[GemmSignature]:
+    """The products of a list (its name, or a file), those of some types alone."""
+    path = Path(name) if name.endswith(".txt") else ROOT / "benchmarks" / "problems" / f"{name}.txt"
+    found = {}
+    for text in path.read_text().splitlines():
+        if text := text.partition("#")[0].strip():
+            for each in read_line(text.split(), []).problems:
+                if not types or type_of(each) in types:
+                    found.setdefault(each.canonical.key(), each)
+    return list(found.values())
+
+
+def work_of(signature: GemmSignature) -> int:
+    """Its multiply-adds."""
+    return signature.m * signature.n * signature.k * signature.batch
+
+
+def begin_build() -> subprocess.Popen[bytes]:
+    """The process that compiles CUTLASS's kernels."""
+    words = [sys.executable, __file__, *sys.argv[1:], "--step", "build"]
+    return subprocess.Popen(words)
+
+
+def race_all(problems: list[GemmSignature], rivals: list[TriedRival], clock: Clock) -> None:
+    """Let each rival's kernels race for each product, in a process that is begun again after one that dies."""
+    target = cuda_target_of(0)
+    left = sum(rival.needs_trial(each.canonical, target) for each in problems for rival in rivals)
+    start, at = 0, rivals_folder() / "race.at"
+    at.parent.mkdir(parents=True, exist_ok=True)
+    clock.say(f"{left} races of rivals' kernels")
+    while left and start < len(problems) and not clock.late:
+        at.write_text(str(start))
+        words = [sys.executable, __file__, *sys.argv[1:], "--step", "race", "--start", str(start)]
+        environment = os.environ | {"TILESMITH_RIVAL_SECONDS": NO_BUILD_S}
+        if subprocess.run(words, check=False, env=environment).returncode == 0:
+            break
+        clock.say(f"the race of {said(problems[int(at.read_text())])} killed its process")
+        start = int(at.read_text()) + 1
+    at.unlink(missing_ok=True)
+
+
+def race_step(problems: list[GemmSignature], rivals: list[TriedRival], start: int) -> None:
+    target, at = cuda_target_of(0), rivals_folder() / "race.at"
+    for number, each in enumerate(problems):
+        for rival in rivals:
+            if number >= start and rival.needs_trial(each.canonical, target):
+                at.write_text(str(number))
+                try:
+                    try_rival(rival.name, each.canonical.key(), "cuda:0", 0)
+                except Exception as error:
+                    print(f"{said(each)}: {rival.name}: {type(error).__name__}: {error}"[:300], flush=True)
+
+
+def show(rows: list[dict]) -> None:
+    """The table of a file, and the geometric means of both ways of timing."""
+    results = [result_of(row) for row in rows]
+    print(text_table(results, 160))
+    singles = [single for each in results if (single := in_single_calls(each)) is not None]
+    print("\nsingle calls")
+    print(text_table(singles, 160))
+    print(f"longest search: {max((each.seconds for each in results), default=0.0):.1f} s")
+
+
+def result_of(row: dict) -> Result:
+    fields = {name: value for name, value in row.items() if name not in ("words", "tflops")}
+    return Result(**fields | {"rivals": {name: Theirs(**theirs) for name, theirs in row["rivals"].items()}})
+
+
+def in_single_calls(result: Result) -> Result | None:
+    """The result with the times of single calls in place of those of rows."""
+    if result.single_us is None:
+        return None
+    rivals = {
+        name: replace(them, time_us=them.single_us)
+        for name, them in result.rivals.items() if them.single_us is not None
+    }  # fmt: skip
+    return replace(result, time_us=result.single_us, roofline=0.0, rivals=rivals)
+
+
+def work(problems: list[GemmSignature], session: Session, tried: list[TriedRival], args: argparse.Namespace) -> int:
+    """All steps; returns how many products have no result."""
+    clock = Clock(args.limit)
+    left = session.left(problems)
+    clock.say(f"{len(left)} of {len(problems)} products on {session.place.target.name}")
+    builder = begin_build() if CUTLASS in tried else None
+    searches: dict[str, TuneResult] = {}
+    with Workers() as workers:
+        for each in left:
+            if clock.late:
+                break
+            session.seconds = args.tune_seconds + LARGE_S * work_of(each) / LARGE
+            if not searches:
+                session.seconds += FIRST_S
+            try:
+                found = searches[each.canonical.key()] = session.tune(each, workers)
+            except FAILURES as error:
+                clock.say(f"{said(each)}: {error}")
+                continue
+            us = found.record.time_us
+            clock.say(f"{said(each)}: {found.new_trials} configs in {found.seconds:.1f} s, {us:.1f} us")
+    if builder is not None:
+        builder.wait()
+    race_all(left, tried, clock)
+    for each in left:
+        if clock.late or each.canonical.key() not in searches:
+            continue
+        try:
+            clock.say(line(session.measure(each, searches[each.canonical.key()])))
+        except FAILURES as error:
+            clock.say(f"{said(each)}: {error}")
+    known = newest(read_results(), session.place.target.name)
+    rows = json_rows([known[key] for each in problems if (key := each.canonical.key()) in known])
+    args.out.write_text(json.dumps(rows, indent=1) + "\n")
+    if rows:
+        show(rows)
+    missing = len(session.left(problems))
+    clock.say(f"{missing} of {len(problems)} products left; {args.out}")
+    return missing
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("problems")
+    parser.add_argument("--types", nargs="+", default=[], metavar="TYPE", help="those alone: fp32, tf32, …")
+    parser.add_argument("--against", default="cublas,cutlass", metavar="NAMES")
+    parser.add_argument("--tune-seconds", type=float, default=2.0, help="of a search of small sizes")
+    parser.add_argument("--seconds", type=float, default=0.6, help="of measuring a product beside the rivals")
+    parser.add_argument("--build-seconds", type=float, default=150.0, help="of compiling CUTLASS's kernels")
+    parser.add_argument("--limit", type=float, default=280.0, help="seconds after which nothing is begun")
+    parser.add_argument("--out", type=Path, default=Path("sizes.json"))
+    parser.add_argument("--step", choices=("build", "race"), help=argparse.SUPPRESS)
+    parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.problems.endswith(".json"):
+        show(json.loads(Path(args.problems).read_text()))
+        return 0
+    problems, target = problems_of(args.problems, args.types), cuda_target_of(0)
+    rivals = chosen_rivals([args.against], target, tried=True)
+    tried = [rival for rival in rivals if isinstance(rival, TriedRival)]
+    if args.step == "build":
+        os.nice(NICE)
+        CUTLASS.build([each.canonical for each in problems], target, args.build_seconds, lambda text: None)
+        return 0
+    if args.step == "race":
+        race_step(problems, tried, args.start)
+        return 0
+    place = place_of("cuda", None, [Raced(rival) for rival in rivals])
+    session = Session(place, None, args.tune_seconds, bench_seconds=args.seconds)
+    return 1 if work(problems, session, tried, args) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
