@@ -145,9 +145,9 @@ def test_copies_know_nothing_and_a_restored_layer_keeps_nothing():
     layer = tilesmith.optimize(conv().eval())
     with torch.no_grad():
         layer(x), layer(x)
-        assert layer.__dict__[QUICK].run is not None
+        assert layer.__dict__[QUICK].held is not None
         for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-            assert other.__dict__[QUICK].run is None
+            assert other.__dict__[QUICK].held is None
             other.weight.zero_()
             check(other, x)
             check(layer, x)

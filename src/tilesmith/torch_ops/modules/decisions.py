@@ -110,9 +110,8 @@ def prepare_gradients(
         return None
     wanted = x.requires_grad, w.requires_grad, b is not None and b.requires_grad
     tensors = y.detach(), x.detach(), w.detach()
-    return begin(
-        partial(gradient_calls, *tensors, *arguments.shape, wanted, *arguments.sums, arguments.leaves)
-    )  # fmt: skip
+    find: Callable[..., object] = gradient_calls
+    return begin(partial(find, *tensors, *arguments.shape, wanted, *arguments.sums, arguments.leaves))
 
 
 class LayerArguments(ConvArguments):

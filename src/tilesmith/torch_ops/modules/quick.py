@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,39 +27,37 @@ _records: Callable[[], bool] = _C.is_grad_enabled
 _is_captured: Callable[[], bool] = getattr(_C, "_cuda_isCurrentStreamCapturing", lambda: False)
 
 
-def _nothing() -> object:
-    return _nothing  # which is no filter
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a call found out, in one piece: another thread may learn something else meanwhile."""
+
+    filter: Callable[[], object]  # a weak reference
+    run: Run | None
+    recorded: Run | None
+    epoch: int
+    options: object
+    threads: int
+    no_bias: bool
+    no_residual: bool
+    packed: bool
+    version: int
+    address: int
+    like: object
 
 
 class Quick:
-    """How the last call of a layer was run. A copy knows nothing.
+    """How the last call of a layer was run. A copy knows nothing."""
 
-    Attributes:
-        filter: A weak reference to the filter.
-        run: The call as a function of the input, filter, bias and residual; it raises ``ArgumentError`` for tensors
-            that lie otherwise. None: the call goes the long way.
-        recorded: The same where gradients are recorded.
-    """
-
-    __slots__ = (
-        "_address", "_bias", "_epoch", "_like", "_options", "_packed", "_residual", "_threads", "_version", "filter",
-        "recorded", "run",
-    )  # fmt: skip
+    __slots__ = ("held",)
 
     def __init__(self) -> None:
-        self.forget()
+        self.held: _Held | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Quick, ()
 
     def __deepcopy__(self, memo: object) -> Quick:
         return Quick()
-
-    def forget(self) -> None:
-        """Send the next call the long way."""
-        self.filter: Callable[[], object] = _nothing
-        self.run: Run | None = None
-        self.recorded: Run | None = None
 
     def learn(
         self, run: Run | None, w: torch.Tensor, b: Optional, z: Optional, options: object, *,
@@ -67,48 +66,52 @@ class Quick:
         """Keep how a call was run.
 
         Args:
-            run: The call where no gradients are recorded; None: it goes the long way.
+            run: The call where no gradients are recorded, a function of the layer's input, filter, bias and of what is
+                added; it raises ``ArgumentError`` for tensors that lie otherwise. None: the call goes the long way.
             options: What of the layer the call depends on.
             recorded: The same call where gradients are recorded.
             packed: Whether ``run`` reads a packed form of the filter.
             like: The input, where ``run`` takes any other one, too.
             threads: PyTorch's threads, where the choice depends on their number; else 0.
         """
-        self.filter, self.run, self.recorded = weakref.ref(w), run, recorded
-        self._epoch, self._options, self._threads = eager._emptied, options, threads
-        self._bias, self._residual = b is None, z is None
-        self._packed, self._version, self._address = packed, w._version if packed else 0, w.data_ptr() if packed else 0
-        self._like = None if like is None else (like.shape, like.stride(), like.dtype)
+        version, address = (w._version, w.data_ptr()) if packed else (0, 0)
+        lies = None if like is None else (like.shape, like.stride(), like.dtype)
+        self.held = _Held(
+            weakref.ref(w), run, recorded, eager._emptied, options, threads, b is None, z is None, packed, version,
+            address, lies,
+        )  # fmt: skip
 
     def result(self, x: Any, w: Any, b: Any, z: Any, options: object) -> torch.Tensor | None:
         """The result of the call; None where it must go the long way."""
+        held = self.held
         if (
-            self.filter() is not w
-            or self._options != options
-            or self._epoch != eager._emptied
+            held is None
+            or held.filter() is not w
+            or held.options != options
+            or held.epoch != eager._emptied
             or type(x) not in PLAIN_TYPES
-            or self._bias is not (b is None)
-            or self._residual is not (z is None)
+            or held.no_bias is not (b is None)
+            or held.no_residual is not (z is None)
             or torch_settings()
         ):
             return None
-        run = self.run
+        run = held.run
         if _records() and (
             x.requires_grad or w.requires_grad or (b is not None and b.requires_grad)
             or (z is not None and z.requires_grad)
         ):  # fmt: skip
-            run = self.recorded
+            run = held.recorded
             if torch_watches():
                 return None
         if run is None:
             return None
-        if self._packed and (
-            w._version != self._version or w.data_ptr() != self._address or (x.is_cuda and _is_captured())
+        if held.packed and (
+            w._version != held.version or w.data_ptr() != held.address or (x.is_cuda and _is_captured())
         ):
             return None
-        if self._threads and self._threads != torch.get_num_threads():
+        if held.threads and held.threads != torch.get_num_threads():
             return None
-        if self._like is not None and ((x.shape, x.stride(), x.dtype) != self._like or torch_watches()):
+        if held.like is not None and ((x.shape, x.stride(), x.dtype) != held.like or torch_watches()):
             return None
         try:
             return run(x, w, b, z)
