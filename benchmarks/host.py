@@ -23,28 +23,32 @@ from torch.nn import functional
 
 import tilesmith
 import tilesmith.torch_ops
+from tilesmith.dispatch import eager
 
-TURNS, CALLS = 7, 3000
+TURNS, CALLS = 20, 1000
 GPU_TURNS, GPU_CALLS = 12, 200  # the driver takes about a thousand launches before it makes the host wait
 WARM = 200
+_library = torch.library.Library("tilesmith_host", "DEF")
+_library.define("nothing(" + str(torch.ops.tilesmith.convolution.default._schema).partition("(")[2])
+for _key in ("CPU", "CUDA", "Autograd"):  # as the operator has them: a function of Python for each
+    _library.impl("nothing", lambda x, *others: x, _key)
 LIMITS = {"no gradients": 0.75, "gradients": 1.0}  # of tilesmith.conv over PyTorch's, on a GPU
 Call = Callable[[], Any]
 
 
 def microseconds(calls: dict[str, Call]) -> dict[str, float]:
-    """Processor time of a call, one name after the other."""
-    found = {}
-    for name, call in calls.items():
+    """Processor time of a call; the calls take turns."""
+    best = dict.fromkeys(calls, float("inf"))
+    for call in calls.values():
         for _ in range(WARM):
             call()
-        best = float("inf")
-        for _ in range(TURNS):
+    for _ in range(TURNS):
+        for name, call in calls.items():
             begin = time.thread_time()
             for _ in range(CALLS):
                 call()
-            best = min(best, (time.thread_time() - begin) / CALLS)
-        found[name] = round(best * 1e6, 2)
-    return found
+            best[name] = min(best[name], (time.thread_time() - begin) / CALLS)
+    return {name: round(took * 1e6, 2) for name, took in best.items()}
 
 
 def microseconds_on_gpu(calls: dict[str, Call]) -> dict[str, float]:
@@ -75,6 +79,7 @@ def tensors(device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torc
 def calls(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor, v: torch.Tensor) -> dict[str, Call]:
     """What is timed, by name."""
     convolution, gemm = torch.ops.tilesmith.convolution.default, torch.ops.tilesmith.gemm.default
+    nothing = torch.ops.tilesmith_host.nothing.default
     pad = w.shape[-1] // 2
     options = ([1], [pad], [1], False, [0], 1)
     found: dict[str, Call] = {
@@ -86,16 +91,32 @@ def calls(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor, v: torch.Tensor) ->
         "operator gemm": lambda: gemm(a, v.mT, None, None),
     }
     if not torch.is_grad_enabled():
+        found["an operator like it that computes nothing"] = lambda: nothing(x, w, None, None, *options)
         found["operator convolution, frozen"] = lambda: convolution(
             x, w, None, None, *options, "none", 0.01, 0.0, 6.0, True
         )
-    if x.is_cuda:  # on a CPU, an optimized layer may measure first
-        layer = nn.Conv2d(w.shape[1], w.shape[0], w.shape[2], padding=pad, bias=False)
-        layer = layer.to(x.device, x.dtype, memory_format=torch.channels_last)
-        layer.requires_grad_(w.requires_grad).train(w.requires_grad)
-        found["torch Conv2d"] = lambda layer=layer: layer(x)
-        optimized = tilesmith.optimize(layer)
-        found["optimized Conv2d"] = lambda: optimized(x)
+    return found | modules(x, w, a, v)
+
+
+def modules(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor, v: torch.Tensor) -> dict[str, Call]:
+    """PyTorch's modules and the same optimized: in evaluation without gradients of parameters, or in training."""
+    channels, pad, training = w.shape[0], w.shape[-1] // 2, w.requires_grad
+    made: dict[str, nn.Module] = {
+        "Conv2d": nn.Conv2d(channels, channels, w.shape[2], padding=pad, bias=False),
+        "Conv2d, bias": nn.Conv2d(channels, channels, w.shape[2], padding=pad),
+        "Linear": nn.Linear(v.shape[1], v.shape[0]),
+    }
+    if not training:
+        unit = nn.Conv2d(channels, channels, w.shape[2], padding=pad, bias=False), nn.BatchNorm2d(channels), nn.ReLU()
+        made["Conv2d, BatchNorm2d, ReLU"] = nn.Sequential(*unit)
+    found: dict[str, Call] = {}
+    for name, module in made.items():
+        module.to(x.device, x.dtype, memory_format=torch.channels_last)
+        module.requires_grad_(training).train(training)
+        given = a if name == "Linear" else x
+        fast = tilesmith.optimize(module)
+        found[f"torch {name}"] = lambda module=module, given=given: module(given)
+        found[f"optimized {name}"] = lambda fast=fast, given=given: fast(given)
     return found
 
 
@@ -104,7 +125,7 @@ def steps(calls: dict[str, Call], conv: tuple[torch.Tensor, ...], product: tuple
     found: dict[str, Call] = {}
     for name, call in calls.items():
         wanted, dy = product if "linear" in name or "gemm" in name else conv, torch.ones_like(call())
-        if not name.endswith("Conv2d"):  # the parameter is the layer's own
+        if not name.startswith(("optimized", "torch Conv2d", "torch Linear")):  # the parameters are the module's own
             found[name] = lambda call=call, wanted=wanted, dy=dy: torch.autograd.grad(call(), wanted, dy)
     return found
 
@@ -116,6 +137,9 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     os.environ["TILESMITH_NUM_THREADS"] = "1"
+    if arguments.device == "cpu":  # else the first call of a module decides which kernel runs
+        os.environ["TILESMITH_FIND_MODE"] = "fast"
+        eager.forget()
     measure = microseconds if arguments.device == "cpu" else microseconds_on_gpu
     x, w, a, v = given = tensors(arguments.device)
     figures: dict[str, dict[str, float]] = {}
@@ -132,12 +156,14 @@ def main() -> None:
     add("gradients", measure(calls(*given)))
     x.requires_grad_(), a.requires_grad_()
     add("with backward", measure(steps(calls(*given), (x, w), (a, v))))
+    with torch.no_grad():
+        found = calls(*tensors(arguments.device))
     with torch.inference_mode():
-        add("inference mode", measure(calls(*tensors(arguments.device))))
+        add("inference mode", measure(found))
     names = list(dict.fromkeys(name for each in figures.values() for name in each))
-    print(f"{'us':30}" + "".join(f"{mode:>16}" for mode in figures))
+    print(f"{'us':42}" + "".join(f"{mode:>16}" for mode in figures))
     for name in names:
-        print(f"{name:30}" + "".join(f"{each.get(name, float('nan')):16.2f}" for each in figures.values()))
+        print(f"{name:42}" + "".join(f"{each.get(name, float('nan')):16.2f}" for each in figures.values()))
     if arguments.out:
         device = platform.processor() or platform.machine()
         if arguments.device == "cuda":

@@ -48,23 +48,22 @@ class Cell:
 
 
 class Host:
-    """The processes of one cell, and which mode runs in which."""
+    """The processes of one cell, and which mode runs in which. ``gpu`` is the number of the one that they use."""
 
-    def __init__(self, cell: Cell, folder: Path, options: argparse.Namespace) -> None:
-        self.cell, self.folder, self.options = cell, folder, options
+    def __init__(self, cell: Cell, folder: Path, options: argparse.Namespace, gpu: int | None = None) -> None:
+        self.cell, self.folder, self.options, self.gpu = cell, folder, options, gpu
         self.of: dict[str, Process] = {}
-        self.shared = cell.family == "cuda"
+        self.shared = cell.family == "cuda" and gpu is None
 
     def start(self, mode: str, stores: Path | None = None) -> Process:
         if self.shared and self.of:
             return next(iter(self.of.values()))
-        return Process(
-            self.folder / "log.txt", self.cell.threads, stores, self.folder / "inductor" / mode.replace(" ", "_")
-        )
+        compiled = self.folder / "inductor" / mode.replace(" ", "_")
+        return Process(self.folder / "log.txt", self.cell.threads, stores, compiled, self.gpu)
 
     def build(self, mode: str, stores: Path | None = None) -> dict:
-        process = self.of[mode] = self.start(mode, stores)
-        return process.ask(self.cell.task("build", mode=mode, file=str(self.file)), self.options.build_limit)
+        self.of[mode] = self.start(mode, stores)
+        return self.ask(mode, "build", self.options.build_limit, file=str(self.file))
 
     def ask(self, mode: str, do: str, limit_s: float, **more: object) -> dict:
         return self.of[mode].ask(self.cell.task(do, mode=mode, **more), limit_s)

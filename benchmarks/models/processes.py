@@ -23,10 +23,13 @@ END_S = 10.0
 class Process:
     """``stores`` is where Tilesmith keeps databases and kernels; None: the process begins from nothing.
 
-    ``threads`` are those of a processor, for all libraries alike.
+    ``threads`` are those of a processor, for all libraries alike. ``gpu`` is the number of the one that it sees; None:
+    all of them.
     """
 
-    def __init__(self, log: Path, threads: int, stores: Path | None = None, compiled: Path | None = None) -> None:
+    def __init__(
+        self, log: Path, threads: int, stores: Path | None = None, compiled: Path | None = None, gpu: int | None = None
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tilesmith-models-"))
         kept = stores or self.folder
         path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
@@ -35,6 +38,9 @@ class Process:
             "OMP_NUM_THREADS": str(threads), "TILESMITH_NUM_THREADS": str(threads),
             "TILESMITH_CACHE_DIR": str(kept / "cache"), "TILESMITH_DB_PATH": str(kept / "tilesmith.db"),
         }  # fmt: skip
+        if gpu is not None:
+            shown = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+            environment["CUDA_VISIBLE_DEVICES"] = shown.split(",")[gpu] if shown else str(gpu)
         with log.open("a") as said:
             # A session of its own: what it starts to compile ends with it.
             self.process = subprocess.Popen(
@@ -63,6 +69,11 @@ class Process:
                     return {"died": f"the process ended with {self.process.wait()}"}
                 said += data
         return json.loads(said)
+
+    def pause(self, stopped: bool) -> None:
+        """Stop it with all that it has started, or let it go on."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
 
     def end(self) -> None:
         """Idle or not, with all that it has started."""

@@ -96,8 +96,10 @@ def speed_up(rows: dict, name: str) -> float | None:
 
 def told(key: dict, rows: dict) -> str:
     """A line for each mode that has a time, and one for the result."""
+    ratios = {name: speed_up(rows, name) for name in rows}
     lines = [
-        f"    {name}: {row['us'] / 1e3:.2f} ms +- {row['spread_us'] / 1e3:.2f}, {speed_up(rows, name):.3f}x"
+        f"    {name}: {row['us'] / 1e3:.2f} ms +- {row['spread_us'] / 1e3:.2f}"
+        + (f", {ratio:.3f}x" if (ratio := ratios[name]) is not None else "")
         + (f", {row['disturbed']} samples disturbed" if row["disturbed"] else "")
         for name, row in rows.items() if "us" in row
     ]  # fmt: skip

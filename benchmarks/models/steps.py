@@ -76,9 +76,8 @@ def wall_us(run: Callable[[], object], count: int) -> float:
 def build(mode: Mode, sample: Sample, answer: Answer, device: torch.device, training: bool) -> tuple[Step, dict]:
     """Make the step, run it, and compare its first result with float64's.
 
-    The row has ``first_s`` (from the call of the mode to its first result), ``error`` (of the result, or of the
-    gradients), ``peak_mb`` (of some steps after the first ones: on a CPU of the whole process, on a GPU of the
-    memory that tensors take), and on a GPU ``graph``: whether the step was captured.
+    The row has ``first_s`` (from the call of the mode to its first result) and ``error`` (of the result, or of the
+    gradients). ``finish`` comes next.
     """
     order = torch.channels_last_3d if sample.x.dim() == 5 else torch.channels_last
     order = order if mode.channels_last else torch.contiguous_format
@@ -105,15 +104,32 @@ def build(mode: Mode, sample: Sample, answer: Answer, device: torch.device, trai
         for _ in range(WARM):
             call()
             synchronize(device)
-    step = Step(call, device, threads)
+    free_memory(device)
+    return Step(call, device, threads), {"first_s": took, "error": error[0], **facts}
+
+
+def finish(step: Step, mode: Mode) -> dict:
+    """Make a step ready for samples.
+
+    The row has ``peak_mb`` (of some steps after the first ones: on a CPU of the whole process, on a GPU of the
+    memory that tensors take), and on a GPU ``graph``: whether the step was captured.
+    """
+    facts: dict = {}
     begin = time.perf_counter()
-    call()
-    synchronize(device)
+    step.call()
+    synchronize(step.device)
     step.seconds = time.perf_counter() - begin
-    if device.type == "cuda" and mode.captured:
-        step.replay, facts["graph"] = captured(call)
-    row = {"first_s": took, "error": error[0], **facts, "peak_mb": peak_mb(call, device)}
-    return step, row
+    if step.device.type == "cuda" and mode.captured:
+        step.replay, facts["graph"] = captured(step.call)
+    facts["peak_mb"] = peak_mb(step.call, step.device)
+    free_memory(step.device)
+    return facts
+
+
+def free_memory(device: torch.device) -> None:
+    """Give what PyTorch keeps for later tensors back to a GPU that other processes use, too."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def first_training_step(forward, model, x, target, answer: Answer) -> tuple[float, tuple[float, float]]:

@@ -1,16 +1,20 @@
 """A process that makes samples and steps, one task a line of JSON, and answers each with a line.
 
-Tasks: ``prepare`` writes model, input and float64's answer into a file; ``build`` makes a step of them in a mode;
-``tune`` searches for the problems of such a step; ``sample`` times it.
+Tasks: ``prepare`` writes model, input and float64's answer into a file; ``build`` makes a step of them in a mode, and
+with ``"finish": false`` leaves the part that needs the device for itself to a task ``finish``; ``tune`` searches for
+the problems of such a step; ``sample`` times it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -18,17 +22,30 @@ import torch
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from modes import Missing, mode_named  # noqa: E402
-from steps import Step, build  # noqa: E402
+from steps import Step, build, finish  # noqa: E402
 from zoo import VISION, Answer, Sample, answer_of, make_sample, torchvision_package  # noqa: E402
 
 STEPS: dict[str, Step] = {}
+HELD: dict[str, float] = {}  # MB that the steps of other modes hold in this process
 
 
 def prepare(task: dict) -> dict:
     sample = make_sample(task["model"], task["family"], task["batch"], task["dtype"])
-    answer = answer_of(sample, task["training"], task["family"])
+    with one_at_a_time(task.get("lock")):  # float64 takes four times the memory
+        answer = answer_of(sample, task["training"], task["family"])
     torch.save((sample.model, sample.x, sample.target, answer.result, answer.loss), task["file"])
     return {}
+
+
+@contextmanager
+def one_at_a_time(path: str | None) -> Iterator[None]:
+    """Wait for the other processes that name this file."""
+    if path is None:
+        yield
+        return
+    with Path(path).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def begin(task: dict) -> dict:
@@ -43,8 +60,14 @@ def begin(task: dict) -> dict:
     mode = mode_named(task["mode"])
     held = torch.cuda.memory_allocated() / 2**20 if device.type == "cuda" else 0.0
     step, row = build(mode, Sample(model, x, target), Answer(result, loss), device, task["training"])
-    row["peak_mb"] -= held  # of the steps that other modes keep
     STEPS[task["mode"]] = step
+    HELD[task["mode"]] = held
+    return row | (finished(task) if task.get("finish", True) else {})
+
+
+def finished(task: dict) -> dict:
+    row = finish(STEPS[task["mode"]], mode_named(task["mode"]))
+    row["peak_mb"] -= HELD[task["mode"]]
     return row
 
 
@@ -60,7 +83,8 @@ def tune(task: dict) -> dict:
 
 
 DO = {
-    "prepare": prepare, "build": begin, "tune": tune, "sample": lambda task: STEPS[task["mode"]].sample(),
+    "prepare": prepare, "build": begin, "finish": finished, "tune": tune,
+    "sample": lambda task: STEPS[task["mode"]].sample(),
 }  # fmt: skip
 
 

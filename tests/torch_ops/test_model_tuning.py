@@ -127,7 +127,7 @@ def test_an_interruption_keeps_what_was_measured():
     result = tilesmith.tune_model(model(), X, seconds=120, threads=1, progress=stop)
     assert result.ended == "interrupted"
     assert sorted(row.state for row in result.rows) == ["measured", "unmeasured"]
-    assert "(1 of 2 problems)" in str(result)
+    assert "(1 of 2 problems)" in " ".join(str(result).split())  # wherever the line breaks
 
 
 def test_a_model_without_problems_says_so():

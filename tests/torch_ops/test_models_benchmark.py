@@ -16,6 +16,7 @@ sys.path.insert(0, str(FOLDER))
 import measuring  # noqa: E402
 import processes  # noqa: E402
 import results  # noqa: E402
+import together  # noqa: E402
 from modes import mode_named  # noqa: E402
 from zoo import answer_of, loss_of, make_sample, relative_error  # noqa: E402
 
@@ -34,6 +35,33 @@ for line in sys.stdin:
         answer = {"us": 50.0, "wall_us": 50.0, "disturbed": False}
     else:
         answer = {} if what[0] == "prepare" else {"first_s": 1.0, "error": 0.0, "peak_mb": 1.0}
+    print(json.dumps(answer), flush=True)
+"""
+BESIDE = """
+import json, os, pathlib, sys, time
+begun = pathlib.Path(__file__).parent
+for line in sys.stdin:
+    task = json.loads(line)
+    answer = {}
+    if task["do"] == "build":
+        answer = {"first_s": 1.0, "error": 0.0}
+        if task["model"] == "tiny":
+            while len(list(begun.glob("*.begun"))) < 2:  # until the other model's processes build
+                time.sleep(0.05)
+        else:  # builds until the other model has been sampled
+            last, longest = time.monotonic(), 0.0
+            while longest < 1.0:
+                begun.joinpath(f"{os.getpid()}.begun").touch()
+                time.sleep(0.02)
+                now = time.monotonic()
+                last, longest = now, max(longest, now - last)
+            answer["error"] = longest
+    elif task["do"] == "finish":
+        answer = {"peak_mb": 1.0}
+    elif task["do"] == "sample":
+        if task["model"] == "tiny":
+            time.sleep(0.4)
+        answer = {"us": 50.0, "wall_us": 50.0, "disturbed": False}
     print(json.dumps(answer), flush=True)
 """
 SPEC = importlib.util.spec_from_file_location("models_run", FOLDER / "run.py")
@@ -55,6 +83,35 @@ def test_a_mode_that_dies_or_hangs_costs_itself_alone(tmp_path, monkeypatch):
     assert rows["compile"] == {"died": "the process ended with -6"}
     assert "gave no result within 1 s" in rows["compile, freezing"]["died"]
     assert rows["tilesmith.optimize"] == {"missing": "not there"}
+
+
+def test_models_side_by_side_stand_still_while_one_is_sampled(tmp_path, monkeypatch):
+    script, out = tmp_path / "beside.py", tmp_path / "out.json"
+    script.write_text(BESIDE)
+    monkeypatch.setattr(processes, "WORKER", script)
+    monkeypatch.setattr(together, "keep_log", lambda log, cell: None)
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    words = ["--device", "cpu", "--models", "tiny", "unet", "--modes", "eager", "tilesmith.optimize", "--rounds", "3",
+             "--limit", "240", "--out", str(out)]  # fmt: skip
+    assert together.main(words) == 0
+    rows = {cell["model"]: cell["rows"] for cell in json.loads(out.read_text())["cells"]}
+    assert set(rows) == {"tiny", "unet"}
+    for row in rows["unet"].values():
+        assert row["error"] > 2.0  # six samples of 0.4 s and the time to settle
+        assert len(row["samples_us"]) == 3
+
+
+def test_what_is_not_built_in_time_costs_itself_alone(tmp_path, monkeypatch):
+    script, out = tmp_path / "beside.py", tmp_path / "out.json"
+    script.write_text(BESIDE)
+    monkeypatch.setattr(processes, "WORKER", script)
+    monkeypatch.setattr(together, "keep_log", lambda log, cell: None)
+    monkeypatch.setattr(together, "SAMPLING_S", 1.0)
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    words = ["--device", "cpu", "--models", "unet", "--modes", "eager", "--limit", "4", "--out", str(out)]
+    assert together.main(words) == 1
+    (cell,) = json.loads(out.read_text())["cells"]
+    assert "gave no result within" in cell["rows"]["eager"]["died"]
 
 
 def test_the_command_measures_checks_and_goes_on(tmp_path, capsys):

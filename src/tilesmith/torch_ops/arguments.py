@@ -19,7 +19,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.runtime._runtime import torch_settings, torch_watches
 from tilesmith.torch_ops.activations import needs_argument
 from tilesmith.torch_ops.frozen import packed_forms
-from tilesmith.torch_ops.gradients import Found, GradientCalls, gradient_calls, gradients_by_operator
+from tilesmith.torch_ops.gradients import Found, GradientCalls, Leaves, gradient_calls, gradients_by_operator
 from tilesmith.torch_ops.results import axes, padding_of
 
 Optional = torch.Tensor | None
@@ -69,15 +69,16 @@ class Arguments:
         """The record of these options, the same one at each call."""
         key = cls, *[tuple(each) if type(each) is list else each for each in options]
         try:
-            found: Self | None = _known.get(key)
+            found: Any = _known.get(key)
         except TypeError:  # symbolic integers
             return cls.made(*key[1:])
         if found is None:
             found = cls.made(*key[1:])
             if len(_known) >= _LIMIT:
                 _known.clear()
-            _known[key] = found
-        return found
+            # PyTorch leaves out options at the end that have their defaults.
+            found = _known[key] = _known.setdefault((cls, *found.all), found)
+        return found  # type: ignore[no-any-return]
 
     @classmethod
     def made(cls, *options: Any) -> Self:
@@ -98,43 +99,59 @@ class Arguments:
         """The plan that ran the last such call with this filter, if it takes the tensors as they are."""
         return self._bound.get((id(w), b is None, True, False))
 
+    def bound_now(self, w: torch.Tensor, b: Optional, z: Optional) -> tuple[Callable[..., torch.Tensor] | None, bool]:
+        """The plan that has just run such a call, if it takes the tensors as they are, and whether it has the filter
+        packed: then it takes the other tensors alone.
+        """
+        forms, view = packed_forms(w) if self.frozen else (None, None)
+        if forms is not None:
+            bound = forms.bound.get((self, b is None, z is None, False, view))
+            if bound is not None:
+                return bound, True
+        return self._bound.get((id(w), b is None, z is None, False)), False
+
     def run(self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional) -> torch.Tensor:
         """The result for tensors with memory. Nothing is recorded."""
         forms, view = packed_forms(w) if self.frozen else (None, None)
-        own: tuple[Hashable, ...]
-        if forms is None:
-            table, own = self._bound, (id(w), b is None, z is None, _is_deterministic())
-        else:
-            table, own = forms.bound, (self, b is None, z is None, _is_deterministic(), view)
-        bound = table.get(own)
-        if bound is not None:
-            try:
-                if forms is not None:
+        deterministic = _is_deterministic()
+        own: tuple[Hashable, ...] = (id(w), b is None, z is None, deterministic)
+        packed_own: tuple[Hashable, ...] = ()
+        if forms is not None:
+            packed_own = (self, b is None, z is None, deterministic, view)
+            bound = forms.bound.get(packed_own)
+            if bound is not None:
+                try:
                     if z is None:
                         return bound(x) if b is None else bound(x, b)
                     return bound(x, z) if b is None else bound(x, b, z)
+                except ArgumentError:
+                    forms.bound[packed_own] = None
+        bound = self._bound.get(own)
+        if bound is not None:
+            try:
                 if z is None:
                     return bound(x, w) if b is None else bound(x, w, b)
                 return bound(x, w, z) if b is None else bound(x, w, b, z)
             except ArgumentError:
-                table[own] = None
+                self._bound[own] = None
         with torch.no_grad():
-            call = self.find(x, w, b, z, _is_deterministic())
-            if forms is not None:
-                packed = forms.packed(call, w)
-                if packed is not None:
-                    if packed.bound is not None and own not in table:
-                        table[own] = packed.bound
-                    return packed(x, b, z)  # type: ignore[no-any-return]
-            elif call.bound is not None and own not in table:
-                if len(table) >= _LIMIT:
-                    table.clear()
-                table[own] = call.bound
+            call = self.find(x, w, b, z, deterministic)
+            packed = None if forms is None else forms.packed(call, w)
+            if forms is not None and packed is not None:
+                if packed.bound is not None and packed_own not in forms.bound:
+                    forms.bound[packed_own] = packed.bound
+                return packed(x, b, z)  # type: ignore[no-any-return]
+            if call.bound is not None and own not in self._bound:
+                if len(self._bound) >= _LIMIT:
+                    self._bound.clear()
+                self._bound[own] = call.bound
             return call(x, w, b, z)  # type: ignore[no-any-return]
 
 
 class ConvArguments(Arguments):
     """Options of ``tilesmith::convolution``."""
+
+    leaves: Leaves | None = None
 
     @classmethod
     def made(
@@ -166,7 +183,7 @@ class ConvArguments(Arguments):
             except ArgumentError:
                 self._gradients[own] = None  # the filter meets several problems
         find: Callable[..., GradientCalls] = gradient_calls
-        calls = find(dy, x, w, *self.shape, wanted, *self.sums)
+        calls = find(dy, x, w, *self.shape, wanted, *self.sums, self.leaves)
         if calls.checks_all and own not in self._gradients:
             if len(self._gradients) >= _LIMIT:
                 self._gradients.clear()

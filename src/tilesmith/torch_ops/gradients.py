@@ -20,6 +20,7 @@ from tilesmith.torch_ops.results import axes, padding_of, strides_like
 
 Optional = torch.Tensor | None
 Found = tuple[Optional, Optional, Optional]  # dx, dw and db; None for each that was not asked for
+Leaves = Callable[[ConvSignature, str], bool]  # of a gradient's problem and its device: whether PyTorch computes it
 _Call = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Optional]  # of dy, x and w
 _OPERANDS = {"bwd": ("dy", "w"), "wrw": ("dy", "x"), "bgrad": ("dy",)}
 _RESULTS = {"bwd": "x", "wrw": "w", "bgrad": ""}
@@ -32,18 +33,21 @@ class GradientCalls:
         calls: Of ``dx``, ``dw`` and ``db``; None for each that is not wanted.
         filter_shape: Of ``w``.
         checks_all: Whether the plans refuse every ``dy`` and ``x`` of another problem, and every ``w``, or its shape.
+        reads_filter: Whether a plan reads ``w``.
     """
 
     def __init__(
-        self, calls: tuple[_Call | None, _Call | None, _Call | None], filter_shape: tuple[int, ...], checks_all: bool
-    ) -> None:
+        self, calls: tuple[_Call | None, _Call | None, _Call | None], filter_shape: tuple[int, ...], checks_all: bool,
+        reads_filter: bool,
+    ) -> None:  # fmt: skip
         self._to_x, self._to_w, self._to_b = calls
         self._filter_shape = filter_shape
         self.checks_all = checks_all
+        self._reads_filter = reads_filter
 
     def takes(self, w: torch.Tensor) -> bool:
         """Whether the filter has the right shape, where no plan reads it."""
-        return self._to_x is not None or w.shape == self._filter_shape
+        return self._reads_filter or w.shape == self._filter_shape
 
     def run(self, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Found:
         """The gradients; ``ArgumentError`` where a plan refuses the tensors."""
@@ -65,21 +69,24 @@ _is_deterministic: Callable[[], bool] = torch._C._get_deterministic_algorithms
 def gradient_calls(
     dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, output_mask: Sequence[bool],
-    acc_dtype: str = "", mode: str | None = None, threads: int | None = None,
+    acc_dtype: str = "", mode: str | None = None, threads: int | None = None, leaves: Leaves | None = None,
 ) -> GradientCalls:  # fmt: skip
-    """Find the plans of ``dx``, ``dw`` and ``db``, those that the mask asks for."""
+    """Find the plans of ``dx``, ``dw`` and ``db``, those that the mask asks for.
+
+    PyTorch's operator computes those that ``leaves`` says are left to it.
+    """
     options = (
         tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups, acc_dtype, mode,
         threads, _is_deterministic(),
     )  # fmt: skip
     key = (
         dy.shape, dy.stride(), x.shape, x.stride(), w.shape, w.stride(), dy.dtype, x.dtype, w.dtype, dy.device,
-        options, tuple(output_mask),
+        options, tuple(output_mask), leaves,
     )  # fmt: skip
     calls = _memo.get(key)
     if calls is None:
         with torch.no_grad():
-            calls = _make(dy, x, w, options, output_mask)
+            calls = _make(dy, x, w, options, output_mask, leaves)
         if len(_memo) >= _MEMO_LIMIT:
             _memo.clear()
         _memo[key] = calls
@@ -96,18 +103,20 @@ def gradients_by_operator(
 
 
 def _make(
-    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, options: tuple[Any, ...], mask: Sequence[bool]
-) -> GradientCalls:
+    dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, options: tuple[Any, ...], mask: Sequence[bool],
+    leaves: Leaves | None,
+) -> GradientCalls:  # fmt: skip
     if 0 in (*x.shape, *dy.shape):
         empty = [_no_products(mode) if wanted else None for mode, wanted in zip(_OPERANDS, mask, strict=True)]
-        return GradientCalls((empty[0], empty[1], empty[2]), tuple(w.shape), False)
+        return GradientCalls((empty[0], empty[1], empty[2]), tuple(w.shape), False, False)
     found = [
-        _computed(mode, dy, x, w, options) if wanted else (None, True)
+        _computed(mode, dy, x, w, options, leaves) if wanted else (None, True)
         for mode, wanted in zip(_OPERANDS, mask, strict=True)
     ]
-    (to_x, _), (to_w, _), (to_b, _) = found
+    (to_x, reads), (to_w, _), (to_b, _) = found
     # Only the plan of dw reads x.
-    return GradientCalls((to_x, to_w, to_b), tuple(w.shape), to_w is not None and all(exact for _, exact in found))
+    checks_all = to_w is not None and all(exact for _, exact in found)
+    return GradientCalls((to_x, to_w, to_b), tuple(w.shape), checks_all, to_x is not None and reads)
 
 
 def _no_products(mode: str) -> _Call:
@@ -123,7 +132,7 @@ def _no_products(mode: str) -> _Call:
 
 
 def _computed(
-    mode: str, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, options: tuple[Any, ...]
+    mode: str, dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, options: tuple[Any, ...], leaves: Leaves | None
 ) -> tuple[_Call, bool]:
     """One gradient by a plan, which takes the tensors with their axes as they came; whether it refuses all others."""
     stride, padding, dilation, transposed, output_padding, groups, acc_dtype, find_mode, threads, deterministic = (
@@ -150,6 +159,8 @@ def _computed(
     if signature.output_shape != py.shape:
         raise ArgumentError(f"dy has shape {given['dy'].shape}, the result of x and w another")
     device = given["dy"].device
+    if leaves is not None and len(padding) <= dims and leaves(signature, device):
+        return _left(mode, options), False
     on_cpu = device == "cpu"
     launch = get_launchable(
         signature, device=None if on_cpu else device, mode=find_mode, threads=threads if on_cpu else None
@@ -160,6 +171,20 @@ def _computed(
     if copied:
         return _taken(lambda *operands: bound(*_dense_copies(names, operands, copied)), mode), False
     return _taken(bound, mode), launch.exportable
+
+
+def _left(mode: str, options: tuple[Any, ...]) -> _Call:
+    """One gradient by PyTorch."""
+    place_ = tuple(_OPERANDS).index(mode)
+    shape, mask = options[:6], [index == place_ for index in range(3)]
+
+    def call(dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        found: tuple[torch.Tensor, ...] = torch.ops.aten.convolution_backward.default(
+            dy, x, w, [dy.shape[1]], *shape, mask
+        )
+        return found[place_]
+
+    return call
 
 
 def _taken(bound: Callable[..., torch.Tensor], mode: str) -> _Call:

@@ -88,7 +88,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        read = _READERS.get(func)
+        read = READERS.get(func)
         if getattr(self._here, "inside", False):
             return func(*args, **kwargs)
         if read is None:
@@ -170,7 +170,7 @@ def _addmv(y: Any, added: Any, a: Any, x: Any, *, beta: Any = 1, alpha: Any = 1)
     return [gemm_problem(a, x.unsqueeze(1), added=added.expand(y.shape).unsqueeze(1), alpha=alpha, beta=beta)]
 
 
-_READERS: dict[Any, Callable[..., list[Signature]]] = {
+READERS: dict[Any, Callable[..., list[Signature]]] = {
     aten.convolution.default: _convolution, aten.convolution_backward.default: _convolution_backward,
     aten.mm.default: _mm, aten.mm.out: _mm, aten.bmm.default: _mm, aten.bmm.out: _mm, aten._int_mm.default: _mm,
     aten.addmm.default: _addmm, aten.addmm_.default: _addmm, aten.baddbmm.default: _addmm,

@@ -1,10 +1,10 @@
-"""Compiles the kernels of a graph in the background, while Inductor compiles the rest."""
+"""Compiles kernels in the background: those of a graph while Inductor compiles the rest, and a layer's gradients."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from tilesmith.dispatch.launchable import get_launchable
@@ -20,14 +20,32 @@ _log = logging.getLogger("tilesmith.compile")
 
 def prepare_kernels(signatures: Iterable[Signature], device: str, mode: str) -> None:
     """Begin to compile and load the kernels; a call that needs one earlier waits for it alone."""
-    global _pool
     with _lock:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(max_workers=usable_cores(), thread_name_prefix="tilesmith-compile")
+        pool = _threads()
         for signature in signatures:
             key = (signature, device, mode)
             if key not in _jobs:
-                _jobs[key] = _pool.submit(_prepare, signature, device, mode)
+                _jobs[key] = pool.submit(_prepare, signature, device, mode)
+
+
+def begin(work: Callable[[], object]) -> Future[None]:
+    """Call a function that finds and compiles kernels; what it raises, the call that needs them raises again."""
+
+    def run() -> None:
+        try:
+            work()
+        except TilesmithError as error:
+            _log.info("%s", error)
+
+    with _lock:
+        return _threads().submit(run)
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(max_workers=usable_cores(), thread_name_prefix="tilesmith-compile")
+    return _pool
 
 
 def wait_for_kernels(seconds: float) -> bool:

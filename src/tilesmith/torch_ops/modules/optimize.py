@@ -12,6 +12,7 @@ from torch import nn
 
 import tilesmith.torch_ops  # noqa: F401
 from tilesmith.errors import ArgumentError
+from tilesmith.torch_ops.modules.decisions import decisions_of
 from tilesmith.torch_ops.modules.fused import (
     KEPT,
     Kept,
@@ -21,6 +22,7 @@ from tilesmith.torch_ops.modules.fused import (
     running_graph,
 )
 from tilesmith.torch_ops.modules.layers import ORIGINALS, REPLACED, replacement_of
+from tilesmith.torch_ops.modules.quick import QUICK, Quick
 from tilesmith.torch_ops.modules.race import results_of
 from tilesmith.torch_ops.modules.report import LayerReport, Report
 from tilesmith.torch_ops.modules.tracing import has_hooks
@@ -86,6 +88,7 @@ def optimize(model: nn.Module, inplace: bool = False, only: Chosen | None = None
     }
     for module in replaced.values():
         module.__class__ = replacement_of(type(module))
+        module.__dict__[QUICK] = Quick()
     setattr(result, _ASKED, asked)
     unfused = frozenset(name for name, module in result.named_modules() if not asked.wants(name, module))
     if replaced:
@@ -116,6 +119,7 @@ def restore(model: nn.Module) -> nn.Module:
     for module in model.modules():
         if type(module) in ORIGINALS:
             module.__class__ = ORIGINALS[type(module)]
+            module.__dict__.pop(QUICK, None)
         elif isinstance(module, RunsGraph):
             _without_graph(module)
         module.__dict__.pop(_ASKED, None)
@@ -221,6 +225,11 @@ def _replaced_layer(name: str, module: nn.Module, folded: tuple[str, ...] | None
         won = any(not result.lost for result in results)
         measured = f"measured here: {'; '.join(map(str, results[:3]))}"
         return LayerReport(name, kind, "tilesmith" if won else "PyTorch", f"{said}; {measured}" if said else measured)
+    decisions = decisions_of(module)
+    if decisions:
+        left = [each.reason for each in decisions if not each.ours]
+        runs = "PyTorch" if len(left) == len(decisions) else "tilesmith"
+        return LayerReport(name, kind, runs, "; ".join(filter(None, (said, *dict.fromkeys(left)))))
     if isinstance(module, nn.Linear) and weight.device.type == "cpu":
         why = "kept PyTorch's: Linear on a CPU, unless it is measured to be slower at a first call in evaluation"
         return LayerReport(name, kind, "PyTorch", why)

@@ -7,12 +7,14 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.compiler import is_dynamo_compiling
 
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.torch_ops.modules.chains import Chain
+from tilesmith.torch_ops.modules.computed import convolved, multiplied
 from tilesmith.torch_ops.modules.finish import activate
 from tilesmith.torch_ops.modules.folding import Folded
-from tilesmith.torch_ops.modules.layers import convolved, multiplied
+from tilesmith.torch_ops.modules.quick import Quick
 
 
 class Step:
@@ -22,10 +24,18 @@ class Step:
         self.layer, self.norm, self.epilogue = layer, norm, epilogue
         self.folded = Folded(layer, norm)
         self._compute: Callable[..., Any] = multiplied if isinstance(layer, nn.Linear) else convolved
+        self._quick = Quick()
         self.__name__ = f"step_{number}"
 
     def __call__(self, x: torch.Tensor, added: torch.Tensor | None = None) -> Any:
-        found = self._compute(self.layer, x, self.folded.filter, self.folded.bias, added, self.epilogue)
+        w, b = self.folded.filter, self.folded.bias
+        if is_dynamo_compiling():
+            found = self._compute(self.layer, x, w, b, added, self.epilogue)
+        else:
+            # The program is made anew when an attribute of the layer has changed.
+            found = self._quick.result(x, w, b, added, None)
+            if found is None:
+                found = self._compute(self.layer, x, w, b, added, self.epilogue, quick=self._quick)
         if found is not None:
             return found
         y = self.layer(x)

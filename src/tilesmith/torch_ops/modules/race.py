@@ -62,6 +62,12 @@ def results_of(layer: Any) -> tuple[Result, ...]:
     return tuple(_of_layers.get(layer, {}).values())
 
 
+def has_lost(layer: Any, key: Hashable) -> bool | None:
+    """Whether PyTorch's kernel has won the race of a call with as many threads as now; None if there was none."""
+    result = _of_layers.get(layer, {}).get((key, torch.get_num_threads()))
+    return None if result is None else result.lost
+
+
 def may_measure(layer: Any, x: torch.Tensor) -> bool:
     """Whether kernels race for this call: on a CPU, in evaluation, while nothing records or compiles."""
     return (
