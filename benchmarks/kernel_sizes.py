@@ -26,6 +26,8 @@ from tilesmith.plan.serial import decode
 LIMIT = 10_000  # bytes that a kernel may add
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _EXECUTABLE = 4  # of a section's flags
+_INSTRUCTION = 16  # bytes
+_REGISTERS = (2, 3, 4, 8)  # bytes of an instruction: the result, and the three operands
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,19 @@ def encodings(paths: list[Path]) -> int:
         "as packages have them": [len(stored(elf)) for elf in elfs],
         "deflated": [deflated(elf) for elf in elfs],
         "xz": [len(lzma.compress(elf, preset=9 | lzma.PRESET_EXTREME)) for elf in elfs],
-        "code alone": [code_bytes(elf) for elf in elfs],
         "code alone, deflated": [deflated(code_of(elf)) for elf in elfs],
         "code alone, its bytes grouped by their place in 16, deflated": [
             deflated(b"".join(code_of(elf)[place::16] for place in range(16))) for elf in elfs
+        ],
+        "code alone, as packages have it": [len(stored(code_of(elf))) for elf in elfs],
+        "code alone, the halves of its instructions apart, the same": [
+            len(stored(halves(code_of(elf), 8))) for elf in elfs
+        ],
+        "code alone, its words of 4 bytes by their place in 16, the same": [
+            len(stored(halves(code_of(elf), 4))) for elf in elfs
+        ],
+        "code alone, registers as differences from the last instruction of their kind, the same": [
+            len(stored(differences(code_of(elf)))) for elf in elfs
         ],
         "deflated after a dictionary of two kernels": [deflated(elf, common) for elf in elfs],
         "deflated after the next larger kernel": [deflated(*pair) for pair in zip(elfs, [b"", *elfs], strict=False)],
@@ -103,6 +114,26 @@ def encodings(paths: list[Path]) -> int:
     for name, each in taken.items():
         print(f"| {name} | {sum(each)} | {max(each)} | {sum(nbytes > LIMIT for nbytes in each)} |")
     return 0
+
+
+def halves(code: bytes, nbytes: int) -> bytes:
+    """The first ``nbytes`` of all instructions, then the next ones of all, and so on."""
+    places = range(0, _INSTRUCTION, nbytes)
+    return b"".join(
+        code[at + place : at + place + nbytes] for place in places for at in range(0, len(code), _INSTRUCTION)
+    )
+
+
+def differences(code: bytes) -> bytes:
+    """Each register as its difference from that of the last instruction with the same opcode."""
+    changed, last = bytearray(code), dict[bytes, int]()
+    for at in range(0, len(code), _INSTRUCTION):
+        before = last.get(code[at : at + 2])
+        if before is not None:
+            for place in _REGISTERS:
+                changed[at + place] = (code[at + place] - code[before + place]) & 0xFF
+        last[code[at : at + 2]] = at
+    return bytes(changed)
 
 
 def deflated(data: bytes, before: bytes = b"") -> int:

@@ -1,10 +1,12 @@
 """What one trait and one mode leave of a C library, and what its bytes are.
 
-python benchmarks/library_sizes.py [LIST ...] [--target sm_90a:132:h200] [--every N] [-j JOBS] [--out FILE.json]
+python benchmarks/library_sizes.py [LIST ...] [--target sm_90a:132:h200] [--every N] [--traits TRAIT,...] [-j JOBS]
+    [--out FILE.json]
 
 The full library has each convolution and matrix product of the lists (default: boo, deconv, diffusion, gemm_llm,
-gemm_odd, resnet50) in every trait and mode: fp32, fp16, bf16, fp8 and int8; fwd, bwd and wrw, deconv of the transposed
-ones, and gemm. Integers have no wrw. ``--every N`` takes each Nth line of the lists alone. A problem that has no plan
+gemm_odd, resnet50) in every trait that GPUs have kernels for, and in every mode: fp32 with sums in fp32 and in tf32,
+fp16, bf16, both kinds of fp8, and int8; fwd, bwd and wrw, deconv of the transposed ones, and gemm. Integers have no
+wrw. ``--traits`` names some of them. ``--every N`` takes each Nth line of the lists alone. A problem that has no plan
 for the target counts nowhere. The selected libraries have one trait and one mode of the same problems, without the
 plain reference. All of them are shared libraries, linked with --gc-sections and stripped; the bytes are those of the
 file, and of its code and constants (``size``: text and data). Nothing is tuned, and no GPU is asked. Exit status 1 if a
@@ -33,8 +35,12 @@ from tilesmith.problems.driver import parse_problem
 
 PROBLEMS = Path(__file__).parent / "problems"
 LISTS = ("boo", "deconv", "diffusion", "gemm_llm", "gemm_odd", "resnet50")
-TRAITS = {"fp32": "", "fp16": "fp16", "bf16": "bfp16", "fp8": "fp8", "int8": "int8"}
-TERMS = {"int8": "*/int8"}  # of selections: the input of bwd is the result, which is int32
+TRAITS = {
+    "fp32": "", "tf32": "", "fp16": "fp16", "bf16": "bfp16", "fp8": "fp8", "bf8": "bfp8", "int8": "int8",
+}  # fmt: skip  # and what a driver command's name has for it
+TF32 = " --acc_type tf32"
+# Of selections: the input of bwd is the result, which is int32.
+TERMS = {"fp32": "fp32/fp32/*/fp32", "tf32": "fp32/fp32/*/tf32", "int8": "*/int8"}
 MODES = {"fwd": " -F 1", "bwd": " -F 2", "wrw": " -F 4", "deconv": " -F 1", "gemm": ""}
 NAME = "lib"
 PARTS = {
@@ -63,10 +69,12 @@ def main() -> int:
     options.add_argument("lists", nargs="*", metavar="LIST", help=f"default: {' '.join(LISTS)}")
     options.add_argument("--target", default="sm_90a:132:h200", help="of the libraries (default: an H200)")
     options.add_argument("--every", type=int, default=1, metavar="N", help="each Nth layer alone")
+    options.add_argument("--traits", default=",".join(TRAITS), help="of the full library, with commas (default: all)")
     options.add_argument("-j", "--jobs", type=int, help="compilers at a time (default: one a core)")
     options.add_argument("--out", type=Path, help="the figures as JSON")
     given = options.parse_args()
-    cells = problems_of(given.lists or LISTS, given.every)
+    traits = given.traits.split(",")
+    cells = problems_of(given.lists or LISTS, given.every, traits)
     print("problems:", ", ".join(f"{trait} {mode} {len(found)}" for (trait, mode), found in cells.items()), flush=True)
     with tempfile.TemporaryDirectory(prefix="tilesmith-sizes-") as name:
         folder = Path(name)
@@ -87,7 +95,13 @@ def main() -> int:
                 selected[f"{trait} {mode}"] = size
                 show(f"{trait} {mode}", size, full)
     if given.out:
-        found = {"target": given.target, "lists": given.lists or LISTS, "every": given.every, "full": asdict(full)}
+        found = {
+            "target": given.target,
+            "lists": given.lists or LISTS,
+            "every": given.every,
+            "traits": traits,
+            "full": asdict(full),
+        }
         given.out.write_text(json.dumps(found | {name: asdict(size) for name, size in selected.items()}, indent=1))
     largest = max(selected, key=lambda name: selected[name].loaded_bytes)
     ratio = selected[largest].loaded_bytes / full.loaded_bytes
@@ -95,7 +109,7 @@ def main() -> int:
     return int(ratio >= 0.1)
 
 
-def problems_of(lists: Sequence[str], every: int) -> dict[tuple[str, str], list[str]]:
+def problems_of(lists: Sequence[str], every: int, traits: Sequence[str]) -> dict[tuple[str, str], list[str]]:
     """Driver commands of each trait and mode: the layers of the lists, whatever types and directions stand there."""
     layers = dict.fromkeys(
         re.sub(r"^(conv|gemm)\w*|( -F \d+| -t 1)\b", r"\1", line)
@@ -104,13 +118,13 @@ def problems_of(lists: Sequence[str], every: int) -> dict[tuple[str, str], list[
         if re.match(r"(conv|gemm)\w* -", line)
     )
     cells: dict[tuple[str, str], list[str]] = {}
-    for trait, suffix in TRAITS.items():
+    for trait in traits:
         for mode, direction in MODES.items():
             for layer in list(layers)[::every]:
                 own = "gemm" if layer.startswith("gemm") else "deconv" if " -m trans" in layer else "fwd"
                 if own != mode and (own == "gemm" or mode not in ("bwd", "wrw")):
                     continue
-                line = f"{layer[:4]}{suffix}{layer[4:]}{direction}"
+                line = f"{layer[:4]}{TRAITS[trait]}{layer[4:]}{direction}{TF32 if trait == 'tf32' else ''}"
                 try:
                     parse_problem(line)
                 except TilesmithError:  # such as gradients of weights in integers

@@ -1,6 +1,6 @@
 """What starts take on a GPU machine that has no compiler, from files that a machine without a GPU has built.
 
-    python benchmarks/start_elsewhere.py build [--target sm_90a:132:h100] [-o build/start] [-j JOBS]
+    python benchmarks/start_elsewhere.py build [--target sm_90a:132:h100-80gb-hbm3] [-o build/start] [-j JOBS]
     python benchmarks/start_elsewhere.py run [build/start] [--runs 15] [--json FILE]
 
 `build` makes a folder of less than 2 MB, which is all that the other machine needs beside Tilesmith: a package of one
@@ -28,7 +28,7 @@ import package_start
 
 ROOT = Path(__file__).parents[1]
 LIMITS_S = {"Python": 0.45, "C": 0.35}
-TARGET = "sm_90a:132:h100"
+TARGET = "sm_90a:132:h100-80gb-hbm3"
 CONTEXT = """
 #include <dlfcn.h>
 #include <stdio.h>

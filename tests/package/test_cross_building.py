@@ -11,6 +11,7 @@ import struct
 import pytest
 
 from tilesmith.cli.main import run
+from tilesmith.package.build import build_target
 from tilesmith.package.files import PackageFile
 from tilesmith.package.records import Kind
 from tilesmith.plan.records import Launch
@@ -107,3 +108,13 @@ def test_a_cc_that_does_not_run_is_not_passed_over(tmp_path, monkeypatch, capsys
     os.chmod(tmp_path / "cc", 0o755)
     compilers._find.cache_clear()
     assert compilers.compiler_for(cpu_target("aarch64")).command == (f"{tmp_path}/cc",)
+
+
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [("sm_90a:132:h100", "h100-80gb-hbm3, h100-pcie, h100-nvl"), ("sm_90a:132:h100-80gb-hbm3", ""),
+     ("sm_90a:132:generic", ""), ("x86_64-v3:2", "")],
+)  # fmt: skip
+def test_a_card_that_is_short_for_several_is_told(target, named, caplog):
+    assert build_target(target).name.startswith(target)
+    assert [record.getMessage().endswith(f"called alike: {named}") for record in caplog.records] == [True] * bool(named)

@@ -30,10 +30,11 @@ from tilesmith.plan.serial import read_head
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.table import candidates
+from tilesmith.targets.cards import like_cards
 from tilesmith.targets.cuda import ptx_target
 from tilesmith.targets.detect import host_target, usable_cores
 from tilesmith.targets.names import as_target
-from tilesmith.targets.target import CpuTarget, Target
+from tilesmith.targets.target import CpuTarget, CudaTarget, Target
 from tilesmith.toolchain.build import find_toolchain
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.processes import Processes
@@ -76,9 +77,16 @@ class Rows:
 def build_target(text: str) -> Target:
     """The target of this name; with this machine's own cache sizes if it is this machine's.
 
-    Raises ``TargetError``.
+    Warns of a card without a record that is like recorded ones: probably no driver calls a device so, and plans are
+    used on the card of their target alone. Raises ``TargetError``.
     """
     target = as_target(text)
+    if isinstance(target, CudaTarget) and (like := like_cards(target.arch, target.card)):
+        _log.warning(
+            "no record is of a card %s: where no driver calls a device so, nothing uses what is made for it; "
+            "cards that are called alike: %s",
+            target.card, ", ".join(like),
+        )  # fmt: skip
     if isinstance(target, CpuTarget):
         host = host_target(target.cores)
         return host if host.name == target.name else target

@@ -124,6 +124,17 @@ def common_card(arch: str) -> Card:
     return next(card for card in CARDS.values() if card.arch == like)
 
 
+def like_cards(arch: str, name: str) -> tuple[str, ...]:
+    """Recorded cards of ``arch`` that begin like ``name``, which has no record: ``h100`` is short for three cards.
+
+    Empty for a card that has one, or that no record is like.
+    """
+    model = name.partition("-")[0]
+    return () if name in CARDS else tuple(
+        card.name for card in CARDS.values() if card.arch == arch and card.name.partition("-")[0] == model
+    )  # fmt: skip
+
+
 def card_of(arch: str, name: str, cores: int, clock_hz: float = 0.0, bytes_per_s: float = 0.0) -> Card:
     """The facts of a card with ``cores`` SMs: its record's, else an estimate.
 
