@@ -85,7 +85,10 @@ def main() -> int:
         show(f"those made from timings on {file.name}", judged((row, row.predict(made)) for row in others))
     if args.write is not None:
         module = args.write or card.replace("-", "_")
-        (FITS / f"{module}.py").write_text(text_of(made, ", ".join(file.name for file in args.files)))
+        source = ", ".join(file.name for file in args.files)
+        if args.parts:
+            source += f": {', '.join(args.parts)}; the other parts are those of {start.card}, scaled"
+        (FITS / f"{module}.py").write_text(text_of(made, source))
         choose = FITS / "choose.py"
         choose.write_text(with_card(choose.read_text(), module, constant_of(made)))
         print(f"wrote {FITS / module}.py, and its name in {choose}")
@@ -252,7 +255,7 @@ def text_of(fit: Fit, source: str) -> str:
     told = textwrap.wrap(f"By `benchmarks/fit.py` from {source}.", 116)
     lines = [f'"""Constants of the card {fit.card}.', "", *told, '"""', "",
              "from __future__ import annotations", "",
-             "from tilesmith.targets.fits.fit import (", *(f"    {name}," for name in sorted([*parts, "Fit"])), ")", "",
+             "from tilesmith.targets.fits.fit import (", *(f"    {name}," for name in sorted({*parts, "Fit"})), ")", "",
              f"{constant_of(fit)} = Fit("]  # fmt: skip
     for field in fields(fit):
         value = getattr(fit, field.name)

@@ -129,11 +129,12 @@ def main() -> int:
     for each in (every, one):
         if each["error"]:
             print(each["error"])
+    command = f"--list {given.list} --every {given.every} --trials {given.trials} --seconds {given.seconds:g}"
     if given.json is not None:
         given.json.write_text(
             json.dumps(
                 {
-                    "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "command": " ".join(sys.argv[1:]),
+                    "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "command": command,
                     "gpu": facts.gpu, "driver": facts.driver, "gpus": len(devices), "cores": facts.cores,
                     "problems": wanted, "ratio": round(ratio, 4),
                     "lower_bound": one["cut"], "answers_one_over_all": answers, "every": every, "one": one,

@@ -12,9 +12,10 @@ from tilesmith import GemmSignature
 from tilesmith.compare.contest import keep_order
 from tilesmith.compare.cutlass.build import LATE, Compiler
 from tilesmith.compare.cutlass.checkout import find_checkout, nvcc_version
-from tilesmith.compare.cutlass.kernels import CutlassKernel, kernels_for, product_of, splits_of
+from tilesmith.compare.cutlass.kernels import CutlassKernel, _listed, kernels_for, product_of, splits_of
 from tilesmith.compare.cutlass.rival import CutlassRival
 from tilesmith.compare.places import kept_path
+from tilesmith.errors import CompileError
 from tilesmith.targets.cuda import cuda_target
 
 torch = pytest.importorskip("torch")
@@ -112,8 +113,6 @@ def test_kernels_are_compiled_once_and_one_that_fails_or_hangs_is_left_out(nvcc,
 
 
 def test_the_generator_that_fails_is_told(nvcc, tmp_path):
-    from tilesmith.errors import CompileError
-
     (tmp_path / "python" / "cutlass_library" / "__init__.py").write_text("")
     with pytest.raises(CompileError, match="generator fails: ModuleNotFoundError"):
         kernels_for(product_of(GemmSignature(64, 64, 64)), TARGET, find_checkout(), "13.0")
@@ -216,6 +215,15 @@ def test_what_is_listed_for_a_product(nvcc, tmp_path):
         ("good", (128, 64, 32), True), ("sm90_bf16_bf16_f32_void_bf16_k", (128, 64, 32), False),
         ("sm90_bf16_bf16_f32_bf16_bf16_sk", (128, 64, 32), True),
     ]  # fmt: skip
+    # The list is kept for later processes, until the generator changes.
+    _listed.cache_clear()
+    found = find_checkout()
+    (package / "library.py").write_text("no program")
+    assert kernels_for(product, TARGET, found, "13.0") == hopper
+    (package / "generator.py").write_text(GENERATOR + "# newer\n")
+    with pytest.raises(CompileError, match="generator fails"):
+        kernels_for(product, TARGET, found, "13.0")
+    (package / "library.py").write_text("from cutlass_library.generator import *")
     assert "#define TILESMITH_KERNEL cutlass3x_sm90" in hopper[1].text
     assert "#define TILESMITH_CUTLASS3 1" in hopper[1].text
     for arch in ("sm_80", "sm_120a"):

@@ -30,8 +30,8 @@ def gemm(m, n, k, ta, tb, **more):
     return GemmSignature(m, n, k, trans_a=ta, trans_b=tb, dtype="fp32", **more)
 
 
-def config(*values: int, turned: int = 0) -> Config:
-    return Config(tuple(zip(AXES, (*values, turned), strict=True)))
+def config(*values: int) -> Config:
+    return Config(tuple(zip(AXES, values, strict=True)))
 
 
 CASES = [
@@ -43,27 +43,7 @@ CASES = [
     # Blocks share tiles evenly; some have the middle of a tile alone.
     (gemm(20, 33, 300, False, False), config(16, 32, 8, 1, 1, 1, 2, 1, 1, 1)),
     (gemm(100, 140, 40, False, True, c_dtype="bf16"), config(16, 32, 16, 1, 1, 2, 3, 1, 1, 4)),
-    # Transposed through registers: A, B or both; all threads and some; two k of a warp in a step; tails; shared tiles.
-    (gemm(37, 70, 44, False, False, lda=64, ldb=80), config(32, 64, 8, 1, 1, 1, 3, 1, 0, 1, turned=1)),
-    (gemm(66, 97, 72, False, True, batch=2, lda=76), config(64, 96, 16, 2, 1, 2, 3, 3, 0, 1, turned=1)),
-    (gemm(70, 33, 52, False, True, lda=53), config(32, 32, 8, 1, 1, 4, 2, 2, 0, 1, turned=1)),
-    (gemm(33, 130, 100, True, True), config(32, 64, 32, 1, 1, 8, 2, 1, 0, 1, turned=1)),
-    (gemm(100, 140, 40, False, True, c_dtype="bf16"), config(16, 32, 16, 1, 1, 2, 3, 1, 1, 4, turned=1)),
 ]
-
-
-def test_only_operands_along_k_whose_rows_are_whole_16_bytes_are_turned():
-    chosen = config(32, 64, 16, 1, 1, 2, 3, 1, 0, 1, turned=1)
-    for signature, turned in (
-        (gemm(64, 64, 64, False, False), (True, False)), (gemm(64, 64, 64, True, True), (False, True)),
-        (gemm(64, 64, 64, False, True), (True, True)), (gemm(64, 64, 64, False, True, lda=65), (False, True)),
-        (gemm(64, 64, 62, False, True), None), (gemm(64, 64, 64, True, False), None),
-    ):  # fmt: skip
-        geometry = signature.canonical.geometry
-        assert SOLVER.search_space(geometry, TARGET).contains(chosen) is (turned is not None)
-        if turned is not None:
-            assert SOLVER.tile(geometry, chosen, TARGET).turned == turned
-        assert not SOLVER.default_config(geometry, TARGET)["turned"]
 
 
 @pytest.mark.parametrize(("signature", "chosen"), CASES, ids=lambda v: "" if isinstance(v, Config) else v.key()[:50])

@@ -58,7 +58,8 @@ def test_choices_lie_in_the_space_and_make_plans(signature):
     [
         (conv("fwd", 1, 64, 64), "one group"),
         (conv("fwd", 4, 5, 8), "16 bytes"),
-        (conv("wrw", 4, 8, 5), "16 bytes"),
+        (conv("wrw", 3, 8, 5), "4 bytes"),
+        (conv("wrw", 1, 16, 16), "dense kernels"),
         (conv("fwd", 4, 72, 8), "groups of 72 and 8 channels"),
         (conv("wrw", 32, 8, 8, dtype="fp32"), "dtype"),
         (ConvSignature((2, 16, 8, 8), (16, 4, 3, 3), groups=4, shared_layout="NCHW", dtype="bf16"), "channels"),

@@ -21,8 +21,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -135,7 +136,8 @@ def race_step(problems: list[GemmSignature], rivals: list[TriedRival], start: in
             if number >= start and rival.needs_trial(each.canonical, target):
                 at.write_text(str(number))
                 try:
-                    try_rival(rival.name, each.canonical.key(), "cuda:0", 0)
+                    with redirect_stdout(StringIO()):
+                        try_rival(rival.name, each.canonical.key(), "cuda:0", 0)
                 except Exception as error:
                     print(f"{said(each)}: {rival.name}: {type(error).__name__}: {error}"[:300], flush=True)
 

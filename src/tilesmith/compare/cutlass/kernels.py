@@ -9,8 +9,10 @@ import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from tilesmith.compare.cutlass.checkout import Checkout
+from tilesmith.compare.places import keep, kept_path, read_kept
 from tilesmith.errors import CompileError, shortened
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import MatrixView
@@ -123,24 +125,36 @@ def kernels_for(product: Product, target: CudaTarget, checkout: Checkout, cuda: 
         "layouts": product.a.layout + product.b.layout,
         "alignments": [product.a.alignment, product.b.alignment, product.c.alignment],
     }  # fmt: skip
-    return _listed(json.dumps(asked, sort_keys=True))
+    # What the generator says takes seconds, and stays the same while its program does.
+    program = (checkout.python / "cutlass_library" / "generator.py").stat()
+    return _listed(json.dumps(asked, sort_keys=True), f"{checkout.version} {program.st_mtime_ns} {program.st_size}")
 
 
 @lru_cache(maxsize=64)
-def _listed(asked: str) -> tuple[CutlassKernel, ...]:
+def _listed(asked: str, stamp: str) -> tuple[CutlassKernel, ...]:
+    path = kept_path("cutlass", "listing", asked, stamp)
+    rows = read_kept(path)
+    if not isinstance(rows, list):
+        rows = _told(asked)
+        keep(path, rows)
+    return tuple(CutlassKernel(row["name"], tuple(row["tile"]), row["splits"], row["text"]) for row in rows)
+
+
+def _told(asked: str) -> list[dict[str, Any]]:
+    """What the generator lists."""
     try:
         done = subprocess.run(
             [sys.executable, Path(__file__).with_name("listing.py")], input=asked, capture_output=True, text=True,
             timeout=_LISTING_S, check=True,
         )  # fmt: skip
-        rows = json.loads(done.stdout)
+        found: list[dict[str, Any]] = json.loads(done.stdout)
+        return found
     except subprocess.CalledProcessError as error:
         raise CompileError(
             f"CUTLASS's generator fails: {shortened(error.stderr.strip().rpartition(chr(10))[2])}"
         ) from None
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
         raise CompileError(f"CUTLASS's generator fails: {error}") from None
-    return tuple(CutlassKernel(row["name"], tuple(row["tile"]), row["splits"], row["text"]) for row in rows)
 
 
 def splits_of(kernel: CutlassKernel, product: Product, cores: int) -> tuple[int, ...]:

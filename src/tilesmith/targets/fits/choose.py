@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 @lru_cache(maxsize=1)
 def fits() -> tuple[Fit, ...]:
     """Those of every GPU card that was measured."""
+    from tilesmith.targets.fits.h100 import H100_80GB_HBM3
     from tilesmith.targets.fits.h200 import H200
 
-    return (H200,)
+    return (H200, H100_80GB_HBM3)
 
 
 @lru_cache(maxsize=1)

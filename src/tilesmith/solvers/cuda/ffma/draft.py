@@ -42,8 +42,7 @@ def _source(t: FfmaTile, name: str, op: str, tile: str, arguments: tuple[Argumen
             "STAGE_BYTES": t.stage_bytes, "MIN_BLOCKS": t.min_blocks, "A_VECTOR": t.vectors[0],
             "B_VECTOR": t.vectors[1],
         }  # fmt: skip
-        flags |= {"A_BY_K": form.a.by_k, "B_BY_K": form.b.by_k, "PARTIAL": t.partial,
-                  "A_TURNED": t.turned[0], "B_TURNED": t.turned[1]}  # fmt: skip
+        flags |= {"A_BY_K": form.a.by_k, "B_BY_K": form.b.by_k, "PARTIAL": t.partial}
     functions = activate(form.epilogue, "TS_MMA_DEVICE") + template(_FOLDER, "results")
     header = Header(numbers, flags, {"Out": TYPES[form.out_dtype]}, functions=functions, arguments=arguments)
     named = "".join(dict.fromkeys(("fp32", form.out_dtype)))

@@ -28,7 +28,7 @@ template <typename T> TS_MMA_DEVICE void kept(T &v) {
 #endif
 }
 
-// How the threads copy one operand's tile by asynchronous copies; it is BLOCK_K lines of EXTENT floats in shared memory.
+// How the threads copy one operand's tile, which is BLOCK_K lines of EXTENT floats in shared memory.
 // An operand whose rows (columns) are contiguous along k is transposed on its way: a warp copies 8 k of 4 rows, a float
 // a thread. Those are whole sectors of memory, and as lines are padded they lie in 32 banks.
 template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
@@ -50,7 +50,6 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
   int row;           // of the thread, in the tile
   int step;          // from k to k; 1 where lines run along k
   u32 to;            // of the thread, in a stage
-  struct Held {};    // what it has on the way
 
   TS_MMA_METHOD Copies(const float *base, int extent, int line_step, int k_step, int first) {
     const int worker = BY_K ? threadIdx.x / 32 : threadIdx.x, lane = threadIdx.x % 32;
@@ -64,7 +63,7 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
   }
   TS_MMA_METHOD void move_to(int k) { from += (i64)k * step; }
   // Copies the thread's part of a step to `stage`. INSIDE: all of it exists, else `left` k and what `rows` says.
-  template <bool INSIDE> TS_MMA_METHOD void take(u32 stage, int left, Held &) const {
+  template <bool INSIDE> TS_MMA_METHOD void take(u32 stage, int left) const {
     constexpr int BYTES = (BY_K ? 1 : VECTOR) * 4;
     const float *at = from;
 #pragma unroll
@@ -80,72 +79,15 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
       kept(at);
     }
   }
-  TS_MMA_METHOD void put(u32, const Held &) const {}
-};
-
-// How they copy an operand whose rows (columns) are contiguous along k through registers: a thread loads 16 bytes of
-// four rows, and later stores them as 16 bytes of four lines. Eight neighbouring threads store to all banks.
-// LAST: the last of the threads, else the first, where there are more than work.
-template <int EXTENT, bool LAST> struct Turns {
-  static constexpr int PITCH = EXTENT + 4, BYTES = BLOCK_K * PITCH * 4;
-  static constexpr int DEEP = BLOCK_K / 4, WORKERS = EXTENT / 4 * DEEP;
-  static_assert(EXTENT % 16 == 0 && WORKERS <= THREADS, "a thread has four rows");
-
-  const float *from; // of this step, at the thread's first k and row (column)
-  i64 line;          // from row to row (column to column)
-  int rows;          // that exist, from the tile's first on
-  int first_k;       // of the thread, in a step
-  int row;           // of the thread, in the tile
-  u32 to;            // of the thread, in a stage
-  bool works;
-  struct Held {
-    Pack<float, 4> rows[4];
-  };
-
-  TS_MMA_METHOD Turns(const float *base, int extent, int line_step, int, int first) {
-    const int number = (int)threadIdx.x - (LAST ? THREADS - WORKERS : 0);
-    works = number >= 0 && number < WORKERS;
-    const int worker = works ? number : 0;
-    line = line_step, rows = extent - first;
-    first_k = worker / 4 % DEEP * 4, row = (worker % 4 + worker / (4 * DEEP) * 4) * 4;
-    to = (first_k * PITCH + row) * 4;
-    from = base + (first_k + (i64)(first + row) * line);
-  }
-  TS_MMA_METHOD void move_to(int k) { from += k; }
-  // Loads the thread's part of a step. INSIDE: all of it exists, else `left` k (by fours) and what `rows` says.
-  template <bool INSIDE> TS_MMA_METHOD void take(u32, int left, Held &held) const {
-    if (WORKERS < THREADS && !works) return;
-    const float *at = from;
-#pragma unroll
-    for (int i = 0; i < 4; i++, at += line) {
-      held.rows[i] = {};
-      if (INSIDE || (first_k < left && row + i < rows)) held.rows[i] = *(const Pack<float, 4> *)at;
-    }
-  }
-  TS_MMA_METHOD void put(u32 stage, const Held &held) const {
-    if (WORKERS < THREADS && !works) return;
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-      shared_store16(stage + to + k * PITCH * 4, __float_as_uint(held.rows[0].v[k]), __float_as_uint(held.rows[1].v[k]),
-                     __float_as_uint(held.rows[2].v[k]), __float_as_uint(held.rows[3].v[k]));
+  TS_MMA_METHOD void take(u32 stage) const {
+    if (EXTENT <= rows)
+      take<true>(stage, BLOCK_K);
+    else
+      take<false>(stage, BLOCK_K);
   }
 };
-
-template <bool TURNED, bool BY_K, int EXTENT, int VECTOR, bool LAST> struct Ways {
-  typedef Copies<BY_K, EXTENT, VECTOR> Type;
-};
-template <bool BY_K, int EXTENT, int VECTOR, bool LAST> struct Ways<true, BY_K, EXTENT, VECTOR, LAST> {
-  typedef Turns<EXTENT, LAST> Type;
-};
-typedef Ways<A_TURNED, A_BY_K, BLOCK_M, A_VECTOR, false>::Type CopiesA;
-typedef Ways<B_TURNED, B_BY_K, BLOCK_N, B_VECTOR, true>::Type CopiesB;
-// A thread's part of a whole step of one operand, whose tile has EXTENT rows (columns).
-template <int EXTENT, typename Way> TS_MMA_DEVICE void take(const Way &way, u32 stage, typename Way::Held &held) {
-  if (EXTENT <= way.rows)
-    way.template take<true>(stage, BLOCK_K, held);
-  else
-    way.template take<false>(stage, BLOCK_K, held);
-}
+typedef Copies<A_BY_K, BLOCK_M, A_VECTOR> CopiesA;
+typedef Copies<B_BY_K, BLOCK_N, B_VECTOR> CopiesB;
 static_assert(STAGE_BYTES == CopiesA::BYTES + CopiesB::BYTES && STAGE_BYTES % 16 == 0, "a stage holds both tiles");
 
 #if __CUDA_ARCH__ >= 1000
@@ -208,23 +150,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       copy_commit();
       copies_a.move_to(k), copies_b.move_to(k), more--;
     };
-    CopiesA::Held first_a[STAGES - 1];
-    CopiesB::Held first_b[STAGES - 1];
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
-      const int left = s ? BLOCK_K : first_left;
       if (more > 0) {
-        copies_a.template take<false>(ring + s * STAGE_BYTES, left, first_a[s]);
-        copies_b.template take<false>(ring + s * STAGE_BYTES + CopiesA::BYTES, left, first_b[s]);
+        copies_a.take<false>(ring + s * STAGE_BYTES, s ? BLOCK_K : first_left);
+        copies_b.take<false>(ring + s * STAGE_BYTES + CopiesA::BYTES, s ? BLOCK_K : first_left);
       }
-      asked(left);
+      asked(s ? BLOCK_K : first_left);
     }
-#pragma unroll
-    for (int s = 0; s < STAGES - 1; s++)
-      if (end - begin > s) {
-        copies_a.put(ring + s * STAGE_BYTES, first_a[s]);
-        copies_b.put(ring + s * STAGE_BYTES + CopiesA::BYTES, first_b[s]);
-      }
 
     float sums[ROWS][COLUMNS], a[2][ROWS], b[2][COLUMNS];
 #pragma unroll
@@ -250,12 +183,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll 1
     for (int step = begin; step < end; step++) {
       // All warps have fetched what lay at `next`.
-      CopiesA::Held held_a;
-      CopiesB::Held held_b;
 #pragma unroll
       for (int k = 0; k < DEPTH; k++) {
         if (k == DEPTH - 1) {
-          if (more > 0) copies_b.put(ring + next + CopiesA::BYTES, held_b);
           asked(BLOCK_K);
           copy_wait<STAGES - 2>();
           __syncthreads();
@@ -263,11 +193,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
           next = next == (STAGES - 1) * STAGE_BYTES ? 0 : next + STAGE_BYTES;
         }
         fetch((k + 1) % 2, here, (k + 1) % DEPTH);
-        if (k == 0 && more > 0) take<BLOCK_M>(copies_a, ring + next, held_a);
-        if (k == (DEPTH - 1) / 2 && more > 0) {
-          copies_a.put(ring + next, held_a);
-          take<BLOCK_N>(copies_b, ring + next + CopiesA::BYTES, held_b);
-        }
+        if (k == 0 && more > 0) copies_a.take(ring + next);
+        if (k == (DEPTH - 1) / 2 && more > 0) copies_b.take(ring + next + CopiesA::BYTES);
 // NOTE: an FFMA reads three registers from two banks, each of which gives one a cycle, beside what `.reuse` has kept.
 // Down one column and up the next ptxas keeps most: 2.07 reads an FFMA (SASS of nvcc 13.0), 2.15 where all go down.
 #pragma unroll

@@ -6,7 +6,6 @@ Any strides are read in place; operands that are contiguous along k are transpos
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import GEMM, USUAL
@@ -41,7 +40,6 @@ AXES = (
     Axis("split_k", _SPLITS, "Parts of k that a second kernel adds."),
     Axis("stream_k", (0, 1), "1: the blocks of one wave share the steps of the last tiles evenly."),
     Axis("group_m", (1, 4, 8, 16), "Rows of tiles that are walked together."),
-    Axis("turned", (0, 1), "1: operands that are contiguous along k are loaded 16 bytes wide, and stored transposed."),
 )
 # block_m, block_n, block_k, warps_m, warps_n, warps_k: what the untuned choice is made of.
 _SHAPES = (
@@ -85,12 +83,11 @@ class FfmaGemmSolver:
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
         """The config that is predicted fastest."""
-        return self._sorted(problem, target, 0)[0]
+        return self._sorted(problem, target)[0]
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> Sequence[Config]:
-        """Configs worth measuring, the fastest by estimate first; after each one that turns operands."""
-        pairs = zip_longest(*(self._sorted(problem, target, turned) for turned in (0, 1)))
-        return [config for pair in pairs for config in pair if config is not None]
+        """Configs worth measuring: of those that are predicted fastest, the fastest of each shape first."""
+        return self._sorted(problem, target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
         return predicted_seconds(self.tile(problem, config, target), fit_of(target).ffma)
@@ -108,9 +105,9 @@ class FfmaGemmSolver:
             raise ValueError(f"{self.name} does not cover this problem: {form}")
         return form
 
-    def _sorted(self, problem: Geometry, target: CudaTarget, turned: int) -> list[Config]:
+    def _sorted(self, problem: Geometry, target: CudaTarget) -> list[Config]:
         fit = fit_of(target).ffma
-        found = _candidates(self._form(problem), target, turned)
+        found = _candidates(self._form(problem), target)
         return [tile.config for tile in sorted(found, key=lambda tile: predicted_seconds(tile, fit))]
 
 
@@ -128,8 +125,8 @@ def _space(form: DenseForm, target: CudaTarget) -> SearchSpace:
     return SearchSpace(axes, allowed)
 
 
-def _candidates(form: DenseForm, target: CudaTarget, turned: int = 0) -> Iterator[FfmaTile]:
-    """The tiles of the untuned choice that fit, or those beside them that turn operands."""
+def _candidates(form: DenseForm, target: CudaTarget) -> Iterator[FfmaTile]:
+    """The tiles of the untuned choice that fit."""
     space = _space(form, target)
     for bm, bn, bk, wm, wn, wk in _SHAPES:
         if bm not in space.axes["block_m"] or bn not in space.axes["block_n"]:
@@ -141,7 +138,7 @@ def _candidates(form: DenseForm, target: CudaTarget, turned: int = 0) -> Iterato
                 # Splitting serves to fill the machine, no more.
                 if split > 1 and tiles * split > 6 * target.cores:
                     continue
-                values = (bm, bn, bk, wm, wn, wk, stages, split, stream, walk, turned)
+                values = (bm, bn, bk, wm, wn, wk, stages, split, stream, walk)
                 t = FfmaTile(form, Config(tuple(zip(space.axes, values, strict=True))), target)
                 if t.fits:
                     yield t

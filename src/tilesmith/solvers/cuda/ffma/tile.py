@@ -16,7 +16,6 @@ _OTHER_REGISTERS = 24  # addresses and counters: what ptxas was seen to manage w
 _LEAST_REGISTERS = 96  # with fewer, narrow copies spilled
 _THREAD = (4, 8, 12, 16)
 _LANES_M, _LANES_N = 4, 8
-_QUAD = 4  # floats of 16 bytes
 SUM_THREADS = 256
 
 
@@ -110,35 +109,16 @@ class FfmaTile(BlockTile):
         return self.shared_tiles * -(-self.block_m * self.block_n // 4 // SUM_THREADS)
 
     @cached_property
-    def turned(self) -> tuple[bool, bool]:
-        """Whether A and B, whose rows (columns) are contiguous along k, are transposed through registers."""
-        a, b = (self._turned(lines, extent) for lines, extent, _ in self._operands)
-        return a, b
-
-    def _turned(self, lines: Lines, extent: int) -> bool:
-        if not (self.value["turned"] and lines.by_k and widest(lines.vector, [self.form.channels]) == _QUAD):
-            return False
-        return extent % _QUAD**2 == 0 and self._turning(extent) <= self.threads
-
-    def _turning(self, extent: int) -> int:
-        """Threads that have a part of a tile which is transposed through registers."""
-        return extent * self.block_k // _QUAD**2
-
-    @cached_property
     def copies(self) -> tuple[int, int]:
-        """Instructions of a thread that copy a step, for A and for B."""
-        a, b = (
-            -(-2 * _QUAD * self._turning(operand[1]) // self.threads) if turned else self._copies(*operand)
-            for operand, turned in zip(self._operands, self.turned, strict=True)
-        )
+        """Copy instructions of a thread in a step, for A and for B."""
+        a, b = (self._copies(*operand) for operand in self._operands)
         return a, b
 
     @cached_property
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         fragments = 2 * (self.thread_m + self.thread_n)
-        held = _QUAD**2 * any(self.turned)
-        return max(_LEAST_REGISTERS, self.thread_m * self.thread_n + fragments + held + _OTHER_REGISTERS)
+        return max(_LEAST_REGISTERS, self.thread_m * self.thread_n + fragments + _OTHER_REGISTERS)
 
     @cached_property
     def min_blocks(self) -> int:
@@ -162,11 +142,8 @@ class FfmaTile(BlockTile):
             return False
         if self.block_k % v["warps_k"] or self.block_k // v["warps_k"] % 2:
             return False
-        if v["turned"] and not any(self.turned):
+        if not all(self._shared_evenly(*operand) for operand in self._operands):
             return False
-        for operand, turned in zip(self._operands, self.turned, strict=True):
-            if not turned and not self._shared_evenly(*operand):
-                return False
         if self.registers > 255 or self.shared_bytes > self.target.shared_bytes_per_block:
             return False
         if self.stream and (v["split_k"] > 1 or self.tiles % self.grid == 0):
