@@ -143,7 +143,7 @@ def main(words: list[str]) -> int:
         for name in SLOWEST_FIRST if name in options.models for kind in options.kinds
     ]  # fmt: skip
     later = SAMPLING_S * -(-len(cells) // gpus)
-    options.built_by = _began + max(options.limit - later, options.limit / 2)
+    options.built_by = time.monotonic() + max(options.limit - later, options.limit / 2)
     options.folder = Path(tempfile.mkdtemp(prefix="tilesmith-models-"))
     # Each process has a pool of so many to compile Triton's kernels; the default is one for each core.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "8")

@@ -19,7 +19,7 @@ from tilesmith.torch_ops.modules import computed, decisions
 from tilesmith.torch_ops.modules.quick import QUICK
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "models"))
-from kernels import decider
+from would_run import decider
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,8 @@ EPILOGUE = ACTIVATED | {"bias", "residual"}
 WINDOW = frozenset(("stride", "padding", "padding_high", "dilation", "depth"))
 # The features of every fast solver: fp32 sums in a fixed order, operands that may be rounded, and element strides.
 USUAL = frozenset(("acc=fp32", "tf32", "deterministic", "pitch"))
-CONV = EPILOGUE | WINDOW | {"fwd", "bwd", "wrw", "bgrad", "groups"}
+CONVOLUTIONS = frozenset(("fwd", "bwd", "wrw", "bgrad"))
+CONV = EPILOGUE | WINDOW | CONVOLUTIONS | {"groups"}
 GEMM = EPILOGUE | {"gemm", "batch", "alpha", "beta"}
 # Of today: what the plain references compute.
 EVERYTHING = CONV | GEMM | USUAL | SCALED | {"acc=fp64", "acc=int32", "vector", "row_groups", "operand_scales"}

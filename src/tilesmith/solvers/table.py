@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from tilesmith.problems.features import features_of
+from tilesmith.problems.features import CONVOLUTIONS, features_of
 from tilesmith.problems.rewrite import Signature, rewrites
 from tilesmith.solvers import reasons
 from tilesmith.solvers.c.bgrad.solver import BgradSolver
@@ -86,7 +86,8 @@ CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
     ChannelSumsSolver(),  # reads any strides
     CopiedGemmSolver(),
     CopiedGemmSolver(RowGroupsSolver()),
-    *(Relayout(solver, CUDA_COPIES) for solver in _FAST_CUDA),
+    # Products read operands of any strides where they lie.
+    *(Relayout(solver, CUDA_COPIES) for solver in _FAST_CUDA if solver.features & CONVOLUTIONS),
     CudaReferenceSolver(),
 )
 

@@ -28,7 +28,7 @@ AXES = (
     Axis(
         "taps_on_n",
         (0, 1, 2),
-        "0: columns are phases; 1: taps, and results are summed in shared memory; 2: rows of taps, and phases along W.",
+        "Columns are phases (0), taps, with sums in shared memory (1), or rows of taps, with phases along W (2).",
     ),  # fmt: skip
     Axis("tile_d", (), "Positions of a tile along the depth, or images where there is none."),
     Axis("tile_h", (), "Positions of a tile along the height."),

@@ -1,8 +1,8 @@
 """What the kernels of a model's step would be on a GPU, which need not be there: families, estimates, who runs what.
 
-    python benchmarks/models/kernels.py --target sm_90a:132:h200 --models unet resnet50 --kinds training
-    python benchmarks/models/kernels.py --layers          # a line for each problem
-    python benchmarks/models/kernels.py --models convnext_tiny --left > list   # the problems that are left to PyTorch
+    python benchmarks/models/would_run.py --target sm_90a:132:h200 --models unet resnet50 --kinds training
+    python benchmarks/models/would_run.py --layers          # a line for each problem
+    python benchmarks/models/would_run.py --models convnext_tiny --left > list   # the problems that are left to PyTorch
 
 The step is traced with tensors without values. ``optimize`` runs each layer's problem; the backend decides about each
 problem of the graph of forward and backward pass together, after fusion. Estimates are those of the cost model.
