@@ -34,8 +34,9 @@ from typing import get_type_hints
 
 from timings import Timing, timings
 
-from tilesmith.targets.fits.choose import fit_of, parts_of
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.fits.fit import Fit, Unit
+from tilesmith.targets.fits.scaling import parts_of
 from tilesmith.targets.names import parse_target
 
 FITS = Path(__file__).parents[1] / "src" / "tilesmith" / "targets" / "fits"
@@ -56,6 +57,9 @@ def main() -> int:
         "--write", nargs="?", const="", metavar="NAME", help="write the constants made from all timings"
     )
     parser.add_argument("--parts", nargs="+", default=[], metavar="NAME", help="the parts of a fit that are made anew")
+    parser.add_argument(
+        "--like", metavar="NAME", help="the file of the card whose constants, scaled, the parts not named have"
+    )
     parser.add_argument("--judge", type=Path, nargs="+", default=[], metavar="FILE", help="timings that only judge")
     parser.add_argument("--another-day", type=Path, metavar="FILE", help="timings of the same card from another day")
     args = parser.parse_args()
@@ -86,9 +90,7 @@ def main() -> int:
     if args.write is not None:
         module = args.write or card.replace("-", "_")
         source = ", ".join(file.name for file in args.files)
-        if args.parts:
-            source += f": {', '.join(args.parts)}; the other parts are those of {start.card}, scaled"
-        (FITS / f"{module}.py").write_text(text_of(made, source))
+        (FITS / f"{module}.py").write_text(text_of(made, source, args.parts if args.like else (), args.like or ""))
         choose = FITS / "choose.py"
         choose.write_text(with_card(choose.read_text(), module, constant_of(made)))
         print(f"wrote {FITS / module}.py, and its name in {choose}")
@@ -249,19 +251,28 @@ def with_card(text: str, module: str, constant: str) -> str:
     return text[:begin] + body + text[end:]
 
 
-def text_of(fit: Fit, source: str) -> str:
-    """The file of a card: constants to four digits."""
-    parts = [type(getattr(fit, part.name)).__name__ for part in parts_of(fit)]
-    told = textwrap.wrap(f"By `benchmarks/fit.py` from {source}.", 116)
-    lines = [f'"""Constants of the card {fit.card}.', "", *told, '"""', "",
-             "from __future__ import annotations", "",
-             "from tilesmith.targets.fits.fit import (", *(f"    {name}," for name in sorted({*parts, "Fit"})), ")", "",
-             f"{constant_of(fit)} = Fit("]  # fmt: skip
-    for field in fields(fit):
+def text_of(fit: Fit, source: str, parts: Collection[str] = (), like: str = "") -> str:
+    """The file of a card: constants to four digits. Those beside ``parts`` are scaled from the file ``like``."""
+    own = [field for field in fields(fit) if not like or field.name in parts]
+    types = [type(getattr(fit, part.name)).__name__ for part in own if is_dataclass(getattr(fit, part.name))]
+    base = like.upper()
+    rest = f": {', '.join(parts)}; the other parts are those of {like}, scaled" if like else ""
+    told = textwrap.wrap(f"By `benchmarks/fit.py` from {source}{rest}.", 116)
+    names = sorted({*types, *([] if like else ["Fit"])})
+    imports = ["from tilesmith.targets.fits.fit import (", *(f"    {name}," for name in names), ")"]
+    lines = [f'"""Constants of the card {fit.card}.', "", *told, '"""', "", "from __future__ import annotations", ""]
+    if like:
+        lines += ["from dataclasses import replace", "", *imports, f"from tilesmith.targets.fits.{like} import {base}",
+                  "from tilesmith.targets.fits.scaling import scaled", "", f"{constant_of(fit)} = replace(",
+                  f"    scaled({base}, {fit.cores}, {fit.clock_hz!r}, {fit.bytes_per_s!r}),",
+                  f'    card="{fit.card}",']  # fmt: skip
+    else:
+        lines += [*imports, "", f"{constant_of(fit)} = Fit("]
+    for field in own:
         value = getattr(fit, field.name)
         if is_dataclass(value):
             lines.append(f"    {field.name}={type(value).__name__}(")
-            lines += [f"        {own.name}={_rounded(getattr(value, own.name))!r}," for own in fields(value)]
+            lines += [f"        {each.name}={_rounded(getattr(value, each.name))!r}," for each in fields(value)]
             lines.append("    ),")
         else:
             text = f'"{value}"' if isinstance(value, str) else repr(value)

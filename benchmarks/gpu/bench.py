@@ -47,7 +47,6 @@ LONGEST_S = 90.0  # of one problem, beyond its tuning: then something hangs
 DISTURBED = 3  # exit status: all is right, and some times say little; another run takes them again
 MEASURE_S = 6.0  # of one problem: data, checks, cuDNN's own trials, and the races
 WRITE_S = 5.0  # between two writings of the result file
-CUT_SHORT = 0.97  # of the untuned choice's speed: a search that ends with less ran out of time, and is made anew
 
 
 def main() -> int:
@@ -167,8 +166,7 @@ class Results:
     def has(self, *problem: str) -> bool:
         """Whether a problem is measured, and its search, if it found less than the untuned choice, had time enough."""
         row = self._rows.get(problem, {})  # type: ignore[call-overload]
-        found = (row.get("tune") or {}).get("speedup") or 1.0
-        return bool((row.get("bench") or {}).get("status") == "ok" and found > CUT_SHORT)
+        return bool((row.get("bench") or {}).get("status") == "ok" and not tables.is_cut_short(row))
 
     def search(self, *problem: str, any_version: bool = False) -> dict | None:
         """What the search found for a problem that is there; of ``any_version`` of the generator, or else of another

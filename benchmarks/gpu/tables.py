@@ -41,6 +41,7 @@ LATER = (
     "gemm_grouped",
 )
 FEW_CHANNELS = 8
+CUT_SHORT = 0.97  # of the untuned choice's speed
 FIELDS = ("driver_version", "clocks.max.sm", "clocks.max.mem", "clocks.sm", "power.limit", "memory.total")
 Rows = list[dict]
 
@@ -250,7 +251,7 @@ def page(data: dict) -> str:
     machine, lists = data["machine"], {name: merged(rows) for name, rows in data["lists"].items()}
     lines = [
         *summary(lists), "", "The same lists, what else was measured:", "", *summary(lists, MORE), "",
-        *passes_line(data["lists"]), *wall_line(data),
+        *passes_line(data["lists"]), *cut_short_lines(data["lists"]), *wall_line(data),
     ]  # fmt: skip
     for name, rows in lists.items():
         lines += problems(name, rows)
@@ -325,6 +326,26 @@ def passes_line(lists: dict[str, Rows]) -> list[str]:
     many = sum(ratio > 1.1 for ratio in apart)
     return [f"Between passes, the library's time differs by over 10 % on {many} of {len(apart)} problems, at most "
             f"{max(apart):.2f} times.", ""]  # fmt: skip
+
+
+def is_cut_short(row: dict) -> bool:
+    """Whether a search ended with less than the speed of the untuned choice: its time was over."""
+    return ((row.get("tune") or {}).get("speedup") or 1.0) < CUT_SHORT
+
+
+def cut_short_lines(lists: dict[str, Rows]) -> list[str]:
+    """The rows that show less than the kernels can do."""
+    found = [(name, row) for name, rows in lists.items() for row in rows if is_cut_short(row) and ratio(row)]
+    if not found:
+        return []
+    shown = [
+        f"- `{name}` {short(row)}: {ratio(row) or 0.0:.2f}, {(ratio(row) or 0.0) / row['tune']['speedup']:.2f}"
+        for name, row in found
+    ]
+    return [
+        f"{len(found)} of the searches had too little time, and ended with a config that is slower than the untuned "
+        "choice. The ratio in the tables, and that of the untuned choice by the times of the search:", "", *shown, "",
+    ]  # fmt: skip
 
 
 def wall_line(data: dict) -> list[str]:

@@ -94,6 +94,15 @@ def test_several_passes_show_our_median_and_the_fastest_of_the_library():
     assert any(line.startswith("| all convolutions of the first lists | 1 |") for line in lines)
 
 
+def test_searches_that_ended_behind_the_untuned_choice_are_named():
+    good = row(CONV.format(c=8, g=1), 1.5)
+    bad = row(CONV.format(c=8, g=1), 0.9) | {"tune": {"speedup": 0.9, "seconds": 4.0, "trials": 6}}
+    text = "\n".join(tables.cut_short_lines({"some": [good, bad]}))
+    assert text.startswith("1 of the searches")
+    assert f"- `some` {tables.short(bad)}: 0.90, 1.00" in text
+    assert tables.cut_short_lines({"some": [good]}) == []
+
+
 def test_problems_that_constants_were_fitted_on_are_marked():
     from gpu_cases import listed
 

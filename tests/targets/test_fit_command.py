@@ -23,6 +23,7 @@ from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver  # noqa: E402
 from tilesmith.targets.cuda import cuda_target  # noqa: E402
 from tilesmith.targets.fits import choose  # noqa: E402
 from tilesmith.targets.fits.h200 import H200  # noqa: E402
+from tilesmith.targets.fits.scaling import scaled  # noqa: E402
 
 TARGET = cuda_target("sm_90a", 132)
 SIZES = [(m, n, k) for m in (512, 4096) for n in (512, 2048) for k in (256, 1024, 4096)]
@@ -88,6 +89,15 @@ def test_the_file_of_a_card_says_what_was_made():
     names: dict = {}
     exec(compile(ast.parse(text), "fit", "exec"), names)
     assert names["H100_PCIE"] == replace(H200, card="h100-pcie")
+
+
+def test_the_file_of_a_card_with_few_timings_has_its_own_parts_alone():
+    made = replace(scaled(H200, 114, 1.6e9, 1.8e12), card="h100-pcie", halo=replace(H200.halo, start=7))
+    text = command.text_of(made, "timings.jsonl", ["halo"], "h200")
+    names: dict = {}
+    exec(compile(ast.parse(text), "fit", "exec"), names)
+    assert names["H100_PCIE"] == made
+    assert "TileFit" not in text
 
 
 def test_a_card_is_added_behind_the_others():

@@ -141,7 +141,7 @@ def _listed(asked: str, stamp: str) -> tuple[CutlassKernel, ...]:
 
 
 def _told(asked: str) -> list[dict[str, Any]]:
-    """What the generator lists."""
+    """Asks the generator for its list of kernels."""
     try:
         done = subprocess.run(
             [sys.executable, Path(__file__).with_name("listing.py")], input=asked, capture_output=True, text=True,

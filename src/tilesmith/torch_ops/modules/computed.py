@@ -1,4 +1,4 @@
-"""What layers compute: by our kernels or by PyTorch's, and the long way of a call (``quick.py`` has the short one)."""
+"""Computes layers by our kernels or by PyTorch's. ``quick.py`` repeats a layer's last call without these steps."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def convolved(
     layer: Any, x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional = None,
     epilogue: Epilogue = IDENTITY, *, output_size: Any = None, quick: Quick | None = None, options: object = None,
 ) -> torch.Tensor | None:  # fmt: skip
-    """What a convolution makes of ``x`` with this filter and bias; None where the operator does not take the call.
+    """Convolves ``x`` with this filter and bias; returns None where the operator does not take the call.
 
-    With a residual of another shape than the result, too. ``quick`` learns how the call was run; the call depends on
-    ``options`` of the layer.
+    It does not take a residual of another shape than the result. ``quick`` learns how the call was run; the call
+    depends on ``options`` of the layer.
     """
     transposed = layer.transposed
     if not _is_taken(layer, x, w, b, residual):
@@ -140,7 +140,7 @@ def multiplied(
     layer: Any, x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional = None, epilogue: Epilogue = IDENTITY,
     *, quick: Quick | None = None, options: object = None,
 ) -> torch.Tensor | None:  # fmt: skip
-    """What a linear layer makes of ``x``; None where the operator does not take the call, or would not pay.
+    """Multiplies ``x`` as a linear layer does; returns None where the operator does not take it, or would not pay.
 
     ``quick`` and ``options`` as in ``convolved``.
     """
@@ -277,7 +277,7 @@ def _named(call: _Convolution | _Product) -> Any:
 
 
 def _lying(*tensors: Optional) -> tuple[Any, ...]:
-    """What times depend on of tensors of one dtype."""
+    """The dtype, shapes and strides, on which times depend, of tensors of one dtype."""
     first = tensors[0]
     assert first is not None
     return (first.dtype, *[None if each is None else (each.shape, each.stride()) for each in tensors])

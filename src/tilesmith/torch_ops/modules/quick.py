@@ -1,7 +1,7 @@
-"""The short way of a layer's call: what its last call found out, and how the next one sees that the same holds.
+"""Repeats a layer's last call as one launch, after checks that the same plan applies.
 
-A layer that meets tensors like those of its last call is one launch. All else goes the long way (``layers.py``): other
-tensors, options or settings of PyTorch; whatever watches the thread, since the plan refuses to run there.
+A call with other tensors, options or settings of PyTorch takes the full path (``computed.py``). So does a call on a
+thread that PyTorch watches (a tracer, a profiler), because the plan refuses to run there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _is_captured: Callable[[], bool] = getattr(_C, "_cuda_isCurrentStreamCapturing",
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What a call found out, in one piece: another thread may learn something else meanwhile."""
+    """What ``result`` checks and calls: one immutable record, because another thread may replace it meanwhile."""
 
     filter: Callable[[], object]  # a weak reference
     run: Run | None
@@ -67,7 +67,7 @@ class Quick:
 
         Args:
             run: The call where no gradients are recorded, a function of the layer's input, filter, bias and of what is
-                added; it raises ``ArgumentError`` for tensors that lie otherwise. None: the call goes the long way.
+                added; it raises ``ArgumentError`` for tensors that lie otherwise. None: the call takes the full path.
             options: What of the layer the call depends on.
             recorded: The same call where gradients are recorded.
             packed: Whether ``run`` reads a packed form of the filter.
@@ -82,7 +82,7 @@ class Quick:
         )  # fmt: skip
 
     def result(self, x: Any, w: Any, b: Any, z: Any, options: object) -> torch.Tensor | None:
-        """The result of the call; None where it must go the long way."""
+        """The result of the call; None where it must take the full path."""
         held = self.held
         if (
             held is None

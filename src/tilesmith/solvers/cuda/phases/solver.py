@@ -131,7 +131,7 @@ def _fit(target: CudaTarget, wgmma: bool) -> PhasesFit:
 
 
 def _on_n(form: PhasesForm) -> tuple[int, ...]:
-    """What may be columns: phases, all taps, rows of taps (``taps_on_n``)."""
+    """The values of ``taps_on_n`` for this problem: columns are phases, all taps, or rows of taps."""
     d, h, w = form.filter
     taps = d * h * w > 1 and d * h * w * form.cols <= _MAX_TAP_COLUMNS
     rows = d * h > 1 and form.taps[2] > 1 and d * h * form.row_columns <= _MAX_TAP_COLUMNS
