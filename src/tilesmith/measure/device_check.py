@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilesmith.codegen.cuda.scalar import POINTEE, scalar_prelude
-from tilesmith.codegen.symbols import make_source
+from tilesmith.codegen.cuda.unit import Header, scoped, template, unit
 from tilesmith.measure.accuracy import Accuracy, describe_wrong, error_bound, overflow_from
 from tilesmith.measure.arrays import FILL, GuardedArray
 from tilesmith.measure.checker import NAN, Values
@@ -320,8 +320,8 @@ def _length(signature: Signature) -> int:
 
 
 def _source(name: str, kind: np.dtype[Any], target: CudaTarget) -> Source:
-    dtype_name = dtype(str(kind)).name
-    text = Path(__file__).with_name(f"device_{name}.cu").read_text()
-    for hole, value in (("@TYPE@", POINTEE[dtype_name]), ("@DTYPE@", dtype_name)):
-        text = text.replace(hole, value)
-    return make_source("cuda", f"check{name}", dtype_name, "t256", target.arch, scalar_prelude(), text)
+    of = dtype(str(kind)).name
+    load = f"__device__ inline double load(const Element *from, ts_i64 at) {{ return ts_load_{of}(from, at); }}"
+    header = Header(types={"Element": POINTEE[of]}, functions=load)
+    text = scoped(template(Path(__file__).parent, f"device_{name}"))
+    return unit(f"check{name}", of, "t256", target.arch, scalar_prelude(), text, header)
