@@ -79,6 +79,15 @@ def test_kernels_in_c_share_what_is_common_alone():
                     assert name.split(".")[3] in allowed, f"{path}:{line}: imports {name}"
 
 
+def test_other_libraries_kernels_are_known_to_the_table():
+    """Only files whose subject is PyTorch reach their folder."""
+    allowed = {PACKAGE / "solvers/table.py", PACKAGE / "dispatch/empty.py"}
+    for path in modules():
+        if path not in allowed and str(path.parent.relative_to(PACKAGE)) not in TORCH_FOLDERS:
+            for line, name in imported(path):
+                assert not name.startswith("tilesmith.solvers.external"), f"{path}:{line}: imports {name}"
+
+
 def test_every_folder_has_its_place():
     assert {area(path) for path in modules()} - {"__init__", "__main__"} <= set(ORDER)
 
@@ -141,7 +150,7 @@ def test_no_circle_among_files():
     """Imports inside functions count. Only signatures may reach their own key, canonical form and samples."""
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
     imports = file_imports()
-    own = {f"tilesmith.problems.{name}" for name in ("canonical", "func_name", "keys", "samples")}
+    own = {f"tilesmith.problems.{name}" for name in ("canonical", "func_name", "key_text", "keys", "samples")}
     for signature in ("tilesmith.problems.base", "tilesmith.problems.conv", "tilesmith.problems.gemm"):
         imports[signature] -= own
     # The package names the homes of its public names, and imports them when they are asked for.

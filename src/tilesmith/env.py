@@ -283,6 +283,14 @@ def system_databases() -> tuple[str, ...]:
     return tuple(os.path.join(folder, name) for name in names)
 
 
+def takes_part(wanted: bool | None = None) -> bool:
+    """Whether PyTorch's own kernels compete: ``wanted``; None: if PyTorch with CUDA is loaded and EXTERNAL says so."""
+    if wanted is not None:
+        return wanted
+    version = getattr(sys.modules.get("torch"), "version", None)
+    return getattr(version, "cuda", None) is not None and EXTERNAL.get()
+
+
 def check_all() -> None:
     """Read every variable once, so that a bad value is met before work begins."""
     for variable in VARIABLES:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tilesmith.env import takes_part
 from tilesmith.errors import PlanError
 from tilesmith.measure.accuracy import check
 from tilesmith.measure.oracle import oracle
@@ -16,7 +17,6 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args, torch_args
 from tilesmith.solvers.external.candidate import CUDNN
 from tilesmith.solvers.external.library import ConvCall, array_of, library_call
-from tilesmith.solvers.external.names import takes_part
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS, candidates, external_solver
 from tilesmith.targets.cpu import CPU_TARGETS

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tilesmith.db.opening import open_database
 from tilesmith.db.records import UNTUNED, Record, Search
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.solvers.external.names import CUDNN_NAME
+from tilesmith.solvers.external.candidate import CUDNN
 
 TARGET = "sm_90a:132:h200"
 KEYS = [GemmSignature(m=64, n=64 * size, k=128, dtype="bf16").key() for size in (2, 3, 4)]
@@ -42,7 +42,7 @@ def make_database(path):
         database.record_trials(records)
         database.put_result(replace(records[3], origin="tune"))
         if place == 0:
-            library = Record(key, TARGET, CUDNN_NAME, "", time_us=15.0, spread_us=0.2, samples=21)
+            library = Record(key, TARGET, CUDNN.name, "", time_us=15.0, spread_us=0.2, samples=21)
             database.put_result(library)
         database.put_search(Search(key, TARGET, "model", 0, len(records), 6.0, "converged", "2026-11-23T08:00:00Z"))
     broken = trials(KEYS[2])[-1]

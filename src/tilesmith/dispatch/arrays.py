@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,11 +86,7 @@ def describe(name: str, array: Any) -> ArrayLayout:
 
 def check_gradient(name: str, tensor: Any) -> None:
     """Refuse a tensor whose gradient is being recorded: a result without one would be silently wrong."""
-    if not tensor.requires_grad:
-        return
-    from tilesmith.solvers.external.tensors import records_gradients
-
-    if records_gradients():
+    if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
         raise ArgumentError(
             f"{name} requires a gradient, which this call does not record; use torch.no_grad() or {name}.detach()"
         )

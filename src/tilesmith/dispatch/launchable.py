@@ -38,6 +38,7 @@ from tilesmith.dispatch.origin import Options, Origin, kept_filter, restored_fil
 from tilesmith.dispatch.packages import Packages, forget_packages, installed_packages
 from tilesmith.dispatch.plain import tell_of_plain
 from tilesmith.dispatch.request import Request
+from tilesmith.env import takes_part
 from tilesmith.errors import (
     ArgumentError,
     CompileError,
@@ -57,7 +58,6 @@ from tilesmith.problems.limits import refuse_empty
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.executable import Bound, Executable, Prepared
 from tilesmith.runtime.torch_rules import between_graphs, capture_of_thread
-from tilesmith.solvers.external.names import takes_part
 from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import memo

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from tilesmith.db.layers import Layers
 from tilesmith.db.records import Record, Search
 from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.external.names import takes_part
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.tune import session
@@ -30,7 +29,7 @@ class Place:
 
     def job(self, signature: Signature) -> Job:
         """The candidates of a problem, as a first call measures them. Raises ``NoSolutionError``."""
-        return make_job(signature, self.target, "find", device=self.ordinal, external=takes_part(self.external))
+        return make_job(signature, self.target, "find", device=self.ordinal, external=self.external)
 
 
 @dataclass(frozen=True)

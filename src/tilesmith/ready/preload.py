@@ -33,6 +33,7 @@ from tilesmith.dispatch.planning import existing_config, held_plan
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide, from_package, resolve
 from tilesmith.dispatch.spec.choice import spec_choice
+from tilesmith.env import takes_part
 from tilesmith.errors import (
     ArgumentError,
     CommandError,
@@ -44,7 +45,6 @@ from tilesmith.errors import (
 from tilesmith.problems.driver import parse_problem, read_commands
 from tilesmith.problems.rewrite import Signature
 from tilesmith.ready.sources import write_sources
-from tilesmith.solvers.external.names import takes_part
 from tilesmith.targets.detect import usable_cores
 from tilesmith.targets.names import as_target
 from tilesmith.targets.target import Target

@@ -15,11 +15,10 @@ from tilesmith.errors import FileFormatError
 from tilesmith.reading import lines_named
 from tilesmith.report.places import place_of_records
 from tilesmith.report.records import FAILED, OK, Finding, Rival, Source
-from tilesmith.solvers.external.names import CUBLAS_NAME, CUDNN_NAME
+from tilesmith.solvers.table import external_solver
 
 LONGEST_LINE, MOST_PIPED = 1 << 20, 1 << 30  # bytes of a line and of a pipe
 SHOWN = 5  # warnings of one input
-_LIBRARIES = {CUDNN_NAME: "cudnn", CUBLAS_NAME: "cublas"}
 
 Key = tuple[str, str]
 
@@ -100,14 +99,15 @@ def _source(held: _Held, name: str, kind: str, warnings: Iterable[str]) -> Sourc
 def _finding(held: _Held, key: Key) -> Finding:
     trials = tuple(held.trials.get(key, ()))
     ranking = in_order(held.results.get(key, ())) or in_order(trials)
-    ours = [record for record in ranking if record.solver not in _LIBRARIES]
+    libraries = {record.solver: library for record in ranking if (library := external_solver(record.solver))}
+    ours = [record for record in ranking if record.solver not in libraries]
     good = [record for record in ours if record.ok]
     # Today's kernels first, as a call chooses them.
     best = next((record for record in good if not is_outdated(record)), good[0] if good else None)
     rivals = tuple(
-        Rival(_LIBRARIES[record.solver], record.time_us, record.spread_us, record.config)
+        Rival(libraries[record.solver].library, record.time_us, record.spread_us, record.config)
         for record in ranking
-        if record.solver in _LIBRARIES and record.ok and record.time_us
+        if record.solver in libraries and record.ok and record.time_us
     )
     shown = best or (ours[0] if ours else None)
     search = held.searches.get(key)

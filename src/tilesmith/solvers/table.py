@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from tilesmith.env import takes_part
 from tilesmith.problems.features import CONVOLUTIONS, features_of
 from tilesmith.problems.rewrite import Signature, rewrites
 from tilesmith.solvers import reasons
@@ -131,12 +132,13 @@ def external_solver(name: str) -> LibrarySolver | None:
 
 
 def candidates(
-    signature: Signature, target: Target, names: Collection[str] | None = None, external: bool = False
+    signature: Signature, target: Target, names: Collection[str] | None = None, external: bool | None = False
 ) -> tuple[Candidate, ...]:
     """Every solver on every form of ``signature``, accepted or rejected with its reason, in order of priority.
 
     ``names`` limits them to some. Under a ``workspace_limit`` each has only the configs that obey it. With ``external``
-    the other libraries' kernel for the problem comes last, so that a tie goes to one of ours, and whatever the names.
+    the other libraries' kernel for the problem comes last, so that a tie goes to one of ours, and whatever the names
+    (None: where ``takes_part``).
     """
     limit = signature.workspace_limit
     forms = [(rewrite.name, rewrite.signature.geometry) for rewrite in rewrites(signature)]
@@ -147,7 +149,7 @@ def candidates(
         for form, mark, geometry, features in asked
         if names is None or solver.name + mark in names
     ]
-    if external and isinstance(target, CudaTarget):
+    if isinstance(target, CudaTarget) and takes_part(external):
         problem = signature.geometry
         for solver in (each for each in EXTERNAL_SOLVERS if each.takes(problem)):
             verdict = refusal(solver, features_of(problem)) or solver.applicable(problem, target)

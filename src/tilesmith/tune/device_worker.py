@@ -15,7 +15,6 @@ from tilesmith.measure.oracle import Oracle
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.executable import Executable
-from tilesmith.solvers.external.candidate import LibrarySolver
 from tilesmith.solvers.table import external_solver
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.toolchain.cache import ArtifactCache
@@ -69,9 +68,8 @@ class DeviceWorker:
     def load(self, request: Load) -> Loaded | Refused:
         """Check a plan, or another library's kernel; if it is right, keep it for races."""
         self.report.write(request.name)
-        solver = external_solver(request.solver)
-        if solver is not None:
-            return self._load_external(request, solver)
+        if external_solver(request.solver) is not None:
+            return self._load_external(request)
         executable = Executable(request.plan, [Path(path) for path in request.artifacts])
         verdict = self.bench.check(executable)
         if not verdict.ok:
@@ -90,8 +88,10 @@ class DeviceWorker:
         verdict = self.bench.certify(self.executables[request.name])
         return Certified() if verdict.ok else refused(verdict)
 
-    def _load_external(self, request: Load, solver: LibrarySolver) -> Loaded | Refused:
+    def _load_external(self, request: Load) -> Loaded | Refused:
         """Load another library's kernel, on the stream and the arguments of this problem."""
+        solver = external_solver(request.solver)
+        assert solver is not None
         if self._external is None:
             bench = self.bench
             self._external = self._held.enter_context(

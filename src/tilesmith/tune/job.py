@@ -18,7 +18,7 @@ from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, Target
-from tilesmith.toolchain.build import Toolchain, find_toolchain
+from tilesmith.toolchain.toolchains import Toolchain, find_toolchain
 from tilesmith.tune.space import Point, SolverSpace, points
 
 
@@ -94,7 +94,7 @@ class Job:
 
 def make_job(
     signature: Signature, target: Target, origin: str, among: Sequence[Candidate] | None = None, device: int = 0,
-    external: bool = False,
+    external: bool | None = False,
 ) -> Job:  # fmt: skip
     """Gather the facts. Raises ``NoSolutionError`` if no solver fits, and ``NoCompilerError``."""
     compiler = find_toolchain(target)

@@ -17,7 +17,6 @@ from tilesmith.measure.device_check import can_check_on_device
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.plan.records import Plan
 from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.external.names import takes_part
 from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.detect import usable_cores
@@ -130,7 +129,7 @@ def tune(
     require_memory(wanted, "what a search checks against")
     finding = strategy == "defaults"
     budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1], hard or not finding, started)
-    job = make_job(signature, target, "find" if finding else TUNE, among, device, takes_part(external))
+    job = make_job(signature, target, "find" if finding else TUNE, among, device, external)
     budget.external = bool(job.external_points)
     solvers = worthwhile(list(job.solvers.values()))
     search = _Search(job, STRATEGIES[strategy](solvers, seed), database, budget, progress or silent)

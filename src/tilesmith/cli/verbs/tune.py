@@ -26,6 +26,7 @@ from tilesmith.cli.options import (
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.terminal import CsvLines, budget_start, complain, note, print_json
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
+from tilesmith.env import takes_part
 from tilesmith.errors import ArgumentError
 from tilesmith.fleet.session import FleetOptions
 from tilesmith.ready.console import width_of
@@ -37,7 +38,6 @@ from tilesmith.ready.telling import Effort
 from tilesmith.ready.watch import TunedRow, Watch, tasks_of
 from tilesmith.ready.watch_display import watching
 from tilesmith.ready.watch_lines import summary_table, summary_words
-from tilesmith.solvers.external.names import takes_part
 from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.tune.progress import FAILED, LATE, Ended, Event
 from tilesmith.tune.session import STRATEGIES

@@ -12,13 +12,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tilesmith.env import takes_part
 from tilesmith.errors import PlanError
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import CONV, GEMM
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers import reasons
-from tilesmith.solvers.external.names import CUBLAS_NAME, CUDNN_NAME, takes_part
 from tilesmith.solvers.solver import (
     Accepted,
     Axis,
@@ -112,7 +112,7 @@ class LibrarySolver(Unranked):
 
 _SUMS = frozenset(("acc=fp32", "acc=fp64", "tf32", "pitch"))
 # cuDNN is asked for its fastest kernels, of which some add up in no fixed order.
-CUDNN = LibrarySolver(CUDNN_NAME, "cudnn", _SUMS | CONV - {"bgrad", "padding_high"})
-CUBLAS = LibrarySolver(CUBLAS_NAME, "cublas", _SUMS | GEMM | {"deterministic"})
+CUDNN = LibrarySolver("torch_cudnn", "cudnn", _SUMS | CONV - {"bgrad", "padding_high"})
+CUBLAS = LibrarySolver("torch_cublas", "cublas", _SUMS | GEMM | {"deterministic"})
 
 EXTERNAL_SOLVERS = (CUDNN, CUBLAS)

@@ -53,8 +53,3 @@ def matrix_tensor(array: np.ndarray[Any, Any], view: MatrixView) -> torch.Tensor
     shape = (view.batch, view.rows, view.columns)
     # PyTorch refuses read-only memory with a warning; nothing here writes to it.
     return from_numpy(np.lib.stride_tricks.as_strided(array, shape, strides))
-
-
-def records_gradients() -> bool:
-    """Whether operations on tensors are being recorded for a backward pass."""
-    return torch.is_grad_enabled()

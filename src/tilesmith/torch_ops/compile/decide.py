@@ -14,9 +14,9 @@ from tilesmith.dispatch.choice import DATABASE, NEAREST, PACKAGES, SPEC, Choice
 from tilesmith.dispatch.locations import named_databases, open_cache, strict_cache, target_of
 from tilesmith.dispatch.packages import installed_packages
 from tilesmith.dispatch.request import Request
+from tilesmith.env import takes_part
 from tilesmith.errors import NoSolutionError, ProblemError, TilesmithError
 from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.external.names import takes_part
 from tilesmith.targets.target import Target
 from tilesmith.torch_ops.compile.expectation import expectation
 from tilesmith.torch_ops.compile.races import remembered_race
