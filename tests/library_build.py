@@ -21,9 +21,9 @@ from tilesmith.runtime.executable import Executable
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.target import Target
-from tilesmith.toolchain.build import unit_text
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.compilers import find_compiler
+from tilesmith.toolchain.toolchains import unit_text
 
 CSRC = Path(tilesmith.runtime.__file__).parent / "csrc"
 TYPES = (CSRC / "ts_types.h").read_text()

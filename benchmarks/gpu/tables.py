@@ -20,7 +20,8 @@ from pathlib import Path
 from tilesmith.problems.driver import command_of, is_key, parse_problem
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.keys import epilogue_text, parse_key
+from tilesmith.problems.key_text import epilogue_text
+from tilesmith.problems.keys import parse_key
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.toolchain.nvrtc import find_nvrtc
 

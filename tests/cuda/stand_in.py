@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tilesmith.codegen.cuda.mma import mma_prelude
 from tilesmith.plan.records import Source
-from tilesmith.toolchain.build import unit_text
+from tilesmith.toolchain.toolchains import unit_text
 
 HERE = Path(__file__).parent
 LAUNCHER = ctypes.CFUNCTYPE(

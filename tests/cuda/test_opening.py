@@ -11,7 +11,7 @@ import pytest
 import tilesmith
 from tilesmith.errors import LaunchError, TargetError
 from tilesmith.runtime import opening
-from tilesmith.targets import cuda_driver
+from tilesmith.targets.driver import driver
 
 # What has been imported when the call returns.
 LIGHT = """
@@ -46,7 +46,7 @@ def test_what_does_not_exist_is_left_to_the_call_that_uses_it(cuda, monkeypatch)
     monkeypatch.setenv("TILESMITH_LIBCUDA", "/nowhere/libcuda.so.1")
     opened("cuda")
     with pytest.raises(LaunchError, match="no CUDA driver"):
-        cuda_driver.driver()
+        driver()
     for name in ("cpu", "gpu", "cuda:x", 0):
         with pytest.raises(TargetError, match=f"device {name!r}"):
             tilesmith.open_device(name)

@@ -14,7 +14,8 @@ from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.keys import epilogue_text, parse_epilogue, parse_key
+from tilesmith.problems.key_text import epilogue_text
+from tilesmith.problems.keys import parse_epilogue, parse_key
 
 
 @given(conv_signatures())

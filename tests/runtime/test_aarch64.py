@@ -29,9 +29,9 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.names import parse_target
-from tilesmith.toolchain.build import unit_text
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.compilers import _zig, find_compiler
+from tilesmith.toolchain.toolchains import unit_text
 from torch_answer import to_logical, torch_answer, torch_gemm
 
 TARGET = parse_target("aarch64:2:neoverse-n1")

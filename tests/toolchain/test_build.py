@@ -15,8 +15,9 @@ from tilesmith.plan.records import Source
 from tilesmith.targets.cpu import CPU_TARGETS
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain import compilers
-from tilesmith.toolchain.build import build_unit, unit_text
+from tilesmith.toolchain.build import build_unit
 from tilesmith.toolchain.compilers import command_line, find_compiler
+from tilesmith.toolchain.toolchains import unit_text
 
 PRELUDE = "typedef long long ll;\nstatic inline ll twice(ll x) { return 2 * x; }\n"
 

@@ -11,10 +11,11 @@ from tilesmith.plan.records import Source
 from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain import nvrtc as nvrtc_module
-from tilesmith.toolchain.build import build_unit, find_toolchain
+from tilesmith.toolchain.build import build_unit
 from tilesmith.toolchain.cache import ArtifactCache, artifact_key
 from tilesmith.toolchain.nvrtc import Nvrtc, find_nvrtc
 from tilesmith.toolchain.resources import read_resources
+from tilesmith.toolchain.toolchains import find_toolchain
 
 H200 = CUDA_TARGETS["sm_90a"]
 TEXT = """extern "C" __global__ void ts_copy(float *y, const float *x, long long n) {
@@ -97,7 +98,7 @@ def test_too_old_and_missing_are_one_line(monkeypatch):
     ):
         Nvrtc("/x", (12, 2)).flags(CUDA_TARGETS["sm_100a"])
     nvrtc_module._find.cache_clear()
-    monkeypatch.setattr(nvrtc_module, "_candidates", lambda homes: iter(["/nowhere/libnvrtc.so.13"]))
+    monkeypatch.setattr(nvrtc_module, "candidates", lambda homes: iter(["/nowhere/libnvrtc.so.13"]))
     with pytest.raises(NoCompilerError, match="no NVRTC.*pip install nvidia-cuda-nvrtc"):
         find_nvrtc()
     nvrtc_module._find.cache_clear()

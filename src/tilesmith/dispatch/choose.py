@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tilesmith.db.layers import Answer
 from tilesmith.db.records import Record
-from tilesmith.dispatch.choice import DATABASE, MEASUREMENT, NEAREST, NEIGHBOUR, PREDICTION, SPEC, Choice, Considered
+from tilesmith.dispatch.choice import DATABASE, MEASUREMENT, NEAREST, PREDICTION, SPEC, Choice, Considered
 from tilesmith.errors import NoSolutionError
 from tilesmith.measure.timing import preferred
 from tilesmith.solvers.solver import Accepted
@@ -33,22 +33,6 @@ class Option:
     @property
     def accepted(self) -> bool:
         return isinstance(self.candidate.verdict, Accepted)
-
-
-@dataclass(frozen=True)
-class Suited:
-    """A record of a neighbouring problem, the config that it proposes for this one, and what that is expected to take.
-
-    ``seconds`` are the estimate for this problem times what the estimate of the neighbour was off.
-    """
-
-    answer: Answer
-    config: str
-    seconds: float
-
-    @property
-    def solver(self) -> str:
-        return self.answer.record.solver
 
 
 @dataclass(frozen=True)
@@ -98,21 +82,6 @@ def choose(
         pick = min(left, key=_expected)
         return _decided(trace, pick.candidate.name, pick.config, PREDICTION)
     return Unknown(trace)
-
-
-def suits(suited: Sequence[Suited]) -> Choice | None:
-    """The choice among what a neighbour's records propose: the least expected time, the first one of equals."""
-    if not suited:
-        return None
-    best = min(suited, key=lambda one: one.seconds)
-    shown: dict[str, Considered] = {}
-    for one in sorted(suited, key=lambda one: (one is not best, one.seconds)):  # the best of each solver
-        line = Considered(one.solver, "", one.config, one.seconds * 1e6, layer=one.answer.layer, chosen=one is best)
-        shown.setdefault(one.solver, line)
-    answer = best.answer
-    return Choice(
-        best.solver, best.config, NEIGHBOUR, answer.layer, None, tuple(shown.values()), answer.role, answer.record
-    )
 
 
 def _expected(option: Option) -> tuple[bool, float]:

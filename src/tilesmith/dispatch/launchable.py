@@ -51,7 +51,7 @@ from tilesmith.errors import (
 )
 from tilesmith.log import start_logging
 from tilesmith.plan.records import Plan, Slot
-from tilesmith.problems import canonical, keys  # noqa: F401
+from tilesmith.problems import canonical, key_text  # noqa: F401
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.limits import refuse_empty

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.db.layers import Answer
-from tilesmith.dispatch.choice import Choice
-from tilesmith.dispatch.choose import NOTHING, Suited, matches, suits, usable
+from tilesmith.dispatch.choice import NEIGHBOUR, Choice, Considered
+from tilesmith.dispatch.choose import NOTHING, matches, usable
 from tilesmith.dispatch.facts import Measured, bare_options_of
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import ProblemError
@@ -28,6 +28,22 @@ from tilesmith.targets.target import Target
 
 SLOWEST = 1.5  # times the fastest: what was slower there is not asked here
 _log = logging.getLogger("tilesmith.dispatch")
+
+
+@dataclass(frozen=True)
+class Suited:
+    """A record of a neighbouring problem, the config that it proposes for this one, and what that is expected to take.
+
+    ``seconds`` are the estimate for this problem times what the estimate of the neighbour was off.
+    """
+
+    answer: Answer
+    config: str
+    seconds: float
+
+    @property
+    def solver(self) -> str:
+        return self.answer.record.solver
 
 
 def by_neighbour(
@@ -44,11 +60,26 @@ def by_neighbour(
         suited = [
             one for one in suited_of(request, key, held) if (one.solver, one.answer.record.revision) not in failed
         ]
-        found = suits([one for one in suited if (one.solver, one.config) not in without])
+        found = _best([one for one in suited if (one.solver, one.config) not in without])
         if found is not None:
             _log.info("no database holds this problem: it gets the config of its neighbour %s in %s", key, found.layer)
             return found
     return None
+
+
+def _best(suited: Sequence[Suited]) -> Choice | None:
+    """The choice among what a neighbour's records propose: the least expected time, the first one of equals."""
+    if not suited:
+        return None
+    best = min(suited, key=lambda one: one.seconds)
+    shown: dict[str, Considered] = {}
+    for one in sorted(suited, key=lambda one: (one is not best, one.seconds)):  # the best of each solver
+        line = Considered(one.solver, "", one.config, one.seconds * 1e6, layer=one.answer.layer, chosen=one is best)
+        shown.setdefault(one.solver, line)
+    answer = best.answer
+    return Choice(
+        best.solver, best.config, NEIGHBOUR, answer.layer, None, tuple(shown.values()), answer.role, answer.record
+    )
 
 
 def suited_of(request: Request, key: str, held: Sequence[Answer]) -> list[Suited]:

@@ -11,12 +11,12 @@ from tilesmith.dispatch.packaged import advice, plan_of
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import CompileError, NoCompilerError, NoSolutionError, PlanError
 from tilesmith.plan.assemble import assemble
-from tilesmith.plan.serial import encode, read_head
+from tilesmith.plan.serial import Serial
 from tilesmith.problems.driver import command_or_key, is_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.old_names import read_config
-from tilesmith.solvers.solver import Config
+from tilesmith.solvers.solver import Config, parse_config
 from tilesmith.solvers.table import Candidate
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.plans import HeldPlan, find_plan, keep_plan
@@ -73,10 +73,11 @@ def build(request: Request, candidate: Candidate, config: str) -> BuiltPlan:
 def existing_config(candidate: Candidate, config: str, target: Target) -> Config:
     """The config; ``PlanError`` for one that the solver does not have here (an imported record may say anything)."""
     try:
-        found = read_config(candidate.name, config)
+        found = parse_config(config)
     except ValueError:
         raise PlanError(f"{candidate.name}: {config!r} is not NAME=INTEGER ...") from None
-    if not candidate.solver.search_space(candidate.geometry, target).contains(found):
+    space = candidate.solver.search_space(candidate.geometry, target)
+    if not space.contains(found) and not space.contains(found := read_config(candidate.name, config)):
         raise PlanError(f"{candidate.name}: config {config!r} is outside the search space")
     return found
 
@@ -93,6 +94,7 @@ def _make(request: Request, candidate: Candidate, config: str) -> BuiltPlan:
     provenance = f"{candidate.name}/{revision} generator {generator_digest(target.family)}"
     digests = [artifact.digest for artifact in artifacts]
     plan = assemble(draft, request.signature, candidate.name, config, target, digests, provenance)
-    keep_plan(cache, plan, revision, target)
+    serial = Serial.of(plan)
+    keep_plan(cache, serial, revision, target)
     by_digest = {artifact.digest: artifact for artifact in artifacts}
-    return BuiltPlan(read_head(encode(plan)), tuple(by_digest[digest] for digest in plan.artifacts), remembered=False)
+    return BuiltPlan(serial, tuple(by_digest[digest] for digest in plan.artifacts), remembered=False)

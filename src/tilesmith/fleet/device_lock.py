@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tilesmith.errors import FleetError, LaunchError
-from tilesmith.targets.cuda_driver import device_ordinal, driver
+from tilesmith.targets.cuda_driver import device_ordinal
+from tilesmith.targets.driver import driver
 from tilesmith.toolchain import files
 
 WAIT_S = 60.0

@@ -35,9 +35,9 @@ from tilesmith.targets.cuda import ptx_target
 from tilesmith.targets.detect import host_target, usable_cores
 from tilesmith.targets.names import as_target
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
-from tilesmith.toolchain.build import find_toolchain
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.processes import Processes
+from tilesmith.toolchain.toolchains import find_toolchain
 
 _log = logging.getLogger("tilesmith.package")
 

@@ -23,41 +23,30 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
 from tilesmith.errors import PlanError
 from tilesmith.plan.check import check_plan
-from tilesmith.plan.check_map import MAX_MAP_RANK
-from tilesmith.plan.records import (
-    Extent,
-    Im2col,
-    Integer,
-    Launch,
-    Memset,
-    Parameter,
-    Plan,
-    Pointer,
-    Real,
-    Slot,
-    Space,
-    Step,
-    TensorMap,
+from tilesmith.plan.decode import (
+    FAMILIES,
+    HEADER,
+    INTEGER,
+    LAUNCH,
+    MAGIC,
+    MEMSET,
+    MOST_BYTES,
+    POINTER,
+    REAL,
+    TENSOR_MAP,
+    VERSION,
+    check_header,
+    decode,
 )
+from tilesmith.plan.records import Integer, Memset, Plan, Pointer, Real, Step, TensorMap
 
-MAGIC = b"TSPLAN\r\n"
-VERSION = 2
-MOST_BYTES = 1 << 20  # of a serialised plan: decoding takes many times as many
-_HEADER = struct.Struct("<8sIIQ")
-_SEALED_FROM = 16  # the CRC covers the length and the body
-_LAUNCH, _MEMSET = 1, 2
-_POINTER, _INTEGER, _REAL, _TENSOR_MAP = 1, 2, 3, 4
-_FAMILIES = ("cpu", "cuda")
+__all__ = ["MOST_BYTES", "Serial", "check_header", "decode", "encode", "read_head"]
 _COUNT, _SIZES = struct.Struct("<I"), struct.Struct("<4q2IB")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -77,6 +66,13 @@ class Serial:
         """The whole plan, decoded when it is first asked for."""
         return decode(self.data)
 
+    @classmethod
+    def of(cls, plan: Plan) -> Serial:
+        """``plan`` serialised; it need not be decoded."""
+        made = cls(encode(plan), plan.problem, plan.target, plan.solver, plan.config, plan.family, plan.artifacts)
+        made.__dict__["plan"] = plan
+        return made
+
 
 def encode(plan: Plan) -> bytes:
     """The bytes of ``plan``; ``PlanError`` if it breaks a rule of ``plan.check``."""
@@ -85,7 +81,7 @@ def encode(plan: Plan) -> bytes:
     for text in (plan.problem, plan.target, plan.solver, plan.config, plan.provenance):
         out.text(text)
     out.pack("qqqqIIB", plan.packed_bytes, plan.workspace_bytes, plan.scratch_offset, plan.scratch_stride,
-             plan.threads, plan.alignment, _FAMILIES.index(plan.family))  # fmt: skip
+             plan.threads, plan.alignment, FAMILIES.index(plan.family))  # fmt: skip
     out.pack("I", len(plan.slots))
     for slot in plan.slots:
         out.text(slot.name)
@@ -100,17 +96,10 @@ def encode(plan: Plan) -> bytes:
         for step in steps:
             out.step(step)
     body = b"".join(out.parts)
-    _check_length(_HEADER.size + len(body))
-    length = struct.pack("<Q", _HEADER.size + len(body))
+    if HEADER.size + len(body) > MOST_BYTES:
+        raise PlanError(f"plan of {HEADER.size + len(body)} bytes; a plan has at most {MOST_BYTES}")
+    length = struct.pack("<Q", HEADER.size + len(body))
     return MAGIC + struct.pack("<II", VERSION, zlib.crc32(length + body)) + length + body
-
-
-def decode(data: bytes) -> Plan:
-    """The plan that ``data`` holds; ``PlanError`` if any byte is not as ``encode`` wrote it."""
-    try:
-        return _decode(data)
-    except PlanError as error:  # one line, whatever a damaged plan calls its parts
-        raise PlanError("".join(c if c.isprintable() else "?" for c in str(error))) from None
 
 
 def read_head(data: bytes) -> Serial:
@@ -121,12 +110,12 @@ def read_head(data: bytes) -> Serial:
     number = _COUNT.unpack_from
     try:
         texts = []
-        at = _HEADER.size
+        at = HEADER.size
         for _ in range(5):
             begin = at + 4
             at = begin + number(data, at)[0]
             texts.append(data[begin:at])
-        family = _FAMILIES[data[at + _SIZES.size - 1]]
+        family = FAMILIES[data[at + _SIZES.size - 1]]
         at += _SIZES.size
         slots = number(data, at)[0]
         at += 4
@@ -143,44 +132,6 @@ def read_head(data: bytes) -> Serial:
         raise PlanError(f"plan counts {count} artifacts at byte {at}, more than it has bytes")
     artifacts = tuple([digests[i : i + 64] for i in range(0, len(digests), 64)])
     return Serial(data, problem, target, solver, config, family, artifacts)
-
-
-def check_header(data: bytes) -> None:
-    """``PlanError`` unless these are all the bytes of a plan of this version."""
-    if len(data) < _HEADER.size or data[:8] != MAGIC:
-        raise PlanError(f"these {len(data)} bytes are no plan")
-    _, version, crc, length = _HEADER.unpack_from(data)
-    if version != VERSION:
-        raise PlanError(f"plan of version {version}, this is version {VERSION}")
-    if length != len(data):
-        raise PlanError(f"plan of {length} bytes, got {len(data)}")
-    _check_length(length)
-    if crc != zlib.crc32(data[_SEALED_FROM:]):
-        raise PlanError("plan is damaged: its checksum is wrong")
-
-
-def _check_length(length: int) -> None:
-    if length > MOST_BYTES:
-        raise PlanError(f"plan of {length} bytes; a plan has at most {MOST_BYTES}")
-
-
-def _decode(data: bytes) -> Plan:
-    check_header(data)
-    read = _Reader(data, _HEADER.size)
-    problem, target, solver, config, provenance = (read.text() for _ in range(5))
-    packed, workspace, scratch_offset, scratch_stride, threads, alignment, family = read.unpack("qqqqIIB")
-    if family >= len(_FAMILIES):
-        raise PlanError(f"plan of unknown family {family}")
-    plan = Plan(
-        problem=problem, target=target, solver=solver, config=config, slots=read.many(read.slot),
-        artifacts=read.many(lambda: read.take(32).hex()), prepare=read.many(read.step), run=read.many(read.step),
-        packed_bytes=packed, workspace_bytes=workspace, scratch_offset=scratch_offset, scratch_stride=scratch_stride,
-        threads=threads, alignment=alignment, provenance=provenance, family=_FAMILIES[family],
-    )  # fmt: skip
-    if read.at != len(data):
-        raise PlanError(f"plan ends at byte {read.at} of {len(data)}")
-    check_plan(plan)
-    return plan
 
 
 class _Writer:
@@ -201,25 +152,25 @@ class _Writer:
     def step(self, step: Step) -> None:
         if isinstance(step, Memset):
             p = step.pointer
-            self.pack("BBIqqB", _MEMSET, p.space, p.index, p.offset, step.nbytes, step.value)
+            self.pack("BBIqqB", MEMSET, p.space, p.index, p.offset, step.nbytes, step.value)
             return
-        self.pack("BI", _LAUNCH, step.artifact)
+        self.pack("BI", LAUNCH, step.artifact)
         self.text(step.symbol)
         self.pack("10q?I", *step.grid, *step.block, *step.cluster, step.shared_bytes, step.programmatic,
                   len(step.parameters))  # fmt: skip
         for parameter in step.parameters:
             if isinstance(parameter, Pointer):
-                self.pack("BBIq", _POINTER, parameter.space, parameter.index, parameter.offset)
+                self.pack("BBIq", POINTER, parameter.space, parameter.index, parameter.offset)
             elif isinstance(parameter, Integer):
-                self.pack("Bq", _INTEGER, parameter.value)
+                self.pack("Bq", INTEGER, parameter.value)
             elif isinstance(parameter, Real):
-                self.pack("Bd", _REAL, parameter.value)
+                self.pack("Bd", REAL, parameter.value)
             else:
                 self.tensor_map(parameter)
 
     def tensor_map(self, made: TensorMap) -> None:
         p, rank = made.pointer, len(made.dims)
-        self.pack("BBIq", _TENSOR_MAP, p.space, p.index, p.offset)
+        self.pack("BBIq", TENSOR_MAP, p.space, p.index, p.offset)
         self.text(made.dtype)
         self.pack(f"I{3 * rank - 1}qqqB", rank, *made.dims, *made.strides, *made.element_strides, made.swizzle,
                   made.l2_promotion, made.im2col is not None)  # fmt: skip
@@ -228,98 +179,3 @@ class _Writer:
         else:
             window = made.im2col
             self.pack(f"{2 * rank - 2}q", *window.lower, *window.upper, window.channels, window.pixels)
-
-
-class _Reader:
-    def __init__(self, data: bytes, at: int) -> None:
-        self.data = data
-        self.at = at
-
-    def take(self, count: int) -> bytes:
-        if count > len(self.data) - self.at:
-            raise PlanError(f"plan ends inside a field at byte {self.at}")
-        self.at += count
-        return self.data[self.at - count : self.at]
-
-    def unpack(self, layout: str) -> tuple[int, ...]:
-        return struct.unpack("<" + layout, self.take(struct.calcsize("<" + layout)))
-
-    def text(self) -> str:
-        (count,) = self.unpack("I")
-        try:
-            return self.take(count).decode()
-        except UnicodeDecodeError:
-            raise PlanError(f"plan holds text that is not UTF-8 before byte {self.at}") from None
-
-    def many(self, one: Callable[[], T]) -> tuple[T, ...]:
-        (count,) = self.unpack("I")
-        if count > len(self.data) - self.at:  # each takes a byte at least
-            raise PlanError(f"plan counts {count} entries at byte {self.at}, more than it has bytes")
-        return tuple(one() for _ in range(count))
-
-    def slot(self) -> Slot:
-        name, dtype = self.text(), self.text()
-        (axes,) = self.unpack("I")
-        if axes > len(self.data) - self.at:
-            raise PlanError(f"slot {name} has {axes} axes")
-        numbers = self.unpack(f"{2 * axes}q")
-        nbytes, is_output = self.unpack("qB")
-        if is_output > 1:
-            raise PlanError(f"slot {name}: is_output {is_output} is not 0 or 1")
-        return Slot(name, dtype, numbers[:axes], numbers[axes:], nbytes, bool(is_output))
-
-    def step(self) -> Step:
-        (kind,) = self.unpack("B")
-        if kind == _MEMSET:
-            pointer = self.pointer()
-            return Memset(pointer, *self.unpack("qB"))
-        if kind != _LAUNCH:
-            raise PlanError(f"step of unknown kind {kind}")
-        (artifact,) = self.unpack("I")
-        symbol = self.text()
-        *numbers, programmatic = self.unpack("10qB")
-        if programmatic > 1:
-            raise PlanError(f"{symbol}: programmatic {programmatic} is not 0 or 1")
-        grid, block, cluster = (_extent(tuple(numbers[i : i + 3])) for i in (0, 3, 6))
-        parameters = self.many(self.parameter)
-        return Launch(artifact, symbol, grid, parameters, block, cluster, numbers[9], bool(programmatic))
-
-    def parameter(self) -> Parameter:
-        (kind,) = self.unpack("B")
-        if kind == _POINTER:
-            return self.pointer()
-        if kind == _INTEGER:
-            return Integer(*self.unpack("q"))
-        if kind == _TENSOR_MAP:
-            return self.tensor_map()
-        if kind != _REAL:
-            raise PlanError(f"parameter of unknown kind {kind}")
-        return Real(*self.unpack("d"))
-
-    def tensor_map(self) -> TensorMap:
-        pointer, dtype = self.pointer(), self.text()
-        (rank,) = self.unpack("I")
-        if not 1 <= rank <= MAX_MAP_RANK:
-            raise PlanError(f"tensor map of rank {rank}; ranks are 1 to {MAX_MAP_RANK}")
-        dims, strides, steps = self.unpack(f"{rank}q"), self.unpack(f"{rank - 1}q"), self.unpack(f"{rank}q")
-        swizzle, promotion, has_window = self.unpack("qqB")
-        if has_window > 1 or (has_window and rank < 3):
-            raise PlanError(f"tensor map of rank {rank}: is_im2col {has_window}")
-        box: tuple[int, ...] = ()
-        window = None
-        if has_window:
-            lower, upper = self.unpack(f"{rank - 2}q"), self.unpack(f"{rank - 2}q")
-            window = Im2col(lower, upper, *self.unpack("qq"))
-        else:
-            box = self.unpack(f"{rank}q")
-        return TensorMap(pointer, dtype, dims, strides, box, steps, swizzle, window, promotion)
-
-    def pointer(self) -> Pointer:
-        space, index, offset = self.unpack("BIq")
-        if space not in list(Space):
-            raise PlanError(f"pointer into unknown space {space}")
-        return Pointer(Space(space), index, offset)
-
-
-def _extent(values: tuple[int, ...]) -> Extent:
-    return (values[0], values[1], values[2])

@@ -351,7 +351,7 @@ class ConvSignature(Problem):
 
     @cached_property
     def _key(self) -> str:
-        from tilesmith.problems.keys import conv_key
+        from tilesmith.problems.key_text import conv_key
 
         return conv_key(self)
 

@@ -7,7 +7,7 @@ import re
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import default_acc_dtype
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.keys import epilogue_text
+from tilesmith.problems.key_text import epilogue_text
 
 
 def conv_func_name(sig: ConvSignature) -> str:

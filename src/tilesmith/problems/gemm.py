@@ -316,7 +316,7 @@ class GemmSignature(Problem, OperandOrder):
 
     @cached_property
     def _key(self) -> str:
-        from tilesmith.problems.keys import gemm_key
+        from tilesmith.problems.key_text import gemm_key
 
         return gemm_key(self)
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import default_acc_dtype
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.keys import epilogue_text, parse_key
+from tilesmith.problems.key_text import epilogue_text
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.layouts import default_layout
 
 

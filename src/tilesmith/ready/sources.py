@@ -16,10 +16,10 @@ from tilesmith.errors import FileFormatError, PlanError
 from tilesmith.plan.records import Source
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.target import CpuTarget, Target
-from tilesmith.toolchain.build import unit_text
 from tilesmith.toolchain.compilers import command_line, compiler_for
 from tilesmith.toolchain.files import read, replace
 from tilesmith.toolchain.nvrtc import find_nvrtc
+from tilesmith.toolchain.toolchains import unit_text
 
 _LONGEST_NAME = 200  # file systems take 255 bytes
 _log = logging.getLogger("tilesmith.dispatch")

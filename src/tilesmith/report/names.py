@@ -7,7 +7,8 @@ from functools import lru_cache
 from tilesmith.errors import ProblemError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.keys import epilogue_text, parse_key
+from tilesmith.problems.key_text import epilogue_text
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 
 _DIRECTIONS = {"fwd": "", "bwd": " (data)", "wrw": " (weights)", "bgrad": " (bias)"}

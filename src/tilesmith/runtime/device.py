@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilesmith.targets.cuda_driver import driver
+from tilesmith.targets.driver import driver
 
 _NON_BLOCKING = 1
 _CAPTURE_RELAXED = 2

@@ -10,7 +10,8 @@ import ctypes
 import threading
 
 from tilesmith.errors import LaunchError, TargetError
-from tilesmith.targets.cuda_driver import device_ordinal, driver
+from tilesmith.targets.cuda_driver import device_ordinal
+from tilesmith.targets.driver import driver
 
 _END_S = 10.0  # at the exit of the process: for the driver to come back
 _lock = threading.Lock()

@@ -19,9 +19,9 @@ from tilesmith.problems.spellings import other_spellings
 from tilesmith.runtime.packages import Kind, PackageReader, name_of
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import CpuTarget, Target
-from tilesmith.toolchain.build import why_it_cannot_run
 from tilesmith.toolchain.cache import Artifact
 from tilesmith.toolchain.plans import HeldPlan
+from tilesmith.toolchain.toolchains import why_it_cannot_run
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from functools import lru_cache
 from tilesmith.errors import LaunchError, TargetError
 from tilesmith.targets.cards import card_of, card_text
 from tilesmith.targets.cuda import cuda_arch, with_card
-from tilesmith.targets.cuda_driver import driver, library_path
+from tilesmith.targets.cuda_driver import library_path
+from tilesmith.targets.driver import driver
 from tilesmith.targets.target import CudaTarget
 
 _CLOCK_KHZ, _SMS, _MEMORY_KHZ, _BUS_BITS, _L2_BYTES, _MAJOR, _MINOR = 13, 16, 36, 37, 38, 75, 76

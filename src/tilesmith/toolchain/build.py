@@ -15,43 +15,19 @@ from pathlib import Path
 from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
 from tilesmith.targets.target import CpuTarget, Target
-from tilesmith.toolchain.compilers import Compiler, command_line, compiler_for, temporary
+from tilesmith.toolchain.compilers import Compiler, command_line, temporary
 from tilesmith.toolchain.files import scratch
-from tilesmith.toolchain.nvrtc import Nvrtc, find_nvrtc
+from tilesmith.toolchain.nvrtc import Nvrtc
 from tilesmith.toolchain.processes import run
 from tilesmith.toolchain.resources import KernelResources, read_resources
+from tilesmith.toolchain.toolchains import Toolchain, find_toolchain, flags_of, unit_text, why_it_cannot_run
 
 COMPILE_S = 600.0
 _log = logging.getLogger("tilesmith.compiler")
-# The class and the machine in an ELF header, by the first word of a target's name for zig.
-_ELF = {"x86_64": (2, 62), "aarch64": (2, 183)}
-
-Toolchain = Compiler | Nvrtc
 
 
 class SlowCompilerError(CompileError):
     """The compiler did not end within its limit, which may have been short: the source is not refused."""
-
-
-def find_toolchain(target: Target) -> Toolchain:
-    """The compiler for ``target``: a C compiler, or NVRTC. Raises ``NoCompilerError``."""
-    return compiler_for(target) if isinstance(target, CpuTarget) else find_nvrtc()
-
-
-def flags_of(toolchain: Toolchain, target: Target) -> tuple[str, ...]:
-    """The flags that decide the binary's bytes. Raises ``CompileError`` for a compiler of another kind of target."""
-    if isinstance(toolchain, Compiler) and isinstance(target, CpuTarget):
-        return toolchain.flags(target)
-    if isinstance(toolchain, Nvrtc) and not isinstance(target, CpuTarget):
-        return toolchain.flags(target)
-    raise CompileError(f"{toolchain.identity} does not compile for {target.name}")
-
-
-def unit_text(sources: Sequence[Source]) -> str:
-    """The compile unit of ``sources``: each prelude once, then each distinct source once, in the order given."""
-    preludes = dict.fromkeys(source.prelude for source in sources)
-    bodies = dict.fromkeys(source.text for source in sources)
-    return "".join(text if text.endswith("\n") else text + "\n" for text in (*preludes, *bodies) if text)
 
 
 def build_unit(
@@ -86,17 +62,6 @@ def build_unit(
         with contextlib.suppress(OSError):
             os.unlink(staged)
         raise
-
-
-def why_it_cannot_run(binary: bytes, target: Target) -> str | None:
-    """Why an ELF file (its first 20 bytes are enough) is not for this CPU target; None if it may be."""
-    expected = _ELF.get(target.zig_target.partition("-")[0]) if isinstance(target, CpuTarget) else None
-    if expected is None or binary[:4] != b"\x7fELF" or len(binary) < 20:
-        return None
-    found = binary[4], int.from_bytes(binary[18:20], "little")
-    if found == expected:
-        return None
-    return f"ELF class {32 * found[0]}, machine {found[1]}; wanted: class {32 * expected[0]}, machine {expected[1]}"
 
 
 def exact_command(compiler: Toolchain, target: Target, source: str, output: str) -> tuple[str, ...]:

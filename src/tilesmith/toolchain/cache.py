@@ -25,9 +25,10 @@ from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import files
-from tilesmith.toolchain.build import Toolchain, build_unit, find_toolchain, flags_of, unit_text, why_it_cannot_run
+from tilesmith.toolchain.build import build_unit
 from tilesmith.toolchain.resources import KernelResources
 from tilesmith.toolchain.sealed import seal, unseal
+from tilesmith.toolchain.toolchains import Toolchain, find_toolchain, flags_of, unit_text, why_it_cannot_run
 from tilesmith.toolchain.trust import why_distrusted
 
 _FORMAT = "tilesmith artifact 2"

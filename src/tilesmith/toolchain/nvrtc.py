@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-import importlib.util
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from tilesmith.errors import NoCompilerError
 from tilesmith.targets.target import CudaTarget
+from tilesmith.toolchain.nvrtc_libraries import candidates, version_of
 
 _COMMON = ("--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v")
 # The first NVRTC that knows an arch, by compute capability.
@@ -22,7 +20,6 @@ _FIRST = {
     (12, 0): (12, 8),
 }  # fmt: skip
 _INSTALL = "pip install nvidia-cuda-nvrtc, or install a CUDA toolkit"
-_LIBRARY = re.compile(r"libnvrtc\.so\.(\d+)(?:\.(\d+))?(?:\.\d+)*")
 _WITHHELD = ("NVRTC_PREPEND_FLAGS", "NVRTC_APPEND_FLAGS")  # flags such as --use_fast_math, behind ours
 _PROGRAM = Path(__file__).with_name("nvrtc_program.py")
 
@@ -78,57 +75,8 @@ def find_nvrtc() -> Nvrtc:
 
 @lru_cache(maxsize=4)
 def _find(*homes: str) -> Nvrtc:
-    for path in _candidates(homes):
-        version = _version(path)
+    for path in candidates(homes):
+        version = version_of(path)
         if version is not None:
             return Nvrtc(path, version)
     raise NoCompilerError(f"no NVRTC, the CUDA compiler library, was found; {_INSTALL}")
-
-
-def _candidates(homes: tuple[str, ...]) -> Iterator[str]:
-    """Libraries in order of preference; within one place the newest first."""
-    folders = list(_wheel_folders())
-    for home in (*homes, "/usr/local/cuda"):
-        if home:
-            folders += [Path(home) / "lib64", Path(home) / "lib", Path(home) / "targets/x86_64-linux/lib"]
-    for folder in folders:
-        found = [path for path in _listed(folder) if _LIBRARY.fullmatch(path.name)]
-        yield from map(str, sorted(found, key=lambda path: _numbers(path.name), reverse=True))
-    yield from ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2")
-
-
-def _wheel_folders() -> list[Path]:
-    """``nvidia/cu13/lib`` and ``nvidia/cuda_nvrtc/lib`` wherever packages are; newer CUDA first."""
-    try:
-        spec = importlib.util.find_spec("nvidia")
-    except (ImportError, ValueError):
-        return []
-    folders = [Path(place) for place in (spec.submodule_search_locations or ())] if spec is not None else []
-    majors = [folder for place in folders for folder in _listed(place) if re.fullmatch(r"cu\d+", folder.name)]
-    majors.sort(key=lambda folder: int(folder.name[2:]), reverse=True)
-    return [folder / "lib" for folder in (*majors, *(place / "cuda_nvrtc" for place in folders))]
-
-
-def _listed(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
-
-
-def _numbers(name: str) -> tuple[int, int]:
-    match = _LIBRARY.fullmatch(name)
-    assert match is not None
-    return int(match[1]), int(match[2] or 0)
-
-
-def _version(path: str) -> tuple[int, int] | None:
-    try:
-        library = ctypes.CDLL(path)
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        if library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) != 0:
-            return None
-        library.nvrtcGetCUBIN  # noqa: B018  # since 11.1: straight to machine code
-    except (OSError, AttributeError):
-        return None
-    return major.value, minor.value

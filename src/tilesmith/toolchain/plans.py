@@ -25,11 +25,11 @@ from tilesmith.plan.serial import Serial, check_header, decode, encode, read_hea
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain import memo
-from tilesmith.toolchain.build import why_it_cannot_run
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.compilers import asked_for
 from tilesmith.toolchain.files import read
 from tilesmith.toolchain.sealed import bind, unbind
+from tilesmith.toolchain.toolchains import why_it_cannot_run
 
 _FORMAT = "tilesmith plan 3"
 _log = logging.getLogger("tilesmith.cache")
@@ -79,11 +79,11 @@ def find_todays_plan(
     return None
 
 
-def keep_plan(cache: ArtifactCache, plan: Plan, revision: int, target: Target) -> None:
+def keep_plan(cache: ArtifactCache, plan: Plan | Serial, revision: int, target: Target) -> None:
     """Store a plan. If it cannot be written, the next process makes it again."""
     folder = _folders(plan.problem, plan.solver, revision, plan.config, target)[0]
     name = f"{folder}/{_maker(target)}.plan"
-    payload = encode(plan)
+    payload = plan.data if isinstance(plan, Serial) else encode(plan)
     try:
         cache.publish(name, bind(name, payload))
     except OSError as error:

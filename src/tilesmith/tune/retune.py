@@ -15,8 +15,8 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.old_names import same_config
 from tilesmith.targets.detect_cuda import cuda_devices
 from tilesmith.targets.target import CpuTarget, Target
-from tilesmith.toolchain.build import find_toolchain
 from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.toolchains import find_toolchain
 from tilesmith.tune.progress import Listener
 from tilesmith.tune.session import TuneResult, tune
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from tilesmith.errors import CompileError
 from tilesmith.plan.records import Draft, Source
 from tilesmith.targets.target import CpuTarget, Target
-from tilesmith.toolchain.build import COMPILE_S, SlowCompilerError, Toolchain, build_unit
+from tilesmith.toolchain.build import COMPILE_S, SlowCompilerError, build_unit
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.processes import Processes
 from tilesmith.toolchain.resources import KernelResources
+from tilesmith.toolchain.toolchains import Toolchain
 from tilesmith.tune.clock import Clock, TimeOverError
 
 

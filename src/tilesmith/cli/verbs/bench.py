@@ -42,7 +42,7 @@ from tilesmith.reading import read_named
 from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of
 from tilesmith.targets.target import CpuTarget, Target
-from tilesmith.toolchain.build import find_toolchain
+from tilesmith.toolchain.toolchains import find_toolchain
 from tilesmith.tune.progress import Listener, silent
 
 Row = dict[str, Any]

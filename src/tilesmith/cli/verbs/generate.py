@@ -21,7 +21,7 @@ from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.spelling import among
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import Target
-from tilesmith.toolchain.build import unit_text
+from tilesmith.toolchain.toolchains import unit_text
 
 
 @click.command("generate", help="Write the sources of problems and the exact compiler command of each.", **PROBLEMS)

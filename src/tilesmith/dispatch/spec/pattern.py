@@ -18,7 +18,8 @@ from functools import lru_cache
 from tilesmith.errors import CommandError, ProblemError, TilesmithError
 from tilesmith.problems.driver import command_of, parse_command
 from tilesmith.problems.driver.flags import CONV_BASES, GEMM_BASES, Flag, Value, flags_of
-from tilesmith.problems.keys import VERSIONS, parse_key
+from tilesmith.problems.key_text import VERSIONS
+from tilesmith.problems.keys import parse_key
 from tilesmith.problems.limits import check_length
 from tilesmith.problems.rewrite import Signature
 

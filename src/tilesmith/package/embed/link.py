@@ -30,10 +30,10 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import CpuTarget
-from tilesmith.toolchain.build import unit_text
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.compilers import linked_flags
 from tilesmith.toolchain.plans import digest_of
+from tilesmith.toolchain.toolchains import unit_text
 
 _FORM = "tilesmith linked kernel 1"
 _TEXT_BYTES = 2  # of C for each byte of the compiled kernel, at least

@@ -10,7 +10,7 @@ from tilesmith.problems.driver.flags import AXES, CAST_NAMES, CONV_BASES, GEMM_B
 from tilesmith.problems.dtypes import default_acc_dtype
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.problems.keys import epilogue_text
+from tilesmith.problems.key_text import epilogue_text
 
 # Flags that a command shows whatever their value, as people write them.
 _ALWAYS = {

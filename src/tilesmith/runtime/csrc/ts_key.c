@@ -1,4 +1,4 @@
-/* The keys of canonical problems. Their grammar is that of problems/keys.py, and never changes. */
+/* The keys of canonical problems. Their grammar is that of problems/key_text.py, and never changes. */
 #include "ts_check.h"
 
 #include <string.h>

@@ -1,0 +1,47 @@
+"""What decides the bytes of a binary beside its compiler: the text of its unit, the flags, and the kind of machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilesmith.errors import CompileError
+from tilesmith.plan.records import Source
+from tilesmith.targets.target import CpuTarget, Target
+from tilesmith.toolchain.compilers import Compiler, compiler_for
+from tilesmith.toolchain.nvrtc import Nvrtc, find_nvrtc
+
+Toolchain = Compiler | Nvrtc
+# The class and the machine in an ELF header, by the first word of a target's name for zig.
+_ELF = {"x86_64": (2, 62), "aarch64": (2, 183)}
+
+
+def find_toolchain(target: Target) -> Toolchain:
+    """The compiler for ``target``: a C compiler, or NVRTC. Raises ``NoCompilerError``."""
+    return compiler_for(target) if isinstance(target, CpuTarget) else find_nvrtc()
+
+
+def flags_of(toolchain: Toolchain, target: Target) -> tuple[str, ...]:
+    """The flags that decide the binary's bytes. Raises ``CompileError`` for a compiler of another kind of target."""
+    if isinstance(toolchain, Compiler) and isinstance(target, CpuTarget):
+        return toolchain.flags(target)
+    if isinstance(toolchain, Nvrtc) and not isinstance(target, CpuTarget):
+        return toolchain.flags(target)
+    raise CompileError(f"{toolchain.identity} does not compile for {target.name}")
+
+
+def unit_text(sources: Sequence[Source]) -> str:
+    """The compile unit of ``sources``: each prelude once, then each distinct source once, in the order given."""
+    preludes = dict.fromkeys(source.prelude for source in sources)
+    bodies = dict.fromkeys(source.text for source in sources)
+    return "".join(text if text.endswith("\n") else text + "\n" for text in (*preludes, *bodies) if text)
+
+
+def why_it_cannot_run(binary: bytes, target: Target) -> str | None:
+    """Why an ELF file (its first 20 bytes are enough) is not for this CPU target; None if it may be."""
+    expected = _ELF.get(target.zig_target.partition("-")[0]) if isinstance(target, CpuTarget) else None
+    if expected is None or binary[:4] != b"\x7fELF" or len(binary) < 20:
+        return None
+    found = binary[4], int.from_bytes(binary[18:20], "little")
+    if found == expected:
+        return None
+    return f"ELF class {32 * found[0]}, machine {found[1]}; wanted: class {32 * expected[0]}, machine {expected[1]}"
