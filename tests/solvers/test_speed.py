@@ -60,7 +60,7 @@ def test_answers_are_quick(name, target):
         for rewrite in rewrites(signature):
             geometry = rewrite.signature.geometry
             for solver in solvers_for(target):
-                if refusal(solver, features_of(geometry)) is not None:
+                if refusal(solver.features, features_of(geometry)) is not None:
                     continue
                 asks = [("applicable", solver.applicable)]
                 if isinstance(solver.applicable(geometry, target), Accepted):

@@ -17,9 +17,9 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.problems.layouts import parse_layout
 from tilesmith.problems.samples import sample_args
-from tilesmith.solvers.cuda.common.dense import DenseForm, dense_form
+from tilesmith.solvers.cuda.common.dense import DenseForm
 from tilesmith.solvers.cuda.mma.draft import mma_draft
-from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
+from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver, dense_form
 from tilesmith.solvers.cuda.mma.tile import MmaTile
 from tilesmith.solvers.solver import Accepted, Config, Rejected
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target

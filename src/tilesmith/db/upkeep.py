@@ -12,7 +12,7 @@ from typing import Any
 from tilesmith.db.cards import without_card
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database, Table
-from tilesmith.solvers.solver import Solver
+from tilesmith.solvers.contract import Solver
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
 
 _SOLVERS: tuple[Solver[Any], ...] = (*CPU_SOLVERS, *CUDA_SOLVERS)

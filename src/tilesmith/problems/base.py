@@ -17,7 +17,7 @@ class Problem:
         raise NotImplementedError
 
     def key(self) -> str:
-        """The canonical form as text: the problem's name in databases. It never changes; see ``problems/key_text.py``."""
+        """The canonical form as text: the problem's name in databases. It never changes (``problems/key_text.py``)."""
         key: str = self.canonical._key
         return key
 

@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 from tilesmith.plan.assemble import workspace_bytes
 from tilesmith.plan.records import Draft
 from tilesmith.solvers import reasons
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Solver
+from tilesmith.solvers.contract import Solver
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
 
 Kind = TypeVar("Kind", bound=CpuTarget | CudaTarget)

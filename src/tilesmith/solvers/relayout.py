@@ -14,6 +14,7 @@ from tilesmith.plan.slots import slot_names, span_bytes
 from tilesmith.problems.features import features_of
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
+from tilesmith.solvers.contract import Solver
 from tilesmith.solvers.solver import (
     Accepted,
     Axis,
@@ -21,7 +22,6 @@ from tilesmith.solvers.solver import (
     Geometry,
     Rejected,
     SearchSpace,
-    Solver,
     refusal,
     remembered,
 )
@@ -99,7 +99,7 @@ class Relayout(Generic[Kind]):
         if not changes or (padded and isinstance(self.inner.applicable(problem, target), Accepted)):
             return Rejected(reasons.UNCHANGED)
         changed = self.changed(problem)
-        return refusal(self.inner, features_of(changed)) or self.inner.applicable(changed, target)
+        return refusal(self.inner.features, features_of(changed)) or self.inner.applicable(changed, target)
 
     def search_space(self, problem: Geometry, target: Kind) -> SearchSpace:
         return self.inner.search_space(self.changed(problem), target)

@@ -1,4 +1,4 @@
-"""The contract of a solver: facts in, values out, no device touched."""
+"""What solvers are made of: configs, search spaces, verdicts, and bases (``solvers.contract`` is their contract)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from tilesmith.plan.records import Draft
 from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers import reasons
-from tilesmith.targets.target import CpuTarget, CudaTarget
 
 Geometry = ConvGeometry | GemmGeometry
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
 _REMEMBERED = 8192  # problems of each method, which up to four solvers share
-TargetKind_contra = TypeVar("TargetKind_contra", bound=CpuTarget | CudaTarget, contravariant=True)
 
 if TYPE_CHECKING:
     cached_property = functools.cached_property
@@ -112,62 +109,6 @@ class SearchSpace:
         return on_axes and len(named) == len(self.axes) and self.allowed(config)
 
 
-class Solver(Protocol[TargetKind_contra]):
-    """One family of kernels, for targets of one kind. All methods are pure.
-
-    ``applicable`` and ``default_config`` answer in under 50 us about a problem that they were asked about before
-    (``remembered``).
-    """
-
-    @property
-    def name(self) -> str:
-        """Written once by hand, stored in databases: never renamed."""
-        ...
-
-    @property
-    def revision(self) -> int:
-        """Raised when generated code changes what a record says."""
-        ...
-
-    @property
-    def features(self) -> frozenset[str]:
-        """The features that it computes (``problems.features``); a problem that uses another never reaches it."""
-        ...
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        """The axes of its search spaces, in the order of its configs' names: the reference page is made of them."""
-        ...
-
-    def applicable(self, problem: Geometry, target: TargetKind_contra) -> Accepted | Rejected:
-        """Whether it computes ``problem``, whose features are all among ``features``."""
-        ...
-
-    def search_space(self, problem: Geometry, target: TargetKind_contra) -> SearchSpace: ...
-
-    def default_config(self, problem: Geometry, target: TargetKind_contra) -> Config:
-        """Always inside the search space."""
-        ...
-
-    def ranked(self, problem: Geometry, target: TargetKind_contra) -> Sequence[Config]:
-        """Configs worth measuring, the most promising first.
-
-        Empty where the solver has no order of its own (``Unranked``): a search then draws points of the space.
-        """
-        ...
-
-    def predict(self, problem: Geometry, config: Config, target: TargetKind_contra) -> float:
-        """Estimated seconds of ``run``, on one scale for all solvers of a target, so that they can be compared.
-
-        Infinite for what is measured or not used. What was measured on a card comes from its fit (``targets/fits``).
-        """
-        ...
-
-    def draft(self, problem: Geometry, config: Config, target: TargetKind_contra) -> Draft:
-        """Sources and steps. Slots are counted in the order of ``slot_names(problem)``."""
-        ...
-
-
 def remembered(method: Callable[P, Answer]) -> Callable[P, Answer]:
     """A method of a solver, all of whose arguments are facts, that answers at once when it is asked again.
 
@@ -212,7 +153,7 @@ class Configured:
         return dict(self.config.values)
 
 
-def refusal(solver: Solver[Any], features: frozenset[str]) -> Rejected | None:
-    """Why ``solver`` is not asked about a problem: it does not name all of its ``features``. None if it does."""
-    unknown = features - solver.features
+def refusal(named: frozenset[str], features: frozenset[str]) -> Rejected | None:
+    """Why a solver that names these features is not asked about a problem: it has others. None if it has not."""
+    unknown = features - named
     return Rejected(reasons.FEATURE, ", ".join(sorted(unknown))) if unknown else None

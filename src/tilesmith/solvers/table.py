@@ -17,6 +17,7 @@ from tilesmith.solvers.c.grouped.solver import DepthwiseSolver, GroupedSolver
 from tilesmith.solvers.c.reference.solver import ReferenceSolver
 from tilesmith.solvers.c.wrw.solver import WrwSolver
 from tilesmith.solvers.c.wrw_grouped.solver import WrwGroupedSolver
+from tilesmith.solvers.contract import Solver
 from tilesmith.solvers.cuda.channel_sums.solver import ChannelSumsSolver
 from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES
 from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
@@ -39,7 +40,7 @@ from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
 from tilesmith.solvers.external.candidate import EXTERNAL_SOLVERS, LibrarySolver
 from tilesmith.solvers.limited import Limited
 from tilesmith.solvers.relayout import Relayout
-from tilesmith.solvers.solver import Accepted, Geometry, Rejected, Solver, refusal
+from tilesmith.solvers.solver import Accepted, Geometry, Rejected, refusal
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
 
 _FAST_CPU: tuple[Solver[CpuTarget], ...] = (
@@ -144,7 +145,7 @@ def candidates(
     forms = [(rewrite.name, rewrite.signature.geometry) for rewrite in rewrites(signature)]
     asked = [(form, f"@{form}" if form else "", geometry, features_of(geometry)) for form, geometry in forms]
     found = [
-        Candidate(solver, form, geometry, refusal(solver, features) or solver.applicable(geometry, target))
+        Candidate(solver, form, geometry, refusal(solver.features, features) or solver.applicable(geometry, target))
         for solver in (each if limit is None else Limited(each, limit) for each in solvers_for(target))
         for form, mark, geometry, features in asked
         if names is None or solver.name + mark in names
@@ -152,7 +153,7 @@ def candidates(
     if isinstance(target, CudaTarget) and takes_part(external):
         problem = signature.geometry
         for solver in (each for each in EXTERNAL_SOLVERS if each.takes(problem)):
-            verdict = refusal(solver, features_of(problem)) or solver.applicable(problem, target)
+            verdict = refusal(solver.features, features_of(problem)) or solver.applicable(problem, target)
             if limit is not None and isinstance(verdict, Accepted):
                 verdict = Rejected(reasons.WORKSPACE, "PyTorch does not say how much its kernels take")
             found.append(Candidate(solver, "", problem, verdict))

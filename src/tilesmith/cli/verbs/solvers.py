@@ -13,8 +13,8 @@ from tilesmith.cli.options import csv_flag, json_flag
 from tilesmith.cli.terminal import CsvLines, note, print_json, print_table, print_wrapped
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.features import ACTIVATED
+from tilesmith.solvers.contract import Solver
 from tilesmith.solvers.relayout import Relayout
-from tilesmith.solvers.solver import Solver
 from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
 from tilesmith.spelling import did_you_mean
 

@@ -10,7 +10,8 @@ from tilesmith.plan.records import Pointer
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, even_step, slot
+from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, slot
+from tilesmith.solvers.cuda.common.dense_conv import even_step
 from tilesmith.solvers.cuda.common.form import (
     Placed,
     Sm90Form,

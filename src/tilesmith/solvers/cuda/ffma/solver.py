@@ -11,7 +11,7 @@ from tilesmith.plan.records import Draft
 from tilesmith.problems.features import GEMM, USUAL
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.common.dense import BYTES, DenseForm, dense_form
+from tilesmith.solvers.cuda.common.dense import BYTES, DenseForm, dense_gemm, within_index
 from tilesmith.solvers.cuda.ffma.cost import predicted_seconds
 from tilesmith.solvers.cuda.ffma.draft import ffma_draft
 from tilesmith.solvers.cuda.ffma.tile import FfmaTile
@@ -66,7 +66,7 @@ class FfmaGemmSolver:
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, GemmGeometry):
             return Rejected(reasons.OP)
-        form = dense_form(problem, True)
+        form = within_index(dense_gemm(problem))
         if isinstance(form, Rejected):
             return form
         if (form.dtype, form.b_dtype) != ("fp32", "fp32"):
@@ -100,7 +100,7 @@ class FfmaGemmSolver:
         return ffma_draft(self.tile(problem, config, target))
 
     def _form(self, problem: Geometry) -> DenseForm:
-        form = dense_form(problem, True)
+        form = within_index(dense_gemm(problem)) if isinstance(problem, GemmGeometry) else Rejected(reasons.OP)
         if isinstance(form, Rejected):
             raise ValueError(f"{self.name} does not cover this problem: {form}")
         return form

@@ -10,12 +10,15 @@ fp8 is widened to fp16 in registers: the tensor cores' own fp8 products are summ
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import GEMM, USUAL, WINDOW
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.common.dense import BYTES, DenseForm, dense_form
+from tilesmith.solvers.cuda.common.dense import BYTES, DenseForm, dense_gemm, within_index
+from tilesmith.solvers.cuda.common.dense_conv import dense_conv
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds
 from tilesmith.solvers.cuda.mma.draft import mma_draft
 from tilesmith.solvers.cuda.mma.tile import MmaTile
@@ -104,6 +107,15 @@ class MmaDenseSolver(Unranked):
         if isinstance(form, Rejected):
             raise ValueError(f"the mma solver does not cover this problem: {form}")
         return form
+
+
+@lru_cache(maxsize=256)
+def dense_form(problem: Geometry, exact: bool = False) -> DenseForm | Rejected:
+    """``problem`` in the form, or why it has none; ``exact``: without rounding to TF32, also where that is allowed."""
+    form = dense_gemm(problem) if isinstance(problem, GemmGeometry) else dense_conv(problem)
+    if problem.tf32 and not exact and not isinstance(form, Rejected):
+        form = replace(form, dtype="tf32", b_dtype="tf32")
+    return within_index(form)
 
 
 def _space(form: DenseForm, target: CudaTarget) -> SearchSpace:

@@ -16,11 +16,12 @@ from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space, Step
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import GemmGeometry, MatrixView, TensorView
 from tilesmith.solvers import reasons
+from tilesmith.solvers.contract import Solver
 from tilesmith.solvers.cuda.common.dense import slot
 from tilesmith.solvers.cuda.common.form import aligned, steps_along
 from tilesmith.solvers.cuda.wgmma.solver import GemmSm90Solver
 from tilesmith.solvers.relayout import added, rebased
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, Solver, remembered
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, remembered
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
