@@ -1,6 +1,7 @@
 """Whether kernels are faster when the next one may begin as soon as all of their own blocks have begun.
 
     python benchmarks/gpu/probes/sooner.py FILE.jsonl [FILE.jsonl ...] [--limit S] [--seconds S] [--out FILE]
+    python benchmarks/gpu/probes/sooner.py --shown benchmarks/results/gpu_sooner_h100.jsonl   # what --out has written
 
 FILE is what ``configs.py --out`` writes. The fastest config of each solver (of those within 1.2 of the fastest) is
 timed as it is, and with `griddepcontrol.launch_dependents` in front of every wait for the kernel ahead; both kinds
@@ -108,13 +109,27 @@ def times(signature: Signature, pairs: dict[Choice, dict[str, Draft]], target, s
     return {names[name]: timing.median_us for name, timing in found.items()}
 
 
+def shown(lines: list[dict]) -> None:
+    """Geometric means of the time as it is over the other one, by solver."""
+    ratios: dict[str, list[float]] = {}
+    for line in lines:
+        ratios.setdefault(line["solver"].partition("@")[0], []).append(line["as_it_is"] / line["sooner"])
+    for solver, each in sorted(ratios.items()):
+        mean = statistics.geometric_mean(each)
+        print(f"{solver}: {mean:.3f} times as fast sooner, least {min(each):.3f}, {len(each)} configs")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+")
+    parser.add_argument("--shown", action="store_true", help="only print the means of files that --out has written")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds on the device after which none is begun")
     parser.add_argument("--seconds", type=float, default=0.15, help="of timing, for each problem")
     parser.add_argument("--out", default="sooner.jsonl")
     args = parser.parse_args()
+    if args.shown:
+        shown([json.loads(line) for path in args.files for line in Path(path).read_text().splitlines()])
+        return 0
     target = cuda_target_of(0)
     found = {key: (parse_key(key).canonical, of) for key, of in choices(args.files).items()}
     all_drafts = {
@@ -132,7 +147,7 @@ def main() -> int:
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda source: CACHE.get_or_build(source, target), sources.values()))
     print(f"{len(sources)} sources compiled in {time.monotonic() - began:.1f} s", flush=True)
-    ratios: dict[str, list[float]] = {}
+    lines: list[dict] = []
     until = time.monotonic() + args.limit
     for key, of in all_drafts.items():
         if time.monotonic() > until:
@@ -146,14 +161,13 @@ def main() -> int:
             pair = [us.get((choice, kind)) for kind in ("as it is", "sooner")]
             if None in pair:
                 continue
-            ratios.setdefault(choice[0].partition("@")[0], []).append(pair[0] / pair[1])
+            lines.append(
+                {"key": key, "solver": choice[0], "config": choice[1], "as_it_is": pair[0], "sooner": pair[1]}
+            )
             print(f"{pair[0]:9.2f} us, sooner {pair[1]:9.2f}  {choice[0]:22} {key}", flush=True)
             with open(args.out, "a") as out:
-                line = {"key": key, "solver": choice[0], "config": choice[1], "as_it_is": pair[0], "sooner": pair[1]}
-                out.write(json.dumps(line) + "\n")
-    for solver, each in sorted(ratios.items()):
-        mean = statistics.geometric_mean(each)
-        print(f"{solver}: {mean:.3f} times as fast sooner, least {min(each):.3f}, {len(each)} configs")
+                out.write(json.dumps(lines[-1]) + "\n")
+    shown(lines)
     return 0
 
 
