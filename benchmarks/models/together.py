@@ -6,9 +6,10 @@
         "compile, reduce-overhead" "compile, max-autotune" tilesmith.optimize "tilesmith backend" "optimize + compile"
 
 Each mode of each model has a process of its own. Models whose compilation takes longest begin first, on the GPUs in
-turn; so do modes that choose kernels by timing them, of which one at a time uses a GPU for that. Once all modes of a model are built, or the time for building is over, they are sampled as
-``run.py`` samples them: in rounds, while every other process on that GPU is stopped. The results of a model are written
-as soon as they are there. ``first_s`` is that of a busy machine: stops and neighbours count.
+turn; so do modes that choose kernels by timing them, of which one at a time uses a GPU for that. Once all modes of a
+model are built, or the time for building is over, they are sampled as ``run.py`` samples them: in rounds, while every
+other process on that GPU is stopped. The results of a model are written as soon as they are there. ``first_s`` is that
+of a busy machine: stops and neighbours count.
 """
 
 from __future__ import annotations
