@@ -3,7 +3,11 @@
 Problems so small that a call is almost only host time. On a CPU: a 1x1 convolution of 4x4 pixels and a small product,
 one thread; each figure is the smallest of several turns, in microseconds of this thread's processor time, so that
 neighbours do not count. On a GPU: a 3x3 convolution of 8x8 pixels and the same product, in bf16, channels last; wall
-time of a row of calls that the device keeps up with, the smallest of several turns in which all calls take part.
+time of a row of calls, the smallest of several turns in which all calls take part. A row measures the host only while
+the device keeps up with it: so the device's time of the same calls, replayed from a CUDA graph, stands beside it.
+
+Nothing is measured by the calls themselves (``TILESMITH_FIND_MODE=fast``): a race may choose PyTorch's kernel, and then
+the host time of PyTorch's call counts. The families of our calls are printed, and their launches and other steps.
 """
 
 from __future__ import annotations
@@ -24,8 +28,11 @@ from torch.nn import functional
 import tilesmith
 import tilesmith.torch_ops
 from tilesmith.dispatch import eager
+from tilesmith.errors import TilesmithError
+from tilesmith.torch_ops.arguments import ConvArguments, GemmArguments
 
 TURNS, CALLS = 20, 1000
+REPLAYED = 20  # calls in a graph
 GPU_TURNS, GPU_CALLS = 12, 200  # the driver takes about a thousand launches before it makes the host wait
 WARM = 200
 _library = torch.library.Library("tilesmith_host", "DEF")
@@ -65,6 +72,37 @@ def microseconds_on_gpu(calls: dict[str, Call]) -> dict[str, float]:
                 best[name] = min(best.get(name, took), took)
     torch.cuda.synchronize()
     return {name: round(took * 1e6, 2) for name, took in best.items()}
+
+
+def device_microseconds(calls: dict[str, Call]) -> dict[str, float]:
+    """The device's time of a call, by the replay of a graph of some; without those that cannot be captured."""
+    found: dict[str, float] = {}
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for name, call in calls.items():
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                for _ in range(REPLAYED):
+                    call()
+        except (RuntimeError, TilesmithError):
+            torch.cuda.synchronize()
+            continue
+        graph.replay()
+        begin.record()
+        for _ in range(GPU_TURNS):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        found[name] = round(begin.elapsed_time(end) * 1e3 / (GPU_TURNS * REPLAYED), 2)
+    return found
+
+
+def kernels(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor, v: torch.Tensor) -> dict[str, str]:
+    """The family that runs the convolution and the product, and its launches and other steps in a call."""
+    conv = ConvArguments.of([1], [w.shape[-1] // 2], [1], False, [0], 1)
+    found = {"conv": conv.find(x, w, None, None, False), "gemm": GemmArguments.of().find(a, v.mT, None, None, False)}
+    steps = {name: len(call.launch.plan.prepare) + len(call.launch.plan.run) for name, call in found.items()}
+    return {name: f"{call.launch.solver}, {steps[name]} steps" for name, call in found.items()}
 
 
 def tensors(device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -137,8 +175,8 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     os.environ["TILESMITH_NUM_THREADS"] = "1"
-    if arguments.device == "cpu":  # else the first call of a module decides which kernel runs
-        os.environ["TILESMITH_FIND_MODE"] = "fast"
+    os.environ["TILESMITH_FIND_MODE"] = "fast"
+    if arguments.device == "cpu":  # on a GPU optimized layers take this mode anyway, and leave some calls to PyTorch
         eager.forget()
     measure = microseconds if arguments.device == "cpu" else microseconds_on_gpu
     x, w, a, v = given = tensors(arguments.device)
@@ -150,8 +188,11 @@ def main() -> None:
         ratio = us["tilesmith.conv"] / us["torch conv2d"]
         print(f"tilesmith.conv over torch conv2d, {mode}: {ratio:.2f}{limit}", flush=True)
 
+    run_by = kernels(*given)
+    print("; ".join(f"tilesmith.{name}: {family}" for name, family in run_by.items()))
     with torch.no_grad():
-        add("no gradients", measure(calls(*given)))
+        add("no gradients", measure(found := calls(*given)))
+        on_device = device_microseconds(found) if arguments.device == "cuda" else {}
     w.requires_grad_(), v.requires_grad_()
     add("gradients", measure(calls(*given)))
     x.requires_grad_(), a.requires_grad_()
@@ -160,6 +201,8 @@ def main() -> None:
         found = calls(*tensors(arguments.device))
     with torch.inference_mode():
         add("inference mode", measure(found))
+    if on_device:
+        figures["on the device"] = on_device
     names = list(dict.fromkeys(name for each in figures.values() for name in each))
     print(f"{'us':42}" + "".join(f"{mode:>16}" for mode in figures))
     for name in names:
@@ -168,7 +211,7 @@ def main() -> None:
         device = platform.processor() or platform.machine()
         if arguments.device == "cuda":
             device = torch.cuda.get_device_name()
-        machine = {"machine": device, "torch": torch.__version__}
+        machine = {"machine": device, "torch": torch.__version__, "kernels": run_by}
         arguments.out.write_text(json.dumps({**machine, "us": figures}, indent=1) + "\n")
 
 

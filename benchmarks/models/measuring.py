@@ -135,7 +135,8 @@ def build_one(host: Host, mode: Mode, options: argparse.Namespace) -> dict:
 
 def told(row: dict) -> str:
     if "first_s" in row:
-        return f"first result after {row['first_s']:.1f} s, error {row['error']:.1e}, {row['peak_mb']:.0f} MB"
+        peak = f", {row['peak_mb']:.0f} MB" if "peak_mb" in row else ""  # known once the step is finished
+        return f"first result after {row['first_s']:.1f} s, error {row['error']:.1e}{peak}"
     return next((f"{state}: {row[state]}" for state in ("missing", "failed", "died") if state in row), str(row))
 
 

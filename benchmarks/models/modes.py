@@ -14,7 +14,7 @@ from torch import nn
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
 # Models whose compilation lasts minutes with max-autotune; it is measured for these alone.
-AUTOTUNED = ("resnet50", "convnext_tiny", "unet", "r3d_18")
+AUTOTUNED = ("resnet50", "convnext_tiny", "unet", "mobilenet_v3_large")
 
 
 class Missing(Exception):
@@ -45,8 +45,13 @@ class Mode:
 
     def takes(self, model: str, family: str, training: bool) -> bool:
         """Whether the mode is measured there."""
-        slow = "max-autotune" in self.name and model not in (*AUTOTUNED, "tiny")
+        slow = self.autotunes and model not in (*AUTOTUNED, "tiny")
         return family in self.families and not (self.freezing and training) and not slow
+
+    @property
+    def autotunes(self) -> bool:
+        """Whether Inductor times kernels on the device while it compiles."""
+        return "max-autotune" in self.name
 
     @contextmanager
     def settings(self) -> Iterator[None]:

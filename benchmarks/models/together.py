@@ -2,11 +2,14 @@
 
     python benchmarks/models/together.py --kinds training --limit 480 --out training.json
     python benchmarks/models/together.py --models unet resnet50 --modes eager "tilesmith backend" --out two.json
+    python benchmarks/models/together.py --kinds inference --limit 300 --out inference.json --modes eager compile \
+        "compile, reduce-overhead" "compile, max-autotune" tilesmith.optimize "tilesmith backend" "optimize + compile"
 
 Each mode of each model has a process of its own. Models whose compilation takes longest begin first, on the GPUs in
-turn. Once all modes of a model are built, or the time for building is over, they are sampled as
-``run.py`` samples them: in rounds, while every other process on that GPU is stopped. The results of a model are written
-as soon as they are there. ``first_s`` is that of a busy machine: stops and neighbours count.
+turn; so do modes that choose kernels by timing them, of which one at a time uses a GPU for that. Once all modes of a
+model are built, or the time for building is over, they are sampled as ``run.py`` samples them: in rounds, while every
+other process on that GPU is stopped. The results of a model are written as soon as they are there. ``first_s`` is that
+of a busy machine: stops and neighbours count.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ SLOWEST_FIRST = (
 )  # fmt: skip
 USUAL = ("eager", "compile", "tilesmith.optimize", "tilesmith backend")
 PREPARE = "prepare"
-SAMPLING_S = 15.0  # of one model, which building leaves for it
+SAMPLING_S = 10.0  # of one model, which building leaves for it
 FINISH_LIMIT_S = 60.0
 SETTLE_S = 0.5  # until kernels of stopped processes have left the device
 
@@ -80,7 +83,8 @@ class Device:
 def measured(cell: Cell, modes: list[Mode], device: Device, options: argparse.Namespace) -> dict[str, dict]:
     """The row of every mode."""
     folder = Path(tempfile.mkdtemp(prefix="tilesmith-models-"))
-    host, lock = Host(cell, folder, options, device.number), str(options.folder / f"answer{device.number}.lock")
+    host = Host(cell, folder, options, device.number)
+    lock, timing = (str(options.folder / f"{what}{device.number}.lock") for what in ("answer", "timing"))
     try:
         device.start(host, PREPARE)
         made = host.ask(PREPARE, "prepare", PREPARE_LIMIT_S, file=str(host.file), lock=lock)
@@ -92,12 +96,14 @@ def measured(cell: Cell, modes: list[Mode], device: Device, options: argparse.Na
         def built(mode: Mode) -> dict:
             device.start(host, mode.name)
             left_s = max(1.0, options.built_by - time.monotonic())
-            row = host.ask(mode.name, "build", left_s, file=str(host.file), finish=False)
-            say(cell, f"{mode.name}: {told({'peak_mb': 0.0, **row})}")
+            row = host.ask(mode.name, "build", left_s, file=str(host.file), finish=False, timing=timing)
+            say(cell, f"{mode.name}: {told(row)}")
             return row
 
+        slowest = sorted(modes, key=lambda mode: not mode.autotunes)
         with ThreadPoolExecutor(len(modes)) as pool:
-            rows = dict(zip([mode.name for mode in modes], pool.map(built, modes), strict=True))
+            found = dict(zip([mode.name for mode in slowest], pool.map(built, slowest), strict=True))
+        rows = {mode.name: found[mode.name] for mode in modes}
         say(cell, f"sampled in {device.sample(host, rows, options):.1f} s")
         return rows
     finally:

@@ -2,7 +2,8 @@
 
 Tasks: ``prepare`` writes model, input and float64's answer into a file; ``build`` makes a step of them in a mode, and
 with ``"finish": false`` leaves the part that needs the device for itself to a task ``finish``; ``tune`` searches for
-the problems of such a step; ``sample`` times it.
+the problems of such a step; ``sample`` times it. While Inductor times kernels to choose among them, the process holds
+the file ``timing``, if the task names one.
 """
 
 from __future__ import annotations
@@ -58,11 +59,26 @@ def begin(task: dict) -> dict:
     # The file is our own: it holds modules.
     model, x, target, result, loss = torch.load(task["file"], weights_only=False)
     mode = mode_named(task["mode"])
+    if task.get("timing") and mode.autotunes:
+        time_alone(task["timing"])
     held = torch.cuda.memory_allocated() / 2**20 if device.type == "cuda" else 0.0
     step, row = build(mode, Sample(model, x, target), Answer(result, loss), device, task["training"])
     STEPS[task["mode"]] = step
     HELD[task["mode"]] = held
     return row | (finished(task) if task.get("finish", True) else {})
+
+
+def time_alone(path: str) -> None:
+    """Have Inductor hold the file while it times a kernel: other processes that choose kernels wait meanwhile."""
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    timed = benchmarker.benchmark_gpu
+
+    def alone(*args: object, **kwargs: object) -> object:
+        with one_at_a_time(path):
+            return timed(*args, **kwargs)
+
+    benchmarker.benchmark_gpu = alone
 
 
 def finished(task: dict) -> dict:

@@ -253,6 +253,39 @@ def test_every_form_of_call_records_gradients():
     )
 
 
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_products_that_follow_with_the_same_right_matrix(trans_a, trans_b, batch, monkeypatch):
+    """They run the plan at once, as their gradients do, and notice other left matrices, tangents and transforms."""
+
+    def ours(a, b):
+        return tilesmith.gemm(a, b, trans_a=trans_a, trans_b=trans_b, mode="fast")
+
+    def pytorchs(a, b):
+        return (a.mT if trans_a else a) @ (b.mT if trans_b else b)
+
+    a = randn(*batch, *((5, 7) if trans_a else (7, 5))).requires_grad_()
+    b = randn(*batch, *((6, 5) if trans_b else (5, 6)), seed=1).requires_grad_()
+    same(grads(ours, (a, b)), grads(pytorchs, (a, b)))
+    with monkeypatch.context() as patch:
+        patch.setattr(tilesmith.torch_ops.calls, "_product", None)  # the long way
+        same(grads(ours, (a, b)), grads(pytorchs, (a, b)))
+        same(torch.autograd.grad(ours(a, b).sum(), (a,)), torch.autograd.grad(pytorchs(a, b).sum(), (a,)))
+    assert "RecordedProduct" in type(ours(a, b).grad_fn).__name__
+    wide = randn(*batch, *((5, 9) if trans_a else (9, 5)), seed=2).requires_grad_()
+    for left in (wide, wide.detach().mT.contiguous().mT.requires_grad_(), a):
+        same(grads(ours, (left, b)), grads(pytorchs, (left, b)))
+    twice = [torch.autograd.grad(torch.autograd.grad(call(a, b).square().sum(), a, create_graph=True)[0].sum(), (a, b))
+             for call in (ours, pytorchs)]  # fmt: skip
+    same(*twice)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(a, torch.ones_like(a))
+        found, want = (torch.autograd.forward_ad.unpack_dual(call(dual, b)).tangent for call in (ours, pytorchs))
+    same(found, want)
+    same(jvp(lambda a: ours(a, b), (a,), (a,)), jvp(lambda a: pytorchs(a, b), (a,), (a,)))
+
+
 @pytest.mark.parametrize("activation", ["relu", "silu"])
 def test_calls_that_follow_with_the_same_filter(activation, monkeypatch):
     """They run the plan at once, and notice other images, layouts and filters in the same place."""

@@ -1,14 +1,22 @@
 """Optimized models in PyTorch's other machines: compilers, exports, transforms, autocast, distributed wrappers."""
 
 import copy
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from small_nets import ResNet, filled, image
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
 
 import tilesmith
+from tilesmith.torch_ops.modules import computed, decisions
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "models"))
+from would_run import decider
 
 FUSED_CONVOLUTIONS = 6
 
@@ -62,6 +70,67 @@ def test_a_compiled_program_is_fused_and_sees_loaded_parameters(nets):
         fast.bn1.running_mean.add_(0.5)
         fast.eval()
         assert close(compiled(x), tilesmith.restore(copy.deepcopy(fast)).double()(x.double()))
+
+
+def graph_of(model, *inputs):
+    """The graph that AOTAutograd gives a compiler for an inference."""
+    graphs = []
+
+    def keep(graph, inputs):
+        graphs.append(graph.graph)
+        return graph.forward
+
+    with torch.no_grad():
+        torch.compile(model, fullgraph=True, backend=aot_autograd(fw_compiler=keep))(*inputs)
+    (found,) = graphs
+    return found
+
+
+class Normalized(nn.Module):
+    """A group norm as it is on a GPU, where its result lies channels first, and a sum with such a tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.conv = nn.GroupNorm(2, 8), nn.Conv2d(8, 8, 3, padding=1)
+        self.up = nn.ConvTranspose2d(8, 4, 2, stride=2)
+
+    def forward(self, x):
+        y = functional.silu(self.norm(x.contiguous()).contiguous())
+        return self.up(y + self.conv(y))
+
+
+def test_a_compiler_copies_what_lies_otherwise_than_the_filters():
+    """The copies are in the graph, where a compiler makes them parts of its kernels, and not inside our operators."""
+    model, x = filled(Normalized()), image(2, 8, 6, 6)
+    for form, last in ((torch.channels_last, True), (torch.contiguous_format, False)):
+        model, x = model.to(memory_format=form), x.contiguous(memory_format=form)
+        graph = graph_of(tilesmith.optimize(model), x)
+        convolutions = [node for node in graph.nodes if "tilesmith.convolution" in str(node.target)]
+        assert len(convolutions) == 2
+        for node in convolutions:
+            taken = [each.meta["val"] for each in (node.args[0], node.args[3]) if each is not None]
+            assert {each.is_contiguous(memory_format=torch.channels_last) for each in taken} == {last}
+        with torch.no_grad():
+            compiled = torch.compile(tilesmith.optimize(model), fullgraph=True, backend="aot_eager")
+            assert close(compiled(x), copy.deepcopy(model).double()(x.double()))
+
+
+def test_a_compiled_program_leaves_to_pytorch_what_the_backend_leaves(monkeypatch):
+    """On a GPU; the same rule decides about layers that run eagerly."""
+    held = decider("sm_90a:132:h200")
+    monkeypatch.setattr(computed, "decides", lambda x: True)
+    monkeypatch.setattr(computed, "may_measure", lambda layer, x: True)  # the operators take linear layers on a GPU
+    monkeypatch.setattr(decisions, "decider", lambda device: held)
+    rows = torch.randn(256, 512, dtype=torch.bfloat16)
+    narrow = nn.Sequential(nn.Linear(512, 96), nn.GELU()).to(torch.bfloat16).eval()
+    wide = nn.Sequential(nn.Linear(512, 1024), nn.GELU()).to(torch.bfloat16).eval()
+    views = {"aten.view.default", "aten.t.default"}
+    names = [set(operators(graph_of(tilesmith.optimize(model), rows))) - views for model in (narrow, wide)]
+    assert names == [{"aten.addmm.default", "aten.gelu.default"}, {"tilesmith.gemm.default"}]
+    with torch.no_grad():
+        compiled = torch.compile(tilesmith.optimize(narrow), dynamic=True, fullgraph=True, backend="aot_eager")
+        assert close(compiled(rows), copy.deepcopy(narrow).double()(rows.double()), 0.02)
+        assert close(compiled(rows[:99]), copy.deepcopy(narrow).double()(rows[:99].double()), 0.02)
 
 
 def test_exported_programs_keep_the_operators(nets, tmp_path):

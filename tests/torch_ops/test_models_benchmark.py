@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,22 @@ for line in sys.stdin:
         answer = {"us": 50.0, "wall_us": 50.0, "disturbed": False}
     print(json.dumps(answer), flush=True)
 """
+TIMING = """
+import json, sys, time
+from torch._inductor.runtime.benchmarking import benchmarker
+sys.path.insert(0, sys.argv[1])
+from worker import time_alone
+
+def timed(*args, **kwargs):
+    begin = time.monotonic()
+    time.sleep(1.0)
+    print(json.dumps([begin, time.monotonic()]))
+    return 1.0
+
+benchmarker.benchmark_gpu = timed
+time_alone(sys.argv[2])
+benchmarker.benchmark(lambda: None, (), {}, device="cuda")
+"""
 SPEC = importlib.util.spec_from_file_location("models_run", FOLDER / "run.py")
 run = importlib.util.module_from_spec(SPEC)  # another benchmark has a run.py as well
 SPEC.loader.exec_module(run)
@@ -112,6 +130,40 @@ def test_what_is_not_built_in_time_costs_itself_alone(tmp_path, monkeypatch):
     assert together.main(words) == 1
     (cell,) = json.loads(out.read_text())["cells"]
     assert "gave no result within" in cell["rows"]["eager"]["died"]
+
+
+def test_a_mode_that_is_not_built_in_time_leaves_the_others_their_samples(tmp_path, monkeypatch):
+    script, out = tmp_path / "hand.py", tmp_path / "out.json"
+    script.write_text(HAND.replace("compile, freezing", "compile, max-autotune, freezing").replace('"compile")', '"")'))
+    monkeypatch.setattr(processes, "WORKER", script)
+    monkeypatch.setattr(together, "keep_log", lambda log, cell: None)
+    monkeypatch.setattr(together, "SAMPLING_S", 1.0)
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    modes = ["eager", "compile", "compile, max-autotune, freezing", "tilesmith backend"]
+    words = ["--device", "cpu", "--models", "resnet50", "--kinds", "inference", "--modes", *modes, "--limit", "8",
+             "--out", str(out)]  # fmt: skip
+    begin = time.monotonic()
+    assert together.main(words) == 1
+    assert time.monotonic() - begin < 40
+    (cell,) = json.loads(out.read_text())["cells"]
+    assert [name for name in modes if "us" in cell["rows"][name]] == ["eager", "compile", "tilesmith backend"]
+    assert "gave no result within" in cell["rows"]["compile, max-autotune, freezing"]["died"]
+
+
+def test_the_memory_of_a_mode_is_told_once_it_is_known():
+    row = {"first_s": 1.0, "error": 1e-3}
+    assert measuring.told(row) == "first result after 1.0 s, error 1.0e-03"
+    assert measuring.told(row | {"peak_mb": 12.0}).endswith(", 12 MB")
+
+
+def test_one_process_at_a_time_times_the_kernels_that_it_chooses_among(tmp_path):
+    """The other one waits while the file is held."""
+    program = tmp_path / "program.py"
+    program.write_text(TIMING)
+    words = [sys.executable, str(program), str(FOLDER), str(tmp_path / "timing")]
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    spans = sorted(json.loads(each.communicate()[0]) for each in both)
+    assert spans[0][1] <= spans[1][0]
 
 
 def test_the_command_measures_checks_and_goes_on(tmp_path, capsys):

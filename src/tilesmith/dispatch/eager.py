@@ -39,7 +39,7 @@ _by_filter: dict[tuple[int, bool, tuple[Any, ...]], _Call | None] = {}
 _MEMO_LIMIT = 4096
 _emptied = 0  # how often the tables were emptied: a call that was made before is not kept after
 # Like _by_filter, for calls whose gradients are recorded: the number of x's axes, and the call of ``x, w, b`` and the
-# residual. They are added by PyTorch's side.
+# residual; of ``gemm`` the call of ``a, b``. They are added by PyTorch's side.
 _recorded: dict[tuple[int, bool, tuple[Any, ...]], tuple[int, _Call]] = {}
 # Types of tensors that have no operators of their own: PyTorch's side adds them.
 _plain_types: set[type] = set()
@@ -217,7 +217,12 @@ def gemm(
     try:
         if residual is None and bias is None and c is None:
             numpy = type(b) is np.ndarray
-            if numpy or (_kind_of_call(a, b, None) == _PLAIN and not torch_watches()):
+            kind = _PLAIN if numpy else _kind_of_call(a, b, None)
+            if kind == _RECORDED:
+                recorded = _recorded.get((id(b), True, options))
+                if recorded is not None and a.dim() == recorded[0] and not torch_watches():
+                    return recorded[1](a, b)
+            elif numpy or (kind == _PLAIN and not torch_watches()):
                 quick = (type(a), a.shape, b.shape, a.dtype, options)
                 bound = _quick.get(quick)
                 if bound is not None:

@@ -195,8 +195,28 @@ def gemm(arrays: Arrays, options: Options, quick: tuple[Any, ...] | None) -> Any
         if _C._autograd._profiler_enabled():
             return _product(arrays, options, torch.ops.tilesmith.gemm.default)
     if _is_recorded(arrays):
-        return _product(arrays, options, _recorded_gemm)
+        emptied = eager._emptied
+        y = _product(arrays, options, _recorded_gemm)
+        if all(each is None for each in arrays[2:]) and emptied == eager._emptied:
+            _keep_product(arrays, options)
+        return y
     return eager.run_gemm(arrays, options, quick)
+
+
+def _keep_product(arrays: Arrays, options: Options) -> None:
+    """Make the next call with this right matrix and these options a short one, if it is a product alone."""
+    alpha, beta, trans_a, trans_b, activation, _, _, _, threads, mode, acc_dtype, deterministic = options
+    if (alpha, beta, activation) != (1, 0, "none") or deterministic:
+        return
+    with torch.no_grad():
+        bound = eager.find_gemm(arrays, *options).bound
+    if bound is None:
+        return
+    if len(eager._recorded) >= _LIMIT:
+        eager._recorded.clear()
+    plain = GemmArguments.of("none", 0.01, 0.0, 6.0, False, acc_dtype, mode, threads)
+    call = partial(_gemm.RecordedProduct.apply, bound, plain, (bool(trans_a), bool(trans_b)))
+    eager._recorded[id(arrays[1]), True, options] = arrays[0].dim(), call
 
 
 def _recorded_gemm(a: Any, b: Any, bias: Any, residual: Any, *options: Any) -> Any:

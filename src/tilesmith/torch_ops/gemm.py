@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from tilesmith.dispatch import eager
 from tilesmith.problems.epilogue import Epilogue
-from tilesmith.torch_ops.arguments import GemmArguments
+from tilesmith.torch_ops.arguments import GemmArguments, is_launch
 from tilesmith.torch_ops.batching import batched_gemm
 from tilesmith.torch_ops.library import EPILOGUE, SUMS, add_autocast, add_operator
-from tilesmith.torch_ops.recording import dispatch_recorded
+from tilesmith.torch_ops.recording import LevelFunction, dispatch_recorded
 from tilesmith.torch_ops.results import require, result_dtype
 
 Optional = torch.Tensor | None
@@ -40,3 +42,41 @@ add_operator(
     _gemm, _fake_gemm, _recorded, batched_gemm,
 )  # fmt: skip
 add_autocast("gemm")
+
+
+class RecordedProduct(LevelFunction):  # type: ignore[misc]
+    """A product without bias and activation, by a plan that takes the matrices as they are, where nothing but gradients
+    is asked for. It raises ``ArgumentError`` where the matrices lie otherwise.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, bound: Callable[..., torch.Tensor], options: GemmArguments, trans: tuple[bool, bool], a: Any, b: Any
+    ) -> torch.Tensor:
+        y = bound(a, b)
+        ctx.options, ctx.trans = options, trans
+        ctx.save_for_backward(a, b)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
+        a, b = ctx.saved_tensors
+        trans_a, trans_b = ctx.trans
+        to_a, to_b = ctx.needs_input_grad[3:]
+        if not is_launch(dy, a, b):
+            x, w = a.mT if trans_a else a, b.mT if trans_b else b
+            dx, dw, _ = ctx.options.gradients(dy, x, w, (to_a, to_b, False))
+            da, db = dx.mT if to_a and trans_a else dx, dw.mT if to_b and trans_b else dw
+            return None, None, None, da, db
+        acc_dtype, mode, threads = ctx.options.sums
+        how: dict[str, Any] = {"acc_dtype": acc_dtype, "mode": mode, "threads": threads}
+        da = db = None
+        if to_a and trans_a:
+            da = eager.gemm(b, dy, trans_a=trans_b, trans_b=True, **how)
+        elif to_a:
+            da = eager.gemm(dy, b, trans_b=not trans_b, **how)
+        if to_b and trans_b:
+            db = eager.gemm(dy, a, trans_a=True, trans_b=trans_a, **how)
+        elif to_b:
+            db = eager.gemm(a, dy, trans_a=not trans_a, **how)
+        return None, None, None, da, db

@@ -27,6 +27,7 @@ from tilesmith.torch_ops.modules.tensors import find_mode
 from tilesmith.torch_ops.results import conv_shape, conv_strides
 
 Optional = torch.Tensor | None
+_Lies = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
 _LIMIT = 4096
 _deciders: dict[str, Decider] = {}
 _known: dict[Hashable, Decision] = {}
@@ -57,18 +58,8 @@ def conv_decision(
     shape: tuple[Any, ...],
 ) -> Decision:  # fmt: skip
     """Whether our kernel runs a convolution; ``shape`` as in ``ConvArguments``, ``key`` stands for all of it."""
-    stride, padding, dilation, transposed, output_padding, groups = shape
-
-    def make() -> Signature:
-        sizes = conv_shape(x, w, stride, padding, dilation, transposed, output_padding, groups)
-        y = torch.empty_strided(sizes, conv_strides(x, w, sizes), dtype=x.dtype, device="meta")
-        plain = conv_problem(
-            "fwd", x, w, y, stride=stride, padding=padding, dilation=dilation, transposed=transposed,
-            output_padding=output_padding, groups=groups,
-        )  # fmt: skip
-        return replace(plain, epilogue=replace(epilogue, bias=b is not None, residual=z is not None))
-
-    return _decided(layer, (key, shape), x, make)
+    full = replace(epilogue, bias=b is not None, residual=z is not None)
+    return _decided(layer, (key, shape), x, partial(_conv_signature, x, w, full, shape))
 
 
 def product_decision(
@@ -76,7 +67,41 @@ def product_decision(
 ) -> Decision:
     """Whether our kernel runs a linear layer."""
     full = replace(epilogue, bias=b is not None, residual=z is not None)
-    return _decided(layer, key, rows, lambda: replace(gemm_problem(rows, w.t()), epilogue=full))
+    return _decided(layer, key, rows, partial(_gemm_signature, rows, w, full))
+
+
+def _conv_signature(x: torch.Tensor, w: torch.Tensor, epilogue: Epilogue, shape: tuple[Any, ...]) -> Signature:
+    stride, padding, dilation, transposed, output_padding, groups = shape
+    sizes = conv_shape(x, w, stride, padding, dilation, transposed, output_padding, groups)
+    y = torch.empty_strided(sizes, conv_strides(x, w, sizes), dtype=x.dtype, device="meta")
+    plain = conv_problem(
+        "fwd", x, w, y, stride=stride, padding=padding, dilation=dilation, transposed=transposed,
+        output_padding=output_padding, groups=groups,
+    )  # fmt: skip
+    return replace(plain, epilogue=epilogue)
+
+
+def _gemm_signature(rows: torch.Tensor, w: torch.Tensor, epilogue: Epilogue) -> Signature:
+    return replace(gemm_problem(rows, w.t()), epilogue=epilogue)
+
+
+@torch.compiler.assume_constant_result
+def is_left_to_pytorch(
+    device: torch.device, dtype: torch.dtype, x: _Lies, w: _Lies, bias: bool, residual: bool,
+    activation: tuple[Any, ...], shape: tuple[Any, ...],
+) -> bool:  # fmt: skip
+    """Whether PyTorch's kernel runs a layer of a compiled program. The compiler takes the answer for a constant.
+
+    Args:
+        x: Shape and strides of the input.
+        w: Those of the filter.
+        activation: As ``activation_arguments`` gives it.
+        shape: As in ``ConvArguments`` for a convolution; empty for a linear layer.
+    """
+    mine = [torch.empty_strided(*each, dtype=dtype, device="meta") for each in (x, w)]
+    epilogue = Epilogue(bias, activation[0], residual, *activation[1:])
+    make = partial(_conv_signature, *mine, epilogue, shape) if shape else partial(_gemm_signature, *mine, epilogue)
+    return not decider(str(device))(make).ours
 
 
 def _decided(layer: Any, key: Hashable, x: torch.Tensor, make: Callable[[], Signature]) -> Decision:
