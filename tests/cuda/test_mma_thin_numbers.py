@@ -15,10 +15,10 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import rewrites
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
-from tilesmith.solvers.cuda.thin.solver import MmaThinSolver
+from tilesmith.solvers.cuda.thin.solver import MmaThinSolver, WgmmaThinSolver
 from tilesmith.solvers.solver import Accepted, Config
 
-SOLVER = MmaThinSolver()
+SOLVER, WIDE = MmaThinSolver(), WgmmaThinSolver()
 
 
 def config(*values: int) -> Config:
@@ -48,6 +48,19 @@ CASES = [
     (gemm(250, 100, 200, trans_b=True, c_dtype="fp32"), config(4, 16, 2, 1)),
     (gemm(21, 39, 1000, "fp16", trans_a=True, alpha=2.0, epilogue=BIASED), config(8, 32, 4, 1)),
 ]
+# Runs of 8, 4, 2 and 1 products, whole and cut short; odd rows on either side, on both, on none; blocks that have
+# fewer slabs than warps.
+WIDE_CASES = [
+    *((conv("fwd", c, k), config(4, 16, 3, 1)) for c, k in ((127, 128), (33, 96), (100, 100), (35, 35), (1, 1))),
+    *((conv("bwd", c, k), config(4, 16, 2, 1)) for c, k in ((127, 128), (33, 96), (35, 35), (36, 10), (17, 66))),
+    *((conv("fwd", c, k), config(8, 32, 2, 1)) for c, k in ((37, 51), (64, 23), (34, 50), (7, 31))),
+    (conv("fwd", 35, 70, epilogue=BIASED), config(4, 32, 2, 1)),
+    (conv("fwd", 41, 33, epilogue=BIASED, output_dtype="fp32"), config(4, 16, 2, 1)),
+    (gemm(1000, 33, 130, "fp16", alpha=0.5), config(4, 32, 2, 1)),
+    (gemm(1030, 127, 255, alpha=0.5), config(4, 16, 2, 1)),
+    (gemm(250, 100, 200, trans_b=True, c_dtype="fp32"), config(4, 16, 2, 1)),
+    (gemm(250, 65, 31, "fp16", c_dtype="fp32"), config(12, 16, 2, 1)),
+]
 
 
 def named(value):
@@ -56,11 +69,19 @@ def named(value):
 
 @pytest.mark.parametrize(("signature", "chosen"), CASES, ids=named)
 def test_numbers(signature, chosen, emulating):
-    signature = signature.canonical
+    check(SOLVER, signature.canonical, chosen, emulating)
+
+
+@pytest.mark.parametrize(("signature", "chosen"), WIDE_CASES, ids=named)
+def test_numbers_of_warpgroups(signature, chosen, emulating):
+    check(WIDE, signature.canonical, chosen, emulating)
+
+
+def check(solver, signature, chosen, emulating):
     geometry = rewrites(signature)[-1].signature.geometry
-    assert SOLVER.applicable(geometry, H200) == Accepted()
-    assert SOLVER.search_space(geometry, H200).contains(chosen)
-    made = executable(signature, SOLVER.draft(geometry, chosen, H200), emulating)
+    assert solver.applicable(geometry, H200) == Accepted()
+    assert solver.search_space(geometry, H200).contains(chosen)
+    made = executable(signature, solver.draft(geometry, chosen, H200), emulating)
     values = sample_args(signature)
     cases = [values, *((*values[:i], planted_copy(values[i], (np.nan, np.inf), i), *values[i + 1 :]) for i in (0, 1))]
     with np.errstate(all="ignore"):
