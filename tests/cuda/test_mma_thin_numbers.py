@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 from cuda_chain import H200, executable
@@ -15,8 +18,11 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import rewrites
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
+from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.thin.solver import MmaThinSolver, WgmmaThinSolver
-from tilesmith.solvers.solver import Accepted, Config
+from tilesmith.solvers.solver import Accepted, Config, Rejected
+from tilesmith.targets.cuda import cuda_target
+from tilesmith.toolchain.build import build_unit
 
 SOLVER, WIDE = MmaThinSolver(), WgmmaThinSolver()
 
@@ -59,6 +65,7 @@ WIDE_CASES = [
     (gemm(1000, 33, 130, "fp16", alpha=0.5), config(4, 32, 2, 1)),
     (gemm(1030, 127, 255, alpha=0.5), config(4, 16, 2, 1)),
     (gemm(250, 100, 200, trans_b=True, c_dtype="fp32"), config(4, 16, 2, 1)),
+    (gemm(300, 255, 256), config(4, 16, 2, 1)),
     (gemm(250, 65, 31, "fp16", c_dtype="fp32"), config(12, 16, 2, 1)),
 ]
 
@@ -89,3 +96,35 @@ def check(solver, signature, chosen, emulating):
             checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
             verdict = checker.check_plan(checker.plan(made), poison=True)
             assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize(("n", "k"), [(101, 127), (127, 255), (63, 65), (255, 51), (73, 253)])
+def test_lanes_meet_in_no_bank(n, k):
+    """Operands of odd rows are read, and odd rows of results written, a word a lane at a time and at full speed."""
+    geometry = gemm(20000, n, k).canonical.geometry
+    tile = WIDE.tile(geometry, WIDE.default_config(geometry, H200), H200)
+    assert tile.spreads == (4, 8)
+    for width, run in ((k, 2 * 4), (n, 8)):  # words between two rows, and those of a lane's run
+        for word in range(run):
+            assert len({(group * width + place * run + word) % 32 for group in range(8) for place in range(4)}) == 32
+
+
+def test_what_is_not_of_warpgroups_is_refused():
+    weights = gemm(64, 64, 5000, trans_a=True).canonical.geometry
+    assert WIDE.applicable(weights, H200) == Rejected(reasons.DIRECTION, "sums over rows")
+    rows = gemm(5000, 127, 127).canonical.geometry
+    assert WIDE.applicable(rows, cuda_target("sm_80")) == Rejected(reasons.TARGET, "wgmma")
+    assert SOLVER.applicable(gemm(5000, 255, 127).canonical.geometry, H200) == Rejected(
+        reasons.CHANNELS, "5000 x 255 x 127"
+    )
+    assert WIDE.applicable(gemm(5000, 255, 127).canonical.geometry, H200) == Accepted()
+
+
+@pytest.mark.parametrize(("n", "k"), [(128, 127), (127, 128), (33, 96), (100, 100), (255, 256)])
+def test_sums_stay_in_registers(n, k):
+    geometry = gemm(200704, n, k).canonical.geometry
+    source = WIDE.draft(geometry, WIDE.default_config(geometry, H200), H200).sources[0]
+    with tempfile.TemporaryDirectory() as folder:
+        (taken,) = build_unit([source], H200, Path(folder, "unit.cubin"))
+    assert taken.spill_store_bytes == 0
+    assert taken.warnings == ()  # such as products that are computed one after the other

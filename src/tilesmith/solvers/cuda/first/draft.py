@@ -178,7 +178,6 @@ def _product_text(t: FirstTile) -> str:
     return text.replace("TS_DEVICE", "TS_MMA_DEVICE").replace("ts_u", "u")
 
 
-
 _NO_WGMMA = """TS_MMA_DEVICE void weights_written() {}
 template <int COUNT>
 TS_MMA_DEVICE void multiply_all(float (&)[COUNT][BLOCK_N / 2], const unsigned char *, const unsigned char *,

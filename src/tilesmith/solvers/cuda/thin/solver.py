@@ -12,7 +12,7 @@ from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.listed import Listed
 from tilesmith.solvers.cuda.thin.cost import thin_seconds
 from tilesmith.solvers.cuda.thin.draft import thin_draft
-from tilesmith.solvers.cuda.thin.form import ThinForm, thin_form
+from tilesmith.solvers.cuda.thin.form import MAX_WIDE_COLUMNS, ThinForm, thin_form
 from tilesmith.solvers.cuda.thin.tile import ThinTile
 from tilesmith.solvers.cuda.thin.wide import WideTile
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected
@@ -52,7 +52,7 @@ class MmaThinSolver(Listed[ThinForm, ThinTile]):
 
 
 class WgmmaThinSolver(MmaThinSolver):
-    """As ``MmaThinSolver``, of rows of results: four warps multiply together (wgmma), and no filter is held by lanes."""
+    """As ``MmaThinSolver``, of results of up to 256 columns, no weights: four warps multiply together (wgmma)."""
 
     name = "wgmma_thin"
     revision = 1
@@ -70,7 +70,7 @@ class WgmmaThinSolver(MmaThinSolver):
         return super().applicable(problem, target)
 
     def form_of(self, problem: GemmGeometry) -> ThinForm | Rejected:
-        form = thin_form(problem)
+        form = thin_form(problem, MAX_WIDE_COLUMNS)
         if isinstance(form, ThinForm) and form.kind == "weights":
             return Rejected(reasons.DIRECTION, "sums over rows")
         return form

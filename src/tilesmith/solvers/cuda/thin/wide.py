@@ -28,7 +28,7 @@ class WideTile(ThinTile):
 
     @cached_property
     def row_step(self) -> int:
-        """How far apart the rows of neighbouring lanes are: where a width is odd, a lane has an even row and the next."""
+        """The step from a lane's row to its neighbour's: where a width is odd, a lane has an even row and the next."""
         return 2 if self.form.first % 2 or self.form.second % 2 else 1
 
     @cached_property
@@ -43,14 +43,14 @@ class WideTile(ThinTile):
         first, second = self.form.first + self.pads[0], self.form.second + self.pads[1]
         return self.row_step * first * 2 // 4, self.row_step * second * size // 4
 
-    def _reading(self, spread: int) -> int:
+    def _reading(self, spread: int) -> float:
         """Turns that a product's 16 rows take to read where runs have those of ``spread`` products."""
         pitch, run = self._pitches[0], 2 * min(spread, self.products[0])
         if (self.form.first + self.pads[0]) % 4 == 0:  # 8 bytes a lane, half a warp at a time
             return 4 * turns([g * pitch + p * run + e for g in range(4) for p in range(4) for e in range(2)])
         at_once = turns([g * pitch + p * run for g in range(8) for p in range(4)])
         words = 4 + (1 / min(spread, self.products[0]) if self.form.first % 2 else 0)
-        return ceil(words * at_once)
+        return words * at_once
 
     def _writing(self, spread: int) -> int:
         """The same of a product's 8 columns of results."""
