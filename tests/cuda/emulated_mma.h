@@ -209,18 +209,35 @@ template <typename T, typename C> TS_MMA_DEVICE void multiply(T, C (&c)[4], cons
 }
 
 /* A lane's sums of a warpgroup's product of 64 x N, whose operands lie in shared memory without a swizzle. */
+template <typename T> TS_MMA_DEVICE float emulated_element(u64 matrix, u32 line, u32 k) {
+  const u32 from = (u32)(matrix & 0x3fff) + k / 8 * (u32)(matrix >> 16 & 0x3fff) + line / 8 * (u32)(matrix >> 32 & 0x3fff);
+  T v;
+  memcpy(&v, emulated_shared + from * 16 + line % 8 * 16 + k % 8 * 2, 2);
+  return widened(v);
+}
 template <typename T, int COUNT> TS_MMA_DEVICE void emulated_product(T, float (&sums)[COUNT], u64 a, u64 b, int add) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  auto element = [](u64 matrix, u32 line, u32 k) {
-    const u32 from = (u32)(matrix & 0x3fff) + k / 8 * (u32)(matrix >> 16 & 0x3fff) + line / 8 * (u32)(matrix >> 32 & 0x3fff);
-    T v;
-    memcpy(&v, emulated_shared + from * 16 + line % 8 * 16 + k % 8 * 2, 2);
-    return widened(v);
-  };
   for (u32 i = 0; i < COUNT; i++) {
     const u32 row = warp * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
     float sum = add ? sums[i] : 0.0f;
-    for (u32 k = 0; k < 16; k++) sum += element(a, row, k) * element(b, column, k);
+    for (u32 k = 0; k < 16; k++) sum += emulated_element<T>(a, row, k) * emulated_element<T>(b, column, k);
+    sums[i] = sum;
+  }
+}
+/* The same with A in registers: 16 rows of each warp. */
+template <typename T, int COUNT>
+TS_MMA_DEVICE void emulated_product(T, float (&sums)[COUNT], const u32 (&a)[4], u64 b, int add) {
+  const u32 lane = threadIdx.x % 32;
+  const emulated_post *lanes = posted({{a[0], a[1], a[2], a[3]}});
+  for (u32 i = 0; i < COUNT; i++) {
+    const u32 group = lane / 4, half = i / 2 % 2, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    float sum = add ? sums[i] : 0.0f;
+    for (u32 k = 0; k < 16; k++) {
+      T v;
+      const u32 two = lanes[group * 4 + k % 8 / 2].words[half + k / 8 * 2];
+      v.bits = (u16)(two >> k % 2 * 16);
+      sum += widened(v) * emulated_element<T>(b, column, k);
+    }
     sums[i] = sum;
   }
 }

@@ -105,7 +105,7 @@ def _emulated(source: Source) -> Path:
                             "unsigned char *const memory = emulated_shared;")  # fmt: skip
         # Products of warpgroups are done when they are issued.
         text = re.sub(r'asm volatile\("(fence\.proxy|wgmma)[^;]*;" ::: "memory"\);', "", text)
-        product = r'asm volatile\("\{ \.reg \.pred.*?: "l"\(a\), "l"\(b\), "r"\(add\)\);'
+        product = r'asm volatile\("\{ \.reg \.pred.*?: (?:"l"\(a\)|"r"\(a\[0\]\)[^;]*?), "l"\(b\), "r"\(add\)\);'
         text = re.sub(product, "emulated_product(Element(), sums, a, b, add);", text, flags=re.DOTALL)
     head = re.search(r'extern "C" __global__ void [^{]*?' + source.symbol + r"\(([^)]*)\)", text)
     assert head is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 from cuda_chain import H200, executable
@@ -15,10 +18,13 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import rewrites
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
-from tilesmith.solvers.cuda.thin.solver import MmaThinSolver
-from tilesmith.solvers.solver import Accepted, Config
+from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.thin.solver import MmaThinSolver, WgmmaThinSolver
+from tilesmith.solvers.solver import Accepted, Config, Rejected
+from tilesmith.targets.cuda import cuda_target
+from tilesmith.toolchain.build import build_unit
 
-SOLVER = MmaThinSolver()
+SOLVER, WIDE = MmaThinSolver(), WgmmaThinSolver()
 
 
 def config(*values: int) -> Config:
@@ -48,6 +54,20 @@ CASES = [
     (gemm(250, 100, 200, trans_b=True, c_dtype="fp32"), config(4, 16, 2, 1)),
     (gemm(21, 39, 1000, "fp16", trans_a=True, alpha=2.0, epilogue=BIASED), config(8, 32, 4, 1)),
 ]
+# Runs of 8, 4, 2 and 1 products, whole and cut short; odd rows on either side, on both, on none; blocks that have
+# fewer slabs than warps.
+WIDE_CASES = [
+    *((conv("fwd", c, k), config(4, 16, 3, 1)) for c, k in ((127, 128), (33, 96), (100, 100), (35, 35), (1, 1))),
+    *((conv("bwd", c, k), config(4, 16, 2, 1)) for c, k in ((127, 128), (33, 96), (35, 35), (36, 10), (17, 66))),
+    *((conv("fwd", c, k), config(8, 32, 2, 1)) for c, k in ((37, 51), (64, 23), (34, 50), (7, 31))),
+    (conv("fwd", 35, 70, epilogue=BIASED), config(4, 32, 2, 1)),
+    (conv("fwd", 41, 33, epilogue=BIASED, output_dtype="fp32"), config(4, 16, 2, 1)),
+    (gemm(1000, 33, 130, "fp16", alpha=0.5), config(4, 32, 2, 1)),
+    (gemm(1030, 127, 255, alpha=0.5), config(4, 16, 2, 1)),
+    (gemm(250, 100, 200, trans_b=True, c_dtype="fp32"), config(4, 16, 2, 1)),
+    (gemm(300, 255, 256), config(4, 16, 2, 1)),
+    (gemm(250, 65, 31, "fp16", c_dtype="fp32"), config(12, 16, 2, 1)),
+]
 
 
 def named(value):
@@ -56,11 +76,19 @@ def named(value):
 
 @pytest.mark.parametrize(("signature", "chosen"), CASES, ids=named)
 def test_numbers(signature, chosen, emulating):
-    signature = signature.canonical
+    check(SOLVER, signature.canonical, chosen, emulating)
+
+
+@pytest.mark.parametrize(("signature", "chosen"), WIDE_CASES, ids=named)
+def test_numbers_of_warpgroups(signature, chosen, emulating):
+    check(WIDE, signature.canonical, chosen, emulating)
+
+
+def check(solver, signature, chosen, emulating):
     geometry = rewrites(signature)[-1].signature.geometry
-    assert SOLVER.applicable(geometry, H200) == Accepted()
-    assert SOLVER.search_space(geometry, H200).contains(chosen)
-    made = executable(signature, SOLVER.draft(geometry, chosen, H200), emulating)
+    assert solver.applicable(geometry, H200) == Accepted()
+    assert solver.search_space(geometry, H200).contains(chosen)
+    made = executable(signature, solver.draft(geometry, chosen, H200), emulating)
     values = sample_args(signature)
     cases = [values, *((*values[:i], planted_copy(values[i], (np.nan, np.inf), i), *values[i + 1 :]) for i in (0, 1))]
     with np.errstate(all="ignore"):
@@ -68,3 +96,35 @@ def test_numbers(signature, chosen, emulating):
             checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
             verdict = checker.check_plan(checker.plan(made), poison=True)
             assert verdict.ok, verdict.message
+
+
+@pytest.mark.parametrize(("n", "k"), [(101, 127), (127, 255), (63, 65), (255, 51), (73, 253)])
+def test_lanes_meet_in_no_bank(n, k):
+    """Operands of odd rows are read, and odd rows of results written, a word a lane at a time and at full speed."""
+    geometry = gemm(20000, n, k).canonical.geometry
+    tile = WIDE.tile(geometry, WIDE.default_config(geometry, H200), H200)
+    assert tile.spreads == (4, 8)
+    for width, run in ((k, 2 * 4), (n, 8)):  # words between two rows, and those of a lane's run
+        for word in range(run):
+            assert len({(group * width + place * run + word) % 32 for group in range(8) for place in range(4)}) == 32
+
+
+def test_what_is_not_of_warpgroups_is_refused():
+    weights = gemm(64, 64, 5000, trans_a=True).canonical.geometry
+    assert WIDE.applicable(weights, H200) == Rejected(reasons.DIRECTION, "sums over rows")
+    rows = gemm(5000, 127, 127).canonical.geometry
+    assert WIDE.applicable(rows, cuda_target("sm_80")) == Rejected(reasons.TARGET, "wgmma")
+    assert SOLVER.applicable(gemm(5000, 255, 127).canonical.geometry, H200) == Rejected(
+        reasons.CHANNELS, "5000 x 255 x 127"
+    )
+    assert WIDE.applicable(gemm(5000, 255, 127).canonical.geometry, H200) == Accepted()
+
+
+@pytest.mark.parametrize(("n", "k"), [(128, 127), (127, 128), (33, 96), (100, 100), (255, 256)])
+def test_sums_stay_in_registers(n, k):
+    geometry = gemm(200704, n, k).canonical.geometry
+    source = WIDE.draft(geometry, WIDE.default_config(geometry, H200), H200).sources[0]
+    with tempfile.TemporaryDirectory() as folder:
+        (taken,) = build_unit([source], H200, Path(folder, "unit.cubin"))
+    assert taken.spill_store_bytes == 0
+    assert taken.warnings == ()  # such as products that are computed one after the other

@@ -33,11 +33,16 @@ def signature(sizes, direction=1, filter_="-y 1 -x 1"):
     [
         # measured: 12.7 us; the plain reference 147
         (signature("-n 32 -c 1 -H 128 -W 128 -k 5"), "mma_thin@gemm"),
-        # 25.5 us; with copies of x to 40 channels 39.8
-        (signature("-n 64 -c 33 -H 56 -W 56 -k 96"), "mma_thin@gemm"),
-        # 36 us; mma_dense 58.5
-        (signature("-n 64 -c 100 -H 56 -W 56 -k 100"), "mma_thin@gemm"),
-        (signature("-n 64 -c 127 -H 56 -W 56 -k 128", 2), "mma_thin@gemm"),
+        # mma_thin: 25.5 us; with copies of x to 40 channels 39.8
+        (signature("-n 64 -c 33 -H 56 -W 56 -k 96"), "wgmma_thin@gemm"),
+        # mma_thin: 36 us; mma_dense 58.5
+        (signature("-n 64 -c 100 -H 56 -W 56 -k 100"), "wgmma_thin@gemm"),
+        (signature("-n 64 -c 127 -H 56 -W 56 -k 128"), "wgmma_thin@gemm"),
+        # Of dy's whole rows; the filter alone is copied.
+        (signature("-n 64 -c 127 -H 56 -W 56 -k 128", 2), "wgmma_gemm_copied@gemm"),
+        (signature("-n 64 -c 33 -H 56 -W 56 -k 96", 2), "mma_thin@gemm"),
+        # Whole rows of 16 bytes are for bulk tensor copies.
+        (signature("-n 16 -c 64 -H 56 -W 56 -k 64"), "wgmma_gemm@gemm"),
         # mma_dense: 39.8 us; the plain reference 178
         (signature("-n 128 -c 8 -H 28 -W 28 -k 8 -g 4 -p 1 -q 1", 1, "-y 3 -x 3"), "mma_narrow_groups"),
         # mma_dense: 57 us; 172 with the filter's 20 channels padded to 24

@@ -17,16 +17,23 @@ def hopper_prelude() -> str:
 
 
 def product_text(
-    name: str, block_n: int, dtype: str, a_columns: bool, b_columns: bool, b_dtype: str | None = None
+    name: str,
+    block_n: int,
+    dtype: str,
+    a_columns: bool,
+    b_columns: bool,
+    b_dtype: str | None = None,
+    loaded: bool = False,
 ) -> str:
     """A device function ``name(sums, a, b, add)``: a 64 x ``block_n`` product over 32 bytes of k, by descriptors.
 
     ``sums`` are overwritten when ``add`` is 0. ``a_columns``: rows of A, not k, are contiguous; so for B's columns.
-    ``b_dtype`` is ``dtype`` where it is None. TF32 whose rows are contiguous come in registers: ``a`` is a lane's four.
+    ``b_dtype`` is ``dtype`` where it is None. ``loaded``: A comes in registers, ``a`` is a lane's four; always so TF32
+    whose rows are contiguous.
     """
     if block_n not in product_widths(dtype):
         raise ValueError(f"wgmma has no {block_n} columns of {dtype}")
-    loaded = a_columns and dtype == "tf32"
+    loaded = loaded or (a_columns and dtype == "tf32")
     if (a_columns or b_columns) and dtype not in ("bf16", "fp16") and not (loaded and not b_columns):
         raise ValueError(f"wgmma has no transposed operands of {dtype}")
     count, depth = block_n // 2, 32 // acc_dtype(dtype).nbytes
@@ -35,9 +42,10 @@ def product_text(
     kind, letter = ("int", "r") if whole else ("float", "f")
     registers = ", ".join(f"%{i}" for i in range(count))
     sums = ", ".join(f'"+{letter}"(sums[{i}])' for i in range(count))
-    # Signs of the operands, which integers lack; 16-bit operands have a transposition each.
+    # Signs of the operands, which integers lack; 16-bit operands in shared memory have a transposition each.
     signs = "" if whole else ", 1, 1"
-    signs += f", {int(a_columns)}, {int(b_columns)}" if depth == 16 else ""
+    turned = (b_columns,) if loaded else (a_columns, b_columns)
+    signs += "".join(f", {int(turn)}" for turn in turned) if depth == 16 else ""
     first, given = (
         ("const ts_u32 (&a)[4]", '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])') if loaded else ("ts_u64 a", '"l"(a)')
     )

@@ -207,6 +207,22 @@ class ThinFit:
 
 
 @dataclass(frozen=True)
+class WideThinFit:
+    """The same by warpgroups, of rows (``solvers/cuda/thin/wide.py``)."""
+
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    start: Annotated[float, SECONDS, "Of the launch with its first rows."]
+    norm: Annotated[float, Unit.EXPONENT, "How far moving, computing and waiting overlap."]
+    turn: Annotated[float, C, "An SM's units: of a turn of shared memory."]
+    product: Annotated[float, C, "Of 16 rows, of a product of 8 columns along k."]
+    column: Annotated[float, C, "Of 16 rows, of the results of 8 columns."]
+    slab: Annotated[float, C, "Of a slab."]
+    wait: Annotated[Pair, C, "Of 16 rows, what a warp waits itself: of a product along k, of 8 columns."]
+    wait_slab: Annotated[float, C, "Of a slab."]
+    filter: Annotated[float, C, "Of an element of the filter that a thread brings."]
+
+
+@dataclass(frozen=True)
 class PhasesFit:
     """Phases or taps as columns (``solvers/cuda/phases/cost.py``), by warps or by warpgroups."""
 
@@ -378,6 +394,7 @@ class Fit:
     mma: MmaFit
     ffma: FfmaFit
     thin: ThinFit
+    wide_thin: WideThinFit
     phases: PhasesFit
     wide_phases: PhasesFit
     depthwise: DepthwiseFit

@@ -19,6 +19,7 @@ from tilesmith.targets.fits.fit import (
     SumsFit,
     ThinFit,
     TileFit,
+    WideThinFit,
 )
 
 H200 = Fit(
@@ -164,6 +165,19 @@ H200 = Fit(
         slab_busy=(24.0, 22.0),
         slab_wait=(0.0, 257.0),
         partial_bytes=3.8e12,
+    ),
+    # By arithmetic, not from timings: what overlaps is as ``thin`` has it.
+    wide_thin=WideThinFit(
+        bandwidth=0.86,
+        start=5.2e-6,
+        norm=2.07,
+        turn=1.0,
+        product=0.3,
+        column=8.0,
+        slab=24.0,
+        wait=(40.0, 40.0),
+        wait_slab=600.0,
+        filter=45.0,
     ),
     # From 102 timings of eleven problems.
     phases=PhasesFit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
+from tilesmith.codegen.cuda.hopper import product_text
 from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
@@ -173,17 +174,8 @@ def _chosen(values: list[int], suffix: str) -> str:
 
 def _product_text(t: FirstTile) -> str:
     """``product``: sums of 64 x BLOCK_N += 64 x 16 in registers times 16 x BLOCK_N in shared memory."""
-    count = t.block_n // 2
-    sums, word = ", ".join(f"%{i}" for i in range(count)), {"bf16": "bf16", "fp16": "f16"}[t.g.x.dtype]
-    held = ", ".join(f'"+f"(sums[{i}])' for i in range(count))
-    return f"""TS_MMA_DEVICE void product(float (&sums)[{count}], const u32 (&a)[4], u64 b, int add) {{
-  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 5}, 0;\\n"
-               "wgmma.mma_async.sync.aligned.m64n{t.block_n}k16.f32.{word}.{word} {{{sums}}}, "
-               "{{%{count}, %{count + 1}, %{count + 2}, %{count + 3}}}, %{count + 4}, p, 1, 1, 0; }}"
-               : {held}
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}}
-"""
+    text = product_text("product", t.block_n, t.g.x.dtype, False, False, loaded=True)
+    return text.replace("TS_DEVICE", "TS_MMA_DEVICE").replace("ts_u", "u")
 
 
 _NO_WGMMA = """TS_MMA_DEVICE void weights_written() {}

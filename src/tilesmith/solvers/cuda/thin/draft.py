@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
+from tilesmith.codegen.cuda.hopper import product_text
 from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space
 from tilesmith.solvers.cuda.thin.tile import ThinTile
+from tilesmith.solvers.cuda.thin.wide import WideTile
 
 _FOLDER = Path(__file__).parent
 
@@ -23,7 +25,7 @@ def thin_draft(t: ThinTile) -> Draft:
     alpha, rows = Argument("alpha", "float", Real(form.alpha)), integers("i64", rows=form.length)
     if not t.weights:
         arguments = (*operands, *results, *rows, *integers("i64", b_row=row, b_column=column), alpha)
-        source = _source(t, "rows", arguments)
+        source = _source(t, "wide" if isinstance(t, WideTile) else "rows", arguments)
         launch = Launch(0, source.symbol, (t.blocks, 1, 1), passed(arguments), (t.threads, 1, 1),
                         shared_bytes=t.shared_bytes, programmatic=early)  # fmt: skip
         return Draft((source,), (launch,))
@@ -47,6 +49,11 @@ def _source(t: ThinTile, part: str, arguments: tuple[Argument, ...]) -> Source:
     if t.weights:
         numbers |= {"TILES_M": t.tile[0], "TILES_N": t.tile[1], "PARTS_M": t.parts[0], "PARTS": t.team}
         numbers |= {"ROW_STEP": t.steps[0], "LANE_STEP": t.steps[1]}
+    elif isinstance(t, WideTile):
+        numbers |= {"ROW_STEP": t.row_step, "SPREAD_K": t.spreads[0], "SPREAD_N": t.spreads[1]}
+        flags["BY_COLUMNS"] = form.steps[1] == 1
+        text = product_text("product", t.products[1] * 8, form.dtype, False, False, loaded=True)
+        functions += text.replace("TS_DEVICE", "TS_MMA_DEVICE").replace("ts_u", "u")
     else:
         flags["HELD"] = t.held
     if part != "total":

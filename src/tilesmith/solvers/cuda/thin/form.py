@@ -17,6 +17,7 @@ from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX
 from tilesmith.solvers.solver import Rejected
 
 MAX_SUMMED, MAX_COLUMNS, MAX_WEIGHTS = 256, 128, 128
+MAX_WIDE_COLUMNS = 256  # by warpgroups
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class ThinForm:
 
 
 @lru_cache(maxsize=256)
-def thin_form(g: GemmGeometry) -> ThinForm | Rejected:
-    """``g`` in the form, or why it has none."""
+def thin_form(g: GemmGeometry, columns: int = MAX_COLUMNS) -> ThinForm | Rejected:
+    """``g`` in the form, or why it has none. ``columns``: the most that rows of results may have."""
     if g.a.dtype != g.b.dtype or g.a.dtype not in HALVES:
         return Rejected(reasons.DTYPE, f"{g.a.dtype} x {g.b.dtype}")
     if g.c.dtype not in (g.a.dtype, "fp32") or g.acc_dtype != "fp32":
@@ -67,7 +68,7 @@ def thin_form(g: GemmGeometry) -> ThinForm | Rejected:
         dense = _dense(g.k, g.m, g.a.strides[2], g.a.strides[1]) and _dense(g.k, g.n, *g.b.strides[1:])
         length, first, steps = g.k, g.m, g.c.strides[1:]
     else:
-        small = g.k <= MAX_SUMMED and g.n <= MAX_COLUMNS
+        small = g.k <= MAX_SUMMED and g.n <= columns
         dense = _dense(g.m, g.k, *g.a.strides[1:]) and _dense(g.m, g.n, *g.c.strides[1:])
         length, first, steps = g.m, g.k, g.b.strides[1:]
     if not small:

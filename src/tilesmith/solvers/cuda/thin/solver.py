@@ -8,12 +8,14 @@ from __future__ import annotations
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import ACTIVATED, USUAL
 from tilesmith.problems.geometry import GemmGeometry
+from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.listed import Listed
 from tilesmith.solvers.cuda.thin.cost import thin_seconds
 from tilesmith.solvers.cuda.thin.draft import thin_draft
-from tilesmith.solvers.cuda.thin.form import ThinForm, thin_form
+from tilesmith.solvers.cuda.thin.form import MAX_WIDE_COLUMNS, ThinForm, thin_form
 from tilesmith.solvers.cuda.thin.tile import ThinTile
-from tilesmith.solvers.solver import Axis, Config, Geometry, Rejected
+from tilesmith.solvers.cuda.thin.wide import WideTile
+from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
@@ -47,3 +49,32 @@ class MmaThinSolver(Listed[ThinForm, ThinTile]):
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return thin_draft(self.tile(problem, config, target))
+
+
+class WgmmaThinSolver(MmaThinSolver):
+    """As ``MmaThinSolver``, of results of up to 256 columns, no weights: four warps multiply together (wgmma)."""
+
+    name = "wgmma_thin"
+    revision = 1
+    axes = (
+        Axis("warps", (4, 8, 12, 16), "Warps of a block, each with a ring of its own."),
+        Axis("stage_rows", (16, 32), "Rows of a stage of a ring."),
+        *AXES[2:3],
+        Axis("blocks_per_sm", (1, 2, 3, 4), "Blocks that share an SM."),
+    )
+    of = WideTile
+
+    def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
+        if not target.has_wgmma:
+            return Rejected(reasons.TARGET, "wgmma")
+        return super().applicable(problem, target)
+
+    def form_of(self, problem: GemmGeometry) -> ThinForm | Rejected:
+        form = thin_form(problem, MAX_WIDE_COLUMNS)
+        if isinstance(form, ThinForm) and form.kind == "weights":
+            return Rejected(reasons.DIRECTION, "sums over rows")
+        return form
+
+    def seconds(self, tile: ThinTile) -> float:
+        assert isinstance(tile, WideTile)
+        return tile.seconds(fit_of(tile.target).wide_thin)

@@ -13,7 +13,7 @@ _MAX_HELD = 64  # registers of the filter that a thread may hold
 _MAX_SUMS = 128  # registers of a thread's sums of weights
 
 
-def _pad(width: int, size: int, unit: int) -> int:
+def padding(width: int, size: int, unit: int) -> int:
     """Elements between rows of whole chunks, so that rows that are read together differ in their banks.
 
     ``unit`` is the distance in bytes that rows shall have at least modulo the 128 of all banks.
@@ -58,9 +58,9 @@ class ThinTile(Configured):
         """Elements between rows in shared memory."""
         form = self.form
         if self.weights:
-            return _pad(form.first, 2, 32), _pad(form.second, 2, 32)
+            return padding(form.first, 2, 32), padding(form.second, 2, 32)
         size = dtype(form.out_dtype).nbytes
-        return _pad(form.first, 2, 32), _pad(form.second, size, 8 * size)
+        return padding(form.first, 2, 32), padding(form.second, size, 8 * size)
 
     @cached_property
     def widths(self) -> tuple[int, int]:
@@ -176,9 +176,14 @@ class ThinTile(Configured):
 
     @cached_property
     def fits(self) -> bool:
-        v, t = self.value, self.target
         if self.weights and self.team > 1 and self.team != self.warps:
             return False
+        return self._has_room
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether so many blocks have the registers, threads and memory that they need."""
+        v, t = self.value, self.target
         if self.registers > min(255, t.registers_per_sm // (self.threads * v["blocks_per_sm"])):
             return False
         if self.threads * v["blocks_per_sm"] > t.threads_per_sm or v["blocks_per_sm"] > t.blocks_per_sm:

@@ -26,8 +26,10 @@ from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _ALIGNMENT = 256
-# What `mma_thin` reads in place, in one pass over memory; copies were not measured beside it.
+# What `mma_thin` reads in place, in one pass over memory; copies were not measured beside it. That of a filter alone is
+# little beside the rows, but rows narrower than what a warp stores at once leave its lanes idle.
 _FEW_COLUMNS, _SHORT = 128, 256
+_STORED_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -137,10 +139,12 @@ class CopiedGemmSolver:
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
         if not isinstance(problem, GemmGeometry):
             return Rejected(reasons.OP)
-        if not copies_of(problem):
+        copies = copies_of(problem)
+        if not copies:
             return Rejected(reasons.UNCHANGED)
-        thin = dtype(problem.a.dtype).nbytes == 2 and not problem.groups
-        if thin and problem.n <= _FEW_COLUMNS and problem.k <= _SHORT:
+        short = dtype(problem.a.dtype).nbytes == 2 and not problem.groups and problem.k <= _SHORT
+        alone = problem.m > problem.k and all(copy.slot == 1 for copy in copies)
+        if short and problem.n <= (_STORED_AT_ONCE if alone else _FEW_COLUMNS):
             return Rejected(reasons.SMALL, f"{problem.n} columns, sums of {problem.k}")
         return self.inner.applicable(self.changed(problem), target)
 

@@ -1,0 +1,228 @@
+namespace ts_mma {
+namespace @SYM@_scope {
+@HEADER@
+constexpr int STEPS = (K + 15) / 16, TILES = (N + 7) / 8, PARTS = SLAB / 16, COLUMNS = TILES * 8;
+// Two matrices of 8 k for each step, of columns of 16 bytes.
+constexpr int FILTER = STEPS * COLUMNS * 32, BIASES = (COLUMNS * 4 + 127) / 128 * 128;
+constexpr int RING = FILTER + BIASES, PITCH_A = K + PAD_A, PITCH_OUT = N + PAD_OUT;
+static_assert(STAGE == bytes_of_slab<Element, K, PAD_A>(), "a stage is a slab");
+constexpr int STAGED = RING + WARPS * STAGES * STAGE + 128; // reads go beyond a row, as far as whole products do
+static_assert(STAGED + WARPS * bytes_of_slab<Out, N, PAD_OUT>() == SHARED_BYTES, "slabs of results lie at the end");
+static_assert(WARPS % 4 == 0, "whole warpgroups");
+// A product's rows are any 16 rows, the same in sums: where a width is odd, a lane takes an even row and the next.
+constexpr int HALF_STEP = ROW_STEP == 2 ? 1 : 8;
+constexpr bool ODD_A = PITCH_A % 2 != 0, ODD_OUT = PITCH_OUT % 2 != 0;
+static_assert(ROW_STEP == 2 || (!ODD_A && !ODD_OUT), "it is known which rows are odd");
+constexpr int AT_ONCE = 8, ROUNDS = (STEPS + AT_ONCE - 1) / AT_ONCE; // steps whose operands are in registers together
+static_assert(AT_ONCE % SPREAD_K == 0, "whole runs");
+
+// --- a product's k are any 16 elements, and its columns any 8, the same in both operands and in sums ---
+// SPREAD products in a row share elements that lie densely, of which each of the four lanes of a row has a run: then
+// lanes meet in few banks, and odd rows are read and written as words. EACH is what a lane has of a product.
+template <int EACH, int COUNT, int SPREAD> struct Runs {
+  // Products that share a run with product `first`, which begins one.
+  TS_MMA_CONSTANT int length(int first) { return COUNT - first < SPREAD ? COUNT - first : SPREAD; }
+  // The first element that lane `place` has of product `at`.
+  static TS_MMA_METHOD int element(int at, int place) {
+    const int first = at / SPREAD * SPREAD;
+    return first * 4 * EACH + place * length(first) * EACH + (at - first) * EACH;
+  }
+  // The product, the lane's place and the number of an element.
+  static TS_MMA_METHOD void find(int element, int &at, int &place, int &number) {
+    constexpr int TAIL = COUNT % SPREAD ? COUNT % SPREAD : SPREAD;
+    const int first = element / (4 * EACH * SPREAD) * SPREAD, rest = element - first * 4 * EACH;
+    place = first + SPREAD <= COUNT ? rest / (EACH * SPREAD) : rest / (EACH * TAIL);
+    const int in_run = rest - place * EACH * (first + SPREAD <= COUNT ? SPREAD : TAIL);
+    at = first + in_run / EACH, number = in_run % EACH;
+  }
+};
+typedef Runs<4, STEPS, SPREAD_K> RunsK;
+typedef Runs<2, TILES, SPREAD_N> RunsN;
+
+// The filter as products read it, with zeros beyond its edges, read in the order in which it lies.
+TS_MMA_DEVICE void fill(unsigned char *memory, const Element *b, i64 b_row, i64 b_column) {
+  constexpr int ALL = STEPS * 16 * COLUMNS, LOADS = (ALL + WARPS * 32 - 1) / (WARPS * 32), BATCH = 8;
+#pragma unroll 1
+  for (int load = 0; load < LOADS; load += BATCH) {
+    Element v[BATCH];
+    int to[BATCH];
+#pragma unroll
+    for (int l = 0; l < BATCH; l++) {
+      const int i = (load + l) * (WARPS * 32) + threadIdx.x;
+      const int n = BY_COLUMNS ? i % COLUMNS : i / (STEPS * 16), k = BY_COLUMNS ? i / COLUMNS : i % (STEPS * 16);
+      v[l] = {};
+      if (n < N && k < K) v[l] = b[k * b_row + n * b_column];
+      int step, lane_k, in_k, tile, lane_n, in_n;
+      RunsK::find(k, step, lane_k, in_k), RunsN::find(n, tile, lane_n, in_n);
+      to[l] = (step * 2 + in_k / 2) * (COLUMNS * 16) + (tile * 8 + lane_n * 2 + in_n) * 16 + (lane_k * 2 + in_k % 2) * 2;
+      if (i >= ALL) to[l] = -1;
+    }
+#pragma unroll
+    for (int l = 0; l < BATCH; l++)
+      if (to[l] >= 0) *(Element *)(memory + to[l]) = v[l];
+  }
+}
+
+// A lane's run of a row: first and second pairs of `length` products.
+template <bool ODD, int HALF> TS_MMA_DEVICE void load_run(u32 (*f)[4], const unsigned char *from, int length) {
+  if constexpr (PITCH_A % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < SPREAD_K; i++)
+      if (i < length) {
+        const Pack<u32, 2> v = *(const Pack<u32, 2> *)(from + i * 8);
+        f[i][HALF] = v.v[0], f[i][HALF + 2] = v.v[1];
+      }
+  } else {
+    const u32 *const words = (const u32 *)(from - (ODD ? 2 : 0));
+    u32 v[SPREAD_K * 2 + 1];
+#pragma unroll
+    for (int i = 0; i < SPREAD_K * 2 + 1; i++)
+      if (i < length * 2 + ODD) v[i] = words[i];
+#pragma unroll
+    for (int i = 0; i < SPREAD_K; i++)
+      if (i < length) {
+        f[i][HALF] = ODD ? __funnelshift_r(v[i * 2], v[i * 2 + 1], 16) : v[i * 2];
+        f[i][HALF + 2] = ODD ? __funnelshift_r(v[i * 2 + 1], v[i * 2 + 2], 16) : v[i * 2 + 1];
+      }
+  }
+}
+TS_MMA_DEVICE u32 kept(int left) { return left >= 2 ? ~0u : left == 1 ? 0xffffu : 0u; }
+
+// Operands of up to AT_ONCE steps from `first` on, of the 16 rows at `from`.
+TS_MMA_DEVICE void load_rows(u32 (&f)[AT_ONCE][4], const unsigned char *from, int first, int place) {
+#pragma unroll
+  for (int s = 0; s < AT_ONCE; s += SPREAD_K) {
+    if (first + s >= STEPS) break;
+    const int length = RunsK::length(first + s);
+    const unsigned char *const at = from + RunsK::element(first + s, place) * 2;
+    load_run<false, 0>(f + s, at, length);
+    load_run<ODD_A, 1>(f + s, at + HALF_STEP * PITCH_A * 2, length);
+#pragma unroll
+    for (int i = 0; i < SPREAD_K; i++) {
+      if (i >= length || RunsK::element(first + s + i, 3) + 4 <= K) continue;
+      // What lies beyond a row's end is the next row's: it must not meet the filter's zeros, for it may be no number.
+      const int left = K - RunsK::element(first + s + i, place);
+      f[s + i][0] &= kept(left), f[s + i][1] &= kept(left);
+      f[s + i][2] &= kept(left - 2), f[s + i][3] &= kept(left - 2);
+    }
+  }
+}
+
+// A lane's run of a row of results: `length` pairs, of which `left` elements exist.
+template <bool ODD> TS_MMA_DEVICE void store_run(Out *to, const Pack<Out, 2> (&v)[SPREAD_N], int length, int left) {
+  constexpr bool WORDS = sizeof(Out) == 2;
+#pragma unroll
+  for (int t = 0; t < SPREAD_N; t++) {
+    if (t >= length) continue;
+    Out *const at = to + t * 2;
+    if (WORDS && !ODD && PITCH_OUT % 4 == 0 && SPREAD_N > 1 && length % 2 == 0) {
+      if (t % 2) continue;
+      const Pack<Out, 2> next = v[t + 1 < SPREAD_N ? t + 1 : t];
+      if (t * 2 + 3 < left) {
+        *(Pack<Out, 4> *)at = {{v[t].v[0], v[t].v[1], next.v[0], next.v[1]}};
+      } else {
+        if (t * 2 < left) at[0] = v[t].v[0];
+        if (t * 2 + 1 < left) at[1] = v[t].v[1];
+        if (t * 2 + 2 < left) at[2] = next.v[0];
+      }
+    } else if (!ODD) {
+      if (t * 2 + 1 < left) *(Pack<Out, 2> *)at = v[t];
+      else if (t * 2 < left) at[0] = v[t].v[0];
+    } else {
+      // Pairs that begin at the second element.
+      if (t == 0 && left > 0) at[0] = v[0].v[0];
+      if (WORDS && t + 1 < length && t * 2 + 2 < left) {
+        *(Pack<Out, 2> *)(at + 1) = {{v[t].v[1], v[t + 1 < SPREAD_N ? t + 1 : t].v[0]}};
+      } else {
+        if (t * 2 + 1 < left) at[1] = v[t].v[1];
+        if (!WORDS && t + 1 < length && t * 2 + 2 < left) at[2] = v[t + 1 < SPREAD_N ? t + 1 : t].v[0];
+      }
+    }
+  }
+}
+
+// Every warp brings and stores slabs of its own; the four warps of a group multiply together, 16 rows each.
+extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, place = lane % 4;
+  const i64 slabs = (rows + SLAB - 1) / SLAB, stride = (i64)gridDim.x * WARPS;
+  const i64 first = (i64)blockIdx.x * WARPS + warp;
+  const int stages = RING + warp * STAGES * STAGE;
+  wait_previous();
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; s++) {
+    load_slab<32, K, PAD_A>(memory, stages + s * STAGE, a, first + s * stride, rows, lane);
+    copy_commit();
+  }
+  fill(memory, b, b_row, b_column);
+  float *const biases = (float *)(memory + FILTER);
+  for (int i = threadIdx.x; BIAS && i < COLUMNS; i += WARPS * 32) biases[i] = i < N ? widened(bias[i]) : 0.0f;
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+
+  const u64 filter = (u64)(128 >> 4) << 32 | (u64)COLUMNS << 16 | (u64)((shared_address(memory) & 0x3ffff) >> 4);
+  unsigned char *const staged = memory + STAGED + warp * bytes_of_slab<Out, N, PAD_OUT>();
+  const float factor = (float)alpha;
+
+  int now = 0;
+  // The warps of a group leave the loop together; what has no slab is computed in vain.
+#pragma unroll 1
+  for (i64 slab = first; slab - warp % 4 < slabs; slab += stride) {
+    const int ahead = now == 0 ? STAGES - 1 : now - 1;
+    load_slab<32, K, PAD_A>(memory, stages + ahead * STAGE, a, slab + (STAGES - 1) * stride, rows, lane);
+    copy_commit();
+    copy_wait<STAGES - 1>();
+    __syncwarp();
+    float sums[PARTS][TILES * 4];
+    u32 f[2][AT_ONCE][4];
+    const unsigned char *const from = memory + stages + now * STAGE + group * ROW_STEP * PITCH_A * 2;
+#pragma unroll
+    for (int i = 0; i < PARTS * ROUNDS; i++) {
+      u32(&mine)[AT_ONCE][4] = f[i % 2];
+      const int part = i / ROUNDS, s0 = i % ROUNDS * AT_ONCE;
+      if (i > 1) { // until the products that read these registers have ended
+        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+      }
+      load_rows(mine, from + part * 16 * PITCH_A * 2, s0, place);
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+      for (int s = 0; s < AT_ONCE; s++)
+        if (s0 + s < STEPS) product(sums[part], mine[s], filter + (u64)((s0 + s) * COLUMNS * 2), s0 + s > 0);
+      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    }
+    now = now + 1 == STAGES ? 0 : now + 1;
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+    for (int i = 0; i < PARTS; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        Out *const row = (Out *)staged + (i * 16 + h * HALF_STEP + group * ROW_STEP) * PITCH_OUT;
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile += SPREAD_N) {
+          const int length = RunsN::length(tile), column = RunsN::element(tile, place);
+          Pack<Out, 2> v[SPREAD_N];
+#pragma unroll
+          for (int t = 0; t < SPREAD_N; t++) {
+            if (t >= length) continue;
+            float x[2];
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+              x[e] = sums[i][(tile + t) * 4 + h * 2 + e];
+              if constexpr (SCALED) x[e] *= factor;
+              if constexpr (BIAS) x[e] += biases[column + t * 2 + e];
+              x[e] = activate(x[e]);
+            }
+            v[t] = narrowed(Out(), x[0], x[1]);
+          }
+          if (h == 0) store_run<false>(row + column, v, length, N - column);
+          else store_run<ODD_OUT>(row + column, v, length, N - column);
+        }
+      }
+    __syncwarp();
+    store_slab<N, PAD_OUT>(out, staged, slab, rows, lane);
+    __syncwarp();
+  }
+  copy_wait<0>();
+}
+} // namespace @SYM@_scope
+} // namespace ts_mma
