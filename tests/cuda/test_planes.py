@@ -1,4 +1,4 @@
-"""Planes of 3-D filters that are left out: which ones, what the numbers that are not multiplied add, and the launches."""
+"""Planes of 3-D filters that are left out: which ones, what the zeros times them add, and the launches."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ extern "C" __global__ void @SYM@(TS_PARAMETERS) {
     )
     header = Header(
         {"TAPS": len(form.taps.offset), "PLANES": planes(form)}, {"LEAVES_OUT": True},
-        tables={"tap_offset": form.taps.offset}, arguments=arguments, functions="typedef unsigned ts_u32;\n#define TS_DEVICE static\n",
+        tables={"tap_offset": form.taps.offset}, arguments=arguments,
+        functions="typedef unsigned ts_u32;\n#define TS_DEVICE static\n",
     )  # fmt: skip
     source = unit("planes", "bf16", "t", H200.arch, "", body, header)
     emulator = stand_in()
@@ -119,7 +120,7 @@ extern "C" __global__ void @SYM@(TS_PARAMETERS) {
             first, last = out[i, j]
             kept = [any(meets[begin][plane] for begin in begins[i : j + 1]) for plane in range(planes(form))]
             assert 0 <= first < last <= planes(form)
-            assert not any(kept[:first]) and not any(kept[last:])
+            assert not any(kept[:first] + kept[last:])
             if any(kept):
                 # Several depths are a run: what lies between their first and last planes is computed too.
                 assert (first, last) == (kept.index(True), len(kept) - kept[::-1].index(True))

@@ -29,7 +29,7 @@ FOLDER = Path(__file__).parent
 
 
 def halo_draft(t: HaloTile) -> Draft:
-    """The launch of ``t``, and before it the one that looks at the filter where zeros times its elements are left out."""
+    """The launch of ``t``, and before it what ``planes.look`` says."""
     arguments = _arguments(t)
     source = _kernel(t, arguments)
     launch = Launch(0, source.symbol, (t.grid, 1, 1), (*_maps(t), *passed(arguments)), (t.threads, 1, 1),
