@@ -40,7 +40,9 @@ class Problems:
 
         torch.cuda.init()
         self.target, self.layers, self.cache = cuda_target_of(0), lasting_databases(), open_cache()
-        self.machine, self.workers = machine_of(self.target, self.cache, 0), Workers()
+        self.workers = Workers()
+        self.workers.prepare(0)
+        self.machine = machine_of(self.target, self.cache, 0)
         self.rivals = chosen_rivals(("cudnn", "cublas"), self.target)
         self.about = {rival.name: rival.version() for rival in self.rivals}
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 from cuda_chain import H200
-from test_cuda_searching import GEMM, QUICK, StandInWorker, compilers, place  # noqa: F401
+from test_cuda_searching import GEMM, QUICK, CrashReport, StandInWorker, compilers, place  # noqa: F401
 
 from tilesmith.errors import OutOfTimeError
 from tilesmith.tune import process, runner
-from tilesmith.tune.messages import Certify, Load, Race, Setup
-from tilesmith.tune.process import WorkerDiedError
+from tilesmith.tune.messages import Certify, Load, Prepare, Race, Setup, frame
+from tilesmith.tune.process import WorkerDiedError, Workers
 from tilesmith.tune.session import tune
+from tilesmith.tune.worker import serve
 
 SECONDS, SLACK_S = 1.0, 2.0  # the budget, and what a busy machine may take on top of the limit
 
@@ -84,6 +86,31 @@ def test_without_time_for_its_ending_a_search_answers_with_what_passed_every_che
     assert [record.config for record in place["database"].ranking(GEMM.canonical.key(), H200.name)] == [
         found.record.config
     ]
+
+
+@pytest.mark.parametrize("request_kind", [Setup, Load, Race])
+def test_the_next_problem_finds_a_worker_in_place_of_one_that_was_ended(slow, monkeypatch, request_kind):
+    """It makes its context between the two, and not in the time of the second one."""
+    compilers(monkeypatch, lambda number: 0.0)
+    with Workers() as workers:
+        slow({request_kind: 100.0}, workers=workers)
+        *ended, fresh = StandInWorker.made
+        assert all(worker.dead for worker in ended)
+        assert fresh.alive
+        assert fresh.seen == [Prepare(0)]
+        assert slow({}, workers=workers, max_trials=2).record.ok
+        assert StandInWorker.made[-1] is fresh
+        assert type(fresh.seen[1]) is Setup
+    assert fresh.dead
+
+
+def test_a_worker_that_is_prepared_makes_the_context_and_says_nothing(cuda):
+    for device, made in ((0, True), (99, False)):
+        cuda.log()
+        replies = io.BytesIO()
+        serve(io.BytesIO(frame(Prepare(device))), replies, CrashReport())
+        assert replies.getvalue() == b""
+        assert ("synchronize" in cuda.log()) == made
 
 
 def test_compilers_that_do_not_end_keep_nobody(slow, monkeypatch):

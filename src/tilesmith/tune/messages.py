@@ -82,6 +82,12 @@ class Reset(msgspec.Struct, frozen=True, tag=True):
     """Forget the problem and wait for the next ``Setup``. It has no reply."""
 
 
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """Make a device's context, which the next ``Setup`` finds. It has no reply."""
+
+    device: int
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True):
     """The arguments and the oracle's answer are at hand."""
 
@@ -136,7 +142,7 @@ class Raced(msgspec.Struct, frozen=True, tag=True):
     wrong: dict[str, Refused] = {}
 
 
-Request = Setup | Load | Certify | Verify | Race | Unload | Reset
+Request = Setup | Load | Certify | Verify | Race | Unload | Reset | Prepare
 Reply = Ready | Loaded | Certified | Verified | Refused | Raced
 
 _requests = msgspec.msgpack.Decoder(Request)

@@ -32,7 +32,7 @@ from tilesmith.problems.work import flops
 from tilesmith.targets.detect import usable_cores
 from tilesmith.toolchain.files import scratch
 from tilesmith.tune.crash_report import CrashReport
-from tilesmith.tune.messages import Refused, Reply, Request, Reset, Verified, Verify, frame, take_reply
+from tilesmith.tune.messages import Prepare, Refused, Reply, Request, Reset, Verified, Verify, frame, take_reply
 
 PATIENCE_S = 10.0
 _CPU: Final = -1
@@ -166,6 +166,20 @@ class Workers:
                 return held
             held.kill()
 
+    def prepare(self, device: int) -> None:
+        """Start a worker that makes the context of a CUDA device while nobody waits for it.
+
+        For the first problem, and for the next one after a search that has ended its worker: a worker that starts with
+        the problem takes some three seconds of its search (an H100's host, beside 16 compilers).
+        """
+        worker = WorkerProcess()
+        try:
+            worker.send(Prepare(device))
+        except WorkerDiedError:
+            worker.kill()
+            return
+        self._keep(device, worker)
+
     def give(self, device: int, worker: WorkerProcess) -> None:
         """Keep a worker that owes no reply; it forgets its problem."""
         try:
@@ -173,6 +187,9 @@ class Workers:
         except WorkerDiedError:
             worker.kill()
             return
+        self._keep(device, worker)
+
+    def _keep(self, device: int, worker: WorkerProcess) -> None:
         with self._lock:
             idle = self._idle.setdefault(device, [])
             idle.append(worker)

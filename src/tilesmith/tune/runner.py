@@ -73,12 +73,14 @@ class Runner:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         worker, self._worker = self._worker, None
-        if worker is None:
+        device, workers = self._setup.device, self._workers
+        if worker is not None and workers is not None and self._ready and kind is None:
+            workers.give(device, worker)
             return
-        if self._workers is not None and self._ready and kind is None:
-            self._workers.give(self._setup.device, worker)
-        else:
+        if worker is not None:
             worker.kill(LAST_WAIT_S)
+        if workers is not None and device >= 0 and (kind is None or issubclass(kind, TimeOverError)):
+            workers.prepare(device)
 
     # --- requests -------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tilesmith.errors import TilesmithError
 from tilesmith.measure.arrays import aligned_arrays
 from tilesmith.measure.host_check import HostChecker, HostPlan, RepeatedCall, verify_plan
 from tilesmith.measure.oracle import Oracle, oracle, read_oracle, write_oracle
@@ -26,6 +27,7 @@ from tilesmith.plan.check import FILTER_SLOT
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
+from tilesmith.runtime.device import device
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.toolchain.cache import ArtifactCache
@@ -36,6 +38,7 @@ from tilesmith.tune.messages import (
     Certify,
     Load,
     Loaded,
+    Prepare,
     Race,
     Raced,
     Ready,
@@ -150,6 +153,11 @@ def serve(requests: BinaryIO, replies: Any, report: CrashReport) -> None:
                 bench = None
                 gc.collect()
             if isinstance(request, Reset):
+                continue
+            if isinstance(request, Prepare):
+                with contextlib.suppress(TilesmithError):  # the next problem meets what is wrong, and says so
+                    device(request.device).synchronize()
+                    cuda_target_of(request.device)
                 continue
             if isinstance(request, Setup):
                 started = time.perf_counter()

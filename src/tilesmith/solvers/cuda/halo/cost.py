@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
+from tilesmith.solvers.cuda.common.planes import LOOK_S, looks
 from tilesmith.solvers.cuda.halo.tile import HaloTile
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
     """Estimated seconds, as in ``wgmma/cost``."""
-    taps = len(t.rows)
+    taps = len(t.rows) * (1 - t.left_out)
     bm, bn, span = t.block_m, t.block_n, t.block_k * 2
     tensor = bm * bn * t.block_k / fit.macs
     shared = (bm / 64 * (64 + bn) + (0 if t.value["resident"] else bm)) * span / fit.shared
@@ -30,8 +31,10 @@ def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
         cycles += t.blocks * block * fit.pingpong_alone
     form = t.form
     results = form.rows * form.cols * (1 + (form.residual is not None))
-    moved = 2 * t.groups * (prod(t.pixels.dims[1:]) * form.channels + results + taps * form.channels * form.cols)
+    filter_ = len(t.rows) * form.channels * form.cols
+    moved = 2 * t.groups * (prod(t.pixels.dims[1:]) * form.channels + results + filter_)
     if min(form.channels, form.cols) < 16 and t.groups == 1:
         cycles *= fit.few_channels
     busy, moving = cycles / fit.clock, moved / (fit.bandwidth * t.target.bytes_per_s)
-    return max(busy, moving) + fit.overlap * min(busy, moving)
+    looking = LOOK_S if t.left_out and looks(form) else 0.0
+    return max(busy, moving) + fit.overlap * min(busy, moving) + looking

@@ -9,6 +9,7 @@ from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scop
 from tilesmith.plan.records import Draft, Launch, Source, TensorMap
 from tilesmith.solvers.cuda.common.form import Mapped, Tiled, pixel_axes
 from tilesmith.solvers.cuda.common.groups import with_groups
+from tilesmith.solvers.cuda.common.planes import beyond_argument, look, look_bytes, looks, planes
 from tilesmith.solvers.cuda.common.sm90 import (
     TYPES,
     activation,
@@ -28,14 +29,19 @@ FOLDER = Path(__file__).parent
 
 
 def halo_draft(t: HaloTile) -> Draft:
-    """The one launch of ``t``."""
+    """The launch of ``t``, and before it what ``planes.look`` says."""
     arguments = _arguments(t)
     source = _kernel(t, arguments)
-    return Draft(
-        (source,),
-        (Launch(0, source.symbol, (t.grid, 1, 1), (*_maps(t), *passed(arguments)), (t.threads, 1, 1),
-                shared_bytes=t.shared_bytes, programmatic=True),),
-    )  # fmt: skip
+    launch = Launch(0, source.symbol, (t.grid, 1, 1), (*_maps(t), *passed(arguments)), (t.threads, 1, 1),
+                    shared_bytes=t.shared_bytes, programmatic=True)  # fmt: skip
+    if not _looks(t):
+        return Draft((source,), (launch,))
+    looking, before = look(t.form, t.target, 1)
+    return Draft((source, looking), (before, launch), workspace_bytes=look_bytes(t.form))
+
+
+def _looks(t: HaloTile) -> bool:
+    return t.left_out > 0 and looks(t.form)
 
 
 def _kernel(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
@@ -48,11 +54,11 @@ def _kernel(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
             "WINDOWS": v["windows"], "STAGES": 1 if v["resident"] else t.stages, "TILE_W": v["tile_w"],
             "TILE_H": v["tile_h"], "WINDOW_W": w, "WINDOW_H": h, "WINDOW_D": d, "BLOCKS": t.blocks,
             "TAPS": len(t.rows), "RANK": form.rank, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
-            "THREADS": t.threads, "SHARED_BYTES": t.shared_bytes,
+            "THREADS": t.threads, "SHARED_BYTES": t.shared_bytes, "PLANES": planes(form) if t.left_out else 1,
         },
         flags={
             "PINGPONG": t.pingpong, "RESIDENT": bool(v["resident"]), "A_BY_COLUMNS": form.b_columns,
-            "GROUPED": t.groups > 1,
+            "GROUPED": t.groups > 1, "LEAVES_OUT": t.left_out > 0, "LOOKS": _looks(t),
             "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None, "REPAIR": form.halo,
         },
         types={"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]},
@@ -63,7 +69,7 @@ def _kernel(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
         arguments=arguments,
     )  # fmt: skip
     tile = f"m{t.block_m}h{v['tile_h']}w{v['tile_w']}k{t.block_k}" + ("pp" if t.pingpong else f"w{v['warpgroups']}")
-    text = scoped(shared_text("edge"), template(FOLDER, "kernel"))
+    text = scoped(shared_text("planes"), shared_text("edge"), template(FOLDER, "kernel"))
     return unit("wgmmahalo", form.dtype, tile, t.target.arch, hopper_prelude(), text, header)
 
 
@@ -79,7 +85,7 @@ def _arguments(t: HaloTile) -> tuple[Argument, ...]:
     )  # fmt: skip
     return (
         Argument("out", out, form.out), Argument("bias", f"const {out}", form.bias or form.out),
-        Argument("residual", f"const {out}", form.residual), *edge_pointers(form),
+        Argument("residual", f"const {out}", form.residual), *edge_pointers(form), beyond_argument(_looks(t)),
         *integers(
             "int", tiles=t.tiles, tiles_m=t.tiles_m, tiles_w=tiles_w, tiles_h=tiles_h, rows=form.cols,
             channels=form.channels, **along("whd", corner=three(window.corner, 0)), **sizes,

@@ -15,6 +15,7 @@ static_assert(BLOCK_M == (PINGPONG ? 64 : 64 * WARPGROUPS) && THREADS == (WARPGR
 static_assert(WINDOWS * WINDOW + FILTERS + WARPGROUPS * STAGING + NOWHERE + BARRIERS + 1024 == SHARED_BYTES, "all fit");
 // Nobody waits for room for a filter that stays.
 constexpr int WAITS_OF_FILTER = RESIDENT ? 0 : BARRIERS_OF_FILTER;
+static_assert(!LEAVES_OUT || (!RESIDENT && RANK == 5), "a filter that stays is read whole");
 static_assert(8 * (2 * WINDOWS + BARRIERS_OF_FILTER + WAITS_OF_FILTER + WARPGROUPS) <= BARRIERS, "barriers fit");
 
 // Groups are layers: tensor maps have an axis of groups beside that of a group's channels, but for three spatial axes.
@@ -39,6 +40,12 @@ TS_DEVICE Work work_at(const Run &run, int t) {
   x.n = RANK == 5 ? ts_quotient(rest, run.by_out_size_d) : rest;
   x.d = rest - x.n * run.out_size_d;
   return x;
+}
+
+// Planes of the filter that a tile needs.
+TS_DEVICE Planes planes_at(const Run &run, const Work &x) {
+  const int d = x.d + run.corner_d;
+  return planes_between(run, d, d);
 }
 
 // A tile of results (or of the residual) of 64 channels.
@@ -154,9 +161,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       } else {
         ts_u32 stage = 0, phase = 0;
         for (int t = blockIdx.x; t < run.tiles; t += gridDim.x) {
-          channels_at(run, t - ts_quotient(t, run.by_tiles_m) * run.tiles_m, x);
+          if (LEAVES_OUT) x = work_at(run, t);
+          else channels_at(run, t - ts_quotient(t, run.by_tiles_m) * run.tiles_m, x);
+          const Planes p = planes_at(run, x);
           for (int block = 0; block < BLOCKS; block++)
-            for (int tap = 0; tap < TAPS; tap++) {
+            for (int tap = p.first * PLANE; tap < p.last * PLANE; tap++) {
               ts_wait(filter_empty(stage), phase ^ 1);
               ts_expect(filter_full(stage), FILTER);
               load_filter(filters + stage * FILTER, filter_full(stage), x, block, tap);
@@ -183,12 +192,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
     ts_wait_previous();
     for (int t = blockIdx.x; t < run.tiles; t += gridDim.x, turn++) {
       if (PINGPONG && (turn & 1) != wg) {
-        const ts_u32 next = slot + BLOCKS, next_stage = stage + BLOCKS * TAPS;
+        const Planes p = planes_at(run, LEAVES_OUT ? work_at(run, t) : Work());
+        const ts_u32 next = slot + BLOCKS, next_stage = stage + BLOCKS * PLANE * (p.last - p.first);
         window_phase ^= next / WINDOWS & 1, slot = next % WINDOWS;
         if (!RESIDENT) filter_phase ^= next_stage / STAGES & 1, stage = next_stage % STAGES;
         continue;
       }
       const Work x = work_at(run, t);
+      const Planes p = planes_at(run, x);
       const int channel = x.m + (PINGPONG ? 0 : wg * 64);
       const ts_u32 buffer = staging + wg * STAGING;
       if (RESIDUAL && thread == 0) { // it arrives where the results leave from, while the products run
@@ -202,28 +213,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       for (int block = 0; block < BLOCKS; block++) {
         ts_wait(window_full(slot), window_phase);
         const ts_u32 window = windows + slot * WINDOW;
+        for (int plane = p.first; plane < p.last; plane++) {
 #pragma unroll 3
-        for (int tap = 0; tap < TAPS; tap++) {
-          const int item = block * TAPS + tap;
-          if (!RESIDENT) ts_wait(filter_full(stage), filter_phase);
-          else if (turn < WARPGROUPS) ts_wait(filter_full(item < MOST ? item : MOST - 1), 0);
-          const ts_u32 a = filters + (RESIDENT ? item : stage) * FILTER + (PINGPONG ? 0 : wg * SLAB);
-          // NOTE: a descriptor may start at any row: the swizzle follows the address, and its base offset stays 0.
-          const ts_u32 b = window + window_row[tap] * SPAN;
-          ts_product_fence();
+          for (int of = 0; of < PLANE; of++) {
+            const int tap = plane * PLANE + of, item = block * TAPS + tap;
+            const bool first = of == 0 && plane == p.first; // of the window
+            if (!RESIDENT) ts_wait(filter_full(stage), filter_phase);
+            else if (turn < WARPGROUPS) ts_wait(filter_full(item < MOST ? item : MOST - 1), 0);
+            const ts_u32 a = filters + (RESIDENT ? item : stage) * FILTER + (PINGPONG ? 0 : wg * SLAB);
+            // NOTE: a descriptor may start at any row: the swizzle follows the address, and its base offset stays 0.
+            const ts_u32 b = window + window_row[tap] * SPAN;
+            ts_product_fence();
 #pragma unroll
-          for (int i = 0; i < BLOCK_K / 16; i++)
-            product(sums, ts_at(A_LAYOUT, a) + i * A_NEXT, ts_at(B_LAYOUT, b) + i * 2, block != 0 || tap != 0 || i != 0);
-          ts_product_commit();
-          if (block != 0 || tap != 0) {
-            ts_product_wait<1>();
-            if (thread == 0) {
-              if (!RESIDENT) ts_arrive(filter_empty(stage_before));
-              if (tap == 0) ts_arrive(window_empty(slot_before));
+            for (int i = 0; i < BLOCK_K / 16; i++)
+              product(sums, ts_at(A_LAYOUT, a) + i * A_NEXT, ts_at(B_LAYOUT, b) + i * 2, block != 0 || !first || i != 0);
+            ts_product_commit();
+            if (block != 0 || !first) {
+              ts_product_wait<1>();
+              if (thread == 0) {
+                if (!RESIDENT) ts_arrive(filter_empty(stage_before));
+                if (first) ts_arrive(window_empty(slot_before));
+              }
             }
+            stage_before = stage;
+            if (!RESIDENT && ++stage == STAGES) stage = 0, filter_phase ^= 1;
           }
-          stage_before = stage;
-          if (!RESIDENT && ++stage == STAGES) stage = 0, filter_phase ^= 1;
         }
         slot_before = slot;
         if (++slot == WINDOWS) slot = 0, window_phase ^= 1;
@@ -239,8 +253,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       else ts_named_sync(1 + wg, 128);
       const int mine = channel + warp * 16 + (lane >> 2);
       const int place = GROUPED ? x.g * run.rows + mine : mine;
-      const float low = BIAS && mine < run.rows ? ts_float(run.bias[place]) : 0.0f;
-      const float high = BIAS && mine + 8 < run.rows ? ts_float(run.bias[place + 8]) : 0.0f;
+      float low = BIAS && mine < run.rows ? ts_float(run.bias[place]) : 0.0f;
+      float high = BIAS && mine + 8 < run.rows ? ts_float(run.bias[place + 8]) : 0.0f;
+      if (LOOKS) low += left_out(run, p, mine, run.rows), high += left_out(run, p, mine + 8, run.rows);
       const int quad = lane >> 3, r = lane & 7;
       float probe[4] = {}; // several, so that their chains are short
 #pragma unroll
@@ -249,7 +264,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
         const int count = j + 1 < BLOCK_N / 8 ? 8 : 4;
 #pragma unroll
         for (int i = 0; i < count; i++) {
-          v[i] = BIAS ? v[i] + (i & 2 ? high : low) : v[i];
+          v[i] = BIAS || LOOKS ? v[i] + (i & 2 ? high : low) : v[i];
           if (!RESIDUAL) v[i] = activate(v[i]);
           if (REPAIR) probe[i & 3] = fmaf(v[i], 0.0f, probe[i & 3]);
         }

@@ -103,7 +103,8 @@ class HaloSm90Solver(WindowSolver[HaloTile]):
 
 
 def _depths(form: Sm90Form) -> tuple[int, ...]:
-    return (64,) if form.channels > 32 else (64, 32)
+    """Channels of a step: 64, and 32 where the last 64 would be half zeros."""
+    return (64, 32) if 0 < form.channels % 64 <= 32 else (64,)
 
 
 def _extents(form: Sm90Form) -> tuple[tuple[int, ...], tuple[int, ...]]:

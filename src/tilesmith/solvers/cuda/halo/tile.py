@@ -7,6 +7,7 @@ from math import ceil, prod
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.form import Sm90Form, Window
+from tilesmith.solvers.cuda.common.planes import leaves_out
 from tilesmith.solvers.cuda.common.tile import MAX_BOX, WarpgroupTile
 from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CudaTarget
@@ -126,6 +127,11 @@ class HaloTile(WarpgroupTile):
     @property
     def sums(self) -> int:
         return self.block_n // 2
+
+    @cached_property
+    def left_out(self) -> float:
+        """The share of the taps that tiles leave out: of a filter that stays, none."""
+        return 0.0 if self.value["resident"] else leaves_out(self.form, self.target)
 
     @cached_property
     def fits(self) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.form import Tiled, Window
+from tilesmith.solvers.cuda.common.planes import LOOK_S, looks
 from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile, streams
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     form, v = t.form, t.value
     bm, bn = t.block_m, t.block_n
     per_sm, split = v["blocks_per_sm"], v["cluster_k"]
-    steps = sum(t.layer_steps) / len(t.layer_steps) / t.parts
+    steps = sum(t.layer_steps) / len(t.layer_steps) / t.parts * (1 - t.left_out)
     blocks = t.tiles * split * v["cluster_m"]
     slots = t.slots // v["cluster_m"] * v["cluster_m"]
     if split > 1:
@@ -62,6 +63,8 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     if v["split_k"] > 1:
         partial = t.partial_quads * 16 * v["split_k"]
         seconds += fit.second_kernel + partial / fit.partial_bytes
+    if t.left_out and looks(form):
+        seconds += LOOK_S
     exchanged = fit.exchanged * (form.transposed and not streams(form, t.target))
     return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"])
 

@@ -10,6 +10,7 @@ from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scop
 from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Real, Source, Space, TensorMap
 from tilesmith.problems.geometry import SCALE_K
 from tilesmith.solvers.cuda.common.form import Mapped, Sm90Form, Taps, Tiled, Window
+from tilesmith.solvers.cuda.common.planes import beyond_argument, look, look_bytes, looks, planes
 from tilesmith.solvers.cuda.common.sm90 import (
     TYPES,
     activation,
@@ -41,19 +42,26 @@ _OF_GEMM = frozenset(
 
 
 def tile_draft(t: Sm90Tile) -> Draft:
-    """The kernel, and after it the sum of its slices when there are several."""
+    """The kernel, after it the sum of its slices when there are several, before it what ``planes.look`` says."""
     v, arguments = t.value, _arguments(t)
     source, parameters = _kernel(t, arguments), passed(arguments)
     launch = Launch(
         0, source.symbol, (t.grid, 1, 1), (*_maps(t), *parameters), (t.threads, 1, 1),
         (v["cluster_k"] * v["cluster_m"], 1, 1), t.shared_bytes, programmatic=True,
     )  # fmt: skip
+    if _looks(t):
+        looking, before = look(t.form, t.target, 1)
+        return Draft((source, looking), (before, launch), workspace_bytes=look_bytes(t.form))
     if v["split_k"] == 1:
         return Draft((source,), (launch,))
     adding = _sum(t, arguments)
     blocks = -(-t.partial_quads * sum_groups(v["split_k"]) // SUM_THREADS)
     step = Launch(1, adding.symbol, (blocks, 1, 1), parameters, (SUM_THREADS, 1, 1), programmatic=True)
     return Draft((source, adding), (launch, step), workspace_bytes=v["split_k"] * t.partial_quads * 16)
+
+
+def _looks(t: Sm90Tile) -> bool:
+    return t.left_out > 0 and looks(t.form)
 
 
 def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
@@ -68,13 +76,14 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "PER_SM": v["blocks_per_sm"], "BUFFERS": t.store_buffers, "APART_BYTES": APART_BYTES,
         "PRODUCT_N": t.product_n, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy, "THREADS": t.threads,
         "SHARED_BYTES": t.fixed_bytes, "ROWS_SHARE": form.factors[0].share if form.factors else 1,
-        "COLUMNS_SHARE": form.factors[1].share if form.factors else 1,
+        "COLUMNS_SHARE": form.factors[1].share if form.factors else 1, "PLANES": planes(form) if t.left_out else 1,
     }  # fmt: skip
     flags = {
         "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
         "TAPS_INNER": bool(v["taps_inner"]), "REPAIR": form.halo, "SLICED": v["split_k"] > 1,
         "MIXED": bool(v["mix_layers"]), "LAYERED": form.layers > form.groups, "RESIDENT": bool(v["resident"]),
         "PROMOTED": form.promoted, "BLOCKWISE": form.blockwise, "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
+        "LEAVES_OUT": t.left_out > 0, "LOOKS": _looks(t),
     }  # fmt: skip
     # A GEMM has no taps: problems of all batch sizes share one text.
     taps = form.taps if form.kind != "gemm" else Taps()
@@ -88,8 +97,9 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         + touched(arguments) + residual_map(t.staged, "map_c"),
         maps=("map_a", "map_b", "map_c", "map_tail", *(("map_residual",) if t.staged else ())),
     )  # fmt: skip
-    parts = (template(FOLDER, "place"), shared_text("edge"), template(FOLDER, "factors"), template(FOLDER, "kernel"))
-    text = scoped(*parts)
+    parts = ("place", "factors", "kernel")
+    place, factors, kernel = (template(FOLDER, name) for name in parts)
+    text = scoped(place, shared_text("planes"), shared_text("edge"), factors, kernel)
     groups = "pp" if t.pingpong else f"w{v['warpgroups']}"
     tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['blocks_per_sm']}"
     return unit(f"wgmma{form.kind}", _dtypes(t), tile, t.target.arch, hopper_prelude(), text, header)
@@ -152,7 +162,7 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
         Argument("partial", sums, Pointer(Space.WORKSPACE) if slices > 1 else form.out),
         Argument("bias", "const float *" if form.scale else f"const {out}", form.bias or form.out),
         Argument("residual", f"const {out}", form.residual or form.out),
-        *edge_pointers(form), *_factors(form),
+        *edge_pointers(form), beyond_argument(_looks(t)), *_factors(form),
         *((Argument("scale", "const float *", form.scale),) if form.scale else ()),
         Argument("alpha", "float", Real(form.alpha)), Argument("beta", "float", Real(form.beta)),
         *integers(

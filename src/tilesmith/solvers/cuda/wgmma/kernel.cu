@@ -68,6 +68,15 @@ template <int N> TS_DEVICE void product(Sum (&)[N], const ts_u32 (&)[4], ts_u64,
 
 TS_DEVICE int first_tap(int layer) { return LAYERED ? (int)phase_first[layer] : layer ? TAPS : 0; }
 
+// Planes of the filter that a tile needs, and the one that shares its columns.
+TS_DEVICE Planes planes_of(const Run &run, const Work &w) {
+  if (!LEAVES_OUT) return planes_between(run, 0, 0);
+  const int row = w.m / CAST * CAST * BLOCK_M, end = row + CAST * BLOCK_M;
+  const Pixel from = pixel_at(run, row), to = pixel_at(run, (end < run.rows ? end : run.rows) - 1);
+  if (from.n != to.n) return Planes{0, PLANES};
+  return planes_between(run, from.d * run.step_d + run.corner_d, to.d * run.step_d + run.corner_d);
+}
+
 // Tile `t` of the launch: columns of `group` tiles are walked first, so that neighbours share operands in L2.
 TS_DEVICE Work work_at(const Run &run, int t, int rank) {
   Work w;
@@ -96,6 +105,10 @@ TS_DEVICE Work work_at(const Run &run, int t, int rank) {
     steps = taps ? taps * run.blocks : 1;
   }
   w.first = 0, w.last = steps;
+  if (LEAVES_OUT) {
+    const Planes p = planes_of(run, w);
+    w.last = (p.last - p.first) * PLANE * run.blocks;
+  }
   if (SLICED || SPLIT > 1) {
     const int part = w.slice * SPLIT + (SPLIT > 1 ? rank : 0), parts = run.slices * SPLIT;
     const int each = ts_quotient(steps, run.by_parts), more = steps - each * parts;
@@ -432,6 +445,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
 
       const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS), column0 = w.n * BLOCK_N;
       const int in_row = lane >> 2, in_column = (lane & 3) * 2;
+      if (LOOKS) {
+        const Planes p = planes_of(run, w);
+        if (p.last - p.first < PLANES) {
+#pragma unroll
+          for (int i = 0; i < BLOCK_N / 4; i++) { // columns
+            const float more = left_out(run, p, column0 + i / 2 * 8 + in_column + i % 2, run.cols);
+#pragma unroll
+            for (int m = 0; m < MI; m++) sums[m][i / 2 * 4 + i % 2] += more, sums[m][i / 2 * 4 + i % 2 + 2] += more;
+          }
+        }
+      }
       if (SPLIT > 1) {
         if (!RECEIVE_APART) {
           ts_named_sync(1, WARPS * 32); // the ring is free
@@ -662,6 +686,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         if (KIND == CONV) {
           p = pixel_at(run, row);
           tap0 = first_tap(w.layer), taps = first_tap(w.layer + 1) - tap0;
+          if (LEAVES_OUT) {
+            const Planes planes = planes_of(run, w);
+            tap0 = planes.first * PLANE, taps = (planes.last - planes.first) * PLANE;
+          }
           if (SLICED || SPLIT > 1) {
             if (taps && TAPS_INNER) block = w.first / taps, tap = w.first - block * taps;
             else tap = ts_quotient(w.first, run.by_blocks), block = w.first - tap * run.blocks;

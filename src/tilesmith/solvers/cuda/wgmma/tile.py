@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
+from tilesmith.solvers.cuda.common.planes import leaves_out
 from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
 from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CudaTarget
@@ -265,6 +266,11 @@ class Sm90Tile(WarpgroupTile):
         if form.kind != "conv":
             return (-(-form.reduced // self.block_k),)
         return tuple(max(1, count * self.blocks) for count in form.taps.counts)
+
+    @cached_property
+    def left_out(self) -> float:
+        """The share of the steps that tiles leave out: of parts of sums, and of columns that stay, none."""
+        return 0.0 if self.parts > 1 or self.value["resident"] else leaves_out(self.form, self.target)
 
     @cached_property
     def parts(self) -> int:
