@@ -10,9 +10,10 @@ the time from the start of the process to the end of a step, the median of the r
 counts the process's user and system time. `--imports N` prints the N modules that take longest to import (`-X
 importtime`, the least of the runs).
 
-With `--program`, it is a C program that is timed, from its start to the line that it prints, and to its end, with an
-empty environment: the self-test of the library that `tilesmith embed` makes of the same problem, which compares the
-result with the plain reference.
+With `--program`, it is a C program that is timed, from its start to the line that it prints, and to its end: the
+self-test of the library that `tilesmith embed` makes of the same problem, which compares the result with the plain
+reference. Its environment is empty, but for CUDA_VISIBLE_DEVICES where that is set: the driver starts every GPU that
+it may use.
 
 On a GPU the process begins with `tilesmith.open_device`, so that the driver starts while Python imports.
 
@@ -41,6 +42,7 @@ from tilesmith.package.build import Rows, assemble_package, pack_problems
 from tilesmith.package.files import write
 from tilesmith.toolchain.cache import ArtifactCache
 
+GPUS = "CUDA_VISIBLE_DEVICES"
 STEPS = ("interpreter", "opening", "numpy", "tilesmith", "launchable", "result", "verified")
 SIGNATURE = "ConvSignature((1, 14, 14, 32), (32, 3, 3, 32), padding=1, shared_layout='NHWC', dtype={dtype!r})"
 CHILD = """
@@ -142,7 +144,7 @@ def program_times(words: list[str], runs: int) -> tuple[list[tuple[float, float]
     for _ in range(runs + 1):
         begun = time.monotonic()
         with subprocess.Popen(
-            words, env={}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
+            words, env=environment_in_c(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
         ) as process:
             said, told = "", begun
             for line in process.stdout or ():
@@ -151,6 +153,11 @@ def program_times(words: list[str], runs: int) -> tuple[list[tuple[float, float]
         if process.returncode:
             raise SystemExit(said)
     return rows[1:], line.strip()
+
+
+def environment_in_c() -> dict[str, str]:
+    """Which GPUs a program may use, if that is said, and nothing else."""
+    return {name: os.environ[name] for name in (GPUS,) if name in os.environ}
 
 
 def read_only_home(folder: Path) -> str:
@@ -177,7 +184,7 @@ def prepared(folder: Path, signature: ConvSignature, device: str, package: Path 
         layers, cache = open_layers(()), ArtifactCache(folder / "cache")
         packed = pack_problems([signature], target, layers, cache)
         write(place, assemble_package("start", target, packed, layers, Rows()))
-    kept = ("TILESMITH_LIBCUDA", "TILESMITH_CPU_LEVEL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")
+    kept = ("TILESMITH_LIBCUDA", "TILESMITH_CPU_LEVEL", "LD_LIBRARY_PATH", GPUS, "PYTHONPATH")
     return {name: os.environ[name] for name in kept if name in os.environ} | {
         "HOME": read_only_home(folder), "PATH": "", "TILESMITH_FIND_MODE": "strict",
         "TILESMITH_PACKAGE_PATH": f"{folder}/packages", "PYTHONPYCACHEPREFIX": f"{folder}/bytecode",

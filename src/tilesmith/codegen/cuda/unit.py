@@ -19,7 +19,7 @@ from tilesmith.plan.records import Integer, Parameter, Pointer, Real, Source
 HEADER = "@HEADER@"
 # NOTE: NVRTC keeps a constant of a namespace as a variable, with its name and address: 15 KB of a cubin of 40 KB, and a
 # quarter of its deflated bytes (`benchmarks/kernel_sizes.py`, ResNet-50, NVRTC 13.0). An enumerator leaves nothing.
-_CONSTANT = re.compile(r"^constexpr (int|bool) ([^;\[{]*);", re.MULTILINE)
+_CONSTANT = re.compile(r"^( *static |)constexpr (int|bool) ([^;\[{]*);", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,11 @@ def scoped(*parts: str) -> str:
     return f"namespace @SYM@_scope {{\n{HEADER}\n{''.join(parts)}}} // namespace @SYM@_scope\n"
 
 
+def _enumerators(constants: re.Match[str]) -> str:
+    indent = constants[1].removesuffix("static ")
+    return f"{indent}enum : {constants[2]} {{ {constants[3]} }};"
+
+
 def unit(op: str, dtype: str, tile: str, arch: str, prelude: str, text: str, header: Header) -> Source:
     """The source of a kernel: ``text`` with its header, named as ``codegen.symbols`` says.
 
@@ -110,5 +115,5 @@ def unit(op: str, dtype: str, tile: str, arch: str, prelude: str, text: str, hea
     """
     if HEADER not in text:
         raise ValueError(f"a template must have the mark {HEADER}")
-    body = _CONSTANT.sub(r"enum : \1 { \2 };", text.replace(HEADER, str(header)))
+    body = _CONSTANT.sub(_enumerators, text.replace(HEADER, str(header)))
     return make_source("cuda", op, dtype, tile, arch, prelude, body)

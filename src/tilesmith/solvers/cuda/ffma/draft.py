@@ -33,7 +33,7 @@ def _source(t: FfmaTile, name: str, op: str, tile: str, arguments: tuple[Argumen
     numbers = {"BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "OUT_VECTOR": form.out_vector, "THREADS": SUM_THREADS}
     flags = {
         "STREAM": t.stream, "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None,
-        "SCALED": form.alpha != 1.0, "BETA": form.beta != 0.0,
+        "SCALED": form.alpha != 1.0, "BETA": form.beta != 0.0, "OUT_DENSE": form.out.channel == 1,
     }  # fmt: skip
     if name == "kernel":
         numbers |= {
@@ -59,9 +59,9 @@ def _arguments(t: FfmaTile) -> tuple[Argument, ...]:
         Argument("partial", "float *", Pointer(Space.WORKSPACE) if t.partial else out),
         Argument("alpha", "float", Real(form.alpha)), Argument("beta", "float", Real(form.beta)),
         *integers("i64", a_group=form.a.group, b_group=form.b.group, out_group=form.out.group,
-                  all_steps=t.shared_tiles * t.steps, blocks=t.grid),
+                  all_steps=t.shared_steps, blocks=t.grid),
         *integers(
-            "int", rows=form.rows, cols=form.cols, channels=form.channels, tiles_m=t.tiles_m, tiles_n=t.tiles_n,
+            "int", share=t.shared_steps // t.grid, over=t.shared_steps % t.grid, rows=form.rows, cols=form.cols, channels=form.channels, tiles_m=t.tiles_m, tiles_n=t.tiles_n,
             walk=t.value["group_m"], waves=t.waves, steps=t.steps, a_line=form.a.line, a_channel=form.a.channel,
             b_line=form.b.line, b_channel=form.b.channel, out_line=form.out.line, out_column=form.out.channel,
         ),

@@ -126,15 +126,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   wait_previous();
 
   int tile = blockIdx.x, begin = 0, end = run.steps;
-  i64 now = 0, last = 0;
-  if constexpr (PARTIAL) now = run.first_step(blockIdx.x), last = run.first_step(blockIdx.x + 1);
+  auto now = PARTIAL ? run.first_step(blockIdx.x) : 0;
+  const auto last = PARTIAL ? run.first_step(blockIdx.x + 1) : 0;
   int ahead = run.waves; // of whole tiles, which come first
 #pragma unroll 1
   do {
     if constexpr (STREAM) tile = blockIdx.x + (run.waves - ahead) * (int)run.blocks;
     if (PARTIAL && ahead == 0) {
-      const int shared = (int)(now / run.steps);
-      tile = run.waves * (int)run.blocks + shared, begin = (int)(now - (i64)shared * run.steps);
+      const int shared = STREAM ? (u32)now / (u32)run.steps : (int)(now / run.steps);
+      tile = run.waves * (int)run.blocks + shared, begin = (int)(now - shared * (decltype(now))run.steps);
       end = (int)(last - now < run.steps - begin ? begin + (last - now) : run.steps);
     }
     int layer, m0, n0;
@@ -150,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       copy_commit();
       copies_a.move_to(k), copies_b.move_to(k), more--;
     };
-#pragma unroll
+#pragma unroll 1
     for (int s = 0; s < STAGES - 1; s++) {
       if (more > 0) {
         copies_a.take<false>(ring + s * STAGE_BYTES, s ? BLOCK_K : first_left);
@@ -213,26 +213,43 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     // moved them in its first and last products to banks that do not collide: up to 9 % of all FFMAs read one bank
     // thrice. A zero that it cannot know keeps the two apart.
     const u32 zero = (u32)((unsigned long long)run.all_steps >> 62);
-    auto apart = [&](float v) { return __float_as_uint(v) ^ zero; };
+    u32 apart[ROWS][COLUMNS];
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++) apart[i][j] = __float_as_uint(sums[i][j]) ^ zero, kept(apart[i][j]);
 
     const bool whole = !PARTIAL || (begin == 0 && end == run.steps);
     float *const part = PARTIAL ? run.part_of(blockIdx.x, begin > 0) : nullptr;
-    auto store = [&](const float (&v)[4], int row, int col) {
-      if (whole)
-        run.finish(v, layer, m0 + row, n0 + col);
-      else
-        *(Pack<float, 4> *)(part + row * BLOCK_N + col) = {{v[0], v[1], v[2], v[3]}};
-    };
+    auto keep = [](const float (&v)[4], float *to) { *(float4 *)to = {v[0], v[1], v[2], v[3]}; };
     if constexpr (WARPS_K == 1) {
+      const int row = warp_m * ROWS * 4 + lane_m * 4, col = warp_n * COLUMNS * 8 + lane_n * 4;
+      auto all = [&](auto store) {
 #pragma unroll
-      for (int i = 0; i < ROWS; i++)
+        for (int i = 0; i < ROWS; i++)
 #pragma unroll
-        for (int j = 0; j < COLUMNS; j += 4) {
-          float v[4];
+          for (int j = 0; j < COLUMNS; j += 4) {
+            float v[4];
 #pragma unroll
-          for (int e = 0; e < 4; e++) v[e] = __uint_as_float(apart(sums[i][j + e]));
-          store(v, warp_m * ROWS * 4 + i / 4 * 16 + lane_m * 4 + i % 4, warp_n * COLUMNS * 8 + j * 8 + lane_n * 4);
-        }
+            for (int e = 0; e < 4; e++) v[e] = __uint_as_float(apart[i][j + e]);
+            store(v, i / 4 * 16 + i % 4, j * 8);
+          }
+      };
+      if (whole) {
+        i64 first = run.place_of(layer, m0 + row, n0 + col);
+        int rows = run.rows - m0 - row, cols = run.cols - n0 - col; // that exist from there on
+        kept(first), kept(rows), kept(cols);
+        Out *const out = run.out_base + first;
+        all([&](const float (&v)[4], int down, int right) {
+          Out *const at = out + ((i64)down * run.out_line + (i64)right * run.column_step());
+          run.finish(v, at, n0 + col + right, down < rows, cols - right);
+        });
+      } else {
+        int place = row * BLOCK_N + col;
+        kept(place);
+        float *const mine = part + place;
+        all([&](const float (&v)[4], int down, int right) { keep(v, mine + (down * BLOCK_N + right)); });
+      }
     } else {
       // Warps that share a part of the tile add their sums in shared memory.
       constexpr int PITCH = BLOCK_N + 4, QUADS = BLOCK_N / 4;
@@ -243,8 +260,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       for (int i = 0; i < ROWS; i++)
 #pragma unroll
         for (int j = 0; j < COLUMNS; j += 4)
-          shared_store16(mine + ((i / 4 * 16 + i % 4) * PITCH + j * 8) * 4, apart(sums[i][j]), apart(sums[i][j + 1]),
-                         apart(sums[i][j + 2]), apart(sums[i][j + 3]));
+          shared_store16(mine + ((i / 4 * 16 + i % 4) * PITCH + j * 8) * 4, apart[i][j], apart[i][j + 1], apart[i][j + 2],
+                         apart[i][j + 3]);
       __syncthreads();
 #pragma unroll 2
       for (int at = threadIdx.x; at < BLOCK_M * QUADS; at += THREADS) {
@@ -255,7 +272,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
           const float4 more_sums = shared_floats4(ring + ((w * BLOCK_M + row) * PITCH + col) * 4);
           v[0] += more_sums.x, v[1] += more_sums.y, v[2] += more_sums.z, v[3] += more_sums.w;
         }
-        store(v, row, col);
+        if (whole)
+          run.finish(v, run.out_base + run.place_of(layer, m0 + row, n0 + col), n0 + col,
+                     m0 + row < run.rows, run.cols - n0 - col);
+        else
+          keep(v, part + row * BLOCK_N + col);
       }
     }
     if constexpr (STREAM) {

@@ -2,7 +2,13 @@
 struct Results : Run {
   // The steps of all tiles stand in one row (with stream-k: of those behind the first `waves` of whole tiles), of which
   // block `b` has those from `first_step(b)` to `first_step(b + 1)`.
-  TS_MMA_METHOD i64 first_step(i64 block) const { return block * all_steps / blocks; }
+  // That is block * all_steps / blocks; with stream-k of two parts, so that no division is of 64 bits.
+  TS_MMA_METHOD auto first_step(i64 block) const {
+    if constexpr (STREAM)
+      return (int)block * share + (int)((u32)block * (u32)over / (u32)blocks);
+    else
+      return block * all_steps / blocks;
+  }
   TS_MMA_METHOD int block_of(i64 step) const { return (int)(((step + 1) * blocks - 1) / all_steps); }
   // Where the partial sums of a block's share of a tile lie. A block of stream-k has two such shares at most: that
   // with which it begins, inside of a tile, and that with which it ends.
@@ -12,32 +18,36 @@ struct Results : Run {
   // The place of a tile's results; groups of rows of tiles share columns in the L2 cache.
   TS_MMA_METHOD void place(int tile, int &layer, int &m0, int &n0) const {
     const int tiles = tiles_m * tiles_n;
-    layer = tile / tiles, tile -= layer * tiles;
-    const int band = tile / (walk * tiles_n), first_m = band * walk;
+    layer = (u32)tile / (u32)tiles, tile -= layer * tiles;
+    const int band = (u32)tile / (u32)(walk * tiles_n), first_m = band * walk;
     const int band_m = smaller(tiles_m - first_m, walk), in_band = tile - band * walk * tiles_n;
-    m0 = (first_m + in_band % band_m) * BLOCK_M, n0 = in_band / band_m * BLOCK_N;
+    const int across = (u32)in_band / (u32)band_m;
+    m0 = (first_m + in_band - across * band_m) * BLOCK_M, n0 = across * BLOCK_N;
   }
-  // Stores the results of four neighbouring columns.
-  TS_MMA_METHOD void finish(const float (&sums)[4], int layer, int row, int first) const {
+  TS_MMA_METHOD i64 place_of(int layer, int row, int col) const {
+    return layer * out_group + (i64)row * out_line + (i64)col * column_step();
+  }
+  TS_MMA_METHOD int column_step() const { return OUT_DENSE ? 1 : out_column; }
+  // Stores the results of four neighbouring columns, of which `left` exist if the row does, from `out` on.
+  TS_MMA_METHOD void finish(const float (&sums)[4], Out *out, int col, bool row_exists, int left) const {
     constexpr int N = OUT_VECTOR < 4 ? OUT_VECTOR : 4;
 #pragma unroll
     for (int part = 0; part < 4; part += N) {
-      const int col = first + part;
-      if (row >= rows || col >= cols) return;
-      const i64 at = layer * out_group + (i64)row * out_line + (i64)col * out_column;
+      if (!row_exists || part >= left) continue;
+      Out *const at = out + (i64)part * column_step();
       Pack<Out, N> old, given, result;
-      if constexpr (BETA) old = *(const Pack<Out, N> *)(out_base + at);
-      if constexpr (RESIDUAL) given = *(const Pack<Out, N> *)(residual_base + at);
+      if constexpr (BETA) old = *(const Pack<Out, N> *)at;
+      if constexpr (RESIDUAL) given = *(const Pack<Out, N> *)(residual_base + (at - out_base));
 #pragma unroll
       for (int e = 0; e < N; e++) {
         float v = sums[part + e];
         if constexpr (SCALED) v *= alpha;
         if constexpr (BETA) v = fmaf(beta, widened(old.v[e]), v);
-        if constexpr (BIAS) v += widened(bias_base[col + e]);
+        if constexpr (BIAS) v += widened(bias_base[col + part + e]);
         if constexpr (RESIDUAL) v += widened(given.v[e]);
         narrow(result.v[e], activate(v));
       }
-      *(Pack<Out, N> *)(out_base + at) = result;
+      *(Pack<Out, N> *)at = result;
     }
   }
 };

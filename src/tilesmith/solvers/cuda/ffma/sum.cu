@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) @SYM@(TS_PARAMETERS) {
 #pragma unroll
     for (int e = 0; e < 4; e++) sum.v[e] += v.v[e];
   }
-  run.finish(sum.v, layer, row, col);
+  run.finish(sum.v, run.out_base + run.place_of(layer, row, col), col, true, run.cols - col);
 }
 } // namespace @SYM@_scope
 } // namespace ts_mma

@@ -9,6 +9,7 @@ from tilesmith.solvers.cuda.common.tile import BlockTile
 from tilesmith.solvers.solver import cached_property
 
 _MAX_GRID = 2**31 - 1
+_MOST_SHARED_STEPS = 2**31 - 1  # the kernel counts them in 32 bits
 _MAX_WORKSPACE = 2**31
 _MAX_WARPS = 8
 _MAX_SUMS = 128
@@ -98,6 +99,11 @@ class FfmaTile(BlockTile):
         """Tiles that blocks share; without stream-k all of them."""
         return self.tiles - self.waves * self.grid
 
+    @property
+    def shared_steps(self) -> int:
+        """Steps of the tiles that blocks share."""
+        return self.shared_tiles * self.steps
+
     @cached_property
     def partial_bytes(self) -> int:
         """Workspace of the partial sums."""
@@ -148,7 +154,7 @@ class FfmaTile(BlockTile):
             return False
         if self.stream and (v["split_k"] > 1 or self.tiles % self.grid == 0):
             return False
-        if self.stream and self.grid > self.shared_tiles * self.steps:
+        if self.stream and not self.grid <= self.shared_steps <= _MOST_SHARED_STEPS:
             return False
         if v["split_k"] > self.steps or max(self.grid, self.sum_blocks) > _MAX_GRID:
             return False
