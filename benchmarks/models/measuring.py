@@ -124,11 +124,12 @@ def build_one(host: Host, mode: Mode, options: argparse.Namespace) -> dict:
     stores = tuned_stores(options) if mode.ours else None
     if host.shared:
         return host.build(mode.name, tuned_stores(options))
-    row = host.build(mode.name)
+    kept = stores or host.folder / "stores" / mode.name.replace(" ", "_")
+    row = host.build(mode.name, kept if options.remembered and not stores else None)
     if "first_s" not in row or not (options.remembered or stores):
         return row
     host.end(mode.name)
-    second = host.build(mode.name, stores)
+    second = host.build(mode.name, kept)
     first = {"first_s": row["first_s"], "remembered_s": second["first_s"]} if "first_s" in second else {}
     return {**second, **first}
 

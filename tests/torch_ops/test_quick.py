@@ -192,6 +192,15 @@ def test_types_that_gpus_are_not_expected_to_win_stay_pytorchs(as_on_a_gpu):
     assert (line.runs, "other than bf16 and fp16" in line.why) == ("PyTorch", True)
 
 
+def test_layers_whose_padding_is_computed_are_decided_about(as_on_a_gpu):
+    with torch.no_grad():
+        for layer, given, more in (
+            (nn.Conv2d(8, 8, 3, padding="same"), torch.randn(1, 8, 6, 6), ()),
+            (nn.ConvTranspose2d(8, 8, 3, stride=2), torch.randn(1, 8, 5, 5), ([12, 12],)),
+        ):
+            torch.testing.assert_close(tilesmith.optimize(layer)(given, *more), layer(given, *more))
+
+
 def test_each_gradient_is_decided_for_itself(as_on_a_gpu, monkeypatch):
     """With 9 channels the gradient of the input alone is expected to win."""
     torch.manual_seed(0)

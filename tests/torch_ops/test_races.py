@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import tilesmith
 from tilesmith import GemmSignature
 from tilesmith.targets.detect import host_target
 from tilesmith.torch_ops.compile import races
@@ -50,6 +51,16 @@ def test_threads_do_not_race_at_once(held):
     assert (found, len(count)) == (["pytorchs"], 1)
     assert (call(layer), call(nn.Linear(3, 3))) == ("pytorchs", "pytorchs")
     assert (len(count), len(results_of(layer))) == (1, 1)
+
+
+def test_a_result_is_of_its_strides_and_padding(held):
+    """Two layers whose tensors have the same shapes are two problems."""
+    _, go, count = held
+    go.set()
+    with torch.no_grad():
+        for padding in (0, 1, 1):
+            tilesmith.optimize(nn.Conv2d(4, 4, 3, padding=padding).eval())(torch.ones(1, 4, 6, 6))
+    assert len(count) == 2
 
 
 def test_a_result_is_of_its_number_of_threads(held):

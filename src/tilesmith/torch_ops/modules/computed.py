@@ -70,8 +70,8 @@ def convolved(
     if transposed:
         given = None if output_size is None else list(output_size)
         if given is not None:
-            output_padding = layer._output_padding(
-                x, given, layer.stride, layer.padding, layer.kernel_size, dims, layer.dilation
+            output_padding = tuple(
+                layer._output_padding(x, given, layer.stride, layer.padding, layer.kernel_size, dims, layer.dilation)
             )
     elif layer.padding_mode != "zeros":
         x = functional.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
@@ -79,7 +79,7 @@ def convolved(
     elif isinstance(padding, str):
         # (low, high) of the last axis first -> (low, high) of the first axis first
         around = layer._reversed_padding_repeated_twice
-        padding = [around[2 * axis + side] for axis in reversed(range(dims)) for side in (0, 1)]
+        padding = tuple(around[2 * axis + side] for axis in reversed(range(dims)) for side in (0, 1))
         if padding[::2] == padding[1::2]:
             padding = padding[::2]
     if torch._C._get_tracing_state() is None:  # torch.jit.trace has tensors for sizes, which must not be compared
@@ -249,7 +249,7 @@ def _ours_or_pytorchs(
             return y
         return arguments.run(x, operand, b, z)
 
-    key = (*_lying(x, w, z), b is None, call.epilogue)
+    key = (*_lying(x, w, z), b is None, call.epilogue, call.shape)
     lost: bool | None = False
     threads = 0
     if call.has_rival and may_measure(layer, x):
