@@ -1,7 +1,7 @@
 """The numbers of sm_90a kernels of 3-D convolutions, and of a few in 2-D, through an emulator of bulk copies and wgmma.
 
-The emulator (``emulated_hopper.h``) finishes copies and products when they are asked for: it finds wrong addresses, wrong
-order and waits without end, but not what is overwritten too soon.
+The emulator (``emulated_hopper.h``) finishes copies and products when they are asked for: it finds wrong addresses,
+wrong order and waits without end, but not what is overwritten too soon.
 """
 
 from __future__ import annotations
